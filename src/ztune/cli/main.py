@@ -1,0 +1,78 @@
+"""The ``ztune`` command: finds the sub-command's module, runs it, turns errors into exit codes."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+
+import click
+
+from ztune import __version__
+from ztune.errors import ZtuneError
+
+# name → module. Loaded only when used: importing Arrow for `ztune --help` would cost half a second.
+COMMANDS: dict[str, str] = {
+    "tune": "ztune.cli.tune",
+    "doctor": "ztune.cli.doctor",
+    "list": "ztune.cli.list_",
+    "record": "ztune.cli.record",
+    "trace": "ztune.cli.trace",
+    "screen": "ztune.cli.screen",
+    "recommend": "ztune.cli.recommend",
+    "report": "ztune.cli.report",
+    "runs": "ztune.cli.runs",
+    "show": "ztune.cli.show",
+}
+
+
+class LazyGroup(click.Group):
+    """A click group whose commands are imported on first use; each module exports ``command``."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Return the commands in the order of the loop, not of the alphabet."""
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Import the module of ``cmd_name`` and return its ``command``."""
+        module = COMMANDS.get(cmd_name)
+        if module is None:
+            return None
+        command = importlib.import_module(module).command
+        assert isinstance(command, click.Command)
+        return command
+
+
+@click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
+@click.version_option(__version__, prog_name="ztune")
+def ztune() -> None:
+    """Find the ZFS layout that suits a database, with evidence.
+
+    \b
+    The loop: record a database's file I/O, screen many ZFS layouts against it with the real OpenZFS
+    code in user space, recommend one per role, and print the commands.
+
+    \b
+      ztune doctor                   what this machine can do
+      ztune tune postgres-oltp       the whole loop on a PostgreSQL of our own
+      ztune record --pid 1234 --seconds 60 --out my.trace
+      ztune screen my.trace          rank layouts for a recorded database
+      ztune recommend                what to set, and why
+
+    Exit codes: 0 done, 1 part of the work failed, 2 bad input, 3 this machine lacks something, 130 interrupted.
+    """
+
+
+def main() -> None:
+    """Entry point of the console script."""
+    try:
+        code = ztune.main(standalone_mode=False)
+    except click.ClickException as error:
+        error.show()
+        sys.exit(2)
+    except ZtuneError as error:
+        click.echo(f"ztune: {error}", err=True)
+        sys.exit(error.exit_code)
+    except (KeyboardInterrupt, click.exceptions.Abort):
+        click.echo("ztune: interrupted", err=True)
+        sys.exit(130)
+    sys.exit(code if isinstance(code, int) else 0)

@@ -1,0 +1,67 @@
+"""The words of the trace format: operation codes, flags, the Arrow schema. See docs/trace-format.md."""
+
+from __future__ import annotations
+
+from enum import IntEnum, IntFlag
+
+import pyarrow as pa
+
+FORMAT = "ztune-trace"
+VERSION = 1
+ROLES = ("data", "wal", "temp", "index", "backup", "archive", "source")
+
+
+class Op(IntEnum):
+    """What a call did to a file. One event is one call (or one request of an aio or io_uring batch)."""
+
+    READ = 1
+    WRITE = 2
+    FSYNC = 3
+    FDATASYNC = 4
+    SYNC_RANGE = 5  # sync_file_range
+    TRUNCATE = 6  # size = the new length; also emitted for open(O_TRUNC)
+    FALLOCATE = 7  # offset, size; see KEEP_SIZE, PUNCH, ZERO
+    CREATE = 8  # the file came into being
+    UNLINK = 9  # a name was removed
+    RENAME = 10  # file2 = the file that was replaced, or -1
+    COPY = 11  # copy_file_range, sendfile, splice between files: file = destination, file2 = source
+    MMAP = 12  # a shared writable mapping was made: what is written through it is not seen
+    MSYNC = 13
+    SYNC = 14  # sync, syncfs: file = -1
+
+
+class Via(IntEnum):
+    """How the request reached the kernel."""
+
+    SYSCALL = 0
+    AIO = 1  # io_submit
+    URING = 2
+
+
+class Flag(IntFlag):
+    """How the file was open, or what kind of fallocate it was."""
+
+    SYNC = 1  # O_SYNC / RWF_SYNC
+    DSYNC = 2  # O_DSYNC / RWF_DSYNC
+    DIRECT = 4  # O_DIRECT
+    APPEND = 8  # O_APPEND
+    KEEP_SIZE = 16
+    PUNCH = 32
+    ZERO = 64
+
+
+EVENTS = pa.schema(
+    [
+        pa.field("t", pa.int64(), nullable=False),  # ns since the trace began, at the start of the call
+        pa.field("dur", pa.int64(), nullable=False),  # ns
+        pa.field("pid", pa.int32(), nullable=False),
+        pa.field("tid", pa.int32(), nullable=False),
+        pa.field("op", pa.uint8(), nullable=False),
+        pa.field("via", pa.uint8(), nullable=False),
+        pa.field("flags", pa.uint16(), nullable=False),
+        pa.field("file", pa.int32(), nullable=False),  # index into the manifest's files, -1 for none
+        pa.field("file2", pa.int32(), nullable=False),  # second file, -1 for none
+        pa.field("offset", pa.int64(), nullable=False),  # bytes, -1 where it means nothing
+        pa.field("size", pa.int64(), nullable=False),  # bytes really transferred, not asked for
+    ]
+)
