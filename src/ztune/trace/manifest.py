@@ -1,0 +1,245 @@
+"""The manifest of a trace (``trace.json``) as data: what was recorded, by whom, and which files it speaks of.
+
+docs/trace-format.md explains each key. Unknown keys are refused, so that a misspelt key is never silently
+ignored; a new key therefore comes with a new ``version``.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
+
+from ztune.errors import InputError
+from ztune.trace.schema import FORMAT, ROLES, VERSION
+
+MANIFEST = "trace.json"
+EVENTS_FILE = "events.parquet"
+INT64_MAX = 2**63 - 1
+
+
+def printable_path(path: object) -> object:
+    r"""Return ``path`` with bytes that are not UTF-8 written as ``\xNN``; JSON cannot hold them otherwise."""
+    if isinstance(path, str):
+        try:
+            path.encode()
+        except UnicodeEncodeError:
+            return path.encode("utf-8", "surrogateescape" if _only_escapes(path) else "replace").decode(
+                "utf-8", "backslashreplace"
+            )
+    return path
+
+
+def _only_escapes(text: str) -> bool:
+    """Say whether each surrogate in ``text`` came from ``os.fsdecode`` (and so stands for one byte)."""
+    return all(not 0xD800 <= ord(c) <= 0xDFFF or 0xDC80 <= ord(c) <= 0xDCFF for c in text)
+
+
+Count = Annotated[int, Field(ge=0, le=INT64_MAX)]
+Nanoseconds = Annotated[int, Field(ge=0, le=INT64_MAX)]
+Bytes = Annotated[int, Field(ge=0, le=INT64_MAX)]
+Text = Annotated[str, BeforeValidator(printable_path)]
+Role = Literal["data", "wal", "temp", "index", "backup", "archive", "source"]
+Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
+assert Role.__args__ == ROLES  # type: ignore[attr-defined]  # one list of roles, in schema.py
+
+
+class _Part(BaseModel):
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, allow_inf_nan=False)
+
+
+class RecorderInfo(_Part):
+    """Which recorder made the trace."""
+
+    name: str  # "ebpf", "strace"; traces made by bench/ and tests say "synthetic"
+    detail: str = ""
+
+
+class FileName(_Part):
+    """A name that a file had from ``t`` (ns since the trace began) on."""
+
+    t: Nanoseconds
+    path: Text
+
+
+class TraceFile(_Part):
+    """One file (an inode) of the trace. ``id`` is its place in the list, and its number in the events."""
+
+    id: Annotated[int, Field(ge=0, le=2**31 - 1)]
+    path: Text  # the last name seen
+    names: list[FileName] = []
+    role: Role | None = None
+    dev: Annotated[int, Field(ge=0, le=2**64 - 1)] = 0
+    ino: Annotated[int, Field(ge=0, le=2**64 - 1)] = 0
+    size_start: Bytes = 0  # 0 if created in the trace
+    size_end: Annotated[int, Field(ge=-1, le=INT64_MAX)] = -1  # -1: not known
+    created: bool = False
+    deleted: bool = False
+
+
+class Warning_(_Part):
+    """Something that limits what may be concluded from the trace."""
+
+    code: str  # e.g. "shared-mmap"
+    message: Text  # one sentence
+    count: Count = 1
+
+
+class WorkloadInfo(_Part):
+    """The workload that ztune itself ran while recording."""
+
+    name: str
+    parameters: dict[str, Any] = {}
+    result: dict[str, Any] = {}
+    version: str = ""
+
+
+class Compressibility(_Part):
+    """How well sampled blocks of one role compress: ``ratio`` = sum of block bytes / sum of compressed bytes.
+
+    The compressed sizes are not yet rounded to sectors; a block that grows counts as incompressible (1.0).
+    """
+
+    role: Role
+    recordsize: Annotated[int, Field(ge=1, le=INT64_MAX)]  # bytes
+    algorithm: str  # "lz4", "zstd-3", "gzip-6"
+    ratio: Annotated[float, Field(ge=1.0)]
+    stdev: Annotated[float, Field(ge=0.0)] = 0.0  # of the blocks' own ratios
+    blocks: Count = 0  # blocks that were compressed
+    holes: Count = 0  # sampled blocks of zeros alone; not in ratio, not in blocks
+
+
+class Sample(_Part):
+    """A file of sampled content, ``bytes`` long: a whole number of chunks of ``chunk`` bytes."""
+
+    role: Role
+    file: Annotated[str, Field(pattern=r"^samples/[a-z]+\.bin$")]
+    chunk: Annotated[int, Field(ge=1, le=INT64_MAX)] = 1 << 20
+    bytes: Bytes
+    sha256: Sha256 | None = None
+
+
+class ParquetFile(_Part):
+    """What ``events.parquet`` must be, so that a truncated or mixed-up trace is noticed."""
+
+    rows: Count
+    bytes: Bytes
+    sha256: Sha256
+
+
+class Manifest(_Part):
+    """``trace.json``. Times are ns, sizes bytes."""
+
+    format: Literal["ztune-trace"] = FORMAT  # type: ignore[assignment]
+    version: Literal[1] = VERSION  # type: ignore[assignment]
+    ztune: str
+    created: str  # ISO 8601, UTC
+    started_unix_ns: Nanoseconds = 0
+    duration_ns: Nanoseconds
+    recorder: RecorderInfo
+    command: list[Text] | None = None
+    pids: list[int] = []
+    events: Count
+    dropped: Count = 0
+    complete: bool = True
+    warnings: list[Warning_] = []
+    environment: dict[str, Any] = {}
+    workload: WorkloadInfo | None = None
+    files: list[TraceFile] = []
+    page_size: dict[Role, Annotated[int, Field(ge=1, le=INT64_MAX)]] = {}
+    compressibility: list[Compressibility] = []
+    samples: list[Sample] = []
+    parquet: dict[str, ParquetFile]
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Manifest:
+        for index, file in enumerate(self.files):
+            if file.id != index:
+                raise ValueError(f"files[{index}] has id {file.id}; a file's id is its place in the list")
+        if set(self.parquet) != {EVENTS_FILE}:
+            raise ValueError(f'"parquet" must name {EVENTS_FILE} and nothing else')
+        if self.parquet[EVENTS_FILE].rows != self.events:
+            raise ValueError(
+                f'"events" says {self.events}, but {EVENTS_FILE} is said to hold '
+                f"{self.parquet[EVENTS_FILE].rows} rows"
+            )
+        if self.complete and self.dropped:
+            raise ValueError(f'"complete" is true although {self.dropped} events were dropped')
+        for sample in self.samples:
+            if sample.bytes % sample.chunk or not sample.bytes:
+                raise ValueError(f"{sample.file} has {sample.bytes} bytes, not a whole number of chunks")
+        return self
+
+    def to_json(self) -> str:
+        """Return the text of ``trace.json``."""
+        return json.dumps(self.model_dump(mode="json"), indent=1, ensure_ascii=False) + "\n"
+
+
+def parse(text: str | bytes, where: str | Path) -> Manifest:
+    """Return the manifest in ``text``; ``where`` names its origin in errors.
+
+    Raises InputError, with one sentence, for anything that is not a manifest this version understands.
+    """
+    try:
+        raw = json.loads(text, parse_constant=_no_constant)
+    except (ValueError, RecursionError) as error:
+        raise InputError(
+            f"{where} is not valid JSON ({_one_line(error)}); a trace's {MANIFEST} should be"
+        ) from None
+    if not isinstance(raw, dict) or raw.get("format") != FORMAT:
+        raise InputError(f'{where} is not the manifest of a trace: "format" should be "{FORMAT}"')
+    version = raw.get("version")
+    if not isinstance(version, int) or isinstance(version, bool) or version < 1:
+        raise InputError(f'{where}: "version" should be a whole number from 1, not {_show(version)}')
+    if version > VERSION:
+        raise InputError(
+            f"{where} has trace version {_show(version)}, made by a newer ztune"
+            f" ({_show(raw.get('ztune', '?'))}); this one reads up to version {VERSION}: update ztune"
+        )
+    try:
+        return Manifest.model_validate(raw)
+    except ValidationError as error:
+        raise InputError(f"{where}: {first_problem(error)}") from None
+    except (RecursionError, OverflowError, ValueError) as error:  # absurd nesting or numbers
+        raise InputError(f"{where} is not a valid manifest ({_one_line(error)})") from None
+
+
+def read(path: Path) -> Manifest:
+    """Read and check the manifest file at ``path``; raises InputError."""
+    try:
+        return parse(path.read_bytes(), path)
+    except OSError as error:
+        raise InputError(f"cannot read {path}: {error.strerror}") from None
+
+
+def _no_constant(name: str) -> float:
+    raise ValueError(f"{name} is not a JSON number")
+
+
+def _show(value: object) -> str:
+    text = ascii(value)
+    return text if len(text) <= 60 else text[:57] + "..."
+
+
+def _one_line(error: BaseException) -> str:
+    return " ".join(str(error).split())[:200]
+
+
+def first_problem(error: ValidationError) -> str:
+    """Return the first complaint of ``error`` as a phrase that names the key."""
+    problem = error.errors(include_url=False)[0]
+    where = ""
+    for part in problem["loc"]:
+        part_text = _show(part)[1:-1] if isinstance(part, str) else part
+        where += f"[{part}]" if isinstance(part, int) else (f".{part_text}" if where else str(part_text))
+    if problem["type"] == "extra_forbidden":
+        return f'unknown key "{where}"; docs/trace-format.md lists the keys of version {VERSION}'
+    if problem["type"] == "missing":
+        return f'the key "{where}" is missing'
+    message = problem["msg"].removeprefix("Value error, ")
+    message = message[:1].lower() + message[1:] if where else message
+    if not where:
+        return message
+    return f'"{where}": {message}, not {_show(problem["input"])}'

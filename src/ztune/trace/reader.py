@@ -1,0 +1,166 @@
+"""Opens a trace and checks it: quickly when opened, thoroughly before its events are used."""
+
+from __future__ import annotations
+
+import hashlib
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from ztune.errors import InputError
+from ztune.trace import check
+from ztune.trace import manifest as manifest_module
+from ztune.trace.manifest import EVENTS_FILE, MANIFEST, Manifest, Sample
+from ztune.trace.schema import EVENTS
+from ztune.trace.writer import PARTIAL, replace_manifest
+
+Columns = dict[str, npt.NDArray[Any]]
+
+
+class Trace:
+    """A recorded trace. Make one with ``Trace.open``."""
+
+    def __init__(self, path: Path, manifest: Manifest) -> None:
+        self.path = path
+        self.manifest = manifest
+        self._verified = False
+
+    @classmethod
+    def open(cls, path: Path | str) -> Trace:
+        """Open the trace folder ``path``; checks the manifest and the events' size, rows and columns.
+
+        The checksum and the values are checked when events are first read. Raises InputError, with one
+        sentence, if the folder is not a trace, is incomplete, or comes from a newer ztune.
+        """
+        path = Path(path)
+        try:
+            if path.name == MANIFEST and path.is_file():  # a user may well name the file inside
+                path = path.parent
+            if not path.exists():
+                raise InputError(f"there is no trace {path}")
+            if not path.is_dir() or not (path / MANIFEST).is_file():
+                unfinished = path.is_dir() and (
+                    path.name.endswith(PARTIAL) or (path / "events.spool").exists()
+                )
+                why = "its recording was not finished" if unfinished else f"it holds no {MANIFEST}"
+                raise InputError(
+                    f"{path} is not a trace: a trace is a folder made by `ztune record`, and {why}"
+                )
+        except (OSError, ValueError) as error:  # no permission; a NUL or an over-long name
+            raise InputError(f"cannot open the trace {str(path)!r}: {_reason(error)}") from None
+        trace = cls(path, manifest_module.read(path / MANIFEST))
+        trace._check_file()
+        return trace
+
+    @property
+    def name(self) -> str:
+        """The folder's name without ``.trace``."""
+        return self.path.name.removesuffix(".trace")
+
+    @cached_property
+    def sha(self) -> str:
+        """SHA-256 of the manifest, which holds the events' own: the identity of the trace."""
+        try:
+            return hashlib.sha256((self.path / MANIFEST).read_bytes()).hexdigest()
+        except OSError as error:
+            raise InputError(f"cannot read {self.path / MANIFEST}: {_reason(error)}") from None
+
+    @property
+    def duration_s(self) -> float:
+        """Length of the recording in seconds."""
+        return self.manifest.duration_ns / 1e9
+
+    def table(self, columns: list[str] | None = None) -> pa.Table:
+        """Return the events (all columns, or those named), sorted by ``t``, checked. Raises InputError."""
+        self._verify()
+        names = list(EVENTS.names) if columns is None else columns
+        try:
+            table = pq.read_table(self.path / EVENTS_FILE, columns=names)
+        except (OSError, pa.ArrowException) as error:
+            raise InputError(f"{self.path / EVENTS_FILE} is damaged: {_reason(error)}") from None
+        try:
+            check.columns({name: table.column(name).to_numpy() for name in names}, len(self.manifest.files))
+        except InputError as error:
+            raise InputError(f"{self.path / EVENTS_FILE}: {error}") from None
+        return table
+
+    def columns(self, *names: str) -> Columns:
+        """Return the named columns (default: all) as numpy arrays of the types in ``EVENTS``, checked."""
+        table = self.table(list(names) or None)
+        return {name: table.column(name).to_numpy() for name in table.column_names}
+
+    def sample(self, role: str) -> tuple[Sample, Path] | None:
+        """Return the kept content of ``role`` and where it lies, or None. Raises InputError if damaged."""
+        for sample in self.manifest.samples:
+            if sample.role == role:
+                path = self.path / sample.file
+                if not path.is_file():
+                    raise InputError(f"the trace {self.path} lacks its {sample.file}")
+                if path.stat().st_size != sample.bytes:
+                    raise InputError(
+                        f"{path} has {path.stat().st_size} bytes, but should have {sample.bytes}"
+                    )
+                if sample.sha256 is not None and _sha256(path) != sample.sha256:
+                    raise InputError(f"{path} was changed after recording: its checksum does not match")
+                return sample, path
+        return None
+
+    def amend(self, **fields: Any) -> None:
+        """Replace fields of the manifest, on disk too (e.g. ``workload`` when its result is known)."""
+        new = Manifest.model_validate({**_shallow(self.manifest), **fields})
+        replace_manifest(self.path, new)
+        self.manifest = new
+        self.__dict__.pop("sha", None)
+
+    def _check_file(self) -> None:
+        path, said = self.path / EVENTS_FILE, self.manifest.parquet[EVENTS_FILE]
+        if not path.is_file():
+            raise InputError(f"the trace {self.path} lacks its {EVENTS_FILE}")
+        size = path.stat().st_size
+        if size != said.bytes:
+            cut = "truncated" if size < said.bytes else "not the one recorded"
+            raise InputError(f"{path} is {cut}: it has {size} bytes, but {MANIFEST} says {said.bytes}")
+        try:
+            with pq.ParquetFile(path) as parquet:
+                schema, rows = parquet.schema_arrow, parquet.metadata.num_rows
+        except (OSError, pa.ArrowException) as error:
+            raise InputError(f"{path} is not a Parquet file that can be read: {_reason(error)}") from None
+        if not schema.remove_metadata().equals(EVENTS):
+            wrong = [name for name in EVENTS.names if name not in schema.names]
+            what = f"lacks the column {wrong[0]!r}" if wrong else "has columns of other types or order"
+            raise InputError(f"{path} {what}; docs/trace-format.md lists those of an event")
+        if rows != said.rows:
+            raise InputError(f"{path} has {rows} events, but {MANIFEST} says {said.rows}")
+
+    def _verify(self) -> None:
+        """Check the checksum, once."""
+        if self._verified:
+            return
+        path = self.path / EVENTS_FILE
+        try:
+            if _sha256(path) != self.manifest.parquet[EVENTS_FILE].sha256:
+                raise InputError(
+                    f"{path} was changed after recording: its checksum does not match {MANIFEST}"
+                )
+        except OSError as error:
+            raise InputError(f"cannot read {path}: {_reason(error)}") from None
+        self._verified = True
+
+
+def _shallow(manifest: Manifest) -> dict[str, Any]:
+    return {name: getattr(manifest, name) for name in type(manifest).model_fields}
+
+
+def _sha256(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _reason(error: BaseException) -> str:
+    if isinstance(error, OSError) and error.strerror:
+        return error.strerror
+    return " ".join(str(error).split())[:200]

@@ -1,0 +1,205 @@
+"""Writes a trace so that it is either whole or not there.
+
+Events are first appended, as they come, to an uncompressed spool: sorting and compressing while the workload
+runs would take CPU from it. ``finish`` sorts them by start time (a call is known when it *ends*, so recorders
+deliver out of order), writes Parquet, and renames the folder to its final name.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import datetime
+import errno
+import hashlib
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pydantic import ValidationError
+
+from ztune import __version__
+from ztune.errors import InputError, ZtuneError
+from ztune.trace import check
+from ztune.trace.manifest import EVENTS_FILE, MANIFEST, Manifest, ParquetFile, first_problem
+from ztune.trace.schema import EVENTS
+
+# One row of the spool; the same names and types as EVENTS, without padding (54 bytes).
+EVENT_DTYPE = np.dtype([(field.name, field.type.to_pandas_dtype()) for field in EVENTS])
+ROW_GROUP = 1 << 20  # rows; a group is what one thread decodes at a time
+PARTIAL = ".partial"
+
+
+class TraceWriter:
+    """Collects events and writes the trace folder ``path`` (usually ``NAME.trace``).
+
+    As a context manager it aborts if it was not finished. Raises InputError if ``path`` exists, cannot be
+    made, or the disk fills up; then nothing is left behind.
+    """
+
+    def __init__(self, path: Path | str) -> None:
+        self.path = Path(path)
+        self.partial = self.path.with_name(self.path.name + PARTIAL)
+        self.events = 0
+        if self.path.exists() or self.path.is_symlink():
+            raise InputError(f"{self.path} exists already; remove it or choose another name for the trace")
+        with self._writing():
+            try:
+                self.partial.mkdir()
+            except FileExistsError:
+                raise InputError(
+                    f"{self.partial} exists: another recording is under way, or one was killed;"
+                    " remove it if nothing is recording"
+                ) from None
+            except FileNotFoundError:
+                raise InputError(f"the folder {self.path.parent} does not exist") from None
+            self._spool_path = self.partial / "events.spool"
+            self._spool = self._spool_path.open("wb", buffering=1 << 20)
+
+    def __enter__(self) -> TraceWriter:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.abort()
+
+    @property
+    def samples_dir(self) -> Path:
+        """The folder for ``samples/ROLE.bin`` (made on first use); it moves with the trace."""
+        folder = self.partial / "samples"
+        folder.mkdir(exist_ok=True)
+        return folder
+
+    def add_batch(self, batch: pa.RecordBatch) -> None:
+        """Append events with schema ``EVENTS``, in any order of time."""
+        if not batch.schema.equals(EVENTS):
+            raise ValueError("the batch does not have the schema EVENTS")
+        rows = np.empty(batch.num_rows, EVENT_DTYPE)
+        for name in EVENT_DTYPE.names or ():
+            rows[name] = batch.column(name).to_numpy(zero_copy_only=False)
+        self.add_rows(rows)
+
+    def add_rows(self, rows: npt.NDArray[np.void]) -> None:
+        """Append events as an array of ``EVENT_DTYPE``, in any order of time."""
+        if rows.dtype != EVENT_DTYPE:
+            raise ValueError("the rows do not have the type EVENT_DTYPE")
+        with self._writing():
+            self._spool.write(np.ascontiguousarray(rows).tobytes())
+        self.events += len(rows)
+
+    def finish(self, progress: Callable[[float], None] | None = None, **fields: Any) -> Path:
+        """Write the Parquet file and the manifest, put the trace in its place, and return its path.
+
+        ``fields`` are those of ``Manifest``; ``ztune``, ``created``, ``events``, ``parquet`` and (from
+        ``dropped``) ``complete`` are filled in. ``progress`` is called with the share done, 0 to 1.
+        Raises InputError if events and files do not fit together (a defect of the recorder) or the disk is
+        full; the partial trace is removed then.
+        """
+        with self._writing():
+            self._spool.close()
+            rows: npt.NDArray[np.void]
+            if self.events:
+                rows = np.memmap(self._spool_path, EVENT_DTYPE, "r", shape=(self.events,))
+            else:
+                rows = np.empty(0, EVENT_DTYPE)
+            parquet = _write_events(self.partial / EVENTS_FILE, rows, len(fields.get("files", [])), progress)
+            del rows
+            self._spool_path.unlink()
+            try:
+                manifest = Manifest(
+                    **{
+                        "ztune": __version__,
+                        "created": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+                        "complete": not fields.get("dropped", 0),
+                        **fields,
+                        "events": self.events,
+                        "parquet": {EVENTS_FILE: parquet},
+                    }
+                )
+            except ValidationError as error:
+                raise InputError(f"the recorder's manifest is wrong: {first_problem(error)}") from error
+            _write_synced(self.partial / MANIFEST, manifest.to_json())
+            with contextlib.suppress(OSError):
+                (self.partial / "samples").rmdir()  # made but not used
+            self.partial.rename(self.path)
+        return self.path
+
+    def abort(self) -> None:
+        """Remove what was written, unless the trace was finished. May be called twice."""
+        with contextlib.suppress(OSError):  # closing flushes, and the disk may be full
+            self._spool.close()
+        shutil.rmtree(self.partial, ignore_errors=True)
+
+    @contextlib.contextmanager
+    def _writing(self) -> Iterator[None]:
+        """Turn the operating system's errors into the user's; remove the partial trace on any error."""
+        try:
+            yield
+        except OSError as error:
+            if hasattr(self, "_spool"):
+                self.abort()
+            if error.errno in (errno.ENOSPC, errno.EDQUOT):
+                raise InputError(
+                    f"no space left for the trace {self.path} after {self.events} events;"
+                    " free some, or record to another disk"
+                ) from error
+            raise InputError(f"cannot write the trace {self.path}: {error.strerror or error}") from error
+        except BaseException:
+            if hasattr(self, "_spool"):
+                self.abort()
+            raise
+
+
+def replace_manifest(folder: Path, manifest: Manifest) -> None:
+    """Replace the manifest of the finished trace in ``folder``, atomically."""
+    new = folder / (MANIFEST + PARTIAL)
+    try:
+        _write_synced(new, manifest.to_json())
+        new.rename(folder / MANIFEST)
+    except OSError as error:
+        new.unlink(missing_ok=True)
+        raise InputError(f"cannot write {folder / MANIFEST}: {error.strerror}") from error
+
+
+def _write_synced(path: Path, text: str) -> None:
+    with path.open("w", encoding="utf-8") as out:
+        out.write(text)
+        out.flush()
+        os.fsync(out.fileno())
+
+
+def _write_events(
+    path: Path, rows: npt.NDArray[np.void], files: int, progress: Callable[[float], None] | None
+) -> ParquetFile:
+    """Write ``rows`` sorted by time (calls that start together keep their order) as Parquet."""
+    t = np.ascontiguousarray(rows["t"])
+    # Recorders with one source deliver in order; then the sort is not needed.
+    order = None if check.is_sorted(t) else np.argsort(t, kind="stable")
+    del t
+    with pq.ParquetWriter(
+        path,
+        EVENTS,
+        compression="zstd",
+        compression_level=3,
+        use_dictionary=["pid", "tid", "op", "via", "flags", "file", "file2", "size"],
+        column_encoding={"t": "DELTA_BINARY_PACKED"},
+    ) as out:
+        for start in range(0, len(rows), ROW_GROUP):
+            part = slice(start, min(start + ROW_GROUP, len(rows)))
+            chosen = rows[part] if order is None else rows[order[part]]
+            columns = {name: np.ascontiguousarray(chosen[name]) for name in EVENTS.names}
+            try:
+                check.columns(columns, files)
+            except ZtuneError as error:
+                raise InputError(f"the recorder delivered a wrong event: {error}") from None
+            out.write_batch(pa.RecordBatch.from_arrays([columns[n] for n in EVENTS.names], schema=EVENTS))
+            if progress is not None:
+                progress(part.stop / len(rows))
+    with path.open("rb") as written:
+        digest = hashlib.file_digest(written, "sha256").hexdigest()
+        os.fsync(written.fileno())
+    return ParquetFile(rows=len(rows), bytes=path.stat().st_size, sha256=digest)
