@@ -1,0 +1,1 @@
+"""Results: SQLite as the record. See docs/results.md."""

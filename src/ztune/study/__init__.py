@@ -1,0 +1,45 @@
+"""What is asked: Study and Layout, read from TOML, checked as ZFS would.
+
+The vocabulary of the rest: this package imports no other part of ztune but its errors and paths, and every part may
+import it.
+"""
+
+from ztune.study.model import (
+    Dataset,
+    Layout,
+    NamedLayout,
+    Objective,
+    Pool,
+    Study,
+    Vdev,
+    default_setting,
+)
+from ztune.study.profile import FlashProfile, HddProfile, Profile
+from ztune.study.words import METRICS, ROLES, DurabilityClass
+
+__all__ = [
+    "METRICS",
+    "ROLES",
+    "Dataset",
+    "DurabilityClass",
+    "FlashProfile",
+    "HddProfile",
+    "Layout",
+    "NamedLayout",
+    "Objective",
+    "Pool",
+    "Profile",
+    "Study",
+    "Vdev",
+    "default_setting",
+    "load_study",
+]
+
+
+def load_study(path: object) -> Study:
+    """Load and check a study file. See ``ztune.study.loader.load_study``."""
+    from pathlib import Path
+
+    from ztune.study.loader import load_study as load
+
+    return load(Path(str(path)))

@@ -1,0 +1,349 @@
+"""The results database: SQLite, migrated by version, safe for several ztune processes at once."""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import sqlite3
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from ztune.errors import InputError
+from ztune.store import paths
+from ztune.store.records import Run, Trial
+from ztune.study import Layout, Objective, Study
+
+_ID_ALPHABET = "23456789abcdefghjkmnpqrstuvwxyz"  # no 0/o, 1/i/l
+_BUSY_S = 30.0
+_RUN_JSON = ("study", "environment", "versions", "objective", "command", "options", "warnings")
+
+
+def migrations() -> list[tuple[int, str]]:
+    """Return (version, SQL) of every migration, in order. Their names begin with the version: 001_init.sql."""
+    folder = resources.files("ztune.store").joinpath("schema")
+    found = [(int(f.name[:3]), f.read_text()) for f in folder.iterdir() if f.name.endswith(".sql")]
+    return sorted(found)
+
+
+def now() -> str:
+    """Return the time in UTC, ISO 8601 to the millisecond."""
+    return datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def _dump(value: object) -> str:
+    return json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False)
+
+
+class Store:
+    """The results. Use ``Store.open()``; close it, or use it as a context manager."""
+
+    def __init__(self, path: Path, connection: sqlite3.Connection) -> None:
+        self.path = path
+        self._db = connection
+
+    @classmethod
+    def open(cls, path: Path | None = None) -> Store:
+        """Open (and make or migrate) the database at ``path``, by default the one in the state directory.
+
+        Raises InputError for a database of a newer ztune, or a file that is no database.
+        """
+        path = path or paths.database()
+        connection: sqlite3.Connection | None = None
+        try:
+            connection = sqlite3.connect(path, timeout=_BUSY_S, isolation_level=None)
+            connection.row_factory = sqlite3.Row
+            store = cls(path, connection)
+            store._migrate()
+        except sqlite3.DatabaseError as error:
+            if connection is not None:
+                connection.close()
+            raise InputError(
+                f"the results database {path} cannot be used: {error}; move it away or set ZTUNE_HOME"
+            ) from None
+        except InputError:
+            assert connection is not None
+            connection.close()
+            raise
+        return store
+
+    def close(self) -> None:
+        """Close the connection."""
+        self._db.close()
+
+    def __enter__(self) -> Store:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    @contextmanager
+    def _write(self) -> Iterator[sqlite3.Connection]:
+        # IMMEDIATE: take the write lock before reading, so that two processes never deadlock on an upgrade.
+        self._db.execute("BEGIN IMMEDIATE")
+        try:
+            yield self._db
+        except BaseException:
+            self._db.execute("ROLLBACK")
+            raise
+        self._db.execute("COMMIT")
+
+    def _version(self) -> int:
+        return int(self._db.execute("PRAGMA user_version").fetchone()[0])
+
+    def _migrate(self) -> None:
+        known = migrations()
+        newest = known[-1][0]
+        if self._version() > newest:
+            raise InputError(
+                f"the results database {self.path} has version {self._version()}, this ztune knows up to {newest}; "
+                f"use a newer ztune, or another ZTUNE_HOME"
+            )
+        self._db.execute("PRAGMA foreign_keys = ON")
+        if self._version() == newest:
+            return
+        self._db.execute("PRAGMA journal_mode = WAL")
+        with self._write() as db:
+            for version, sql in known:
+                if version > self._version():  # another process may have been first
+                    for statement in _statements(sql):
+                        db.execute(statement)
+                    db.execute(f"PRAGMA user_version = {version:d}")
+
+    # runs
+
+    def create_run(
+        self,
+        *,
+        kind: str,
+        study: Study,
+        trace_path: Path,
+        trace_sha: str,
+        environment: dict[str, Any],
+        versions: dict[str, str],
+        seed: int,
+        name: str | None = None,
+        command: list[str] | None = None,
+        options: dict[str, Any] | None = None,
+        warnings: list[str] | None = None,
+    ) -> Run:
+        """Add a run of this process with status "running" and return it."""
+        with self._write() as db:
+            while True:
+                run_id = "".join(secrets.choice(_ID_ALPHABET) for _ in range(6))
+                if db.execute("SELECT 1 FROM run WHERE id = ?", (run_id,)).fetchone() is None:
+                    break
+            row: dict[str, object] = {
+                "id": run_id,
+                "kind": kind,
+                "name": name or study.name,
+                "created": now(),
+                "status": "running",
+                "pid": os.getpid(),
+                "pid_started": psutil.Process().create_time(),
+                "study": _dump(study.to_json()),
+                "trace_path": str(trace_path),
+                "trace_sha": trace_sha,
+                "environment": _dump(environment),
+                "versions": _dump(versions),
+                "seed": seed,
+                "objective": _dump(study.objective.model_dump(mode="json")),
+                "command": _dump(command or []),
+                "options": _dump(options or {}),
+                "warnings": _dump(warnings or []),
+            }
+            _insert(db, "run", row)
+        return self.run(run_id)
+
+    def finish_run(self, run_id: str, status: str) -> None:
+        """Set the status that a run ended with: "done", "interrupted" or "failed"."""
+        with self._write() as db:
+            db.execute(
+                "UPDATE run SET status = ?, pid = NULL, pid_started = NULL WHERE id = ?", (status, run_id)
+            )
+
+    def resume_run(self, run_id: str) -> Run:
+        """Make a run this process's own again; its running and failed trials become pending.
+
+        Raises InputError where another live process works on it.
+        """
+        with self._write() as db:
+            run = self.run(run_id)
+            if self.is_live(run) and run.pid != os.getpid():
+                raise InputError(
+                    f"run {run_id} is being worked on by process {run.pid}; wait for it or stop it"
+                )
+            db.execute(
+                "UPDATE run SET status = 'running', pid = ?, pid_started = ? WHERE id = ?",
+                (os.getpid(), psutil.Process().create_time(), run_id),
+            )
+            db.execute(
+                "UPDATE trial SET status = 'pending', error = NULL, started = NULL, wall_s = NULL "
+                "WHERE run_id = ? AND status IN ('running', 'failed')",
+                (run_id,),
+            )
+        return self.run(run_id)
+
+    @staticmethod
+    def is_live(run: Run) -> bool:
+        """Whether the process that works on ``run`` still exists (a reused process number does not count)."""
+        if run.status != "running" or run.pid is None:
+            return False
+        try:
+            return abs(psutil.Process(run.pid).create_time() - (run.pid_started or 0.0)) < 1.0
+        except psutil.Error:
+            return False
+
+    def runs(self) -> list[Run]:
+        """Return all runs, oldest first."""
+        return [_run(row) for row in self._db.execute("SELECT * FROM run ORDER BY seq")]
+
+    def run(self, run_id: str = "last") -> Run:
+        """Return the run with this id, a unique beginning of one, or "last". Raises InputError without it."""
+        if run_id == "last":
+            rows = self._db.execute("SELECT * FROM run ORDER BY seq DESC LIMIT 1").fetchall()
+            if not rows:
+                raise InputError(f"there are no runs in {self.path} yet; `ztune screen TRACE` makes one")
+        else:
+            rows = self._db.execute(
+                "SELECT * FROM run WHERE substr(id, 1, ?) = ? ORDER BY seq", (len(run_id), run_id)
+            ).fetchall()
+            exact = [row for row in rows if row["id"] == run_id]
+            rows = exact or rows
+        if not rows or not run_id:
+            raise InputError(f'there is no run "{run_id}"; `ztune runs` lists them')
+        if len(rows) > 1:
+            raise InputError(
+                f'"{run_id}" begins several runs: {", ".join(row["id"] for row in rows)}; write more of it'
+            )
+        return _run(rows[0])
+
+    # trials
+
+    def add_trial(
+        self,
+        run_id: str,
+        layout: Layout,
+        *,
+        target: str = "replay",
+        is_baseline: bool = False,
+        round_: int = 1,
+    ) -> Trial:
+        """Add a pending trial, or return the one that the run already has for the same layout and target."""
+        with self._write() as db:
+            old = db.execute(
+                "SELECT * FROM trial WHERE run_id = ? AND layout_hash = ? AND target = ?",
+                (run_id, layout.hash, target),
+            ).fetchone()
+            if old is not None:
+                return _trial(old)
+            number = db.execute(
+                "SELECT coalesce(max(number), 0) + 1 FROM trial WHERE run_id = ?", (run_id,)
+            ).fetchone()
+            key = _insert(
+                db,
+                "trial",
+                {
+                    "run_id": run_id,
+                    "number": number[0],
+                    "round": round_,
+                    "layout_name": layout.name,
+                    "layout_hash": layout.hash,
+                    "layout": _dump(layout.to_json()),
+                    "target": target,
+                    "status": "pending",
+                    "is_baseline": int(is_baseline),
+                },
+            )
+        return self._trial(key)
+
+    def start_trial(self, trial_id: int, spec: dict[str, Any]) -> None:
+        """Mark a trial as running with this spec."""
+        with self._write() as db:
+            db.execute(
+                "UPDATE trial SET status = 'running', spec = ?, started = ?, error = NULL, result = NULL WHERE id = ?",
+                (_dump(spec), now(), trial_id),
+            )
+
+    def finish_trial(
+        self, trial_id: int, *, result: dict[str, Any] | None = None, error: str | None = None, wall_s: float
+    ) -> Trial:
+        """Store what a trial ended with: a result (status "ok") or an error sentence (status "failed")."""
+        engine = (result or {}).get("engine", {})
+        with self._write() as db:
+            db.execute(
+                "UPDATE trial SET status = ?, result = ?, error = ?, wall_s = ?, engine_version = ?, openzfs_version = ? "
+                "WHERE id = ?",
+                (
+                    "failed" if result is None else "ok",
+                    None if result is None else _dump(result),
+                    error,
+                    wall_s,
+                    engine.get("version"),
+                    engine.get("openzfs"),
+                    trial_id,
+                ),
+            )
+        return self._trial(trial_id)
+
+    def reset_trial(self, trial_id: int) -> None:
+        """Make a trial pending again: its process was stopped before it could end."""
+        with self._write() as db:
+            db.execute("UPDATE trial SET status = 'pending', started = NULL WHERE id = ?", (trial_id,))
+
+    def trials(self, run_id: str) -> list[Trial]:
+        """Return the trials of a run in the order they were made."""
+        rows = self._db.execute("SELECT * FROM trial WHERE run_id = ? ORDER BY number", (run_id,))
+        return [_trial(row) for row in rows]
+
+    def trial(self, run_id: str, number: int) -> Trial:
+        """Return one trial of a run by its number. Raises InputError without it."""
+        row = self._db.execute(
+            "SELECT * FROM trial WHERE run_id = ? AND number = ?", (run_id, number)
+        ).fetchone()
+        if row is None:
+            raise InputError(f"run {run_id} has no trial {number}; `ztune show {run_id}` lists them")
+        return _trial(row)
+
+    def _trial(self, key: int) -> Trial:
+        return _trial(self._db.execute("SELECT * FROM trial WHERE id = ?", (key,)).fetchone())
+
+
+def _statements(sql: str) -> Iterator[str]:
+    """Yield the statements of a script one by one: executescript would commit the transaction around it."""
+    text = ""
+    for line in sql.splitlines():
+        text += line + "\n"
+        if sqlite3.complete_statement(text):
+            yield text
+            text = ""
+
+
+def _insert(db: sqlite3.Connection, table: str, row: dict[str, object]) -> int:
+    # Table and column names are this module's own, never a user's.
+    marks = ", ".join("?" for _ in row)
+    cursor = db.execute(f"INSERT INTO {table} ({', '.join(row)}) VALUES ({marks})", tuple(row.values()))
+    assert cursor.lastrowid is not None
+    return cursor.lastrowid
+
+
+def _run(row: sqlite3.Row) -> Run:
+    values = {key: row[key] for key in row.keys() if key != "seq"}  # noqa: SIM118 - Row iterates values
+    values.update({key: json.loads(values[key]) for key in _RUN_JSON})
+    values["objective"] = Objective.model_validate(values["objective"])
+    return Run(**values)
+
+
+def _trial(row: sqlite3.Row) -> Trial:
+    values = {key: row[key] for key in row.keys()}  # noqa: SIM118
+    values["layout"] = Layout.model_validate(json.loads(values["layout"]))
+    for key in ("spec", "result"):
+        values[key] = None if values[key] is None else json.loads(values[key])
+    values["is_baseline"] = bool(values["is_baseline"])
+    return Trial(**values)

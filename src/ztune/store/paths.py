@@ -1,0 +1,46 @@
+"""Where ztune keeps its state."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from ztune.errors import InputError
+
+
+def home() -> Path:
+    """Return the state directory, made if missing.
+
+    ``$ZTUNE_HOME``, else ``$XDG_STATE_HOME/ztune``, else ``~/.local/state/ztune``.
+    Raises InputError where it cannot be made or written.
+    """
+    own, xdg = os.environ.get("ZTUNE_HOME"), os.environ.get("XDG_STATE_HOME")
+    path = Path(own) if own else (Path(xdg) / "ztune" if xdg else Path.home() / ".local" / "state" / "ztune")
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InputError(
+            f"the state directory {path} cannot be made: {error.strerror}; set ZTUNE_HOME to one that can"
+        ) from None
+    if not os.access(path, os.W_OK | os.X_OK):
+        raise InputError(f"the state directory {path} cannot be written; set ZTUNE_HOME to one that can")
+    return path
+
+
+def database() -> Path:
+    """Return the path of the results database."""
+    return home() / "ztune.db"
+
+
+def cache() -> Path:
+    """Return the directory of what can be made again from a trace: operation files and sample blocks."""
+    path = home() / "cache"
+    path.mkdir(exist_ok=True)
+    return path
+
+
+def scratch() -> Path:
+    """Return the directory for what lives no longer than a trial."""
+    path = home() / "scratch"
+    path.mkdir(exist_ok=True)
+    return path

@@ -1,0 +1,146 @@
+"""What a power cut may lose under a layout, and why."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ztune.study.units import parse_size
+from ztune.study.words import DurabilityClass
+
+if TYPE_CHECKING:
+    from ztune.study.model import Dataset, Layout
+
+# Nothing on these must survive a power cut: databases empty their temporary files at the start, and a source is
+# only read.
+_EXPENDABLE = {"temp", "source"}
+# These must agree with each other after a power cut: the log describes changes to the rest.
+_COUPLED = {"data", "index", "wal"}
+# Database settings that decide durability: name → (value → class, sentence).
+_DATABASE: dict[str, dict[str, tuple[DurabilityClass, str]]] = {
+    "fsync": {
+        "off": (DurabilityClass.CORRUPT, "fsync=off: the database does not wait for its log before it changes data"),
+    },
+    "synchronous_commit": {
+        "off": (DurabilityClass.LAST_SECONDS, "synchronous_commit=off: commits are acknowledged before they are on disk"),
+    },
+    "innodb_flush_log_at_trx_commit": {
+        "0": (DurabilityClass.LAST_SECONDS, "innodb_flush_log_at_trx_commit=0: the log is flushed once a second"),
+        "2": (DurabilityClass.LAST_SECONDS, "innodb_flush_log_at_trx_commit=2: the log is flushed once a second"),
+    },
+}  # fmt: skip
+# Database settings that give up the protection against torn pages, and the page size where none is set.
+_TORN = {"full_page_writes": 8192, "innodb_doublewrite": 16384, "doublewrite": 16384}
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """A durability class and the sentences behind it; notes that do not change the class come last."""
+
+    klass: DurabilityClass
+    reasons: tuple[str, ...]
+
+
+def judge(layout: Layout) -> Judgement:
+    """Return the durability class of ``layout``, the worst that any of its settings brings, with the reasons."""
+    found: list[tuple[DurabilityClass, str]] = []
+    notes: list[str] = []
+    seconds = layout.tunables.get("zfs_txg_timeout", 5)
+    found += _sync(layout, seconds)
+    for dataset in layout.datasets:
+        if dataset.properties["checksum"] == "off":
+            found.append(
+                (DurabilityClass.CORRUPT, f"checksum=off on {dataset.name}: damaged data is returned unseen")
+            )
+    if layout.tunables.get("zfs_nocacheflush") == 1:
+        found.append(
+            (
+                DurabilityClass.CORRUPT,
+                "zfs_nocacheflush=1: without a protected write cache a power cut corrupts the pool",
+            )
+        )
+    if layout.tunables.get("zil_nocacheflush") == 1:
+        found.append(
+            (
+                DurabilityClass.LAST_SECONDS,
+                "zil_nocacheflush=1: without a protected write cache a power cut loses log records",
+            )
+        )
+    found += _database(layout, notes)
+    if seconds > 5:
+        notes.append(
+            f"zfs_txg_timeout={seconds}: what was written but never synced may be lost up to {seconds} s back instead of 5"
+        )
+    for pool in layout.used_pools():
+        logs = [v for v in pool.vdevs if v.class_ == "log"]
+        if any(v.kind == "stripe" for v in logs):
+            notes.append(
+                f"the log device of pool {pool.name} is not mirrored: its failure together with a power cut loses the "
+                f"last {seconds} s of acknowledged commits"
+            )
+        if any(v.class_ == "special" and v.kind == "stripe" for v in pool.vdevs) and any(
+            v.class_ == "data" and v.kind != "stripe" for v in pool.vdevs
+        ):
+            notes.append(
+                f"the special vdev of pool {pool.name} has no redundancy: its failure loses the whole pool"
+            )
+    klass = max((c for c, _ in found), key=lambda c: c.rank, default=DurabilityClass.NOTHING)
+    found.sort(key=lambda item: -item[0].rank)
+    return Judgement(klass, (*(text for _, text in found), *notes))
+
+
+def _sync(layout: Layout, seconds: int) -> list[tuple[DurabilityClass, str]]:
+    """Judge sync=disabled.
+
+    A pool comes back at one transaction group. Where every dataset that must agree is unsynced and on one pool, that
+    is a consistent moment some seconds ago. Where only some are, the synced ones come back newer than the others:
+    data pages ahead of their log, or a log whose older part was recycled because the data was thought safe.
+    """
+    disabled = [
+        d for d in layout.datasets if d.properties["sync"] == "disabled" and not set(d.roles) <= _EXPENDABLE
+    ]
+    if not disabled:
+        return []
+    coupled = [d for d in layout.datasets if set(d.roles) & _COUPLED]
+    off: list[Dataset] = [d for d in coupled if d in disabled]
+    names = ", ".join(d.name for d in disabled)
+    if off and (len(off) < len(coupled) or len({d.pool for d in coupled}) > 1):
+        return [
+            (
+                DurabilityClass.CORRUPT,
+                f"sync=disabled on {names}: data and log come back from a power cut at different moments",
+            )
+        ]
+    return [
+        (
+            DurabilityClass.LAST_SECONDS,
+            f"sync=disabled on {names}: a power cut loses what was acknowledged in about the last {seconds} s",
+        )
+    ]
+
+
+def _database(layout: Layout, notes: list[str]) -> list[tuple[DurabilityClass, str]]:
+    found = [
+        answers[layout.database[name].lower()]
+        for name, answers in _DATABASE.items()
+        if layout.database.get(name, "").lower() in answers
+    ]
+    data = layout.dataset_of("data")
+    for name, page in _TORN.items():
+        if layout.database.get(name, "").lower() not in {"off", "0", "false"}:
+            continue
+        size = parse_size(layout.database.get("page_size", page))
+        recordsize = parse_size(data.properties["recordsize"]) if data is not None else 0
+        if recordsize < size:
+            found.append(
+                (
+                    DurabilityClass.CORRUPT,
+                    f"{name}=off with recordsize {recordsize} below the page size {size}: torn pages",
+                )
+            )
+        else:
+            notes.append(
+                f"{name}=off is safe here only because ZFS writes a record of at least one page at once; copies made "
+                "elsewhere than on ZFS are not protected"
+            )
+    return found

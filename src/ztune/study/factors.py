@@ -1,0 +1,104 @@
+"""Changing one layout into another by factors: "data.recordsize" = "8K", "slog" = "nvme"."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from ztune.study.properties import ALIASES, PROPERTIES, parse_property, suggest
+from ztune.study.tunables import parse_tunable
+from ztune.study.words import ROLES
+
+if TYPE_CHECKING:
+    from ztune.study.model import Layout
+
+
+def apply(layout: Layout, changes: Mapping[str, object], name: str | None = None) -> Layout:
+    """Return ``layout`` with ``changes`` made, checked afresh. See ``Layout.with_settings``."""
+    from ztune.study.model import Layout
+
+    raw = layout.to_json()
+    # Pool shapes first: special_small_blocks depends on a special vdev being there, whatever the order written.
+    for key in sorted(changes, key=lambda k: k.split(".")[0] in ROLES):
+        _change(raw, layout, key, changes[key])
+    if name is not None:
+        raw["name"] = name
+        raw["description"] = ""
+    return Layout.model_validate(raw)
+
+
+def _change(raw: dict[str, Any], layout: Layout, key: str, value: object) -> None:
+    head, _, rest = key.partition(".")
+    if key == "arc":
+        raw["arc"] = value
+    elif key in {"slog", "l2arc", "special"}:
+        _vdevs(raw["pool"][0], key, value)
+    elif head == "pool":
+        _pool(raw, key, rest, value)
+    elif head in {"tunable", "database"} and rest:
+        table = raw["tunables" if head == "tunable" else "database"]
+        if value == "default":
+            table.pop(rest, None)
+        elif head == "tunable":
+            table[rest] = parse_tunable(rest, value)
+        else:
+            table[rest] = value
+    elif head in ROLES and rest:
+        _dataset(raw, layout, head, rest, value)
+    else:
+        known = [*layout.settings(), *(f"{d.key}.{p}" for d in layout.datasets for p in PROPERTIES)]
+        raise ValueError(
+            f'"{key}" is not a factor; write ROLE.PROPERTY, ROLE.pool, slog, l2arc, special, arc, '
+            f"pool.NAME.ashift, pool.NAME.data, tunable.NAME or database.NAME.{suggest(key, known)}"
+        )
+
+
+def _vdevs(pool: dict[str, Any], factor: str, value: object) -> None:
+    from ztune.study.model import FACTOR_CLASS, parse_vdevs
+
+    class_ = FACTOR_CLASS[factor]
+    sizes = {v["profile"]: v["size"] for v in pool["vdev"] if v["class"] == class_}
+    new = parse_vdevs(str(value), class_, sizes)
+    others = [v for v in pool["vdev"] if v["class"] != class_]
+    made = [v.model_dump(mode="json", by_alias=True) for v in new]
+    pool["vdev"] = [*made, *others] if class_ == "data" else [*others, *made]
+
+
+def _pool(raw: dict[str, Any], key: str, rest: str, value: object) -> None:
+    from ztune.study.model import FACTOR_CLASS
+
+    name, _, factor = rest.rpartition(".")
+    pools = {p["name"]: p for p in raw["pool"]}
+    if name not in pools:
+        raise ValueError(f'"{key}": the layout has no pool "{name}"; its pools are {", ".join(pools)}')
+    if factor == "ashift":
+        pools[name]["ashift"] = value
+    elif factor in FACTOR_CLASS:
+        _vdevs(pools[name], factor, value)
+    else:
+        raise ValueError(f'"{key}" is not a factor; of a pool, ashift, data, slog, l2arc and special are')
+
+
+def _dataset(raw: dict[str, Any], layout: Layout, role: str, name: str, value: object) -> None:
+    dataset = layout.dataset_of(role)
+    if dataset is None:
+        raise ValueError(f'role {role} has no dataset in layout "{layout.name}"')
+    if dataset.key != role:
+        raise ValueError(
+            f"role {role} lives on {dataset.name} with {dataset.key}: write {dataset.key}.{name}, "
+            f"or give {role} a dataset of its own"
+        )
+    entry = raw["dataset"][layout.datasets.index(dataset)]
+    if name == "pool":
+        if value not in [p.name for p in layout.pools]:
+            raise ValueError(
+                f'{role}.pool is "{value}"; the layout\'s pools are {", ".join(p.name for p in layout.pools)}'
+            )
+        entry["name"] = "/".join([str(value), *entry["name"].split("/")[1:]])
+        return
+    full = ALIASES.get(name, name)
+    if full not in PROPERTIES:
+        raise ValueError(
+            f'"{name}" is not a property that a layout can set.{suggest(name, ["pool", *PROPERTIES])}'
+        )
+    entry["properties"][full] = parse_property(full, value)[1]

@@ -1,0 +1,538 @@
+"""Study and Layout: what is asked, checked as strictly as ZFS itself would check it.
+
+All models are frozen. Sizes are bytes inside. A study and a layout say everything that a trial needs except the
+trace: the profiles in use are part of the study.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal
+
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+
+from ztune.study import durability as _durability
+from ztune.study.profile import FlashProfile, HddProfile, Profile, Size
+from ztune.study.properties import ALIASES, PROPERTIES, REPLAYED, parse_property, suggest
+from ztune.study.tunables import TUNABLES, parse_tunable
+from ztune.study.units import format_size
+from ztune.study.words import METRICS, ROLES, DurabilityClass
+
+MIN_DISKS = {"stripe": 1, "mirror": 2, "raidz1": 2, "raidz2": 3, "raidz3": 4}
+# Which kinds each class takes: zpoolconcepts(7), "Virtual Devices".
+CLASS_KINDS = {
+    "data": ("stripe", "mirror", "raidz1", "raidz2", "raidz3"),
+    "special": ("stripe", "mirror", "raidz1", "raidz2", "raidz3"),
+    "log": ("stripe", "mirror"),
+    "cache": ("stripe",),
+}
+# The class that each short factor name stands for.
+FACTOR_CLASS = {"slog": "log", "l2arc": "cache", "special": "special", "data": "data"}
+MIN_ARC = 16 << 20  # below, the ARC's own floors decide and the number would mean nothing
+
+
+class KeyedError(ValueError):
+    """A ValueError that knows which key below the failing object is meant, for the path in the message."""
+
+    def __init__(self, path: tuple[str | int, ...], message: str) -> None:
+        super().__init__(message)
+        self.path = path
+
+
+class _Strict(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True, allow_inf_nan=False)
+
+
+def _pool_name(name: str) -> str:
+    # The rules of zpool-create(8): a letter first, a small alphabet, no reserved word.
+    if not re.fullmatch(r"[A-Za-z][A-Za-z0-9_.: -]*", name) or name.endswith(" "):
+        raise ValueError(f'"{name}" is not a pool name; a letter, then letters, digits, "_", "-", "." or ":"')
+    reserved = ("mirror", "raidz", "draid", "spare", "log")
+    if re.match(r"^c\d", name) or any(name == w or name.startswith(w) for w in reserved[:4]) or name == "log":
+        raise ValueError(
+            f'"{name}" is reserved; a pool name does not begin with mirror, raidz, draid, spare or c0…c9'
+        )
+    return name
+
+
+def _dataset_name(name: str) -> str:
+    parts = name.split("/")
+    _pool_name(parts[0])
+    if len(name) > 255 or any(
+        not re.fullmatch(r"[A-Za-z0-9_.:-]+", p) or p in {".", ".."} for p in parts[1:]
+    ):
+        raise ValueError(
+            f'"{name}" is not a dataset name; pool/name with letters, digits, "_", "-", "." or ":"'
+        )
+    return name
+
+
+class Vdev(_Strict):
+    """Disks of one pool that work together. ``stripe`` with n disks is n top-level vdevs; the others are one."""
+
+    class_: Literal["data", "log", "cache", "special"] = Field(
+        default="data", alias="class", description="What the vdev is for."
+    )
+    kind: Literal["stripe", "mirror", "raidz1", "raidz2", "raidz3"] = Field(
+        default="stripe", description="How its disks work together."
+    )
+    disks: int = Field(default=1, ge=1, le=255, description="How many disks.")
+    profile: str = Field(description="The disks' profile: a name, or a path to a TOML file beside the study.")
+    size: Annotated[int | None, BeforeValidator(lambda v: v if v is None else _size(v))] = Field(
+        default=None, description="Bytes of one disk, where not the profile's own size."
+    )
+
+    @model_validator(mode="after")
+    def _check(self) -> Vdev:
+        if self.kind not in CLASS_KINDS[self.class_]:
+            allowed = " or ".join(CLASS_KINDS[self.class_])
+            raise KeyedError(("kind",), f"a {self.class_} vdev cannot be {self.kind}; it is {allowed}")
+        if self.disks < MIN_DISKS[self.kind]:
+            raise KeyedError(
+                ("disks",),
+                f"{self.kind} needs at least {MIN_DISKS[self.kind]} disks, this vdev has {self.disks}",
+            )
+        return self
+
+    def text(self) -> str:
+        """Return the short form: "nvme", "stripe 2 nvme", "mirror 2 hdd-7200"."""
+        return (
+            self.profile
+            if self.kind == "stripe" and self.disks == 1
+            else f"{self.kind} {self.disks} {self.profile}"
+        )
+
+
+def _size(value: object) -> int:
+    from ztune.study.units import parse_size
+
+    size = parse_size(value)
+    if size < 64 << 20:
+        raise ValueError(f"{format_size(size)} is too small; ZFS takes disks of 64M and more")
+    return size
+
+
+def parse_vdevs(text: str, class_: str, sizes: Mapping[str, int | None] | None = None) -> tuple[Vdev, ...]:
+    """Return the vdevs of a short form: "none", "nvme", "2 nvme", "mirror 2 nvme", several joined by " + ".
+
+    Raises ValueError with a sentence.
+    """
+    if text == "none":
+        if class_ == "data":
+            raise ValueError("a pool needs at least one data vdev")
+        return ()
+    vdevs = []
+    for part in text.split("+"):
+        words = part.split()
+        kind = words.pop(0) if len(words) > 1 and words[0] in MIN_DISKS else "stripe"
+        disks = words.pop(0) if len(words) > 1 and words[0].isdigit() else str(MIN_DISKS[kind])
+        if len(words) != 1:
+            raise ValueError(
+                f'"{text}" is not a vdev; write none, PROFILE, or KIND N PROFILE such as "mirror 2 nvme"'
+            )
+        # model_construct would skip the checks; the dict form keeps them.
+        vdevs.append(
+            Vdev.model_validate(
+                {"class": class_, "kind": kind, "disks": int(disks), "profile": words[0],
+                 "size": (sizes or {}).get(words[0])}
+            )
+        )  # fmt: skip
+    return tuple(vdevs)
+
+
+class Pool(_Strict):
+    """One pool."""
+
+    name: Annotated[str, AfterValidator(_pool_name)] = Field(description="The pool's name.")
+    ashift: int = Field(default=12, ge=9, le=16, description="Sector size as a power of two: 12 is 4 KiB.")
+    vdevs: tuple[Vdev, ...] = Field(
+        alias="vdev", min_length=1, description="The vdevs, at least one of class data."
+    )
+
+    @model_validator(mode="after")
+    def _check(self) -> Pool:
+        if not any(v.class_ == "data" for v in self.vdevs):
+            raise KeyedError(("vdev",), f"pool {self.name} has no data vdev; at least one is needed")
+        return self
+
+    def vdev_text(self, class_: str) -> str:
+        """Return the short form of all vdevs of one class, "none" without any."""
+        return " + ".join(v.text() for v in self.vdevs if v.class_ == class_) or "none"
+
+
+class Dataset(_Strict):
+    """One dataset: the roles that live on it, and its properties, written beside ``name`` and ``roles`` in TOML.
+
+    ``properties`` always holds every property that the engine replays, with ZFS's default where the study says
+    nothing, plus whatever other property the study sets. Values are canonical (see ``parse_property``).
+    """
+
+    name: Annotated[str, AfterValidator(_dataset_name)] = Field(description="pool/name.")
+    roles: tuple[str, ...] = Field(min_length=1, description="The roles whose files live here.")
+    properties: dict[str, str] = Field(
+        default_factory=dict,
+        description="ZFS properties; in TOML they are written as keys of the dataset itself.",
+    )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _gather(cls, value: Any) -> Any:
+        if not isinstance(value, Mapping):
+            return value
+        given: dict[str, Any] = {}
+        rest: dict[str, Any] = {}
+        for key, item in value.items():
+            (rest if key in {"name", "roles", "properties"} else given)[key] = item
+        nested = rest.get("properties", {})
+        if not isinstance(nested, Mapping):
+            raise KeyedError(("properties",), "properties is a table of property = value")
+        properties = {name: PROPERTIES[name].default for name in REPLAYED}
+        seen: set[str] = set()
+        for key, item in [
+            *((("properties", k), v) for k, v in nested.items()),
+            *(((k,), v) for k, v in given.items()),
+        ]:
+            try:
+                name, text = parse_property(str(key[-1]), item)
+            except ValueError as error:
+                message = str(error)
+                if str(key[-1]) not in PROPERTIES and str(key[-1]) not in ALIASES:
+                    near = suggest(str(key[-1]), ["name", "roles", *PROPERTIES])
+                    message = f'"{key[-1]}" is not a property that a layout can set.{near}'
+                raise KeyedError(key, message) from None
+            if name in seen:
+                raise KeyedError(key, f"{name} is set twice on this dataset")
+            seen.add(name)
+            properties[name] = text
+        return {**rest, "properties": properties}
+
+    @model_validator(mode="after")
+    def _check(self) -> Dataset:
+        for i, role in enumerate(self.roles):
+            if role not in ROLES:
+                raise KeyedError(
+                    ("roles", i),
+                    f'"{role}" is not a role; the roles are {", ".join(ROLES)}.{suggest(role, ROLES)}',
+                )
+        if len(set(self.roles)) != len(self.roles):
+            raise KeyedError(("roles",), "a role is named twice")
+        return self
+
+    @property
+    def pool(self) -> str:
+        """The name of the pool that holds the dataset."""
+        return self.name.split("/")[0]
+
+    @property
+    def key(self) -> str:
+        """The role that stands for the dataset in factor names: its first."""
+        return self.roles[0]
+
+    def non_default(self) -> dict[str, str]:
+        """Return the properties whose value is not ZFS's default."""
+        return {k: v for k, v in self.properties.items() if v != PROPERTIES[k].default}
+
+
+def _tunables(value: Any) -> Any:
+    if not isinstance(value, Mapping):
+        return value
+    out = {}
+    for name, item in value.items():
+        try:
+            out[name] = parse_tunable(str(name), item)
+        except ValueError as error:
+            raise KeyedError((str(name),), str(error)) from None
+    return out
+
+
+def _database(value: Any) -> Any:
+    if not isinstance(value, Mapping):
+        return value
+    out = {}
+    for name, item in value.items():
+        if isinstance(item, bool) or not isinstance(item, str | int | float):
+            raise KeyedError(
+                (str(name),), f'{name} is {item!r}; write the database\'s own text, such as "off"'
+            )
+        out[str(name)] = str(item)
+    return out
+
+
+def _arc(value: object) -> int:
+    from ztune.study.units import parse_size
+
+    size = parse_size(value)
+    if size < MIN_ARC:
+        raise ValueError(f"{format_size(size)} is too small for an ARC; 16M is the least")
+    return size
+
+
+class Layout(_Strict):
+    """Pools, datasets, and which role lives where.
+
+    ``pools`` may hold pools that no role lives on: they are left out of trials, so that an axis such as
+    ``wal.pool`` can move a role there.
+    """
+
+    name: str = Field(default="base", min_length=1, max_length=200, description="Unique in its study.")
+    description: str = Field(default="", description="One line for people.")
+    arc: Annotated[int, BeforeValidator(_arc)] = Field(
+        default=64 << 20, description="The most memory the ARC may use, bytes or text."
+    )
+    pools: tuple[Pool, ...] = Field(alias="pool", min_length=1, description="The pools.")
+    datasets: tuple[Dataset, ...] = Field(alias="dataset", min_length=1, description="The datasets.")
+    tunables: Annotated[dict[str, int], BeforeValidator(_tunables)] = Field(
+        default_factory=dict, description="Module parameters, by name."
+    )
+    database: Annotated[dict[str, str], BeforeValidator(_database)] = Field(
+        default_factory=dict, description="Settings of the database itself; replay cannot vary them."
+    )
+
+    @model_validator(mode="after")
+    def _check(self) -> Layout:
+        pools = [p.name for p in self.pools]
+        for i, name in enumerate(pools):
+            if name in pools[:i]:
+                raise KeyedError(("pool", i, "name"), f"pool {name} is described twice")
+        where: dict[str, str] = {}
+        names: set[str] = set()
+        for i, dataset in enumerate(self.datasets):
+            if dataset.name in names:
+                raise KeyedError(("dataset", i, "name"), f"dataset {dataset.name} is described twice")
+            names.add(dataset.name)
+            if dataset.pool not in pools:
+                raise KeyedError(
+                    ("dataset", i, "name"),
+                    f"dataset {dataset.name} is on pool {dataset.pool}, which the layout does not have; "
+                    f"its pools are {', '.join(pools)}.{suggest(dataset.pool, pools)}",
+                )
+            for role in dataset.roles:
+                if role in where:
+                    raise KeyedError(
+                        ("dataset", i, "roles"),
+                        f"role {role} lives on {where[role]} and on {dataset.name}; a role has one dataset",
+                    )
+                where[role] = dataset.name
+            small = dataset.properties["special_small_blocks"]
+            if small != "0" and self.pool(dataset.pool).vdev_text("special") == "none":
+                raise KeyedError(
+                    ("dataset", i, "special_small_blocks"),
+                    f'special_small_blocks is "{small}", but pool {dataset.pool} has no special vdev',
+                )
+        return self
+
+    def pool(self, name: str) -> Pool:
+        """Return the pool called ``name``; KeyError without one."""
+        for pool in self.pools:
+            if pool.name == name:
+                return pool
+        raise KeyError(name)
+
+    def used_pools(self) -> tuple[Pool, ...]:
+        """Return the pools that at least one role lives on."""
+        used = {d.pool for d in self.datasets}
+        return tuple(p for p in self.pools if p.name in used)
+
+    def dataset_of(self, role: str) -> Dataset | None:
+        """Return the dataset that ``role`` lives on, or None."""
+        return next((d for d in self.datasets if role in d.roles), None)
+
+    def profiles(self) -> tuple[str, ...]:
+        """Return the names of the profiles in use, sorted."""
+        return tuple(sorted({v.profile for p in self.pools for v in p.vdevs}))
+
+    def settings(self) -> dict[str, str]:
+        """Return the layout as flat factors, for finding layouts that differ in one of them alone.
+
+        Keys: ``arc``; ``slog``, ``l2arc``, ``special`` of the first pool; ``pool.NAME.ashift`` and
+        ``pool.NAME.data`` (and ``.slog`` … of further pools); ``ROLE.PROPERTY`` and ``ROLE.pool`` where ROLE is the
+        first role of its dataset; ``ROLE.with`` for the further roles; ``tunable.NAME`` where not ZFS's default;
+        ``database.NAME``. Layouts of one study have the same keys except the last two; see ``default_setting``.
+        """
+        out = {"arc": format_size(self.arc)}
+        for i, pool in enumerate(self.pools):
+            prefix = f"pool.{pool.name}."
+            out[prefix + "ashift"] = str(pool.ashift)
+            out[prefix + "data"] = pool.vdev_text("data")
+            for factor in ("slog", "l2arc", "special"):
+                out[factor if i == 0 else prefix + factor] = pool.vdev_text(FACTOR_CLASS[factor])
+        for dataset in self.datasets:
+            out[f"{dataset.key}.pool"] = dataset.pool
+            for role in dataset.roles[1:]:
+                out[f"{role}.with"] = dataset.key
+            for name, value in dataset.properties.items():
+                out[f"{dataset.key}.{name}"] = value
+        for name, number in self.tunables.items():
+            if number != TUNABLES[name].default:
+                out[f"tunable.{name}"] = TUNABLES[name].text(number)
+        out.update({f"database.{name}": value for name, value in self.database.items()})
+        return dict(sorted(out.items()))
+
+    def with_settings(self, changes: Mapping[str, object], name: str | None = None) -> Layout:
+        """Return a layout that has ``changes`` (factors as in ``settings``), checked afresh.
+
+        ``tunable.NAME`` and ``database.NAME`` may be "default", which takes the setting away.
+        Raises ValueError with a sentence for an unknown factor or a value that ZFS would not take.
+        """
+        from ztune.study.factors import apply
+
+        return apply(self, changes, name)
+
+    def canonical(self) -> dict[str, Any]:
+        """Return what identifies the layout: everything but its names for people, defaults spelled out."""
+        out = self.model_dump(mode="json", by_alias=True, exclude={"name", "description"})
+        out["tunables"] = {k: v for k, v in sorted(self.tunables.items()) if v != TUNABLES[k].default}
+        return out
+
+    @property
+    def hash(self) -> str:
+        """The first 12 hex digits of the SHA-256 of the canonical form. Two layouts that mean the same share it."""
+        text = json.dumps(self.canonical(), sort_keys=True, separators=(",", ":"))
+        return hashlib.sha256(text.encode()).hexdigest()[:12]
+
+    def durability(self) -> DurabilityClass:
+        """Return what a power cut may lose."""
+        return _durability.judge(self).klass
+
+    def durability_reasons(self) -> list[str]:
+        """Return one sentence for each setting that decides the durability class, then notes that do not."""
+        return list(_durability.judge(self).reasons)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the form that ``Layout.model_validate`` takes back, fully resolved."""
+        return self.model_dump(mode="json", by_alias=True)
+
+
+def default_setting(key: str) -> str | None:
+    """Return ZFS's default of a factor of ``Layout.settings``, or None where ZFS has none (pool shapes, ARC)."""
+    if key in {"slog", "l2arc", "special"} or re.fullmatch(r"pool\..+\.(slog|l2arc|special)", key):
+        return "none"
+    if key.startswith("tunable."):
+        known = TUNABLES.get(key.removeprefix("tunable."))
+        return None if known is None else ("default" if known.default is None else known.text(known.default))
+    if key.startswith("database."):
+        return "default"
+    role, _, name = key.partition(".")
+    if role in ROLES and name in PROPERTIES:
+        return PROPERTIES[name].default
+    return None
+
+
+class Objective(_Strict):
+    """What makes one layout better than another. Durability always comes first."""
+
+    minimise: tuple[str, ...] = Field(
+        default=("modelled_s", "allocated", "written"), min_length=1,
+        description="Metrics, the first decides; the next decides among layouts within `within` of the best.",
+    )  # fmt: skip
+    within: float = Field(
+        default=0.05, ge=0, le=1, description="How near the best counts as equal: 0.05 is 5 %."
+    )
+    durability: DurabilityClass = Field(
+        default=DurabilityClass.NOTHING, description="The worst class allowed beside the baseline's own."
+    )
+
+    @model_validator(mode="after")
+    def _check(self) -> Objective:
+        for i, metric in enumerate(self.minimise):
+            if metric not in METRICS:
+                raise KeyedError(
+                    ("minimise", i),
+                    f'"{metric}" is not a metric; the metrics are {", ".join(METRICS)}.{suggest(metric, METRICS)}',
+                )
+            if metric in self.minimise[:i]:
+                raise KeyedError(("minimise", i), f'"{metric}" is named twice')
+        return self
+
+
+class NamedLayout(_Strict):
+    """A further layout: a name, and what it changes of the base."""
+
+    name: str = Field(min_length=1, max_length=200, description="Unique in the study.")
+    description: str = Field(default="", description="One line for people.")
+    set: dict[str, str | int] = Field(min_length=1, description="Factors and their values, as in `axes`.")
+
+
+class Study(_Strict):
+    """A question: one workload × a space of layouts × an objective."""
+
+    name: str = Field(min_length=1, max_length=100, description="The study's name.")
+    description: str = Field(default="", description="One line for people.")
+    workload: str | None = Field(default=None, description="The workload whose traces it suits; none: any.")
+    seed: int = Field(default=1, ge=0, lt=1 << 31, description="Seed of everything random.")
+    objective: Objective = Field(default_factory=Objective, description="What makes a layout better.")
+    layout: Layout = Field(description="The base layout, which is also the baseline.")
+    axes: dict[str, tuple[str | int, ...]] = Field(
+        default_factory=dict, description="Factor → values, each tried alone on the base."
+    )
+    cross: tuple[tuple[str, ...], ...] = Field(
+        default=(), description="Lists of axes whose values are tried in every combination."
+    )
+    layouts: tuple[NamedLayout, ...] = Field(default=(), description="Further layouts.")
+    profiles: dict[str, Profile] = Field(
+        default_factory=dict,
+        description="Profiles given in the study itself; filled with all in use once loaded.",
+    )
+
+    @model_validator(mode="after")
+    def _check(self) -> Study:
+        for key, values in self.axes.items():
+            if not values:
+                raise KeyedError(("axes", key), "an axis needs at least one value")
+            for i, value in enumerate(values):
+                try:
+                    self.layout.with_settings({key: value})
+                except ValueError as error:
+                    raise KeyedError(("axes", key, i), _plain(error)) from None
+        for i, keys in enumerate(self.cross):
+            for key in keys:
+                if key not in self.axes:
+                    raise KeyedError(
+                        ("cross", i), f'"{key}" is not an axis of this study.{suggest(key, self.axes)}'
+                    )
+            if len(keys) < 2 or len(set(keys)) != len(keys):
+                raise KeyedError(("cross", i), "a cross names two or more different axes")
+        names = {self.layout.name}
+        for i, named in enumerate(self.layouts):
+            if named.name in names:
+                raise KeyedError(("layouts", i, "name"), f'two layouts are called "{named.name}"')
+            names.add(named.name)
+            try:
+                self.layout.with_settings(named.set)
+            except ValueError as error:
+                raise KeyedError(("layouts", i, "set"), _plain(error)) from None
+        for name, profile in self.profiles.items():
+            if profile.name != name:
+                raise KeyedError(
+                    ("profiles", name, "name"), f'the profile "{name}" calls itself "{profile.name}"'
+                )
+        return self
+
+    def check_roles(self, roles: set[str]) -> None:
+        """Raise ValueError unless every role in ``roles`` has a dataset in the layout."""
+        for role in sorted(roles):
+            if self.layout.dataset_of(role) is None:
+                raise ValueError(
+                    f'role {role} has no dataset in layout "{self.layout.name}" of study "{self.name}"; '
+                    f"add it to a dataset's roles"
+                )
+
+    def profile(self, name: str) -> HddProfile | FlashProfile:
+        """Return a profile in use; KeyError without it."""
+        return self.profiles[name]
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the form that ``Study.model_validate`` takes back, fully resolved."""
+        return self.model_dump(mode="json", by_alias=True)
+
+
+def _plain(error: ValueError) -> str:
+    """Return the sentence inside a pydantic ValidationError, or the error's own text."""
+    errors = getattr(error, "errors", None)
+    if callable(errors):
+        first = errors()[0]
+        return str(first["msg"]).removeprefix("Value error, ")
+    return str(error)

@@ -1,0 +1,197 @@
+"""The dataset properties a layout may set: their values, as ZFS checks them, and ZFS's defaults.
+
+Source of values and defaults, unless an entry says otherwise: zfsprops(7) of OpenZFS 2.3.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+from ztune.study.units import format_size, is_power_of_two, parse_size
+
+MAX_RECORDSIZE = 16 << 20
+MAX_SPECIAL_SMALL_BLOCKS = 1 << 20
+
+
+@dataclass(frozen=True)
+class Property:
+    """One dataset property.
+
+    ``replayed``: the replay engine honours it, so screening can vary it; the others are only handed on to
+    the commands. ``new_blocks_only``: a change leaves what is already written as it is.
+    """
+
+    name: str
+    default: str
+    values: str
+    parse: Callable[[str], str]
+    doc: str
+    replayed: bool = True
+    new_blocks_only: bool = False
+    source: str = "zfsprops(7)"
+
+
+def suggest(word: str, known: Iterable[str]) -> str:
+    """Return ' Did you mean "x"?' for the known word closest to ``word``, or the empty string."""
+    close = difflib.get_close_matches(word, list(known), n=1, cutoff=0.6)
+    return f' Did you mean "{close[0]}"?' if close else ""
+
+
+def _choice(*words: str, **aliases: str) -> Callable[[str], str]:
+    def parse(text: str) -> str:
+        value = aliases.get(text, text)
+        if value not in words:
+            raise ValueError(f"it is one of {', '.join(words)}")
+        return value
+
+    return parse
+
+
+def _recordsize(text: str) -> str:
+    size = parse_size(text)
+    if not is_power_of_two(size) or not 512 <= size <= MAX_RECORDSIZE:
+        raise ValueError("it is a power of two from 512 to 16M")
+    return format_size(size)
+
+
+def _special_small_blocks(text: str) -> str:
+    size = parse_size(text)
+    if size != 0 and (not is_power_of_two(size) or not 512 <= size <= MAX_SPECIAL_SMALL_BLOCKS):
+        raise ValueError("it is 0 or a power of two from 512 to 1M")
+    return format_size(size)
+
+
+_COMPRESSION = "off, on, lz4, zstd, zstd-1 … zstd-19, zstd-fast-N, gzip, gzip-1 … gzip-9, zle or lzjb"
+# zstd-fast levels: 1–10, then tens to 100, then 500 and 1000 (zfsprops(7), compression).
+_ZSTD_FAST = {*range(1, 11), *range(20, 101, 10), 500, 1000}
+# What the short forms mean today: `on` is lz4 on every pool with the lz4_compress feature, which all new pools have.
+_SHORT = {"on": "lz4", "zstd": "zstd-3", "zstd-fast": "zstd-fast-1", "gzip": "gzip-6"}
+
+
+def _compression(text: str) -> str:
+    value = _SHORT.get(text, text)
+    if value in {"off", "lz4", "zle", "lzjb"}:
+        return value
+    match = re.fullmatch(r"(zstd|zstd-fast|gzip)-([1-9]\d*)", value)
+    if match:
+        level = int(match[2])
+        allowed = {"zstd": range(1, 20), "zstd-fast": _ZSTD_FAST, "gzip": range(1, 10)}[match[1]]
+        if level in allowed:
+            return value
+        if match[1] == "zstd-fast":
+            raise ValueError("zstd-fast levels are 1 … 10, 20, 30 … 100, 500 and 1000")
+        raise ValueError(f"{match[1]} levels are 1 … {max(allowed)}")
+    raise ValueError(f"it is one of {_COMPRESSION}")
+
+
+_ON_OFF = _choice("on", "off")
+
+PROPERTIES: dict[str, Property] = {
+    p.name: p
+    for p in (
+        Property(
+            "recordsize", "128K", "a power of two from 512 to 16M", _recordsize,
+            "The largest block of a file. A smaller write into a block that is not in the ARC reads it first.",
+            new_blocks_only=True, source="zfsprops(7); 16M needs zfs_max_recordsize at its 2.2+ default",
+        ),
+        Property(
+            "compression", "lz4", _COMPRESSION, _compression,
+            "How blocks are compressed. `on`, the default, is lz4; `zstd` is zstd-3; `gzip` is gzip-6.",
+            new_blocks_only=True, source="zfsprops(7); `on` since OpenZFS 2.2 on new pools",
+        ),
+        Property(
+            "checksum", "on", "on, off, fletcher2, fletcher4, sha256, sha512, skein, edonr or blake3",
+            _choice("on", "off", "fletcher2", "sha256", "sha512", "skein", "edonr", "blake3", fletcher4="on"),
+            "How blocks are checked. `on` is fletcher4. `off` lets damage pass unseen and is never recommended.",
+            new_blocks_only=True,
+        ),
+        Property(
+            "logbias", "latency", "latency or throughput", _choice("latency", "throughput"),
+            "Whether synchronous writes go to the log (device), or straight to their place with a small log record.",
+        ),
+        Property(
+            "sync", "standard", "standard, always or disabled", _choice("standard", "always", "disabled"),
+            "Whether fsync waits for the disk. `disabled` loses acknowledged commits at a power cut.",
+        ),
+        Property(
+            "primarycache", "all", "all, none or metadata", _choice("all", "none", "metadata"),
+            "What of this dataset the ARC keeps.",
+        ),
+        Property(
+            "secondarycache", "all", "all, none or metadata", _choice("all", "none", "metadata"),
+            "What of this dataset a cache device (L2ARC) keeps.",
+        ),
+        Property(
+            "redundant_metadata", "all", "all, most, some or none", _choice("all", "most", "some", "none"),
+            "How much metadata is stored twice.",
+            new_blocks_only=True,
+        ),
+        Property(
+            "special_small_blocks", "0", "0 or a power of two from 512 to 1M", _special_small_blocks,
+            "Blocks up to this size go to the special vdev. At or above the recordsize, every block does.",
+            new_blocks_only=True,
+        ),
+        Property(
+            "copies", "1", "1, 2 or 3", _choice("1", "2", "3"),
+            "How many copies of each block are kept, beside the redundancy of the vdevs.",
+            new_blocks_only=True,
+        ),
+        Property(
+            "atime", "on", "on or off", _ON_OFF, "Whether reading a file updates its access time.", replayed=False,
+        ),
+        Property(
+            "relatime", "on", "on or off", _ON_OFF,
+            "With atime=on: update the access time once a day or after a change only.", replayed=False,
+        ),
+        Property(
+            "xattr", "sa", "on, off, dir or sa", _choice("sa", "dir", "off", on="sa"),
+            "Where extended attributes are kept.", replayed=False, source="zfsprops(7); sa is the default since 2.3",
+        ),
+        Property(
+            "acltype", "off", "off, nfsv4 or posix", _choice("off", "nfsv4", "posix", posixacl="posix", noacl="off"),
+            "Which access control lists files may carry.", replayed=False,
+        ),
+        Property(
+            "dnodesize", "legacy", "legacy, auto, 1k, 2k, 4k, 8k or 16k",
+            _choice("legacy", "auto", "1k", "2k", "4k", "8k", "16k"), "The size of a file's dnode.", replayed=False,
+        ),
+        Property(
+            "direct", "standard", "disabled, standard or always", _choice("disabled", "standard", "always"),
+            "What O_DIRECT does (OpenZFS 2.3 and later).", replayed=False,
+        ),
+        Property(
+            "prefetch", "all", "all, none or metadata", _choice("all", "none", "metadata"),
+            "What speculative prefetch may read ahead (OpenZFS 2.2 and later).", replayed=False,
+        ),
+        Property(
+            "snapdir", "hidden", "hidden, visible or disabled", _choice("hidden", "visible", "disabled"),
+            "Whether the .zfs directory shows.", replayed=False,
+        ),
+    )
+}  # fmt: skip
+
+ALIASES = {"recsize": "recordsize", "compress": "compression", "rdonly": "readonly", "dnsize": "dnodesize"}
+REPLAYED = tuple(name for name, p in PROPERTIES.items() if p.replayed)
+
+
+def parse_property(name: str, value: object) -> tuple[str, str]:
+    """Return the full name and canonical value of a property as ZFS would take it.
+
+    Canonical: sizes as "8K"; ``compression=on`` as ``lz4``, ``zstd`` as ``zstd-3``; ``checksum=fletcher4`` as ``on``.
+    Raises ValueError with a sentence for an unknown property or value.
+    """
+    full = ALIASES.get(name, name)
+    known = PROPERTIES.get(full)
+    if known is None:
+        raise ValueError(f'"{name}" is not a property that a layout can set.{suggest(name, PROPERTIES)}')
+    if isinstance(value, bool):
+        raise ValueError(f'{full} is {str(value).lower()}; write "on" or "off" in quotes')
+    if not isinstance(value, str | int):
+        raise ValueError(f"{full} is {value!r}; {known.values} is expected")
+    try:
+        return full, known.parse(str(value).strip())
+    except ValueError as error:
+        raise ValueError(f'{full} is "{value}"; {error}') from None

@@ -1,0 +1,46 @@
+"""Sizes as ZFS writes them: "8K", "64M", "7.5G". Always powers of 1024, always whole bytes inside."""
+
+from __future__ import annotations
+
+import re
+from fractions import Fraction
+
+_UNITS = "KMGTPE"
+_SIZE = re.compile(r"^\s*(\d+(?:\.\d+)?)\s*(?:([KMGTPE])(?:i?B)?|B)?\s*$", re.IGNORECASE)
+
+
+def parse_size(value: object) -> int:
+    """Return the bytes that ``value`` names: an int, or text such as "8K", "1MiB", "7.5G", "512".
+
+    Raises ValueError with a sentence for anything else, and for a fraction of a byte.
+    """
+    if isinstance(value, bool) or not isinstance(value, int | str):
+        raise ValueError(f'{value!r} is not a size; write bytes or text such as "128K"')
+    if isinstance(value, int):
+        if value < 0:
+            raise ValueError(f"{value} is negative; a size is 0 or more bytes")
+        return value
+    match = _SIZE.match(value)
+    if match is None:
+        raise ValueError(f'{value!r} is not a size; write bytes or text such as "8K", "64M", "7.5G"')
+    number, unit = Fraction(match[1]), match[2]
+    scale = 1024 ** (_UNITS.index(unit.upper()) + 1) if unit else 1
+    size = number * scale
+    if size.denominator != 1:
+        raise ValueError(f"{value!r} is not a whole number of bytes")
+    return int(size)
+
+
+def format_size(size: int) -> str:
+    """Return the shortest exact text for ``size`` bytes: 131072 → "128K", 1000 → "1000"."""
+    text = str(size)
+    for power, unit in enumerate(_UNITS, start=1):
+        scale = 1024**power
+        if size and size % scale == 0:
+            text = f"{size // scale}{unit}"
+    return text
+
+
+def is_power_of_two(value: int) -> bool:
+    """True for 1, 2, 4, 8 …"""
+    return value > 0 and value & (value - 1) == 0

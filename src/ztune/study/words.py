@@ -1,0 +1,31 @@
+"""The closed word lists of a study. Nothing here imports another part of ztune."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+# The roles a file can play; the same list as in the trace format (a test holds the two together).
+ROLES = ("data", "wal", "temp", "index", "backup", "archive", "source")
+
+
+class DurabilityClass(StrEnum):
+    """What a power cut may lose under a layout, best class first."""
+
+    NOTHING = "nothing-acknowledged"
+    LAST_SECONDS = "last-seconds"
+    CORRUPT = "corrupt"
+
+    @property
+    def rank(self) -> int:
+        """0 for the best class, 2 for the worst: compare ranks, not words."""
+        return list(DurabilityClass).index(self)
+
+
+# What an objective may minimise → where the number stands in a trial's measure, and its unit.
+METRICS: dict[str, tuple[tuple[str, ...], str]] = {
+    "modelled_s": (("model", "modelled_s"), "s"),
+    "allocated": (("space", "allocated"), "bytes"),
+    "written": (("physical", "write_bytes"), "bytes"),
+    "read": (("physical", "read_bytes"), "bytes"),
+    "sync_p99": (("model", "sync_latency_ms", "p99"), "ms"),
+}
