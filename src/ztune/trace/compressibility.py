@@ -1,0 +1,238 @@
+"""Measures how well files compress, by sampling blocks at several record sizes.
+
+ZFS compresses each record on its own, so a ratio means nothing without the record size. Pieces of up to 1 MiB
+are drawn at random over all bytes of a role's files; blocks of each record size are then drawn from these
+pieces. The work is bounded: about 20 MiB are compressed per role and algorithm, whatever the database's size.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import stat
+import zlib
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import lz4.block
+import numpy as np
+import zstandard
+
+from ztune.errors import InputError
+from ztune.trace.manifest import Compressibility, Sample
+from ztune.trace.schema import ROLES
+
+RECORDSIZES = (4096, 8192, 16384, 32768, 65536, 131072, 1 << 20)
+ALGORITHMS = ("lz4", "zstd-3", "gzip-6")
+CHUNK = 1 << 20  # unit of kept content, see Sample
+READ_BUDGET = 16 << 20  # bytes read (and at most kept) per role
+BLOCK_BUDGET = 2 << 20  # bytes compressed per role, record size and algorithm ...
+LEAST_BLOCKS = 8  # ... but at least so many blocks, if there are
+MOST_EXTENTS = 10_000  # of one sparse file
+_HOLE = 64 << 10  # runs of zeros that are not kept as content, see _keep
+
+Compressor = Callable[[bytes], bytes]
+
+
+def compressor(algorithm: str) -> Compressor:
+    """Return the function that compresses a block as ZFS's ``lz4``, ``zstd-N`` or ``gzip-N`` would.
+
+    Made with the same libraries' ordinary versions; ZFS's own copies differ by less than a per cent.
+    Raises InputError for another name.
+    """
+    name, _, level_text = algorithm.partition("-")
+    level = int(level_text) if level_text.isascii() and level_text.isdecimal() else 0
+    if algorithm == "lz4":
+        return lambda block: bytes(lz4.block.compress(block, store_size=False))
+    if name == "zstd" and 1 <= level <= 19:
+        # A new context for each block would cost more than the compression of 4 KiB.
+        context = zstandard.ZstdCompressor(level=level, write_content_size=False, write_checksum=False)
+        return context.compress
+    if name == "gzip" and 1 <= level <= 9:
+        return lambda block: zlib.compress(block, level)
+    raise InputError(
+        f"unknown compression {algorithm!r}; it should be lz4, zstd-1 to zstd-19 or gzip-1 to gzip-9"
+    )
+
+
+@dataclass(frozen=True)
+class _Extent:
+    """A run of data in a file: bytes ``start`` to ``end``."""
+
+    path: str
+    start: int
+    end: int
+
+
+def sample_files(
+    files: Mapping[str, str],
+    recordsizes: Sequence[int] = RECORDSIZES,
+    algorithms: Sequence[str] = ALGORITHMS,
+    seed: int = 1,
+    keep: Path | None = None,
+    progress: Callable[[float], None] | None = None,
+) -> tuple[list[Compressibility], list[Sample]]:
+    """Sample ``files`` (path → role) and return how they compress, by role, record size and algorithm.
+
+    A file shorter than the record size is one block of its own length, as in ZFS. Blocks of zeros alone,
+    which ZFS stores as holes when compression is on, are counted in ``holes`` and left out of ``ratio``.
+    Files that are gone, empty, unreadable or not regular are skipped; a role with nothing to read is left out.
+    The same ``seed`` and files give the same blocks.
+
+    With ``keep`` (a folder, usually ``TraceWriter.samples_dir``) up to 16 MiB of content per role are written
+    to ``keep/ROLE.bin`` and described by the second result. Raises InputError for an unknown role or
+    algorithm, or a record size that is not a power of two.
+    """
+    compressors = {algorithm: compressor(algorithm) for algorithm in algorithms}
+    for size in recordsizes:
+        if size < 512 or size & (size - 1):
+            raise InputError(f"the record size {size} should be a power of two from 512")
+    by_role: dict[str, list[str]] = {}
+    for path, role in files.items():
+        if role not in ROLES:
+            raise InputError(f"{role!r} is not a role; it should be one of {', '.join(ROLES)}")
+        by_role.setdefault(role, []).append(path)
+    piece_size = max(CHUNK, *recordsizes) if recordsizes else CHUNK
+    measured: list[Compressibility] = []
+    samples: list[Sample] = []
+    for done, role in enumerate(sorted(by_role, key=ROLES.index)):
+        # A stream of its own per role: that one role appears must not change another's blocks.
+        rng = np.random.default_rng([seed, ROLES.index(role)])
+        pieces = list(_draw_pieces(sorted(by_role[role]), piece_size, rng))
+        if pieces:
+            for size in recordsizes:
+                blocks = _draw_blocks(pieces, size, rng)
+                measured += [_measure(role, size, name, run, blocks) for name, run in compressors.items()]
+            if keep is not None and (sample := _keep(role, pieces, keep)):
+                samples.append(sample)
+        if progress is not None:
+            progress((done + 1) / len(by_role))
+    return measured, samples
+
+
+def _extents(path: str) -> Iterator[_Extent]:
+    """Yield the runs of data in ``path``; the whole file unless it is sparse."""
+    try:
+        status = Path(path).stat()
+        if not stat.S_ISREG(status.st_mode) or not status.st_size:
+            return
+        # Half, since compression below (ZFS, btrfs) also makes fewer blocks than bytes.
+        if status.st_blocks * 512 >= status.st_size // 2:
+            yield _Extent(path, 0, status.st_size)
+            return
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return
+    try:
+        end = 0
+        for _ in range(MOST_EXTENTS):
+            start = os.lseek(fd, end, os.SEEK_DATA)
+            end = os.lseek(fd, start, os.SEEK_HOLE)
+            yield _Extent(path, start, end)
+    except OSError:  # ENXIO: no more data
+        pass
+    finally:
+        os.close(fd)
+
+
+def _draw_pieces(paths: Iterable[str], piece_size: int, rng: np.random.Generator) -> Iterator[bytes]:
+    """Yield aligned pieces of up to ``piece_size``, each byte of data being equally likely to be in one."""
+    extents = [extent for path in paths for extent in _extents(path)]
+    if not extents:
+        return
+    ends = np.cumsum([extent.end - extent.start for extent in extents])
+    wanted = max(1, READ_BUDGET // piece_size)
+    budget, seen = READ_BUDGET if piece_size <= READ_BUDGET else piece_size, set()
+    # Small files come whole, so far more draws than whole pieces may be needed to fill the budget.
+    for place in rng.integers(0, ends[-1], wanted * 256):
+        index = int(np.searchsorted(ends, place, "right"))
+        extent = extents[index]
+        offset = extent.end - int(ends[index] - place)
+        start = offset - offset % piece_size
+        if (extent.path, start) in seen:
+            continue
+        seen.add((extent.path, start))
+        piece = _read(extent.path, start, min(piece_size, budget))
+        if not piece:
+            continue
+        yield piece
+        budget -= len(piece)
+        if budget < 4096:
+            return
+
+
+def _read(path: str, offset: int, size: int) -> bytes:
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+    except OSError:
+        return b""
+    try:
+        return os.pread(fd, size, offset)
+    except OSError:
+        return b""
+    finally:
+        os.close(fd)
+
+
+def _draw_blocks(pieces: list[bytes], size: int, rng: np.random.Generator) -> list[bytes]:
+    """Return blocks of ``size`` bytes (shorter if the piece is) drawn evenly over the pieces' bytes."""
+    counts = np.array([max(1, len(piece) // size) for piece in pieces])
+    ends = np.cumsum(counts)
+    wanted = min(int(ends[-1]), max(LEAST_BLOCKS, BLOCK_BUDGET // size))
+    blocks = []
+    for number in np.sort(rng.choice(int(ends[-1]), wanted, replace=False)):
+        index = int(np.searchsorted(ends, number, "right"))
+        start = int(number - (ends[index] - counts[index])) * size
+        blocks.append(pieces[index][start : start + size])
+    return blocks
+
+
+def _measure(
+    role: str, size: int, algorithm: str, compress: Compressor, blocks: list[bytes]
+) -> Compressibility:
+    full = [block for block in blocks if block.count(0) < len(block)]
+    before = np.array([len(block) for block in full], np.int64)
+    # A block that would grow is stored as it is.
+    after = np.minimum([len(compress(block)) for block in full], before)
+    return Compressibility(
+        role=role,  # type: ignore[arg-type]  # checked against ROLES
+        recordsize=size,
+        algorithm=algorithm,
+        ratio=round(float(before.sum() / after.sum()), 4) if full else 1.0,
+        stdev=round(float(np.std(before / after)), 4) if full else 0.0,
+        blocks=len(full),
+        holes=len(blocks) - len(full),
+    )
+
+
+def _keep(role: str, pieces: list[bytes], folder: Path) -> Sample | None:
+    """Write the pieces' content to ``folder/ROLE.bin`` in whole chunks; None if all of it is zeros.
+
+    Aligned runs of 64 KiB zeros are left out: they come from space allocated ahead (new WAL segments), which
+    the database writes once, and would make everything that is replayed look too compressible.
+    """
+    content = bytearray()
+    for piece in pieces:
+        for start in range(0, len(piece), _HOLE):
+            run = piece[start : start + _HOLE]
+            if run.count(0) < len(run):
+                content += run
+        # The next piece starts at its own alignment, else its pages would straddle blocks.
+        while gap := -len(content) % 4096:
+            content += piece[:gap]
+    if not content:
+        return None
+    del content[READ_BUDGET:]
+    real = bytes(content)
+    while missing := -len(content) % CHUNK:
+        content += real[:missing]
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / f"{role}.bin").write_bytes(content)
+    return Sample(
+        role=role,  # type: ignore[arg-type]
+        file=f"samples/{role}.bin",
+        chunk=CHUNK,
+        bytes=len(content),
+        sha256=hashlib.sha256(content).hexdigest(),
+    )

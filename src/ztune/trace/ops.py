@@ -1,0 +1,193 @@
+"""Exports a trace's events in the binary form that the replay engine reads.
+
+Little endian: a header of 32 bytes (magic, u32 version, u32 record size, u64 records, u32 files, u32
+threads), then records of 48 bytes sorted by time. The codes are those of schema.py;
+docs/trace-format.md has the table.
+"""
+
+from __future__ import annotations
+
+import heapq
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ztune.errors import InputError
+from ztune.trace.reader import Columns, Trace
+from ztune.trace.schema import Op
+
+EXPORT_VERSION = 1  # part of the key under which callers cache an export
+MAGIC = b"ZTOPS\0\0\0"
+OPS_VERSION = 1
+MAX_THREADS = 1 << 16
+
+HEADER = np.dtype(
+    [
+        ("magic", "S8"),
+        ("version", "<u4"),
+        ("record_size", "<u4"),
+        ("nops", "<u8"),
+        ("nfiles", "<u4"),
+        ("nthreads", "<u4"),
+    ]
+)
+RECORD = np.dtype(
+    [
+        ("t", "<i8"),  # ns since the trace began
+        ("dur", "<i8"),  # ns
+        ("offset", "<i8"),
+        ("size", "<i8"),
+        ("file", "<i4"),  # 0 .. nfiles-1, -1 for none
+        ("file2", "<i4"),
+        ("thread", "<u2"),  # 0 .. nthreads-1
+        ("op", "u1"),
+        ("via", "u1"),
+        ("flags", "<u4"),
+    ]
+)
+assert HEADER.itemsize == 32
+assert RECORD.itemsize == 48
+_CHUNK = 1 << 20  # records converted at a time
+
+
+@dataclass(frozen=True)
+class OpsFile:
+    """One file of the export. ``size`` is its length in bytes when the trace began."""
+
+    id: int
+    size: int
+    role: str
+    path: str
+    trace_id: int  # the file's id in the trace's manifest
+
+
+@dataclass(frozen=True)
+class OpsInfo:
+    """What was exported."""
+
+    path: Path
+    nops: int
+    threads: int
+    files: list[OpsFile]
+    left_out: int  # events of files without a role, and reads and writes of no bytes
+
+
+def export_ops(trace: Trace, path: Path | str) -> OpsInfo:
+    """Write the operations of ``trace`` on files that have a role to ``path``, for the engine.
+
+    Files are numbered anew without gaps. Threads too, and a thread that began after another had ended takes
+    over its number, so that the engine needs no more threads than ever ran together. A copy from a file
+    without a role becomes a write. Raises InputError if the trace is damaged, has no file with a role, or
+    more than 65,536 threads ran at a time, and if the disk is full.
+    """
+    path = Path(path)
+    files = [
+        OpsFile(new, file.size_start, file.role, file.path, file.id)
+        for new, file in enumerate(file for file in trace.manifest.files if file.role is not None)
+        if file.role is not None
+    ]
+    if not files:
+        raise InputError(
+            f"no file of the trace {trace.path} has a role, so nothing can be replayed;"
+            " give roles with --role 'GLOB=ROLE' when recording"
+        )
+    columns = trace.columns("t", "dur", "tid", "op", "via", "flags", "file", "file2", "offset", "size")
+    new_id = np.full(len(trace.manifest.files) + 1, -1, np.int32)  # the last is what -1 indexes
+    for file in files:
+        new_id[file.trace_id] = file.id
+    chosen = np.flatnonzero(_replayed(columns, new_id))
+    thread, threads = dense_threads(
+        columns["tid"][chosen], columns["t"][chosen], columns["dur"][chosen], trace
+    )
+
+    header = np.zeros(1, HEADER)
+    header[0] = (MAGIC, OPS_VERSION, RECORD.itemsize, len(chosen), len(files), threads)
+    partial = path.with_name(path.name + ".partial")
+    try:
+        with partial.open("wb") as out:
+            header.tofile(out)
+            for start in range(0, len(chosen), _CHUNK):
+                part = chosen[start : start + _CHUNK]
+                _records(columns, part, thread[start : start + _CHUNK], new_id).tofile(out)
+        partial.rename(path)
+    except OSError as error:
+        raise InputError(f"cannot write {path}: {error.strerror or 'no space left'}") from error
+    finally:
+        partial.unlink(missing_ok=True)
+    return OpsInfo(path, len(chosen), threads, files, len(columns["t"]) - len(chosen))
+
+
+def read_ops(path: Path) -> tuple[npt.NDArray[np.void], npt.NDArray[np.void]]:
+    """Return header (one element) and records of an ops file; raises InputError if it is not one."""
+    data = path.read_bytes()
+    if len(data) < HEADER.itemsize:
+        raise InputError(f"{path} is not an ops file: it is shorter than a header")
+    header: npt.NDArray[np.void] = np.frombuffer(data, HEADER, 1)
+    if (
+        data[:8] != MAGIC
+        or header["version"][0] != OPS_VERSION
+        or header["record_size"][0] != RECORD.itemsize
+    ):
+        raise InputError(f"{path} is not an ops file of version {OPS_VERSION}")
+    if len(data) != HEADER.itemsize + int(header["nops"][0]) * RECORD.itemsize:
+        raise InputError(f"{path} is truncated")
+    return header, np.frombuffer(data, RECORD, offset=HEADER.itemsize)
+
+
+def _replayed(columns: Columns, new_id: npt.NDArray[np.int32]) -> npt.NDArray[np.bool_]:
+    op = columns["op"]
+    with_role = (new_id[columns["file"]] >= 0) | (op == Op.SYNC)
+    moves = (op == Op.READ) | (op == Op.WRITE) | (op == Op.COPY)
+    keep: npt.NDArray[np.bool_] = with_role & ~(moves & (columns["size"] == 0))
+    return keep
+
+
+def _records(
+    columns: Columns, rows: npt.NDArray[np.intp], thread: npt.NDArray[Any], new_id: npt.NDArray[np.int32]
+) -> npt.NDArray[np.void]:
+    records = np.empty(len(rows), RECORD)
+    for name in ("t", "dur", "offset", "size", "op", "via", "flags"):
+        records[name] = columns[name][rows]
+    for name in ("file", "file2"):
+        records[name] = new_id[columns[name][rows]]
+    records["thread"] = thread
+    records["op"][(records["op"] == Op.COPY) & (records["file2"] < 0)] = Op.WRITE
+    return records
+
+
+def dense_threads(
+    tid: npt.NDArray[np.int32],
+    t: npt.NDArray[np.int64],
+    dur: npt.NDArray[np.int64],
+    trace: Trace | None = None,
+) -> tuple[npt.NDArray[np.uint16], int]:
+    """Return a number from 0 for the thread of each event, and how many numbers there are.
+
+    A number is used again for a thread whose first event starts after the last event of the former user of
+    the number has ended. ``t`` must be sorted.
+    """
+    if not len(tid):
+        return np.empty(0, np.uint16), 0
+    tids, first, inverse = np.unique(tid, return_index=True, return_inverse=True)
+    ends = np.zeros(len(tids), np.int64)
+    np.maximum.at(ends, inverse, t + np.minimum(dur, np.iinfo(np.int64).max - t))
+    number = np.empty(len(tids), np.int64)
+    busy: list[tuple[int, int]] = []  # (end, number) of the threads under way
+    free: list[int] = []
+    used = 0
+    for index in np.argsort(first, kind="stable"):
+        while busy and busy[0][0] < t[first[index]]:
+            heapq.heappush(free, heapq.heappop(busy)[1])
+        if free:
+            mine = heapq.heappop(free)
+        else:
+            mine, used = used, used + 1
+        number[index] = mine
+        heapq.heappush(busy, (int(ends[index]), mine))
+    if used > MAX_THREADS:
+        where = f"the trace {trace.path}" if trace else "the trace"
+        raise InputError(f"{used} threads run together in {where}; at most {MAX_THREADS} can be replayed")
+    return number[inverse].astype(np.uint16), used
