@@ -77,8 +77,8 @@ def sample_files(
 
     A file shorter than the record size is one block of its own length, as in ZFS. Blocks of zeros alone,
     which ZFS stores as holes when compression is on, are counted in ``holes`` and left out of ``ratio``.
-    Files that are gone, empty, unreadable or not regular are skipped; a role with nothing to read is left out.
-    The same ``seed`` and files give the same blocks.
+    Files that are gone, empty, unreadable or not regular are skipped; a role with nothing to read is left
+    out. The same ``seed`` and files give the same blocks.
 
     With ``keep`` (a folder, usually ``TraceWriter.samples_dir``) up to 16 MiB of content per role are written
     to ``keep/ROLE.bin`` and described by the second result. Raises InputError for an unknown role or
