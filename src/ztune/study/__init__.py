@@ -4,17 +4,9 @@ The vocabulary of the rest: this package imports no other part of ztune but its 
 import it.
 """
 
-from ztune.study.model import (
-    Dataset,
-    Layout,
-    NamedLayout,
-    Objective,
-    Pool,
-    Study,
-    Vdev,
-    default_setting,
-)
+from ztune.study.layout import Dataset, Layout, Pool, Vdev, default_setting
 from ztune.study.profile import FlashProfile, HddProfile, Profile
+from ztune.study.study import NamedLayout, Objective, Study
 from ztune.study.words import METRICS, ROLES, DurabilityClass
 
 __all__ = [

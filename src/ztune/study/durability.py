@@ -9,7 +9,7 @@ from ztune.study.units import parse_size
 from ztune.study.words import DurabilityClass
 
 if TYPE_CHECKING:
-    from ztune.study.model import Dataset, Layout
+    from ztune.study.layout import Dataset, Layout
 
 # Nothing on these must survive a power cut: databases empty their temporary files at the start, and a source is
 # only read.

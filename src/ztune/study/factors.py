@@ -10,12 +10,12 @@ from ztune.study.tunables import parse_tunable
 from ztune.study.words import ROLES
 
 if TYPE_CHECKING:
-    from ztune.study.model import Layout
+    from ztune.study.layout import Layout
 
 
 def apply(layout: Layout, changes: Mapping[str, object], name: str | None = None) -> Layout:
     """Return ``layout`` with ``changes`` made, checked afresh. See ``Layout.with_settings``."""
-    from ztune.study.model import Layout
+    from ztune.study.layout import Layout
 
     raw = layout.to_json()
     # Pool shapes first: special_small_blocks depends on a special vdev being there, whatever the order written.
@@ -54,7 +54,7 @@ def _change(raw: dict[str, Any], layout: Layout, key: str, value: object) -> Non
 
 
 def _vdevs(pool: dict[str, Any], factor: str, value: object) -> None:
-    from ztune.study.model import FACTOR_CLASS, parse_vdevs
+    from ztune.study.layout import FACTOR_CLASS, parse_vdevs
 
     class_ = FACTOR_CLASS[factor]
     sizes = {v["profile"]: v["size"] for v in pool["vdev"] if v["class"] == class_}
@@ -65,7 +65,7 @@ def _vdevs(pool: dict[str, Any], factor: str, value: object) -> None:
 
 
 def _pool(raw: dict[str, Any], key: str, rest: str, value: object) -> None:
-    from ztune.study.model import FACTOR_CLASS
+    from ztune.study.layout import FACTOR_CLASS
 
     name, _, factor = rest.rpartition(".")
     pools = {p["name"]: p for p in raw["pool"]}

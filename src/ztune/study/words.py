@@ -27,5 +27,11 @@ METRICS: dict[str, tuple[tuple[str, ...], str]] = {
     "allocated": (("space", "allocated"), "bytes"),
     "written": (("physical", "write_bytes"), "bytes"),
     "read": (("physical", "read_bytes"), "bytes"),
+    "write_ops": (("physical", "writes"), "count"),
+    "read_ops": (("physical", "reads"), "count"),
+    "flushes": (("physical", "flushes"), "count"),
+    "sync_p50": (("model", "sync_latency_ms", "p50"), "ms"),
     "sync_p99": (("model", "sync_latency_ms", "p99"), "ms"),
+    "read_p99": (("model", "read_latency_ms", "p99"), "ms"),
+    "busy_s": (("model", "busy_s_max"), "s"),
 }

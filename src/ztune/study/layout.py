@@ -1,7 +1,6 @@
-"""Study and Layout: what is asked, checked as strictly as ZFS itself would check it.
+"""Layout: pools, datasets and where each role lives, checked as strictly as ZFS itself would check it.
 
-All models are frozen. Sizes are bytes inside. A study and a layout say everything that a trial needs except the
-trace: the profiles in use are part of the study.
+All models are frozen. Sizes are bytes inside.
 """
 
 from __future__ import annotations
@@ -15,11 +14,10 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
 from ztune.study import durability as _durability
-from ztune.study.profile import FlashProfile, HddProfile, Profile, Size
 from ztune.study.properties import ALIASES, PROPERTIES, REPLAYED, parse_property, suggest
 from ztune.study.tunables import TUNABLES, parse_tunable
-from ztune.study.units import format_size
-from ztune.study.words import METRICS, ROLES, DurabilityClass
+from ztune.study.units import format_size, parse_size
+from ztune.study.words import ROLES, DurabilityClass
 
 MIN_DISKS = {"stripe": 1, "mirror": 2, "raidz1": 2, "raidz2": 3, "raidz3": 4}
 # Which kinds each class takes: zpoolconcepts(7), "Virtual Devices".
@@ -42,8 +40,10 @@ class KeyedError(ValueError):
         self.path = path
 
 
-class _Strict(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True, allow_inf_nan=False)
+class Strict(BaseModel):
+    """Base of all models: unknown keys are refused, values cannot be changed."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
 
 def _pool_name(name: str) -> str:
@@ -70,7 +70,7 @@ def _dataset_name(name: str) -> str:
     return name
 
 
-class Vdev(_Strict):
+class Vdev(Strict):
     """Disks of one pool that work together. ``stripe`` with n disks is n top-level vdevs; the others are one."""
 
     class_: Literal["data", "log", "cache", "special"] = Field(
@@ -107,8 +107,6 @@ class Vdev(_Strict):
 
 
 def _size(value: object) -> int:
-    from ztune.study.units import parse_size
-
     size = parse_size(value)
     if size < 64 << 20:
         raise ValueError(f"{format_size(size)} is too small; ZFS takes disks of 64M and more")
@@ -143,7 +141,7 @@ def parse_vdevs(text: str, class_: str, sizes: Mapping[str, int | None] | None =
     return tuple(vdevs)
 
 
-class Pool(_Strict):
+class Pool(Strict):
     """One pool."""
 
     name: Annotated[str, AfterValidator(_pool_name)] = Field(description="The pool's name.")
@@ -163,7 +161,7 @@ class Pool(_Strict):
         return " + ".join(v.text() for v in self.vdevs if v.class_ == class_) or "none"
 
 
-class Dataset(_Strict):
+class Dataset(Strict):
     """One dataset: the roles that live on it, and its properties, written beside ``name`` and ``roles`` in TOML.
 
     ``properties`` always holds every property that the engine replays, with ZFS's default where the study says
@@ -262,15 +260,13 @@ def _database(value: Any) -> Any:
 
 
 def _arc(value: object) -> int:
-    from ztune.study.units import parse_size
-
     size = parse_size(value)
     if size < MIN_ARC:
         raise ValueError(f"{format_size(size)} is too small for an ARC; 16M is the least")
     return size
 
 
-class Layout(_Strict):
+class Layout(Strict):
     """Pools, datasets, and which role lives where.
 
     ``pools`` may hold pools that no role lives on: they are left out of trials, so that an axis such as
@@ -419,120 +415,3 @@ def default_setting(key: str) -> str | None:
     if role in ROLES and name in PROPERTIES:
         return PROPERTIES[name].default
     return None
-
-
-class Objective(_Strict):
-    """What makes one layout better than another. Durability always comes first."""
-
-    minimise: tuple[str, ...] = Field(
-        default=("modelled_s", "allocated", "written"), min_length=1,
-        description="Metrics, the first decides; the next decides among layouts within `within` of the best.",
-    )  # fmt: skip
-    within: float = Field(
-        default=0.05, ge=0, le=1, description="How near the best counts as equal: 0.05 is 5 %."
-    )
-    durability: DurabilityClass = Field(
-        default=DurabilityClass.NOTHING, description="The worst class allowed beside the baseline's own."
-    )
-
-    @model_validator(mode="after")
-    def _check(self) -> Objective:
-        for i, metric in enumerate(self.minimise):
-            if metric not in METRICS:
-                raise KeyedError(
-                    ("minimise", i),
-                    f'"{metric}" is not a metric; the metrics are {", ".join(METRICS)}.{suggest(metric, METRICS)}',
-                )
-            if metric in self.minimise[:i]:
-                raise KeyedError(("minimise", i), f'"{metric}" is named twice')
-        return self
-
-
-class NamedLayout(_Strict):
-    """A further layout: a name, and what it changes of the base."""
-
-    name: str = Field(min_length=1, max_length=200, description="Unique in the study.")
-    description: str = Field(default="", description="One line for people.")
-    set: dict[str, str | int] = Field(min_length=1, description="Factors and their values, as in `axes`.")
-
-
-class Study(_Strict):
-    """A question: one workload × a space of layouts × an objective."""
-
-    name: str = Field(min_length=1, max_length=100, description="The study's name.")
-    description: str = Field(default="", description="One line for people.")
-    workload: str | None = Field(default=None, description="The workload whose traces it suits; none: any.")
-    seed: int = Field(default=1, ge=0, lt=1 << 31, description="Seed of everything random.")
-    objective: Objective = Field(default_factory=Objective, description="What makes a layout better.")
-    layout: Layout = Field(description="The base layout, which is also the baseline.")
-    axes: dict[str, tuple[str | int, ...]] = Field(
-        default_factory=dict, description="Factor → values, each tried alone on the base."
-    )
-    cross: tuple[tuple[str, ...], ...] = Field(
-        default=(), description="Lists of axes whose values are tried in every combination."
-    )
-    layouts: tuple[NamedLayout, ...] = Field(default=(), description="Further layouts.")
-    profiles: dict[str, Profile] = Field(
-        default_factory=dict,
-        description="Profiles given in the study itself; filled with all in use once loaded.",
-    )
-
-    @model_validator(mode="after")
-    def _check(self) -> Study:
-        for key, values in self.axes.items():
-            if not values:
-                raise KeyedError(("axes", key), "an axis needs at least one value")
-            for i, value in enumerate(values):
-                try:
-                    self.layout.with_settings({key: value})
-                except ValueError as error:
-                    raise KeyedError(("axes", key, i), _plain(error)) from None
-        for i, keys in enumerate(self.cross):
-            for key in keys:
-                if key not in self.axes:
-                    raise KeyedError(
-                        ("cross", i), f'"{key}" is not an axis of this study.{suggest(key, self.axes)}'
-                    )
-            if len(keys) < 2 or len(set(keys)) != len(keys):
-                raise KeyedError(("cross", i), "a cross names two or more different axes")
-        names = {self.layout.name}
-        for i, named in enumerate(self.layouts):
-            if named.name in names:
-                raise KeyedError(("layouts", i, "name"), f'two layouts are called "{named.name}"')
-            names.add(named.name)
-            try:
-                self.layout.with_settings(named.set)
-            except ValueError as error:
-                raise KeyedError(("layouts", i, "set"), _plain(error)) from None
-        for name, profile in self.profiles.items():
-            if profile.name != name:
-                raise KeyedError(
-                    ("profiles", name, "name"), f'the profile "{name}" calls itself "{profile.name}"'
-                )
-        return self
-
-    def check_roles(self, roles: set[str]) -> None:
-        """Raise ValueError unless every role in ``roles`` has a dataset in the layout."""
-        for role in sorted(roles):
-            if self.layout.dataset_of(role) is None:
-                raise ValueError(
-                    f'role {role} has no dataset in layout "{self.layout.name}" of study "{self.name}"; '
-                    f"add it to a dataset's roles"
-                )
-
-    def profile(self, name: str) -> HddProfile | FlashProfile:
-        """Return a profile in use; KeyError without it."""
-        return self.profiles[name]
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the form that ``Study.model_validate`` takes back, fully resolved."""
-        return self.model_dump(mode="json", by_alias=True)
-
-
-def _plain(error: ValueError) -> str:
-    """Return the sentence inside a pydantic ValidationError, or the error's own text."""
-    errors = getattr(error, "errors", None)
-    if callable(errors):
-        first = errors()[0]
-        return str(first["msg"]).removeprefix("Value error, ")
-    return str(error)

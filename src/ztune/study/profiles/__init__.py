@@ -1,0 +1,52 @@
+"""Finds disk profiles: those that come with ztune (the TOML files here) and the user's own."""
+
+from __future__ import annotations
+
+from importlib import resources
+from pathlib import Path
+
+from pydantic import ValidationError
+
+from ztune.errors import InputError
+from ztune.study.profile import PROFILE, FlashProfile, HddProfile
+from ztune.study.properties import suggest
+
+
+def folders() -> list[Path]:
+    """Return the folders that hold profiles, the user's own first."""
+    from ztune.store import paths
+
+    shipped = Path(str(resources.files("ztune.study.profiles")))
+    return [paths.home() / "profiles", shipped]
+
+
+def load(path: Path) -> HddProfile | FlashProfile:
+    """Return the profile in the TOML file ``path``. Raises InputError with one sentence."""
+    from ztune.study.loader import explain, read_toml
+
+    raw, text = read_toml(path)
+    raw.setdefault("name", path.stem)
+    try:
+        return PROFILE.validate_python(raw)
+    except ValidationError as error:
+        raise InputError(explain(error, raw, text, path)) from None
+
+
+def names() -> list[str]:
+    """Return the names of all profiles that can be found, sorted."""
+    return sorted({f.stem for folder in folders() if folder.is_dir() for f in folder.glob("*.toml")})
+
+
+def find(name: str) -> HddProfile | FlashProfile:
+    """Return the profile ``name`` (or in the file of that path). Raises InputError with the names there are."""
+    if name.endswith(".toml"):
+        return load(Path(name))
+    for folder in folders():
+        path = folder / f"{name}.toml"
+        if "/" not in name and path.is_file():
+            profile = load(path)
+            if profile.name != name:
+                raise InputError(f'{path}: name is "{profile.name}"; a profile is called as its file, "{name}"')
+            return profile
+    known = names()
+    raise InputError(f'there is no profile "{name}"; there are {", ".join(known)}.{suggest(name, known)}')

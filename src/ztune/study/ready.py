@@ -1,0 +1,40 @@
+"""The ready studies that come with ztune (the folder ``studies/``), and the user's own."""
+
+from __future__ import annotations
+
+from importlib import resources
+from pathlib import Path
+
+from ztune.errors import InputError
+from ztune.study.loader import load_study
+from ztune.study.properties import suggest
+from ztune.study.study import Study
+
+
+def folders() -> list[Path]:
+    """Return the folders that hold studies, the user's own (``studies`` in the state directory) first."""
+    from ztune.store import paths
+
+    shipped = Path(str(resources.files("ztune.study"))) / "ready"  # a link to studies/ in the source tree
+    return [paths.home() / "studies", shipped]
+
+
+def files() -> dict[str, Path]:
+    """Return name → file of all ready studies, sorted by name."""
+    found: dict[str, Path] = {}
+    for folder in reversed(folders()):
+        found.update({f.stem: f for f in sorted(folder.glob("*.toml"))})
+    return dict(sorted(found.items()))
+
+
+def find(name: str) -> Study:
+    """Return the study in the file ``name``, or the ready study of that name. Raises InputError."""
+    path = Path(name)
+    if name.endswith(".toml") or path.is_file():
+        return load_study(path)
+    known = files()
+    if name not in known:
+        raise InputError(
+            f'there is no study "{name}"; name a TOML file, or one of {", ".join(known)}.{suggest(name, known)}'
+        )
+    return load_study(known[name])
