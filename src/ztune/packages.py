@@ -1,0 +1,66 @@
+"""The command that installs something on this platform. Names only: nothing is run here."""
+
+from __future__ import annotations
+
+import platform
+from pathlib import Path
+
+# By what a person would call the thing; keys are the families of `os_family`.
+_PACKAGES: dict[str, dict[str, str]] = {
+    "postgresql": {
+        "debian": "postgresql",
+        "fedora": "postgresql-server postgresql-contrib",
+        "suse": "postgresql-server postgresql-contrib",
+        "arch": "postgresql",
+        "alpine": "postgresql postgresql-contrib",
+        "freebsd": "postgresql16-server postgresql16-contrib",
+    },
+    "fio": {"": "fio"},
+    "strace": {"": "strace"},
+    "bpftool": {"": "bpftool", "arch": "bpf"},
+    "clang": {"": "clang llvm"},
+}
+_COMMANDS = {
+    "debian": "apt-get install",
+    "fedora": "dnf install",
+    "suse": "zypper install",
+    "arch": "pacman -S",
+    "alpine": "apk add",
+    "freebsd": "pkg install",
+}
+
+
+def os_release(path: Path = Path("/etc/os-release")) -> dict[str, str]:
+    """Return the fields of os-release(5), or nothing where there is no such file."""
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except OSError:
+        return {}
+    pairs = (line.partition("=") for line in lines if "=" in line and not line.startswith("#"))
+    return {key: value.strip().strip("\"'") for key, _, value in pairs}
+
+
+def os_family(release: dict[str, str] | None = None) -> str:
+    """Return ``debian``, ``fedora``, ``suse``, ``arch``, ``alpine``, ``freebsd``, or ``""`` for none of
+    them.
+    """
+    if platform.system() == "FreeBSD":
+        return "freebsd"
+    found = os_release() if release is None else release
+    names = [found.get("ID", ""), *found.get("ID_LIKE", "").split()]
+    for name in names:
+        family = {"ubuntu": "debian", "rhel": "fedora", "centos": "fedora", "opensuse": "suse"}.get(
+            name, name
+        )
+        if family in _COMMANDS:
+            return family
+    return ""
+
+
+def install_command(thing: str, family: str | None = None) -> str:
+    """Return the command that installs ``thing`` here, such as ``apt-get install postgresql``."""
+    family = os_family() if family is None else family
+    names = _PACKAGES[thing]
+    packages = names.get(family) or names.get("") or names["debian"]
+    command = _COMMANDS.get(family)
+    return f"{command} {packages}" if command else f"install {packages} with your package manager"

@@ -1,0 +1,352 @@
+"""A PostgreSQL server of our own: found, initialised, configured, started, watched and stopped.
+
+It listens on a unix socket in a directory that only its own user can enter, never on TCP, and keeps data and
+WAL in two directories, so that each can be given its own dataset.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from ztune.errors import InputError, MissingError, ZtuneError
+from ztune.packages import install_command
+from ztune.workloads.process import Account, Program, last_lines, run
+from ztune.workloads.workdir import WorkDir, short_parent
+
+PAGE_SIZE = 8192
+"""Bytes in a page: fixed when PostgreSQL is built (``--with-blocksize``), 8 KiB in every distribution's
+packages.
+"""
+SEGMENT_SIZE = 16 << 20
+"""Bytes in a WAL segment: initdb's default (``--wal-segsize``), which nearly every installation keeps."""
+
+_NEEDED = ("postgres", "initdb", "psql", "pgbench")
+_SUPERUSER = "ztune"
+_PORT = 5432  # Only a part of the socket's name: there is no TCP.
+_SOCKET_NAME = len(f"/.s.PGSQL.{_PORT}.lock")
+START_SECONDS = 60.0
+STOP_SECONDS = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class Binaries:
+    """The directory that holds PostgreSQL's programs, and their version."""
+
+    directory: Path
+    version: str
+    """Such as ``15.18``."""
+
+    def __getitem__(self, name: str) -> Path:
+        """Return the path of one program."""
+        return self.directory / name
+
+    @property
+    def major(self) -> int:
+        """Major version: 15 for 15.18."""
+        return int(re.match(r"\d+", self.version)[0])  # type: ignore[index]  # `find_binaries` made sure.
+
+
+def find_binaries(
+    environ: Mapping[str, str] = os.environ,
+    roots: tuple[Path, ...] = (Path("/usr/lib/postgresql"), Path("/usr")),
+) -> Binaries:
+    """Return the PostgreSQL to use: ``$ZTUNE_PG_BINDIR``, else the newest under ``roots``, else the one
+    on ``PATH``.
+
+    Debian keeps versions in ``/usr/lib/postgresql/N/bin``, the PostgreSQL project's RPMs in
+    ``/usr/pgsql-N/bin``.
+
+    Raises:
+        InputError: ``$ZTUNE_PG_BINDIR`` is set to a directory that lacks a program.
+        MissingError: there is none; the text names the command that installs it.
+    """
+    chosen = environ.get("ZTUNE_PG_BINDIR")
+    if chosen:
+        lacking = [name for name in _NEEDED if not os.access(Path(chosen) / name, os.X_OK)]
+        if lacking:
+            raise InputError(
+                f"ZTUNE_PG_BINDIR={chosen}: there is no program {lacking[0]!r} in that directory"
+            )
+        return _with_version(Path(chosen))
+    places = [
+        path
+        for root in roots
+        for pattern in ("[0-9]*/bin", "pgsql-[0-9]*/bin")
+        for path in root.glob(pattern)
+    ]
+    places.sort(key=lambda path: float(re.search(r"[\d.]+$", path.parent.name)[0]), reverse=True)  # type: ignore[index]
+    on_path = shutil.which("postgres", path=environ.get("PATH"))
+    if on_path:
+        places.append(Path(on_path).resolve().parent)
+    for place in places:
+        if all(os.access(place / name, os.X_OK) for name in _NEEDED):
+            return _with_version(place)
+    raise MissingError(
+        f"PostgreSQL's server programs ({', '.join(_NEEDED)}) were not found; "
+        f"install them with `{install_command('postgresql')}`, or set ZTUNE_PG_BINDIR to their directory"
+    )
+
+
+def _with_version(directory: Path) -> Binaries:
+    try:
+        said = subprocess.run(
+            [directory / "postgres", "--version"], capture_output=True, text=True, timeout=30, check=True
+        ).stdout
+    except (OSError, subprocess.SubprocessError) as error:
+        raise MissingError(f"{directory / 'postgres'} does not run: {error}") from None
+    match = re.search(r"(\d+[\w.]*)", said)
+    if match is None:
+        raise MissingError(
+            f"{directory / 'postgres'} --version said {said.strip()!r}, which names no version"
+        )
+    return Binaries(directory, match[1])
+
+
+class PostgresServer:
+    """One server in one work directory: ``data/``, ``pg_wal/``, ``server.log``, and a private socket
+    directory.
+    """
+
+    def __init__(self, binaries: Binaries, workdir: WorkDir, account: Account) -> None:
+        self.binaries = binaries
+        self.account = account
+        self.workdir = workdir
+        self.data = workdir.path / "data"
+        self.wal = workdir.path / "pg_wal"
+        self.log = workdir.path / "server.log"
+        self._sockets: WorkDir | None = None
+        self._program: Program | None = None
+        self.socket_dir = workdir.path / "s"
+
+    def initialise(self) -> None:
+        """Make an empty cluster: data checksums on, UTF-8, WAL in a directory of its own.
+
+        Raises:
+            InputError: the server's user can't work in the work directory.
+            ZtuneError: initdb failed.
+        """
+        owner = self.account.owner
+        self.workdir.sub("data", owner=owner)
+        self.workdir.sub("pg_wal", owner=owner)
+        self.workdir.sub("run", owner=owner)
+        if len(os.fsencode(self.socket_dir)) + _SOCKET_NAME > 107:
+            self._sockets = WorkDir.create(
+                "s", parent=short_parent(len("/ztune-s-") + 12 + len("/s") + _SOCKET_NAME)
+            )
+            self.socket_dir = self._sockets.sub("s", owner=owner)
+        else:
+            self.workdir.sub("s", owner=owner)
+        self._must_be_reachable()
+        run(
+            [
+                self.binaries["initdb"],
+                f"--pgdata={self.data}",
+                f"--waldir={self.wal}",
+                f"--username={_SUPERUSER}",
+                # Nobody but the server's own user can reach the socket.
+                "--auth=trust",
+                "--encoding=UTF8",
+                # Sort order of the C locale: the same on every machine, so that a seed gives the same data.
+                "--no-locale",
+                "--data-checksums",
+                "--no-sync",
+                "--no-instructions",
+            ],
+            what="initdb",
+            account=self.account,
+            cwd=self.home,
+            seconds=120,
+        )
+        with (self.data / "postgresql.conf").open("a", encoding="utf-8") as file:
+            file.write("\ninclude 'ztune.conf'\n")
+
+    @property
+    def home(self) -> Path:
+        """A directory that belongs to the server's user, for its clients to stand in."""
+        return self.workdir.path / "run"
+
+    def _must_be_reachable(self) -> None:
+        # As that user, not by looking at permission bits: ACLs and mount options count too.
+        try:
+            subprocess.run(
+                ["/bin/sh", "-c", 'cd "$1" && : > probe && rm probe', "sh", str(self.home)],
+                check=True,
+                capture_output=True,
+                cwd="/",
+                **self.account.popen_args,
+            )
+        except (OSError, subprocess.SubprocessError):
+            raise InputError(
+                f"{self.workdir.path.parent}: the database's user {self.account.name!r} can't work below it; "
+                "choose a directory that every user may pass through, such as /var/tmp"
+            ) from None
+
+    def configure(self, settings: Mapping[str, str | int | bool]) -> None:
+        """Write the settings that the next start uses; sizes carry their unit, as ``64MB``."""
+        fixed: dict[str, str | int | bool] = {
+            "listen_addresses": "",
+            "port": _PORT,
+            "unix_socket_directories": str(self.socket_dir),
+            "unix_socket_permissions": "0700",
+            "logging_collector": False,
+            "log_checkpoints": True,
+        }
+        lines = ["# Written by ztune."]
+        for name, value in {**fixed, **settings}.items():
+            text = ("on" if value else "off") if isinstance(value, bool) else str(value)
+            lines.append(f"{name} = '{text.replace(chr(39), chr(39) * 2)}'")
+        path = self.data / "ztune.conf"
+        path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+        if self.account.owner is not None:
+            os.chown(path, *self.account.owner)
+
+    def start(self) -> None:
+        """Start the server and wait until it accepts connections.
+
+        Raises:
+            InputError: it didn't come up; the sentence ends with the last lines of its log.
+        """
+        if self.running:
+            return
+        # A log of its own for each start: what went wrong before isn't told again.
+        self.log.unlink(missing_ok=True)
+        program = Program.start(
+            [self.binaries["postgres"], "-D", self.data],
+            what="PostgreSQL",
+            account=self.account,
+            cwd=self.data,
+            log=self.log,
+            # SIGQUIT is PostgreSQL's immediate shutdown: it takes its children along.
+            death_signal=signal.SIGQUIT,
+        )
+        self._program = program
+        deadline = time.monotonic() + START_SECONDS
+        while not self._ready():
+            if not program.alive():
+                self._program = None
+                raise InputError(
+                    f"PostgreSQL did not start ({program.how_it_ended()}); its log ends: {self._said()}"
+                )
+            if time.monotonic() > deadline:
+                self.kill()
+                raise InputError(
+                    f"PostgreSQL did not start within {START_SECONDS:.0f} s; its log ends: {self._said()}"
+                )
+            time.sleep(0.05)
+
+    def _ready(self) -> bool:
+        # The eighth line of postmaster.pid is the server's own word on its state.
+        try:
+            lines = (self.data / "postmaster.pid").read_text(encoding="utf-8", errors="replace").splitlines()
+        except OSError:
+            return False
+        return len(lines) >= 8 and lines[7].strip() == "ready" and lines[0].strip() == str(self.pid)
+
+    def _said(self) -> str:
+        return last_lines(self.log) or "(nothing)"
+
+    @property
+    def running(self) -> bool:
+        """Whether the postmaster runs."""
+        return self._program is not None and self._program.alive()
+
+    @property
+    def pid(self) -> int:
+        """The postmaster's process id; every backend descends from it."""
+        if self._program is None:
+            raise ZtuneError("PostgreSQL is not running; start it first")
+        return self._program.pid
+
+    def watch(self) -> None:
+        """Raise ``ZtuneError`` if the server has died; for calling while a client works."""
+        if self._program is not None and not self._program.alive():
+            how = self._program.how_it_ended()
+            raise ZtuneError(f"PostgreSQL died during the work ({how}); its log ends: {self._said()}")
+
+    def stop(self) -> None:
+        """Shut down in order (SIGINT, PostgreSQL's fast shutdown, which ends with a checkpoint), else kill.
+
+        Raises:
+            ZtuneError: it had died before.
+        """
+        if self._program is None:
+            return
+        program, self._program = self._program, None
+        if not program.alive():
+            self._program = program
+            try:
+                self.watch()
+            finally:
+                self._program = None
+        program.stop([(signal.SIGINT, STOP_SECONDS), (signal.SIGQUIT, 10.0)])
+
+    def kill(self) -> None:
+        """End the server at once; its files are about to be deleted."""
+        if self._program is not None:
+            program, self._program = self._program, None
+            program.stop([(signal.SIGQUIT, 5.0)])
+        if self._sockets is not None:
+            self._sockets.remove()
+            self._sockets = None
+
+    def client(
+        self,
+        name: str,
+        *args: str | Path,
+        stdin: str | None = None,
+        seconds: float = 600.0,
+        on_line: Callable[[str], None] | None = None,
+    ) -> str:
+        """Run one of PostgreSQL's client programs against the server; return its standard output.
+
+        Raises:
+            ZtuneError: it failed, or the server died meanwhile.
+        """
+        return run(
+            [self.binaries[name], *args],
+            what=name,
+            account=self.account,
+            cwd=self.home,
+            env={
+                "PGHOST": str(self.socket_dir),
+                "PGPORT": str(_PORT),
+                "PGUSER": _SUPERUSER,
+                "PGDATABASE": "postgres",
+                "PGAPPNAME": "ztune",
+            },
+            stdin=stdin,
+            seconds=seconds,
+            on_line=on_line,
+            watch=self.watch,
+        )
+
+    def sql(
+        self, statements: str, *, seconds: float = 600.0, on_line: Callable[[str], None] | None = None
+    ) -> list[list[str]]:
+        """Run SQL and return the rows as text, one list per row."""
+        out = self.client(
+            "psql",
+            "--no-psqlrc",
+            "--quiet",
+            "--no-align",
+            "--tuples-only",
+            "--field-separator=\t",
+            "--set=ON_ERROR_STOP=1",
+            "--file=-",
+            stdin=statements,
+            seconds=seconds,
+            on_line=on_line,
+        )
+        return [line.split("\t") for line in out.splitlines() if line]
+
+    def value(self, query: str) -> str:
+        """Return the one value that ``query`` yields."""
+        return self.sql(query)[0][0]

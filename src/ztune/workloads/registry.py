@@ -1,0 +1,95 @@
+"""Where workloads are found: our own by name, others' by the entry-point group ``ztune.workloads``."""
+
+from __future__ import annotations
+
+import importlib
+from dataclasses import dataclass
+from difflib import get_close_matches
+from importlib.metadata import EntryPoint, entry_points
+
+from ztune.errors import InputError
+from ztune.workloads.base import ParameterDoc, Workload
+
+GROUP = "ztune.workloads"
+# Imported only when asked for.
+_BUILT_IN: dict[str, str] = {
+    "postgres-oltp": "ztune.workloads.postgres_oltp:PostgresOltp",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One line of ``ztune list workloads``."""
+
+    name: str
+    summary: str
+    source: str
+    """``ztune``, or the name of the package that brought it."""
+    parameters: list[ParameterDoc]
+
+
+def _third_party() -> dict[str, EntryPoint]:
+    # A name of ours can't be taken over: what `postgres-oltp` means must not depend on what else is
+    # installed.
+    return {point.name: point for point in entry_points(group=GROUP) if point.name not in _BUILT_IN}
+
+
+def names() -> list[str]:
+    """Return the names of all workloads: ours first, then others' in order of name."""
+    return [*_BUILT_IN, *sorted(_third_party())]
+
+
+def get(name: str) -> type[Workload]:
+    """Return the class of the workload ``name``; call it with a mapping of parameters.
+
+    Raises:
+        InputError: there is none of that name, or the package that brings it is broken.
+    """
+    if name in _BUILT_IN:
+        module, _, attribute = _BUILT_IN[name].partition(":")
+        found = getattr(importlib.import_module(module), attribute)
+        assert isinstance(found, type)
+        return found
+    point = _third_party().get(name)
+    if point is None:
+        close = get_close_matches(name, names(), n=1)
+        hint = f"did you mean {close[0]!r}?" if close else f"there are: {', '.join(names())}"
+        raise InputError(f"there is no workload {name!r}; {hint}")
+    try:
+        loaded = point.load()
+    except Exception as error:
+        raise InputError(
+            f"workload {name!r} of package {_package(point)!r} can't be loaded: {error}"
+        ) from error
+    lacking = [part for part in _REQUIRED if not hasattr(loaded, part)]
+    if not isinstance(loaded, type) or lacking:
+        raise InputError(
+            f"workload {name!r} of package {_package(point)!r} is not a workload: "
+            f"it has no {', '.join(lacking) or 'class'}"
+        )
+    return loaded
+
+
+_REQUIRED = (
+    *("name", "summary", "Parameters", "check", "prepare", "load", "start", "pids", "run", "verify", "stop"),
+    *("cleanup", "role_paths", "page_sizes", "info"),
+)
+
+
+def _package(point: EntryPoint) -> str:
+    return point.dist.name if point.dist is not None else point.value
+
+
+def entries() -> list[Entry]:
+    """Describe every workload. One that can't be loaded is named with its error."""
+    found = []
+    third = _third_party()
+    for name in names():
+        source = _package(third[name]) if name in third else "ztune"
+        try:
+            workload = get(name)
+        except InputError as error:
+            found.append(Entry(name, f"broken: {error}", source, []))
+            continue
+        found.append(Entry(name, workload.summary, source, workload.Parameters.docs()))
+    return found
