@@ -129,7 +129,7 @@ def generate(recipe: Recipe, chunks: int, seed: int) -> bytes:
     """Return ``chunks`` MiB made by ``recipe``."""
     rng = np.random.default_rng(seed)
     count = chunks * CHUNK // UNIT
-    # Runs, so that neighbouring copies join into long matches, as in real rows: the longer, the more is copied.
+    # Runs, so that neighbouring copies join into long matches, as in real rows.
     shares = np.array(recipe.copies)
     fresh = max(1e-3, 1 - float(shares.sum()))
     run = min(max(2.0, 1.0 / fresh), _LONGEST_RUN)
