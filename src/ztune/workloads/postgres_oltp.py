@@ -39,14 +39,14 @@ class OltpParameters(base.Parameters):
     )
     content: Literal["text", "blank"] = param(
         "text",
-        meaning="What the rows hold. `text` is words and identifiers that compress about 2:1 with lz4, as real "
-        "tables do; `blank` is pgbench's own filling, which compresses about 10:1 and flatters every "
-        "compressed layout.",
+        meaning="What the rows hold. `text` is words and identifiers that compress about 2:1 with lz4, as "
+        "real tables do; `blank` is pgbench's own filling, which compresses about 10:1 and flatters"
+        " every compressed layout.",
     )
     script: Literal["tpcb", "mix21"] = param(
         "tpcb",
-        meaning="What a transaction does. `tpcb` is pgbench's TPC-B-like script: three updates, an insert, one "
-        "read. `mix21` reads twice for every write: four reads by key, one update, one insert.",
+        meaning="What a transaction does. `tpcb` is pgbench's TPC-B-like script: three updates, an insert, "
+        "one read. `mix21` reads twice for every write: four reads by key, one update, one insert.",
     )
     clients: int = param(8, ge=1, le=1000, unit="connections", meaning="Clients that work at the same time.")
     seconds: int = param(30, ge=1, le=86_400, unit="s", meaning="How long the recorded load lasts.")
@@ -54,16 +54,17 @@ class OltpParameters(base.Parameters):
         500.0,
         ge=0,
         unit="transactions/s",
-        meaning="Transactions that become due per second, in all: with a fixed rate the same work is recorded on "
-        "a fast and on a slow machine. 0: each client starts the next when the last is done, so the load is as "
-        "high as this machine allows.",
+        meaning="Transactions that become due per second, in all: with a fixed rate the same work is "
+        "recorded on a fast and on a slow machine. 0: each client starts the next when the last is "
+        "done, so the load is as high as this machine allows.",
     )
     warmup: int = param(
         3,
         ge=0,
         le=3600,
         unit="s",
-        meaning="The same load for so long before the recorded part, so that PostgreSQL's cache is as in use.",
+        meaning="The same load for so long before the recorded part, so that PostgreSQL's cache is as in "
+        "use.",
     )
     seed: int = param(1, ge=0, le=2**30 - 1, meaning="Decides the rows and the random keys of the load.")
     shared_buffers: Size = param(
@@ -78,38 +79,40 @@ class OltpParameters(base.Parameters):
         ge=30,
         le=86_400,
         unit="s",
-        meaning="Longest time between checkpoints. 30 s is the least that PostgreSQL takes; in a short run it is "
-        "`max_wal_size` that brings checkpoints about.",
+        meaning="Longest time between checkpoints. 30 s is the least that PostgreSQL takes; in a short run "
+        "it is `max_wal_size` that brings checkpoints about.",
     )
     max_wal_size: Size = param(
         "128M",
         ge=2 * SEGMENT_SIZE,
         unit="bytes",
-        meaning="A checkpoint begins when about half of this has been written to the WAL since the last one. "
-        "Checkpoints write changed pages to the data files, sync them, and make the next change of every page "
-        "go to the WAL in full. With PostgreSQL's default of 1 GB a run of 30 s would hold none; 128 MiB gives "
-        "one about every 12 s at the default rate.",
+        meaning="A checkpoint begins when about half of this has been written to the WAL since the last "
+        "one. Checkpoints write changed pages to the data files, sync them, and make the next "
+        "change of every page go to the WAL in full. With PostgreSQL's default of 1 GB a run of 30 "
+        "s would hold none; 128 MiB gives one about every 12 s at the default rate.",
         validate_default=True,
     )
     final_checkpoint: bool = param(
         True,
-        meaning="End the recorded part with a checkpoint, so that every page the load changed is written within "
-        "the trace, as it would be sooner or later on a server that runs on.",
+        meaning="End the recorded part with a checkpoint, so that every page the load changed is written "
+        "within the trace, as it would be sooner or later on a server that runs on.",
     )
     full_page_writes: bool = param(
         True,
-        meaning="Write a whole page to the WAL at its first change after a checkpoint. It protects against torn "
-        "pages; `off` is safe only on a file system that never tears one: on ZFS with a recordsize of at least "
-        "the page size, and not for tools that rely on it (pg_rewind, base backups).",
+        meaning="Write a whole page to the WAL at its first change after a checkpoint. It protects against "
+        "torn pages; `off` is safe only on a file system that never tears one: on ZFS with a "
+        "recordsize of at least the page size, and not for tools that rely on it (pg_rewind, base "
+        "backups).",
     )
     wal_recycle: bool = param(
         True,
-        meaning="Rename old WAL segments for reuse instead of making new ones. Saves nothing on a copy-on-write "
-        "file system, and overwriting an old segment may have to read it first.",
+        meaning="Rename old WAL segments for reuse instead of making new ones. Saves nothing on a "
+        "copy-on-write file system, and overwriting an old segment may have to read it first.",
     )
     wal_init_zero: bool = param(
         True,
-        meaning="Fill new WAL segments with zeros before use. On a copy-on-write file system this reserves nothing.",
+        meaning="Fill new WAL segments with zeros before use. On a copy-on-write file system this reserves "
+        "nothing.",
     )
     wal_compression: Literal["off", "pglz", "lz4", "zstd"] = param(
         "off",
