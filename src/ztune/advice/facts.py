@@ -1,0 +1,201 @@
+"""What is known about a layout, its datasets and the workload, as flat facts that rules can ask for."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from math import ceil
+from typing import Any
+
+from ztune.analysis.candidates import Candidate
+from ztune.study import Dataset, Layout, Pool
+from ztune.study.tunables import TUNABLES
+from ztune.study.units import parse_size
+from ztune.trace.manifest import Manifest
+
+# Memory for each block that only the L2ARC holds: the size of an L2-only header (arc_impl.h, OpenZFS 2.3.2,
+# 64 bit: the part of arc_buf_hdr_t before b_l1hdr).
+L2ARC_HEADER_BYTES = 96
+
+LAYOUT_FACTS = (
+    "arc", "database", "full_page_writes", "wal_recycle", "wal_init_zero", "data_pool", "wal_pool",
+    "data_dataset", "wal_dataset", "nocacheflush", "zil_nocacheflush", "txg_timeout",
+    "recordsize_changed", "write_amplification", "rmw_reads",
+)  # fmt: skip
+DATASET_FACTS = (
+    *LAYOUT_FACTS, "dataset", "roles", "page", "recordsize", "compression", "algorithm", "level",
+    "checksum", "logbias", "sync", "primarycache", "secondarycache", "redundant_metadata",
+    "special_small_blocks", "copies", "atime", "durable", "pool", "ashift", "sector", "kinds",
+    "redundant", "raidz", "raidz_sectors", "raidz_expansion", "raidz_ideal", "slog", "slog_redundant",
+    "special", "special_redundant", "l2arc", "l2arc_bytes", "l2arc_header_bytes", "first_of_pool",
+)  # fmt: skip
+
+_DATABASES = {
+    "postgres": "postgresql",
+    "mariadb": "mariadb",
+    "mysql": "mariadb",
+    "rocksdb": "rocksdb",
+    "sqlite": "sqlite",
+    "orientdb": "orientdb",
+    "wiredtiger": "wiredtiger",
+    "mongo": "wiredtiger",
+}
+# A directory or file name that only this database makes.
+_MARKS = {
+    "pg_wal": "postgresql",
+    "ib_logfile": "mariadb",
+    "#innodb_redo": "mariadb",
+    "WiredTiger": "wiredtiger",
+}
+
+
+def database_of(workload: str | None, manifest: Manifest | None) -> str | None:
+    """Return "postgresql", "mariadb" … from the workload's name or from the trace; None if unknown."""
+    names = [workload or "", manifest.workload.name if manifest is not None and manifest.workload else ""]
+    for name in names:
+        for start, database in _DATABASES.items():
+            if name.startswith(start):
+                return database
+    if manifest is not None:
+        for file in manifest.files:
+            parts = file.path.split("/")
+            for mark, database in _MARKS.items():
+                if any(part.startswith(mark) for part in parts):
+                    return database
+    return None
+
+
+def layout_facts(
+    candidate: Candidate, workload: str | None = None, manifest: Manifest | None = None
+) -> dict[str, Any]:
+    """Return the facts of a whole layout; keys as in LAYOUT_FACTS, None where not known. Sizes are bytes."""
+    layout = candidate.layout
+    data, wal = layout.dataset_of("data"), layout.dataset_of("wal")
+    return {
+        "arc": layout.arc,
+        "database": database_of(workload, manifest),
+        "full_page_writes": _switch(layout, "full_page_writes"),
+        "wal_recycle": _switch(layout, "wal_recycle"),
+        "wal_init_zero": _switch(layout, "wal_init_zero"),
+        "data_pool": data.pool if data else None,
+        "wal_pool": wal.pool if wal else None,
+        "data_dataset": data.name if data else None,
+        "wal_dataset": wal.name if wal else None,
+        "nocacheflush": _tunable(layout, "zfs_nocacheflush"),
+        "zil_nocacheflush": _tunable(layout, "zil_nocacheflush"),
+        "txg_timeout": _tunable(layout, "zfs_txg_timeout"),
+        "recordsize_changed": any(d.properties["recordsize"] != "128K" for d in layout.datasets),
+        "write_amplification": candidate.value("write_amplification"),
+        "rmw_reads": candidate.value("rmw_reads"),
+    }
+
+
+def dataset_facts(
+    candidate: Candidate,
+    dataset: Dataset,
+    workload: str | None = None,
+    manifest: Manifest | None = None,
+) -> dict[str, Any]:
+    """Return the facts of one dataset and of the pool it is on; keys as in DATASET_FACTS. Sizes are bytes."""
+    layout = candidate.layout
+    pool = layout.pool(dataset.pool)
+    properties = dataset.properties
+    recordsize = parse_size(properties["recordsize"])
+    algorithm, _, level = properties["compression"].partition("-")
+    sector = 1 << pool.ashift
+    facts: dict[str, Any] = {
+        **layout_facts(candidate, workload, manifest),
+        "dataset": dataset.name,
+        "roles": list(dataset.roles),
+        "page": _page(dataset, manifest),
+        "recordsize": recordsize,
+        "compression": properties["compression"],
+        "algorithm": algorithm,
+        "level": int(level) if level.isdigit() else None,
+        "copies": int(properties["copies"]),
+        "special_small_blocks": parse_size(properties["special_small_blocks"]),
+        "atime": properties.get("atime", "on"),
+        "durable": any(r not in {"temp", "source"} for r in dataset.roles),
+        "pool": pool.name,
+        "ashift": pool.ashift,
+        "sector": sector,
+        "first_of_pool": next(d for d in layout.datasets if d.pool == pool.name) is dataset,
+        **{
+            name: properties[name]
+            for name in (
+                "checksum",
+                "logbias",
+                "sync",
+                "primarycache",
+                "secondarycache",
+                "redundant_metadata",
+            )
+        },
+        **_pool_facts(pool, recordsize, sector),
+    }
+    cached = _l2arc_bytes(candidate)
+    if facts["l2arc"] and cached is not None:
+        facts["l2arc_bytes"] = cached
+        facts["l2arc_header_bytes"] = cached / recordsize * L2ARC_HEADER_BYTES
+    return facts
+
+
+def raidz_sectors(sectors: int, disks: int, parity: int) -> int:
+    """Return what RAID-Z allocates for ``sectors`` of data: parity per row, rounded up to parity + 1.
+
+    The layout that vdev_raidz.c describes: a block is spread over rows of ``disks − parity`` data sectors,
+    each with ``parity`` parity sectors, and the whole is padded so that no gap is too small to be used.
+    """
+    total = sectors + parity * ceil(sectors / (disks - parity))
+    return -(-total // (parity + 1)) * (parity + 1)
+
+
+def _pool_facts(pool: Pool, recordsize: int, sector: int) -> dict[str, Any]:
+    data = [v for v in pool.vdevs if v.class_ == "data"]
+    logs = [v for v in pool.vdevs if v.class_ == "log"]
+    special = [v for v in pool.vdevs if v.class_ == "special"]
+    raidz = next((v for v in data if v.kind.startswith("raidz")), None)
+    facts: dict[str, Any] = {
+        "kinds": sorted({v.kind for v in data}),
+        "redundant": all(v.kind != "stripe" for v in data),
+        "raidz": raidz is not None,
+        "slog": bool(logs),
+        "slog_redundant": all(v.kind != "stripe" for v in logs) if logs else None,
+        "special": bool(special),
+        "special_redundant": all(v.kind != "stripe" for v in special) if special else None,
+        "l2arc": any(v.class_ == "cache" for v in pool.vdevs),
+        "l2arc_bytes": None,
+        "l2arc_header_bytes": None,
+        "raidz_sectors": None,
+        "raidz_expansion": None,
+        "raidz_ideal": None,
+    }
+    if raidz is not None:
+        parity = int(raidz.kind.removeprefix("raidz"))
+        sectors = max(1, ceil(recordsize / sector))
+        allocated = raidz_sectors(sectors, raidz.disks, parity)
+        facts["raidz_sectors"] = allocated
+        facts["raidz_expansion"] = allocated / sectors
+        facts["raidz_ideal"] = raidz.disks / (raidz.disks - parity)
+    return facts
+
+
+def _switch(layout: Layout, name: str) -> str:
+    return "off" if layout.database.get(name, "on").lower() in {"off", "0", "false", "no"} else "on"
+
+
+def _tunable(layout: Layout, name: str) -> int | None:
+    return layout.tunables.get(name, TUNABLES[name].default)
+
+
+def _page(dataset: Dataset, manifest: Manifest | None) -> int | None:
+    """Return the largest database page among the roles that are written in pages, bytes."""
+    if manifest is None:
+        return None
+    pages: Mapping[Any, int] = manifest.page_size
+    return max((pages[r] for r in dataset.roles if r in pages and r != "wal"), default=None)
+
+
+def _l2arc_bytes(candidate: Candidate) -> float | None:
+    node = candidate.measure.get("l2arc")
+    size = node.get("size_end") if isinstance(node, Mapping) else None
+    return float(size) if isinstance(size, int | float) and size > 0 else None

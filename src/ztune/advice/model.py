@@ -1,0 +1,214 @@
+"""What a recommendation says, as data. ``ztune recommend --json`` prints it."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict
+
+from ztune.advice.rules import Severity
+
+Verdict = Literal[
+    "better",  # going back to the default makes something worse, nothing better
+    "trade-off",  # it makes something worse and something else better
+    "worse",  # it makes nothing worse and something better; kept for the objective or the class
+    "too small to matter",  # all differences are within the objective's tolerance
+    "default",  # the value is the default
+    "not screened alone",  # no two screened layouts differ in this property alone
+]
+Level = Literal["fair", "limited", "weak"]
+
+
+class _Part(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class Side(_Part):
+    """One metric under the value here and under the other value. ``ratio`` is other / here."""
+
+    metric: str
+    label: str
+    unit: str
+    here: float
+    other: float
+    ratio: float | None
+    matters: bool  # beyond the tolerance
+
+
+class Change(_Part):
+    """What changes when one property goes to another value and nothing else does."""
+
+    other: str  # the other value
+    verdict: Verdict
+    sides: list[Side] = []
+    here_layout: str = ""
+    other_layout: str = ""
+    trials: list[int] = []  # here, other: numbers of the run's trials
+    elsewhere: bool = False  # the pair is not beside the recommended layout but in another context
+    pairs: int = 0  # how many pairs differ in this property between these two values
+    low: float | None = None  # range of the first metric's ratio over those pairs
+    high: float | None = None
+    sentence: str
+
+
+class PropertyAdvice(_Part):
+    """One property of one dataset."""
+
+    name: str
+    value: str
+    default: str
+    is_default: bool
+    reason: str  # the mechanism
+    source: str
+    change: Change
+
+
+class RoleAdvice(_Part):
+    """What to set for one role. Roles on one dataset share its properties."""
+
+    role: str
+    dataset: str
+    with_roles: list[str]  # the other roles on that dataset
+    properties: list[PropertyAdvice]
+    other_properties: dict[str, str]  # set, but not modelled by the replay
+    allocated: float | None  # bytes, of the dataset
+    logical: float | None
+    compression_ratio: float | None
+    written: float | None  # physical bytes written for the dataset while measuring
+
+
+class PoolAdvice(_Part):
+    """Advice on a pool or on the machine: log device, where roles live, sector size, ARC, tunables."""
+
+    subject: str
+    setting: str  # the factor, e.g. "slog"
+    value: str
+    reason: str
+    change: Change | None
+
+
+class Cost(_Part):
+    """What the layout costs. ``baseline`` is the same number under the study's base layout."""
+
+    subject: Literal["space", "wear", "memory"]
+    label: str
+    value: float
+    unit: str
+    baseline: float | None
+    sentence: str
+
+
+class Hazard(_Part):
+    """A rule of hazards.toml that applies to the recommended layout."""
+
+    id: str
+    severity: Severity
+    about: str
+    sentence: str
+    source: str
+
+
+class Confidence(_Part):
+    """How far to trust the numbers. Replays alone never give more than "fair"."""
+
+    level: Level
+    sentence: str
+    reasons: list[str]
+
+
+class Durability(_Part):
+    """What a power cut may lose."""
+
+    klass: str
+    allowed: str  # the worst class that was let into the ranking
+    sentence: str
+    reasons: list[str]
+
+
+class Row(_Part):
+    """One layout in the ranking."""
+
+    rank: int | None  # None: set apart, because its durability class is too weak
+    layout: str
+    hash: str
+    trials: list[int]
+    baseline: bool
+    recommended: bool
+    durability: str
+    front: bool  # no other ranked layout is better in time, space and bytes written at once
+    values: dict[str, float]  # metric → median
+    ranges: dict[str, tuple[float, float]]  # metric → interval, where the layout was replayed more than once
+    replays: int
+    differs: dict[str, str]  # settings that are not the base layout's
+    why: str
+
+
+class FailedRow(_Part):
+    """One layout without a result."""
+
+    layout: str
+    hash: str
+    trials: list[int]
+    reason: str
+
+
+class EffectRow(_Part):
+    """What one value of a setting does against the base layout's, over all pairs that differ in it alone."""
+
+    factor: str
+    before: str
+    after: str
+    pairs: int
+    ratios: dict[str, tuple[float, float, float]]  # metric → median, least, greatest ratio
+    ends: dict[str, tuple[str, str]]  # metric → the layouts where the least and the greatest were seen
+    depends: bool  # the range of the modelled time's ratio is wider than the tolerance
+    durability_changes: bool
+
+
+class Subject(_Part):
+    """What was studied, and with what."""
+
+    run: str
+    kind: str
+    name: str
+    created: str
+    study: str
+    workload: str | None
+    trace: str
+    trace_s: float | None
+    engine: str
+    openzfs: str
+    seed: int
+    environment: dict[str, Any]
+    versions: dict[str, str]
+    command: list[str]
+    profiles: dict[str, str]  # name → description, of the recommended layout's devices
+
+
+class Recommendation(_Part):
+    """The answer to a study: one layout that was screened, and why each part of it is what it is."""
+
+    version: int = 1
+    subject: Subject
+    minimise: list[str]
+    within: float
+    layout_name: str
+    layout: dict[str, Any]  # fully resolved, as Layout.to_json()
+    layout_hash: str
+    trials: list[int]
+    first: str  # the layout in the first place; differs from layout_name if a simpler one is as good
+    verdict: str
+    against_baseline: list[Side]
+    roles: list[RoleAdvice]
+    pools: list[PoolAdvice]
+    costs: list[Cost]
+    durability: Durability
+    weaker: str  # what a weaker durability class would gain, or empty
+    hazards: list[Hazard]
+    warnings: list[str]  # of the trace, the run and the replays
+    confidence: Confidence
+    not_tested: list[str]
+    ranking: list[Row]
+    set_apart: list[Row]
+    failed: list[FailedRow]
+    effects: list[EffectRow]

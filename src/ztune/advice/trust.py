@@ -1,0 +1,204 @@
+"""How sure a recommendation is, what it repeats as warnings, and what was not tested."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from ztune.advice.model import Confidence, Level
+from ztune.analysis import units
+from ztune.analysis.candidates import Candidate, Collected
+from ztune.analysis.metrics import METRICS
+from ztune.analysis.rank import Ranking
+from ztune.analysis.stats import ratio
+from ztune.store.records import Run
+from ztune.study import default_setting
+from ztune.study.properties import PROPERTIES, REPLAYED
+from ztune.trace.manifest import Manifest
+
+# Below four transaction groups at the default zfs_txg_timeout of 5 s, when a group happens to fall decides
+# too much.
+SHORT_TRACE_S = 20.0
+# If the disks of the base layout need less than this share of the recorded time, the job did not wait for
+# them.
+BUSY_SHARE = 0.5
+# ARC hits from this share on mean that reads hardly reach the disks.
+CACHED_SHARE = 0.99
+
+# Trace warnings that mean that I/O is missing from the trace.
+_BLIND = {"shared-mmap", "dropped", "incomplete", "lost-events"}
+
+
+def trace_seconds(collected: Collected, manifest: Manifest | None) -> float | None:
+    """Return the recorded seconds, from the manifest or from a result."""
+    if manifest is not None and manifest.duration_ns:
+        return manifest.duration_ns / 1e9
+    for candidate in collected.candidates:
+        model = candidate.measure.get("model")
+        if isinstance(model, Mapping) and isinstance(model.get("trace_s"), int | float):
+            return float(model["trace_s"])
+    return None
+
+
+def warnings(run: Run, chosen: Candidate, baseline: Candidate | None, manifest: Manifest | None) -> list[str]:
+    """Return the warnings of the trace, of the run and of the replays that the recommendation rests on."""
+    out: dict[str, None] = {}
+    if manifest is not None:
+        if manifest.dropped:
+            out[f"The recorder lost {manifest.dropped:,} events; the trace is incomplete."] = None
+        elif not manifest.complete:
+            out["The trace is marked incomplete."] = None
+        for warning in manifest.warnings:
+            out[f"{warning.message} ({warning.count}×)" if warning.count > 1 else warning.message] = None
+    for text in run.warnings:
+        out[text] = None
+    for candidate in (chosen, baseline):
+        for text in candidate.warnings if candidate is not None else ():
+            out[text] = None
+    return list(out)
+
+
+def confidence(
+    run: Run,
+    ranking: Ranking,
+    collected: Collected,
+    chosen: Candidate,
+    manifest: Manifest | None,
+    unscreened: Sequence[str],
+) -> Confidence:
+    """Return how far to trust the numbers, with one sentence for each thing that limits it."""
+    weak: list[str] = []
+    limited: list[str] = []
+    notes: list[str] = []
+    seconds = trace_seconds(collected, manifest)
+    if manifest is None:
+        notes.append(
+            "The trace is no longer where the run read it, so its own warnings are not repeated here."
+        )
+    else:
+        if manifest.dropped or not manifest.complete:
+            weak.append("The trace is incomplete: the recorder lost events, so all counts are too low.")
+        blind = [w for w in manifest.warnings if w.code in _BLIND - {"dropped", "incomplete", "lost-events"}]
+        if blind:
+            weak.append("Part of the database's I/O is not in the trace (see the warnings).")
+    if seconds is not None and seconds < SHORT_TRACE_S:
+        limited.append(
+            f"The trace is short ({units.seconds(seconds)}): less than four transaction groups of 5 s "
+            f"decide it."
+        )
+    baseline = ranking.baseline
+    if baseline is None:
+        limited.append("The base layout has no result, so nothing is compared with where you are today.")
+    reference = baseline or chosen
+    modelled = reference.value("modelled_s")
+    if seconds and modelled is not None and modelled < BUSY_SHARE * seconds:
+        limited.append(
+            f"The recorded job did not wait for these disks: the {'base' if baseline else 'recommended'} "
+            f"layout "
+            f"needs {units.seconds(modelled)} of modelled I/O time for {units.seconds(seconds)} recorded. "
+            f"Ratios "
+            f"say how much I/O a layout saves, not how much faster the job gets."
+        )
+    share = _hit_share(chosen.measure)
+    if share is not None and share >= CACHED_SHARE:
+        limited.append(
+            f"{share:.1%} of reads were answered by the ARC: the database fits in the modelled ARC, so "
+            f"reads from "
+            "disk were hardly tested. Screen with a smaller ARC if yours won't fit."
+        )
+    if run.status == "interrupted" or collected.pending:
+        limited.append(
+            f"The run is not complete: {collected.pending} of "
+            f"{collected.pending + len(collected.candidates) + len(collected.failed)} layouts have no "
+            f"result yet."
+        )
+    if unscreened:
+        limited.append(
+            f"Not screened alone: {', '.join(unscreened)}. Their part in the result is not known from "
+            f"pairs beside "
+            "this layout."
+        )
+    runner = next((r.candidate for r in ranking.ranked if r.candidate is not chosen), None)
+    key = ranking.minimise[0]
+    if runner is not None:
+        gap = ratio(runner.value(key), chosen.value(key))
+        if gap is not None and gap <= 1 + ranking.within:
+            notes.append(
+                f"{runner.name} is within {units.show(ranking.within, 'share').replace('.0 %', ' %')} in "
+                f"{METRICS[key].label}; differences that small are too small to matter."
+            )
+    if all(c.estimates[key].n == 1 for c in collected.candidates if key in c.estimates):
+        notes.append(
+            "One replay per layout. Replays of one trace repeat to about 1 % in bytes and 3 % in operations."
+        )
+    level: Level = "weak" if weak else "limited" if limited else "fair"
+    sentence = {
+        "fair": "Fair: nothing speaks against the evidence, but it is modelled, not measured on your disks.",
+        "limited": "Limited: the evidence has the gaps below; it is modelled, not measured on your disks.",
+        "weak": "Weak: part of the I/O was not seen. Record again before you act on it.",
+    }[level]
+    return Confidence(level=level, sentence=sentence, reasons=[*weak, *limited, *notes])
+
+
+def _hit_share(measure: Mapping[str, Any]) -> float | None:
+    arc = measure.get("arc")
+    if not isinstance(arc, Mapping):
+        return None
+    hits, misses = arc.get("demand_data_hits"), arc.get("demand_data_misses")
+    if not isinstance(hits, int | float) or not isinstance(misses, int | float) or hits + misses < 1000:
+        return None  # too few reads to say anything
+    return hits / (hits + misses)
+
+
+def not_tested(collected: Collected, chosen: Candidate, manifest: Manifest | None) -> list[str]:
+    """Return, as sentences, what this run says nothing about."""
+    same: dict[str, list[str]] = {}
+    for dataset in chosen.layout.datasets:
+        for name in REPLAYED:
+            key = f"{dataset.key}.{name}"
+            if name == "special_small_blocks" and chosen.settings.get("special") == "none":
+                continue
+            if len({c.settings.get(key) for c in collected.candidates}) == 1:
+                same.setdefault(dataset.key, []).append(f"{name}={chosen.settings.get(key)}")
+    out = []
+    if same:
+        varied = "; ".join(f"{role}: {', '.join(names)}" for role, names in same.items())
+        out.append(f"Properties with one value in all layouts: {varied}.")
+    fixed = [
+        f"{word} ({chosen.settings.get(key)})"
+        for key, word in (
+            ("slog", "log device"),
+            ("l2arc", "cache device"),
+            ("special", "special vdev"),
+            ("arc", "ARC"),
+        )
+        if key in chosen.settings and len({c.settings.get(key) for c in collected.candidates}) == 1
+    ]
+    fixed += [
+        f"{key.removeprefix('pool.')} ({value})"
+        for key, value in chosen.settings.items()
+        if key.startswith("pool.")
+        and default_setting(key) is None
+        and len({c.settings.get(key) for c in collected.candidates}) == 1
+    ]
+    if fixed:
+        out.append(f"Pool and memory settings with one value in all layouts: {', '.join(fixed)}.")
+    handed = sorted(n for n, p in PROPERTIES.items() if not p.replayed and n not in {"snapdir", "acltype"})
+    out.append(f"Properties that the replay does not model: {', '.join(handed)}.")
+    out.append(
+        "Your disks and your kernel: device times come from a profile, and CPU time of ZFS is not in the "
+        "modelled time."
+    )
+    out.append(
+        "An aged pool: the replay starts on an empty one, without fragmentation, snapshots or other tenants."
+    )
+    if manifest is not None and manifest.workload is not None:
+        out.append(
+            f"Other workloads than {manifest.workload.name}, such as backups, imports and long reports."
+        )
+    else:
+        out.append(
+            "Other hours and other jobs than the recorded ones, such as backups, imports and long reports."
+        )
+    out.append("Settings of the database itself (page size, full_page_writes, WAL recycling).")
+    return out

@@ -1,0 +1,169 @@
+"""What one setting does: pairs of layouts that differ in that setting alone."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from ztune.analysis.candidates import Candidate
+from ztune.analysis.metrics import EXPLAIN, MAIN
+from ztune.analysis.stats import differs, ratio
+
+# The value of a setting that one layout of a pair doesn't have at all, e.g. the log device's profile without
+# one.
+ABSENT = "(none)"
+
+
+@dataclass(frozen=True)
+class Pair:
+    """Two layouts equal in every setting but ``factor``."""
+
+    factor: str
+    a: Candidate
+    b: Candidate
+
+    @property
+    def before(self) -> str:
+        """The setting's value in ``a``."""
+        return self.a.settings.get(self.factor, ABSENT)
+
+    @property
+    def after(self) -> str:
+        """The setting's value in ``b``."""
+        return self.b.settings.get(self.factor, ABSENT)
+
+    def ratio(self, metric: str) -> float | None:
+        """Return metric(b) / metric(a): below 1 means ``b`` needs less."""
+        return ratio(self.b.value(metric), self.a.value(metric))
+
+    def matters(self, metric: str, within: float) -> bool:
+        """Say whether the two differ in ``metric`` by more than ``within`` and their intervals."""
+        return differs(self.b.estimates.get(metric), self.a.estimates.get(metric), within)
+
+    def flipped(self) -> Pair:
+        """Return the same pair seen from the other side."""
+        return Pair(self.factor, self.b, self.a)
+
+
+@dataclass(frozen=True)
+class Span:
+    """A ratio over several contexts: its median and range, and the layouts where the ends were seen."""
+
+    median: float
+    low: float
+    high: float
+    low_layout: str
+    high_layout: str
+
+
+@dataclass(frozen=True)
+class Effect:
+    """What changing ``factor`` from ``before`` to ``after`` did over all pairs that differ in it alone."""
+
+    factor: str
+    before: str
+    after: str
+    pairs: tuple[Pair, ...]
+    spans: Mapping[str, Span]  # by metric; absent where no pair gives a ratio
+    durability_changes: bool
+
+    def depends(self, metric: str, within: float) -> bool:
+        """Say whether the effect on ``metric`` depends on the other settings by more than ``within``."""
+        span = self.spans.get(metric)
+        return span is not None and span.high > span.low * (1 + within)
+
+
+def pairs(candidates: Sequence[Candidate]) -> list[Pair]:
+    """Return all pairs that differ in exactly one setting, grouped by setting, in the candidates' order.
+
+    A setting that only one of the two has counts as a difference. O(layouts × settings).
+    """
+    factors = list(dict.fromkeys(key for c in candidates for key in c.settings))
+    found: list[Pair] = []
+    for factor in factors:
+        groups: dict[frozenset[tuple[str, str]], list[Candidate]] = defaultdict(list)
+        for candidate in candidates:
+            rest = frozenset((k, v) for k, v in candidate.settings.items() if k != factor)
+            groups[rest].append(candidate)
+        for group in groups.values():
+            for i, a in enumerate(group):
+                for b in group[i + 1 :]:
+                    if a.settings.get(factor, ABSENT) != b.settings.get(factor, ABSENT):
+                        found.append(Pair(factor, a, b))
+    return found
+
+
+def effects(found: Iterable[Pair], reference: Mapping[str, str]) -> list[Effect]:
+    """Return the effect of each value of each setting against the setting's value in ``reference``.
+
+    Pairs between two values that both aren't the reference's are left out; a setting that ``reference`` lacks
+    is compared with its absence.
+    """
+    grouped: dict[tuple[str, str, str], list[Pair]] = defaultdict(list)
+    for pair in found:
+        base = reference.get(pair.factor, ABSENT)
+        if pair.before == base:
+            oriented = pair
+        elif pair.after == base:
+            oriented = pair.flipped()
+        else:
+            continue
+        grouped[oriented.factor, oriented.before, oriented.after].append(oriented)
+    return [
+        Effect(
+            factor,
+            before,
+            after,
+            tuple(group),
+            {m: s for m in (*MAIN, *EXPLAIN) if (s := span(group, m)) is not None},
+            any(p.a.durability != p.b.durability for p in group),
+        )
+        for (factor, before, after), group in grouped.items()
+    ]
+
+
+def span(group: Sequence[Pair], metric: str) -> Span | None:
+    """Return the median and range of ``metric``'s ratio over ``group``; None if no pair has one."""
+    ratios = sorted(
+        ((r, p.b.name) for p in group if (r := p.ratio(metric)) is not None), key=lambda item: item[0]
+    )
+    if not ratios:
+        return None
+    middle = len(ratios) // 2
+    median = ratios[middle][0] if len(ratios) % 2 else (ratios[middle - 1][0] + ratios[middle][0]) / 2
+    return Span(median, ratios[0][0], ratios[-1][0], ratios[0][1], ratios[-1][1])
+
+
+def pair_to(
+    candidates: Sequence[Candidate], candidate: Candidate, factor: str, value: str | None
+) -> Pair | None:
+    """Return the pair of ``candidate`` and the layout that differs from it only by ``factor`` = ``value``.
+
+    ``value`` None (or ABSENT) means: without that setting. Settings that layouts carry only where they are
+    not the default (tunables, database knobs) are looked for in both forms.
+    """
+    without = {k: v for k, v in candidate.settings.items() if k != factor}
+    wanted = [] if value is None or value == ABSENT else [{**without, factor: value}]
+    if not wanted or factor.startswith(("tunable.", "database.")):
+        wanted.append(without)
+    for other in candidates:
+        if other is not candidate and dict(other.settings) in wanted:
+            return Pair(factor, candidate, other)
+    return None
+
+
+def missing_returns(
+    candidates: Sequence[Candidate], candidate: Candidate, defaults: Mapping[str, str]
+) -> list[tuple[str, str]]:
+    """Return the (setting, default) of ``candidate`` whose return to the default was not screened alone.
+
+    Screening these layouts gives every property of ``candidate`` its own evidence.
+    """
+    return [
+        (factor, defaults[factor])
+        for factor, value in candidate.settings.items()
+        if factor in defaults
+        and defaults[factor] != value
+        and pair_to(candidates, candidate, factor, defaults[factor]) is None
+    ]

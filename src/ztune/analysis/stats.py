@@ -1,0 +1,78 @@
+"""Medians with intervals, and when two numbers differ."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+# Resamples of the bootstrap. 2,000 put the ends of a 95 % percentile interval within about 1 % of its width
+# (Efron & Tibshirani 1993, ch. 13: 1,000 or more).
+RESAMPLES = 2000
+# Below this many repeats a percentile bootstrap of the median is no more than the range; we then call it so.
+BOOTSTRAP_FROM = 5
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """A median and how well it is known. ``low``/``high`` are None for a single replay."""
+
+    n: int
+    median: float
+    low: float | None = None
+    high: float | None = None
+    kind: Literal["one replay", "range", "bootstrap 95 %"] = "one replay"
+
+
+def estimate(values: Sequence[float], seed: int = 1) -> Estimate:
+    """Return the median of ``values`` with an interval: their range for 2–4, a 95 % bootstrap from 5 on.
+
+    ``seed`` fixes the resampling, so that the same records always give the same report.
+    Raises ValueError for no values.
+    """
+    if not values:
+        raise ValueError("no values")
+    data = np.asarray(values, dtype=float)
+    median = float(np.median(data))
+    if len(data) == 1:
+        return Estimate(1, median)
+    if len(data) < BOOTSTRAP_FROM:
+        return Estimate(len(data), median, float(data.min()), float(data.max()), "range")
+    rng = np.random.default_rng(seed)
+    medians = np.median(rng.choice(data, size=(RESAMPLES, len(data))), axis=1)
+    low, high = np.percentile(medians, [2.5, 97.5])
+    return Estimate(len(data), median, float(low), float(high), "bootstrap 95 %")
+
+
+def ratio(after: float | None, before: float | None) -> float | None:
+    """Return after / before; 1 if both are 0; None if only ``before`` is 0 or either is absent."""
+    if after is None or before is None:
+        return None
+    if before == 0:
+        return 1.0 if after == 0 else None
+    return after / before
+
+
+def differs(after: Estimate | None, before: Estimate | None, within: float) -> bool:
+    """Say whether two estimates differ by more than ``within`` (a share) and by more than their intervals.
+
+    The share is of the smaller one, so that the answer does not depend on which is called first. From nothing
+    to something differs. An absent estimate cannot be told to differ.
+    """
+    if after is None or before is None:
+        return False
+    if (
+        (
+            after.low is not None
+            and after.high is not None
+            and before.low is not None
+            and before.high is not None
+        )
+        and after.low <= before.high
+        and before.low <= after.high
+    ):
+        return False
+    small, large = sorted((abs(after.median), abs(before.median)))
+    return large > small * (1 + within)

@@ -1,0 +1,77 @@
+"""Numbers as people read them. One place, so that all reports agree. Exact ZFS sizes: ztune.study.units."""
+
+from __future__ import annotations
+
+_SUFFIXES = ("", "K", "M", "G", "T", "P", "E")
+
+
+def amount(value: float) -> str:
+    """Return bytes with three significant digits and a binary unit: 1,610,612,736 → "1.50 GiB"."""
+    size, power = float(value), 0
+    while abs(size) >= 1000 and power < len(_SUFFIXES) - 1:
+        size /= 1024
+        power += 1
+    if power == 0:
+        return f"{size:.0f} B" if size == int(size) else f"{size:.1f} B"
+    return f"{_three(size)} {_SUFFIXES[power]}iB"
+
+
+def seconds(value: float) -> str:
+    """Return a duration in s with three significant digits and a unit that suits: "35.7 s", "820 ms"."""
+    if value == 0:
+        return "0 s"
+    if abs(value) < 1e-3:
+        return f"{_three(value * 1e6)} µs"
+    if abs(value) < 1:
+        return f"{_three(value * 1e3)} ms"
+    if abs(value) < 1000:
+        return f"{_three(value)} s"
+    return f"{value / 60:,.0f} min" if value < 7200 else f"{_three(value / 3600)} h"
+
+
+def count(value: float) -> str:
+    """Return a count with separators: 18257 → "18,257"."""
+    return f"{value:,.0f}"
+
+
+def times(ratio: float | None) -> str:
+    """Return a ratio as "×2.37"; None (nothing to divide by) as "–"."""
+    if ratio is None:
+        return "–"
+    return f"×{ratio:.0f}" if ratio >= 100 else f"×{_three(ratio)}" if ratio >= 0.1 else f"×{ratio:.3f}"
+
+
+def percent(ratio: float | None) -> str:
+    """Return the change that a ratio means: 1.12 → "+12 %", 0.5 → "−50 %", from ×3 on "×3.1"."""
+    if ratio is None:
+        return "–"
+    if ratio >= 3:
+        return times(ratio)
+    change = (ratio - 1) * 100
+    digits = 1 if abs(change) < 1 else 0
+    text = f"{abs(change):.{digits}f}"
+    if float(text) == 0:
+        return "±0 %"
+    return f"{'+' if change > 0 else '−'}{text} %"
+
+
+def show(value: float, unit: str) -> str:
+    """Return ``value`` as text; ``unit`` one of "s", "ms", "bytes", "count", "ratio", "share"."""
+    match unit:
+        case "s":
+            return seconds(value)
+        case "ms":
+            return seconds(value / 1000)
+        case "bytes":
+            return amount(value)
+        case "ratio":
+            return f"{_three(value)}"
+        case "share":
+            return f"{value * 100:.1f} %"
+    return count(value)
+
+
+def _three(value: float) -> str:
+    size = abs(value)
+    digits = 0 if size >= 99.95 else 1 if size >= 9.995 else 2
+    return f"{value:,.{digits}f}"
