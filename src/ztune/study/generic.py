@@ -26,7 +26,9 @@ _AXES: dict[str, dict[str, tuple[str, ...]]] = {
 }
 
 
-def build(roles: Iterable[str], profile: str = "hdd-7200", page_sizes: Mapping[str, int] | None = None) -> Study:
+def build(
+    roles: Iterable[str], profile: str = "hdd-7200", page_sizes: Mapping[str, int] | None = None
+) -> Study:
     """Return a study with one dataset for each role on one pool of one disk with ``profile``.
 
     ``page_sizes`` (bytes, by role): the database's page, tried as a record size of that role too.

@@ -415,3 +415,12 @@ def default_setting(key: str) -> str | None:
     if role in ROLES and name in PROPERTIES:
         return PROPERTIES[name].default
     return None
+
+
+def plain(error: ValueError) -> str:
+    """Return the sentence inside a pydantic ValidationError, or the error's own text."""
+    errors = getattr(error, "errors", None)
+    if callable(errors):
+        first = errors()[0]
+        return str(first["msg"]).removeprefix("Value error, ")
+    return str(error)

@@ -108,9 +108,10 @@ def _resolve_paths(raw: dict[str, Any], path: Path) -> dict[str, HddProfile | Fl
             if "profile" in vdev:
                 vdev["profile"] = replace(vdev["profile"])
     axes = raw.get("axes")
-    for key, values in axes.items() if isinstance(axes, dict) else []:
-        if isinstance(values, list):
-            axes[key] = [replace(v) for v in values]
+    if isinstance(axes, dict):
+        for key, values in axes.items():
+            if isinstance(values, list):
+                axes[key] = [replace(v) for v in values]
     for named in _tables(raw.get("layouts")):
         changes = named.get("set")
         if isinstance(changes, dict):

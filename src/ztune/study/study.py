@@ -9,7 +9,7 @@ from typing import Any
 
 from pydantic import Field, model_validator
 
-from ztune.study.layout import KeyedError, Layout, Strict
+from ztune.study.layout import KeyedError, Layout, Strict, plain
 from ztune.study.profile import FlashProfile, HddProfile, Profile
 from ztune.study.properties import suggest
 from ztune.study.words import METRICS, DurabilityClass
@@ -80,7 +80,7 @@ class Study(Strict):
                 try:
                     self.layout.with_settings({key: value})
                 except ValueError as error:
-                    raise KeyedError(("axes", key, i), _plain(error)) from None
+                    raise KeyedError(("axes", key, i), plain(error)) from None
         for i, keys in enumerate(self.cross):
             for key in keys:
                 if key not in self.axes:
@@ -97,7 +97,7 @@ class Study(Strict):
             try:
                 self.layout.with_settings(named.set)
             except ValueError as error:
-                raise KeyedError(("layouts", i, "set"), _plain(error)) from None
+                raise KeyedError(("layouts", i, "set"), plain(error)) from None
         for name, profile in self.profiles.items():
             if profile.name != name:
                 raise KeyedError(
@@ -121,12 +121,3 @@ class Study(Strict):
     def to_json(self) -> dict[str, Any]:
         """Return the form that ``Study.model_validate`` takes back, fully resolved."""
         return self.model_dump(mode="json", by_alias=True)
-
-
-def _plain(error: ValueError) -> str:
-    """Return the sentence inside a pydantic ValidationError, or the error's own text."""
-    errors = getattr(error, "errors", None)
-    if callable(errors):
-        first = errors()[0]
-        return str(first["msg"]).removeprefix("Value error, ")
-    return str(error)

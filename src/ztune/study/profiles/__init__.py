@@ -46,7 +46,9 @@ def find(name: str) -> HddProfile | FlashProfile:
         if "/" not in name and path.is_file():
             profile = load(path)
             if profile.name != name:
-                raise InputError(f'{path}: name is "{profile.name}"; a profile is called as its file, "{name}"')
+                raise InputError(
+                    f'{path}: name is "{profile.name}"; a profile is called as its file, "{name}"'
+                )
             return profile
     known = names()
     raise InputError(f'there is no profile "{name}"; there are {", ".join(known)}.{suggest(name, known)}')

@@ -1,0 +1,132 @@
+"""``ztune list``: the workloads, studies and disk profiles there are."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import click
+
+_JSON = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+
+
+@click.group("list")
+def command() -> None:
+    """List what there is to choose from.
+
+    \b
+      ztune list workloads
+      ztune list layouts                    the ready studies
+      ztune list layouts postgres-oltp      the layouts one of them tries
+      ztune list profiles --json
+    """
+
+
+@command.command("workloads")
+@_JSON
+def workloads(as_json: bool) -> None:
+    """List the workloads that ztune can run itself.
+
+    \b
+      ztune list workloads
+    """
+    from ztune.workloads import registry
+
+    found = [{"name": name, "description": _first_line(registry.get(name))} for name in registry.names()]
+    _print(found, as_json)
+
+
+def _first_line(thing: object) -> str:
+    summary = getattr(thing, "summary", None) or getattr(thing, "__doc__", None) or ""
+    return str(summary).strip().splitlines()[0] if str(summary).strip() else ""
+
+
+@command.command("layouts")
+@click.argument("study", required=False)
+@click.option("--schema", is_flag=True, help="Print the JSON Schema of study files instead.")
+@_JSON
+def layouts(study: str | None, schema: bool, as_json: bool) -> None:
+    """List the ready studies, or the layouts of STUDY (a name or a TOML file).
+
+    \b
+      ztune list layouts
+      ztune list layouts postgres-oltp
+      ztune list layouts my-study.toml --json
+      ztune list layouts --schema > study.schema.json
+    """
+    from ztune.cli._screening import changes
+    from ztune.search.space import first_round
+    from ztune.study import ready
+    from ztune.study.schema import study_schema
+
+    if schema:
+        click.echo(json.dumps(study_schema(), indent=1, ensure_ascii=False))
+        return
+    if study is None:
+        found = []
+        for name, path in ready.files().items():
+            loaded = ready.load_study(path)
+            tried = len(first_round(loaded))
+            found.append(
+                {"name": name, "layouts": tried, "description": loaded.description, "file": str(path)}
+            )
+        _print(found, as_json, hide=("file",))
+        return
+    loaded = ready.find(study)
+    _print(
+        [
+            {
+                "name": layout.name,
+                "hash": layout.hash,
+                "durability": layout.durability().value,
+                "changes": changes(loaded.layout, layout),
+                "layout": layout.to_json(),
+            }
+            for layout in first_round(loaded)
+        ],
+        as_json,
+        hide=("changes", "layout"),
+    )
+
+
+@command.command("profiles")
+@_JSON
+def profiles(as_json: bool) -> None:
+    """List the disk profiles: those of ztune, and your own in `profiles/` of the state directory.
+
+    \b
+      ztune list profiles
+      ztune screen my.trace --profile nvme
+      ztune screen my.trace --profile ./my-disk.toml
+    """
+    from ztune.study import profiles as known
+
+    _print(
+        [known.find(name).model_dump(mode="json") for name in known.names()],
+        as_json,
+        show=("name", "kind", "description"),
+    )
+
+
+def _print(
+    rows: list[dict[str, Any]], as_json: bool, *, hide: tuple[str, ...] = (), show: tuple[str, ...] = ()
+) -> None:
+    """Print rows as a table, without the columns ``hide`` or only with ``show``; or all of them as JSON."""
+    from rich.console import Console
+    from rich.table import Table
+
+    if as_json:
+        click.echo(json.dumps(rows, indent=1, ensure_ascii=False))
+        return
+    if not rows:
+        click.echo("There are none.")
+        return
+    columns = show or tuple(key for key in rows[0] if key not in hide)
+    table = Table()
+    for column in columns:
+        table.add_column(
+            column, justify="right" if isinstance(rows[0][column], int) else "left", overflow="fold"
+        )
+    for row in rows:
+        table.add_row(*(str(row[column]) for column in columns))
+    Console().print(table)

@@ -1,0 +1,162 @@
+"""``ztune show``: one run, or one of its trials, with all that it takes to run it again."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import click
+
+from ztune.errors import InputError
+
+
+@click.command("show")
+@click.argument("run", default="last")
+@click.option("--trial", type=click.IntRange(1), metavar="N", help="One trial of the run, in full.")
+@click.option(
+    "--rerun", is_flag=True, help="Run that trial again from its record, and compare. Stores nothing."
+)
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+def command(run: str, trial: int | None, rerun: bool, as_json: bool) -> int:
+    """Show RUN (an id, the beginning of one, or "last").
+
+    \b
+      ztune show last
+      ztune show 7f3k2a --json                 everything that is stored
+      ztune show 7f3k2a --trial 4 --json       what it takes to run trial 4 again
+      ztune show 7f3k2a --trial 4 --rerun      run it again, and compare
+    """
+    from ztune.store.db import Store
+
+    with Store.open() as store:
+        found = store.run(run)
+        trials = store.trials(found.id)
+        if trial is None:
+            if rerun:
+                raise InputError("--rerun needs --trial N")
+            if as_json:
+                click.echo(json.dumps(run_json(found, trials), indent=1, ensure_ascii=False))
+            else:
+                _print_run(found, trials)
+            return 0
+        chosen = store.trial(found.id, trial)
+    record = trial_json(found, chosen)
+    if rerun:
+        return _rerun(record, as_json)
+    if as_json:
+        click.echo(json.dumps(record, indent=1, ensure_ascii=False))
+    else:
+        _print_trial(record)
+    return 0
+
+
+def run_json(run: Any, trials: Any) -> dict[str, Any]:
+    """Return everything stored of a run."""
+    return {**_run_fields(run), "study": run.study, "trials": [_trial_fields(t) for t in trials]}
+
+
+def trial_json(run: Any, trial: Any) -> dict[str, Any]:
+    """Return one trial with all that it takes to run it again: spec, trace, seed, versions, command."""
+    return {
+        "run": _run_fields(run),
+        "trial": _trial_fields(trial),
+        "again": {
+            "command": ["ztune", "show", run.id, "--trial", str(trial.number), "--rerun"],
+            "engine": ["ztune-engine", "replay", "--spec", "SPEC", "--ops", "OPS"],
+            "note": "SPEC is trial.spec plus `content` (role: file of sample blocks), `backing` and `backing_dir`; "
+            "OPS is the export of the trace with this sha. The command fills them in.",
+        },
+    }
+
+
+def _run_fields(run: Any) -> dict[str, Any]:
+    names = (
+        "id", "kind", "name", "created", "status", "trace_path", "trace_sha", "environment", "versions", "seed",
+        "command", "options", "warnings",
+    )  # fmt: skip
+    return {**{n: getattr(run, n) for n in names}, "objective": run.objective.model_dump(mode="json")}
+
+
+def _trial_fields(trial: Any) -> dict[str, Any]:
+    names = (
+        "number", "round", "layout_name", "layout_hash", "target", "status", "error", "engine_version",
+        "openzfs_version", "started", "wall_s", "is_baseline", "spec", "result",
+    )  # fmt: skip
+    layout = trial.layout
+    return {
+        **{n: getattr(trial, n) for n in names},
+        "layout": layout.to_json(),
+        "settings": layout.settings(),
+        "durability": {"class": layout.durability().value, "reasons": layout.durability_reasons()},
+    }
+
+
+def _print_run(run: Any, trials: Any) -> None:
+    from ztune.cli.screen import print_ranking
+
+    print_ranking(run, trials)
+    click.echo(f"\ntrace       {run.trace_path} (sha {run.trace_sha[:12]})")
+    click.echo(f"versions    {', '.join(f'{k} {v}' for k, v in run.versions.items())}")
+    environment = run.environment
+    click.echo(
+        f"machine     {environment['kernel']}, {environment['cpu']}, {environment['memory_bytes'] >> 20} MiB"
+    )
+    click.echo(f"made        {run.created}, status {run.status}, seed {run.seed}")
+    for warning in run.warnings:
+        click.echo(f"warning     {warning}")
+    for trial in trials:
+        if trial.status == "failed":
+            click.echo(f"failed      {trial.number} {trial.layout_name}: {trial.error}")
+        elif trial.status != "ok":
+            click.echo(f"not done    {trial.number} {trial.layout_name}")
+
+
+def _print_trial(record: dict[str, Any]) -> None:
+    trial = record["trial"]
+    click.echo(
+        f"trial {trial['number']} of run {record['run']['id']}: {trial['layout_name']} ({trial['layout_hash']})"
+    )
+    click.echo(f"status      {trial['status']}" + (f": {trial['error']}" if trial["error"] else ""))
+    click.echo(f"durability  {trial['durability']['class']}")
+    for reason in trial["durability"]["reasons"]:
+        click.echo(f"            {reason}")
+    click.echo("settings")
+    for key, value in trial["settings"].items():
+        click.echo(f"  {key:28} {value}")
+    if trial["result"]:
+        click.echo("measure")
+        for key, value in _flat(trial["result"]["measure"]):
+            click.echo(f"  {key:44} {value}")
+    click.echo(f"again       {' '.join(record['again']['command'])}")
+
+
+def _flat(node: Any, prefix: str = "") -> list[tuple[str, Any]]:
+    if isinstance(node, dict):
+        return [
+            item for key, value in node.items() for item in _flat(value, f"{prefix}.{key}" if prefix else key)
+        ]
+    if isinstance(node, list):
+        return [item for i, value in enumerate(node) for item in _flat(value, f"{prefix}[{i}]")]
+    return [(prefix, node)]
+
+
+def _rerun(record: dict[str, Any], as_json: bool) -> int:
+    """Run a trial again from its record alone; 1 if the engine failed."""
+    from ztune.targets import engine as engines
+    from ztune.targets.rerun import compare, rerun
+    from ztune.trace.reader import Trace
+    from ztune.workloads.interrupt import signals_as_interrupt
+
+    with signals_as_interrupt():
+        outcome = rerun(record, Trace.open(Path(record["run"]["trace_path"])), engines.check())
+    if outcome.result is None:
+        click.echo(f"ztune: the trial failed again: {outcome.error}", err=True)
+        return 1
+    rows = compare(record, outcome.result)
+    if as_json:
+        click.echo(json.dumps({"result": outcome.result, "compared": rows}, indent=1))
+        return 0
+    for row in rows:
+        click.echo(f"{row['metric']:44} stored {row['stored']}  again {row['again']}")
+    return 0

@@ -1,0 +1,74 @@
+"""The layouts that a study asks for."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable
+
+from ztune.study import Layout, Study
+
+
+def describe(base: Layout, layout: Layout) -> str:
+    """Return what ``layout`` changes of ``base``, as a name: "data.recordsize=8K, slog=nvme"."""
+    ours, theirs = base.settings(), layout.settings()
+    changes = [
+        f"{key}={theirs.get(key, 'default')}"
+        for key in sorted({*ours, *theirs}, key=_order)
+        if ours.get(key) != theirs.get(key)
+    ]
+    return ", ".join(changes) or base.name
+
+
+def _order(key: str) -> tuple[int, str]:
+    """Order factors as one reads them: data first, then the log, then devices and the rest."""
+    heads = (
+        "data",
+        "index",
+        "wal",
+        "temp",
+        "backup",
+        "archive",
+        "source",
+        "slog",
+        "l2arc",
+        "special",
+        "pool",
+    )
+    head = key.split(".")[0]
+    return (heads.index(head) if head in heads else len(heads), key)
+
+
+def unique(layouts: Iterable[Layout]) -> list[Layout]:
+    """Return ``layouts`` without those that mean the same as an earlier one."""
+    seen: set[str] = set()
+    out = []
+    for layout in layouts:
+        if layout.hash not in seen:
+            seen.add(layout.hash)
+            out.append(layout)
+    return out
+
+
+def changed(base: Layout, changes: dict[str, str | int], name: str | None = None) -> Layout:
+    """Return ``base`` with ``changes``, named by them unless ``name`` is given."""
+    layout = base.with_settings(changes)
+    return layout.model_copy(update={"name": name or describe(base, layout), "description": ""})
+
+
+def first_round(study: Study) -> list[Layout]:
+    """Return the study's layouts: the base, each axis value alone, the named layouts, then the crosses.
+
+    Layouts that mean the same appear once, under the first name they had. The order is the one to keep when
+    only some of them can be tried.
+    """
+    base = study.layout
+    layouts = [base]
+    layouts += [changed(base, {key: value}) for key, values in study.axes.items() for value in values]
+    layouts += [
+        changed(base, named.set, named.name).model_copy(update={"description": named.description})
+        for named in study.layouts
+    ]
+    for keys in study.cross:
+        for combination in itertools.product(*(study.axes[key] for key in keys)):
+            layouts.append(changed(base, dict(zip(keys, combination, strict=True))))
+    return unique(layouts)

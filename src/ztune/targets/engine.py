@@ -1,0 +1,97 @@
+"""Finds the replay engine and asks it whether it works here."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+
+import ztune
+from ztune.errors import MissingError
+
+PROGRAM = "ztune-engine"
+_SELFCHECK_S = 120.0
+
+
+@dataclass(frozen=True)
+class Engine:
+    """An engine that passed its self-check. Results of different versions are never mixed."""
+
+    path: Path
+    version: str
+    openzfs: str
+
+
+def candidates() -> list[Path]:
+    """Return where an engine may be, in the order of preference."""
+    package = Path(ztune.__file__).resolve().parent
+    found = [package.parents[1] / "engine" / "build" / PROGRAM, package / "bin" / PROGRAM]
+    on_path = shutil.which(PROGRAM)
+    return [*found, *([Path(on_path)] if on_path else [])]
+
+
+def find() -> Path:
+    """Return the engine: ``$ZTUNE_ENGINE``, else the one built beside the package, else the one in PATH.
+
+    Raises MissingError without one.
+    """
+    own = os.environ.get("ZTUNE_ENGINE")
+    if own:
+        if not os.access(own, os.X_OK) or Path(own).is_dir():
+            raise MissingError(f"ZTUNE_ENGINE names {own}, which is no program; unset it or name an engine")
+        return Path(own)
+    for path in candidates():
+        if os.access(path, os.X_OK) and path.is_file():
+            return path
+    raise MissingError(
+        f"the replay engine {PROGRAM} is not built; `make setup` in ztune's source folder builds it "
+        f"(`ztune doctor` says what is missing)"
+    )
+
+
+def check(path: Path | None = None) -> Engine:
+    """Run the engine's self-check and return the engine. Raises MissingError with the engine's own words."""
+    path = path or find()
+    answers: dict[str, str] = {}
+    for command in ("version", "selfcheck"):
+        try:
+            done = subprocess.run(
+                [path, command],
+                capture_output=True,
+                text=True,
+                timeout=_SELFCHECK_S,
+                stdin=subprocess.DEVNULL,
+                errors="replace",
+            )
+        except subprocess.TimeoutExpired:
+            raise MissingError(
+                f"the engine {path} did not answer `{command}` in {_SELFCHECK_S:.0f} s"
+            ) from None
+        except OSError as error:
+            raise MissingError(f"the engine {path} cannot be run: {error.strerror}") from None
+        if done.returncode != 0:
+            words = last_line(done.stderr) or f"exit code {done.returncode}"
+            raise MissingError(f"the engine {path} fails its {command}: {words}; `ztune doctor` says more")
+        try:
+            answer = json.loads(done.stdout)
+            answers.update({k: str(v) for k, v in answer.items() if k in {"version", "openzfs"}})
+            if answer.get("ok") is False:
+                raise MissingError(f"the engine {path} does not match this machine's OpenZFS library")
+        except (ValueError, AttributeError):
+            raise MissingError(
+                f"the engine {path} answers `{command}` with something else than JSON"
+            ) from None
+    if "version" not in answers or "openzfs" not in answers:
+        raise MissingError(f"the engine {path} does not say its version and that of OpenZFS")
+    return Engine(path, answers["version"], answers["openzfs"])
+
+
+def last_line(text: str) -> str:
+    """Return the last line of ``text`` that is not empty and no progress report."""
+    for line in reversed(text.splitlines()):
+        if line.strip() and not line.lstrip().startswith("{"):
+            return line.strip()
+    return ""

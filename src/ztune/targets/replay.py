@@ -1,0 +1,391 @@
+"""The replay target: a trace through the real OpenZFS code in user space, by ``ztune-engine``.
+
+One process per trial: it cannot take others down with it, and its memory is gone when it ends.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+import shutil
+import signal
+import subprocess
+import tempfile
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any
+
+import psutil
+
+from ztune.errors import InputError, MissingError
+from ztune.store import paths
+from ztune.study import Layout, Study
+from ztune.study.properties import PROPERTIES, REPLAYED
+from ztune.study.units import parse_size
+from ztune.targets.base import Outcome, Progress
+from ztune.targets.engine import Engine, last_line
+from ztune.trace.content import content_pools
+from ztune.trace.ops import EXPORT_VERSION, OpsFile, OpsInfo, export_ops
+from ztune.trace.reader import Trace
+
+SPEC_VERSION = 1
+MIN_TIMEOUT_S = 900.0
+TIMEOUT_FACTOR = 60.0  # of the recorded seconds; a sane layout takes less than one
+ENGINE_MB = 140 << 20  # resident memory of an engine beside ARC and pool contents, bytes
+MEMORY_SHARE = 0.6  # of the available memory that all engines together may use
+CACHED_TRACES = 4  # how many exports of traces are kept
+_KILL_GRACE_S = 2.0
+
+
+@dataclass(frozen=True)
+class Inputs:
+    """What the engine reads beside the spec."""
+
+    ops: Path
+    files: tuple[OpsFile, ...]
+    content: dict[str, Path]
+    warnings: tuple[str, ...]
+
+
+def prepare(trace: Trace) -> Inputs:
+    """Export the trace for the engine, or find the export made before. Safe when several processes do it.
+
+    Raises InputError if the trace is damaged or there is no room.
+    """
+    folder = paths.cache() / f"{trace.sha[:24]}-{EXPORT_VERSION}"
+    folder.mkdir(exist_ok=True)
+    with _locked(folder / "lock"):
+        ops, index = folder / "ops.bin", folder / "files.json"
+        if ops.is_file() and index.is_file():
+            files = tuple(OpsFile(**f) for f in json.loads(index.read_text()))
+        else:
+            info: OpsInfo = export_ops(trace, ops)
+            files = tuple(info.files)
+            partial = index.with_suffix(".partial")
+            partial.write_text(json.dumps([vars(f) for f in files]))
+            partial.rename(index)
+        warnings: list[str] = []
+        content = content_pools(trace, folder, warnings)
+        os.utime(folder)
+    _prune(keep=folder)
+    return Inputs(ops, files, content, tuple(warnings))
+
+
+@contextmanager
+def _locked(path: Path) -> Iterator[None]:
+    with path.open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+def _prune(keep: Path) -> None:
+    """Remove the exports that were not used for longest; those in use by others are locked and stay."""
+    folders = sorted((f for f in keep.parent.iterdir() if f.is_dir()), key=lambda f: f.stat().st_mtime)
+    for folder in folders[: max(0, len(folders) - CACHED_TRACES)]:
+        # A day: a run that takes longer than that on one trace is not expected.
+        if folder != keep and time.time() - folder.stat().st_mtime > 86400:
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+def sweep() -> None:
+    """Remove the folders of trials whose ztune was killed before it could."""
+    for folder in paths.scratch().glob("trial-*-*"):
+        pid = folder.name.split("-")[1]
+        if pid.isdigit() and not psutil.pid_exists(int(pid)):
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+class Replay:
+    """The replay target for one trace."""
+
+    name = "replay"
+
+    def __init__(
+        self,
+        trace: Trace,
+        engine: Engine,
+        *,
+        jobs: int = 1,
+        timeout_s: float | None = None,
+        backing: str | None = None,
+    ) -> None:
+        self.trace = trace
+        self.engine = engine
+        self.jobs = jobs
+        self.timeout_s = timeout_s or max(MIN_TIMEOUT_S, TIMEOUT_FACTOR * trace.duration_s)
+        self.inputs = prepare(trace)
+        self._backing = backing
+
+    def check(self, study: Study, layout: Layout) -> None:
+        """Raise InputError if a replayed trace cannot answer what ``layout`` asks."""
+        roles = {f.role for f in self.inputs.files}
+        for role in sorted(roles):
+            if layout.dataset_of(role) is None:
+                raise InputError(
+                    f'role {role} has no dataset in layout "{layout.name}" of study "{study.name}"; '
+                    f"add it to the roles of a dataset"
+                )
+        if layout.database != study.layout.database:
+            names = sorted(
+                k for k in {*layout.database, *study.layout.database}
+                if layout.database.get(k) != study.layout.database.get(k)
+            )  # fmt: skip
+            raise InputError(
+                f'layout "{layout.name}" of study "{study.name}" changes the database setting {names[0]}: a recorded '
+                f"trace cannot show that, since the database would write otherwise; record a trace for each value"
+            )
+        for dataset in layout.datasets:
+            base = next((d for d in study.layout.datasets if d.roles == dataset.roles), dataset)
+            for name, value in dataset.properties.items():
+                before = base.properties.get(name, PROPERTIES[name].default)
+                if name not in REPLAYED and value != before:
+                    raise InputError(
+                        f'layout "{layout.name}" of study "{study.name}" changes {name} of {dataset.name}, which the '
+                        f"replay engine does not have; set it in the base layout, for the commands only"
+                    )
+
+    def spec(self, study: Study, layout: Layout, seed: int) -> dict[str, Any]:
+        """Return the engine's spec of ``layout`` without content, backing and other paths of this machine."""
+        pools = layout.used_pools()
+        profiles = {v.profile: study.profiles[v.profile] for p in pools for v in p.vdevs}
+        return {
+            "version": SPEC_VERSION,
+            "seed": seed,
+            "arc_max": layout.arc,
+            "pools": [
+                {
+                    "name": pool.name,
+                    "ashift": pool.ashift,
+                    "vdevs": [
+                        {
+                            "class": vdev.class_,
+                            "kind": vdev.kind,
+                            "disks": [
+                                {"profile": vdev.profile, "size": vdev.size or profiles[vdev.profile].size}
+                                for _ in range(vdev.disks)
+                            ],
+                        }
+                        for vdev in pool.vdevs
+                    ],
+                }
+                for pool in pools
+            ],
+            "datasets": [
+                {"name": d.name, "properties": {k: _engine_text(k, d.properties[k]) for k in REPLAYED}}
+                for d in layout.datasets
+            ],
+            "profiles": {name: profile.engine_json() for name, profile in sorted(profiles.items())},
+            "files": [
+                {"id": f.id, "dataset": _dataset(layout, f.role), "size": f.size, "content": f.role}
+                for f in self.inputs.files
+            ],
+            "tunables": dict(sorted(layout.tunables.items())),
+            "cold": True,
+        }
+
+    def backing(self, spec: dict[str, Any]) -> str:
+        """Return "memory", or "file" where the pools of all jobs at once would take too much memory."""
+        if self._backing is not None:
+            return self._backing
+        need = self.jobs * (memory_bytes(spec) + contents_bytes(spec, self.written_bytes()))
+        return "memory" if need <= MEMORY_SHARE * psutil.virtual_memory().available else "file"
+
+    def written_bytes(self) -> int:
+        """Return an upper bound of what the trace adds to the files, bytes."""
+        grown = 0
+        for file in self.inputs.files:
+            end = self.trace.manifest.files[file.trace_id].size_end
+            grown += max(0, end - file.size)
+        return grown
+
+    def command(self, spec: Path | str, ops: Path | str) -> list[str]:
+        """Return the engine's command line."""
+        return [str(self.engine.path), "replay", "--spec", str(spec), "--ops", str(ops), "--progress"]
+
+    def run(self, spec: dict[str, Any], progress: Progress | None, stop: threading.Event) -> Outcome:
+        """Run the engine on ``spec``. A crash, a refusal or a timeout of the engine becomes the outcome's error.
+
+        Raises MissingError where the engine finds that it does not match the library: no layout would work.
+        """
+        started = time.monotonic()
+        with tempfile.TemporaryDirectory(prefix=f"trial-{os.getpid()}-", dir=paths.scratch()) as name:
+            folder = Path(name)
+            backing = self.backing(spec)
+            full = {
+                **spec,
+                "content": {r: str(p) for r, p in self.inputs.content.items()},
+                "backing": backing,
+            }
+            if backing == "file":
+                full["backing_dir"] = str(folder)
+                self._check_room(spec, folder)
+            path = folder / "spec.json"
+            path.write_text(json.dumps(full))
+            code, words, text = self._process(self.command(path, self.inputs.ops), folder, progress, stop)
+        wall = time.monotonic() - started
+        if stop.is_set():
+            return Outcome(None, "it was interrupted", wall)
+        error = self._error(code, words)
+        if error is None:
+            try:
+                result = json.loads(text)
+                if not isinstance(result, dict) or not isinstance(result.get("measure"), dict):
+                    raise ValueError
+                return Outcome(result, None, wall)
+            except ValueError:
+                error = "the engine's result is not the JSON it should be"
+        return Outcome(None, error, wall)
+
+    def _check_room(self, spec: dict[str, Any], folder: Path) -> None:
+        need = self.jobs * contents_bytes(spec, self.written_bytes())
+        free = shutil.disk_usage(folder).free
+        if need > free:
+            raise InputError(
+                f"the pools of {self.jobs} layouts at once take about {need >> 20} MiB, more than fits into memory or "
+                f"into {paths.home()} ({free >> 20} MiB free); use fewer --jobs or another ZTUNE_HOME"
+            )
+
+    def _process(
+        self, command: list[str], folder: Path, progress: Progress | None, stop: threading.Event
+    ) -> tuple[int | None, str, str]:
+        """Return exit code (None: timeout), the last words on stderr, and stdout."""
+        # The engine must not outlive a ztune that is killed: the kernel then kills it too.
+        if shutil.which("setpriv"):
+            command = ["setpriv", "--pdeathsig", "KILL", *command]
+        with (folder / "stdout").open("w+b") as out:
+            process = subprocess.Popen(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=out,
+                stderr=subprocess.PIPE,
+                start_new_session=True,
+                cwd=folder,
+            )
+            assert process.stderr is not None
+            words: list[str] = []
+            reader = threading.Thread(
+                target=_read_progress, args=(process.stderr, progress, words), daemon=True
+            )
+            reader.start()
+            deadline = time.monotonic() + self.timeout_s
+            code: int | None = None
+            try:
+                while True:
+                    try:
+                        code = process.wait(timeout=0.1)
+                        break
+                    except subprocess.TimeoutExpired:
+                        if stop.is_set() or time.monotonic() > deadline:
+                            break
+            finally:
+                kill_group(process)
+                reader.join(timeout=_KILL_GRACE_S)
+                process.stderr.close()
+            out.seek(0)
+            return code, last_line("\n".join(words)), out.read().decode(errors="replace")
+
+    def _error(self, code: int | None, words: str) -> str | None:
+        said = f': "{words}"' if words else ""
+        if code is None:
+            return f"the engine did not finish in {self.timeout_s:.0f} s and was stopped{said}"
+        if code == 0:
+            return None
+        if code < 0:
+            return f"the engine was killed by {signal_name(-code)}{said}"
+        if code == 2:
+            return f"the engine refused the layout{said}"
+        if code == 4:
+            raise MissingError(
+                f"the engine does not match this machine's OpenZFS library{said}; run `ztune doctor`"
+            )
+        return f"the engine failed with exit code {code}{said}"
+
+
+def _engine_text(name: str, value: str) -> str:
+    """Return a property as the spec has it: sizes in plain bytes."""
+    return str(parse_size(value)) if name in {"recordsize", "special_small_blocks"} else value
+
+
+def _dataset(layout: Layout, role: str) -> str:
+    dataset = layout.dataset_of(role)
+    assert dataset is not None, role  # check() comes first
+    return dataset.name
+
+
+def memory_bytes(spec: dict[str, Any]) -> int:
+    """Return about how much memory one engine takes beside the pools' contents, bytes."""
+    return ENGINE_MB + int(1.25 * int(spec["arc_max"]))
+
+
+def contents_bytes(spec: dict[str, Any], growth: int) -> int:
+    """Return an upper estimate of what the pools of one trial hold, bytes, redundancy included.
+
+    Compression is left out, and half as much again allows for copy-on-write within the transaction groups that
+    still hold the old blocks, and for metadata.
+    """
+    factor = 1.0
+    for pool in spec["pools"]:
+        for vdev in pool["vdevs"]:
+            disks = len(vdev["disks"])
+            if vdev["class"] == "data" and vdev["kind"] == "mirror":
+                factor = max(factor, disks)
+            elif vdev["class"] == "data" and vdev["kind"].startswith("raidz"):
+                parity = int(vdev["kind"][-1])
+                factor = max(
+                    factor, disks / max(1, disks - parity), 1.0 + parity
+                )  # small records are all parity
+    copies = max((int(d["properties"]["copies"]) for d in spec["datasets"]), default=1)
+    return int(1.5 * factor * copies * (sum(f["size"] for f in spec["files"]) + growth)) + (64 << 20)
+
+
+def signal_name(number: int) -> str:
+    """Return "SIGSEGV" for 11; "signal 99" for one without a name."""
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
+
+
+def kill_group(process: subprocess.Popen[bytes]) -> None:
+    """Stop a process that leads its own group, and everything it started; returns when it is gone."""
+    if process.poll() is None:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGTERM)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(timeout=_KILL_GRACE_S)
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+
+
+def _read_progress(stream: IO[bytes], progress: Progress | None, words: list[str]) -> None:
+    """Hand on progress lines; keep the last other lines, which are the engine's words."""
+    try:
+        for raw in stream:
+            line = raw.decode(errors="replace").strip()
+            if line.startswith("{"):
+                try:
+                    report = json.loads(line)
+                    if progress is not None:
+                        progress(str(report["phase"]), min(1.0, max(0.0, float(report["done"]))))
+                    continue
+                except (ValueError, KeyError, TypeError):
+                    pass
+            if line:
+                words.append(line)
+                del words[:-20]
+    except ValueError:  # the stream was closed under us, at the end
+        return
+
+
+def suggested_jobs(spec: dict[str, Any]) -> int:
+    """Return how many engines can run at once: one per usable core, fewer where memory is short."""
+    cores = len(os.sched_getaffinity(0))
+    room = MEMORY_SHARE * psutil.virtual_memory().available
+    return max(1, min(cores, int(room // memory_bytes(spec))))

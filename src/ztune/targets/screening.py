@@ -1,0 +1,293 @@
+"""Screening: many layouts, one trace, all cores; every result stored as soon as it is there.
+
+Used by ``ztune screen`` and ``ztune tune``. ``start`` begins a run, ``resume`` goes on with one that was cut;
+both return the run when it is done.
+"""
+
+from __future__ import annotations
+
+import queue
+import threading
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, Protocol
+
+from ztune import __version__
+from ztune.analysis.candidates import collect
+from ztune.analysis.rank import rank
+from ztune.errors import InputError
+from ztune.search.refine import MAX_ROUNDS, next_round
+from ztune.search.space import first_round
+from ztune.store import environment
+from ztune.store.db import Store
+from ztune.store.records import Run, Trial
+from ztune.study import Layout, Study, default_setting
+from ztune.targets.base import Outcome, Target
+from ztune.targets.engine import Engine
+from ztune.targets.replay import Replay, suggested_jobs, sweep
+from ztune.trace.reader import Trace
+
+DEFAULT_BUDGET = 32
+
+
+@dataclass(frozen=True)
+class Options:
+    """How to screen. ``jobs`` 0: one per core as far as memory goes. ``budget``: layouts in all."""
+
+    jobs: int = 0
+    budget: int = DEFAULT_BUDGET
+    timeout_s: float | None = None
+    seed: int | None = None
+
+
+class Observer(Protocol):
+    """Is told what happens, from the calling thread, except ``progress``, which any thread may call."""
+
+    def begin(self, run: Run, jobs: int) -> None:
+        """A run began or goes on."""
+        ...
+
+    def total(self, done: int, total: int) -> None:
+        """How many layouts are done, and how many there are so far."""
+        ...
+
+    def progress(self, trial: Trial, phase: str, share: float) -> None:
+        """A trial got on."""
+        ...
+
+    def finished(self, trial: Trial, best: Trial | None) -> None:
+        """A trial ended; ``best`` is the best layout so far."""
+        ...
+
+
+class Silent:
+    """An observer that shows nothing."""
+
+    def begin(self, run: Run, jobs: int) -> None:
+        """Do nothing."""
+
+    def total(self, done: int, total: int) -> None:
+        """Do nothing."""
+
+    def progress(self, trial: Trial, phase: str, share: float) -> None:
+        """Do nothing."""
+
+    def finished(self, trial: Trial, best: Trial | None) -> None:
+        """Do nothing."""
+
+
+def versions(engine: Engine) -> dict[str, str]:
+    """Return what a run's results depend on."""
+    return {"ztune": __version__, "engine": engine.version, "openzfs": engine.openzfs}
+
+
+def start(
+    store: Store,
+    trace: Trace,
+    study: Study,
+    engine: Engine,
+    options: Options,
+    *,
+    kind: str = "screen",
+    name: str | None = None,
+    command: Sequence[str] = (),
+    observer: Observer | None = None,
+) -> Run:
+    """Screen ``trace`` against the layouts of ``study`` and return the finished run.
+
+    Everything that can be wrong with the input is found before the run is stored. Raises InputError,
+    MissingError; KeyboardInterrupt after the run was marked interrupted.
+    """
+    if options.budget < 1:
+        raise InputError(f"the budget is {options.budget}; at least 1 layout has to be tried")
+    sweep()
+    target = Replay(trace, engine, timeout_s=options.timeout_s)
+    layouts = first_round(study)[: options.budget]
+    for layout in layouts:
+        target.check(study, layout)
+    seed = study.seed if options.seed is None else options.seed
+    target.jobs = options.jobs or suggested_jobs(target.spec(study, study.layout, seed))
+    warnings = [*(w.message for w in trace.manifest.warnings), *target.inputs.warnings]
+    if trace.manifest.dropped:
+        warnings.append(f"{trace.manifest.dropped} events were lost while recording: the trace is incomplete")
+    run = store.create_run(
+        kind=kind,
+        study=study,
+        trace_path=trace.path.resolve(),
+        trace_sha=trace.sha,
+        environment=environment.collect(),
+        versions=versions(engine),
+        seed=seed,
+        name=name,
+        command=list(command),
+        options=asdict(options),
+        warnings=warnings,
+    )
+    return _screen(store, run, study, target, options.budget, observer or Silent())
+
+
+def resume(
+    store: Store,
+    run: Run,
+    trace: Trace,
+    engine: Engine,
+    options: Options,
+    *,
+    observer: Observer | None = None,
+) -> Run:
+    """Go on with ``run``: what finished stays, what failed or was cut is tried again.
+
+    ``options.seed`` must be None or the run's own. Raises InputError where the trace or a version is another
+    than the run's, since results would not be comparable.
+    """
+    if trace.sha != run.trace_sha:
+        raise InputError(
+            f"run {run.id} was made from another trace than {trace.path}; resume it with {run.trace_path}"
+        )
+    now = versions(engine)
+    for part, label in (("engine", "the engine"), ("openzfs", "OpenZFS")):
+        if run.versions.get(part) != now[part]:
+            raise InputError(
+                f"run {run.id} was made with version {run.versions.get(part)} of {label}, here is {now[part]}: "
+                f"their results are not to be mixed; start a new run without --resume"
+            )
+    if options.seed is not None and options.seed != run.seed:
+        raise InputError(
+            f"run {run.id} has seed {run.seed}, not {options.seed}; start a new run for another seed"
+        )
+    sweep()
+    study = run.resolved_study
+    target = Replay(trace, engine, timeout_s=options.timeout_s)
+    target.jobs = options.jobs or suggested_jobs(target.spec(study, study.layout, run.seed))
+    run = store.resume_run(run.id)
+    return _screen(store, run, study, target, options.budget, observer or Silent())
+
+
+def allowed_order(study: Study, trials: Sequence[Trial]) -> list[Trial]:
+    """Return the finished trials that the objective allows, best first.
+
+    Allowed is the durability class of the objective, and the baseline's own where that is worse.
+    """
+    collected = collect(trials)
+    allowed = max(study.objective.durability, study.layout.durability(), key=lambda c: c.rank)
+    defaults = {
+        key: default
+        for candidate in collected.candidates
+        for key in candidate.settings
+        if (default := default_setting(key)) is not None
+    }
+    ranking = rank(collected, study.objective.minimise, study.objective.within, allowed, defaults)
+    by_hash = {t.layout_hash: t for t in trials}
+    return [by_hash[entry.candidate.hash] for entry in ranking.ranked]
+
+
+def _screen(store: Store, run: Run, study: Study, target: Replay, budget: int, observer: Observer) -> Run:
+    observer.begin(run, target.jobs)
+    try:
+        for layout in first_round(study)[:budget]:
+            store.add_trial(run.id, layout, is_baseline=layout.hash == study.layout.hash)
+        _run_pending(store, run, study, target, observer)
+        rounds = max(t.round for t in store.trials(run.id))
+        while rounds < MAX_ROUNDS:
+            trials = store.trials(run.id)
+            ranked = [t.layout for t in allowed_order(study, trials)]
+            layouts = next_round(study, ranked, {t.layout_hash for t in trials}, budget - len(trials))
+            layouts = [layout for layout in layouts if _possible(target, study, layout)]
+            if not layouts:
+                break
+            rounds += 1
+            for layout in layouts:
+                store.add_trial(run.id, layout, round_=rounds)
+            _run_pending(store, run, study, target, observer)
+    except KeyboardInterrupt:
+        store.finish_run(run.id, "interrupted")
+        raise
+    except BaseException:
+        store.finish_run(run.id, "failed")
+        raise
+    ok = any(t.ok for t in store.trials(run.id))
+    store.finish_run(run.id, "done" if ok else "failed")
+    return store.run(run.id)
+
+
+def _possible(target: Target, study: Study, layout: Layout) -> bool:
+    try:
+        target.check(study, layout)
+    except InputError:
+        return False
+    return True
+
+
+def _run_pending(store: Store, run: Run, study: Study, target: Replay, observer: Observer) -> None:
+    """Run the run's pending trials, ``target.jobs`` at a time; the store is used from this thread alone."""
+    pending = [t for t in store.trials(run.id) if t.status == "pending"]
+    total = len(store.trials(run.id))
+    done = total - len(pending)
+    observer.total(done, total)
+    stop = threading.Event()
+    ended: queue.SimpleQueue[tuple[Trial, Outcome | BaseException]] = queue.SimpleQueue()
+    running: dict[int, threading.Thread] = {}
+
+    def work(trial: Trial, spec: dict[str, Any]) -> None:
+        try:
+            ended.put((trial, target.run(spec, lambda p, s: observer.progress(trial, p, s), stop)))
+        except BaseException as error:  # handed to the main thread, which raises it
+            ended.put((trial, error))
+
+    waiting = list(pending)
+    try:
+        while waiting or running:
+            while waiting and len(running) < target.jobs:
+                trial = waiting.pop(0)
+                spec = target.spec(study, trial.layout, run.seed)
+                store.start_trial(trial.id, spec)
+                thread = threading.Thread(target=work, args=(trial, spec), daemon=True)
+                running[trial.id] = thread
+                thread.start()
+            trial, outcome = _next(ended)
+            running.pop(trial.id).join()
+            if isinstance(outcome, BaseException):
+                store.reset_trial(trial.id)
+                raise outcome
+            _check_versions(run, outcome)
+            finished = store.finish_trial(
+                trial.id, result=outcome.result, error=outcome.error, wall_s=outcome.wall_s
+            )
+            done += 1
+            ranked = allowed_order(study, store.trials(run.id))
+            observer.finished(finished, ranked[0] if ranked else None)
+            observer.total(done, total)
+    finally:
+        stop.set()
+        for trial_id, thread in running.items():
+            thread.join()
+            store.reset_trial(trial_id)
+
+
+def _next(
+    ended: queue.SimpleQueue[tuple[Trial, Outcome | BaseException]],
+) -> tuple[Trial, Outcome | BaseException]:
+    """Wait for the next trial to end; in short waits, so that Ctrl-C is seen at once."""
+    while True:
+        try:
+            return ended.get(timeout=0.2)
+        except queue.Empty:
+            continue
+
+
+def _check_versions(run: Run, outcome: Outcome) -> None:
+    """Refuse a result of another engine than the run's: it was replaced while the run went on."""
+    engine = (outcome.result or {}).get("engine")
+    if outcome.result is None:
+        return
+    found = (
+        {k: str(engine.get(v)) for k, v in (("engine", "version"), ("openzfs", "openzfs"))}
+        if isinstance(engine, dict)
+        else {}
+    )
+    for key, value in found.items():
+        if value != run.versions[key]:
+            raise InputError(
+                f"the engine changed during run {run.id} ({key} {run.versions[key]} → {value}): "
+                f"its results are not to be mixed; start a new run"
+            )
