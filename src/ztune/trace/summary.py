@@ -20,6 +20,7 @@ from ztune.trace.schema import ROLES, Flag, Op
 
 NO_ROLE = "none"  # the name under which files without a role are shown
 PAGE = 4096  # bytes; unit of the working set
+_PAGE_BITS = 12
 ALIGNMENTS = (512, 4096, 8192)
 # A sync within this time finds a write still in the open or a quiescing transaction group, so the write goes
 # through the intent log: the default of zfs_txg_timeout (zfs(4)).
@@ -39,6 +40,7 @@ class Transfers:
     count: int
     bytes: int
     sizes: dict[int, int]  # lower bound of the power-of-two bucket in bytes (0 for empty) → count
+    size_bytes: dict[int, int]  # the same buckets → bytes
     sequential: float  # start where the last one of the same kind on the same file ended
     aligned: dict[int, float]  # bytes → share whose offset and size both are multiples
     pages: int  # different 4 KiB pages touched
@@ -175,7 +177,10 @@ def _rates(
     while (bins := -(-length // width)) > MOST_BINS:
         width *= 2
     has_file = columns["file"] >= 0
-    key = role_of[columns["file"][has_file]] * bins + columns["t"][has_file] // width
+    # Sorted by time, so the bins' edges are found faster than each event's bin by division.
+    edges = np.searchsorted(columns["t"], np.arange(1, bins, dtype=np.int64) * width)
+    bin_of = np.repeat(np.arange(bins), np.diff(edges, prepend=0, append=len(columns["t"])))
+    key = (role_of * bins)[columns["file"][has_file]] + bin_of[has_file]
     op, size = columns["op"][has_file], columns["size"][has_file]
 
     def per_bin(mask: Bools, values: Ints | None = None) -> Ints:
@@ -252,7 +257,10 @@ class _Counts:
     def _page_base(self, chosen: Bools) -> Ints:
         """Return where each file's pages start in one numbering of the pages of all files."""
         ends = np.zeros(self.n, np.int64)
-        np.maximum.at(ends, self.file[chosen], (self.offset[chosen] + self.size[chosen]) // PAGE + 1)
+        starts = np.searchsorted(self.file, np.flatnonzero(self.events))  # of the files that have events
+        if len(starts):
+            pages = np.where(chosen, (self.offset + self.size) >> _PAGE_BITS, 0) + 1
+            ends[self.events > 0] = np.maximum.reduceat(pages, starts)
         if float(ends.sum(dtype=np.float64)) > 2.0**62:
             raise InputError("the trace's offsets are larger than any file system allows")
         base: Ints = np.cumsum(ends) - ends
@@ -313,30 +321,41 @@ class _KindCounts:
         self.bytes = _sum_by(file, size, n)
         bucket = np.frexp(size.astype(np.float64))[1]  # 0 for 0, else 1 + floor(log2(size))
         self.sizes = _sum_by(file * _BUCKETS + bucket, None, _BUCKETS * n).reshape(-1, _BUCKETS)
+        self.size_bytes = _sum_by(file * _BUCKETS + bucket, size, _BUCKETS * n).reshape(-1, _BUCKETS)
         follows = (
             np.r_[False, (file[1:] == file[:-1]) & (offset[1:] == end[:-1])] if len(rows) else mask[rows]
         )
         self.sequential = _sum_by(file[follows], None, n)
         self.aligned = {
-            to: _sum_by(file[(offset % to == 0) & (size % to == 0)], None, n) for to in all_.alignments
+            to: _sum_by(file[_multiples(offset, to) & _multiples(size, to)], None, n)
+            for to in all_.alignments
         }
-        first, last = offset // PAGE, (end + PAGE - 1) // PAGE
-        order = np.argsort(base[file] + first)
-        self.runs = tuple((values)[order] for values in (base[file] + first, base[file] + last, file))
+        here = base[file]
+        first, last = here + (offset >> _PAGE_BITS), here + ((end + PAGE - 1) >> _PAGE_BITS)
+        order = np.argsort(first)
+        self.runs = tuple(values[order] for values in (first, last, file))
         self.pages = _union(self.runs, n)
 
     def transfers(self, ids: npt.NDArray[np.int64]) -> Transfers:
         """Return the sums over the files ``ids``."""
         count = int(self.count[ids].sum())
-        sizes = self.sizes[ids].sum(axis=0)
+        sizes, size_bytes = self.sizes[ids].sum(axis=0), self.size_bytes[ids].sum(axis=0)
         return Transfers(
             count=count,
             bytes=int(self.bytes[ids].sum()),
             sizes={1 << (b - 1) if b else 0: int(sizes[b]) for b in range(_BUCKETS) if sizes[b]},
+            size_bytes={1 << (b - 1) if b else 0: int(size_bytes[b]) for b in range(_BUCKETS) if sizes[b]},
             sequential=_share(int(self.sequential[ids].sum()), count),
             aligned={to: _share(int(aligned[ids].sum()), count) for to, aligned in self.aligned.items()},
             pages=int(self.pages[ids].sum()),
         )
+
+
+def _multiples(values: Ints, of: int) -> Bools:
+    # Division is slow; most alignments are powers of two.
+    rest = values & (of - 1) if of & (of - 1) == 0 else values % of
+    multiples: Bools = rest == 0
+    return multiples
 
 
 def _share(part: int, whole: int) -> float:

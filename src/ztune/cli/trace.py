@@ -1,0 +1,174 @@
+"""``ztune trace``: look at a recorded trace, check it, export it for the engine."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from dataclasses import asdict
+from pathlib import Path
+
+import click
+from rich.console import Console
+
+from ztune.errors import InputError
+from ztune.trace import view
+from ztune.trace.ops import export_ops
+from ztune.trace.reader import Trace
+from ztune.trace.schema import ROLES
+from ztune.trace.summary import NO_ROLE, summarise
+
+_LONG = 2_000_000  # events from which showing takes long enough to say so
+
+_trace = click.argument("trace", type=click.Path(path_type=Path))
+_json = click.option("--json", "as_json", is_flag=True, help="Print JSON instead of tables.")
+_role = click.option("--role", type=click.Choice((*ROLES, NO_ROLE)), help="Only this role.")
+
+
+@click.group()
+def command() -> None:
+    """Look at a recorded trace.
+
+    \b
+    Examples:
+      ztune trace show my.trace                 what was read, written and synced, by role
+      ztune trace show my.trace --by file       the busiest files
+      ztune trace check my.trace                is it whole and unchanged?
+    """
+
+
+@command.command()
+@_trace
+@click.option(
+    "--by", type=click.Choice(("role", "file")), default="role", show_default=True, help="One line for each."
+)
+@_role
+@click.option(
+    "--top", type=click.IntRange(1), default=20, show_default=True, help="How many files, with --by file."
+)
+@_json
+def show(trace: Path, by: str, role: str | None, top: int, as_json: bool) -> None:
+    """Show what was read, written and synced.
+
+    By role: calls, bytes, sizes as powers of two (each row's label is the lower bound), how much was
+    sequential, synchronous, overwritten and aligned, the working set, sync times, and rates over time.
+    docs/trace-format.md defines each figure.
+
+    \b
+    Examples:
+      ztune trace show my.trace
+      ztune trace show my.trace --role wal
+      ztune trace show my.trace --by file --top 50
+      ztune trace show my.trace --json | jq '.roles[] | {name, sync_share}'
+    """
+    opened = Trace.open(trace)
+    if role is not None:
+        _need_role(opened, role)
+    with _patience(opened):
+        # With a role chosen, its busiest files may come after many of other roles.
+        summary = summarise(opened, files=(None if role else top + 1) if by == "file" else 0)
+    if as_json:
+        data = summary.to_json(by)
+        if role is not None or by == "file":
+            key, field = ("roles", "name") if by == "role" else ("files", "role")
+            wanted = None if role == NO_ROLE and by == "file" else role
+            data[key] = [one for one in data[key] if role is None or one[field] == wanted][
+                : top if by == "file" else None
+            ]
+            if role is not None and by == "role":
+                data["rates"]["roles"] = {role: data["rates"]["roles"][role]}
+        _print_json(data)
+    elif by == "role":
+        view.show_roles(Console(), summary, role)
+    else:
+        view.show_files(Console(), summary, role, top)
+
+
+@command.command()
+@_trace
+@_role
+@_json
+def files(trace: Path, role: str | None, as_json: bool) -> None:
+    """List every file of a trace: role, size before and after, names.
+
+    \b
+    Example:
+      ztune trace files my.trace --role none    what will be left out of replay
+    """
+    opened = Trace.open(trace)
+    if role is not None:
+        _need_role(opened, role)
+    if as_json:
+        chosen = (file for file in opened.manifest.files if role in (None, file.role or NO_ROLE))
+        _print_json([file.model_dump(mode="json") for file in chosen])
+    else:
+        view.file_list(Console(), opened.manifest, role)
+
+
+@command.command()
+@_trace
+@_json
+def check(trace: Path, as_json: bool) -> None:
+    """Check that a trace is whole and unchanged: sizes, checksums, every value.
+
+    \b
+    Example:
+      ztune trace check my.trace
+    """
+    opened = Trace.open(trace)
+    with _patience(opened):
+        opened.table()
+        for sample in opened.manifest.samples:
+            opened.sample(sample.role)
+    manifest = opened.manifest
+    if as_json:
+        _print_json(
+            {"ok": True, "events": manifest.events, "dropped": manifest.dropped, "sha256": opened.sha}
+        )
+        return
+    dropped = f"; {manifest.dropped:,} were dropped while recording" if manifest.dropped else ""
+    click.echo(f"{trace}: {manifest.events:,} events, whole and unchanged{dropped}")
+
+
+@command.command("export-ops")
+@_trace
+@click.argument("out", type=click.Path(path_type=Path, dir_okay=False))
+@_json
+def export(trace: Path, out: Path, as_json: bool) -> None:
+    """Write the binary file of operations that the replay engine reads.
+
+    Only files with a role are in it. `ztune screen` does this by itself; the file is for running the engine
+    by hand and for tests. docs/trace-format.md describes it.
+
+    \b
+    Example:
+      ztune trace export-ops my.trace ops.bin
+    """
+    opened = Trace.open(trace)
+    with _patience(opened):
+        info = export_ops(opened, out)
+    if as_json:
+        _print_json({**asdict(info), "path": str(info.path)})
+        return
+    click.echo(
+        f"{info.path}: {info.nops:,} operations of {info.threads} threads on {len(info.files):,} files;"
+        f" {info.left_out:,} events left out"
+    )
+
+
+def _need_role(trace: Trace, role: str) -> None:
+    have = {file.role or NO_ROLE for file in trace.manifest.files}
+    if role not in have:
+        names = ", ".join(name for name in (*ROLES, NO_ROLE) if name in have)
+        raise InputError(f"no file of {trace.path} has the role {role}; it has: {names or 'no files'}")
+
+
+def _print_json(data: object) -> None:
+    click.echo(json.dumps(data, indent=1))
+
+
+def _patience(trace: Trace) -> contextlib.AbstractContextManager[object]:
+    """Show that work is going on, on a terminal, if it will take more than a moment."""
+    console = Console(stderr=True)
+    if trace.manifest.events < _LONG or not console.is_terminal:
+        return contextlib.nullcontext()
+    return console.status(f"reading {trace.manifest.events:,} events")
