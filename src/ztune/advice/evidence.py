@@ -162,35 +162,42 @@ def _distance(a: Candidate, b: Candidate) -> int:
 def _alternatives(
     candidate: Candidate, factor: str, pairs: Sequence[Pair], minimise: Sequence[str], within: float
 ) -> Change:
-    """Return what other values of a factor at its default did beside this very layout."""
-    found = [
-        p if p.a is candidate else p.flipped()
+    """Return what other values of a factor at its default did: beside this layout, else in other contexts."""
+    start = "The default." if default_setting(factor) is not None else "As in the base layout."
+    value = candidate.settings.get(factor, ABSENT)
+    turned = [
+        p if p.before == value else p.flipped()
         for p in pairs
-        if p.factor == factor and (p.a is candidate or p.b is candidate)
+        if p.factor == factor and value in (p.before, p.after)
     ]
+    beside = [p for p in turned if p.a is candidate]
+    found = beside
+    if not found:  # one pair for each other value, from the context nearest to this layout
+        nearest: dict[str, Pair] = {}
+        for pair in sorted(turned, key=lambda p: _distance(p.a, candidate)):
+            nearest.setdefault(pair.after, pair)
+        found = list(nearest.values())
     if not found:
-        return Change(
-            other="",
-            verdict="default",
-            sentence="The default; no other value was screened beside this layout.",
-        )
-    found.sort(key=lambda p: (p.b.value(minimise[0]) or 0.0, p.after))
+        return Change(other="", verdict="default", sentence=f"{start} No other value was screened.")
+    found.sort(key=lambda p: (p.ratio(minimise[0]) or 0.0, p.after))
     said = []
     for pair in found[:_NAMED]:
-        sides = compare(pair.a, pair.b, within, MAIN)
-        words = ", ".join(f"{s.label} {units.percent(s.ratio)}" for s in sides)
+        words = ", ".join(
+            f"{s.label} {units.percent(s.ratio)}" for s in compare(pair.a, pair.b, within, MAIN)
+        )
         weaker = f"; durability {pair.b.durability}" if pair.b.durability != pair.a.durability else ""
         said.append(f"{pair.after} ({words}{weaker})")
     more = f" and {len(found) - _NAMED} more" if len(found) > _NAMED else ""
+    where = "Tried instead" if beside else "Not varied beside this layout; in another context"
     best = found[0]
-    sides = compare(best.a, best.b, within, (*MAIN, *minimise, *EXPLAIN))
     return Change(
         other=best.after,
         verdict="default",
-        sides=sides,
+        sides=compare(best.a, best.b, within, (*MAIN, *minimise, *EXPLAIN)),
         here_layout=best.a.name,
         other_layout=best.b.name,
         trials=[*best.a.trials, *best.b.trials],
+        elsewhere=not beside,
         pairs=len(found),
-        sentence=f"The default. Tried instead: {'; '.join(said)}{more}.",
+        sentence=f"{start} {where}: {'; '.join(said)}{more}.",
     )

@@ -38,7 +38,7 @@ def hazards(
 
 
 def reason(name: str, facts: Facts) -> tuple[str, str]:
-    """Return (why, source) for the value of property ``name`` on a dataset with ``facts``; else two blanks."""
+    """Return (why, source) for the value of property ``name`` on a dataset with ``facts``, or two blanks."""
     roles = facts.get("roles") or ()
     for rule in load("reasons", DATASET_FACTS):
         if rule.about == name and (not rule.role or rule.role in roles) and holds(rule.when, facts) is True:

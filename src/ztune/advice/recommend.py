@@ -215,13 +215,19 @@ def _weaker(chosen: Candidate, ranking: Ranking) -> str:
             "recommended here, which the objective allows."
         )
     if ranking.weaker:
-        best = ranking.weaker[0].candidate
-        change_ = units.percent(ratio(best.value(key), chosen.value(key)))
-        parts.append(
-            f"Set apart for durability: {best.name} ({best.durability}) has {label} {change_}. It is not "
-            f"comparable: "
-            f"{(best.durability_reasons or (_MEANING[best.durability],))[0].rstrip('.')}."
-        )
+        best = min((r.candidate for r in ranking.weaker), key=lambda c: c.value(key) or 0.0)
+        gain = ratio(best.value(key), chosen.value(key))
+        count = len(ranking.weaker)
+        apart = f"{count} layout{'s are' if count > 1 else ' is'} set apart for a weaker durability class"
+        if gain is None or gain >= 1:
+            parts.append(f"{apart}; none has less {label}.")
+        else:
+            why = (best.durability_reasons or (_MEANING[best.durability],))[0].rstrip(".")
+            parts.append(
+                f"{apart}; the best, {best.name} ({best.durability}), has {label} {units.percent(gain)}. "
+                f"It is not "
+                f"comparable: {why}."
+            )
     return " ".join(parts)
 
 

@@ -1,0 +1,325 @@
+"""From a recommendation to a POSIX shell script of zfs commands: dry-run by default, never destroys."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import textwrap
+from collections.abc import Sequence
+
+from ztune.advice.model import PropertyAdvice, Recommendation, RoleAdvice
+from ztune.analysis import units
+from ztune.study import Dataset, Layout, Pool
+from ztune.study.tunables import TUNABLES
+
+_WIDTH = 98
+# Spelled out although they are ZFS's defaults, since a parent dataset may have handed down something else.
+_ALWAYS = (
+    "recordsize",
+    "compression",
+    "logbias",
+    "sync",
+    "primarycache",
+    "checksum",
+    "redundant_metadata",
+    "copies",
+)
+
+_HEAD = r"""set -eu
+
+usage() {
+	cat <<'EOF'
+usage: sh layout.sh [--yes] @USAGE@
+
+@ROOTS@
+Without --yes nothing is changed: each command is printed. With --yes each is printed and run.
+It stops before the first change if a dataset that it would create exists, and it never destroys anything.
+EOF
+}
+
+yes=0
+while [ "$#" -gt 0 ]; do
+	case $1 in
+	--yes) yes=1 ;;
+	-h | --help)
+		usage
+		exit 0
+		;;
+	-*)
+		usage >&2
+		exit 2
+		;;
+	*) break ;;
+	esac
+	shift
+done
+if [ "$#" -ne @COUNT@ ]; then
+	usage >&2
+	exit 2
+fi
+
+fail() {
+	printf 'layout: %s\n' "$1" >&2
+	exit 1
+}
+
+# A pool, or a dataset below one, without a slash at either end.
+check_root() {
+	case $1 in
+	'' | [!A-Za-z]* | */ | *//* | *[!A-Za-z0-9_.:/-]*) fail "\"$1\" is not a pool or dataset name" ;;
+	esac
+}
+
+# Print a command so that it can be pasted; run it only with --yes.
+run() {
+	line=
+	for word in "$@"; do
+		case $word in
+		'' | *[!A-Za-z0-9_.:/=@%+,-]*) word="'$(printf '%s' "$word" | sed "s/'/'\\\\''/g")'" ;;
+		esac
+		line="${line:+$line }$word"
+	done
+	printf '%s\n' "$line"
+	if [ "$yes" -eq 1 ]; then
+		"$@"
+	fi
+}
+
+exists() {
+	zfs list -H -o name "$1" >/dev/null 2>&1
+}
+"""
+
+
+def script(recommendation: Recommendation) -> str:
+    """Return a POSIX sh script that creates the recommended datasets below roots that its caller names.
+
+    One root for each pool of the layout. Nothing in it comes unquoted from the study: names are quoted where
+    they are arguments, and stripped of control characters where they are comments.
+    """
+    layout = Layout.model_validate(recommendation.layout)
+    pools = layout.used_pools()
+    variables = {pool.name: "root" if len(pools) == 1 else f"root{i}" for i, pool in enumerate(pools, 1)}
+    names = relative_names(layout)
+    out = ["#!/bin/sh"]
+    out += _intro(recommendation)
+    out.append("")
+    words = {p.name: "ROOT" if len(pools) == 1 else f"ROOT{i}" for i, p in enumerate(pools, 1)}
+    meanings = "\n".join(
+        f"{words[p.name]}: the pool, or a dataset on it, for {_roles_on(layout, p)}" for p in pools
+    )
+    out.append(
+        _HEAD.replace("@USAGE@", " ".join(words.values()))
+        .replace("@ROOTS@", meanings)
+        .replace("@COUNT@", str(len(pools)))
+        .rstrip("\n")
+    )
+    out.append("")
+    for i, pool in enumerate(pools, 1):
+        out += [f"{variables[pool.name]}=${i}", f'check_root "${variables[pool.name]}"']
+    if len(pools) > 1:
+        for a, b in zip(list(variables.values()), list(variables.values())[1:], strict=False):
+            out.append(
+                f'[ "${{{a}%%/*}}" != "${{{b}%%/*}}" ] || fail "the roots are to be on different pools"'
+            )
+    ordered = sorted(layout.datasets, key=lambda d: names[d.name].count("/"))
+    targets = {d.name: f"${{{variables[d.pool]}}}/{names[d.name]}" for d in ordered}
+    parents = _parents([targets[d.name] for d in ordered])
+    out += ["", 'if [ "$yes" -eq 1 ]; then']
+    for variable in variables.values():
+        out.append(f'\texists "${variable}" || fail "there is no dataset or pool \\"${variable}\\""')
+    out.append(f"\tfor target in {' '.join(_quote(targets[d.name]) for d in ordered)}; do")
+    out.append('\t\tif exists "$target"; then')
+    out.append('\t\t\tfail "$target exists already; nothing was changed. Choose another root"')
+    out += ["\t\tfi", "\tdone", "fi"]
+    for parent in parents:
+        out += ["", *_comment("Only a parent; it holds no files.")]
+        out.append(
+            f'[ "$yes" -eq 1 ] && exists {_quote(parent)} || run zfs create -o canmount=off {_quote(parent)}'
+        )
+    for dataset in ordered:
+        advice = next(r for r in recommendation.roles if r.dataset == dataset.name)
+        out += ["", *_dataset_comments(dataset, advice)]
+        out.append("run zfs create \\")
+        out += [f"\t-o {shlex.quote(f'{k}={v}')} \\" for k, v in properties(dataset, layout).items()]
+        out.append(f"\t{_quote(targets[dataset.name])}")
+    out += ["", *_closing(recommendation, layout, ordered, names)]
+    out += [
+        "",
+        'if [ "$yes" -eq 0 ]; then',
+        "\techo '# nothing was changed; add --yes to run these commands' >&2",
+        "fi",
+    ]
+    return "\n".join(out) + "\n"
+
+
+def properties(dataset: Dataset, layout: Layout) -> dict[str, str]:
+    """Return the properties to set when ``dataset`` is created, in the order of the commands.
+
+    All that could be inherited from a parent with another value are spelled out. ``atime=off`` is added where
+    the layout says nothing of atime: it is not modelled, but no database needs access times.
+    """
+    pool = layout.pool(dataset.pool)
+    out = {name: dataset.properties[name] for name in _ALWAYS}
+    if pool.vdev_text("cache") != "none" or dataset.properties["secondarycache"] != "all":
+        out["secondarycache"] = dataset.properties["secondarycache"]
+    if pool.vdev_text("special") != "none":
+        out["special_small_blocks"] = dataset.properties["special_small_blocks"]
+    out.update({k: v for k, v in dataset.properties.items() if k not in out and k not in _OPTIONAL})
+    out.setdefault("atime", "off")
+    return out
+
+
+_OPTIONAL = ("secondarycache", "special_small_blocks")
+
+
+def create_lines(recommendation: Recommendation, roots: dict[str, str] | None = None) -> list[str]:
+    """Return the bare ``zfs create`` commands, for reading and pasting; ``roots`` maps pools to datasets.
+
+    Without a root a pool stands for itself.
+    """
+    layout = Layout.model_validate(recommendation.layout)
+    names = relative_names(layout)
+    lines = []
+    for dataset in sorted(layout.datasets, key=lambda d: names[d.name].count("/")):
+        root = (roots or {}).get(dataset.pool, dataset.pool)
+        options = " ".join(f"-o {shlex.quote(f'{k}={v}')}" for k, v in properties(dataset, layout).items())
+        lines.append(f"zfs create {options} {shlex.quote(f'{root}/{names[dataset.name]}')}")
+    return lines
+
+
+def relative_names(layout: Layout) -> dict[str, str]:
+    """Return each dataset's name below its root: without the pool and without what all datasets on it share.
+
+    A dataset that is its pool's own root is called after its first role.
+    """
+    out: dict[str, str] = {}
+    for pool in layout.used_pools():
+        here = [d for d in layout.datasets if d.pool == pool.name]
+        parts = {d.name: d.name.split("/")[1:] for d in here}
+        while all(len(p) > 1 for p in parts.values()) and len({p[0] for p in parts.values()}) == 1:
+            parts = {name: p[1:] for name, p in parts.items()}
+        taken = {"/".join(p) for p in parts.values() if p}
+        for dataset in here:
+            name = "/".join(parts[dataset.name]) or dataset.key
+            while not parts[dataset.name] and name in taken:
+                name += "-root"
+            out[dataset.name] = name
+    return out
+
+
+def _parents(targets: Sequence[str]) -> list[str]:
+    """Return the datasets between a root and a target that nobody else creates, outermost first."""
+    out: list[str] = []
+    for target in targets:
+        root, *rest = target.split("/")
+        for i in range(1, len(rest)):
+            parent = "/".join([root, *rest[:i]])
+            if parent not in targets and parent not in out:
+                out.append(parent)
+    return sorted(out, key=lambda t: t.count("/"))
+
+
+def _quote(target: str) -> str:
+    return f'"{target}"'  # ${rootN} and dataset names, which have no character that is special between quotes
+
+
+def _roles_on(layout: Layout, pool: Pool) -> str:
+    roles = [role for d in layout.datasets if d.pool == pool.name for role in d.roles]
+    return " and ".join([", ".join(roles[:-1]), roles[-1]] if len(roles) > 1 else roles)
+
+
+def _clean(text: str) -> str:
+    """Return ``text`` on one line without control characters, so that it can't leave a comment."""
+    return re.sub(r"\s+", " ", "".join(c if c.isprintable() else " " for c in text)).strip()
+
+
+def _comment(text: str, indent: str = "") -> list[str]:
+    lines = textwrap.wrap(_clean(text), _WIDTH - len(indent), break_long_words=False, break_on_hyphens=False)
+    return [f"# {indent}{line}" for line in lines]
+
+
+def _intro(r: Recommendation) -> list[str]:
+    about = r.subject
+    return [
+        *_comment(
+            f"ZFS layout for {about.workload or about.study}, recommended by ztune from run {about.run}."
+        ),
+        *_comment(f"Layout: {r.layout_name}. {r.verdict}"),
+        *_comment(
+            f"Evidence: the recorded I/O replayed through OpenZFS {about.openzfs}; times are modelled from "
+            f"device "
+            "profiles, nothing was measured on your disks."
+        ),
+        *_comment(f"Confidence: {r.confidence.sentence}"),
+        *_comment(f"Durability: {r.durability.sentence}"),
+    ]
+
+
+def _dataset_comments(dataset: Dataset, advice: RoleAdvice) -> list[str]:
+    out = _comment(f"{', '.join(dataset.roles)}:")
+    for item in advice.properties:
+        if not item.is_default or item.change.pairs:
+            out += _comment(f"{item.name}={item.value}: {_why(item)}", "  ")
+    if "atime" not in dataset.properties:
+        out += _comment("atime=off: no database needs access times (not modelled).", "  ")
+    return out
+
+
+def _why(item: PropertyAdvice) -> str:
+    return " ".join(text for text in (item.reason, item.change.sentence) if text)
+
+
+def _closing(
+    r: Recommendation, layout: Layout, ordered: Sequence[Dataset], names: dict[str, str]
+) -> list[str]:
+    out: list[str] = []
+    out += _comment(
+        "What is left to you, since ztune doesn't know your disks (replace the words in capitals):"
+    )
+    for pool in layout.used_pools():
+        out += [f"#   {line}" for line in _pool_lines(pool, r, layout)]
+    for name, value in sorted(layout.tunables.items()):
+        if value != TUNABLES[name].default:
+            out += _comment(f"{name}={value}: {TUNABLES[name].doc} Linux, until the next boot:", "  ")
+            out.append(f"#     echo {value} > /sys/module/zfs/parameters/{name}")
+    out += _comment(
+        f"The replay gave the ARC {units.amount(layout.arc)}. To set such a limit on Linux until the next "
+        f"boot:",
+        "  ",
+    )
+    out.append(f"#     echo {layout.arc} > /sys/module/zfs/parameters/zfs_arc_max")
+    out.append("#")
+    out += _comment(
+        "For datasets that exist already. This changes new blocks only; a file of more than one block "
+        "keeps its "
+        "record size until it is copied:"
+    )
+    for dataset in ordered:
+        settings = " ".join(shlex.quote(f"{k}={v}") for k, v in properties(dataset, layout).items())
+        out.append(f"#   zfs set {settings} ROOT/{names[dataset.name]}")
+    if r.hazards:
+        out += ["#", *_comment("Know before you run this:")]
+        for hazard in r.hazards:
+            out += _comment(f"- {hazard.severity}: {hazard.sentence}", "  ")
+    return out
+
+
+def _pool_lines(pool: Pool, r: Recommendation, layout: Layout) -> list[str]:
+    lines = []
+    for class_, word in (("data", ""), ("special", "special"), ("log", "log"), ("cache", "cache")):
+        vdevs = [v for v in pool.vdevs if v.class_ == class_]
+        if not vdevs:
+            continue
+        disks = []
+        n = 0
+        for vdev in vdevs:
+            letters = [f"{(word or 'data').upper()}-DISK-{n + i}" for i in range(1, vdev.disks + 1)]
+            n += vdev.disks
+            disks.append(" ".join([*([] if vdev.kind == "stripe" else [vdev.kind]), *letters]))
+        shape = pool.vdev_text(class_)
+        if class_ == "data":
+            lines.append(f"zpool create -o ashift={pool.ashift} POOL {' '.join(disks)}    # {_clean(shape)}")
+        else:
+            lines.append(f"zpool add POOL {word} {' '.join(disks)}    # {_clean(shape)}")
+    return lines
