@@ -278,7 +278,7 @@ class PostgresOltp:
         after = self._counters()
         if outcome.transactions == 0:
             raise ZtuneError(
-                f"{self.name}: no transaction was done in {params.seconds} s; allow more time or a higher rate"
+                f"{self.name}: no transaction was done in {params.seconds} s; allow it more time"
             )
         return WorkloadResult(
             seconds=params.seconds,

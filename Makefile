@@ -1,0 +1,50 @@
+# `make demo` is the whole of ztune on one machine. `make setup` installs and builds, and is quick when all is there.
+
+VENV ?= .venv
+BIN := $(VENV)/bin
+OUT ?= demo-out
+export VENV
+
+.PHONY: help setup build demo test lint docs bench clean
+
+help:
+	@echo 'make setup   install what ztune needs (Debian, Ubuntu) and build it; ztune is then $(BIN)/ztune'
+	@echo 'make demo    the whole loop on a PostgreSQL of our own; results in $(OUT)/'
+	@echo 'make test    set up, check style and types, run the tests'
+	@echo 'make lint    style and types only'
+	@echo 'make docs    write again the parts of docs/ that are made from the code'
+	@echo 'make bench   cost of recording, speed of screening and of reading traces'
+	@echo 'make build   compile the engine and the recorder only'
+	@echo 'make clean   remove what was built; the Python environment and installed packages stay'
+
+setup:
+	@scripts/setup.sh
+
+# Everything compiled. Objects made for another version of the OpenZFS library must not be linked again.
+build:
+	@scripts/stale-engine.sh
+	@$(MAKE) --no-print-directory -C engine
+	@$(MAKE) --no-print-directory -C recorder
+
+demo: setup
+	$(BIN)/ztune tune postgres-oltp --out $(OUT)
+
+lint: setup
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+test: lint
+	$(BIN)/pytest
+
+docs: setup
+	$(BIN)/python -m ztune.workloads.docs docs/workloads.md
+	$(BIN)/python -m ztune.cli.docs docs/commands.md
+
+bench: setup
+	@for script in bench/*.py; do $(BIN)/python $$script || exit 1; done
+
+clean:
+	-$(MAKE) --no-print-directory -C engine clean
+	-$(MAKE) --no-print-directory -C recorder clean
+	rm -rf build demo-out .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -1,0 +1,59 @@
+"""``ztune doctor``: what this machine can do, what is missing, and the command that brings it."""
+
+from __future__ import annotations
+
+import json
+
+import click
+from rich import box
+from rich.console import Console
+from rich.table import Table
+
+from ztune.doctor.checks import Finding, State, examine, fit
+from ztune.errors import MissingError
+
+_STYLE = {State.OK: "green", State.LIMITED: "yellow", State.MISSING: "red"}
+
+
+@click.command()
+@click.option("--json", "as_json", is_flag=True, help="Print the findings as JSON.")
+@click.pass_context
+def command(context: click.Context, as_json: bool) -> None:
+    """Say what this machine can do, what is missing, and the command that brings it.
+
+    Looks only, changes nothing. Exit code 0 when `ztune tune` can work here, 3 when something that it needs
+    is missing.
+
+    \b
+    Examples:
+      ztune doctor
+      ztune doctor --json | jq '.checks[] | select(.state != "ok")'
+    """
+    findings = examine()
+    good = fit(findings)
+    if as_json:
+        click.echo(json.dumps({"ok": good, "checks": [finding.to_json() for finding in findings]}, indent=2))
+    else:
+        Console().print(_table(findings))
+        if good:
+            click.echo("`ztune tune postgres-oltp` can work here.")
+        else:
+            lacking = [f.check for f in findings if f.needed and f.state is State.MISSING]
+            click.echo(f"`ztune tune` can't work here yet: it needs {', '.join(lacking)}.", err=True)
+    if not good:
+        context.exit(MissingError.exit_code)
+
+
+def _table(findings: list[Finding]) -> Table:
+    table = Table(box=box.SIMPLE, pad_edge=False)
+    for heading in ("check", "state", "what it means", "what brings it"):
+        table.add_column(heading, overflow="fold")
+    for finding in findings:
+        # What nobody needs is no alarm.
+        alarm = finding.state is State.OK or finding.needed or finding.state is State.LIMITED
+        style = _STYLE[finding.state] if alarm else "dim"
+        name = f"{finding.check} *" if finding.needed else finding.check
+        table.add_row(name, f"[{style}]{finding.state}[/]", finding.means, finding.fix)
+    table.caption = "* needed by `ztune tune`"
+    table.caption_justify = "left"
+    return table

@@ -1,0 +1,271 @@
+"""One small function per check. Each only looks; none changes anything."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field
+from enum import StrEnum
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from ztune.errors import ZtuneError
+from ztune.packages import install_command
+
+GIB = 1 << 30
+SETUP = "make setup"
+# Bits of CapEff in /proc/PID/status, from linux/capability.h.
+CAPABILITIES = {"CAP_SYS_PTRACE": 19, "CAP_SYS_ADMIN": 21, "CAP_PERFMON": 38, "CAP_BPF": 39}
+
+
+class State(StrEnum):
+    """Whether a thing is there."""
+
+    OK = "ok"
+    LIMITED = "limited"
+    MISSING = "missing"
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """The outcome of one check."""
+
+    check: str
+    state: State
+    means: str
+    """What was found and what follows from it."""
+    fix: str = ""
+    """The command that brings what is missing; empty when there is nothing to do."""
+    needed: bool = False
+    """Whether ``ztune tune`` can't work without it."""
+    details: dict[str, Any] = field(default_factory=dict)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the finding as plain JSON values."""
+        return asdict(self)
+
+
+def capabilities(status: Path = Path("/proc/self/status")) -> set[str]:
+    """Return which of ``CAPABILITIES`` this process has in effect; none where the kernel doesn't say."""
+    try:
+        lines = status.read_text(encoding="ascii", errors="replace").splitlines()
+    except OSError:
+        return set()
+    for line in lines:
+        if line.startswith("CapEff:"):
+            mask = int(line.split()[1], 16)
+            return {name for name, bit in CAPABILITIES.items() if mask >> bit & 1}
+    return set()
+
+
+def check_python() -> Finding:
+    """Python is new enough."""
+    version = ".".join(str(part) for part in sys.version_info[:3])
+    new = sys.version_info >= (3, 11)
+    means = version if new else f"{version}, but ztune needs 3.11 or newer"
+    state = State.OK if new else State.MISSING
+    return Finding(
+        "Python", state, means, "" if new else install_python(), needed=True, details={"version": version}
+    )
+
+
+def install_python() -> str:
+    """Return what to say to somebody whose Python is too old."""
+    return f"install Python 3.11, then {SETUP}"
+
+
+def check_engine() -> Finding:
+    """The replay engine is built and matches the OpenZFS library of this machine."""
+    from ztune.targets import engine
+
+    try:
+        found = engine.check()
+    except ZtuneError as error:
+        return Finding("replay engine", State.MISSING, str(error), SETUP, needed=True)
+    means = f"replays traces through OpenZFS {found.openzfs}; its self-check passed"
+    details = {"path": str(found.path), "version": found.version, "openzfs": found.openzfs}
+    return Finding("replay engine", State.OK, means, needed=True, details=details)
+
+
+def check_ebpf(
+    btf: Path = Path("/sys/kernel/btf/vmlinux"), status: Path = Path("/proc/self/status")
+) -> Finding:
+    """The eBPF recorder loads on this kernel, with our rights."""
+    name = "recorder: eBPF"
+    if not btf.exists():
+        means = (
+            f"this kernel gives no type information ({btf}), which eBPF programs need; strace records instead"
+        )
+        return Finding(name, State.MISSING, means, "boot a kernel built with CONFIG_DEBUG_INFO_BTF")
+    have = capabilities(status)
+    lacking = [cap for cap in ("CAP_BPF", "CAP_PERFMON") if cap not in have and "CAP_SYS_ADMIN" not in have]
+    if lacking:
+        means = (
+            f"not with our rights ({' and '.join(lacking)} lacking); strace records instead, at a higher cost"
+        )
+        return Finding(name, State.MISSING, means, "sudo ztune …", details={"lacking": lacking})
+    return _recorder(name, "ebpf", "records with little cost", SETUP)
+
+
+def check_strace(
+    scope: Path = Path("/proc/sys/kernel/yama/ptrace_scope"), status: Path = Path("/proc/self/status")
+) -> Finding:
+    """The strace recorder can follow processes."""
+    name = "recorder: strace"
+    path = shutil.which("strace")
+    if path is None:
+        return Finding(name, State.MISSING, "strace is not installed", install_command("strace"))
+    try:
+        level = int(scope.read_text(encoding="ascii"))
+    except (OSError, ValueError):
+        level = 0
+    if level and "CAP_SYS_PTRACE" not in capabilities(status):
+        # yama.rst of the kernel: 1 descendants only, 2 with CAP_SYS_PTRACE only, 3 never.
+        what = "only what ztune starts itself, not running processes" if level == 1 else "nothing"
+        state = State.LIMITED if level == 1 else State.MISSING
+        means = f"ptrace_scope is {level}: it can record {what}"
+        return Finding(name, state, means, "sudo ztune …", details={"path": path, "ptrace_scope": level})
+    return _recorder(name, "strace", "records anywhere, but slows what it records", install_command("strace"))
+
+
+def _recorder(name: str, which: str, good: str, fix: str) -> Finding:
+    from ztune.trace import recorders
+
+    try:
+        recorders.pick(which)
+    except ZtuneError as error:
+        return Finding(name, State.MISSING, str(error), fix)
+    return Finding(name, State.OK, good)
+
+
+def check_recording() -> Finding:
+    """At least one recorder works."""
+    found = [check_ebpf(), check_strace()]
+    if found[0].state is State.OK:
+        return Finding("recording", State.OK, "with eBPF", needed=True)
+    if found[1].state is not State.MISSING:
+        means = "with strace only: what is recorded runs slower, so its rates are not those of normal work"
+        return Finding("recording", State.LIMITED, means, found[0].fix, needed=True)
+    return Finding("recording", State.MISSING, "no recorder works here", found[0].fix or SETUP, needed=True)
+
+
+def check_postgresql() -> Finding:
+    """PostgreSQL's programs are there for the workload ``postgres-oltp``."""
+    from ztune.workloads.postgres import find_binaries
+
+    try:
+        found = find_binaries()
+    except ZtuneError as error:
+        return Finding("PostgreSQL", State.MISSING, str(error), install_command("postgresql"), needed=True)
+    details = {"directory": str(found.directory), "version": found.version}
+    return Finding(
+        "PostgreSQL", State.OK, f"{found.version}, for postgres-oltp", needed=True, details=details
+    )
+
+
+def check_fio() -> Finding:
+    """fio is there, which the tests compare the recorders with."""
+    path = shutil.which("fio")
+    if path is None:
+        means = "only the tests need it, to compare the recorders with a load that counts itself"
+        return Finding("fio", State.MISSING, means, install_command("fio"))
+    return Finding("fio", State.OK, "for the tests of the recorders", details={"path": path})
+
+
+def check_memory(available: int | None = None) -> Finding:
+    """There is memory for pools that are kept in memory while layouts are screened."""
+    free = psutil.virtual_memory().available if available is None else available
+    cores = os.cpu_count() or 1
+    # An engine takes about 80 MB, the modelled ARC, and what the pools hold; one runs per core. 1 GiB per
+    # engine
+    # is enough for the demo's database and ARC.
+    want = cores * GIB
+    details = {"available": free, "cores": cores}
+    text = f"{free / GIB:.1f} GiB free for {cores} engines at a time"
+    if free < want:
+        means = f"{text}: too little to keep big pools in memory"
+        return Finding("memory", State.LIMITED, means, details=details)
+    return Finding("memory", State.OK, text, details=details)
+
+
+def check_disk(places: list[Path] | None = None) -> Finding:
+    """There is room for databases that workloads make, and for traces and results."""
+    from ztune.store.paths import home
+    from ztune.workloads.workdir import WorkDir
+
+    free: dict[str, int] = {}
+    for place in places if places is not None else [WorkDir.default_parent(), home()]:
+        existing = next((path for path in (place, *place.parents) if path.is_dir()), Path("/"))
+        free[str(place)] = shutil.disk_usage(existing).free
+    text = ", ".join(f"{size / GIB:.1f} GiB in {place}" for place, size in free.items())
+    if min(free.values()) < 4 * GIB:
+        means = f"{text}: postgres-oltp takes about 2 GiB there; more is better"
+        return Finding(
+            "disk", State.LIMITED, means, "set TMPDIR and ZTUNE_HOME to roomier places", details=free
+        )
+    return Finding("disk", State.OK, f"{text}, free", details=free)
+
+
+def check_kernel_zfs(module: Path = Path("/sys/module/zfs/version")) -> Finding:
+    """Whether the kernel has OpenZFS: good to know, needed for nothing here."""
+    try:
+        version = module.read_text(encoding="ascii").strip()
+    except OSError:
+        means = "not loaded, and not needed: layouts are screened in user space"
+        return Finding("ZFS in the kernel", State.MISSING, means)
+    return Finding(
+        "ZFS in the kernel", State.OK, f"{version}; screening does not touch it", details={"version": version}
+    )
+
+
+def check_kvm(device: Path = Path("/dev/kvm")) -> Finding:
+    """Whether virtual machines run at full speed."""
+    if not device.exists():
+        return Finding(
+            "KVM", State.MISSING, "no virtual machines at full speed; this version of ztune uses none"
+        )
+    if not os.access(device, os.R_OK | os.W_OK):
+        means = f"{device} is there but not for us; this version of ztune uses no virtual machines"
+        return Finding("KVM", State.LIMITED, means, "sudo usermod -aG kvm $USER")
+    return Finding("KVM", State.OK, "there; this version of ztune uses no virtual machines")
+
+
+def check_leftovers(parent: Path | None = None) -> Finding:
+    """Nothing is left of runs that were killed."""
+    from ztune.workloads.workdir import WorkDir, leftovers
+
+    found = leftovers(parent or WorkDir.default_parent())
+    if found:
+        means = f"a run that was killed left {', '.join(map(str, found))}; the next `ztune tune` removes it"
+        return Finding("leftovers", State.LIMITED, means, details={"paths": [str(path) for path in found]})
+    return Finding("leftovers", State.OK, "none of killed runs")
+
+
+CHECKS: tuple[Callable[[], Finding], ...] = (
+    check_python,
+    check_engine,
+    check_recording,
+    check_ebpf,
+    check_strace,
+    check_postgresql,
+    check_memory,
+    check_disk,
+    check_fio,
+    check_kernel_zfs,
+    check_kvm,
+    check_leftovers,
+)
+
+
+def examine() -> list[Finding]:
+    """Run every check, in the order in which they are shown."""
+    return [check() for check in CHECKS]
+
+
+def fit(findings: list[Finding]) -> bool:
+    """Whether everything that is needed is there; limited is there."""
+    return all(finding.state is not State.MISSING for finding in findings if finding.needed)
