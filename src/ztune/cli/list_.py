@@ -56,7 +56,7 @@ def layouts(study: str | None, schema: bool, as_json: bool) -> None:
     """
     from ztune.cli._screening import changes
     from ztune.search.space import first_round
-    from ztune.study import ready
+    from ztune.study import load_study, ready
     from ztune.study.schema import study_schema
 
     if schema:
@@ -65,7 +65,7 @@ def layouts(study: str | None, schema: bool, as_json: bool) -> None:
     if study is None:
         found = []
         for name, path in ready.files().items():
-            loaded = ready.load_study(path)
+            loaded = load_study(path)
             tried = len(first_round(loaded))
             found.append(
                 {"name": name, "layouts": tried, "description": loaded.description, "file": str(path)}

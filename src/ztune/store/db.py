@@ -38,7 +38,8 @@ def now() -> str:
 
 
 def _dump(value: object) -> str:
-    return json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False)
+    # Keys keep their order: that of a study's axes decides which layouts come first.
+    return json.dumps(value, separators=(",", ":"), allow_nan=False)
 
 
 class Store:

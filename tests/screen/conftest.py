@@ -1,0 +1,70 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from ztune.trace.manifest import RecorderInfo, Sample, TraceFile
+from ztune.trace.reader import Trace
+from ztune.trace.schema import Op
+from ztune.trace.writer import EVENT_DTYPE, TraceWriter
+
+STAND_IN = Path(__file__).with_name("stand_in_engine.py")
+
+
+def make_trace(
+    path: Path,
+    roles: tuple[str, ...] = ("data", "wal"),
+    size: int = 4 << 20,
+    writes: int = 40,
+    step_ns: int = 10**7,
+) -> Trace:
+    """One file for each role; 8 KiB writes to the first, each followed by a write and fsync of the last."""
+    rng = np.random.default_rng(7)
+    files = [
+        TraceFile(id=i, path=f"/db/{role}", role=role, size_start=size, size_end=size)  # type: ignore[arg-type]
+        for i, role in enumerate(roles)
+    ]
+    rows = []
+    tail = 0
+    for i in range(writes):
+        t = i * step_ns
+        page = int(rng.integers(size // 8192))
+        rows.append((t, 1000, 1, 1, Op.WRITE, 0, 0, 0, -1, page * 8192, 8192))
+        last = len(files) - 1
+        rows.append((t + 2000, 1000, 1, 1, Op.WRITE, 0, 0, last, -1, tail % size, 8192))
+        rows.append((t + 4000, 1000, 1, 1, Op.FSYNC, 0, 0, last, -1, -1, 0))
+        tail += 8192
+    events = np.zeros(len(rows), EVENT_DTYPE)
+    for i, row in enumerate(rows):
+        events[i] = row
+    with TraceWriter(path) as writer:
+        writer.add_rows(events)
+        writer.finish(
+            duration_ns=writes * step_ns,
+            recorder=RecorderInfo(name="synthetic"),
+            files=files,
+            page_size={"data": 8192},
+        )
+    return Trace.open(path)
+
+
+@pytest.fixture(autouse=True)
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    folder = tmp_path / "home"
+    monkeypatch.setenv("ZTUNE_HOME", str(folder))
+    return folder
+
+
+@pytest.fixture
+def stand_in(monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("ZTUNE_ENGINE", str(STAND_IN))
+    monkeypatch.delenv("STAND_IN", raising=False)
+    monkeypatch.delenv("STAND_IN_VERSION", raising=False)
+    return STAND_IN
+
+
+@pytest.fixture
+def trace(tmp_path: Path) -> Trace:
+    return make_trace(tmp_path / "t.trace")
