@@ -93,7 +93,7 @@ def show_files(console: Console, summary: Summary, role: str | None, top: int) -
     table = _table("file", "role")
     for name in ("reads", "read", "writes", "written", "seq.", "sync", "over."):
         table.add_column(name, justify="right", no_wrap=True)
-    table.columns[0].overflow = "fold"
+    table.columns[0].no_wrap, table.columns[0].overflow = False, "fold"
     for group in shown:
         table.add_row(
             escape(group.name[len(folder) :].lstrip("/") if folder else group.name),

@@ -1,0 +1,188 @@
+from __future__ import annotations
+
+import shutil
+import struct
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from trace_builder import build, files
+
+from ztune.errors import InputError
+from ztune.trace.ops import dense_threads, export_ops, read_ops
+from ztune.trace.schema import Flag, Op, Via
+
+FILES = files(("/log", None, 7), ("/db/data", "data", 4096), ("/tmp/x", None, 0), ("/db/wal", "wal", 100))
+
+
+def test_the_bytes_are_those_of_the_contract(tmp_path: Path) -> None:
+    event = {
+        "t": 11,
+        "dur": 12,
+        "pid": 100,
+        "tid": 101,
+        "op": Op.WRITE,
+        "via": Via.URING,
+        "flags": Flag.DSYNC,
+        "file": 3,
+        "offset": 2**40,
+        "size": 8192,
+    }
+    info = export_ops(build(tmp_path / "a.trace", [event], FILES), tmp_path / "ops.bin")
+    data = (tmp_path / "ops.bin").read_bytes()
+    assert data[:32] == b"ZTOPS\0\0\0" + struct.pack("<IIQII", 1, 48, 1, 2, 1)
+    assert data[32:] == struct.pack("<qqqqiiHBBI", 11, 12, 2**40, 8192, 1, -1, 0, 2, 2, 2)
+    assert [(f.id, f.trace_id, f.role, f.size, f.path) for f in info.files] == [
+        (0, 1, "data", 4096, "/db/data"),
+        (1, 3, "wal", 100, "/db/wal"),
+    ]
+    assert (info.nops, info.threads, info.left_out) == (1, 1, 0)
+
+
+def exported(tmp_path: Path, *events: dict[str, int]) -> list[dict[str, int]]:
+    trace = build(tmp_path / "a.trace", [{"t": t, **event} for t, event in enumerate(events)], FILES)
+    export_ops(trace, tmp_path / "ops.bin")
+    records = read_ops(tmp_path / "ops.bin")[1]
+    return [{name: int(record[name]) for name in ("op", "file", "file2")} for record in records]
+
+
+def test_files_without_a_role_are_left_out_and_sync_of_everything_stays(tmp_path: Path) -> None:
+    assert exported(
+        tmp_path,
+        {"op": Op.WRITE, "file": 0, "offset": 0, "size": 1},
+        {"op": Op.SYNC, "file": -1},
+        {"op": Op.MMAP, "file": 1},
+        {"op": Op.MSYNC, "file": 1},
+        {"op": Op.UNLINK, "file": 2},
+    ) == [
+        {"op": Op.SYNC, "file": -1, "file2": -1},
+        {"op": Op.MMAP, "file": 0, "file2": -1},
+        {"op": Op.MSYNC, "file": 0, "file2": -1},
+    ]
+
+
+def test_a_copy_from_a_file_without_role_is_a_write(tmp_path: Path) -> None:
+    copy = {"op": Op.COPY, "file": 1, "offset": 0, "size": 10}
+    assert exported(
+        tmp_path, {**copy, "file2": 3}, {**copy, "file2": 2}, {**copy, "file": 2, "file2": 1}
+    ) == [
+        {"op": Op.COPY, "file": 0, "file2": 1},
+        {"op": Op.WRITE, "file": 0, "file2": -1},
+    ]
+
+
+def test_a_renamed_over_file_without_role_is_nobody(tmp_path: Path) -> None:
+    rename = {"op": Op.RENAME, "file": 3}
+    assert exported(tmp_path, {**rename, "file2": 1}, {**rename, "file2": 2}) == [
+        {"op": Op.RENAME, "file": 1, "file2": 0},
+        {"op": Op.RENAME, "file": 1, "file2": -1},
+    ]
+
+
+def test_transfers_of_nothing_are_left_out(tmp_path: Path) -> None:
+    empty = {"file": 1, "offset": 4096, "size": 0}
+    truncate = {"op": Op.TRUNCATE, "file": 1, "size": 0}
+    assert exported(tmp_path, {**empty, "op": Op.READ}, {**empty, "op": Op.WRITE}, truncate) == [
+        {"op": Op.TRUNCATE, "file": 0, "file2": -1}
+    ]
+
+
+def test_no_roles_at_all_is_bad_input(tmp_path: Path) -> None:
+    trace = build(tmp_path / "a.trace", [], files(("/x", None, 0)))
+    with pytest.raises(InputError, match="has a role"):
+        export_ops(trace, tmp_path / "ops.bin")
+    assert not (tmp_path / "ops.bin").exists()
+
+
+def test_an_export_that_cannot_be_written_leaves_nothing(tmp_path: Path) -> None:
+    trace = build(tmp_path / "a.trace", [], FILES)
+    with pytest.raises(InputError, match="cannot write"):
+        export_ops(trace, tmp_path / "none" / "ops.bin")
+    assert [p.name for p in tmp_path.iterdir()] == ["a.trace"]
+
+
+@pytest.mark.parametrize("data", [b"", b"x" * 40, b"ZTOPS\0\0\0" + struct.pack("<IIQII", 1, 48, 2, 0, 0)])
+def test_what_is_no_ops_file_is_refused(tmp_path: Path, data: bytes) -> None:
+    (tmp_path / "o").write_bytes(data)
+    with pytest.raises(InputError):
+        read_ops(tmp_path / "o")
+
+
+def threads(*events: tuple[int, int, int]) -> tuple[list[int], int]:
+    """(tid, t, dur) of each event → its dense number, and how many there are."""
+    columns = np.array(events).reshape(-1, 3).T
+    number, used = dense_threads(columns[0].astype(np.int32), columns[1], columns[2])
+    return number.tolist(), used
+
+
+def test_threads_are_numbered_without_gaps() -> None:
+    assert threads((70, 0, 1), (5, 1, 1), (70, 2, 1), (5, 3, 1)) == ([0, 1, 0, 1], 2)
+    assert threads() == ([], 0)
+
+
+def test_a_number_is_used_again_after_its_thread_has_ended() -> None:
+    # 7 ends at 10; 8 begins at 10 (still overlapping), 9 at 11.
+    assert threads((7, 0, 10), (8, 10, 5), (9, 11, 1)) == ([0, 1, 0], 2)
+
+
+def test_too_many_threads_at_once(tmp_path: Path) -> None:
+    n = 65_537
+    with pytest.raises(InputError, match="65537 threads"):
+        dense_threads(np.arange(n, dtype=np.int32), np.zeros(n, np.int64), np.ones(n, np.int64))
+
+
+@given(st.lists(st.tuples(st.integers(1, 6), st.integers(0, 50), st.integers(0, 20)), max_size=40))
+def test_threads_that_overlap_never_share_a_number(events: list[tuple[int, int, int]]) -> None:
+    events = sorted(events, key=lambda event: event[1])
+    numbers, used = threads(*events)
+    assert set(numbers) == set(range(used))
+    life: dict[int, tuple[int, int]] = {}
+    number_of: dict[int, int] = {}
+    for (tid, t, dur), number in zip(events, numbers, strict=True):
+        first, last = life.get(tid, (t, t + dur))
+        life[tid] = first, max(last, t + dur)
+        assert number_of.setdefault(tid, number) == number
+    for a in life:
+        for b in life:
+            if a != b and life[a][0] <= life[b][1] and life[b][0] <= life[a][1]:
+                assert number_of[a] != number_of[b]
+
+
+@settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(data=st.data())
+def test_the_export_holds_exactly_the_events_of_files_with_roles(tmp_path: Path, data: st.DataObject) -> None:
+    roles = data.draw(st.lists(st.sampled_from(["data", "wal", None]), min_size=1, max_size=6))
+    events = data.draw(
+        st.lists(
+            st.fixed_dictionaries(
+                {
+                    "t": st.integers(0, 1000),
+                    "tid": st.integers(1, 9),
+                    "op": st.sampled_from([Op.READ, Op.WRITE, Op.TRUNCATE, Op.FALLOCATE]),
+                    "file": st.integers(0, len(roles) - 1),
+                    "offset": st.integers(0, 2**50),
+                    "size": st.integers(1, 2**30),
+                }
+            ),
+            max_size=30,
+        )
+    )
+    name = tmp_path / "p.trace"
+    shutil.rmtree(name, ignore_errors=True)
+    trace = build(name, events, files(*((f"/f{i}", role, i) for i, role in enumerate(roles))))
+    if not any(roles):
+        with pytest.raises(InputError):
+            export_ops(trace, tmp_path / "o")
+        return
+    info = export_ops(trace, tmp_path / "o")
+    header, records = read_ops(tmp_path / "o")
+    assert header["nops"][0] == info.nops == len(records)
+    assert header["nfiles"][0] == len(info.files) == sum(role is not None for role in roles)
+    back = {file.id: file.trace_id for file in info.files}
+    got = [
+        (int(r["t"]), int(r["op"]), back[int(r["file"])], int(r["offset"]), int(r["size"])) for r in records
+    ]
+    kept = [e for e in sorted(events, key=lambda e: e["t"]) if roles[e["file"]]]
+    assert got == [(e["t"], e["op"], e["file"], e["offset"], e["size"]) for e in kept]

@@ -1,0 +1,175 @@
+from __future__ import annotations
+
+import contextlib
+import re
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ztune.errors import InputError
+from ztune.trace.roles import RoleRules, known_layouts
+
+KNOWN = {
+    # PostgreSQL
+    "/srv/pg/base/16384/16385": "data",
+    "/srv/pg/base/16384/16385.1": "data",
+    "/srv/pg/base/16384/16385_fsm": "data",
+    "/srv/pg/base/16384/t3_16390": "temp",
+    "/srv/pg/base/16384/pg_internal.init": None,
+    "/srv/pg/base/pgsql_tmp/pgsql_tmp123.0": "temp",
+    "/srv/pg/base/pgsql_tmp/pgsql_tmp123.0.fileset/o1of2.p0.0": "temp",
+    "/srv/pg/global/1262": "data",
+    "/srv/pg/global/pg_control": "data",
+    "/srv/pg/pg_xact/0000": "data",
+    "/srv/pg/pg_multixact/offsets/0000": "data",
+    "/srv/pg/pg_wal/000000010000000000000001": "wal",
+    "/srv/pg/pg_wal/xlogtemp.123": "wal",
+    "/srv/pg/pg_wal/archive_status/000000010000000000000001.ready": None,
+    "/var/lib/postgresql/15/main/pg_wal/00000001000000000000000A": "wal",
+    "/mnt/wal/pg_xlog/000000010000000000000001": "wal",
+    "/ts/PG_15_202209061/16384/16400": "data",
+    "/ts/PG_15_202209061/pgsql_tmp/pgsql_tmp1.0": "temp",
+    "/srv/pg/postmaster.pid": None,
+    "/srv/pg/log/postgresql-2026-01-01.log": None,
+    "/srv/pg/pg_stat_tmp/global.stat": "temp",
+    # MySQL and MariaDB
+    "/var/lib/mysql/ibdata1": "data",
+    "/var/lib/mysql/shop/orders.ibd": "data",
+    "/var/lib/mysql/undo001": "data",
+    "/var/lib/mysql/undo_001": "data",
+    "/var/lib/mysql/ib_logfile0": "wal",
+    "/var/lib/mysql/#innodb_redo/#ib_redo12": "wal",
+    "/var/lib/mysql/#innodb_redo/#ib_redo13_tmp": "wal",
+    "/var/lib/mysql/#ib_16384_0.dblwr": "wal",
+    "/var/lib/mysql/aria_log.00000001": "wal",
+    "/var/lib/mysql/aria_log_control": "wal",
+    "/var/lib/mysql/binlog.000001": "wal",
+    "/var/lib/mysql/db1-bin.000042": "wal",
+    "/var/lib/mysql/ibtmp1": "temp",
+    "/var/lib/mysql/#innodb_temp/temp_1.ibt": "temp",
+    "/var/lib/mysql/shop/t.MYD": "data",
+    "/var/lib/mysql/shop/t.MYI": "index",
+    "/var/lib/mysql/host.err": None,
+    "/var/lib/mysql/mysql.sock": None,
+    # RocksDB
+    "/data/rocks/000123.sst": "data",
+    "/data/rocks/000124.log": "wal",
+    "/data/rocks/MANIFEST-000005": "data",
+    "/data/rocks/LOG": None,
+    # SQLite
+    "/home/u/app.db": "data",
+    "/home/u/app.sqlite3-wal": "wal",
+    "/home/u/app.db-journal": "wal",
+    "/home/u/app.db-shm": None,
+    # MongoDB
+    "/var/lib/mongodb/collection-7-123.wt": "data",
+    "/var/lib/mongodb/index-8-123.wt": "index",
+    "/var/lib/mongodb/WiredTiger.wt": "data",
+    "/var/lib/mongodb/WiredTigerHS.wt": "data",
+    "/var/lib/mongodb/journal/WiredTigerLog.0000000001": "wal",
+    "/var/lib/mongodb/diagnostic.data/metrics.2026": None,
+    "/var/log/mongodb/mongod.log": None,
+    # OrientDB
+    "/orient/databases/g/person.pcl": "data",
+    "/orient/databases/g/person.cpm": "data",
+    "/orient/databases/g/names.sbt": "index",
+    "/orient/databases/g/g.0.wal": "wal",
+    # Directory servers, LMDB
+    "/var/lib/dirsrv/slapd-x/db/userRoot/id2entry.db": "data",
+    "/var/lib/dirsrv/slapd-x/db/userRoot/cn.db": "index",
+    "/var/lib/dirsrv/slapd-x/db/log.0000000012": "wal",
+    "/var/lib/dirsrv/slapd-x/db/__db.001": None,
+    "/opt/opendj/db/userRoot/00000000.jdb": "data",
+    "/var/lib/ldap/data.mdb": "data",
+    "/var/lib/ldap/lock.mdb": None,
+    # Lucene
+    "/idx/_0.cfs": "index",
+    "/idx/_1a_Lucene90_0.dvd": "index",
+    "/idx/segments_5": "index",
+    # dumps, input
+    "/backup/db.dump": "backup",
+    "/backup/db.tar.gz": "archive",
+    "/import/people.ldif": "source",
+    # nothing of a database
+    "/proc/self/maps": None,
+    "/dev/shm/PostgreSQL.123": None,
+    "/usr/lib/libc.so.6": None,
+    "/var/log/app.log": None,
+    "/home/u/notes.txt": None,
+    "/srv/pg/base/16384/16385 (deleted)": "data",
+}
+
+
+@pytest.mark.parametrize(("path", "role"), KNOWN.items())
+def test_well_known_files(path: str, role: str | None) -> None:
+    assert RoleRules.parse().role(path) == role
+
+
+def test_a_users_rule_overrides_the_built_in_and_earlier_ones() -> None:
+    rules = RoleRules.parse(["/srv/pg/base/**=index", "**/16385*=backup", "/srv/pg/pg_wal/**=-"])
+    assert rules.role("/srv/pg/base/5/1") == "index"
+    assert rules.role("/srv/pg/base/5/16385.1") == "backup"
+    assert rules.role("/srv/pg/pg_wal/000000010000000000000001") is None
+    assert rules.role("/srv/other/pg_wal/000000010000000000000001") == "wal"
+
+
+@pytest.mark.parametrize(
+    ("glob", "yes", "no"),
+    [
+        ("/a/*", ["/a/b"], ["/a/b/c", "/x/a/b", "/a"]),
+        ("/a/**", ["/a/b", "/a/b/c"], ["/ab/c", "/a"]),
+        ("/a/**/z", ["/a/z", "/a/b/z", "/a/b/c/z"], ["/a/bz"]),
+        ("*.db", ["/x/y.db", "y.db"], ["/x/y.dbx"]),
+        ("d/*.db", ["/x/d/y.db"], ["/xd/y.db"]),
+        ("/a?c", ["/abc"], ["/a/c", "/abbc"]),
+        ("/[ab]x", ["/ax"], ["/cx"]),
+        ("/[!ab]x", ["/cx"], ["/ax", "//x"]),
+        ("/a.b+c(d)", ["/a.b+c(d)"], ["/axb+c(d)"]),
+        (r"/a\*b", ["/a*b"], ["/axb"]),
+        ("/x=y/*", ["/x=y/z"], []),
+        ("/new\nline*", ["/new\nline2"], []),
+    ],
+)
+def test_globs(glob: str, yes: list[str], no: list[str]) -> None:
+    rules = RoleRules.parse([f"{glob}=wal"], builtin=False)
+    assert [path for path in yes if rules.role(path) != "wal"] == []
+    assert [path for path in no if rules.role(path) is not None] == []
+
+
+@pytest.mark.parametrize("text", ["", "wal", "=wal", "/a/**", "/a=log", "/a=", "/[a=wal"])
+def test_wrong_rules_are_one_sentence(text: str) -> None:
+    with pytest.raises(InputError) as caught:
+        RoleRules.parse([text])
+    assert repr(text) in str(caught.value)
+
+
+def test_folders_the_deepest_decides_and_their_names_are_no_globs() -> None:
+    rules = RoleRules.below({"/pg/[x]/wal": "wal", "/pg/[x]": "data"})
+    assert rules.role("/pg/[x]/base/1") == "data"
+    assert rules.role("/pg/[x]/wal/1") == "wal"
+    assert rules.role("/pg/x/base/1") is None
+
+
+@given(st.text(max_size=40), st.text(max_size=40))
+def test_any_text_is_a_rule_or_refused_and_any_path_has_an_answer(rule: str, path: str) -> None:
+    try:
+        rules = RoleRules.parse([rule])
+    except InputError:
+        rules = RoleRules.parse()
+    rules.role(path)
+
+
+@given(st.text(alphabet="a[]*?\\!^-/&|~", max_size=12))
+def test_any_glob_is_compiled_or_refused(glob: str) -> None:
+    with contextlib.suppress(InputError):
+        RoleRules.parse([f"{glob}=wal"]).role("/a/b")
+
+
+def test_every_known_layout_names_its_source() -> None:
+    layouts = known_layouts()
+    assert len({layout.name for layout in layouts}) == len(layouts) >= 10
+    for layout in layouts:
+        assert layout.source
+        assert layout.rules
+        assert not re.search(r"\s{2}", layout.source)
