@@ -1,0 +1,193 @@
+"""``ztune record``: a command's or a running database's file I/O becomes a trace."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import click
+from rich.console import Console
+
+from ztune.errors import InputError
+from ztune.trace.reader import Trace
+from ztune.trace.record import Recording, record
+from ztune.trace.recorders import NAMES
+from ztune.trace.roles import RoleRules
+from ztune.trace.schema import ROLES
+
+
+@click.command(context_settings={"ignore_unknown_options": False})
+@click.argument("command_line", nargs=-1, type=click.UNPROCESSED, metavar="[-- COMMAND...]")
+@click.option(
+    "--pid",
+    "pids",
+    multiple=True,
+    type=click.IntRange(min=1),
+    help="Record this process and all its descendants. Repeatable.",
+)
+@click.option(
+    "--seconds",
+    type=click.FloatRange(min=0, min_open=True),
+    help="How long to record. Default with --pid: until Ctrl-C or the processes end."
+    " A command is sent SIGTERM then.",
+)
+@click.option(
+    "--out", type=click.Path(path_type=Path), help="The trace's folder. Default: NAME-DATE-TIME.trace."
+)
+@click.option(
+    "--recorder",
+    type=click.Choice(NAMES),
+    default="auto",
+    show_default=True,
+    help="eBPF costs little and needs root; strace works for one's own processes, and slows them a lot.",
+)
+@click.option(
+    "--role",
+    "roles",
+    multiple=True,
+    metavar="GLOB=ROLE",
+    help="Which role files play, beside the well-known layouts. Repeatable."
+    f" Roles: {', '.join(ROLES)}, or - for none.",
+)
+@click.option(
+    "--path",
+    "paths",
+    multiple=True,
+    type=click.Path(path_type=Path),
+    help="Keep only files below this folder. Repeatable. Default: all regular files.",
+)
+@click.option(
+    "--samples",
+    is_flag=True,
+    help="Keep real blocks of the files in the trace, for exact compression. It then holds content!",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print what was recorded as JSON.")
+def command(
+    command_line: tuple[str, ...],
+    pids: tuple[int, ...],
+    seconds: float | None,
+    out: Path | None,
+    recorder: str,
+    roles: tuple[str, ...],
+    paths: tuple[Path, ...],
+    samples: bool,
+    as_json: bool,
+) -> int:
+    """Record the file I/O of a command or of running processes as a trace.
+
+    A trace holds names, offsets, sizes and times, and how well the files compress; never content, unless
+    --samples is given. Children and threads are followed.
+
+    \b
+      ztune record -- pgbench -i -s 10 bench
+      ztune record --pid $(head -1 /var/lib/postgresql/15/main/postmaster.pid) --seconds 60 --out my.trace
+      ztune record --role '/srv/pg/wal/**=wal' --path /srv/pg --pid 1234 --seconds 60
+
+    With a command, Ctrl-C goes to the command, and the trace is written when it ended; with --pid, Ctrl-C
+    ends the recording, and the trace is written.
+    """
+    if bool(command_line) == bool(pids):
+        raise InputError("say what to record: either a command after --, or --pid")
+    rules = RoleRules.parse(roles)
+    out = out or default_name(command_line, pids)
+    ended: list[Recording] = []
+    with _progress(bool(pids)) as (say, tick):
+        trace = record(
+            out,
+            command=list(command_line) or None,
+            pids=pids,
+            seconds=seconds,
+            recorder=recorder,
+            rules=rules,
+            paths=paths,
+            keep_samples=samples,
+            say=say,
+            while_waiting=(lambda passed: tick(passed, seconds)) if pids else None,
+            on_done=ended.append,
+        )
+    status = ended[0].exit_status
+    if as_json:
+        click.echo(json.dumps(_report(trace, status), indent=1))
+    else:
+        _print(trace, status)
+    return 1 if command_line and status != 0 else 0
+
+
+def default_name(command_line: tuple[str, ...], pids: tuple[int, ...]) -> Path:
+    """Return a name for the trace: the program's, and the time."""
+    if command_line:
+        name = Path(command_line[0]).name
+    else:
+        try:
+            name = Path(f"/proc/{pids[0]}/comm").read_text().strip()
+        except OSError:
+            raise InputError(f"there is no process {pids[0]}") from None
+    name = "".join(c if c.isalnum() or c in "-_." else "_" for c in name) or "process"
+    return Path(f"{name}-{time.strftime('%Y%m%d-%H%M%S')}.trace")
+
+
+@contextlib.contextmanager
+def _progress(
+    spinning: bool,
+) -> Iterator[tuple[Callable[[str], None], Callable[[float, float | None], None]]]:
+    """Yield how to say a step, and how to tell of time passing; on stderr, and alive only on a terminal."""
+    console = Console(stderr=True)
+
+    def said(text: str) -> None:
+        click.echo(f"ztune: {text}", err=True)
+
+    if not console.is_terminal or not spinning:
+        # Steps that all take a moment need no line; a reason (why strace?) does.
+        yield (lambda text: said(text) if " since " in text else None), (lambda _passed, _of: None)
+        return
+    with console.status("starting to record") as status:
+
+        def tick(passed: float, of: float | None) -> None:
+            status.update(f"recording, {passed:.0f} s" + (f" of {of:.0f}" if of else "; Ctrl-C ends it"))
+
+        def step(text: str) -> None:
+            if " since " in text:
+                said(text)
+            else:
+                status.update(text)
+
+        yield step, tick
+
+
+def _report(trace: Trace, status: int | None) -> dict[str, object]:
+    manifest = trace.manifest
+    return {
+        "trace": os.fspath(trace.path),
+        "recorder": manifest.recorder.name,
+        "events": manifest.events,
+        "dropped": manifest.dropped,
+        "complete": manifest.complete,
+        "files": len(manifest.files),
+        "duration_ns": manifest.duration_ns,
+        "exit_status": status,
+        "warnings": [warning.model_dump() for warning in manifest.warnings],
+        "samples": bool(manifest.samples),
+    }
+
+
+def _print(trace: Trace, status: int | None) -> None:
+    manifest = trace.manifest
+    if status is not None and status != 0:
+        what = f"was ended by signal {-status}" if status < 0 else f"exited with status {status}"
+        click.echo(f"ztune: the command {what}", err=True)
+    roles = sorted({file.role for file in manifest.files if file.role})
+    click.echo(
+        f"{trace.path}: {manifest.events} events on {len(manifest.files)} files in {trace.duration_s:.1f} s,"
+        f" recorded with {manifest.recorder.name}; roles: {', '.join(roles) or 'none known (see --role)'}"
+    )
+    if manifest.samples:
+        click.echo("The trace keeps content: blocks of the files are in its folder samples.")
+    for warning in manifest.warnings:
+        click.echo(f"warning: {warning.message}", err=True)
+    sys.stdout.flush()
+    click.echo(f"Next: ztune trace show {trace.path}   ztune screen {trace.path}", err=True)

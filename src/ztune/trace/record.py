@@ -1,0 +1,447 @@
+"""Records the file I/O of a command, or of processes that run, as a trace."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import platform
+import shutil
+import signal
+import stat
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ztune.errors import InputError
+from ztune.trace.compressibility import sample_files
+from ztune.trace.manifest import Compressibility, RecorderInfo, Sample, TraceFile, Warning_, WorkloadInfo
+from ztune.trace.reader import Trace
+from ztune.trace.recorders import choose
+from ztune.trace.recorders.base import MMAP_READ, Harvest, Rows, Session, Start
+from ztune.trace.recorders.files import UNKNOWN, FileTable, Mounts, Selection
+from ztune.trace.roles import RoleRules
+from ztune.trace.schema import Op
+from ztune.trace.writer import EVENT_DTYPE, TraceWriter
+
+Progress = Callable[[str], None]
+SEED = 1  # of the choice of blocks whose compressibility is measured
+
+
+class Recording:
+    """A recording under way; as a context manager it is finished at the end of the block, or undone on error.
+
+    ::
+
+        with Recording(out, pids=[postmaster]) as rec:
+            run_the_load()
+            rec.workload = WorkloadInfo(name="postgres-oltp", result={"tps": 950})
+        print(rec.trace.manifest.events)
+
+    ``pids`` are followed with all their descendants, ``command`` is started once nothing can be missed.
+    ``paths`` restricts the trace to files below them. ``workload`` and ``page_size`` (role → bytes) may be
+    set until the recording is finished. Raises InputError or MissingError; nothing is left behind then.
+    """
+
+    def __init__(
+        self,
+        out: Path | str,
+        *,
+        command: Sequence[str] | None = None,
+        pids: Sequence[int] = (),
+        recorder: str = "auto",
+        rules: RoleRules | None = None,
+        paths: Iterable[Path | str] = (),
+        keep_samples: bool = False,
+        workload: WorkloadInfo | None = None,
+        page_size: Mapping[str, int] | None = None,
+        say: Progress | None = None,
+        ring_bytes: int | None = None,
+        share_terminal: bool = False,
+    ) -> None:
+        self.out = Path(out)
+        self.command = list(command) if command else None
+        self.pids = list(pids)
+        self.rules = rules or RoleRules.parse()
+        self.paths = [Path(path) for path in paths]
+        self.keep_samples = keep_samples
+        self.workload = workload
+        self.page_size = dict(page_size or {})
+        self.exit_status: int | None = None
+        self._say = say or (lambda _: None)
+        self._trace: Trace | None = None
+        self._session: Session | None = None
+        if bool(self.command) == bool(self.pids):
+            raise InputError("say what to record: either a command after --, or --pid")
+        _check_paths(self.paths)
+        if self.command and shutil.which(self.command[0]) is None:
+            raise InputError(f"there is no program {self.command[0]!r} to run")
+        for pid in self.pids:
+            if not Path(f"/proc/{pid}").is_dir():
+                raise InputError(f"there is no process {pid}")
+        self._recorder, reason = choose(recorder)
+        if reason:
+            self._say(reason)
+        self._table = FileTable()
+        self._writer = TraceWriter(self.out)
+        try:
+            self._mapped = [mapping for pid in self.pids for mapping in mapped_files(pid)]
+            self._session = self._recorder.start(
+                Start(
+                    folder=self._writer.partial,
+                    table=self._table,
+                    command=self.command,
+                    pids=self.pids,
+                    detached=not share_terminal,
+                    ring_bytes=ring_bytes,
+                )
+            )
+        except BaseException:
+            self._writer.abort()
+            raise
+
+    def __enter__(self) -> Recording:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if kind is not None:
+            self.abort()
+        elif self._trace is None:
+            self.finish()
+
+    @property
+    def trace(self) -> Trace:
+        """The trace, once the recording is finished."""
+        if self._trace is None:
+            raise RuntimeError("the recording is not finished")
+        return self._trace
+
+    @property
+    def session(self) -> Session:
+        """The recorder's side of the recording under way."""
+        if self._session is None:
+            raise RuntimeError("the recording is finished")
+        return self._session
+
+    def wait(self, seconds: float) -> bool:
+        """Wait at most ``seconds``; True once the command ended, or all processes did. Raises ZtuneError."""
+        return self.session.wait(seconds)
+
+    def abort(self) -> None:
+        """Forget the recording and remove what was written."""
+        if self._session is not None:
+            self._session.abort()
+            self._session = None
+        self._writer.abort()
+
+    def finish(self) -> Trace:
+        """End the recording, measure compressibility, write the trace."""
+        session = self.session
+        try:
+            harvest = session.stop()
+            self._session = None
+            self._trace = self._write(session, harvest)
+        except BaseException:
+            session.abort()
+            self._session = None
+            self._writer.abort()
+            raise
+        return self._trace
+
+    def _write(self, session: Session, harvest: Harvest) -> Trace:
+        self.exit_status = harvest.exit_status
+        self._say("reading what was recorded")
+        mapped = [(m, self._table.entered(0, m.path, m.dev, m.ino, m.size)) for m in self._mapped]
+        highest, used, only_read = _used(harvest.rows())
+        used.update(number for _, number in mapped)
+        selection = self._table.select(used, highest, self.paths, self.rules)
+        lost = 0
+        for rows in _resolved(harvest.rows(), selection.numbers):
+            lost += int(np.count_nonzero(rows["file"] == UNKNOWN))
+            self._writer.add_rows(rows[(rows["file"] >= 0) | (rows["op"] == Op.SYNC)])
+        at_start = [(m, selection.ids[number]) for m, number in mapped if number in selection.ids]
+        self._writer.add_rows(_extra_rows(selection, at_start))
+        mappings = Counter(file for _, file in at_start)
+        for rows in _resolved(harvest.rows(), selection.numbers):
+            mappings.update(rows["file"][(rows["op"] == Op.MMAP) & (rows["file"] >= 0)].tolist())
+        for path in self._writer.partial.glob("*.raw"):
+            path.unlink()
+        dropped = harvest.dropped + lost
+        warnings = [
+            *harvest.warnings,
+            *_mapping_warnings(selection, mappings, only_read),
+            *([_dropped_warning(dropped)] if dropped else []),
+        ]
+        compressibility, samples = self._sample(selection.files)
+        self._say("writing the trace")
+        path = self._writer.finish(
+            started_unix_ns=session.started_unix_ns,
+            duration_ns=harvest.duration_ns,
+            recorder=RecorderInfo(name=self._recorder.name, detail=harvest.detail),
+            command=self.command,
+            pids=self.pids or ([session.child] if session.child else []),
+            dropped=dropped,
+            warnings=warnings,
+            environment=environment(selection.files),
+            workload=self.workload,
+            files=selection.files,
+            page_size=self.page_size,
+            compressibility=compressibility,
+            samples=samples,
+        )
+        return Trace.open(path)
+
+    def _sample(self, files: list[TraceFile]) -> tuple[list[Compressibility], list[Sample]]:
+        """Measure how the files that still exist compress; keep their blocks if asked to."""
+        wanted = {file.path: file.role for file in files if file.role is not None and file.size_end > 0}
+        if not wanted:
+            return [], []
+        self._say("measuring how the files compress")
+        return sample_files(wanted, seed=SEED, keep=self._writer.samples_dir if self.keep_samples else None)
+
+
+def record(
+    out: Path | str,
+    *,
+    command: list[str] | None = None,
+    pids: Sequence[int] = (),
+    seconds: float | None = None,
+    recorder: str = "auto",
+    rules: RoleRules | None = None,
+    paths: Iterable[Path | str] = (),
+    keep_samples: bool = False,
+    workload: WorkloadInfo | None = None,
+    say: Progress | None = None,
+    while_waiting: Callable[[float], None] | None = None,
+    on_done: Callable[[Recording], None] | None = None,
+) -> Trace:
+    """Record ``command`` until it ends, or ``pids`` for ``seconds`` or until they end, and return the trace.
+
+    For a terminal: Ctrl-C goes to the command, whose end ends the recording; with ``pids`` it ends the
+    recording, and what was recorded is kept. After ``seconds`` a command is sent SIGTERM. ``while_waiting``
+    is called several times a second with the seconds passed, ``on_done`` at the end. Raises InputError or
+    MissingError; nothing is left behind then. Must run in the main thread if a command is given.
+    """
+    recording = Recording(
+        out,
+        command=command,
+        pids=pids,
+        recorder=recorder,
+        rules=rules,
+        paths=paths,
+        keep_samples=keep_samples,
+        workload=workload,
+        say=say,
+        share_terminal=bool(command),
+    )
+    with recording:
+        if command:
+            _wait_for_command(recording, seconds, while_waiting)
+        else:
+            with contextlib.suppress(KeyboardInterrupt):
+                _wait_for_time(recording, seconds, while_waiting)
+        recording.finish()
+    if on_done is not None:
+        on_done(recording)
+    return recording.trace
+
+
+def _wait_for_time(
+    recording: Recording, seconds: float | None, while_waiting: Callable[[float], None] | None
+) -> None:
+    begun = time.monotonic()
+    while seconds is None or time.monotonic() - begun < seconds:
+        left = 0.25 if seconds is None else min(0.25, begun + seconds - time.monotonic())
+        if recording.wait(max(left, 0)):
+            return
+        if while_waiting is not None:
+            while_waiting(time.monotonic() - begun)
+
+
+def _wait_for_command(
+    recording: Recording, seconds: float | None, while_waiting: Callable[[float], None] | None
+) -> None:
+    """Pass signals on to the command until it ends."""
+    wanted = (signal.SIGINT, signal.SIGTERM)
+    begun = time.monotonic()
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, wanted)
+    try:
+        while not recording.wait(0.1):
+            came = signal.sigtimedwait(wanted, 0)
+            if came is not None and not (came.si_code == SI_KERNEL and recording.session.shares_terminal):
+                _pass_on(recording, came.si_signo)
+            passed = time.monotonic() - begun
+            if seconds is not None and passed >= seconds:
+                seconds = None
+                _pass_on(recording, signal.SIGTERM)
+            if while_waiting is not None:
+                while_waiting(passed)
+    finally:
+        while signal.sigtimedwait(wanted, 0) is not None:
+            pass  # came while the command was ending
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+SI_KERNEL = 0x80  # asm-generic/siginfo.h: sent by the terminal, to all its processes
+
+
+def _pass_on(recording: Recording, number: int) -> None:
+    if (child := recording.session.child) is not None:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(child, number)
+
+
+def _check_paths(paths: Iterable[Path]) -> None:
+    for path in paths:
+        if not path.exists():
+            raise InputError(f"there is no folder or file {path} to restrict the recording to")
+
+
+@dataclass(frozen=True)
+class MappedFile:
+    """A file that a process had mapped, shared and writable, when recording began."""
+
+    pid: int
+    path: str
+    dev: int
+    ino: int
+    size: int  # of the file, bytes
+    length: int  # of the mapping, bytes
+
+
+def mapped_files(pid: int) -> list[MappedFile]:
+    """Return the shared writable mappings of files that a process and its descendants have now."""
+    found = []
+    for process in [pid, *descendants(pid)]:
+        try:
+            lines = Path(f"/proc/{process}/maps").read_text("utf-8", "surrogateescape").splitlines()
+        except OSError:
+            continue
+        for line in lines:
+            fields = line.split(None, 5)
+            if len(fields) < 6 or fields[1][1] != "w" or fields[1][3] != "s" or not fields[5].startswith("/"):
+                continue
+            try:
+                status = Path(fields[5]).stat()
+            except (OSError, ValueError):  # "(deleted)", or memory with a name
+                continue
+            if stat.S_ISREG(status.st_mode) and status.st_ino == int(fields[4]):
+                begin, end = (int(part, 16) for part in fields[0].split("-"))
+                major, minor = (int(part, 16) for part in fields[3].split(":"))
+                dev = os.makedev(major, minor)
+                found.append(MappedFile(process, fields[5], dev, status.st_ino, status.st_size, end - begin))
+    return found
+
+
+def descendants(pid: int) -> list[int]:
+    """Return the process ids of all children of a process, and theirs."""
+    found = []
+    try:
+        for task in Path(f"/proc/{pid}/task").iterdir():
+            for child in (task / "children").read_text().split():
+                found += [int(child), *descendants(int(child))]
+    except OSError:
+        pass
+    return found
+
+
+def _used(chunks: Iterator[Rows]) -> tuple[int, set[int], set[int]]:
+    """Return the highest number in the events, the numbers used, and those mapped for reading alone."""
+    used: set[int] = set()
+    only_read: set[int] = set()
+    for rows in chunks:
+        reading = rows["op"] == MMAP_READ
+        only_read.update(np.unique(rows["file"][reading]).tolist())
+        for name in ("file", "file2"):
+            used.update(np.unique(rows[name][~reading]).tolist())
+    used.discard(0)
+    return max(used | only_read, default=0), used, only_read
+
+
+def _resolved(chunks: Iterator[Rows], numbers: npt.NDArray[np.int32]) -> Iterator[Rows]:
+    """Yield the events with file ids (or UNKNOWN, IGNORED) in place of the recorder's numbers."""
+    for rows in chunks:
+        rows = rows[rows["op"] != MMAP_READ]
+        rows["file"] = numbers[rows["file"]]
+        rows["file2"] = np.maximum(numbers[rows["file2"]], -1)
+        yield rows
+
+
+def _extra_rows(selection: Selection, at_start: list[tuple[MappedFile, int]]) -> Rows:
+    """Return the events that come from names, and from mappings made before the recording."""
+    rows = np.zeros(len(selection.events) + len(at_start), EVENT_DTYPE)
+    rows["offset"] = -1
+    for row, (mapping, file) in zip(rows, at_start, strict=False):
+        row["pid"] = row["tid"] = mapping.pid
+        row["op"], row["file"], row["file2"], row["size"] = Op.MMAP, file, -1, mapping.length
+    for row, (call, op, file, other, size) in zip(rows[len(at_start) :], selection.events, strict=True):
+        row["t"], row["dur"], row["pid"], row["tid"] = call
+        row["op"], row["file"], row["file2"], row["size"] = op, file, other, size
+    return rows
+
+
+def _mapping_warnings(
+    selection: Selection, mappings: Mapping[int, int], only_read: set[int]
+) -> list[Warning_]:
+    # SQLite's -shm is an index in shared memory; what counts is in the database and the WAL.
+    files = selection.files
+    written = {id_: count for id_, count in mappings.items() if not files[id_].path.endswith("-shm")}
+    warnings = []
+    if written:
+        warnings.append(
+            Warning_(
+                code="shared-mmap",
+                message=f"{_some(files, written)} mapped into memory for writing: what is written that way is"
+                " not in the trace, apart from msync.",
+                count=sum(written.values()),
+            )
+        )
+    read = {selection.ids[n]: 1 for n in only_read if n in selection.ids}
+    read = {id_: 1 for id_ in read if files[id_].role is not None and id_ not in mappings}
+    if read:
+        warnings.append(
+            Warning_(
+                code="mmap-reads",
+                message=f"{_some(files, read)} mapped into memory for reading: what is read that way is not"
+                " in the trace.",
+                count=len(read),
+            )
+        )
+    return warnings
+
+
+def _some(files: list[TraceFile], chosen: Iterable[int]) -> str:
+    ids = sorted(chosen)
+    names = ", ".join(files[id_].path for id_ in ids[:3])
+    more = f" and {len(ids) - 3} more" if len(ids) > 3 else ""
+    return f"{names}{more} {'was' if len(ids) == 1 else 'were'}"
+
+
+def _dropped_warning(dropped: int) -> Warning_:
+    return Warning_(
+        code="dropped",
+        message=f"{dropped} events were lost because they came faster than they could be kept: the trace is"
+        " incomplete.",
+        count=dropped,
+    )
+
+
+def environment(files: Sequence[TraceFile]) -> dict[str, Any]:
+    """Return what the recording's host was: kernel, processors, and the file system below each mount used."""
+    mounts = Mounts()
+    mounts.read()
+    used = {mount.point: mount.kind for file in files if (mount := mounts.of(file.dev)) is not None}
+    return {
+        "kernel": platform.release(),
+        "machine": platform.machine(),
+        "cpus": os.cpu_count() or 1,
+        "host_fs": dict(sorted(used.items())),
+    }
