@@ -41,10 +41,16 @@ def make_trace(
         events[i] = row
     with TraceWriter(path) as writer:
         writer.add_rows(events)
+        samples = []
+        for role in roles:  # kept samples, half compressible: nothing to synthesise
+            content = np.repeat(rng.integers(256, size=1 << 19, dtype=np.uint8), 2).tobytes()
+            (writer.samples_dir / f"{role}.bin").write_bytes(content)
+            samples.append(Sample(role=role, file=f"samples/{role}.bin", bytes=len(content)))  # type: ignore[arg-type]
         writer.finish(
             duration_ns=writes * step_ns,
             recorder=RecorderInfo(name="synthetic"),
             files=files,
+            samples=samples,
             page_size={"data": 8192},
         )
     return Trace.open(path)

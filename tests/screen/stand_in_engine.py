@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Answers like ztune-engine, with numbers computed from spec and ops: for tests of what is around the engine.
 
-STAND_IN: "crash=TEXT" kills itself in layouts whose spec holds TEXT; "refuse=TEXT", "hang=TEXT", "garbage=TEXT" or
- "slow=SECONDS"; several joined by ";". STAND_IN_VERSION changes its version.
+STAND_IN: "crash=TEXT" kills itself in layouts whose spec holds TEXT; "refuse=TEXT", "hang=TEXT",
+"garbage=TEXT" likewise; "slow=SECONDS"; several joined by ";". STAND_IN_VERSION changes its version.
 """
 
 import argparse

@@ -25,7 +25,6 @@ from ztune.targets.rerun import rerun
 from ztune.targets.screening import Options
 from ztune.trace.reader import Trace
 
-
 ZTUNE = [sys.executable, "-c", "from ztune.cli.main import main; main()"]
 
 
