@@ -1,0 +1,1 @@
+"""One module per command: it parses, calls and prints."""

@@ -42,7 +42,10 @@ class LazyGroup(click.Group):
         return command
 
 
-@click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
+_CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 110}
+
+
+@click.group(cls=LazyGroup, context_settings=_CONTEXT)
 @click.version_option(__version__, prog_name="ztune")
 def ztune() -> None:
     """Find the ZFS layout that suits a database, with evidence.
@@ -58,7 +61,8 @@ def ztune() -> None:
       ztune screen my.trace          rank layouts for a recorded database
       ztune recommend                what to set, and why
 
-    Exit codes: 0 done, 1 part of the work failed, 2 bad input, 3 this machine lacks something, 130 interrupted.
+    Exit codes: 0 done, 1 part of the work failed, 2 bad input, 3 this machine lacks something,
+    130 interrupted.
     """
 
 

@@ -44,3 +44,10 @@ def scratch() -> Path:
     path = home() / "scratch"
     path.mkdir(exist_ok=True)
     return path
+
+
+def traces() -> Path:
+    """Return the directory of the traces that ``ztune tune`` recorded: its runs are repeated from them."""
+    path = home() / "traces"
+    path.mkdir(exist_ok=True)
+    return path

@@ -1,0 +1,186 @@
+"""The steps of ``ztune tune``: run the workload, record it, screen, recommend, write the files."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
+
+from ztune.advice.commands import script
+from ztune.advice.model import Recommendation
+from ztune.cli._screening import Shown
+from ztune.cli.screen import choose_study, ranking_json
+from ztune.errors import InputError
+from ztune.report import files, html, source
+from ztune.store import paths
+from ztune.store.db import Store
+from ztune.study import profiles, ready
+from ztune.targets import engine as engines
+from ztune.targets import screening
+from ztune.trace.manifest import WorkloadInfo
+from ztune.trace.reader import Trace
+from ztune.trace.record import Recording
+from ztune.trace.recorders import choose
+from ztune.trace.roles import RoleRules
+from ztune.workloads import registry
+from ztune.workloads.base import Workload, running
+from ztune.workloads.interrupt import signals_as_interrupt
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What the user asked ``ztune tune`` for. ``jobs`` 0: one per core."""
+
+    workload: str
+    params: dict[str, str]
+    out: Path
+    study: str | None
+    profile: str | None
+    arc: str | None
+    budget: int | None
+    jobs: int
+    seed: int | None
+    recorder: str
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What came of it. ``failures``: one sentence for each layout that failed."""
+
+    run_id: str
+    trace: Path
+    recommendation: Recommendation
+    failures: list[str]
+
+
+def tune(plan: Plan) -> Outcome:
+    """Do the whole loop. Files appear in ``plan.out`` only at the end, all of them.
+
+    Raises InputError, MissingError, ZtuneError; KeyboardInterrupt after everything was cleaned up.
+    """
+    with signals_as_interrupt():
+        workload = registry.get(plan.workload)(plan.params)
+        _check_early(plan, workload)
+        engine = engines.check()
+        made_out = not plan.out.exists()
+        try:
+            plan.out.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise InputError(f"cannot make the folder {plan.out}: {error.strerror}") from None
+        done = False
+        try:
+            # Kept with the results: a run whose trace is gone could not be repeated.
+            stamp = datetime.now(UTC).strftime("%Y%m%d-%H%M%S-%f")
+            trace = _record(plan, workload, paths.traces() / f"{plan.workload}-{stamp}.trace")
+            study = choose_study(trace, plan.study, plan.profile, plan.arc)
+            options = screening.Options(
+                jobs=plan.jobs, budget=plan.budget or screening.DEFAULT_BUDGET, seed=plan.seed
+            )
+            with Store.open() as store:
+                with Shown(trace, store) as shown:
+                    run = screening.start(
+                        store, trace, study, engine, options,
+                        kind="tune", command=["ztune", *sys.argv[1:]], observer=shown,
+                    )  # fmt: skip
+                outcome = _write(plan, run.id, trace.path, store)
+            done = True
+            return outcome
+        finally:
+            if made_out and not done:
+                shutil.rmtree(plan.out, ignore_errors=True)
+
+
+def _check_early(plan: Plan, workload: Workload) -> None:
+    """Find what is wrong before a database is filled: a wrong flag must not cost a minute."""
+    workload.check()
+    choose(plan.recorder)
+    if plan.study is not None:
+        ready.find(plan.study)
+    if plan.profile is not None:
+        profiles.find(plan.profile)
+
+
+def _record(plan: Plan, workload: Workload, out: Path) -> Trace:
+    with _steps() as step, running(workload, progress=step) as started:
+        rules = RoleRules.below({str(path): role for role, path in started.role_paths().items()})
+        recording = Recording(
+            out,
+            pids=started.pids(),
+            recorder=plan.recorder,
+            rules=rules,
+            paths=list(started.role_paths().values()),
+            # The rows are our own, so real blocks of them may be kept: they compress as the data did.
+            keep_samples=True,
+            page_size=started.page_sizes(),
+            say=lambda text: step(text, 0.0),
+        )
+        with recording:
+            result = started.run(step)
+            recording.workload = WorkloadInfo(**started.info(result))
+        step("check that the job was done", 0.0)
+        started.verify(result)
+        step("check that the job was done", 1.0)
+    return recording.trace
+
+
+def _write(plan: Plan, run_id: str, trace: Path, store: Store) -> Outcome:
+    evidence = source.evidence(run_id, store)
+    recommendation = evidence.recommend()
+    page = html.render(recommendation, evidence.summary(), evidence.trace_missing)
+    files.write(plan.out / "report.html", page)
+    files.write(plan.out / "apply.sh", script(recommendation), executable=True)
+    ranking = ranking_json(evidence.run, evidence.trials)
+    whole = {**ranking, "recommendation": recommendation.model_dump(mode="json")}
+    files.write(plan.out / "run.json", json.dumps(whole, indent=1, ensure_ascii=False) + "\n")
+    failures = [
+        f"layout {t.number} ({t.layout_name}) failed: {t.error}"
+        for t in evidence.trials
+        if t.status == "failed"
+    ]
+    return Outcome(run_id, trace, recommendation, failures)
+
+
+class _Steps:
+    """Shows the steps of the workload on stderr: a bar on a terminal, a line per step elsewhere."""
+
+    def __init__(self, bar: Progress | None) -> None:
+        self._bar = bar
+        self._name = ""
+        self._task: TaskID | None = None
+
+    def __call__(self, name: str, done: float) -> None:
+        """Note that step ``name`` is done to the share ``done`` (0…1)."""
+        if name != self._name:
+            self._finish()
+            self._name = name
+            if self._bar is None:
+                print(name, file=sys.stderr, flush=True)
+            else:
+                self._task = self._bar.add_task(name, total=1.0)
+        if self._bar is not None and self._task is not None:
+            self._bar.update(self._task, completed=done)
+
+    def _finish(self) -> None:
+        if self._bar is not None and self._task is not None:
+            self._bar.update(self._task, completed=1.0)
+
+
+@contextmanager
+def _steps() -> Iterator[_Steps]:
+    console = Console(stderr=True)
+    if not console.is_terminal:
+        yield _Steps(None)
+        return
+    columns = (TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=console) as bar:
+        steps = _Steps(bar)
+        yield steps
+        steps("done", 1.0)
