@@ -173,19 +173,15 @@ def properties(dataset: Dataset, layout: Layout) -> dict[str, str]:
 _OPTIONAL = ("secondarycache", "special_small_blocks")
 
 
-def create_lines(recommendation: Recommendation, roots: dict[str, str] | None = None) -> list[str]:
-    """Return the bare ``zfs create`` commands, for reading and pasting; ``roots`` maps pools to datasets.
-
-    Without a root a pool stands for itself.
-    """
+def create_commands(recommendation: Recommendation) -> list[list[str]]:
+    """Return the bare ``zfs create`` commands as argument lists, with the layout's own pool names."""
     layout = Layout.model_validate(recommendation.layout)
     names = relative_names(layout)
-    lines = []
+    out = []
     for dataset in sorted(layout.datasets, key=lambda d: names[d.name].count("/")):
-        root = (roots or {}).get(dataset.pool, dataset.pool)
-        options = " ".join(f"-o {shlex.quote(f'{k}={v}')}" for k, v in properties(dataset, layout).items())
-        lines.append(f"zfs create {options} {shlex.quote(f'{root}/{names[dataset.name]}')}")
-    return lines
+        options = [w for k, v in properties(dataset, layout).items() for w in ("-o", f"{k}={v}")]
+        out.append(["zfs", "create", *options, f"{dataset.pool}/{names[dataset.name]}"])
+    return out
 
 
 def relative_names(layout: Layout) -> dict[str, str]:

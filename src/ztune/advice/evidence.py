@@ -68,7 +68,7 @@ def judge(sides: Sequence[Side], metrics: Sequence[str]) -> Verdict:
 
 
 def phrase(sides: Sequence[Side], metrics: Sequence[str] = MAIN) -> str:
-    """Return ``sides`` as words: "modelled time +180 % (35.7 s → 100 s), space −12 % (…)"."""
+    """Return ``sides`` as words: "modelled time +180% (35.7 s → 100 s), space −12% (…)"."""
     parts = []
     for side in sides:
         if side.metric in metrics:
@@ -122,7 +122,7 @@ def change(
     reach = span(same, minimise[0])
     text = f"Back at {default}: {phrase(sides, metrics)}."
     if verdict == "too small to matter":
-        text += f" Differences within {units.show(within, 'share').replace('.0 %', ' %')} are too small to "
+        text += f" Differences within {units.show(within, 'share')} are too small to "
         "matter."
     if shown.b.durability != shown.a.durability:
         text += f" The durability class changes from {shown.a.durability} to {shown.b.durability}."
@@ -182,9 +182,9 @@ def _alternatives(
     found.sort(key=lambda p: (p.ratio(minimise[0]) or 0.0, p.after))
     said = []
     for pair in found[:_NAMED]:
-        words = ", ".join(
-            f"{s.label} {units.percent(s.ratio)}" for s in compare(pair.a, pair.b, within, MAIN)
-        )
+        moved = [s for s in compare(pair.a, pair.b, within, (*MAIN, *minimise)) if s.matters]
+        words = ", ".join(f"{s.label} {units.percent(s.ratio)}" for s in moved)
+        words = words or f"nothing beyond {units.show(within, 'share')}"
         weaker = f"; durability {pair.b.durability}" if pair.b.durability != pair.a.durability else ""
         said.append(f"{pair.after} ({words}{weaker})")
     more = f" and {len(found) - _NAMED} more" if len(found) > _NAMED else ""

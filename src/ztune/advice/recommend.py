@@ -120,7 +120,7 @@ def recommend(
             klass=str(chosen.durability),
             allowed=str(allowed),
             sentence=_MEANING[chosen.durability],
-            reasons=list(chosen.durability_reasons),
+            reasons=[_sentence(text) for text in chosen.durability_reasons],
         ),
         weaker=_weaker(chosen, ranking),
         hazards=hazards(chosen, workload, manifest),
@@ -186,7 +186,7 @@ def _subject(
 def _verdict(chosen: Candidate, ranking: Ranking, sides: Sequence[Side]) -> str:
     count = len(ranking.ranked)
     layouts = f"{count} layout{'s' if count != 1 else ''}"
-    share = units.show(ranking.within, "share").replace(".0 %", " %")
+    share = units.show(ranking.within, "share")
     baseline = ranking.baseline
     if baseline is None:
         return f"{chosen.name} is the best of {layouts} by the objective; the base layout has no result to "
@@ -199,6 +199,10 @@ def _verdict(chosen: Candidate, ranking: Ranking, sides: Sequence[Side]) -> str:
         text += f" {ranking.best.name} comes first in the ranking, but by no more than {share}, and is "
         "further from the defaults."
     return text
+
+
+def _sentence(text: str) -> str:
+    return text[:1].upper() + text[1:].rstrip(".") + "."
 
 
 def _weaker(chosen: Candidate, ranking: Ranking) -> str:

@@ -124,12 +124,12 @@ def confidence(
         gap = ratio(runner.value(key), chosen.value(key))
         if gap is not None and gap <= 1 + ranking.within:
             notes.append(
-                f"{runner.name} is within {units.show(ranking.within, 'share').replace('.0 %', ' %')} in "
+                f"{runner.name} is within {units.show(ranking.within, 'share')} in "
                 f"{METRICS[key].label}; differences that small are too small to matter."
             )
     if all(c.estimates[key].n == 1 for c in collected.candidates if key in c.estimates):
         notes.append(
-            "One replay per layout. Replays of one trace repeat to about 1 % in bytes and 3 % in operations."
+            "One replay per layout. Replays of one trace repeat to about 1% in bytes and 3% in operations."
         )
     level: Level = "weak" if weak else "limited" if limited else "fair"
     sentence = {

@@ -97,7 +97,7 @@ def _value(candidate: Candidate, metric: str) -> float:
 
 
 def _share(within: float) -> str:
-    return units.show(within, "share").replace(".0 %", " %")
+    return units.show(within, "share")
 
 
 def order(

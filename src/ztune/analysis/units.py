@@ -42,7 +42,7 @@ def times(ratio: float | None) -> str:
 
 
 def percent(ratio: float | None) -> str:
-    """Return the change that a ratio means: 1.12 → "+12 %", 0.5 → "−50 %", from ×3 on "×3.1"."""
+    """Return the change that a ratio means: 1.12 → "+12%", 0.5 → "−50%", from ×3 on "×3.1"."""
     if ratio is None:
         return "–"
     if ratio >= 3:
@@ -51,8 +51,8 @@ def percent(ratio: float | None) -> str:
     digits = 1 if abs(change) < 1 else 0
     text = f"{abs(change):.{digits}f}"
     if float(text) == 0:
-        return "±0 %"
-    return f"{'+' if change > 0 else '−'}{text} %"
+        return "±0%"
+    return f"{'+' if change > 0 else '−'}{text}%"
 
 
 def show(value: float, unit: str) -> str:
@@ -67,7 +67,7 @@ def show(value: float, unit: str) -> str:
         case "ratio":
             return f"{_three(value)}"
         case "share":
-            return f"{value * 100:.1f} %"
+            return f"{value * 100:.1f}".removesuffix(".0") + "%"
     return count(value)
 
 

@@ -1,0 +1,40 @@
+"""``ztune report``: one HTML file that holds everything."""
+
+from __future__ import annotations
+
+import webbrowser
+from pathlib import Path
+
+import click
+
+
+@click.command(short_help="Write the HTML report of a run.")
+@click.argument("run", required=False)
+@click.option(
+    "--out",
+    type=click.Path(path_type=Path, dir_okay=False),
+    metavar="FILE",
+    help="Where to write it. Default: ztune-RUN.html in the current directory.",
+)
+@click.option("--open/--no-open", "open_", default=False, help="Show it in the browser. Default: no.")
+def command(run: str | None, out: Path | None, open_: bool) -> None:
+    """Write the report of RUN (default: the last finished run) as one HTML file.
+
+    The file loads nothing from the network and can be mailed or archived as it is: verdict, commands,
+    ranking, trade-offs, the effect of each setting, the workload, hazards, and how to repeat it.
+
+    \b
+    Examples:
+      ztune report                           writes ztune-RUN.html here
+      ztune report 7f3k2a --out oltp.html
+    """
+    from ztune.report import files, html, source
+
+    found = source.evidence(run)
+    recommendation = found.recommend()
+    path = out or Path(f"ztune-{found.run.id}.html")
+    text = html.render(found.run, found.trials, recommendation, found.summary(), found.trace_missing)
+    files.write(path, text)
+    click.echo(str(path))
+    if open_:
+        webbrowser.open(path.absolute().as_uri())

@@ -1,0 +1,219 @@
+"""The report's drawings, as inline SVG. Colours come from the style sheet, so that they follow the theme."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from markupsafe import Markup, escape
+
+from ztune.advice.model import Row
+from ztune.analysis import units
+
+# A logarithmic axis from this ratio of largest to smallest on: below, a linear one shows differences better.
+_LOG_FROM = 8.0
+
+
+@dataclass(frozen=True)
+class Axis:
+    """Maps values to pixels, with round ticks."""
+
+    low: float
+    high: float
+    start: float  # pixel of ``low``
+    end: float  # pixel of ``high``
+    log: bool
+
+    @classmethod
+    def over(cls, values: Sequence[float], start: float, end: float) -> Axis:
+        """Return an axis that holds all ``values`` with some air; logarithmic where they span much."""
+        low, high = min(values), max(values)
+        if low > 0 and high / low >= _LOG_FROM:
+            return cls(low / 1.25, high * 1.25, start, end, True)
+        air = (high - low) * 0.12 or abs(high) * 0.1 or 1.0
+        return cls(max(0.0, low - air), high + air, start, end, False)
+
+    def at(self, value: float) -> float:
+        """Return the pixel of ``value``."""
+        if self.log:
+            share = math.log(value / self.low) / math.log(self.high / self.low)
+        else:
+            share = (value - self.low) / (self.high - self.low)
+        return self.start + share * (self.end - self.start)
+
+    def ticks(self, binary: bool = False) -> list[float]:
+        """Return round values inside; ``binary`` for bytes: multiples of a power of 1024."""
+        if self.log:
+            base = 2.0 if binary else 10.0
+            steps = (1.0,) if binary else (1.0, 2.0, 5.0)
+            first, last = math.floor(math.log(self.low, base)), math.ceil(math.log(self.high, base))
+            found = [s * base**p for p in range(first, last + 1) for s in steps]
+            found = [v for v in found if self.low <= v <= self.high]
+            return found[:: max(1, math.ceil(len(found) / 7))]
+        unit = 1024.0 ** max(0, int(math.log(max(self.high, 1.0), 1024))) if binary else 1.0
+        span = (self.high - self.low) / unit
+        raw = span / 5
+        size = 10 ** math.floor(math.log10(raw))
+        step = next(size * m for m in (1, 2, 2.5, 5, 10) if size * m >= raw)
+        first_tick = math.ceil(self.low / unit / step)
+        return [
+            (first_tick + i) * step * unit for i in range(12) if (first_tick + i) * step * unit <= self.high
+        ]
+
+
+def trade_off(rows: Sequence[Row], apart: Sequence[Row], wide: int = 1040, tall: int = 460) -> Markup:
+    """Return the plot of space against modelled time; the area of a circle is the bytes written.
+
+    Empty if fewer than two layouts have all three numbers.
+    """
+    points = [
+        r for r in [*apart, *rows] if all(k in r.values for k in ("modelled_s", "allocated", "written"))
+    ]
+    if len(points) < 2:
+        return Markup("")
+    left, right, top, bottom = 84, 24, 20, 52
+    x = Axis.over([r.values["modelled_s"] for r in points], left, wide - right)
+    y = Axis.over([r.values["allocated"] for r in points], tall - bottom, top)
+    largest = max(r.values["written"] for r in points) or 1.0
+    out = [
+        Markup(
+            '<svg viewBox="0 0 {} {}" role="img" aria-label="Modelled time against space for each layout; '
+            'the table above holds the same numbers">'
+        ).format(wide, tall)
+    ]
+    for value in x.ticks():
+        px = x.at(value)
+        out.append(
+            Markup('<line class="grid" x1="{0:.1f}" x2="{0:.1f}" y1="{1}" y2="{2}"/>').format(
+                px, top, tall - bottom
+            )
+        )
+        out.append(
+            Markup('<text x="{:.1f}" y="{}" text-anchor="middle">{}</text>').format(
+                px, tall - bottom + 18, units.seconds(value)
+            )
+        )
+    for value in y.ticks(binary=True):
+        py = y.at(value)
+        out.append(
+            Markup('<line class="grid" x1="{0}" x2="{1}" y1="{2:.1f}" y2="{2:.1f}"/>').format(
+                left, wide - right, py
+            )
+        )
+        out.append(
+            Markup('<text x="{}" y="{:.1f}" text-anchor="end">{}</text>').format(
+                left - 8, py + 4, units.amount(value)
+            )
+        )
+    out.append(
+        Markup('<text x="{}" y="{}" text-anchor="end">modelled time{} → less is better</text>').format(
+            wide - right, tall - 10, ", logarithmic" if x.log else ""
+        )
+    )
+    out.append(
+        Markup('<text x="{}" y="{}">space allocated{}</text>').format(
+            left, top - 6, ", logarithmic" if y.log else ""
+        )
+    )
+    placed: list[tuple[float, float, float, float]] = []
+    labels: list[Markup] = []
+
+    def drawn_last(row: Row) -> tuple[int, float]:
+        return (2 if row.recommended else 1 if row.baseline else 0, -row.values["written"])
+
+    for row in sorted(points, key=drawn_last):
+        px, py = x.at(row.values["modelled_s"]), y.at(row.values["allocated"])
+        radius = 4 + 14 * math.sqrt(row.values["written"] / largest)
+        kind = (
+            "rec" if row.recommended else "base" if row.baseline else "apart" if row.rank is None
+            else "front" if row.front else ""
+        )  # fmt: skip
+        title = (
+            f"{'' if row.rank is None else f'{row.rank}. '}{row.layout}: "
+            f"{units.seconds(row.values['modelled_s'])} "
+            f"modelled, {units.amount(row.values['allocated'])}, {units.amount(row.values['written'])} "
+            f"written"
+        )
+        out.append(
+            Markup(
+                '<circle class="p {}" cx="{:.1f}" cy="{:.1f}" r="{:.1f}"><title>{}</title></circle>'
+            ).format(kind, px, py, radius, title)
+        )
+    for row in sorted(points, key=drawn_last, reverse=True):
+        if row.rank is None or not (row.recommended or row.baseline or row.front):
+            continue
+        px, py = x.at(row.values["modelled_s"]), y.at(row.values["allocated"])
+        radius = 4 + 14 * math.sqrt(row.values["written"] / largest)
+        text = "recommended" if row.recommended else "base layout" if row.baseline else _short(row.layout)
+        strong = row.recommended or row.baseline
+        label = _label(text, px, py, radius, strong, placed, (left, wide - right, top, tall - bottom))
+        if label:
+            labels.append(label)
+    return Markup("").join([*out, *labels, Markup("</svg>")])
+
+
+def _short(name: str) -> str:
+    return name if len(name) <= 34 else name[:33] + "…"
+
+
+def _label(
+    text: str,
+    px: float,
+    py: float,
+    radius: float,
+    strong: bool,
+    placed: list[tuple[float, float, float, float]],
+    frame: tuple[float, float, float, float],
+) -> Markup:
+    """Return a label beside a point where there is room for it, or nothing."""
+    width = len(text) * (7.2 if strong else 6.4)
+    left, right, top, bottom = frame
+    for x0, y0 in (
+        (px + radius + 5, py + 4),
+        (px - radius - 5 - width, py + 4),
+        (px - width / 2, py - radius - 6),
+        (px - width / 2, py + radius + 15),
+    ):
+        box = (x0, y0 - 11, x0 + width, y0 + 3)
+        inside = box[0] >= left and box[2] <= right and box[1] >= top and box[3] <= bottom
+        free = all(box[2] < b[0] or box[0] > b[2] or box[3] < b[1] or box[1] > b[3] for b in placed)
+        if inside and free:
+            placed.append(box)
+            return Markup('<text class="{}" x="{:.1f}" y="{:.1f}">{}</text>').format(
+                "strong" if strong else "", x0, y0, escape(text)
+            )
+    return Markup("")
+
+
+def ratio_bar(median: float, low: float, high: float, reach: float, wide: int = 120) -> Markup:
+    """Return a bar of a ratio around ×1 on a logarithmic scale that ends at ×``reach`` and its inverse.
+
+    Left (less) is better. A thin line shows the range over the pairs. Ratios beyond the scale are cut at its
+    end.
+    """
+    middle = wide / 2
+
+    def at(ratio: float) -> float:
+        if ratio <= 0:
+            return 1.0
+        share = math.log(ratio) / math.log(reach)
+        return middle + max(-1.0, min(1.0, share)) * (middle - 2)
+
+    end = at(median)
+    x0, width = min(middle, end), max(abs(end - middle), 0.8)
+    out = [
+        Markup('<svg width="{0}" height="16" viewBox="0 0 {0} 16" aria-hidden="true">').format(wide),
+        Markup('<rect class="{}" x="{:.1f}" y="4" width="{:.1f}" height="8" rx="1.5" opacity=".8"/>').format(
+            "less" if median <= 1 else "more", x0, width
+        ),
+    ]
+    if high > low:
+        out.append(
+            Markup('<line class="span" x1="{:.1f}" x2="{:.1f}" y1="8" y2="8"/>').format(at(low), at(high))
+        )
+        for edge in (at(low), at(high)):
+            out.append(Markup('<line class="span" x1="{0:.1f}" x2="{0:.1f}" y1="5" y2="11"/>').format(edge))
+    out.append(Markup('<line class="axis" x1="{0}" x2="{0}" y1="1" y2="15"/>').format(middle))
+    out.append(Markup("</svg>"))
+    return Markup("").join(out)

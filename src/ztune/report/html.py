@@ -1,0 +1,214 @@
+"""The report as one HTML file: styles, script and drawings inside, nothing loaded from anywhere."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Sequence
+from functools import cache
+from importlib.resources import files
+from typing import Any
+
+import jinja2
+from markupsafe import Markup
+
+from ztune import __version__
+from ztune.advice import commands
+from ztune.advice.model import EffectRow, Recommendation, RoleAdvice, Side
+from ztune.analysis import units
+from ztune.analysis.metrics import EXPLAIN, MAIN, METRICS
+from ztune.analysis.stats import ratio
+from ztune.report import charts
+from ztune.report.terminal import grouped, said
+from ztune.store.records import Run, Trial
+from ztune.study.units import format_size
+from ztune.trace.summary import Group, Summary, Transfers
+
+# The columns of the table of roles: those that a DBA looks for first. The others follow in the details.
+_COLUMNS = ("recordsize", "compression", "logbias", "sync", "primarycache")
+
+
+def render(
+    run: Run,
+    trials: Sequence[Trial],
+    recommendation: Recommendation,
+    summary: Summary | None = None,
+    trace_missing: str = "",
+) -> str:
+    """Return the report as the text of an HTML file.
+
+    ``summary`` is what the trace shows; without it the histograms are left out and ``trace_missing`` says
+    why. All text from studies, traces and names is escaped.
+    """
+    r = recommendation
+    baseline = next((row for row in [*r.ranking, *r.set_apart] if row.baseline), None)
+    template = _environment().get_template("template.html.j2")
+    return template.render(
+        r=r,
+        run=run,
+        version=__version__,
+        style=Markup(_data("style.css")),  # ours, not escaped: it holds no text from outside
+        script=Markup(_data("script.js")),
+        heading=_heading(r),
+        rule=rule(r),
+        tiles=[_tile(s) for s in r.against_baseline if s.metric in MAIN],
+        datasets=_datasets(r.roles),
+        columns=_COLUMNS,
+        rows=r.ranking,
+        baseline=baseline,
+        base_time=None if baseline is None else baseline.values.get("modelled_s"),
+        create=_multiline(commands.create_commands(r)),
+        shell=commands.script(r),
+        plot=charts.trade_off(r.ranking, r.set_apart),
+        effects=_effects(r.effects),
+        hazards=grouped(r.hazards),
+        workload=[_histogram(g) for g in summary.roles if g.reads.count or g.writes.count] if summary else [],
+        trace_missing=trace_missing,
+        replay_s=sum(t.wall_s or 0.0 for t in trials),
+        finished=sum(t.ok for t in trials),
+        total=len(trials),
+    )
+
+
+def rule(r: Recommendation) -> str:
+    """Return the objective as a clause: "least modelled time; within 5% of it least space; …"."""
+    words = []
+    for i, key in enumerate(r.minimise):
+        start = "" if i == 0 else f"within {units.show(r.within, 'share')} of it " if i == 1 else "then "
+        words.append(f"{start}least {METRICS[key].label}")
+    return "; ".join(words)
+
+
+@cache
+def _environment() -> jinja2.Environment:
+    environment = jinja2.Environment(
+        loader=jinja2.FunctionLoader(_data),
+        autoescape=True,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        undefined=jinja2.StrictUndefined,
+    )
+    environment.filters.update(
+        amount=units.amount,
+        seconds=units.seconds,
+        count=units.count,
+        times=units.times,
+        percent=units.percent,
+        size=format_size,
+        sentence=lambda text: text[:1].upper() + text[1:],
+    )
+    environment.globals.update(
+        show=units.show,
+        ratio=ratio,
+        METRICS=METRICS,
+    )
+    return environment
+
+
+def _data(name: str) -> str:
+    return files("ztune.report").joinpath(name).read_text("utf-8")
+
+
+def _heading(r: Recommendation) -> str:
+    what = r.subject.workload or r.subject.study
+    return f"ZFS layout for {what}"
+
+
+def _tile(side: Side) -> dict[str, Any]:
+    """Return one metric under the recommended layout (``other``) against the base layout (``here``)."""
+    kind = "" if not side.matters else "less" if side.other < side.here else "more"
+    change = units.percent(side.ratio)
+    return {
+        "label": side.label,
+        "kind": kind,
+        "big": units.show(side.other, side.unit),
+        "change": "as the base layout" if side.ratio == 1 else f"{change} against the base layout",
+        "from": units.show(side.here, side.unit),
+    }
+
+
+def _datasets(roles: Sequence[RoleAdvice]) -> list[dict[str, Any]]:
+    """Return one entry for each dataset with its roles, in the layout's order."""
+    found: dict[str, dict[str, Any]] = {}
+    for advice in roles:
+        entry = found.setdefault(
+            advice.dataset,
+            {
+                "name": advice.dataset,
+                "roles": [],
+                "advice": advice,
+                "values": {p.name: p for p in advice.properties},
+                "shown": [p for p in advice.properties if said(p)],
+                "rest": [p for p in advice.properties if not said(p)],
+            },
+        )
+        entry["roles"].append(advice.role)
+    return list(found.values())
+
+
+def _multiline(lines: Sequence[Sequence[str]]) -> str:
+    """Return commands quoted for a shell, with one option a line, as they are read best."""
+    out = []
+    for words in lines:
+        text = " ".join(shlex.quote(w) for w in words[:2])
+        for word in words[2:]:
+            text += " " if text.endswith("-o") else " \\\n    "
+            text += shlex.quote(word)
+        out.append(text)
+    return "\n\n".join(out)
+
+
+def _effects(rows: Sequence[EffectRow]) -> list[dict[str, Any]]:
+    """Return the effects by setting, those that change modelled time most first, with their bars."""
+    shown = [row for row in rows if any(m in row.ratios for m in MAIN)]
+    spread = [r for row in shown for m in MAIN if m in row.ratios for r in row.ratios[m][1:] if r > 0]
+    # The bars' scale ends where the data does, within limits that keep small effects visible.
+    reach = min(16.0, max([1.5, *(max(r, 1 / r) for r in spread)]))
+    grouped_rows: dict[str, list[dict[str, Any]]] = {}
+    for row in shown:
+        cells = []
+        for metric in MAIN:
+            if metric not in row.ratios:
+                cells.append({"bar": Markup(""), "text": "–", "title": ""})
+                continue
+            median, low, high = row.ratios[metric]
+            text = units.percent(median)
+            if units.percent(low) != units.percent(high):
+                text += f" ({units.percent(low)} … {units.percent(high)})"
+            ends = row.ends[metric]
+            title = "" if low == high else f"least with {ends[0]}; most with {ends[1]}"
+            cells.append({"bar": charts.ratio_bar(median, low, high, reach), "text": text, "title": title})
+        explain = [
+            f"{METRICS[m].label} {units.percent(row.ratios[m][0])}"
+            for m in EXPLAIN
+            if m in row.ratios and abs(row.ratios[m][0] - 1) >= 0.05
+        ]
+        grouped_rows.setdefault(row.factor, []).append({"row": row, "cells": cells, "explain": explain})
+
+    def weight(entries: list[dict[str, Any]]) -> float:
+        ratios = [e["row"].ratios.get("modelled_s", (1.0, 1.0, 1.0))[0] for e in entries]
+        return max(max(r, 1 / r) if r > 0 else float("inf") for r in ratios)
+
+    order = sorted(grouped_rows, key=lambda f: (-weight(grouped_rows[f]), f))
+    return [
+        {"factor": f, "before": grouped_rows[f][0]["row"].before, "entries": grouped_rows[f]} for f in order
+    ]
+
+
+def _histogram(group: Group) -> dict[str, Any]:
+    """Return one role's sizes of reads and writes as rows, small to large; widths are shares of the most."""
+    buckets = sorted({*group.reads.sizes, *group.writes.sizes})
+    filled = list(range(buckets[0].bit_length(), buckets[-1].bit_length() + 1)) if buckets else []
+    bounds = [0 if bits == 0 else 1 << (bits - 1) for bits in filled]
+    most = max([1, *group.reads.sizes.values(), *group.writes.sizes.values()])
+
+    def cell(transfers: Transfers, bound: int) -> dict[str, Any]:
+        number = transfers.sizes.get(bound, 0)
+        return {"count": number, "width": round(number / most * 60, 2)}
+
+    return {
+        "group": group,
+        "rows": [
+            {"size": format_size(b), "read": cell(group.reads, b), "write": cell(group.writes, b)}
+            for b in bounds
+        ],
+    }

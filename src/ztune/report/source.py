@@ -1,0 +1,65 @@
+"""Where a report gets its evidence: the store's run and trials, and the trace if it is still there."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from ztune.advice.model import Recommendation
+from ztune.advice.recommend import recommend
+from ztune.errors import InputError
+from ztune.store.db import Store
+from ztune.store.records import Run, Trial
+from ztune.study import Objective
+from ztune.trace.reader import Trace
+from ztune.trace.summary import Summary, summarise
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """A run, its trials, and the trace it replayed (None if that is gone or no longer the same)."""
+
+    run: Run
+    trials: list[Trial]
+    trace: Trace | None
+    trace_missing: str  # why ``trace`` is None, as a sentence
+
+    def recommend(self, objective: Objective | None = None) -> Recommendation:
+        """Return the recommendation; see ``ztune.advice.recommend.recommend``."""
+        manifest = None if self.trace is None else self.trace.manifest
+        return recommend(self.run, self.trials, objective, manifest)
+
+    def summary(self) -> Summary | None:
+        """Return what the trace shows, or None without a trace that can be read."""
+        if self.trace is None:
+            return None
+        try:
+            return summarise(self.trace, files=20)
+        except InputError:  # damaged since; the report goes without histograms
+            return None
+
+
+def last_finished(store: Store) -> str:
+    """Return the id of the last run that is done, else of the last. Raises InputError if there is none."""
+    done = [run.id for run in store.runs() if run.status == "done"]
+    return done[-1] if done else store.run("last").id
+
+
+def evidence(run_id: str | None = None, store: Store | None = None) -> Evidence:
+    """Return the evidence of a run (default: the last finished). Raises InputError without such a run."""
+    if store is None:
+        with Store.open() as opened:
+            return evidence(run_id, opened)
+    run = store.run(run_id or last_finished(store))
+    trace, why = _trace(run)
+    return Evidence(run, store.trials(run.id), trace, why)
+
+
+def _trace(run: Run) -> tuple[Trace | None, str]:
+    try:
+        trace = Trace.open(Path(run.trace_path))
+        if trace.sha != run.trace_sha:
+            return None, f"{run.trace_path} is not the trace that was replayed any more."
+    except InputError as error:
+        return None, f"The trace can't be read any more: {error}."
+    return trace, ""

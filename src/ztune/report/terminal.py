@@ -1,0 +1,173 @@
+"""A ranking and a recommendation on a terminal, readable at 80 columns."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from rich.console import Console, Group, RenderableType
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from ztune.advice.model import Hazard, PropertyAdvice, Recommendation, RoleAdvice, Row
+from ztune.analysis import units
+from ztune.analysis.stats import ratio
+
+TOP = 12  # rows of the ranking unless all are asked for
+_SEVERITY = {"danger": "bold red", "warning": "yellow", "note": "cyan"}
+
+
+def ranking_table(rows: Sequence[Row], baseline: Row | None, top: int | None = TOP) -> Table:
+    """Return the ranked layouts as a table; with ``top``, the first so many and the base layout.
+
+    All numbers are modelled or counted in the replay.
+    """
+    table = Table(box=None, pad_edge=False, header_style="bold", expand=False)
+    table.add_column("#", justify="right")
+    table.add_column("layout", overflow="fold", ratio=1)
+    for head in ("modelled", "vs base", "space", "written"):
+        table.add_column(head, justify="right", no_wrap=True)
+    base = None if baseline is None else baseline.values.get("modelled_s")
+    shown = [r for i, r in enumerate(rows) if top is None or i < top or r.baseline or r.recommended]
+    for row in shown:
+        name = Text(row.layout)
+        if row.recommended:
+            name.append("  ◀ recommended", style="bold green")
+        if row.baseline:
+            name.append("  (base)", style="dim")
+        if row.durability != "nothing-acknowledged":
+            name.append(f"  {row.durability}", style="red")
+        table.add_row(
+            "–" if row.rank is None else str(row.rank),
+            name,
+            _value(row, "modelled_s", "s"),
+            units.times(ratio(row.values.get("modelled_s"), base)),
+            _value(row, "allocated", "bytes"),
+            _value(row, "written", "bytes"),
+            style="bold" if row.recommended else "",
+        )
+    return table
+
+
+def _value(row: Row, metric: str, unit: str) -> str:
+    return units.show(row.values[metric], unit) if metric in row.values else "–"
+
+
+def ranking(r: Recommendation, top: int | None = TOP) -> RenderableType:
+    """Return the whole ranking: the layouts in order, those set apart, those that failed."""
+    baseline = next((row for row in [*r.ranking, *r.set_apart] if row.baseline), None)
+    parts: list[RenderableType] = [ranking_table(r.ranking, baseline, top)]
+    hidden = 0 if top is None else max(0, len(r.ranking) - top)
+    if hidden:
+        parts.append(Text(f"{len(r.ranking)} layouts in all; --all shows the rest", style="dim"))
+    if r.set_apart:
+        parts.append(Text("\nSet apart: weaker durability, not comparable", style="bold"))
+        parts.append(ranking_table(r.set_apart, baseline, top))
+    if r.failed:
+        parts.append(Text("\nFailed", style="bold red"))
+        parts += [Text(f"  {f.layout}: {f.reason}") for f in r.failed]
+    return Group(*parts)
+
+
+def recommendation(r: Recommendation) -> RenderableType:
+    """Return the recommendation: verdict, what to set for each role and why, costs, hazards, how sure."""
+    parts: list[RenderableType] = [Text(r.verdict, style="bold")]
+    tail = f"Replayed through OpenZFS {r.subject.openzfs}; all times are modelled, none is measured."
+    parts.append(Text(tail, style="dim"))
+    for dataset in _datasets(r.roles):
+        parts += [Text(), *_dataset(dataset)]
+    parts += [Text(), _heading("Pool and memory")]
+    for advice in r.pools:
+        line = Text.assemble("  ", (advice.subject, "bold"), ": ", advice.value)
+        parts += [line, _indent(advice.reason, 4)]
+        if advice.change is not None and (advice.change.pairs or advice.change.verdict != "default"):
+            parts.append(_indent(advice.change.sentence, 4))
+    parts += [Text(), _heading("Cost")]
+    for cost in r.costs:
+        before = ""
+        if cost.baseline is not None and cost.subject != "memory":
+            change = units.percent(ratio(cost.value, cost.baseline))
+            before = f" Base layout: {units.show(cost.baseline, cost.unit)} ({change})."
+        parts.append(_indent(cost.sentence + before))
+    parts += [Text(), _heading(f"Durability: {r.durability.klass}"), _indent(r.durability.sentence)]
+    parts += [_indent(text) for text in r.durability.reasons]
+    if r.weaker:
+        parts.append(_indent(r.weaker))
+    if r.hazards:
+        parts += [Text(), _heading("Know before you set it")]
+        parts += [_hazard(h) for h in grouped(r.hazards)]
+    if r.warnings:
+        parts += [Text(), _heading("Warnings of the trace and the replay")]
+        parts += [_indent(text) for text in r.warnings]
+    parts += [Text(), _heading(f"How sure: {r.confidence.level}"), _indent(r.confidence.sentence)]
+    parts += [_indent(text) for text in r.confidence.reasons]
+    parts += [Text(), _heading("Not tested")]
+    parts += [_indent(text) for text in r.not_tested]
+    return Group(*parts)
+
+
+def grouped(hazards: Iterable[Hazard]) -> list[Hazard]:
+    """Return one hazard for each rule and source; sentences of the same rule are joined."""
+    out: dict[str, Hazard] = {}
+    for hazard in hazards:
+        seen = out.get(hazard.id)
+        if seen is None:
+            out[hazard.id] = hazard
+        else:
+            out[hazard.id] = seen.model_copy(update={"sentence": f"{seen.sentence} {hazard.sentence}"})
+    return list(out.values())
+
+
+def said(item: PropertyAdvice) -> bool:
+    """Say whether a property deserves a line of its own: it is not at its default, or it was varied."""
+    return not item.is_default or item.change.pairs > 0
+
+
+def _datasets(roles: Sequence[RoleAdvice]) -> list[RoleAdvice]:
+    """Return one entry for each dataset; its roles share all properties."""
+    return list({r.dataset: r for r in reversed(roles)}.values())[::-1]
+
+
+def _dataset(advice: RoleAdvice) -> list[RenderableType]:
+    roles = " + ".join([advice.role, *advice.with_roles])
+    title = Text.assemble((roles, "bold green"), ("  on ", "dim"), (advice.dataset, "bold"))
+    if advice.allocated is not None:
+        title.append(f"  {units.amount(advice.allocated)} allocated", style="dim")
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), show_header=False)
+    table.add_column("property", no_wrap=True)
+    table.add_column("why", overflow="fold")
+    for item in advice.properties:
+        if not said(item):
+            continue
+        style = "bold" if not item.is_default else ""
+        why = Text(item.reason)
+        if item.change.sentence:
+            why.append(("\n" if item.reason else "") + item.change.sentence, style="dim")
+        table.add_row(Text(f"{item.name}={item.value}", style=style), why)
+    rest = [f"{i.name}={i.value}" for i in advice.properties if not said(i)]
+    rest += [f"{k}={v} (not modelled)" for k, v in advice.other_properties.items()]
+    parts: list[RenderableType] = [title, Padding(table, (0, 0, 0, 2))]
+    if rest:
+        parts.append(_indent("At the default, not varied: " + ", ".join(rest), style="dim"))
+    return parts
+
+
+def _hazard(hazard: Hazard) -> RenderableType:
+    text = Text.assemble((f"{hazard.severity}: ", _SEVERITY[hazard.severity]), hazard.sentence)
+    return Padding(text, (0, 0, 0, 2))
+
+
+def _heading(text: str) -> Text:
+    return Text(text, style="bold")
+
+
+def _indent(text: str, by: int = 2, style: str = "") -> Padding:
+    return Padding(Text(text, style=style), (0, 0, 0, by))
+
+
+def show(r: Recommendation, console: Console | None = None, top: int | None = TOP) -> None:
+    """Print the ranking and the recommendation to ``console`` (default: stdout)."""
+    out = console or Console(highlight=False)
+    out.print(ranking(r, top))
+    out.print()
+    out.print(recommendation(r))
