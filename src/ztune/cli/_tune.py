@@ -134,7 +134,9 @@ def _record(plan: Plan, workload: Workload, out: Path) -> Trace:
 def _write(plan: Plan, run_id: str, trace: Path, store: Store) -> Outcome:
     evidence = source.evidence(run_id, store)
     recommendation = evidence.recommend()
-    page = html.render(recommendation, evidence.summary(), evidence.trace_missing)
+    page = html.render(
+        evidence.run, evidence.trials, recommendation, evidence.summary(), evidence.trace_missing
+    )
     files.write(plan.out / "report.html", page)
     files.write(plan.out / "apply.sh", script(recommendation), executable=True)
     ranking = ranking_json(evidence.run, evidence.trials)
