@@ -57,8 +57,7 @@ def _vdevs(pool: dict[str, Any], factor: str, value: object) -> None:
     from ztune.study.layout import FACTOR_CLASS, parse_vdevs
 
     class_ = FACTOR_CLASS[factor]
-    sizes = {v["profile"]: v["size"] for v in pool["vdev"] if v["class"] == class_}
-    new = parse_vdevs(str(value), class_, sizes)
+    new = parse_vdevs(str(value), class_)
     others = [v for v in pool["vdev"] if v["class"] != class_]
     made = [v.model_dump(mode="json", by_alias=True) for v in new]
     pool["vdev"] = [*made, *others] if class_ == "data" else [*others, *made]

@@ -98,12 +98,9 @@ class Vdev(Strict):
         return self
 
     def text(self) -> str:
-        """Return the short form: "nvme", "stripe 2 nvme", "mirror 2 hdd-7200"."""
-        return (
-            self.profile
-            if self.kind == "stripe" and self.disks == 1
-            else f"{self.kind} {self.disks} {self.profile}"
-        )
+        """Return the short form: "nvme", "nvme:16G" (disks of another size), "mirror 2 hdd-7200"."""
+        disk = self.profile if self.size is None else f"{self.profile}:{format_size(self.size)}"
+        return disk if self.kind == "stripe" and self.disks == 1 else f"{self.kind} {self.disks} {disk}"
 
 
 def _size(value: object) -> int:
@@ -113,10 +110,11 @@ def _size(value: object) -> int:
     return size
 
 
-def parse_vdevs(text: str, class_: str, sizes: Mapping[str, int | None] | None = None) -> tuple[Vdev, ...]:
-    """Return the vdevs of a short form: "none", "nvme", "2 nvme", "mirror 2 nvme", several joined by " + ".
+def parse_vdevs(text: str, class_: str) -> tuple[Vdev, ...]:
+    """Return the vdevs of a short form, as ``Vdev.text`` writes it, several joined by " + "; "none" for none.
 
-    Raises ValueError with a sentence.
+    "2 nvme" is short for "stripe 2 nvme", "mirror nvme" for the fewest disks that a mirror takes. Raises
+    ValueError with a sentence.
     """
     if text == "none":
         if class_ == "data":
@@ -126,19 +124,23 @@ def parse_vdevs(text: str, class_: str, sizes: Mapping[str, int | None] | None =
     for part in text.split("+"):
         words = part.split()
         kind = words.pop(0) if len(words) > 1 and words[0] in MIN_DISKS else "stripe"
-        disks = words.pop(0) if len(words) > 1 and words[0].isdigit() else str(MIN_DISKS[kind])
-        if len(words) != 1:
+        disks = words.pop(0) if len(words) > 1 and words[0].isdecimal() else str(MIN_DISKS[kind])
+        if len(words) != 1 or len(disks) > 3:
             raise ValueError(
                 f'"{text}" is not a vdev; write none, PROFILE, or KIND N PROFILE such as "mirror 2 nvme"'
             )
-        # model_construct would skip the checks; the dict form keeps them.
+        profile, _, size = words[0].partition(":")
         vdevs.append(
             Vdev.model_validate(
-                {"class": class_, "kind": kind, "disks": int(disks), "profile": words[0],
-                 "size": (sizes or {}).get(words[0])}
+                {"class": class_, "kind": kind, "disks": int(disks), "profile": profile, "size": size or None}
             )
-        )  # fmt: skip
+        )
     return tuple(vdevs)
+
+
+def _by_class(vdevs: tuple[Vdev, ...]) -> tuple[Vdev, ...]:
+    """Put data vdevs first: the order of classes means nothing, so it must not change a layout's hash."""
+    return tuple(sorted(vdevs, key=lambda v: list(CLASS_KINDS).index(v.class_)))
 
 
 class Pool(Strict):

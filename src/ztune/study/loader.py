@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +21,7 @@ from ztune.study.tunables import TUNABLES
 
 Loc = tuple[str | int, ...]
 _MAX_BYTES = 4 << 20  # a study is written by hand; more is another kind of file
-_TOML_PATH = re.compile(r"[^\s+]+\.toml\b")
+_TOML_PATH = re.compile(r"[^\s+:]+\.toml\b")
 # Which model describes the table at a path (numbers left out), for "did you mean".
 _MODELS: dict[tuple[str, ...], type[BaseModel]] = {
     (): Study,
@@ -123,9 +123,18 @@ def _tables(value: Any) -> list[dict[str, Any]]:
     return [item for item in value if isinstance(item, dict)] if isinstance(value, list) else []
 
 
-def explain(error: ValidationError, raw: Any, text: str, path: Path) -> str:
-    """Return one sentence for the first of pydantic's complaints."""
-    problem = error.errors(include_url=False)[0]
+def explain(
+    error: ValidationError,
+    raw: Any,
+    text: str,
+    path: Path,
+    keys: Sequence[str] | None = None,
+    what: str = "a study",
+) -> str:
+    """Return one sentence for the first of pydantic's complaints; ``keys``: those of ``what``, if no study."""
+    problems = error.errors(include_url=False)
+    # A misspelt key is also a missing one: say what was written rather than what was not.
+    problem = next((p for p in problems if p["type"] == "extra_forbidden"), problems[0])
     loc = _real(problem["loc"], raw)
     message = str(problem["msg"]).removeprefix("Value error, ")
     cause = problem.get("ctx", {}).get("error")
@@ -136,11 +145,19 @@ def explain(error: ValidationError, raw: Any, text: str, path: Path) -> str:
     if kind == "missing":
         message = f"{key} is missing{_description(loc)}"
     elif kind == "extra_forbidden":
-        message = f'"{loc[-1]}" is not a key of {show_path(loc[:-1]) or "a study"}.{_near(loc)}'
-        if isinstance(problem["input"], dict | list) is False and _near(loc) == "":
-            message = message.removesuffix(".") + f"; its keys are {', '.join(_keys(loc))}"
+        message = f'"{loc[-1]}" is not a key of {show_path(loc[:-1]) or what}.{_near(loc, keys)}'
+        if not _near(loc, keys):
+            message = message.removesuffix(".") + f"; its keys are {', '.join(keys or _keys(loc))}"
     elif kind == "value_error":
         message = f"{key}: {message}" if key else message
+    elif kind in {"union_tag_invalid", "union_tag_not_found"}:
+        loc += ("kind",)
+        given = problem["input"].get("kind") if isinstance(problem["input"], dict) else None
+        message = (
+            f"{show_path(loc)} is {given!r}; it is 'hdd' or 'flash'"
+            if given
+            else f"{show_path(loc)} is missing: 'hdd' or 'flash'"
+        )
     else:
         shown = repr(problem["input"])
         shown = shown if len(shown) <= 60 else shown[:57] + "..."
@@ -188,8 +205,10 @@ def _keys(loc: Loc) -> list[str]:
     return [*names, *PROPERTIES] if model is Dataset else names
 
 
-def _near(loc: Loc) -> str:
+def _near(loc: Loc, keys: Sequence[str] | None = None) -> str:
     name = str(loc[-1])
+    if keys is not None:
+        return suggest(name, keys)
     if name in TUNABLES:
         return " Tunables stand in [layout.tunables]."
     if name in PROPERTIES:

@@ -29,7 +29,9 @@ def load(path: Path) -> HddProfile | FlashProfile:
     try:
         return PROFILE.validate_python(raw)
     except ValidationError as error:
-        raise InputError(explain(error, raw, text, path)) from None
+        model = HddProfile if raw.get("kind") == "hdd" else FlashProfile
+        keys = list(model.model_fields)
+        raise InputError(explain(error, raw, text, path, keys, f"a {raw.get('kind')} profile")) from None
 
 
 def names() -> list[str]:

@@ -1,0 +1,279 @@
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import ValidationError
+
+from ztune.analysis.metrics import METRICS as ANALYSED
+from ztune.search.refine import back_to_default, combination, differing, next_round, steps
+from ztune.search.space import changed, describe, first_round
+from ztune.study import METRICS, ROLES, Dataset, DurabilityClass, Layout, Study, default_setting, generic
+from ztune.study.properties import PROPERTIES, REPLAYED, parse_property
+from ztune.study.tunables import TUNABLES, parse_tunable
+from ztune.study.units import format_size, parse_size
+from ztune.trace import schema
+
+
+def layout(**changes: object) -> Layout:
+    base = generic.build({"data", "wal", "temp"}).layout
+    return base.with_settings({key.replace("__", "."): value for key, value in changes.items()})
+
+
+@pytest.mark.parametrize(
+    ("text", "size"),
+    [("8K", 8192), ("1M", 1 << 20), ("64m", 64 << 20), ("7.5G", 15 << 29), (512, 512), ("512", 512), ("0", 0),
+     ("1MiB", 1 << 20), ("2TB", 2 << 40), ("4096B", 4096)],
+)  # fmt: skip
+def test_sizes(text: object, size: int) -> None:
+    assert parse_size(text) == size
+
+
+@pytest.mark.parametrize(
+    "text", ["", "K", "8Q", "-1", -1, "1.5", "0.3K", True, None, 1.5, "8K8", "1e3", "٣K" * 9]
+)
+def test_what_is_no_size(text: object) -> None:
+    with pytest.raises(ValueError):
+        parse_size(text)
+
+
+@given(st.integers(0, 1 << 62))
+def test_sizes_survive_being_written(size: int) -> None:
+    assert parse_size(format_size(size)) == size
+
+
+def test_words_agree_with_the_trace_and_the_analysis() -> None:
+    assert ROLES == schema.ROLES
+    assert {m.key: (m.path, m.unit) for m in ANALYSED.values() if m.key in METRICS} == METRICS
+
+
+def test_canonical_values() -> None:
+    for given_, canonical in (
+        ("on", "lz4"),
+        ("zstd", "zstd-3"),
+        ("gzip", "gzip-6"),
+        ("zstd-fast", "zstd-fast-1"),
+    ):
+        assert parse_property("compression", given_) == ("compression", canonical)
+    assert parse_property("checksum", "fletcher4")[1] == "on"
+    assert parse_property("recsize", 131072) == ("recordsize", "128K")
+
+
+def test_defaults_are_valid_and_canonical() -> None:
+    for name, known in PROPERTIES.items():
+        assert parse_property(name, known.default) == (name, known.default)
+    for name, tunable in TUNABLES.items():
+        if tunable.default is not None:
+            assert parse_tunable(name, tunable.text(tunable.default)) == tunable.default
+
+
+def test_the_engine_replays_the_ten_properties_of_its_contract() -> None:
+    assert set(REPLAYED) == {
+        "recordsize", "compression", "checksum", "logbias", "sync", "primarycache", "secondarycache",
+        "redundant_metadata", "special_small_blocks", "copies",
+    }  # fmt: skip
+
+
+def test_hash_is_of_the_meaning() -> None:
+    base = layout()
+    assert base.hash == layout(data__compression="on").hash == layout(tunable__zfs_txg_timeout=5).hash
+    assert base.hash == base.model_copy(update={"name": "other"}).hash
+    others = [
+        layout(data__recordsize="64K"),
+        layout(slog="nvme"),
+        layout(tunable__zfs_txg_timeout=6),
+        layout(arc="1G"),
+    ]
+    assert len({base.hash, *(o.hash for o in others)}) == 5
+    assert len(base.hash) == 12
+
+
+def test_one_change_is_one_setting() -> None:
+    base = layout()
+    for changes in (
+        {"data.recordsize": "8K"},
+        {"wal.logbias": "throughput"},
+        {"slog": "mirror 2 nvme"},
+        {"l2arc": "nvme"},
+        {"tunable.zfs_txg_timeout": 1},
+        {"pool.tank.ashift": 9},
+        {"pool.tank.data": "raidz1 3 hdd-7200"},
+        {"arc": "1G"},
+        {"database.full_page_writes": "off"},
+        {"data.atime": "off"},
+    ):
+        other = base.with_settings(changes)
+        assert differing(base, other) == list(changes)
+        back = other.with_settings(
+            {key: base.settings().get(key, "default") for key in changes if key != "data.atime"}
+        )
+        assert back.hash == base.hash or "data.atime" in changes
+
+
+def test_settings_and_names() -> None:
+    other = layout(data__recordsize="8K", slog="nvme")
+    assert describe(layout(), other) == "data.recordsize=8K, slog=nvme"
+    assert other.settings()["slog"] == "nvme"
+    assert default_setting("data.recordsize") == "128K"
+    assert default_setting("slog") == "none"
+    assert default_setting("tunable.zfs_txg_timeout") == "5"
+    assert default_setting("pool.tank.ashift") is None
+
+
+def test_layouts_are_frozen_and_strict() -> None:
+    with pytest.raises(ValidationError):
+        layout().arc = 1  # type: ignore[misc]
+    with pytest.raises(ValidationError, match="set twice"):
+        Dataset.model_validate({"name": "a/b", "roles": ["data"], "recsize": "8K", "recordsize": "16K"})
+    with pytest.raises(ValueError, match="is not a vdev"):
+        layout(slog="mirror of two nvme")
+    with pytest.raises(ValueError, match="at least one data vdev"):
+        layout(pool__tank__data="none")
+    with pytest.raises(ValueError, match='no pool "tonk"'):
+        layout(pool__tonk__ashift=12)
+
+
+def durability(**changes: object) -> tuple[DurabilityClass, list[str]]:
+    found = layout(**changes)
+    return found.durability(), found.durability_reasons()
+
+
+def test_durability_classes() -> None:
+    nothing, seconds, corrupt = DurabilityClass
+    assert durability() == (nothing, [])
+    # Data and log unsynced together on one pool: one consistent moment some seconds ago.
+    klass, reasons = durability(data__sync="disabled", wal__sync="disabled")
+    assert klass == seconds and "last 5 s" in reasons[0]
+    klass, reasons = durability(data__sync="disabled", wal__sync="disabled", tunable__zfs_txg_timeout=30)
+    assert klass == seconds and "last 30 s" in reasons[0]
+    # One of them alone: they come back at different moments.
+    assert durability(wal__sync="disabled")[0] == corrupt
+    assert durability(data__sync="disabled")[0] == corrupt
+    # What need not survive may be unsynced.
+    assert durability(temp__sync="disabled") == (nothing, [])
+    assert durability(data__checksum="off")[0] == corrupt
+    assert durability(tunable__zfs_nocacheflush=1)[0] == corrupt
+    assert durability(tunable__zil_nocacheflush=1)[0] == seconds
+    # A longer txg interval loses nothing acknowledged; it is a note.
+    klass, reasons = durability(tunable__zfs_txg_timeout=30)
+    assert klass == nothing and "30 s back instead of 5" in reasons[0]
+    klass, reasons = durability(slog="nvme")
+    assert klass == nothing and "not mirrored" in reasons[0]
+    assert durability(slog="mirror 2 nvme") == (nothing, [])
+    assert durability(database__synchronous_commit="off")[0] == seconds
+    assert durability(database__fsync="off")[0] == corrupt
+    assert durability(database__full_page_writes="off", data__recordsize="4K")[0] == corrupt
+    klass, reasons = durability(database__full_page_writes="off")
+    assert klass == nothing and "only because ZFS" in reasons[0]
+
+
+def test_durability_over_two_pools() -> None:
+    base = Layout.model_validate(
+        {
+            "pool": [{"name": n, "vdev": [{"profile": "nvme"}]} for n in ("a", "b")],
+            "dataset": [
+                {"name": "a/data", "roles": ["data"], "sync": "disabled"},
+                {"name": "b/wal", "roles": ["wal"], "sync": "disabled"},
+            ],
+        }
+    )
+    # Two pools come back at two transaction groups.
+    assert base.durability() == DurabilityClass.CORRUPT
+    assert DurabilityClass.NOTHING.rank < DurabilityClass.LAST_SECONDS.rank < DurabilityClass.CORRUPT.rank
+
+
+def study() -> Study:
+    return generic.build({"data", "wal"})
+
+
+def test_first_round_is_base_then_single_changes_then_crosses() -> None:
+    layouts = first_round(study())
+    assert layouts[0].name == "base"
+    singles = [f for f in layouts if len(differing(layouts[0], f)) == 1]
+    assert len(singles) == 5 + 2 + 1 + 1 + 3 + 1 + 1
+    assert layouts[1 : 1 + len(singles)] == singles
+    pairs = [f for f in layouts if len(differing(layouts[0], f)) == 2]
+    assert len(pairs) == 5 * 2
+    assert len(layouts) == 1 + len(singles) + len(pairs)
+    assert len({f.hash for f in layouts}) == len(layouts)
+
+
+def test_back_to_default_gives_every_one_property_pair() -> None:
+    base = study().layout
+    best = base.with_settings(
+        {"data.recordsize": "16K", "slog": "nvme", "tunable.zfs_txg_timeout": 9, "arc": "1G"}
+    )
+    neighbours = back_to_default(base, best)
+    assert sorted(differing(best, n) for n in neighbours) == [
+        ["arc"], ["data.recordsize"], ["slog"], ["tunable.zfs_txg_timeout"],
+    ]  # fmt: skip
+    for n in neighbours:
+        (key,) = differing(best, n)
+        assert n.settings().get(key) == (base.settings().get(key) if key == "arc" else _default(key, n))
+    assert back_to_default(base, base) == []
+
+
+def _default(key: str, _: Layout) -> str | None:
+    return None if key.startswith("tunable.") else default_setting(key)
+
+
+def test_a_neighbour_that_is_impossible_is_left_out() -> None:
+    base = study().layout
+    best = base.with_settings({"special": "nvme", "data.special_small_blocks": "8K"})
+    assert [differing(best, n) for n in back_to_default(base, best)] == [["data.special_small_blocks"]]
+
+
+def test_rounds_end_and_never_repeat() -> None:
+    question = study()
+    layouts = {f.hash: f for f in first_round(question)}
+
+    def cost(f: Layout) -> float:
+        s = f.settings()
+        size = parse_size(s["data.recordsize"]).bit_length()
+        return abs(size - 15) + (s["slog"] == "none") + 0.5 * (s["wal.recordsize"] != "32K")
+
+    rounds = 0
+    while True:
+        ranked = sorted(layouts.values(), key=cost)
+        new = next_round(question, ranked, layouts.keys(), 100)
+        if not new:
+            break
+        assert not layouts.keys() & {f.hash for f in new}
+        layouts.update({f.hash: f for f in new})
+        rounds += 1
+        assert rounds < 20
+    best = min(layouts.values(), key=cost)
+    assert {k: best.settings()[k] for k in ("data.recordsize", "slog", "wal.recordsize")} == {
+        "data.recordsize": "16K", "slog": "nvme", "wal.recordsize": "32K",
+    }  # fmt: skip
+    assert {n.hash for n in back_to_default(question.layout, best)} <= layouts.keys()
+
+
+def test_combination_takes_what_was_best_alone() -> None:
+    question = study()
+    base = question.layout
+    order = [
+        changed(base, {"data.recordsize": "16K"}),
+        changed(base, {"data.recordsize": "8K"}),
+        changed(base, {"slog": "nvme"}),
+        base,
+        changed(base, {"wal.logbias": "throughput"}),
+    ]
+    together = combination(question, order)
+    assert together is not None and together.name == "data.recordsize=16K, slog=nvme"
+    assert combination(question, order[:1]) is None  # the base failed: nothing to compare with
+    assert combination(question, [base]) is None
+
+
+def test_steps_go_to_the_neighbouring_values() -> None:
+    question = study()
+    at = question.layout.with_settings({"data.recordsize": "16K"})
+    sizes = {f.settings()["data.recordsize"] for f in steps(question, at)}
+    assert sizes == {"8K", "16K", "32K"}
+
+
+def test_room_and_nothing_ranked() -> None:
+    question = study()
+    assert next_round(question, [], set(), 5) == []
+    assert next_round(question, [question.layout], set(), 0) == []
+    assert len(next_round(question, first_round(question)[:3], set(), 2)) <= 2

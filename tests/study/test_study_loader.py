@@ -1,0 +1,226 @@
+from __future__ import annotations
+
+import json
+import tomllib
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ztune.errors import InputError
+from ztune.search.space import first_round
+from ztune.study import Study, generic, load_study, profiles, ready
+from ztune.study.adjust import adjusted
+from ztune.study.loader import parse_study
+from ztune.study.positions import line_of, positions
+
+HERE = Path(__file__).parent
+ROOT = HERE.parents[1]
+EXPECTED = tomllib.loads((HERE / "expected.toml").read_text())
+
+
+@pytest.fixture(autouse=True)
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("ZTUNE_HOME", str(tmp_path / "home"))
+    return tmp_path / "home"
+
+
+@pytest.mark.parametrize("path", sorted((HERE / "good").glob("*.toml")), ids=lambda p: p.stem)
+def test_good_files_load_and_survive_the_store(path: Path) -> None:
+    study = load_study(path)
+    again = Study.model_validate(json.loads(json.dumps(study.to_json())))
+    assert again == study
+    assert [layout.hash for layout in first_round(again)] == [layout.hash for layout in first_round(study)]
+    names = [layout.name for layout in first_round(study)]
+    assert len(names) == len(set(names))
+
+
+@pytest.mark.parametrize("path", sorted((HERE / "bad").glob("*.toml")), ids=lambda p: p.stem)
+def test_bad_files_get_their_sentence(path: Path) -> None:
+    with pytest.raises(InputError) as caught:
+        load_study(path)
+    sentence = str(caught.value)
+    assert EXPECTED[path.stem] in sentence
+    assert sentence.startswith(str(path))
+    assert "\n" not in sentence
+
+
+def test_every_bad_file_has_a_sentence() -> None:
+    assert {p.stem for p in (HERE / "bad").glob("*.toml")} == set(EXPECTED)
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "studies").glob("*.toml")), ids=lambda p: p.stem)
+def test_ready_studies_load_and_try_enough(path: Path) -> None:
+    study = load_study(path)
+    assert study.name == path.stem
+    assert ready.files()[path.stem].read_text() == path.read_text()
+    assert len(first_round(study)) >= 24
+    # The base is what ZFS gives when nothing is set, so that "back to default" means the baseline.
+    assert all(not dataset.non_default() for dataset in study.layout.datasets)
+
+
+def test_everything_is_read_as_written() -> None:
+    study = load_study(HERE / "good" / "everything.toml")
+    layout = study.layout
+    assert layout.arc == 15 << 29
+    assert layout.tunables["zfs_dirty_data_max"] == 1 << 30
+    data, wal = layout.datasets
+    assert data.properties["special_small_blocks"] == "8K" and data.properties["copies"] == "2"
+    assert data.properties["atime"] == "off"
+    assert wal.properties["recordsize"] == "128K"  # recsize = 131072
+    assert set(study.profiles) == {"hdd-7200", "nvme", "ssd-sata", "usb-slow", "my-disk"}
+    assert study.profiles["my-disk"].read_mb_s == 500
+    moved = layout.with_settings({"wal.pool": "fast"})
+    assert moved.datasets[1].name == "fast/db/wal"
+    assert [p.name for p in layout.used_pools()] == ["tank"]
+    assert [p.name for p in moved.used_pools()] == ["tank", "fast"]
+    plain = layout.with_settings({"special": "none", "data.special_small_blocks": 0})
+    assert plain.pool("tank").vdev_text("special") == "none"
+
+
+def test_profile_beside_the_study(tmp_path: Path) -> None:
+    text = (HERE / "good" / "smallest.toml").read_text().replace('"nvme"', '"./disk.toml"')
+    (tmp_path / "s.toml").write_text(text)
+    with pytest.raises(InputError, match=r"disk.toml cannot be read: No such file"):
+        load_study(tmp_path / "s.toml")
+    source = Path(profiles.__file__).with_name("nvme.toml").read_text()
+    (tmp_path / "disk.toml").write_text(
+        source.replace('name = "nvme"', 'name = "ours"').replace("read_us = 77", "read_us = 99")
+    )
+    study = load_study(tmp_path / "s.toml")
+    assert study.layout.profiles() == ("ours",)
+    assert study.profiles["ours"].model_dump()["read_us"] == 99
+
+
+def test_profiles_in_the_state_directory(home: Path) -> None:
+    folder = home / "profiles"
+    folder.mkdir(parents=True)
+    source = Path(profiles.__file__).with_name("nvme.toml").read_text()
+    (folder / "ours.toml").write_text(source.replace('name = "nvme"', 'name = "ours"'))
+    assert "ours" in profiles.names()
+    assert profiles.find("ours").name == "ours"
+    (folder / "other.toml").write_text(source)
+    with pytest.raises(InputError, match='name is "nvme"; a profile is called as its file, "other"'):
+        profiles.find("other")
+    (folder / "broken.toml").write_text(source.replace("channels = 48", "chanels = 48"))
+    with pytest.raises(
+        InputError, match=r'broken.toml:\d+: "chanels" is not a key.*Did you mean "channels"\?'
+    ):
+        profiles.find("broken")
+
+
+def test_every_shipped_profile_gives_its_source() -> None:
+    for name in ("hdd-7200", "ssd-sata", "nvme", "usb-slow"):
+        profile = profiles.find(name)
+        assert len(profile.source) > 20
+        assert "source" not in profile.engine_json()
+
+
+def test_adjusted() -> None:
+    study = ready.find("postgres-oltp")
+    changed = adjusted(study, profile="ssd-sata", arc="1G")
+    assert changed.layout.arc == 1 << 30
+    assert changed.layout.settings()["pool.tank.data"] == "ssd-sata"
+    assert set(changed.profiles) == {"ssd-sata", "nvme"}  # nvme: the axis slog
+    assert len(first_round(changed)) == len(first_round(study))
+
+
+def test_generic_studies() -> None:
+    study = generic.build({"wal", "data", "backup"}, page_sizes={"data": 4096})
+    assert [d.name for d in study.layout.datasets] == ["tank/data", "tank/wal", "tank/backup"]
+    assert study.axes["data.recordsize"][0] == "4K"
+    assert len(first_round(study)) >= 24
+    first_round(generic.build({"source"}))
+
+
+def test_unknown_study_and_files(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r'no study "postgres-oltpp".*Did you mean "postgres-oltp"'):
+        ready.find("postgres-oltpp")
+    with pytest.raises(InputError, match="cannot be read"):
+        load_study(tmp_path / "none.toml")
+    (tmp_path / "binary.toml").write_bytes(b"\xff\xfe")
+    with pytest.raises(InputError, match="not UTF-8"):
+        load_study(tmp_path / "binary.toml")
+    with pytest.raises(InputError, match="cannot be read"):
+        load_study(tmp_path)
+
+
+def test_positions() -> None:
+    text = """# a comment with [brackets]
+a = 1
+b.c = "x # y"   # no ] comment
+list = [
+  "one = 1",
+  "two",
+]
+text = \"\"\"
+fake = 1
+\"\"\"
+[[t]]
+k = 1
+[[t.u]]
+"quoted.key" = 1
+[[t.u]]
+'z' = {p = 1}
+[[t]]
+k = 2
+"""
+    found = positions(text)
+    assert found[("a",)] == 2
+    assert found[("b", "c")] == 3
+    assert found[("list",)] == 4
+    assert ("fake",) not in found and ("one",) not in found
+    assert found[("t", 0, "k")] == 12
+    assert found[("t", 0, "u", 0, "quoted.key")] == 14
+    assert found[("t", 0, "u", 1, "z")] == 16
+    assert found[("t", 1, "k")] == 18
+    assert line_of(found, ("list", 1)) == 4
+    assert line_of(found, ("t", 0, "u", 1, "z", "p")) == 16
+    assert line_of(found, ("nowhere",)) is None
+
+
+VALUES = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats()
+    | st.text(max_size=20)
+    | st.sampled_from(["8K", "nvme", "tank"]),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner, max_size=3),
+    max_leaves=6,
+)
+EVERYTHING = tomllib.loads((HERE / "good" / "everything.toml").read_text())
+
+
+def _paths(node: object, path: tuple[str | int, ...] = ()) -> list[tuple[str | int, ...]]:
+    items = (
+        list(node.items())
+        if isinstance(node, dict)
+        else list(enumerate(node))
+        if isinstance(node, list)
+        else []
+    )
+    return [path, *(p for key, value in items for p in _paths(value, (*path, key)))]
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.sampled_from(_paths(EVERYTHING)[1:]), VALUES, st.booleans())
+def test_any_damage_is_one_sentence_or_a_study(
+    path: tuple[str | int, ...], value: object, remove: bool
+) -> None:
+    raw = json.loads(json.dumps(EVERYTHING))
+    node = raw
+    for part in path[:-1]:
+        node = node[part]
+    if remove:
+        del node[path[-1]]
+    else:
+        node[path[-1]] = value
+    try:
+        study = parse_study(raw, "", Path("damaged.toml"))
+    except InputError as error:
+        assert "\n" not in str(error)
+        assert str(error).startswith("damaged.toml: ") or ".toml cannot be read" in str(error)
+    else:
+        assert Study.model_validate(json.loads(json.dumps(study.to_json()))) == study
