@@ -10,6 +10,7 @@ same bytes.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 from collections.abc import Sequence
@@ -189,5 +190,6 @@ def _pool(role: str, measured: list[Compressibility], folder: Path) -> Path:
     except OSError as error:
         raise InputError(f"cannot write the content pool {path}: {error.strerror}") from error
     finally:
-        partial.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):
+            partial.unlink(missing_ok=True)
     return path

@@ -7,6 +7,7 @@ docs/trace-format.md has the table.
 
 from __future__ import annotations
 
+import contextlib
 import heapq
 from dataclasses import dataclass
 from pathlib import Path
@@ -116,7 +117,8 @@ def export_ops(trace: Trace, path: Path | str) -> OpsInfo:
     except OSError as error:
         raise InputError(f"cannot write {path}: {error.strerror or 'no space left'}") from error
     finally:
-        partial.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):  # e.g. the folder is a file
+            partial.unlink(missing_ok=True)
     return OpsInfo(path, len(chosen), threads, files, len(columns["t"]) - len(chosen))
 
 

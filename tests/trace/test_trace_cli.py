@@ -1,0 +1,230 @@
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from trace_builder import MS, S, build, files
+
+from ztune.trace import view
+from ztune.trace.reader import Trace
+from ztune.trace.schema import Op
+
+
+def ztune(*arguments: object, columns: int = 80, encoding: str = "utf-8") -> subprocess.CompletedProcess[str]:
+    """Run the command as a user would, without a terminal."""
+    return subprocess.run(
+        [sys.executable, "-c", "from ztune.cli.main import main; main()", "trace", *map(str, arguments)],
+        capture_output=True,
+        text=True,
+        encoding="utf-8",
+        env={**os.environ, "COLUMNS": str(columns), "PYTHONIOENCODING": encoding},
+        check=False,
+    )
+
+
+@pytest.fixture(scope="module")
+def trace(tmp_path_factory: pytest.TempPathFactory) -> Trace:
+    events: list[dict[str, int]] = []
+    for n in range(200):
+        events += [
+            {"t": n * 20 * MS, "op": Op.WRITE, "file": 1, "offset": n * 8192, "size": 8192, "tid": 5},
+            {"t": n * 20 * MS + 1, "dur": 2 * MS, "op": Op.FDATASYNC, "file": 1, "tid": 5},
+            {
+                "t": n * 20 * MS + 2,
+                "op": Op.READ,
+                "file": 0,
+                "offset": (n * 37 % 100) * 8192,
+                "size": 8192,
+                "tid": 6,
+            },
+        ]
+    events.append({"t": 4 * S, "op": Op.WRITE, "file": 2, "offset": 0, "size": 70, "tid": 7})
+    return build(
+        tmp_path_factory.mktemp("cli") / "oltp.trace",
+        events,
+        files(
+            ("/srv/pg/base/5/1", "data", 1 << 30),
+            ("/srv/pg/pg_wal/0001", "wal", 0),
+            ("/srv/pg/log.txt", None, 0),
+        ),
+        dropped=1234,
+        command=["pgbench", "-c", "[bold]2"],
+        warnings=[{"code": "shared-mmap", "message": "/x is mapped shared and writable.", "count": 3}],
+        page_size={"data": 8192},
+        compressibility=[
+            {"role": "data", "recordsize": 8192, "algorithm": "lz4", "ratio": 2.1, "stdev": 0.2, "blocks": 64}
+        ],
+    )
+
+
+def test_show(trace: Trace) -> None:
+    result = ztune("show", trace.path)
+    assert result.returncode == 0, result.stderr
+    out = result.stdout
+    for part in (
+        "oltp  pgbench -c [bold]2",
+        "1,234 events were dropped: every count and byte below is too low",
+        "/x is mapped shared and writable. (3 times)",
+        "wal write sizes",
+        "data read sizes",
+        "2.10",
+        "syncs/s",
+    ):
+        assert part in out
+    [wal] = [line.split() for line in out.splitlines() if line.startswith("wal") and "%" in line]
+    #      role   calls  bytes   mean seq.   sync    over  aligned       touched
+    assert wal == ["wal", "200", "1.56M", "8K", ">99%", "100%", "0%", "100%", "8K", "1.56M"]
+    [syncs] = [
+        line.split()
+        for line in out.splitlines()
+        if line.startswith("wal") and "200   " in line and "%" not in line
+    ]
+    assert syncs[-5:] == ["200", "20.0", "2", "2", "2"]
+
+
+@pytest.mark.parametrize("columns", [60, 80, 140, 300])
+@pytest.mark.parametrize("by", ["role", "file"])
+def test_no_line_is_wider_than_the_terminal(trace: Trace, columns: int, by: str) -> None:
+    lines = ztune("show", trace.path, "--by", by, columns=columns).stdout.splitlines()
+    assert max(map(len, lines)) <= columns
+    if columns >= 80:
+        assert not any("…" in line for line in lines)
+
+
+def test_a_terminal_without_unicode(trace: Trace) -> None:
+    result = ztune("show", trace.path, encoding="ascii")
+    assert result.returncode == 0, result.stderr
+    assert result.stdout.isascii()
+    assert "@@@" in result.stdout
+
+
+def test_no_warning_about_drops_where_there_were_none(tmp_path: Path) -> None:
+    trace = build(tmp_path / "a.trace", [], files(("/a", "data", 0)))
+    assert "dropped" not in ztune("show", trace.path).stdout
+
+
+def test_show_json(trace: Trace) -> None:
+    data = json.loads(ztune("show", trace.path, "--json").stdout)
+    assert data["trace"]["dropped"] == 1234
+    assert [one["name"] for one in data["roles"]] == ["data", "wal", "none"]
+    wal = data["roles"][1]
+    assert wal["writes"]["sizes"] == {"8192": 200}
+    assert wal["sync_share"] == 1.0
+    assert sum(data["rates"]["roles"]["wal"]["syncs"]) == 200
+    one = json.loads(ztune("show", trace.path, "--json", "--role", "wal").stdout)
+    assert one["roles"] == [wal]
+    assert list(one["rates"]["roles"]) == ["wal"]
+
+
+def test_show_json_by_file(trace: Trace) -> None:
+    data = json.loads(ztune("show", trace.path, "--json", "--by", "file", "--top", "1").stdout)
+    assert [one["name"] for one in data["files"]] == ["/srv/pg/base/5/1"]
+    data = json.loads(ztune("show", trace.path, "--json", "--by", "file", "--role", "none").stdout)
+    assert [one["name"] for one in data["files"]] == ["/srv/pg/log.txt"]
+
+
+def test_show_by_file_names_the_common_folder_once(trace: Trace) -> None:
+    out = ztune("show", trace.path, "--by", "file", "--top", "2").stdout
+    assert "below /srv/pg" in out
+    assert "\nbase/5/1 " in out
+    assert "and 1 more files" in out
+
+
+def test_files(trace: Trace) -> None:
+    assert "/srv/pg/log.txt" in ztune("files", trace.path).stdout
+    listed = json.loads(ztune("files", trace.path, "--role", "none", "--json").stdout)
+    assert [one["path"] for one in listed] == ["/srv/pg/log.txt"]
+
+
+def test_check(trace: Trace) -> None:
+    assert "601 events, whole and unchanged; 1,234 were dropped" in ztune("check", trace.path).stdout
+    assert json.loads(ztune("check", trace.path, "--json").stdout)["sha256"] == trace.sha
+
+
+def test_export(trace: Trace, tmp_path: Path) -> None:
+    result = ztune("export-ops", trace.path, tmp_path / "ops.bin", "--json")
+    data = json.loads(result.stdout)
+    assert (data["nops"], data["threads"], data["left_out"]) == (600, 2, 1)
+    assert (tmp_path / "ops.bin").stat().st_size == 32 + 600 * 48
+
+
+@pytest.mark.parametrize("command", ["show", "files", "check"])
+def test_bad_input_is_one_sentence_and_exit_code_2(tmp_path: Path, command: str) -> None:
+    result = ztune(command, tmp_path / "none.trace")
+    assert result.returncode == 2
+    assert result.stdout == ""
+    assert result.stderr.startswith("ztune: there is no trace")
+    assert result.stderr.count("\n") == 1
+
+
+def test_a_role_that_no_file_has(trace: Trace) -> None:
+    result = ztune("show", trace.path, "--role", "index")
+    assert result.returncode == 2
+    assert "it has: data, wal, none" in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (0, "0B"),
+        (1, "1B"),
+        (1023, "1023B"),
+        (1024, "1K"),
+        (8192, "8K"),
+        (1536, "1.5K"),
+        (1000 * 1024, "1000K"),
+        (123456789, "117M"),
+        (1 << 40, "1T"),
+        (2**63 - 1, "8E"),
+        (1023.99 * 1024, "1024K"),
+    ],
+)
+def test_sizes_as_text(value: float, text: str) -> None:
+    assert view.size(value) == text
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [(0, "0"), (99_999, "99,999"), (100_000, "100k"), (1_234_567, "1.23M"), (5e15, "5.00P")],
+)
+def test_counts_as_text(value: float, text: str) -> None:
+    assert view.count(value) == text
+
+
+def test_shares_never_round_to_none_or_all() -> None:
+    assert [view.share(value) for value in (0, 1e-9, 0.005, 0.5, 0.999, 1)] == [
+        "0%",
+        "<1%",
+        "<1%",
+        "50%",
+        ">99%",
+        "100%",
+    ]
+
+
+def test_sparklines() -> None:
+    assert view.sparkline([0, 1, 8, 4], 10) == " ▁█▄"
+    assert view.sparkline([1, 1, 3, 3], 2) == "▃█"
+    assert view.sparkline([], 10) == ""
+    assert view.sparkline([0, 0], 10) == "  "
+    assert view.sparkline([1e-9, 1], 10) == "▁█"  # a little is seen
+
+
+def test_common_folder() -> None:
+    assert view.common_folder(["/a/b/c", "/a/b/d/e"]) == "/a/b"
+    assert view.common_folder(["/a/b", "/c/d"]) == ""
+    assert view.common_folder(["socket:[1]", "/a/b"]) == ""
+    assert view.common_folder([]) == ""
+
+
+def test_every_command_is_documented_with_an_example() -> None:
+    from ztune.cli.trace import command
+
+    page = (Path(__file__).parents[2] / "docs/trace-format.md").read_text()
+    for name, one in command.commands.items():
+        assert "Example" in (one.help or ""), name
+        assert f"ztune trace {name}" in page

@@ -1,0 +1,241 @@
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+from trace_builder import build, files
+
+from ztune.errors import InputError
+from ztune.trace.compressibility import CHUNK, READ_BUDGET, compressor, sample_files
+from ztune.trace.content import POOL_CHUNKS, content_pools, synthesise
+from ztune.trace.manifest import Compressibility
+
+SIZES = (8192, 16384, 32768, 65536, 131072)
+
+
+def noise(size: int, seed: int = 1) -> bytes:
+    return np.random.default_rng(seed).bytes(size)
+
+
+def half(size: int) -> bytes:
+    """Pages of 4 KiB, half noise and half one letter: close to 2:1 at any record size."""
+    return b"".join(noise(2048, page) + b"x" * 2048 for page in range(size // 4096))
+
+
+def measured(files: dict[Path, str], **options: object) -> dict[tuple[str, int, str], Compressibility]:
+    entries, _ = sample_files({str(path): role for path, role in files.items()}, **options)  # type: ignore[arg-type]
+    return {(entry.role, entry.recordsize, entry.algorithm): entry for entry in entries}
+
+
+def test_known_content(tmp_path: Path) -> None:
+    (tmp_path / "noise").write_bytes(noise(4 << 20))
+    (tmp_path / "half").write_bytes(half(4 << 20))
+    entries = measured({tmp_path / "noise": "wal", tmp_path / "half": "data"})
+    assert {key[1:] for key in entries} == {
+        (size, name) for size in (4096, *SIZES, 1 << 20) for name in ("lz4", "zstd-3", "gzip-6")
+    }
+    for (role, size, _), entry in entries.items():
+        assert entry.ratio == pytest.approx(1.0 if role == "wal" else 2.0, rel=0.04), (role, size)
+        assert entry.blocks == min(max(8, (2 << 20) // size), (4 << 20) // size)
+        assert entry.holes == 0
+        assert entry.stdev < 0.01
+
+
+def test_ratio_is_of_sums_and_blocks_that_grow_count_as_they_are(tmp_path: Path) -> None:
+    # One incompressible block and one of a single letter: sum/sum is nearly 2, not the mean of 1 and 100.
+    (tmp_path / "f").write_bytes(noise(8192) + b"a" * 8192)
+    entry = measured({tmp_path / "f": "data"}, recordsizes=[8192], algorithms=["lz4"])["data", 8192, "lz4"]
+    squeezed = len(compressor("lz4")(b"a" * 8192))
+    assert entry.ratio == pytest.approx(16384 / (8192 + squeezed), abs=1e-4)
+    assert entry.stdev == pytest.approx((8192 / squeezed - 1) / 2, abs=1e-3)
+    assert entry.blocks == 2
+
+
+def test_zero_blocks_are_holes(tmp_path: Path) -> None:
+    (tmp_path / "f").write_bytes(half(1 << 20) + bytes(1 << 20))
+    entry = measured({tmp_path / "f": "data"}, recordsizes=[65536], algorithms=["lz4"])["data", 65536, "lz4"]
+    assert (entry.blocks, entry.holes) == (16, 16)
+    assert entry.ratio == pytest.approx(2.0, rel=0.03)
+
+
+def test_a_file_of_zeros_alone_has_no_ratio_and_no_sample(tmp_path: Path) -> None:
+    (tmp_path / "f").write_bytes(bytes(1 << 20))
+    entries, samples = sample_files(
+        {str(tmp_path / "f"): "data"}, [65536], ["lz4"], keep=tmp_path / "samples"
+    )
+    assert [(e.blocks, e.holes, e.ratio) for e in entries] == [(0, 16, 1.0)]
+    assert samples == []
+
+
+def test_data_of_a_huge_sparse_file_is_found(tmp_path: Path) -> None:
+    with (tmp_path / "f").open("wb") as out:
+        os.truncate(out.fileno(), 1 << 40)
+        out.seek((1 << 39) + 4096)
+        out.write(half(1 << 20))
+    entry = measured({tmp_path / "f": "data"}, recordsizes=[65536], algorithms=["lz4"])["data", 65536, "lz4"]
+    assert entry.blocks >= 10
+    assert entry.ratio == pytest.approx(2.0, rel=0.1)
+
+
+def test_a_small_file_is_one_block_of_its_own_size(tmp_path: Path) -> None:
+    (tmp_path / "f").write_bytes(half(12288)[:10_000])
+    entry = measured({tmp_path / "f": "data"}, recordsizes=[131072], algorithms=["lz4"])[
+        "data", 131072, "lz4"
+    ]
+    assert entry.blocks == 1
+    assert entry.ratio == pytest.approx(10_000 / len(compressor("lz4")(half(12288)[:10_000])), abs=1e-3)
+
+
+def test_what_cannot_be_read_is_skipped(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "fifo")
+    (tmp_path / "empty").touch()
+    (tmp_path / "dir").mkdir()
+    names = ("fifo", "empty", "dir", "gone")
+    assert sample_files({str(tmp_path / name): "data" for name in names}) == ([], [])
+
+
+def test_the_seed_decides(tmp_path: Path) -> None:
+    (tmp_path / "f").write_bytes(b"".join(noise(n, n) + bytes(8192 - n) for n in range(1, 8192, 2)))
+    one, same, other = (
+        measured({tmp_path / "f": "data"}, algorithms=["lz4"], seed=seed) for seed in (1, 1, 2)
+    )
+    assert one == same != other
+    # Another role beside it changes nothing.
+    (tmp_path / "w").write_bytes(noise(8192))
+    beside = measured({tmp_path / "f": "data", tmp_path / "w": "wal"}, algorithms=["lz4"])
+    assert {key: value for key, value in beside.items() if key[0] == "data"} == one
+
+
+@pytest.mark.parametrize("name", ["", "lz5", "zstd", "zstd-0", "zstd-20", "gzip-x", "gzip-10", "zstd-³"])
+def test_unknown_algorithms_are_refused(name: str) -> None:
+    with pytest.raises(InputError, match="unknown compression"):
+        compressor(name)
+
+
+def test_wrong_roles_and_sizes_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="not a role"):
+        sample_files({"/x": "log"})
+    with pytest.raises(InputError, match="power of two"):
+        sample_files({"/x": "data"}, recordsizes=[1000])
+
+
+def test_kept_samples_are_whole_chunks_of_real_content(tmp_path: Path) -> None:
+    content = half(3 << 20)
+    (tmp_path / "f").write_bytes(content)
+    _, [sample] = sample_files({str(tmp_path / "f"): "data"}, keep=tmp_path / "samples")
+    kept = (tmp_path / "samples/data.bin").read_bytes()
+    assert len(kept) == sample.bytes == 3 << 20
+    real = {content[i : i + CHUNK] for i in range(0, len(content), CHUNK)}
+    assert {kept[i : i + CHUNK] for i in range(0, len(kept), CHUNK)} == real
+
+
+def test_small_files_are_joined_and_repeated_to_a_chunk(tmp_path: Path) -> None:
+    paths = {}
+    for n in range(3):
+        (tmp_path / f"f{n}").write_bytes(bytes([65 + n]) * (6000 + n))
+        paths[str(tmp_path / f"f{n}")] = "data"
+    _, [sample] = sample_files(paths, keep=tmp_path / "samples")
+    kept = (tmp_path / "samples/data.bin").read_bytes()
+    assert len(kept) == sample.bytes == CHUNK
+    assert set(kept) == set(b"ABC")  # no padding with zeros
+
+
+def test_kept_content_is_bounded_and_without_preallocated_zeros(tmp_path: Path) -> None:
+    (tmp_path / "f").write_bytes(noise(40 << 20))
+    (tmp_path / "w").write_bytes(noise(1 << 20) + bytes(15 << 20))
+    _, samples = sample_files(
+        {str(tmp_path / "f"): "data", str(tmp_path / "w"): "wal"}, [8192], ["lz4"], keep=tmp_path / "samples"
+    )
+    assert {sample.role: sample.bytes for sample in samples} == {"data": READ_BUDGET, "wal": CHUNK}
+
+
+# --- content for replay
+
+
+def curve(lz4: list[float], zstd: list[float]) -> list[Compressibility]:
+    return [
+        Compressibility(role="data", recordsize=size, algorithm=name, ratio=ratio, blocks=9)
+        for name, ratios in (("lz4", lz4), ("zstd-3", zstd))
+        for size, ratio in zip(SIZES, ratios, strict=False)
+    ]
+
+
+def ratio(content: bytes, algorithm: str, size: int) -> float:
+    blocks = [content[i : i + size] for i in range(0, len(content), size)]
+    return len(content) / sum(min(size, len(compressor(algorithm)(block))) for block in blocks)
+
+
+@pytest.mark.parametrize(
+    ("lz4", "zstd"),
+    [
+        ([2.1, 2.3, 2.45, 2.5, 2.55], [3.0, 3.4, 3.7, 3.9, 4.1]),
+        ([1.44, 1.5, 1.5, 1.5, 1.54], [1.9, 1.98, 1.95, 1.95, 2.01]),
+        ([1.0, 1.0, 1.0, 1.0, 1.0], [1.0, 1.0, 1.0, 1.0, 1.0]),
+        ([1.8, 2.42, 3.0, 3.5, 3.7], [2.4, 2.88, 3.78, 4.2, 4.6]),  # 16k and 32k from a user's own sweep
+        ([7.5, 8.5, 9.0, 9.2, 9.4], [12.0, 15.0, 18.0, 20.0, 22.0]),
+    ],
+)
+def test_synthesised_content_compresses_as_measured(lz4: list[float], zstd: list[float]) -> None:
+    content = synthesise(curve(lz4, zstd), chunks=4)
+    assert len(content) == 4 << 20
+    for size, wanted in zip(SIZES, lz4, strict=True):
+        assert ratio(content, "lz4", size) == pytest.approx(wanted, rel=0.10), size
+    # zstd is met on the whole, not point by point.
+    got = np.mean([ratio(content, "zstd-3", size) for size in SIZES])
+    assert got == pytest.approx(np.mean(zstd), rel=0.2)
+
+
+def test_synthesis_repeats_itself_and_the_seed_changes_it() -> None:
+    entries = curve([2.0, 2.1], [])
+    assert synthesise(entries, 1) == synthesise(entries, 1) != synthesise(entries, 1, seed=2)
+
+
+def test_pools_of_a_trace(tmp_path: Path) -> None:
+    (tmp_path / "w").write_bytes(noise(CHUNK))
+    trace = build(
+        tmp_path / "a.trace",
+        [],
+        files(("/d", "data", 0), ("/t", "temp", 0), ("/x", None, 0)),
+        compressibility=curve([1.5], []),
+    )
+    warnings: list[str] = []
+    pools = content_pools(trace, tmp_path / "pools", warnings)
+    assert list(pools) == ["data", "temp"]
+    assert [path.stat().st_size for path in pools.values()] == [POOL_CHUNKS * CHUNK] * 2
+    assert ratio(pools["data"].read_bytes(), "lz4", 8192) == pytest.approx(1.5, rel=0.1)
+    assert ratio(pools["temp"].read_bytes(), "lz4", 16384) == pytest.approx(2.0, rel=0.1)
+    assert len(warnings) == 1
+    assert "temp" in warnings[0]
+    times = [path.stat().st_mtime_ns for path in pools.values()]
+    assert content_pools(trace, tmp_path / "pools") == pools
+    assert [path.stat().st_mtime_ns for path in pools.values()] == times  # not made again
+
+
+def test_kept_samples_are_used(tmp_path: Path) -> None:
+    from ztune.trace.reader import Trace
+    from ztune.trace.writer import TraceWriter
+
+    (tmp_path / "f").write_bytes(half(2 << 20))
+    writer = TraceWriter(tmp_path / "a.trace")
+    entries, samples = sample_files({str(tmp_path / "f"): "data"}, keep=writer.samples_dir)
+    trace = Trace.open(
+        writer.finish(
+            duration_ns=1,
+            recorder={"name": "synthetic"},
+            files=files(("/d", "data", 0)),
+            compressibility=entries,
+            samples=samples,
+        )
+    )
+    pools = content_pools(trace, tmp_path / "pools")
+    assert pools == {"data": trace.path / "samples/data.bin"}
+    assert not (tmp_path / "pools").exists()
+
+
+def test_pools_that_cannot_be_written_are_one_sentence(tmp_path: Path) -> None:
+    trace = build(tmp_path / "a.trace", [], files(("/d", "data", 0)))
+    (tmp_path / "pools").write_text("a file")
+    with pytest.raises(InputError, match="cannot write the content pool"):
+        content_pools(trace, tmp_path / "pools")

@@ -1,0 +1,314 @@
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from trace_builder import MS, S, build, files
+
+from ztune.errors import InputError
+from ztune.trace.schema import Flag, Op
+from ztune.trace.summary import MOST_BINS, Group, Summary, _running_maximum, summarise
+
+K = 1024
+
+
+def summary(
+    tmp_path: Path, events: list[dict[str, int]], *entries: tuple[str, str | None, int], **fields: object
+) -> Summary:
+    spaced = [{"t": index * MS, **event} for index, event in enumerate(events)]
+    trace = build(tmp_path / "s.trace", spaced, files(*(entries or (("/d", "data", 0),))), **fields)
+    return summarise(trace)
+
+
+def role(summary: Summary, name: str = "data") -> Group:
+    return next(group for group in summary.roles if group.name == name)
+
+
+def write(offset: int, size: int, **more: int) -> dict[str, int]:
+    return {"op": Op.WRITE, "offset": offset, "size": size, **more}
+
+
+def read(offset: int, size: int, **more: int) -> dict[str, int]:
+    return {"op": Op.READ, "offset": offset, "size": size, **more}
+
+
+def test_sizes_are_counted_by_power_of_two_as_quantize_does(tmp_path: Path) -> None:
+    # The two modes of the orientdb-import study's WAL: single bytes and 64 KiB.
+    sizes = [1, 1, 1, 65536, 65537, 131071, 131072, 2, 3, 4, 0]
+    writes = role(summary(tmp_path, [write(0, size) for size in sizes])).writes
+    assert writes.sizes == {0: 1, 1: 3, 2: 2, 4: 1, 65536: 3, 131072: 1}
+    assert writes.size_bytes == {0: 0, 1: 3, 2: 5, 4: 4, 65536: 65536 + 65537 + 131071, 131072: 131072}
+    assert writes.count == 11
+    assert writes.bytes == sum(sizes)
+    assert writes.mean == pytest.approx(sum(sizes) / 11)
+
+
+def test_sequential_is_per_file_and_kind(tmp_path: Path) -> None:
+    events = [
+        write(0, 10),  # the first is not
+        read(10, 10),  # continues no read
+        write(10, 5),  # continues the write before the read
+        write(100, 5, file=1),
+        write(15, 1),  # continues, though another file came between
+        write(15, 1),  # the same again does not
+        read(20, 1),  # continues the read
+    ]
+    result = summary(tmp_path, events, ("/a", "data", 0), ("/b", "data", 0))
+    assert role(result).writes.sequential == pytest.approx(2 / 5)
+    assert role(result).reads.sequential == pytest.approx(1 / 2)
+
+
+def test_synchronous_writes(tmp_path: Path) -> None:
+    events = [
+        write(0, 1, t=0),  # synced at exactly 5 s: yes
+        {"op": Op.FDATASYNC, "t": 5 * S},
+        write(0, 2, t=5 * S + 1),  # synced 5 s and 1 ns after: no
+        {"op": Op.FSYNC, "t": 10 * S + 2},
+        write(0, 4, t=11 * S),  # never synced: no
+        write(0, 8, t=11 * S, flags=Flag.SYNC),
+        write(0, 16, t=11 * S, flags=Flag.DSYNC | Flag.DIRECT),
+        write(0, 32, t=11 * S, flags=Flag.DIRECT),
+        write(0, 64, t=12 * S, file=1),  # another file's sync is not its own
+        {"op": Op.FSYNC, "t": 12 * S + 1, "file": 2},
+        write(0, 128, t=13 * S, file=1),
+        {"op": Op.SYNC_RANGE, "t": 13 * S + 1, "file": 1},  # promises nothing
+        write(0, 256, t=30 * S, file=1),
+        {"op": Op.MSYNC, "t": 31 * S, "file": 1},
+    ]
+    result = summary(
+        tmp_path, events, ("/a", "data", 0), ("/b", "wal", 0), ("/c", "temp", 0), duration_ns=40 * S
+    )
+    assert role(result).sync_write_bytes == 1 + 8 + 16
+    assert role(result).sync_writes == 3
+    assert role(result).sync_share == pytest.approx(3 / 6)
+    assert role(result).syncs == 2
+    assert role(result, "wal").sync_write_bytes == 256
+    assert role(result, "wal").operations == {"write": 3, "sync_range": 1, "msync": 1}
+
+
+def test_a_sync_of_everything_counts_for_every_file(tmp_path: Path) -> None:
+    events = [
+        write(0, 1, t=0),
+        write(0, 2, t=1 * S, file=1),
+        {"op": Op.SYNC, "file": -1, "t": 6 * S},
+        write(0, 4, t=7 * S),
+    ]
+    result = summary(tmp_path, events, ("/a", "data", 0), ("/b", "wal", 0))
+    assert role(result).sync_write_bytes == 0
+    assert role(result, "wal").sync_write_bytes == 2
+    assert result.global_syncs == 1
+
+
+def test_overwritten_is_what_lies_below_the_size_at_that_time(tmp_path: Path) -> None:
+    events = [
+        write(0, 100),  # 100 below 1000
+        write(950, 100),  # 50 below, and the file is 1050 now
+        write(1050, 10),  # appends: 1060
+        write(1050, 10),  # over what was just appended: 10
+        {"op": Op.TRUNCATE, "size": 500},
+        write(400, 200),  # 100; 600 now
+        write(2000, 1),  # leaves a gap; 2001 now
+        write(1000, 5),  # in the gap, but below the size: 5
+        {"op": Op.FALLOCATE, "offset": 0, "size": 3000},
+        write(2500, 7),  # allocated: 7
+        {"op": Op.FALLOCATE, "offset": 0, "size": 9000, "flags": Flag.KEEP_SIZE},
+        write(5000, 3),  # 0; 5003 now
+        {"op": Op.COPY, "offset": 6000, "size": 1000, "file2": -1},
+        write(6999, 2),  # 1
+        write(50, 5, file=1),  # of another file: 5 below 60
+    ]
+    result = summary(tmp_path, events, ("/a", "data", 1000), ("/b", "data", 60))
+    assert role(result).overwritten_bytes == 100 + 50 + 10 + 100 + 5 + 7 + 1 + 5
+    [a] = [group for group in result.files if group.name == "/a"]
+    assert a.overwritten_bytes == 273
+    assert a.overwrite_share == pytest.approx(273 / (100 + 100 + 10 + 10 + 200 + 1 + 5 + 7 + 3 + 2))
+
+
+def test_a_created_file_starts_empty(tmp_path: Path) -> None:
+    events = [{"op": Op.CREATE}, write(0, 10), write(5, 10)]
+    assert role(summary(tmp_path, events)).overwritten_bytes == 5
+
+
+def test_alignment_needs_offset_and_size(tmp_path: Path) -> None:
+    events = [
+        write(8 * K, 8 * K),
+        write(4 * K, 8 * K),
+        write(0, 4 * K),
+        write(512, 512),
+        write(1, 8 * K),
+        write(8 * K, 3),
+    ]
+    writes = role(summary(tmp_path, events, page_size={"data": 12288})).writes
+    assert writes.aligned == {
+        512: pytest.approx(4 / 6, abs=1e-6),
+        4 * K: 0.5,
+        8 * K: pytest.approx(1 / 6, abs=1e-6),
+        12288: 0.0,
+    }
+
+
+def test_the_working_set_counts_each_page_once(tmp_path: Path) -> None:
+    events = [
+        read(0, 1),
+        read(4095, 2),  # pages 0 and 1
+        read(40960, 8192),  # 10, 11
+        write(4096, 4096),  # 1
+        write(0, 0),  # none
+        write(2**50, 1),
+        read(0, 4096, file=1),
+    ]
+    data = role(summary(tmp_path, events, ("/a", "data", 0), ("/b", "data", 0)))
+    assert data.reads.pages == 4 + 1
+    assert data.writes.pages == 2
+    assert data.pages == 5 + 1
+
+
+def test_rates_by_second(tmp_path: Path) -> None:
+    events = [
+        write(0, 10, t=0),
+        write(0, 10, t=S - 1),
+        read(0, 7, t=S),
+        {"op": Op.FSYNC, "t": 2 * S},
+        write(0, 5, t=2 * S + 5, file=1),
+    ]
+    result = summary(tmp_path, events, ("/a", "data", 0), ("/b", None, 0), duration_ns=3 * S)
+    assert result.bin_s == 1
+    rates = result.rates["data"]
+    assert (rates.writes, rates.write_bytes) == ([2, 0, 0], [20, 0, 0])
+    assert (rates.reads, rates.read_bytes, rates.syncs) == ([0, 1, 0], [0, 7, 0], [0, 0, 1])
+    assert result.rates["none"].write_bytes == [0, 0, 5]
+
+
+def test_long_traces_have_wider_bins(tmp_path: Path) -> None:
+    result = summary(tmp_path, [write(0, 1, t=9_999 * S)], duration_ns=10_000 * S)
+    assert result.bin_s == 4
+    assert len(result.rates["data"].writes) == 2500 <= MOST_BINS
+    assert result.rates["data"].writes[-1] == 1
+
+
+def test_sync_latencies_are_those_recorded(tmp_path: Path) -> None:
+    events = [{"op": Op.FSYNC, "dur": n * MS} for n in range(1, 101)]
+    latency = role(summary(tmp_path, events)).sync_latency_ms
+    assert latency is not None
+    assert (latency.count, latency.mean, latency.max) == (100, 50.5, 100)
+    assert latency.p50 == pytest.approx(50.5)
+    assert latency.p99 == pytest.approx(99.01)
+
+
+def test_sizes_and_order(tmp_path: Path) -> None:
+    entries = files(("/small", "data", 10), ("/idle", "data", 5), ("/big", "wal", 0))
+    entries[0]["size_end"] = 30
+    trace = build(tmp_path / "s.trace", [write(0, 1), write(0, 100, file=2)], entries)
+    result = summarise(trace)
+    assert [group.name for group in result.files] == ["/big", "/small"]  # /idle has no events
+    assert [group.name for group in result.roles] == ["data", "wal"]
+    data = role(result)
+    assert (data.files, data.size_start, data.size_end) == (2, 15, 35)
+    assert [group.name for group in summarise(trace, files=1).files] == ["/big"]
+
+
+def test_an_empty_trace(tmp_path: Path) -> None:
+    result = summarise(build(tmp_path / "e.trace", [], []))
+    assert result.roles == result.files == []
+    result = summary(tmp_path, [])
+    assert role(result).writes.count == role(result).pages == 0
+    assert role(result).sync_share == role(result).overwrite_share == 0
+
+
+def test_absurd_offsets_are_refused(tmp_path: Path) -> None:
+    n = 2100
+    entries = files(*((f"/f{i}", "data", 0) for i in range(n)))
+    trace = build(tmp_path / "s.trace", [read(2**63 - 2, 1, file=i) for i in range(n)], entries)
+    with pytest.raises(InputError, match="larger than any file system"):
+        summarise(trace)
+
+
+@given(st.lists(st.tuples(st.integers(0, 2**62), st.booleans()), min_size=1, max_size=30))
+def test_the_running_maximum_holds_for_any_size(values: list[tuple[int, bool]]) -> None:
+    segment = np.cumsum([new and index > 0 for index, (_, new) in enumerate(values)])
+    expected, best = [], 0
+    for index, (value, new) in enumerate(values):
+        best = value if new and index else max(best, value)
+        expected.append(best)
+    array = np.array([value for value, _ in values], np.int64)
+    assert _running_maximum(array, segment).tolist() == expected
+
+
+event = st.fixed_dictionaries(
+    {
+        "t": st.integers(0, 20 * S),
+        "op": st.sampled_from(
+            [Op.READ, Op.WRITE, Op.WRITE, Op.FSYNC, Op.TRUNCATE, Op.CREATE, Op.FALLOCATE, Op.SYNC]
+        ),
+        "flags": st.sampled_from([0, 0, 0, Flag.DSYNC, Flag.KEEP_SIZE]),
+        "file": st.integers(0, 2),
+        "offset": st.integers(0, 40_000),
+        "size": st.integers(0, 20_000),
+    }
+).map(lambda one: {**one, "file": -1} if one["op"] == Op.SYNC else one)
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(events=st.lists(event, max_size=40), starts=st.tuples(*[st.integers(0, 50_000)] * 3))
+def test_against_counting_one_by_one(
+    tmp_path: Path, events: list[dict[str, int]], starts: tuple[int, ...]
+) -> None:
+    path = tmp_path / "p.trace"
+    shutil.rmtree(path, ignore_errors=True)
+    result = summarise(
+        build(
+            path,
+            events,
+            files(*((f"/{i}", "data", size) for i, size in enumerate(starts))),
+            duration_ns=20 * S,
+        )
+    )
+    events = sorted(events, key=lambda one: one["t"])
+    size, end = list(starts), {}
+    overwritten = synced = sequential = 0
+    pages: dict[int, set[tuple[int, int]]] = {Op.READ: set(), Op.WRITE: set()}
+    for index, one in enumerate(events):
+        op, file, offset, length = one["op"], one["file"], one["offset"], one["size"]
+        if op in (Op.READ, Op.WRITE):
+            sequential += end.get((file, op)) == offset
+            end[file, op] = offset + length
+            pages[op] |= {
+                (file, page) for page in range(offset // 4096, (offset + length + 4095) // 4096) if length
+            }
+        if op == Op.WRITE:
+            overwritten += min(max(size[file] - offset, 0), length)
+            size[file] = max(size[file], offset + length)
+            later = [
+                x for i, x in enumerate(events) if i > index or (x["op"] == Op.SYNC and x["t"] == one["t"])
+            ]
+            synced += bool(one["flags"] & Flag.DSYNC) or any(
+                (x["op"] == Op.SYNC or (x["op"] == Op.FSYNC and x["file"] == file))
+                and x["t"] - one["t"] <= 5 * S
+                for x in later
+            )
+        elif op == Op.TRUNCATE:
+            size[file] = length
+        elif op == Op.CREATE:
+            size[file] = 0
+        elif op == Op.FALLOCATE and not one["flags"] & Flag.KEEP_SIZE:
+            size[file] = max(size[file], offset + length)
+    data = role(result)
+    assert data.overwritten_bytes == overwritten
+    assert data.sync_writes == synced
+    counted = data.reads.sequential * data.reads.count + data.writes.sequential * data.writes.count
+    assert counted == pytest.approx(sequential, abs=0.01)
+    assert data.reads.pages == len(pages[Op.READ] if data.reads.count else set())
+    assert data.writes.pages == len(pages[Op.WRITE])
+    assert data.pages == len(pages[Op.READ] | pages[Op.WRITE])
+    # What is told file by file adds up to the role.
+    for total, part in (
+        (data.reads.bytes, [f.reads.bytes for f in result.files]),
+        (data.sync_writes, [f.sync_writes for f in result.files]),
+        (data.pages, [f.pages for f in result.files]),
+    ):
+        assert total == sum(part)
+    assert sum(result.rates["data"].write_bytes) == data.writes.bytes
