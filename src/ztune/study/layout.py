@@ -148,7 +148,7 @@ class Pool(Strict):
 
     name: Annotated[str, AfterValidator(_pool_name)] = Field(description="The pool's name.")
     ashift: int = Field(default=12, ge=9, le=16, description="Sector size as a power of two: 12 is 4 KiB.")
-    vdevs: tuple[Vdev, ...] = Field(
+    vdevs: Annotated[tuple[Vdev, ...], AfterValidator(_by_class)] = Field(
         alias="vdev", min_length=1, description="The vdevs, at least one of class data."
     )
 
