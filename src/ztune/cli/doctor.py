@@ -35,6 +35,7 @@ def command(context: click.Context, as_json: bool) -> None:
         click.echo(json.dumps({"ok": good, "checks": [finding.to_json() for finding in findings]}, indent=2))
     else:
         Console().print(_table(findings))
+        click.echo("* needed by `ztune tune`")
         if good:
             click.echo("`ztune tune postgres-oltp` can work here.")
         else:
@@ -54,6 +55,4 @@ def _table(findings: list[Finding]) -> Table:
         style = _STYLE[finding.state] if alarm else "dim"
         name = f"{finding.check} *" if finding.needed else finding.check
         table.add_row(name, f"[{style}]{finding.state}[/]", finding.means, finding.fix)
-    table.caption = "* needed by `ztune tune`"
-    table.caption_justify = "left"
     return table

@@ -261,9 +261,20 @@ CHECKS: tuple[Callable[[], Finding], ...] = (
 )
 
 
-def examine() -> list[Finding]:
-    """Run every check, in the order in which they are shown."""
-    return [check() for check in CHECKS]
+def examine(checks: tuple[Callable[[], Finding], ...] = CHECKS) -> list[Finding]:
+    """Run every check, in the order in which they are shown.
+
+    A check that breaks is a finding too: a doctor that dies of what it should find helps nobody.
+    """
+    found = []
+    for check in checks:
+        try:
+            found.append(check())
+        except Exception as error:
+            name = check.__name__.removeprefix("check_").replace("_", " ")
+            means = f"the check itself failed ({type(error).__name__}: {error}): ztune is not installed whole"
+            found.append(Finding(name, State.MISSING, means, SETUP, needed=True))
+    return found
 
 
 def fit(findings: list[Finding]) -> bool:

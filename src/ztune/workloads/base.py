@@ -128,7 +128,7 @@ class Parameters(BaseModel):
                 if hasattr(meta, key)
             }
             is_size = "size" in [meta for meta in info.metadata if isinstance(meta, str)]
-            show = format_size if is_size else str
+            show = (lambda value: format_size(parse_size(value))) if is_size else str
             signs = {"ge": "≥", "gt": ">", "le": "≤", "lt": "<"}
             allowed = ", ".join(f"{signs[key]} {show(value)}" for key, value in limits.items())
             choices = [arg for arg in get_args(info.annotation) if isinstance(arg, str)]

@@ -345,8 +345,9 @@ class PostgresServer:
             seconds=seconds,
             on_line=on_line,
         )
-        return [line.split("\t") for line in out.splitlines() if line]
+        return [line.split("\t") for line in out.split("\n")] if out else []
 
     def value(self, query: str) -> str:
-        """Return the one value that ``query`` yields."""
-        return self.sql(query)[0][0]
+        """Return the one value that ``query`` yields, as text; NULL and nothing are empty."""
+        rows = self.sql(query)
+        return rows[0][0] if rows else ""

@@ -373,6 +373,7 @@ class PostgresOltp:
                 progress(step, min(1.0, gone / seconds))
 
         text = server.client("pgbench", *args, seconds=seconds + 120, on_line=note)
+        progress(step, 1.0)
         logs = list(server.home.glob("latency.*"))
         latencies = pgbench.read_latencies(logs)
         for path in logs:

@@ -1,0 +1,36 @@
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from ztune.errors import ZtuneError
+from ztune.workloads.postgres import find_binaries
+
+
+@pytest.fixture(scope="session")
+def needs_postgres() -> None:
+    try:
+        find_binaries()
+    except ZtuneError as error:
+        pytest.skip(f"no PostgreSQL here: {error}")
+
+
+@pytest.fixture(scope="session")
+def open_parent() -> Iterator[Path]:
+    """A directory that every user may pass through: pytest's own are closed to the user a database runs as."""
+    path = Path(tempfile.mkdtemp(prefix="wl-", dir="/var/tmp"))
+    path.chmod(0o755)
+    yield path
+    shutil.rmtree(path)
+
+
+@pytest.fixture
+def parent(open_parent: Path) -> Iterator[Path]:
+    path = Path(tempfile.mkdtemp(dir=open_parent))
+    path.chmod(0o755)
+    yield path
+    shutil.rmtree(path)

@@ -1,0 +1,85 @@
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ztune.errors import InputError
+from ztune.workloads.base import format_size, parse_size
+from ztune.workloads.postgres_oltp import OltpParameters, PostgresOltp
+
+
+@given(st.integers(min_value=0, max_value=1 << 50))
+def test_size_survives_being_written_and_read(size: int) -> None:
+    assert parse_size(format_size(size)) == size
+
+
+@pytest.mark.parametrize(
+    ("text", "size"), [("64M", 64 << 20), ("64MB", 64 << 20), ("1GiB", 1 << 30), ("512", 512), (" 8k ", 8192)]
+)
+def test_sizes_as_people_write_them(text: str, size: int) -> None:
+    assert parse_size(text) == size
+
+
+@pytest.mark.parametrize("text", ["", "M", "-1M", "1.5G", "64 parsecs", True])
+def test_what_is_no_size(text: object) -> None:
+    with pytest.raises(ValueError, match="64M"):
+        parse_size(text)
+
+
+def test_text_and_typed_values_mean_the_same() -> None:
+    text = OltpParameters.parse(
+        "w", {"scale": "3", "full_page_writes": "off", "shared_buffers": "16MB", "rate": "10"}
+    )
+    typed = OltpParameters.parse(
+        "w", {"scale": 3, "full_page_writes": False, "shared_buffers": 16 << 20, "rate": 10.0}
+    )
+    assert text == typed
+
+
+def test_resolved_parameters_make_the_same_parameters_again() -> None:
+    params = OltpParameters.parse("w", {"size": "100M", "script": "mix21", "wal_recycle": "off"})
+    assert OltpParameters.parse("w", params.resolved()) == params
+
+
+def test_size_decides_the_scale() -> None:
+    assert OltpParameters.parse("w", {"size": "1K"}).resolved_scale == 1
+    assert OltpParameters.parse("w", {"scale": 7}).resolved_scale == 7
+    # Rounded up: never smaller than asked for.
+    params = OltpParameters.parse("w", {"size": "400M", "scale": 7})
+    assert 27 <= params.resolved_scale <= 29
+
+
+@pytest.mark.parametrize(
+    ("values", "words"),
+    [
+        ({"scael": 3}, ["no parameter 'scael'", "did you mean 'scale'"]),
+        ({"zzz": 3}, ["no parameter 'zzz'", "clients"]),
+        ({"scale": 0}, ["'scale'", "greater than or equal to 1", "got 0"]),
+        ({"scale": "many"}, ["'scale'", "integer", "'many'"]),
+        ({"script": "tpcc"}, ["'script'", "'tpcb' or 'mix21'", "'tpcc'"]),
+        ({"shared_buffers": "lots"}, ["'shared_buffers'", "64M", "'lots'"]),
+        ({"max_wal_size": "16M"}, ["'max_wal_size'", "greater than or equal"]),
+        ({"checkpoint_timeout": 10}, ["'checkpoint_timeout'", "30"]),
+        ({"wal_recycle": "perhaps"}, ["'wal_recycle'", "boolean", "'perhaps'"]),
+    ],
+)
+def test_bad_parameters_get_one_sentence(values: dict[str, object], words: list[str]) -> None:
+    with pytest.raises(InputError) as caught:
+        PostgresOltp(values)
+    text = str(caught.value)
+    assert "postgres-oltp" in text and "\n" not in text
+    for word in words:
+        assert word in text
+
+
+def test_every_parameter_is_documented() -> None:
+    docs = {doc.name: doc for doc in OltpParameters.docs()}
+    assert list(docs) == list(OltpParameters.model_fields)
+    for doc in docs.values():
+        assert doc.meaning.endswith("."), doc.name
+        assert doc.type and doc.default, doc.name
+    assert docs["shared_buffers"].default == "32M" and docs["shared_buffers"].type == "size"
+    assert docs["script"].allowed == "tpcb, mix21"
+    assert docs["full_page_writes"].default == "on"
+    assert docs["clients"].allowed == "≥ 1, ≤ 1000"
