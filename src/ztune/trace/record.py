@@ -7,11 +7,9 @@ import os
 import platform
 import shutil
 import signal
-import stat
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -26,6 +24,7 @@ from ztune.trace.reader import Trace
 from ztune.trace.recorders import choose
 from ztune.trace.recorders.base import MMAP_READ, Harvest, Rows, Session, Start
 from ztune.trace.recorders.files import UNKNOWN, FileTable, Mounts, Selection
+from ztune.trace.recorders.processes import MappedFile, mapped_files
 from ztune.trace.roles import RoleRules
 from ztune.trace.schema import Op
 from ztune.trace.writer import EVENT_DTYPE, TraceWriter
@@ -303,54 +302,6 @@ def _check_paths(paths: Iterable[Path]) -> None:
     for path in paths:
         if not path.exists():
             raise InputError(f"there is no folder or file {path} to restrict the recording to")
-
-
-@dataclass(frozen=True)
-class MappedFile:
-    """A file that a process had mapped, shared and writable, when recording began."""
-
-    pid: int
-    path: str
-    dev: int
-    ino: int
-    size: int  # of the file, bytes
-    length: int  # of the mapping, bytes
-
-
-def mapped_files(pid: int) -> list[MappedFile]:
-    """Return the shared writable mappings of files that a process and its descendants have now."""
-    found = []
-    for process in [pid, *descendants(pid)]:
-        try:
-            lines = Path(f"/proc/{process}/maps").read_text("utf-8", "surrogateescape").splitlines()
-        except OSError:
-            continue
-        for line in lines:
-            fields = line.split(None, 5)
-            if len(fields) < 6 or fields[1][1] != "w" or fields[1][3] != "s" or not fields[5].startswith("/"):
-                continue
-            try:
-                status = Path(fields[5]).stat()
-            except (OSError, ValueError):  # "(deleted)", or memory with a name
-                continue
-            if stat.S_ISREG(status.st_mode) and status.st_ino == int(fields[4]):
-                begin, end = (int(part, 16) for part in fields[0].split("-"))
-                major, minor = (int(part, 16) for part in fields[3].split(":"))
-                dev = os.makedev(major, minor)
-                found.append(MappedFile(process, fields[5], dev, status.st_ino, status.st_size, end - begin))
-    return found
-
-
-def descendants(pid: int) -> list[int]:
-    """Return the process ids of all children of a process, and theirs."""
-    found = []
-    try:
-        for task in Path(f"/proc/{pid}/task").iterdir():
-            for child in (task / "children").read_text().split():
-                found += [int(child), *descendants(int(child))]
-    except OSError:
-        pass
-    return found
 
 
 def _used(chunks: Iterator[Rows]) -> tuple[int, set[int], set[int]]:

@@ -185,6 +185,11 @@ class FileTable:
         index = self._names.get(path)
         return None if index is None else self.entries[index]
 
+    def numbered(self, number: int) -> Entry | None:
+        """Return the file with a number."""
+        index = self._numbers.get(number)
+        return None if index is None else self.entries[index]
+
     def select(self, used: Iterable[int], highest: int, below: list[Path], rules: RoleRules) -> Selection:
         """Choose the files to keep: those with events, and below one of the paths ``below`` if any are given.
 

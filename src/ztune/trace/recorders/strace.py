@@ -1,17 +1,296 @@
-"""placeholder while ebpf is tried"""
+"""The strace recorder, for where eBPF is not allowed: same events, at a great cost to the processes."""
 
-from ztune.trace.recorders.base import Session, Start
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import os
+import re
+import shutil
+import signal
+import stat
+import subprocess
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+
+from ztune.errors import InputError, MissingError, ZtuneError
+from ztune.trace.manifest import Warning_
+from ztune.trace.recorders.base import Harvest, Rows, Start
+from ztune.trace.recorders.processes import descendants
+from ztune.trace.recorders.strace_parser import CALLS, Live, Parser, Row
+from ztune.trace.schema import Flag, Op
+from ztune.trace.writer import EVENT_DTYPE
+
+OLDEST = (5, 6)  # --absolute-timestamps, --syscall-times
+BATCH = 1 << 14  # events kept before they are written
+PIPE_BYTES = 1 << 20
+ATTACH_SECONDS = 30.0
+F_SETPIPE_SZ = 1031
+
+_OPTIONS = [
+    *["-f", "-I2", "-y", "-xx", "-s", "0", "-a1", "-X", "raw"],
+    *["--absolute-timestamps=format:unix,precision:ns", "--syscall-times=ns", "-e", "signal=none"],
+    *["-e", "abbrev=execve,execveat", "-e", "trace=" + ",".join("?" + call for call in CALLS)],
+]
 
 
 class StraceRecorder:
-    """x."""
+    """Runs strace and reads along."""
 
     name = "strace"
 
     def unavailable(self) -> str | None:
-        """x."""
-        return "not yet"
+        """Return why strace cannot be used here, or None."""
+        if shutil.which("strace") is None:
+            return "strace is not installed (apt install strace)"
+        done = subprocess.run(["strace", "--version"], capture_output=True, text=True, check=False)
+        found = re.search(r"version (\d+)\.(\d+)", done.stdout)
+        if found is None or (int(found[1]), int(found[2])) < OLDEST:
+            return f"strace is older than {OLDEST[0]}.{OLDEST[1]}"
+        return None
 
-    def start(self, start: Start) -> Session:
-        """x."""
-        raise NotImplementedError
+    def start(self, start: Start) -> StraceSession:
+        """Start the command under strace, or attach to the processes."""
+        session = StraceSession(start)
+        try:
+            session.begin()
+        except BaseException:
+            session.abort()
+            raise
+        return session
+
+
+class StraceSession:
+    """One run of strace."""
+
+    shares_terminal = False
+
+    def __init__(self, start: Start) -> None:
+        self.started_unix_ns = time.time_ns()
+        self._begun = time.monotonic_ns()
+        self._start = start
+        self._rows: list[Row] = []
+        self._path = start.folder / "events.raw"
+        self._out = self._path.open("wb")
+        self._error: OSError | None = None
+        self._live = Live()
+        self._parser = Parser(start.table, self.started_unix_ns, self._add, self._live, str(Path.cwd()))
+        self._lock = threading.Lock()  # of the parser
+        self._attached: set[int] = set()
+        self._complaints: list[str] = []
+        self._uring_before = False
+        self._late: dict[int, int] = {}
+        self._targets = sorted({p for pid in start.pids for p in (pid, *descendants(pid))} - {os.getpid()})
+        read, write = os.pipe()
+        with contextlib.suppress(OSError):
+            fcntl.fcntl(write, F_SETPIPE_SZ, PIPE_BYTES)
+        command = ["strace", *_OPTIONS, "-o", f"/dev/fd/{write}"]
+        if start.command:
+            command += ["--seccomp-bpf", "--", *start.command]
+        else:
+            command += [f"--attach={pid}" for pid in self._targets]
+        try:
+            # In a session of its own: Ctrl-C at the terminal must end the command, not strace.
+            self._process = subprocess.Popen(
+                command,
+                pass_fds=(write,),
+                start_new_session=True,
+                stderr=None if start.command else subprocess.PIPE,
+                text=True,
+            )
+        except BaseException:
+            os.close(read)
+            self._out.close()
+            raise
+        finally:
+            os.close(write)
+        self._lines = os.fdopen(read, "r", buffering=1 << 16, encoding="ascii", errors="replace")
+        self._reader = threading.Thread(target=self._read, name="strace", daemon=True)
+
+    @property
+    def child(self) -> int | None:
+        """The process id of the command, if one was started and has begun."""
+        return self._parser.first_tid if self._start.command else None
+
+    def begin(self) -> None:
+        """Wait until strace is attached, and take down the descriptors and mappings there are."""
+        if not self._start.command:
+            watcher = threading.Thread(target=self._watch, name="strace messages", daemon=True)
+            watcher.start()
+            deadline = time.monotonic() + ATTACH_SECONDS
+            while not self._attached.issuperset(self._start.pids):
+                if self._process.poll() is not None or time.monotonic() > deadline:
+                    self._refuse()
+                time.sleep(0.01)
+            for pid in self._targets:
+                self._take_down(pid)
+        self._reader.start()
+
+    def wait(self, seconds: float) -> bool:
+        """Wait at most ``seconds``; True once the command or the processes ended."""
+        deadline = time.monotonic() + seconds
+        while True:
+            self._check()
+            ended = self._process.poll() is not None
+            if ended or (self.child is not None and self.child in self._parser.exits):
+                return True
+            left = deadline - time.monotonic()
+            if left <= 0:
+                return False
+            time.sleep(min(0.05, left))
+
+    def stop(self) -> Harvest:
+        """Detach strace and read the rest."""
+        duration = time.monotonic_ns() - self._begun
+        if self._process.poll() is None:
+            self._process.terminate()
+        self._process.wait()
+        self._reader.join()
+        self._check()
+        with self._lock:
+            self._write()
+        self._close()
+        self._check()
+        self._late = self._parser.late_sizes()
+        for number, late in self._late.items():
+            if (entry := self._start.table.numbered(number)) is not None:
+                entry.size_start -= late
+        exit_status = self._parser.exits.get(self.child) if self.child is not None else None
+        return Harvest(
+            rows=self._chunks,
+            duration_ns=duration,
+            exit_status=exit_status,
+            warnings=self._warnings(),
+            detail="strace -f" + (" --seccomp-bpf" if self._start.command else ""),
+        )
+
+    def abort(self) -> None:
+        """End strace, and the command that it started."""
+        if self._process.poll() is None:
+            if (child := self.child) is not None:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(child, signal.SIGTERM)
+            self._process.terminate()
+            try:
+                self._process.wait(5)
+            except subprocess.TimeoutExpired:
+                self._process.kill()
+                self._process.wait()
+        if self._reader.is_alive():
+            self._reader.join(5)
+        self._close()
+
+    def _close(self) -> None:
+        with contextlib.suppress(OSError):  # closing flushes; the disk may be full, which was said already
+            self._out.close()
+        if not self._reader.is_alive():
+            self._lines.close()
+
+    def _check(self) -> None:
+        if self._error is not None:
+            if self._error.errno in (errno.ENOSPC, errno.EDQUOT):
+                raise InputError("cannot record: no space left on the disk that the trace is written to")
+            raise InputError(f"cannot record: {self._error.strerror}")
+
+    def _warnings(self) -> list[Warning_]:
+        warnings = []
+        if self._parser.uring or self._uring_before:
+            warnings.append(
+                Warning_(
+                    code="uring-unseen",
+                    message="io_uring was used, which strace cannot see: its reads and writes are missing."
+                    " Record with eBPF.",
+                    count=max(1, self._parser.uring),
+                )
+            )
+        if self._parser.odd_lines:
+            warnings.append(
+                Warning_(
+                    code="odd-lines",
+                    message=f"{self._parser.odd_lines} lines of strace were not understood and are left out.",
+                    count=self._parser.odd_lines,
+                )
+            )
+        return warnings
+
+    def _refuse(self) -> None:
+        self._process.terminate()
+        self._process.wait()
+        text = "; ".join(self._complaints[:2]) or "it did not attach in time"
+        if "not permitted" in text:
+            raise MissingError(
+                f"strace may not look at the processes ({text}): run it as the same user with"
+                " kernel.yama.ptrace_scope=0, or as root (CAP_SYS_PTRACE)"
+            )
+        if "No such process" in text:
+            raise InputError(f"cannot record: {text}")
+        raise ZtuneError(f"strace failed: {text}")
+
+    def _watch(self) -> None:
+        """Read strace's messages; each new thread makes one, so they must be read all the time."""
+        assert self._process.stderr is not None
+        for line in self._process.stderr:
+            if found := re.search(r"Process (\d+) attached", line):
+                self._attached.add(int(found[1]))
+            elif "detached" not in line and len(self._complaints) < 10:
+                self._complaints.append(line.strip().removeprefix("strace: "))
+
+    def _take_down(self, pid: int) -> None:
+        """Enter what a process had open, and mapped, when it was attached."""
+        try:
+            links = list(Path(f"/proc/{pid}/fd").iterdir())
+        except OSError:
+            return
+        for link in links:
+            try:
+                target = str(link.readlink())
+                regular = stat.S_ISREG(link.stat().st_mode)
+            except OSError:
+                continue
+            self._uring_before |= "io_uring" in target
+            known = self._live.descriptor(pid, int(link.name)) if regular else None
+            if known is not None and not target.endswith(" (deleted)"):
+                self._parser.descriptor(pid, int(link.name), target, *known)
+        with contextlib.suppress(OSError):
+            for line in Path(f"/proc/{pid}/maps").read_text("utf-8", "surrogateescape").splitlines():
+                fields = line.split(None, 5)
+                if len(fields) == 6 and fields[1][3] == "s" and fields[5].startswith("/"):
+                    begin, end = (int(part, 16) for part in fields[0].split("-"))
+                    self._parser.mapping(pid, begin, end - begin, fields[5], int(fields[2], 16))
+
+    def _read(self) -> None:
+        for line in self._lines:
+            with self._lock:
+                self._parser.line(line.rstrip("\n"))
+
+    def _add(self, row: Row) -> None:
+        self._rows.append(row)
+        if len(self._rows) >= BATCH:
+            self._write()
+
+    def _write(self) -> None:
+        if self._rows and self._error is None:
+            try:
+                self._out.write(np.array(self._rows, EVENT_DTYPE).tobytes())
+                self._out.flush()
+            except OSError as error:
+                self._error = error
+        self._rows = []
+
+    def _chunks(self) -> Iterator[Rows]:
+        if not self._path.stat().st_size:
+            return
+        raw = np.memmap(self._path, EVENT_DTYPE, "r")
+        for begin in range(0, len(raw), 1 << 20):
+            rows = np.array(raw[begin : begin + (1 << 20)])
+            for number, late in self._late.items():
+                wrong = (
+                    (rows["file"] == number) & (rows["op"] == Op.WRITE) & (rows["flags"] & Flag.APPEND > 0)
+                )
+                rows["offset"][wrong] -= late
+            yield rows
