@@ -398,7 +398,7 @@ def test_a_corrupted_folder_is_read_or_refused(tmp_path: Path, data: st.DataObje
         content[data.draw(st.integers(0, len(content) - 1))] = data.draw(st.integers(0, 255))
     parquet.write_bytes(content)
     if data.draw(st.booleans()):
-            said = {"rows": 50, "bytes": len(content), "sha256": hashlib.sha256(content).hexdigest()}
+        said = {"rows": 50, "bytes": len(content), "sha256": hashlib.sha256(content).hexdigest()}
         edit(trace, parquet={"events.parquet": said})
     try:
         table = Trace.open(path).table()
