@@ -16,12 +16,11 @@ from rich.progress import (
     TimeElapsedColumn,
     TimeRemainingColumn,
 )
-from rich.table import Table
 
+from ztune.report import source, terminal
 from ztune.store.db import Store
 from ztune.store.records import Run, Trial
 from ztune.study import Layout
-from ztune.targets.screening import allowed_order
 from ztune.trace.reader import Trace
 
 _LOAD_SHARE = 0.3  # of a trial's time that loading the pools takes, for the bar alone
@@ -121,22 +120,12 @@ def changes(base: Layout, layout: Layout) -> dict[str, str]:
     return {k: theirs.get(k, "default") for k in sorted({*ours, *theirs}) if ours.get(k) != theirs.get(k)}
 
 
-def ranking_table(run: Run, trials: list[Trial]) -> None:
-    """Print the layouts in order, best first."""
-    ranked = allowed_order(run.resolved_study, trials)
-    table = Table(
-        title=f"Run {run.id}: {run.name}", caption="Times are modelled from the disks' profile, not measured."
-    )
-    for heading in ("#", "layout", "modelled s", "allocated MiB", "written MiB", "read MiB"):
-        table.add_column(heading, justify="left" if heading == "layout" else "right")
-    for place, trial in enumerate(ranked, start=1):
-        physical = trial.measure["physical"]
-        values = (
-            trial.measure["model"]["modelled_s"],
-            trial.measure["space"]["allocated"] / 2**20,
-            physical["write_bytes"] / 2**20,
-            physical["read_bytes"] / 2**20,
-        )
-        mark = " (baseline)" if trial.is_baseline else ""
-        table.add_row(str(place), trial.layout_name + mark, *(f"{v:,.1f}" for v in values))
-    Console().print(table)
+def print_ranking(run: Run, store: Store, top: int | None) -> None:
+    """Print the layouts in order, best first: the first ``top`` of them, or all."""
+    trials = store.trials(run.id)
+    if not any(t.ok for t in trials):
+        print(f"run {run.id}: no layout has a result", file=sys.stderr)
+        return
+    console = Console(highlight=False)
+    console.print(f"Run {run.id}: {run.name}. Times are modelled from the disks' profile, not measured.")
+    console.print(terminal.ranking(source.evidence(run.id, store).recommend(), top))

@@ -10,7 +10,7 @@ import click
 _JSON = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 
 
-@click.group("list")
+@click.group("list", short_help="Workloads, studies and disk profiles.")
 def command() -> None:
     """List what there is to choose from.
 
@@ -25,20 +25,35 @@ def command() -> None:
 @command.command("workloads")
 @_JSON
 def workloads(as_json: bool) -> None:
-    """List the workloads that ztune can run itself.
+    """List the workloads that ztune can run itself, and their parameters.
 
     \b
       ztune list workloads
+      ztune tune postgres-oltp -p NAME=VALUE
     """
+    from dataclasses import asdict
+
+    from rich.console import Console
+    from rich.table import Table
+
     from ztune.workloads import registry
 
-    found = [{"name": name, "description": _first_line(registry.get(name))} for name in registry.names()]
-    _print(found, as_json)
-
-
-def _first_line(thing: object) -> str:
-    summary = getattr(thing, "summary", None) or getattr(thing, "__doc__", None) or ""
-    return str(summary).strip().splitlines()[0] if str(summary).strip() else ""
+    entries = registry.entries()
+    if as_json:
+        click.echo(json.dumps([asdict(e) for e in entries], indent=1, ensure_ascii=False))
+        return
+    console = Console(highlight=False)
+    for entry in entries:
+        origin = "" if entry.source == "ztune" else f" (from {entry.source})"
+        console.print(f"[bold]{entry.name}[/bold]{origin}: {entry.summary}", soft_wrap=True)
+        table = Table(box=None, pad_edge=True)
+        for heading in ("parameter", "default", "meaning"):
+            table.add_column(heading, overflow="fold")
+        for p in entry.parameters:
+            unit = f" {p.unit}" if p.unit else ""
+            limits = f" ({p.allowed})" if p.allowed else ""
+            table.add_row(p.name, f"{p.default}{unit}", p.meaning + limits)
+        console.print(table)
 
 
 @command.command("layouts")

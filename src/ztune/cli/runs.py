@@ -7,7 +7,7 @@ import json
 import click
 
 
-@click.command("runs")
+@click.command("runs", short_help="The runs there are.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def command(as_json: bool) -> None:
     """List the runs, oldest first.

@@ -12,7 +12,7 @@ import click
 from ztune.errors import InputError
 
 
-@click.command("screen")
+@click.command("screen", short_help="Rank layouts for a recorded trace.")
 @click.argument("trace", required=False, type=click.Path(path_type=Path))
 @click.option(
     "--study", "study_name", metavar="FILE|NAME", help="The layouts to try: a TOML file or a ready study."
@@ -32,6 +32,7 @@ from ztune.errors import InputError
     "--resume", metavar="[RUN]", is_flag=False, flag_value="last",
     help="Go on with a run that was cut; without RUN the last one of this trace.",
 )  # fmt: skip
+@click.option("--all", "everything", is_flag=True, help="Show all layouts of the ranking.")
 @click.option("--json", "as_json", is_flag=True, help="Print the ranking as JSON.")
 def command(
     trace: Path | None,
@@ -44,6 +45,7 @@ def command(
     timeout: float | None,
     name: str | None,
     resume: str | None,
+    everything: bool,
     as_json: bool,
 ) -> int:
     """Replay TRACE through OpenZFS against many layouts, and rank them.
@@ -62,7 +64,8 @@ def command(
     Exit code 1 if some layouts failed; the others are ranked all the same.
     """
     # Loaded here: `ztune --help` must not wait for Arrow.
-    from ztune.cli._screening import Shown
+    from ztune.cli._screening import Shown, print_ranking
+    from ztune.report.terminal import TOP
     from ztune.store.db import Store
     from ztune.targets import engine as engines
     from ztune.targets import screening
@@ -105,7 +108,8 @@ def command(
         if as_json:
             click.echo(json.dumps(ranking_json(run, trials), indent=1))
         else:
-            print_ranking(run, trials)
+            print_ranking(run, store, None if everything else TOP)
+            click.echo(f"`ztune recommend {run.id}` says what to set, and why.")
         for trial in failed:
             click.echo(f"ztune: layout {trial.number} ({trial.layout_name}) failed: {trial.error}", err=True)
         return 1 if failed else 0
@@ -200,10 +204,3 @@ def ranking_json(run: Any, trials: Any) -> dict[str, Any]:
         "warnings": run.warnings,
         "layouts": [entry(t) for t in ordered],
     }
-
-
-def print_ranking(run: Any, trials: Any) -> None:
-    """Print the ranked table."""
-    from ztune.cli._screening import ranking_table
-
-    ranking_table(run, trials)

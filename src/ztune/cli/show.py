@@ -11,7 +11,7 @@ import click
 from ztune.errors import InputError
 
 
-@click.command("show")
+@click.command("show", short_help="One run, or one trial in full.")
 @click.argument("run", default="last")
 @click.option("--trial", type=click.IntRange(1), metavar="N", help="One trial of the run, in full.")
 @click.option(
@@ -27,6 +27,7 @@ def command(run: str, trial: int | None, rerun: bool, as_json: bool) -> int:
       ztune show 7f3k2a --trial 4 --json       what it takes to run trial 4 again
       ztune show 7f3k2a --trial 4 --rerun      run it again, and compare
     """
+    from ztune.cli._screening import print_ranking
     from ztune.store.db import Store
 
     with Store.open() as store:
@@ -38,6 +39,7 @@ def command(run: str, trial: int | None, rerun: bool, as_json: bool) -> int:
             if as_json:
                 click.echo(json.dumps(run_json(found, trials), indent=1, ensure_ascii=False))
             else:
+                print_ranking(found, store, None)
                 _print_run(found, trials)
             return 0
         chosen = store.trial(found.id, trial)
@@ -93,9 +95,6 @@ def _trial_fields(trial: Any) -> dict[str, Any]:
 
 
 def _print_run(run: Any, trials: Any) -> None:
-    from ztune.cli.screen import print_ranking
-
-    print_ranking(run, trials)
     click.echo(f"\ntrace       {run.trace_path} (sha {run.trace_sha[:12]})")
     click.echo(f"versions    {', '.join(f'{k} {v}' for k, v in run.versions.items())}")
     environment = run.environment
