@@ -1,0 +1,26 @@
+/*
+ * What OpenZFS takes from its surroundings: time, memory pressure, random numbers, the pace of the L2ARC feed.  The
+ * library's own user-space versions are random or run by the wall clock; the functions here take their place
+ * (the dynamic linker finds the executable's first) and follow the trace.
+ */
+#ifndef ZTUNE_CLOCKWORK_H
+#define ZTUNE_CLOCKWORK_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+/* Before kernel_init: seed of the random numbers; memory of the modelled host and the ARC's limit (bytes). */
+void clockwork_init(uint64_t seed, uint64_t host_memory, uint64_t arc_max);
+
+/* From now on OpenZFS's clock is at least at trace time; the clock never goes back. */
+void clockwork_start(void);
+void clockwork_advance(int64_t trace_ns);
+
+/* Lets the L2ARC feed thread do what is due until trace time; returns when it sleeps again. */
+void clockwork_feed_l2arc(int64_t trace_ns);
+
+/* Monotonic wall clock and processor time of this process, seconds. */
+double wall_now(void);
+double cpu_now(void);
+
+#endif

@@ -1,0 +1,551 @@
+#include "pool.h"
+
+#include <dlfcn.h>
+#include <link.h>
+#include <malloc.h>
+
+#include "clockwork.h"
+#include "memvdev.h"
+#include "zfs.h"
+
+static spa_t *spas[16];
+
+/* --- tunables --- */
+
+typedef enum { TN_LIBRARY, TN_POSIX, TN_TXG_TIMEOUT, TN_DIRTY_MAX, TN_DIRTY_SYNC, TN_DELAY_MIN, TN_DELAY_SCALE,
+    TN_PREFETCH, TN_MODEL_SYNC_READ, TN_MODEL_SYNC_WRITE, TN_QUEUE } tunable_kind_t;
+
+/*
+ * Names, bounds and OpenZFS's defaults (module-parameters man page, 2.3).  Some of them are constants in the
+ * user-space library: then only the default is accepted, or what docs/engine.md says is done instead.
+ */
+static const struct {
+	const char *name;
+	tunable_kind_t kind;
+	int64_t min, max, standard;
+} tunables[] = {
+	{ "zfs_txg_timeout", TN_TXG_TIMEOUT, 1, 3600, 5 },
+	{ "zfs_dirty_data_max", TN_DIRTY_MAX, 1 << 20, INT64_C(1) << 40, -1 },
+	{ "zfs_dirty_data_sync_percent", TN_DIRTY_SYNC, 1, 100, 20 },
+	{ "zfs_delay_min_dirty_percent", TN_DELAY_MIN, 1, 100, 60 },
+	{ "zfs_delay_scale", TN_DELAY_SCALE, 0, INT64_C(1) << 40, 500000 },
+	{ "zfs_immediate_write_sz", TN_POSIX, 0, INT64_C(1) << 40, 32768 },
+	{ "zfs_prefetch_disable", TN_PREFETCH, 0, 1, 0 },
+	{ "zfetch_max_distance", TN_LIBRARY, 0, INT64_C(1) << 31, 64 << 20 },
+	{ "zfetch_max_idistance", TN_LIBRARY, 0, INT64_C(1) << 31, 128 << 20 },
+	{ "l2arc_noprefetch", TN_LIBRARY, 0, 1, 1 },
+	{ "l2arc_write_max", TN_LIBRARY, 4096, INT64_C(1) << 40, -1 },
+	{ "l2arc_write_boost", TN_LIBRARY, 0, INT64_C(1) << 40, -1 },
+	{ "l2arc_headroom", TN_LIBRARY, 0, 1000000, -1 },
+	{ "l2arc_headroom_boost", TN_LIBRARY, 0, 1000000, -1 },
+	{ "l2arc_feed_secs", TN_LIBRARY, 1, 3600, 1 },
+	{ "l2arc_feed_min_ms", TN_LIBRARY, 1, 3600000, 200 },
+	{ "l2arc_feed_again", TN_LIBRARY, 0, 1, 1 },
+	{ "l2arc_norw", TN_LIBRARY, 0, 1, 0 },
+	{ "l2arc_exclude_special", TN_LIBRARY, 0, 1, 0 },
+	{ "zfs_compressed_arc_enabled", TN_LIBRARY, 0, 1, 1 },
+	{ "zfs_nocacheflush", TN_LIBRARY, 0, 1, 0 },
+	{ "zfs_vdev_max_active", TN_LIBRARY, 1, 100000, 1000 },
+	{ "zfs_vdev_aggregation_limit", TN_LIBRARY, 0, 16 << 20, 1 << 20 },
+	{ "zfs_vdev_aggregation_limit_non_rotating", TN_LIBRARY, 0, 16 << 20, 128 << 10 },
+	{ "zfs_vdev_read_gap_limit", TN_LIBRARY, 0, 16 << 20, 32 << 10 },
+	{ "zfs_vdev_write_gap_limit", TN_LIBRARY, 0, 16 << 20, 4 << 10 },
+	{ "zfs_vdev_sync_read_min_active", TN_QUEUE, 1, 1000, 10 },
+	{ "zfs_vdev_sync_read_max_active", TN_MODEL_SYNC_READ, 1, 1000, 10 },
+	{ "zfs_vdev_sync_write_min_active", TN_QUEUE, 1, 1000, 10 },
+	{ "zfs_vdev_sync_write_max_active", TN_MODEL_SYNC_WRITE, 1, 1000, 10 },
+	{ "zfs_vdev_async_read_min_active", TN_QUEUE, 1, 1000, 1 },
+	{ "zfs_vdev_async_read_max_active", TN_LIBRARY, 1, 1000, 3 },
+	{ "zfs_vdev_async_write_min_active", TN_QUEUE, 1, 1000, 2 },
+	{ "zfs_vdev_async_write_max_active", TN_LIBRARY, 1, 1000, 10 },
+	{ "zfs_vdev_scrub_min_active", TN_QUEUE, 1, 1000, 1 },
+	{ "zfs_vdev_scrub_max_active", TN_QUEUE, 1, 1000, 3 },
+};
+
+/* The measured phase never reaches OpenZFS's own dirty limits; the replay keeps them by trace time instead. */
+#define	LIBRARY_DIRTY_FACTOR 8
+
+/* Writes a variable of the library; -1 if it has none of this name. */
+static int
+set_library(const char *name, int64_t value)
+{
+	void *addr = dlsym(RTLD_DEFAULT, name);
+	ElfW(Sym) *sym = NULL;
+	Dl_info info;
+
+	if (addr == NULL || dladdr1(addr, &info, (void **)&sym, RTLD_DL_SYMENT) == 0 || sym == NULL)
+		return (-1);
+	if (sym->st_size == sizeof (uint32_t))
+		*(uint32_t *)addr = (uint32_t)value;
+	else if (sym->st_size == sizeof (uint64_t))
+		*(uint64_t *)addr = (uint64_t)value;
+	else
+		return (-1);
+	return (0);
+}
+
+static int
+set_tunable(const spec_tunable_t *t, pace_t *pace, warn_fn *warn, err_t *err)
+{
+	size_t i;
+
+	for (i = 0; i < ARRAY_SIZE(tunables); i++)
+		if (strcmp(tunables[i].name, t->name) == 0)
+			break;
+	if (i == ARRAY_SIZE(tunables))
+		return (err_set(err, "spec: tunables.%s is not a tunable that this engine knows.", t->name));
+	if (t->value < tunables[i].min || t->value > tunables[i].max)
+		return (err_set(err, "spec: tunables.%s must be a whole number from %lld to %lld.", t->name,
+		    (long long)tunables[i].min, (long long)tunables[i].max));
+	switch (tunables[i].kind) {
+	case TN_TXG_TIMEOUT:
+		pace->txg_timeout_s = t->value;
+		return (0);
+	case TN_DIRTY_MAX:
+		pace->dirty_max = (uint64_t)t->value;
+		return (0);
+	case TN_DIRTY_SYNC:
+		pace->dirty_sync_percent = t->value;
+		return (0);
+	case TN_DELAY_MIN:
+		pace->delay_min_percent = t->value;
+		return (0);
+	case TN_DELAY_SCALE:
+		pace->delay_scale = t->value;
+		return (0);
+	case TN_POSIX:
+		fl_immediate_write_sz = t->value;
+		(void) set_library("zfs_immediate_write_sz", t->value);
+		return (0);
+	case TN_PREFETCH:
+		/* The switch is a constant in some libraries; with no distance there is nothing to fetch either. */
+		if (set_library(t->name, t->value) != 0 && t->value != 0 &&
+		    (set_library("zfetch_max_distance", 0) != 0 || set_library("zfetch_max_idistance", 0) != 0))
+			return (err_set(err, "spec: tunables.%s can't be set in OpenZFS %s's user-space library.", t->name,
+			    OPENZFS_STRING));
+		return (0);
+	case TN_MODEL_SYNC_READ:
+		memvdev_limit(MIO_SYNC_READ, (int)t->value);
+		(void) set_library(t->name, t->value);
+		return (0);
+	case TN_MODEL_SYNC_WRITE:
+		memvdev_limit(MIO_SYNC_WRITE, (int)t->value);
+		(void) set_library(t->name, t->value);
+		return (0);
+	case TN_QUEUE:
+		if (set_library(t->name, t->value) != 0 && t->value != tunables[i].standard)
+			warn("%s is a constant in OpenZFS %s's user-space library; the layout was replayed with %lld.", t->name,
+			    OPENZFS_STRING, (long long)tunables[i].standard);
+		return (0);
+	case TN_LIBRARY:
+		if (set_library(t->name, t->value) != 0 && t->value != tunables[i].standard)
+			return (err_set(err, "spec: tunables.%s is a constant (%lld) in OpenZFS %s's user-space library and "
+			    "can't be set.", t->name, (long long)tunables[i].standard, OPENZFS_STRING));
+		return (0);
+	}
+	return (0);
+}
+
+/* --- start --- */
+
+int
+pool_start(const spec_t *spec, pace_t *pace, warn_fn *warn, err_t *err)
+{
+	uint64_t memory = spec->host_memory;
+
+	/* Hundreds of threads must not each keep an arena, nor large buffers be mapped and unmapped all the time. */
+	(void) mallopt(M_ARENA_MAX, 4);
+	(void) mallopt(M_MMAP_THRESHOLD, 512 << 20);
+	(void) mallopt(M_TRIM_THRESHOLD, 1 << 30);
+	if (memory == 0)
+		memory = MAX(4ULL << 30, 2 * spec->arc_max);
+	clockwork_init(spec->seed, memory, spec->arc_max);
+	/* The host's list of pools must never be seen. */
+	spa_config_path = (char *)(uintptr_t)"/nonexistent/ztune/zpool.cache";
+	zfs_arc_max = spec->arc_max;
+	zfs_arc_min = spec->arc_max;
+	/* 10 % of memory, at most 4 GiB, as OpenZFS sets it when it starts. */
+	pace->dirty_max = MIN(4ULL << 30, memory / 10);
+	pace->txg_timeout_s = 5;
+	pace->dirty_sync_percent = 20;
+	pace->delay_min_percent = 60;
+	pace->delay_scale = 500000;
+	for (size_t i = 0; i < spec->ntunables; i++)
+		if (set_tunable(&spec->tunables[i], pace, warn, err) != 0)
+			return (-1);
+	if (set_library("zfs_max_recordsize", 16 << 20) != 0)
+		return (err_set(err, "The OpenZFS library has no zfs_max_recordsize; this version is not supported."));
+	/* Only the replay ends transaction groups, by trace time. */
+	if (set_library("zfs_txg_timeout", 1000000) != 0 || set_library("zfs_delay_min_dirty_percent", 100) != 0)
+		return (err_set(err, "The OpenZFS library has no zfs_txg_timeout; this version is not supported."));
+	(void) set_library("zfs_deadman_enabled", 0);
+	kernel_init(SPA_MODE_READ | SPA_MODE_WRITE);
+	return (0);
+}
+
+void
+pool_loading(const pace_t *pace, bool loading, uint64_t arc_max)
+{
+	if (loading) {
+		/* OpenZFS's own limits: groups end when a fifth of this is dirty and writing goes on meanwhile. */
+		zfs_dirty_data_max = MIN(MAX(arc_max / 2, 64ULL << 20), 512ULL << 20);
+		(void) set_library("zfs_wrlog_data_max", (int64_t)zfs_dirty_data_max * LIBRARY_DIRTY_FACTOR);
+		return;
+	}
+	zfs_dirty_data_max = pace->dirty_max * LIBRARY_DIRTY_FACTOR;
+	(void) set_library("zfs_wrlog_data_max", (int64_t)zfs_dirty_data_max * LIBRARY_DIRTY_FACTOR);
+	/* These count in percent of the limit above. */
+	(void) set_library("zfs_vdev_async_write_active_min_dirty_percent", 30 / LIBRARY_DIRTY_FACTOR + 1);
+	(void) set_library("zfs_vdev_async_write_active_max_dirty_percent", 60 / LIBRARY_DIRTY_FACTOR + 1);
+}
+
+/* --- creation --- */
+
+static nvlist_t *
+disk_nv(const spec_pool_t *p, const memdisk_t *d)
+{
+	nvlist_t *nv = fnvlist_alloc();
+
+	fnvlist_add_string(nv, ZPOOL_CONFIG_TYPE, VDEV_TYPE_FILE);
+	fnvlist_add_string(nv, ZPOOL_CONFIG_PATH, d->path);
+	fnvlist_add_uint64(nv, ZPOOL_CONFIG_ASHIFT, (uint64_t)p->ashift);
+	return (nv);
+}
+
+static nvlist_t *
+group_nv(const spec_vdev_t *v, nvlist_t **child)
+{
+	nvlist_t *nv = fnvlist_alloc();
+
+	if (v->kind == VK_MIRROR) {
+		fnvlist_add_string(nv, ZPOOL_CONFIG_TYPE, VDEV_TYPE_MIRROR);
+	} else {
+		fnvlist_add_string(nv, ZPOOL_CONFIG_TYPE, VDEV_TYPE_RAIDZ);
+		fnvlist_add_uint64(nv, ZPOOL_CONFIG_NPARITY, (uint64_t)(v->kind - VK_RAIDZ1 + 1));
+	}
+	fnvlist_add_nvlist_array(nv, ZPOOL_CONFIG_CHILDREN, (void *)child, (uint_t)v->ndisks);
+	for (size_t i = 0; i < v->ndisks; i++)
+		fnvlist_free(child[i]);
+	return (nv);
+}
+
+static void
+mark_class(nvlist_t *nv, vclass_t class)
+{
+	fnvlist_add_uint64(nv, ZPOOL_CONFIG_IS_LOG, class == VC_LOG);
+	if (class == VC_LOG)
+		fnvlist_add_string(nv, ZPOOL_CONFIG_ALLOCATION_BIAS, VDEV_ALLOC_BIAS_LOG);
+	else if (class == VC_SPECIAL)
+		fnvlist_add_string(nv, ZPOOL_CONFIG_ALLOCATION_BIAS, VDEV_ALLOC_BIAS_SPECIAL);
+}
+
+static nvlist_t *
+root_nv(const spec_t *spec, int pool)
+{
+	const spec_pool_t *p = &spec->pools[pool];
+	nvlist_t *root = fnvlist_alloc(), *top[256], *cache[256], *child[256];
+	uint_t ntop = 0, ncache = 0;
+	int entry[VC_COUNT] = { 0 };
+
+	fnvlist_add_string(root, ZPOOL_CONFIG_TYPE, VDEV_TYPE_ROOT);
+	for (size_t i = 0; i < p->nvdevs; i++) {
+		const spec_vdev_t *v = &p->vdevs[i];
+		int e = entry[v->class]++;
+
+		for (size_t k = 0; k < v->ndisks; k++)
+			child[k] = disk_nv(p, memvdev_disk(pool, v->class, e, (int)k));
+		if (v->class == VC_CACHE) {
+			for (size_t k = 0; k < v->ndisks; k++)
+				cache[ncache++] = child[k];
+		} else if (v->kind == VK_STRIPE) {
+			for (size_t k = 0; k < v->ndisks; k++) {
+				mark_class(child[k], v->class);
+				top[ntop++] = child[k];
+			}
+		} else {
+			top[ntop] = group_nv(v, child);
+			mark_class(top[ntop++], v->class);
+		}
+	}
+	fnvlist_add_nvlist_array(root, ZPOOL_CONFIG_CHILDREN, (void *)top, ntop);
+	if (ncache > 0)
+		fnvlist_add_nvlist_array(root, ZPOOL_CONFIG_L2CACHE, (void *)cache, ncache);
+	for (uint_t i = 0; i < ntop; i++)
+		fnvlist_free(top[i]);
+	for (uint_t i = 0; i < ncache; i++)
+		fnvlist_free(cache[i]);
+	return (root);
+}
+
+static nvlist_t *
+no_cachefile(void)
+{
+	nvlist_t *props = fnvlist_alloc();
+
+	fnvlist_add_string(props, zpool_prop_to_name(ZPOOL_PROP_CACHEFILE), "none");
+	return (props);
+}
+
+static int
+find_pool(const char *name, int pool, err_t *err)
+{
+	int error = spa_open(name, &spas[pool], FTAG);
+
+	if (error != 0)
+		return (err_set(err, "The pool %s can't be opened: %s.", name, strerror(error)));
+	spa_close(spas[pool], FTAG);
+	return (0);
+}
+
+static int
+property_value(const spec_prop_t *sp, zfs_prop_t *prop, uint64_t *value, err_t *err)
+{
+	*prop = zfs_name_to_prop(sp->key);
+	if (*prop == ZPROP_INVAL)
+		return (err_set(err, "spec: OpenZFS %s has no property %s.", OPENZFS_STRING, sp->key));
+	if (zfs_prop_get_type(*prop) == PROP_TYPE_INDEX) {
+		if (zfs_prop_string_to_index(*prop, sp->value, value) != 0)
+			return (err_set(err, "spec: properties.%s can't be \"%s\" in OpenZFS %s; it takes %s.", sp->key, sp->value,
+			    OPENZFS_STRING, zprop_values((int)*prop, ZFS_TYPE_DATASET)));
+		return (0);
+	}
+	if (!spec_bytes(sp->value, value))
+		return (err_set(err, "spec: properties.%s is \"%s\"; it must be a size such as 16K.", sp->key, sp->value));
+	if (*prop == ZFS_PROP_SPECIAL_SMALL_BLOCKS &&
+	    *value != 0 && (*value < 512 || *value > (16 << 20) || !ISP2(*value)))
+		return (err_set(err, "spec: properties.%s is \"%s\"; it must be 0 or a power of two from 512 to 16M.", sp->key,
+		    sp->value));
+	return (0);
+}
+
+int
+pool_check_properties(const spec_t *spec, err_t *err)
+{
+	zfs_prop_t prop;
+	uint64_t value;
+
+	for (size_t i = 0; i < spec->ndatasets; i++)
+		for (size_t k = 0; k < spec->datasets[i].nprops; k++)
+			if (property_value(&spec->datasets[i].props[k], &prop, &value, err) != 0)
+				return (-1);
+	return (0);
+}
+
+static int
+create_dataset(const spec_dataset_t *d, err_t *err)
+{
+	char parent[SPEC_NAME];
+	nvlist_t *props;
+	int error;
+
+	for (const char *s = strchr(strchr(d->name, '/') + 1, '/'); s != NULL; s = strchr(s + 1, '/')) {
+		(void) snprintf(parent, sizeof (parent), "%.*s", (int)(s - d->name), d->name);
+		error = fl_volume_format(parent);
+		if (error != 0 && error != EEXIST)
+			return (err_set(err, "The dataset %s can't be created: %s.", parent, strerror(error)));
+	}
+	error = fl_volume_format(d->name);
+	if (error != 0 && error != EEXIST)
+		return (err_set(err, "The dataset %s can't be created: %s.", d->name, strerror(error)));
+	props = fnvlist_alloc();
+	for (size_t k = 0; k < d->nprops; k++) {
+		zfs_prop_t prop;
+		uint64_t value;
+
+		if (property_value(&d->props[k], &prop, &value, err) != 0) {
+			fnvlist_free(props);
+			return (-1);
+		}
+		fnvlist_add_uint64(props, zfs_prop_to_name(prop), value);
+	}
+	error = dsl_props_set(d->name, ZPROP_SRC_LOCAL, props);
+	fnvlist_free(props);
+	if (error != 0)
+		return (err_set(err, "The properties of %s can't be set: %s.", d->name, strerror(error)));
+	return (0);
+}
+
+int
+pool_create_all(const spec_t *spec, err_t *err)
+{
+	for (size_t p = 0; p < spec->npools; p++) {
+		nvlist_t *root = root_nv(spec, (int)p), *props = no_cachefile();
+		int error;
+
+		for (int i = 0; i < SPA_FEATURES; i++) {
+			char name[128];
+
+			if (!spa_feature_table[i].fi_zfs_mod_supported)
+				continue;
+			(void) snprintf(name, sizeof (name), "feature@%s", spa_feature_table[i].fi_uname);
+			fnvlist_add_uint64(props, name, 0);
+		}
+		error = spa_create(spec->pools[p].name, root, props, NULL, NULL);
+		fnvlist_free(root);
+		fnvlist_free(props);
+		if (error != 0)
+			return (err_set(err, "The pool %s can't be created: %s.", spec->pools[p].name, strerror(error)));
+		if (find_pool(spec->pools[p].name, (int)p, err) != 0)
+			return (-1);
+	}
+	for (size_t i = 0; i < spec->ndatasets; i++)
+		if (create_dataset(&spec->datasets[i], err) != 0)
+			return (-1);
+	return (0);
+}
+
+int
+pool_open_volumes(const spec_t *spec, fl_volume_t **vols, err_t *err)
+{
+	for (size_t i = 0; i < spec->ndatasets; i++) {
+		const spec_dataset_t *d = &spec->datasets[i];
+		int error = fl_volume_open(d->name, d->recordsize, &vols[i]);
+
+		if (error != 0)
+			return (err_set(err, "The dataset %s can't be opened: %s.", d->name, strerror(error)));
+		memvdev_register_dataset((int)i, d->pool, fl_volume_objset(vols[i]), fl_volume_dirobj(vols[i]));
+	}
+	return (0);
+}
+
+int
+pool_cycle(const spec_t *spec, err_t *err)
+{
+	for (size_t p = 0; p < spec->npools; p++) {
+		char *name = spec->pools[p].name;
+		nvlist_t *config = NULL, *props = no_cachefile();
+		int error = spa_export(name, &config, B_FALSE, B_FALSE);
+
+		if (error == 0)
+			error = spa_import(name, config, props, ZFS_IMPORT_NORMAL);
+		fnvlist_free(props);
+		if (config != NULL)
+			fnvlist_free(config);
+		if (error != 0)
+			return (err_set(err, "The pool %s can't be exported and imported: %s.", name, strerror(error)));
+		if (find_pool(name, (int)p, err) != 0)
+			return (-1);
+	}
+	return (0);
+}
+
+/* --- transaction groups --- */
+
+void
+pool_sync(int pool)
+{
+	dsl_pool_t *dp = spa_get_dsl(spas[pool]);
+
+	txg_wait_synced(dp, dp->dp_tx.tx_open_txg);
+}
+
+uint64_t
+pool_dirty_bytes(int pool)
+{
+	return (spa_get_dsl(spas[pool])->dp_dirty_total);
+}
+
+uint64_t
+pool_last_txg(int pool)
+{
+	return (spa_last_synced_txg(spas[pool]));
+}
+
+/* --- what OpenZFS counted --- */
+
+void
+pool_vdev_stat(void *vdev, uint64_t *reads, uint64_t *read_bytes, uint64_t *writes, uint64_t *write_bytes)
+{
+	vdev_t *vd = vdev;
+	vdev_stat_t vs;
+
+	memset(&vs, 0, sizeof (vs));
+	spa_config_enter(vd->vdev_spa, SCL_ALL, FTAG, RW_READER);
+	vdev_get_stats(vd, &vs);
+	spa_config_exit(vd->vdev_spa, SCL_ALL, FTAG);
+	*reads = vs.vs_ops[ZIO_TYPE_READ];
+	*read_bytes = vs.vs_bytes[ZIO_TYPE_READ];
+	*writes = vs.vs_ops[ZIO_TYPE_WRITE];
+	*write_bytes = vs.vs_bytes[ZIO_TYPE_WRITE];
+}
+
+void
+pool_stat_base(void)
+{
+	size_t n;
+	memdisk_t *d = memvdev_disks(&n);
+
+	for (size_t i = 0; i < n; i++)
+		if (d[i].vdev != NULL)
+			pool_vdev_stat(d[i].vdev, &d[i].stat_base.reads, &d[i].stat_base.read_bytes, &d[i].stat_base.writes,
+			    &d[i].stat_base.write_bytes);
+}
+
+#define	SUM(name) wmsum_value(&arc_sums.arcstat_##name)
+
+/* A hit on a block whose read is still under way counts as a hit, as in older versions. */
+#if OPENZFS_NUMBER >= 20200
+#define	HITS(name) (SUM(name##_hits) + SUM(name##_iohits))
+#define	ALL_HITS (SUM(hits) + SUM(iohits))
+#else
+#define	HITS(name) SUM(name##_hits)
+#define	ALL_HITS SUM(hits)
+#endif
+
+void
+pool_arc(arc_count_t *c)
+{
+	c->hits = ALL_HITS;
+	c->misses = SUM(misses);
+	c->size = aggsum_value(&arc_sums.arcstat_size);
+	c->c_max = arc_c_max;
+	c->demand_data_hits = HITS(demand_data);
+	c->demand_data_misses = SUM(demand_data_misses);
+	c->demand_metadata_hits = HITS(demand_metadata);
+	c->demand_metadata_misses = SUM(demand_metadata_misses);
+	c->prefetch_data_hits = HITS(prefetch_data);
+	c->prefetch_data_misses = SUM(prefetch_data_misses);
+	c->prefetch_metadata_hits = HITS(prefetch_metadata);
+	c->prefetch_metadata_misses = SUM(prefetch_metadata_misses);
+	c->l2_hits = SUM(l2_hits);
+	c->l2_misses = SUM(l2_misses);
+	c->l2_size = SUM(l2_psize);
+	c->l2_write_bytes = SUM(l2_write_bytes);
+}
+
+uint64_t
+pool_over_max(void)
+{
+	return (dmu_tx_stats.dmu_tx_memory_reserve.value.ui64 + dmu_tx_stats.dmu_tx_dirty_over_max.value.ui64);
+}
+
+uint64_t
+pool_allocated(int pool)
+{
+	spa_t *spa = spas[pool];
+
+	return (metaslab_class_get_alloc(spa_normal_class(spa)) + metaslab_class_get_alloc(spa_special_class(spa)) +
+	    metaslab_class_get_alloc(spa_dedup_class(spa)));
+}
+
+int
+pool_dataset_space(const char *name, space_t *s)
+{
+	dsl_pool_t *dp;
+	dsl_dataset_t *ds;
+	int error = dsl_pool_hold(name, FTAG, &dp);
+
+	memset(s, 0, sizeof (*s));
+	s->ratio = 1.0;
+	if (error != 0)
+		return (error);
+	if ((error = dsl_dataset_hold(dp, name, FTAG, &ds)) == 0) {
+		s->logical = dsl_dataset_phys(ds)->ds_uncompressed_bytes;
+		s->allocated = dsl_dataset_phys(ds)->ds_referenced_bytes;
+		if (dsl_dataset_phys(ds)->ds_compressed_bytes > 0)
+			s->ratio = (double)s->logical / (double)dsl_dataset_phys(ds)->ds_compressed_bytes;
+		dsl_dataset_rele(ds, FTAG);
+	}
+	dsl_pool_rele(dp, FTAG);
+	return (error);
+}

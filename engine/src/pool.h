@@ -1,0 +1,59 @@
+/* Pools and datasets: made from the spec in this process, never the host's. */
+#ifndef ZTUNE_POOL_H
+#define ZTUNE_POOL_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "err.h"
+#include "filelayer.h"
+#include "spec.h"
+
+typedef struct {
+	uint64_t hits, misses, size, c_max;
+	uint64_t demand_data_hits, demand_data_misses, demand_metadata_hits, demand_metadata_misses;
+	uint64_t prefetch_data_hits, prefetch_data_misses, prefetch_metadata_hits, prefetch_metadata_misses;
+	uint64_t l2_hits, l2_misses, l2_size, l2_write_bytes;
+} arc_count_t;
+
+typedef struct {
+	uint64_t logical, allocated;
+	double ratio;
+} space_t;
+
+/* Settings of the POSIX layer, the txg clock and the device model that OpenZFS's library does not apply itself. */
+typedef struct {
+	int64_t txg_timeout_s;
+	uint64_t dirty_max;		/* bytes */
+	int64_t dirty_sync_percent;
+	int64_t delay_min_percent;
+	int64_t delay_scale;
+} pace_t;
+
+/* What a layout asks for that this library can't do, but that does not make its numbers wrong. */
+typedef void warn_fn(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
+
+/* Starts OpenZFS in this process; nothing of the host is opened. */
+int pool_start(const spec_t *spec, pace_t *pace, warn_fn *warn, err_t *err);
+/* Are the datasets' properties values that OpenZFS knows?  After pool_start(). */
+int pool_check_properties(const spec_t *spec, err_t *err);
+/* Makes the pools and their datasets. */
+int pool_create_all(const spec_t *spec, err_t *err);
+int pool_open_volumes(const spec_t *spec, fl_volume_t **vols, err_t *err);
+/* Exports and imports every pool; no volume may be open. */
+int pool_cycle(const spec_t *spec, err_t *err);
+
+/* Writes the open transaction group and waits. */
+void pool_sync(int pool);
+uint64_t pool_dirty_bytes(int pool);
+uint64_t pool_last_txg(int pool);
+void pool_loading(const pace_t *pace, bool loading, uint64_t arc_max);
+
+void pool_stat_base(void);
+void pool_vdev_stat(void *vdev, uint64_t *reads, uint64_t *read_bytes, uint64_t *writes, uint64_t *write_bytes);
+void pool_arc(arc_count_t *c);
+uint64_t pool_over_max(void);
+uint64_t pool_allocated(int pool);
+int pool_dataset_space(const char *name, space_t *s);
+
+#endif

@@ -1,0 +1,46 @@
+/* A trace's operations, done to files in the order in which they began. */
+#ifndef ZTUNE_REPLAY_H
+#define ZTUNE_REPLAY_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "err.h"
+#include "ops.h"
+#include "pool.h"
+#include "spec.h"
+
+/* Latencies in ms, kept one by one. */
+typedef struct {
+	float *ms;
+	uint64_t n, room;
+	double sum;
+} samples_t;
+
+typedef struct {
+	double load_wall_s, load_cpu_s;
+	uint64_t load_bytes;
+	double wall_s, cpu_s;
+	uint64_t txgs, txgs_dirty;
+	uint64_t reads, read_bytes, writes, write_bytes, syncs;
+	uint64_t skipped;		/* operations on files that do not exist (any more) */
+	uint64_t throttle_delays, throttle_over_max;
+	double throttle_delay_s, throttle_stall_s;
+	arc_count_t arc;		/* during the measure; size and limit at its end */
+	uint64_t zil_commits;
+	fl_itx_t itx;
+	space_t *dataset_space;		/* [ndatasets] */
+	uint64_t allocated;		/* bytes on all pools */
+	double trace_s, thread_wait_s_max;
+	samples_t sync_lat, read_lat, write_lat;
+} result_t;
+
+extern bool replay_progress;
+
+/* Runs load and measure.  Returns an exit code (0, EXIT_FAILED, EXIT_INPUT) with one sentence. */
+int replay_run(const spec_t *spec, const ops_t *ops, result_t *r, warn_fn *warn, err_t *err);
+
+/* With "verify": reads every file whole and compares; 0 or EXIT_FAILED.  Its I/O must not be reported. */
+int replay_verify(void);
+
+#endif

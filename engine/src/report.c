@@ -1,0 +1,293 @@
+#include "report.h"
+
+#include <jansson.h>
+#include <math.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "memvdev.h"
+
+static char *warnings[64];
+static size_t nwarnings;
+
+void
+report_warn(const char *fmt, ...)
+{
+	char text[512];
+	va_list ap;
+
+	va_start(ap, fmt);
+	(void) vsnprintf(text, sizeof (text), fmt, ap);
+	va_end(ap);
+	for (size_t i = 0; i < nwarnings; i++)
+		if (strcmp(warnings[i], text) == 0)
+			return;
+	if (nwarnings < sizeof (warnings) / sizeof (warnings[0]))
+		warnings[nwarnings++] = strdup(text);
+}
+
+static void
+put(json_t *o, const char *key, uint64_t v)
+{
+	(void) json_object_set_new(o, key, json_integer((json_int_t)v));
+}
+
+static void
+put_real(json_t *o, const char *key, double v)
+{
+	(void) json_object_set_new(o, key, json_real(isfinite(v) ? v : 0.0));
+}
+
+static void
+put_text(json_t *o, const char *key, const char *v)
+{
+	(void) json_object_set_new(o, key, json_string(v));
+}
+
+static json_t *
+counts(const io_count_t *c)
+{
+	json_t *o = json_object();
+
+	put(o, "reads", c->reads);
+	put(o, "read_bytes", c->read_bytes);
+	put(o, "writes", c->writes);
+	put(o, "write_bytes", c->write_bytes);
+	return (o);
+}
+
+static int
+by_value(const void *a, const void *b)
+{
+	float x = *(const float *)a, y = *(const float *)b;
+
+	return (x < y ? -1 : x > y);
+}
+
+/* The value below which a share of the samples lies: nearest rank. */
+static double
+rank(const samples_t *s, double q)
+{
+	uint64_t i = (uint64_t)ceil(q * (double)s->n);
+
+	return (s->n == 0 ? 0.0 : (double)s->ms[i == 0 ? 0 : i - 1]);
+}
+
+static json_t *
+latency(samples_t *s)
+{
+	json_t *o = json_object();
+
+	if (s->n > 0)
+		qsort(s->ms, s->n, sizeof (*s->ms), by_value);
+	put(o, "count", s->n);
+	put_real(o, "mean", s->n > 0 ? s->sum / (double)s->n : 0.0);
+	put_real(o, "p50", rank(s, 0.5));
+	put_real(o, "p90", rank(s, 0.9));
+	put_real(o, "p99", rank(s, 0.99));
+	put_real(o, "p999", rank(s, 0.999));
+	put_real(o, "max", rank(s, 1.0));
+	return (o);
+}
+
+static json_t *
+vdevs(const spec_t *spec, io_count_t *sum, double *busy_max, char *busy_name, size_t len)
+{
+	json_t *list = json_array();
+	size_t n;
+	memdisk_t *d = memvdev_disks(&n);
+
+	*busy_max = 0.0;
+	busy_name[0] = '\0';
+	for (size_t i = 0; i < n; i++) {
+		io_count_t now = { 0 };
+		json_t *o = counts(&d[i].count);
+		double busy = model_busy_s(&d[i].model);
+
+		put(o, "flushes", d[i].count.flushes);
+		put_text(o, "pool", spec->pools[d[i].pool].name);
+		put_text(o, "class", vclass_names[d[i].class]);
+		put_text(o, "name", d[i].name);
+		put_text(o, "profile", d[i].profile->name);
+		put_real(o, "busy_s", busy);
+		if (d[i].vdev != NULL)
+			pool_vdev_stat(d[i].vdev, &now.reads, &now.read_bytes, &now.writes, &now.write_bytes);
+		put(o, "stat_reads", now.reads - d[i].stat_base.reads);
+		put(o, "stat_read_bytes", now.read_bytes - d[i].stat_base.read_bytes);
+		put(o, "stat_writes", now.writes - d[i].stat_base.writes);
+		put(o, "stat_write_bytes", now.write_bytes - d[i].stat_base.write_bytes);
+		(void) json_array_append_new(list, o);
+		sum->reads += d[i].count.reads;
+		sum->read_bytes += d[i].count.read_bytes;
+		sum->writes += d[i].count.writes;
+		sum->write_bytes += d[i].count.write_bytes;
+		sum->flushes += d[i].count.flushes;
+		if (busy_name[0] == '\0' || busy > *busy_max) {
+			*busy_max = busy;
+			(void) snprintf(busy_name, len, "%s/%s", spec->pools[d[i].pool].name, d[i].name);
+		}
+	}
+	return (list);
+}
+
+static json_t *
+arc_json(const arc_count_t *a)
+{
+	json_t *o = json_object();
+
+	put(o, "hits", a->hits);
+	put(o, "misses", a->misses);
+	put(o, "size_end", a->size);
+	put(o, "c_max", a->c_max);
+	put(o, "demand_data_hits", a->demand_data_hits);
+	put(o, "demand_data_misses", a->demand_data_misses);
+	put(o, "demand_metadata_hits", a->demand_metadata_hits);
+	put(o, "demand_metadata_misses", a->demand_metadata_misses);
+	put(o, "prefetch_data_hits", a->prefetch_data_hits);
+	put(o, "prefetch_data_misses", a->prefetch_data_misses);
+	put(o, "prefetch_metadata_hits", a->prefetch_metadata_hits);
+	put(o, "prefetch_metadata_misses", a->prefetch_metadata_misses);
+	return (o);
+}
+
+static json_t *
+space_json(const spec_t *spec, const result_t *r)
+{
+	json_t *o = json_object(), *list = json_array();
+	uint64_t logical = 0;
+	double compressed = 0;
+
+	for (size_t i = 0; i < spec->ndatasets; i++) {
+		const space_t *s = &r->dataset_space[i];
+		json_t *d = json_object();
+
+		put_text(d, "name", spec->datasets[i].name);
+		put(d, "logical", s->logical);
+		put(d, "allocated", s->allocated);
+		put_real(d, "compressratio", s->ratio);
+		(void) json_array_append_new(list, d);
+		logical += s->logical;
+		compressed += s->ratio > 0 ? (double)s->logical / s->ratio : 0.0;
+	}
+	put(o, "logical", logical);
+	put(o, "allocated", r->allocated);
+	put_real(o, "compression_ratio", compressed > 0 ? (double)logical / compressed : 1.0);
+	(void) json_object_set_new(o, "datasets", list);
+	return (o);
+}
+
+static json_t *
+measure(const spec_t *spec, result_t *r)
+{
+	static const char *const cause_names[CAUSE_COUNT] = { "data", "metadata", "zil", "other" };
+	io_totals_t *t = memvdev_totals();
+	io_count_t sum = { 0 };
+	json_t *m = json_object(), *o, *list;
+	double busy;
+	char busy_name[256];
+
+	put_real(m, "wall_s", r->wall_s);
+	put_real(m, "cpu_s", r->cpu_s);
+	put(m, "txgs", r->txgs);
+
+	o = json_object();
+	put(o, "reads", r->reads);
+	put(o, "read_bytes", r->read_bytes);
+	put(o, "writes", r->writes);
+	put(o, "write_bytes", r->write_bytes);
+	put(o, "syncs", r->syncs);
+	(void) json_object_set_new(m, "logical", o);
+
+	list = vdevs(spec, &sum, &busy, busy_name, sizeof (busy_name));
+	o = counts(&sum);
+	put(o, "flushes", sum.flushes);
+	(void) json_object_set_new(m, "physical", o);
+	(void) json_object_set_new(m, "by_vdev", list);
+
+	o = json_object();
+	for (int i = 0; i < CAUSE_COUNT; i++)
+		(void) json_object_set_new(o, cause_names[i], counts(&t->cause[i]));
+	(void) json_object_set_new(m, "by_cause", o);
+
+	list = json_array();
+	for (size_t i = 0; i < spec->ndatasets; i++) {
+		o = counts(&t->dataset[i]);
+		put_text(o, "name", spec->datasets[i].name);
+		put(o, "zil_bytes", t->dataset_zil[i]);
+		(void) json_array_append_new(list, o);
+	}
+	(void) json_object_set_new(m, "by_dataset", list);
+
+	put(m, "rmw_reads", t->rmw_reads);
+	put(m, "rmw_read_bytes", t->rmw_read_bytes);
+	put_real(m, "write_amplification", r->write_bytes > 0 ? (double)sum.write_bytes / (double)r->write_bytes : 0.0);
+	(void) json_object_set_new(m, "arc", arc_json(&r->arc));
+
+	o = json_object();
+	put(o, "hits", r->arc.l2_hits);
+	put(o, "misses", r->arc.l2_misses);
+	put(o, "size_end", r->arc.l2_size);
+	put(o, "write_bytes", t->cache_write_bytes);
+	(void) json_object_set_new(m, "l2arc", o);
+
+	o = json_object();
+	put(o, "commits", r->zil_commits);
+	put(o, "itx_indirect", r->itx.indirect);
+	put(o, "itx_copied", r->itx.copied);
+	put(o, "itx_needcopy", r->itx.needcopy);
+	put(o, "writes", t->cause[CAUSE_ZIL].writes);
+	put(o, "bytes", t->cause[CAUSE_ZIL].write_bytes);
+	put(o, "slog_writes", t->slog_writes);
+	put(o, "slog_bytes", t->slog_bytes);
+	(void) json_object_set_new(m, "zil", o);
+
+	o = json_object();
+	put(o, "delays", r->throttle_delays);
+	put_real(o, "delay_s", r->throttle_delay_s);
+	put(o, "over_max", r->throttle_over_max);
+	put_real(o, "stall_s", r->throttle_stall_s);
+	put(o, "txgs_by_dirty", r->txgs_dirty);
+	(void) json_object_set_new(m, "dirty_throttle", o);
+
+	(void) json_object_set_new(m, "space", space_json(spec, r));
+
+	o = json_object();
+	put_real(o, "trace_s", r->trace_s);
+	put_real(o, "modelled_s", busy > r->thread_wait_s_max ? busy : r->thread_wait_s_max);
+	put_real(o, "busy_s_max", busy);
+	put_text(o, "busy_vdev", busy_name);
+	put_real(o, "thread_wait_s_max", r->thread_wait_s_max);
+	(void) json_object_set_new(o, "sync_latency_ms", latency(&r->sync_lat));
+	(void) json_object_set_new(o, "read_latency_ms", latency(&r->read_lat));
+	(void) json_object_set_new(o, "write_latency_ms", latency(&r->write_lat));
+	(void) json_object_set_new(m, "model", o);
+	return (m);
+}
+
+char *
+report_text(const spec_t *spec, result_t *r)
+{
+	json_t *root = json_object(), *o = json_object(), *list = json_array();
+	char *text;
+
+	put_text(o, "version", ENGINE_VERSION);
+	put_text(o, "openzfs", OPENZFS_STRING);
+	(void) json_object_set_new(root, "engine", o);
+	put_text(root, "status", "ok");
+	put(root, "seed", spec->seed);
+
+	o = json_object();
+	put_real(o, "wall_s", r->load_wall_s);
+	put_real(o, "cpu_s", r->load_cpu_s);
+	put(o, "write_bytes", r->load_bytes);
+	(void) json_object_set_new(root, "load", o);
+
+	(void) json_object_set_new(root, "measure", measure(spec, r));
+	for (size_t i = 0; i < nwarnings; i++)
+		(void) json_array_append_new(list, json_string(warnings[i]));
+	(void) json_object_set_new(root, "warnings", list);
+	text = json_dumps(root, JSON_COMPACT | JSON_REAL_PRECISION(12));
+	json_decref(root);
+	return (text);
+}

@@ -1,0 +1,99 @@
+/* The layout to replay against, read from spec.json.  Knows nothing of OpenZFS. */
+#ifndef ZTUNE_SPEC_H
+#define ZTUNE_SPEC_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "err.h"
+#include "model.h"
+
+#define	SPEC_NAME 128
+
+typedef enum { VC_DATA, VC_LOG, VC_CACHE, VC_SPECIAL, VC_COUNT } vclass_t;
+typedef enum { VK_STRIPE, VK_MIRROR, VK_RAIDZ1, VK_RAIDZ2, VK_RAIDZ3, VK_COUNT } vkind_t;
+
+extern const char *const vclass_names[VC_COUNT];
+extern const char *const vkind_names[VK_COUNT];
+
+typedef struct {
+	int profile;		/* index into spec_t.profiles */
+	uint64_t size;		/* bytes */
+} spec_disk_t;
+
+typedef struct {
+	vclass_t class;
+	vkind_t kind;
+	spec_disk_t *disks;
+	size_t ndisks;
+} spec_vdev_t;
+
+typedef struct {
+	char name[SPEC_NAME];
+	int ashift;
+	spec_vdev_t *vdevs;
+	size_t nvdevs;
+} spec_pool_t;
+
+typedef struct {
+	char key[SPEC_NAME];
+	char value[SPEC_NAME];
+} spec_prop_t;
+
+typedef struct {
+	char name[SPEC_NAME];
+	int pool;		/* index into spec_t.pools */
+	uint64_t recordsize;	/* bytes */
+	spec_prop_t *props;
+	size_t nprops;
+} spec_dataset_t;
+
+typedef struct {
+	int32_t id;		/* the file's number in the ops */
+	int dataset;		/* index into spec_t.datasets */
+	int content;		/* index into spec_t.content */
+	uint64_t size;		/* bytes at the start */
+} spec_file_t;
+
+typedef struct {
+	char name[SPEC_NAME];
+	char path[4096];
+} spec_content_t;
+
+typedef struct {
+	char name[SPEC_NAME];
+	int64_t value;
+} spec_tunable_t;
+
+typedef struct spec {
+	uint64_t seed;
+	uint64_t arc_max;	/* bytes */
+	uint64_t host_memory;	/* bytes; 0 = derived from arc_max */
+	bool cold;
+	bool verify;
+	bool file_backing;
+	char backing_dir[4096];
+	model_profile_t *profiles;
+	size_t nprofiles;
+	spec_pool_t *pools;
+	size_t npools;
+	spec_dataset_t *datasets;
+	size_t ndatasets;
+	spec_file_t *files;
+	size_t nfiles;
+	spec_content_t *content;
+	size_t ncontent;
+	spec_tunable_t *tunables;
+	size_t ntunables;
+} spec_t;
+
+/* Reads and checks; 0, or -1 with one sentence that names the key. */
+int spec_read(const char *path, spec_t *spec, err_t *err);
+int spec_parse(const char *text, size_t len, spec_t *spec, err_t *err);
+void spec_free(spec_t *spec);
+
+/* "128K", "16M", "512" or plain bytes; false if it is none of these. */
+bool spec_bytes(const char *text, uint64_t *bytes);
+
+#endif

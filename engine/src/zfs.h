@@ -1,0 +1,63 @@
+/* OpenZFS's headers and what differs between the versions this engine is written for (2.1 to 2.4). */
+#ifndef ZTUNE_ZFS_H
+#define ZTUNE_ZFS_H
+
+#include <sys/zfs_context.h>
+#include <sys/abd.h>
+#include <sys/arc.h>
+#include <sys/arc_impl.h>
+#include <sys/dbuf.h>
+#include <sys/dmu.h>
+#include <sys/dmu_impl.h>
+#include <sys/dmu_objset.h>
+#include <sys/dmu_tx.h>
+#include <sys/dnode.h>
+#include <sys/dsl_dataset.h>
+#include <sys/dsl_dir.h>
+#include <sys/dsl_pool.h>
+#include <sys/dsl_prop.h>
+#include <sys/fs/zfs.h>
+#include <sys/metaslab.h>
+#include <sys/spa.h>
+#include <sys/spa_impl.h>
+#include <sys/txg.h>
+#include <sys/txg_impl.h>
+#include <sys/vdev.h>
+#include <sys/vdev_impl.h>
+#include <sys/zap.h>
+#include <sys/zfs_rlock.h>
+#include <sys/zfs_znode.h>
+#include <sys/zil.h>
+#include <sys/zil_impl.h>
+#include <sys/zio.h>
+#include <sys/zio_impl.h>
+#include <zfeature_common.h>
+#include <zfs_prop.h>
+
+#ifndef OPENZFS_NUMBER
+#error "Pass the version: -DOPENZFS_NUMBER=20302 for 2.3.2."
+#endif
+#if OPENZFS_NUMBER < 20100
+#error "OpenZFS 2.1 or later is needed."
+#endif
+
+#ifdef HAVE_DMU_TX_WAIT
+#define	TX_WAIT_FLAG DMU_TX_WAIT
+#else
+#define	TX_WAIT_FLAG TXG_WAIT
+#endif
+
+/* A flush was an ioctl of its own kind before 2.3. */
+#if OPENZFS_NUMBER >= 20300
+#define	ZIO_IS_FLUSH(z) ((z)->io_type == ZIO_TYPE_FLUSH)
+#else
+#define	ZIO_IS_FLUSH(z) ((z)->io_type == ZIO_TYPE_IOCTL)
+#endif
+
+#if OPENZFS_NUMBER >= 20400
+#define	DN_WRITE(dn, off, len, buf, tx) dmu_write_by_dnode((dn), (off), (len), (buf), (tx), DMU_READ_PREFETCH)
+#else
+#define	DN_WRITE(dn, off, len, buf, tx) dmu_write_by_dnode((dn), (off), (len), (buf), (tx))
+#endif
+
+#endif
