@@ -15,6 +15,9 @@ from ztune.analysis import units
 _LOG_FROM = 8.0
 
 
+Box = tuple[float, float, float, float]  # left, top, right, bottom in pixels
+
+
 @dataclass(frozen=True)
 class Axis:
     """Maps values to pixels, with round ticks."""
@@ -51,15 +54,15 @@ class Axis:
             found = [s * base**p for p in range(first, last + 1) for s in steps]
             found = [v for v in found if self.low <= v <= self.high]
             return found[:: max(1, math.ceil(len(found) / 7))]
-        unit = 1024.0 ** max(0, int(math.log(max(self.high, 1.0), 1024))) if binary else 1.0
-        span = (self.high - self.low) / unit
+        span = self.high - self.low
         raw = span / 5
         size = 10 ** math.floor(math.log10(raw))
-        step = next(size * m for m in (1, 2, 2.5, 5, 10) if size * m >= raw)
-        first_tick = math.ceil(self.low / unit / step)
-        return [
-            (first_tick + i) * step * unit for i in range(12) if (first_tick + i) * step * unit <= self.high
-        ]
+        if binary:
+            step = 2.0 ** math.ceil(math.log2(raw))
+        else:
+            step = next(size * m for m in (1, 2, 2.5, 5, 10) if size * m >= raw)
+        lowest = math.ceil(self.low / step)
+        return [(lowest + i) * step for i in range(12) if (lowest + i) * step <= self.high]
 
 
 def trade_off(rows: Sequence[Row], apart: Sequence[Row], wide: int = 1040, tall: int = 460) -> Markup:
@@ -116,7 +119,7 @@ def trade_off(rows: Sequence[Row], apart: Sequence[Row], wide: int = 1040, tall:
             left, top - 6, ", logarithmic" if y.log else ""
         )
     )
-    placed: list[tuple[float, float, float, float]] = []
+    placed: list[Box] = []
     labels: list[Markup] = []
 
     def drawn_last(row: Row) -> tuple[int, float]:
@@ -145,16 +148,12 @@ def trade_off(rows: Sequence[Row], apart: Sequence[Row], wide: int = 1040, tall:
             continue
         px, py = x.at(row.values["modelled_s"]), y.at(row.values["allocated"])
         radius = 4 + 14 * math.sqrt(row.values["written"] / largest)
-        text = "recommended" if row.recommended else "base layout" if row.baseline else _short(row.layout)
+        text = "recommended" if row.recommended else "base layout" if row.baseline else f"#{row.rank}"
         strong = row.recommended or row.baseline
         label = _label(text, px, py, radius, strong, placed, (left, wide - right, top, tall - bottom))
         if label:
             labels.append(label)
     return Markup("").join([*out, *labels, Markup("</svg>")])
-
-
-def _short(name: str) -> str:
-    return name if len(name) <= 34 else name[:33] + "…"
 
 
 def _label(
@@ -163,8 +162,8 @@ def _label(
     py: float,
     radius: float,
     strong: bool,
-    placed: list[tuple[float, float, float, float]],
-    frame: tuple[float, float, float, float],
+    placed: list[Box],
+    frame: Box,
 ) -> Markup:
     """Return a label beside a point where there is room for it, or nothing."""
     width = len(text) * (7.2 if strong else 6.4)

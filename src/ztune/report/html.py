@@ -162,21 +162,26 @@ def _effects(rows: Sequence[EffectRow]) -> list[dict[str, Any]]:
     shown = [row for row in rows if any(m in row.ratios for m in MAIN)]
     spread = [r for row in shown for m in MAIN if m in row.ratios for r in row.ratios[m][1:] if r > 0]
     # The bars' scale ends where the data does, within limits that keep small effects visible.
-    reach = min(16.0, max([1.5, *(max(r, 1 / r) for r in spread)]))
+    reach = min(4.0, max([1.5, *(max(r, 1 / r) for r in spread)]))
     grouped_rows: dict[str, list[dict[str, Any]]] = {}
     for row in shown:
         cells = []
         for metric in MAIN:
             if metric not in row.ratios:
-                cells.append({"bar": Markup(""), "text": "–", "title": ""})
+                cells.append({"bar": Markup(""), "text": "–", "range": "", "title": ""})
                 continue
             median, low, high = row.ratios[metric]
-            text = units.percent(median)
-            if units.percent(low) != units.percent(high):
-                text += f" ({units.percent(low)} … {units.percent(high)})"
+            least, most = units.percent(low), units.percent(high)
             ends = row.ends[metric]
             title = "" if low == high else f"least with {ends[0]}; most with {ends[1]}"
-            cells.append({"bar": charts.ratio_bar(median, low, high, reach), "text": text, "title": title})
+            cells.append(
+                {
+                    "bar": charts.ratio_bar(median, low, high, reach),
+                    "text": units.percent(median),
+                    "range": "" if least == most else f"{least} … {most}",
+                    "title": title,
+                }
+            )
         explain = [
             f"{METRICS[m].label} {units.percent(row.ratios[m][0])}"
             for m in EXPLAIN
@@ -188,7 +193,11 @@ def _effects(rows: Sequence[EffectRow]) -> list[dict[str, Any]]:
         ratios = [e["row"].ratios.get("modelled_s", (1.0, 1.0, 1.0))[0] for e in entries]
         return max(max(r, 1 / r) if r > 0 else float("inf") for r in ratios)
 
-    order = sorted(grouped_rows, key=lambda f: (-weight(grouped_rows[f]), f))
+    def place(factor: str) -> tuple[bool, float, str]:
+        entries = grouped_rows[factor]  # settings that trade durability come last: they are not a tuning
+        return all(e["row"].durability_changes for e in entries), -weight(entries), factor
+
+    order = sorted(grouped_rows, key=place)
     return [
         {"factor": f, "before": grouped_rows[f][0]["row"].before, "entries": grouped_rows[f]} for f in order
     ]
