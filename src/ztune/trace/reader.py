@@ -80,7 +80,7 @@ class Trace:
         names = list(EVENTS.names) if columns is None else columns
         try:
             table = pq.read_table(self.path / EVENTS_FILE, columns=names)
-        except (OSError, pa.ArrowException) as error:
+        except (OSError, ValueError, pa.ArrowException) as error:
             raise InputError(f"{self.path / EVENTS_FILE} is damaged: {_reason(error)}") from None
         try:
             check.columns({name: table.column(name).to_numpy() for name in names}, len(self.manifest.files))
@@ -127,7 +127,7 @@ class Trace:
         try:
             with pq.ParquetFile(path) as parquet:
                 schema, rows = parquet.schema_arrow, parquet.metadata.num_rows
-        except (OSError, pa.ArrowException) as error:
+        except (OSError, ValueError, pa.ArrowException) as error:
             raise InputError(f"{path} is not a Parquet file that can be read: {_reason(error)}") from None
         if not schema.remove_metadata().equals(EVENTS):
             wrong = [name for name in EVENTS.names if name not in schema.names]

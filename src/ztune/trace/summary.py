@@ -331,7 +331,8 @@ class _KindCounts:
             for to in all_.alignments
         }
         here = base[file]
-        first, last = here + (offset >> _PAGE_BITS), here + ((end + PAGE - 1) >> _PAGE_BITS)
+        first, last = here + (offset >> _PAGE_BITS), here + ((end - 1) >> _PAGE_BITS) + 1
+        last = np.where(size == 0, first, last)  # nothing moved, no page touched
         order = np.argsort(first)
         self.runs = tuple(values[order] for values in (first, last, file))
         self.pages = _union(self.runs, n)
