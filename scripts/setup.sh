@@ -20,7 +20,7 @@ fail() { printf 'setup: %s\n' "$*" >&2; exit 3; }
 # --- who and where we are ------------------------------------------------------------------------------------------
 
 command -v apt-get >/dev/null ||
-    fail "this set-up knows Debian and Ubuntu (apt). Elsewhere install what README.md lists under 'Requirements', then run 'make build'."
+    fail "this set-up knows Debian and Ubuntu (apt). Elsewhere install what docs/setup.md lists, then run 'make build'."
 # shellcheck disable=SC1091
 . /etc/os-release
 : "${VERSION_CODENAME:?/etc/os-release names no release}"
@@ -66,7 +66,7 @@ case "${ID:-}:$VERSION_CODENAME" in
         case " ${ID_LIKE:-} " in
             *" ubuntu "*) component=universe VERSION_CODENAME=${UBUNTU_CODENAME:-$VERSION_CODENAME} ;;
             *" debian "*) VERSION_CODENAME=${DEBIAN_CODENAME:-$VERSION_CODENAME} ;;
-            *) fail "this set-up knows Debian and Ubuntu, not '${ID:-?}'. Install what README.md lists under 'Requirements', then run 'make build'." ;;
+            *) fail "this set-up knows Debian and Ubuntu, not '${ID:-?}'. Install what docs/setup.md lists, then run 'make build'." ;;
         esac
         ;;
 esac

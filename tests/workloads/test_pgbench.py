@@ -10,7 +10,9 @@ from ztune.workloads import pgbench
 
 
 def test_closing_report() -> None:
-    text = "query mode: prepared\nnumber of transactions actually processed: 15030\nnumber of failed transactions: 2 (0.0%)\n"
+    text = (
+        "mode: x\nnumber of transactions actually processed: 15030\nnumber of failed transactions: 2 (0.0%)\n"
+    )
     assert pgbench.parse_output(text) == pgbench.Outcome(15030, 2)
     assert pgbench.parse_output("number of transactions actually processed: 7") == pgbench.Outcome(7, 0)
     with pytest.raises(ZtuneError, match="names no number of transactions"):

@@ -139,7 +139,8 @@ import sys
 from pathlib import Path
 from ztune.workloads.base import running
 from ztune.workloads.postgres_oltp import PostgresOltp
-with running(PostgresOltp({"scale": 1, "seconds": 100, "warmup": 0, "rate": 100}), parent=Path(sys.argv[1])) as w:
+workload = PostgresOltp({"scale": 1, "seconds": 100, "warmup": 0, "rate": 100})
+with running(workload, parent=Path(sys.argv[1])) as w:
     print(w.pids()[0], flush=True)
     w.run(lambda step, done: print("working", flush=True))
 """

@@ -185,7 +185,8 @@ def dead(tmp_path: Path, **change: object) -> Path:
     """Make what a killed ztune leaves behind."""
     code = (
         "import os, sys; from pathlib import Path; from ztune.workloads.workdir import WorkDir;"
-        "w = WorkDir.create('dead', parent=Path(sys.argv[1])); w.sub('data'); print(w.path, flush=True); os._exit(1)"
+        "w = WorkDir.create('dead', parent=Path(sys.argv[1])); "
+        "w.sub('data'); print(w.path, flush=True); os._exit(1)"
     )
     out = subprocess.run(
         [sys.executable, "-c", code, tmp_path], capture_output=True, text=True, check=False

@@ -34,7 +34,9 @@ def command(context: click.Context, as_json: bool) -> None:
     if as_json:
         click.echo(json.dumps({"ok": good, "checks": [finding.to_json() for finding in findings]}, indent=2))
     else:
-        Console().print(_table(findings))
+        console = Console()
+        # In a file or a pipe there is no terminal whose width could be meant.
+        console.print(_table(findings), width=None if console.is_terminal else 120)
         click.echo("* needed by `ztune tune`")
         if good:
             click.echo("`ztune tune postgres-oltp` can work here.")

@@ -85,7 +85,8 @@ def check_engine() -> Finding:
     try:
         found = engine.check()
     except ZtuneError as error:
-        return Finding("replay engine", State.MISSING, str(error), SETUP, needed=True)
+        said = str(error).partition("; `ztune doctor`")[0].partition(" (`ztune doctor`")[0]
+        return Finding("replay engine", State.MISSING, said, SETUP, needed=True)
     means = f"replays traces through OpenZFS {found.openzfs}; its self-check passed"
     details = {"path": str(found.path), "version": found.version, "openzfs": found.openzfs}
     return Finding("replay engine", State.OK, means, needed=True, details=details)
