@@ -53,12 +53,12 @@ class Plan:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What came of it. ``failures``: one sentence for each layout that failed."""
+    """What came of it. ``failed``: how many layouts failed; each was named when it did."""
 
     run_id: str
     trace: Path
     recommendation: Recommendation
-    failures: list[str]
+    failed: int
 
 
 def tune(plan: Plan) -> Outcome:
@@ -142,12 +142,8 @@ def _write(plan: Plan, run_id: str, trace: Path, store: Store) -> Outcome:
     ranking = ranking_json(evidence.run, evidence.trials)
     whole = {**ranking, "recommendation": recommendation.model_dump(mode="json")}
     files.write(plan.out / "run.json", json.dumps(whole, indent=1, ensure_ascii=False) + "\n")
-    failures = [
-        f"layout {t.number} ({t.layout_name}) failed: {t.error}"
-        for t in evidence.trials
-        if t.status == "failed"
-    ]
-    return Outcome(run_id, trace, recommendation, failures)
+    failed = sum(t.status == "failed" for t in evidence.trials)
+    return Outcome(run_id, trace, recommendation, failed)
 
 
 class _Steps:

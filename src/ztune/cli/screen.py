@@ -110,8 +110,6 @@ def command(
         else:
             print_ranking(run, store, None if everything else TOP)
             click.echo(f"`ztune recommend {run.id}` says what to set, and why.")
-        for trial in failed:
-            click.echo(f"ztune: layout {trial.number} ({trial.layout_name}) failed: {trial.error}", err=True)
         return 1 if failed else 0
 
 

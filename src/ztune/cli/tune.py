@@ -96,9 +96,7 @@ def command(
         click.echo(
             f"Results   {plan.out / 'run.json'}   (`ztune show {outcome.run_id}` for one trial in full)"
         )
-    for text in outcome.failures:
-        click.echo(f"ztune: {text}", err=True)
-    return 1 if outcome.failures else 0
+    return 1 if outcome.failed else 0
 
 
 def _pair(text: str) -> tuple[str, str]:

@@ -24,7 +24,8 @@ def home() -> Path:
         ) from None
     if not os.access(path, os.W_OK | os.X_OK):
         raise InputError(f"the state directory {path} cannot be written; set ZTUNE_HOME to one that can")
-    return path
+    # The engine runs in a folder of its own: a relative path would mean something else there.
+    return path.resolve()
 
 
 def database() -> Path:

@@ -219,7 +219,7 @@ class Replay:
             backing = self.backing(spec)
             full = {
                 **spec,
-                "content": {r: str(p) for r, p in self.inputs.content.items()},
+                "content": {r: str(p.resolve()) for r, p in self.inputs.content.items()},
                 "backing": backing,
             }
             if backing == "file":
