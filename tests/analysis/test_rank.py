@@ -1,0 +1,181 @@
+"""Collecting trials, ranking layouts, the front."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import evidence as ev
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ztune.analysis.candidates import Candidate, collect
+from ztune.analysis.pareto import front
+from ztune.analysis.rank import departures, order, rank, select
+from ztune.analysis.stats import Estimate
+from ztune.errors import InputError
+from ztune.study import DurabilityClass, Layout
+
+BASE = Layout.model_validate(ev.base_layout())
+GOAL = ("modelled_s", "allocated", "written")
+
+
+def candidate(
+    name: str, time: float, space: float = 100.0, written: float = 100.0, settings: dict[str, str] | None = None
+) -> Candidate:
+    values = {"modelled_s": time, "allocated": space, "written": written}
+    return Candidate(
+        name=name,
+        hash=name,
+        layout=BASE,
+        settings=settings or {},
+        durability=DurabilityClass.NOTHING,
+        durability_reasons=(),
+        baseline=name == "base",
+        trials=(1,),
+        estimates={k: Estimate(1, v) for k, v in values.items()},
+        measure={},
+    )
+
+
+def names(candidates: list[Candidate]) -> list[str]:
+    return [r.candidate.name for r in order(candidates, GOAL, 0.05)]
+
+
+def test_less_time_wins() -> None:
+    assert names([candidate("slow", 20, 50), candidate("fast", 10)]) == ["fast", "slow"]
+
+
+def test_within_the_tolerance_less_space_wins() -> None:
+    assert names([candidate("fast", 100), candidate("small", 104, 50)]) == ["small", "fast"]
+    assert names([candidate("fast", 100), candidate("small", 106, 50)]) == ["fast", "small"]
+
+
+def test_within_both_fewer_bytes_written_win() -> None:
+    got = names([candidate("a", 100, 100, 300), candidate("b", 103, 103, 100), candidate("c", 101, 101, 200)])
+    assert got == ["b", "c", "a"]
+
+
+def test_what_the_objective_cannot_tell_apart_goes_to_the_plainer() -> None:
+    exotic = candidate("exotic", 100, settings={"x": "odd", "y": "odd"})
+    plain = candidate("plain", 102, settings={"x": "odd", "y": "default"})
+    chosen, why = select([exotic, plain], GOAL, 0.05, {"x": "default", "y": "default"})
+    assert chosen is plain
+    assert why == "nearest to the defaults of 2 that the objective can't tell apart"
+
+
+def test_why_names_the_metric_that_decided() -> None:
+    chosen, why = select([candidate("a", 1), candidate("b", 2)], GOAL, 0.05)
+    assert (chosen.name, why) == ("a", "least modelled time")
+    chosen, why = select([candidate("a", 100), candidate("b", 101, 50)], GOAL, 0.05)
+    assert (chosen.name, why) == ("b", "least space of 2 within 5%")
+
+
+def test_departures_count_known_defaults_only() -> None:
+    assert departures({"a": "1", "b": "2", "c": "3"}, {"a": "1", "b": "1"}) == 1
+
+
+values = st.floats(0.001, 1e6)
+
+
+@given(st.lists(st.tuples(values, values, values), min_size=1, max_size=12), st.floats(0, 0.5))
+def test_every_layout_gets_one_place_and_the_first_is_within_the_tolerance(
+    triples: list[tuple[float, float, float]], within: float
+) -> None:
+    field = [candidate(f"n{i}", *triple) for i, triple in enumerate(triples)]
+    ranked = order(field, GOAL, within)
+    assert sorted(r.candidate.name for r in ranked) == sorted(c.name for c in field)
+    assert [r.rank for r in ranked] == list(range(1, len(field) + 1))
+    best = min(t[0] for t in triples)
+    assert ranked[0].candidate.value("modelled_s") <= best * (1 + within)  # type: ignore[operator]
+
+
+@given(st.lists(st.tuples(values, values, values), min_size=1, max_size=10))
+def test_the_order_of_trials_does_not_matter(triples: list[tuple[float, float, float]]) -> None:
+    field = [candidate(f"n{i}", *triple) for i, triple in enumerate(triples)]
+    assert names(field) == names(field[::-1])
+
+
+def test_weaker_durability_is_set_apart_not_ranked() -> None:
+    ranking = rank(collect(ev.trials()), GOAL)
+    assert all(r.candidate.durability is DurabilityClass.NOTHING for r in ranking.ranked)
+    assert {r.candidate.durability for r in ranking.weaker} == {DurabilityClass.LAST_SECONDS, DurabilityClass.CORRUPT}
+    allowed = rank(collect(ev.trials()), GOAL, durability="last-seconds")
+    assert {r.candidate.durability for r in allowed.weaker} == {DurabilityClass.CORRUPT}
+
+
+def test_bad_objectives_are_refused() -> None:
+    found = collect(ev.trials())
+    with pytest.raises(InputError, match="nothing that can be minimised"):
+        rank(found, ("speed",))
+    with pytest.raises(InputError, match="within is 2; it is a share"):
+        rank(found, GOAL, within=2)
+    with pytest.raises(InputError, match="minimises nothing"):
+        rank(found, ())
+
+
+def test_failed_layouts_are_listed_with_their_error() -> None:
+    found = collect(ev.trials(fail=("data.recordsize=64K",)))
+    assert [(f.name, f.reason) for f in found.failed] == [("data.recordsize=64K", "the pool ran out of space")]
+    assert found.baseline is not None and found.baseline.name == "base"
+
+
+def test_a_layout_without_the_metric_is_not_ranked() -> None:
+    def measure(layout: Layout) -> dict[str, Any]:
+        out = ev.toy_measure(layout)
+        if layout.name == "slog=nvme":
+            del out["space"]
+        return out
+
+    ranking = rank(collect(ev.trials(measure=measure)), GOAL)
+    assert "slog=nvme" not in [r.candidate.name for r in ranking.ranked]
+    assert ("slog=nvme", "the engine did not report space") in [(f.name, f.reason) for f in ranking.failed]
+
+
+def test_results_of_two_engines_are_never_mixed() -> None:
+    base, other, third = ev.layouts()[:3]
+    trials = [
+        ev.trial(base, 1, ev.toy_measure(base), baseline=True),
+        ev.trial(other, 2, ev.toy_measure(other)),
+        ev.trial(third, 3, ev.toy_measure(third), engine="0.0.9"),
+    ]
+    found = collect(trials)
+    assert [c.name for c in found.candidates] == [base.name, other.name]
+    assert found.engine == "0.1.0"
+    assert found.failed[0].name == third.name
+    assert found.failed[0].reason.startswith("it was replayed by engine 0.0.9 (OpenZFS 2.3.2), the others by 0.1.0")
+
+
+def test_repeats_become_a_median_with_an_interval() -> None:
+    base = ev.layouts()[0]
+    trials = [ev.trial(base, n, ev.toy_measure(base, scale)) for n, scale in enumerate((1.0, 1.2, 1.1), start=1)]
+    (only,) = collect(trials).candidates
+    times = sorted(t.measure["model"]["modelled_s"] for t in trials)
+    got = only.estimates["modelled_s"]
+    assert (got.n, got.median, got.low, got.high) == (3, times[1], times[0], times[2])
+    assert only.trials == (1, 2, 3)
+    assert only.measure["model"]["modelled_s"] == times[1]
+
+
+def test_waiting_trials_are_counted_not_failed() -> None:
+    base, other = ev.layouts()[:2]
+    found = collect([ev.trial(base, 1, ev.toy_measure(base)), ev.trial(other, 2, status="pending")])
+    assert found.pending == 1
+    assert not found.failed
+
+
+def test_front_keeps_what_no_other_beats() -> None:
+    a, b = candidate("a", 1, 9, 5), candidate("b", 9, 1, 5)
+    beaten, twin = candidate("beaten", 2, 9, 5), candidate("twin", 1, 9, 5)
+    assert [c.name for c in front([a, b, beaten, twin])] == ["a", "b", "twin"]
+
+
+@given(st.lists(st.tuples(values, values, values), min_size=1, max_size=10))
+def test_each_layout_off_the_front_is_beaten_by_one_on_it(triples: list[tuple[float, float, float]]) -> None:
+    field = [candidate(f"n{i}", *triple) for i, triple in enumerate(triples)]
+    kept = {c.name for c in front(field)}
+    on = [t for i, t in enumerate(triples) if f"n{i}" in kept]
+    assert on
+    for i, triple in enumerate(triples):
+        beaten = any(all(x <= y for x, y in zip(o, triple, strict=True)) and o != triple for o in on)
+        assert beaten == (f"n{i}" not in kept)
