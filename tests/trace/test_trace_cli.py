@@ -1,29 +1,46 @@
 from __future__ import annotations
 
+import contextlib
+import io
 import json
 import os
-import subprocess
 import sys
+from dataclasses import dataclass
 from pathlib import Path
+from unittest import mock
 
 import pytest
 from trace_builder import MS, S, build, files
 
+from ztune.cli.main import main
 from ztune.trace import view
 from ztune.trace.reader import Trace
 from ztune.trace.schema import Op
 
 
-def ztune(*arguments: object, columns: int = 80, encoding: str = "utf-8") -> subprocess.CompletedProcess[str]:
-    """Run the command as a user would, without a terminal."""
-    return subprocess.run(
-        [sys.executable, "-c", "from ztune.cli.main import main; main()", "trace", *map(str, arguments)],
-        capture_output=True,
-        text=True,
-        encoding="utf-8",
-        env={**os.environ, "COLUMNS": str(columns), "PYTHONIOENCODING": encoding},
-        check=False,
-    )
+@dataclass
+class Ran:
+    returncode: int
+    stdout: str
+    stderr: str
+
+
+def ztune(*arguments: object, columns: int = 80, encoding: str = "utf-8") -> Ran:
+    """Run the command as a user without a terminal would, but in this process: starting Python takes long."""
+    out, err = (io.TextIOWrapper(io.BytesIO(), encoding) for _ in range(2))
+    with (
+        mock.patch.dict(os.environ, COLUMNS=str(columns)),
+        mock.patch.object(sys, "argv", ["ztune", "trace", *map(str, arguments)]),
+        contextlib.redirect_stdout(out),
+        contextlib.redirect_stderr(err),
+        pytest.raises(SystemExit) as ended,
+    ):
+        main()
+    texts = []
+    for stream in (out, err):
+        stream.flush()
+        texts.append(stream.buffer.getvalue().decode(encoding))  # type: ignore[attr-defined]
+    return Ran(int(ended.value.code or 0), *texts)
 
 
 @pytest.fixture(scope="module")

@@ -44,6 +44,11 @@ def count(value: float) -> str:
     return f"{value:.2f}"[:4].rstrip(".") + units[0]
 
 
+def rate(value: float) -> str:
+    """Return a count per second; small ones with a decimal."""
+    return f"{value:.1f}" if 0 < value < 10 else count(value)
+
+
 def share(value: float) -> str:
     """Return a share as a percentage; a little is never shown as none, nor nearly all as all."""
     if 0 < value < 0.01:
@@ -302,11 +307,11 @@ def _rates(console: Console, rates: Rates, bin_s: float) -> Table | None:
     table.add_column(justify="right")
     width = max(10, min(60, console.width - 44))
     lines = (
-        ("reads/s", rates.reads, count),
+        ("reads/s", rates.reads, rate),
         ("read/s", rates.read_bytes, size),
-        ("writes/s", rates.writes, count),
+        ("writes/s", rates.writes, rate),
         ("written/s", rates.write_bytes, size),
-        ("syncs/s", rates.syncs, count),
+        ("syncs/s", rates.syncs, rate),
     )
     for name, values, form in lines:
         if any(values):
