@@ -161,6 +161,7 @@ class Recording:
         mapped = [(m, self._table.entered(0, m.path, m.dev, m.ino, m.size)) for m in self._mapped]
         highest, used, only_read = _used(harvest.rows())
         used.update(number for _, number in mapped)
+        used.update(number for number in only_read if self._plays_a_role(number))
         selection = self._table.select(used, highest, self.paths, self.rules)
         lost = 0
         for rows in _resolved(harvest.rows(), selection.numbers):
@@ -197,6 +198,10 @@ class Recording:
             samples=samples,
         )
         return Trace.open(path)
+
+    def _plays_a_role(self, number: int) -> bool:
+        entry = self._table.numbered(number)
+        return entry is not None and self.rules.role(entry.path) is not None
 
     def _sample(self, files: list[TraceFile]) -> tuple[list[Compressibility], list[Sample]]:
         """Measure how the files that still exist compress; keep their blocks if asked to."""

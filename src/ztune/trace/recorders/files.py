@@ -185,6 +185,11 @@ class FileTable:
         index = self._names.get(path)
         return None if index is None else self.entries[index]
 
+    def knows(self, dev: int, ino: int) -> bool:
+        """Say whether a file with this inode is known, and not deleted."""
+        index = self._inodes.get((dev, ino))
+        return index is not None and not self.entries[index].deleted
+
     def numbered(self, number: int) -> Entry | None:
         """Return the file with a number."""
         index = self._numbers.get(number)

@@ -21,13 +21,23 @@ from ztune.trace.recorders.base import MMAP_READ
 from ztune.trace.recorders.files import Call, FileTable
 from ztune.trace.schema import Flag, Op, Via
 
-# The calls that strace must show. The second part is needed only to know descriptors and positions.
-CALLS = """
-    read write readv writev pread64 pwrite64 preadv pwritev preadv2 pwritev2 fsync fdatasync sync_file_range sync
-    syncfs msync ftruncate truncate fallocate open openat openat2 creat rename renameat renameat2 unlink unlinkat
-    link linkat copy_file_range sendfile splice mmap io_submit io_uring_setup
-    lseek dup dup2 dup3 fcntl close close_range chdir fchdir clone clone3 fork vfork execve execveat
-""".split()  # noqa: SIM905
+# The calls that strace must show.
+# fmt: off
+EVENT_CALLS = [
+    "read", "write", "readv", "writev", "pread64", "pwrite64", "preadv", "pwritev", "preadv2",
+    "pwritev2", "fsync", "fdatasync", "sync_file_range", "sync", "syncfs", "msync", "ftruncate",
+    "truncate", "fallocate", "open", "openat", "openat2", "creat", "rename", "renameat", "renameat2",
+    "unlink", "unlinkat", "link", "linkat", "copy_file_range", "sendfile", "splice", "mmap",
+    "io_submit", "io_uring_setup",
+]
+# Needed only to know descriptors and positions.
+HELP_CALLS = [
+    "lseek", "dup", "dup2", "dup3", "fcntl", "close", "close_range", "chdir", "fchdir", "clone",
+    "clone3", "fork", "vfork", "execve", "execveat", "ioctl",
+]
+# fmt: on
+CALLS = (*EVENT_CALLS, *HELP_CALLS)
+
 
 O_CREAT, O_EXCL, O_TRUNC, O_APPEND, O_CLOEXEC = os.O_CREAT, os.O_EXCL, os.O_TRUNC, os.O_APPEND, os.O_CLOEXEC
 O_TMPFILE_BIT = 0o20000000  # __O_TMPFILE
@@ -57,6 +67,7 @@ _AIO = {
 }
 _AIO_OPS = {0: Op.READ, 1: Op.WRITE, 2: Op.FSYNC, 3: Op.FDATASYNC, 7: Op.READ, 8: Op.WRITE}
 
+_NO_FILES = ("/proc/", "/sys/", "/memfd:", "/SYSV")  # pseudo file systems, memory with a name
 Row = tuple[int, int, int, int, int, int, int, int, int, int, int]  # the columns of schema.EVENTS
 
 
@@ -285,8 +296,10 @@ class Parser:
         if entry is not None and entry.number:
             return entry.number
         found = self._live.look(path)
-        if not path.startswith("/") or path.startswith(("/proc/", "/sys/")) or (found and not found.regular):
+        if not path.startswith("/") or path.startswith(_NO_FILES) or (found and not found.regular):
             return 0
+        if found is not None and self._table.knows(found.dev, found.ino):
+            found = None  # another file has the name by now
         number = self._last + 1
         if found is None:
             if path.startswith("/dev/"):
@@ -308,7 +321,7 @@ class Parser:
         self._sizes[self._last] = 0
         return self._last
 
-    def _file(self, c: _Context, text: str) -> Open | None:
+    def _file(self, c: _Context, text: str, *, moved: bool = False) -> Open | None:
         """Return the open file that ``text`` (``3<path>``) stands for, if it is a regular file."""
         found = _FD.match(text)
         if found is None:
@@ -328,7 +341,7 @@ class Parser:
         number = self._number(path, 0 if deleted else None)
         live = self._live.descriptor(c.process.pid, fd) if number else None
         opened = Open(number, shown, *(live or (0, 0)))
-        if live is not None and c.value > 0:
+        if live is not None and moved:
             opened.position = max(0, opened.position - c.value)  # it has moved on already
         c.process.fds[fd] = opened
         return opened if number else None
@@ -343,7 +356,7 @@ class Parser:
         self._emit((c.t, c.dur, c.process.pid, c.tid, op, via, flags, file, file2, offset, size))
 
     def _transfer(self, c: _Context, op: Op, offset: int = -1, rwf: int = 0) -> None:
-        opened = self._file(c, c.arguments)
+        opened = self._file(c, c.arguments, moved=offset < 0)
         if opened is None:
             return
         append = op == Op.WRITE and bool(opened.flags & O_APPEND or rwf & RWF_APPEND)
@@ -557,7 +570,7 @@ class Parser:
                 name: found[1] for name, pattern in _AIO.items() if (found := pattern.search("aio_" + part))
             }
             op = _AIO_OPS.get(int(values["opcode"], 0)) if "opcode" in values else None
-            opened = self._file(c._replace(value=0), values["fd"]) if op and "fd" in values else None
+            opened = self._file(c, values["fd"]) if op and "fd" in values else None
             if op is None or opened is None:
                 continue
             size, offset, rwf = 0, -1, int(values.get("rwf", "0"), 0)
@@ -607,6 +620,12 @@ class Parser:
             (c.process.cloexec.add if int(rest[0], 0) & 1 else c.process.cloexec.discard)(fd)
         elif kind == F_SETFL and rest and (opened := self._file(c, fd_text)):
             opened.flags = int(rest[0], 0)
+
+    def _on_ioctl(self, c: _Context) -> None:
+        fd_text, what, *_ = c.arguments.split(", ", 2)
+        found = _FD.match(fd_text)
+        if found is not None and what in ("0x5450", "0x5451"):  # FIONCLEX, FIOCLEX
+            (c.process.cloexec.add if what == "0x5451" else c.process.cloexec.discard)(int(found[1]))
 
     def _on_close(self, c: _Context) -> None:
         if found := _FD.match(c.arguments):
