@@ -39,15 +39,17 @@ typedef struct {
 	pthread_mutex_t lock;
 	pthread_cond_t cond;
 	fl_file_t *file;	/* NULL: all volumes */
-	int64_t t, end;		/* recorded */
-	int64_t finish;		/* modelled */
+	int64_t end;		/* recorded */
+	int64_t start, finish;	/* modelled */
 	uint64_t index;		/* trace thread */
 	commit_track_t track;
 } worker_t;
 
 typedef struct {
 	double wait_s;		/* modelled */
-	int64_t async_until;	/* union of outstanding asynchronous requests */
+	int64_t async_until;	/* union of outstanding asynchronous requests, model time */
+	int64_t done;		/* model time at which its last call returned */
+	int64_t recorded_done;	/* trace time at which it returned when recorded */
 } thread_t;
 
 static struct {
@@ -64,7 +66,8 @@ static struct {
 	uint64_t *active;	/* trace threads with a commit under way */
 	size_t nactive;
 	uint8_t *buf;
-	int64_t now;
+	int64_t now;		/* trace time; transaction groups, the ARC and the L2ARC feed go by it */
+	int64_t lag;		/* model time is trace time plus this: how far slow disks have held the work up */
 	uint64_t stamp;
 	/* per pool */
 	int64_t txg_due[16], txg_done[16];
@@ -242,6 +245,26 @@ load(void)
 
 /* --- transaction groups by trace time --- */
 
+static int64_t
+model_now(void)
+{
+	return (R.now + R.lag);
+}
+
+/*
+ * A thread can't begin a call before its last one returned and it has thought as long as it did when recorded.  If the
+ * modelled disk is late, the whole trace is held up: otherwise I/O would pile up that the program never issues.
+ */
+static void
+hold_up(const op_t *o)
+{
+	const thread_t *t = &R.threads[o->thread];
+	int64_t ready = t->done + MAX(o->t - t->recorded_done, 0);
+
+	if (ready > o->t + R.lag)
+		R.lag = ready - o->t;
+}
+
 static uint64_t
 in_log(int pool)
 {
@@ -262,11 +285,11 @@ end_txg(int pool, int64_t t)
 {
 	t = MAX(t, R.now);
 	R.now = t;
-	memvdev_begin(DO_TXG, t, pool, 0, 0);
+	memvdev_begin(DO_TXG, model_now(), pool, 0, 0);
 	pool_sync(pool);
 	(void) memvdev_end();
 	/* The next group can't be written before the disks are done with this one. */
-	R.txg_done[pool] = MAX(memvdev_async_until(pool), t);
+	R.txg_done[pool] = MAX(memvdev_async_until(pool) - R.lag, t);
 	R.txg_due[pool] = MAX(t + R.pace.txg_timeout_s * NS, R.txg_done[pool]);
 	R.in_log_base[pool] = in_log(pool);
 }
@@ -301,8 +324,10 @@ check_dirty(int pool)
 	}
 	if (dirty >= max) {
 		R.r->throttle_over_max++;
-		if (writing)
+		if (writing) {
 			R.r->throttle_stall_s += (double)(R.txg_done[pool] - R.now) / 1e9;
+			R.lag += R.txg_done[pool] - R.now;
+		}
 	}
 	/* The limit on data in the log is twice that on dirty data, with the same share to begin at. */
 	if (dirty >= max || (!writing && (dirty >= kick || in_log(pool) - R.in_log_base[pool] >= 2 * kick))) {
@@ -343,8 +368,9 @@ worker_main(void *arg)
 	return (NULL);
 }
 
+/* A call of this thread waited for the modelled disks from start to finish (model time). */
 static void
-waited(uint16_t thread, uint8_t via, int64_t start, int64_t finish)
+waited(uint16_t thread, uint8_t via, int64_t start, int64_t finish, int64_t recorded_done)
 {
 	thread_t *t = &R.threads[thread];
 
@@ -352,6 +378,8 @@ waited(uint16_t thread, uint8_t via, int64_t start, int64_t finish)
 		return;
 	if (via == VIA_SYSCALL) {
 		t->wait_s += (double)(finish - start) / 1e9;
+		t->done = finish;
+		t->recorded_done = recorded_done;
 		return;
 	}
 	/* Requests handed over in a batch are waited for together. */
@@ -362,10 +390,10 @@ waited(uint16_t thread, uint8_t via, int64_t start, int64_t finish)
 }
 
 static void
-committed(uint64_t thread, uint8_t via, int64_t t, int64_t finish)
+committed(uint64_t thread, uint8_t via, int64_t t, int64_t finish, int64_t recorded_done)
 {
 	sample(&R.r->sync_lat, finish - t);
-	waited((uint16_t)thread, via, t, finish);
+	waited((uint16_t)thread, via, t, finish, recorded_done);
 }
 
 static void
@@ -378,7 +406,7 @@ wait_worker(size_t slot)
 		(void) pthread_cond_wait(&w->cond, &w->lock);
 	(void) pthread_mutex_unlock(&w->lock);
 	R.active[slot] = R.active[--R.nactive];
-	committed(w->index, VIA_SYSCALL, w->t, w->finish);
+	committed(w->index, VIA_SYSCALL, w->start, w->finish, w->end);
 }
 
 static void
@@ -407,14 +435,16 @@ start_commit(uint64_t i, fl_file_t *f)
 {
 	const op_t *o = &R.ops->op[i];
 	worker_t *w = &R.workers[o->thread];
+	/* A synchronous write that had to read first logs its data only then. */
+	int64_t start = MAX(model_now(), R.threads[o->thread].done);
 
 	if (i + 1 >= R.ops->nops || R.ops->op[i + 1].t >= o->t + o->dur || R.ops->op[i + 1].thread == o->thread ||
 	    o->via != VIA_SYSCALL) {
 		commit_track_t c;
 
-		memvdev_commit_begin(&c, R.now);
+		memvdev_commit_begin(&c, start);
 		do_commit(f);
-		committed(o->thread, o->via, R.now, memvdev_commit_end(&c));
+		committed(o->thread, o->via, start, memvdev_commit_end(&c), o->t + o->dur);
 		return;
 	}
 	if (!w->started) {
@@ -428,9 +458,9 @@ start_commit(uint64_t i, fl_file_t *f)
 		w->started = true;
 	}
 	w->file = f;
-	w->t = R.now;
+	w->start = start;
 	w->end = o->t + o->dur;
-	memvdev_commit_begin(&w->track, R.now);
+	memvdev_commit_begin(&w->track, start);
 	(void) pthread_mutex_lock(&w->lock);
 	w->busy = true;
 	(void) pthread_cond_broadcast(&w->cond);
@@ -443,7 +473,7 @@ start_commit(uint64_t i, fl_file_t *f)
 static void
 mark(doing_t what, const rfile_t *f)
 {
-	memvdev_begin(what, R.now, f->pool, fl_volume_objset(R.vols[f->dataset]), fl_object(f->f));
+	memvdev_begin(what, model_now(), f->pool, fl_volume_objset(R.vols[f->dataset]), fl_object(f->f));
 }
 
 static int
@@ -528,7 +558,7 @@ static int
 op_read(const op_t *o, rfile_t *f)
 {
 	uint64_t got;
-	int64_t end, start = R.now;
+	int64_t end, start = model_now();
 	int rc;
 
 	R.r->reads++;
@@ -538,7 +568,7 @@ op_read(const op_t *o, rfile_t *f)
 	R.r->read_bytes += got;
 	end = MAX(end, prefetched_until(f, (uint64_t)o->offset, got));
 	sample(&R.r->read_lat, end - start);
-	waited(o->thread, o->via, start, end);
+	waited(o->thread, o->via, start, end, o->t + o->dur);
 	return (rc);
 }
 
@@ -567,7 +597,7 @@ write_range(rfile_t *f, uint64_t off, uint64_t len, const uint8_t *data, int fla
 static int
 op_write(const op_t *o, rfile_t *f, bool *commit)
 {
-	int64_t end, start = R.now;
+	int64_t end, start = model_now();
 	int rc;
 
 	R.r->writes++;
@@ -579,7 +609,7 @@ op_write(const op_t *o, rfile_t *f, bool *commit)
 	end = memvdev_end();
 	/* A write returns at once unless it had to read first. */
 	sample(&R.r->write_lat, end - start);
-	waited(o->thread, o->via, start, end);
+	waited(o->thread, o->via, start, end, o->t + o->dur);
 	return (rc);
 }
 
@@ -587,7 +617,7 @@ static int
 op_copy(const op_t *o, rfile_t *f, rfile_t *src, bool *commit)
 {
 	uint64_t left = (uint64_t)o->size, off = (uint64_t)o->offset, got, n;
-	int64_t start = R.now, end;
+	int64_t start = model_now(), end;
 	int rc = 0;
 
 	*commit = false;
@@ -596,7 +626,7 @@ op_copy(const op_t *o, rfile_t *f, rfile_t *src, bool *commit)
 	if (src == NULL || src->f == NULL) {
 		mark(DO_WRITE, f);
 		rc = write_range(f, off, left, NULL, 0, commit);
-		waited(o->thread, o->via, start, memvdev_end());
+		waited(o->thread, o->via, start, memvdev_end(), o->t + o->dur);
 		return (rc);
 	}
 	R.r->reads++;
@@ -618,7 +648,7 @@ op_copy(const op_t *o, rfile_t *f, rfile_t *src, bool *commit)
 			rc = write_range(f, off, n, R.buf, 0, commit);
 			end = MAX(end, memvdev_end());
 		}
-		waited(o->thread, o->via, start, end);
+		waited(o->thread, o->via, start, end, o->t + o->dur);
 	}
 	return (rc);
 }
@@ -691,8 +721,9 @@ run_op(uint64_t i)
 	int rc = 0;
 
 	wait_workers(o);
+	hold_up(o);
 	pass_time(o->t);
-	memvdev_time(R.now);
+	memvdev_time(model_now());
 	if (o->op == OP_SYNC) {
 		R.r->syncs++;
 		start_commit(i, NULL);
@@ -930,6 +961,7 @@ replay_run(const spec_t *spec, const ops_t *ops, result_t *r, warn_fn *warn, err
 	pass_time((int64_t)(r->trace_s * 1e9));
 	for (size_t p = 0; p < spec->npools; p++)
 		end_txg((int)p, R.now);
+	r->lag_s = (double)R.lag / 1e9;
 	r->wall_s = wall_now() - wall;
 	r->cpu_s = cpu_now() - cpu;
 	progress("measure", 1.0, true);

@@ -31,7 +31,7 @@ typedef struct {
 	fl_itx_t itx;
 	space_t *dataset_space;		/* [ndatasets] */
 	uint64_t allocated;		/* bytes on all pools */
-	double trace_s, thread_wait_s_max;
+	double trace_s, thread_wait_s_max, lag_s;
 	samples_t sync_lat, read_lat, write_lat;
 } result_t;
 
