@@ -1,0 +1,116 @@
+"""The tables of docs/study-format.md, from the models: ``python -m ztune.study.docs docs/study-format.md``.
+
+Replaces what stands between ``<!-- table: NAME -->`` and ``<!-- end -->``; the rest of the page is written by hand.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from enum import Enum
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel
+from pydantic_core import PydanticUndefined
+
+from ztune.study.layout import Dataset, Layout, Pool, Vdev
+from ztune.study.profile import FlashProfile, HddProfile
+from ztune.study.properties import PROPERTIES
+from ztune.study.study import NamedLayout, Objective, Study
+from ztune.study.tunables import TUNABLES
+from ztune.study.units import format_size
+from ztune.study.words import METRICS
+
+MODELS: dict[str, type[BaseModel]] = {
+    "study": Study,
+    "objective": Objective,
+    "layout": Layout,
+    "pool": Pool,
+    "vdev": Vdev,
+    "dataset": Dataset,
+    "layouts": NamedLayout,
+    "hdd": HddProfile,
+    "flash": FlashProfile,
+}
+
+
+def _cell(text: str) -> str:
+    return text.replace("|", "\\|")
+
+
+def _default(name: str, field: Any) -> str:
+    if field.is_required():
+        return "required"
+    value = field.default if field.default is not PydanticUndefined else None
+    if name == "arc":
+        return f'`"{format_size(value)}"`'
+    if isinstance(value, Enum):
+        value = value.value
+    if isinstance(value, tuple):
+        return "`[" + ", ".join(f'"{v}"' for v in value) + "]`"
+    if isinstance(value, bool):
+        return f"`{str(value).lower()}`"
+    if isinstance(value, str) and value:
+        return f'`"{value}"`'
+    return "" if value is None or value == "" else f"`{value}`"
+
+
+def model_table(model: type[BaseModel]) -> list[str]:
+    """Return a table of the keys of one model."""
+    rows = ["| key | default | meaning |", "| --- | --- | --- |"]
+    for name, field in model.model_fields.items():
+        key = field.alias or name
+        rows.append(f"| `{key}` | {_default(name, field)} | {_cell(field.description or '')} |")
+    return rows
+
+
+def property_table() -> list[str]:
+    """Return the table of properties."""
+    rows = ["| property | default | values | meaning | screened |", "| --- | --- | --- | --- | --- |"]
+    rows += [
+        f"| `{p.name}` | `{p.default}` | {_cell(p.values)} | {_cell(p.doc)} | {'yes' if p.replayed else 'no'} |"
+        for p in PROPERTIES.values()
+    ]
+    return rows
+
+
+def tunable_table() -> list[str]:
+    """Return the table of module parameters."""
+    rows = ["| tunable | default | range | unit | meaning |", "| --- | --- | --- | --- | --- |"]
+    for t in TUNABLES.values():
+        default = "from memory" if t.default is None else f"`{t.text(t.default)}`"
+        rows.append(
+            f"| `{t.name}` | {default} | {t.text(t.low)} … {t.text(t.high)} | {t.unit} | {_cell(t.doc)} |"
+        )
+    return rows
+
+
+def metric_table() -> list[str]:
+    """Return the table of metrics."""
+    rows = ["| metric | unit | in the measure |", "| --- | --- | --- |"]
+    rows += [f"| `{name}` | {unit} | `{'.'.join(path)}` |" for name, (path, unit) in METRICS.items()]
+    return rows
+
+
+def tables() -> dict[str, list[str]]:
+    """Return name → lines of every table."""
+    found = {name: model_table(model) for name, model in MODELS.items()}
+    return {**found, "properties": property_table(), "tunables": tunable_table(), "metrics": metric_table()}
+
+
+def fill(text: str) -> str:
+    """Return ``text`` with every table between its marks made anew. Raises ValueError for a name that is none."""
+    made = tables()
+
+    def one(match: re.Match[str]) -> str:
+        if match[1] not in made:
+            raise ValueError(f'there is no table "{match[1]}"')
+        return "\n".join([f"<!-- table: {match[1]} -->", *made[match[1]], "<!-- end -->"])
+
+    return re.sub(r"<!-- table: (\w+) -->.*?<!-- end -->", one, text, flags=re.DOTALL)
+
+
+if __name__ == "__main__":
+    page = Path(sys.argv[1])
+    page.write_text(fill(page.read_text()))

@@ -1,0 +1,249 @@
+from __future__ import annotations
+
+import re
+import sqlite3
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from ztune.errors import InputError
+from ztune.store import environment, paths
+from ztune.store.db import Store, migrations
+from ztune.store.records import Run
+from ztune.study import Study, generic
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture(autouse=True)
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("ZTUNE_HOME", str(tmp_path / "home"))
+    return tmp_path / "home"
+
+
+def study() -> Study:
+    return generic.build({"data", "wal"})
+
+
+def new_run(store: Store, **fields: object) -> Run:
+    values: dict[str, object] = {
+        "kind": "screen",
+        "study": study(),
+        "trace_path": Path("/t.trace"),
+        "trace_sha": "ab" * 32,
+        "environment": environment.collect(),
+        "versions": {"ztune": "0.1.0", "engine": "1", "openzfs": "2.3.2"},
+        "seed": 5,
+        "warnings": ["events were lost"],
+        **fields,
+    }
+    return store.create_run(**values)  # type: ignore[arg-type]
+
+
+RESULT = {
+    "engine": {"version": "1", "openzfs": "2.3.2"},
+    "measure": {"model": {"modelled_s": 1.5}},
+    "warnings": ["w"],
+}
+
+
+def test_what_is_stored_comes_back(home: Path) -> None:
+    with Store.open() as store:
+        run = new_run(store, name="mine", command=["ztune", "screen"], options={"budget": 3})
+        trial = store.add_trial(run.id, run.resolved_study.layout, is_baseline=True)
+        assert (trial.number, trial.status, trial.round, trial.is_baseline) == (1, "pending", 1, True)
+        store.start_trial(trial.id, {"version": 1})
+        store.finish_trial(trial.id, result=RESULT, wall_s=2.5)
+    with Store.open() as store:  # another process, as it were
+        again = store.run()
+        assert again == store.run(run.id) == store.run(run.id[:3])
+        assert (again.name, again.seed, again.command, again.options) == (
+            "mine",
+            5,
+            ["ztune", "screen"],
+            {"budget": 3},
+        )
+        assert again.resolved_study == study()
+        assert list(again.resolved_study.axes) == list(
+            study().axes
+        )  # their order decides which layouts come first
+        assert again.objective == study().objective
+        (trial,) = store.trials(run.id)
+        assert trial.layout == study().layout and trial.layout_hash == study().layout.hash
+        assert trial.ok and trial.measure == RESULT["measure"] and trial.warnings == ["w"]
+        assert (trial.spec, trial.wall_s, trial.engine_version, trial.openzfs_version) == (
+            {"version": 1},
+            2.5,
+            "1",
+            "2.3.2",
+        )
+    assert (home / "ztune.db").stat().st_size > 0
+
+
+def test_failed_trials_keep_their_sentence() -> None:
+    with Store.open() as store:
+        run = new_run(store)
+        trial = store.add_trial(run.id, study().layout)
+        store.start_trial(trial.id, {})
+        failed = store.finish_trial(trial.id, error="the engine was killed by SIGSEGV", wall_s=0.1)
+        assert failed.status == "failed" and failed.error == "the engine was killed by SIGSEGV"
+        assert failed.measure == {} and not failed.ok
+
+
+def test_a_layout_is_in_a_run_once() -> None:
+    with Store.open() as store:
+        run = new_run(store)
+        first = store.add_trial(run.id, study().layout)
+        same = study().layout.with_settings({"data.compression": "on"}, "another name")
+        assert store.add_trial(run.id, same).id == first.id
+        assert store.add_trial(new_run(store).id, same).id != first.id
+
+
+def test_resume_makes_failed_and_cut_trials_pending() -> None:
+    with Store.open() as store:
+        run = new_run(store)
+        sizes = ["8K", "16K", "32K"]
+        ids = [
+            store.add_trial(run.id, study().layout.with_settings({"data.recordsize": s}, s)).id for s in sizes
+        ]
+        store.start_trial(ids[0], {})
+        store.finish_trial(ids[0], result=RESULT, wall_s=1)
+        store.start_trial(ids[1], {})
+        store.finish_trial(ids[1], error="no", wall_s=1)
+        store.start_trial(ids[2], {})
+        store.finish_run(run.id, "interrupted")
+        assert not store.is_live(store.run(run.id))
+        assert store.resume_run(run.id).status == "running"
+        assert [t.status for t in store.trials(run.id)] == ["ok", "pending", "pending"]
+        assert store.is_live(store.run(run.id))
+
+
+def test_runs_are_named_clearly() -> None:
+    with Store.open() as store:
+        with pytest.raises(InputError, match="no runs in"):
+            store.run()
+        runs = [new_run(store) for _ in range(40)]
+        assert [r.id for r in store.runs()] == [r.id for r in runs]
+        assert len({r.id for r in runs}) == 40
+        assert all(re.fullmatch("[2-9a-hjkmnp-z]{6}", r.id) for r in runs)
+        with pytest.raises(InputError, match='no run "0"'):
+            store.run("0")
+        with pytest.raises(InputError, match='no run ""'):
+            store.run("")
+        with pytest.raises(InputError, match='no run "%"'):
+            store.run("%")
+        letters = [r.id[0] for r in runs]
+        twice = next(c for c in letters if letters.count(c) > 1)  # 40 ids over 31 letters
+        with pytest.raises(InputError, match="begins several runs"):
+            store.run(twice)
+        with pytest.raises(InputError, match="has no trial 9"):
+            store.trial(runs[0].id, 9)
+
+
+def test_a_newer_database_is_refused(home: Path) -> None:
+    Store.open().close()
+    with sqlite3.connect(home / "ztune.db") as db:
+        db.execute("PRAGMA user_version = 99")
+    db.close()
+    with pytest.raises(InputError, match="has version 99, this ztune knows up to 1; use a newer ztune"):
+        Store.open()
+
+
+def test_a_file_that_is_no_database_is_refused(home: Path) -> None:
+    paths.home()
+    (home / "ztune.db").write_text("not a database, but long enough to have a header" * 10)
+    with pytest.raises(InputError, match="cannot be used: file is not a database"):
+        Store.open()
+
+
+def test_a_failed_migration_leaves_nothing(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import ztune.store.db as module
+
+    broken = [*migrations(), (2, "CREATE TABLE extra (x);\nCREATE TABLE run (x);\n")]
+    monkeypatch.setattr(module, "migrations", lambda: broken)
+    with pytest.raises(InputError, match="already exists"):
+        Store.open()
+    monkeypatch.undo()
+    monkeypatch.setenv("ZTUNE_HOME", str(home))
+    with Store.open() as store:  # as if the broken version had never been
+        assert store.runs() == []
+    with sqlite3.connect(home / "ztune.db") as db:
+        assert db.execute("SELECT count(*) FROM sqlite_master WHERE name = 'extra'").fetchone() == (0,)
+    db.close()
+
+
+def test_migrations_are_numbered_without_gaps() -> None:
+    assert [version for version, _ in migrations()] == list(range(1, len(migrations()) + 1))
+
+
+def test_many_threads_and_processes_write_at_once() -> None:
+    with Store.open() as store:
+        run = new_run(store)
+
+    def add(size: str) -> int:
+        with Store.open() as own:
+            trial = own.add_trial(run.id, study().layout.with_settings({"data.recordsize": size}, size))
+            own.start_trial(trial.id, {})
+            own.finish_trial(trial.id, result=RESULT, wall_s=1)
+            return trial.number
+
+    other = subprocess.Popen(
+        [sys.executable, "-c", f"""
+from ztune.store.db import Store
+from ztune.study import generic
+base = generic.build(("data", "wal")).layout
+for size in ("512", "1K", "2K", "4K"):
+    with Store.open() as store:
+        store.add_trial("{run.id}", base.with_settings({{"wal.recordsize": size}}, size))
+"""]
+    )  # fmt: skip
+    with ThreadPoolExecutor(8) as pool:
+        numbers = list(pool.map(add, ["512", "1K", "2K", "4K", "8K", "16K", "32K", "64K"] * 2))
+    assert other.wait(60) == 0
+    with Store.open() as store:
+        trials = store.trials(run.id)
+    assert [t.number for t in trials] == list(range(1, 13))
+    assert len(set(numbers)) == 8
+
+
+def test_state_directory(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("ZTUNE_HOME", str(tmp_path / "a"))
+    assert paths.home() == tmp_path / "a"
+    monkeypatch.delenv("ZTUNE_HOME")
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "b"))
+    assert paths.home() == tmp_path / "b" / "ztune"
+    monkeypatch.delenv("XDG_STATE_HOME")
+    monkeypatch.setenv("HOME", str(tmp_path / "c"))
+    assert paths.home() == tmp_path / "c" / ".local" / "state" / "ztune"
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("ZTUNE_HOME", str(tmp_path / "file" / "x"))
+    with pytest.raises(InputError, match=r"cannot be made.*set ZTUNE_HOME"):
+        paths.home()
+
+
+def test_environment_has_no_names() -> None:
+    found = environment.collect()
+    assert set(found) == {
+        "kernel", "machine", "cpu", "cpus", "cpus_usable", "memory_bytes", "memory_available_bytes", "python", "ztune",
+    }  # fmt: skip
+    assert found["memory_bytes"] > found["memory_available_bytes"] > 0
+
+
+def test_every_column_is_documented(home: Path) -> None:
+    Store.open().close()
+    page = (ROOT / "docs" / "results.md").read_text()
+    with sqlite3.connect(home / "ztune.db") as db:
+        for table in ("run", "trial"):
+            section = page.split(f"## `{table}`")[1].split("\n## ")[0]
+            columns = [row[1] for row in db.execute(f"PRAGMA table_info({table})")]
+            assert len(columns) > 10
+            for column in columns:
+                assert f"`{column}`" in section, f"{table}.{column}"
+        tables = {row[0] for row in db.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
+    db.close()
+    assert tables == {"run", "trial"}
+    for key in environment.collect():
+        assert f"`{key}`" in page
