@@ -109,7 +109,8 @@ def _compile(glob: str, rule: str) -> re.Pattern[str]:
                 raise InputError(f"the role rule {rule!r} has a [ without its ]")
             inner = glob[i + 1 : end]
             negated = inner[:1] in ("!", "^")
-            inner = re.sub(r"([\\\[\]^&~|])", r"\\\1", inner[negated:])
+            # "--" too: Python keeps it for a set difference to come.
+            inner = re.sub(r"([\\\[\]^&~|]|(?<=-)-)", r"\\\1", inner[negated:])
             out.append(f"[{'^/' if negated else ''}{inner}]")
             i = end + 1
         else:
