@@ -1,5 +1,6 @@
 #include "memvdev.h"
 
+#include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <sys/mman.h>
@@ -479,6 +480,121 @@ account(zio_t *z, memdisk_t *d)
 	(void) pthread_mutex_unlock(&io_lock);
 }
 
+/* --- disks slower than the processor --- */
+
+/*
+ * A disk is busy while OpenZFS goes on queueing the rest of a transaction group, and what waits in the queue is put
+ * together to larger I/O.  Memory would finish each write at once and nothing would ever wait.  So the asynchronous
+ * writes that are on a disk are finished only when OpenZFS has nothing else to do: no job of its pipeline was queued or
+ * ran for a moment.  This also makes the number of writes far less dependent on chance.
+ */
+#define	IDLE_POLL_NS 60000
+#define	IDLE_POLLS 2
+#define	PARK_MAX_NS 10000000		/* never longer than this, whatever happens */
+
+static pthread_mutex_t park_lock = PTHREAD_MUTEX_INITIALIZER;
+static pthread_cond_t park_cond = PTHREAD_COND_INITIALIZER;
+static zio_t **parked, **leaving;
+static size_t nparked, park_room, leave_room;
+static bool park_started;
+static int jobs;		/* of OpenZFS's pipeline, queued or running */
+static unsigned int jobs_begun;
+
+static void
+zio_job(void *zio)
+{
+	zio_execute(zio);
+	(void) __atomic_sub_fetch(&jobs, 1, __ATOMIC_RELEASE);
+}
+
+/* Takes the place of the library's function to count the pipeline's jobs. */
+void
+taskq_dispatch_ent(taskq_t *tq, task_func_t func, void *arg, uint_t flags, taskq_ent_t *ent)
+{
+	typedef void dispatch_fn(taskq_t *, task_func_t, void *, uint_t, taskq_ent_t *);
+	static dispatch_fn *real;
+
+	if (real == NULL)
+		real = (dispatch_fn *)(uintptr_t)dlsym(RTLD_NEXT, "taskq_dispatch_ent");
+	if (func == (task_func_t *)zio_execute) {
+		(void) __atomic_add_fetch(&jobs, 1, __ATOMIC_ACQUIRE);
+		(void) __atomic_add_fetch(&jobs_begun, 1, __ATOMIC_RELAXED);
+		func = zio_job;
+	}
+	real(tq, func, arg, flags, ent);
+}
+
+static void
+wait_for_idle(void)
+{
+	const struct timespec poll = { 0, IDLE_POLL_NS };
+	int idle = 0;
+
+	for (int i = 0; idle < IDLE_POLLS && i < PARK_MAX_NS / IDLE_POLL_NS; i++) {
+		unsigned int before = __atomic_load_n(&jobs_begun, __ATOMIC_RELAXED);
+
+		(void) nanosleep(&poll, NULL);
+		if (__atomic_load_n(&jobs, __ATOMIC_ACQUIRE) == 0 && before == __atomic_load_n(&jobs_begun, __ATOMIC_RELAXED))
+			idle++;
+		else
+			idle = 0;
+	}
+}
+
+static void *
+park_main(void *arg)
+{
+	for (;;) {
+		zio_t **list;
+		size_t n;
+
+		(void) pthread_mutex_lock(&park_lock);
+		while (nparked == 0)
+			(void) pthread_cond_wait(&park_cond, &park_lock);
+		(void) pthread_mutex_unlock(&park_lock);
+		wait_for_idle();
+		(void) pthread_mutex_lock(&park_lock);
+		list = parked;
+		n = nparked;
+		parked = leaving;
+		leaving = list;
+		nparked = 0;
+		list = leaving;
+		{
+			size_t room = park_room;
+
+			park_room = leave_room;
+			leave_room = room;
+		}
+		(void) pthread_mutex_unlock(&park_lock);
+		for (size_t i = 0; i < n; i++)
+			zio_interrupt(list[i]);
+	}
+	return (arg);
+}
+
+static void
+park(zio_t *z)
+{
+	(void) pthread_mutex_lock(&park_lock);
+	if (!park_started) {
+		pthread_t t;
+
+		if (pthread_create(&t, NULL, park_main, NULL) != 0)
+			abort();
+		park_started = true;
+	}
+	if (nparked == park_room) {
+		park_room = park_room == 0 ? 1024 : park_room * 2;
+		if ((parked = realloc(parked, park_room * sizeof (zio_t *))) == NULL)
+			abort();
+	}
+	parked[nparked++] = z;
+	if (nparked == 1)
+		(void) pthread_cond_signal(&park_cond);
+	(void) pthread_mutex_unlock(&park_lock);
+}
+
 /* --- the vdev operations --- */
 
 static int
@@ -585,7 +701,10 @@ md_io_start(zio_t *z)
 		abd_copy_from_buf_off(z->io_abd, d->mem + z->io_offset, 0, z->io_size);
 	else
 		abd_copy_to_buf_off(d->mem + z->io_offset, z->io_abd, 0, z->io_size);
-	zio_interrupt(z);
+	if (modelling && z->io_type == ZIO_TYPE_WRITE && z->io_priority == ZIO_PRIORITY_ASYNC_WRITE)
+		park(z);
+	else
+		zio_interrupt(z);
 }
 
 static void
