@@ -106,7 +106,10 @@ def only(raw: dict[str, Any], **measure: Any) -> Candidate:
     return collect([ev.trial(made, 1, result, baseline=True)]).candidates[0]
 
 
-DATA, WAL_POOL = [vdev("data")], {"name": "fast", "ashift": 12, "vdev": [{"class": "data", "profile": "nvme"}]}
+DATA, WAL_POOL = (
+    [vdev("data")],
+    {"name": "fast", "ashift": 12, "vdev": [{"class": "data", "profile": "nvme"}]},
+)
 TWO_POOLS = {
     "pool": [ev.base_layout()["pool"][0], WAL_POOL],
     "dataset": [{"name": "tank/data", "roles": ["data"]}, {"name": "fast/wal", "roles": ["wal"]}],
@@ -114,7 +117,10 @@ TWO_POOLS = {
 CASES: dict[str, tuple[Candidate, Candidate]] = {
     "sync-disabled": (only(layout({"sync": "disabled"})), only(layout({"sync": "always"}))),
     "checksum-off": (only(layout({"checksum": "off"})), only(layout({"checksum": "sha256"}))),
-    "flush-off": (only(layout(tunables={"zfs_nocacheflush": 1})), only(layout(tunables={"zfs_nocacheflush": 0}))),
+    "flush-off": (
+        only(layout(tunables={"zfs_nocacheflush": 1})),
+        only(layout(tunables={"zfs_nocacheflush": 0})),
+    ),
     "full-page-writes-off-torn": (
         only(layout({"recordsize": "4K"}, database={"full_page_writes": "off"})),
         only(layout({"recordsize": "8K"}, database={"full_page_writes": "off"})),
@@ -171,10 +177,15 @@ CASES: dict[str, tuple[Candidate, Candidate]] = {
     "pool-no-redundancy": (only(layout()), only(layout(vdevs=[vdev("data", "mirror", 2)]))),
     "l2arc-header-memory": (
         only(layout({"recordsize": "8K"}, vdevs=[*DATA, vdev("cache")]), l2arc={"size_end": 1 << 30}),
-        only(layout({"recordsize": "8K"}, vdevs=[*DATA, vdev("cache")], arc="4G"), l2arc={"size_end": 1 << 30}),
+        only(
+            layout({"recordsize": "8K"}, vdevs=[*DATA, vdev("cache")], arc="4G"), l2arc={"size_end": 1 << 30}
+        ),
     ),
     "atime-on": (only(layout()), only(layout({"atime": "off"}, {"atime": "off"}))),
-    "txg-timeout-long": (only(layout(tunables={"zfs_txg_timeout": 30})), only(layout(tunables={"zfs_txg_timeout": 5}))),
+    "txg-timeout-long": (
+        only(layout(tunables={"zfs_txg_timeout": 30})),
+        only(layout(tunables={"zfs_txg_timeout": 5})),
+    ),
     "ashift-small": (only(layout(ashift=9)), only(layout(ashift=12))),
     "recordsize-huge": (only(layout({"recordsize": "4M"})), only(layout({"recordsize": "1M"}))),
     "redundant-metadata-less": (
@@ -184,9 +195,19 @@ CASES: dict[str, tuple[Candidate, Candidate]] = {
     "two-pools-snapshots": (only(layout(**TWO_POOLS)), only(layout())),
     "two-datasets-snapshots": (
         only(layout()),
-        only(layout(**{**TWO_POOLS, "dataset": [{"name": "tank/all", "roles": ["data"]}, {"name": "tank/t", "roles": ["temp"]}]})),
+        only(
+            layout(
+                **{
+                    **TWO_POOLS,
+                    "dataset": [
+                        {"name": "tank/all", "roles": ["data"]},
+                        {"name": "tank/t", "roles": ["temp"]},
+                    ],
+                }
+            )
+        ),
     ),
-}  # fmt: skip
+}
 
 
 def test_each_rule_has_a_case() -> None:
@@ -247,5 +268,13 @@ def test_reasons_follow_the_role_and_the_page() -> None:
 def test_every_default_that_a_role_shows_has_a_reason() -> None:
     plain = only(layout())
     facts = dataset_facts(plain, plain.layout.datasets[0], "postgres-oltp", POSTGRES)
-    for name in ("recordsize", "compression", "checksum", "logbias", "sync", "primarycache", "redundant_metadata"):
+    for name in (
+        "recordsize",
+        "compression",
+        "checksum",
+        "logbias",
+        "sync",
+        "primarycache",
+        "redundant_metadata",
+    ):
         assert reason(name, facts)[0]

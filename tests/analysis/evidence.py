@@ -25,7 +25,11 @@ def base_layout(**changes: Any) -> dict[str, Any]:
         "name": "base",
         "arc": "64M",
         "pool": [
-            {"name": "tank", "ashift": 12, "vdev": [{"class": "data", "kind": "stripe", "profile": "hdd-7200"}]}
+            {
+                "name": "tank",
+                "ashift": 12,
+                "vdev": [{"class": "data", "kind": "stripe", "profile": "hdd-7200"}],
+            }
         ],
         "dataset": [
             {"name": "tank/data", "roles": ["data", "temp", "index"]},
@@ -61,7 +65,9 @@ def name_of(changes: Mapping[str, str]) -> str:
     return ", ".join(f"{k}={v}" for k, v in changes.items()) or "base"
 
 
-def layouts(axes: Mapping[str, Sequence[str]] = AXES, cross: Sequence[Mapping[str, str]] = CROSS) -> list[Layout]:
+def layouts(
+    axes: Mapping[str, Sequence[str]] = AXES, cross: Sequence[Mapping[str, str]] = CROSS
+) -> list[Layout]:
     base = Layout.model_validate(base_layout())
     out = [base]
     for key, values in axes.items():
@@ -102,26 +108,47 @@ def toy_measure(layout: Layout, scale: float = 1.0) -> dict[str, Any]:
         "wall_s": 4.0,
         "cpu_s": 5.0,
         "txgs": 12,
-        "logical": {"reads": reads, "read_bytes": reads * PAGE, "writes": 60_000, "write_bytes": 60_000 * PAGE,
-                    "syncs": commits},
-        "physical": {"reads": read_ops, "read_bytes": read_ops * packed, "writes": touched + commits,
-                     "write_bytes": written, "flushes": 0 if disabled else commits},
+        "logical": {
+            "reads": reads,
+            "read_bytes": reads * PAGE,
+            "writes": 60_000,
+            "write_bytes": 60_000 * PAGE,
+            "syncs": commits,
+        },
+        "physical": {
+            "reads": read_ops,
+            "read_bytes": read_ops * packed,
+            "writes": touched + commits,
+            "write_bytes": written,
+            "flushes": 0 if disabled else commits,
+        },
         "by_vdev": [],
         "by_cause": {"zil": {"writes": commits, "write_bytes": zil_bytes}},
-        "by_dataset": [{"name": data.name, "write_bytes": data_bytes}, {"name": wal.name, "write_bytes": wal_bytes}],
+        "by_dataset": [
+            {"name": data.name, "write_bytes": data_bytes},
+            {"name": wal.name, "write_bytes": wal_bytes},
+        ],
         "rmw_reads": rmw,
         "rmw_read_bytes": rmw * packed,
         "write_amplification": written / (60_000 * PAGE),
         "arc": {"demand_data_hits": 20_000, "demand_data_misses": read_ops},
         "l2arc": {"hits": 0, "misses": 0, "size_end": 0, "write_bytes": 0},
-        "zil": {"commits": 0 if disabled else commits, "bytes": zil_bytes, "slog_bytes": zil_bytes if slog else 0},
+        "zil": {
+            "commits": 0 if disabled else commits,
+            "bytes": zil_bytes,
+            "slog_bytes": zil_bytes if slog else 0,
+        },
         "space": {
             "logical": logical,
             "allocated": allocated,
             "compression_ratio": record / packed,
             "datasets": [
-                {"name": data.name, "logical": logical, "allocated": allocated - (1 << 24),
-                 "compressratio": record / packed},
+                {
+                    "name": data.name,
+                    "logical": logical,
+                    "allocated": allocated - (1 << 24),
+                    "compressratio": record / packed,
+                },
                 {"name": wal.name, "logical": 1 << 25, "allocated": 1 << 24, "compressratio": 2.0},
             ],
         },
@@ -131,12 +158,26 @@ def toy_measure(layout: Layout, scale: float = 1.0) -> dict[str, Any]:
             "busy_s_max": modelled,
             "busy_vdev": "data-0/0",
             "thread_wait_s_max": modelled * 0.8,
-            "sync_latency_ms": {"count": commits, "mean": sync_ms, "p50": sync_ms, "p90": sync_ms * 1.5,
-                                "p99": sync_ms * 3, "p999": sync_ms * 5, "max": sync_ms * 8},
-            "read_latency_ms": {"count": reads, "mean": 6.0, "p50": 6.0, "p90": 11.0, "p99": 15.0, "p999": 20.0,
-                                "max": 30.0},
+            "sync_latency_ms": {
+                "count": commits,
+                "mean": sync_ms,
+                "p50": sync_ms,
+                "p90": sync_ms * 1.5,
+                "p99": sync_ms * 3,
+                "p999": sync_ms * 5,
+                "max": sync_ms * 8,
+            },
+            "read_latency_ms": {
+                "count": reads,
+                "mean": 6.0,
+                "p50": 6.0,
+                "p90": 11.0,
+                "p99": 15.0,
+                "p999": 20.0,
+                "max": 30.0,
+            },
         },
-    }  # fmt: skip
+    }
 
 
 def trial(
@@ -230,7 +271,7 @@ def manifest(**changes: Any) -> Manifest:
         "workload": {
             "name": "postgres-oltp",
             "parameters": {"scale": 60},
-            "result": {"transactions": 20_000},
+            "result": {"operations": 20_000, "unit": "transaction"},
             "version": "PostgreSQL 15.9",
         },
         "files": [{"id": 0, "path": "/srv/pg/base/5/16384", "role": "data", "size_start": 1 << 30}],
@@ -259,13 +300,37 @@ def summary(of: Manifest | None = None) -> Summary:
 
     none = transfers({}, 0.0)
     data = Group(
-        "data", "data", 42, 1 << 30, (1 << 30) + (1 << 26), transfers({8192: 61_234, 16384: 120}, 0.08),
-        transfers({8192: 39_800, 16384: 90, 65536: 12, 131072: 4}, 0.11), 84, latencies, 2_400, 2_400 * PAGE,
-        38_000 * PAGE, 30_000, PAGE, {"write": 39_906, "read": 61_354, "fsync": 84},
-    )  # fmt: skip
+        "data",
+        "data",
+        42,
+        1 << 30,
+        (1 << 30) + (1 << 26),
+        transfers({8192: 61_234, 16384: 120}, 0.08),
+        transfers({8192: 39_800, 16384: 90, 65536: 12, 131072: 4}, 0.11),
+        84,
+        latencies,
+        2_400,
+        2_400 * PAGE,
+        38_000 * PAGE,
+        30_000,
+        PAGE,
+        {"write": 39_906, "read": 61_354, "fsync": 84},
+    )
     wal = Group(
-        "wal", "wal", 9, 1 << 27, 1 << 27, none,
-        transfers({8192: 17_500, 16384: 2_100, 32768: 380, 65536: 40}, 0.93), 20_010, latencies, 20_020, 1 << 28,
-        1 << 27, 32_768, None, {"write": 20_020, "fdatasync": 20_010},
-    )  # fmt: skip
+        "wal",
+        "wal",
+        9,
+        1 << 27,
+        1 << 27,
+        none,
+        transfers({8192: 17_500, 16384: 2_100, 32768: 380, 65536: 40}, 0.93),
+        20_010,
+        latencies,
+        20_020,
+        1 << 28,
+        1 << 27,
+        32_768,
+        None,
+        {"write": 20_020, "fdatasync": 20_010},
+    )
     return Summary("oltp", of or manifest(), [data, wal], [], 1.0, {}, 0)

@@ -24,12 +24,17 @@ def test_pairs_are_exactly_those_that_differ_in_one_setting() -> None:
 
 
 def test_a_setting_that_one_side_lacks_is_a_difference() -> None:
-    with_, without = candidate("with", 2, settings={"a": "1", "tunable.x": "9"}), candidate("without", 1, settings={"a": "1"})
+    with_, without = (
+        candidate("with", 2, settings={"a": "1", "tunable.x": "9"}),
+        candidate("without", 1, settings={"a": "1"}),
+    )
     (pair,) = pairs([with_, without])
     assert (pair.factor, pair.before, pair.after) == ("tunable.x", "9", ABSENT)
     assert pair.ratio("modelled_s") == 0.5
     assert pair.flipped().ratio("modelled_s") == 2.0
-    assert pair_to([with_, without], with_, "tunable.x", "5") == pair  # at its default it is not listed at all
+    assert (
+        pair_to([with_, without], with_, "tunable.x", "5") == pair
+    )  # at its default it is not listed at all
 
 
 def test_effects_are_turned_towards_the_reference() -> None:

@@ -17,7 +17,14 @@ from ztune.study import METRICS as OBJECTIVES
 
 @pytest.mark.parametrize(
     ("value", "text"),
-    [(0, "0 B"), (512, "512 B"), (1536, "1.50 KiB"), (1 << 30, "1.00 GiB"), (1023 << 20, "1.00 GiB"), (12.5, "12.5 B")],
+    [
+        (0, "0 B"),
+        (512, "512 B"),
+        (1536, "1.50 KiB"),
+        (1 << 30, "1.00 GiB"),
+        (1023 << 20, "1.00 GiB"),
+        (12.5, "12.5 B"),
+    ],
 )
 def test_amount(value: float, text: str) -> None:
     assert units.amount(value) == text
@@ -25,7 +32,14 @@ def test_amount(value: float, text: str) -> None:
 
 @pytest.mark.parametrize(
     ("value", "text"),
-    [(0, "0 s"), (0.00045, "450 µs"), (0.0255, "25.5 ms"), (35.71, "35.7 s"), (1200, "20 min"), (8000, "2.22 h")],
+    [
+        (0, "0 s"),
+        (0.00045, "450 µs"),
+        (0.0255, "25.5 ms"),
+        (35.71, "35.7 s"),
+        (1200, "20 min"),
+        (8000, "2.22 h"),
+    ],
 )
 def test_seconds(value: float, text: str) -> None:
     assert units.seconds(value) == text
@@ -33,7 +47,15 @@ def test_seconds(value: float, text: str) -> None:
 
 @pytest.mark.parametrize(
     ("ratio_", "text"),
-    [(1.0, "±0%"), (1.12, "+12%"), (0.5, "−50%"), (1.004, "+0.4%"), (3.1, "×3.10"), (None, "–"), (0.9999, "±0%")],
+    [
+        (1.0, "±0%"),
+        (1.12, "+12%"),
+        (0.5, "−50%"),
+        (1.004, "+0.4%"),
+        (3.1, "×3.10"),
+        (None, "–"),
+        (0.9999, "±0%"),
+    ],
 )
 def test_percent(ratio_: float | None, text: str) -> None:
     assert units.percent(ratio_) == text

@@ -21,7 +21,11 @@ GOAL = ("modelled_s", "allocated", "written")
 
 
 def candidate(
-    name: str, time: float, space: float = 100.0, written: float = 100.0, settings: dict[str, str] | None = None
+    name: str,
+    time: float,
+    space: float = 100.0,
+    written: float = 100.0,
+    settings: dict[str, str] | None = None,
 ) -> Candidate:
     values = {"modelled_s": time, "allocated": space, "written": written}
     return Candidate(
@@ -99,7 +103,10 @@ def test_the_order_of_trials_does_not_matter(triples: list[tuple[float, float, f
 def test_weaker_durability_is_set_apart_not_ranked() -> None:
     ranking = rank(collect(ev.trials()), GOAL)
     assert all(r.candidate.durability is DurabilityClass.NOTHING for r in ranking.ranked)
-    assert {r.candidate.durability for r in ranking.weaker} == {DurabilityClass.LAST_SECONDS, DurabilityClass.CORRUPT}
+    assert {r.candidate.durability for r in ranking.weaker} == {
+        DurabilityClass.LAST_SECONDS,
+        DurabilityClass.CORRUPT,
+    }
     allowed = rank(collect(ev.trials()), GOAL, durability="last-seconds")
     assert {r.candidate.durability for r in allowed.weaker} == {DurabilityClass.CORRUPT}
 
@@ -116,7 +123,9 @@ def test_bad_objectives_are_refused() -> None:
 
 def test_failed_layouts_are_listed_with_their_error() -> None:
     found = collect(ev.trials(fail=("data.recordsize=64K",)))
-    assert [(f.name, f.reason) for f in found.failed] == [("data.recordsize=64K", "the pool ran out of space")]
+    assert [(f.name, f.reason) for f in found.failed] == [
+        ("data.recordsize=64K", "the pool ran out of space")
+    ]
     assert found.baseline is not None and found.baseline.name == "base"
 
 
@@ -143,12 +152,16 @@ def test_results_of_two_engines_are_never_mixed() -> None:
     assert [c.name for c in found.candidates] == [base.name, other.name]
     assert found.engine == "0.1.0"
     assert found.failed[0].name == third.name
-    assert found.failed[0].reason.startswith("it was replayed by engine 0.0.9 (OpenZFS 2.3.2), the others by 0.1.0")
+    assert found.failed[0].reason.startswith(
+        "it was replayed by engine 0.0.9 (OpenZFS 2.3.2), the others by 0.1.0"
+    )
 
 
 def test_repeats_become_a_median_with_an_interval() -> None:
     base = ev.layouts()[0]
-    trials = [ev.trial(base, n, ev.toy_measure(base, scale)) for n, scale in enumerate((1.0, 1.2, 1.1), start=1)]
+    trials = [
+        ev.trial(base, n, ev.toy_measure(base, scale)) for n, scale in enumerate((1.0, 1.2, 1.1), start=1)
+    ]
     (only,) = collect(trials).candidates
     times = sorted(t.measure["model"]["modelled_s"] for t in trials)
     got = only.estimates["modelled_s"]

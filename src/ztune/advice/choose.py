@@ -15,13 +15,15 @@ def plainest(ranking: Ranking, defaults: Mapping[str, str]) -> Candidate:
 
     From the first in the ranking, one setting after the other goes back to its default as long as the layout
     that results was screened, is no weaker in durability, and no objective gets worse by more than the
-    tolerance *against the first*, so that small steps can't add up. Among several such steps the one with the
-    least first objective is taken. Raises ValueError for an empty ranking.
+    tolerance: the first objective than the least of all, the others than the first in the ranking. So small
+    steps can't add up. Among several such steps the one with the least first objective is taken. Raises
+    ValueError for an empty ranking.
     """
     first = ranking.best
     if first is None:
         raise ValueError("the ranking is empty")
     field = [r.candidate for r in ranking.ranked]
+    fastest = min(field, key=lambda c: c.value(ranking.minimise[0]) or 0.0)
     current = first
     while True:
         steps = [
@@ -31,7 +33,8 @@ def plainest(ranking: Ranking, defaults: Mapping[str, str]) -> Candidate:
             and defaults[factor] not in (value, ABSENT)
             and (pair := pair_to(field, current, factor, defaults[factor])) is not None
             and pair.b.durability.rank <= current.durability.rank
-            and as_good(pair.b, first, ranking.minimise, ranking.within)
+            and as_good(pair.b, fastest, ranking.minimise[:1], ranking.within)
+            and as_good(pair.b, first, ranking.minimise[1:], ranking.within)
         ]
         if not steps:
             return current

@@ -134,9 +134,8 @@ def script(recommendation: Recommendation) -> str:
     out += ["\t\tfi", "\tdone", "fi"]
     for parent in parents:
         out += ["", *_comment("Only a parent; it holds no files.")]
-        out.append(
-            f'[ "$yes" -eq 1 ] && exists {_quote(parent)} || run zfs create -o canmount=off {_quote(parent)}'
-        )
+        out.append(f'if [ "$yes" -eq 0 ] || ! exists {_quote(parent)}; then')
+        out += [f"\trun zfs create -o canmount=off {_quote(parent)}", "fi"]
     for dataset in ordered:
         advice = next(r for r in recommendation.roles if r.dataset == dataset.name)
         out += ["", *_dataset_comments(dataset, advice)]

@@ -122,13 +122,14 @@ def change(
     reach = span(same, minimise[0])
     text = f"Back at {default}: {phrase(sides, metrics)}."
     if verdict == "too small to matter":
-        text += f" Differences within {units.show(within, 'share')} are too small to "
-        "matter."
+        text += f" Differences within {units.show(within, 'share')} are too small to matter."
     if shown.b.durability != shown.a.durability:
         text += f" The durability class changes from {shown.a.durability} to {shown.b.durability}."
     if beside is None:
-        text = f"Not screened alone beside this layout. In another context ({shown.a.name}): "
-        f"{text[0].lower()}{text[1:]}"
+        text = (
+            f"Not screened alone beside this layout. In another context ({shown.a.name}): "
+            f"{text[0].lower()}{text[1:]}"
+        )
         verdict = "not screened alone"
     if reach is not None and len(same) > 1 and reach.high > reach.low * (1 + within):
         text += (

@@ -144,8 +144,10 @@ def _nothing(run: Run, collected: Collected) -> str:
             f"run {run.id} has nothing to recommend: all {len(collected.failed)} layouts failed, the first "
             f'("{first.name}") with: {first.reason}'
         )
-    return f"run {run.id} has no finished layout yet, so there is nothing to recommend; `ztune runs` shows "
-    "how far it is"
+    return (
+        f"run {run.id} has no finished layout yet, so there is nothing to recommend; `ztune runs` shows "
+        "how far it is"
+    )
 
 
 def _workload(run: Run, manifest: Manifest | None) -> str | None:
@@ -189,15 +191,21 @@ def _verdict(chosen: Candidate, ranking: Ranking, sides: Sequence[Side]) -> str:
     share = units.show(ranking.within, "share")
     baseline = ranking.baseline
     if baseline is None:
-        return f"{chosen.name} is the best of {layouts} by the objective; the base layout has no result to "
-        "compare with."
+        return (
+            f"{chosen.name} is the best of {layouts} by the objective; the base layout has no result to "
+            "compare with."
+        )
     if chosen is baseline:
-        return f"Keep the base layout ({chosen.name}): by the objective no other of {layouts} is better by "
-        f"more than {share}."
+        return (
+            f"Keep the base layout ({chosen.name}): by the objective no other of {layouts} is better by "
+            f"more than {share}."
+        )
     text = f"{chosen.name} instead of {baseline.name}: {phrase(sides, MAIN)}. Chosen among {layouts}."
     if chosen is not ranking.best and ranking.best is not None:
-        text += f" {ranking.best.name} comes first in the ranking, but by no more than {share}, and is "
-        "further from the defaults."
+        text += (
+            f" {ranking.best.name} comes first in the ranking, but by no more than {share}, and is "
+            "further from the defaults."
+        )
     return text
 
 
@@ -342,31 +350,34 @@ def _costs(chosen: Candidate, baseline: Candidate | None, manifest: Manifest | N
                 sentence=f"The disks write {wear:.2f} bytes for each byte that the database writes.",
             )
         )
-    written, transactions = chosen.value("written"), _transactions(manifest)
-    if written is not None and transactions:
+    written, work = chosen.value("written"), _operations(manifest)
+    if written is not None and work is not None:
+        number, unit = work
         before = base("written")
         out.append(
             Cost(
                 subject="wear",
-                label="Bytes written per transaction",
-                value=written / transactions,
+                label=f"Bytes written per {unit}",
+                value=written / number,
                 unit="bytes",
-                baseline=None if before is None else before / transactions,
-                sentence=f"{units.amount(written / transactions)} written per transaction, over "
-                f"{units.count(transactions)} recorded transactions.",
+                baseline=None if before is None else before / number,
+                sentence=f"{units.amount(written / number)} written per {unit}, over {units.count(number)} "
+                f"recorded.",
             )
         )
     out.append(_memory(chosen, baseline))
     return out
 
 
-def _transactions(manifest: Manifest | None) -> float | None:
+def _operations(manifest: Manifest | None) -> tuple[float, str] | None:
+    """Return how many operations the workload did while it was recorded, and their name ("transaction")."""
     if manifest is None or manifest.workload is None:
         return None
-    value = manifest.workload.result.get("transactions")
-    return (
-        float(value) if isinstance(value, int | float) and not isinstance(value, bool) and value > 0 else None
-    )
+    result = manifest.workload.result
+    number, unit = result.get("operations"), result.get("unit")
+    if isinstance(number, bool) or not isinstance(number, int | float) or number <= 0:
+        return None
+    return float(number), unit if isinstance(unit, str) and unit else "operation"
 
 
 def _memory(chosen: Candidate, baseline: Candidate | None) -> Cost:
@@ -383,8 +394,10 @@ def _memory(chosen: Candidate, baseline: Candidate | None) -> Cost:
             f"{smallest >> 10}K"
         )
         if isinstance(cached, int | float) and cached > 0:
-            text += f", up to {units.amount(cached / smallest * L2ARC_HEADER_BYTES)} for the "
-            f"{units.amount(cached)} cached here"
+            text += (
+                f", up to {units.amount(cached / smallest * L2ARC_HEADER_BYTES)} for the "
+                f"{units.amount(cached)} cached here"
+            )
         text += "."
     largest = max(sizes)
     text += (

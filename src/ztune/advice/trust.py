@@ -22,6 +22,8 @@ SHORT_TRACE_S = 20.0
 # If the disks of the base layout need less than this share of the recorded time, the job did not wait for
 # them.
 BUSY_SHARE = 0.5
+# If they need more than this many times the recorded time, they could not have done the job at that pace.
+BEHIND = 1.5
 # ARC hits from this share on mean that reads hardly reach the disks.
 CACHED_SHARE = 0.99
 
@@ -98,6 +100,14 @@ def confidence(
             f"needs {units.seconds(modelled)} of modelled I/O time for {units.seconds(seconds)} recorded. "
             f"Ratios "
             f"say how much I/O a layout saves, not how much faster the job gets."
+        )
+    elif seconds and modelled is not None and modelled > BEHIND * seconds:
+        notes.append(
+            f"On these disks the {'base' if baseline else 'recommended'} layout could not have kept the "
+            f"recorded pace: "
+            f"{units.seconds(modelled)} of modelled I/O time for {units.seconds(seconds)} recorded. The "
+            f"order of "
+            "layouts holds for that amount of work; modelled latencies include a queue that only grows."
         )
     share = _hit_share(chosen.measure)
     if share is not None and share >= CACHED_SHARE:

@@ -1,0 +1,292 @@
+"""From trials to a recommendation: what is chosen, with which evidence, and what is said about it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import evidence as ev
+import pytest
+
+from ztune.advice.choose import plainest
+from ztune.advice.evidence import defaults_of
+from ztune.advice.model import PropertyAdvice, Recommendation
+from ztune.advice.recommend import recommend
+from ztune.analysis.candidates import collect
+from ztune.analysis.rank import rank
+from ztune.errors import InputError
+from ztune.store.records import Trial
+from ztune.study import Layout, Objective
+
+BASE = Layout.model_validate(ev.base_layout())
+
+
+def measure(time: float, space: float = 1e9, written: float = 1e9, **more: Any) -> dict[str, Any]:
+    return {
+        "model": {"modelled_s": time, "trace_s": 30.0},
+        "space": {"allocated": space, "logical": 2e9},
+        "physical": {"write_bytes": written},
+        **more,
+    }
+
+
+def run_of(*entries: tuple[dict[str, str], dict[str, Any]]) -> list[Trial]:
+    """Return trials of layouts given as changes to the base, which comes first."""
+    return [
+        ev.trial(BASE.with_settings(changes, ev.name_of(changes)), n, result, baseline=n == 1)
+        for n, (changes, result) in enumerate(entries, start=1)
+    ]
+
+
+def chosen(trials: list[Trial], **objective: Any) -> Recommendation:
+    return recommend(ev.run(Objective(**objective)), trials, manifest=ev.manifest())
+
+
+def prop(r: Recommendation, role: str, name: str) -> PropertyAdvice:
+    advice = next(a for a in r.roles if a.role == role)
+    return next(p for p in advice.properties if p.name == name)
+
+
+FULL = recommend(ev.run(), ev.trials(fail=("data.recordsize=64K",)), manifest=ev.manifest())
+
+
+def test_every_property_back_at_its_default_is_backed_by_a_pair_that_differs_in_it_alone() -> None:
+    trials = {t.number: t for t in ev.trials(fail=("data.recordsize=64K",))}
+    checked = 0
+    for role in FULL.roles:
+        for item in role.properties:
+            if item.is_default:
+                continue
+            assert item.change.verdict in {"better", "trade-off"}
+            here, other = (trials[n] for n in item.change.trials)
+            a, b = here.layout.settings(), other.layout.settings()
+            key = next(k for k in a if a[k] != b[k])
+            assert [k for k in a if a[k] != b[k]] == [key]
+            assert key.endswith(f".{item.name}")
+            assert (a[key], b[key]) == (item.value, item.default)
+            for side in item.change.sides:
+                if side.metric == "modelled_s":
+                    assert side.here == here.measure["model"]["modelled_s"]
+                    assert side.other == other.measure["model"]["modelled_s"]
+            checked += 1
+    assert checked
+
+
+def test_the_sentence_names_time_space_and_bytes() -> None:
+    text = prop(FULL, "data", "recordsize").change.sentence
+    assert text.startswith("Back at 128K: modelled time +")
+    assert "space" in text
+    assert "bytes written" in text
+
+
+def test_it_is_json() -> None:
+    again = Recommendation.model_validate_json(FULL.model_dump_json())
+    assert again == FULL
+
+
+def test_a_property_without_effect_stays_at_its_default() -> None:
+    # The winner sets two things; one of them changes nothing by more than the tolerance.
+    trials = run_of(
+        ({}, measure(100)),
+        ({"data.recordsize": "8K"}, measure(50.5)),
+        ({"data.recordsize": "8K", "wal.recordsize": "1M"}, measure(50, space=0.9e9)),
+    )
+    trials[2] = ev.trial(trials[2].layout, 3, measure(50, space=0.97e9))
+    r = chosen(trials)
+    assert r.layout_name == "data.recordsize=8K"
+    assert prop(r, "wal", "recordsize").is_default
+    assert prop(r, "data", "recordsize").value == "8K"
+
+
+def test_small_steps_to_the_defaults_do_not_add_up() -> None:
+    a, b = {"data.compression": "zstd-3"}, {"wal.compression": "zstd-3"}
+    trials = run_of(
+        ({}, measure(109)),
+        (a, measure(104)),  # each step costs 4–5 %, both together 9 %
+        (b, measure(104.5)),
+        ({**a, **b}, measure(100)),
+    )
+    ranking = rank(collect(trials), within=0.05, defaults=defaults_of(collect(trials).candidates, None))
+    got = plainest(ranking, {"data.compression": "lz4", "wal.compression": "lz4"})
+    assert got.name in {"data.compression=zstd-3", "wal.compression=zstd-3"}
+    assert got.name != "base"
+
+
+def test_a_plainer_layout_that_costs_space_is_not_taken() -> None:
+    trials = run_of(({}, measure(100, space=2e9)), ({"data.compression": "zstd-3"}, measure(99, space=1e9)))
+    assert chosen(trials).layout_name == "data.compression=zstd-3"
+
+
+def test_durability_comes_before_speed() -> None:
+    trials = run_of(({}, measure(100)), ({"data.sync": "disabled", "wal.sync": "disabled"}, measure(1)))
+    r = chosen(trials)
+    assert r.layout_name == "base"
+    assert [row.layout for row in r.ranking] == ["base"]
+    assert [row.rank for row in r.set_apart] == [None]
+    assert "not comparable" in r.weaker
+    assert "−99%" in r.weaker
+
+
+def test_an_allowed_weaker_class_names_the_best_stronger_one() -> None:
+    trials = run_of(({}, measure(100)), ({"data.sync": "disabled", "wal.sync": "disabled"}, measure(10)))
+    r = chosen(trials, durability="last-seconds")
+    assert r.durability.klass == "last-seconds"
+    assert "stronger class nothing-acknowledged is base" in r.weaker
+    assert "×10" in r.weaker
+
+
+def test_the_baselines_own_class_is_allowed() -> None:
+    weak = BASE.with_settings({"data.sync": "disabled", "wal.sync": "disabled"}, "today")
+    weaker_and_faster = weak.with_settings({"data.recordsize": "8K"}, "faster")
+    trials = [ev.trial(weak, 1, measure(100), baseline=True), ev.trial(weaker_and_faster, 2, measure(10))]
+    assert chosen(trials).layout_name == "faster"
+
+
+def test_nothing_durable_enough_is_said() -> None:
+    weak = BASE.with_settings({"data.checksum": "off"}, "weak")
+    with pytest.raises(InputError, match="no layout of durability class nothing-acknowledged or better"):
+        chosen([ev.trial(weak, 1, measure(1))])
+
+
+def test_nothing_finished_is_said() -> None:
+    with pytest.raises(InputError, match='all 1 layouts failed, the first \\("base"\\) with: no space'):
+        chosen([ev.trial(BASE, 1, status="failed", error="no space")])
+    with pytest.raises(InputError, match="no finished layout yet"):
+        chosen([ev.trial(BASE, 1, status="pending")])
+
+
+def test_no_pair_is_said_and_lowers_the_confidence() -> None:
+    both = {"data.recordsize": "8K", "data.compression": "off"}
+    r = chosen(run_of(({}, measure(100)), (both, measure(50))))
+    change = prop(r, "data", "recordsize").change
+    assert change.verdict == "not screened alone"
+    assert change.sentence.startswith(
+        "Not screened alone: no two layouts of this run differ only in data.recordsize"
+    )
+    assert r.confidence.level == "limited"
+    assert any(
+        "data.recordsize, data.compression" in t or "data.compression" in t for t in r.confidence.reasons
+    )
+
+
+def test_a_pair_in_another_context_is_quoted_as_such() -> None:
+    trials = run_of(
+        ({}, measure(100)),
+        ({"data.recordsize": "8K"}, measure(60)),
+        ({"data.recordsize": "8K", "data.compression": "zstd-3", "slog": "nvme"}, measure(10)),
+    )
+    change = prop(chosen(trials), "data", "recordsize").change
+    assert change.verdict == "not screened alone"
+    assert change.elsewhere
+    assert change.trials == [2, 1]
+    assert change.sentence.startswith(
+        "Not screened alone beside this layout. In another context (data.recordsize=8K): back"
+    )
+
+
+def test_a_default_says_what_was_tried_instead() -> None:
+    trials = run_of(
+        ({}, measure(100)), ({"data.recordsize": "8K"}, measure(150)), ({"slog": "nvme"}, measure(120))
+    )
+    r = chosen(trials)
+    assert (
+        prop(r, "data", "recordsize").change.sentence
+        == "The default. Tried instead: 8K (modelled time +50%)."
+    )
+    slog = next(p for p in r.pools if p.setting == "slog")
+    assert slog.change is not None
+    assert slog.change.sentence == "The default. Tried instead: nvme (modelled time +20%)."
+    assert (
+        r.verdict
+        == "Keep the base layout (base): by the objective no other of 3 layouts is better by more than 5%."
+    )
+
+
+def test_an_interaction_is_said() -> None:
+    sentence = prop(FULL, "data", "recordsize").change.sentence
+    assert "Over 2 pairs modelled time changes by" in sentence
+    assert "depends on the other settings" in sentence
+
+
+def test_the_objective_can_be_changed() -> None:
+    trials = run_of(({}, measure(100, space=1e9)), ({"data.recordsize": "8K"}, measure(50, space=2e9)))
+    assert chosen(trials).layout_name == "data.recordsize=8K"
+    assert chosen(trials, minimise=("allocated",)).layout_name == "base"
+    assert (
+        chosen(trials, within=0.9999, minimise=("modelled_s", "allocated")).layout_name
+        == "data.recordsize=8K"
+    )
+
+
+def test_wear_is_given_per_byte_and_per_transaction() -> None:
+    labels = {c.label: c for c in FULL.costs}
+    per = labels["Bytes written per transaction"]
+    row = next(r for r in FULL.ranking if r.recommended)
+    assert per.value == row.values["written"] / 20_000
+    assert "Bytes written per byte asked" in labels
+
+
+def test_memory_names_the_l2arc_headers() -> None:
+    layout = BASE.with_settings({"data.recordsize": "8K", "l2arc": "nvme"}, "cached")
+    trials = [ev.trial(layout, 1, measure(1, l2arc={"size_end": 1 << 30}), baseline=True)]
+    memory = next(c for c in chosen(trials).costs if c.subject == "memory")
+    assert "12.0 MiB per GiB cached at recordsize 8K" in memory.sentence  # 2^30 / 8 KiB × 96 bytes
+
+
+@pytest.mark.parametrize(
+    ("changes", "words", "level"),
+    [
+        ({"dropped": 7, "complete": False}, "The trace is incomplete", "weak"),
+        (
+            {"warnings": [{"code": "shared-mmap", "message": "A shared map was written."}]},
+            "not in the trace",
+            "weak",
+        ),
+        ({"duration_ns": 8_000_000_000}, "The trace is short (8.00 s)", "limited"),
+        ({"duration_ns": 4_000_000_000_000}, "did not wait for these disks", "limited"),
+    ],
+)
+def test_doubts_about_the_trace_lower_the_confidence(changes: dict[str, Any], words: str, level: str) -> None:
+    r = recommend(ev.run(), ev.trials(), manifest=ev.manifest(**changes))
+    assert r.confidence.level == level
+    assert any(words in reason for reason in r.confidence.reasons)
+
+
+def test_nothing_against_it_is_fair_and_never_more() -> None:
+    assert FULL.confidence.level == "fair"
+    assert "not measured" in FULL.confidence.sentence
+
+
+def test_warnings_of_trace_run_and_replay_are_repeated() -> None:
+    layouts = ev.layouts()
+    trials = [
+        ev.trial(y, n, ev.toy_measure(y), baseline=n == 1, warnings=["W-replay."] if n == 1 else [])
+        for n, y in enumerate(layouts, 1)
+    ]
+    manifest = ev.manifest(
+        warnings=[{"code": "x", "message": "W-trace.", "count": 3}], dropped=5, complete=False
+    )
+    r = recommend(ev.run(warnings=["W-run."]), trials, manifest=manifest)
+    assert r.warnings == [
+        "The recorder lost 5 events; the trace is incomplete.",
+        "W-trace. (3×)",
+        "W-run.",
+        "W-replay.",
+    ]
+
+
+def test_without_the_trace_it_says_so() -> None:
+    r = recommend(ev.run(), ev.trials())
+    assert any("no longer where the run read it" in reason for reason in r.confidence.reasons)
+
+
+def test_what_was_not_tested_lists_properties_with_one_value() -> None:
+    first = FULL.not_tested[0]
+    assert "copies=1" in first
+    assert "redundant_metadata=all" in first
+    assert "recordsize" not in first
+
+
+def test_nothing_modelled_is_called_measured() -> None:
+    text = FULL.model_dump_json()
+    for around in text.split("measured")[:-1]:
+        assert around.endswith(("not ", "nothing was ", "none is "))
