@@ -21,7 +21,7 @@ def needs_postgres() -> None:
 
 @pytest.fixture(scope="session")
 def open_parent() -> Iterator[Path]:
-    """A directory that every user may pass through: pytest's own are closed to the user a database runs as."""
+    """A directory that every user may pass through; pytest's own are closed to a database's user."""
     path = Path(tempfile.mkdtemp(prefix="wl-", dir="/var/tmp"))
     path.chmod(0o755)
     yield path

@@ -35,8 +35,9 @@ def command(context: click.Context, as_json: bool) -> None:
         click.echo(json.dumps({"ok": good, "checks": [finding.to_json() for finding in findings]}, indent=2))
     else:
         console = Console()
-        # In a file or a pipe there is no terminal whose width could be meant.
-        console.print(_table(findings), width=None if console.is_terminal else 120)
+        if not console.is_terminal:
+            console = Console(width=120)
+        console.print(_table(findings))
         click.echo("* needed by `ztune tune`")
         if good:
             click.echo("`ztune tune postgres-oltp` can work here.")

@@ -1,0 +1,55 @@
+"""Every command teaches: help, an example, a section in docs/commands.md that is the same text."""
+
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+
+import click
+import pytest
+from click.testing import CliRunner
+
+from ztune.cli.docs import all_commands, render
+from ztune.cli.main import COMMANDS, ztune
+
+PAGE = Path(__file__).parents[2] / "docs" / "commands.md"
+FOUND = {full: (command, context) for full, command, context in all_commands()}
+
+
+def test_every_command_of_the_table_exists() -> None:
+    for name, module in COMMANDS.items():
+        assert importlib.util.find_spec(module) is not None, f"{module} is missing"
+        assert f"ztune {name}" in FOUND
+
+
+@pytest.mark.parametrize("full", FOUND)
+def test_help_teaches_by_example(full: str) -> None:
+    command, _ = FOUND[full]
+    text = command.help or ""
+    first = text.strip().splitlines()[0] if text.strip() else ""
+    assert first.endswith("."), f"{full}: the help begins with one sentence"
+    examples = [line for line in text.splitlines() if line.strip().startswith(("ztune ", "sudo ztune "))]
+    assert any(full in line for line in examples), f"{full}: its help has no example"
+
+
+@pytest.mark.parametrize("full", FOUND)
+def test_every_option_says_what_it_does(full: str) -> None:
+    command, context = FOUND[full]
+    for param in command.get_params(context):
+        if isinstance(param, click.Option):
+            assert param.help, f"{full}: {param.opts[0]} has no help"
+
+
+@pytest.mark.parametrize("full", FOUND)
+def test_help_runs(full: str) -> None:
+    done = CliRunner().invoke(ztune, [*full.split()[1:], "--help"])
+    assert done.exit_code == 0 and "Usage: " in done.output
+
+
+def test_page_is_current() -> None:
+    assert PAGE.read_text(encoding="utf-8") == render(), "run `make docs`"
+
+
+@pytest.mark.parametrize("full", FOUND)
+def test_every_command_has_a_section(full: str) -> None:
+    assert f"# {full}\n" in PAGE.read_text(encoding="utf-8")
