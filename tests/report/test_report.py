@@ -1,0 +1,271 @@
+"""The terminal's tables and the HTML file."""
+
+from __future__ import annotations
+
+import re
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import evidence as ev
+import pytest
+from rich.console import Console
+
+from ztune.advice.recommend import recommend
+from ztune.errors import InputError
+from ztune.report import charts, files, html, terminal
+from ztune.study import Layout
+
+TRIALS = ev.trials(fail=("data.recordsize=64K",))
+FULL = recommend(ev.run(), TRIALS, manifest=ev.manifest())
+PAGE = html.render(ev.run(), TRIALS, FULL, ev.summary())
+
+
+def printed(width: int = 80, top: int | None = terminal.TOP) -> str:
+    console = Console(width=width, highlight=False, record=True, file=open("/dev/null", "w"))  # noqa: SIM115, PTH123
+    terminal.show(FULL, console, top)
+    return console.export_text()
+
+
+def test_terminal_fits_80_columns_and_names_all_parts() -> None:
+    text = printed()
+    assert max(len(line.rstrip()) for line in text.splitlines()) <= 80
+    for words in (
+        "recommended",
+        "(base)",
+        "Set apart",
+        "Failed",
+        "the pool ran out of space",
+        "Know before",
+        "How sure",
+    ):
+        assert words in text
+    assert FULL.layout_name in text
+
+
+def test_the_table_shows_the_base_even_beyond_the_top_and_says_that_more_exist() -> None:
+    text = printed(top=2)
+    assert "(base)" in text
+    assert f"{len(FULL.ranking)} layouts in all; --all shows the rest" in text
+    assert "--all" not in printed(top=None)
+
+
+def test_markup_in_names_is_printed_as_it_is() -> None:
+    layout = Layout.model_validate({**ev.base_layout(), "name": "[bold red]x[/] :smile:"})
+    r = recommend(ev.run(), [ev.trial(layout, 1, ev.toy_measure(layout), baseline=True)])
+    console = Console(width=100, record=True, highlight=False, quiet=False, file=open("/dev/null", "w"))  # noqa: SIM115, PTH123
+    terminal.show(r, console)
+    assert "[bold red]x[/] :smile:" in console.export_text()
+
+
+class Checker(HTMLParser):
+    """Notes what an HTML file would load, its ids and links, and tags that are not closed in order."""
+
+    VOID = frozenset({"meta", "br", "link", "img", "input", "hr"})
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.loads: list[str] = []
+        self.ids: list[str] = []
+        self.links: list[str] = []
+        self.open: list[str] = []
+        self.faults: list[str] = []
+        self.heads: list[dict[str, str | None]] = []
+        self.tags: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        found = dict(attrs)
+        self.tags.append(tag)
+        self.loads += [f"{tag} {k}={v}" for k, v in attrs if k in {"src", "srcset", "action", "data"}]
+        if tag == "link":
+            self.loads.append(f"link {found}")
+        if tag == "a" and found.get("href"):
+            self.links.append(str(found["href"]))
+        if found.get("id"):
+            self.ids.append(str(found["id"]))
+        if tag == "th":
+            self.heads.append(found)
+        if tag not in self.VOID:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.handle_starttag(tag, attrs)
+        if tag not in self.VOID:
+            self.open.pop()
+
+    def handle_endtag(self, tag: str) -> None:
+        if not self.open or self.open.pop() != tag:
+            self.faults.append(f"</{tag}> at {self.getpos()}")
+
+
+def checked(page: str) -> Checker:
+    checker = Checker()
+    checker.feed(page)
+    checker.close()
+    return checker
+
+
+def test_html_is_well_formed_and_loads_nothing() -> None:
+    got = checked(PAGE)
+    assert got.faults == []
+    assert got.open == []
+    assert got.loads == []
+    assert "@import" not in PAGE
+    assert "url(" not in PAGE
+    assert not re.search(r"https?://", PAGE)
+    assert "default-src 'none'" in PAGE
+    assert "fetch(" not in PAGE
+
+
+def test_links_lead_somewhere_and_ids_are_unique() -> None:
+    got = checked(PAGE)
+    assert len(got.ids) == len(set(got.ids))
+    assert all(link.startswith("#") and link[1:] in got.ids for link in got.links)
+
+
+def test_tables_have_headers_with_a_scope() -> None:
+    got = checked(PAGE)
+    assert got.heads
+    assert all(head.get("scope") in {"col", "row"} for head in got.heads)
+
+
+def test_html_says_what_matters() -> None:
+    for words in (
+        "modelled from device profiles, none is measured",
+        FULL.layout_name,
+        "Back at 128K: modelled time +",
+        "Set apart: weaker durability",
+        "the pool ran out of space",
+        "zfs create \\\n    -o recordsize=8K \\",
+        "tank/data",
+        "ztune screen /srv/traces/oltp.trace",
+        "Not tested",
+    ):
+        assert words in PAGE
+    assert PAGE.count('data-copy="') == 2
+    assert PAGE.count("<circle") > len(FULL.ranking)
+
+
+def test_histograms_hold_the_counts_of_the_trace() -> None:
+    for number in ("61,234", "39,800", "17,500"):
+        assert number in PAGE
+    assert "<b>93%</b> sequential" in PAGE
+    assert "<b>6%</b> of writes synced" in PAGE  # 2,400 of 39,906
+
+
+def test_without_the_trace_the_page_says_why() -> None:
+    page = html.render(ev.run(), TRIALS, recommend(ev.run(), TRIALS), None, "The trace is gone.")
+    assert "No histograms. The trace is gone." in page
+    assert checked(page).faults == []
+
+
+EVIL = "</script><script>alert(1)</script><img src=x onerror=alert(1)>\"'&"
+
+
+def test_text_from_outside_is_escaped_everywhere() -> None:
+    layouts = [
+        Layout.model_validate({**ev.base_layout(), "name": EVIL}),
+        Layout.model_validate(ev.base_layout()).with_settings({"data.recordsize": "8K"}, EVIL + "2"),
+        Layout.model_validate(ev.base_layout()).with_settings({"wal.recordsize": "8K"}, EVIL + "3"),
+    ]
+    trials = [
+        ev.trial(layouts[0], 1, ev.toy_measure(layouts[0]), baseline=True, warnings=[EVIL]),
+        ev.trial(layouts[1], 2, ev.toy_measure(layouts[1])),
+        ev.trial(layouts[2], 3, status="failed", error=EVIL),
+    ]
+    run = ev.run(
+        name=EVIL,
+        trace_path=f"/x/{EVIL}",
+        command=["ztune", EVIL],
+        warnings=[EVIL],
+        environment={EVIL: EVIL, "deep": {EVIL: [EVIL]}},
+        versions={EVIL: EVIL},
+    )
+    run.study["name"] = EVIL
+    run.study["workload"] = EVIL
+    manifest = ev.manifest(
+        workload=None,
+        warnings=[{"code": "x", "message": EVIL}],
+        files=[{"id": 0, "path": f"/x/{EVIL}", "role": "data"}],
+    )
+    page = html.render(run, trials, recommend(run, trials, manifest=manifest), ev.summary(manifest), EVIL)
+    got = checked(page)
+    assert got.tags.count("script") == 1
+    assert "img" not in got.tags
+    assert got.faults == []
+    assert "<script>alert" not in page
+
+
+def rows(*triples: tuple[float, float, float]) -> list[Any]:
+    base = FULL.ranking[0]
+    return [
+        base.model_copy(
+            update={
+                "rank": i,
+                "values": {"modelled_s": t, "allocated": s, "written": w},
+                "recommended": i == 1,
+                "baseline": i == 2,
+            }
+        )
+        for i, (t, s, w) in enumerate(triples, start=1)
+    ]
+
+
+@pytest.mark.parametrize(
+    "points",
+    [
+        [(1, 1, 1), (1, 1, 1)],  # all the same
+        [(0.001, 1e12, 0), (1000, 1, 1e9)],  # far apart
+        [(0, 0, 0), (5, 5, 5)],  # nothing
+    ],
+)
+def test_the_plot_stands_any_numbers(points: list[tuple[float, float, float]]) -> None:
+    plot = str(charts.trade_off(rows(*points), []))
+    assert plot.count("<circle") == 2
+    assert "nan" not in plot
+    assert "inf" not in plot
+    for x, y in re.findall(r'cx="([-\d.]+)" cy="([-\d.]+)"', plot):
+        assert 0 <= float(x) <= 1040
+        assert 0 <= float(y) <= 460
+
+
+def test_one_layout_makes_no_plot() -> None:
+    assert str(charts.trade_off(rows((1, 1, 1)), [])) == ""
+
+
+def test_axis_ticks_are_round_and_inside() -> None:
+    linear = charts.Axis.over([90.0, 200.0], 0, 100)
+    assert linear.ticks() == [100.0, 150.0, 200.0]
+    assert not linear.log
+    log = charts.Axis.over([1.0, 900.0], 0, 100)
+    assert log.log
+    assert all(log.low <= t <= log.high for t in log.ticks())
+    sizes = charts.Axis.over([386.0 * 2**20, 1024.0 * 2**20], 0, 100).ticks(binary=True)
+    assert [t / 2**20 for t in sizes] == [512.0, 768.0, 1024.0]
+
+
+def test_bars_grow_to_the_side_of_the_change() -> None:
+    def bar(ratio: float) -> tuple[str, float]:
+        found = re.search(r'class="(less|more)" x="([\d.]+)"', str(charts.ratio_bar(ratio, ratio, ratio, 4)))
+        assert found is not None
+        return found[1], float(found[2])
+
+    assert bar(0.5)[0] == "less"
+    assert bar(0.5)[1] < 60
+    assert bar(2.0) == ("more", 60.0)
+    assert bar(0.0)[0] == "less"  # from something to nothing is cut at the scale's end
+
+
+def test_files_are_written_whole_or_not_at_all(tmp_path: Path) -> None:
+    target = tmp_path / "x.sh"
+    files.write(target, "one", executable=True)
+    assert target.read_text() == "one"
+    assert target.stat().st_mode & 0o100
+    files.write(target, "two")
+    assert target.read_text() == "two"
+    with pytest.raises(InputError, match="cannot write"):
+        files.write(tmp_path / "no" / "x", "three")
+    with pytest.raises(UnicodeEncodeError):
+        files.write(target, "\ud800")
+    assert [p.name for p in tmp_path.iterdir()] == ["x.sh"]
+    assert target.read_text() == "two"

@@ -1,0 +1,163 @@
+"""``ztune recommend`` and ``ztune report`` on stored runs."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import evidence as ev
+import pyarrow as pa
+import pytest
+from click.testing import CliRunner, Result
+
+from ztune.cli.main import ztune
+from ztune.errors import InputError
+from ztune.store.db import Store
+from ztune.study import Study
+from ztune.trace.reader import Trace
+from ztune.trace.schema import EVENTS, Op
+from ztune.trace.writer import TraceWriter
+
+
+@pytest.fixture(autouse=True)
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("ZTUNE_HOME", str(tmp_path / "home"))
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def stored(trace: Path = Path("/nowhere/oltp.trace"), sha: str = "0" * 64, status: str = "done") -> str:
+    """Put the made-up evidence into the store and return the run's id."""
+    study = Study.model_validate({k: v for k, v in ev.run().study.items() if k != "profiles"})
+    with Store.open() as store:
+        run = store.create_run(
+            kind="screen", study=study, trace_path=trace, trace_sha=sha, environment={"kernel": "6.1"},
+            versions={"ztune": "0.1.0"}, seed=1,
+        )  # fmt: skip
+        for number, layout in enumerate(ev.layouts()[:8], start=1):
+            trial = store.add_trial(run.id, layout, is_baseline=number == 1)
+            store.start_trial(trial.id, {})
+            if number == 8:
+                store.finish_trial(trial.id, error="the pool ran out of space", wall_s=1.0)
+            else:
+                result = {
+                    "engine": {"version": "0.1.0", "openzfs": "2.3.2"},
+                    "measure": ev.toy_measure(layout),
+                    "warnings": [],
+                }
+                store.finish_trial(trial.id, result=result, wall_s=2.0)
+        if status != "running":
+            store.finish_run(run.id, status)
+    return run.id
+
+
+def call(*words: str) -> Result:
+    return CliRunner().invoke(ztune, list(words), standalone_mode=False)
+
+
+def test_the_default_is_the_last_finished_run() -> None:
+    first = stored()
+    stored(status="interrupted")
+    got = json.loads(call("recommend", "--json").stdout)
+    assert got["subject"]["run"] == first
+
+
+def test_json_goes_to_stdout_alone() -> None:
+    stored()
+    done = call("recommend", "--json", "--script", "layout.sh")
+    assert json.loads(done.stdout)["layout_name"]
+    assert "layout.sh" in done.stderr
+
+
+def test_a_run_by_the_beginning_of_its_id() -> None:
+    run = stored()
+    assert json.loads(call("recommend", run[:4], "--json").stdout)["subject"]["run"] == run
+
+
+def test_the_view_for_people() -> None:
+    stored()
+    text = call("recommend").output
+    assert "recommended" in text
+    assert "Failed" in text
+    assert "The trace is no longer where the run read it" in " ".join(text.split())
+
+
+def test_objective_and_tolerance_from_the_command_line() -> None:
+    stored()
+    got = json.loads(call("recommend", "--json", "--objective", "space,time", "--within", "2%").stdout)
+    assert got["minimise"] == ["allocated", "modelled_s"]
+    assert got["within"] == 0.02
+    best = min(row["values"]["allocated"] for row in got["ranking"])
+    chosen = next(row for row in got["ranking"] if row["recommended"])
+    assert chosen["values"]["allocated"] <= best * 1.02
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--objective", "speed"], "nothing that can be minimised"),
+        (["--objective", " , "], "names nothing"),
+        (["--within", "150%"], "a share from 0 to below 1"),
+        (["--within", "some"], "a share from 0 to below 1"),
+        (["nosuchrun"], 'there is no run "nosuchrun"'),
+        (["--script", "no/such/folder/x.sh"], "cannot write"),
+    ],
+)
+def test_bad_input_is_one_sentence(words: list[str], message: str) -> None:
+    stored()
+    done = call("recommend", *words)
+    assert isinstance(done.exception, InputError)
+    assert done.exception.exit_code == 2
+    assert message in str(done.exception)
+    assert done.stdout == ""
+
+
+def test_no_runs_yet() -> None:
+    for command in ("recommend", "report"):
+        done = call(command)
+        assert isinstance(done.exception, InputError)
+        assert "no runs" in str(done.exception)
+
+
+def test_the_script_is_executable() -> None:
+    stored()
+    call("recommend", "--script", "layout.sh")
+    assert os.access("layout.sh", os.X_OK)
+    assert Path("layout.sh").read_text().startswith("#!/bin/sh\n")
+
+
+def test_report_writes_one_file_and_prints_its_name(home: Path) -> None:
+    run = stored()
+    assert call("report").output == f"ztune-{run}.html\n"
+    assert call("report", run, "--out", "x.html").output == "x.html\n"
+    assert sorted(p.name for p in home.iterdir()) == ["home", "x.html", f"ztune-{run}.html"]
+    assert "No histograms. The trace can" in Path("x.html").read_text()
+
+
+def test_report_shows_the_trace_that_was_replayed_and_no_other(home: Path) -> None:
+    path = home / "oltp.trace"
+    writer = TraceWriter(path)
+    row = dict.fromkeys(EVENTS.names, 0) | {"dur": 10, "op": int(Op.WRITE), "file2": -1, "size": 8192}
+    writer.add_batch(pa.RecordBatch.from_pylist([row] * 1234, schema=EVENTS))
+    writer.finish(
+        duration_ns=30_000_000_000,
+        recorder={"name": "synthetic"},
+        files=[{"id": 0, "path": "/pg/base/1", "role": "data", "size_start": 1 << 20}],
+        page_size={"data": 8192},
+    )
+    run = stored(path, Trace.open(path).sha)
+    call("report", run, "--out", "x.html")
+    page = Path("x.html").read_text()
+    assert "1,234" in page
+    assert "No histograms" not in page
+    other = stored(path, "f" * 64)
+    call("report", other, "--out", "y.html")
+    assert "is not the trace that was replayed any more" in Path("y.html").read_text()
+
+
+@pytest.mark.parametrize("command", ["recommend", "report"])
+def test_help_has_an_example(command: str) -> None:
+    text = CliRunner().invoke(ztune, [command, "--help"]).output
+    assert "Examples:" in text
+    assert f"ztune {command}" in text
