@@ -62,7 +62,6 @@ class Recording:
         page_size: Mapping[str, int] | None = None,
         say: Progress | None = None,
         ring_bytes: int | None = None,
-        share_terminal: bool = False,
     ) -> None:
         self.out = Path(out)
         self.command = list(command) if command else None
@@ -97,7 +96,6 @@ class Recording:
                     table=self._table,
                     command=self.command,
                     pids=self.pids,
-                    detached=not share_terminal,
                     ring_bytes=ring_bytes,
                 )
             )
@@ -172,8 +170,8 @@ class Recording:
         mappings = Counter(file for _, file in at_start)
         for rows in _resolved(harvest.rows(), selection.numbers):
             mappings.update(rows["file"][(rows["op"] == Op.MMAP) & (rows["file"] >= 0)].tolist())
-        for path in self._writer.partial.glob("*.raw"):
-            path.unlink()
+        for name in ("events.raw", "files.raw", "strace.fifo"):
+            (self._writer.partial / name).unlink(missing_ok=True)
         dropped = harvest.dropped + lost
         warnings = [
             *harvest.warnings,
@@ -244,7 +242,6 @@ def record(
         keep_samples=keep_samples,
         workload=workload,
         say=say,
-        share_terminal=bool(command),
     )
     with recording:
         if command:
@@ -273,28 +270,24 @@ def _wait_for_time(
 def _wait_for_command(
     recording: Recording, seconds: float | None, while_waiting: Callable[[float], None] | None
 ) -> None:
-    """Pass signals on to the command until it ends."""
-    wanted = (signal.SIGINT, signal.SIGTERM)
+    """Pass signals on to the command, which is not of this terminal's session, until it ends."""
+    came: list[int] = []
     begun = time.monotonic()
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, wanted)
+    wanted = (signal.SIGINT, signal.SIGTERM)
+    before = {number: signal.signal(number, lambda number, _: came.append(number)) for number in wanted}
     try:
         while not recording.wait(0.1):
-            came = signal.sigtimedwait(wanted, 0)
-            if came is not None and not (came.si_code == SI_KERNEL and recording.session.shares_terminal):
-                _pass_on(recording, came.si_signo)
             passed = time.monotonic() - begun
             if seconds is not None and passed >= seconds:
                 seconds = None
-                _pass_on(recording, signal.SIGTERM)
+                came.append(signal.SIGTERM)
+            while came:
+                _pass_on(recording, came.pop(0))
             if while_waiting is not None:
                 while_waiting(passed)
     finally:
-        while signal.sigtimedwait(wanted, 0) is not None:
-            pass  # came while the command was ending
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
-
-
-SI_KERNEL = 0x80  # asm-generic/siginfo.h: sent by the terminal, to all its processes
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def _pass_on(recording: Recording, number: int) -> None:

@@ -28,7 +28,6 @@ class Start:
     table: FileTable  # where files and calls on names are entered, by the end of ``Session.stop``
     command: list[str] | None = None
     pids: list[int] = field(default_factory=list)
-    detached: bool = False  # Ctrl-C at the terminal must not reach the recorder's own processes
     ring_bytes: int | None = None  # eBPF: size of the ring buffer, a power of two; None: 64 MiB
 
 
@@ -45,10 +44,13 @@ class Harvest:
 
 
 class Session(Protocol):
-    """A recording under way."""
+    """A recording under way.
+
+    Recorder and command run in a session of their own, so that Ctrl-C at the terminal reaches ztune alone,
+    which decides what it means.
+    """
 
     started_unix_ns: int
-    shares_terminal: bool  # the command gets Ctrl-C from the terminal by itself
 
     @property
     def child(self) -> int | None:

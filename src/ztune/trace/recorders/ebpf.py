@@ -100,7 +100,6 @@ class EbpfSession:
 
     def __init__(self, path: Path, start: Start) -> None:
         self.started_unix_ns = 0
-        self.shares_terminal = not start.detached
         self._start = start
         self._uring = False
         self._mounts = Mounts()
@@ -131,7 +130,7 @@ class EbpfSession:
         self._text = b""
         try:
             self._process = subprocess.Popen(
-                command, pass_fds=(status_write, control_read), start_new_session=start.detached
+                command, pass_fds=(status_write, control_read), start_new_session=True
             )
         except OSError as error:
             self._close()

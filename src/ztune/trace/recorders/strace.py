@@ -68,8 +68,6 @@ class StraceRecorder:
 class StraceSession:
     """One run of strace."""
 
-    shares_terminal = False
-
     def __init__(self, start: Start) -> None:
         self.started_unix_ns = time.time_ns()
         self._begun = time.monotonic_ns()
@@ -86,30 +84,34 @@ class StraceSession:
         self._uring_before = False
         self._late: dict[int, int] = {}
         self._targets = sorted({p for pid in start.pids for p in (pid, *descendants(pid))} - {os.getpid()})
-        read, write = os.pipe()
+        # Not an inherited pipe: what outlives the command would keep it open.
+        self._fifo = start.folder / "strace.fifo"
+        try:
+            os.mkfifo(self._fifo, 0o600)
+            self._hold = os.open(self._fifo, os.O_RDWR | os.O_CLOEXEC)  # no end of file before we close it
+        except OSError as error:
+            self._out.close()
+            raise InputError(f"cannot make {self._fifo}: {error.strerror}") from None
         with contextlib.suppress(OSError):
-            fcntl.fcntl(write, F_SETPIPE_SZ, PIPE_BYTES)
-        command = ["strace", *_OPTIONS, "-o", f"/dev/fd/{write}"]
+            fcntl.fcntl(self._hold, F_SETPIPE_SZ, PIPE_BYTES)
+        command = ["strace", *_OPTIONS, "-o", os.fspath(self._fifo)]
         if start.command:
             command += ["--seccomp-bpf", "--", *start.command]
         else:
             command += [f"--attach={pid}" for pid in self._targets]
         try:
-            # In a session of its own: Ctrl-C at the terminal must end the command, not strace.
             self._process = subprocess.Popen(
                 command,
-                pass_fds=(write,),
                 start_new_session=True,
                 stderr=None if start.command else subprocess.PIPE,
                 text=True,
             )
         except BaseException:
-            os.close(read)
+            os.close(self._hold)
             self._out.close()
             raise
-        finally:
-            os.close(write)
-        self._lines = os.fdopen(read, "r", buffering=1 << 16, encoding="ascii", errors="replace")
+        lines = os.open(self._fifo, os.O_RDONLY | os.O_CLOEXEC)
+        self._lines = os.fdopen(lines, "r", buffering=1 << 16, encoding="ascii", errors="replace")
         self._reader = threading.Thread(target=self._read, name="strace", daemon=True)
 
     @property
@@ -147,9 +149,11 @@ class StraceSession:
     def stop(self) -> Harvest:
         """Detach strace and read the rest."""
         duration = time.monotonic_ns() - self._begun
-        if self._process.poll() is None:
+        own_end = self._process.poll() is not None
+        if not own_end:
             self._process.terminate()
-        self._process.wait()
+        status = self._process.wait()
+        self._release()
         self._reader.join()
         self._check()
         with self._lock:
@@ -160,7 +164,9 @@ class StraceSession:
         for number, late in self._late.items():
             if (entry := self._start.table.numbered(number)) is not None:
                 entry.size_start -= late
-        exit_status = self._parser.exits.get(self.child) if self.child is not None else None
+        exit_status = None
+        if self._start.command:  # strace ends as the command did, unless it was told to end
+            exit_status = status if own_end else self._parser.exits.get(self.child or 0)
         return Harvest(
             rows=self._chunks,
             duration_ns=duration,
@@ -181,9 +187,16 @@ class StraceSession:
             except subprocess.TimeoutExpired:
                 self._process.kill()
                 self._process.wait()
+        self._release()
         if self._reader.is_alive():
             self._reader.join(5)
         self._close()
+
+    def _release(self) -> None:
+        """Let the reader come to the end of strace's lines."""
+        if self._hold >= 0:
+            os.close(self._hold)
+            self._hold = -1
 
     def _close(self) -> None:
         with contextlib.suppress(OSError):  # closing flushes; the disk may be full, which was said already
