@@ -227,7 +227,8 @@ def test_state_directory(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Non
 def test_environment_has_no_names() -> None:
     found = environment.collect()
     assert set(found) == {
-        "kernel", "machine", "cpu", "cpus", "cpus_usable", "memory_bytes", "memory_available_bytes", "python", "ztune",
+        "kernel", "machine", "cpu", "cpus", "cpus_usable", "memory_bytes", "memory_available_bytes",
+        "python", "ztune",
     }  # fmt: skip
     assert found["memory_bytes"] > found["memory_available_bytes"] > 0
 

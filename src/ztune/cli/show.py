@@ -66,7 +66,8 @@ def trial_json(run: Any, trial: Any) -> dict[str, Any]:
         "again": {
             "command": ["ztune", "show", run.id, "--trial", str(trial.number), "--rerun"],
             "engine": ["ztune-engine", "replay", "--spec", "SPEC", "--ops", "OPS"],
-            "note": "SPEC is trial.spec plus `content` (role: file of sample blocks), `backing` and `backing_dir`; "
+            "note": "SPEC is trial.spec plus `content` (role: file of sample blocks), `backing` and "
+            "`backing_dir`; "
             "OPS is the export of the trace with this sha. The command fills them in.",
         },
     }
@@ -74,8 +75,8 @@ def trial_json(run: Any, trial: Any) -> dict[str, Any]:
 
 def _run_fields(run: Any) -> dict[str, Any]:
     names = (
-        "id", "kind", "name", "created", "status", "trace_path", "trace_sha", "environment", "versions", "seed",
-        "command", "options", "warnings",
+        "id", "kind", "name", "created", "status", "trace_path", "trace_sha", "environment", "versions",
+        "seed", "command", "options", "warnings",
     )  # fmt: skip
     return {**{n: getattr(run, n) for n in names}, "objective": run.objective.model_dump(mode="json")}
 
@@ -114,7 +115,8 @@ def _print_run(run: Any, trials: Any) -> None:
 def _print_trial(record: dict[str, Any]) -> None:
     trial = record["trial"]
     click.echo(
-        f"trial {trial['number']} of run {record['run']['id']}: {trial['layout_name']} ({trial['layout_hash']})"
+        f"trial {trial['number']} of run {record['run']['id']}: {trial['layout_name']} "
+        f"({trial['layout_hash']})"
     )
     click.echo(f"status      {trial['status']}" + (f": {trial['error']}" if trial["error"] else ""))
     click.echo(f"durability  {trial['durability']['class']}")

@@ -1,7 +1,7 @@
 """Further rounds: layouts around the best ones, so that every property of a winner can be judged alone.
 
-A recommendation says of each property what would change if it went back to the default. That takes the pair of
-layouts that differ in this property and nothing else, which the layouts of a study rarely hold.
+A recommendation says of each property what would change if it went back to the default. That takes the pair
+of layouts that differ in this property and nothing else, which the layouts of a study rarely hold.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ def differing(left: Layout, right: Layout) -> list[str]:
 def back_to_default(base: Layout, layout: Layout) -> list[Layout]:
     """Return ``layout`` with each of its properties alone put back to ZFS's default.
 
-    Factors for which ZFS has no default (the pool's disks, ARC size, ashift) go back to the base's value. What
-    would not be valid alone, such as no special vdev under a special_small_blocks, is left out.
+    Factors for which ZFS has no default (the pool's disks, ARC size, ashift) go back to the base's value.
+    What would not be valid alone, such as no special vdev under a special_small_blocks, is left out.
     """
     out = []
     ours, bases = layout.settings(), base.settings()
@@ -88,8 +88,8 @@ def steps(study: Study, layout: Layout) -> list[Layout]:
 def next_round(study: Study, ranked: Sequence[Layout], tried: Set[str], room: int) -> list[Layout]:
     """Return at most ``room`` layouts to try next, most telling first; empty when nothing is left to learn.
 
-    ``ranked``: the finished layouts that the objective allows, best first. ``tried``: hashes of all layouts of
-    the run, the failed ones too. First come the combination of what was best alone and the one-property
+    ``ranked``: the finished layouts that the objective allows, best first. ``tried``: hashes of all layouts
+    of the run, the failed ones too. First come the combination of what was best alone and the one-property
     neighbours of the best layouts; once those are all there, one step along each axis from the best.
     """
     if room <= 0 or not ranked:

@@ -26,7 +26,7 @@ _RUN_JSON = ("study", "environment", "versions", "objective", "command", "option
 
 
 def migrations() -> list[tuple[int, str]]:
-    """Return (version, SQL) of every migration, in order. Their names begin with the version: 001_init.sql."""
+    """Return (version, SQL) of every migration, in order; 001_init.sql has version 1."""
     folder = resources.files("ztune.store").joinpath("schema")
     found = [(int(f.name[:3]), f.read_text()) for f in folder.iterdir() if f.name.endswith(".sql")]
     return sorted(found)
@@ -103,8 +103,8 @@ class Store:
         newest = known[-1][0]
         if self._version() > newest:
             raise InputError(
-                f"the results database {self.path} has version {self._version()}, this ztune knows up to {newest}; "
-                f"use a newer ztune, or another ZTUNE_HOME"
+                f"the results database {self.path} has version {self._version()}, this ztune knows "
+                f"up to {newest}; use a newer ztune, or another ZTUNE_HOME"
             )
         self._db.execute("PRAGMA foreign_keys = ON")
         if self._version() == newest:
@@ -268,7 +268,8 @@ class Store:
         """Mark a trial as running with this spec."""
         with self._write() as db:
             db.execute(
-                "UPDATE trial SET status = 'running', spec = ?, started = ?, error = NULL, result = NULL WHERE id = ?",
+                "UPDATE trial SET status = 'running', spec = ?, started = ?, error = NULL, result = NULL "
+                "WHERE id = ?",
                 (_dump(spec), now(), trial_id),
             )
 
@@ -279,8 +280,8 @@ class Store:
         engine = (result or {}).get("engine", {})
         with self._write() as db:
             db.execute(
-                "UPDATE trial SET status = ?, result = ?, error = ?, wall_s = ?, engine_version = ?, openzfs_version = ? "
-                "WHERE id = ?",
+                "UPDATE trial SET status = ?, result = ?, error = ?, wall_s = ?, engine_version = ?, "
+                "openzfs_version = ? WHERE id = ?",
                 (
                     "failed" if result is None else "ok",
                     None if result is None else _dump(result),

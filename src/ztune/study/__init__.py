@@ -1,7 +1,7 @@
 """What is asked: Study and Layout, read from TOML, checked as ZFS would.
 
-The vocabulary of the rest: this package imports no other part of ztune but its errors and paths, and every part may
-import it.
+The vocabulary of the rest: this package imports no other part of ztune but its errors and paths, and every
+part may import it.
 """
 
 from ztune.study.layout import Dataset, Layout, Pool, Vdev, default_setting

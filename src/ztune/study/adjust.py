@@ -12,8 +12,8 @@ def adjusted(study: Study, *, profile: str | None = None, arc: str | int | None 
     """Return ``study`` whose base layout has other data disks or another ARC; all its layouts follow.
 
     ``profile``: the name or TOML file of a profile for every vdev of class data. ``arc``: bytes or text. Log,
-    cache and special devices stay as they are, and so do axes that set data disks themselves. Raises InputError
-    for an unknown profile, ValueError for a size that is none.
+    cache and special devices stay as they are, and so do axes that set data disks themselves. Raises
+    InputError for an unknown profile, ValueError for a size that is none.
     """
     raw = study.layout.to_json()
     extra = dict(study.profiles)

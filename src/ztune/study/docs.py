@@ -1,6 +1,7 @@
 """The tables of docs/study-format.md, from the models: ``python -m ztune.study.docs docs/study-format.md``.
 
-Replaces what stands between ``<!-- table: NAME -->`` and ``<!-- end -->``; the rest of the page is written by hand.
+Replaces what stands between ``<!-- table: NAME -->`` and ``<!-- end -->``; the rest of the page is written
+by hand.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ def _default(name: str, field: Any) -> str:
     if field.is_required():
         return "required"
     value = field.default if field.default is not PydanticUndefined else None
-    if name == "arc":
+    if name == "arc" and isinstance(value, int):
         return f'`"{format_size(value)}"`'
     if isinstance(value, Enum):
         value = value.value
@@ -69,7 +70,8 @@ def property_table() -> list[str]:
     """Return the table of properties."""
     rows = ["| property | default | values | meaning | screened |", "| --- | --- | --- | --- | --- |"]
     rows += [
-        f"| `{p.name}` | `{p.default}` | {_cell(p.values)} | {_cell(p.doc)} | {'yes' if p.replayed else 'no'} |"
+        f"| `{p.name}` | `{p.default}` | {_cell(p.values)} | {_cell(p.doc)} | "
+        f"{'yes' if p.replayed else 'no'} |"
         for p in PROPERTIES.values()
     ]
     return rows
@@ -100,7 +102,7 @@ def tables() -> dict[str, list[str]]:
 
 
 def fill(text: str) -> str:
-    """Return ``text`` with every table between its marks made anew. Raises ValueError for a name that is none."""
+    """Return ``text`` with every table between its marks made anew; ValueError for an unknown one."""
     made = tables()
 
     def one(match: re.Match[str]) -> str:

@@ -11,24 +11,36 @@ from ztune.study.words import DurabilityClass
 if TYPE_CHECKING:
     from ztune.study.layout import Dataset, Layout
 
-# Nothing on these must survive a power cut: databases empty their temporary files at the start, and a source is
-# only read.
+# Nothing on these must survive a power cut: databases empty their temporary files at the start, and a source
+# is only read.
 _EXPENDABLE = {"temp", "source"}
 # These must agree with each other after a power cut: the log describes changes to the rest.
 _COUPLED = {"data", "index", "wal"}
 # Database settings that decide durability: name → (value → class, sentence).
 _DATABASE: dict[str, dict[str, tuple[DurabilityClass, str]]] = {
     "fsync": {
-        "off": (DurabilityClass.CORRUPT, "fsync=off: the database does not wait for its log before it changes data"),
+        "off": (
+            DurabilityClass.CORRUPT,
+            "fsync=off: the database does not wait for its log before it changes data",
+        ),
     },
     "synchronous_commit": {
-        "off": (DurabilityClass.LAST_SECONDS, "synchronous_commit=off: commits are acknowledged before they are on disk"),
+        "off": (
+            DurabilityClass.LAST_SECONDS,
+            "synchronous_commit=off: commits are acknowledged before they are on disk",
+        ),
     },
     "innodb_flush_log_at_trx_commit": {
-        "0": (DurabilityClass.LAST_SECONDS, "innodb_flush_log_at_trx_commit=0: the log is flushed once a second"),
-        "2": (DurabilityClass.LAST_SECONDS, "innodb_flush_log_at_trx_commit=2: the log is flushed once a second"),
+        "0": (
+            DurabilityClass.LAST_SECONDS,
+            "innodb_flush_log_at_trx_commit=0: the log is flushed once a second",
+        ),
+        "2": (
+            DurabilityClass.LAST_SECONDS,
+            "innodb_flush_log_at_trx_commit=2: the log is flushed once a second",
+        ),
     },
-}  # fmt: skip
+}
 # Database settings that give up the protection against torn pages, and the page size where none is set.
 _TORN = {"full_page_writes": 8192, "innodb_doublewrite": 16384, "doublewrite": 16384}
 
@@ -42,7 +54,7 @@ class Judgement:
 
 
 def judge(layout: Layout) -> Judgement:
-    """Return the durability class of ``layout``, the worst that any of its settings brings, with the reasons."""
+    """Return the durability class of ``layout``, the worst that any setting brings, and why."""
     found: list[tuple[DurabilityClass, str]] = []
     notes: list[str] = []
     seconds = layout.tunables.get("zfs_txg_timeout", 5)
@@ -69,13 +81,15 @@ def judge(layout: Layout) -> Judgement:
     found += _database(layout, notes)
     if seconds > 5:
         notes.append(
-            f"zfs_txg_timeout={seconds}: what was written but never synced may be lost up to {seconds} s back instead of 5"
+            f"zfs_txg_timeout={seconds}: what was written but never synced may be lost up to "
+            f"{seconds} s back instead of 5"
         )
     for pool in layout.used_pools():
         logs = [v for v in pool.vdevs if v.class_ == "log"]
         if any(v.kind == "stripe" for v in logs):
             notes.append(
-                f"the log device of pool {pool.name} is not mirrored: its failure together with a power cut loses the "
+                f"the log device of pool {pool.name} is not mirrored: its failure together with a "
+                "power cut loses the "
                 f"last {seconds} s of acknowledged commits"
             )
         if any(v.class_ == "special" and v.kind == "stripe" for v in pool.vdevs) and any(
@@ -92,9 +106,10 @@ def judge(layout: Layout) -> Judgement:
 def _sync(layout: Layout, seconds: int) -> list[tuple[DurabilityClass, str]]:
     """Judge sync=disabled.
 
-    A pool comes back at one transaction group. Where every dataset that must agree is unsynced and on one pool, that
-    is a consistent moment some seconds ago. Where only some are, the synced ones come back newer than the others:
-    data pages ahead of their log, or a log whose older part was recycled because the data was thought safe.
+    A pool comes back at one transaction group. Where every dataset that must agree is unsynced and on one
+    pool, that is a consistent moment some seconds ago. Where only some are, the synced ones come back newer
+    than the others: data pages ahead of their log, or a log whose older part was recycled because the data
+    was thought safe.
     """
     disabled = [
         d for d in layout.datasets if d.properties["sync"] == "disabled" and not set(d.roles) <= _EXPENDABLE
@@ -114,7 +129,8 @@ def _sync(layout: Layout, seconds: int) -> list[tuple[DurabilityClass, str]]:
     return [
         (
             DurabilityClass.LAST_SECONDS,
-            f"sync=disabled on {names}: a power cut loses what was acknowledged in about the last {seconds} s",
+            f"sync=disabled on {names}: a power cut loses what was acknowledged in about the last "
+            f"{seconds} s",
         )
     ]
 
@@ -140,7 +156,8 @@ def _database(layout: Layout, notes: list[str]) -> list[tuple[DurabilityClass, s
             )
         else:
             notes.append(
-                f"{name}=off is safe here only because ZFS writes a record of at least one page at once; copies made "
+                f"{name}=off is safe here only because ZFS writes a record of at least one page at "
+                "once; copies made "
                 "elsewhere than on ZFS are not protected"
             )
     return found

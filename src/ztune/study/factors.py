@@ -18,7 +18,7 @@ def apply(layout: Layout, changes: Mapping[str, object], name: str | None = None
     from ztune.study.layout import Layout
 
     raw = layout.to_json()
-    # Pool shapes first: special_small_blocks depends on a special vdev being there, whatever the order written.
+    # Pool shapes first, whatever the order written: special_small_blocks needs a special vdev.
     for key in sorted(changes, key=lambda k: k.split(".")[0] in ROLES):
         _change(raw, layout, key, changes[key])
     if name is not None:

@@ -71,7 +71,7 @@ def _dataset_name(name: str) -> str:
 
 
 class Vdev(Strict):
-    """Disks of one pool that work together. ``stripe`` with n disks is n top-level vdevs; the others are one."""
+    """Disks of one pool that work together. ``stripe`` with n disks is n top-level vdevs."""
 
     class_: Literal["data", "log", "cache", "special"] = Field(
         default="data", alias="class", description="What the vdev is for."
@@ -164,10 +164,10 @@ class Pool(Strict):
 
 
 class Dataset(Strict):
-    """One dataset: the roles that live on it, and its properties, written beside ``name`` and ``roles`` in TOML.
+    """One dataset: the roles that live on it, and its properties.
 
-    ``properties`` always holds every property that the engine replays, with ZFS's default where the study says
-    nothing, plus whatever other property the study sets. Values are canonical (see ``parse_property``).
+    ``properties`` always holds every property that the engine replays, with ZFS's default where the study
+    says nothing, plus whatever other property the study sets. Values are canonical (see ``parse_property``).
     """
 
     name: Annotated[str, AfterValidator(_dataset_name)] = Field(description="pool/name.")
@@ -346,9 +346,10 @@ class Layout(Strict):
         """Return the layout as flat factors, for finding layouts that differ in one of them alone.
 
         Keys: ``arc``; ``slog``, ``l2arc``, ``special`` of the first pool; ``pool.NAME.ashift`` and
-        ``pool.NAME.data`` (and ``.slog`` … of further pools); ``ROLE.PROPERTY`` and ``ROLE.pool`` where ROLE is the
-        first role of its dataset; ``ROLE.with`` for the further roles; ``tunable.NAME`` where not ZFS's default;
-        ``database.NAME``. Layouts of one study have the same keys except the last two; see ``default_setting``.
+        ``pool.NAME.data`` (and ``.slog`` … of further pools); ``ROLE.PROPERTY`` and ``ROLE.pool`` where ROLE
+        is the first role of its dataset; ``ROLE.with`` for the further roles; ``tunable.NAME`` where not
+        ZFS's default; ``database.NAME``. Layouts of one study have the same keys except the last two; see
+        ``default_setting``.
         """
         out = {"arc": format_size(self.arc)}
         for i, pool in enumerate(self.pools):
@@ -387,7 +388,7 @@ class Layout(Strict):
 
     @property
     def hash(self) -> str:
-        """The first 12 hex digits of the SHA-256 of the canonical form. Two layouts that mean the same share it."""
+        """First 12 hex digits of the SHA-256 of the canonical form: the same for the same meaning."""
         text = json.dumps(self.canonical(), sort_keys=True, separators=(",", ":"))
         return hashlib.sha256(text.encode()).hexdigest()[:12]
 
@@ -405,7 +406,7 @@ class Layout(Strict):
 
 
 def default_setting(key: str) -> str | None:
-    """Return ZFS's default of a factor of ``Layout.settings``, or None where ZFS has none (pool shapes, ARC)."""
+    """Return ZFS's default of a factor of ``Layout.settings``, or None where ZFS has none (disks, ARC)."""
     if key in {"slog", "l2arc", "special"} or re.fullmatch(r"pool\..+\.(slog|l2arc|special)", key):
         return "none"
     if key.startswith("tunable."):

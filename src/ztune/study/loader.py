@@ -60,7 +60,7 @@ def load_study(path: Path) -> Study:
 
 
 def parse_study(raw: dict[str, Any], text: str, path: Path) -> Study:
-    """Check a parsed study; ``text`` is its source, for line numbers, ``path`` where paths in it start from."""
+    """Check a parsed study; ``text``: its source, for line numbers; ``path``: where paths in it start."""
     extra = _resolve_paths(raw, path)
     try:
         study = Study.model_validate(raw)
@@ -131,7 +131,7 @@ def explain(
     keys: Sequence[str] | None = None,
     what: str = "a study",
 ) -> str:
-    """Return one sentence for the first of pydantic's complaints; ``keys``: those of ``what``, if no study."""
+    """Return one sentence for pydantic's first complaint; ``keys``: those of ``what``, if no study."""
     problems = error.errors(include_url=False)
     # A misspelt key is also a missing one: say what was written rather than what was not.
     problem = next((p for p in problems if p["type"] == "extra_forbidden"), problems[0])
@@ -171,9 +171,8 @@ def _real(loc: Loc, raw: Any) -> Loc:
     out: list[str | int] = []
     node = raw
     for i, part in enumerate(loc):
-        if isinstance(node, dict) and part in node:
-            node = node[part]
-        elif isinstance(node, list) and isinstance(part, int) and part < len(node):
+        in_list = isinstance(node, list) and isinstance(part, int) and part < len(node)
+        if in_list or (isinstance(node, dict) and part in node):
             node = node[part]
         elif i < len(loc) - 1 or part in {"hdd", "flash"}:
             continue

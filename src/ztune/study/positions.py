@@ -81,7 +81,7 @@ def _balance(text: str) -> int:
 
 
 def line_of(found: dict[Path, int], path: Path) -> int | None:
-    """Return the line of ``path``; else of the first thing in it; else of the nearest key or table around it."""
+    """Return the line of ``path``; else of the first thing in it; else of what is around it."""
     inside = [line for known, line in found.items() if path and known[: len(path)] == path]
     if inside:
         return min(inside)

@@ -67,7 +67,7 @@ def _special_small_blocks(text: str) -> str:
 _COMPRESSION = "off, on, lz4, zstd, zstd-1 … zstd-19, zstd-fast-N, gzip, gzip-1 … gzip-9, zle or lzjb"
 # zstd-fast levels: 1–10, then tens to 100, then 500 and 1000 (zfsprops(7), compression).
 _ZSTD_FAST = {*range(1, 11), *range(20, 101, 10), 500, 1000}
-# What the short forms mean today: `on` is lz4 on every pool with the lz4_compress feature, which all new pools have.
+# What the short forms mean today: `on` is lz4 on a pool with the lz4_compress feature, as all new ones have.
 _SHORT = {"on": "lz4", "zstd": "zstd-3", "zstd-fast": "zstd-fast-1", "gzip": "gzip-6"}
 
 
@@ -93,85 +93,153 @@ PROPERTIES: dict[str, Property] = {
     p.name: p
     for p in (
         Property(
-            "recordsize", "128K", "a power of two from 512 to 16M", _recordsize,
-            "The largest block of a file. A smaller write into a block that is not in the ARC reads it first.",
-            new_blocks_only=True, source="zfsprops(7); 16M needs zfs_max_recordsize at its 2.2+ default",
+            "recordsize",
+            "128K",
+            "a power of two from 512 to 16M",
+            _recordsize,
+            "The largest block of a file. A smaller write into a block that is not in the ARC reads "
+            "it first.",
+            new_blocks_only=True,
+            source="zfsprops(7); 16M needs zfs_max_recordsize at its 2.2+ default",
         ),
         Property(
-            "compression", "lz4", _COMPRESSION, _compression,
+            "compression",
+            "lz4",
+            _COMPRESSION,
+            _compression,
             "How blocks are compressed. `on`, the default, is lz4; `zstd` is zstd-3; `gzip` is gzip-6.",
-            new_blocks_only=True, source="zfsprops(7); `on` since OpenZFS 2.2 on new pools",
+            new_blocks_only=True,
+            source="zfsprops(7); `on` since OpenZFS 2.2 on new pools",
         ),
         Property(
-            "checksum", "on", "on, off, fletcher2, fletcher4, sha256, sha512, skein, edonr or blake3",
+            "checksum",
+            "on",
+            "on, off, fletcher2, fletcher4, sha256, sha512, skein, edonr or blake3",
             _choice("on", "off", "fletcher2", "sha256", "sha512", "skein", "edonr", "blake3", fletcher4="on"),
-            "How blocks are checked. `on` is fletcher4. `off` lets damage pass unseen and is never recommended.",
+            "How blocks are checked. `on` is fletcher4. `off` lets damage pass unseen and is never "
+            "recommended.",
             new_blocks_only=True,
         ),
         Property(
-            "logbias", "latency", "latency or throughput", _choice("latency", "throughput"),
-            "Whether synchronous writes go to the log (device), or straight to their place with a small log record.",
+            "logbias",
+            "latency",
+            "latency or throughput",
+            _choice("latency", "throughput"),
+            "Whether synchronous writes go to the log (device), or straight to their place with a "
+            "small log record.",
         ),
         Property(
-            "sync", "standard", "standard, always or disabled", _choice("standard", "always", "disabled"),
+            "sync",
+            "standard",
+            "standard, always or disabled",
+            _choice("standard", "always", "disabled"),
             "Whether fsync waits for the disk. `disabled` loses acknowledged commits at a power cut.",
         ),
         Property(
-            "primarycache", "all", "all, none or metadata", _choice("all", "none", "metadata"),
+            "primarycache",
+            "all",
+            "all, none or metadata",
+            _choice("all", "none", "metadata"),
             "What of this dataset the ARC keeps.",
         ),
         Property(
-            "secondarycache", "all", "all, none or metadata", _choice("all", "none", "metadata"),
+            "secondarycache",
+            "all",
+            "all, none or metadata",
+            _choice("all", "none", "metadata"),
             "What of this dataset a cache device (L2ARC) keeps.",
         ),
         Property(
-            "redundant_metadata", "all", "all, most, some or none", _choice("all", "most", "some", "none"),
+            "redundant_metadata",
+            "all",
+            "all, most, some or none",
+            _choice("all", "most", "some", "none"),
             "How much metadata is stored twice.",
             new_blocks_only=True,
         ),
         Property(
-            "special_small_blocks", "0", "0 or a power of two from 512 to 1M", _special_small_blocks,
+            "special_small_blocks",
+            "0",
+            "0 or a power of two from 512 to 1M",
+            _special_small_blocks,
             "Blocks up to this size go to the special vdev. At or above the recordsize, every block does.",
             new_blocks_only=True,
         ),
         Property(
-            "copies", "1", "1, 2 or 3", _choice("1", "2", "3"),
+            "copies",
+            "1",
+            "1, 2 or 3",
+            _choice("1", "2", "3"),
             "How many copies of each block are kept, beside the redundancy of the vdevs.",
             new_blocks_only=True,
         ),
         Property(
-            "atime", "on", "on or off", _ON_OFF, "Whether reading a file updates its access time.", replayed=False,
+            "atime",
+            "on",
+            "on or off",
+            _ON_OFF,
+            "Whether reading a file updates its access time.",
+            replayed=False,
         ),
         Property(
-            "relatime", "on", "on or off", _ON_OFF,
-            "With atime=on: update the access time once a day or after a change only.", replayed=False,
+            "relatime",
+            "on",
+            "on or off",
+            _ON_OFF,
+            "With atime=on: update the access time once a day or after a change only.",
+            replayed=False,
         ),
         Property(
-            "xattr", "sa", "on, off, dir or sa", _choice("sa", "dir", "off", on="sa"),
-            "Where extended attributes are kept.", replayed=False, source="zfsprops(7); sa is the default since 2.3",
+            "xattr",
+            "sa",
+            "on, off, dir or sa",
+            _choice("sa", "dir", "off", on="sa"),
+            "Where extended attributes are kept.",
+            replayed=False,
+            source="zfsprops(7); sa is the default since 2.3",
         ),
         Property(
-            "acltype", "off", "off, nfsv4 or posix", _choice("off", "nfsv4", "posix", posixacl="posix", noacl="off"),
-            "Which access control lists files may carry.", replayed=False,
+            "acltype",
+            "off",
+            "off, nfsv4 or posix",
+            _choice("off", "nfsv4", "posix", posixacl="posix", noacl="off"),
+            "Which access control lists files may carry.",
+            replayed=False,
         ),
         Property(
-            "dnodesize", "legacy", "legacy, auto, 1k, 2k, 4k, 8k or 16k",
-            _choice("legacy", "auto", "1k", "2k", "4k", "8k", "16k"), "The size of a file's dnode.", replayed=False,
+            "dnodesize",
+            "legacy",
+            "legacy, auto, 1k, 2k, 4k, 8k or 16k",
+            _choice("legacy", "auto", "1k", "2k", "4k", "8k", "16k"),
+            "The size of a file's dnode.",
+            replayed=False,
         ),
         Property(
-            "direct", "standard", "disabled, standard or always", _choice("disabled", "standard", "always"),
-            "What O_DIRECT does (OpenZFS 2.3 and later).", replayed=False,
+            "direct",
+            "standard",
+            "disabled, standard or always",
+            _choice("disabled", "standard", "always"),
+            "What O_DIRECT does (OpenZFS 2.3 and later).",
+            replayed=False,
         ),
         Property(
-            "prefetch", "all", "all, none or metadata", _choice("all", "none", "metadata"),
-            "What speculative prefetch may read ahead (OpenZFS 2.2 and later).", replayed=False,
+            "prefetch",
+            "all",
+            "all, none or metadata",
+            _choice("all", "none", "metadata"),
+            "What speculative prefetch may read ahead (OpenZFS 2.2 and later).",
+            replayed=False,
         ),
         Property(
-            "snapdir", "hidden", "hidden, visible or disabled", _choice("hidden", "visible", "disabled"),
-            "Whether the .zfs directory shows.", replayed=False,
+            "snapdir",
+            "hidden",
+            "hidden, visible or disabled",
+            _choice("hidden", "visible", "disabled"),
+            "Whether the .zfs directory shows.",
+            replayed=False,
         ),
     )
-}  # fmt: skip
+}
 
 ALIASES = {"recsize": "recordsize", "compress": "compression", "rdonly": "readonly", "dnsize": "dnodesize"}
 REPLAYED = tuple(name for name, p in PROPERTIES.items() if p.replayed)
@@ -180,8 +248,8 @@ REPLAYED = tuple(name for name, p in PROPERTIES.items() if p.replayed)
 def parse_property(name: str, value: object) -> tuple[str, str]:
     """Return the full name and canonical value of a property as ZFS would take it.
 
-    Canonical: sizes as "8K"; ``compression=on`` as ``lz4``, ``zstd`` as ``zstd-3``; ``checksum=fletcher4`` as ``on``.
-    Raises ValueError with a sentence for an unknown property or value.
+    Canonical: sizes as "8K"; ``compression=on`` as ``lz4``, ``zstd`` as ``zstd-3``; ``checksum=fletcher4`` as
+    ``on``. Raises ValueError with a sentence for an unknown property or value.
     """
     full = ALIASES.get(name, name)
     known = PROPERTIES.get(full)

@@ -35,6 +35,7 @@ def find(name: str) -> Study:
     known = files()
     if name not in known:
         raise InputError(
-            f'there is no study "{name}"; name a TOML file, or one of {", ".join(known)}.{suggest(name, known)}'
+            f'there is no study "{name}"; name a TOML file, or one of '
+            f"{', '.join(known)}.{suggest(name, known)}"
         )
     return load_study(known[name])

@@ -19,6 +19,9 @@ def study_schema() -> dict[str, Any]:
     schema["$schema"] = "https://json-schema.org/draft/2020-12/schema"
     schema["title"] = "ztune study"
     definitions = schema["$defs"]
+    for entry in (schema, *definitions.values()):  # the docstrings' further lines are for programmers
+        if "description" in entry:
+            entry["description"] = entry["description"].split("\n")[0].replace("``", "`")
     dataset = definitions["Dataset"]
     dataset["properties"].pop("properties")
     dataset["properties"]["roles"]["items"] = {"enum": list(ROLES)}

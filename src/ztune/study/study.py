@@ -35,7 +35,8 @@ class Objective(Strict):
             if metric not in METRICS:
                 raise KeyedError(
                     ("minimise", i),
-                    f'"{metric}" is not a metric; the metrics are {", ".join(METRICS)}.{suggest(metric, METRICS)}',
+                    f'"{metric}" is not a metric; the metrics are '
+                    f"{', '.join(METRICS)}.{suggest(metric, METRICS)}",
                 )
             if metric in self.minimise[:i]:
                 raise KeyedError(("minimise", i), f'"{metric}" is named twice')

@@ -137,8 +137,9 @@ class Replay:
                 if layout.database.get(k) != study.layout.database.get(k)
             )  # fmt: skip
             raise InputError(
-                f'layout "{layout.name}" of study "{study.name}" changes the database setting {names[0]}: a recorded '
-                f"trace cannot show that, since the database would write otherwise; record a trace for each value"
+                f'layout "{layout.name}" of study "{study.name}" changes the database setting {names[0]}: '
+                f"a recorded trace cannot show that, since the database would write otherwise; "
+                f"record a trace for each value"
             )
         for dataset in layout.datasets:
             base = next((d for d in study.layout.datasets if d.roles == dataset.roles), dataset)
@@ -146,8 +147,8 @@ class Replay:
                 before = base.properties.get(name, PROPERTIES[name].default)
                 if name not in REPLAYED and value != before:
                     raise InputError(
-                        f'layout "{layout.name}" of study "{study.name}" changes {name} of {dataset.name}, which the '
-                        f"replay engine does not have; set it in the base layout, for the commands only"
+                        f'layout "{layout.name}" of study "{study.name}" changes {name} of {dataset.name}, '
+                        f"which the replay engine does not have; set it in the base, for the commands only"
                     )
 
     def spec(self, study: Study, layout: Layout, seed: int) -> dict[str, Any]:
@@ -209,7 +210,7 @@ class Replay:
         return [str(self.engine.path), "replay", "--spec", str(spec), "--ops", str(ops), "--progress"]
 
     def run(self, spec: dict[str, Any], progress: Progress | None, stop: threading.Event) -> Outcome:
-        """Run the engine on ``spec``. A crash, a refusal or a timeout of the engine becomes the outcome's error.
+        """Run the engine on ``spec``. Its crash, refusal or timeout becomes the outcome's error.
 
         Raises MissingError where the engine finds that it does not match the library: no layout would work.
         """
@@ -247,8 +248,9 @@ class Replay:
         free = shutil.disk_usage(folder).free
         if need > free:
             raise InputError(
-                f"the pools of {self.jobs} layouts at once take about {need >> 20} MiB, more than fits into memory or "
-                f"into {paths.home()} ({free >> 20} MiB free); use fewer --jobs or another ZTUNE_HOME"
+                f"the pools of {self.jobs} layouts at once take about {need >> 20} MiB, more than fits "
+                f"into memory or into {paths.home()} ({free >> 20} MiB free); "
+                f"use fewer --jobs or another ZTUNE_HOME"
             )
 
     def _process(
@@ -326,8 +328,8 @@ def memory_bytes(spec: dict[str, Any]) -> int:
 def contents_bytes(spec: dict[str, Any], growth: int) -> int:
     """Return an upper estimate of what the pools of one trial hold, bytes, redundancy included.
 
-    Compression is left out, and half as much again allows for copy-on-write within the transaction groups that
-    still hold the old blocks, and for metadata.
+    Compression is left out. Half as much again allows for metadata, and for old blocks that copy-on-write
+    frees only some transaction groups later.
     """
     factor = 1.0
     for pool in spec["pools"]:

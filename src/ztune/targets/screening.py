@@ -22,6 +22,7 @@ from ztune.store import environment
 from ztune.store.db import Store
 from ztune.store.records import Run, Trial
 from ztune.study import Layout, Study, default_setting
+from ztune.study.units import parse_size
 from ztune.targets.base import Outcome, Target
 from ztune.targets.engine import Engine
 from ztune.targets.replay import Replay, suggested_jobs, sweep
@@ -148,7 +149,8 @@ def resume(
     for part, label in (("engine", "the engine"), ("openzfs", "OpenZFS")):
         if run.versions.get(part) != now[part]:
             raise InputError(
-                f"run {run.id} was made with version {run.versions.get(part)} of {label}, here is {now[part]}: "
+                f"run {run.id} was made with version {run.versions.get(part)} of {label}, here is "
+                f"{now[part]}: "
                 f"their results are not to be mixed; start a new run without --resume"
             )
     if options.seed is not None and options.seed != run.seed:
@@ -234,7 +236,8 @@ def _run_pending(store: Store, run: Run, study: Study, target: Replay, observer:
         except BaseException as error:  # handed to the main thread, which raises it
             ended.put((trial, error))
 
-    waiting = list(pending)
+    # The longest first, so that no core is left with a long one at the end; the baseline before all.
+    waiting = sorted(pending, key=lambda t: (not t.is_baseline, -expected_cost(t.layout)))
     try:
         while waiting or running:
             while waiting and len(running) < target.jobs:
@@ -262,6 +265,11 @@ def _run_pending(store: Store, run: Run, study: Study, target: Replay, observer:
         for trial_id, thread in running.items():
             thread.join()
             store.reset_trial(trial_id)
+
+
+def expected_cost(layout: Layout) -> int:
+    """Return a number that grows with how long a replay takes: large records are read and written whole."""
+    return max(parse_size(d.properties["recordsize"]) for d in layout.datasets)
 
 
 def _next(

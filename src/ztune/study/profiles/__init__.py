@@ -40,7 +40,7 @@ def names() -> list[str]:
 
 
 def find(name: str) -> HddProfile | FlashProfile:
-    """Return the profile ``name`` (or in the file of that path). Raises InputError with the names there are."""
+    """Return the profile ``name``, or that in the file ``name``. Raises InputError with the known names."""
     if name.endswith(".toml"):
         return load(Path(name))
     for folder in folders():
