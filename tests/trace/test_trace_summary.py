@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import shutil
 from pathlib import Path
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -10,8 +11,10 @@ from hypothesis import strategies as st
 from trace_builder import MS, S, build, files
 
 from ztune.errors import InputError
+from ztune.trace import counts
+from ztune.trace.counts import running_maximum
 from ztune.trace.schema import Flag, Op
-from ztune.trace.summary import MOST_BINS, Group, Summary, _running_maximum, summarise
+from ztune.trace.summary import MOST_BINS, Group, Summary, summarise
 
 K = 1024
 
@@ -223,7 +226,13 @@ def test_absurd_offsets_are_refused(tmp_path: Path) -> None:
     n = 2100
     entries = files(*((f"/f{i}", "data", 0) for i in range(n)))
     trace = build(tmp_path / "s.trace", [read(2**63 - 2, 1, file=i) for i in range(n)], entries)
-    with pytest.raises(InputError, match="larger than any file system"):
+    with pytest.raises(InputError, match="offsets are larger than any file system"):
+        summarise(trace)
+
+
+def test_absurd_sizes_are_refused(tmp_path: Path) -> None:
+    trace = build(tmp_path / "s.trace", [read(0, 2**62), read(0, 2**62)], files(("/a", "data", 0)))
+    with pytest.raises(InputError, match="sizes are larger than any file system"):
         summarise(trace)
 
 
@@ -235,7 +244,7 @@ def test_the_running_maximum_holds_for_any_size(values: list[tuple[int, bool]]) 
         best = value if new and index else max(best, value)
         expected.append(best)
     array = np.array([value for value, _ in values], np.int64)
-    assert _running_maximum(array, segment).tolist() == expected
+    assert running_maximum(array, segment).tolist() == expected
 
 
 event = st.fixed_dictionaries(
@@ -253,9 +262,13 @@ event = st.fixed_dictionaries(
 
 
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(events=st.lists(event, max_size=40), starts=st.tuples(*[st.integers(0, 50_000)] * 3))
+@given(
+    events=st.lists(event, max_size=40),
+    starts=st.tuples(*[st.integers(0, 50_000)] * 3),
+    block=st.sampled_from([1, 5, 1 << 20]),
+)
 def test_against_counting_one_by_one(
-    tmp_path: Path, events: list[dict[str, int]], starts: tuple[int, ...]
+    tmp_path: Path, events: list[dict[str, int]], starts: tuple[int, ...], block: int
 ) -> None:
     path = tmp_path / "p.trace"
     shutil.rmtree(path, ignore_errors=True)

@@ -1,7 +1,7 @@
 """What a trace shows: sizes, sync, sequence, overwriting, alignment, working set, rates; by role and by file.
 
-Everything is computed per file with vectorised passes over the events and then added up by role. The
-definitions are in docs/trace-format.md ("What `ztune trace show` computes") and in ``Group``.
+Events are counted per file (counts.py) and added up by role. The definitions are in
+docs/trace-format.md ("What `ztune trace show` computes") and in ``Group``.
 """
 
 from __future__ import annotations
@@ -13,24 +13,15 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ztune.errors import InputError
-from ztune.trace.manifest import Manifest
+from ztune.trace.counts import SYNCS, Bools, FileCounts, Ints, count_files, sum_by
+from ztune.trace.counts import Transfers as FileTransfers
+from ztune.trace.manifest import Manifest, Role
 from ztune.trace.reader import Columns, Trace
-from ztune.trace.schema import ROLES, Flag, Op
+from ztune.trace.schema import ROLES, Op
 
 NO_ROLE = "none"  # the name under which files without a role are shown
-PAGE = 4096  # bytes; unit of the working set
-_PAGE_BITS = 12
 ALIGNMENTS = (512, 4096, 8192)
-# A sync within this time finds a write still in the open or a quiescing transaction group, so the write goes
-# through the intent log: the default of zfs_txg_timeout (zfs(4)).
-SYNC_WITHIN_NS = 5_000_000_000
 MOST_BINS = 4096  # the bins of the rates double from 1 s until they are no more
-_BUCKETS = 65  # 0 for size 0, else 1 + floor(log2(size))
-
-Ints = npt.NDArray[np.int64]
-Bools = npt.NDArray[np.bool_]
-_SYNCS = (Op.FSYNC, Op.FDATASYNC, Op.MSYNC)
 
 
 @dataclass(frozen=True)
@@ -153,15 +144,22 @@ def summarise(trace: Trace, files: int | None = None) -> Summary:
         ids_of.setdefault(file.role or NO_ROLE, []).append(file.id)
     names = [name for name in (*ROLES, NO_ROLE) if name in ids_of]
     role_of = np.array([names.index(file.role or NO_ROLE) for file in manifest.files], np.int64)
-    counts = _Counts(manifest, columns)
+    size_start = np.array([file.size_start for file in manifest.files], np.int64)
+    counts = count_files(size_start, columns, sorted({*ALIGNMENTS, *manifest.page_size.values()}))
     bin_s, rates = _rates(manifest, columns, role_of, names)
-    busiest = np.argsort(-counts.moved, kind="stable")
+    busiest = np.argsort(-(counts.reads.bytes + counts.writes.bytes), kind="stable")
     busiest = busiest[counts.events[busiest] > 0][:files]
     return Summary(
         name=trace.name,
         manifest=manifest,
-        roles=[counts.group(name, None if name == NO_ROLE else name, ids_of[name]) for name in names],
-        files=[counts.group(manifest.files[i].path, manifest.files[i].role, [int(i)]) for i in busiest],
+        roles=[
+            _group(counts, manifest, name, manifest.files[ids_of[name][0]].role, ids_of[name])
+            for name in names
+        ],
+        files=[
+            _group(counts, manifest, manifest.files[i].path, manifest.files[i].role, [i])
+            for i in busiest.tolist()
+        ],
         global_syncs=counts.global_syncs,
         bin_s=bin_s,
         rates=rates,
@@ -184,9 +182,9 @@ def _rates(
     op, size = columns["op"][has_file], columns["size"][has_file]
 
     def per_bin(mask: Bools, values: Ints | None = None) -> Ints:
-        return _sum_by(key[mask], None if values is None else values[mask], bins * len(names))
+        return sum_by(key[mask], None if values is None else values[mask], bins * len(names))
 
-    reads, writes, syncs = op == Op.READ, op == Op.WRITE, np.isin(op, _SYNCS)
+    reads, writes, syncs = op == Op.READ, op == Op.WRITE, np.isin(op, SYNCS)
     series = [per_bin(reads), per_bin(reads, size), per_bin(writes), per_bin(writes, size), per_bin(syncs)]
     return width / 1e9, {
         name: Rates(*(one[index * bins : (index + 1) * bins].tolist() for one in series))
@@ -194,210 +192,52 @@ def _rates(
     }
 
 
-class _Counts:
-    """Per-file counts of everything that ``Group`` shows."""
-
-    def __init__(self, manifest: Manifest, columns: Columns) -> None:
-        self.manifest = manifest
-        self.n = len(manifest.files)
-        self.alignments = sorted({*ALIGNMENTS, *manifest.page_size.values()})
-        file, op = columns["file"], columns["op"]
-        everywhere = columns["t"][(file < 0) & (op == Op.SYNC)]
-        self.global_syncs = len(everywhere)
-        # From here on events are sorted by file, then time. 16-bit keys are sorted by radix, which is quick.
-        order = np.argsort(file.astype(np.int16) if self.n < 2**15 else file, kind="stable")
-        order = order[int(np.count_nonzero(file < 0)) :]
-        self.file = file[order].astype(np.int64)
-        self.op = op[order]
-        self.t = columns["t"][order]
-        self.offset = columns["offset"][order]
-        self.size = columns["size"][order]
-        self.flags = columns["flags"][order]
-
-        self.events = _sum_by(self.file, None, self.n)
-        self.kinds = _sum_by(self.file * 16 + self.op, None, 16 * self.n).reshape(-1, 16)
-        reads, writes = self.op == Op.READ, self.op == Op.WRITE
-        base = self._page_base(reads | writes)
-        self.reads, self.writes = _KindCounts(self, reads, base), _KindCounts(self, writes, base)
-        self.pages = _union(_merge(self.reads.runs, self.writes.runs), self.n)
-        self.moved = self.reads.bytes + self.writes.bytes
-        self.is_sync = np.isin(self.op, _SYNCS)
-        synced = np.flatnonzero(writes & self._synced(everywhere))
-        self.sync_writes = _sum_by(self.file[synced], None, self.n)
-        self.sync_write_bytes = _sum_by(self.file[synced], self.size[synced], self.n)
-        self.overwritten = self._overwritten(writes)
-        # Durations of syncs, those of file i at sync_start[i] .. sync_start[i + 1].
-        self.sync_dur = columns["dur"][order[self.is_sync]]
-        self.sync_start = np.searchsorted(self.file[self.is_sync], np.arange(self.n + 1))
-
-    def group(self, name: str, role: str | None, ids: list[int]) -> Group:
-        """Return the sums over the files ``ids``."""
-        chosen = np.array(ids)
-        files = [self.manifest.files[i] for i in ids]
-        kinds = self.kinds[chosen].sum(axis=0)
-        durations = [self.sync_dur[self.sync_start[i] : self.sync_start[i + 1]] for i in ids]
-        return Group(
-            name=name,
-            role=role,
-            files=len(ids),
-            size_start=sum(file.size_start for file in files),
-            size_end=sum(file.size_end if file.size_end >= 0 else file.size_start for file in files),
-            reads=self.reads.transfers(chosen),
-            writes=self.writes.transfers(chosen),
-            syncs=int(sum(kinds[op] for op in _SYNCS)),
-            sync_latency_ms=_latencies(np.concatenate(durations)),
-            sync_writes=int(self.sync_writes[chosen].sum()),
-            sync_write_bytes=int(self.sync_write_bytes[chosen].sum()),
-            overwritten_bytes=int(self.overwritten[chosen].sum()),
-            pages=int(self.pages[chosen].sum()),
-            page_size=self.manifest.page_size.get(role) if role is not None else None,  # type: ignore[call-overload]
-            operations={op.name.lower(): int(kinds[op]) for op in Op if kinds[op]},
-        )
-
-    def _page_base(self, chosen: Bools) -> Ints:
-        """Return where each file's pages start in one numbering of the pages of all files."""
-        ends = np.zeros(self.n, np.int64)
-        starts = np.searchsorted(self.file, np.flatnonzero(self.events))  # of the files that have events
-        if len(starts):
-            pages = np.where(chosen, (self.offset + self.size) >> _PAGE_BITS, 0) + 1
-            ends[self.events > 0] = np.maximum.reduceat(pages, starts)
-        if float(ends.sum(dtype=np.float64)) > 2.0**62:
-            raise InputError("the trace's offsets are larger than any file system allows")
-        base: Ints = np.cumsum(ends) - ends
-        return base
-
-    def _synced(self, everywhere: Ints) -> Bools:
-        """Say of each event whether its file is open for sync, or a sync of the file comes soon."""
-        n = len(self.file)
-        soon: Bools = (self.flags & int(Flag.SYNC | Flag.DSYNC)) != 0
-        if n and self.is_sync.any():
-            place = np.where(self.is_sync, np.arange(n), n - 1)
-            following = np.minimum.accumulate(place[::-1])[::-1]  # n - 1 also stands for "none"
-            soon |= (
-                self.is_sync[following]
-                & (self.file[following] == self.file)
-                & (self.t[following] - self.t <= SYNC_WITHIN_NS)
-            )
-        if len(everywhere):
-            index = np.searchsorted(everywhere, self.t)
-            after = everywhere[np.minimum(index, len(everywhere) - 1)]
-            soon |= (index < len(everywhere)) & (after - self.t <= SYNC_WITHIN_NS)
-        return soon
-
-    def _overwritten(self, writes: Bools) -> Ints:
-        """Return the bytes written below the file's size at that time, per file.
-
-        The size follows from that at the start, writes, copies, allocations that extend, and truncations.
-        """
-        cuts = (self.op == Op.TRUNCATE) | (self.op == Op.CREATE)
-        extends = (self.op == Op.FALLOCATE) & ((self.flags & int(Flag.KEEP_SIZE | Flag.PUNCH)) == 0)
-        rows = np.flatnonzero(writes | cuts | extends | (self.op == Op.COPY))
-        if not len(rows):
-            return np.zeros(self.n, np.int64)
-        file, cut, offset, size = self.file[rows], cuts[rows], self.offset[rows], self.size[rows]
-        end = np.where(cut, np.where(self.op[rows] == Op.CREATE, 0, size), offset + size)
-        # A segment is a time in which a file only grows: it begins with the file or with a cut.
-        begins = cut | np.r_[True, file[1:] != file[:-1]]
-        segment = np.cumsum(begins) - 1
-        size_start = np.array([file.size_start for file in self.manifest.files], np.int64)
-        initial = np.where(cut, end, size_start[file])[begins]
-        after = _running_maximum(np.maximum(end, initial[segment]), segment)
-        before = np.r_[0, after[:-1]]
-        before[begins] = initial
-        replaced = np.clip(before - offset, 0, size)
-        replaced[~writes[rows]] = 0
-        return _sum_by(file, replaced, self.n)
+def _group(counts: FileCounts, manifest: Manifest, name: str, role: Role | None, ids: Sequence[int]) -> Group:
+    """Return the sums over the files ``ids``."""
+    chosen = np.array(ids)
+    files = [manifest.files[i] for i in ids]
+    kinds = counts.kinds[chosen].sum(axis=0)
+    durations = [counts.sync_durations[counts.sync_start[i] : counts.sync_start[i + 1]] for i in ids]
+    return Group(
+        name=name,
+        role=role,
+        files=len(ids),
+        size_start=sum(file.size_start for file in files),
+        size_end=sum(file.size_end if file.size_end >= 0 else file.size_start for file in files),
+        reads=_transfers(counts.reads, chosen),
+        writes=_transfers(counts.writes, chosen),
+        syncs=int(kinds[list(SYNCS)].sum()),
+        sync_latency_ms=_latencies(np.concatenate(durations)),
+        sync_writes=int(counts.sync_writes[chosen].sum()),
+        sync_write_bytes=int(counts.sync_write_bytes[chosen].sum()),
+        overwritten_bytes=int(counts.overwritten[chosen].sum()),
+        pages=int(counts.pages[chosen].sum()),
+        page_size=manifest.page_size.get(role) if role is not None else None,
+        operations={op.name.lower(): int(kinds[op]) for op in Op if kinds[op]},
+    )
 
 
-class _KindCounts:
-    """Per-file counts of reads, or of writes."""
+def _transfers(counts: FileTransfers, chosen: npt.NDArray[np.intp]) -> Transfers:
+    count = int(counts.count[chosen].sum())
 
-    def __init__(self, all_: _Counts, mask: Bools, base: Ints) -> None:
-        rows = np.flatnonzero(mask)
-        n = all_.n
-        file, offset, size = all_.file[rows], all_.offset[rows], all_.size[rows]
-        end = offset + size
-        self.count = _sum_by(file, None, n)
-        self.bytes = _sum_by(file, size, n)
-        bucket = np.frexp(size.astype(np.float64))[1]  # 0 for 0, else 1 + floor(log2(size))
-        self.sizes = _sum_by(file * _BUCKETS + bucket, None, _BUCKETS * n).reshape(-1, _BUCKETS)
-        self.size_bytes = _sum_by(file * _BUCKETS + bucket, size, _BUCKETS * n).reshape(-1, _BUCKETS)
-        follows = (
-            np.r_[False, (file[1:] == file[:-1]) & (offset[1:] == end[:-1])] if len(rows) else mask[rows]
-        )
-        self.sequential = _sum_by(file[follows], None, n)
-        self.aligned = {
-            to: _sum_by(file[_multiples(offset, to) & _multiples(size, to)], None, n)
-            for to in all_.alignments
-        }
-        here = base[file]
-        first, last = here + (offset >> _PAGE_BITS), here + ((end - 1) >> _PAGE_BITS) + 1
-        last = np.where(size == 0, first, last)  # nothing moved, no page touched
-        order = np.argsort(first)
-        self.runs = tuple(values[order] for values in (first, last, file))
-        self.pages = _union(self.runs, n)
+    def by_size(table: Ints) -> dict[int, int]:
+        values = table[chosen].sum(axis=0)
+        return {1 << (b - 1) if b else 0: int(values[b]) for b in np.flatnonzero(sizes).tolist()}
 
-    def transfers(self, ids: npt.NDArray[np.int64]) -> Transfers:
-        """Return the sums over the files ``ids``."""
-        count = int(self.count[ids].sum())
-        sizes, size_bytes = self.sizes[ids].sum(axis=0), self.size_bytes[ids].sum(axis=0)
-        return Transfers(
-            count=count,
-            bytes=int(self.bytes[ids].sum()),
-            sizes={1 << (b - 1) if b else 0: int(sizes[b]) for b in range(_BUCKETS) if sizes[b]},
-            size_bytes={1 << (b - 1) if b else 0: int(size_bytes[b]) for b in range(_BUCKETS) if sizes[b]},
-            sequential=_share(int(self.sequential[ids].sum()), count),
-            aligned={to: _share(int(aligned[ids].sum()), count) for to, aligned in self.aligned.items()},
-            pages=int(self.pages[ids].sum()),
-        )
-
-
-def _multiples(values: Ints, of: int) -> Bools:
-    # Division is slow; most alignments are powers of two.
-    rest = values & (of - 1) if of & (of - 1) == 0 else values % of
-    multiples: Bools = rest == 0
-    return multiples
+    sizes = counts.sizes[chosen].sum(axis=0)
+    return Transfers(
+        count=count,
+        bytes=int(counts.bytes[chosen].sum()),
+        sizes=by_size(counts.sizes),
+        size_bytes=by_size(counts.size_bytes),
+        sequential=_share(int(counts.sequential[chosen].sum()), count),
+        aligned={to: _share(int(aligned[chosen].sum()), count) for to, aligned in counts.aligned.items()},
+        pages=int(counts.pages[chosen].sum()),
+    )
 
 
 def _share(part: int, whole: int) -> float:
     return round(part / whole, 6) if whole else 0.0
-
-
-def _sum_by(key: Ints, values: Ints | None, length: int) -> Ints:
-    """Return how often each key occurs, or the sum of its ``values`` (exact below 2^53)."""
-    counted: Ints = np.bincount(key, values, minlength=length).astype(np.int64)
-    return counted
-
-
-def _running_maximum(values: Ints, segment: Ints) -> Ints:
-    """Return the running maximum of ``values`` (not negative), begun anew in each segment (0, 1, 2 ...)."""
-    step = int(values.max()) + 1
-    if step * (int(segment[-1]) + 1) < 2**62:
-        lifted: Ints = np.maximum.accumulate(values + segment * step) - segment * step
-        return lifted
-    # Sizes so large that they leave no room for the segment's number: their ranks do.
-    sizes, rank = np.unique(values, return_inverse=True)
-    ranks = np.maximum.accumulate(rank + segment * len(sizes)) - segment * len(sizes)
-    best: Ints = sizes[ranks]
-    return best
-
-
-_Runs = tuple[Ints, ...]  # start and end page, file; sorted by start
-
-
-def _merge(a: _Runs, b: _Runs) -> _Runs:
-    joined = [np.concatenate(pair) for pair in zip(a, b, strict=True)]
-    order = np.argsort(joined[0], kind="stable")  # two sorted halves: merged in linear time
-    return tuple(values[order] for values in joined)
-
-
-def _union(runs: _Runs, n: int) -> Ints:
-    """Return the number of different pages in ``runs``, per file."""
-    start, end, file = runs
-    if not len(start):
-        return np.zeros(n, np.int64)
-    seen = np.r_[0, np.maximum.accumulate(end)[:-1]]
-    return _sum_by(file, np.maximum(end - np.maximum(start, seen), 0), n)
 
 
 def _latencies(durations: Ints) -> Latencies | None:

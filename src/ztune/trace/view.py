@@ -15,6 +15,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ztune.trace import summary as summaries
+from ztune.trace.counts import PAGE
 from ztune.trace.manifest import Compressibility, Manifest
 from ztune.trace.summary import Rates, Summary, Transfers
 
@@ -196,7 +197,7 @@ def _writes_table(groups: Sequence[summaries.Group]) -> Table:
             share(group.sync_share),
             share(group.overwrite_share),
             _aligned(group, group.writes),
-            size(group.writes.pages * summaries.PAGE),
+            size(group.writes.pages * PAGE),
         )
     return table
 
@@ -212,7 +213,7 @@ def _reads_table(groups: Sequence[summaries.Group]) -> Table:
             group.name,
             *_transfer_cells(group.reads),
             _aligned(group, group.reads),
-            size(group.reads.pages * summaries.PAGE),
+            size(group.reads.pages * PAGE),
         )
     return table
 
@@ -242,7 +243,7 @@ def _files_table(groups: Sequence[summaries.Group], summary: Summary) -> Table:
             group.name,
             count(group.files),
             size(group.size_end) + (f" ({'+' if grown > 0 else '-'}{size(abs(grown))})" if grown else ""),
-            size(group.pages * summaries.PAGE),
+            size(group.pages * PAGE),
             count(group.syncs),
             f"{group.syncs / seconds:,.1f}" if group.syncs else "",
             *(
