@@ -55,6 +55,8 @@ def test_seconds(value: float, text: str) -> None:
         (3.1, "×3.10"),
         (None, "–"),
         (0.9999, "±0%"),
+        (0.0005, "÷2,000"),
+        (0.0, "−100%"),
     ],
 )
 def test_percent(ratio_: float | None, text: str) -> None:

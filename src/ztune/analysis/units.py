@@ -35,17 +35,19 @@ def count(value: float) -> str:
 
 
 def times(ratio: float | None) -> str:
-    """Return a ratio as "×2.37"; None (nothing to divide by) as "–"."""
+    """Return a ratio as "×2.37", far below 1 as "÷250"; None (nothing to divide by) as "–"."""
     if ratio is None:
         return "–"
-    return f"×{ratio:.0f}" if ratio >= 100 else f"×{_three(ratio)}" if ratio >= 0.1 else f"×{ratio:.3f}"
+    if ratio == 0:
+        return "×0"
+    return f"×{_three(ratio)}" if ratio >= 0.1 else f"÷{_three(1 / ratio)}"
 
 
 def percent(ratio: float | None) -> str:
-    """Return the change that a ratio means: 1.12 → "+12%", 0.5 → "−50%", from ×3 on "×3.1"."""
+    """Return the change that a ratio means: 1.12 → "+12%", 0.5 → "−50%"; beyond ×3 and ÷20 the factor."""
     if ratio is None:
         return "–"
-    if ratio >= 3:
+    if ratio >= 3 or 0 < ratio < 0.05:
         return times(ratio)
     change = (ratio - 1) * 100
     digits = 1 if abs(change) < 1 else 0

@@ -23,6 +23,7 @@ from ztune.store.records import Run, Trial
 from ztune.study.units import format_size
 from ztune.trace.summary import Group, Summary, Transfers
 
+_CAUSES = 3  # how many counts explain an effect
 # The columns of the table of roles: those that a DBA looks for first. The others follow in the details.
 _COLUMNS = ("recordsize", "compression", "logbias", "sync", "primarycache")
 
@@ -182,16 +183,14 @@ def _effects(rows: Sequence[EffectRow]) -> list[dict[str, Any]]:
                     "title": title,
                 }
             )
-        explain = [
-            f"{METRICS[m].label} {units.percent(row.ratios[m][0])}"
-            for m in EXPLAIN
-            if m in row.ratios and abs(row.ratios[m][0] - 1) >= 0.05
-        ]
+        causes = [m for m in EXPLAIN if m in row.ratios and abs(row.ratios[m][0] - 1) >= 0.05]
+        causes.sort(key=lambda m: -_size(row.ratios[m][0]))
+        explain = [f"{METRICS[m].label} {units.percent(row.ratios[m][0])}" for m in causes[:_CAUSES]]
         grouped_rows.setdefault(row.factor, []).append({"row": row, "cells": cells, "explain": explain})
 
     def weight(entries: list[dict[str, Any]]) -> float:
         ratios = [e["row"].ratios.get("modelled_s", (1.0, 1.0, 1.0))[0] for e in entries]
-        return max(max(r, 1 / r) if r > 0 else float("inf") for r in ratios)
+        return max(_size(r) for r in ratios)
 
     def place(factor: str) -> tuple[bool, float, str]:
         entries = grouped_rows[factor]  # settings that trade durability come last: they are not a tuning
@@ -203,11 +202,14 @@ def _effects(rows: Sequence[EffectRow]) -> list[dict[str, Any]]:
     ]
 
 
+def _size(ratio: float) -> float:
+    """Return how large a change is, whichever way: 2 for both ×2 and ÷2."""
+    return max(ratio, 1 / ratio) if ratio > 0 else float("inf")
+
+
 def _histogram(group: Group) -> dict[str, Any]:
     """Return one role's sizes of reads and writes as rows, small to large; widths are shares of the most."""
-    buckets = sorted({*group.reads.sizes, *group.writes.sizes})
-    filled = list(range(buckets[0].bit_length(), buckets[-1].bit_length() + 1)) if buckets else []
-    bounds = [0 if bits == 0 else 1 << (bits - 1) for bits in filled]
+    bounds = sorted({*group.reads.sizes, *group.writes.sizes})  # empty buckets between are left out
     most = max([1, *group.reads.sizes.values(), *group.writes.sizes.values()])
 
     def cell(transfers: Transfers, bound: int) -> dict[str, Any]:
