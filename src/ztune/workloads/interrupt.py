@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import signal
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
 
-_SIGNALS = (signal.SIGTERM, signal.SIGHUP)
+_TERMINATION = (signal.SIGTERM, signal.SIGHUP)
 
 
 def _interrupt(_signum: int, _frame: FrameType | None) -> None:
@@ -16,39 +16,55 @@ def _interrupt(_signum: int, _frame: FrameType | None) -> None:
 
 
 @contextmanager
+def _handled(
+    numbers: tuple[signal.Signals, ...], handler: Callable[[int, FrameType | None], None]
+) -> Iterator[None]:
+    """Within the body, ``handler`` takes ``numbers``, save those that were ignored: nohup's choice stands."""
+    before = {number: signal.getsignal(number) for number in numbers}
+    try:
+        for number, old in before.items():
+            if old is not signal.SIG_IGN:
+                signal.signal(number, handler)
+        yield
+    finally:
+        for number, old in before.items():
+            signal.signal(number, old if old is not None else signal.SIG_DFL)
+
+
+def _in_main_thread() -> bool:
+    # Only there can handlers be set, and only there do they run.
+    return threading.current_thread() is threading.main_thread()
+
+
+@contextmanager
 def signals_as_interrupt() -> Iterator[None]:
     """Within the body, SIGTERM and SIGHUP raise ``KeyboardInterrupt``, as SIGINT does.
 
     Without this a terminated ztune would leave its database server and its work directory behind.
-    Handlers can be set in the main thread only; elsewhere this does nothing.
     """
-    if threading.current_thread() is not threading.main_thread():
+    if not _in_main_thread():
         yield
         return
-    before = {number: signal.getsignal(number) for number in _SIGNALS}
-    try:
-        for number in _SIGNALS:
-            # nohup's choice stands: a signal that was ignored stays ignored.
-            if before[number] is not signal.SIG_IGN:
-                signal.signal(number, _interrupt)
+    with _handled(_TERMINATION, _interrupt):
         yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler if handler is not None else signal.SIG_DFL)
 
 
 @contextmanager
 def uninterrupted() -> Iterator[None]:
-    """Hold back SIGINT, SIGTERM and SIGHUP during a short clean-up; they arrive at its end.
+    """Hold back SIGINT, SIGTERM and SIGHUP during a short clean-up; the last of them arrives at its end.
 
-    An impatient second Ctrl-C must not stop the clean-up half-way.
+    An impatient second Ctrl-C must not stop the clean-up half-way. By handlers, not by masking: a signal that
+    is masked in this thread would be taken by another one, and its handler would run here all the same.
     """
-    held = {signal.SIGINT, *_SIGNALS}
-    if threading.current_thread() is not threading.main_thread():
+    if not _in_main_thread():
         yield
         return
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, held)
-    try:
+    held: list[int] = []
+
+    def hold(number: int, _frame: FrameType | None) -> None:
+        held.append(number)
+
+    with _handled((signal.SIGINT, *_TERMINATION), hold):
         yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+    if held:
+        signal.raise_signal(held[-1])

@@ -11,6 +11,7 @@ from typing import Any, ClassVar, Literal
 from ztune.errors import ZtuneError
 from ztune.workloads import base, filler, pgbench
 from ztune.workloads.base import Check, ProgressFn, Size, WorkloadResult, no_progress, param
+from ztune.workloads.interrupt import uninterrupted
 from ztune.workloads.postgres import PAGE_SIZE, SEGMENT_SIZE, Binaries, PostgresServer, find_binaries
 from ztune.workloads.process import Account
 from ztune.workloads.workdir import WorkDir
@@ -387,12 +388,13 @@ class PostgresOltp:
 
     def cleanup(self) -> None:
         """End the server at once and remove the work directory."""
-        try:
-            if self._server is not None:
-                self._server.kill()
-        finally:
-            if self._workdir is not None:
-                self._workdir.remove()
+        with uninterrupted():
+            try:
+                if self._server is not None:
+                    self._server.kill()
+            finally:
+                if self._workdir is not None:
+                    self._workdir.remove()
 
     def role_paths(self) -> dict[str, Path]:
         """Return the directories of data, WAL and temporary files (which lie below data)."""
