@@ -6,6 +6,7 @@ import os
 import re
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -214,10 +215,12 @@ def test_neither_root_nor_sudo(machine: Machine, tmp_path: Path) -> None:
     (tmp_path / "bin" / "id").write_text("#!/bin/sh\necho 1000\n")
     few = tmp_path / "few"
     few.mkdir()
-    for name in "bash sh sed awk sort grep head cut cat tr dirname env sha256sum python3".split():  # noqa: SIM905
+    for name in "bash sh sed awk sort grep head cut cat tr dirname env sha256sum".split():  # noqa: SIM905
         found = shutil.which(name)
         assert found
         (few / name).symlink_to(found)
+    (few / "python3").write_text(f'#!/bin/sh\nexec {sys.executable} "$@"\n')
+    (few / "python3").chmod(0o755)
     machine.env["PATH"] = f"{tmp_path / 'bin'}:{few}"
     code, said = machine.setup([], [*ZFS, *REST])
     assert code == 3 and "needs root: run 'make setup' as root, or install sudo, or set SUDO" in said
