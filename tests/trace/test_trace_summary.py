@@ -272,14 +272,9 @@ def test_against_counting_one_by_one(
 ) -> None:
     path = tmp_path / "p.trace"
     shutil.rmtree(path, ignore_errors=True)
-    result = summarise(
-        build(
-            path,
-            events,
-            files(*((f"/{i}", "data", size) for i, size in enumerate(starts))),
-            duration_ns=20 * S,
-        )
-    )
+    entries = files(*((f"/{i}", "data", size) for i, size in enumerate(starts)))
+    with mock.patch.object(counts, "_BLOCK", block):
+        result = summarise(build(path, events, entries, duration_ns=20 * S))
     events = sorted(events, key=lambda one: one["t"])
     size, end = list(starts), {}
     overwritten = synced = sequential = 0
