@@ -1,0 +1,439 @@
+"""Cases whose outcome follows from how OpenZFS works."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from .build import (
+    COPY,
+    CREATE,
+    FALLOCATE,
+    FSYNC,
+    KEEP_SIZE,
+    MIB,
+    O_DSYNC,
+    PUNCH,
+    READ,
+    RENAME,
+    SYNC,
+    TRUNCATE,
+    UNLINK,
+    WRITE,
+    ZERO,
+    Ops,
+    group,
+    overwrites,
+    replay,
+    spec,
+)
+
+
+def check_sums(out: dict[str, Any]) -> None:
+    """Every way of adding up gives the same, and OpenZFS's own counters agree."""
+    m = out["measure"]
+    for key in ("reads", "read_bytes", "writes", "write_bytes"):
+        total = m["physical"][key]
+        assert total == sum(v[key] for v in m["by_vdev"])
+        assert total == sum(v["stat_" + key] for v in m["by_vdev"]), key
+        assert total == sum(c[key] for c in m["by_cause"].values()), key
+    assert m["physical"]["flushes"] == sum(v["flushes"] for v in m["by_vdev"])
+    assert m["model"]["modelled_s"] >= m["model"]["busy_s_max"] >= 0
+
+
+def test_small_records_overwrite_without_reading(tmp_path: Path, noise: Path) -> None:
+    s = spec(noise, size=64 * MIB, properties={"recordsize": "8K"}, tunables={"zfs_txg_timeout": 3600})
+    out = replay(tmp_path, s, overwrites(4000, 8192, 64 * MIB))
+    check_sums(out)
+    m = out["measure"]
+    assert m["rmw_reads"] == 0
+    assert 0.7 < m["write_amplification"] < 1.4  # some of the 4000 fall on the same record
+    assert m["logical"] == {
+        "reads": 0,
+        "read_bytes": 0,
+        "writes": 4000,
+        "write_bytes": 4000 * 8192,
+        "syncs": 0,
+    }
+
+
+def test_large_records_read_and_rewrite(tmp_path: Path, noise: Path) -> None:
+    s = spec(noise, size=256 * MIB, properties={"recordsize": "128K"})
+    out = replay(tmp_path, s, overwrites(1500, 8192, 256 * MIB))
+    check_sums(out)
+    m = out["measure"]
+    assert 10 < m["write_amplification"] < 18
+    # Each first touch of a record reads it whole.
+    assert 700 < m["rmw_reads"] <= 1500
+    assert m["rmw_read_bytes"] == m["by_cause"]["data"]["read_bytes"]
+    assert 120 << 10 < m["rmw_read_bytes"] / m["rmw_reads"] <= 128 << 10
+
+
+@pytest.mark.parametrize(
+    ("logbias", "slog", "kind", "main_sync_data", "on_slog"),
+    [
+        ("latency", False, "itx_needcopy", False, False),
+        ("latency", True, "itx_needcopy", False, True),
+        ("throughput", False, "itx_indirect", True, False),
+        ("throughput", True, "itx_indirect", True, True),
+    ],
+)
+def test_log_and_bias(
+    tmp_path: Path, noise: Path, logbias: str, slog: bool, kind: str, main_sync_data: bool, on_slog: bool
+) -> None:
+    vdevs = [group("data", "stripe", 1)] + ([group("log", "stripe", 1)] if slog else [])
+    s = spec(noise, properties={"recordsize": "8K", "logbias": logbias}, vdevs=vdevs)
+    s["tunables"] = {"zfs_txg_timeout": 3600}
+    r = random.Random(1)
+    ops = Ops()
+    n = 300
+    for _ in range(n):
+        ops.add(WRITE, offset=r.randrange(8192) * 8192, size=8192)
+        ops.add(FSYNC)
+    out = replay(tmp_path, s, ops)
+    check_sums(out)
+    m = out["measure"]
+    assert m["zil"]["commits"] == n
+    assert m["zil"][kind] == n
+    assert m["zil"]["itx_copied"] == 0
+    assert m["zil"]["writes"] == n
+    assert m["zil"]["slog_writes"] == (n if on_slog else 0)
+    # 8 KB of data and a header need 12 KB of log; a pointer alone 4 KB.
+    assert m["zil"]["bytes"] == n * (4096 if logbias == "throughput" else 12288)
+    if main_sync_data:
+        assert m["by_cause"]["data"]["writes"] >= n
+    # Each commit flushes the log's disk, and the main disk too if data went there.
+    assert m["physical"]["flushes"] >= n * (2 if slog and main_sync_data else 1)
+    assert m["physical"]["flushes"] < n * (2 if slog and main_sync_data else 1) + 40
+    assert m["model"]["sync_latency_ms"]["count"] == n
+    assert m["model"]["sync_latency_ms"]["p50"] > 0
+
+
+def test_immediate_write_size(tmp_path: Path, noise: Path) -> None:
+    ops = Ops()
+    ops.add(WRITE, offset=0, size=65536)
+    ops.add(FSYNC)
+    s = spec(noise, properties={"recordsize": "128K"})
+    assert replay(tmp_path, s, ops)["measure"]["zil"]["itx_indirect"] == 1
+    s["tunables"] = {"zfs_immediate_write_sz": 131072}
+    assert replay(tmp_path, s, ops)["measure"]["zil"]["itx_needcopy"] == 1
+
+
+def test_sync_property(tmp_path: Path, noise: Path) -> None:
+    ops = Ops()
+    for i in range(20):
+        ops.add(WRITE, offset=i * 8192, size=8192)
+    for i in range(20):
+        ops.add(WRITE, offset=i * 8192, size=8192, flags=O_DSYNC)
+    zil = {}
+    for sync in ("standard", "always", "disabled"):
+        out = replay(tmp_path, spec(noise, properties={"recordsize": "8K", "sync": sync}), ops)
+        zil[sync] = out["measure"]["zil"]
+    assert zil["standard"]["writes"] == 20
+    assert zil["always"]["writes"] == 40
+    assert zil["disabled"]["writes"] == 0
+    assert zil["standard"]["itx_copied"] == 20  # O_DSYNC carries its data in the record at once
+    assert zil["always"]["itx_copied"] == 40
+
+
+def test_compression_and_sector_size(tmp_path: Path, half: Path) -> None:
+    used = {}
+    for ashift, comp in ((9, "off"), (9, "lz4"), (9, "zstd-3"), (12, "lz4"), (13, "lz4")):
+        s = spec(half, size=32 * MIB, ashift=ashift, properties={"recordsize": "16K", "compression": comp})
+        out = replay(tmp_path, s, Ops())
+        space = out["measure"]["space"]
+        used[ashift, comp] = space["allocated"]
+        # The data, its block pointers, and little else.
+        assert 32 * MIB <= space["logical"] <= 35 * MIB
+        if comp == "off":
+            assert space["compression_ratio"] == pytest.approx(1.0, abs=0.1)
+        if (ashift, comp) == (9, "zstd-3"):
+            assert 1.8 < space["compression_ratio"] < 2.2
+    assert used[9, "off"] == pytest.approx(32 * MIB, rel=0.06)
+    assert used[9, "zstd-3"] < 0.6 * used[9, "off"]
+    # 16 KB compress to a bit more than 8 KB: three sectors of 4 KB, two of 8 KB (nothing gained).
+    assert used[9, "lz4"] < used[12, "lz4"] < used[13, "lz4"]
+    assert used[13, "lz4"] == pytest.approx(used[9, "off"], rel=0.08)
+
+
+@pytest.mark.parametrize(
+    ("kind", "disks", "factor"),
+    [("stripe", 2, 1.0), ("mirror", 2, 2.0), ("mirror", 3, 3.0), ("raidz1", 3, 1.5), ("raidz2", 4, 2.0), ("raidz3", 5, 2.5)],
+)
+def test_redundancy_multiplies_writes(tmp_path: Path, noise: Path, kind: str, disks: int, factor: float) -> None:
+    s = spec(noise, size=8 * MIB, properties={"recordsize": "128K"}, vdevs=[group("data", kind, disks, size=1 << 30)])
+    ops = Ops()
+    for i in range(64):
+        ops.add(WRITE, offset=i * 131072, size=131072)
+    out = replay(tmp_path, s, ops)
+    check_sums(out)
+    m = out["measure"]
+    assert len(m["by_vdev"]) == disks
+    assert m["by_cause"]["data"]["write_bytes"] == pytest.approx(8 * MIB * factor, rel=0.03)
+    assert min(v["writes"] for v in m["by_vdev"]) > 0
+
+
+def test_copies_property(tmp_path: Path, noise: Path) -> None:
+    ops = Ops()
+    for i in range(64):
+        ops.add(WRITE, offset=i * 131072, size=131072)
+    written = {}
+    for copies in ("1", "2"):
+        s = spec(noise, size=8 * MIB, properties={"recordsize": "128K", "copies": copies})
+        written[copies] = replay(tmp_path, s, ops)["measure"]["by_cause"]["data"]["write_bytes"]
+    assert written == {"1": 8 * MIB, "2": 16 * MIB}
+
+
+def test_special_vdev(tmp_path: Path, noise: Path) -> None:
+    vdevs = [group("data", "stripe", 1, "hdd"), group("special", "mirror", 2)]
+    ops = Ops()
+    for i in range(64):
+        ops.add(WRITE, offset=i * 8192, size=8192)
+    for small, data_on_special in (("0", False), ("16K", True)):
+        s = spec(
+            noise, size=8 * MIB, properties={"recordsize": "8K", "special_small_blocks": small}, vdevs=vdevs
+        )
+        out = replay(tmp_path, s, ops)
+        check_sums(out)
+        by = {v["name"]: v["write_bytes"] for v in out["measure"]["by_vdev"]}
+        assert by["special-0/0"] == by["special-0/1"] > 0
+        # Only labels and uberblocks go to the main disk if all blocks are small.
+        assert (by["data-0/0"] < 64 * 8192) == data_on_special
+
+
+def test_several_pools_and_datasets(tmp_path: Path, noise: Path) -> None:
+    s = spec(noise)
+    s["pools"].append({"name": "fast", "ashift": 12, "vdevs": [group("data", "stripe", 1)]})
+    s["datasets"] = [
+        {"name": "tank/data", "properties": {"recordsize": "8K", "compression": "off"}},
+        {"name": "fast/db/wal", "properties": {"recordsize": "128K", "compression": "off"}},
+    ]
+    s["files"] = [
+        {"id": 0, "dataset": "tank/data", "size": 16 * MIB, "content": "data"},
+        {"id": 1, "dataset": "fast/db/wal", "size": 16 * MIB, "content": "data"},
+    ]
+    ops = Ops()
+    for i in range(200):
+        ops.add(WRITE, 0, offset=i * 8192, size=8192)
+        ops.add(WRITE, 1, offset=i * 8192, size=8192)
+        ops.add(FSYNC, 1)
+    out = replay(tmp_path, s, ops)
+    check_sums(out)
+    m = out["measure"]
+    ds = {d["name"]: d for d in m["by_dataset"]}
+    assert ds["tank/data"]["zil_bytes"] == 0
+    assert ds["fast/db/wal"]["zil_bytes"] == m["zil"]["bytes"] > 0
+    assert ds["tank/data"]["write_bytes"] >= 200 * 8192
+    assert {v["pool"] for v in m["by_vdev"]} == {"tank", "fast"}
+    assert {d["name"] for d in m["space"]["datasets"]} == {"tank/data", "fast/db/wal"}
+
+
+def test_primarycache(tmp_path: Path, noise: Path) -> None:
+    ops = Ops()
+    for _ in range(4):
+        for i in range(200):
+            ops.add(READ, offset=i * 8192, size=8192)
+    reads = {}
+    for cache in ("all", "metadata"):
+        s = spec(noise, size=16 * MIB, properties={"recordsize": "8K", "primarycache": cache})
+        s["tunables"] = {"zfs_prefetch_disable": 1}
+        m = replay(tmp_path, s, ops)["measure"]
+        reads[cache] = m["by_cause"]["data"]["reads"]
+    assert reads["all"] == 200
+    assert reads["metadata"] > 2 * reads["all"]
+
+
+def test_prefetch_switch(tmp_path: Path, noise: Path) -> None:
+    ops = Ops()
+    for i in range(500):
+        ops.add(READ, offset=i * 8192, size=8192)
+    fetched = {}
+    for off in (0, 1):
+        s = spec(noise, size=16 * MIB, properties={"recordsize": "8K"}, tunables={"zfs_prefetch_disable": off})
+        fetched[off] = replay(tmp_path, s, ops)["measure"]["arc"]["prefetch_data_misses"]
+    assert fetched[0] > 100
+    assert fetched[1] == 0
+
+
+def test_cache_device(tmp_path: Path, noise: Path) -> None:
+    vdevs = [group("data", "stripe", 1), group("cache", "stripe", 1)]
+    s = spec(noise, size=128 * MIB, properties={"recordsize": "16K"}, vdevs=vdevs, tunables={"l2arc_noprefetch": 0})
+    r = random.Random(2)
+    ops = Ops(step=2_000_000)
+    for _ in range(12000):
+        ops.add(READ, offset=r.randrange(8192) * 16384, size=16384)
+    out = replay(tmp_path, s, ops)
+    check_sums(out)
+    m = out["measure"]
+    assert m["l2arc"]["write_bytes"] > 8 * MIB
+    assert m["l2arc"]["hits"] > 100
+
+
+def test_cold_and_warm(tmp_path: Path, noise: Path) -> None:
+    ops = Ops()
+    for i in range(100):
+        ops.add(READ, offset=i * 8192, size=8192)
+    s = spec(noise, size=8 * MIB, properties={"recordsize": "8K"})
+    assert replay(tmp_path, s, ops)["measure"]["by_cause"]["data"]["reads"] > 0
+    s["cold"] = False
+    assert replay(tmp_path, s, ops)["measure"]["physical"]["reads"] == 0
+
+
+def test_groups_follow_trace_time(tmp_path: Path, noise: Path) -> None:
+    s = spec(noise, properties={"recordsize": "8K"}, tunables={"zfs_txg_timeout": 5})
+    out = replay(tmp_path, s, overwrites(200, 8192, 64 * MIB, step=100_000_000))  # 20 s
+    assert out["measure"]["model"]["trace_s"] == pytest.approx(19.9, abs=0.2)
+    assert 4 <= out["measure"]["txgs"] <= 5
+    s["tunables"] = {"zfs_txg_timeout": 1}
+    assert 19 <= replay(tmp_path, s, overwrites(200, 8192, 64 * MIB, step=100_000_000))["measure"]["txgs"] <= 21
+    # Dirty data ends a group early: 16 MB at 20 % of 80 MB.
+    s["tunables"] = {"zfs_txg_timeout": 3600, "zfs_dirty_data_max": 80 * MIB}
+    m = replay(tmp_path, s, overwrites(6000, 8192, 64 * MIB, step=10_000))["measure"]
+    assert 3 <= m["txgs"] <= 6
+    assert m["dirty_throttle"]["txgs_by_dirty"] == m["txgs"] - 1
+
+
+def test_slow_disk_is_held_up_not_piled_up(tmp_path: Path, noise: Path) -> None:
+    """Recorded on a fast disk, replayed on a slow one: latency stays that of one commit."""
+    s = spec(noise, properties={"recordsize": "8K"}, profile="hdd", tunables={"zfs_txg_timeout": 3600})
+    ops = Ops(step=50_000)
+    for i in range(400):
+        ops.add(WRITE, offset=i * 8192, size=8192)
+        ops.add(FSYNC)
+    m = replay(tmp_path, s, ops)["measure"]["model"]
+    # A rotation (8.3 ms) and 1 ms for the flush, next to nothing for the write behind the last one.
+    assert 9.3 < m["sync_latency_ms"]["p50"] < 11
+    assert m["sync_latency_ms"]["p99"] < 40
+    assert m["thread_wait_s_max"] == pytest.approx(400 * m["sync_latency_ms"]["mean"] / 1000, rel=0.1)
+    assert m["lag_s"] > 3
+
+
+def test_concurrent_commits(tmp_path: Path, noise: Path) -> None:
+    """Threads whose commits overlapped when recorded; everything still adds up and reads back."""
+    s = spec(noise, size=[8 * MIB] * 4, properties={"recordsize": "16K"}, verify=True)
+    ops = Ops(step=20_000)
+    r = random.Random(9)
+    for i in range(1200):
+        th = i % 4
+        ops.add(WRITE, th, offset=r.randrange(1024) * 8192, size=8192, thread=th)
+        ops.add(FSYNC, th, thread=th, dur=100_000)
+    out = replay(tmp_path, s, ops)
+    check_sums(out)
+    m = out["measure"]
+    assert m["model"]["sync_latency_ms"]["count"] == 1200
+    assert 300 <= m["zil"]["writes"] <= 1300  # commits may share a log block
+
+
+def test_file_operations_read_back(tmp_path: Path, noise: Path) -> None:
+    """Everything that changes a file, in random order, compared byte by byte with a copy in memory."""
+    for recordsize, seed in (("8K", 1), ("128K", 2), ("1M", 3), ("512", 4)):
+        r = random.Random(seed)
+        s = spec(
+            noise,
+            size=[3 * MIB + 777, 0, 100_000, 5000],
+            properties={"recordsize": recordsize, "compression": "lz4"},
+            verify=True,
+            tunables={"zfs_txg_timeout": 1},
+        )
+        s["files"] += [{"id": i, "dataset": "tank/data", "size": 0, "content": "data"} for i in (4, 5)]
+        ops = Ops(step=20_000_000)
+        for _ in range(300):
+            f, off, size = r.randrange(6), r.randrange(2 * MIB), int(2 ** r.uniform(0, 19))
+            what = r.random()
+            if what < 0.4:
+                ops.add(WRITE, f, offset=off, size=size, flags=r.choice([0, 0, O_DSYNC]), thread=r.randrange(3))
+            elif what < 0.6:
+                ops.add(READ, f, offset=off, size=size, via=r.randrange(3))
+            elif what < 0.68:
+                ops.add(FSYNC, f, thread=r.randrange(3), dur=50_000_000)
+            elif what < 0.75:
+                ops.add(TRUNCATE, f, size=r.choice([0, off, size]))
+            elif what < 0.85:
+                flags = r.choice([0, KEEP_SIZE, PUNCH | KEEP_SIZE, ZERO, ZERO | KEEP_SIZE])
+                ops.add(FALLOCATE, f, offset=off, size=size, flags=flags)
+            elif what < 0.9:
+                ops.add(COPY, f, offset=off, size=size, file2=r.choice([-1, *range(6)]))
+            elif what < 0.93:
+                ops.add(CREATE, f)
+            elif what < 0.96:
+                ops.add(UNLINK, f)
+            elif what < 0.98:
+                ops.add(RENAME, f, file2=r.choice([-1, *range(6)]))
+            else:
+                ops.add(SYNC, -1)
+        out = replay(tmp_path, s, ops)
+        check_sums(out)
+        assert out["status"] == "ok"
+
+
+def test_life_of_a_file(tmp_path: Path, noise: Path) -> None:
+    s = spec(noise, size=[0, 16 * MIB], properties={"recordsize": "128K"})
+    ops = Ops(step=10_000_000)
+    ops.add(CREATE, 0)
+    for i in range(64):
+        ops.add(WRITE, 0, offset=i * 131072, size=131072)
+    ops.add(UNLINK, 0)
+    ops.add(WRITE, 0, offset=0, size=8192)  # still open
+    ops.add(UNLINK, 1)
+    for _ in range(3):
+        ops.add(SYNC, -1, step=6_000_000_000)  # freed space is given back over some groups
+    out = replay(tmp_path, s, ops)
+    check_sums(out)
+    assert out["measure"]["space"]["logical"] < MIB
+    assert out["measure"]["space"]["allocated"] < 4 * MIB
+    assert out["warnings"] == []
+
+
+def test_growing_file_keeps_one_block(tmp_path: Path, noise: Path) -> None:
+    """A file below a record is one block of its own size: small appends rewrite it whole."""
+    ops = Ops(step=6_000_000_000)
+    ops.add(CREATE, 0)
+    for i in range(8):
+        ops.add(WRITE, 0, offset=i * 4096, size=4096)
+    out = replay(tmp_path, spec(noise, size=0, properties={"recordsize": "128K"}), ops)
+    # 4 + 8 + ... + 32 KB
+    assert out["measure"]["by_cause"]["data"]["write_bytes"] == 4096 * 36
+
+
+def test_same_input_same_bytes(tmp_path: Path, noise: Path) -> None:
+    s = spec(noise, size=64 * MIB, properties={"recordsize": "16K"}, tunables={"zfs_txg_timeout": 1})
+    ops = overwrites(1500, 8192, 64 * MIB)
+    a, b = (replay(tmp_path, s, ops)["measure"] for _ in range(2))
+    assert a["by_cause"]["data"]["write_bytes"] == b["by_cause"]["data"]["write_bytes"]
+    assert a["by_cause"]["zil"] == b["by_cause"]["zil"]
+    assert a["txgs"] == b["txgs"]
+    assert a["physical"]["write_bytes"] == pytest.approx(b["physical"]["write_bytes"], rel=0.01)
+    assert a["rmw_reads"] == pytest.approx(b["rmw_reads"], rel=0.02)
+
+
+def test_files_as_disks(tmp_path: Path, noise: Path) -> None:
+    back = tmp_path / "back"
+    back.mkdir()
+    s = spec(noise, size=16 * MIB, properties={"recordsize": "8K"}, verify=True)
+    ops = overwrites(500, 8192, 16 * MIB)
+    in_memory = replay(tmp_path, s, ops)["measure"]
+    s.update(backing="file", backing_dir=str(back))
+    out = replay(tmp_path, s, ops)
+    check_sums(out)
+    assert out["measure"]["by_cause"]["data"]["write_bytes"] == in_memory["by_cause"]["data"]["write_bytes"]
+    assert list(back.iterdir()) == []
+
+
+@pytest.mark.parametrize("recordsize", ["512", "4K", "1M", "16M"])
+@pytest.mark.parametrize("compression", ["gzip-6", "zle"])
+def test_record_sizes(tmp_path: Path, half: Path, recordsize: str, compression: str) -> None:
+    s = spec(
+        half,
+        size=33 * MIB if recordsize != "512" else 2 * MIB,
+        properties={"recordsize": recordsize, "compression": compression},
+        arc=256 * MIB,
+        verify=True,
+    )
+    ops = Ops()
+    for i in range(4):
+        ops.add(WRITE, offset=i * 100_000, size=8192)
+        ops.add(READ, offset=i * 300_000, size=20_000)
+    check_sums(replay(tmp_path, s, ops))
