@@ -83,7 +83,7 @@ def show(trace: Path, by: str, role: str | None, top: int, as_json: bool) -> Non
         view.show_files(Console(), summary, role, top)
 
 
-@command.command()
+@command.command(short_help="List every file of a trace.")
 @_trace
 @_role
 @_json
@@ -104,7 +104,7 @@ def files(trace: Path, role: str | None, as_json: bool) -> None:
         view.file_list(Console(), opened.manifest, role)
 
 
-@command.command()
+@command.command(short_help="Check that a trace is whole and unchanged.")
 @_trace
 @_json
 def check(trace: Path, as_json: bool) -> None:
@@ -129,7 +129,7 @@ def check(trace: Path, as_json: bool) -> None:
     click.echo(f"{trace}: {manifest.events:,} events, whole and unchanged{dropped}")
 
 
-@command.command("export-ops")
+@command.command("export-ops", short_help="Write the engine's operations file.")
 @_trace
 @click.argument("out", type=click.Path(path_type=Path, dir_okay=False))
 @_json
