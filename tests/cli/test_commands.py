@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import inspect
 from pathlib import Path
 
 import click
@@ -38,6 +39,17 @@ def test_every_option_says_what_it_does(full: str) -> None:
     for param in command.get_params(context):
         if isinstance(param, click.Option):
             assert param.help, f"{full}: {param.opts[0]} has no help"
+
+
+@pytest.mark.parametrize("full", FOUND)
+def test_what_is_declared_reaches_the_function(full: str) -> None:
+    command, _ = FOUND[full]
+    if isinstance(command, click.Group) or command.callback is None:
+        return
+    accepted = set(inspect.signature(inspect.unwrap(command.callback)).parameters)
+    for param in command.params:
+        if param.expose_value:
+            assert param.name in accepted, f"{full}: its function takes no {param.name!r}"
 
 
 @pytest.mark.parametrize("full", FOUND)
