@@ -297,6 +297,15 @@ def test_properties_the_engine_lacks_cannot_be_varied(stand_in: Path, trace: Tra
         InputError, match="changes direct of tank/data, which the replay engine does not have"
     ):
         target.check(study, study.layout.with_settings({"data.direct": "always"}, "x"))
+    with pytest.raises(InputError, match="changes zil_nocacheflush, which the replay engine does not have"):
+        target.check(study, study.layout.with_settings({"tunable.zil_nocacheflush": 1}, "x"))
+    # In the base they are handed on to the commands, and kept from the engine.
+    changes = {"data.direct": "always", "tunable.zil_nocacheflush": 1, "tunable.zfs_txg_timeout": 9}
+    base = study.layout.with_settings(changes)
+    study = study.model_copy(update={"layout": base})
+    target.check(study, base)
+    spec = target.spec(study, base, 1)
+    assert spec["tunables"] == {"zfs_txg_timeout": 9} and "direct" not in spec["datasets"][0]["properties"]
 
 
 def test_progress_reaches_the_observer(stand_in: Path, trace: Trace) -> None:

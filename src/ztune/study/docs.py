@@ -79,11 +79,15 @@ def property_table() -> list[str]:
 
 def tunable_table() -> list[str]:
     """Return the table of module parameters."""
-    rows = ["| tunable | default | range | unit | meaning |", "| --- | --- | --- | --- | --- |"]
+    rows = [
+        "| tunable | default | range | unit | meaning | screened |",
+        "| --- | --- | --- | --- | --- | --- |",
+    ]
     for t in TUNABLES.values():
         default = "from memory" if t.default is None else f"`{t.text(t.default)}`"
         rows.append(
-            f"| `{t.name}` | {default} | {t.text(t.low)} … {t.text(t.high)} | {t.unit} | {_cell(t.doc)} |"
+            f"| `{t.name}` | {default} | {t.text(t.low)} … {t.text(t.high)} | {t.unit} | {_cell(t.doc)} | "
+            f"{'yes' if t.replayed else 'no'} |"
         )
     return rows
 

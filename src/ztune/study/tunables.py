@@ -14,14 +14,19 @@ from ztune.study.units import format_size, parse_size
 
 @dataclass(frozen=True)
 class Tunable:
-    """One module parameter. ``default`` is None where ZFS derives it from the machine's memory."""
+    """One module parameter. ``default`` is None where ZFS derives it from the machine's memory.
+
+    ``replayed``: the replay engine honours it, so screening can vary it. The others are constants of the
+    user-space library, or concern what replay has not.
+    """
 
     name: str
     default: int | None
     low: int
     high: int
-    unit: str  # "s", "ms", "bytes", "percent", "ios", "flag", "count"
+    unit: str  # "s", "ns", "bytes", "percent", "ios", "flag", "count"
     doc: str
+    replayed: bool = True
     source: str = "zfs(4)"
 
     def text(self, value: int) -> str:
@@ -43,114 +48,68 @@ TUNABLES: dict[str, Tunable] = {
     for t in (
         Tunable("zfs_txg_timeout", 5, 1, 3600, "s", "Longest time between two transaction groups."),
         Tunable(
-            "zfs_dirty_data_max",
-            None,
-            1 << 20,
-            1 << 40,
-            "bytes",
-            "How much unwritten data is held before writers wait; a tenth of memory, at most 4 GiB, "
-            "by default.",
+            "zfs_dirty_data_max", None, 1 << 20, 1 << 40, "bytes",
+            "How much unwritten data is held before writers wait; by default a tenth of memory, to 4 GiB.",
         ),
         Tunable(
-            "zfs_dirty_data_sync_percent",
-            20,
-            1,
-            99,
-            "percent",
+            "zfs_dirty_data_sync_percent", 20, 1, 99, "percent",
             "A transaction group starts at this share of zfs_dirty_data_max.",
         ),
         Tunable(
-            "zfs_delay_min_dirty_percent", 60, 0, 100, "percent", "Writers are slowed from this share on."
+            "zfs_delay_min_dirty_percent", 60, 1, 100, "percent",
+            "Writers are slowed from this share of zfs_dirty_data_max on.",
+        ),
+        Tunable("zfs_delay_scale", 500_000, 0, 1 << 40, "ns", "How steeply they are slowed."),
+        Tunable(
+            "zfs_immediate_write_sz", 32 << 10, 0, 16 << 20, "bytes",
+            "Without a log device, larger synchronous writes go to their place, not into the log.",
         ),
         Tunable(
-            "zfs_immediate_write_sz",
-            32 << 10,
-            0,
-            16 << 20,
-            "bytes",
-            "Without a log device, larger synchronous writes go to their place and are not copied "
-            "into the log.",
-        ),
-        Tunable(
-            "zil_slog_bulk",
-            64 << 20,
-            0,
-            1 << 40,
-            "bytes",
-            "Log writes of one commit above this take a lower priority.",
-        ),
-        Tunable("zil_maxblocksize", 128 << 10, 4 << 10, 128 << 10, "bytes", "The largest block of the log."),
-        Tunable(
-            "zil_nocacheflush",
-            0,
-            0,
-            1,
-            "flag",
-            "1: no flush after log writes. Loses commits at a power cut "
-            "unless every write cache is protected.",
-        ),
-        Tunable(
-            "zfs_nocacheflush",
-            0,
-            0,
-            1,
-            "flag",
+            "zfs_nocacheflush", 0, 0, 1, "flag",
             "1: never flush disks. Corrupts pools at a power cut unless every write cache is protected.",
         ),
-        Tunable("zfs_prefetch_disable", 0, 0, 1, "flag", "1: no speculative prefetch."),
-        Tunable("zfetch_max_distance", 64 << 20, 0, 2 << 30, "bytes", "How far a stream is read ahead."),
         Tunable(
-            "l2arc_noprefetch",
-            1,
-            0,
-            1,
-            "flag",
+            "zil_nocacheflush", 0, 0, 1, "flag",
+            "1: no flush after log writes. Loses commits at a power cut unless write caches are protected.",
+            replayed=False,
+        ),
+        Tunable("zfs_compressed_arc_enabled", 1, 0, 1, "flag", "0: the ARC holds blocks uncompressed."),
+        Tunable("zfs_prefetch_disable", 0, 0, 1, "flag", "1: no speculative prefetch."),
+        Tunable("zfetch_max_distance", 64 << 20, 0, 1 << 31, "bytes", "How far a stream is read ahead."),
+        Tunable(
+            "l2arc_noprefetch", 1, 0, 1, "flag",
             "1: prefetched buffers that nobody used stay out of the L2ARC.",
         ),
+        Tunable("l2arc_write_max", 32 << 20, 1 << 20, 1 << 40, "bytes", "Most the L2ARC takes per interval."),
+        Tunable("l2arc_write_boost", 32 << 20, 0, 1 << 40, "bytes", "Added to that until the L2ARC is warm."),
         Tunable(
-            "l2arc_write_max", 32 << 20, 1 << 20, 1 << 34, "bytes", "Most the L2ARC takes per feed interval."
+            "l2arc_headroom", 8, 0, 1000, "count",
+            "How far through the ARC lists the L2ARC feed looks, in units of l2arc_write_max.",
         ),
-        Tunable("l2arc_write_boost", 32 << 20, 0, 1 << 34, "bytes", "Added to that until the L2ARC is warm."),
-        Tunable(
-            "l2arc_headroom",
-            8,
-            0,
-            1000,
-            "count",
-            "How far through the ARC lists the feed looks, in l2arc_write_max.",
-        ),
-        Tunable(
-            "l2arc_mfuonly",
-            0,
-            0,
-            2,
-            "count",
-            "1: only frequently used buffers go to the L2ARC; 2: that for data only.",
-        ),
-        Tunable(
-            "zfs_vdev_max_active",
-            1000,
-            1,
-            10000,
-            "ios",
-            "Most requests in flight per device, all classes together.",
-        ),
+        Tunable("l2arc_exclude_special", 0, 0, 1, "flag", "1: special vdevs stay out of the L2ARC."),
+        Tunable("zfs_vdev_max_active", 1000, 1, 10000, "ios", "Most requests in flight per device."),
         *_active("sync_read", 10, 10),
         *_active("sync_write", 10, 10),
         *_active("async_read", 1, 3),
         *_active("async_write", 2, 10),
         Tunable(
-            "zfs_vdev_aggregation_limit",
-            1 << 20,
-            0,
-            16 << 20,
-            "bytes",
-            "Largest request that neighbours are merged into.",
+            "zfs_vdev_aggregation_limit", 1 << 20, 0, 16 << 20, "bytes",
+            "Largest request that neighbours are merged into, on rotating disks.", replayed=False,
         ),
-        Tunable("zfs_vdev_read_gap_limit", 32 << 10, 0, 1 << 20, "bytes", "Reads this close are merged."),
-        Tunable("zfs_vdev_write_gap_limit", 4 << 10, 0, 1 << 20, "bytes", "Writes this close are merged."),
+        Tunable(
+            "zfs_vdev_aggregation_limit_non_rotating", 128 << 10, 0, 16 << 20, "bytes",
+            "The same on disks that do not rotate.", replayed=False,
+        ),
+        Tunable(
+            "zfs_vdev_read_gap_limit", 32 << 10, 0, 16 << 20, "bytes", "Reads this close are merged.",
+            replayed=False,
+        ),
+        Tunable(
+            "zfs_vdev_write_gap_limit", 4 << 10, 0, 16 << 20, "bytes", "Writes this close are merged.",
+            replayed=False,
+        ),
     )
-}
+}  # fmt: skip
 
 
 def parse_tunable(name: str, value: object) -> int:

@@ -27,6 +27,7 @@ from ztune.errors import InputError, MissingError
 from ztune.store import paths
 from ztune.study import Layout, Study
 from ztune.study.properties import PROPERTIES, REPLAYED
+from ztune.study.tunables import TUNABLES
 from ztune.study.units import parse_size
 from ztune.targets.base import Outcome, Progress
 from ztune.targets.engine import Engine, last_line
@@ -141,6 +142,14 @@ class Replay:
                 f"a recorded trace cannot show that, since the database would write otherwise; "
                 f"record a trace for each value"
             )
+        for name in sorted({*layout.tunables, *study.layout.tunables}):
+            default = TUNABLES[name].default
+            changed = layout.tunables.get(name, default) != study.layout.tunables.get(name, default)
+            if changed and not TUNABLES[name].replayed:
+                raise InputError(
+                    f'layout "{layout.name}" of study "{study.name}" changes {name}, which the replay engine '
+                    f"does not have; set it in the base, for the commands only"
+                )
         for dataset in layout.datasets:
             base = next((d for d in study.layout.datasets if d.roles == dataset.roles), dataset)
             for name, value in dataset.properties.items():
@@ -186,7 +195,7 @@ class Replay:
                 {"id": f.id, "dataset": _dataset(layout, f.role), "size": f.size, "content": f.role}
                 for f in self.inputs.files
             ],
-            "tunables": dict(sorted(layout.tunables.items())),
+            "tunables": {k: v for k, v in sorted(layout.tunables.items()) if TUNABLES[k].replayed},
             "cold": True,
         }
 
