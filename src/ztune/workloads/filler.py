@@ -7,7 +7,7 @@ better than it is. Here a row's 84 characters are seven words out of 256 and a n
 hexadecimal digits, both drawn from hashes of the row's key and the seed: text repeats, identifiers don't.
 
 Measured on a table of 2.5 million such rows, 200 blocks each (PostgreSQL 15, lz4 1.9, zstd 1.5, ratio
-before rounding to sectors; `tests/workloads/test_filler.py` holds them to these bounds):
+before rounding to sectors; `tests/workloads/test_postgres_oltp.py` holds them to these bounds):
 
 ============ ===== ========
 record size  lz4   zstd-3
