@@ -252,8 +252,9 @@ def test_doubts_about_the_trace_lower_the_confidence(changes: dict[str, Any], wo
 
 
 def test_nothing_against_it_is_fair_and_never_more() -> None:
-    assert FULL.confidence.level == "fair"
-    assert "not measured" in FULL.confidence.sentence
+    r = chosen(run_of(({}, measure(100)), ({"data.recordsize": "8K"}, measure(50))))
+    assert r.confidence.level == "fair"
+    assert "not measured" in r.confidence.sentence
 
 
 def test_warnings_of_trace_run_and_replay_are_repeated() -> None:
@@ -290,3 +291,29 @@ def test_nothing_modelled_is_called_measured() -> None:
     text = FULL.model_dump_json()
     for around in text.split("measured")[:-1]:
         assert around.endswith(("not ", "nothing was ", "none is "))
+
+
+def test_what_was_better_elsewhere_but_not_tried_here_is_said() -> None:
+    trials = run_of(
+        ({}, measure(100)),
+        ({"slog": "nvme"}, measure(30)),
+        (
+            {"data.compression": "zstd-3"},
+            measure(80),
+        ),  # better beside the base, not tried beside the log device
+        ({"data.recordsize": "8K"}, measure(150)),
+        ({"data.sync": "disabled", "wal.sync": "disabled"}, measure(1)),
+    )
+    r = chosen(trials)
+    assert r.layout_name == "slog=nvme"
+    (said,) = [t for t in r.confidence.reasons if t.startswith("Better in another context")]
+    assert "data.compression=zstd-3 (modelled time −20%)" in said
+    assert "recordsize" not in said
+    assert "sync" not in said
+    tried = run_of(
+        ({}, measure(100)),
+        ({"slog": "nvme"}, measure(30)),
+        ({"data.compression": "zstd-3"}, measure(80)),
+        ({"data.compression": "zstd-3", "slog": "nvme"}, measure(40)),
+    )
+    assert not [t for t in chosen(tried).confidence.reasons if t.startswith("Better in another context")]

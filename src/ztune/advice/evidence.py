@@ -151,6 +151,34 @@ def change(
     )
 
 
+def promising(
+    chosen: Candidate, candidates: Sequence[Candidate], pairs: Sequence[Pair], metric: str, within: float
+) -> list[str]:
+    """Return single changes that lowered ``metric`` beyond ``within``, but were not tried on ``chosen``.
+
+    A change starts from the value that ``chosen`` has and does not weaken durability. Each is given with its
+    best ratio: "data.compression=zstd-3 (modelled time −18%)", the largest gain first.
+    """
+    gains: dict[tuple[str, str], float] = {}
+    for pair in (turned for p in pairs for turned in (p, p.flipped())):
+        gain = pair.ratio(metric)
+        if (
+            gain is not None
+            and pair.before == chosen.settings.get(pair.factor, ABSENT)
+            and pair.matters(metric, within)
+            and gain < 1
+            and pair.b.durability.rank <= pair.a.durability.rank
+            and pair_to(candidates, chosen, pair.factor, pair.after) is None
+        ):
+            key = pair.factor, pair.after
+            gains[key] = min(gain, gains.get(key, gain))
+    label = METRICS[metric].label
+    return [
+        f"{factor}={value} ({label} {units.percent(gain)})"
+        for (factor, value), gain in sorted(gains.items(), key=lambda item: item[1])
+    ]
+
+
 def _is_default(value: str, default: str) -> bool:
     return value in (default, ABSENT)  # tunables at their default are not among a layout's settings
 

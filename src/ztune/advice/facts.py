@@ -184,7 +184,8 @@ def _switch(layout: Layout, name: str) -> str:
 
 
 def _tunable(layout: Layout, name: str) -> int | None:
-    return layout.tunables.get(name, TUNABLES[name].default)
+    known = TUNABLES.get(name)
+    return layout.tunables.get(name, None if known is None else known.default)
 
 
 def _page(dataset: Dataset, manifest: Manifest | None) -> int | None:

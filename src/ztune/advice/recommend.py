@@ -7,7 +7,7 @@ from typing import Any
 
 from ztune.advice import trust
 from ztune.advice.choose import plainest
-from ztune.advice.evidence import change, compare, defaults_of, phrase
+from ztune.advice.evidence import change, compare, defaults_of, phrase, promising
 from ztune.advice.facts import L2ARC_HEADER_BYTES, dataset_facts
 from ztune.advice.hazards import hazards, reason
 from ztune.advice.model import (
@@ -94,6 +94,7 @@ def recommend(
             if p.change.verdict == "not screened alone"
         )
     ) + [p.setting for p in pools if p.change is not None and p.change.verdict == "not screened alone"]
+    untried = promising(chosen, collected.candidates, found, ranking.minimise[0], ranking.within)
     sides = (
         []
         if baseline is None
@@ -125,7 +126,7 @@ def recommend(
         weaker=_weaker(chosen, ranking),
         hazards=hazards(chosen, workload, manifest),
         warnings=trust.warnings(run, chosen, baseline, manifest),
-        confidence=trust.confidence(run, ranking, collected, chosen, manifest, unscreened),
+        confidence=trust.confidence(run, ranking, collected, chosen, manifest, unscreened, untried),
         not_tested=trust.not_tested(collected, chosen, manifest),
         ranking=[_row(r, chosen, on_front, reference) for r in ranking.ranked],
         set_apart=[_row(r, chosen, set(), reference, apart=True) for r in ranking.weaker],

@@ -67,6 +67,7 @@ def confidence(
     chosen: Candidate,
     manifest: Manifest | None,
     unscreened: Sequence[str],
+    untried: Sequence[str] = (),
 ) -> Confidence:
     """Return how far to trust the numbers, with one sentence for each thing that limits it."""
     weak: list[str] = []
@@ -104,10 +105,8 @@ def confidence(
     elif seconds and modelled is not None and modelled > BEHIND * seconds:
         notes.append(
             f"On these disks the {'base' if baseline else 'recommended'} layout could not have kept the "
-            f"recorded pace: "
-            f"{units.seconds(modelled)} of modelled I/O time for {units.seconds(seconds)} recorded. The "
-            f"order of "
-            "layouts holds for that amount of work; modelled latencies include a queue that only grows."
+            f"recorded pace: {units.seconds(modelled)} of modelled I/O time for {units.seconds(seconds)} "
+            "recorded. The order of layouts holds for that amount of work at the disks' own pace."
         )
     share = _hit_share(chosen.measure)
     if share is not None and share >= CACHED_SHARE:
@@ -127,6 +126,11 @@ def confidence(
             f"Not screened alone: {', '.join(unscreened)}. Their part in the result is not known from "
             f"pairs beside "
             "this layout."
+        )
+    if untried:
+        limited.append(
+            f"Better in another context, but not tried together with this layout: {'; '.join(untried)}. "
+            "A larger budget may find a better layout."
         )
     runner = next((r.candidate for r in ranking.ranked if r.candidate is not chosen), None)
     key = ranking.minimise[0]
