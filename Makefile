@@ -40,6 +40,8 @@ test: lint
 docs: setup
 	$(BIN)/python -m ztune.workloads.docs docs/workloads.md
 	$(BIN)/python -m ztune.cli.docs docs/commands.md
+	$(BIN)/python -m ztune.study.docs docs/study-format.md
+	$(BIN)/python -m ztune.study.schema > docs/study.schema.json
 
 bench: setup
 	@for script in bench/*.py; do $(BIN)/python $$script || exit 1; done

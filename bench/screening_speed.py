@@ -139,7 +139,7 @@ def main() -> int:
     console.print(table)
     console.print(
         f"{figures['layouts']} layouts on {figures['cores']} cores in {figures['wall_s']:.1f} s: "
-        f"{figures['core_s_per_layout']:.1f} core-seconds each; recorded seconds are {figures['factor']:.1f} × "
+        f"{figures['core_s_per_layout']:.1f} core-seconds each; recorded: {figures['factor']:.1f} × "
         f"that (goal: {GOAL:g} or more)"
     )
     text = json.dumps(figures, indent=1)
