@@ -52,7 +52,7 @@ class OltpParameters(base.Parameters):
     clients: int = param(8, ge=1, le=1000, unit="connections", meaning="Clients that work at the same time.")
     seconds: int = param(30, ge=1, le=86_400, unit="s", meaning="How long the recorded load lasts.")
     rate: float = param(
-        500.0,
+        200.0,
         ge=0,
         unit="transactions/s",
         meaning="Transactions that become due per second, in all: with a fixed rate the same work is "
@@ -64,8 +64,8 @@ class OltpParameters(base.Parameters):
         ge=0,
         le=3600,
         unit="s",
-        meaning="The same load for so long before the recorded part, so that PostgreSQL's cache is as in "
-        "use.",
+        meaning="The same load, as fast as it goes, for so long before the recorded part, so that "
+        "PostgreSQL's cache is as in use.",
     )
     seed: int = param(1, ge=0, le=2**30 - 1, meaning="Decides the rows and the random keys of the load.")
     shared_buffers: Size = param(
@@ -84,13 +84,13 @@ class OltpParameters(base.Parameters):
         "it is `max_wal_size` that brings checkpoints about.",
     )
     max_wal_size: Size = param(
-        "128M",
+        "64M",
         ge=2 * SEGMENT_SIZE,
         unit="bytes",
         meaning="A checkpoint begins when about half of this has been written to the WAL since the last "
         "one. Checkpoints write changed pages to the data files, sync them, and make the next "
         "change of every page go to the WAL in full. With PostgreSQL's default of 1 GB a run of 30 "
-        "s would hold none; 128 MiB gives one about every 12 s at the default rate.",
+        "s would hold none; 64 MiB gives one about every 12 s at the default rate.",
         validate_default=True,
     )
     final_checkpoint: bool = param(
@@ -360,7 +360,8 @@ class PostgresOltp:
             script = server.home / f"{params.script}.sql"
             script.write_text(pgbench.MIX21, encoding="utf-8")
             args += [f"--file={script}", f"--define=scale={params.resolved_scale}"]
-        if params.rate:
+        if params.rate and log:
+            # The warm-up (without a log) is to fill the cache, however low the rate.
             args.append(f"--rate={params.rate:g}")
         if log:
             args += ["--log", f"--log-prefix={prefix}"]
