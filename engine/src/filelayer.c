@@ -61,7 +61,7 @@ format_cb(objset_t *os, void *arg, cred_t *cr, dmu_tx_t *tx)
 int
 fl_volume_format(const char *dataset)
 {
-	return (dmu_objset_create(dataset, DMU_OST_OTHER, 0, NULL, format_cb, NULL));
+	return (dmu_objset_create(dataset, DMU_OST_ZFS, 0, NULL, format_cb, NULL));
 }
 
 /* --- the intent log asks for data --- */
@@ -169,7 +169,7 @@ fl_volume_open(const char *dataset, uint64_t recordsize, fl_volume_t **out)
 	vol->recordsize = recordsize;
 	mutex_init(&vol->lock, NULL, MUTEX_DEFAULT, NULL);
 	cv_init(&vol->idle, NULL, CV_DEFAULT, NULL);
-	error = dmu_objset_own(dataset, DMU_OST_OTHER, B_FALSE, B_FALSE, vol, &vol->os);
+	error = dmu_objset_own(dataset, DMU_OST_ZFS, B_FALSE, B_FALSE, vol, &vol->os);
 	if (error != 0) {
 		cv_destroy(&vol->idle);
 		mutex_destroy(&vol->lock);

@@ -36,11 +36,11 @@ on_signal(int sig)
 	_exit(EXIT_SIGNAL);
 }
 
-/* OpenZFS's own consistency checks end in abort(). */
+/* OpenZFS's own consistency checks end in abort(), after a line that says which. */
 static void
 on_abort(int sig)
 {
-	static const char text[] = "OpenZFS stopped itself while replaying this layout (a failed check inside the library).\n";
+	static const char text[] = "OpenZFS stopped itself while replaying this layout (a failed check or a fault inside the library).\n";
 
 	(void) sig;
 	(void) !write(STDERR_FILENO, text, sizeof (text) - 1);
@@ -113,6 +113,9 @@ main(int argc, char **argv)
 	(void) signal(SIGINT, on_signal);
 	(void) signal(SIGTERM, on_signal);
 	(void) signal(SIGABRT, on_abort);
+	(void) signal(SIGSEGV, on_abort);
+	(void) signal(SIGBUS, on_abort);
+	(void) signal(SIGFPE, on_abort);
 	/* If whoever started us is gone, nobody wants the result. */
 	(void) prctl(PR_SET_PDEATHSIG, SIGTERM);
 	(void) prctl(PR_SET_TIMERSLACK, 1000);

@@ -14,6 +14,8 @@ static memdisk_t *disks;
 static size_t ndisks;
 static io_totals_t totals;
 static bool modelling;
+static int in_flight;
+static uint64_t begun;
 
 typedef struct {
 	int pool;
@@ -161,6 +163,18 @@ memvdev_limit(model_class_t class, int limit)
 {
 	for (size_t i = 0; i < ndisks; i++)
 		disks[i].model.limit[class] = limit;
+}
+
+uint64_t
+memvdev_begun(void)
+{
+	return (__atomic_load_n(&begun, __ATOMIC_RELAXED));
+}
+
+int
+memvdev_in_flight(void)
+{
+	return (__atomic_load_n(&in_flight, __ATOMIC_RELAXED));
 }
 
 void
@@ -680,6 +694,8 @@ md_io_start(zio_t *z)
 {
 	memdisk_t *d = z->io_vd->vdev_tsd;
 
+	(void) __atomic_add_fetch(&in_flight, 1, __ATOMIC_RELAXED);
+	(void) __atomic_add_fetch(&begun, 1, __ATOMIC_RELAXED);
 	if (ZIO_IS_FLUSH(z)) {
 		account(z, d);
 		zio_interrupt(z);
@@ -710,7 +726,9 @@ md_io_start(zio_t *z)
 static void
 md_io_done(zio_t *z)
 {
-	(void) z;
+	/* A part of an aggregated I/O never began by itself. */
+	if (!(z->io_flags & ZIO_FLAG_IO_BYPASS))
+		(void) __atomic_sub_fetch(&in_flight, 1, __ATOMIC_RELAXED);
 }
 
 static void

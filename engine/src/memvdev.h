@@ -50,6 +50,10 @@ io_totals_t *memvdev_totals(void);
 /* The dataset's objset number, and the object that holds its names (not file data). */
 void memvdev_register_dataset(int dataset, int pool, uint64_t objset, uint64_t dirobj);
 
+/* I/Os begun so far, and those not done yet. */
+uint64_t memvdev_begun(void);
+int memvdev_in_flight(void);
+
 /* Zeroes counters and the device models; the model runs only from here on. */
 void memvdev_reset(void);
 

@@ -31,8 +31,8 @@ static const struct {
 	{ "zfs_delay_scale", TN_DELAY_SCALE, 0, INT64_C(1) << 40, 500000 },
 	{ "zfs_immediate_write_sz", TN_POSIX, 0, INT64_C(1) << 40, 32768 },
 	{ "zfs_prefetch_disable", TN_PREFETCH, 0, 1, 0 },
-	{ "zfetch_max_distance", TN_LIBRARY, 0, INT64_C(1) << 31, 64 << 20 },
-	{ "zfetch_max_idistance", TN_LIBRARY, 0, INT64_C(1) << 31, 128 << 20 },
+	{ "zfetch_max_distance", TN_LIBRARY, 16 << 20, INT64_C(1) << 31, 64 << 20 },
+	{ "zfetch_max_idistance", TN_LIBRARY, 16 << 20, INT64_C(1) << 31, 128 << 20 },
 	{ "l2arc_noprefetch", TN_LIBRARY, 0, 1, 1 },
 	{ "l2arc_write_max", TN_LIBRARY, 4096, INT64_C(1) << 40, -1 },
 	{ "l2arc_write_boost", TN_LIBRARY, 0, INT64_C(1) << 40, -1 },
@@ -118,11 +118,8 @@ set_tunable(const spec_tunable_t *t, pace_t *pace, warn_fn *warn, err_t *err)
 		(void) set_library("zfs_immediate_write_sz", t->value);
 		return (0);
 	case TN_PREFETCH:
-		/* The switch is a constant in some libraries; with no distance there is nothing to fetch either. */
-		if (set_library(t->name, t->value) != 0 && t->value != 0 &&
-		    (set_library("zfetch_max_distance", 0) != 0 || set_library("zfetch_max_idistance", 0) != 0))
-			return (err_set(err, "spec: tunables.%s can't be set in OpenZFS %s's user-space library.", t->name,
-			    OPENZFS_STRING));
+		/* The switch is a constant in some libraries; then the datasets' prefetch property does the same. */
+		pace->no_prefetch = set_library(t->name, t->value) != 0 && t->value != 0;
 		return (0);
 	case TN_MODEL_SYNC_READ:
 		memvdev_limit(MIO_SYNC_READ, (int)t->value);
@@ -334,7 +331,7 @@ pool_check_properties(const spec_t *spec, err_t *err)
 }
 
 static int
-create_dataset(const spec_dataset_t *d, err_t *err)
+create_dataset(const spec_dataset_t *d, const pace_t *pace, err_t *err)
 {
 	char parent[SPEC_NAME];
 	nvlist_t *props;
@@ -360,6 +357,17 @@ create_dataset(const spec_dataset_t *d, err_t *err)
 		}
 		fnvlist_add_uint64(props, zfs_prop_to_name(prop), value);
 	}
+	if (pace->no_prefetch) {
+		zfs_prop_t prop = zfs_name_to_prop("prefetch");
+		uint64_t none;
+
+		if (prop == ZPROP_INVAL || zfs_prop_string_to_index(prop, "none", &none) != 0) {
+			fnvlist_free(props);
+			return (err_set(err, "Prefetching can't be switched off in OpenZFS %s's user-space library.",
+			    OPENZFS_STRING));
+		}
+		fnvlist_add_uint64(props, zfs_prop_to_name(prop), none);
+	}
 	error = dsl_props_set(d->name, ZPROP_SRC_LOCAL, props);
 	fnvlist_free(props);
 	if (error != 0)
@@ -368,7 +376,7 @@ create_dataset(const spec_dataset_t *d, err_t *err)
 }
 
 int
-pool_create_all(const spec_t *spec, err_t *err)
+pool_create_all(const spec_t *spec, const pace_t *pace, err_t *err)
 {
 	for (size_t p = 0; p < spec->npools; p++) {
 		nvlist_t *root = root_nv(spec, (int)p), *props = no_cachefile();
@@ -391,7 +399,7 @@ pool_create_all(const spec_t *spec, err_t *err)
 			return (-1);
 	}
 	for (size_t i = 0; i < spec->ndatasets; i++)
-		if (create_dataset(&spec->datasets[i], err) != 0)
+		if (create_dataset(&spec->datasets[i], pace, err) != 0)
 			return (-1);
 	return (0);
 }

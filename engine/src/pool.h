@@ -28,6 +28,7 @@ typedef struct {
 	int64_t dirty_sync_percent;
 	int64_t delay_min_percent;
 	int64_t delay_scale;
+	bool no_prefetch;		/* and the library's switch is a constant */
 } pace_t;
 
 /* What a layout asks for that this library can't do, but that does not make its numbers wrong. */
@@ -38,7 +39,7 @@ int pool_start(const spec_t *spec, pace_t *pace, warn_fn *warn, err_t *err);
 /* Are the datasets' properties values that OpenZFS knows?  After pool_start(). */
 int pool_check_properties(const spec_t *spec, err_t *err);
 /* Makes the pools and their datasets. */
-int pool_create_all(const spec_t *spec, err_t *err);
+int pool_create_all(const spec_t *spec, const pace_t *pace, err_t *err);
 int pool_open_volumes(const spec_t *spec, fl_volume_t **vols, err_t *err);
 /* Exports and imports every pool; no volume may be open. */
 int pool_cycle(const spec_t *spec, err_t *err);

@@ -175,28 +175,30 @@ load_file(rfile_t *f, uint64_t *done, uint64_t total)
 	return (0);
 }
 
+/* Waits until no I/O is under way and none comes any more; what an import does in the background ends soon. */
+static void
+quiesce(void)
+{
+	uint64_t before = UINT64_MAX;
+	int same = 0;
+
+	for (int i = 0; i < 500 && same < 3; i++) {
+		uint64_t now = memvdev_begun();
+
+		same = now == before && memvdev_in_flight() == 0 ? same + 1 : 0;
+		before = now;
+		(void) usleep(3000);
+	}
+}
+
 static void
 settle(void)
 {
-	size_t n;
-	memdisk_t *d = memvdev_disks(&n);
-	uint64_t before = UINT64_MAX;
-
 	/* Two groups: the second writes what the first one freed. */
 	for (int i = 0; i < 2; i++)
 		for (size_t p = 0; p < R.spec->npools; p++)
 			pool_sync((int)p);
-	/* Whatever an import does in the background must be over. */
-	for (int i = 0; i < 40; i++) {
-		uint64_t sum = 0;
-
-		for (size_t k = 0; k < n; k++)
-			sum += d[k].count.reads + d[k].count.writes + d[k].count.flushes;
-		if (sum == before)
-			return;
-		before = sum;
-		(void) usleep(5000);
-	}
+	quiesce();
 }
 
 static int
@@ -496,8 +498,11 @@ create(rfile_t *f)
 static int
 destroy(rfile_t *f)
 {
-	int error = fl_destroy(f->f);
+	int error;
 
+	/* A commit of it may be under way. */
+	wait_all_workers();
+	error = fl_destroy(f->f);
 	f->f = NULL;
 	if (f->shadow != NULL)
 		(void) madvise(f->shadow, SHADOW, MADV_DONTNEED);
@@ -779,11 +784,7 @@ run_op(uint64_t i)
 		start_commit(i, f->f);
 	if (o->op == OP_WRITE || o->op == OP_COPY)
 		check_dirty(f->pool);
-	if (f->unlinked && f->last_op <= i && f->f != NULL) {
-		wait_all_workers();
-		return (destroy(f));
-	}
-	return (0);
+	return (f->unlinked && f->last_op <= i && f->f != NULL ? destroy(f) : 0);
 }
 
 /* --- the whole --- */
@@ -932,7 +933,7 @@ replay_run(const spec_t *spec, const ops_t *ops, result_t *r, warn_fn *warn, err
 	    pool_check_properties(spec, err) != 0)
 		return (EXIT_INPUT);
 	progress("load", 0.0, true);
-	if (pool_create_all(spec, err) != 0 || pool_open_volumes(spec, R.vols, err) != 0)
+	if (pool_create_all(spec, &R.pace, err) != 0 || pool_open_volumes(spec, R.vols, err) != 0)
 		return (EXIT_FAILED);
 	if ((rc = load()) != 0)
 		return (rc);
@@ -965,6 +966,7 @@ replay_run(const spec_t *spec, const ops_t *ops, result_t *r, warn_fn *warn, err
 	r->wall_s = wall_now() - wall;
 	r->cpu_s = cpu_now() - cpu;
 	progress("measure", 1.0, true);
+	quiesce();
 
 	for (size_t p = 0; p < spec->npools; p++) {
 		r->txgs += pool_last_txg((int)p) - R.txg_start[p];

@@ -56,7 +56,7 @@ check(err_t *e)
 	for (size_t i = 0; i < BYTES; i++)
 		out[i] = (uint8_t)(i * 2654435761U >> 13);
 	if (spec_parse(tiny, sizeof (tiny) - 1, &spec, e) != 0 || memvdev_create(&spec, e) != 0 ||
-	    pool_start(&spec, &pace, report_warn, e) != 0 || pool_create_all(&spec, e) != 0 ||
+	    pool_start(&spec, &pace, report_warn, e) != 0 || pool_create_all(&spec, &pace, e) != 0 ||
 	    pool_open_volumes(&spec, vols, e) != 0)
 		return (e->text);
 	pool_loading(&pace, false, spec.arc_max);

@@ -50,7 +50,7 @@ def set_at(s: dict[str, Any], path: str, value: Any) -> dict[str, Any]:
         ("pools.0.ashift", 20, "pools[0].ashift"),
         ("pools.0.vdevs.0.class", "fast", "class must be one of data, log, cache, special"),
         ("pools.0.vdevs.0.class", "log", 'no vdev of class "data"'),
-        ("pools.0.vdevs.0.kind", "raidz2", "a raidz2 takes 4"),
+        ("pools.0.vdevs.0.kind", "raidz2", "a raidz2 takes 3"),
         ("pools.0.vdevs.0.disks.0.profile", "x", '"x"'),
         ("pools.0.vdevs.0.disks.0.size", 5, "size"),
         ("profiles.hdd.rpm", "fast", "profiles.hdd.rpm"),
