@@ -3,8 +3,8 @@
     .venv/bin/python bench/recording_cost.py [--blocks N] [--seconds S] [--no-strace] [--rate TPS]
 
 Each block runs every variant once, in random order (seeded), and the unrecorded one twice, so that the second
-tells how much of a difference is noise. Clients run as fast as they can, which is the worst case; --rate gives
-a fixed load instead, and then only latency tells. Prints one JSON object: for each variant the median
+tells how much of a difference is noise. Clients run as fast as they can, which is the worst case; --rate
+gives a fixed load instead, and then only latency tells. Prints one JSON object: for each variant the median
 throughput and mean latency, the median over the blocks of its throughput relative to the unrecorded run
 with a 95 % bootstrap interval, and the time of one pread() of a cached page (least of several runs, so that
 other work on the machine hardly counts). Goal: eBPF within 2 %.

@@ -272,3 +272,10 @@ def test_the_command_line(work: Path, ebpf: str) -> None:
     assert trace.manifest.command == ["sh", "-c", f"echo 1 > {work}/a.x"]
     assert trace.manifest.environment["kernel"] == os.uname().release
     assert isinstance(runner.invoke(command, [], standalone_mode=False).exception, InputError)
+
+
+def test_a_command_is_ended_after_the_seconds_asked_for(work: Path, recorder: str) -> None:
+    out = work / "t.trace"
+    arguments = ["--json", "--recorder", recorder, "--seconds", "0.5", "--out", str(out), "--", "sleep", "60"]
+    done = CliRunner().invoke(command, arguments, standalone_mode=False)
+    assert done.return_value == 0 and Trace.open(out).manifest.duration_ns < 30e9

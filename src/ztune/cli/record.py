@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import signal
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -111,6 +112,8 @@ def command(
             on_done=ended.append,
         )
     status = ended[0].exit_status
+    if seconds is not None and status == -signal.SIGTERM:
+        status = 0  # as it was told
     if as_json:
         click.echo(json.dumps(_report(trace, status), indent=1))
     else:

@@ -28,7 +28,7 @@ def choose(name: str = "auto") -> tuple[Recorder, str]:
     """
     if name not in NAMES:
         raise InputError(f"there is no recorder {name!r}; it should be one of {', '.join(NAMES)}")
-    reasons = []
+    reasons: list[str] = []
     for recorder in recorders():
         if name not in ("auto", recorder.name):
             continue
