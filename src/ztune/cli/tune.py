@@ -37,9 +37,6 @@ from ztune.errors import InputError
     "--recorder", type=click.Choice(["auto", "ebpf", "strace"]), default="auto", show_default=True,
     help="How to record; auto takes eBPF where it is allowed.",
 )  # fmt: skip
-@click.option(
-    "--keep-trace", is_flag=True, help="Keep the trace in DIR, for `ztune trace` and `ztune screen`."
-)
 @click.option("--json", "as_json", is_flag=True, help="Print the recommendation as JSON.")
 def command(
     workload: str,
