@@ -13,6 +13,7 @@ from unittest import mock
 
 import pytest
 from click.testing import CliRunner
+from synthetic_traces import make_trace
 
 from ztune.cli.main import main, ztune
 from ztune.errors import InputError, MissingError
@@ -221,8 +222,6 @@ def test_another_engine_version_does_not_resume(
 
 
 def test_another_trace_does_not_resume(stand_in: Path, trace: Trace, tmp_path: Path) -> None:
-    from conftest import make_trace
-
     other = make_trace(tmp_path / "o.trace", writes=41)
     invoke("screen", str(trace.path), "--budget", "2")
     with Store.open() as store:
@@ -273,8 +272,6 @@ def test_runs_and_show(stand_in: Path, trace: Trace) -> None:
 
 
 def test_role_without_dataset(stand_in: Path, tmp_path: Path) -> None:
-    from conftest import make_trace
-
     trace = make_trace(tmp_path / "b.trace", roles=("data", "backup"))
     code, _, err = invoke("screen", str(trace.path), "--study", "postgres-oltp")
     assert code == 2

@@ -11,6 +11,7 @@ from threading import Event
 
 import psutil
 import pytest
+from synthetic_traces import make_trace
 
 from ztune.errors import MissingError
 from ztune.store.db import Store
@@ -110,8 +111,6 @@ def test_two_pools(engine: Engine, trace: Trace) -> None:
 
 
 def test_killed_engine_marks_its_layout_alone(engine: Engine, tmp_path: Path) -> None:
-    from conftest import make_trace
-
     trace = make_trace(tmp_path / "long.trace", size=16 << 20, writes=1500)
     process = subprocess.Popen(
         [sys.executable, "-c", "from ztune.cli.main import main; main()", "screen", str(trace.path),
