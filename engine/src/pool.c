@@ -423,12 +423,22 @@ pool_cycle(const spec_t *spec, err_t *err)
 {
 	for (size_t p = 0; p < spec->npools; p++) {
 		char *name = spec->pools[p].name;
-		nvlist_t *config = NULL, *props = no_cachefile();
-		int error = spa_export(name, &config, B_FALSE, B_FALSE);
+		nvlist_t *config = NULL, *props = no_cachefile(), *caches = NULL, *tree, **list;
+		uint_t n;
+		int error;
 
+		/* An import forgets the cache devices that its configuration does not name. */
+		if (spas[p]->spa_l2cache.sav_config != NULL)
+			caches = fnvlist_dup(spas[p]->spa_l2cache.sav_config);
+		error = spa_export(name, &config, B_FALSE, B_FALSE);
+		if (error == 0 && caches != NULL && (tree = fnvlist_lookup_nvlist(config, ZPOOL_CONFIG_VDEV_TREE)) != NULL &&
+		    nvlist_lookup_nvlist_array(caches, ZPOOL_CONFIG_L2CACHE, &list, &n) == 0)
+			fnvlist_add_nvlist_array(tree, ZPOOL_CONFIG_L2CACHE, (void *)list, n);
 		if (error == 0)
 			error = spa_import(name, config, props, ZFS_IMPORT_NORMAL);
 		fnvlist_free(props);
+		if (caches != NULL)
+			fnvlist_free(caches);
 		if (config != NULL)
 			fnvlist_free(config);
 		if (error != 0)
