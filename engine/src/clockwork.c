@@ -230,9 +230,13 @@ cv_timedwait(kcondvar_t *cv, kmutex_t *mp, clock_t abstime)
 {
 	typedef int wait_fn(kcondvar_t *, kmutex_t *, clock_t);
 	static wait_fn *real;
+	static kmutex_t *feed_mutex;
 	int64_t ticks;
 
-	if (!is_feed_thread) {
+	/* The feed also waits for its I/O; its sleep between feeds is the first wait of its life. */
+	if (is_feed_thread && feed_mutex == NULL)
+		feed_mutex = mp;
+	if (!is_feed_thread || mp != feed_mutex) {
 		if (real == NULL)
 			real = (wait_fn *)(uintptr_t)dlsym(RTLD_NEXT, "cv_timedwait");
 		return (real(cv, mp, abstime));
