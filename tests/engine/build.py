@@ -119,7 +119,8 @@ def spec(
             {
                 "name": "tank",
                 "ashift": ashift,
-                "vdevs": vdevs or [{"class": "data", "kind": "stripe", "disks": [{"profile": profile, "size": disk}]}],
+                "vdevs": vdevs
+                or [{"class": "data", "kind": "stripe", "disks": [{"profile": profile, "size": disk}]}],
             }
         ],
         "datasets": [{"name": "tank/data", "properties": {"compression": "off", **(properties or {})}}],
@@ -140,7 +141,9 @@ def group(cls: str, kind: str, disks: int, profile: str = "nvme", size: int = 4 
     return {"class": cls, "kind": kind, "disks": [{"profile": profile, "size": size}] * disks}
 
 
-def run(tmp: Path, spec_: dict[str, Any], ops: Ops | bytes, timeout: float = 120) -> subprocess.CompletedProcess[str]:
+def run(
+    tmp: Path, spec_: dict[str, Any], ops: Ops | bytes, timeout: float = 120
+) -> subprocess.CompletedProcess[str]:
     (tmp / "spec.json").write_text(json.dumps(spec_))
     (tmp / "ops.bin").write_bytes(ops if isinstance(ops, bytes) else ops.bytes())
     return subprocess.run(

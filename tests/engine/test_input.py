@@ -80,7 +80,8 @@ def test_bad_spec(tmp_path: Path, noise: Path, path: str, value: Any, says: str)
 
 
 def ops_with(**change: int) -> bytes:
-    fields = dict(t=0, dur=0, offset=0, size=8192, file=0, file2=-1, thread=0, op=2, via=0, flags=0)
+    names = ("t", "dur", "offset", "size", "file", "file2", "thread", "op", "via", "flags")
+    fields = dict(zip(names, (0, 0, 0, 8192, 0, -1, 0, 2, 0, 0), strict=True))
     fields.update(change)
     return build.HEADER.pack(b"ZTOPS\0\0\0", 1, 48, 1, 1, 1) + build.RECORD.pack(*fields.values())
 
@@ -148,7 +149,24 @@ def test_fuzzed_ops_never_crash_the_parser(tmp_path: Path) -> None:
     assert codes == {0, 2}
 
 
-JUNK: list[Any] = [None, True, -1, 0, 2**63 - 1, 1e308, "", "x", "\u0000", "é" * 300, [], [[]], {}, {"a": 1}, "../..", "tank/"]
+JUNK: list[Any] = [
+    None,
+    True,
+    -1,
+    0,
+    2**63 - 1,
+    1e308,
+    "",
+    "x",
+    "\u0000",
+    "é" * 300,
+    [],
+    [[]],
+    {},
+    {"a": 1},
+    "../..",
+    "tank/",
+]
 
 
 def mutate(j: Any, r: random.Random) -> Any:
@@ -230,7 +248,9 @@ def test_full_pool(tmp_path: Path, noise: Path) -> None:
 
 
 def test_constant_in_the_library_is_refused_or_named(tmp_path: Path, noise: Path) -> None:
-    s = spec(noise, size=MIB, tunables={"zfs_vdev_async_write_min_active": 7, "zfs_vdev_sync_read_max_active": 4})
+    s = spec(
+        noise, size=MIB, tunables={"zfs_vdev_async_write_min_active": 7, "zfs_vdev_sync_read_max_active": 4}
+    )
     done = run(tmp_path, s, Ops())
     assert done.returncode == 0, done.stderr
     text = json.loads(done.stdout)["warnings"]
@@ -239,10 +259,20 @@ def test_constant_in_the_library_is_refused_or_named(tmp_path: Path, noise: Path
 
 @pytest.mark.parametrize("sig", [signal.SIGINT, signal.SIGTERM])
 def test_signals(tmp_path: Path, noise: Path, sig: signal.Signals) -> None:
-    s = spec(noise, size=512 * MIB, properties={"recordsize": "4K"}, backing="file", backing_dir=str(tmp_path))
+    s = spec(
+        noise, size=512 * MIB, properties={"recordsize": "4K"}, backing="file", backing_dir=str(tmp_path)
+    )
     (tmp_path / "spec.json").write_text(json.dumps(s))
     (tmp_path / "ops.bin").write_bytes(Ops().bytes())
-    cmd = [str(ENGINE), "replay", "--spec", str(tmp_path / "spec.json"), "--ops", str(tmp_path / "ops.bin"), "--progress"]
+    cmd = [
+        str(ENGINE),
+        "replay",
+        "--spec",
+        str(tmp_path / "spec.json"),
+        "--ops",
+        str(tmp_path / "ops.bin"),
+        "--progress",
+    ]
     p = subprocess.Popen(cmd, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     assert p.stderr is not None
     assert json.loads(p.stderr.readline())["phase"] == "load"
@@ -259,7 +289,15 @@ def test_progress_lines(tmp_path: Path, noise: Path) -> None:
     ops.add(FSYNC)
     (tmp_path / "ops.bin").write_bytes(ops.bytes())
     done = subprocess.run(
-        [str(ENGINE), "replay", "--spec", str(tmp_path / "spec.json"), "--ops", str(tmp_path / "ops.bin"), "--progress"],
+        [
+            str(ENGINE),
+            "replay",
+            "--spec",
+            str(tmp_path / "spec.json"),
+            "--ops",
+            str(tmp_path / "ops.bin"),
+            "--progress",
+        ],
         capture_output=True,
         text=True,
     )

@@ -161,10 +161,24 @@ def test_compression_and_sector_size(tmp_path: Path, half: Path) -> None:
 
 @pytest.mark.parametrize(
     ("kind", "disks", "factor"),
-    [("stripe", 2, 1.0), ("mirror", 2, 2.0), ("mirror", 3, 3.0), ("raidz1", 3, 1.5), ("raidz2", 4, 2.0), ("raidz3", 5, 2.5)],
+    [
+        ("stripe", 2, 1.0),
+        ("mirror", 2, 2.0),
+        ("mirror", 3, 3.0),
+        ("raidz1", 3, 1.5),
+        ("raidz2", 4, 2.0),
+        ("raidz3", 5, 2.5),
+    ],
 )
-def test_redundancy_multiplies_writes(tmp_path: Path, noise: Path, kind: str, disks: int, factor: float) -> None:
-    s = spec(noise, size=8 * MIB, properties={"recordsize": "128K"}, vdevs=[group("data", kind, disks, size=1 << 30)])
+def test_redundancy_multiplies_writes(
+    tmp_path: Path, noise: Path, kind: str, disks: int, factor: float
+) -> None:
+    s = spec(
+        noise,
+        size=8 * MIB,
+        properties={"recordsize": "128K"},
+        vdevs=[group("data", kind, disks, size=1 << 30)],
+    )
     ops = Ops()
     for i in range(64):
         ops.add(WRITE, offset=i * 131072, size=131072)
@@ -252,7 +266,9 @@ def test_prefetch_switch(tmp_path: Path, noise: Path) -> None:
         ops.add(READ, offset=i * 8192, size=8192)
     fetched = {}
     for off in (0, 1):
-        s = spec(noise, size=16 * MIB, properties={"recordsize": "8K"}, tunables={"zfs_prefetch_disable": off})
+        s = spec(
+            noise, size=16 * MIB, properties={"recordsize": "8K"}, tunables={"zfs_prefetch_disable": off}
+        )
         fetched[off] = replay(tmp_path, s, ops)["measure"]["arc"]["prefetch_data_misses"]
     assert fetched[0] > 100
     assert fetched[1] == 0
@@ -260,7 +276,9 @@ def test_prefetch_switch(tmp_path: Path, noise: Path) -> None:
 
 def test_cache_device(tmp_path: Path, noise: Path) -> None:
     vdevs = [group("data", "stripe", 1), group("cache", "stripe", 1)]
-    s = spec(noise, size=128 * MIB, properties={"recordsize": "16K"}, vdevs=vdevs, tunables={"l2arc_noprefetch": 0})
+    s = spec(
+        noise, size=128 * MIB, properties={"recordsize": "16K"}, vdevs=vdevs, tunables={"l2arc_noprefetch": 0}
+    )
     r = random.Random(2)
     ops = Ops(step=2_000_000)
     for _ in range(12000):
@@ -288,7 +306,9 @@ def test_groups_follow_trace_time(tmp_path: Path, noise: Path) -> None:
     assert out["measure"]["model"]["trace_s"] == pytest.approx(19.9, abs=0.2)
     assert 4 <= out["measure"]["txgs"] <= 5
     s["tunables"] = {"zfs_txg_timeout": 1}
-    assert 19 <= replay(tmp_path, s, overwrites(200, 8192, 64 * MIB, step=100_000_000))["measure"]["txgs"] <= 21
+    assert (
+        19 <= replay(tmp_path, s, overwrites(200, 8192, 64 * MIB, step=100_000_000))["measure"]["txgs"] <= 21
+    )
     # Dirty data ends a group early: 16 MB at 20 % of 80 MB.
     s["tunables"] = {"zfs_txg_timeout": 3600, "zfs_dirty_data_max": 80 * MIB}
     m = replay(tmp_path, s, overwrites(6000, 8192, 64 * MIB, step=10_000))["measure"]
@@ -344,7 +364,9 @@ def test_file_operations_read_back(tmp_path: Path, noise: Path) -> None:
             f, off, size = r.randrange(6), r.randrange(2 * MIB), int(2 ** r.uniform(0, 19))
             what = r.random()
             if what < 0.4:
-                ops.add(WRITE, f, offset=off, size=size, flags=r.choice([0, 0, O_DSYNC]), thread=r.randrange(3))
+                ops.add(
+                    WRITE, f, offset=off, size=size, flags=r.choice([0, 0, O_DSYNC]), thread=r.randrange(3)
+                )
             elif what < 0.6:
                 ops.add(READ, f, offset=off, size=size, via=r.randrange(3))
             elif what < 0.68:
