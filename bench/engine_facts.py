@@ -94,10 +94,8 @@ def spec(
 
 
 def overwrite_table(work: Path, noise: Path, n: int) -> None:
-    print(
-        f"{n:,} random 8 KB overwrites over 512 MB, cold, ARC 64 MB, a transaction group every 32 MB of dirty"
-    )
-    print("data at most, ashift 12:\n")
+    print(f"{n:,} random 8 KB overwrites over 512 MB, cold, ARC 64 MB, ashift 12,")
+    print("a transaction group every 32 MB of dirty data at most:\n")
     print("| recordsize | reads | MB read | writes | MB written | write amplification | overwrites/s |")
     print("|---|---|---|---|---|---|---|")
     r = random.Random(5)
@@ -108,7 +106,8 @@ def overwrite_table(work: Path, noise: Path, n: int) -> None:
         p = m["physical"]
         print(
             f"| {rs} | {p['reads']:,} | {p['read_bytes'] / 1e6:,.0f} "
-            f"| {p['writes']:,} | {p['write_bytes'] / 1e6:,.0f} | {m['write_amplification']:.2f} | {n / m['wall_s']:,.0f} |",
+            f"| {p['writes']:,} | {p['write_bytes'] / 1e6:,.0f} "
+            f"| {m['write_amplification']:.2f} | {n / m['wall_s']:,.0f} |",
             flush=True,
         )
 

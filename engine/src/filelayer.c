@@ -45,6 +45,7 @@ struct fl_volume {
 	kmutex_t lock;
 	kcondvar_t idle;
 	fl_itx_t itx;
+	uint64_t commits;
 #if OPENZFS_NUMBER >= 20200
 	zil_sums_t sums;
 #endif
@@ -224,16 +225,13 @@ fl_volume_itx(const fl_volume_t *vol, fl_itx_t *itx)
 	*itx = vol->itx;
 }
 
-bool
-fl_volume_zil(const fl_volume_t *vol, uint64_t *commits)
+uint64_t
+fl_volume_commits(const fl_volume_t *vol)
 {
 #if OPENZFS_NUMBER >= 20200
-	*commits = wmsum_value((wmsum_t *)(uintptr_t)&vol->sums.zil_commit_count);
-	return (true);
+	return ((uint64_t)wmsum_value((wmsum_t *)(uintptr_t)&vol->sums.zil_commit_count));
 #else
-	(void) vol;
-	*commits = 0;
-	return (false);
+	return (vol->commits);
 #endif
 }
 
@@ -766,6 +764,7 @@ commit_log(fl_volume_t *vol, uint64_t object)
 {
 	if (vol->os->os_sync == ZFS_SYNC_DISABLED)
 		return;
+	atomic_inc_64(&vol->commits);
 #if OPENZFS_NUMBER >= 20400
 	VERIFY0(zil_commit(vol->zil, object));
 #else

@@ -41,8 +41,8 @@ uint64_t fl_volume_dirobj(const fl_volume_t *vol);
 /* The sync property: 0 standard, 1 always, 2 disabled. */
 int fl_volume_sync_property(const fl_volume_t *vol);
 void fl_volume_itx(const fl_volume_t *vol, fl_itx_t *itx);
-/* Log blocks that OpenZFS wrote and commits it was asked for; false if this version does not tell. */
-bool fl_volume_zil(const fl_volume_t *vol, uint64_t *commits);
+/* Commits that OpenZFS was asked for (its own counter where it has one per dataset, from 2.2). */
+uint64_t fl_volume_commits(const fl_volume_t *vol);
 
 int fl_create(fl_volume_t *vol, const char *name, fl_file_t **file, bool *commit);
 int fl_open(fl_volume_t *vol, const char *name, fl_file_t **file);

@@ -116,8 +116,6 @@ main(int argc, char **argv)
 	(void) signal(SIGSEGV, on_abort);
 	(void) signal(SIGBUS, on_abort);
 	(void) signal(SIGFPE, on_abort);
-	/* If whoever started us is gone, nobody wants the result. */
-	(void) prctl(PR_SET_PDEATHSIG, SIGTERM);
 	(void) prctl(PR_SET_TIMERSLACK, 1000);
 	if (argc >= 2 && strcmp(argv[1], "replay") == 0) {
 		rc = run_replay(argc - 2, argv + 2);

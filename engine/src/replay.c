@@ -216,7 +216,8 @@ load(void)
 	for (size_t i = 0; i < R.nfiles; i++) {
 		rfile_t *f = &R.files[i];
 
-		if (f->known && (f->start_size > 0 || f->f != NULL) && (rc = load_file(f, &r->load_bytes, total)) != 0)
+		/* An empty file is made by its first operation. */
+		if (f->known && f->start_size > 0 && (rc = load_file(f, &r->load_bytes, total)) != 0)
 			return (rc);
 	}
 	for (size_t p = 0; p < R.spec->npools; p++)
@@ -894,15 +895,13 @@ sum_zil(fl_itx_t *itx, uint64_t *commits)
 	*commits = 0;
 	for (size_t i = 0; i < R.spec->ndatasets; i++) {
 		fl_itx_t x;
-		uint64_t c = 0;
 
 		fl_volume_itx(R.vols[i], &x);
-		(void) fl_volume_zil(R.vols[i], &c);
 		itx->indirect += x.indirect;
 		itx->copied += x.copied;
 		itx->needcopy += x.needcopy;
 		itx->bytes += x.bytes;
-		*commits += c;
+		*commits += fl_volume_commits(R.vols[i]);
 	}
 }
 

@@ -50,7 +50,7 @@ check(err_t *e)
 	fl_file_t *f;
 	fl_itx_t itx;
 	arc_count_t a0, a1;
-	uint64_t txg, got, commits = 0, zil, data;
+	uint64_t txg, got, zil, data;
 	bool commit;
 
 	for (size_t i = 0; i < BYTES; i++)
@@ -86,7 +86,7 @@ check(err_t *e)
 	fl_commit_file(f);
 	fl_volume_itx(vols[0], &itx);
 	if (itx.indirect + itx.needcopy < 2 || itx.copied != 0 || memvdev_totals()->cause[CAUSE_ZIL].writes <= zil ||
-	    (fl_volume_zil(vols[0], &commits) && commits != 1))
+	    fl_volume_commits(vols[0]) != 1)
 		return ("the intent log is not recognised");
 	pool_sync(0);
 	/* Only now: the first commit makes the log, and waits for a group of its own. */
