@@ -548,22 +548,22 @@ log_write(fl_file_t *f, dmu_tx_t *tx, uint64_t offset, uint64_t len, bool commit
 		itx->itx_gen = f->gen;
 		switch (k) {
 		case WR_INDIRECT:
-			atomic_inc_64(&vol->itx.indirect);
+			(void) __atomic_add_fetch(&vol->itx.indirect, 1, __ATOMIC_RELAXED);
 			break;
 		case WR_COPIED:
-			atomic_inc_64(&vol->itx.copied);
+			(void) __atomic_add_fetch(&vol->itx.copied, 1, __ATOMIC_RELAXED);
 			break;
 		default:
-			atomic_inc_64(&vol->itx.needcopy);
+			(void) __atomic_add_fetch(&vol->itx.needcopy, 1, __ATOMIC_RELAXED);
 			break;
 		}
-		atomic_add_64(&vol->itx.bytes, (int64_t)n);
+		(void) __atomic_add_fetch(&vol->itx.bytes, n, __ATOMIC_RELAXED);
 		zil_itx_assign(vol->zil, itx, tx);
 		offset += n;
 		left -= n;
 	}
 	if (kind != WR_INDIRECT) {
-		atomic_add_64(&vol->itx.in_log, (int64_t)len);
+		(void) __atomic_add_fetch(&vol->itx.in_log, len, __ATOMIC_RELAXED);
 		dsl_pool_wrlog_count(dmu_objset_pool(vol->os), (int64_t)len, tx->tx_txg);
 	}
 }
@@ -764,7 +764,7 @@ commit_log(fl_volume_t *vol, uint64_t object)
 {
 	if (vol->os->os_sync == ZFS_SYNC_DISABLED)
 		return;
-	atomic_inc_64(&vol->commits);
+	(void) __atomic_add_fetch(&vol->commits, 1, __ATOMIC_RELAXED);
 #if OPENZFS_NUMBER >= 20400
 	VERIFY0(zil_commit(vol->zil, object));
 #else

@@ -56,8 +56,10 @@
 
 #if OPENZFS_NUMBER >= 20400
 #define	DN_WRITE(dn, off, len, buf, tx) dmu_write_by_dnode((dn), (off), (len), (buf), (tx), DMU_READ_PREFETCH)
-#else
+#elif OPENZFS_NUMBER >= 20300
 #define	DN_WRITE(dn, off, len, buf, tx) dmu_write_by_dnode((dn), (off), (len), (buf), (tx))
+#else	/* could not fail then */
+#define	DN_WRITE(dn, off, len, buf, tx) (dmu_write_by_dnode((dn), (off), (len), (buf), (tx)), 0)
 #endif
 
 #endif
