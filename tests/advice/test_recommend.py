@@ -116,6 +116,14 @@ def test_a_plainer_layout_that_costs_space_is_not_taken() -> None:
     assert chosen(trials).layout_name == "data.compression=zstd-3"
 
 
+def test_logbias_throughput_has_to_pay_in_time() -> None:
+    base, other = {"data.recordsize": "8K"}, {"data.recordsize": "8K", "data.logbias": "throughput"}
+    saves_writes = run_of(({}, measure(100)), (base, measure(50)), (other, measure(51, written=0.5e9)))
+    assert chosen(saves_writes).layout_name == "data.recordsize=8K"
+    saves_time = run_of(({}, measure(100)), (base, measure(50)), (other, measure(40)))
+    assert chosen(saves_time).layout_name == "data.recordsize=8K, data.logbias=throughput"
+
+
 def test_durability_comes_before_speed() -> None:
     trials = run_of(({}, measure(100)), ({"data.sync": "disabled", "wal.sync": "disabled"}, measure(1)))
     r = chosen(trials)

@@ -8,7 +8,7 @@ import evidence as ev
 from test_rank import candidate
 
 from ztune.analysis.candidates import collect
-from ztune.analysis.effects import ABSENT, effects, missing_returns, pair_to, pairs, span
+from ztune.analysis.effects import ABSENT, effects, pair_to, pairs, span
 
 
 def test_pairs_are_exactly_those_that_differ_in_one_setting() -> None:
@@ -72,10 +72,3 @@ def test_span_without_ratios() -> None:
     a, b = candidate("a", 0, settings={"x": "1"}), candidate("b", 5, settings={"x": "2"})
     assert span(pairs([a, b]), "modelled_s") is None  # from nothing to something has no ratio
     assert span(pairs([a, b]), "allocated") is not None
-
-
-def test_missing_returns_name_what_to_screen_next() -> None:
-    found = collect(ev.trials()).candidates
-    chosen = next(c for c in found if c.name == "data.recordsize=16K, data.sync=disabled, wal.sync=disabled")
-    defaults = {"data.recordsize": "128K", "data.sync": "standard", "wal.sync": "standard", "slog": "none"}
-    assert missing_returns(found, chosen, defaults) == [("data.sync", "standard"), ("wal.sync", "standard")]

@@ -9,6 +9,10 @@ from ztune.analysis.effects import ABSENT, pair_to
 from ztune.analysis.rank import Ranking
 from ztune.analysis.stats import differs
 
+# Settings that a short replay flatters. logbias=throughput, zfsprops(7): its blocks end up where reads that
+# come long after the trace have to seek for them.
+UNSEEN = frozenset({("logbias", "throughput")})
+
 
 def plainest(ranking: Ranking, defaults: Mapping[str, str]) -> Candidate:
     """Return the layout to recommend.
@@ -16,25 +20,42 @@ def plainest(ranking: Ranking, defaults: Mapping[str, str]) -> Candidate:
     From the first in the ranking, one setting after the other goes back to its default as long as the layout
     that results was screened, is no weaker in durability, and no objective gets worse by more than the
     tolerance: the first objective than the least of all, the others than the first in the ranking. So small
-    steps can't add up. Among several such steps the one with the least first objective is taken. Raises
-    ValueError for an empty ranking.
+    steps can't add up. Among several such steps the one with the least first objective is taken.
+
+    Before that, settings whose price a replay cannot show (``UNSEEN``) go back wherever the first objective
+    allows it: what they save elsewhere is not the whole account. Raises ValueError for an empty ranking.
     """
     first = ranking.best
     if first is None:
         raise ValueError("the ranking is empty")
     field = [r.candidate for r in ranking.ranked]
     fastest = min(field, key=lambda c: c.value(ranking.minimise[0]) or 0.0)
-    current = first
+    current = _back(field, first, fastest, ranking, defaults, unseen=True)
+    return _back(field, current, fastest, ranking, defaults, unseen=False)
+
+
+def _back(
+    field: Sequence[Candidate],
+    start: Candidate,
+    fastest: Candidate,
+    ranking: Ranking,
+    defaults: Mapping[str, str],
+    *,
+    unseen: bool,
+) -> Candidate:
+    """Take steps back to the defaults from ``start``; with ``unseen`` only of settings in ``UNSEEN``."""
+    current = start
     while True:
         steps = [
             pair.b
             for factor, value in current.settings.items()
             if factor in defaults
             and defaults[factor] not in (value, ABSENT)
+            and (not unseen or (factor.rpartition(".")[2], value) in UNSEEN)
             and (pair := pair_to(field, current, factor, defaults[factor])) is not None
             and pair.b.durability.rank <= current.durability.rank
             and as_good(pair.b, fastest, ranking.minimise[:1], ranking.within)
-            and as_good(pair.b, first, ranking.minimise[1:], ranking.within)
+            and (unseen or as_good(pair.b, start, ranking.minimise[1:], ranking.within))
         ]
         if not steps:
             return current

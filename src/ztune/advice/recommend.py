@@ -7,7 +7,7 @@ from typing import Any
 
 from ztune.advice import trust
 from ztune.advice.choose import plainest
-from ztune.advice.evidence import change, compare, defaults_of, phrase, promising
+from ztune.advice.evidence import change, compare, phrase, promising
 from ztune.advice.facts import L2ARC_HEADER_BYTES, dataset_facts
 from ztune.advice.hazards import hazards, reason
 from ztune.advice.model import (
@@ -23,12 +23,13 @@ from ztune.advice.model import (
     Subject,
 )
 from ztune.advice.pools import pool_advice
+from ztune.advice.standing import standing
 from ztune.analysis import units
-from ztune.analysis.candidates import Candidate, Collected, collect
+from ztune.analysis.candidates import Candidate, Collected
 from ztune.analysis.effects import Effect, Pair, effects, pairs
 from ztune.analysis.metrics import EXPLAIN, MAIN, METRICS
 from ztune.analysis.pareto import front
-from ztune.analysis.rank import Ranked, Ranking, rank
+from ztune.analysis.rank import Ranked, Ranking
 from ztune.analysis.stats import ratio
 from ztune.errors import InputError
 from ztune.store.records import Run, Trial
@@ -56,14 +57,10 @@ def recommend(
     enough.
     """
     goal = objective or run.objective
-    collected = collect(trials)
+    now = standing(trials, goal)
+    collected, ranking, defaults, allowed = now.collected, now.ranking, now.defaults, now.allowed
     if not collected.candidates:
         raise InputError(_nothing(run, collected))
-    defaults = defaults_of(collected.candidates, collected.baseline)
-    allowed = goal.durability
-    if collected.baseline is not None and collected.baseline.durability.rank > allowed.rank:
-        allowed = collected.baseline.durability  # the base layout is what the user lives with today
-    ranking = rank(collected, goal.minimise, goal.within, allowed, defaults)
     if not ranking.ranked:
         raise InputError(
             f"run {run.id} has no layout of durability class {goal.durability} or better, so there is "

@@ -151,19 +151,3 @@ def pair_to(
         if other is not candidate and dict(other.settings) in wanted:
             return Pair(factor, candidate, other)
     return None
-
-
-def missing_returns(
-    candidates: Sequence[Candidate], candidate: Candidate, defaults: Mapping[str, str]
-) -> list[tuple[str, str]]:
-    """Return the (setting, default) of ``candidate`` whose return to the default was not screened alone.
-
-    Screening these layouts gives every property of ``candidate`` its own evidence.
-    """
-    return [
-        (factor, defaults[factor])
-        for factor, value in candidate.settings.items()
-        if factor in defaults
-        and defaults[factor] != value
-        and pair_to(candidates, candidate, factor, defaults[factor]) is None
-    ]

@@ -30,7 +30,11 @@ from ztune.errors import InputError
 @click.option(
     "--arc", metavar="SIZE", help="Memory for the ARC, such as 64M or 7.5G, instead of the study's."
 )
-@click.option("--budget", type=click.IntRange(1), help="Layouts to try in all; default 32.")
+@click.option(
+    "--budget",
+    type=click.IntRange(1),
+    help="Layouts to try; default 32. The pairs that prove the recommendation come on top.",
+)
 @click.option("--jobs", type=click.IntRange(1, 1024), help="Layouts at a time; default: one per core.")
 @click.option("--seed", type=click.IntRange(0, 2**31 - 1), help="Seed instead of the study's.")
 @click.option(

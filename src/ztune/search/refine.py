@@ -107,6 +107,11 @@ def next_round(study: Study, ranked: Sequence[Layout], tried: Set[str], room: in
     return new[:room]
 
 
+def returns(study: Study, layout: Layout, tried: Set[str]) -> list[Layout]:
+    """Return ``layout`` with each property alone back at its default, as far as not in ``tried`` (hashes)."""
+    return _new(study.layout, back_to_default(study.layout, layout), tried)
+
+
 def _new(base: Layout, layouts: Iterable[Layout], tried: Set[str]) -> list[Layout]:
     return [changed(base, _changes(base, layout)) for layout in unique(layouts) if layout.hash not in tried]
 

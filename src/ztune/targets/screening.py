@@ -13,15 +13,14 @@ from dataclasses import asdict, dataclass
 from typing import Any, Protocol
 
 from ztune import __version__
-from ztune.analysis.candidates import collect
-from ztune.analysis.rank import rank
+from ztune.advice.standing import standing
 from ztune.errors import InputError
-from ztune.search.refine import MAX_ROUNDS, next_round
+from ztune.search.refine import MAX_ROUNDS, next_round, returns
 from ztune.search.space import first_round
 from ztune.store import environment
 from ztune.store.db import Store
 from ztune.store.records import Run, Trial
-from ztune.study import Layout, Study, default_setting
+from ztune.study import Layout, Study
 from ztune.study.units import parse_size
 from ztune.targets.base import Outcome, Target
 from ztune.targets.engine import Engine
@@ -166,21 +165,9 @@ def resume(
 
 
 def allowed_order(study: Study, trials: Sequence[Trial]) -> list[Trial]:
-    """Return the finished trials that the objective allows, best first.
-
-    Allowed is the durability class of the objective, and the baseline's own where that is worse.
-    """
-    collected = collect(trials)
-    allowed = max(study.objective.durability, study.layout.durability(), key=lambda c: c.rank)
-    defaults = {
-        key: default
-        for candidate in collected.candidates
-        for key in candidate.settings
-        if (default := default_setting(key)) is not None
-    }
-    ranking = rank(collected, study.objective.minimise, study.objective.within, allowed, defaults)
+    """Return the finished trials that the objective allows, best first."""
     by_hash = {t.layout_hash: t for t in trials}
-    return [by_hash[entry.candidate.hash] for entry in ranking.ranked]
+    return [by_hash[entry.candidate.hash] for entry in standing(trials, study.objective).ranking.ranked]
 
 
 def _screen(store: Store, run: Run, study: Study, target: Replay, budget: int, observer: Observer) -> Run:
@@ -189,18 +176,24 @@ def _screen(store: Store, run: Run, study: Study, target: Replay, budget: int, o
         for layout in first_round(study)[:budget]:
             store.add_trial(run.id, layout, is_baseline=layout.hash == study.layout.hash)
         _run_pending(store, run, study, target, observer)
-        rounds = max(t.round for t in store.trials(run.id))
-        while rounds < MAX_ROUNDS:
+        for _ in range(MAX_ROUNDS):
             trials = store.trials(run.id)
             ranked = [t.layout for t in allowed_order(study, trials)]
-            layouts = next_round(study, ranked, {t.layout_hash for t in trials}, budget - len(trials))
-            layouts = [layout for layout in layouts if _possible(target, study, layout)]
-            if not layouts:
+            tried = {t.layout_hash for t in trials}
+            if not _round(
+                store, run, study, target, observer, next_round(study, ranked, tried, budget - len(trials))
+            ):
                 break
-            rounds += 1
-            for layout in layouts:
-                store.add_trial(run.id, layout, round_=rounds)
-            _run_pending(store, run, study, target, observer)
+        # On top of the budget, a handful: what each property of the layout to recommend does alone. It can
+        # show that another layout is better, which then needs its own pairs.
+        for _ in range(MAX_ROUNDS):
+            trials = store.trials(run.id)
+            chosen = standing(trials, study.objective).chosen
+            tried = {t.layout_hash for t in trials}
+            if chosen is None or not _round(
+                store, run, study, target, observer, returns(study, chosen.layout, tried)
+            ):
+                break
     except KeyboardInterrupt:
         store.finish_run(run.id, "interrupted")
         raise
@@ -210,6 +203,20 @@ def _screen(store: Store, run: Run, study: Study, target: Replay, budget: int, o
     ok = any(t.ok for t in store.trials(run.id))
     store.finish_run(run.id, "done" if ok else "failed")
     return store.run(run.id)
+
+
+def _round(
+    store: Store, run: Run, study: Study, target: Replay, observer: Observer, layouts: Sequence[Layout]
+) -> bool:
+    """Run ``layouts`` as the next round; False if there is none that the target can run."""
+    possible = [layout for layout in layouts if _possible(target, study, layout)]
+    if not possible:
+        return False
+    number = 1 + max(t.round for t in store.trials(run.id))
+    for layout in possible:
+        store.add_trial(run.id, layout, round_=number)
+    _run_pending(store, run, study, target, observer)
+    return True
 
 
 def _possible(target: Target, study: Study, layout: Layout) -> bool:
