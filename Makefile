@@ -27,7 +27,7 @@ build:
 	@$(MAKE) --no-print-directory -C recorder
 
 # Smaller than the workload's defaults, so that two cores are done in three minutes: 240 MiB against an ARC of 64 MiB.
-DEMO = -p scale=16 -p rate=120
+DEMO = -p scale=16 -p rate=90
 
 demo: setup
 	$(BIN)/ztune tune postgres-oltp $(DEMO) --out $(OUT)

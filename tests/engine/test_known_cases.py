@@ -99,7 +99,7 @@ def test_log_and_bias(
     assert m["zil"]["commits"] == n
     assert m["zil"][kind] == n
     assert m["zil"]["itx_copied"] == 0
-    # The first commit makes the log and waits for a transaction group; versions differ in what it then writes.
+    # The first commit makes the log and waits for a transaction group; versions differ in what is written.
     assert m["zil"]["writes"] == pytest.approx(n, abs=1)
     assert m["zil"]["slog_writes"] == (m["zil"]["writes"] if on_slog else 0)
     # 8 KB of data and a header need 12 KB of log; a pointer alone 4 KB.

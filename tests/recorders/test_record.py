@@ -279,3 +279,10 @@ def test_a_command_is_ended_after_the_seconds_asked_for(work: Path, recorder: st
     arguments = ["--json", "--recorder", recorder, "--seconds", "0.5", "--out", str(out), "--", "sleep", "60"]
     done = CliRunner().invoke(command, arguments, standalone_mode=False)
     assert done.return_value == 0 and Trace.open(out).manifest.duration_ns < 30e9
+
+
+def test_nothing_below_the_path_is_said(tmp_path: Path) -> None:
+    (tmp_path / "empty").mkdir()
+    trace = record(tmp_path / "n.trace", command=["true"], paths=[tmp_path / "empty"], recorder="strace")
+    assert trace.manifest.events == 0
+    assert [w.code for w in trace.manifest.warnings] == ["nothing"]

@@ -24,7 +24,9 @@ from ztune.targets import screening
 from ztune.targets.replay import Replay
 from ztune.targets.rerun import rerun
 from ztune.targets.screening import Options
+from ztune.trace.manifest import RecorderInfo, TraceFile
 from ztune.trace.reader import Trace
+from ztune.trace.writer import TraceWriter
 
 ZTUNE = [sys.executable, "-c", "from ztune.cli.main import main; main()"]
 
@@ -269,6 +271,15 @@ def test_runs_and_show(stand_in: Path, trace: Trace) -> None:
     assert "trial 1 of run" in invoke("show", "last", "--trial", "1")[1]
     code, _, err = invoke("show", "nosuch")
     assert code == 2 and 'no run "nosuch"' in err
+
+
+def test_trace_without_roles(stand_in: Path, tmp_path: Path) -> None:
+    with TraceWriter(tmp_path / "n.trace") as writer:
+        file = TraceFile(id=0, path="/etc/passwd", role=None, size_start=9, size_end=9)
+        writer.finish(duration_ns=10**9, recorder=RecorderInfo(name="synthetic"), files=[file])
+    code, _, err = invoke("screen", str(tmp_path / "n.trace"))
+    assert code == 2
+    assert "no file in" in err and "--role" in err
 
 
 def test_role_without_dataset(stand_in: Path, tmp_path: Path) -> None:

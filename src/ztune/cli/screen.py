@@ -139,6 +139,11 @@ def choose_study(trace: Any, name: str | None, profile: str | None, arc: str | N
 
     manifest = trace.manifest
     roles = {f.role for f in manifest.files if f.role is not None}
+    if not roles:
+        raise InputError(
+            f"no file in {trace.path} has a role, so there is nothing to lay out; "
+            f"record again with rules such as --role '/srv/db/**=data'"
+        )
     workload = manifest.workload.name if manifest.workload is not None else None
     if name is not None:
         study = ready.find(name)

@@ -177,6 +177,7 @@ class Recording:
             *harvest.warnings,
             *_mapping_warnings(selection, mappings, only_read),
             *([_dropped_warning(dropped)] if dropped else []),
+            *([] if selection.files else [_nothing_warning(self.paths)]),
         ]
         compressibility, samples = self._sample(selection.files)
         self._say("writing the trace")
@@ -381,6 +382,12 @@ def _dropped_warning(dropped: int) -> Warning_:
         " incomplete.",
         count=dropped,
     )
+
+
+def _nothing_warning(paths: Sequence[Path]) -> Warning_:
+    where = f" below {', '.join(map(str, paths))}" if paths else ""
+    hint = "; inside a chroot the names that the kernel gives are those of the host" if paths else ""
+    return Warning_(code="nothing", message=f"No file{where} was used while recording{hint}.", count=1)
 
 
 def environment(files: Sequence[TraceFile]) -> dict[str, Any]:
