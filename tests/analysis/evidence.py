@@ -12,9 +12,9 @@ from typing import Any
 
 from ztune.store.records import Run, Trial
 from ztune.study import Layout, Objective, Study
-from ztune.study.units import parse_size
 from ztune.trace.manifest import Manifest
 from ztune.trace.summary import Group, Latencies, Summary, Transfers
+from ztune.units import parse_size
 
 PAGE = 8192
 PROFILE_TEXT = {"hdd-7200": "7200 rpm disk", "nvme": "NVMe drive with power-loss protection"}

@@ -11,8 +11,8 @@ from ztune.search.space import changed, describe, first_round
 from ztune.study import METRICS, ROLES, Dataset, DurabilityClass, Layout, Study, default_setting, generic
 from ztune.study.properties import PROPERTIES, REPLAYED, parse_property
 from ztune.study.tunables import TUNABLES, parse_tunable
-from ztune.study.units import format_size, parse_size
 from ztune.trace import schema
+from ztune.units import format_size, parse_size
 
 
 def layout(**changes: object) -> Layout:

@@ -1,30 +1,9 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from ztune.errors import InputError
-from ztune.workloads.base import format_size, parse_size
 from ztune.workloads.postgres_oltp import OltpParameters, PostgresOltp
-
-
-@given(st.integers(min_value=0, max_value=1 << 50))
-def test_size_survives_being_written_and_read(size: int) -> None:
-    assert parse_size(format_size(size)) == size
-
-
-@pytest.mark.parametrize(
-    ("text", "size"), [("64M", 64 << 20), ("64MB", 64 << 20), ("1GiB", 1 << 30), ("512", 512), (" 8k ", 8192)]
-)
-def test_sizes_as_people_write_them(text: str, size: int) -> None:
-    assert parse_size(text) == size
-
-
-@pytest.mark.parametrize("text", ["", "M", "-1M", "1.5G", "64 parsecs", True])
-def test_what_is_no_size(text: object) -> None:
-    with pytest.raises(ValueError, match="64M"):
-        parse_size(text)
 
 
 def test_text_and_typed_values_mean_the_same() -> None:

@@ -9,8 +9,8 @@ from typing import Any
 from ztune.analysis.candidates import Candidate
 from ztune.study import Dataset, Layout, Pool
 from ztune.study.tunables import TUNABLES
-from ztune.study.units import parse_size
 from ztune.trace.manifest import Manifest
+from ztune.units import parse_size
 
 # Memory for each block that only the L2ARC holds: the size of an L2-only header (arc_impl.h, OpenZFS 2.3.2,
 # 64 bit: the part of arc_buf_hdr_t before b_l1hdr).

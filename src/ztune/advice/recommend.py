@@ -35,8 +35,8 @@ from ztune.errors import InputError
 from ztune.store.records import Run, Trial
 from ztune.study import Dataset, DurabilityClass, Objective
 from ztune.study.properties import PROPERTIES, REPLAYED
-from ztune.study.units import parse_size
 from ztune.trace.manifest import Manifest
+from ztune.units import parse_size
 
 _MEANING = {
     DurabilityClass.NOTHING: "A power cut loses nothing that the database has acknowledged as committed.",

@@ -21,7 +21,7 @@ from string import Formatter
 from typing import Any, Literal
 
 from ztune.analysis.units import amount
-from ztune.study.units import format_size
+from ztune.units import format_size
 
 Facts = Mapping[str, Any]
 Severity = Literal["danger", "warning", "note"]

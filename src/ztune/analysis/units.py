@@ -1,4 +1,4 @@
-"""Numbers as people read them. One place, so that all reports agree. Exact ZFS sizes: ztune.study.units."""
+"""Numbers as people read them. One place, so that all reports agree. Exact ZFS sizes: ztune.units."""
 
 from __future__ import annotations
 

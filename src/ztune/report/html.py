@@ -20,8 +20,8 @@ from ztune.analysis.stats import ratio
 from ztune.report import charts
 from ztune.report.terminal import grouped, said
 from ztune.store.records import Run, Trial
-from ztune.study.units import format_size
 from ztune.trace.summary import Group, Summary, Transfers
+from ztune.units import format_size
 
 _CAUSES = 3  # how many counts explain an effect
 # The columns of the table of roles: those that a DBA looks for first. The others follow in the details.

@@ -20,8 +20,8 @@ from ztune.study.profile import FlashProfile, HddProfile
 from ztune.study.properties import PROPERTIES
 from ztune.study.study import NamedLayout, Objective, Study
 from ztune.study.tunables import TUNABLES
-from ztune.study.units import format_size
 from ztune.study.words import METRICS
+from ztune.units import format_size
 
 MODELS: dict[str, type[BaseModel]] = {
     "study": Study,

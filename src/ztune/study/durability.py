@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ztune.study.units import parse_size
 from ztune.study.words import DurabilityClass
+from ztune.units import parse_size
 
 if TYPE_CHECKING:
     from ztune.study.layout import Dataset, Layout

@@ -16,8 +16,8 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 from ztune.study import durability as _durability
 from ztune.study.properties import ALIASES, PROPERTIES, REPLAYED, parse_property, suggest
 from ztune.study.tunables import TUNABLES, parse_tunable
-from ztune.study.units import format_size, parse_size
 from ztune.study.words import ROLES, DurabilityClass
+from ztune.units import format_size, parse_size
 
 MIN_DISKS = {"stripe": 1, "mirror": 2, "raidz1": 2, "raidz2": 3, "raidz3": 4}
 # Which kinds each class takes: zpoolconcepts(7), "Virtual Devices".

@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, TypeAdapter, model_validator
 
-from ztune.study.units import parse_size
+from ztune.units import parse_size
 
 Size = Annotated[int, BeforeValidator(parse_size)]
 

@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from ztune.study.units import format_size, is_power_of_two, parse_size
+from ztune.units import format_size, is_power_of_two, parse_size
 
 MAX_RECORDSIZE = 16 << 20
 MAX_SPECIAL_SMALL_BLOCKS = 1 << 20

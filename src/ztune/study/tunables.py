@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ztune.study.properties import suggest
-from ztune.study.units import format_size, parse_size
+from ztune.units import format_size, parse_size
 
 
 @dataclass(frozen=True)

@@ -28,12 +28,12 @@ from ztune.store import paths
 from ztune.study import Layout, Study
 from ztune.study.properties import PROPERTIES, REPLAYED
 from ztune.study.tunables import TUNABLES
-from ztune.study.units import parse_size
 from ztune.targets.base import Outcome, Progress
 from ztune.targets.engine import Engine, last_line
 from ztune.trace.content import content_pools
 from ztune.trace.ops import EXPORT_VERSION, OpsFile, OpsInfo, export_ops
 from ztune.trace.reader import Trace
+from ztune.units import parse_size
 
 SPEC_VERSION = 1
 MIN_TIMEOUT_S = 900.0

@@ -21,11 +21,11 @@ from ztune.store import environment
 from ztune.store.db import Store
 from ztune.store.records import Run, Trial
 from ztune.study import Layout, Study
-from ztune.study.units import parse_size
 from ztune.targets.base import Outcome, Target
 from ztune.targets.engine import Engine
 from ztune.targets.replay import Replay, suggested_jobs, sweep
 from ztune.trace.reader import Trace
+from ztune.units import parse_size
 
 DEFAULT_BUDGET = 32
 

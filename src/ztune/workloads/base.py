@@ -27,6 +27,7 @@ from typing import Annotated, Any, ClassVar, Protocol, Self, TypeVar, get_args
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer, ValidationError
 
 from ztune.errors import InputError, ZtuneError
+from ztune.units import format_size, parse_size
 from ztune.workloads.interrupt import signals_as_interrupt
 from ztune.workloads.workdir import WorkDir
 
@@ -36,31 +37,6 @@ ProgressFn = Callable[[str, float], None]
 
 def no_progress(_step: str, _done: float) -> None:
     """Report progress to nobody."""
-
-
-_SIZE = re.compile(r"(\d+)\s*([KMGT]?)(?:i?B)?", re.IGNORECASE)
-_UNITS = {"": 0, "K": 10, "M": 20, "G": 30, "T": 40}
-
-
-def parse_size(value: object) -> int:
-    """Return the bytes meant by ``value``: an int, or text such as ``64M``, ``64MB`` or ``1G`` (powers of
-    1024).
-    """
-    if isinstance(value, int) and not isinstance(value, bool):
-        return value
-    match = _SIZE.fullmatch(str(value).strip())
-    if match is None:
-        raise ValueError("should be a size such as 64M or 1G")
-    return int(match[1]) << _UNITS[match[2].upper()]
-
-
-def format_size(size: int) -> str:
-    """Return ``size`` bytes in the largest unit that divides it, such as ``64M``; ``0`` stays ``0``."""
-    for unit in ("T", "G", "M", "K"):
-        step = 1 << _UNITS[unit]
-        if size and size % step == 0:
-            return f"{size // step}{unit}"
-    return str(size)
 
 
 Size = Annotated[int, BeforeValidator(parse_size), PlainSerializer(format_size, return_type=str), "size"]
