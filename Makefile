@@ -23,11 +23,11 @@ setup:
 # Everything compiled. Objects made for another version of the OpenZFS library must not be linked again.
 build:
 	@scripts/stale-engine.sh
-	@$(MAKE) --no-print-directory -C engine
-	@$(MAKE) --no-print-directory -C recorder
+	@$(MAKE) -s --no-print-directory -C engine
+	@$(MAKE) -s --no-print-directory -C recorder
 
-# Smaller than the workload's defaults, so that two cores are done in three minutes: 240 MiB against an ARC of 64 MiB.
-DEMO = -p scale=16 -p rate=90
+# Less load than the workload's default, so that two cores are done in three minutes: 370 MiB against an ARC of 64 MiB.
+DEMO = -p rate=60 --budget 25
 
 demo: setup
 	$(BIN)/ztune tune postgres-oltp $(DEMO) --out $(OUT)

@@ -124,6 +124,15 @@ def test_logbias_throughput_has_to_pay_in_time() -> None:
     assert chosen(saves_time).layout_name == "data.recordsize=8K, data.logbias=throughput"
 
 
+def test_a_layout_that_nearly_fits_in_the_arc_limits_the_trust() -> None:
+    def reasons(space: float) -> str:
+        return " ".join(chosen(run_of(({}, measure(100, space=space)))).confidence.reasons)
+
+    arc = measure(100)["arc"]["c_max"]
+    assert "times the modelled ARC" in reasons(1.5 * arc)
+    assert "times the modelled ARC" not in reasons(3.0 * arc)
+
+
 def test_durability_comes_before_speed() -> None:
     trials = run_of(({}, measure(100)), ({"data.sync": "disabled", "wal.sync": "disabled"}, measure(1)))
     r = chosen(trials)

@@ -26,6 +26,8 @@ BUSY_SHARE = 0.5
 BEHIND = 1.5
 # ARC hits from this share on mean that reads hardly reach the disks.
 CACHED_SHARE = 0.99
+# If everything takes less than this many times the ARC, how much of it fits in memory decides the order.
+ROOMY = 2.0
 
 # Trace warnings that mean that I/O is missing from the trace.
 _BLIND = {"shared-mmap", "dropped", "incomplete", "lost-events"}
@@ -58,6 +60,13 @@ def warnings(run: Run, chosen: Candidate, baseline: Candidate | None, manifest: 
         for text in candidate.warnings if candidate is not None else ():
             out[text] = None
     return list(out)
+
+
+def _size_against_arc(measure: Mapping[str, Any]) -> float | None:
+    """Return allocated space / ARC size of a measure, or None where one of them is missing."""
+    allocated = (measure.get("space") or {}).get("allocated")
+    arc = (measure.get("arc") or {}).get("c_max")
+    return allocated / arc if allocated is not None and arc else None
 
 
 def confidence(
@@ -114,6 +123,13 @@ def confidence(
             f"{share:.1%} of reads were answered by the ARC: the database fits in the modelled ARC, so "
             f"reads from "
             "disk were hardly tested. Screen with a smaller ARC if yours won't fit."
+        )
+    times = _size_against_arc(chosen.measure)
+    if times is not None and times < ROOMY:
+        limited.append(
+            f"This layout stores everything in {times:.1f} times the modelled ARC, which keeps blocks "
+            f"compressed: part of its gain is that more of the database stays in memory. A larger database "
+            f"gains less; record one as large, beside its ARC, as yours."
         )
     if run.status == "interrupted" or collected.pending:
         limited.append(
