@@ -162,6 +162,8 @@ def explain(
         shown = repr(problem["input"])
         shown = shown if len(shown) <= 60 else shown[:57] + "..."
         message = f"{key} is {shown}; {message[:1].lower()}{message[1:]}"
+    # What the user wrote is quoted, and may hold line breaks or worse: one sentence is one line.
+    message = "".join(c if c.isprintable() else repr(c)[1:-1] for c in message)
     line = line_of(positions(text), loc)
     return f"{path}:{line}: {message}" if line else f"{path}: {message}"
 
