@@ -25,7 +25,7 @@ class Nothing(Live):
         return Found(1, hash(path) & 0xFFFFFF | 1, 100, 1, 1, True)
 
     def folder(self, pid: int) -> str:
-        return "/work"
+        return "/srv/db"
 
     def group(self, tid: int) -> tuple[int, int]:
         return tid, 0
@@ -37,7 +37,7 @@ class Nothing(Live):
 def parse(*lines: str) -> tuple[list[Row], FileTable, Parser]:
     table = FileTable()
     rows: list[Row] = []
-    parser = Parser(table, 5_000_000_000, rows.append, Nothing(), "/work")
+    parser = Parser(table, 5_000_000_000, rows.append, Nothing(), "/srv/db")
     for line in lines:
         parser.line(line)
     return rows, table, parser
@@ -47,12 +47,12 @@ def shown(path: str) -> str:
     return "".join(f"\\x{byte:02x}" for byte in path.encode())
 
 
-A = shown("/work/a")
+A = shown("/srv/db/a")
 
 
 def test_a_call_that_was_interrupted_by_others_is_put_together() -> None:
     rows, _, parser = parse(
-        f'7 5.000000100 openat(-100<{shown("/work")}>, "{shown("a")}", 0x2) = 3<{A}> <0.000001000>',
+        f'7 5.000000100 openat(-100<{shown("/srv/db")}>, "{shown("a")}", 0x2) = 3<{A}> <0.000001000>',
         f"7 5.000002000 pwrite64(3<{A}>,  <unfinished ...>",
         f'8 5.000002500 write(9<{shown("pipe:[1]")}>, ""..., 5) = 5 <0.000000100>',
         '7 5.000009000 <... pwrite64 resumed>""..., 10, 4096) = 10 <0.000006500>',
@@ -66,7 +66,7 @@ def test_a_call_that_was_interrupted_by_others_is_put_together() -> None:
 
 def test_a_child_that_speaks_before_its_birth_is_reported() -> None:
     rows, _, _ = parse(
-        f'7 5.000000100 openat(-100<{shown("/work")}>, "{shown("a")}", 0x2) = 3<{A}> <0.000001000>',
+        f'7 5.000000100 openat(-100<{shown("/srv/db")}>, "{shown("a")}", 0x2) = 3<{A}> <0.000001000>',
         f'7 5.000000200 read(3<{A}>, ""..., 10) = 10 <0.000000100>',
         "7 5.000001000 clone3({flags=0x4100, exit_signal=17}, 88 <unfinished ...>",
         f'8 5.000002000 read(3<{A}>, ""..., 20) = 20 <0.000000100>',
