@@ -53,14 +53,20 @@ def command(as_json: bool) -> None:
     if not rows:
         click.echo("There are no runs yet; `ztune screen TRACE` makes one.")
         return
-    table = Table()
-    for column in ("id", "created", "name", "status", "layouts", "ok", "failed", "trace", "openzfs"):
-        table.add_column(column, overflow="fold")
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
+    # The id is what the next command needs: it stays whole, and the trace gives way on a narrow terminal.
+    for column, width in (("run", 6), ("created (UTC)", 16), ("status", 11), ("layouts", 8), ("name", 13)):
+        table.add_column(column, no_wrap=True, min_width=width)
+    table.add_column("trace", no_wrap=True, overflow="ellipsis")
     for row in rows:
-        values = [
-            row[c] for c in ("id", "created", "name", "status", "layouts", "ok", "failed", "trace", "openzfs")
-        ]
-        values[1] = str(values[1])[:16].replace("T", " ")
-        values[7] = Path(str(values[7])).name
-        table.add_row(*(str(v) for v in values))
+        layouts = f"{row['ok']} of {row['layouts']}" + (f", {row['failed']} failed" if row["failed"] else "")
+        created = str(row["created"])[:16].replace("T", " ")
+        table.add_row(
+            str(row["id"]),
+            created,
+            str(row["status"]),
+            layouts,
+            str(row["name"]),
+            Path(str(row["trace"])).name,
+        )
     Console().print(table)
