@@ -63,6 +63,20 @@ position_ns(const model_device_t *d, bool write, uint64_t offset)
 	return (jump);
 }
 
+/*
+ * When synchronous I/O that could begin at start really begins.  OpenZFS keeps the asynchronous backlog in its own
+ * queue, so at worst one I/O of it is on the device right now; the rest is put off by the cost of what overtakes it.
+ */
+static int64_t
+overtake(model_device_t *d, int64_t start, int64_t cost)
+{
+	if (d->async_until > start) {
+		start += MIN(d->async_until - start, d->last_async_cost);
+		d->async_until += cost;
+	}
+	return (start);
+}
+
 static int64_t
 hdd_io(model_device_t *d, int64_t arrival, model_class_t class, uint64_t offset, uint64_t size)
 {
@@ -79,11 +93,7 @@ hdd_io(model_device_t *d, int64_t arrival, model_class_t class, uint64_t offset,
 		return (d->async_until);
 	}
 	start = MAX(arrival, d->sync_until);
-	if (d->async_until > start) {
-		/* OpenZFS keeps the backlog in its own queue: at worst one I/O is on the platter right now. */
-		start += MIN(d->async_until - start, d->last_async_cost);
-		d->async_until += c;
-	}
+	start = overtake(d, start, c);
 	d->sync_until = start + c;
 	return (d->sync_until);
 }
@@ -115,10 +125,7 @@ flash_io(model_device_t *d, int64_t arrival, model_class_t class, uint64_t size)
 		if (d->lane[i] < d->lane[best])
 			best = i;
 	start = MAX(arrival, d->lane[best]);
-	if (d->async_until > start) {
-		start += MIN(d->async_until - start, d->last_async_cost);
-		d->async_until += (int64_t)MAX(lat / lanes, xfer);
-	}
+	start = overtake(d, start, (int64_t)MAX(lat / lanes, xfer));
 	done = MAX(start + (int64_t)lat, d->bus_until) + (int64_t)MAX(xfer, 1.0);
 	d->bus_until = done;
 	d->lane[best] = done;
@@ -149,10 +156,7 @@ model_flush(model_device_t *d, int64_t arrival, bool background)
 		return (d->async_until);
 	}
 	start = MAX(arrival, d->sync_until);
-	if (d->async_until > start) {
-		start += MIN(d->async_until - start, d->last_async_cost);
-		d->async_until += c;
-	}
+	start = overtake(d, start, c);
 	d->sync_until = start + c;
 	if (!d->p->hdd) {
 		/* A flush holds up every channel. */
