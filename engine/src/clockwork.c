@@ -1,31 +1,52 @@
 #include "clockwork.h"
 
 #include <dlfcn.h>
+#include <errno.h>
 #include <stdlib.h>
 #include <sys/resource.h>
 #include <time.h>
+#include <unistd.h>
+
+#include "busy.h"
 
 #include "zfs.h"
 
 static uint64_t host_memory = 4ULL << 30;
 static uint64_t arc_limit = 1ULL << 30;
-static uint64_t random_state = 1;
+static uint64_t random_seed = 1;
+static uint64_t nthreads;		/* made so far */
+static __thread uint64_t thread_number;
 
-/* Offset from the wall clock to OpenZFS's clock, and the wall clock's value at trace time 0 (ns). */
-static int64_t clock_ahead;
-static int64_t clock_zero = -1;
+/*
+ * OpenZFS's clock, ns: stands still but for clockwork_advance(), so that nothing OpenZFS decides by time depends on
+ * how fast this machine is or how busy.  It starts at a fixed time, because times are written to disk and compressed.
+ */
+#define	CLOCK_START (1000000LL * 1000000000)		/* since boot */
+#define	CALENDAR_START 1700000000LL			/* seconds since 1970 at that time */
+static int64_t clock_ns = CLOCK_START;
+static int64_t clock_zero;	/* its value at trace time 0 */
+static __thread int real_time;	/* >0: this thread is working out how long to sleep */
 
 /* The L2ARC feed: its thread waits here instead of on the wall clock. */
 static pthread_mutex_t feed_lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t feed_cond = PTHREAD_COND_INITIALIZER;
 static __thread bool is_feed_thread;
-static bool starting_feed;
+/* What the threads are for that this thread makes right now. */
+typedef enum { MAKING_OTHER, MAKING_FEED, MAKING_REBUILD } making_t;
+static __thread making_t making;
+static int rebuilds;		/* L2ARC rebuild threads alive */
 static bool feed_waiting;	/* its thread is parked */
 static bool feed_go;
 static int64_t feed_due;	/* trace time of the next feed */
 static int64_t trace_now;
 
 typedef int clock_gettime_fn(clockid_t, struct timespec *);
+
+static int64_t
+virtual_ns(void)
+{
+	return (__atomic_load_n(&clock_ns, __ATOMIC_RELAXED));
+}
 
 static clock_gettime_fn *
 real_clock(void)
@@ -65,7 +86,7 @@ cpu_now(void)
 void
 clockwork_init(uint64_t seed, uint64_t memory, uint64_t arc_max)
 {
-	random_state = seed;
+	random_seed = seed;
 	host_memory = memory;
 	arc_limit = arc_max;
 }
@@ -73,41 +94,76 @@ clockwork_init(uint64_t seed, uint64_t memory, uint64_t arc_max)
 void
 clockwork_start(void)
 {
-	clock_zero = real_ns();
+	clock_zero = virtual_ns();
+	trace_now = 0;
 }
 
 void
 clockwork_advance(int64_t trace_ns)
 {
-	int64_t ahead, want = clock_zero + trace_ns - real_ns();
+	int64_t want = clock_zero + trace_ns;
 
 	trace_now = trace_ns;
-	ahead = __atomic_load_n(&clock_ahead, __ATOMIC_RELAXED);
-	if (want > ahead)
-		__atomic_store_n(&clock_ahead, want, __ATOMIC_RELAXED);
+	if (want > virtual_ns())
+		__atomic_store_n(&clock_ns, want, __ATOMIC_RELAXED);
 }
 
-/* OpenZFS's gethrtime() ends here: the ages of cached blocks and prefetch streams are then in trace time. */
+/* OpenZFS's gethrtime() ends here: the age of cached blocks. */
 int
 clock_gettime(clockid_t id, struct timespec *ts)
 {
-	int rc = real_clock()(id, ts);
-	int64_t ahead = __atomic_load_n(&clock_ahead, __ATOMIC_RELAXED);
-
-	if (rc == 0 && id == CLOCK_MONOTONIC && ahead != 0) {
-		int64_t ns = (int64_t)ts->tv_sec * 1000000000 + ts->tv_nsec + ahead;
+	if (id == CLOCK_MONOTONIC) {
+		int64_t ns = virtual_ns();
 
 		ts->tv_sec = ns / 1000000000;
 		ts->tv_nsec = ns % 1000000000;
+		return (0);
 	}
-	return (rc);
+	return (real_clock()(id, ts));
 }
 
-static uint64_t
-next_random(void)
+/* And its gethrestime() here: the age of prefetch streams.  Only sleeping needs the time of day. */
+int
+gettimeofday(struct timeval *restrict tv, void *restrict zone)
 {
-	uint64_t x = __atomic_add_fetch(&random_state, 0x9e3779b97f4a7c15ULL, __ATOMIC_RELAXED);
+	int64_t ns = virtual_ns() - CLOCK_START;
 
+	(void) zone;
+	if (real_time > 0) {
+		struct timespec ts;
+
+		(void) real_clock()(CLOCK_REALTIME, &ts);
+		tv->tv_sec = ts.tv_sec;
+		tv->tv_usec = ts.tv_nsec / 1000;
+		return (0);
+	}
+	tv->tv_sec = CALENDAR_START + ns / 1000000000;
+	tv->tv_usec = ns % 1000000000 / 1000;
+	return (0);
+}
+
+/*
+ * Each thread has random numbers of its own, so that none depends on what the others draw meanwhile: two streams, one
+ * for identities and one for choices, because how often something is chosen may depend on chance.  Threads count in the
+ * order in which they are made.
+ */
+typedef struct {
+	uint64_t state;
+	bool seeded;
+} stream_t;
+
+static __thread stream_t identities, choices;
+
+static uint64_t
+next_random(stream_t *s, uint64_t salt)
+{
+	uint64_t x;
+
+	if (!s->seeded) {
+		s->state = random_seed + salt + thread_number * 0xd1342543de82ef95ULL;
+		s->seeded = true;
+	}
+	x = s->state += 0x9e3779b97f4a7c15ULL;
 	x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9ULL;
 	x = (x ^ (x >> 27)) * 0x94d049bb133111ebULL;
 	return (x ^ (x >> 31));
@@ -116,8 +172,11 @@ next_random(void)
 static int
 fill_random(uint8_t *ptr, size_t len)
 {
+	/* random_in_range() asks for four bytes, and nothing else does. */
+	bool choice = len == sizeof (uint32_t);
+
 	while (len > 0) {
-		uint64_t x = next_random();
+		uint64_t x = choice ? next_random(&choices, 0x6a09e667f3bcc909ULL) : next_random(&identities, 0);
 		size_t n = MIN(len, sizeof (x));
 
 		memcpy(ptr, &x, n);
@@ -137,6 +196,22 @@ int
 random_get_pseudo_bytes(uint8_t *ptr, size_t len)
 {
 	return (fill_random(ptr, len));
+}
+
+/*
+ * One processor, whatever this machine has: more would race for the next free block, and some of OpenZFS's structures
+ * are as many as there are processors.
+ */
+long
+sysconf(int name)
+{
+	static long (*real)(int);
+
+	if (name == _SC_NPROCESSORS_ONLN || name == _SC_NPROCESSORS_CONF)
+		return (1);
+	if (real == NULL)
+		real = (long (*)(int))(uintptr_t)dlsym(RTLD_NEXT, "sysconf");
+	return (real(name));
 }
 
 /* The modelled host never runs short of memory: the ARC alone limits itself. */
@@ -175,24 +250,54 @@ l2arc_start(void)
 {
 	void (*real)(void) = (void (*)(void))(uintptr_t)dlsym(RTLD_NEXT, "l2arc_start");
 
-	starting_feed = true;
+	making = MAKING_FEED;
 	real();
-	starting_feed = false;
+	making = MAKING_OTHER;
+}
+
+/* What a pool's import finds on its cache devices is read by threads of their own; they end by themselves. */
+void
+l2arc_spa_rebuild_start(spa_t *spa)
+{
+	void (*real)(spa_t *) = (void (*)(spa_t *))(uintptr_t)dlsym(RTLD_NEXT, "l2arc_spa_rebuild_start");
+
+	making = MAKING_REBUILD;
+	real(spa);
+	making = MAKING_OTHER;
+}
+
+bool
+clockwork_rebuilding(void)
+{
+	return (__atomic_load_n(&rebuilds, __ATOMIC_ACQUIRE) > 0);
 }
 
 typedef struct {
 	void (*func)(void *);
 	void *arg;
-} feed_start_t;
+	making_t what;
+	uint64_t number;
+} thread_start_t;
 
 static void
-feed_main(void *arg)
+thread_ended(void *alive)
 {
-	feed_start_t fs = *(feed_start_t *)arg;
+	if (alive != NULL)
+		(void) __atomic_sub_fetch((int *)alive, 1, __ATOMIC_RELEASE);
+}
+
+static void
+thread_main(void *arg)
+{
+	thread_start_t ts = *(thread_start_t *)arg;
 
 	free(arg);
-	is_feed_thread = true;
-	fs.func(fs.arg);
+	thread_number = ts.number;
+	is_feed_thread = ts.what == MAKING_FEED;
+	/* OpenZFS's threads end in thread_exit(), not here. */
+	pthread_cleanup_push(thread_ended, ts.what == MAKING_REBUILD ? &rebuilds : NULL);
+	ts.func(ts.arg);
+	pthread_cleanup_pop(1);
 }
 
 #if OPENZFS_NUMBER >= 20200
@@ -210,19 +315,38 @@ zk_thread_create(NAME_PARAM void (*func)(void *), void *arg, size_t stksize, int
 {
 	typedef kthread_t *create_fn(NAME_TYPE void (*)(void *), void *, size_t, int);
 	static create_fn *real;
+	thread_start_t *ts = malloc(sizeof (*ts));
 
 	if (real == NULL)
 		real = (create_fn *)(uintptr_t)dlsym(RTLD_NEXT, "zk_thread_create");
-	if (starting_feed) {
-		feed_start_t *fs = malloc(sizeof (*fs));
+	if (ts == NULL)
+		abort();
+	*ts = (thread_start_t){ func, arg, making, __atomic_add_fetch(&nthreads, 1, __ATOMIC_RELAXED) };
+	if (making == MAKING_REBUILD)
+		(void) __atomic_add_fetch(&rebuilds, 1, __ATOMIC_RELAXED);
+	return (real(NAME_ARG thread_main, ts, stksize, state));
+}
 
-		if (fs == NULL)
-			abort();
-		fs->func = func;
-		fs->arg = arg;
-		return (real(NAME_ARG feed_main, fs, stksize, state));
-	}
-	return (real(NAME_ARG func, arg, stksize, state));
+/* The feed's sleep: only clockwork_feed_l2arc() wakes it. */
+static void
+feed_sleep(kmutex_t *mp, int64_t ns)
+{
+	static bool fed;
+
+	mutex_exit(mp);
+	if (fed)
+		busy_leave();
+	(void) pthread_mutex_lock(&feed_lock);
+	feed_due = trace_now + MAX(ns, 0);
+	feed_waiting = true;
+	(void) pthread_cond_broadcast(&feed_cond);
+	while (!feed_go)
+		(void) pthread_cond_wait(&feed_cond, &feed_lock);
+	feed_go = feed_waiting = false;
+	(void) pthread_mutex_unlock(&feed_lock);
+	busy_enter();
+	fed = true;
+	mutex_enter(mp);
 }
 
 int
@@ -231,29 +355,41 @@ cv_timedwait(kcondvar_t *cv, kmutex_t *mp, clock_t abstime)
 	typedef int wait_fn(kcondvar_t *, kmutex_t *, clock_t);
 	static wait_fn *real;
 	static kmutex_t *feed_mutex;
-	int64_t ticks;
+	int rc;
 
 	/* The feed also waits for its I/O; its sleep between feeds is the first wait of its life. */
 	if (is_feed_thread && feed_mutex == NULL)
 		feed_mutex = mp;
-	if (!is_feed_thread || mp != feed_mutex) {
-		if (real == NULL)
-			real = (wait_fn *)(uintptr_t)dlsym(RTLD_NEXT, "cv_timedwait");
-		return (real(cv, mp, abstime));
+	if (is_feed_thread && mp == feed_mutex) {
+		/* A tick is 2^23 ns in user space. */
+		feed_sleep(mp, (abstime - (clock_t)ddi_get_lbolt()) * (1LL << 23));
+		return (-1);
 	}
-	/* A tick is 2^23 ns in user space.  Only clockwork_feed_l2arc() wakes the feed. */
-	ticks = abstime - (clock_t)ddi_get_lbolt();
-	mutex_exit(mp);
-	(void) pthread_mutex_lock(&feed_lock);
-	feed_due = trace_now + (MAX(ticks, 0) << 23);
-	feed_waiting = true;
-	(void) pthread_cond_broadcast(&feed_cond);
-	while (!feed_go)
-		(void) pthread_cond_wait(&feed_cond, &feed_lock);
-	feed_go = feed_waiting = false;
-	(void) pthread_mutex_unlock(&feed_lock);
-	mutex_enter(mp);
-	return (-1);
+	if (real == NULL)
+		real = (wait_fn *)(uintptr_t)dlsym(RTLD_NEXT, "cv_timedwait");
+	real_time++;
+	busy_sleep(cv);
+	rc = real(cv, mp, abstime);
+	busy_wake();
+	real_time--;
+	return (rc);
+}
+
+int
+cv_timedwait_hires(kcondvar_t *cv, kmutex_t *mp, hrtime_t time, hrtime_t resolution, int flag)
+{
+	typedef int wait_fn(kcondvar_t *, kmutex_t *, hrtime_t, hrtime_t, int);
+	static wait_fn *real;
+	int rc;
+
+	if (real == NULL)
+		real = (wait_fn *)(uintptr_t)dlsym(RTLD_NEXT, "cv_timedwait_hires");
+	real_time++;
+	busy_sleep(cv);
+	rc = real(cv, mp, time, resolution, flag);
+	busy_wake();
+	real_time--;
+	return (rc);
 }
 
 void
@@ -270,4 +406,80 @@ clockwork_feed_l2arc(int64_t trace_ns)
 			(void) pthread_cond_wait(&feed_cond, &feed_lock);
 	}
 	(void) pthread_mutex_unlock(&feed_lock);
+}
+
+/* --- the ARC's eviction --- */
+
+/*
+ * A thread evicts while others go on and the cache is too large meanwhile, by as much as chance will have it.  The
+ * replay waits for it, so that what is still cached for the next operation does not depend on how fast that thread was.
+ */
+static zthr_t *evict_thread;
+static zthr_checkfunc_t *evict_check;
+static pthread_mutex_t evict_lock = PTHREAD_MUTEX_INITIALIZER;
+static pthread_cond_t evict_cond = PTHREAD_COND_INITIALIZER;
+static bool evicting;
+
+static boolean_t
+check_evict(void *arg, zthr_t *t)
+{
+	boolean_t more = evict_check(arg, t);
+
+	if (!more && __atomic_load_n(&evicting, __ATOMIC_RELAXED)) {
+		(void) pthread_mutex_lock(&evict_lock);
+		evicting = false;
+		(void) pthread_cond_broadcast(&evict_cond);
+		(void) pthread_mutex_unlock(&evict_lock);
+	}
+	return (more);
+}
+
+zthr_t *
+zthr_create_timer(const char *name, zthr_checkfunc_t *check, zthr_func_t *func, void *arg, hrtime_t wait, pri_t pri)
+{
+	typedef zthr_t *create_fn(const char *, zthr_checkfunc_t *, zthr_func_t *, void *, hrtime_t, pri_t);
+	static create_fn *real;
+
+	if (real == NULL)
+		real = (create_fn *)(uintptr_t)dlsym(RTLD_NEXT, "zthr_create_timer");
+	if (strcmp(name, "arc_evict") != 0)
+		return (real(name, check, func, arg, wait, pri));
+	evict_check = check;
+	evict_thread = real(name, check_evict, func, arg, wait, pri);
+	return (evict_thread);
+}
+
+zthr_t *
+zthr_create(const char *name, zthr_checkfunc_t *check, zthr_func_t *func, void *arg, pri_t pri)
+{
+	return (zthr_create_timer(name, check, func, arg, 0, pri));
+}
+
+void
+zthr_wakeup(zthr_t *t)
+{
+	typedef void wakeup_fn(zthr_t *);
+	static wakeup_fn *real;
+
+	if (real == NULL)
+		real = (wakeup_fn *)(uintptr_t)dlsym(RTLD_NEXT, "zthr_wakeup");
+	if (t == evict_thread)
+		__atomic_store_n(&evicting, true, __ATOMIC_RELAXED);
+	real(t);
+}
+
+void
+clockwork_wait_evicted(void)
+{
+	struct timespec until;
+
+	if (!__atomic_load_n(&evicting, __ATOMIC_RELAXED))
+		return;
+	(void) clock_gettime(CLOCK_REALTIME, &until);
+	until.tv_sec++;
+	(void) pthread_mutex_lock(&evict_lock);
+	while (evicting && pthread_cond_timedwait(&evict_cond, &evict_lock, &until) != ETIMEDOUT)
+		;
+	evicting = false;
+	(void) pthread_mutex_unlock(&evict_lock);
 }

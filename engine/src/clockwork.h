@@ -12,12 +12,17 @@
 /* Before kernel_init: seed of the random numbers; memory of the modelled host and the ARC's limit (bytes). */
 void clockwork_init(uint64_t seed, uint64_t host_memory, uint64_t arc_max);
 
-/* From now on OpenZFS's clock is at least at trace time; the clock never goes back. */
+/* From now on OpenZFS's clock is trace time; it stands still in between and never goes back. */
 void clockwork_start(void);
 void clockwork_advance(int64_t trace_ns);
 
 /* Lets the L2ARC feed thread do what is due until trace time; returns when it sleeps again. */
 void clockwork_feed_l2arc(int64_t trace_ns);
+/* Is a pool's import still looking at what its cache devices hold? */
+bool clockwork_rebuilding(void);
+
+/* Returns when the ARC's eviction thread, if it was woken, sleeps again. */
+void clockwork_wait_evicted(void);
 
 /* Monotonic wall clock and processor time of this process, seconds. */
 double wall_now(void);

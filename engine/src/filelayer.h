@@ -62,6 +62,8 @@ int fl_zero(fl_file_t *file, uint64_t offset, uint64_t len, bool keep_size, bool
 
 /* fsync and fdatasync, which are the same in OpenZFS; nothing if sync=disabled. */
 void fl_commit_file(fl_file_t *file);
+/* The next commit on the volume, of whichever file, takes this file's records along. */
+void fl_commit_join(fl_file_t *file);
 /* sync, syncfs. */
 void fl_commit_volume(fl_volume_t *vol);
 

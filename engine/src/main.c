@@ -4,6 +4,7 @@
  *   ztune-engine replay --spec spec.json --ops ops.bin [--progress]
  *   ztune-engine selfcheck | version
  */
+#include <execinfo.h>
 #include <signal.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -36,14 +37,24 @@ on_signal(int sig)
 	_exit(EXIT_SIGNAL);
 }
 
-/* OpenZFS's own consistency checks end in abort(), after a line that says which. */
+static void
+say(const char *text)
+{
+	(void) !write(STDERR_FILENO, text, strlen(text));
+}
+
+/* OpenZFS's own consistency checks end in abort(), after a line that says which.  Any other fault says where it was. */
 static void
 on_abort(int sig)
 {
-	static const char text[] = "OpenZFS stopped itself while replaying this layout (a failed check or a fault inside the library).\n";
+	void *frame[32];
 
-	(void) sig;
-	(void) !write(STDERR_FILENO, text, sizeof (text) - 1);
+	/* A fault in here must not come back here. */
+	(void) signal(sig, SIG_DFL);
+	backtrace_symbols_fd(frame, backtrace(frame, 32), STDERR_FILENO);
+	say("OpenZFS stopped itself while replaying this layout (");
+	say(sig == SIGABRT ? "a failed check" : sig == SIGFPE ? "a division by zero" : "a wrong address");
+	say(" inside the library).\n");
 	_exit(EXIT_FAILED);
 }
 
@@ -108,7 +119,11 @@ run_selfcheck(void)
 int
 main(int argc, char **argv)
 {
+	void *frame[1];
 	int rc;
+
+	/* The first call loads a library, which a signal handler must not do. */
+	(void) backtrace(frame, 1);
 
 	(void) signal(SIGINT, on_signal);
 	(void) signal(SIGTERM, on_signal);

@@ -1,10 +1,11 @@
 #include "memvdev.h"
 
-#include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <unistd.h>
+
+#include "busy.h"
 
 #include "zfs.h"
 
@@ -36,9 +37,9 @@ static struct {
 } doing;
 static int64_t now_ns;
 
-#define	MAX_COMMITS 4096
-static commit_track_t *commits[MAX_COMMITS];
-static int ncommits;
+/* The commit under way, and the modelled end of its I/O so far. */
+static bool committing;
+static int64_t commit_end;
 static int64_t log_write_end;
 
 /* Prefetched blocks that are still on their way in the model. */
@@ -234,32 +235,24 @@ memvdev_end(void)
 }
 
 void
-memvdev_commit_begin(commit_track_t *c, int64_t t)
+memvdev_commit_begin(int64_t t)
 {
 	(void) pthread_mutex_lock(&io_lock);
-	c->finish = t;
-	c->active = true;
-	if (ncommits < MAX_COMMITS)
-		commits[ncommits++] = c;
+	now_ns = commit_end = t;
+	committing = true;
 	(void) pthread_mutex_unlock(&io_lock);
 }
 
 int64_t
-memvdev_commit_end(commit_track_t *c)
+memvdev_commit_end(void)
 {
-	int64_t finish;
+	int64_t end;
 
 	(void) pthread_mutex_lock(&io_lock);
-	for (int i = 0; i < ncommits; i++) {
-		if (commits[i] == c) {
-			commits[i] = commits[--ncommits];
-			break;
-		}
-	}
-	c->active = false;
-	finish = c->finish;
+	committing = false;
+	end = commit_end;
 	(void) pthread_mutex_unlock(&io_lock);
-	return (finish);
+	return (end);
 }
 
 int64_t
@@ -398,8 +391,8 @@ count(zio_t *z, memdisk_t *d, bool write, const zio_t **part)
 static void
 track_commit(int64_t finish)
 {
-	for (int i = 0; i < ncommits; i++)
-		commits[i]->finish = MAX(commits[i]->finish, finish);
+	if (committing)
+		commit_end = MAX(commit_end, finish);
 }
 
 static bool
@@ -457,7 +450,7 @@ model_write(memdisk_t *d, const zio_t *z)
 {
 	int64_t end;
 
-	if (z->io_priority != ZIO_PRIORITY_SYNC_WRITE || is_label(d, z) || (ncommits == 0 && doing.what == DO_TXG)) {
+	if (z->io_priority != ZIO_PRIORITY_SYNC_WRITE || is_label(d, z) || (!committing && doing.what == DO_TXG)) {
 		(void) model_io(&d->model, now_ns, MIO_ASYNC_WRITE, z->io_offset, z->io_size);
 		return;
 	}
@@ -475,7 +468,7 @@ account(zio_t *z, memdisk_t *d)
 	if (ZIO_IS_FLUSH(z)) {
 		d->count.flushes++;
 		if (modelling) {
-			if (ncommits == 0)
+			if (!committing)
 				(void) model_flush(&d->model, now_ns, true);
 			else
 				track_commit(model_flush(&d->model, MAX(now_ns, log_write_end), false));
@@ -498,61 +491,25 @@ account(zio_t *z, memdisk_t *d)
 
 /*
  * A disk is busy while OpenZFS goes on queueing the rest of a transaction group, and what waits in the queue is put
- * together to larger I/O.  Memory would finish each write at once and nothing would ever wait.  So the asynchronous
- * writes that are on a disk are finished only when OpenZFS has nothing else to do: no job of its pipeline was queued or
- * ran for a moment.  This also makes the number of writes far less dependent on chance.
+ * together to larger I/O; and all blocks of a commit are on their way before the first is written.  Memory would finish
+ * each write at once and nothing would ever wait.  So the writes that are on a disk are finished only when OpenZFS has
+ * nothing else to do.  This also makes their number far less dependent on chance.
  */
-#define	IDLE_POLL_NS 60000
-#define	IDLE_POLLS 2
-#define	PARK_MAX_NS 10000000		/* never longer than this, whatever happens */
-
 static pthread_mutex_t park_lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t park_cond = PTHREAD_COND_INITIALIZER;
 static zio_t **parked, **leaving;
 static size_t nparked, park_room, leave_room;
 static bool park_started;
-static int jobs;		/* of OpenZFS's pipeline, queued or running */
-static unsigned int jobs_begun;
 
-static void
-zio_job(void *zio)
+static int
+by_place(const void *a, const void *b)
 {
-	zio_execute(zio);
-	(void) __atomic_sub_fetch(&jobs, 1, __ATOMIC_RELEASE);
-}
+	const zio_t *x = *(zio_t *const *)a, *y = *(zio_t *const *)b;
+	uintptr_t dx = (uintptr_t)x->io_vd->vdev_tsd, dy = (uintptr_t)y->io_vd->vdev_tsd;
 
-/* Takes the place of the library's function to count the pipeline's jobs. */
-void
-taskq_dispatch_ent(taskq_t *tq, task_func_t func, void *arg, uint_t flags, taskq_ent_t *ent)
-{
-	typedef void dispatch_fn(taskq_t *, task_func_t, void *, uint_t, taskq_ent_t *);
-	static dispatch_fn *real;
-
-	if (real == NULL)
-		real = (dispatch_fn *)(uintptr_t)dlsym(RTLD_NEXT, "taskq_dispatch_ent");
-	if (func == (task_func_t *)zio_execute) {
-		(void) __atomic_add_fetch(&jobs, 1, __ATOMIC_ACQUIRE);
-		(void) __atomic_add_fetch(&jobs_begun, 1, __ATOMIC_RELAXED);
-		func = zio_job;
-	}
-	real(tq, func, arg, flags, ent);
-}
-
-static void
-wait_for_idle(void)
-{
-	const struct timespec poll = { 0, IDLE_POLL_NS };
-	int idle = 0;
-
-	for (int i = 0; idle < IDLE_POLLS && i < PARK_MAX_NS / IDLE_POLL_NS; i++) {
-		unsigned int before = __atomic_load_n(&jobs_begun, __ATOMIC_RELAXED);
-
-		(void) nanosleep(&poll, NULL);
-		if (__atomic_load_n(&jobs, __ATOMIC_ACQUIRE) == 0 && before == __atomic_load_n(&jobs_begun, __ATOMIC_RELAXED))
-			idle++;
-		else
-			idle = 0;
-	}
+	if (dx != dy)
+		return (dx < dy ? -1 : 1);
+	return (x->io_offset < y->io_offset ? -1 : x->io_offset > y->io_offset);
 }
 
 static void *
@@ -560,29 +517,30 @@ park_main(void *arg)
 {
 	for (;;) {
 		zio_t **list;
-		size_t n;
+		size_t n, room;
 
 		(void) pthread_mutex_lock(&park_lock);
 		while (nparked == 0)
 			(void) pthread_cond_wait(&park_cond, &park_lock);
 		(void) pthread_mutex_unlock(&park_lock);
-		wait_for_idle();
+		busy_wait_idle();
 		(void) pthread_mutex_lock(&park_lock);
 		list = parked;
 		n = nparked;
 		parked = leaving;
 		leaving = list;
 		nparked = 0;
-		list = leaving;
-		{
-			size_t room = park_room;
-
-			park_room = leave_room;
-			leave_room = room;
-		}
+		room = park_room;
+		park_room = leave_room;
+		leave_room = room;
 		(void) pthread_mutex_unlock(&park_lock);
-		for (size_t i = 0; i < n; i++)
+		/* One after the other, so that what follows from each does not race with what follows from the next. */
+		qsort(list, n, sizeof (*list), by_place);
+		for (size_t i = 0; i < n; i++) {
 			zio_interrupt(list[i]);
+			if (modelling)
+				busy_wait_idle();
+		}
 	}
 	return (arg);
 }
@@ -717,7 +675,7 @@ md_io_start(zio_t *z)
 		abd_copy_from_buf_off(z->io_abd, d->mem + z->io_offset, 0, z->io_size);
 	else
 		abd_copy_to_buf_off(d->mem + z->io_offset, z->io_abd, 0, z->io_size);
-	if (modelling && z->io_type == ZIO_TYPE_WRITE && z->io_priority == ZIO_PRIORITY_ASYNC_WRITE)
+	if (z->io_type == ZIO_TYPE_WRITE)
 		park(z);
 	else
 		zio_interrupt(z);

@@ -61,11 +61,6 @@ void memvdev_reset(void);
 
 typedef enum { DO_NOTHING, DO_READ, DO_WRITE, DO_TXG } doing_t;
 
-typedef struct {
-	bool active;
-	int64_t finish;		/* modelled end of the log I/O issued so far */
-} commit_track_t;
-
 /* Trace time that arriving I/O gets. */
 void memvdev_time(int64_t trace_ns);
 
@@ -74,9 +69,9 @@ void memvdev_begin(doing_t what, int64_t trace_ns, int pool, uint64_t objset, ui
 /* Ends it; returns the modelled end of the reads it waited for (the start time if none). */
 int64_t memvdev_end(void);
 
-/* A commit in flight: every log I/O issued until memvdev_commit_end() counts to it. */
-void memvdev_commit_begin(commit_track_t *c, int64_t trace_ns);
-int64_t memvdev_commit_end(commit_track_t *c);
+/* A commit begins; returns the modelled end of all log I/O that came meanwhile (the start time if none). */
+void memvdev_commit_begin(int64_t trace_ns);
+int64_t memvdev_commit_end(void);
 
 /* When a block that was prefetched arrives in the model, 0 if it is not on its way. */
 int64_t memvdev_prefetch_finish(int pool, uint64_t objset, uint64_t object, uint64_t blkid);

@@ -3,6 +3,7 @@
 #include <dlfcn.h>
 #include <link.h>
 #include <malloc.h>
+#include <unistd.h>
 
 #include "clockwork.h"
 #include "memvdev.h"
@@ -182,16 +183,20 @@ pool_start(const spec_t *spec, pace_t *pace, warn_fn *warn, err_t *err)
 	return (0);
 }
 
+uint64_t
+pool_load_group(uint64_t arc_max)
+{
+	return (MIN(MAX(arc_max / 8, 8ULL << 20), 64ULL << 20));
+}
+
+/* Neither in the load nor in the measure does OpenZFS reach its own limits: where groups end would depend on chance. */
 void
 pool_loading(const pace_t *pace, bool loading, uint64_t arc_max)
 {
-	if (loading) {
-		/* OpenZFS's own limits: groups end when a fifth of this is dirty and writing goes on meanwhile. */
-		zfs_dirty_data_max = MIN(MAX(arc_max / 2, 64ULL << 20), 512ULL << 20);
-		(void) set_library("zfs_wrlog_data_max", (int64_t)zfs_dirty_data_max * LIBRARY_DIRTY_FACTOR);
-		return;
-	}
-	zfs_dirty_data_max = pace->dirty_max * LIBRARY_DIRTY_FACTOR;
+	/* In the load up to three groups are in memory; records of 16 MiB and metadata come on top. */
+	uint64_t limit = loading ? pool_load_group(arc_max) * 16 : pace->dirty_max;
+
+	zfs_dirty_data_max = limit * LIBRARY_DIRTY_FACTOR;
 	(void) set_library("zfs_wrlog_data_max", (int64_t)zfs_dirty_data_max * LIBRARY_DIRTY_FACTOR);
 	/* These count in percent of the limit above. */
 	(void) set_library("zfs_vdev_async_write_active_min_dirty_percent", 30 / LIBRARY_DIRTY_FACTOR + 1);
@@ -457,6 +462,38 @@ pool_sync(int pool)
 	dsl_pool_t *dp = spa_get_dsl(spas[pool]);
 
 	txg_wait_synced(dp, dp->dp_tx.tx_open_txg);
+}
+
+void
+pool_next_txg(int pool)
+{
+	txg_wait_open(spa_get_dsl(spas[pool]), 0, B_TRUE);
+}
+
+/*
+ * After a pool's creation or import a thread of OpenZFS's own writes its configuration again, in transaction groups of
+ * its own, whenever the system lets it run; and it looks at the cache devices.  All of it must be over.
+ */
+void
+pool_settle(int pool)
+{
+	spa_t *spa = spas[pool];
+
+	/* Each round does what the one before asked for; the end of a group starts it. */
+	for (int i = 0; i < 100; i++) {
+		pool_sync(pool);
+		spa_async_suspend(spa);
+		/* What failed is tried again only later: the host's list of pools can't be written. */
+		if (spa_async_tasks(spa) == 0 ||
+		    (spa_async_tasks(spa) == SPA_ASYNC_CONFIG_UPDATE && spa->spa_ccw_fail_time != 0))
+			break;
+		spa_async_resume(spa);
+	}
+	while (clockwork_rebuilding())
+		(void) usleep(1000);
+	/* Two more groups: the second writes what the first one freed. */
+	pool_sync(pool);
+	pool_sync(pool);
 }
 
 uint64_t

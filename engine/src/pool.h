@@ -48,7 +48,15 @@ int pool_cycle(const spec_t *spec, err_t *err);
 void pool_sync(int pool);
 uint64_t pool_dirty_bytes(int pool);
 uint64_t pool_last_txg(int pool);
+/* Ends the open transaction group and goes on; it is written meanwhile. */
+void pool_next_txg(int pool);
+/* Ends what OpenZFS does in the background, for good, and writes what it left. */
+void pool_settle(int pool);
+
+/* Limits for the load or for the measure. */
 void pool_loading(const pace_t *pace, bool loading, uint64_t arc_max);
+/* Bytes of files that the load puts into one transaction group. */
+uint64_t pool_load_group(uint64_t arc_max);
 
 void pool_stat_base(void);
 void pool_vdev_stat(void *vdev, uint64_t *reads, uint64_t *read_bytes, uint64_t *writes, uint64_t *write_bytes);

@@ -2,12 +2,12 @@
 
 #include <errno.h>
 #include <inttypes.h>
-#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include "busy.h"
 #include "clockwork.h"
 #include "content.h"
 #include "memvdev.h"
@@ -32,24 +32,40 @@ typedef struct {
 	uint8_t *shadow;
 } rfile_t;
 
-/* Commits run beside the dispatcher when the trace shows that others went on meanwhile. */
+/*
+ * A log block that is still open, on one dataset: commits that come before its deadline get into it too.  As OpenZFS
+ * 2.3 decides (zil.c): while commits come in parallel, a block waits for a share of the time that the last one took.
+ */
+#if OPENZFS_NUMBER >= 20300
+#define	COMMIT_WAIT_PERCENT 10		/* zfs_commit_timeout_pct */
+#else
+#define	COMMIT_WAIT_PERCENT 5
+#endif
+#define	COMMIT_BURSTS 8			/* ZIL_BURSTS: waits so many times more after the last parallel one */
+
 typedef struct {
-	pthread_t thread;
-	bool started, busy;	/* busy: under pool lock, a commit is under way */
-	pthread_mutex_t lock;
-	pthread_cond_t cond;
-	fl_file_t *file;	/* NULL: all volumes */
-	int64_t end;		/* recorded */
-	int64_t start, finish;	/* modelled */
-	uint64_t index;		/* trace thread */
-	commit_track_t track;
-} worker_t;
+	fl_file_t *file;
+	uint16_t thread;
+	uint8_t via;
+	int64_t start;		/* modelled */
+	int64_t recorded_done;
+} commit_t;
+
+typedef struct {
+	commit_t *commit;
+	size_t n, room;
+	int64_t deadline;	/* modelled, as all times here */
+	int64_t finish;		/* of the last block */
+	int64_t latency;	/* its running mean */
+	int parallel;
+} batch_t;
 
 typedef struct {
 	double wait_s;		/* modelled */
 	int64_t async_until;	/* union of outstanding asynchronous requests, model time */
 	int64_t done;		/* model time at which its last call returned */
 	int64_t recorded_done;	/* trace time at which it returned when recorded */
+	int waits_for;		/* dataset whose open log block it waits for, -1 none */
 } thread_t;
 
 static struct {
@@ -62,14 +78,13 @@ static struct {
 	rfile_t *files;
 	size_t nfiles;
 	thread_t *threads;
-	worker_t *workers;
-	uint64_t *active;	/* trace threads with a commit under way */
-	size_t nactive;
+	batch_t *batches;	/* [ndatasets] */
 	uint8_t *buf;
 	int64_t now;		/* trace time; transaction groups, the ARC and the L2ARC feed go by it */
 	int64_t lag;		/* model time is trace time plus this: how far slow disks have held the work up */
 	uint64_t stamp;
 	/* per pool */
+	uint64_t group[16];	/* bytes loaded in the open transaction group */
 	int64_t txg_due[16], txg_done[16];
 	uint64_t in_log_base[16], txg_start[16];
 	bool has_cache;
@@ -170,12 +185,17 @@ load_file(rfile_t *f, uint64_t *done, uint64_t total)
 		if ((error = fl_write(f->f, off, R.buf, n, 0, &commit)) != 0)
 			return (failed(error, "Filling", f));
 		*done += n;
+		if ((R.group[f->pool] += n) >= pool_load_group(R.spec->arc_max)) {
+			pool_next_txg(f->pool);
+			R.group[f->pool] = 0;
+		}
+		clockwork_wait_evicted();
 		progress("load", total > 0 ? (double)*done / (double)total : 1.0, false);
 	}
 	return (0);
 }
 
-/* Waits until no I/O is under way and none comes any more; what an import does in the background ends soon. */
+/* Waits until OpenZFS has nothing to do and no I/O is under way. */
 static void
 quiesce(void)
 {
@@ -185,19 +205,18 @@ quiesce(void)
 	for (int i = 0; i < 500 && same < 3; i++) {
 		uint64_t now = memvdev_begun();
 
-		same = now == before && memvdev_in_flight() == 0 ? same + 1 : 0;
+		same = now == before && memvdev_in_flight() == 0 && !busy_now() ? same + 1 : 0;
 		before = now;
 		(void) usleep(3000);
 	}
+	clockwork_wait_evicted();
 }
 
 static void
 settle(void)
 {
-	/* Two groups: the second writes what the first one freed. */
-	for (int i = 0; i < 2; i++)
-		for (size_t p = 0; p < R.spec->npools; p++)
-			pool_sync((int)p);
+	for (size_t p = 0; p < R.spec->npools; p++)
+		pool_settle((int)p);
 	quiesce();
 }
 
@@ -246,7 +265,7 @@ load(void)
 	return (0);
 }
 
-/* --- transaction groups by trace time --- */
+/* --- model time --- */
 
 static int64_t
 model_now(void)
@@ -268,6 +287,135 @@ hold_up(const op_t *o)
 		R.lag = ready - o->t;
 }
 
+/* --- commits --- */
+
+/* A call of this thread waited for the modelled disks from start to finish (model time). */
+static void
+waited(uint16_t thread, uint8_t via, int64_t start, int64_t finish, int64_t recorded_done)
+{
+	thread_t *t = &R.threads[thread];
+
+	if (finish <= start)
+		return;
+	if (via == VIA_SYSCALL) {
+		t->wait_s += (double)(finish - start) / 1e9;
+		t->done = finish;
+		t->recorded_done = recorded_done;
+		return;
+	}
+	/* Requests handed over in a batch are waited for together. */
+	if (finish > t->async_until) {
+		t->wait_s += (double)(finish - MAX(start, t->async_until)) / 1e9;
+		t->async_until = finish;
+	}
+}
+
+static void
+committed(const commit_t *c, int64_t finish)
+{
+	sample(&R.r->sync_lat, finish - c->start);
+	waited(c->thread, c->via, c->start, finish, c->recorded_done);
+	if (c->via == VIA_SYSCALL)
+		R.threads[c->thread].waits_for = -1;
+}
+
+/* Writes a dataset's open log block. */
+static void
+close_batch(size_t dataset, int64_t t)
+{
+	batch_t *b = &R.batches[dataset];
+	int64_t finish, begun = b->commit[b->n - 1].start;
+
+	begun = MAX(MIN(t, b->deadline), begun);
+	for (size_t i = 1; i < b->n; i++)
+		fl_commit_join(b->commit[i].file);
+	memvdev_commit_begin(begun);
+	busy_enter();
+	/* The first one writes the records of all; the others find nothing left, but OpenZFS counts them. */
+	for (size_t i = 0; i < b->n; i++)
+		fl_commit_file(b->commit[i].file);
+	busy_leave();
+	finish = memvdev_commit_end();
+	memvdev_time(model_now());
+	b->latency = (b->latency * 7 + finish - begun) / 8;
+	b->finish = finish;
+	if (b->parallel > 0)
+		b->parallel--;
+	for (size_t i = 0; i < b->n; i++)
+		committed(&b->commit[i], finish);
+	b->n = 0;
+}
+
+/* Closes every log block, of one pool or of all (-1). */
+static void
+close_batches(int pool, int64_t t)
+{
+	for (size_t i = 0; i < R.spec->ndatasets; i++)
+		if (R.batches[i].n > 0 && (pool < 0 || R.spec->datasets[i].pool == pool))
+			close_batch(i, t);
+}
+
+/* Closes those whose time is up, in that order. */
+static void
+close_due_batches(int64_t t)
+{
+	for (;;) {
+		size_t first = SIZE_MAX;
+
+		for (size_t i = 0; i < R.spec->ndatasets; i++)
+			if (R.batches[i].n > 0 && R.batches[i].deadline <= t &&
+			    (first == SIZE_MAX || R.batches[i].deadline < R.batches[first].deadline))
+				first = i;
+		if (first == SIZE_MAX)
+			return;
+		close_batch(first, t);
+	}
+}
+
+static void
+start_commit(uint64_t index, const rfile_t *f)
+{
+	const op_t *o = &R.ops->op[index];
+	/* A synchronous write that had to read first logs its data only then. */
+	int64_t start = MAX(model_now(), R.threads[o->thread].done);
+	commit_t c = { NULL, o->thread, o->via, start, o->t + o->dur };
+	batch_t *b;
+
+	if (f == NULL) {
+		close_batches(-1, start);
+		memvdev_commit_begin(start);
+		busy_enter();
+		for (size_t i = 0; i < R.spec->ndatasets; i++)
+			fl_commit_volume(R.vols[i]);
+		busy_leave();
+		committed(&c, memvdev_commit_end());
+		memvdev_time(model_now());
+		return;
+	}
+	b = &R.batches[f->dataset];
+	if (b->n > 0 && b->deadline <= start)
+		close_batch((size_t)f->dataset, start);
+	if (b->n > 0)
+		b->parallel = COMMIT_BURSTS;
+	else if (b->finish > start)
+		b->parallel = MAX(b->parallel, COMMIT_BURSTS / 2);
+	if (b->n == b->room) {
+		b->room = b->room == 0 ? 16 : b->room * 2;
+		if ((b->commit = realloc(b->commit, b->room * sizeof (*b->commit))) == NULL)
+			abort();
+	}
+	c.file = f->f;
+	b->commit[b->n++] = c;
+	if (b->n == 1)
+		b->deadline = start + (b->parallel > 0 ? b->latency * COMMIT_WAIT_PERCENT / 100 : 0);
+	if (c.via == VIA_SYSCALL)
+		R.threads[c.thread].waits_for = f->dataset;
+	if (b->deadline <= start)
+		close_batch((size_t)f->dataset, start);
+}
+
+/* --- transaction groups by trace time --- */
+
 static uint64_t
 in_log(int pool)
 {
@@ -287,6 +435,7 @@ static void
 end_txg(int pool, int64_t t)
 {
 	t = MAX(t, R.now);
+	close_batches(pool, t + R.lag);
 	R.now = t;
 	memvdev_begin(DO_TXG, model_now(), pool, 0, 0);
 	pool_sync(pool);
@@ -339,138 +488,6 @@ check_dirty(int pool)
 	}
 }
 
-/* --- commits --- */
-
-static void
-do_commit(fl_file_t *f)
-{
-	if (f != NULL) {
-		fl_commit_file(f);
-		return;
-	}
-	for (size_t i = 0; i < R.spec->ndatasets; i++)
-		fl_commit_volume(R.vols[i]);
-}
-
-static void *
-worker_main(void *arg)
-{
-	worker_t *w = arg;
-
-	(void) pthread_mutex_lock(&w->lock);
-	for (;;) {
-		while (!w->busy)
-			(void) pthread_cond_wait(&w->cond, &w->lock);
-		(void) pthread_mutex_unlock(&w->lock);
-		do_commit(w->file);
-		w->finish = memvdev_commit_end(&w->track);
-		(void) pthread_mutex_lock(&w->lock);
-		w->busy = false;
-		(void) pthread_cond_broadcast(&w->cond);
-	}
-	return (NULL);
-}
-
-/* A call of this thread waited for the modelled disks from start to finish (model time). */
-static void
-waited(uint16_t thread, uint8_t via, int64_t start, int64_t finish, int64_t recorded_done)
-{
-	thread_t *t = &R.threads[thread];
-
-	if (finish <= start)
-		return;
-	if (via == VIA_SYSCALL) {
-		t->wait_s += (double)(finish - start) / 1e9;
-		t->done = finish;
-		t->recorded_done = recorded_done;
-		return;
-	}
-	/* Requests handed over in a batch are waited for together. */
-	if (finish > t->async_until) {
-		t->wait_s += (double)(finish - MAX(start, t->async_until)) / 1e9;
-		t->async_until = finish;
-	}
-}
-
-static void
-committed(uint64_t thread, uint8_t via, int64_t t, int64_t finish, int64_t recorded_done)
-{
-	sample(&R.r->sync_lat, finish - t);
-	waited((uint16_t)thread, via, t, finish, recorded_done);
-}
-
-static void
-wait_worker(size_t slot)
-{
-	worker_t *w = &R.workers[R.active[slot]];
-
-	(void) pthread_mutex_lock(&w->lock);
-	while (w->busy)
-		(void) pthread_cond_wait(&w->cond, &w->lock);
-	(void) pthread_mutex_unlock(&w->lock);
-	R.active[slot] = R.active[--R.nactive];
-	committed(w->index, VIA_SYSCALL, w->start, w->finish, w->end);
-}
-
-static void
-wait_all_workers(void)
-{
-	while (R.nactive > 0)
-		wait_worker(0);
-}
-
-/* Commits that had returned by now when recorded, and the one of this thread, must have returned here too. */
-static void
-wait_workers(const op_t *o)
-{
-	for (size_t i = 0; i < R.nactive; ) {
-		worker_t *w = &R.workers[R.active[i]];
-
-		if (w->end <= o->t || w->index == o->thread)
-			wait_worker(i);
-		else
-			i++;
-	}
-}
-
-static void
-start_commit(uint64_t i, fl_file_t *f)
-{
-	const op_t *o = &R.ops->op[i];
-	worker_t *w = &R.workers[o->thread];
-	/* A synchronous write that had to read first logs its data only then. */
-	int64_t start = MAX(model_now(), R.threads[o->thread].done);
-
-	if (i + 1 >= R.ops->nops || R.ops->op[i + 1].t >= o->t + o->dur || R.ops->op[i + 1].thread == o->thread ||
-	    o->via != VIA_SYSCALL) {
-		commit_track_t c;
-
-		memvdev_commit_begin(&c, start);
-		do_commit(f);
-		committed(o->thread, o->via, start, memvdev_commit_end(&c), o->t + o->dur);
-		return;
-	}
-	if (!w->started) {
-		(void) pthread_mutex_init(&w->lock, NULL);
-		(void) pthread_cond_init(&w->cond, NULL);
-		w->index = o->thread;
-		if (pthread_create(&w->thread, NULL, worker_main, w) != 0) {
-			(void) fprintf(stderr, "No thread can be started for the commits of trace thread %u.\n", o->thread);
-			_exit(EXIT_FAILED);
-		}
-		w->started = true;
-	}
-	w->file = f;
-	w->start = start;
-	w->end = o->t + o->dur;
-	memvdev_commit_begin(&w->track, start);
-	(void) pthread_mutex_lock(&w->lock);
-	w->busy = true;
-	(void) pthread_cond_broadcast(&w->cond);
-	(void) pthread_mutex_unlock(&w->lock);
-	R.active[R.nactive++] = o->thread;
-}
-
 /* --- operations --- */
 
 static void
@@ -501,8 +518,8 @@ destroy(rfile_t *f)
 {
 	int error;
 
-	/* A commit of it may be under way. */
-	wait_all_workers();
+	/* A commit of it may wait. */
+	close_batches(f->pool, model_now());
 	error = fl_destroy(f->f);
 	f->f = NULL;
 	if (f->shadow != NULL)
@@ -519,7 +536,7 @@ unlink_file(rfile_t *f, uint64_t i, bool *commit)
 	*commit = false;
 	if (f->f == NULL || f->unlinked)
 		return (0);
-	wait_all_workers();
+	close_batches(f->pool, model_now());
 	file_name(f, name, sizeof (name));
 	if ((error = fl_unlink(f->f, name, commit)) != 0)
 		return (failed(error, "Removing", f));
@@ -726,8 +743,10 @@ run_op(uint64_t i)
 	bool commit = false;
 	int rc = 0;
 
-	wait_workers(o);
+	if (R.threads[o->thread].waits_for >= 0)
+		close_batch((size_t)R.threads[o->thread].waits_for, o->t + R.lag);
 	hold_up(o);
+	close_due_batches(o->t + R.lag);
 	pass_time(o->t);
 	memvdev_time(model_now());
 	if (o->op == OP_SYNC) {
@@ -782,7 +801,7 @@ run_op(uint64_t i)
 	if (rc != 0)
 		return (rc);
 	if (commit)
-		start_commit(i, f->f);
+		start_commit(i, f);
 	if (o->op == OP_WRITE || o->op == OP_COPY)
 		check_dirty(f->pool);
 	return (f->unlinked && f->last_op <= i && f->f != NULL ? destroy(f) : 0);
@@ -803,13 +822,14 @@ prepare(void)
 	R.vols = calloc(R.spec->ndatasets + 1, sizeof (fl_volume_t *));
 	R.content = calloc(R.spec->ncontent + 1, sizeof (*R.content));
 	R.threads = calloc((size_t)R.ops->nthreads + 1, sizeof (*R.threads));
-	R.workers = calloc((size_t)R.ops->nthreads + 1, sizeof (*R.workers));
-	R.active = calloc((size_t)R.ops->nthreads + 1, sizeof (*R.active));
+	R.batches = calloc(R.spec->ndatasets + 1, sizeof (*R.batches));
 	R.buf = malloc(largest);
 	R.r->dataset_space = calloc(R.spec->ndatasets + 1, sizeof (space_t));
-	if (R.files == NULL || R.vols == NULL || R.content == NULL || R.threads == NULL || R.workers == NULL ||
-	    R.active == NULL || R.buf == NULL || R.r->dataset_space == NULL)
+	if (R.files == NULL || R.vols == NULL || R.content == NULL || R.threads == NULL || R.batches == NULL ||
+	    R.buf == NULL || R.r->dataset_space == NULL)
 		abort();
+	for (uint32_t i = 0; i < R.ops->nthreads; i++)
+		R.threads[i].waits_for = -1;
 	for (size_t i = 0; i < R.spec->ncontent; i++)
 		if (content_open(R.spec->content[i].path, &R.content[i], R.err) != 0)
 			return (EXIT_INPUT);
@@ -934,6 +954,7 @@ replay_run(const spec_t *spec, const ops_t *ops, result_t *r, warn_fn *warn, err
 	progress("load", 0.0, true);
 	if (pool_create_all(spec, &R.pace, err) != 0 || pool_open_volumes(spec, R.vols, err) != 0)
 		return (EXIT_FAILED);
+	settle();
 	if ((rc = load()) != 0)
 		return (rc);
 
@@ -953,11 +974,12 @@ replay_run(const spec_t *spec, const ops_t *ops, result_t *r, warn_fn *warn, err
 	for (uint64_t i = 0; i < ops->nops; i++) {
 		if ((rc = run_op(i)) != 0)
 			return (rc);
+		clockwork_wait_evicted();
 		r->trace_s = MAX(r->trace_s, (double)(ops->op[i].t + ops->op[i].dur) / 1e9);
 		if ((i & 255) == 0)
 			progress("measure", (double)i / (double)ops->nops, false);
 	}
-	wait_all_workers();
+	close_batches(-1, INT64_MAX);
 	pass_time((int64_t)(r->trace_s * 1e9));
 	for (size_t p = 0; p < spec->npools; p++)
 		end_txg((int)p, R.now);

@@ -60,7 +60,7 @@ check(err_t *e)
 	    pool_open_volumes(&spec, vols, e) != 0)
 		return (e->text);
 	pool_loading(&pace, false, spec.arc_max);
-	pool_sync(0);
+	pool_settle(0);
 	memvdev_reset();
 	pool_stat_base();
 	pool_arc(&a0);

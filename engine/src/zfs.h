@@ -31,6 +31,7 @@
 #include <sys/zil_impl.h>
 #include <sys/zio.h>
 #include <sys/zio_impl.h>
+#include <sys/zthr.h>
 #include <zfeature_common.h>
 #include <zfs_prop.h>
 
