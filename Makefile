@@ -5,16 +5,17 @@ BIN := $(VENV)/bin
 OUT ?= demo-out
 export VENV
 
-.PHONY: help setup build demo test lint docs bench clean
+.PHONY: help setup build demo lab test-lab test lint docs bench clean
 
 help:
 	@echo 'make setup   install what ztune needs (Debian, Ubuntu) and build it; ztune is then $(BIN)/ztune'
 	@echo 'make demo    the whole loop on a PostgreSQL of our own; results in $(OUT)/'
+	@echo 'make lab     install QEMU and build the lab, where layouts are tried in a virtual machine (ten minutes, once)'
 	@echo 'make test    set up, check style and types, run the tests'
 	@echo 'make lint    style and types only'
 	@echo 'make docs    write again the parts of docs/ that are made from the code'
 	@echo 'make bench   cost of recording, speed of screening and of reading traces'
-	@echo 'make build   compile the engine and the recorder only'
+	@echo 'make build   compile the engine, the recorder and the shaped disk only'
 	@echo 'make clean   remove what was built; the Python environment and installed packages stay'
 
 setup:
@@ -25,6 +26,7 @@ build:
 	@scripts/stale-engine.sh
 	@$(MAKE) -s --no-print-directory -C engine
 	@$(MAKE) -s --no-print-directory -C recorder
+	@$(MAKE) -s --no-print-directory -C disk
 
 # Less load than the workload's default, so that two cores are done in three minutes: 370 MiB against an ARC of 64 MiB.
 DEMO = -p rate=60 --budget 25
@@ -37,7 +39,20 @@ lint: setup
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-test: lint
+lab: setup
+	@scripts/setup.sh lab
+	$(BIN)/ztune lab build
+
+# Where QEMU or the packages cannot be had (3) the lab's tests are skipped and say so; a build that fails is an error.
+test-lab: setup
+	@scripts/setup.sh lab && $(BIN)/ztune lab build; status=$$?; \
+	case $$status in \
+	0) ;; \
+	3) echo 'make test: no lab here (above); its tests are skipped' ;; \
+	*) exit $$status ;; \
+	esac
+
+test: lint test-lab
 	$(BIN)/pytest
 
 docs: setup
@@ -52,4 +67,5 @@ bench: setup
 clean:
 	-$(MAKE) --no-print-directory -C engine clean
 	-$(MAKE) --no-print-directory -C recorder clean
+	-$(MAKE) --no-print-directory -C disk clean
 	rm -rf build demo-out .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -3,6 +3,9 @@
 # the replay engine, the eBPF recorder. Says what it installs and why. A second run finds everything there and ends
 # within seconds.
 #
+#   scripts/setup.sh        what `make setup` and `make demo` need
+#   scripts/setup.sh lab    besides, what the lab (`ztune lab`) needs: QEMU and file system tools; builds nothing
+#
 # Nothing that the host already has is removed, downgraded or reconfigured; no PostgreSQL cluster is created.
 #
 #   SUDO=doas     the command that gives root rights, when it is not sudo
@@ -12,10 +15,13 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 
 VENV=${VENV:-.venv}
+part=${1:-all}
 export DEBIAN_FRONTEND=noninteractive LC_ALL=C.UTF-8
 
 say() { printf 'setup: %s\n' "$*"; }
 fail() { printf 'setup: %s\n' "$*" >&2; exit 3; }
+
+case "$part" in all | lab) ;; *) fail "unknown part '$part': leave it out, or say lab." ;; esac
 
 # --- who and where we are ------------------------------------------------------------------------------------------
 
@@ -123,6 +129,16 @@ postgresql|the database of the demo
 python3|ztune itself
 python3-venv|a Python environment of its own
 "
+lab_reasons="
+gcc|compiles the OpenZFS module and the guest's first process
+make|compiles the OpenZFS module
+libc6-dev|the guest's first process is linked with it
+qemu-system-x86|runs the lab's guest
+zstd|packs the guest's saved state
+e2fsprogs|ext4, for the guest's scratch disk and as a baseline
+xfsprogs|xfs, as a baseline
+"
+[ "$part" = all ] || reasons=$lab_reasons
 missing() {
     local name why
     while IFS='|' read -r name why; do
@@ -143,9 +159,9 @@ without_cluster() {
 }
 
 install_packages() {
-    local lacking zfs="" names
+    local lacking zfs="" names all_there
     lacking=$(missing)
-    if ! installed libzfslinux-dev; then
+    if [ "$part" = all ] && ! installed libzfslinux-dev; then
         add_source
         [ -n "$(versions libzfslinux-dev)" ] || apt_update
         # An assignment of its own: a failure inside must end the script.
@@ -153,7 +169,9 @@ install_packages() {
         lacking=$(printf '%s\n%s' "$lacking" "$(printf '%s\n' "$zfs" | sed 's/$/|OpenZFS in user space, for the engine/')")
     fi
     lacking=$(sed '/^$/d' <<<"$lacking")
-    if [ -z "$lacking" ]; then say "system packages: all there (OpenZFS library $(version_of libzfslinux-dev))"; return; fi
+    all_there="system packages: all there (OpenZFS library $(version_of libzfslinux-dev))"
+    [ "$part" = all ] || all_there="system packages for the lab: all there"
+    if [ -z "$lacking" ]; then say "$all_there"; return; fi
     say "installing with apt-get:"
     awk -F'|' '{ printf "setup:     %-34s %s\n", $1, $2 }' <<<"$lacking"
     mapfile -t names < <(cut -d'|' -f1 <<<"$lacking")
@@ -206,6 +224,7 @@ install_python() {
 # --- go ----------------------------------------------------------------------------------------------------------------
 
 install_packages
+[ "$part" = all ] || exit 0
 install_python
 say "building the engine and the recorder"
 "${MAKE:-make}" --no-print-directory build

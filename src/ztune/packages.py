@@ -19,6 +19,16 @@ _PACKAGES: dict[str, dict[str, str]] = {
     "strace": {"": "strace"},
     "bpftool": {"": "bpftool", "arch": "bpf"},
     "clang": {"": "clang llvm"},
+    "zfs": {"debian": "zfsutils-linux"},
+    "cc": {"": "gcc", "debian": "gcc libc6-dev"},
+    "make": {"": "make"},
+    "qemu": {
+        "debian": "qemu-system-x86",
+        "fedora": "qemu-system-x86-core",
+        "suse": "qemu-x86",
+        "arch": "qemu-system-x86",
+        "alpine": "qemu-system-x86_64",
+    },
 }
 _COMMANDS = {
     "debian": "apt-get install",

@@ -110,12 +110,27 @@ DATA, WAL_POOL = (
     [vdev("data")],
     {"name": "fast", "ashift": 12, "vdev": [{"class": "data", "profile": "nvme"}]},
 )
+
+
+def kind(**changes: str) -> dict[str, Any]:
+    """The base layout with factors changed, ``__`` for the dots."""
+    base = Layout.model_validate(ev.base_layout())
+    return base.with_settings({k.replace("__", "."): v for k, v in changes.items()}).to_json()
+
+
 TWO_POOLS = {
     "pool": [ev.base_layout()["pool"][0], WAL_POOL],
     "dataset": [{"name": "tank/data", "roles": ["data"]}, {"name": "fast/wal", "roles": ["wal"]}],
 }
 CASES: dict[str, tuple[Candidate, Candidate]] = {
     "sync-disabled": (only(layout({"sync": "disabled"})), only(layout({"sync": "always"}))),
+    "in-place-no-checksums": (only(kind(pool__tank__filesystem="ext4")), only(layout())),
+    "in-place-torn-pages": (
+        only(kind(pool__tank__filesystem="ext4", database__full_page_writes="off")),
+        only(layout(database={"full_page_writes": "off"})),
+    ),
+    "volume-two-caches": (only(kind(data__volume="8G")), only(kind(pool__tank__filesystem="ext4"))),
+    "encryption-key": (only(layout({"encryption": "on"})), only(layout({"encryption": "off"}))),
     "checksum-off": (only(layout({"checksum": "off"})), only(layout({"checksum": "sha256"}))),
     "flush-off": (
         only(layout(tunables={"zfs_nocacheflush": 1})),

@@ -95,7 +95,7 @@ def test_postgresql_missing(monkeypatch: pytest.MonkeyPatch) -> None:
     def none() -> None:
         raise MissingError("not found")
 
-    monkeypatch.setattr("ztune.workloads.postgres.find_binaries", none)
+    monkeypatch.setattr("ztune.trial.jobs.postgres.find_binaries", none)
     found = checks.check_postgresql()
     assert found.state is State.MISSING and found.needed and "postgresql" in found.fix
 
@@ -119,7 +119,7 @@ def test_kernel_and_kvm(tmp_path: Path) -> None:
 
 def test_leftovers_are_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert checks.check_leftovers(tmp_path).state is State.OK
-    monkeypatch.setattr("ztune.workloads.workdir.leftovers", lambda parent: [parent / "ztune-x"])
+    monkeypatch.setattr("ztune.trial.jobs.workdir.leftovers", lambda parent: [parent / "ztune-x"])
     assert "ztune-x" in checks.check_leftovers(tmp_path).means
 
 

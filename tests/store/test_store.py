@@ -148,7 +148,9 @@ def test_a_newer_database_is_refused(home: Path) -> None:
     with sqlite3.connect(home / "ztune.db") as db:
         db.execute("PRAGMA user_version = 99")
     db.close()
-    with pytest.raises(InputError, match="has version 99, this ztune knows up to 1; use a newer ztune"):
+    with pytest.raises(
+        InputError, match=f"has version 99, this ztune knows up to {migrations()[-1][0]}; use a newer ztune"
+    ):
         Store.open()
 
 
@@ -162,7 +164,7 @@ def test_a_file_that_is_no_database_is_refused(home: Path) -> None:
 def test_a_failed_migration_leaves_nothing(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     import ztune.store.db as module
 
-    broken = [*migrations(), (2, "CREATE TABLE extra (x);\nCREATE TABLE run (x);\n")]
+    broken = [*migrations(), (len(migrations()) + 1, "CREATE TABLE extra (x);\nCREATE TABLE run (x);\n")]
     monkeypatch.setattr(module, "migrations", lambda: broken)
     with pytest.raises(InputError, match="already exists"):
         Store.open()

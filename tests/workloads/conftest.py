@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from ztune.errors import ZtuneError
-from ztune.workloads.postgres import find_binaries
+from ztune.trial.jobs.postgres import find_binaries
 
 
 @pytest.fixture(scope="session")

@@ -2,11 +2,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from ztune.errors import ZtuneError
-from ztune.workloads import pgbench
+from ztune.trial.jobs import pgbench
 
 
 def test_closing_report() -> None:
@@ -15,6 +14,8 @@ def test_closing_report() -> None:
     )
     assert pgbench.parse_output(text) == pgbench.Outcome(15030, 2)
     assert pgbench.parse_output("number of transactions actually processed: 7") == pgbench.Outcome(7, 0)
+    both = "number of transactions actually processed: 60\ntps = 1.987 (without initial connection time)\n"
+    assert pgbench.parse_output(both) == pgbench.Outcome(60, 0, 1.987)
     with pytest.raises(ZtuneError, match="names no number of transactions"):
         pgbench.parse_output("pgbench: nothing to do")
 
@@ -30,10 +31,13 @@ def test_latencies_from_logs(tmp_path: Path) -> None:
     )
     (tmp_path / "b").write_text("2 1 skipped 0 1700000000 8\n2 2 3500 0 1700000000 9\n2 3 99")
     found = pgbench.read_latencies([tmp_path / "a", tmp_path / "b"])
-    assert found.tolist() == [1.5, 2.5, 3.5]
+    assert found == [1.5, 2.5, 3.5]
     summary = pgbench.latency_summary(found)
     assert summary["mean"] == 2.5 and summary["p50"] == 2.5 and summary["max"] == 3.5
-    assert pgbench.latency_summary(np.asarray([], dtype=np.float64)) == {}
+    assert pgbench.latency_summary([]) == {}
+    many = pgbench.latency_summary([float(n) for n in range(1001)])
+    assert (many["p50"], many["p90"], many["p99"], many["p999"]) == (500.0, 900.0, 990.0, 999.0)
+    assert pgbench.quantile([1.0, 2.0], 0.25) == 1.25
 
 
 def test_long_runs_are_sampled() -> None:

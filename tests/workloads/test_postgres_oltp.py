@@ -15,10 +15,10 @@ import pytest
 import zstandard
 
 from ztune.errors import ZtuneError
+from ztune.trial.jobs.filler import BYTES_PER_SCALE, WORDS, row_sql
+from ztune.trial.jobs.workdir import WorkDir
 from ztune.workloads.base import running
-from ztune.workloads.filler import BYTES_PER_SCALE, WORDS, row_sql
 from ztune.workloads.postgres_oltp import PostgresOltp
-from ztune.workloads.workdir import WorkDir
 
 SMALL = {"scale": 1, "seconds": 2, "warmup": 1, "clients": 3, "rate": 200, "max_wal_size": "32M"}
 
@@ -36,8 +36,8 @@ def loaded(needs_postgres: None, open_parent: Path) -> Iterator[PostgresOltp]:
 
 @pytest.mark.parametrize("script", ["tpcb", "mix21"])
 def test_the_job_is_done_and_proved(loaded: PostgresOltp, script: str) -> None:
-    loaded.params = loaded.params.model_copy(update={"script": script})
-    loaded._history_before = loaded._history_rows()
+    loaded.job.params["script"] = script
+    loaded.job.recount()
     seen: list[tuple[str, float]] = []
     result = loaded.verify(loaded.run(lambda step, done: seen.append((step, done))))
     assert all(check.ok for check in result.checks) and len(result.checks) == 3
@@ -51,14 +51,14 @@ def test_the_job_is_done_and_proved(loaded: PostgresOltp, script: str) -> None:
 
 
 def test_work_that_was_not_done_is_found(loaded: PostgresOltp) -> None:
-    loaded._history_before = loaded._history_rows()
+    loaded.job.recount()
     result = loaded.run()
-    loaded.server.sql("DELETE FROM pgbench_history WHERE ctid = (SELECT min(ctid) FROM pgbench_history)")
+    loaded.job.server.sql("DELETE FROM pgbench_history WHERE ctid = (SELECT min(ctid) FROM pgbench_history)")
     try:
         with pytest.raises(ZtuneError, match="rows added to pgbench_history should be"):
             loaded.verify(result)
     finally:
-        loaded.server.sql(
+        loaded.job.server.sql(
             "TRUNCATE pgbench_history; UPDATE pgbench_accounts SET abalance = 0 WHERE abalance <> 0"
         )
 
@@ -75,20 +75,20 @@ def test_roles_pids_and_pages(loaded: PostgresOltp) -> None:
         if link.is_symlink()
     ]
     assert any(paths["data"] in path.parents for path in open_files)
-    assert loaded.server.value("SHOW block_size") == str(loaded.page_sizes()["data"])
+    assert loaded.job.server.value("SHOW block_size") == str(loaded.page_sizes()["data"])
 
 
 def test_settings_reach_the_server(loaded: PostgresOltp) -> None:
     want = {"shared_buffers": "32MB", "max_wal_size": "32MB", "fsync": "on", "synchronous_commit": "on"}
-    assert {name: loaded.server.value(f"SHOW {name}") for name in want} == want
+    assert {name: loaded.job.server.value(f"SHOW {name}") for name in want} == want
 
 
 def test_rows_compress_as_real_ones(loaded: PostgresOltp) -> None:
-    """The bounds of the table in ``ztune.workloads.filler``."""
+    """The bounds of the table in ``ztune.trial.jobs.filler``."""
     assert len(set(WORDS)) == 256
-    relative = loaded.server.value("SELECT pg_relation_filepath('pgbench_accounts')")
-    loaded.server.sql("CHECKPOINT;")
-    data = (loaded.server.data / relative).read_bytes()
+    relative = loaded.job.server.value("SELECT pg_relation_filepath('pgbench_accounts')")
+    loaded.job.server.sql("CHECKPOINT;")
+    data = (loaded.job.server.data / relative).read_bytes()
     rng = random.Random(1)
     for size, low, high in ((8192, 1.6, 2.0), (16384, 1.75, 2.15), (131072, 1.9, 2.4)):
         blocks = [data[at * size : (at + 1) * size] for at in rng.sample(range(len(data) // size), 60)]
@@ -97,22 +97,22 @@ def test_rows_compress_as_real_ones(loaded: PostgresOltp) -> None:
         good = len(blocks) * size / sum(len(strong.compress(block)) for block in blocks)
         assert low < fast < high, f"lz4 at {size}"
         assert fast * 1.3 < good < 3.7, f"zstd-3 at {size}"
-    index = loaded.server.value("SELECT pg_relation_size('pgbench_accounts_pkey')")
+    index = loaded.job.server.value("SELECT pg_relation_size('pgbench_accounts_pkey')")
     assert abs(len(data) + int(index) - BYTES_PER_SCALE) < 0.15 * BYTES_PER_SCALE
 
 
 def test_seed_decides_the_rows(loaded: PostgresOltp) -> None:
     # A fixed text: the same seed must give the same rows on another machine and with another PostgreSQL.
-    row = loaded.server.value("SELECT rtrim(filler) FROM pgbench_accounts WHERE aid = 1")
+    row = loaded.job.server.value("SELECT rtrim(filler) FROM pgbench_accounts WHERE aid = 1")
     assert row == "notice money able other company chicago join 71297fbb48e17335a6e1bcd5"
     other = row_sql("text", 2, 1, 1)
-    assert loaded.server.value(f"SELECT t FROM ({other}) AS r(aid, bid, abalance, t)") not in ("", row)
+    assert loaded.job.server.value(f"SELECT t FROM ({other}) AS r(aid, bid, abalance, t)") not in ("", row)
 
 
 def test_failed_fill_leaves_nothing(
     needs_postgres: None, parent: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("ztune.workloads.filler.row_sql", lambda *_args: "SELECT 1/0, 1, 1, 1")
+    monkeypatch.setattr("ztune.trial.jobs.filler.row_sql", lambda *_args: "SELECT 1/0, 1, 1, 1")
     with pytest.raises(ZtuneError, match="division by zero"), running(PostgresOltp(SMALL), parent=parent):
         pass
     assert list(parent.iterdir()) == []

@@ -11,7 +11,7 @@ import psutil
 import pytest
 
 from ztune.errors import MissingError, ZtuneError
-from ztune.workloads.process import Account, Program, last_lines, run
+from ztune.trial.jobs.process import Account, Program, last_lines, run
 
 ME = Account("me", os.geteuid(), os.getegid(), switch=False)
 SHELL = "/bin/sh"
@@ -96,7 +96,7 @@ def test_a_child_ends_when_ztune_is_killed(tmp_path: Path) -> None:
     code = f"""
 import os, time
 from pathlib import Path
-from ztune.workloads.process import Account, Program
+from ztune.trial.jobs.process import Account, Program
 p = Program.start(["/bin/sleep", "300"], what="s", account=Account("me", os.geteuid(), os.getegid(), False),
                   cwd=Path("{tmp_path}"))
 Path("{tmp_path}/pid").write_text(str(p.pid)); time.sleep(300)

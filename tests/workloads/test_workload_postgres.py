@@ -12,9 +12,9 @@ import psutil
 import pytest
 
 from ztune.errors import InputError, MissingError, ZtuneError
-from ztune.workloads.postgres import Binaries, PostgresServer, find_binaries
-from ztune.workloads.process import Account
-from ztune.workloads.workdir import WorkDir
+from ztune.trial.jobs.postgres import Binaries, PostgresServer, find_binaries
+from ztune.trial.jobs.process import Account
+from ztune.trial.jobs.workdir import WorkDir
 
 
 def fake(directory: Path, version: str, *, leave_out: str = "") -> Path:
@@ -64,6 +64,7 @@ def work(parent: Path) -> Iterator[WorkDir]:
 @pytest.fixture
 def server(needs_postgres: None, work: WorkDir) -> Iterator[PostgresServer]:
     made = PostgresServer(find_binaries(), work, Account.for_database("postgres"))
+    made.prepare()
     made.initialise()
     made.configure({"fsync": False, "shared_buffers": "1MB", "max_connections": 10})
     yield made
@@ -127,6 +128,7 @@ def test_long_paths_get_a_short_socket(needs_postgres: None, parent: Path) -> No
     work = WorkDir.create("pg", parent=deep)
     server = PostgresServer(find_binaries(), work, Account.for_database("postgres"))
     try:
+        server.prepare()
         server.initialise()
         server.configure({"fsync": False, "shared_buffers": "1MB"})
         server.start()
@@ -145,7 +147,7 @@ def test_a_directory_that_the_databases_user_cannot_enter(needs_postgres: None, 
     work = WorkDir.create("pg", parent=closed)
     server = PostgresServer(find_binaries(), work, Account.for_database("postgres"))
     with pytest.raises(InputError, match=r"closed: the database's user '\w+' can't work below it.*/var/tmp"):
-        server.initialise()
+        server.prepare()
     work.remove()
     assert list(closed.iterdir()) == []
 
@@ -154,5 +156,6 @@ def test_a_program_that_does_not_run(tmp_path: Path, work: WorkDir) -> None:
     broken = fake(tmp_path / "bin", "15.7")
     (broken / "initdb").write_text("#!/bin/sh\necho 'initdb: no room' >&2; exit 1\n")
     server = PostgresServer(Binaries(broken, "15.7"), work, Account.for_database("postgres"))
+    server.prepare()
     with pytest.raises(ZtuneError, match=r"initdb ended with exit code (1|126)"):
         server.initialise()

@@ -9,7 +9,9 @@ from collections.abc import Sequence
 
 from ztune.advice.model import PropertyAdvice, Recommendation, RoleAdvice
 from ztune.analysis import units
+from ztune.errors import InputError
 from ztune.study import Dataset, Layout, Pool
+from ztune.study.properties import PROPERTIES
 from ztune.study.tunables import TUNABLES
 
 _WIDTH = 98
@@ -85,6 +87,17 @@ run() {
 	fi
 }
 
+# A volume's device is made by udev, some time after the volume.
+wait_for() {
+	[ "$yes" -eq 1 ] || return 0
+	tries=0
+	until [ -e "$1" ]; do
+		tries=$((tries + 1))
+		[ "$tries" -le 30 ] || fail "$1 did not appear in 30 s"
+		sleep 1
+	done
+}
+
 exists() {
 	zfs list -H -o name "$1" >/dev/null 2>&1
 }
@@ -99,10 +112,16 @@ def script(recommendation: Recommendation) -> str:
     """
     layout = Layout.model_validate(recommendation.layout)
     pools = layout.used_pools()
+    for pool in pools:
+        if pool.filesystem != "zfs":
+            raise InputError(
+                f'layout "{recommendation.layout_name}" has {pool.filesystem} in place of pool {pool.name}: '
+                f"there are no ZFS commands for it"
+            )
     variables = {pool.name: "root" if len(pools) == 1 else f"root{i}" for i, pool in enumerate(pools, 1)}
     names = relative_names(layout)
     out = ["#!/bin/sh"]
-    out += _intro(recommendation)
+    out += intro(recommendation)
     out.append("")
     words = {p.name: "ROOT" if len(pools) == 1 else f"ROOT{i}" for i, p in enumerate(pools, 1)}
     meanings = "\n".join(
@@ -133,15 +152,20 @@ def script(recommendation: Recommendation) -> str:
     out.append('\t\t\tfail "$target exists already; nothing was changed. Choose another root"')
     out += ["\t\tfi", "\tdone", "fi"]
     for parent in parents:
-        out += ["", *_comment("Only a parent; it holds no files.")]
+        out += ["", *comment("Only a parent; it holds no files.")]
         out.append(f'if [ "$yes" -eq 0 ] || ! exists {_quote(parent)}; then')
         out += [f"\trun zfs create -o canmount=off {_quote(parent)}", "fi"]
     for dataset in ordered:
         advice = next(r for r in recommendation.roles if r.dataset == dataset.name)
         out += ["", *_dataset_comments(dataset, advice)]
         out.append("run zfs create \\")
+        if dataset.volume is not None:
+            out.append(f"\t-s -V {dataset.volume} \\")
         out += [f"\t-o {shlex.quote(f'{k}={v}')} \\" for k, v in properties(dataset, layout).items()]
         out.append(f"\t{_quote(targets[dataset.name])}")
+        if dataset.volume is not None:
+            device = f'"/dev/zvol/{targets[dataset.name]}"'
+            out += [f"wait_for {device}", f"run mkfs.{dataset.filesystem} {device}"]
     out += ["", *_closing(recommendation, layout, ordered, names)]
     out += [
         "",
@@ -152,6 +176,37 @@ def script(recommendation: Recommendation) -> str:
     return "\n".join(out) + "\n"
 
 
+def setting_script(recommendation: Recommendation, lines: Sequence[str]) -> str:
+    """Return a POSIX sh script around ``lines``, which call ``run``; dry-run by default like ``script``."""
+    head = (
+        _HEAD.replace("@USAGE@", "")
+        .replace("@ROOTS@\n", "")
+        .replace("@COUNT@", "0")
+        .replace(
+            "It stops before the first change if a dataset that it would create exists, and it never",
+            "It never",
+        )
+        .rstrip("\n")
+    )
+    # Of the helpers only `run` is needed where nothing is created.
+    head = head[: head.index("# A pool, or a dataset")] + head[head.index("# Print a command") :]
+    head = head[: head.index("# A volume's device")].rstrip("\n")
+    return "\n".join(
+        [
+            "#!/bin/sh",
+            *intro(recommendation),
+            "",
+            head,
+            *lines,
+            "",
+            'if [ "$yes" -eq 0 ]; then',
+            "\techo '# nothing was changed; add --yes to run these commands' >&2",
+            "fi",
+            "",
+        ]
+    )
+
+
 def properties(dataset: Dataset, layout: Layout) -> dict[str, str]:
     """Return the properties to set when ``dataset`` is created, in the order of the commands.
 
@@ -159,14 +214,32 @@ def properties(dataset: Dataset, layout: Layout) -> dict[str, str]:
     the layout says nothing of atime: it is not modelled, but no database needs access times.
     """
     pool = layout.pool(dataset.pool)
-    out = {name: dataset.properties[name] for name in _ALWAYS}
+    volume = dataset.volume is not None
+    out = {name: dataset.properties[name] for name in _ALWAYS if PROPERTIES[name].volumes or not volume}
     if pool.vdev_text("cache") != "none" or dataset.properties["secondarycache"] != "all":
         out["secondarycache"] = dataset.properties["secondarycache"]
-    if pool.vdev_text("special") != "none":
+    if pool.vdev_text("special") != "none" and not volume:
         out["special_small_blocks"] = dataset.properties["special_small_blocks"]
-    out.update({k: v for k, v in dataset.properties.items() if k not in out and k not in _OPTIONAL})
-    out.setdefault("atime", "off")
+    out.update(
+        {
+            k: v for k, v in dataset.properties.items()
+            if k not in out and k not in _OPTIONAL and (PROPERTIES[k].volumes or not volume)
+        }
+    )  # fmt: skip
+    if not volume:
+        out.setdefault("atime", "off")
+    if "encryption" in out:
+        out.setdefault("keyformat", "passphrase")
     return out
+
+
+def settable(dataset: Dataset, layout: Layout) -> dict[str, str]:
+    """Return what of ``properties`` can be set on a dataset that exists already."""
+    return {
+        k: v
+        for k, v in properties(dataset, layout).items()
+        if k in PROPERTIES and not PROPERTIES[k].at_creation
+    }
 
 
 _OPTIONAL = ("secondarycache", "special_small_blocks")
@@ -179,6 +252,8 @@ def create_commands(recommendation: Recommendation) -> list[list[str]]:
     out = []
     for dataset in sorted(layout.datasets, key=lambda d: names[d.name].count("/")):
         options = [w for k, v in properties(dataset, layout).items() for w in ("-o", f"{k}={v}")]
+        if dataset.volume is not None:
+            options = ["-s", "-V", str(dataset.volume), *options]
         out.append(["zfs", "create", *options, f"{dataset.pool}/{names[dataset.name]}"])
     return out
 
@@ -229,35 +304,33 @@ def _clean(text: str) -> str:
     return re.sub(r"\s+", " ", "".join(c if c.isprintable() else " " for c in text)).strip()
 
 
-def _comment(text: str, indent: str = "") -> list[str]:
+def comment(text: str, indent: str = "") -> list[str]:
+    """Return ``text`` as lines of a shell (or YAML) comment; nothing in it can end the comment."""
     lines = textwrap.wrap(_clean(text), _WIDTH - len(indent), break_long_words=False, break_on_hyphens=False)
     return [f"# {indent}{line}" for line in lines]
 
 
-def _intro(r: Recommendation) -> list[str]:
+def intro(r: Recommendation) -> list[str]:
+    """Return the comment at the head of a script: which layout, on which evidence, how sure."""
     about = r.subject
     return [
-        *_comment(
+        *comment(
             f"ZFS layout for {about.workload or about.study}, recommended by ztune from run {about.run}."
         ),
-        *_comment(f"Layout: {r.layout_name}. {r.verdict}"),
-        *_comment(
-            f"Evidence: the recorded I/O replayed through OpenZFS {about.openzfs}; times are modelled from "
-            f"device "
-            "profiles, nothing was measured on your disks."
-        ),
-        *_comment(f"Confidence: {r.confidence.sentence}"),
-        *_comment(f"Durability: {r.durability.sentence}"),
+        *comment(f"Layout: {r.layout_name}. {r.verdict}"),
+        *comment(f"Evidence: {r.evidence()}."),
+        *comment(f"Confidence: {r.confidence.sentence}"),
+        *comment(f"Durability: {r.durability.sentence}"),
     ]
 
 
 def _dataset_comments(dataset: Dataset, advice: RoleAdvice) -> list[str]:
-    out = _comment(f"{', '.join(dataset.roles)}:")
+    out = comment(f"{', '.join(dataset.roles)}:")
     for item in advice.properties:
         if not item.is_default or item.change.pairs:
-            out += _comment(f"{item.name}={item.value}: {_why(item)}", "  ")
+            out += comment(f"{item.name}={item.value}: {_why(item)}", "  ")
     if "atime" not in dataset.properties:
-        out += _comment("atime=off: no database needs access times (not modelled).", "  ")
+        out += comment("atime=off: no database needs access times (not modelled).", "  ")
     return out
 
 
@@ -269,34 +342,35 @@ def _closing(
     r: Recommendation, layout: Layout, ordered: Sequence[Dataset], names: dict[str, str]
 ) -> list[str]:
     out: list[str] = []
-    out += _comment(
+    out += comment(
         "What is left to you, since ztune doesn't know your disks (replace the words in capitals):"
     )
     for pool in layout.used_pools():
         out += [f"#   {line}" for line in _pool_lines(pool, r, layout)]
     for name, value in sorted(layout.tunables.items()):
         if value != TUNABLES[name].default:
-            out += _comment(f"{name}={value}: {TUNABLES[name].doc} Linux, until the next boot:", "  ")
+            out += comment(f"{name}={value}: {TUNABLES[name].doc} Linux, until the next boot:", "  ")
             out.append(f"#     echo {value} > /sys/module/zfs/parameters/{name}")
-    out += _comment(
-        f"The replay gave the ARC {units.amount(layout.arc)}. To set such a limit on Linux until the next "
+    out += comment(
+        f"The {'replay gave the ARC' if r.basis == 'modelled' else 'ARC was limited to'} "
+        f"{units.amount(layout.arc)}. To set such a limit on Linux until the next "
         f"boot:",
         "  ",
     )
     out.append(f"#     echo {layout.arc} > /sys/module/zfs/parameters/zfs_arc_max")
     out.append("#")
-    out += _comment(
+    out += comment(
         "For datasets that exist already. This changes new blocks only; a file of more than one block "
         "keeps its "
         "record size until it is copied:"
     )
     for dataset in ordered:
-        settings = " ".join(shlex.quote(f"{k}={v}") for k, v in properties(dataset, layout).items())
+        settings = " ".join(shlex.quote(f"{k}={v}") for k, v in settable(dataset, layout).items())
         out.append(f"#   zfs set {settings} ROOT/{names[dataset.name]}")
     if r.hazards:
-        out += ["#", *_comment("Know before you run this:")]
+        out += ["#", *comment("Know before you run this:")]
         for hazard in r.hazards:
-            out += _comment(f"- {hazard.severity}: {hazard.sentence}", "  ")
+            out += comment(f"- {hazard.severity}: {hazard.sentence}", "  ")
     return out
 
 

@@ -27,6 +27,14 @@ DATASET_FACTS = (
     "special_small_blocks", "copies", "atime", "durable", "pool", "ashift", "sector", "kinds",
     "redundant", "raidz", "raidz_sectors", "raidz_expansion", "raidz_ideal", "slog", "slog_redundant",
     "special", "special_redundant", "l2arc", "l2arc_bytes", "l2arc_header_bytes", "first_of_pool",
+    "filesystem", "volume", "encryption",
+)  # fmt: skip
+
+# What a directory on another file system has not.
+_OF_ZFS = (
+    "recordsize", "compression", "algorithm", "level", "checksum", "logbias", "sync", "primarycache",
+    "secondarycache", "redundant_metadata", "special_small_blocks", "copies", "atime", "ashift", "sector",
+    "redundant", "slog", "special", "l2arc",
 )  # fmt: skip
 
 _DATABASES = {
@@ -83,7 +91,9 @@ def layout_facts(
         "nocacheflush": _tunable(layout, "zfs_nocacheflush"),
         "zil_nocacheflush": _tunable(layout, "zil_nocacheflush"),
         "txg_timeout": _tunable(layout, "zfs_txg_timeout"),
-        "recordsize_changed": any(d.properties["recordsize"] != "128K" for d in layout.datasets),
+        "recordsize_changed": any(
+            d.properties["recordsize"] != "128K" for d in layout.datasets if d.volume is None
+        ),
         "write_amplification": candidate.value("write_amplification"),
         "rmw_reads": candidate.value("rmw_reads"),
     }
@@ -99,7 +109,9 @@ def dataset_facts(
     layout = candidate.layout
     pool = layout.pool(dataset.pool)
     properties = dataset.properties
-    recordsize = parse_size(properties["recordsize"])
+    zfs = pool.filesystem == "zfs"
+    # The block of a volume is to it what the record is to a file.
+    recordsize = parse_size(properties["volblocksize" if dataset.volume is not None else "recordsize"])
     algorithm, _, level = properties["compression"].partition("-")
     sector = 1 << pool.ashift
     facts: dict[str, Any] = {
@@ -118,6 +130,9 @@ def dataset_facts(
         "pool": pool.name,
         "ashift": pool.ashift,
         "sector": sector,
+        "filesystem": dataset.filesystem or pool.filesystem,
+        "volume": dataset.volume is not None,
+        "encryption": properties.get("encryption", "off"),
         "first_of_pool": next(d for d in layout.datasets if d.pool == pool.name) is dataset,
         **{
             name: properties[name]
@@ -132,6 +147,9 @@ def dataset_facts(
         },
         **_pool_facts(pool, recordsize, sector),
     }
+    if not zfs:
+        facts.update(dict.fromkeys(_OF_ZFS))  # not known: no rule about ZFS fires
+        return facts
     cached = _l2arc_bytes(candidate)
     if facts["l2arc"] and cached is not None:
         facts["l2arc_bytes"] = cached

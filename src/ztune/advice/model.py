@@ -15,8 +15,12 @@ Verdict = Literal[
     "too small to matter",  # all differences are within the objective's tolerance
     "default",  # the value is the default
     "not screened alone",  # no two screened layouts differ in this property alone
+    "not measured alone",  # the same of layouts that were run
 ]
-Level = Literal["fair", "limited", "weak"]
+Level = Literal["good", "fair", "limited", "weak"]
+# What numbers are: modelled from a replay; measured on real ZFS; or emulated, measured in a lab without
+# hardware virtualisation, where operations and bytes are real and seconds are not.
+Basis = Literal["modelled", "measured", "emulated"]
 
 
 class _Part(BaseModel):
@@ -33,6 +37,9 @@ class Side(_Part):
     other: float
     ratio: float | None
     matters: bool  # beyond the tolerance
+    low: float | None = None  # interval of the ratio, where it was measured in more than one block
+    high: float | None = None
+    blocks: int = 1  # how many blocks it was measured in; 1 for a replay
 
 
 class Change(_Part):
@@ -49,6 +56,7 @@ class Change(_Part):
     low: float | None = None  # range of the first metric's ratio over those pairs
     high: float | None = None
     sentence: str
+    basis: Basis = "modelled"
 
 
 class PropertyAdvice(_Part):
@@ -61,6 +69,7 @@ class PropertyAdvice(_Part):
     reason: str  # the mechanism
     source: str
     change: Change
+    modelled: Change | None = None  # what screening said of it, beside a measured ``change``
 
 
 class RoleAdvice(_Part):
@@ -85,6 +94,7 @@ class PoolAdvice(_Part):
     value: str
     reason: str
     change: Change | None
+    modelled: Change | None = None  # as for a property
 
 
 class Cost(_Part):
@@ -109,7 +119,8 @@ class Hazard(_Part):
 
 
 class Confidence(_Part):
-    """How far to trust the numbers. Replays alone never give more than "fair"."""
+    """How far to trust the numbers. Only what was measured and resolved is "good"; replays are "fair" at "
+    "best."""
 
     level: Level
     sentence: str
@@ -189,6 +200,9 @@ class Recommendation(_Part):
     """The answer to a study: one layout that was screened, and why each part of it is what it is."""
 
     version: int = 1
+    basis: Basis = (
+        "modelled"  # of ``against_baseline``, ``ranking``, ``costs`` and each change without its own
+    )
     subject: Subject
     minimise: list[str]
     within: float
@@ -212,3 +226,18 @@ class Recommendation(_Part):
     set_apart: list[Row]
     failed: list[FailedRow]
     effects: list[EffectRow]
+
+    def evidence(self) -> str:
+        """Return what the numbers rest on, to follow "Its numbers are" or "Evidence:"."""
+        zfs = f"OpenZFS {self.subject.openzfs}".strip()
+        if self.basis == "measured":
+            return f"measured: the real database on {zfs}, {len(self.trials)} trials of this layout"
+        if self.basis == "emulated":
+            return (
+                f"measured in an emulated lab: the real database on {zfs}, {len(self.trials)} trials of this "
+                f"layout; its operations and bytes count, its seconds are not those of any machine"
+            )
+        return (
+            f"modelled: the recorded I/O replayed through {zfs}, times from device profiles; nothing was "
+            f"measured on your disks"
+        )

@@ -10,6 +10,7 @@ from ztune.advice.choose import plainest
 from ztune.advice.evidence import change, compare, phrase, promising
 from ztune.advice.facts import L2ARC_HEADER_BYTES, dataset_facts
 from ztune.advice.hazards import hazards, reason
+from ztune.advice.measured import MEANING, recommend_measured
 from ztune.advice.model import (
     Cost,
     Durability,
@@ -33,29 +34,30 @@ from ztune.analysis.rank import Ranked, Ranking
 from ztune.analysis.stats import ratio
 from ztune.errors import InputError
 from ztune.store.records import Run, Trial
-from ztune.study import Dataset, DurabilityClass, Objective
+from ztune.study import Dataset, Objective
 from ztune.study.properties import PROPERTIES, REPLAYED
 from ztune.trace.manifest import Manifest
 from ztune.units import parse_size
 
-_MEANING = {
-    DurabilityClass.NOTHING: "A power cut loses nothing that the database has acknowledged as committed.",
-    DurabilityClass.LAST_SECONDS: (
-        "A power cut can lose the last seconds of acknowledged commits; the database stays consistent."
-    ),
-    DurabilityClass.CORRUPT: "A power cut can leave the database corrupt.",
-}
-
 
 def recommend(
-    run: Run, trials: Sequence[Trial], objective: Objective | None = None, manifest: Manifest | None = None
+    run: Run,
+    trials: Sequence[Trial],
+    objective: Objective | None = None,
+    manifest: Manifest | None = None,
+    layout_hash: str | None = None,
+    screened: Sequence[Trial] = (),
 ) -> Recommendation:
     """Return the recommendation that the finished ``trials`` of ``run`` support.
 
     ``objective`` defaults to the run's. ``manifest`` is the trace's, for its warnings, page sizes and
-    workload; all else comes from the records. Raises InputError if no layout finished, or none is durable
-    enough.
+    workload; all else comes from the records. ``layout_hash``: this layout instead of the objective's choice,
+    such as the one that was best when measured. Of a measured run all rests on what was measured, and
+    ``screened``, the trials of the screening that its layouts came from, stands beside it. Raises InputError
+    if no layout finished, or none is durable enough.
     """
+    if run.measured:
+        return recommend_measured(run, trials, screened)
     goal = objective or run.objective
     now = standing(trials, goal)
     collected, ranking, defaults, allowed = now.collected, now.ranking, now.defaults, now.allowed
@@ -69,7 +71,8 @@ def recommend(
             f"objective's "
             f"durability to the class you can live with"
         )
-    chosen = plainest(ranking, defaults)
+    wanted = [c for c in collected.candidates if c.hash == layout_hash]
+    chosen = wanted[0] if wanted else plainest(ranking, defaults)
     baseline = ranking.baseline
     found = pairs(collected.candidates)
     seconds = trust.trace_seconds(collected, manifest)
@@ -117,7 +120,7 @@ def recommend(
         durability=Durability(
             klass=str(chosen.durability),
             allowed=str(allowed),
-            sentence=_MEANING[chosen.durability],
+            sentence=MEANING[chosen.durability],
             reasons=[_sentence(text) for text in chosen.durability_reasons],
         ),
         weaker=_weaker(chosen, ranking),
@@ -232,7 +235,7 @@ def _weaker(chosen: Candidate, ranking: Ranking) -> str:
         if gain is None or gain >= 1:
             parts.append(f"{apart}; none has less {label}.")
         else:
-            why = (best.durability_reasons or (_MEANING[best.durability],))[0].rstrip(".")
+            why = (best.durability_reasons or (MEANING[best.durability],))[0].rstrip(".")
             parts.append(
                 f"{apart}; the best, {best.name} ({best.durability}), has {label} {units.percent(gain)}. "
                 f"It is not "

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from ztune.analysis.candidates import Candidate
 from ztune.analysis.metrics import EXPLAIN, MAIN
 from ztune.analysis.stats import differs, ratio
+from ztune.study import optional_setting
 
 # The value of a setting that one layout of a pair doesn't have at all, e.g. the log device's profile without
 # one.
@@ -145,7 +146,7 @@ def pair_to(
     """
     without = {k: v for k, v in candidate.settings.items() if k != factor}
     wanted = [] if value is None or value == ABSENT else [{**without, factor: value}]
-    if not wanted or factor.startswith(("tunable.", "database.")):
+    if not wanted or optional_setting(factor):
         wanted.append(without)
     for other in candidates:
         if other is not candidate and dict(other.settings) in wanted:

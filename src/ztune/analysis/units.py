@@ -58,7 +58,7 @@ def percent(ratio: float | None) -> str:
 
 
 def show(value: float, unit: str) -> str:
-    """Return ``value`` as text; ``unit`` one of "s", "ms", "bytes", "count", "ratio", "share"."""
+    """Return ``value`` as text; ``unit`` one of "s", "ms", "bytes", "count", "ratio", "rate", "share"."""
     match unit:
         case "s":
             return seconds(value)
@@ -66,7 +66,7 @@ def show(value: float, unit: str) -> str:
             return seconds(value / 1000)
         case "bytes":
             return amount(value)
-        case "ratio":
+        case "ratio" | "rate":
             return f"{_three(value)}"
         case "share":
             return f"{value * 100:.1f}".removesuffix(".0") + "%"

@@ -1,4 +1,4 @@
-"""The steps of ``ztune tune``: run the workload, record it, screen, recommend, write the files."""
+"""The steps of ``ztune tune``: run the workload, record, screen, measure if asked, recommend, write files."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import shutil
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -16,23 +16,29 @@ from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedCo
 
 from ztune.advice.commands import script
 from ztune.advice.model import Recommendation
+from ztune.cli._live import LiveView
 from ztune.cli._screening import Shown
 from ztune.cli.screen import choose_study, ranking_json
 from ztune.errors import InputError
-from ztune.report import files, html, source
+from ztune.report import files, html, measured_html, source
+from ztune.report import measured as reports
 from ztune.store import paths
 from ztune.store.db import Store
+from ztune.store.records import Run, Trial
 from ztune.study import profiles, ready
 from ztune.targets import engine as engines
 from ztune.targets import screening
+from ztune.targets.channel import Place
+from ztune.targets.trials import runner
+from ztune.targets.trials.plan import Options, best_of, workload_job
 from ztune.trace.manifest import WorkloadInfo
 from ztune.trace.reader import Trace
 from ztune.trace.record import Recording
 from ztune.trace.recorders import choose
 from ztune.trace.roles import RoleRules
+from ztune.trial.jobs.interrupt import signals_as_interrupt
 from ztune.workloads import registry
 from ztune.workloads.base import Workload, running
-from ztune.workloads.interrupt import signals_as_interrupt
 
 
 @dataclass(frozen=True)
@@ -49,16 +55,24 @@ class Plan:
     jobs: int
     seed: int | None
     recorder: str
+    place: Place | None = None
+    """Where the best layouts are measured, not yet up; None: nowhere."""
+    top: int = 3
+    options: Options = field(default_factory=Options)
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What came of it. ``failed``: how many layouts failed; each was named when it did."""
+    """What came of it. ``failed``: how many layouts and trials failed; each was named when it did.
+
+    ``recommendation`` is of the screening; where layouts were measured, of the one that measuring chose.
+    """
 
     run_id: str
     trace: Path
     recommendation: Recommendation
     failed: int
+    measured: tuple[Run, list[Trial]] | None = None
 
 
 def tune(plan: Plan) -> Outcome:
@@ -90,7 +104,13 @@ def tune(plan: Plan) -> Outcome:
                         store, trace, study, engine, options,
                         kind="tune", command=["ztune", *sys.argv[1:]], observer=shown,
                     )  # fmt: skip
-                outcome = _write(plan, run.id, trace.path, store)
+                measured = None
+                if plan.place is not None:
+                    # The screening's files are there whatever comes of the trials.
+                    _write(plan, run.id, trace.path, store, None)
+                    done = True
+                    measured = _measure(plan, plan.place, workload, run, store)
+                outcome = _write(plan, run.id, trace.path, store, measured)
             done = True
             return outcome
         finally:
@@ -106,6 +126,9 @@ def _check_early(plan: Plan, workload: Workload) -> None:
         ready.find(plan.study)
     if plan.profile is not None:
         profiles.find(plan.profile)
+    if plan.place is not None:
+        with plan.place as place:
+            place.hello()
 
 
 def _record(plan: Plan, workload: Workload, out: Path) -> Trace:
@@ -131,9 +154,37 @@ def _record(plan: Plan, workload: Workload, out: Path) -> Trace:
     return recording.trace
 
 
-def _write(plan: Plan, run_id: str, trace: Path, store: Store) -> Outcome:
+def _measure(plan: Plan, place: Place, workload: Workload, screened: Run, store: Store) -> Run:
+    """Run the best few layouts of the screening and the baseline on real file systems."""
+    job = workload_job(workload)
+    if place.name == "lab" or place.name == "local":
+        job = replace(job, version=workload.check())
+    trials = store.trials(screened.id)
+    study = screened.resolved_study
+    request = runner.Request(
+        study=study,
+        layouts=best_of(screened, screening.allowed_order(study, trials), trials, plan.top),
+        job=job,
+        place=place,
+        options=plan.options,
+        seed=plan.seed,
+        command=["ztune", *sys.argv[1:]],
+        source_run=screened.id,
+    )
+    with LiveView() as live:
+        return runner.start(store, request, live)
+
+
+def _write(plan: Plan, run_id: str, trace: Path, store: Store, measured: Run | None) -> Outcome:
     evidence = source.evidence(run_id, store)
     recommendation = evidence.recommend()
+    trials: list[Trial] = []
+    if measured is not None:
+        trials = store.trials(measured.id)
+        if any(t.ok for t in trials):
+            recommendation = source.evidence(measured.id, store).recommend()
+        page = measured_html.render(measured, trials, evidence.trials)
+        files.write(plan.out / "measured.html", page)
     page = html.render(
         evidence.run, evidence.trials, recommendation, evidence.summary(), evidence.trace_missing
     )
@@ -141,9 +192,12 @@ def _write(plan: Plan, run_id: str, trace: Path, store: Store) -> Outcome:
     files.write(plan.out / "apply.sh", script(recommendation), executable=True)
     ranking = ranking_json(evidence.run, evidence.trials)
     whole = {**ranking, "recommendation": recommendation.model_dump(mode="json")}
+    if measured is not None:
+        whole["measured"] = reports.to_json(measured, trials)
     files.write(plan.out / "run.json", json.dumps(whole, indent=1, ensure_ascii=False) + "\n")
-    failed = sum(t.status == "failed" for t in evidence.trials)
-    return Outcome(run_id, trace, recommendation, failed)
+    failed = sum(t.status == "failed" for t in [*evidence.trials, *trials])
+    found = None if measured is None else (measured, trials)
+    return Outcome(run_id, trace, recommendation, failed, found)
 
 
 class _Steps:

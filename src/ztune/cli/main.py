@@ -18,10 +18,15 @@ COMMANDS: dict[str, str] = {
     "record": "ztune.cli.record",
     "trace": "ztune.cli.trace",
     "screen": "ztune.cli.screen",
+    "run": "ztune.cli.run",
+    "clean": "ztune.cli.clean",
     "recommend": "ztune.cli.recommend",
+    "apply": "ztune.cli.apply",
     "report": "ztune.cli.report",
     "runs": "ztune.cli.runs",
     "show": "ztune.cli.show",
+    "lab": "ztune.cli.lab",
+    "disk": "ztune.cli.disk",
 }
 
 

@@ -11,6 +11,7 @@ import click
 from ztune.errors import InputError
 
 if TYPE_CHECKING:
+    from ztune.report import source
     from ztune.study import Objective
 
 
@@ -54,6 +55,9 @@ def command(
     from ztune.report import files, source, terminal
 
     found = source.evidence(run)
+    if found.run.measured:
+        _measured(found, as_json, objective, within, script)
+        return
     goal = changed_objective(found.run.objective.model_dump(mode="json"), objective, within)
     recommendation = found.recommend(goal)
     if script is not None:
@@ -62,6 +66,34 @@ def command(
         click.echo(json.dumps(recommendation.model_dump(mode="json"), indent=1, ensure_ascii=False))
     else:
         terminal.show(recommendation, top=None if everything else terminal.TOP)
+    if script is not None:
+        click.echo(f"\ncommands written to {script}; `sh {script} POOL` prints them", err=as_json)
+
+
+def _measured(
+    found: source.Evidence, as_json: bool, objective: str | None, within: str | None, script: Path | None
+) -> None:
+    """Print what a measured run advises, and for each role why."""
+    from rich.console import Console
+
+    from ztune.advice.commands import script as write_script
+    from ztune.advice.measured import recommend_measured
+    from ztune.report import files, measured, terminal
+
+    if objective is not None or within is not None:
+        raise InputError("--objective and --within order replays; a measured run has its own resolution")
+    advice = recommend_measured(found.run, found.trials, measured.screened(found.run))
+    if script is not None:
+        files.write(script, write_script(advice), executable=True)
+    if as_json:
+        raw = measured.to_json(found.run, found.trials)
+        raw["recommendation"] = advice.model_dump(mode="json")
+        click.echo(json.dumps(raw, indent=1, ensure_ascii=False))
+    else:
+        console = Console(highlight=False)
+        console.print(measured.recommendation(found.run, found.trials))
+        console.print()
+        console.print(terminal.recommendation(advice))
     if script is not None:
         click.echo(f"\ncommands written to {script}; `sh {script} POOL` prints them", err=as_json)
 

@@ -21,19 +21,23 @@ def command(run: str | None, out: Path | None, open_: bool) -> None:
     """Write the report of RUN (default: the last finished run) as one HTML file.
 
     The file loads nothing from the network and can be mailed or archived as it is: verdict, commands,
-    ranking, trade-offs, the effect of each setting, the workload, hazards, and how to repeat it.
+    ranking, trade-offs, the effect of each setting, the workload, hazards, and how to repeat it. For a
+    measured run: ranking with intervals, every block, what was written and why, predicted against measured.
 
     \b
     Examples:
       ztune report                           writes ztune-RUN.html here
       ztune report 7f3k2a --out oltp.html
     """
-    from ztune.report import files, html, source
+    from ztune.report import files, html, measured_html, source
 
     found = source.evidence(run)
-    recommendation = found.recommend()
     path = out or Path(f"ztune-{found.run.id}.html")
-    text = html.render(found.run, found.trials, recommendation, found.summary(), found.trace_missing)
+    if found.run.measured:
+        text = measured_html.render(found.run, found.trials)
+    else:
+        recommendation = found.recommend()
+        text = html.render(found.run, found.trials, recommendation, found.summary(), found.trace_missing)
     files.write(path, text)
     click.echo(str(path))
     if open_:

@@ -37,9 +37,12 @@ def command(as_json: bool) -> None:
                     "kind": run.kind,
                     "name": run.name,
                     "status": status,
-                    "layouts": len(trials),
+                    "layouts": len({t.arm for t in trials}),
+                    "trials": len(trials),
                     "ok": sum(t.status == "ok" for t in trials),
                     "failed": sum(t.status == "failed" for t in trials),
+                    "target": run.target.get("name", "replay"),
+                    "blocks": max((t.block for t in trials), default=0),
                     "trace": run.trace_path,
                     "trace_sha": run.trace_sha,
                     "openzfs": run.versions.get("openzfs", ""),
@@ -51,15 +54,15 @@ def command(as_json: bool) -> None:
         click.echo(json.dumps(rows, indent=1, ensure_ascii=False))
         return
     if not rows:
-        click.echo("There are no runs yet; `ztune screen TRACE` makes one.")
+        click.echo("There are no runs yet; `ztune screen TRACE` or `ztune run WORKLOAD` makes one.")
         return
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
     # The id is what the next command needs: it stays whole, and the trace gives way on a narrow terminal.
-    for column, width in (("run", 6), ("created (UTC)", 16), ("status", 11), ("layouts", 8), ("name", 13)):
+    for column, width in (("run", 6), ("created (UTC)", 16), ("status", 11), ("trials", 8), ("name", 13)):
         table.add_column(column, no_wrap=True, min_width=width)
-    table.add_column("trace", no_wrap=True, overflow="ellipsis")
+    table.add_column("trace, or where it ran", no_wrap=True, overflow="ellipsis")
     for row in rows:
-        layouts = f"{row['ok']} of {row['layouts']}" + (f", {row['failed']} failed" if row["failed"] else "")
+        layouts = f"{row['ok']} of {row['trials']}" + (f", {row['failed']} failed" if row["failed"] else "")
         created = str(row["created"])[:16].replace("T", " ")
         table.add_row(
             str(row["id"]),
@@ -67,6 +70,6 @@ def command(as_json: bool) -> None:
             str(row["status"]),
             layouts,
             str(row["name"]),
-            Path(str(row["trace"])).name,
+            Path(str(row["trace"])).name or str(row["target"]),
         )
     Console().print(table)

@@ -74,7 +74,7 @@ def command(
     from ztune.targets import engine as engines
     from ztune.targets import screening
     from ztune.trace.reader import Trace
-    from ztune.workloads.interrupt import signals_as_interrupt
+    from ztune.trial.jobs.interrupt import signals_as_interrupt
 
     if resume is not None and trace is None and Path(resume).is_dir():
         trace, resume = Path(resume), "last"  # `--resume TRACE`: the word is not a run

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +29,7 @@ def command(run: str, trial: int | None, rerun: bool, as_json: bool) -> int:
       ztune show 7f3k2a --trial 4 --rerun      run it again, and compare
     """
     from ztune.cli._screening import print_ranking
+    from ztune.report import measured
     from ztune.store.db import Store
 
     with Store.open() as store:
@@ -38,12 +40,17 @@ def command(run: str, trial: int | None, rerun: bool, as_json: bool) -> int:
                 raise InputError("--rerun needs --trial N")
             if as_json:
                 click.echo(json.dumps(run_json(found, trials), indent=1, ensure_ascii=False))
+            elif found.measured:
+                measured.show(found, trials)
+                _print_run(found, trials)
             else:
                 print_ranking(found, store, None)
                 _print_run(found, trials)
             return 0
         chosen = store.trial(found.id, trial)
     record = trial_json(found, chosen)
+    if rerun and found.measured:
+        raise InputError("--rerun repeats replays; `ztune run --from` or `ztune run STUDY` measures again")
     if rerun:
         return _rerun(record, as_json)
     if as_json:
@@ -60,6 +67,15 @@ def run_json(run: Any, trials: Any) -> dict[str, Any]:
 
 def trial_json(run: Any, trial: Any) -> dict[str, Any]:
     """Return one trial with all that it takes to run it again: spec, trace, seed, versions, command."""
+    if run.measured:
+        return {
+            "run": _run_fields(run),
+            "trial": _trial_fields(trial),
+            "again": {
+                "command": ["python3", "ztune-trial.pyz", "run"],
+                "note": "trial.spec on one line goes to its standard input; see docs/trial-format.md.",
+            },
+        }
     return {
         "run": _run_fields(run),
         "trial": _trial_fields(trial),
@@ -76,19 +92,22 @@ def trial_json(run: Any, trial: Any) -> dict[str, Any]:
 def _run_fields(run: Any) -> dict[str, Any]:
     names = (
         "id", "kind", "name", "created", "status", "trace_path", "trace_sha", "environment", "versions",
-        "seed", "command", "options", "warnings",
+        "seed", "command", "options", "warnings", "target", "job", "source_run", "outcome",
     )  # fmt: skip
     return {**{n: getattr(run, n) for n in names}, "objective": run.objective.model_dump(mode="json")}
 
 
 def _trial_fields(trial: Any) -> dict[str, Any]:
     names = (
-        "number", "round", "layout_name", "layout_hash", "target", "status", "error", "engine_version",
+        "number", "round", "block", "twin", "layout_name", "layout_hash", "target", "status", "error",
+        "engine_version",
         "openzfs_version", "started", "wall_s", "is_baseline", "spec", "result",
     )  # fmt: skip
     layout = trial.layout
     return {
         **{n: getattr(trial, n) for n in names},
+        "attempts": trial.attempts,
+        "series": [asdict(s) for s in trial.series],
         "layout": layout.to_json(),
         "settings": layout.settings(),
         "durability": {"class": layout.durability().value, "reasons": layout.durability_reasons()},
@@ -96,7 +115,14 @@ def _trial_fields(trial: Any) -> dict[str, Any]:
 
 
 def _print_run(run: Any, trials: Any) -> None:
-    click.echo(f"\ntrace       {run.trace_path} (sha {run.trace_sha[:12]})")
+    if run.trace_path:
+        click.echo(f"\ntrace       {run.trace_path} (sha {run.trace_sha[:12]})")
+    else:
+        params = ", ".join(
+            f"{k}={v}" for k, v in run.job.get("params", {}).items() if not isinstance(v, dict)
+        )
+        click.echo(f"\njob         {run.job.get('workload', '')}: {params}")
+        click.echo(f"target      {run.target.get('name', '')}")
     click.echo(f"versions    {', '.join(f'{k} {v}' for k, v in run.versions.items())}")
     environment = run.environment
     click.echo(
@@ -127,7 +153,10 @@ def _print_trial(record: dict[str, Any]) -> None:
         click.echo(f"  {key:28} {value}")
     if trial["result"]:
         click.echo("measure")
-        for key, value in _flat(trial["result"]["measure"]):
+        shown = {k: v for k, v in trial["result"].items() if k in ("job", "measure", "steps")}
+        for key, value in _flat(
+            shown if record["run"]["kind"] == "run" else trial["result"].get("measure", {})
+        ):
             click.echo(f"  {key:44} {value}")
     click.echo(f"again       {' '.join(record['again']['command'])}")
 
@@ -147,7 +176,7 @@ def _rerun(record: dict[str, Any], as_json: bool) -> int:
     from ztune.targets import engine as engines
     from ztune.targets.rerun import compare, rerun
     from ztune.trace.reader import Trace
-    from ztune.workloads.interrupt import signals_as_interrupt
+    from ztune.trial.jobs.interrupt import signals_as_interrupt
 
     with signals_as_interrupt():
         outcome = rerun(record, Trace.open(Path(record["run"]["trace_path"])), engines.check())

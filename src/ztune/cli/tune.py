@@ -6,6 +6,8 @@ from pathlib import Path
 
 import click
 
+from ztune.cli._place import blocks as parse_blocks
+from ztune.cli._place import duration, make_place, pairs, place_options, share
 from ztune.errors import InputError
 
 
@@ -41,6 +43,23 @@ from ztune.errors import InputError
     "--recorder", type=click.Choice(["auto", "ebpf", "strace"]), default="auto", show_default=True,
     help="How to record; auto takes eBPF where it is allowed.",
 )  # fmt: skip
+@click.option(
+    "--on", metavar="lab|local|ssh://HOST",
+    help="Then measure the best layouts and the baseline there, with the real database on real ZFS.",
+)  # fmt: skip
+@place_options
+@click.option(
+    "--top", type=click.IntRange(1), default=3, show_default=True, help="With --on: how many of the best."
+)
+@click.option(
+    "--blocks", default="3:8", show_default=True, metavar="MIN:MAX",
+    help="With --on: the fewest and the most times that each layout runs.",
+)  # fmt: skip
+@click.option(
+    "--resolution", default="2%", show_default=True, metavar="SHARE",
+    help="With --on: smaller differences don't matter.",
+)  # fmt: skip
+@click.option("--time-limit", metavar="TIME", help="With --on: begin no trial after so long, such as 2h.")
 @click.option("--json", "as_json", is_flag=True, help="Print the recommendation as JSON.")
 def command(
     workload: str,
@@ -53,19 +72,35 @@ def command(
     jobs: int | None,
     seed: int | None,
     recorder: str,
+    on: str | None,
+    pool: str | None,
+    parents: tuple[str, ...],
+    disks: tuple[str, ...],
+    files: str | None,
+    size: str,
+    openzfs: str | None,
+    dilation: float | None,
+    top: int,
+    blocks: str,
+    resolution: str,
+    time_limit: str | None,
     as_json: bool,
 ) -> int:
     """Run WORKLOAD on a database of our own, record it, screen layouts, and recommend one per role.
 
     The database lives in a directory of its own, listens on a unix socket only, and is removed at the end,
     also on Ctrl-C. Nothing of it is on ZFS: the layouts are screened by replaying what was recorded through
-    OpenZFS in user space. Times are modelled from the disks' profile, not measured.
+    OpenZFS in user space. Times are modelled from the disks' profile, not measured. With --on, the best few
+    and
+    the baseline are then measured on real ZFS, and what was measured decides.
 
     \b
     Examples:
       ztune tune postgres-oltp
       ztune tune postgres-oltp --profile nvme --arc 1G -p scale=400
       ztune tune postgres-oltp -p script=mix21 -p clients=32 --out my-run
+      ztune tune postgres-oltp --on lab                screen, then measure in a virtual machine
+      ztune tune postgres-oltp --on local --pool tank/ztune
 
     Exit code 1 if some layouts failed; the recommendation is then made from the others.
     """
@@ -73,11 +108,19 @@ def command(
     import json
 
     from ztune.cli._tune import Plan, tune
-    from ztune.report import terminal
+    from ztune.report import measured, terminal
+    from ztune.targets.trials.plan import Options
 
+    place = None
+    if on is not None:
+        place = make_place(on, pool, parents, disks, files, size, openzfs, dilation)
+    elif pool or parents or disks or files or openzfs or dilation:
+        raise InputError(
+            "--pool, --parent, --disk, --files, --openzfs and --dilation say where to measure; add --on"
+        )
     plan = Plan(
         workload=workload,
-        params=dict(_pair(text) for text in params),
+        params=pairs(params),
         out=out or Path(f"ztune-{workload}"),
         study=study,
         profile=profile,
@@ -86,22 +129,31 @@ def command(
         jobs=jobs or 0,
         seed=seed,
         recorder=recorder,
+        place=place,
+        top=top,
+        options=Options(
+            blocks=parse_blocks(blocks),
+            resolution=share(resolution, "--resolution"),
+            time_limit_s=duration(time_limit),
+        ),
     )
     outcome = tune(plan)
     if as_json:
-        click.echo(json.dumps(outcome.recommendation.model_dump(mode="json"), indent=1, ensure_ascii=False))
+        shown = outcome.recommendation.model_dump(mode="json")
+        if outcome.measured is not None:
+            shown["measured"] = measured.to_json(*outcome.measured)
+        click.echo(json.dumps(shown, indent=1, ensure_ascii=False))
     else:
+        if outcome.measured is not None:
+            click.echo("MODELLED: every layout, replayed; the layout that measuring chose, and why\n")
         terminal.show(outcome.recommendation)
+        if outcome.measured is not None:
+            click.echo("\nMEASURED: the best few, with the real database on real ZFS\n")
+            measured.show(*outcome.measured)
+            click.echo(f"\nMeasured  {plan.out / 'measured.html'}")
         click.echo(f"\nReport    {plan.out / 'report.html'}")
         click.echo(f"Commands  {plan.out / 'apply.sh'}   (prints what it would do; --yes does it)")
         click.echo(
             f"Results   {plan.out / 'run.json'}   (`ztune show {outcome.run_id}` for one trial in full)"
         )
     return 1 if outcome.failed else 0
-
-
-def _pair(text: str) -> tuple[str, str]:
-    name, equals, value = text.partition("=")
-    if not equals or not name:
-        raise InputError(f'-p is "{text}"; write NAME=VALUE, for example -p scale=50')
-    return name.strip(), value.strip()

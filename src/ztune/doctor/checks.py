@@ -156,7 +156,7 @@ def check_recording() -> Finding:
 
 def check_postgresql() -> Finding:
     """PostgreSQL's programs are there for the workload ``postgres-oltp``."""
-    from ztune.workloads.postgres import find_binaries
+    from ztune.trial.jobs.postgres import find_binaries
 
     try:
         found = find_binaries()
@@ -196,7 +196,7 @@ def check_memory(available: int | None = None) -> Finding:
 def check_disk(places: list[Path] | None = None) -> Finding:
     """There is room for databases that workloads make, and for traces and results."""
     from ztune.store.paths import home
-    from ztune.workloads.workdir import WorkDir
+    from ztune.trial.jobs.workdir import WorkDir
 
     free: dict[str, int] = {}
     for place in places if places is not None else [WorkDir.default_parent(), home()]:
@@ -212,32 +212,73 @@ def check_disk(places: list[Path] | None = None) -> Finding:
 
 
 def check_kernel_zfs(module: Path = Path("/sys/module/zfs/version")) -> Finding:
-    """Whether the kernel has OpenZFS: good to know, needed for nothing here."""
+    """Whether this host's kernel has OpenZFS and its tools, for trials on this host."""
+    name = "ZFS on this host"
     try:
         version = module.read_text(encoding="ascii").strip()
     except OSError:
-        means = "not loaded, and not needed: layouts are screened in user space"
-        return Finding("ZFS in the kernel", State.MISSING, means)
-    return Finding(
-        "ZFS in the kernel", State.OK, f"{version}; screening does not touch it", details={"version": version}
-    )
+        means = "the kernel has no OpenZFS loaded: no trials with --on local; screening and the lab need none"
+        return Finding(name, State.MISSING, means)
+    lacking = [tool for tool in ("zfs", "zpool") if _sbin(tool) is None]
+    if lacking:
+        means = f"OpenZFS {version} is loaded, but {' and '.join(lacking)} are not installed"
+        return Finding(name, State.LIMITED, means, install_command("zfs"), details={"version": version})
+    if os.geteuid() != 0:
+        means = f"OpenZFS {version}; trials with --on local need root, or sudo without a password"
+        return Finding(name, State.LIMITED, means, "sudo ztune …", details={"version": version})
+    return Finding(name, State.OK, f"{version}, for trials with --on local", details={"version": version})
+
+
+def _sbin(program: str) -> str | None:
+    return shutil.which(program, path=f"{os.environ.get('PATH', os.defpath)}:/usr/sbin:/sbin")
 
 
 def check_kvm(device: Path = Path("/dev/kvm")) -> Finding:
-    """Whether virtual machines run at full speed."""
+    """Whether the lab's guests run at full speed: what was found when a kernel was last booted under KVM."""
+    from ztune.lab import accel
+
+    try:
+        verdict = accel.known()
+    except ZtuneError:  # no QEMU to try it with
+        verdict = None
+    slow = "the lab's guests are emulated, about twenty times slower, and their disks with them"
     if not device.exists():
-        return Finding(
-            "KVM", State.MISSING, "no virtual machines at full speed; this version of ztune uses none"
-        )
+        return Finding("KVM", State.MISSING, f"no {device}: {slow}")
     if not os.access(device, os.R_OK | os.W_OK):
-        means = f"{device} is there but not for us; this version of ztune uses no virtual machines"
+        means = f"{device} is there but not for us: {slow}"
         return Finding("KVM", State.LIMITED, means, "sudo usermod -aG kvm $USER")
-    return Finding("KVM", State.OK, "there; this version of ztune uses no virtual machines")
+    if verdict is None:
+        means = f"{device} is there; whether a kernel boots under it is tried with the first guest"
+        return Finding("KVM", State.LIMITED, means, "ztune lab build")
+    if verdict.accel != "kvm":
+        return Finding("KVM", State.LIMITED, f"{verdict.reason}: {slow}", details={"reason": verdict.reason})
+    return Finding("KVM", State.OK, "a kernel boots under it: the lab's guests run at full speed")
+
+
+def check_lab() -> Finding:
+    """QEMU is there and the lab's guest is built."""
+    from ztune.lab import image, qemu
+
+    try:
+        release = qemu.version()
+    except ZtuneError as error:
+        return Finding("lab", State.MISSING, str(error), "make lab")
+    lacking = [tool for tool in ("zstd", "mkfs.ext4") if _sbin(tool) is None]
+    if lacking:
+        means = f"QEMU {release}, but {' and '.join(lacking)} not installed"
+        return Finding("lab", State.MISSING, means, "make lab")
+    built = image.built()
+    if not built:
+        means = f"QEMU {release}; the guest is not built yet (about ten minutes, once)"
+        return Finding("lab", State.MISSING, means, "ztune lab build", details={"qemu": release})
+    versions = [found.openzfs for found in built]
+    means = f"OpenZFS {' and '.join(versions)} on kernel {built[0].kernel}, for trials with --on lab"
+    return Finding("lab", State.OK, means, details={"qemu": release, "openzfs": versions})
 
 
 def check_leftovers(parent: Path | None = None) -> Finding:
     """Nothing is left of runs that were killed."""
-    from ztune.workloads.workdir import WorkDir, leftovers
+    from ztune.trial.jobs.workdir import WorkDir, leftovers
 
     found = leftovers(parent or WorkDir.default_parent())
     if found:
@@ -257,6 +298,7 @@ CHECKS: tuple[Callable[[], Finding], ...] = (
     check_disk,
     check_fio,
     check_kernel_zfs,
+    check_lab,
     check_kvm,
     check_leftovers,
 )

@@ -73,6 +73,9 @@ def recommendation(r: Recommendation) -> RenderableType:
     """Return the recommendation: verdict, what to set for each role and why, costs, hazards, how sure."""
     parts: list[RenderableType] = [Text(r.verdict, style="bold")]
     tail = f"Replayed through OpenZFS {r.subject.openzfs}; all times are modelled, none is measured."
+    if r.basis != "modelled":
+        said = r.evidence()
+        tail = f"{said[:1].upper()}{said[1:]}."
     parts.append(Text(tail, style="dim"))
     for dataset in _datasets(r.roles):
         parts += [Text(), *_dataset(dataset)]
@@ -143,6 +146,8 @@ def _dataset(advice: RoleAdvice) -> list[RenderableType]:
         why = Text(item.reason)
         if item.change.sentence:
             why.append(("\n" if item.reason else "") + item.change.sentence, style="dim")
+        if item.modelled is not None:
+            why.append(f"\nModelled, by screening: {item.modelled.sentence}", style="dim")
         table.add_row(Text(f"{item.name}={item.value}", style=style), why)
     rest = [f"{i.name}={i.value}" for i in advice.properties if not said(i)]
     rest += [f"{k}={v} (not modelled)" for k, v in advice.other_properties.items()]

@@ -6,8 +6,9 @@ import json
 import os
 import secrets
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import asdict
 from datetime import UTC, datetime
 from importlib import resources
 from pathlib import Path
@@ -17,12 +18,15 @@ import psutil
 
 from ztune.errors import InputError
 from ztune.store import paths
-from ztune.store.records import Run, Trial
+from ztune.store.records import Run, SeriesRef, Trial
 from ztune.study import Layout, Objective, Study
 
 _ID_ALPHABET = "23456789abcdefghjkmnpqrstuvwxyz"  # no 0/o, 1/i/l
 _BUSY_S = 30.0
-_RUN_JSON = ("study", "environment", "versions", "objective", "command", "options", "warnings")
+_RUN_JSON = (
+    *("study", "environment", "versions", "objective", "command", "options", "warnings"),
+    *("target", "job", "outcome"),
+)
 
 
 def migrations() -> list[tuple[int, str]]:
@@ -106,16 +110,20 @@ class Store:
                 f"the results database {self.path} has version {self._version()}, this ztune knows "
                 f"up to {newest}; use a newer ztune, or another ZTUNE_HOME"
             )
+        if self._version() < newest:
+            self._db.execute("PRAGMA journal_mode = WAL")
+            # Off while tables are made anew: dropping `run` would take the trials with it. No effect inside a
+            # transaction, so it stands before one.
+            self._db.execute("PRAGMA foreign_keys = OFF")
+            with self._write() as db:
+                for version, sql in known:
+                    if version > self._version():  # another process may have been first
+                        for statement in _statements(sql):
+                            db.execute(statement)
+                        db.execute(f"PRAGMA user_version = {version:d}")
+                if db.execute("PRAGMA foreign_key_check").fetchone() is not None:
+                    raise sqlite3.DatabaseError("trials without a run")
         self._db.execute("PRAGMA foreign_keys = ON")
-        if self._version() == newest:
-            return
-        self._db.execute("PRAGMA journal_mode = WAL")
-        with self._write() as db:
-            for version, sql in known:
-                if version > self._version():  # another process may have been first
-                    for statement in _statements(sql):
-                        db.execute(statement)
-                    db.execute(f"PRAGMA user_version = {version:d}")
 
     # runs
 
@@ -124,8 +132,8 @@ class Store:
         *,
         kind: str,
         study: Study,
-        trace_path: Path,
-        trace_sha: str,
+        trace_path: Path | None = None,
+        trace_sha: str | None = None,
         environment: dict[str, Any],
         versions: dict[str, str],
         seed: int,
@@ -133,8 +141,16 @@ class Store:
         command: list[str] | None = None,
         options: dict[str, Any] | None = None,
         warnings: list[str] | None = None,
+        target: dict[str, Any] | None = None,
+        job: dict[str, Any] | None = None,
+        source_run: str | None = None,
     ) -> Run:
-        """Add a run of this process with status "running" and return it."""
+        """Add a run of this process with status "running" and return it.
+
+        ``target``, ``job`` and ``source_run`` are for trials on real ZFS: where they run, what the job is,
+        and
+        the screening run whose best layouts they try.
+        """
         with self._write() as db:
             while True:
                 run_id = "".join(secrets.choice(_ID_ALPHABET) for _ in range(6))
@@ -149,7 +165,7 @@ class Store:
                 "pid": os.getpid(),
                 "pid_started": psutil.Process().create_time(),
                 "study": _dump(study.to_json()),
-                "trace_path": str(trace_path),
+                "trace_path": None if trace_path is None else str(trace_path),
                 "trace_sha": trace_sha,
                 "environment": _dump(environment),
                 "versions": _dump(versions),
@@ -158,6 +174,9 @@ class Store:
                 "command": _dump(command or []),
                 "options": _dump(options or {}),
                 "warnings": _dump(warnings or []),
+                "target": _dump(target or {}),
+                "job": _dump(job or {}),
+                "source_run": source_run,
             }
             _insert(db, "run", row)
         return self.run(run_id)
@@ -169,10 +188,19 @@ class Store:
                 "UPDATE run SET status = ?, pid = NULL, pid_started = NULL WHERE id = ?", (status, run_id)
             )
 
+    def note_run(self, run_id: str, **fields: Any) -> Run:
+        """Replace ``warnings``, ``target``, ``versions``, ``options`` or ``outcome`` of a run."""
+        assert fields.keys() <= {"warnings", "target", "versions", "options", "outcome"}
+        with self._write() as db:
+            for name, value in fields.items():
+                db.execute(f"UPDATE run SET {name} = ? WHERE id = ?", (_dump(value), run_id))
+        return self.run(run_id)
+
     def resume_run(self, run_id: str) -> Run:
         """Make a run this process's own again; its running and failed trials become pending.
 
-        Raises InputError where another live process works on it.
+        What a failed or cut attempt left is kept in the trial's ``attempts``. Raises InputError where
+        another live process works on it.
         """
         with self._write() as db:
             run = self.run(run_id)
@@ -184,11 +212,10 @@ class Store:
                 "UPDATE run SET status = 'running', pid = ?, pid_started = ? WHERE id = ?",
                 (os.getpid(), psutil.Process().create_time(), run_id),
             )
-            db.execute(
-                "UPDATE trial SET status = 'pending', error = NULL, started = NULL, wall_s = NULL "
-                "WHERE run_id = ? AND status IN ('running', 'failed')",
-                (run_id,),
-            )
+            for row in db.execute(
+                "SELECT * FROM trial WHERE run_id = ? AND status IN ('running', 'failed')", (run_id,)
+            ).fetchall():
+                _again(db, row, row["error"] or "ztune ended before the trial did")
         return self.run(run_id)
 
     @staticmethod
@@ -235,12 +262,19 @@ class Store:
         target: str = "replay",
         is_baseline: bool = False,
         round_: int = 1,
+        block: int = 0,
+        twin: int = 0,
     ) -> Trial:
-        """Add a pending trial, or return the one that the run already has for the same layout and target."""
+        """Add a pending trial, or return the one that the run already has for the same layout and target.
+
+        ``block``: which repetition, from 1; 0 where layouts are not repeated. ``twin``: 1 for the second of
+        two equal layouts of an A/A study.
+        """
         with self._write() as db:
             old = db.execute(
-                "SELECT * FROM trial WHERE run_id = ? AND layout_hash = ? AND target = ?",
-                (run_id, layout.hash, target),
+                "SELECT * FROM trial WHERE run_id = ? AND layout_hash = ? AND target = ? AND block = ? "
+                "AND twin = ?",
+                (run_id, layout.hash, target, block, twin),
             ).fetchone()
             if old is not None:
                 return _trial(old)
@@ -254,6 +288,8 @@ class Store:
                     "run_id": run_id,
                     "number": number[0],
                     "round": round_,
+                    "block": block,
+                    "twin": twin,
                     "layout_name": layout.name,
                     "layout_hash": layout.hash,
                     "layout": _dump(layout.to_json()),
@@ -274,30 +310,48 @@ class Store:
             )
 
     def finish_trial(
-        self, trial_id: int, *, result: dict[str, Any] | None = None, error: str | None = None, wall_s: float
+        self,
+        trial_id: int,
+        *,
+        result: dict[str, Any] | None = None,
+        error: str | None = None,
+        wall_s: float,
+        openzfs: str | None = None,
+        series: Sequence[SeriesRef] = (),
     ) -> Trial:
-        """Store what a trial ended with: a result (status "ok") or an error sentence (status "failed")."""
+        """Store what a trial ended with: a result (status "ok") or an error sentence (status "failed").
+
+        A failed trial may keep the ``result`` that it had until then, beside its error. ``openzfs``: the
+        version
+        of the kernel module, for trials that have no engine. ``series``: the files written beside the
+        database.
+        """
         engine = (result or {}).get("engine", {})
         with self._write() as db:
             db.execute(
                 "UPDATE trial SET status = ?, result = ?, error = ?, wall_s = ?, engine_version = ?, "
-                "openzfs_version = ? WHERE id = ?",
+                "openzfs_version = ?, series = ? WHERE id = ?",
                 (
-                    "failed" if result is None else "ok",
+                    "failed" if result is None or error is not None else "ok",
                     None if result is None else _dump(result),
                     error,
                     wall_s,
                     engine.get("version"),
-                    engine.get("openzfs"),
+                    openzfs or engine.get("openzfs"),
+                    _dump([asdict(s) for s in series]),
                     trial_id,
                 ),
             )
         return self._trial(trial_id)
 
-    def reset_trial(self, trial_id: int) -> None:
-        """Make a trial pending again: its process was stopped before it could end."""
+    def reset_trial(self, trial_id: int, why: str | None = None) -> Trial:
+        """Make a trial pending again: it was stopped before it could end. ``why`` goes into its
+        ``attempts``.
+        """
         with self._write() as db:
-            db.execute("UPDATE trial SET status = 'pending', started = NULL WHERE id = ?", (trial_id,))
+            row = db.execute("SELECT * FROM trial WHERE id = ?", (trial_id,)).fetchone()
+            _again(db, row, why)
+        return self._trial(trial_id)
 
     def trials(self, run_id: str) -> list[Trial]:
         """Return the trials of a run in the order they were made."""
@@ -315,6 +369,18 @@ class Store:
 
     def _trial(self, key: int) -> Trial:
         return _trial(self._db.execute("SELECT * FROM trial WHERE id = ?", (key,)).fetchone())
+
+
+def _again(db: sqlite3.Connection, row: sqlite3.Row, why: str | None) -> None:
+    """Make the trial of ``row`` pending; note the attempt that ended with ``why``, if that is said."""
+    attempts = json.loads(row["attempts"])
+    if why is not None and row["started"] is not None:
+        attempts.append({"started": row["started"], "error": why})
+    db.execute(
+        "UPDATE trial SET status = 'pending', started = NULL, error = NULL, wall_s = NULL, attempts = ? "
+        "WHERE id = ?",
+        (_dump(attempts), row["id"]),
+    )
 
 
 def _statements(sql: str) -> Iterator[str]:
@@ -338,6 +404,7 @@ def _insert(db: sqlite3.Connection, table: str, row: dict[str, object]) -> int:
 def _run(row: sqlite3.Row) -> Run:
     values = {key: row[key] for key in row.keys() if key != "seq"}  # noqa: SIM118 - Row iterates values
     values.update({key: json.loads(values[key]) for key in _RUN_JSON})
+    values.update({key: values[key] or "" for key in ("trace_path", "trace_sha")})
     values["objective"] = Objective.model_validate(values["objective"])
     return Run(**values)
 
@@ -347,5 +414,7 @@ def _trial(row: sqlite3.Row) -> Trial:
     values["layout"] = Layout.model_validate(json.loads(values["layout"]))
     for key in ("spec", "result"):
         values[key] = None if values[key] is None else json.loads(values[key])
+    values["attempts"] = json.loads(values["attempts"])
+    values["series"] = tuple(SeriesRef(**s) for s in json.loads(values["series"]))
     values["is_baseline"] = bool(values["is_baseline"])
     return Trial(**values)

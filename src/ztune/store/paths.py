@@ -52,3 +52,10 @@ def traces() -> Path:
     path = home() / "traces"
     path.mkdir(exist_ok=True)
     return path
+
+
+def lab() -> Path:
+    """Return the directory of the lab: images of guests, their saved states, what they are built from."""
+    path = cache() / "lab"
+    path.mkdir(exist_ok=True)
+    return path

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
@@ -10,18 +10,28 @@ from ztune.study import Layout, Objective, Study
 
 
 @dataclass(frozen=True)
+class SeriesRef:
+    """A time series of a trial: a Parquet file beside the database."""
+
+    probe: str
+    file: str  # relative to the state directory
+    rows: int
+    columns: list[str]
+
+
+@dataclass(frozen=True)
 class Run:
-    """One call of ``ztune screen`` or ``ztune tune``. See docs/results.md for each field."""
+    """One call of ``ztune screen``, ``ztune tune`` or ``ztune run``. See docs/results.md for each field."""
 
     id: str
-    kind: str  # "screen" or "tune"
+    kind: str  # "screen", "tune" or "run"
     name: str
     created: str  # UTC, ISO 8601
     status: str  # "running", "done", "interrupted" or "failed"
     pid: int | None
     pid_started: float | None
     study: dict[str, Any]
-    trace_path: str
+    trace_path: str  # empty without a trace
     trace_sha: str
     environment: dict[str, Any]
     versions: dict[str, str]
@@ -30,6 +40,15 @@ class Run:
     command: list[str]
     options: dict[str, Any]
     warnings: list[str]
+    target: dict[str, Any] = field(default_factory=dict)  # where a "run" runs; empty for a replay
+    job: dict[str, Any] = field(default_factory=dict)  # what a "run" runs: workload, parameters, version
+    source_run: str | None = None  # the screening run that its layouts come from
+    outcome: dict[str, Any] = field(default_factory=dict)  # how the last block left it: see targets/trials
+
+    @property
+    def measured(self) -> bool:
+        """Whether its trials ran the real database, so that nothing in it is modelled."""
+        return self.kind == "run"
 
     @cached_property
     def resolved_study(self) -> Study:
@@ -58,6 +77,15 @@ class Trial:
     started: str | None
     wall_s: float | None
     is_baseline: bool
+    block: int = 0  # which repetition, from 1; 0: not repeated
+    twin: int = 0  # 1: the second of two equal layouts, in an A/A study
+    attempts: list[dict[str, Any]] = field(default_factory=list)  # earlier ones, that were cut or failed
+    series: tuple[SeriesRef, ...] = ()
+
+    @property
+    def arm(self) -> str:
+        """What it repeats: the layout's hash, apart for the twin of an A/A study."""
+        return self.layout_hash if not self.twin else f"{self.layout_hash}+{self.twin}"
 
     @property
     def ok(self) -> bool:

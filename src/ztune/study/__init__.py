@@ -4,7 +4,7 @@ The vocabulary of the rest: this package imports no other part of ztune but its 
 part may import it.
 """
 
-from ztune.study.layout import Dataset, Layout, Pool, Vdev, default_setting
+from ztune.study.layout import Dataset, Layout, Pool, Vdev, default_setting, optional_setting
 from ztune.study.profile import FlashProfile, HddProfile, Profile
 from ztune.study.study import NamedLayout, Objective, Study
 from ztune.study.words import METRICS, ROLES, DurabilityClass
@@ -25,6 +25,7 @@ __all__ = [
     "Vdev",
     "default_setting",
     "load_study",
+    "optional_setting",
 ]
 
 

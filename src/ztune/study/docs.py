@@ -68,26 +68,32 @@ def model_table(model: type[BaseModel]) -> list[str]:
 
 def property_table() -> list[str]:
     """Return the table of properties."""
-    rows = ["| property | default | values | meaning | screened |", "| --- | --- | --- | --- | --- |"]
-    rows += [
-        f"| `{p.name}` | `{p.default}` | {_cell(p.values)} | {_cell(p.doc)} | "
-        f"{'yes' if p.replayed else 'no'} |"
-        for p in PROPERTIES.values()
+    rows = [
+        "| property | default | values | meaning | on | since | screened |",
+        "| --- | --- | --- | --- | --- | --- | --- |",
     ]
+    for p in PROPERTIES.values():
+        kind = "volumes" if p.volume_only else "both" if p.volumes else "files"
+        since = p.since + "".join(f"; {value} {version}" for value, version in p.values_since.items())
+        rows.append(
+            f"| `{p.name}` | `{p.default}` | {_cell(p.values)} | {_cell(p.doc)} | {kind} | {since} | "
+            f"{'yes' if p.replayed else 'no'} |"
+        )
     return rows
 
 
 def tunable_table() -> list[str]:
     """Return the table of module parameters."""
     rows = [
-        "| tunable | default | range | unit | meaning | screened |",
-        "| --- | --- | --- | --- | --- | --- |",
+        "| tunable | default | range | unit | meaning | since | screened |",
+        "| --- | --- | --- | --- | --- | --- | --- |",
     ]
     for t in TUNABLES.values():
         default = "from memory" if t.default is None else f"`{t.text(t.default)}`"
+        default += "".join(f"; before {version} `{t.text(value)}`" for version, value in t.older)
         rows.append(
             f"| `{t.name}` | {default} | {t.text(t.low)} … {t.text(t.high)} | {t.unit} | {_cell(t.doc)} | "
-            f"{'yes' if t.replayed else 'no'} |"
+            f"{t.since} | {'yes' if t.replayed else 'no'} |"
         )
     return rows
 

@@ -58,20 +58,21 @@ def judge(layout: Layout) -> Judgement:
     found: list[tuple[DurabilityClass, str]] = []
     notes: list[str] = []
     seconds = layout.tunables.get("zfs_txg_timeout", 5)
+    zfs = any(p.filesystem == "zfs" for p in layout.used_pools())
     found += _sync(layout, seconds)
     for dataset in layout.datasets:
         if dataset.properties["checksum"] == "off":
             found.append(
                 (DurabilityClass.CORRUPT, f"checksum=off on {dataset.name}: damaged data is returned unseen")
             )
-    if layout.tunables.get("zfs_nocacheflush") == 1:
+    if zfs and layout.tunables.get("zfs_nocacheflush") == 1:
         found.append(
             (
                 DurabilityClass.CORRUPT,
                 "zfs_nocacheflush=1: without a protected write cache a power cut corrupts the pool",
             )
         )
-    if layout.tunables.get("zil_nocacheflush") == 1:
+    if zfs and layout.tunables.get("zil_nocacheflush") == 1:
         found.append(
             (
                 DurabilityClass.LAST_SECONDS,
@@ -79,12 +80,18 @@ def judge(layout: Layout) -> Judgement:
             )
         )
     found += _database(layout, notes)
-    if seconds > 5:
+    if zfs and seconds > 5:
         notes.append(
             f"zfs_txg_timeout={seconds}: what was written but never synced may be lost up to "
             f"{seconds} s back instead of 5"
         )
     for pool in layout.used_pools():
+        if pool.filesystem != "zfs":
+            # ext4: data=ordered and barriers are its defaults (ext4(5)); XFS has always had both.
+            notes.append(
+                f"pool {pool.name} is {pool.filesystem}: fsync waits for the disk as on ZFS, but data has no "
+                "checksums, so damage is returned unseen"
+            )
         logs = [v for v in pool.vdevs if v.class_ == "log"]
         if any(v.kind == "stripe" for v in logs):
             notes.append(
@@ -147,7 +154,17 @@ def _database(layout: Layout, notes: list[str]) -> list[tuple[DurabilityClass, s
             continue
         size = parse_size(layout.database.get("page_size", page))
         recordsize = parse_size(data.properties["recordsize"]) if data is not None else 0
-        if recordsize < size:
+        other = data and (data.filesystem or layout.pool(data.pool).filesystem)
+        if other and other != "zfs":
+            # They write pages of the page cache in place, in any order; on a volume too, since a page of the
+            # database may reach it in two transaction groups.
+            found.append(
+                (
+                    DurabilityClass.CORRUPT,
+                    f"{name}=off on {other}, which writes in place and not a page at once: torn pages",
+                )
+            )
+        elif recordsize < size:
             found.append(
                 (
                     DurabilityClass.CORRUPT,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +13,8 @@ from ztune.study.words import ROLES
 if TYPE_CHECKING:
     from ztune.study.layout import Layout
 
+_OF_DATASET = ("pool", "volume", "filesystem", *PROPERTIES)
+
 
 def apply(layout: Layout, changes: Mapping[str, object], name: str | None = None) -> Layout:
     """Return ``layout`` with ``changes`` made, checked afresh. See ``Layout.with_settings``."""
@@ -19,7 +22,8 @@ def apply(layout: Layout, changes: Mapping[str, object], name: str | None = None
 
     raw = layout.to_json()
     # Pool shapes first, whatever the order written: special_small_blocks needs a special vdev.
-    for key in sorted(changes, key=lambda k: k.split(".")[0] in ROLES):
+    # A volume before what stands on it.
+    for key in sorted(changes, key=lambda k: (k.split(".")[0] in ROLES, not k.endswith(".volume"))):
         _change(raw, layout, key, changes[key])
     if name is not None:
         raw["name"] = name
@@ -49,7 +53,8 @@ def _change(raw: dict[str, Any], layout: Layout, key: str, value: object) -> Non
         known = [*layout.settings(), *(f"{d.key}.{p}" for d in layout.datasets for p in PROPERTIES)]
         raise ValueError(
             f'"{key}" is not a factor; write ROLE.PROPERTY, ROLE.pool, slog, l2arc, special, arc, '
-            f"pool.NAME.ashift, pool.NAME.data, tunable.NAME or database.NAME.{suggest(key, known)}"
+            f"pool.NAME.ashift, pool.NAME.data, pool.NAME.filesystem, ROLE.volume, ROLE.filesystem, "
+            f"tunable.NAME or database.NAME.{suggest(key, known)}"
         )
 
 
@@ -57,7 +62,9 @@ def _vdevs(pool: dict[str, Any], factor: str, value: object) -> None:
     from ztune.study.layout import FACTOR_CLASS, parse_vdevs
 
     class_ = FACTOR_CLASS[factor]
-    new = parse_vdevs(str(value), class_)
+    # "same": disks like the pool's first data disk, whatever `--profile` made of it.
+    like = next(v["profile"] for v in pool["vdev"] if v["class"] == "data")
+    new = parse_vdevs(re.sub(r"\bsame\b(?!-)", lambda _: like, str(value)), class_)
     others = [v for v in pool["vdev"] if v["class"] != class_]
     made = [v.model_dump(mode="json", by_alias=True) for v in new]
     pool["vdev"] = [*made, *others] if class_ == "data" else [*others, *made]
@@ -72,10 +79,14 @@ def _pool(raw: dict[str, Any], key: str, rest: str, value: object) -> None:
         raise ValueError(f'"{key}": the layout has no pool "{name}"; its pools are {", ".join(pools)}')
     if factor == "ashift":
         pools[name]["ashift"] = value
+    elif factor == "filesystem":
+        pools[name]["filesystem"] = "zfs" if value == "default" else value
     elif factor in FACTOR_CLASS:
         _vdevs(pools[name], factor, value)
     else:
-        raise ValueError(f'"{key}" is not a factor; of a pool, ashift, data, slog, l2arc and special are')
+        raise ValueError(
+            f'"{key}" is not a factor; of a pool, ashift, filesystem, data, slog, l2arc and special are'
+        )
 
 
 def _dataset(raw: dict[str, Any], layout: Layout, role: str, name: str, value: object) -> None:
@@ -95,9 +106,20 @@ def _dataset(raw: dict[str, Any], layout: Layout, role: str, name: str, value: o
             )
         entry["name"] = "/".join([str(value), *entry["name"].split("/")[1:]])
         return
+    if name == "volume":
+        gone = value in ("none", "default")
+        entry["volume"] = None if gone else value
+        if gone:
+            entry["filesystem"] = None
+            entry["properties"].pop("volblocksize", None)
+        return
+    if name == "filesystem":
+        entry["filesystem"] = None if value == "default" else value
+        return
     full = ALIASES.get(name, name)
     if full not in PROPERTIES:
-        raise ValueError(
-            f'"{name}" is not a property that a layout can set.{suggest(name, ["pool", *PROPERTIES])}'
-        )
-    entry["properties"][full] = parse_property(full, value)[1]
+        raise ValueError(f'"{name}" is not a property that a layout can set.{suggest(name, _OF_DATASET)}')
+    if value == "default":
+        entry["properties"].pop(full, None)
+    else:
+        entry["properties"][full] = parse_property(full, value)[1]

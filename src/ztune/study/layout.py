@@ -29,6 +29,9 @@ CLASS_KINDS = {
 }
 # The class that each short factor name stands for.
 FACTOR_CLASS = {"slog": "log", "l2arc": "cache", "special": "special", "data": "data"}
+# The smallest volume that takes each file system: mke2fs wants some MiB beside its journal, mkfs.xfs(8)
+# refuses less than 300 MiB since xfsprogs 5.19.
+MIN_VOLUME = {"ext4": 64 << 20, "xfs": 300 << 20}
 MIN_ARC = 16 << 20  # below, the ARC's own floors decide and the number would mean nothing
 
 
@@ -144,9 +147,13 @@ def _by_class(vdevs: tuple[Vdev, ...]) -> tuple[Vdev, ...]:
 
 
 class Pool(Strict):
-    """One pool."""
+    """One pool, or another file system on one disk in a pool's place, as a baseline."""
 
     name: Annotated[str, AfterValidator(_pool_name)] = Field(description="The pool's name.")
+    filesystem: Literal["zfs", "ext4", "xfs"] = Field(
+        default="zfs",
+        description="`ext4` or `xfs`: a baseline on the same disk; its datasets are directories.",
+    )
     ashift: int = Field(default=12, ge=9, le=16, description="Sector size as a power of two: 12 is 4 KiB.")
     vdevs: Annotated[tuple[Vdev, ...], AfterValidator(_by_class)] = Field(
         alias="vdev", min_length=1, description="The vdevs, at least one of class data."
@@ -156,6 +163,16 @@ class Pool(Strict):
     def _check(self) -> Pool:
         if not any(v.class_ == "data" for v in self.vdevs):
             raise KeyedError(("vdev",), f"pool {self.name} has no data vdev; at least one is needed")
+        if self.filesystem != "zfs":
+            only = self.vdevs[0]
+            if len(self.vdevs) > 1 or (only.kind, only.disks) != ("stripe", 1):
+                raise KeyedError(
+                    ("vdev",), f"pool {self.name} is {self.filesystem}, which takes one disk and nothing else"
+                )
+            if self.ashift != Pool.model_fields["ashift"].default:
+                raise KeyedError(
+                    ("ashift",), f"pool {self.name} is {self.filesystem}; ashift is a setting of ZFS pools"
+                )
         return self
 
     def vdev_text(self, class_: str) -> str:
@@ -167,11 +184,18 @@ class Dataset(Strict):
     """One dataset: the roles that live on it, and its properties.
 
     ``properties`` always holds every property that the engine replays, with ZFS's default where the study
-    says nothing, plus whatever other property the study sets. Values are canonical (see ``parse_property``).
+    says nothing, plus whatever other property the study sets, and ``volblocksize`` for a volume. Values are
+    canonical (see ``parse_property``).
     """
 
     name: Annotated[str, AfterValidator(_dataset_name)] = Field(description="pool/name.")
     roles: tuple[str, ...] = Field(min_length=1, description="The roles whose files live here.")
+    volume: Annotated[int | None, BeforeValidator(lambda v: v if v is None else _volume(v))] = Field(
+        default=None, description="Bytes: makes it a volume (zvol) of that size with a file system on it."
+    )
+    filesystem: Literal["ext4", "xfs"] | None = Field(
+        default=None, description="The file system on the volume; `ext4` where a volume does not say."
+    )
     properties: dict[str, str] = Field(
         default_factory=dict,
         description="ZFS properties; in TOML they are written as keys of the dataset itself.",
@@ -185,7 +209,7 @@ class Dataset(Strict):
         given: dict[str, Any] = {}
         rest: dict[str, Any] = {}
         for key, item in value.items():
-            (rest if key in {"name", "roles", "properties"} else given)[key] = item
+            (rest if key in _DATASET_KEYS else given)[key] = item
         nested = rest.get("properties", {})
         if not isinstance(nested, Mapping):
             raise KeyedError(("properties",), "properties is a table of property = value")
@@ -200,13 +224,21 @@ class Dataset(Strict):
             except ValueError as error:
                 message = str(error)
                 if str(key[-1]) not in PROPERTIES and str(key[-1]) not in ALIASES:
-                    near = suggest(str(key[-1]), ["name", "roles", *PROPERTIES])
+                    near = suggest(str(key[-1]), [*_DATASET_KEYS, *PROPERTIES])
                     message = f'"{key[-1]}" is not a property that a layout can set.{near}'
                 raise KeyedError(key, message) from None
             if name in seen:
                 raise KeyedError(key, f"{name} is set twice on this dataset")
             seen.add(name)
             properties[name] = text
+        volume = rest.get("volume") is not None
+        if volume:
+            properties.setdefault("volblocksize", PROPERTIES["volblocksize"].default)
+            rest["filesystem"] = rest.get("filesystem") or "ext4"
+        # Left out at their defaults, so that a layout that says them has the hash of one that does not.
+        for name in ("encryption", *([] if volume else ["volblocksize"])):
+            if properties.get(name) == PROPERTIES[name].default:
+                del properties[name]
         return {**rest, "properties": properties}
 
     @model_validator(mode="after")
@@ -219,6 +251,33 @@ class Dataset(Strict):
                 )
         if len(set(self.roles)) != len(self.roles):
             raise KeyedError(("roles",), "a role is named twice")
+        if self.volume is None:
+            if self.filesystem is not None:
+                raise KeyedError(
+                    ("filesystem",), f"{self.name} is no volume; a file system is made on a volume = SIZE"
+                )
+            if "volblocksize" in self.properties:
+                raise KeyedError(("volblocksize",), f"{self.name} is no volume; files have a recordsize")
+            return self
+        assert self.filesystem is not None  # _gather fills it
+        if "/" not in self.name:
+            raise KeyedError(("name",), f"{self.name} is a pool's root, which cannot be a volume")
+        if self.volume < MIN_VOLUME[self.filesystem]:
+            raise KeyedError(
+                ("volume",),
+                f"{format_size(self.volume)} is too small for {self.filesystem}; "
+                f"{format_size(MIN_VOLUME[self.filesystem])} is the least",
+            )
+        if self.volume % parse_size(self.properties["volblocksize"]):
+            raise KeyedError(
+                ("volume",),
+                f"{format_size(self.volume)} is not a multiple of the volblocksize "
+                f"{self.properties['volblocksize']}",
+            )
+        for name in self.non_default():
+            if not PROPERTIES[name].volumes:
+                instead = "; a volume has volblocksize" if name == "recordsize" else ""
+                raise KeyedError((name,), f"{name} is no property of a volume, which {self.name} is{instead}")
         return self
 
     @property
@@ -234,6 +293,16 @@ class Dataset(Strict):
     def non_default(self) -> dict[str, str]:
         """Return the properties whose value is not ZFS's default."""
         return {k: v for k, v in self.properties.items() if v != PROPERTIES[k].default}
+
+
+_DATASET_KEYS = ("name", "roles", "volume", "filesystem", "properties")
+
+
+def _volume(value: object) -> int:
+    size = parse_size(value)
+    if size == 0:
+        raise ValueError("a volume has a size; leave it out for a file system")
+    return size
 
 
 def _tunables(value: Any) -> Any:
@@ -314,12 +383,31 @@ class Layout(Strict):
                         f"role {role} lives on {where[role]} and on {dataset.name}; a role has one dataset",
                     )
                 where[role] = dataset.name
+            here = next(p for p in self.pools if p.name == dataset.pool)
+            if here.filesystem != "zfs":
+                if dataset.volume is not None:
+                    raise KeyedError(
+                        ("dataset", i, "volume"),
+                        f"{dataset.name} is on {here.filesystem}, which has no volumes; they are ZFS's",
+                    )
+                for name in dataset.non_default():
+                    raise KeyedError(
+                        ("dataset", i, name),
+                        f"{dataset.name} is a directory on {here.filesystem}, which takes no ZFS properties",
+                    )
             small = dataset.properties["special_small_blocks"]
             if small != "0" and self.pool(dataset.pool).vdev_text("special") == "none":
                 raise KeyedError(
                     ("dataset", i, "special_small_blocks"),
                     f'special_small_blocks is "{small}", but pool {dataset.pool} has no special vdev',
                 )
+        for i, dataset in enumerate(self.datasets):
+            for other in self.datasets:
+                if other.volume is not None and dataset.name.startswith(other.name + "/"):
+                    raise KeyedError(
+                        ("dataset", i, "name"),
+                        f"{dataset.name} is below {other.name}, a volume, which has no datasets below it",
+                    )
         return self
 
     def pool(self, name: str) -> Pool:
@@ -348,22 +436,31 @@ class Layout(Strict):
         Keys: ``arc``; ``slog``, ``l2arc``, ``special`` of the first pool; ``pool.NAME.ashift`` and
         ``pool.NAME.data`` (and ``.slog`` … of further pools); ``ROLE.PROPERTY`` and ``ROLE.pool`` where ROLE
         is the first role of its dataset; ``ROLE.with`` for the further roles; ``tunable.NAME`` where not
-        ZFS's default; ``database.NAME``. Layouts of one study have the same keys except the last two; see
-        ``default_setting``.
+        ZFS's default; ``database.NAME``; only where not the default, so that stored runs stay comparable,
+        ``pool.NAME.filesystem``, ``ROLE.volume``, ``ROLE.filesystem``, ``ROLE.volblocksize`` and
+        ``ROLE.encryption``. Layouts of one study have the same keys except those; see ``optional_setting``
+        and ``default_setting``.
         """
         out = {"arc": format_size(self.arc)}
         for i, pool in enumerate(self.pools):
             prefix = f"pool.{pool.name}."
             out[prefix + "ashift"] = str(pool.ashift)
             out[prefix + "data"] = pool.vdev_text("data")
+            if pool.filesystem != "zfs":
+                out[prefix + "filesystem"] = pool.filesystem
             for factor in ("slog", "l2arc", "special"):
                 out[factor if i == 0 else prefix + factor] = pool.vdev_text(FACTOR_CLASS[factor])
         for dataset in self.datasets:
             out[f"{dataset.key}.pool"] = dataset.pool
             for role in dataset.roles[1:]:
                 out[f"{role}.with"] = dataset.key
+            if dataset.volume is not None:
+                out[f"{dataset.key}.volume"] = format_size(dataset.volume)
+                if dataset.filesystem != "ext4":
+                    out[f"{dataset.key}.filesystem"] = str(dataset.filesystem)
             for name, value in dataset.properties.items():
-                out[f"{dataset.key}.{name}"] = value
+                if name != "volblocksize" or value != PROPERTIES[name].default:
+                    out[f"{dataset.key}.{name}"] = value
         for name, number in self.tunables.items():
             if number != TUNABLES[name].default:
                 out[f"tunable.{name}"] = TUNABLES[name].text(number)
@@ -373,7 +470,8 @@ class Layout(Strict):
     def with_settings(self, changes: Mapping[str, object], name: str | None = None) -> Layout:
         """Return a layout that has ``changes`` (factors as in ``settings``), checked afresh.
 
-        ``tunable.NAME`` and ``database.NAME`` may be "default", which takes the setting away.
+        ``tunable.NAME``, ``database.NAME``, ``pool.NAME.filesystem`` and the settings of a role may be
+        "default", which takes the setting away.
         Raises ValueError with a sentence for an unknown factor or a value that ZFS would not take.
         """
         from ztune.study.factors import apply
@@ -384,6 +482,13 @@ class Layout(Strict):
         """Return what identifies the layout: everything but its names for people, defaults spelled out."""
         out = self.model_dump(mode="json", by_alias=True, exclude={"name", "description"})
         out["tunables"] = {k: v for k, v in sorted(self.tunables.items()) if v != TUNABLES[k].default}
+        # What came later is left out at its default: older layouts keep their hash.
+        for pool in out["pool"]:
+            if pool["filesystem"] == "zfs":
+                del pool["filesystem"]
+        for dataset in out["dataset"]:
+            if dataset["volume"] is None:
+                del dataset["volume"], dataset["filesystem"]
         return out
 
     @property
@@ -414,10 +519,29 @@ def default_setting(key: str) -> str | None:
         return None if known is None else ("default" if known.default is None else known.text(known.default))
     if key.startswith("database."):
         return "default"
+    if key.startswith("pool."):
+        return "zfs" if key.endswith(".filesystem") else None
     role, _, name = key.partition(".")
     if role in ROLES and name in PROPERTIES:
         return PROPERTIES[name].default
+    if role in ROLES and name in _VOLUME_DEFAULTS:
+        return _VOLUME_DEFAULTS[name]
     return None
+
+
+_VOLUME_DEFAULTS = {"volume": "none", "filesystem": "ext4"}
+
+
+def optional_setting(key: str) -> bool:
+    """Say whether ``Layout.settings`` may leave a factor out: absent means its default."""
+    head, _, name = key.partition(".")
+    if head in ROLES and name in PROPERTIES:
+        return name not in REPLAYED
+    return (
+        head in {"tunable", "database"}
+        or (head in ROLES and name in _VOLUME_DEFAULTS)
+        or (head == "pool" and key.endswith(".filesystem"))
+    )
 
 
 def plain(error: ValueError) -> str:

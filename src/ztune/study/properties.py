@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
 
 from ztune.units import format_size, is_power_of_two, parse_size
 
 MAX_RECORDSIZE = 16 << 20
 MAX_SPECIAL_SMALL_BLOCKS = 1 << 20
+MAX_VOLBLOCKSIZE = 128 << 10  # 16M since OpenZFS 2.4
 
 
 @dataclass(frozen=True)
@@ -21,7 +22,10 @@ class Property:
     """One dataset property.
 
     ``replayed``: the replay engine honours it, so screening can vary it; the others are only handed on to
-    the commands. ``new_blocks_only``: a change leaves what is already written as it is.
+    the commands. ``new_blocks_only``: a change leaves what is already written as it is. ``at_creation``: it
+    is set when the dataset is made and never after. ``volumes``: a volume has it too; ``volume_only``: only
+    a volume has it. ``since``: the OpenZFS version that brought it, and ``values_since`` the versions of
+    values that came later (read from module/zcommon/zfs_prop.c of each release).
     """
 
     name: str
@@ -32,6 +36,24 @@ class Property:
     replayed: bool = True
     new_blocks_only: bool = False
     source: str = "zfsprops(7)"
+    at_creation: bool = False
+    volumes: bool = False
+    volume_only: bool = False
+    since: str = "0.8"
+    values_since: Mapping[str, str] = field(default_factory=dict)
+
+    def needs(self, value: str) -> str:
+        """Return the OpenZFS version that the property with this canonical value needs: "2.2"."""
+        starts = [
+            v for prefix, v in self.values_since.items() if value == prefix or value.startswith(prefix + "-")
+        ]
+        return max([self.since, *starts], key=version_key)
+
+
+def version_key(text: str) -> tuple[int, ...]:
+    """Return the numbers of a version, to compare: "2.3.2-2~bpo12+1", "zfs-2.3.2" → (2, 3, 2)."""
+    match = re.search(r"\d+(?:\.\d+)*", text)
+    return tuple(int(n) for n in match[0].split(".")) if match else ()
 
 
 def suggest(word: str, known: Iterable[str]) -> str:
@@ -87,7 +109,15 @@ def _compression(text: str) -> str:
     raise ValueError(f"it is one of {_COMPRESSION}")
 
 
+def _volblocksize(text: str) -> str:
+    size = parse_size(text)
+    if not is_power_of_two(size) or not 512 <= size <= MAX_VOLBLOCKSIZE:
+        raise ValueError("it is a power of two from 512 to 128K")
+    return format_size(size)
+
+
 _ON_OFF = _choice("on", "off")
+_CIPHERS = tuple(f"aes-{bits}-{mode}" for mode in ("ccm", "gcm") for bits in (128, 192, 256))
 
 PROPERTIES: dict[str, Property] = {
     p.name: p
@@ -110,6 +140,8 @@ PROPERTIES: dict[str, Property] = {
             "How blocks are compressed. `on`, the default, is lz4; `zstd` is zstd-3; `gzip` is gzip-6.",
             new_blocks_only=True,
             source="zfsprops(7); `on` since OpenZFS 2.2 on new pools",
+            volumes=True,
+            values_since={"zstd": "2.0"},
         ),
         Property(
             "checksum",
@@ -119,6 +151,8 @@ PROPERTIES: dict[str, Property] = {
             "How blocks are checked. `on` is fletcher4. `off` lets damage pass unseen and is never "
             "recommended.",
             new_blocks_only=True,
+            volumes=True,
+            values_since={"blake3": "2.2"},
         ),
         Property(
             "logbias",
@@ -127,6 +161,7 @@ PROPERTIES: dict[str, Property] = {
             _choice("latency", "throughput"),
             "Whether synchronous writes go to the log (device), or straight to their place with a "
             "small log record.",
+            volumes=True,
         ),
         Property(
             "sync",
@@ -134,6 +169,7 @@ PROPERTIES: dict[str, Property] = {
             "standard, always or disabled",
             _choice("standard", "always", "disabled"),
             "Whether fsync waits for the disk. `disabled` loses acknowledged commits at a power cut.",
+            volumes=True,
         ),
         Property(
             "primarycache",
@@ -141,6 +177,7 @@ PROPERTIES: dict[str, Property] = {
             "all, none or metadata",
             _choice("all", "none", "metadata"),
             "What of this dataset the ARC keeps.",
+            volumes=True,
         ),
         Property(
             "secondarycache",
@@ -148,6 +185,7 @@ PROPERTIES: dict[str, Property] = {
             "all, none or metadata",
             _choice("all", "none", "metadata"),
             "What of this dataset a cache device (L2ARC) keeps.",
+            volumes=True,
         ),
         Property(
             "redundant_metadata",
@@ -156,6 +194,8 @@ PROPERTIES: dict[str, Property] = {
             _choice("all", "most", "some", "none"),
             "How much metadata is stored twice.",
             new_blocks_only=True,
+            volumes=True,
+            values_since={"some": "2.1.7", "none": "2.1.7"},
         ),
         Property(
             "special_small_blocks",
@@ -172,6 +212,7 @@ PROPERTIES: dict[str, Property] = {
             _choice("1", "2", "3"),
             "How many copies of each block are kept, beside the redundancy of the vdevs.",
             new_blocks_only=True,
+            volumes=True,
         ),
         Property(
             "atime",
@@ -205,6 +246,7 @@ PROPERTIES: dict[str, Property] = {
             _choice("off", "nfsv4", "posix", posixacl="posix", noacl="off"),
             "Which access control lists files may carry.",
             replayed=False,
+            values_since={"posix": "2.0", "nfsv4": "2.0"},
         ),
         Property(
             "dnodesize",
@@ -221,14 +263,17 @@ PROPERTIES: dict[str, Property] = {
             _choice("disabled", "standard", "always"),
             "What O_DIRECT does (OpenZFS 2.3 and later).",
             replayed=False,
+            since="2.3",
         ),
         Property(
             "prefetch",
             "all",
             "all, none or metadata",
             _choice("all", "none", "metadata"),
-            "What speculative prefetch may read ahead (OpenZFS 2.2 and later).",
+            "What speculative prefetch may read ahead (OpenZFS 2.2.4 and later).",
             replayed=False,
+            volumes=True,
+            since="2.2.4",
         ),
         Property(
             "snapdir",
@@ -237,6 +282,30 @@ PROPERTIES: dict[str, Property] = {
             _choice("hidden", "visible", "disabled"),
             "Whether the .zfs directory shows.",
             replayed=False,
+            values_since={"disabled": "2.3"},
+        ),
+        Property(
+            "encryption",
+            "off",
+            "off, on, or aes-128-ccm … aes-256-gcm",
+            _choice("off", *_CIPHERS, on="aes-256-gcm"),
+            "How blocks are encrypted by ZFS; set when the dataset is made. `on` is aes-256-gcm.",
+            replayed=False,
+            at_creation=True,
+            volumes=True,
+            source="zfsprops(7); `on` is aes-256-gcm since 0.8.4",
+        ),
+        Property(
+            "volblocksize",
+            "16K",
+            "a power of two from 512 to 128K",
+            _volblocksize,
+            "The block of a volume; set when the volume is made. A file system has a recordsize instead.",
+            replayed=False,
+            at_creation=True,
+            volumes=True,
+            volume_only=True,
+            source="zfsprops(7); 16K is the default since 2.2, 8K before",
         ),
     )
 }

@@ -50,6 +50,8 @@ def study_schema() -> dict[str, Any]:
     for name in ("Vdev", "HddProfile", "FlashProfile"):
         size = definitions[name]["properties"]["size"]
         definitions[name]["properties"]["size"] = {**_SIZE, "description": size["description"]}
+    volume = definitions["Dataset"]["properties"]["volume"]
+    definitions["Dataset"]["properties"]["volume"] = {**_SIZE, "description": volume["description"]}
     definitions["Objective"]["properties"]["minimise"]["items"] = {"enum": list(METRICS)}
     assert isinstance(schema, dict)
     return schema

@@ -5,6 +5,7 @@ A study, once loaded, says everything that a trial needs except the trace: the p
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 from pydantic import Field, model_validator
@@ -56,7 +57,13 @@ class Study(Strict):
 
     name: str = Field(min_length=1, max_length=100, description="The study's name.")
     description: str = Field(default="", description="One line for people.")
-    workload: str | None = Field(default=None, description="The workload whose traces it suits; none: any.")
+    workload: str | None = Field(
+        default=None, description="The workload that it runs, and whose traces it suits; none: any."
+    )
+    parameters: dict[str, str | int | float | bool] = Field(
+        default_factory=dict,
+        description="Parameters of the workload where the study is run for real; flags go first.",
+    )
     seed: int = Field(default=1, ge=0, lt=1 << 31, description="Seed of everything random.")
     objective: Objective = Field(default_factory=Objective, description="What makes a layout better.")
     layout: Layout = Field(description="The base layout, which is also the baseline.")
@@ -90,6 +97,13 @@ class Study(Strict):
                     )
             if len(keys) < 2 or len(set(keys)) != len(keys):
                 raise KeyedError(("cross", i), "a cross names two or more different axes")
+            for values in itertools.product(*(self.axes[key] for key in keys)):
+                together = dict(zip(keys, values, strict=True))
+                try:
+                    self.layout.with_settings(together)
+                except ValueError as error:
+                    said = ", ".join(f"{k}={v}" for k, v in together.items())
+                    raise KeyedError(("cross", i), f"{said} do not go together: {plain(error)}") from None
         names = {self.layout.name}
         for i, named in enumerate(self.layouts):
             if named.name in names:

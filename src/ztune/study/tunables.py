@@ -8,8 +8,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ztune.study.properties import suggest
+from ztune.study.properties import suggest, version_key
 from ztune.units import format_size, parse_size
+
+# All parameters below are 0644 there in OpenZFS 0.8 to 2.4 (ZMOD_RW in the sources), so a trial can set them
+# and put them back without loading the module again. The ARC's limit is a layout's ``arc``.
+PARAMETERS = "/sys/module/zfs/parameters"
+ARC_MAX = "zfs_arc_max"
 
 
 @dataclass(frozen=True)
@@ -17,7 +22,8 @@ class Tunable:
     """One module parameter. ``default`` is None where ZFS derives it from the machine's memory.
 
     ``replayed``: the replay engine honours it, so screening can vary it. The others are constants of the
-    user-space library, or concern what replay has not.
+    user-space library, or concern what replay has not. ``since``: the OpenZFS version that brought it.
+    ``older``: defaults of earlier versions, as (first version with a later default, default before it).
     """
 
     name: str
@@ -28,6 +34,20 @@ class Tunable:
     doc: str
     replayed: bool = True
     source: str = "zfs(4)"
+    since: str = "0.8"
+    older: tuple[tuple[str, int], ...] = ()
+
+    @property
+    def path(self) -> str:
+        """Where the running Linux kernel module has it; all of these can be written while it runs."""
+        return f"{PARAMETERS}/{self.name}"
+
+    def default_in(self, version: str) -> int | None:
+        """Return the default in the OpenZFS version ``version`` ("2.1.11-1"), None if from memory."""
+        for before, value in self.older:
+            if version_key(version) < version_key(before):
+                return value
+        return self.default
 
     def text(self, value: int) -> str:
         """Return ``value`` as a user would write it: sizes as "32K", the rest as a plain number."""
@@ -80,13 +100,22 @@ TUNABLES: dict[str, Tunable] = {
             "l2arc_noprefetch", 1, 0, 1, "flag",
             "1: prefetched buffers that nobody used stay out of the L2ARC.",
         ),
-        Tunable("l2arc_write_max", 32 << 20, 1 << 20, 1 << 40, "bytes", "Most the L2ARC takes per interval."),
-        Tunable("l2arc_write_boost", 32 << 20, 0, 1 << 40, "bytes", "Added to that until the L2ARC is warm."),
+        Tunable(
+            "l2arc_write_max", 32 << 20, 1 << 20, 1 << 40, "bytes", "Most the L2ARC takes per interval.",
+            older=(("2.2", 8 << 20),),
+        ),
+        Tunable(
+            "l2arc_write_boost", 32 << 20, 0, 1 << 40, "bytes", "Added to that until the L2ARC is warm.",
+            older=(("2.2", 8 << 20),),
+        ),
         Tunable(
             "l2arc_headroom", 8, 0, 1000, "count",
             "How far through the ARC lists the L2ARC feed looks, in units of l2arc_write_max.",
+            older=(("2.2", 2),),
         ),
-        Tunable("l2arc_exclude_special", 0, 0, 1, "flag", "1: special vdevs stay out of the L2ARC."),
+        Tunable(
+            "l2arc_exclude_special", 0, 0, 1, "flag", "1: special vdevs stay out of the L2ARC.", since="2.1.6"
+        ),
         Tunable("zfs_vdev_max_active", 1000, 1, 10000, "ios", "Most requests in flight per device."),
         *_active("sync_read", 10, 10),
         *_active("sync_write", 10, 10),

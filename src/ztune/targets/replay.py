@@ -87,7 +87,9 @@ def _locked(path: Path) -> Iterator[None]:
 
 def _prune(keep: Path) -> None:
     """Remove the exports that were not used for longest; those in use by others are locked and stay."""
-    folders = sorted((f for f in keep.parent.iterdir() if f.is_dir()), key=lambda f: f.stat().st_mtime)
+    # The lab and other parts keep things beside them, which are not ours to remove.
+    ours = (f for f in keep.parent.glob(f"{'[0-9a-f]' * 24}-*") if f.is_dir())
+    folders = sorted(ours, key=lambda f: f.stat().st_mtime)
     for folder in folders[: max(0, len(folders) - CACHED_TRACES)]:
         # A day: a run that takes longer than that on one trace is not expected.
         if folder != keep and time.time() - folder.stat().st_mtime > 86400:
@@ -150,7 +152,19 @@ class Replay:
                     f'layout "{layout.name}" of study "{study.name}" changes {name}, which the replay engine '
                     f"does not have; set it in the base, for the commands only"
                 )
+        for pool in layout.used_pools():
+            if pool.filesystem != "zfs":
+                raise InputError(
+                    f'layout "{layout.name}" of study "{study.name}" has {pool.filesystem} in place of pool '
+                    f"{pool.name}: the replay engine is OpenZFS and nothing else; `ztune run` measures both"
+                )
         for dataset in layout.datasets:
+            if dataset.volume is not None:
+                raise InputError(
+                    f'layout "{layout.name}" of study "{study.name}" has {dataset.name} as a volume with '
+                    f"{dataset.filesystem}: a trace of files cannot say what that file system would do; "
+                    f"`ztune run` measures it"
+                )
             base = next((d for d in study.layout.datasets if d.roles == dataset.roles), dataset)
             for name, value in dataset.properties.items():
                 before = base.properties.get(name, PROPERTIES[name].default)

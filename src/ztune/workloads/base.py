@@ -1,4 +1,7 @@
-"""What a workload is: typed, documented parameters, a life cycle of named steps, and a checked result.
+"""What a workload is: typed, documented parameters around a job that does the work.
+
+``JobWorkload`` makes a workload from a ``Parameters`` class and a ``Job`` class (``ztune.trial.jobs``). The
+job is what a trial runs, on whatever machine; here it runs under the recorder.
 
 Life cycle, in this order::
 
@@ -17,27 +20,34 @@ twice.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Protocol, Self, TypeVar, get_args
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer, ValidationError
 
-from ztune.errors import InputError, ZtuneError
+from ztune.errors import InputError
+from ztune.trial.jobs.base import Job, ProgressFn, WorkloadResult, no_progress
+from ztune.trial.jobs.interrupt import signals_as_interrupt
+from ztune.trial.jobs.workdir import WorkDir
 from ztune.units import format_size, parse_size
-from ztune.workloads.interrupt import signals_as_interrupt
-from ztune.workloads.workdir import WorkDir
 
-ProgressFn = Callable[[str, float], None]
-"""Called with the name of the step and how much of it is done (0…1)."""
-
-
-def no_progress(_step: str, _done: float) -> None:
-    """Report progress to nobody."""
-
+__all__ = [
+    *(
+        "Check",
+        "JobWorkload",
+        "ParameterDoc",
+        "Parameters",
+        "ProgressFn",
+        "Size",
+        "Workload",
+        "WorkloadResult",
+    ),
+    *("no_progress", "param", "running"),
+]
 
 Size = Annotated[int, BeforeValidator(parse_size), PlainSerializer(format_size, return_type=str), "size"]
 """A parameter in bytes, written and shown with a suffix."""
@@ -136,66 +146,12 @@ class Parameters(BaseModel):
         return self.model_dump(mode="json")
 
 
-@dataclass(frozen=True, slots=True)
-class Check:
-    """One test that the job was really done."""
-
-    name: str
-    expected: int | str
-    got: int | str
-
-    @property
-    def ok(self) -> bool:
-        """Whether what was found is what was expected."""
-        return self.expected == self.got
-
-
-@dataclass(frozen=True, slots=True)
-class WorkloadResult:
-    """What a run of a workload did, as the workload's own client saw it on this machine.
-
-    These are facts about the recorded run. They are not a measurement of any ZFS layout.
-    """
-
-    seconds: float
-    """Wall time of the job."""
-    operations: int
-    """What the job counts: transactions, entries, documents."""
-    unit: str
-    """The name of one operation, such as ``transaction``."""
-    latency_ms: dict[str, float]
-    """mean, p50, p90, p99, p999, max, in milliseconds; empty where the job has no such thing."""
-    checks: tuple[Check, ...] = ()
-    details: dict[str, Any] = field(default_factory=dict)
-
-    @property
-    def per_second(self) -> float:
-        """Operations per second of wall time."""
-        return self.operations / self.seconds if self.seconds else 0.0
-
-    def require_ok(self, workload: str) -> Self:
-        """Return self; raise ``ZtuneError`` with the first check that does not hold."""
-        for check in self.checks:
-            if not check.ok:
-                raise ZtuneError(
-                    f"{workload}: the job was not done: {check.name} should be {check.expected} "
-                    f"but is {check.got}"
-                )
-        return self
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the result as plain JSON values."""
-        data = asdict(self)
-        data["checks"] = [{**asdict(check), "ok": check.ok} for check in self.checks]
-        data["per_second"] = self.per_second
-        return data
-
-
 class Workload(Protocol):
     """A job for a database. Third parties register theirs under the entry-point group ``ztune.workloads``.
 
     The class is called with a mapping of parameters (names to values or their text) and must refuse bad ones
-    with ``InputError``. No step may write outside the work directory that ``prepare`` was given.
+    with ``InputError``. No step may write outside the work directory that ``prepare`` was given. A class with
+    these methods can be recorded; only a ``JobWorkload`` can be run in trials.
     """
 
     name: ClassVar[str]
@@ -274,6 +230,104 @@ class Workload(Protocol):
         manifest.
         """
         ...
+
+
+class JobWorkload:
+    """A workload around one job: everything but the parameters is the job's.
+
+    A subclass sets ``name``, ``summary``, ``Parameters`` and ``job_class``, and ``job_modules`` if the job's
+    module imports others that are neither the standard library's nor ``ztune.trial``'s.
+    """
+
+    name: ClassVar[str]
+    summary: ClassVar[str]
+    Parameters: ClassVar[type[Parameters]]
+    job_class: ClassVar[type[Job]]
+    job_modules: ClassVar[tuple[str, ...]] = ()
+    """Modules of one's own that must be sent along to run the job elsewhere, beside the one that holds it.
+    They may import the standard library, each other, ``ztune.trial``, ``ztune.errors`` and ``ztune.units``.
+    """
+
+    def __init__(
+        self,
+        values: Mapping[str, object] | None = None,
+        *,
+        database: Mapping[str, str] | None = None,
+        patience: float | None = None,
+    ) -> None:
+        """Take the parameters.
+
+        Args:
+            values: parameters by name, as values or their text.
+            database: settings of the database itself, from a layout.
+            patience: multiplies the job's time limits.
+
+        Raises:
+            InputError: a parameter is unknown or has a value that it can't have.
+        """
+        self.params: Any = self.Parameters.parse(self.name, values)
+        self.job: Any = self.job_class(self.resolved(), database, patience=patience)
+
+    def resolved(self) -> dict[str, Any]:
+        """Return the job's parameters as JSON values: all of them, with files read in where one was named."""
+        found: dict[str, Any] = self.params.resolved()
+        return found
+
+    @classmethod
+    def job_name(cls) -> str:
+        """Return what a trial's spec calls the job: its name if it is ztune's own, else ``module:Class``."""
+        own = cls.job_class.__module__.startswith("ztune.trial.jobs.")
+        return cls.job_class.name if own else f"{cls.job_class.__module__}:{cls.job_class.__qualname__}"
+
+    def check(self) -> str:
+        """Return the version of what would run."""
+        return str(self.job.check())
+
+    def prepare(self, workdir: WorkDir, places: Mapping[str, Path] | None = None) -> None:
+        """Make directories; see ``Job.prepare``."""
+        self.job.prepare(workdir, places)
+
+    def load(self, progress: ProgressFn = no_progress) -> None:
+        """Bring the database to its starting state."""
+        self.job.load(progress)
+
+    def start(self, progress: ProgressFn = no_progress) -> None:
+        """Start the server and warm it."""
+        self.job.start(progress)
+
+    def pids(self) -> list[int]:
+        """Return the processes to record."""
+        return list(self.job.pids())
+
+    def run(self, progress: ProgressFn = no_progress) -> WorkloadResult:
+        """Do the job."""
+        result: WorkloadResult = self.job.run(progress)
+        return result
+
+    def verify(self, result: WorkloadResult) -> WorkloadResult:
+        """Return ``result`` with its checks."""
+        checked: WorkloadResult = self.job.verify(result)
+        return checked
+
+    def stop(self) -> None:
+        """Shut down in order."""
+        self.job.stop()
+
+    def cleanup(self) -> None:
+        """End every process and remove the work directory."""
+        self.job.cleanup()
+
+    def role_paths(self) -> dict[str, Path]:
+        """Return the directory of each role."""
+        return dict(self.job.role_paths())
+
+    def page_sizes(self) -> dict[str, int]:
+        """Return the page size per role."""
+        return dict(self.job.page_sizes())
+
+    def info(self, result: WorkloadResult | None = None) -> dict[str, Any]:
+        """Return name, resolved parameters, result and version, as JSON."""
+        return {**self.job.info(result), "name": self.name}
 
 
 W = TypeVar("W", bound=Workload)

@@ -14,6 +14,7 @@ GROUP = "ztune.workloads"
 # Imported only when asked for.
 _BUILT_IN: dict[str, str] = {
     "postgres-oltp": "ztune.workloads.postgres_oltp:PostgresOltp",
+    "fio": "ztune.workloads.fio:Fio",
 }
 
 

@@ -1,7 +1,8 @@
 """A PostgreSQL server of our own: found, initialised, configured, started, watched and stopped.
 
 It listens on a unix socket in a directory that only its own user can enter, never on TCP, and keeps data and
-WAL in two directories, so that each can be given its own dataset.
+WAL in two directories, so that each can be given its own dataset. What is neither (socket, log, its home)
+stays in the work directory.
 """
 
 from __future__ import annotations
@@ -14,12 +15,13 @@ import subprocess
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from difflib import get_close_matches
 from pathlib import Path
 
 from ztune.errors import InputError, MissingError, ZtuneError
 from ztune.packages import install_command
-from ztune.workloads.process import Account, Program, last_lines, run
-from ztune.workloads.workdir import WorkDir, short_parent
+from ztune.trial.jobs.process import Account, Program, last_lines, run
+from ztune.trial.jobs.workdir import WorkDir, short_parent
 
 PAGE_SIZE = 8192
 """Bytes in a page: fixed when PostgreSQL is built (``--with-blocksize``), 8 KiB in every distribution's
@@ -34,6 +36,31 @@ _PORT = 5432  # Only a part of the socket's name: there is no TCP.
 _SOCKET_NAME = len(f"/.s.PGSQL.{_PORT}.lock")
 START_SECONDS = 60.0
 STOP_SECONDS = 60.0
+"""Time limits on an ordinary machine; ``patience`` multiplies them."""
+
+OWNED = {
+    "listen_addresses": "it is reached by its own socket only",
+    "port": "it is reached by its own socket only",
+    "unix_socket_directories": "it is reached by its own socket only",
+    "unix_socket_permissions": "it is reached by its own socket only",
+    "unix_socket_group": "it is reached by its own socket only",
+    "data_directory": "the layout's datasets say where files lie",
+    "hba_file": "the workload makes it",
+    "ident_file": "the workload makes it",
+    "config_file": "the workload makes it",
+    "external_pid_file": "the workload makes it",
+    "logging_collector": "its log is read for errors",
+    "log_destination": "its log is read for errors",
+    "log_checkpoints": "its log is read for errors",
+    "max_connections": "the workload's parameter 'clients' decides it",
+    "restart_after_crash": "a crash must fail the trial",
+    "block_size": "it is fixed when PostgreSQL is built",
+    "wal_block_size": "it is fixed when PostgreSQL is built",
+    "segment_size": "it is fixed when PostgreSQL is built",
+    "wal_segment_size": "it is fixed when the cluster is made",
+    "data_checksums": "the workload makes its cluster with checksums",
+}
+"""Settings that a layout may not change, and why."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +84,8 @@ class Binaries:
 def find_binaries(
     environ: Mapping[str, str] = os.environ,
     roots: tuple[Path, ...] = (Path("/usr/lib/postgresql"), Path("/usr")),
+    *,
+    patience: float = 1.0,
 ) -> Binaries:
     """Return the PostgreSQL to use: ``$ZTUNE_PG_BINDIR``, else the newest under ``roots``, else the one
     on ``PATH``.
@@ -75,7 +104,7 @@ def find_binaries(
             raise InputError(
                 f"ZTUNE_PG_BINDIR={chosen}: there is no program {lacking[0]!r} in that directory"
             )
-        return _with_version(Path(chosen))
+        return _with_version(Path(chosen), patience)
     places = [
         path
         for root in roots
@@ -88,20 +117,29 @@ def find_binaries(
         places.append(Path(on_path).resolve().parent)
     for place in places:
         if all(os.access(place / name, os.X_OK) for name in _NEEDED):
-            return _with_version(place)
+            return _with_version(place, patience)
     raise MissingError(
         f"PostgreSQL's server programs ({', '.join(_NEEDED)}) were not found; "
         f"install them with `{install_command('postgresql')}`, or set ZTUNE_PG_BINDIR to their directory"
     )
 
 
-def _with_version(directory: Path) -> Binaries:
+def _ask(program: Path, option: str, patience: float) -> str:
     try:
-        said = subprocess.run(
-            [directory / "postgres", "--version"], capture_output=True, text=True, timeout=30, check=True
+        return subprocess.run(
+            [program, option],
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=30 * patience,
+            check=True,
         ).stdout
     except (OSError, subprocess.SubprocessError) as error:
-        raise MissingError(f"{directory / 'postgres'} does not run: {error}") from None
+        raise MissingError(f"{program} does not run: {error}") from None
+
+
+def _with_version(directory: Path, patience: float) -> Binaries:
+    said = _ask(directory / "postgres", "--version", patience)
     match = re.search(r"(\d+[\w.]*)", said)
     if match is None:
         raise MissingError(
@@ -110,32 +148,96 @@ def _with_version(directory: Path) -> Binaries:
     return Binaries(directory, match[1])
 
 
-class PostgresServer:
-    """One server in one work directory: ``data/``, ``pg_wal/``, ``server.log``, and a private socket
-    directory.
-    """
+def check_settings(binaries: Binaries, settings: Mapping[str, str], *, patience: float = 1.0) -> None:
+    """Refuse settings that this PostgreSQL doesn't have, or that are not a layout's to choose.
 
-    def __init__(self, binaries: Binaries, workdir: WorkDir, account: Account) -> None:
+    Values are the server's to judge: it refuses to start with a wrong one and says which.
+
+    Raises:
+        InputError: the sentence names the first such setting, and one like it where there is one.
+    """
+    if not settings:
+        return
+    for name in settings:
+        if name in OWNED:
+            raise InputError(f"database setting {name!r} can't be chosen by a layout: {OWNED[name]}")
+    # One line per setting that may stand in postgresql.conf, its name first.
+    said = _ask(binaries["postgres"], "--describe-config", patience)
+    known = [line.partition("\t")[0] for line in said.splitlines()]
+    for name in settings:
+        if name not in known:
+            close = get_close_matches(name, known, n=1)
+            hint = (
+                f"did you mean {close[0]!r}?"
+                if close
+                else f"such are {', '.join(n for n in _COMMON if n in known)}"
+            )
+            raise InputError(f"PostgreSQL {binaries.version} has no setting {name!r}; {hint}")
+
+
+def _must_be_empty(role: str, path: Path) -> None:
+    try:
+        found = any(path.iterdir())
+    except OSError as error:
+        raise InputError(f"{path}: no directory for the role {role}: {error.strerror}") from None
+    if found:
+        raise InputError(f"{path}: the directory for the role {role} is not empty")
+
+
+_COMMON = (
+    *("full_page_writes", "wal_recycle", "wal_init_zero", "wal_compression", "synchronous_commit"),
+    *("checkpoint_timeout", "max_wal_size", "shared_buffers"),
+)
+
+
+class PostgresServer:
+    """One server: its files in ``data`` and ``wal``, its log, home and socket in a work directory."""
+
+    def __init__(
+        self,
+        binaries: Binaries,
+        workdir: WorkDir,
+        account: Account,
+        *,
+        data: Path | None = None,
+        wal: Path | None = None,
+        patience: float = 1.0,
+    ) -> None:
+        """Note where things are to be; nothing is made.
+
+        Args:
+            binaries: which PostgreSQL.
+            workdir: for all that is no part of the database.
+            account: who it runs as.
+            data: an existing empty directory for the cluster; ``None``: one in ``workdir``.
+            wal: the same for its WAL.
+            patience: multiplies every time limit.
+        """
         self.binaries = binaries
         self.account = account
         self.workdir = workdir
-        self.data = workdir.path / "data"
-        self.wal = workdir.path / "pg_wal"
+        self.patience = patience
+        self.data = data if data is not None else workdir.path / "data"
+        self.wal = wal if wal is not None else workdir.path / "pg_wal"
+        self._given = {"data": data, "wal": wal}
         self.log = workdir.path / "server.log"
         self._sockets: WorkDir | None = None
         self._program: Program | None = None
         self.socket_dir = workdir.path / "s"
 
-    def initialise(self) -> None:
-        """Make an empty cluster: data checksums on, UTF-8, WAL in a directory of its own.
+    def prepare(self) -> None:
+        """Make the directories, and hand those that were given over to the server's user.
 
         Raises:
-            InputError: the server's user can't work in the work directory.
-            ZtuneError: initdb failed.
+            InputError: one that was given isn't an empty directory, or the server's user can't work there.
         """
         owner = self.account.owner
-        self.workdir.sub("data", owner=owner)
-        self.workdir.sub("pg_wal", owner=owner)
+        for role, path in self._given.items():
+            if path is None:
+                self.workdir.sub("data" if role == "data" else "pg_wal", owner=owner)
+            else:
+                _must_be_empty(role, path)
+                self._hand_over(path)
         self.workdir.sub("run", owner=owner)
         if len(os.fsencode(self.socket_dir)) + _SOCKET_NAME > 107:
             self._sockets = WorkDir.create(
@@ -145,6 +247,23 @@ class PostgresServer:
         else:
             self.workdir.sub("s", owner=owner)
         self._must_be_reachable()
+
+    def _hand_over(self, path: Path) -> None:
+        try:
+            if self.account.owner is not None:
+                os.chown(path, *self.account.owner)
+            path.chmod(0o700)
+        except OSError as error:
+            raise InputError(
+                f"{path}: can't be given to the database's user {self.account.name!r}: {error.strerror}"
+            ) from None
+
+    def initialise(self) -> None:
+        """Make an empty cluster: data checksums on, UTF-8, WAL in a directory of its own.
+
+        Raises:
+            ZtuneError: initdb failed.
+        """
         run(
             [
                 self.binaries["initdb"],
@@ -163,10 +282,49 @@ class PostgresServer:
             what="initdb",
             account=self.account,
             cwd=self.home,
-            seconds=120,
+            seconds=120 * self.patience,
         )
         with (self.data / "postgresql.conf").open("a", encoding="utf-8") as file:
             file.write("\ninclude 'ztune.conf'\n")
+
+    def adopt(self) -> None:
+        """Take over a cluster whose files were copied into ``data`` and ``wal``: the link to the WAL, owners
+        and modes are set anew.
+
+        Raises:
+            ZtuneError: there is no cluster of this PostgreSQL's major version there, or it was not shut down.
+        """
+        try:
+            version = (self.data / "PG_VERSION").read_text(encoding="ascii", errors="replace").strip()
+        except OSError:
+            raise ZtuneError(f"{self.data}: there is no PostgreSQL cluster to take over") from None
+        if version != str(self.binaries.major):
+            raise ZtuneError(
+                f"{self.data}: the cluster is PostgreSQL {version}'s, "
+                f"which {self.binaries.version} can't open; load it anew"
+            )
+        if (self.data / "postmaster.pid").exists():
+            raise ZtuneError(f"{self.data}: the cluster was copied while a server ran on it; load it anew")
+        if not any(self.wal.iterdir()):
+            raise ZtuneError(f"{self.wal}: the WAL that belongs to the cluster is missing; load it anew")
+        link = self.data / "pg_wal"
+        if link.is_symlink():
+            link.unlink()
+        elif link.exists():
+            raise ZtuneError(f"{link}: it should be a link to the WAL's directory; load the cluster anew")
+        link.symlink_to(self.wal)
+        for top in (self.data, self.wal):
+            for folder, _, files in os.walk(top):
+                self._mend(Path(folder), 0o700)
+                for name in files:
+                    self._mend(Path(folder, name), 0o600)
+        self._mend(link, None)
+
+    def _mend(self, path: Path, mode: int | None) -> None:
+        if self.account.owner is not None:
+            os.chown(path, *self.account.owner, follow_symlinks=False)
+        if mode is not None and not path.is_symlink():
+            path.chmod(mode)
 
     @property
     def home(self) -> Path:
@@ -175,19 +333,28 @@ class PostgresServer:
 
     def _must_be_reachable(self) -> None:
         # As that user, not by looking at permission bits: ACLs and mount options count too.
+        test = 'for d; do cd "$d" && : > probe && rm probe || { echo "$d"; exit 1; }; done'
+        places = [self.home, self.data, self.wal]
         try:
-            subprocess.run(
-                ["/bin/sh", "-c", 'cd "$1" && : > probe && rm probe', "sh", str(self.home)],
-                check=True,
-                capture_output=True,
+            said = subprocess.run(
+                ["/bin/sh", "-c", test, "sh", *map(str, places)],
+                stdout=subprocess.PIPE,
+                stderr=subprocess.DEVNULL,
+                text=True,
                 cwd="/",
+                timeout=60 * self.patience,
                 **self.account.popen_args,
             )
+            refused = said.stdout.strip() if said.returncode else ""
         except (OSError, subprocess.SubprocessError):
+            refused = str(self.home)
+        if refused:
+            given = Path(refused) in (self._given["data"], self._given["wal"])
+            above = Path(refused).parent if given else self.workdir.path.parent
             raise InputError(
-                f"{self.workdir.path.parent}: the database's user {self.account.name!r} can't work below it; "
+                f"{above}: the database's user {self.account.name!r} can't work below it; "
                 "choose a directory that every user may pass through, such as /var/tmp"
-            ) from None
+            )
 
     def configure(self, settings: Mapping[str, str | int | bool]) -> None:
         """Write the settings that the next start uses; sizes carry their unit, as ``64MB``."""
@@ -198,6 +365,7 @@ class PostgresServer:
             "unix_socket_permissions": "0700",
             "logging_collector": False,
             "log_checkpoints": True,
+            "restart_after_crash": False,
         }
         lines = ["# Written by ztune."]
         for name, value in {**fixed, **settings}.items():
@@ -228,7 +396,8 @@ class PostgresServer:
             death_signal=signal.SIGQUIT,
         )
         self._program = program
-        deadline = time.monotonic() + START_SECONDS
+        limit = START_SECONDS * self.patience
+        deadline = time.monotonic() + limit
         while not self._ready():
             if not program.alive():
                 self._program = None
@@ -238,7 +407,7 @@ class PostgresServer:
             if time.monotonic() > deadline:
                 self.kill()
                 raise InputError(
-                    f"PostgreSQL did not start within {START_SECONDS:.0f} s; its log ends: {self._said()}"
+                    f"PostgreSQL did not start within {limit:.0f} s; its log ends: {self._said()}"
                 )
             time.sleep(0.05)
 
@@ -272,30 +441,47 @@ class PostgresServer:
             raise ZtuneError(f"PostgreSQL died during the work ({how}); its log ends: {self._said()}")
 
     def stop(self) -> None:
-        """Shut down in order (SIGINT, PostgreSQL's fast shutdown, which ends with a checkpoint), else kill.
+        """Shut down in order: SIGINT, PostgreSQL's fast shutdown, which ends with a checkpoint. When that
+        takes too long, SIGQUIT, then SIGKILL.
 
         Raises:
-            ZtuneError: it had died before.
+            ZtuneError: it had died before, or had to be forced: its files are as after a crash.
         """
         if self._program is None:
             return
-        program, self._program = self._program, None
+        program = self._program
         if not program.alive():
-            self._program = program
             try:
                 self.watch()
             finally:
                 self._program = None
-        program.stop([(signal.SIGINT, STOP_SECONDS), (signal.SIGQUIT, 10.0)])
+        limit = STOP_SECONDS * self.patience
+        try:
+            ended = program.stop([(signal.SIGINT, limit), (signal.SIGQUIT, 10.0 * self.patience)])
+        finally:
+            self._program = None
+        if ended != 0:
+            how = "killed" if ended is None else "stopped by an immediate shutdown"
+            raise ZtuneError(
+                f"PostgreSQL did not shut down in order within {limit:.0f} s and was {how}; "
+                f"its log ends: {self._said()}"
+            )
+        if program.popen.returncode != 0:
+            raise ZtuneError(
+                f"PostgreSQL did not shut down in order: it {program.how_it_ended()}; "
+                f"its log ends: {self._said()}"
+            )
 
     def kill(self) -> None:
         """End the server at once; its files are about to be deleted."""
-        if self._program is not None:
-            program, self._program = self._program, None
-            program.stop([(signal.SIGQUIT, 5.0)])
-        if self._sockets is not None:
-            self._sockets.remove()
-            self._sockets = None
+        try:
+            if self._program is not None:
+                program, self._program = self._program, None
+                program.stop([(signal.SIGQUIT, 5.0 * self.patience)])
+        finally:
+            if self._sockets is not None:
+                self._sockets.remove()
+                self._sockets = None
 
     def client(
         self,
@@ -306,6 +492,8 @@ class PostgresServer:
         on_line: Callable[[str], None] | None = None,
     ) -> str:
         """Run one of PostgreSQL's client programs against the server; return its standard output.
+
+        It may take ``seconds`` times ``patience``.
 
         Raises:
             ZtuneError: it failed, or the server died meanwhile.
@@ -323,7 +511,7 @@ class PostgresServer:
                 "PGAPPNAME": "ztune",
             },
             stdin=stdin,
-            seconds=seconds,
+            seconds=seconds * self.patience,
             on_line=on_line,
             watch=self.watch,
         )

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
+import math
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-
-import numpy as np
 
 from ztune.errors import ZtuneError
 
@@ -34,6 +33,7 @@ CURRENT_TIMESTAMP); END;
 
 _PROGRESS = re.compile(r"progress: ([\d.]+) s, ([\d.]+) tps")
 _PROCESSED = re.compile(r"^number of transactions actually processed: (\d+)", re.MULTILINE)
+_TPS = re.compile(r"^tps = ([\d.]+) \(without initial connection time\)", re.MULTILINE)
 _FAILED = re.compile(r"^number of failed transactions: (\d+)", re.MULTILINE)
 MAX_LOGGED = 2_000_000
 """Lines of pgbench's log that we are ready to read; longer runs are sampled."""
@@ -45,6 +45,8 @@ class Outcome:
 
     transactions: int
     failed: int
+    tps: float | None = None
+    """Transactions per second from the first to the end of the last, time to connect left out."""
 
 
 def parse_progress(line: str) -> float | None:
@@ -63,7 +65,8 @@ def parse_output(text: str) -> Outcome:
     if processed is None:
         raise ZtuneError(f"pgbench's report names no number of transactions: {text.strip()[-200:]!r}")
     failed = _FAILED.search(text)  # Since PostgreSQL 15.
-    return Outcome(int(processed[1]), int(failed[1]) if failed else 0)
+    tps = _TPS.search(text)
+    return Outcome(int(processed[1]), int(failed[1]) if failed else 0, float(tps[1]) if tps else None)
 
 
 def sampling_rate(seconds: float, *, expected_tps: float = 10_000.0) -> float:
@@ -71,8 +74,8 @@ def sampling_rate(seconds: float, *, expected_tps: float = 10_000.0) -> float:
     return min(1.0, MAX_LOGGED / max(1.0, seconds * expected_tps))
 
 
-def read_latencies(logs: Iterable[Path]) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
-    """Return the latencies in ms of the transactions in pgbench's per-transaction logs (``--log``).
+def read_latencies(logs: Iterable[Path]) -> list[float]:
+    """Return the latencies in ms of the transactions in pgbench's per-transaction logs (``--log``), sorted.
 
     The third field of a line is the time in µs; a word there (``failed``, ``skipped``) is no latency. With a
     rate limit pgbench counts from when the transaction was due, so waiting for a slow predecessor is
@@ -85,20 +88,28 @@ def read_latencies(logs: Iterable[Path]) -> np.ndarray[tuple[int], np.dtype[np.f
                 parts = line.split()
                 if len(parts) >= 6 and parts[2].isdigit():
                     values.append(int(parts[2]))
-    return np.asarray(values, dtype=np.float64) / 1000.0
+    values.sort()
+    return [value / 1000.0 for value in values]
 
 
-def latency_summary(latencies: np.ndarray[tuple[int], np.dtype[np.float64]]) -> dict[str, float]:
-    """Return mean, p50, p90, p99, p999 and max in ms; empty if there are none."""
-    if latencies.size == 0:
+def quantile(ordered: Sequence[float], share: float) -> float:
+    """Return the value below which ``share`` (0…1) of ``ordered`` lies, between neighbours in proportion."""
+    place = share * (len(ordered) - 1)
+    low = int(place)
+    high = min(low + 1, len(ordered) - 1)
+    return ordered[low] + (ordered[high] - ordered[low]) * (place - low)
+
+
+def latency_summary(latencies: Sequence[float]) -> dict[str, float]:
+    """Return mean, p50, p90, p99, p999 and max of sorted latencies, in ms; empty if there are none."""
+    if not latencies:
         return {}
-    p50, p90, p99, p999 = np.percentile(latencies, [50, 90, 99, 99.9])
     found = {
-        "mean": latencies.mean(),
-        "p50": p50,
-        "p90": p90,
-        "p99": p99,
-        "p999": p999,
-        "max": latencies.max(),
+        "mean": math.fsum(latencies) / len(latencies),
+        "p50": quantile(latencies, 0.5),
+        "p90": quantile(latencies, 0.9),
+        "p99": quantile(latencies, 0.99),
+        "p999": quantile(latencies, 0.999),
+        "max": latencies[-1],
     }
-    return {name: round(float(value), 4) for name, value in found.items()}
+    return {name: round(value, 4) for name, value in found.items()}

@@ -12,16 +12,35 @@ import signal
 import subprocess
 import threading
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
-import psutil
-
-from ztune.errors import MissingError, ZtuneError
+from ztune.errors import InputError, MissingError, ZtuneError
 
 LAST_LINES = 8
+KILL_SECONDS = 30.0
+"""How long a process that was sent SIGKILL may take to go."""
+PATIENCE = "ZTUNE_PATIENCE"
+"""Environment variable: how many times slower than usual this machine may be."""
+
+
+def patience_of(value: float | None = None, environ: Mapping[str, str] = os.environ) -> float:
+    """Return the factor for every time limit: ``value``, else ``$ZTUNE_PATIENCE``, else 1.
+
+    Raises:
+        InputError: it is no number of at least 1.
+    """
+    found: object = value if value is not None else environ.get(PATIENCE, "1")
+    try:
+        factor = float(found)  # type: ignore[arg-type]
+    except (TypeError, ValueError):
+        factor = 0.0
+    if not 1.0 <= factor <= 10_000.0:
+        where = PATIENCE if value is None else "patience"
+        raise InputError(f"{where} is {found!r}; it takes a number from 1 to 10000")
+    return factor
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,31 +187,124 @@ class Program:
             return False
         return True
 
-    def stop(self, steps: Iterable[tuple[signal.Signals, float]]) -> None:
+    def stop(self, steps: Iterable[tuple[signal.Signals, float]]) -> int | None:
         """Send each signal and wait its seconds, until the process has ended; kill it with its descendants
         at last.
+
+        Returns:
+            Which of ``steps`` ended it, from 0; ``None`` if it had to be killed.
         """
-        for number, seconds in steps:
+        for index, (number, seconds) in enumerate(steps):
             if not self.alive():
-                return
+                return index
             self.popen.send_signal(number)
             if self.wait(seconds):
-                return
+                return index
         self.kill()
+        return None
 
-    def kill(self) -> None:
-        """Kill the process, its group and its descendants, and wait until they are gone."""
-        family: list[psutil.Process] = []
-        with contextlib.suppress(psutil.Error):
-            family = psutil.Process(self.pid).children(recursive=True) if self.alive() else []
+    def kill(self, seconds: float = KILL_SECONDS) -> None:
+        """Kill the process, its group and its descendants, and wait until they are gone.
+
+        Raises:
+            ZtuneError: it is still there after ``seconds``: it waits in the kernel, as for a suspended pool.
+        """
+        family = descendants(self.pid) if self.alive() else []
         if self.alive():
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(self.pid, signal.SIGKILL)
-        for process in family:
-            with contextlib.suppress(psutil.Error):
-                process.kill()
-        self.popen.wait()
-        psutil.wait_procs(family, timeout=10)
+        for child in family:
+            child.kill()
+        deadline = time.monotonic() + seconds
+        while not (self.wait(0.05) and not any(child.alive() for child in family)):
+            if time.monotonic() > deadline:
+                raise ZtuneError(
+                    f"{self.what}: process {self.pid} or a child of it outlived SIGKILL by {seconds:.0f} s; "
+                    "it waits in the kernel, most likely for a disk that does not answer"
+                )
+            time.sleep(0.05)
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """A process that can't be mistaken for another one that was given its number later."""
+
+    pid: int
+    ticks: int
+    """When it started, in clock ticks since the machine did: field 22 of proc(5)'s ``stat``."""
+
+    @classmethod
+    def of(cls, pid: int) -> Identity | None:
+        """Return the identity of ``pid``; ``None`` if there is no such process."""
+        fields = _stat(pid)
+        return cls(pid, int(fields[19])) if fields else None
+
+    def alive(self) -> bool:
+        """Whether it still runs; a zombie does not."""
+        fields = _stat(self.pid)
+        return bool(fields) and int(fields[19]) == self.ticks and fields[0] not in "ZX"
+
+    def kill(self) -> None:
+        """Send SIGKILL if it is still the same process."""
+        if self.alive():
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.kill(self.pid, signal.SIGKILL)
+
+
+def _stat(pid: int) -> list[str]:
+    """Return the fields of ``/proc/PID/stat`` from the third (state) on; none if there is no process."""
+    try:
+        text = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return []
+    # The name, in brackets, may hold anything; the fields begin after the last bracket.
+    return text.rpartition(")")[2].split()
+
+
+def all_pids() -> list[int]:
+    """Return the numbers of all processes that we can see."""
+    try:
+        return [int(entry.name) for entry in os.scandir("/proc") if entry.name.isdigit()]
+    except OSError:
+        return []
+
+
+def descendants(pid: int) -> list[Identity]:
+    """Return the children of ``pid`` and theirs, as they are now."""
+    children: dict[int, list[Identity]] = {}
+    for other in all_pids():
+        fields = _stat(other)
+        if fields:
+            children.setdefault(int(fields[1]), []).append(Identity(other, int(fields[19])))
+    found: list[Identity] = []
+    queue = [pid]
+    while queue:
+        for child in children.get(queue.pop(), []):
+            found.append(child)
+            queue.append(child.pid)
+    return found
+
+
+def io_of(pids: Iterable[int]) -> dict[str, int]:
+    """Return the sums of ``/proc/PID/io`` over ``pids`` and their descendants.
+
+    Keys: ``rchar``, ``wchar`` (bytes of read and write calls), ``syscr``, ``syscw`` (calls), ``read_bytes``,
+    ``write_bytes`` (what reached a block device; on ZFS close to nothing) and the like. A parent's numbers
+    contain those of children that have ended, so differences are right as long as ``pids`` live.
+    """
+    sums: dict[str, int] = {}
+    seen: set[int] = set()
+    for pid in pids:
+        seen |= {pid, *(child.pid for child in descendants(pid))}
+    for pid in seen:
+        try:
+            text = Path(f"/proc/{pid}/io").read_text(encoding="ascii")
+        except OSError:
+            continue
+        for line in text.splitlines():
+            name, _, number = line.partition(":")
+            sums[name] = sums.get(name, 0) + int(number)
+    return sums
 
 
 def last_lines(path: Path | None, count: int = LAST_LINES) -> str:

@@ -21,10 +21,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import psutil
-
 from ztune.errors import InputError, ZtuneError
-from ztune.workloads.interrupt import uninterrupted
+from ztune.trial.jobs.interrupt import uninterrupted
+from ztune.trial.jobs.process import Identity, all_pids
 
 MARKER = ".ztune-workdir"
 _PREFIX = "ztune-"
@@ -86,12 +85,12 @@ class WorkDir:
         path.chmod(0o711)
         found = path.lstat()
         work = cls(path=path, token=token, device=found.st_dev, inode=found.st_ino, keep=keep)
-        me = psutil.Process()
+        me = Identity.of(os.getpid())
         marker = {
             "format": "ztune-workdir",
             "token": token,
-            "pid": me.pid,
-            "started": me.create_time(),
+            "pid": os.getpid(),
+            "ticks": me.ticks if me else 0,
             "keep": keep,
         }
         marker["boot"] = _boot_id()
@@ -281,16 +280,17 @@ def _alive(marker: dict[str, Any]) -> bool:
     if marker.get("boot") != _boot_id():
         return False
     try:
-        return abs(psutil.Process(int(marker["pid"])).create_time() - float(marker["started"])) < 1.0
-    except (psutil.Error, KeyError, TypeError, ValueError):
+        pid, ticks = int(marker["pid"]), int(marker["ticks"])
+    except (KeyError, TypeError, ValueError):
         return False
+    return Identity(pid, ticks).alive()
 
 
 def _in_use(path: Path) -> bool:
     """Whether some process works below ``path``: PostgreSQL's stand in their data directory."""
-    for process in psutil.process_iter():
-        with contextlib.suppress(psutil.Error, OSError):
-            cwd = Path(process.cwd())
+    for pid in all_pids():
+        with contextlib.suppress(OSError):
+            cwd = Path(f"/proc/{pid}/cwd").readlink()
             if cwd == path or path in cwd.parents:
                 return True
     return False

@@ -1,0 +1,56 @@
+"""Does fio in the lab meet the disks' profiles? Within 10 %, for every load; prints the spread of the runs.
+
+    python bench/disk_fidelity.py [--profile NAME]… [--runs 3] [--seconds 6]
+
+Each load runs at the least dilation at which the guest's own work hardly counts: on an emulated processor a
+request costs a millisecond and more. Exit 1 if one is beyond 10 %, or this machine was too busy to say.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+
+from ztune.disk.fidelity import CASES, Bench, Outcome, table
+from ztune.errors import MissingError
+from ztune.lab import Guest
+from ztune.study import profiles
+
+LIMIT = 0.10
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("--profile", action="append", help="default hdd-7200 and ssd-sata")
+    parser.add_argument("--runs", type=int, default=3)
+    parser.add_argument("--seconds", type=float, default=6.0)
+    args = parser.parse_args()
+    off = 0
+    try:
+        guest = Guest.resume()
+    except MissingError as error:
+        print(f"skipped: {error}")
+        return 0
+    with guest, Bench(guest) as bench:
+        print(f"guest: {guest.machine.accel}, {guest.machine.cpus} CPUs; {args.runs} runs each")
+        for name in args.profile or ["hdd-7200", "ssd-sata"]:
+            profile = profiles.find(name)
+            outcomes: list[Outcome] = []
+            for case in CASES:
+                outcomes.append(
+                    bench.outcome(
+                        profile,
+                        case,
+                        runs=args.runs,
+                        seconds=args.seconds,
+                        progress=lambda text: print(text, file=sys.stderr, flush=True),
+                    )
+                )
+            print("\n".join(table(name, outcomes, LIMIT)), flush=True)
+            off += sum(abs(o.error) > LIMIT for o in outcomes)
+    print("all within 10 %" if not off else f"{off} beyond 10 %")
+    return 1 if off else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,18 @@
+/* What a disk is: KEY=VALUE on the command line, made by ztune from a profile. */
+#ifndef ZTUNE_OPTIONS_H
+#define ZTUNE_OPTIONS_H
+
+#include "model.h"
+
+typedef struct {
+	model_profile_t profile;
+	const char *socket, *control, *file;
+	double size, cache, dilation, lazy, hdd;	/* size and cache in bytes; lazy and hdd 0 or 1 */
+} options_t;
+
+/* Ends the program with a sentence if something is wrong. */
+void options_parse(options_t *o, int argc, char **argv);
+
+void __attribute__((format(printf, 2, 3), noreturn)) fail(int code, const char *fmt, ...);
+
+#endif

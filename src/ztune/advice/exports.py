@@ -1,0 +1,205 @@
+"""A recommendation for others to carry out: shell commands, an Ansible task file, JSON. Needs no ZFS here."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from collections.abc import Mapping
+from dataclasses import asdict
+from typing import Any
+
+from ztune.advice import commands
+from ztune.advice.model import Recommendation
+from ztune.advice.plan import Plan, applicable, wanted_by_name
+from ztune.study import Dataset, DurabilityClass, Layout
+from ztune.study.tunables import PARAMETERS, TUNABLES
+from ztune.units import parse_size
+
+VERSION = 1
+_SIZES = ("recordsize", "volblocksize", "special_small_blocks")
+
+
+def shell(recommendation: Recommendation, mapping: Mapping[str, str], plan: Plan | None) -> str:
+    """Return a POSIX sh script: without ``mapping`` it creates datasets below roots that its caller names.
+
+    With ``mapping`` (role → dataset) it sets the properties of those: only what differs where there is a
+    ``plan``, else all. Prints only, unless called with --yes.
+    """
+    layout = applicable(recommendation)
+    if not mapping:
+        return commands.script(recommendation)
+    lines: list[str] = []
+    if plan is not None:
+        for target in plan.targets:
+            lines += ["", *commands.comment(f"{', '.join(target.roles)}: {target.dataset.name}")]
+            for setting in target.settings:
+                lines += commands.comment(f"was {setting.before.value} ({setting.before.source})", "  ")
+                lines.append(f"run {shlex.join(setting.command)}")
+        undo = [shlex.join(s.undo) for s in reversed(plan.settings)]
+        lines += ["", *commands.comment("To take it back:"), *(f"#   {line}" for line in undo)]
+    else:
+        for name, (dataset, roles) in wanted_by_name(layout, mapping).items():
+            lines += ["", *commands.comment(f"{', '.join(roles)}: {name}")]
+            settings = [f"{k}={v}" for k, v in commands.settable(dataset, layout).items()]
+            lines.append(f"run {shlex.join(['zfs', 'set', *settings, name])}")
+        said = "To take it back, write down first what is there: zfs get -o property,value,source all DATASET"
+        lines += ["", *commands.comment(said)]
+    return commands.setting_script(recommendation, lines)
+
+
+def ansible(recommendation: Recommendation, mapping: Mapping[str, str]) -> str:
+    """Return an Ansible task file (YAML) for the collection community.general; a second run changes nothing.
+
+    Without ``mapping`` the datasets are created below the variable ``ztune_root`` (``ztune_root_POOL`` for
+    each pool where the layout has several), which a play has to define.
+    """
+    layout = applicable(recommendation)
+    out = ["---", *commands.intro(recommendation)]
+    tasks: list[dict[str, Any]] = []
+    if mapping:
+        for name, (dataset, roles) in wanted_by_name(layout, mapping).items():
+            # The module would create a dataset that is missing, and an empty one helps nobody.
+            tasks.append(
+                {
+                    "name": f"{name} exists",
+                    "ansible.builtin.command": {"argv": ["zfs", "get", "-H", "-o", "value", "type", name]},
+                    "changed_when": False,
+                    "check_mode": False,
+                }
+            )
+            tasks.append(_task(name, roles, commands.settable(dataset, layout)))
+    else:
+        pools = [p.name for p in layout.used_pools()]
+        roots = {
+            p: "{{ ztune_root }}" if len(pools) == 1 else "{{ ztune_root_" + _word(p) + " }}" for p in pools
+        }
+        out += commands.comment(f"Define {' and '.join(roots.values())}: the pool, or a dataset on it.")
+        names = commands.relative_names(layout)
+        for dataset in sorted(layout.datasets, key=lambda d: names[d.name].count("/")):
+            settings = commands.properties(dataset, layout)
+            if dataset.volume is not None:
+                settings = {"volsize": str(dataset.volume), **settings}
+            tasks.append(_task(f"{roots[dataset.pool]}/{names[dataset.name]}", dataset.roles, settings))
+    for name, number in sorted(layout.tunables.items()):
+        if number != TUNABLES[name].default:
+            tasks += _parameter(name, number)
+    if layout.database:
+        settings_text = ", ".join(f"{k} = {v}" for k, v in sorted(layout.database.items()))
+        out += commands.comment(f"Left to you, in the database: {settings_text}.")
+    for i, task in enumerate(tasks):
+        out += ["", *_yaml_task(task)] if i else _yaml_task(task)
+    return "\n".join(out) + "\n"
+
+
+def _task(name: str, roles: tuple[str, ...], settings: Mapping[str, str]) -> dict[str, Any]:
+    return {
+        "name": f"{', '.join(roles)} on {name}",
+        "community.general.zfs": {
+            "name": name,
+            "state": "present",
+            # In bytes: the module compares with what `zfs get -p` prints.
+            "extra_zfs_properties": {
+                k: str(parse_size(v)) if k in _SIZES else v for k, v in settings.items()
+            },
+        },
+    }
+
+
+def _parameter(name: str, number: int) -> list[dict[str, Any]]:
+    register = f"ztune_{name}"
+    return [
+        {
+            "name": f"{name} at each boot",
+            "ansible.builtin.lineinfile": {
+                "path": "/etc/modprobe.d/zfs.conf",
+                "regexp": f"^options zfs {name}=",
+                "line": f"options zfs {name}={number}",
+                "create": True,
+                "mode": "0644",
+            },
+        },
+        {
+            "name": f"{name} now",
+            "ansible.builtin.slurp": {"src": f"{PARAMETERS}/{name}"},
+            "register": register,
+        },
+        {
+            "name": f"{name} from now on",
+            "ansible.builtin.shell": {"cmd": f"echo {number} > {PARAMETERS}/{name}"},
+            "when": f"({register}.content | b64decode | trim) != '{number}'",
+        },
+    ]
+
+
+def _word(text: str) -> str:
+    return "".join(c if c.isalnum() else "_" for c in text)
+
+
+def _yaml_task(task: Mapping[str, Any]) -> list[str]:
+    lines = _yaml(task, 1)
+    return ["- " + lines[0].lstrip(), *lines[1:]]
+
+
+def _yaml(node: Mapping[str, Any], depth: int) -> list[str]:
+    """Return a mapping as YAML in block style. Scalars are JSON texts, which YAML reads as themselves."""
+    out = []
+    for key, value in node.items():
+        pad = "  " * depth
+        if isinstance(value, Mapping):
+            out += [f"{pad}{key}:", *_yaml(value, depth + 1)]
+        elif isinstance(value, list):
+            out += [f"{pad}{key}:", *(f"{pad}  - {_scalar(item)}" for item in value)]
+        else:
+            out.append(f"{pad}{key}: {_scalar(value)}")
+    return out
+
+
+def _scalar(value: object) -> str:
+    return json.dumps(value, ensure_ascii=False)
+
+
+def as_json(recommendation: Recommendation, mapping: Mapping[str, str], plan: Plan | None) -> str:
+    """Return everything as JSON: the layout, what is to be set where, and the plan where the host was "
+    "read."""
+    layout = applicable(recommendation)
+    by_name: dict[str, tuple[Dataset, tuple[str, ...]]] = wanted_by_name(layout, mapping)
+    data: dict[str, Any] = {
+        "format": "ztune-apply",
+        "version": VERSION,
+        "run": recommendation.subject.run,
+        "layout_name": recommendation.layout_name,
+        "layout_hash": recommendation.layout_hash,
+        "evidence": recommendation.evidence(),
+        "durability": layout.durability().value,
+        "layout": layout.to_json(),
+        "datasets": [
+            {"name": name, "roles": list(roles), "properties": commands.settable(dataset, layout)}
+            for name, (dataset, roles) in by_name.items()
+        ],
+        "create": [shlex.join(words) for words in commands.create_commands(recommendation)],
+        "tunables": dict(layout.tunables),
+        "database": dict(layout.database),
+        "plan": None if plan is None else _plan(plan),
+    }
+    return json.dumps(data, indent=1, ensure_ascii=False) + "\n"
+
+
+def _plan(plan: Plan) -> dict[str, Any]:
+    raw = asdict(plan)
+    raw["targets"] = [
+        {
+            **{k: v for k, v in asdict(target).items() if k != "dataset"},
+            "dataset": target.dataset.name,
+            "settings": [
+                {**asdict(s), "command": shlex.join(s.command), "undo": shlex.join(s.undo)}
+                for s in target.settings
+            ],
+        }
+        for target in plan.targets
+    ]
+    return {**raw, "before": plan.before.value, "after": plan.after.value, "weaker": plan.weaker}
+
+
+def durability(recommendation: Recommendation) -> DurabilityClass:
+    """Return the class of the layout itself: what an export gives where no live system is compared."""
+    return Layout.model_validate(recommendation.layout).durability()

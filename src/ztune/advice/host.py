@@ -1,0 +1,296 @@
+"""The live system that a recommendation is applied to: its datasets and pools, read with their own tools.
+
+One class runs every command, here or over ssh. Reading changes nothing; the one command that writes is
+``zfs set`` or ``zfs inherit``, given by ``advice.perform``.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import subprocess
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from ztune.errors import InputError, MissingError, ZtuneError
+from ztune.study.properties import PROPERTIES, parse_property, version_key
+from ztune.study.tunables import PARAMETERS
+
+_TIMEOUT_S = 60.0
+_SBIN = "/usr/local/sbin:/usr/sbin:/sbin"  # where zfs stands, and where a user's PATH often doesn't look
+_ABOUT = (
+    *("type", "guid", "used", "referenced", "available", "mountpoint", "mounted", "origin", "dedup"),
+    *("readonly", "volsize"),
+)
+_TARGET = re.compile(
+    r"(?:([A-Za-z0-9_][A-Za-z0-9_.-]*)@)?([A-Za-z0-9_][A-Za-z0-9_.-]*|\[[0-9A-Fa-f:]+\])(?::(\d+))?"
+)
+# Pool features that a property's value needs, and the release that brought them.
+FEATURES = {"large_blocks": "0.8", "lz4_compress": "0.8", "zstd_compress": "2.0", "blake3": "2.2"}
+
+
+class CommandError(ZtuneError):
+    """A command ran and failed; the text names it and quotes what it said."""
+
+
+class Host:
+    """Runs commands on this machine, or with ``on`` = "ssh://[user@]host[:port]" on another.
+
+    ``via``: words put before each command there, such as ("sudo", "-n").
+    """
+
+    def __init__(self, on: str = "", via: Sequence[str] = ()) -> None:
+        self.on = on
+        self.via = tuple(via)
+        self._ssh: tuple[str, ...] = ()
+        if on not in {"", "local"}:
+            match = _TARGET.fullmatch(on.removeprefix("ssh://").rstrip("/"))
+            if not on.startswith("ssh://") or match is None:
+                raise InputError(f'--on is "{on}"; it is local or ssh://[user@]host[:port]')
+            user, host, port = match.groups()
+            # BatchMode: a question for a password would never be seen.
+            self._ssh = (
+                *("ssh", "-o", "BatchMode=yes", "-o", "ConnectTimeout=15"),
+                *(("-p", port) if port else ()),
+                *("--", f"{user}@{host.strip('[]')}" if user else host.strip("[]")),
+            )
+
+    @property
+    def name(self) -> str:
+        """Return how a sentence names the host: "this host" or "ssh://db1"."""
+        return self.on if self._ssh else "this host"
+
+    def argv(self, command: Sequence[str]) -> list[str]:
+        """Return the command line that runs ``command`` there."""
+        words = [*self.via, *command]
+        return [*self._ssh, f'PATH="$PATH:{_SBIN}" {shlex.join(words)}'] if self._ssh else words
+
+    def run(self, command: Sequence[str]) -> str:
+        """Return what ``command`` prints.
+
+        Raises:
+            MissingError: the program, or ssh, is not there.
+            CommandError: it failed, or took longer than a minute.
+        """
+        argv = self.argv(command)
+        shown = shlex.join(command)
+        env = {**os.environ, "LC_ALL": "C", "PATH": f"{os.environ.get('PATH', '')}:{_SBIN}"}
+        try:
+            done = subprocess.run(
+                argv, capture_output=True, text=True, errors="replace", timeout=_TIMEOUT_S, env=env,
+                stdin=subprocess.DEVNULL,
+            )  # fmt: skip
+        except FileNotFoundError:
+            raise self._missing(argv[0]) from None
+        except OSError as error:
+            raise CommandError(f"`{shown}` on {self.name} cannot be run: {error.strerror}") from None
+        except subprocess.TimeoutExpired:
+            raise CommandError(f"`{shown}` on {self.name} did not end in {_TIMEOUT_S:.0f} s") from None
+        if done.returncode == 0:
+            return done.stdout
+        words = " ".join(done.stderr.split()) or f"exit code {done.returncode}"
+        if self._ssh and done.returncode == 255:
+            raise CommandError(f"{self.name} cannot be reached: {words}")
+        if done.returncode == 127:
+            raise self._missing(command[0])
+        raise CommandError(f"`{shown}` on {self.name} failed: {words}")
+
+    def _missing(self, program: str) -> MissingError:
+        return MissingError(
+            f"there is no {program} on {self.name}, so nothing can be compared or changed there; install "
+            f"OpenZFS (zfsutils-linux), name the host with --on ssh://HOST, or use --export, which needs none"
+        )
+
+
+@dataclass(frozen=True)
+class Value:
+    """A property as ``zfs get`` shows it. ``source``: local, default, received, inherited from X, - …"""
+
+    value: str
+    source: str
+
+
+@dataclass(frozen=True)
+class LiveDataset:
+    """A file system or volume, with the properties that a layout may set, and those below it."""
+
+    name: str
+    properties: Mapping[str, Value]
+    below: tuple[LiveDataset, ...] = ()
+
+    def text(self, name: str) -> str:
+        """Return the raw value of a property, empty where the dataset has no such property."""
+        found = self.properties.get(name)
+        return "" if found is None or found.value == "-" else found.value
+
+    @property
+    def pool(self) -> str:
+        """The name of its pool."""
+        return self.name.split("/")[0]
+
+    @property
+    def is_volume(self) -> bool:
+        """Whether it is a volume, not a file system."""
+        return self.text("type") == "volume"
+
+    def number(self, name: str) -> int:
+        """Return a property that is a number of bytes; 0 where it has none."""
+        text = self.text(name)
+        return int(text) if text.isdigit() else 0
+
+
+@dataclass(frozen=True)
+class LivePool:
+    """A pool: some of its properties, and its vdevs by class, each "mirror 2" or "disk"."""
+
+    name: str
+    properties: Mapping[str, str] = field(default_factory=dict)
+    vdevs: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+
+    def has(self, class_: str) -> bool:
+        """Whether it has vdevs of this class."""
+        return bool(self.vdevs.get(class_))
+
+    def feature(self, name: str) -> str:
+        """Return "enabled", "active", "disabled", or "" where it is not known."""
+        return self.properties.get(f"feature@{name}", "")
+
+
+@dataclass(frozen=True)
+class Live:
+    """What was read from a host."""
+
+    host: str
+    version: str  # of the kernel module, such as 2.3.2-1
+    datasets: Mapping[str, LiveDataset]
+    pools: Mapping[str, LivePool]
+    parameters: Mapping[str, str]  # module parameters that were asked for and are there
+
+
+def canonical(name: str, value: str) -> str:
+    """Return a property's value as layouts write it ("131072" → "128K"), or as it is if ztune knows it "
+    "not."""
+    try:
+        return parse_property(name, value)[1]
+    except ValueError:
+        return value
+
+
+def read(host: Host, datasets: Iterable[str], parameters: Iterable[str] = ()) -> Live:
+    """Return what ``datasets``, their pools and the module ``parameters`` are now.
+
+    Raises MissingError without ZFS there, InputError for a dataset that does not exist, CommandError for
+    anything else that fails.
+    """
+    version = kernel_version(host)
+    found = {name: read_dataset(host, name, version) for name in dict.fromkeys(datasets)}
+    pools = {name: read_pool(host, name, version) for name in dict.fromkeys(d.pool for d in found.values())}
+    values = {}
+    for name in parameters:
+        try:
+            values[name] = host.run(["cat", f"{PARAMETERS}/{name}"]).strip()
+        except CommandError:
+            continue  # an older module, or a system without /sys: the plan says that it is not known
+    return Live(host.name, version, found, pools, values)
+
+
+def kernel_version(host: Host) -> str:
+    """Return the version of the ZFS kernel module in use, such as "2.3.2-1"; raises MissingError without."""
+    text = host.run(["zfs", "version"])
+    for start in ("zfs-kmod-", "zfs-"):
+        for line in text.splitlines():
+            if line.startswith(start) and line[len(start) :][:1].isdigit():
+                return line[len(start) :].strip()
+    raise MissingError(
+        f"`zfs version` on {host.name} names no kernel module; load it (modprobe zfs), or use --export"
+    )
+
+
+def known_properties(version: str) -> list[str]:
+    """Return the properties of layouts that OpenZFS ``version`` has."""
+    return [n for n, p in PROPERTIES.items() if version_key(p.since) <= version_key(version)]
+
+
+def read_dataset(host: Host, name: str, version: str) -> LiveDataset:
+    """Return a dataset and all below it. Raises InputError where it does not exist.
+
+    Properties are asked for by name: values of user properties, which may hold anything, never get here.
+    """
+    wanted = ",".join((*_ABOUT, *known_properties(version)))
+    try:
+        text = host.run(
+            [
+                "zfs",
+                "get",
+                "-Hp",
+                "-r",
+                "-t",
+                "filesystem,volume",
+                "-o",
+                "name,property,value,source",
+                wanted,
+                name,
+            ]
+        )
+    except CommandError as error:
+        if "does not exist" in str(error):
+            raise InputError(
+                f"there is no dataset {name} on {host.name}; create it first, or let "
+                f"`ztune apply RUN --export sh` write a script that does"
+            ) from None
+        raise
+    rows: dict[str, dict[str, Value]] = {}
+    for line in text.splitlines():
+        parts = line.split("\t")
+        if len(parts) == 4:
+            rows.setdefault(parts[0], {})[parts[1]] = Value(parts[2], parts[3])
+    if name not in rows:
+        raise CommandError(f"`zfs get` on {host.name} says nothing of {name}")
+    below = tuple(LiveDataset(n, p) for n, p in sorted(rows.items()) if n.startswith(name + "/"))
+    return LiveDataset(name, rows[name], below)
+
+
+def read_pool(host: Host, name: str, version: str) -> LivePool:
+    """Return a pool's properties and vdevs."""
+    features = [f"feature@{f}" for f, since in FEATURES.items() if version_key(since) <= version_key(version)]
+    wanted = ",".join(("ashift", "size", "free", "health", "readonly", *features))
+    text = host.run(["zpool", "get", "-Hp", "-o", "property,value", wanted, name])
+    properties = dict(line.split("\t", 1) for line in text.splitlines() if "\t" in line)
+    return LivePool(name, properties, vdevs_of(host.run(["zpool", "status", "-P", name]), name))
+
+
+_HEADS = {"logs": "log", "cache": "cache", "special": "special", "dedup": "dedup", "spares": "spare"}
+
+
+def vdevs_of(status: str, pool: str) -> dict[str, tuple[str, ...]]:
+    """Return the vdevs by class from the text of ``zpool status``: {"data": ("mirror 2",), "log": ("disk",)}.
+
+    Its config section indents by two spaces a level: the pool and the heads of classes stand at the first,
+    top-level vdevs at the second, the disks of a mirror or RAID-Z at the third.
+    """
+    found: dict[str, list[list[str]]] = {}
+    class_, inside = "data", False
+    for line in status.splitlines():
+        if line.lstrip("\t").startswith("NAME ") and "STATE" in line:
+            inside = True
+            continue
+        if not inside:
+            continue
+        if not line.startswith("\t"):
+            break  # the blank line before "errors:"
+        body = line[1:]
+        words = body.split()
+        if not words:
+            continue
+        depth = (len(body) - len(body.lstrip(" "))) // 2
+        if depth == 0:
+            class_ = "data" if words[0] == pool else _HEADS.get(words[0], words[0])
+        elif depth == 1:
+            found.setdefault(class_, []).append([words[0]])
+        elif depth == 2 and found.get(class_):
+            found[class_][-1].append(words[0])
+    return {
+        name: tuple(f"{v[0].split('-')[0]} {len(v) - 1}" if len(v) > 1 else "disk" for v in vdevs)
+        for name, vdevs in found.items()
+    }

@@ -1,0 +1,674 @@
+"""From a recommendation and a live system to a plan: what changes, what it leaves as it is, what it can't do.
+
+A plan is data; nothing here runs a command.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from ztune.advice.commands import properties
+from ztune.advice.host import Live, LiveDataset, LivePool, Value, canonical
+from ztune.advice.model import Recommendation
+from ztune.analysis import units
+from ztune.errors import InputError
+from ztune.study import Dataset, DurabilityClass, Layout, Pool
+from ztune.study.properties import PROPERTIES, version_key
+from ztune.study.tunables import ARC_MAX, PARAMETERS, TUNABLES
+from ztune.study.words import ROLES
+from ztune.units import parse_size
+
+REWRITE_SINCE = "2.3.4"  # zfs-rewrite(8)
+LARGEST_BEFORE = (1 << 20, "2.2")  # zfs_max_recordsize by default before that version; 16M from it on
+LARGE_RECORD = 128 << 10  # above, the pool needs the large_blocks feature (zpool-features(7))
+# Values that protect more, best first. A layout that leaves such a property at ZFS's default says nothing
+# against a stronger value that someone set on purpose.
+_PROTECTION = {
+    "copies": ("3", "2", "1"),
+    "redundant_metadata": ("all", "most", "some", "none"),
+    "checksum": ("blake3", "edonr", "skein", "sha512", "sha256", "on", "fletcher2", "off"),
+    "sync": ("always", "standard", "disabled"),
+}
+# What it takes for a setting of the database to be in force: PostgreSQL manual, chapter 20; MariaDB manual,
+# InnoDB system variables.
+_RELOAD = {
+    "full_page_writes",
+    "wal_recycle",
+    "wal_init_zero",
+    "synchronous_commit",
+    "fsync",
+    "wal_compression",
+}
+_ANEW = {"page_size", "block_size", "innodb_page_size", "wal_segment_size", "data_checksums"}
+
+
+@dataclass(frozen=True)
+class Setting:
+    """One property of one dataset that is to change."""
+
+    dataset: str
+    guid: str
+    name: str
+    value: str
+    before: Value
+    why: str
+
+    @property
+    def keeps(self) -> bool:
+        """Whether it only keeps what is there, which the dataset would lose by inheriting another value."""
+        return canonical(self.name, self.before.value) == self.value
+
+    @property
+    def command(self) -> list[str]:
+        """The command that makes the change."""
+        return ["zfs", "set", f"{self.name}={self.value}", self.dataset]
+
+    @property
+    def undo(self) -> list[str]:
+        """The command that takes it back: the former value, or inheriting it again where it was not local."""
+        if self.before.source == "local":
+            return ["zfs", "set", f"{self.name}={self.before.value}", self.dataset]
+        received = ["-S"] if self.before.source == "received" else []
+        return ["zfs", "inherit", *received, self.name, self.dataset]
+
+
+@dataclass(frozen=True)
+class Target:
+    """One live dataset and what becomes of it."""
+
+    dataset: LiveDataset
+    roles: tuple[str, ...]
+    settings: tuple[Setting, ...] = ()
+    already: tuple[str, ...] = ()
+    kept: tuple[str, ...] = ()
+    impossible: tuple[str, ...] = ()
+    followers: tuple[tuple[str, str, str], ...] = ()  # dataset below, property it inherits, its value now
+    rewrite: tuple[str, ...] = ()  # how to bring what is already written into the new form
+    commands: tuple[str, ...] = ()  # the commands for that
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What ``ztune apply`` would do, and all that it would not."""
+
+    run: str
+    layout: str
+    layout_hash: str
+    evidence: str
+    host: str
+    version: str
+    targets: tuple[Target, ...]
+    unmapped: tuple[str, ...]  # roles of the layout that no dataset was named for
+    pool: tuple[str, ...]  # sentences on the pool; never done
+    pool_commands: tuple[str, ...]
+    restart: tuple[str, ...]  # sentences on the database and the kernel module; never done
+    restart_commands: tuple[str, ...]
+    before: DurabilityClass
+    after: DurabilityClass
+    reasons: tuple[str, ...]  # what decides ``after``
+    hazards: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
+    refused: tuple[str, ...] = field(default=())  # why it can't be done as a whole
+
+    @property
+    def settings(self) -> tuple[Setting, ...]:
+        """All changes, in the order in which they are made: a dataset before those below it."""
+        return tuple(s for t in self.targets for s in t.settings)
+
+    @property
+    def weaker(self) -> bool:
+        """Whether the changes give up durability that the datasets have now."""
+        return self.after.rank > self.before.rank
+
+
+def parse_datasets(words: Sequence[str], layout: Layout) -> dict[str, str]:
+    """Return role → dataset from "data=tank/pg" …; raises InputError for anything else, and for other "
+    "roles."""
+    out: dict[str, str] = {}
+    for word in words:
+        role, equals, name = word.partition("=")
+        name = name.strip("/")
+        if not equals or not name:
+            raise InputError(f'--dataset is "{word}"; write ROLE=POOL/DATASET, such as data=tank/pg')
+        known = [r for d in layout.datasets for r in d.roles]
+        if role not in ROLES or role not in known:
+            raise InputError(
+                f'--dataset is "{word}", but the layout has no role "{role}"; its roles are '
+                f"{', '.join(known)}"
+            )
+        if role in out and out[role] != name:
+            raise InputError(f"role {role} is given two datasets, {out[role]} and {name}; it lives on one")
+        try:
+            Dataset.model_validate({"name": name, "roles": [role]})
+        except ValueError:
+            raise InputError(f'--dataset is "{word}", but "{name}" is not a dataset name') from None
+        out[role] = name
+    return out
+
+
+def applicable(recommendation: Recommendation) -> Layout:
+    """Return the layout; raises InputError where it is not ZFS, so that there is nothing to set."""
+    layout = Layout.model_validate(recommendation.layout)
+    other = [p for p in layout.used_pools() if p.filesystem != "zfs"]
+    if other:
+        raise InputError(
+            f'run {recommendation.subject.run} recommends "{recommendation.layout_name}", which is '
+            f"{other[0].filesystem} and not ZFS: there are no properties to set"
+        )
+    return layout
+
+
+def parameters(layout: Layout) -> list[str]:
+    """Return the module parameters that a plan for ``layout`` wants to know."""
+    return [ARC_MAX, *sorted(layout.tunables)]
+
+
+def build(recommendation: Recommendation, mapping: Mapping[str, str], live: Live) -> Plan:
+    """Return the plan for the live datasets that ``mapping`` (role → name) names.
+
+    Raises InputError where two datasets of the layout that want different things live on one dataset.
+    """
+    layout = applicable(recommendation)
+    wanted = wanted_by_name(layout, mapping)
+    now = {name: dict(live.datasets[name].properties) for name in wanted}
+    targets: list[Target] = []
+    refused: list[str] = []
+    for name in sorted(wanted, key=lambda n: (n.count("/"), n)):
+        dataset, roles = wanted[name]
+        targets.append(
+            _target(recommendation, layout, dataset, roles, live.datasets[name], live, now, refused)
+        )
+    before = _judge(layout, mapping, {t.dataset.name: t.dataset.properties for t in targets})
+    after = _judge(layout, mapping, now)
+    pool, pool_commands = _pools(layout, mapping, live)
+    restart, restart_commands = _restart(layout, live)
+    mapped = {role for d in layout.datasets for role in d.roles if any(r in mapping for r in d.roles)}
+    return Plan(
+        run=recommendation.subject.run,
+        layout=recommendation.layout_name,
+        layout_hash=recommendation.layout_hash,
+        evidence=recommendation.evidence(),
+        host=live.host,
+        version=live.version,
+        targets=tuple(targets),
+        unmapped=tuple(r for d in layout.datasets for r in d.roles if r not in mapped),
+        pool=tuple(pool),
+        pool_commands=tuple(pool_commands),
+        restart=tuple(restart),
+        restart_commands=tuple(restart_commands),
+        before=before[0],
+        after=after[0],
+        reasons=after[1],
+        hazards=_hazards(recommendation, layout, mapping),
+        warnings=tuple(recommendation.warnings),
+        refused=tuple(refused),
+    )
+
+
+# Rules on the disks and pools that the layout was tried on: the live ones are others, and are compared.
+_OF_POOLS = {"pool", "slog", "special", "l2arc", "ashift"}
+_SAID = {"recordsize-new-files", "atime-on"}  # the plan says it itself, of the live datasets
+
+
+def _hazards(recommendation: Recommendation, layout: Layout, mapping: Mapping[str, str]) -> tuple[str, ...]:
+    """Return what can go wrong, with the live datasets' names in place of the layout's."""
+    names = {
+        dataset.name: next((mapping[r] for r in dataset.roles if r in mapping), "")
+        for dataset in layout.datasets
+    }
+    known = {name: live for name, live in names.items() if live}
+    longest = sorted(known, key=len, reverse=True)
+    pattern = re.compile("|".join(rf"{re.escape(name)}(?![\w/-])" for name in longest))
+    return tuple(
+        f"{h.severity}: {pattern.sub(lambda m: known[m[0]], h.sentence) if known else h.sentence}"
+        for h in recommendation.hazards
+        if h.about not in _OF_POOLS and h.id not in _SAID
+    )
+
+
+def wanted_by_name(layout: Layout, mapping: Mapping[str, str]) -> dict[str, tuple[Dataset, tuple[str, ...]]]:
+    """Return live dataset → the layout's dataset for it, and the roles that live there.
+
+    Raises InputError where a dataset would have to be two of the layout's at once, or the other way round.
+    """
+    out: dict[str, tuple[Dataset, tuple[str, ...]]] = {}
+    for dataset in layout.datasets:
+        names = {mapping[role] for role in dataset.roles if role in mapping}
+        if len(names) > 1:
+            raise InputError(
+                f"{', '.join(dataset.roles)} share one dataset in this layout, but --dataset gives them "
+                f"{' and '.join(sorted(names))}; name one of these, or set the other by hand"
+            )
+        for name in names:
+            if name not in out:
+                out[name] = (dataset, dataset.roles)
+                continue
+            first, roles = out[name]
+            differ = [
+                k for k, v in properties(first, layout).items() if properties(dataset, layout).get(k) != v
+            ]
+            if differ or first.volume != dataset.volume:
+                raise InputError(
+                    f"{first.key} and {dataset.key} both live on {name}, but the layout gives them a "
+                    f"different {differ[0] if differ else 'volume'}; make {dataset.key} a dataset of its "
+                    f"own first (zfs create {name}/{dataset.key}, and move its files there)"
+                )
+            out[name] = (first, (*roles, *dataset.roles))
+    return out
+
+
+def _why(recommendation: Recommendation, dataset: Dataset, name: str) -> str:
+    for role in recommendation.roles:
+        if role.dataset == dataset.name:
+            for item in role.properties:
+                if item.name == name:
+                    return " ".join(t for t in (item.reason, item.change.sentence) if t)
+    return "No database needs access times." if name == "atime" else ""
+
+
+def _target(
+    recommendation: Recommendation,
+    layout: Layout,
+    dataset: Dataset,
+    roles: tuple[str, ...],
+    here: LiveDataset,
+    live: Live,
+    now: dict[str, dict[str, Value]],
+    refused: list[str],
+) -> Target:
+    """Plan one dataset. ``now``: the values of all targets after the changes so far; those made here are "
+    "added."""
+    if (dataset.volume is not None) != here.is_volume:
+        return Target(here, roles, impossible=(_other_kind(dataset, here),))
+    mine = now[here.name]
+    settings: list[Setting] = []
+    already: list[str] = []
+    kept: list[str] = []
+    impossible: list[str] = []
+    for name, value in properties(dataset, layout).items():
+        if name not in PROPERTIES:  # keyformat, which goes with encryption
+            continue
+        known = PROPERTIES[name]
+        if (here.is_volume and not known.volumes) or (known.volume_only and not here.is_volume):
+            continue
+        if version_key(known.needs(value)) > version_key(live.version):
+            if value != known.default:
+                refused.append(
+                    f"{name}={value} needs OpenZFS {known.needs(value)}; {live.host} has {live.version}"
+                )
+            continue
+        current = mine.get(name)
+        if current is None or current.value == "-":
+            continue
+        if canonical(name, current.value) == value:
+            already.append(f"{name}={value}")
+            continue
+        shown = canonical(name, current.value)
+        if known.at_creation:
+            impossible.append(
+                f"{name} is {shown} and stays so: it is set when a dataset is made. The layout has {value}: "
+                f"make a new dataset with it and copy the files"
+            )
+            continue
+        if value == known.default and _stronger(name, shown, value):
+            kept.append(f"{name}={shown} protects more than the layout's {value}, its default, so it is kept")
+            continue
+        if current.source == "temporary":
+            refused.append(
+                f"{name} of {here.name} is {shown} by a mount option for now, which hides its own value; "
+                f"mount it again without the option first"
+            )
+            continue
+        refused += _feature(live.pools[here.pool], name, value)
+        most, since = LARGEST_BEFORE
+        if (
+            name == "recordsize"
+            and parse_size(value) > most
+            and version_key(live.version) < version_key(since)
+        ):
+            refused.append(
+                f"recordsize={value} is more than OpenZFS {live.version} takes by default; it takes 1M, and "
+                f"up to 16M with the module parameter zfs_max_recordsize, or from {since} on"
+            )
+        settings.append(
+            Setting(
+                here.name, here.text("guid"), name, value, here.properties[name],
+                _why(recommendation, dataset, name),
+            )
+        )  # fmt: skip
+        _hand_down(now, here.name, name, value)
+    changed = [n for n, v in here.properties.items() if n in PROPERTIES and v.value != mine[n].value]
+    others = [d for d in here.below if not _covered(d.name, here.name, now)]
+    followers = [
+        (d.name, name, canonical(name, d.text(name)))
+        for d in others
+        for name in changed
+        if name in d.properties and d.text(name) and _follows(d.properties[name], here.name)
+    ]
+    sentences, commands = _rewriting(
+        here, tuple(s for s in settings if PROPERTIES[s.name].new_blocks_only and not s.keeps), live
+    )
+    return Target(
+        here, roles, tuple(settings), tuple(already), tuple(kept), tuple(impossible), tuple(followers),
+        tuple(sentences), tuple(commands),
+    )  # fmt: skip
+
+
+def _stronger(name: str, now: str, wanted: str) -> bool:
+    order = _PROTECTION.get(name, ())
+    return now in order and wanted in order and order.index(now) < order.index(wanted)
+
+
+def _follows(value: Value, parent: str) -> bool:
+    """Say whether a dataset below ``parent`` takes its value from there or above, and so from ``parent`` "
+    "then."""
+    if value.source == "default":
+        return True
+    origin = value.source.removeprefix("inherited from ")
+    return value.source.startswith("inherited from ") and (
+        parent == origin or parent.startswith(origin + "/")
+    )
+
+
+def _hand_down(now: dict[str, dict[str, Value]], dataset: str, name: str, value: str) -> None:
+    """Note that ``dataset`` has ``value`` now, and so have the targets below that inherit it."""
+    below = [n for n in now if n.startswith(dataset + "/") and name in now[n]]
+    for other in below:
+        if now[other][name].value != "-" and _follows(now[other][name], dataset):
+            now[other][name] = Value(value, f"inherited from {dataset}")
+    now[dataset][name] = Value(value, "local")
+
+
+def _covered(name: str, parent: str, targets: Mapping[str, object]) -> bool:
+    """Say whether a dataset below ``parent`` is a target itself, or lies below a nearer one."""
+    return any(name == t or name.startswith(t + "/") for t in targets if t.startswith(parent + "/"))
+
+
+def _feature(pool: LivePool, name: str, value: str) -> list[str]:
+    need = ""
+    if name == "recordsize" and parse_size(value) > LARGE_RECORD:
+        need = "large_blocks"
+    elif name == "compression":
+        need = "zstd_compress" if value.startswith("zstd") else "lz4_compress" if value == "lz4" else ""
+    elif name == "checksum" and value == "blake3":
+        need = "blake3"
+    if not need or pool.feature(need) in {"enabled", "active", ""}:
+        return []
+    return [
+        f"{name}={value} needs the feature {need}, which pool {pool.name} has disabled; "
+        f"`zpool set feature@{need}=enabled {pool.name}` turns it on for good, and older software can no "
+        f"longer import the pool then"
+    ]
+
+
+def _other_kind(dataset: Dataset, here: LiveDataset) -> str:
+    if here.is_volume:
+        return (
+            f"{here.name} is a volume, and the layout has {', '.join(dataset.roles)} as files: make a file "
+            f"system, and copy the files from the volume to it; nothing is changed on the volume"
+        )
+    block = dataset.properties["volblocksize"]
+    return (
+        f"{here.name} is a file system, and the layout has {', '.join(dataset.roles)} on a volume with "
+        f"{dataset.filesystem}: make one (zfs create -V SIZE -o volblocksize={block} …, "
+        f"mkfs.{dataset.filesystem}), and copy the files to it; nothing is changed on the file system"
+    )
+
+
+def _rewriting(here: LiveDataset, settings: Sequence[Setting], live: Live) -> tuple[list[str], list[str]]:
+    """Return what the changes leave as it is, and commands that write it anew. ``settings``: of new blocks "
+    "only."""
+    size = here.number("referenced")
+    if not settings or not size:
+        return [], []
+    names = ", ".join(s.name for s in settings)
+    amount = units.amount(size)
+    said = [
+        f"{names}: for what is written from now on. The {amount} there keep what they have until rewritten."
+    ]
+    if here.is_volume:
+        snapshot = shlex.quote(f"{here.name}@ztune-move")
+        new = shlex.quote(f"{here.name}.new")
+        said.append(
+            "Blocks of a volume take the new values as they are overwritten, or all at once by a copy:"
+        )
+        return said, [
+            "# stop what uses the volume",
+            f"zfs snapshot {snapshot}",
+            f"zfs send {snapshot} | zfs receive {_options(settings)} {new}",
+            f"zfs rename {shlex.quote(here.name)} {shlex.quote(here.name + '.old')}",
+            f"zfs rename {new} {shlex.quote(here.name)}",
+        ]
+    record = any(s.name == "recordsize" for s in settings)
+    if record:
+        said.append(
+            "A file of more than one block keeps its record size for good: zfs send, zfs receive and zfs "
+            "rewrite keep it too. Only copying the files makes them anew; a copy by reflink would share the "
+            "old blocks."
+        )
+    elif version_key(live.version) >= version_key(REWRITE_SINCE):
+        mount = here.text("mountpoint")
+        said.append(
+            "zfs rewrite does it in place while the database runs; snapshots keep the old blocks as well."
+        )
+        return said, [f"zfs rewrite -rx {shlex.quote(mount)}"] if mount.startswith("/") else []
+    else:
+        said.append("Writing it anew takes a copy: of the files, or by zfs send and zfs receive.")
+    free = here.number("available")
+    if free and free < size:
+        said.append(f"There is too little room for a copy: {units.amount(free)} free.")
+    if any(d for d in here.below):
+        said.append("The datasets below it move with it when it is renamed; rename them back one by one.")
+    return said, _copy(here, settings)
+
+
+def _options(settings: Sequence[Setting]) -> str:
+    return " ".join(f"-o {shlex.quote(f'{s.name}={s.value}')}" for s in settings)
+
+
+def _copy(here: LiveDataset, settings: Sequence[Setting]) -> list[str]:
+    """Return commands that copy the files to a new dataset and put it in the old one's place."""
+    mount = here.text("mountpoint")
+    if not mount.startswith("/"):
+        return []  # legacy or none: where it is mounted is up to others
+    point = here.properties["mountpoint"]
+    fixed = point.source in {"local", "received"}
+    changed = {s.name for s in settings}
+    local = [
+        f"-o {shlex.quote(f'{name}={value.value}')}"
+        for name, value in here.properties.items()
+        if value.source in {"local", "received"} and name in PROPERTIES
+        if name not in changed and not PROPERTIES[name].at_creation
+    ]
+    old, new, name = (shlex.quote(here.name + end) for end in (".old", ".new", ""))
+    parent, leaf = mount.rstrip("/").rpartition("/")[::2]
+    target = f"{parent}/{leaf}.new" if fixed else f"{parent}/{here.name.rpartition('/')[2]}.new"
+    options = " ".join(
+        [*local, _options(settings), *([f"-o mountpoint={shlex.quote(target)}"] if fixed else [])]
+    )
+    out = [
+        "# stop the database first",
+        f"zfs create {options} {new}",
+        f"cp -ax --reflink=never {shlex.quote(mount.rstrip('/'))}/. {shlex.quote(target)}/",
+    ]
+    if fixed:
+        out.append(f"zfs set mountpoint={shlex.quote(mount + '.old')} {name}")
+    out += [f"zfs rename {name} {old}", f"zfs rename {new} {name}"]
+    if fixed:
+        out.append(f"zfs set mountpoint={shlex.quote(mount)} {name}")
+    out += [
+        f"zfs rename {shlex.quote(here.name + '.old' + d.name.removeprefix(here.name))} {shlex.quote(d.name)}"
+        for d in here.below
+        if d.name.count("/") == here.name.count("/") + 1
+    ]
+    return [*out, f"# start the database, check it, and only then: zfs destroy -r {old}"]
+
+
+def _judge(
+    layout: Layout, mapping: Mapping[str, str], values: Mapping[str, Mapping[str, Value]]
+) -> tuple[DurabilityClass, tuple[str, ...]]:
+    """Return the durability class of the live datasets with ``values``, and what decides it.
+
+    Roles without a dataset count as ZFS's defaults on another pool: nothing is known of them. Module
+    parameters are left out, since they are not changed.
+    """
+    entries: dict[str, dict[str, Any]] = {}
+    for dataset in layout.datasets:
+        name = next((mapping[r] for r in dataset.roles if r in mapping), None)
+        found = values.get(name or "", {})
+        entry = entries.setdefault(
+            name or f"unknown/{dataset.key}", {"name": name or f"unknown/{dataset.key}", "roles": []}
+        )
+        entry["roles"] += dataset.roles
+        for prop in ("sync", "checksum", "recordsize"):
+            if prop in found and found[prop].value != "-":
+                entry[prop] = canonical(prop, found[prop].value)
+    pools = dict.fromkeys(name.split("/")[0] for name in entries)
+    judged = Layout.model_validate(
+        {
+            "pool": [{"name": p, "vdev": [{"profile": "live"}]} for p in pools],
+            "dataset": list(entries.values()),
+            "database": layout.database,
+        }
+    )
+    return judged.durability(), tuple(judged.durability_reasons())
+
+
+_CLASSES = {
+    "log": ("log device", "log", "Synced writes go there first. It can be taken out again with zpool "
+    "remove."),
+    "cache": (
+        "cache device", "cache", "It keeps what the ARC lets go. It can be taken out again with zpool "
+        "remove.",
+    ),
+    "special": (
+        "special vdev", "special",
+        "Metadata, and small blocks, go there, and its loss loses the pool. On a pool with RAID-Z it can't "
+        "be taken out again.",
+    ),
+}  # fmt: skip
+
+
+def _pools(layout: Layout, mapping: Mapping[str, str], live: Live) -> tuple[list[str], list[str]]:
+    """Return what the layout's pools have that the live ones have not, and commands that only people run."""
+    said: list[str] = []
+    commands: list[str] = []
+    homes: dict[str, list[str]] = {}
+    for pool in layout.used_pools():
+        names = dict.fromkeys(
+            mapping[r].split("/")[0]
+            for d in layout.datasets if d.pool == pool.name for r in d.roles if r in mapping
+        )  # fmt: skip
+        for name in names:
+            homes.setdefault(name, []).append(pool.name)
+            more, lines = _pool(pool, live.pools[name])
+            said += more
+            commands += lines
+        if len(names) > 1:
+            said.append(
+                f"In the layout one pool holds what is on {' and '.join(names)} here: the disks share the "
+                f"work in another way than measured, and no snapshot covers two pools at one moment."
+            )
+    for name, several in homes.items():
+        if len(several) > 1:
+            apart = [d.key for d in layout.datasets if d.pool == several[1] and d.key in mapping]
+            said.append(
+                f"The layout has {', '.join(apart)} on a pool of its own; here all is on {name}. That takes "
+                f"another pool: make it (zpool create), stop the database, copy the files there."
+            )
+    return list(dict.fromkeys(said)), list(dict.fromkeys(commands))
+
+
+def _pool(pool: Pool, here: LivePool) -> tuple[list[str], list[str]]:
+    said: list[str] = []
+    commands: list[str] = []
+    if here.properties.get("health", "ONLINE") != "ONLINE":
+        said.append(
+            f"Pool {here.name} is {here.properties['health']}: see zpool status before anything else."
+        )
+    if not here.vdevs:
+        said.append(f"The disks of pool {here.name} could not be read, so they are not compared.")
+        return said, commands
+    for class_, (word, keyword, effect) in _CLASSES.items():
+        wanted = [v for v in pool.vdevs if v.class_ == class_]
+        if wanted and not here.has(class_):
+            disks = " ".join(
+                " ".join(
+                    [*([] if v.kind == "stripe" else [v.kind]), *(f"DISK{i}" for i in range(1, v.disks + 1))]
+                )
+                for v in wanted
+            )
+            said.append(
+                f"The layout has a {word} ({pool.vdev_text(class_)}), pool {here.name} has none. {effect} "
+                f"ztune never adds a disk; the command for you, with your disks in place of the capitals:"
+            )
+            commands.append(f"zpool add {shlex.quote(here.name)} {keyword} {disks}")
+        elif not wanted and here.has(class_):
+            said.append(
+                f"Pool {here.name} has a {word} ({', '.join(here.vdevs[class_])}), the layout has none: its "
+                f"numbers hold without one."
+            )
+    shapes = sorted(
+        "disk" if v.kind == "stripe" else f"{v.kind} {v.disks}"
+        for v in pool.vdevs if v.class_ == "data"
+        for _ in range(v.disks if v.kind == "stripe" else 1)
+    )  # fmt: skip
+    mine = sorted(here.vdevs.get("data", ()))
+    if mine != shapes:
+        said.append(
+            f"The data disks were {', '.join(shapes)} where the layout was tried; pool {here.name} has "
+            f"{', '.join(mine)}. That can't be changed on an existing pool, and the gains may differ."
+        )
+    ashift = here.properties.get("ashift", "0")
+    if ashift not in {"0", "-", str(pool.ashift)}:
+        said.append(
+            f"ashift is {ashift} on pool {here.name} and {pool.ashift} in the layout. It is fixed when a "
+            f"vdev is made; another one takes a new pool."
+        )
+    return said, commands
+
+
+def _restart(layout: Layout, live: Live) -> tuple[list[str], list[str]]:
+    """Return what is the database's and the kernel module's, and commands that only people run."""
+    said: list[str] = []
+    commands: list[str] = []
+    for name, value in sorted(layout.database.items()):
+        how = (
+            "reload the database's configuration"
+            if name in _RELOAD
+            else "fixed when the database is made: a dump into a new one"
+            if name in _ANEW
+            else "restart the database"
+        )
+        said.append(f"The layout was tried with {name} = {value} in the database: {how} if yours differs.")
+    for name, number in sorted(layout.tunables.items()):
+        known = TUNABLES[name]
+        if number == known.default:
+            continue
+        current = live.parameters.get(name)
+        if current == str(number):
+            continue
+        said.append(
+            f"The layout sets the module parameter {name} = {known.text(number)}"
+            + (f", which is {current} now" if current is not None else "")
+            + ". It acts on every pool of the host, so it is left to you: now, and for each boot (where ZFS "
+            "is in the initramfs, build that anew):"
+        )
+        commands.append(f"echo {number} > {PARAMETERS}/{name}")
+        commands.append(f"echo 'options zfs {name}={number}' >> /etc/modprobe.d/zfs.conf")
+    limit = live.parameters.get(ARC_MAX)
+    said.append(
+        f"The ARC was limited to {units.amount(layout.arc)} where the layout was tried; here its limit is "
+        f"{_limit(limit)}. Leave it the memory that the host can spare."
+    )
+    return said, commands
+
+
+def _limit(text: str | None) -> str:
+    if text is None or not text.isdigit():
+        return "not known"
+    return units.amount(int(text)) if int(text) else "ZFS's own choice"

@@ -1,0 +1,102 @@
+"""A plan as text for people, readable at 80 columns."""
+
+from __future__ import annotations
+
+import textwrap
+
+from ztune.advice.host import canonical
+from ztune.advice.plan import Plan, Target
+from ztune.analysis import units
+
+_WIDTH = 80
+
+
+def render(plan: Plan) -> str:
+    """Return the whole plan: what changes, what it leaves alone, what is left to people."""
+    out = [f'Plan for {plan.host} (OpenZFS {plan.version}): layout "{plan.layout}" of run {plan.run}']
+    out += _wrap(f"Its numbers are {plan.evidence}.")
+    for target in plan.targets:
+        out += ["", *_target(plan, target)]
+    if plan.unmapped:
+        out += [
+            "",
+            *_wrap(f"Not touched, since no --dataset names where it lives: {', '.join(plan.unmapped)}."),
+        ]
+    out += ["", f"Durability: {plan.before} now, {plan.after} then"]
+    out += [line for reason in plan.reasons for line in _wrap(_sentence(reason), "  ")]
+    if plan.weaker:
+        out += _wrap(
+            f"This is weaker than what you have: --yes alone does not do it, --accept-durability "
+            f"{plan.after} is needed as well.",
+            "  ",
+        )
+    if plan.refused:
+        out += ["", "It can't be done as it is"]
+        out += [line for text in plan.refused for line in _wrap(_sentence(text), "  - ")]
+    if plan.pool:
+        out += ["", "The pool: never changed by ztune"]
+        out += [line for text in plan.pool for line in _wrap(text, "  - ")]
+        out += [f"      {command}" for command in plan.pool_commands]
+    if plan.restart:
+        out += ["", "The database and the kernel module: never changed by ztune"]
+        out += [line for text in plan.restart for line in _wrap(text, "  - ")]
+        out += [f"      {command}" for command in plan.restart_commands]
+    if plan.hazards:
+        out += ["", "Know before you do it"]
+        out += [line for text in plan.hazards for line in _wrap(text, "  - ")]
+    if plan.warnings:
+        out += ["", "Warnings of the run"]
+        out += [line for text in plan.warnings for line in _wrap(text, "  - ")]
+    return "\n".join(out)
+
+
+def closing(plan: Plan) -> str:
+    """Return the last line of a plan that was only shown."""
+    count = len(plan.settings)
+    if not count:
+        return "There is nothing to change: all properties are as the layout has them."
+    return f"Nothing was changed. With --yes: {count} change{'s' if count > 1 else ''}, undo file first."
+
+
+def _target(plan: Plan, target: Target) -> list[str]:
+    here = target.dataset
+    kind = "volume" if here.is_volume else "file system"
+    about = [kind, f"{units.amount(here.number('referenced'))} there"]
+    if here.text("mountpoint"):
+        about.append(f"mountpoint {here.text('mountpoint')}")
+    out = [f"{', '.join(target.roles)} on {here.name}  ({', '.join(about)})"]
+    for setting in target.settings:
+        before = canonical(setting.name, setting.before.value)
+        if setting.keeps:
+            out.append(f"  {setting.name:20} {before} stays: set here, so that it follows no dataset above")
+            continue
+        out.append(f"  {setting.name:20} {before} ({setting.before.source})  →  {setting.value}")
+        out += _wrap(setting.why, "      ") if setting.why else []
+    if not target.settings and not target.impossible:
+        out.append("  nothing to change")
+    if target.already:
+        out += _wrap(f"As the layout has it already: {', '.join(target.already)}.", "  ")
+    for text in (*target.kept, *target.impossible):
+        out += _wrap(_sentence(text), "  - ")
+    followers: dict[str, list[str]] = {}
+    for name, prop, value in target.followers:
+        followers.setdefault(name, []).append(f"{prop} (now {value})")
+    for name, props in followers.items():
+        out += _wrap(f"{name} inherits and changes with it: {', '.join(props)}.", "  - ")
+    if target.rewrite:
+        out.append("  What is there already")
+        out += [line for text in target.rewrite for line in _wrap(text, "    ")]
+        out += [f"      {command}" for command in target.commands]
+    return out
+
+
+def _sentence(text: str) -> str:
+    return text[:1].upper() + text[1:].rstrip(".") + "."
+
+
+def _wrap(text: str, indent: str = "") -> list[str]:
+    text = "".join(c if c.isprintable() else " " for c in text)
+    return textwrap.wrap(
+        text, _WIDTH, initial_indent=indent, subsequent_indent=" " * len(indent), break_long_words=False,
+        break_on_hyphens=False,
+    )  # fmt: skip

@@ -1,0 +1,139 @@
+"""Two layouts compared within blocks: the ratio of each block, and how well their mean is known.
+
+A block holds every layout once, in random order, close in time. What disturbs a whole block (another tenant,
+a
+warm disk, the hour) is in both layouts of a ratio, and cancels.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from statistics import NormalDist
+
+import numpy as np
+
+RESAMPLES = 2000  # see stats.RESAMPLES
+LEVEL = 0.95
+
+
+@dataclass(frozen=True)
+class Ratio:
+    """A / B over ``n`` blocks: the geometric mean of the blocks' ratios and its interval.
+
+    ``low`` and ``high`` are 0 and infinity for a single block: one ratio says nothing about its own error.
+    ``spread`` is the standard deviation of the ratios' logarithms: about 0.02 where blocks differ by 2 %.
+    """
+
+    n: int
+    mean: float
+    low: float
+    high: float
+    spread: float
+    level: float
+
+    @property
+    def known(self) -> bool:
+        """Whether there is an interval."""
+        return self.n > 1
+
+
+def paired(
+    a: Mapping[int, float], b: Mapping[int, float], level: float = LEVEL, seed: int = 1
+) -> Ratio | None:
+    """Return how A compares with B over the blocks that have both, or None if no block has.
+
+    ``a``, ``b``: value by block, all above 0 (others are left out). See ``interval`` for the interval.
+    """
+    logs = log_ratios(a, b)
+    if not logs:
+        return None
+    mean = float(np.mean(logs))
+    if len(logs) == 1:
+        return Ratio(1, math.exp(mean), 0.0, math.inf, 0.0, level)
+    low, high = interval(logs, level, seed)
+    return Ratio(len(logs), math.exp(mean), math.exp(low), math.exp(high), float(np.std(logs, ddof=1)), level)
+
+
+def log_ratios(a: Mapping[int, float], b: Mapping[int, float]) -> list[float]:
+    """Return ln(A / B) of each block that has both above 0, in the order of blocks."""
+    return [math.log(a[k] / b[k]) for k in sorted(a.keys() & b.keys()) if a[k] > 0 and b[k] > 0]
+
+
+def interval(values: Sequence[float], level: float = LEVEL, seed: int = 1) -> tuple[float, float]:
+    """Return the ends of an interval for the mean of ``values`` (two or more) at the confidence ``level``.
+
+    The bootstrap's percentile interval, its percentiles widened for small samples (Hesterberg 2015, "What
+    Teachers Should Know About the Bootstrap", section 4.2), and never narrower than Student's: resampling 3
+    values that happen to lie on one side of 0 would otherwise give an interval that excludes 0, which happens
+    by chance one time in four.
+    """
+    data = np.asarray(values, dtype=float)
+    n = len(data)
+    mean, deviation = float(data.mean()), float(data.std(ddof=1))
+    t = student(0.5 + level / 2, n - 1)
+    half = t * deviation / math.sqrt(n)
+    rng = np.random.default_rng(seed)
+    means = rng.choice(data, size=(RESAMPLES, n)).mean(axis=1)
+    tail = NormalDist().cdf(-math.sqrt(n / (n - 1)) * t)
+    low, high = np.quantile(means, [tail, 1 - tail])
+    return min(float(low), mean - half), max(float(high), mean + half)
+
+
+def student(p: float, freedom: int) -> float:
+    """Return the quantile ``p`` (0.5 … below 1) of Student's t with ``freedom`` degrees (1 or more)."""
+    if not 0.5 <= p < 1 or freedom < 1:
+        raise ValueError(f"no quantile {p} for {freedom} degrees of freedom")
+    low, high = 0.0, 2.0
+    while _student_cdf(high, freedom) < p:
+        high *= 2
+    for _ in range(100):
+        middle = (low + high) / 2
+        if _student_cdf(middle, freedom) < p:
+            low = middle
+        else:
+            high = middle
+    return high
+
+
+def _student_cdf(t: float, freedom: int) -> float:
+    """Return P(T ≤ t) for t ≥ 0: Abramowitz & Stegun 26.7.3 (odd) and 26.7.4 (even degrees of freedom)."""
+    angle = math.atan(t / math.sqrt(freedom))
+    cosine, sine = math.cos(angle), math.sin(angle)
+    if freedom % 2:
+        term, total = cosine, 0.0
+        for k in range(1, freedom - 1, 2):
+            total += term
+            term *= cosine * cosine * (k + 1) / (k + 2)
+        inside = 2 / math.pi * (angle + sine * total)
+    else:
+        term, total = 1.0, 0.0
+        for k in range(0, freedom - 1, 2):
+            total += term
+            term *= cosine * cosine * (k + 1) / (k + 2)
+        inside = sine * total
+    return 0.5 + inside / 2
+
+
+def blocks_needed(ratio: Ratio, resolution: float, level: float = LEVEL, most: int = 10_000) -> int | None:
+    """Return how many blocks in all it would take to settle ``ratio``, if its mean and spread stay as they
+    are.
+
+    Settled means: its interval at ``level`` is on one side of 1, or within ``resolution`` (0.02 = 2 %) of 1.
+    None where more than ``most`` would not do, or a single block gives no spread.
+    """
+    if not ratio.known:
+        return None
+    limit, mean = math.log1p(resolution), abs(math.log(ratio.mean))
+    allowed = max(mean, limit - mean)
+    for n in range(ratio.n, most + 1) if ratio.n < 50 else (ratio.n * 2**i for i in range(20)):
+        if n > most:
+            break
+        if student(0.5 + level / 2, n - 1) * ratio.spread / math.sqrt(n) < allowed:
+            return n
+        if n > 200:  # Student's t is the normal distribution here
+            z = NormalDist().inv_cdf(0.5 + level / 2)
+            enough = math.ceil((z * ratio.spread / allowed) ** 2)
+            return enough if enough <= most else None
+    return None

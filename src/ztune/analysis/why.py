@@ -1,0 +1,112 @@
+"""Where the bytes that a layout writes come from, per operation of the job."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from statistics import median
+from typing import Any
+
+from ztune.analysis.measured import Cell, Result
+
+
+@dataclass(frozen=True)
+class Why:
+    """Bytes per operation, medians over the blocks; None where it was not measured.
+
+    ``written`` = ``zil`` + ``rest``: what reached the disks at once, for the sake of fsync, and what
+    followed with
+    the transaction groups: data, metadata, and every copy and parity. ``asked``: what the database wrote.
+    """
+
+    written: float
+    zil: float | None
+    rest: float | None
+    asked: float | None
+    read: float | None
+    hit_share: float | None  # of ARC lookups
+    commits: float | None  # of the ZIL, per operation
+    txgs: float | None
+    by_class: Mapping[str, float]  # data, log, cache, special → bytes written per operation
+
+
+def explain(cell: Cell) -> Why | None:
+    """Return where a layout's writes come from, or None if they were not measured."""
+    written = cell.value("written")
+    if written is None:
+        return None
+    zil = cell.value("zil")
+    if zil is not None and zil > written:
+        zil = None  # counted before compression and padding: then it says nothing about the disks
+    return Why(
+        written=written,
+        zil=zil,
+        rest=None if zil is None else written - zil,
+        asked=_middle(cell, lambda r: _per(r, "measure", "logical", "write_bytes")),
+        read=cell.value("read"),
+        hit_share=_middle(cell, _hits),
+        commits=_middle(cell, lambda r: _per(r, "measure", "zil", "commits")),
+        txgs=_middle(cell, lambda r: _at(r, "measure", "txgs")),
+        by_class=_classes(cell),
+    )
+
+
+def _at(result: Result, *path: str) -> float | None:
+    node: Any = result
+    for part in path:
+        node = node.get(part) if isinstance(node, Mapping) else None
+    return float(node) if isinstance(node, int | float) and not isinstance(node, bool) else None
+
+
+def _per(result: Result, *path: str) -> float | None:
+    value, operations = _at(result, *path), _at(result, "job", "operations")
+    return None if value is None or not operations else value / operations
+
+
+def _hits(result: Result) -> float | None:
+    hits, misses = _at(result, "measure", "arc", "hits"), _at(result, "measure", "arc", "misses")
+    return None if hits is None or misses is None or hits + misses == 0 else hits / (hits + misses)
+
+
+def _middle(cell: Cell, read: Callable[[Result], float | None]) -> float | None:
+    found = [v for r in cell.results.values() if (v := read(r)) is not None]
+    return median(found) if found else None
+
+
+def _classes(cell: Cell) -> dict[str, float]:
+    rows: dict[str, list[float]] = {}
+    for result in cell.results.values():
+        operations = _at(result, "job", "operations")
+        devices = (result.get("measure") or {}).get("by_vdev")
+        if not operations or not isinstance(devices, list):
+            continue
+        total: dict[str, float] = {}
+        for device in devices:
+            if isinstance(device, Mapping) and isinstance(device.get("write_bytes"), int | float):
+                name = str(device.get("class", "data"))
+                total[name] = total.get(name, 0.0) + float(device["write_bytes"])
+        for name, value in total.items():
+            rows.setdefault(name, []).append(value / operations)
+    return {name: median(values) for name, values in rows.items()}
+
+
+def sentence(cell: Cell, unit: str) -> str:
+    """Return the explanation as a sentence; ``unit``: what the job calls an operation."""
+    from ztune.analysis import units
+
+    why = explain(cell)
+    if why is None:
+        return ""
+    text = f"{units.amount(why.written)} written per {unit}"
+    if why.zil is not None and why.rest is not None:
+        text += (
+            f": {units.amount(why.zil)} at once by the ZIL, {units.amount(why.rest)} with transaction groups"
+        )
+    if why.asked:
+        text += f"; the database asked for {units.amount(why.asked)}, "
+        text += f"so the disks write {why.written / why.asked:.1f}×"
+    if why.read is not None:
+        text += f"; {units.amount(why.read)} read"
+        if why.hit_share is not None:
+            text += f", {why.hit_share:.0%} of lookups answered by the ARC"
+    return text + "."

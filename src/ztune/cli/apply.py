@@ -1,0 +1,243 @@
+"""``ztune apply``: put the recommended layout in place, after showing what that means. Or take it back."""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from ztune.errors import InputError, MissingError
+
+if TYPE_CHECKING:
+    from ztune.advice.host import Host
+    from ztune.advice.model import Recommendation
+    from ztune.study import DurabilityClass
+
+_CLASSES = ("nothing-acknowledged", "last-seconds", "corrupt")
+
+
+@click.command(short_help="Put the recommended layout in place, or take it back.")
+@click.argument("run", required=False)
+@click.option(
+    "--dataset",
+    "datasets",
+    multiple=True,
+    metavar="ROLE=POOL/DS",
+    help="Where a role lives on the live system: data=tank/pg. Once for each dataset.",
+)
+@click.option("--on", default="", metavar="HOST", help="local, or ssh://[user@]host[:port]. Default: local.")
+@click.option(
+    "--via", default="", metavar="COMMAND", help='Words before each zfs command there, such as "sudo -n".'
+)
+@click.option("--yes", is_flag=True, help="Make the changes. Without it they are only shown.")
+@click.option(
+    "--accept-durability",
+    "accept",
+    type=click.Choice(_CLASSES),
+    help="Allow changes after which a power cut may lose more than now: the class you accept.",
+)
+@click.option(
+    "--undo",
+    "undo_path",
+    type=click.Path(path_type=Path, dir_okay=False),
+    metavar="FILE",
+    help="Take back what an earlier call did, from its undo file.",
+)
+@click.option(
+    "--undo-file",
+    type=click.Path(path_type=Path, dir_okay=False),
+    metavar="FILE",
+    help="Where to write the undo file. Default: undo/ in the state directory.",
+)
+@click.option(
+    "--export",
+    type=click.Choice(["sh", "ansible", "json"]),
+    help="Print a script, an Ansible task file or JSON instead. Changes nothing.",
+)
+@click.option(
+    "--out",
+    type=click.Path(path_type=Path, dir_okay=False),
+    metavar="FILE",
+    help="Write the export to FILE instead of stdout.",
+)
+@click.option(
+    "--objective", metavar="METRIC,…", help="Recommend by another objective, as `ztune recommend` does."
+)  # fmt: skip
+def command(
+    run: str | None,
+    datasets: tuple[str, ...],
+    on: str,
+    via: str,
+    yes: bool,
+    accept: str | None,
+    undo_path: Path | None,
+    undo_file: Path | None,
+    export: str | None,
+    out: Path | None,
+    objective: str | None,
+) -> int:
+    """Compare the layout that RUN (default: the last finished run) recommends with a live system, and set it.
+
+    Only properties of datasets that exist are ever changed. Pools, disks, the database and the kernel module
+    are left to you: the plan says what they would need. What is already written keeps its form until it is
+    copied; the plan has the commands.
+
+    \b
+    Examples:
+      ztune apply --dataset data=tank/pg --dataset wal=tank/pg/wal          show the plan
+      ztune apply --dataset data=tank/pg --dataset wal=tank/pg/wal --yes    do it
+      ztune apply --undo ~/.local/state/ztune/undo/7f3k2a-….json --yes      take it back
+      ztune apply 7f3k2a --on ssh://db1 --via "sudo -n" --dataset data=tank/pg
+      ztune apply 7f3k2a --export ansible --dataset data=tank/pg --out tasks.yml
+    """
+    from ztune.advice.host import Host
+    from ztune.study import DurabilityClass
+
+    if out is not None and export is None:
+        raise InputError("--out goes with --export")
+    if export is not None and yes:
+        raise InputError(
+            "--export changes nothing, so it does not go with --yes; run what it writes with --yes"
+        )
+    try:
+        words = shlex.split(via)
+    except ValueError:
+        raise InputError(f'--via is "{via}"; its quotes do not match') from None
+    accepted = None if accept is None else DurabilityClass(accept)
+    if undo_path is not None:
+        if run is not None or datasets or export is not None:
+            raise InputError("--undo takes its datasets from FILE; leave out RUN, --dataset and --export")
+        return _undo(undo_path, on, words, yes)
+    recommendation = _recommendation(run, objective)
+    if export is not None:
+        _export(recommendation, export, datasets, Host(on, words), accepted, out)
+        return 0
+    return _apply(recommendation, datasets, Host(on, words), yes, accepted, undo_file)
+
+
+def _recommendation(run: str | None, objective: str | None) -> Recommendation:
+    from ztune.cli.recommend import changed_objective
+    from ztune.report import source
+
+    found = source.evidence(run)
+    if found.run.measured:
+        from ztune.advice.measured import recommend_measured
+        from ztune.report.measured import screened
+
+        if objective is not None:
+            raise InputError("--objective orders replays; a measured run has its own order")
+        return recommend_measured(found.run, found.trials, screened(found.run))
+    goal = changed_objective(found.run.objective.model_dump(mode="json"), objective, None)
+    return found.recommend(goal)
+
+
+def _apply(
+    recommendation: Recommendation,
+    datasets: tuple[str, ...],
+    host: Host,
+    yes: bool,
+    accepted: DurabilityClass | None,
+    undo_file: Path | None,
+) -> int:
+    from ztune.advice import perform, plan_text
+    from ztune.advice.host import read
+    from ztune.advice.plan import applicable, build, parameters, parse_datasets
+    from ztune.trial.jobs.interrupt import signals_as_interrupt
+
+    layout = applicable(recommendation)
+    mapping = parse_datasets(datasets, layout)
+    if not mapping:
+        roles = " ".join(f"--dataset {d.key}=POOL/DATASET" for d in layout.datasets)
+        raise InputError(
+            f"say where each role lives: {roles}; for datasets that do not exist yet, --export sh writes a "
+            f"script that creates them"
+        )
+    plan = build(recommendation, mapping, read(host, mapping.values(), parameters(layout)))
+    click.echo(plan_text.render(plan))
+    click.echo()
+    if not yes:
+        click.echo(plan_text.closing(plan))
+        return 0
+    path = undo_file or _undo_path(plan.run)
+    with signals_as_interrupt():
+        count = perform.perform(plan, host, path, accepted, lambda text: click.echo(text))
+    if not count:
+        click.echo(plan_text.closing(plan))
+        return 0
+    back = f"ztune apply --undo {shlex.quote(str(path))} --yes"
+    click.echo(f"Done: {count} changes, each checked. To take them back: {back}")
+    return 0
+
+
+def _undo_path(run: str) -> Path:
+    from datetime import UTC, datetime
+
+    from ztune.store import paths
+
+    return paths.home() / "undo" / f"{run}-{datetime.now(UTC):%Y%m%dT%H%M%S%fZ}.json"
+
+
+def _undo(path: Path, on: str, via: list[str], yes: bool) -> int:
+    from ztune.advice import perform
+    from ztune.advice.host import Host
+
+    file = perform.read_undo(path)
+    if on and on != (file.on or "local"):
+        raise InputError(f"{path} is for {file.on or 'this host'}, not for {on}")
+    host = Host(file.on, via)
+    undone = perform.undo(file, host, lambda text: click.echo(text), yes=yes)
+    for text in undone.left:
+        click.echo(f"left alone: {text}")
+    if not yes:
+        click.echo(f"Nothing was changed. With --yes: {len(undone.done)} commands.")
+    elif undone.done:
+        click.echo(f"Taken back: {len(undone.done)} of {len(file.changes)} changes.")
+    else:
+        click.echo("There was nothing to take back.")
+    return 1 if undone.left and yes else 0
+
+
+def _export(
+    recommendation: Recommendation,
+    kind: str,
+    datasets: tuple[str, ...],
+    host: Host,
+    accepted: DurabilityClass | None,
+    out: Path | None,
+) -> None:
+    from ztune.advice import exports
+    from ztune.advice.host import read
+    from ztune.advice.perform import check_allowed
+    from ztune.advice.plan import Plan, applicable, build, parameters, parse_datasets
+    from ztune.report import files
+    from ztune.study import DurabilityClass
+
+    layout = applicable(recommendation)
+    mapping = parse_datasets(datasets, layout)
+    plan: Plan | None = None
+    if mapping:
+        try:
+            plan = build(recommendation, mapping, read(host, mapping.values(), parameters(layout)))
+        except MissingError as error:
+            click.echo(f"ztune: not compared with a live system: {error}", err=True)
+    klass = exports.durability(recommendation)
+    allowed = DurabilityClass.NOTHING if accepted is None else accepted
+    if plan is not None:
+        check_allowed(plan, accepted)
+    elif klass.rank > allowed.rank:
+        raise InputError(
+            f"the layout is of durability class {klass}; if that is what you want, add --accept-durability "
+            f"{klass}"
+        )
+    text = {
+        "sh": lambda: exports.shell(recommendation, mapping, plan),
+        "ansible": lambda: exports.ansible(recommendation, mapping),
+        "json": lambda: exports.as_json(recommendation, mapping, plan),
+    }[kind]()
+    if out is None:
+        click.echo(text, nl=False)
+    else:
+        files.write(out, text, executable=kind == "sh")
+        click.echo(f"written to {out}", err=True)

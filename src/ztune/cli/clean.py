@@ -1,0 +1,123 @@
+"""``ztune clean``: destroy what trials left behind, and nothing else."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import click
+
+
+@click.command("clean", short_help="Destroy what cut trials left behind.")
+@click.option(
+    "--on", default="local", show_default=True, metavar="local|ssh://HOST",
+    help="Where to look. A lab has nothing left: its machine is gone.",
+)  # fmt: skip
+@click.option("--run", "run_id", metavar="RUN", help="Look where this run ran.")
+@click.option(
+    "--prepared", is_flag=True, help="Remove the loaded databases that ztune keeps in its cache instead."
+)
+@click.option("--yes", is_flag=True, help="Do it. Without, it is only shown.")
+@click.option("--json", "as_json", is_flag=True, help="Print what is left, as JSON.")
+def command(on: str, run_id: str | None, prepared: bool, yes: bool, as_json: bool) -> int:
+    """Show what trials left behind, and destroy it with --yes.
+
+    Only what a trial's journal or ztune's own properties say ztune made; each thing is looked at again on the
+    live system before it goes. What may be somebody else's stays and is named. Trials that still run are left
+    alone.
+
+    \b
+    Examples:
+      ztune clean                        what is left on this host
+      ztune clean --yes
+      ztune clean --on ssh://db7 --yes
+      ztune clean --run 7f3k2a           where that run ran
+      ztune clean --prepared             the loaded databases in the cache, and their sizes
+
+    Exit code 1 if something stayed.
+    """
+    from ztune.store.db import Store
+    from ztune.targets import places
+    from ztune.targets.placing import Placing
+    from ztune.trial.jobs.interrupt import signals_as_interrupt
+
+    if prepared:
+        return _prepared(yes, as_json)
+    place: Any
+    if run_id is not None:
+        with Store.open() as store:
+            found = store.run(run_id)
+        if not found.measured or found.target.get("kind") == "lab":
+            click.echo(f"run {found.id} left nothing: it was {'in a lab' if found.measured else 'a replay'}")
+            return 0
+        place = places.again(found)
+    elif on == "lab":
+        click.echo("a lab has nothing left: its machine is gone")
+        return 0
+    else:
+        # Where pools go does not matter for removing them.
+        place = places.make(on, Placing(files="/"))
+    with signals_as_interrupt(), place:
+        return _clean(place, yes, as_json)
+
+
+def _clean(place: Any, yes: bool, as_json: bool) -> int:
+    from ztune.errors import ZtuneError
+    from ztune.targets import bundle
+    from ztune.targets.channel import ask
+    from ztune.targets.trials import trial
+
+    program = place.put(bundle.build())
+    code, out, errors = ask(place, ["python3", program, "list", "--state", place.state])
+    if code != 0:
+        raise ZtuneError(
+            errors.splitlines()[-1] if errors else f"listing what is left failed with exit code {code}"
+        )
+    found = json.loads(out.splitlines()[-1])
+    trials, datasets = found.get("trials", []), found.get("datasets", [])
+    if as_json:
+        click.echo(json.dumps(found, indent=1, ensure_ascii=False))
+    elif not trials and not datasets:
+        click.echo(f"nothing is left on {place.name}")
+    else:
+        for one in trials:
+            running = "  (still runs: left alone)" if one.get("running") else ""
+            click.echo(f"trial {one['trial']}{running}{'  ' + one['problem'] if one.get('problem') else ''}")
+            for thing in one.get("things", []):
+                why = f"  refused before: {thing['refused']}" if thing.get("refused") else ""
+                click.echo(
+                    f"  {thing['kind']:12} {thing['id']}{'' if thing.get('made') else '  (half made)'}{why}"
+                )
+        for one in datasets:
+            click.echo(f"alive: {one['name']} of trial {one['trial']}")
+    if not trials and not datasets:
+        return 0
+    if not yes:
+        if not as_json:
+            click.echo("Nothing was changed; --yes destroys it.")
+        return 0
+    left = trial.clean(place, program, lambda text: click.echo(f"  {text}", err=True))
+    for sentence in left:
+        click.echo(f"stayed: {sentence}", err=True)
+    if not left:
+        click.echo("done: all of it is gone", err=as_json)
+    return 1 if left else 0
+
+
+def _prepared(yes: bool, as_json: bool) -> int:
+    from ztune.analysis.units import amount
+    from ztune.targets.trials import prepared
+
+    states = prepared.prune(limit=-1) if yes else prepared.states()
+    if as_json:
+        rows = [{"path": str(Path(s.path)), "job": s.job, "bytes": s.bytes, "removed": yes} for s in states]
+        click.echo(json.dumps(rows, indent=1))
+        return 0
+    for state in states:
+        click.echo(f"{'removed ' if yes else ''}{state.path}  {state.job}  {amount(state.bytes)}")
+    if not states:
+        click.echo("no loaded database is kept")
+    elif not yes:
+        click.echo("Nothing was changed; --yes removes them.")
+    return 0

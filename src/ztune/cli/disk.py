@@ -1,0 +1,152 @@
+"""``ztune disk``: measures a disk into a profile for studies."""
+
+from __future__ import annotations
+
+import json
+import re
+import signal
+import sys
+from pathlib import Path
+from types import FrameType
+from typing import Literal
+
+import click
+
+from ztune.errors import InputError
+
+
+class _Progress:
+    """One line that changes on a terminal, a line each elsewhere."""
+
+    def __init__(self) -> None:
+        self._live = sys.stderr.isatty()
+        self._open = False
+
+    def __call__(self, number: int, of: int, what: str) -> None:
+        self.line(f"[{number}/{of}] {what}")
+
+    def line(self, text: str) -> None:
+        click.echo(f"\r\033[K{text}" if self._live else text, nl=not self._live, err=True)
+        self._open = self._live
+
+    def end(self) -> None:
+        if self._open:
+            click.echo("\r\033[K", nl=False, err=True)
+            self._open = False
+
+
+def _interrupted(_number: int, _frame: FrameType | None) -> None:
+    raise KeyboardInterrupt
+
+
+@click.command()
+@click.argument("target", metavar="DEVICE|FILE|DIR")
+@click.option("--out", type=click.Path(path_type=Path), help="Write the profile there instead of to stdout.")
+@click.option("--name", help="The profile's name; default made from the target's.")
+@click.option("--kind", type=click.Choice(["hdd", "flash"]), help="Default: as the kernel says.")
+@click.option("--write", is_flag=True, help="Measure writes and flushes too. Destroys what is on a DEVICE.")
+@click.option("--yes", is_flag=True, help="With --write: this empty DEVICE is the one.")
+@click.option("--size", metavar="SIZE", help="Of the scratch file in DIR.  [default: 8G]")
+@click.option(
+    "--seconds", type=click.FloatRange(0.5, 600), default=8.0, show_default=True, help="Of each job."
+)
+@click.option("--json", "as_json", is_flag=True, help="Print JSON: profile, figures, notes.")
+def command(
+    target: str,
+    out: Path | None,
+    name: str | None,
+    kind: Literal["hdd", "flash"] | None,
+    write: bool,
+    yes: bool,
+    size: str | None,
+    seconds: float,
+    as_json: bool,
+) -> None:
+    """Measure a disk with fio; the result is a profile for studies and the lab.
+
+    Reads only, unless --write is given. Then a DEVICE that is mounted, in a pool, or holds anything is refused,
+    and in a DIR a scratch file is measured, which is removed in the end.
+
+    \b
+      ztune disk /dev/sdb --out sdb.toml            reads only; takes a minute and a half
+      ztune disk /srv/db --write --out srv.toml     a scratch file on the database's disk
+      ztune disk /dev/sdc --write --yes             an empty disk
+    In a study:  profile = "sdb.toml"
+    """
+    from ztune.disk import fio
+    from ztune.disk import target as targets
+    from ztune.disk.measure import measure, really
+    from ztune.study.profile import FlashProfile
+    from ztune.units import parse_size
+
+    fio.program()
+    if out is not None and out.exists():
+        raise InputError(f"--out {out}: exists already; name a new file")
+    if out is not None and not out.resolve().parent.is_dir():
+        raise InputError(f"--out {out}: its directory does not exist")
+    try:
+        bytes_ = parse_size(size) if size is not None else None
+    except ValueError as error:
+        raise InputError(f"--size: {error}") from None
+    name = name or _name(target)
+    if not re.fullmatch(FlashProfile.model_fields["name"].metadata[0].pattern, name):
+        raise InputError(
+            f"--name {name}: a profile's name begins with a letter and has letters, digits, _ . - only"
+        )
+    progress = _Progress()
+    before = signal.signal(signal.SIGTERM, _interrupted)
+    try:
+        if write and Path(target).is_dir():
+            progress.line("writing the scratch file")
+        with targets.opened(target, write=write, yes=yes, size=bytes_) as disk:
+            chosen = kind or disk.kind
+            if chosen is None:
+                raise InputError(
+                    f"the kernel does not say whether {target} rotates; --kind hdd or flash does"
+                )
+            why = ""
+            if kind is None:
+                progress.line("looking whether it rotates")
+                chosen, why = really(lambda job: fio.run(disk.path, job), chosen, disk.size)
+            flags = " --write" if write else ""
+            source = f"ztune disk {target}{flags} --kind {chosen} --seconds {seconds:g}, fio on a {disk.what}"
+            found = measure(
+                lambda job: fio.run(disk.path, job),
+                chosen,
+                disk.size,
+                name,
+                source,
+                seconds=seconds,
+                write=write,
+                progress=progress,
+            )
+            if disk.what != "device" and chosen == "hdd":
+                found.notes.append(
+                    "a file lies on a part of the disk only: seeks are those over that part, "
+                    "and the size is its own"
+                )
+            if why:
+                found.notes.insert(0, why)
+    finally:
+        progress.end()
+        signal.signal(signal.SIGTERM, before)
+    text = found.to_toml()
+    if out is not None:
+        try:
+            out.write_text(text, encoding="utf-8")
+        except OSError as error:
+            raise InputError(f"--out {out}: {error.strerror}") from None
+    if as_json:
+        click.echo(json.dumps(found.to_json(), indent=1, ensure_ascii=False))
+    elif out is None:
+        click.echo(text, nl=False)
+    if out is not None:
+        for note in found.notes:
+            click.echo(f"note: {note}", err=True)
+        click.echo(f'{out} is written; in a study: profile = "{out}"', err=True)
+
+
+def _name(target: str) -> str:
+    if target.startswith("nbd"):
+        return "measured"
+    return "disk-" + (re.sub(r"[^A-Za-z0-9_.-]+", "-", Path(target).resolve().name).strip("-") or "root")

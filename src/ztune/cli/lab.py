@@ -1,0 +1,274 @@
+"""``ztune lab``: the throw-away virtual machine in which layouts are tried for real."""
+
+from __future__ import annotations
+
+import sys
+import time
+
+import click
+
+from ztune.errors import MissingError
+
+_OPENZFS = click.option(
+    "--openzfs", metavar="VERSION", help="OpenZFS version or its beginning, such as 2.1 or 2.3."
+)
+_MEMORY = click.option(
+    "--memory", metavar="SIZE", default="2G", show_default=True, help="Memory of the guest."
+)
+
+
+class _Progress:
+    """One line that changes on a terminal; new steps only elsewhere."""
+
+    def __init__(self) -> None:
+        self._live = sys.stderr.isatty()
+        self._last = ""
+
+    def __call__(self, text: str) -> None:
+        step = text.partition(":")[0]
+        if self._live and step == self._last:
+            click.echo(f"\r\033[K{text}", nl=False, err=True)
+        elif step != self._last:
+            click.echo(("\n" if self._live and self._last else "") + text, nl=not self._live, err=True)
+        self._last = step
+
+    def end(self) -> None:
+        """Leave the line."""
+        if self._live and self._last:
+            click.echo(err=True)
+        self._last = ""
+
+
+def _mib(text: str) -> int:
+    from ztune.errors import InputError
+    from ztune.units import parse_size
+
+    try:
+        size = parse_size(text)
+    except ValueError as error:
+        raise InputError(f"--memory: {error}") from None
+    if size < 512 << 20:
+        raise InputError(f"--memory {text} is too little: a guest takes at least 512M")
+    return size >> 20
+
+
+@click.group()
+def command() -> None:
+    """A throw-away virtual machine with OpenZFS and this host's programs.
+
+    The guest has a Debian or Ubuntu kernel with OpenZFS, and sees this host's files read-only: every program
+    installed here runs there. What it writes stays in its memory. Nothing is installed on this host.
+
+    \b
+    Examples:
+      ztune lab build                 once: download, compile (about ten minutes), save
+      ztune lab run -- zpool version  one command in a fresh guest
+      ztune lab up                    keep a guest running; then `ztune lab run`, `ztune lab shell`
+      ztune lab down
+      ztune lab list                  what is built, and whether a guest is up
+
+    docs/lab.md says what is shared with this host and what the lab can tell.
+    """
+
+
+@command.command(short_help="Build the guest, once.")
+@_OPENZFS
+@click.option(
+    "--kernel", metavar="RELEASE", help="Kernel or its beginning, such as 6.1; default the distribution's."
+)
+def build(openzfs: str | None, kernel: str | None) -> None:
+    """Build the guest: kernel, OpenZFS module, tools, saved state.
+
+    Downloads packages with this host's apt configuration, as an ordinary user too, and compiles below ztune's
+    state folder, in ten to twenty minutes on two cores. The module is compiled once per kernel and version of
+    OpenZFS; what is there already is not built again.
+
+    \b
+    Examples:
+      ztune lab build
+      ztune lab build --openzfs 2.1     another version beside the first
+    """
+    from ztune.lab import accel
+    from ztune.lab import build as building
+    from ztune.lab.guest import Guest
+
+    progress = _Progress()
+    try:
+        image = building.build(openzfs, kernel, progress)
+        verdict = accel.verdict(image, progress)
+        with Guest.resume(image.openzfs, progress=progress):
+            pass
+        began = time.monotonic()
+        with Guest.resume(image.openzfs) as guest:
+            ready = time.monotonic() - began
+            said = guest.run(["zpool", "version"], check=True).stdout.decode().split()
+    finally:
+        progress.end()
+    click.echo(f"kernel {image.kernel}, {' and '.join(said)}; a guest is ready in {ready:.1f} s")
+    click.echo(_how(verdict.accel, verdict.reason))
+
+
+def _how(accel: str, reason: str) -> str:
+    if accel == "kvm":
+        return "guests run with KVM, at full speed"
+    return f"guests run under emulation, twenty times slower: {reason}"
+
+
+@command.command(short_help="Start a guest and keep it running.")
+@_OPENZFS
+@_MEMORY
+@click.option("--net", is_flag=True, help="Let a port of 127.0.0.1 lead to the guest's port 22.")
+def up(openzfs: str | None, memory: str, net: bool) -> None:
+    """Start a guest and keep it running until `ztune lab down`.
+
+    `ztune lab run` and `ztune lab shell` then work in it. Without it, each makes a guest of its own.
+
+    \b
+    Examples:
+      ztune lab up
+      ztune lab up --openzfs 2.1 --memory 4G
+    """
+    from ztune.lab import keeper
+
+    progress = _Progress()
+    try:
+        about = keeper.start(openzfs, _mib(memory), net, progress)
+    finally:
+        progress.end()
+    click.echo(f"a guest with OpenZFS {about['openzfs']}, kernel {about['kernel']} is up")
+    click.echo(_how(about["accel"], about["reason"]))
+    if about.get("ssh_port"):
+        click.echo(f"its port 22 is 127.0.0.1:{about['ssh_port']}")
+    click.echo(
+        "  ztune lab run -- zpool list   a command in it; this host's files are at /host, live and read-only"
+    )
+    click.echo("  ztune lab shell               a shell in it")
+    click.echo("  ztune lab down                end it; what it wrote is gone")
+
+
+@command.command(
+    context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False},
+    short_help="Run a command in a guest.",
+)
+@_OPENZFS
+@click.option("--fresh", is_flag=True, help="In a guest of its own even if one is running.")
+@click.argument("argv", nargs=-1, required=True, type=click.UNPROCESSED)
+def run(openzfs: str | None, fresh: bool, argv: tuple[str, ...]) -> None:
+    """Run a command in the guest that is up, or in a fresh one; ends with its exit code.
+
+    stdin, stdout and stderr are those of this command. It runs as the guest's root. This host's files are at
+    /host, read-only.
+
+    \b
+    Examples:
+      ztune lab run zpool version
+      ztune lab run --openzfs 2.1 -- modinfo -F version zfs
+      ztune lab run sh < script.sh
+    """
+    from ztune.lab import keeper
+    from ztune.lab.guest import Guest
+
+    running = None if fresh else keeper.connect()
+    if running is not None:
+        if openzfs is not None:
+            running.require(openzfs)
+        sys.exit(running.run(argv))
+    progress = _Progress()
+    with Guest.resume(openzfs, progress=progress) as guest:
+        progress.end()
+        sys.exit(keeper.relay(guest.start(argv)))
+
+
+@command.command(short_help="Open a shell in a guest.")
+@_OPENZFS
+def shell(openzfs: str | None) -> None:
+    """Open a shell in the guest that is up, or in a fresh one.
+
+    A fresh guest is gone when the shell ends.
+
+    \b
+    Examples:
+      ztune lab shell
+      ztune lab shell --openzfs 2.1
+    """
+    from ztune.lab import keeper
+    from ztune.lab.guest import Guest
+
+    if not sys.stdin.isatty():
+        raise MissingError("`ztune lab shell` needs a terminal; `ztune lab run -- CMD` needs none")
+    # Not the host's start-up files: under emulation they take their time.
+    argv = ("bash", "--norc", "--noprofile", "-i")
+    running = keeper.connect()
+    if running is not None:
+        if openzfs is not None:
+            running.require(openzfs)
+        sys.exit(running.run(argv, terminal=True))
+    progress = _Progress()
+    with Guest.resume(openzfs, progress=progress) as guest:
+        progress.end()
+        sys.exit(
+            keeper.relay_terminal(guest.start(argv, terminal=keeper.terminal_size(), env=keeper.TERMINAL))
+        )
+
+
+@command.command(short_help="End the guest that is up.")
+def down() -> None:
+    """End the guest that is up; what it wrote is gone.
+
+    Commands that still run in it are killed.
+
+    \b
+    Example:
+      ztune lab down
+    """
+    from ztune.lab import keeper
+
+    click.echo("the guest has ended" if keeper.stop() else "no guest is up")
+
+
+@command.command("list", short_help="What is built, and whether a guest is up.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+def list_(as_json: bool) -> None:
+    """List the guests that are built, how they run here, and the one that is up.
+
+    \b
+    Examples:
+      ztune lab list
+      ztune lab list --json
+    """
+    import json
+
+    from rich.console import Console
+    from rich.table import Table
+
+    from ztune.lab import accel, image, keeper
+
+    running = keeper.connect()
+    about = running.about if running else None
+    try:
+        verdict = accel.known()
+    except MissingError:  # no QEMU
+        verdict = None
+    built = [
+        {"openzfs": found.openzfs, "kernel": found.kernel, "bytes": found.size(), "folder": str(found.folder)}
+        for found in image.built()
+    ]
+    if as_json:
+        how = {"accel": verdict.accel, "reason": verdict.reason} if verdict else None
+        click.echo(json.dumps({"images": built, "accel": how, "up": about}, indent=1, ensure_ascii=False))
+        return
+    if built:
+        table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
+        for heading in ("OpenZFS", "kernel", "MiB", "folder"):
+            table.add_column(heading, overflow="fold", justify="right" if heading == "MiB" else "left")
+        for found in image.built():
+            table.add_row(found.openzfs, found.kernel, str(found.size() >> 20), str(found.folder))
+        console = Console()
+        if not console.is_terminal:
+            console = Console(width=160)
+        console.print(table)
+    else:
+        click.echo("no guest is built; `ztune lab build` does it once")
+    if verdict:
+        click.echo(_how(verdict.accel, verdict.reason))
+    click.echo(f"a guest with OpenZFS {about['openzfs']} is up" if about else "no guest is up")

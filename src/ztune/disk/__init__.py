@@ -1,0 +1,1 @@
+"""Disks with the service times of a profile, and the way back: a profile measured on a disk."""

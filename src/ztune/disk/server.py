@@ -1,0 +1,255 @@
+"""Starts and stops shaped disks: one ``ztune-disk`` process each, served as NBD on a unix socket."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+import socket as sockets
+import subprocess
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import ztune
+from ztune.errors import InputError, MissingError, ZtuneError
+from ztune.packages import install_command
+from ztune.study.profile import FlashProfile, HddProfile, cache_bytes
+
+PROGRAM = "ztune-disk"
+_PATH_MAX = 107 - len(".control")
+_STOP_S = 120.0
+
+
+def find() -> Path:
+    """Return the server: ``$ZTUNE_DISK``, else the one built beside the package, else the one in PATH.
+
+    Raises MissingError without one.
+    """
+    own = os.environ.get("ZTUNE_DISK")
+    if own:
+        if not os.access(own, os.X_OK) or Path(own).is_dir():
+            raise MissingError(f"ZTUNE_DISK names {own}, which is no program; unset it or name a {PROGRAM}")
+        return Path(own)
+    package = Path(ztune.__file__).resolve().parent
+    on_path = shutil.which(PROGRAM)
+    for path in (
+        package.parents[1] / "disk" / "build" / PROGRAM,
+        package / "bin" / PROGRAM,
+        *([Path(on_path)] if on_path else []),
+    ):
+        if path.is_file() and os.access(path, os.X_OK):
+            return path
+    raise MissingError(
+        f"the shaped disk {PROGRAM} is not built; `make -C disk` in ztune's source folder builds it "
+        f"(needs a C compiler and make: `{install_command('cc')}`, `{install_command('make')}`)"
+    )
+
+
+def arguments(
+    profile: HddProfile | FlashProfile,
+    size: int,
+    *,
+    dilation: float = 1.0,
+    cache: bool = True,
+    lazy: bool = False,
+) -> list[str]:
+    """Return the server's KEY=VALUE arguments for a disk of ``size`` bytes."""
+    keys = ["read_mb_s", "write_mb_s", "overhead_us"]
+    if isinstance(profile, HddProfile):
+        keys += ["rpm", "seek_track_ms", "seek_avg_ms", "seek_full_ms", "flush_ms"]
+    else:
+        if profile.channels > 256:
+            raise InputError(
+                f"profile {profile.name}: the lab's disks have at most 256 channels, not {profile.channels}"
+            )
+        keys += ["channels", "read_us", "write_us", "flush_us"]
+    return [
+        f"size={size}",
+        f"hdd={int(profile.rotational)}",
+        f"cache={cache_bytes(profile) if cache else 0}",
+        f"dilation={dilation!r}",
+        f"lazy={int(lazy)}",
+        *(f"{key}={getattr(profile, key)!r}" for key in keys),
+    ]
+
+
+class Server:
+    """A disk that runs. Use as a context manager, or call ``stop``."""
+
+    def __init__(
+        self, process: subprocess.Popen[str], socket: Path, backing: Path, size: int, log: Path
+    ) -> None:
+        self.socket = socket
+        """Unix socket of the NBD server; its only export has the empty name."""
+        self.backing = backing
+        self.size = size
+        self._process = process
+        self._log = log
+        self._gone = False
+
+    @property
+    def uri(self) -> str:
+        """The NBD URI of the disk."""
+        return f"nbd+unix:///?socket={self.socket}"
+
+    @property
+    def pid(self) -> int:
+        """Process id of the server; SIGKILL is a power cut."""
+        return self._process.pid
+
+    def alive(self) -> bool:
+        """Whether it still serves."""
+        return not self._gone and self._process.poll() is None
+
+    def stats(self) -> dict[str, Any]:
+        """Return the counters since the start or the last ``reset``; docs/disks.md names them.
+
+        Raises ZtuneError if the server is gone.
+        """
+        return self._ask("stats")
+
+    def reset(self) -> None:
+        """Set the counters to zero. Raises ZtuneError."""
+        self._ask("reset")
+
+    def cut(self) -> None:
+        """Cut the disk's power, and give it back: connections are closed, what was in the cache is gone.
+
+        Raises ZtuneError.
+        """
+        self._ask("cut")
+
+    def stop(self) -> None:
+        """End it in order: the cache is written to the backing file. Raises ZtuneError if it can't be."""
+        if self._gone:
+            return
+        self._gone = True
+        with contextlib.suppress(OSError):
+            self._process.terminate()
+        try:
+            code = self._process.wait(_STOP_S)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+            code = -9
+        said = self._clean()
+        if code:
+            raise ZtuneError(f"the shaped disk on {self.backing} did not end in order: {said or code}")
+
+    def kill(self) -> None:
+        """Kill the process: a power cut that stays."""
+        self._gone = True
+        self._process.kill()
+        self._process.wait()
+        self._clean()
+
+    def _clean(self) -> str:
+        for stream in (self._process.stdin, self._process.stdout):
+            if stream is not None:
+                with contextlib.suppress(OSError):
+                    stream.close()
+        for path in (self.socket, _control(self.socket)):
+            path.unlink(missing_ok=True)
+        said = self._log.read_text(errors="replace").strip()
+        self._log.unlink(missing_ok=True)
+        return said.splitlines()[-1].removeprefix(f"{PROGRAM}: ") if said else ""
+
+    def _ask(self, command: str) -> dict[str, Any]:
+        with sockets.socket(sockets.AF_UNIX) as wire:
+            wire.settimeout(30)
+            try:
+                wire.connect(str(_control(self.socket)))
+                wire.sendall(command.encode() + b"\n")
+                data = b""
+                while piece := wire.recv(1 << 16):
+                    data += piece
+                answer: dict[str, Any] = json.loads(data)
+            except (OSError, ValueError) as error:
+                raise ZtuneError(f"the shaped disk at {self.socket} does not answer: {error}") from None
+        if "error" in answer:
+            raise ZtuneError(f"the shaped disk at {self.socket}: {answer['error']}")
+        return answer
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if kind is None:
+            self.stop()
+        else:
+            with contextlib.suppress(ZtuneError):
+                self.stop()
+
+
+def _control(socket: Path) -> Path:
+    return socket.with_name(socket.name + ".control")
+
+
+def start(
+    profile: HddProfile | FlashProfile,
+    size: int | None,
+    backing: Path,
+    socket: Path,
+    *,
+    dilation: float = 1.0,
+    cache: bool = True,
+    lazy: bool = False,
+    program: Path | None = None,
+    preexec: Callable[[], object] | None = None,
+) -> Server:
+    """Start a disk and return it when it accepts connections.
+
+    ``size``: bytes, default the profile's; the head's way over them is that of the whole profile.
+    ``backing``: a sparse file, made if missing; an existing one must have that size. ``socket``: made, must
+    not exist. ``dilation``: every time of the disk × this. ``cache``: with the profile's volatile write cache;
+    else every write is on the medium when acknowledged. ``lazy``: the cache is written out only when flushed
+    or full: the most that a power cut may lose. It ends with this process, in order; ``kill`` and SIGKILL are
+    power cuts.
+
+    Raises InputError, MissingError without the program, ZtuneError if it does not start.
+    """
+    size = profile.size if size is None else size
+    if not dilation > 0:
+        raise InputError(f"the dilation of a disk is more than 0, not {dilation:g}")
+    if len(os.fsencode(socket)) > _PATH_MAX:
+        raise InputError(f"the path of a socket has at most {_PATH_MAX} bytes: {socket}")
+    if socket.exists() or _control(socket).exists():
+        raise InputError(f"{socket} exists already; a disk needs a socket of its own")
+    argv = [
+        str(program or find()),
+        f"socket={socket}",
+        f"control={_control(socket)}",
+        f"file={backing}",
+        *arguments(profile, size, dilation=dilation, cache=cache, lazy=lazy),
+    ]
+    handle, name = tempfile.mkstemp(prefix="ztune-disk-", suffix=".log")
+    log = Path(name)
+    try:
+        # Its stdin is a pipe that only this process holds: when this process ends, so does the disk.
+        process = subprocess.Popen(
+            argv,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=handle,
+            text=True,
+            start_new_session=True,
+            preexec_fn=preexec,
+        )
+    except OSError as error:
+        log.unlink()
+        raise MissingError(f"{argv[0]} cannot be run: {error.strerror}") from None
+    finally:
+        os.close(handle)
+    server = Server(process, socket, backing, size, log)
+    assert process.stdout is not None
+    if process.stdout.readline() != "ready\n":
+        process.wait()
+        server._gone = True
+        raise ZtuneError(f"the shaped disk does not start: {server._clean() or 'it says nothing'}")
+    return server

@@ -1,0 +1,110 @@
+"""Whether KVM really runs a kernel here.
+
+``/dev/kvm`` may open and even make a processor where no kernel gets through its first instructions (a host
+that is itself a guest without hardware virtualisation: QEMU then pauses and does not exit). So a kernel is
+booted to its first words, within seconds, and the answer kept until the host is booted again or QEMU is
+another.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import tempfile
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from ztune.errors import ZtuneError
+from ztune.lab import qemu
+from ztune.lab.image import Image
+from ztune.lab.wire import Frame
+from ztune.store import paths
+
+PROBE_S = 10.0
+"""A kernel takes a second to its first process under KVM."""
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """How guests run here."""
+
+    accel: str
+    """``kvm`` or ``tcg``."""
+    reason: str
+    """Why not KVM; empty with it."""
+    boot_id: str = ""
+    qemu: str = ""
+
+
+def _boot_id() -> str:
+    try:
+        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    except OSError:
+        return ""
+
+
+def _file() -> Path:
+    return paths.lab() / "accel.json"
+
+
+def known() -> Verdict | None:
+    """Return the verdict of this boot of the host, None if nobody tried yet."""
+    try:
+        verdict = Verdict(**json.loads(_file().read_text()))
+    except (OSError, ValueError, TypeError):
+        return None
+    return verdict if verdict.boot_id == _boot_id() and verdict.qemu == qemu.version() else None
+
+
+def verdict(image: Image, progress: Callable[[str], None] = lambda _: None) -> Verdict:
+    """Return how guests run here, tried out with ``image`` once per boot of the host."""
+    found = known()
+    device = Path("/dev/kvm")
+    if found is not None and (found.accel == "tcg" or os.access(device, os.R_OK | os.W_OK)):
+        return found
+    if not device.exists():
+        reason = "this host has no /dev/kvm"
+    elif not os.access(device, os.R_OK | os.W_OK):
+        # Not kept: rights change without a boot.
+        return Verdict("tcg", "/dev/kvm is not for us: `sudo usermod -aG kvm $USER`, then log in again")
+    else:
+        progress("trying whether a kernel runs under KVM")
+        reason = probe(image)
+    answer = Verdict("tcg" if reason else "kvm", reason, _boot_id(), qemu.version())
+    part = _file().with_suffix(f".{os.getpid()}")
+    part.write_text(json.dumps(asdict(answer)) + "\n")
+    part.rename(_file())
+    return answer
+
+
+def probe(image: Image) -> str:
+    """Boot ``image`` under KVM; return why that fails, empty if it works."""
+    folder = Path(tempfile.mkdtemp(prefix="lab-kvm-", dir=paths.scratch()))
+    machine = qemu.Machine(image.vmlinuz, image.initrd, "kvm", 1024, 1)
+    shares = {"root": Path("/"), "tools": image.tools, "host": Path("/")}
+    try:
+        running = qemu.Qemu(machine.argv(folder / "console", shares), folder / "console")
+    except ZtuneError as error:
+        shutil.rmtree(folder, ignore_errors=True)
+        return _refusal(error)
+    try:
+        running.port.expect(Frame.BOOTED, PROBE_S)
+    except TimeoutError:
+        return f"/dev/kvm is there, but a kernel does not boot under it within {PROBE_S:.0f} s"
+    except ZtuneError as error:
+        return _refusal(error)
+    else:
+        return ""
+    finally:
+        running.kill()
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _refusal(error: ZtuneError) -> str:
+    """Word why there is no KVM: QEMU's own words without the names of its program and source files."""
+    said = str(error).removeprefix("QEMU ended: ").removeprefix(f"{qemu.PROGRAM}: ")
+    said = re.sub(r"^[./]*[a-z0-9/_-]+[.]c:[0-9]+: ", "", said)
+    return f"/dev/kvm is there, but no kernel boots under it ({said})"

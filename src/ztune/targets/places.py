@@ -1,0 +1,55 @@
+"""From the word after ``--on`` to a place."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ztune.errors import InputError
+from ztune.store.records import Run
+from ztune.targets.channel import Place
+from ztune.targets.placing import Placing
+
+
+def make(
+    on: str, placing: Placing | None, openzfs: str | None = None, dilation: float | None = None
+) -> Place:
+    """Return the place called ``lab``, ``local`` or ``ssh://…``, not yet up. Raises InputError.
+
+    ``placing``: where pools go, for all but the lab, which brings its own disks. ``openzfs``, ``dilation``:
+    for the lab.
+    """
+    if on == "lab":
+        if placing is not None:
+            raise InputError(
+                "the lab makes its own disks from the profiles of the layouts; leave --pool, --disk and "
+                "--files out"
+            )
+        from ztune.targets.lab import Lab
+
+        return Lab(openzfs=openzfs, dilation=dilation)
+    if dilation is not None:
+        raise InputError(f"--dilation is for the lab; {on} has disks of its own, which keep their time")
+    if openzfs is not None:
+        raise InputError(f"--openzfs is for the lab; {on} has the version that its kernel has")
+    if on != "local" and not on.startswith("ssh://"):
+        raise InputError(f'--on is "{on}"; write lab, local or ssh://HOST')
+    if placing is None:
+        placing = Placing.parse()  # says what is missing
+    if on == "local":
+        from ztune.targets.local import Local
+
+        return Local(placing)
+    from ztune.targets.ssh import Ssh
+
+    return Ssh(on, placing)
+
+
+def again(run: Run) -> Place:
+    """Return the place that a stored run ran at. Raises InputError."""
+    target: dict[str, Any] = run.target
+    name = str(target.get("name", ""))
+    if name == "lab":
+        # The same version, whatever is the newest now, and the same pace.
+        version = run.versions.get("openzfs", "").partition("-")[0] or None
+        return make("lab", None, version, float(target.get("dilation") or 1.0))
+    return make(name, Placing.from_json(target.get("place", {})))

@@ -1,0 +1,186 @@
+"""The database in its starting state, loaded once on this host and copied into every trial.
+
+Filling a database takes longer than most measurements, and under emulation twenty times longer. So the job
+loads
+it here, natively, and each trial copies the files; the job then takes them over (``adopt``). States are kept
+in
+the cache by what they depend on: job, parameters, the layout's database settings, and the database's version.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import json
+import os
+import shutil
+import subprocess
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ztune.errors import InputError, ZtuneError
+from ztune.store import paths
+from ztune.trial.jobs import registry
+from ztune.trial.jobs.workdir import WorkDir
+
+MARKER = ".ztune-saved.json"
+MAX_BYTES = 20 << 30  # all states together; those not used for longest go first
+
+Progress = Callable[[str, float], None]
+
+
+@dataclass(frozen=True)
+class State:
+    """A saved state: its folder, what it is for, and its size in bytes."""
+
+    path: Path
+    job: str
+    bytes: int
+
+
+def folder() -> Path:
+    """Return the folder of all saved states."""
+    path = paths.cache() / "prepared"
+    path.mkdir(exist_ok=True)
+    # A database's own user must be able to pass.
+    path.chmod(0o711)
+    return path
+
+
+def key(job: str, params: Mapping[str, Any], database: Mapping[str, str], version: str) -> str:
+    """Return the name of the state: equal for equal content."""
+    text = json.dumps([1, job, dict(params), dict(database), version], sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()[:20]
+
+
+def prepare(
+    name: str, params: Mapping[str, Any], database: Mapping[str, str], progress: Progress = lambda *_: None
+) -> Path:
+    """Return the folder of the state, loaded now if it is not there. Safe when several processes do it.
+
+    Raises MissingError or InputError where the job can't run on this host, ZtuneError where loading fails.
+    """
+    job = registry.get(name)(dict(params), dict(database))
+    version = job.check()
+    wanted = folder() / key(name, params, database, version)
+    with _locked(wanted):
+        if (wanted / MARKER).is_file():
+            os.utime(wanted)
+            return wanted
+        if wanted.exists():
+            _remove(wanted)
+        sizes = _load(job, wanted, progress)
+        marker = {
+            "format": "ztune-saved", "version": 1, "token": "", "job": name, "params": dict(params),
+            "bytes": sizes, "environment": version,
+        }  # fmt: skip
+        (wanted / MARKER).write_text(json.dumps(marker), encoding="utf-8")
+    prune(keep=wanted)
+    return wanted
+
+
+def _load(job: Any, wanted: Path, progress: Progress) -> dict[str, int]:
+    """Load into places of a work directory, then move the places to ``wanted``; return bytes by role."""
+    work = WorkDir.create("prepare")
+    partial = wanted.with_name(wanted.name + ".partial")
+    try:
+        if partial.exists():
+            _remove(partial)
+        places = {}
+        for role in job.roles():
+            places[role] = work.path / "places" / role
+            places[role].mkdir(parents=True)
+        inner = WorkDir.create("prepare-job")
+        try:
+            job.prepare(inner, places)
+            job.load(progress)
+            job.stop()
+        finally:
+            job.cleanup()
+            inner.remove()
+        partial.mkdir(mode=0o711)
+        sizes = {}
+        for role, place in places.items():
+            sizes[role] = _bytes(place)
+            _copy(place, partial / role)
+        partial.rename(wanted)
+        return sizes
+    finally:
+        if partial.exists():
+            _remove(partial)
+        work.remove()
+
+
+def _copy(source: Path, target: Path) -> None:
+    done = subprocess.run(
+        ["cp", "-a", "--sparse=auto", str(source), str(target)], capture_output=True, text=True, check=False
+    )
+    if done.returncode:
+        said = done.stderr.strip().splitlines()
+        raise ZtuneError(
+            f"the loaded database cannot be kept in {target.parent}: {said[-1] if said else 'cp failed'}"
+        )
+
+
+def _bytes(path: Path) -> int:
+    return sum(p.lstat().st_size for p in path.rglob("*") if not p.is_dir() or p.is_symlink())
+
+
+@contextmanager
+def _locked(wanted: Path) -> Iterator[None]:
+    with (wanted.parent / f"{wanted.name}.lock").open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+def states() -> list[State]:
+    """Return the states that are kept, the longest unused first."""
+    found = []
+    for path in sorted(
+        (p for p in folder().iterdir() if (p / MARKER).is_file()), key=lambda p: p.stat().st_mtime
+    ):
+        try:
+            about = json.loads((path / MARKER).read_text(encoding="utf-8"))
+            found.append(State(path, str(about["job"]), sum(int(v) for v in about["bytes"].values())))
+        except (OSError, ValueError, KeyError, TypeError):
+            found.append(State(path, "?", _bytes(path)))
+    return found
+
+
+def prune(keep: Path | None = None, limit: int = MAX_BYTES) -> list[State]:
+    """Remove states until the rest is within ``limit`` bytes; return those removed. ``keep`` stays."""
+    known = states()
+    total = sum(s.bytes for s in known)
+    gone = []
+    for state in known:
+        if total <= limit:
+            break
+        if state.path == keep:
+            continue
+        with (state.path.parent / f"{state.path.name}.lock").open("w") as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:  # somebody makes or uses it
+                continue
+            _remove(state.path)
+        total -= state.bytes
+        gone.append(state)
+    return gone
+
+
+@contextmanager
+def in_use(path: Path) -> Iterator[None]:
+    """Within the body nobody removes the state at ``path``."""
+    with (path.parent / f"{path.name}.lock").open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_SH)
+        yield
+
+
+def _remove(path: Path) -> None:
+    # Only ever a child of our own cache folder.
+    if path.parent != folder() or path.is_symlink():
+        raise InputError(f"{path} is no saved state of ztune's; it was left alone")
+    shutil.rmtree(path, ignore_errors=False)

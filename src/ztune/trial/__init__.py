@@ -1,0 +1,1 @@
+"""What runs beside the pool: jobs, probes and a trial's life. Standard library only; shipped as one file."""

@@ -1,0 +1,86 @@
+"""The mount table of this process, and who stands in the way of an unmount."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+
+@dataclass(frozen=True, slots=True)
+class Mount:
+    """One line of /proc/self/mountinfo, in the order the kernel keeps it: later ones lie on top."""
+
+    point: Path
+    root: str
+    """What of the file system is mounted here; not "/" for a bind mount of a part."""
+    type: str
+    source: str
+    device: tuple[int, int]
+    """Major and minor number."""
+
+
+def _plain(text: str) -> str:
+    # The kernel writes blanks and the like in octal, as \040.
+    return re.sub(r"\\([0-7]{3})", lambda m: chr(int(m[1], 8)), text)
+
+
+def parse(text: str) -> list[Mount]:
+    """Return the mounts in the text of a mountinfo file, proc(5)."""
+    found = []
+    for line in text.splitlines():
+        left, _, right = line.partition(" - ")
+        before, after = left.split(" "), right.split(" ")
+        if len(before) < 6 or len(after) < 2:
+            continue
+        major, _, minor = before[2].partition(":")
+        found.append(
+            Mount(
+                Path(_plain(before[4])),
+                _plain(before[3]),
+                after[0],
+                _plain(after[1]),
+                (int(major), int(minor)),
+            )
+        )
+    return found
+
+
+def table() -> list[Mount]:
+    """Return every mount that this process sees."""
+    return parse(Path("/proc/self/mountinfo").read_text(encoding="utf-8", errors="surrogateescape"))
+
+
+def below(path: Path, mounts: list[Mount]) -> list[Mount]:
+    """Return the mounts at ``path`` or below it."""
+    return [m for m in mounts if m.point == path or path in m.point.parents]
+
+
+def uses(pid: int, path: Path) -> bool:
+    """Whether a process stands below ``path`` or has something open there."""
+    prefix = str(path).rstrip("/") + "/"
+    links = [f"/proc/{pid}/cwd", f"/proc/{pid}/root"]
+    with contextlib.suppress(OSError):
+        links += [fd.path for fd in os.scandir(f"/proc/{pid}/fd")]
+    for link in links:
+        with contextlib.suppress(OSError):
+            if f"{Path(link).readlink()}/".startswith(prefix):
+                return True
+    return False
+
+
+def users(path: Path, limit: int = 5) -> list[str]:
+    """Return which processes work below ``path``, as "name (pid)", ``limit`` of them at most."""
+    found: list[str] = []
+    for entry in os.scandir("/proc"):
+        if not entry.name.isdigit() or int(entry.name) == os.getpid():
+            continue
+        with contextlib.suppress(OSError):
+            if uses(int(entry.name), path):
+                name = Path(f"/proc/{entry.name}/comm").read_text(errors="replace").strip()
+                found.append(f"{name} ({entry.name})")
+        if len(found) >= limit:
+            break
+    return found

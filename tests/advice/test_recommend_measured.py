@@ -1,0 +1,200 @@
+"""From a measured run to a recommendation: chosen by what was measured, and marked as what it is."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import evidence as ev
+import pytest
+
+from ztune.advice.commands import script
+from ztune.advice.measured import matters
+from ztune.advice.model import Change, Recommendation
+from ztune.advice.recommend import recommend
+from ztune.analysis.measured import MEASURES
+from ztune.analysis.paired import Ratio
+from ztune.errors import InputError
+from ztune.store.records import Run, Trial
+from ztune.study import Layout
+from ztune.targets.trials.plan import Options
+from ztune.targets.trials.stopping import judge, outcome
+
+BASE = Layout.model_validate(ev.base_layout())
+# What each layout needs for one operation: seconds, bytes written, bytes read, disk writes.
+COSTS: dict[str, tuple[dict[str, str], tuple[float, float, float, float]]] = {
+    "base": ({}, (0.020, 120_000, 9_000, 4.0)),
+    "8K": ({"data.recordsize": "8K"}, (0.012, 54_000, 3_000, 5.0)),
+    "8K, log device": ({"data.recordsize": "8K", "slog": "nvme"}, (0.006, 56_000, 3_000, 5.2)),
+    "log device": ({"slog": "nvme"}, (0.011, 121_000, 9_000, 4.1)),
+    "8K, unsynced": (
+        {"data.recordsize": "8K", "data.sync": "disabled", "wal.sync": "disabled"},
+        (0.002, 40_000, 3_000, 3.0),
+    ),
+}  # fmt: skip
+
+
+def trials(blocks: int = 5, costs: Any = COSTS, noise: float = 0.01) -> list[Trial]:
+    out = []
+    for block in range(1, blocks + 1):
+        for i, (name, (changes, cost)) in enumerate(costs.items()):
+            wobble = 1 + noise * (((block * 7 + i * 3) % 5) - 2) / 2
+            seconds, written, read, writes = (c * wobble for c in cost)
+            n = 1000
+            measure = {
+                "seconds": seconds * n,
+                "operations": n,
+                "physical": {
+                    "reads": n * 0.5, "read_bytes": read * n, "writes": writes * n, "flushes": n,
+                    "write_bytes": written * n,
+                },
+                "logical": {"read_bytes": n * 8192, "write_bytes": n * 16384},
+                "space": {"allocated": 1e9, "logical": 2e9, "compression_ratio": 2.0, "by_dataset": [
+                    {"name": "tank/data", "used": 9e8, "logical": 1.8e9, "ratio": 2.0}]},
+            }  # fmt: skip
+            layout = BASE.with_settings(changes, name)
+            made = ev.trial(layout, len(out) + 1, measure, baseline=name == "base")
+            result = {**(made.result or {}), "job": {"operations": n, "per_second": 1 / seconds}}
+            fields = {**vars(made), "block": block, "target": "lab", "result": result, "engine_version": None}
+            out.append(Trial(**fields))
+    return out
+
+
+def run(of: list[Trial], accel: str = "kvm", kind: str = "lab", **changes: Any) -> Run:
+    made = ev.run(
+        kind="run", trace_path="", trace_sha="", target={"kind": kind, "name": kind, "accel": accel},
+        job={"workload": "postgres-oltp", "params": {}}, options={"resolution": 0.02}, **changes,
+    )  # fmt: skip
+    found = judge(made, of, Options())
+    if found is None:
+        return made
+    names = {t.arm: t.layout_name for t in of}
+    return Run(**{**vars(made), "outcome": outcome(*found, "settled", names)})
+
+
+def advised(
+    of: list[Trial] | None = None, screened: list[Trial] | None = None, **changes: Any
+) -> Recommendation:
+    found = trials() if of is None else of
+    return recommend(run(found, **changes), found, screened=screened or [])
+
+
+def change_of(r: Recommendation, role: str, name: str) -> Change:
+    advice = next(a for a in r.roles if a.role == role)
+    return next(p for p in advice.properties if p.name == name).change
+
+
+def test_the_measured_leader_is_recommended_and_backed_by_pairs() -> None:
+    found = advised()
+    assert found.basis == "measured" and found.layout_name == "8K, log device"
+    change = change_of(found, "data", "recordsize")
+    assert (change.basis, change.other, change.verdict) == ("measured", "128K", "better")
+    assert (change.here_layout, change.other_layout) == ("8K, log device", "log device")
+    side = next(s for s in change.sides if s.metric == "written")
+    assert side.ratio == pytest.approx(121_000 / 56_000, rel=0.02)
+    assert side.low is not None and side.high is not None and side.low < side.ratio < side.high  # type: ignore[operator]
+    assert side.blocks == 5 and side.matters
+    assert change.sentence.startswith("Measured over 5 blocks, back at 128K:")
+    slog = next(p for p in found.pools if p.setting == "slog")
+    assert slog.change is not None and slog.change.other_layout == "8K" and slog.change.verdict == "trade-off"
+
+
+def test_what_was_not_measured_alone_says_so() -> None:
+    found = advised([t for t in trials() if t.layout_name != "log device"])
+    change = change_of(found, "data", "recordsize")
+    assert change.verdict == "not measured alone" and change.sides == []
+    untouched = change_of(found, "wal", "recordsize")
+    assert untouched.verdict == "default" and "No other value was measured" in untouched.sentence
+
+
+def test_an_emulated_run_says_it_everywhere() -> None:
+    found = advised(accel="tcg")
+    assert found.basis == "emulated"
+    assert "its seconds are not those of any machine" in found.evidence()
+    assert found.confidence.level == "limited"
+    assert any("hardware virtualisation" in text for text in found.confidence.reasons)
+    for advice in found.roles:
+        for item in advice.properties:
+            assert item.change.basis == "emulated"
+            for side in item.change.sides:
+                assert side.label.endswith("(emulated)") == MEASURES[side.metric].clock
+    # Ordered by operations and bytes: the seconds of an emulated CPU must not decide.
+    assert found.minimise[:2] == ["ios", "bytes"]
+    text = script(found)
+    assert "emulated lab" in text and "modelled" not in text.split("run() {")[0]
+
+
+def test_confidence_is_never_better_than_what_was_done() -> None:
+    assert advised(kind="local").confidence.level == "good"
+    assert advised(kind="lab").confidence.level == "limited"
+    assert advised(trials(blocks=1), kind="local").confidence.level == "weak"
+    assert advised(kind="local", status="interrupted").confidence.level == "limited"
+    without = [t for t in trials() if not t.is_baseline]
+    assert advised(without, kind="local").confidence.level == "weak"
+
+
+def test_weaker_durability_is_set_apart_however_fast() -> None:
+    found = advised()
+    assert [row.layout for row in found.set_apart] == ["8K, unsynced"]
+    assert "8K, unsynced" not in {row.layout for row in found.ranking}
+    assert "not comparable" in found.weaker
+    assert found.durability.klass == "nothing-acknowledged"
+
+
+def test_no_difference_keeps_the_baseline() -> None:
+    same = {"base": COSTS["base"], "8K": ({"data.recordsize": "8K"}, COSTS["base"][1])}
+    found = advised(trials(costs=same))
+    assert found.layout_name == "base"
+    assert found.verdict.startswith("Keep the baseline")
+
+
+def test_modelled_evidence_stands_beside_and_apart() -> None:
+    layouts = [BASE.with_settings(changes, name) for name, (changes, _) in COSTS.items()]
+    found = advised(screened=ev.trials(layouts))
+    advice = next(a for a in found.roles if a.role == "data")
+    item = next(p for p in advice.properties if p.name == "recordsize")
+    assert item.change.basis == "measured"
+    assert item.modelled is not None and item.modelled.basis == "modelled"
+    assert {s.metric for s in item.modelled.sides} & {"modelled_s"}
+    assert not {s.metric for s in item.change.sides} & {"modelled_s"}
+    assert all(p.modelled is None for a in advised().roles for p in a.properties)
+
+
+def test_other_kinds_of_layouts() -> None:
+    costs = {
+        "base": COSTS["base"],
+        "ext4": ({"pool.tank.filesystem": "ext4"}, (0.004, 30_000, 2_000, 2.0)),
+        "encrypted": ({"data.encryption": "on"}, (0.021, 120_000, 9_000, 4.0)),
+    }
+    found = advised(trials(costs=costs))
+    assert found.layout_name == "ext4"
+    assert all(role.properties == [] for role in found.roles)
+    assert "in-place-no-checksums" in {h.id for h in found.hazards}
+    assert not {h.about for h in found.hazards} & {"recordsize", "compression", "slog"}
+    with pytest.raises(InputError, match="there are no ZFS commands for it"):
+        script(found)
+    volume = {"base": COSTS["base"], "vol": ({"data.volume": "8G"}, (0.004, 30_000, 2_000, 2.0))}
+    found = advised(trials(costs=volume))
+    names = {p.name for role in found.roles if role.role == "data" for p in role.properties}
+    assert "volblocksize" in names and "recordsize" not in names
+    assert "volume-two-caches" in {h.id for h in found.hazards}
+    assert next(p for p in found.pools if p.setting == "data.volume").change.other_layout == "base"  # type: ignore[union-attr]
+    locked = {"base": COSTS["base"], "enc": ({"data.encryption": "on"}, (0.004, 30_000, 2_000, 2.0))}
+    assert "encryption-key" in {h.id for h in advised(trials(costs=locked)).hazards}
+
+
+def test_it_survives_json_and_nothing_finished_is_an_error() -> None:
+    found = advised()
+    again = Recommendation.model_validate(json.loads(json.dumps(found.model_dump(mode="json"))))
+    assert again == found
+    failed = [Trial(**{**vars(t), "status": "failed", "error": "no room", "result": None}) for t in trials(1)]
+    with pytest.raises(InputError, match=r"no layout with a result to recommend.*no room"):
+        recommend(run(failed), failed)
+
+
+@pytest.mark.parametrize(
+    ("mean", "low", "high", "answer"),
+    [(1.5, 1.4, 1.6, True), (1.5, 0.9, 2.5, False), (1.01, 1.005, 1.015, False), (0.7, 0.6, 0.8, True)],
+)
+def test_what_matters(mean: float, low: float, high: float, answer: bool) -> None:
+    assert matters(Ratio(5, mean, low, high, 0.01, 0.95), 0.02) is answer

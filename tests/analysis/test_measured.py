@@ -1,0 +1,195 @@
+"""Measured runs: what is read from results, ranked, contrasted, and compared with screening."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from measured_trials import layout, result, run, trials
+
+from ztune.analysis.contrast import one_factor, two_factor
+from ztune.analysis.measured import MEASURES, gather, goals
+from ztune.analysis.predicted import compare, spearman
+from ztune.analysis.verdict import standing
+from ztune.analysis.why import explain, sentence
+from ztune.store.records import Trial
+from ztune.study import Objective
+from ztune.targets.trials import plan, stopping
+
+BASE = (layout("base"), {"written": 40_000.0, "ios": 6.0})
+SMALL = (layout("8K", data__recordsize="8K"), {"written": 20_000.0, "ios": 4.0, "seconds": 0.005})
+
+
+def judged(found: list[Trial], **fields: object) -> object:
+    first = run(**fields)
+    answer = stopping.judge(first, found, plan.Options())
+    assert answer is not None
+    names = {t.arm: t.layout_name for t in found}
+    return replace(first, outcome=stopping.outcome(*answer, "settled", names))
+
+
+def test_measures_are_per_operation_of_the_job() -> None:
+    found = {k: m.read(result(seconds=0.01, written=20_000, operations=500)) for k, m in MEASURES.items()}
+    assert found["time"] == pytest.approx(0.01) and found["per_second"] == pytest.approx(100)
+    assert found["written"] == pytest.approx(20_000) and found["written_all"] == pytest.approx(1e7)
+    assert found["ios"] == pytest.approx(3) and found["flushes"] == 1
+    assert found["amplification"] == pytest.approx(20 / 11)
+    assert found["space"] == 300e6 and found["cpu"] == pytest.approx(2 / 500)
+    assert None not in found.values()
+
+
+def test_a_result_that_lacks_something_lacks_only_that() -> None:
+    empty = {
+        k: m.read({"job": {"operations": 0}, "measure": {"seconds": 3, "logical": None}})
+        for k, m in MEASURES.items()
+    }
+    assert set(empty.values()) == {None}
+    some = result()
+    some["measure"]["logical"] = None
+    assert MEASURES["amplification"].read(some) is None and MEASURES["written"].read(some) is not None
+
+
+def test_layouts_are_compared_within_blocks() -> None:
+    found = gather(trials([BASE, SMALL], 5, spread=0.001, drift=0.5))
+    base, small = found.cells
+    assert found.baseline is base and (len(base.trials), found.blocks, found.pending) == (5, 5, 0)
+    ratio = small.against["time"]
+    # The blocks differ by half; their ratios don't.
+    assert ratio.mean == pytest.approx(0.5, rel=0.01) and ratio.high - ratio.low < 0.01
+    assert small.estimates["time"].low is not None
+    assert base.against == {}
+
+
+def test_other_versions_of_openzfs_are_not_mixed() -> None:
+    all_ = trials([BASE, SMALL], 3)
+    all_[-1] = replace(all_[-1], openzfs_version="2.1.11")
+    found = gather(all_)
+    assert found.openzfs == "2.3.2" and len(found.cells[1].trials) == 2
+    assert "2.1.11" in found.failed[0].reason
+
+
+def test_twins_of_an_aa_run_are_apart() -> None:
+    found = gather(trials([BASE], 4, twin=True))
+    assert [c.name for c in found.cells] == ["base", "base (again)"]
+    assert found.cells[0].baseline and not found.cells[1].baseline and found.cells[1].against["time"].n == 4
+
+
+def test_what_orders_layouts() -> None:
+    cells = gather(trials([BASE, SMALL], 2)).cells
+    assert goals(run(), cells) == ("time", "space", "written")
+    # Emulated seconds are nobody's: operations and bytes first.
+    assert goals(run(target={"name": "lab", "accel": "tcg"}), cells)[:3] == ("ios", "bytes", "time")
+
+    # With a fixed rate as much is done under every layout that keeps up.
+    def paced(rate: float) -> str:
+        return goals(run(job={"workload": "w", "name": "w", "params": {"rate": rate}}), cells)[0]
+
+    assert [paced(r) for r in (0.0, 100.0, 150.0)] == [
+        "time",
+        "latency",
+        "time",
+    ]  # the slower one does 100 a second
+    assert goals(run(objective=Objective(minimise=("written",))), cells) == ("written",)
+
+
+def test_the_order_and_the_advice() -> None:
+    found = trials([BASE, SMALL], 5)
+    now = standing(judged(found), found)  # type: ignore[arg-type]
+    assert [(p.rank, p.cell.name, p.standing) for p in now.places] == [
+        (1, "8K", "leader"),
+        (2, "base", "worse"),
+    ]
+    chosen = now.recommended()
+    assert chosen is not None and chosen.name == "8K" and now.caution() is None
+
+
+def test_what_is_not_better_for_sure_is_not_advised() -> None:
+    found = trials(
+        [BASE, (layout("same", data__recordsize="64K"), {**BASE[1], "seconds": 0.0099})], 4, spread=0.2
+    )
+    now = standing(judged(found), found)  # type: ignore[arg-type]
+    chosen = now.recommended()
+    assert chosen is not None and chosen.baseline
+
+
+def test_a_weaker_durability_class_does_not_compete() -> None:
+    fast = (layout("unsafe", data__sync="disabled", wal__sync="disabled"), {"seconds": 0.001})
+    found = trials([BASE, SMALL, fast], 4)
+    now = standing(judged(found), found)  # type: ignore[arg-type]
+    assert now.run.outcome["leader_name"] == "8K"
+    assert [(p.rank, p.cell.name) for p in now.places] == [(1, "8K"), (2, "base"), (None, "unsafe")]
+
+
+def test_emulated_seconds_come_with_a_warning() -> None:
+    found = trials([BASE, SMALL], 4)
+    now = standing(judged(found, target={"name": "lab", "kind": "lab", "accel": "tcg"}), found)  # type: ignore[arg-type]
+    assert now.clock == "emulated" and now.goals[0] == "ios"
+    assert "do not choose by the times" in (now.caution() or "")
+
+
+def test_one_factor_effects_start_at_the_baselines_value() -> None:
+    (effect,) = one_factor(gather(trials([SMALL, BASE], 4, spread=0.001)).cells, ["time", "written"])
+    assert (effect.factor, effect.before, effect.after) == (
+        "data.recordsize",
+        "8K",
+        "128K",
+    )  # SMALL is the baseline here
+    assert effect.ratios["time"].mean == pytest.approx(2.0, rel=0.01)
+    (back,) = one_factor(gather(trials([BASE, SMALL], 4, spread=0.001)).cells, ["written"])
+    assert (back.before, back.after) == ("128K", "8K") and back.ratios["written"].mean == pytest.approx(
+        0.5, rel=0.01
+    )
+
+
+def test_two_factors_that_help_only_together() -> None:
+    both = {"data__recordsize": "8K", "data__compression": "zstd"}
+    square = [
+        (layout("base"), {"written": 100.0}),
+        (layout("a", data__recordsize="8K"), {"written": 90.0}),
+        (layout("b", data__compression="zstd"), {"written": 80.0}),
+        (layout("ab", **both), {"written": 36.0}),
+    ]
+    found = two_factor(gather(trials(square, 5, spread=0.002)).cells, "written")
+    assert len(found) == 1 and found[0].base.name == "base" and found[0].both.name == "ab"
+    # 36 · 100 / (90 · 80) = 0.5: half of what the two do alone.
+    assert found[0].ratio.mean == pytest.approx(0.5, rel=0.02) and found[0].ratio.high < 1
+    assert two_factor(gather(trials(square[:3], 5)).cells, "written") == []
+
+
+def test_predicted_against_measured() -> None:
+    found = trials(
+        [BASE, SMALL, (layout("16K", data__recordsize="16K"), {"written": 30_000.0, "seconds": 0.007})],
+        4,
+        spread=0.001,
+    )
+    screened = [
+        replace(
+            t, block=0, engine_version="1", status="ok",
+            result={"measure": {"model": {"modelled_s": s}, "physical": {"write_bytes": w},
+                                "space": {"allocated": 1e9}}},
+        )
+        for t, s, w in zip(found[:3], (100.0, 60.0, 55.0), (4e9, 2.2e9, 3e9), strict=True)
+    ]  # fmt: skip
+    by = {c.measure: c for c in compare(gather(found).cells, screened)}
+    written = by["written"]
+    assert written.spearman == pytest.approx(1.0) and written.worst == pytest.approx(0.1, abs=0.01)
+    assert by["time"].spearman == pytest.approx(0.5)  # the last two the wrong way round
+    assert compare(gather(found).cells, screened[1:]) == []  # no common baseline
+
+
+def test_spearman() -> None:
+    assert spearman([1, 2, 3, 4], [10, 20, 30, 40]) == pytest.approx(1)
+    assert spearman([1, 2, 3, 4], [4, 3, 2, 1]) == pytest.approx(-1)
+    # With ties, ranks 1.5 1.5 3 against 1 2 3: 1.5 / √(1.5 · 2).
+    assert spearman([1, 1, 2], [1, 2, 3]) == pytest.approx(1.5 / (1.5 * 2) ** 0.5)
+    assert spearman([1, 2], [1, 2]) is None and spearman([1, 1, 1], [1, 2, 3]) is None
+
+
+def test_why_bytes_are_written() -> None:
+    (cell,) = gather(trials([BASE], 3, spread=0.0)).cells
+    why = explain(cell)
+    assert why is not None and why.zil is not None and why.rest is not None
+    assert why.zil + why.rest == pytest.approx(why.written)
+    assert why.by_class["log"] == pytest.approx(4000) and why.hit_share == pytest.approx(0.9)
+    text = sentence(cell, "transaction")
+    assert "39.1 KiB written per transaction: 7.81 KiB at once by the ZIL" in text and "3.6×" in text

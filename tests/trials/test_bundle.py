@@ -1,0 +1,87 @@
+"""The trial program as one file: what is in it, and that any python3 runs it."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from ztune.errors import InputError
+from ztune.targets import bundle
+
+
+@pytest.fixture(autouse=True)
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("ZTUNE_HOME", str(tmp_path / "home"))
+    return tmp_path / "home"
+
+
+def test_it_runs_without_ztune_and_without_packages(tmp_path: Path) -> None:
+    program = bundle.build()
+    # -I and -S: no site-packages, no PYTHONPATH, not even the working directory.
+    done = subprocess.run(
+        [sys.executable, "-I", "-S", program, "hello"],
+        capture_output=True,
+        text=True,
+        cwd=tmp_path,
+        timeout=120,
+    )
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["python"].startswith("3.")
+    bad = subprocess.run(
+        [sys.executable, "-I", "-S", program, "what"], capture_output=True, text=True, timeout=120
+    )
+    assert bad.returncode == 2 and bad.stderr.startswith("ztune-trial: ")
+
+
+def test_every_module_of_it_imports_alone() -> None:
+    program = bundle.build()
+    with zipfile.ZipFile(program) as archive:
+        names = [
+            n for n in archive.namelist() if n.startswith("ztune/trial/") and not n.endswith("__main__.py")
+        ]
+    modules = [n.removesuffix(".py").removesuffix("/__init__").replace("/", ".") for n in names]
+    code = f"import sys; sys.path.insert(0, {str(program)!r})\nimport importlib\n" + "".join(
+        f"importlib.import_module({m!r})\n" for m in modules
+    )
+    done = subprocess.run(
+        [sys.executable, "-I", "-S", "-c", code], capture_output=True, text=True, timeout=120
+    )
+    assert done.returncode == 0, done.stderr
+
+
+def test_the_same_sources_give_the_same_bytes(home: Path) -> None:
+    first = bundle.build()
+    data = first.read_bytes()
+    first.unlink()
+    again = bundle.build()
+    assert again == first and again.read_bytes() == data
+    with zipfile.ZipFile(first) as archive:
+        names = set(archive.namelist())
+    assert {"__main__.py", "ztune/trial/main.py", "ztune/errors.py", "ztune/units.py"} <= names
+    assert not any(n.startswith(("ztune/cli", "ztune/store", "ztune/study")) for n in names)
+
+
+def test_modules_of_a_third_party_go_along(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    package = tmp_path / "acme_ztune"
+    (package / "jobs").mkdir(parents=True)
+    (package / "__init__.py").write_text("import numpy_that_is_not_there\n")
+    (package / "jobs" / "__init__.py").write_text("")
+    (package / "jobs" / "own.py").write_text("NAME = 'own'\n")
+    (tmp_path / "acme_ztune" / "__init__.py").write_text("")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    program = bundle.build(["acme_ztune.jobs.own"])
+    assert program != bundle.build()
+    code = (
+        f"import sys; sys.path.insert(0, {str(program)!r}); from acme_ztune.jobs.own import NAME; print(NAME)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-I", "-S", "-c", code], capture_output=True, text=True, timeout=60
+    )
+    assert done.stdout.strip() == "own", done.stderr
+    with pytest.raises(InputError, match="can't be sent"):
+        bundle.build(["acme_ztune.nothing"])

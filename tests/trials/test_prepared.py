@@ -1,0 +1,120 @@
+"""The database loaded once: kept by what it depends on, as a trial's "copy" takes it, within a limit."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ztune.errors import InputError, ZtuneError
+from ztune.targets.trials import prepared
+from ztune.trial.jobs import registry
+
+
+class Load:
+    """A job that writes two files, and counts how often."""
+
+    loads = 0
+    fail = False
+
+    def __init__(self, params: dict[str, Any], database: dict[str, str]) -> None:
+        self.params, self.places = params, {}
+
+    def check(self) -> str:
+        return "db 1.0"
+
+    def roles(self) -> tuple[str, ...]:
+        return ("data", "wal")
+
+    def prepare(self, workdir: Any, places: dict[str, Path]) -> None:
+        assert workdir.path.is_dir() and all(not any(p.iterdir()) for p in places.values())
+        self.places = places
+
+    def load(self, progress: Any) -> None:
+        type(self).loads += 1
+        (self.places["data"] / "table").write_bytes(b"x" * 5000)
+        (self.places["wal"] / "link").symlink_to("/nowhere")
+        progress("fill", 1.0)
+        if self.fail:
+            raise ZtuneError("the disk is full")
+
+    def stop(self) -> None:
+        pass
+
+    def cleanup(self) -> None:
+        pass
+
+
+@pytest.fixture(autouse=True)
+def job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> type[Load]:
+    monkeypatch.setenv("ZTUNE_HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    monkeypatch.setattr(registry, "get", lambda _: Load)
+    monkeypatch.setattr(Load, "loads", 0)
+    monkeypatch.setattr(Load, "fail", False)
+    return Load
+
+
+def test_it_is_loaded_once(job: type[Load], tmp_path: Path) -> None:
+    said: list[str] = []
+    first = prepared.prepare("j", {"scale": 1}, {}, lambda text, _: said.append(text))
+    assert prepared.prepare("j", {"scale": 1}, {}) == first and job.loads == 1 and said == ["fill"]
+    assert (first / "data" / "table").stat().st_size == 5000 and (first / "wal" / "link").is_symlink()
+    marker = json.loads((first / prepared.MARKER).read_text())
+    assert marker["job"] == "j" and marker["params"] == {"scale": 1} and marker["bytes"]["data"] == 5000
+    # Other parameters, other database settings: another state.
+    assert (
+        len(
+            {
+                first,
+                prepared.prepare("j", {"scale": 2}, {}),
+                prepared.prepare("j", {"scale": 1}, {"page": "4K"}),
+            }
+        )
+        == 3
+    )
+    assert [p.name for p in tmp_path.iterdir()] == ["home"]  # no work directory stays
+
+
+def test_a_load_that_fails_leaves_nothing(
+    job: type[Load], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(job, "fail", True)
+    with pytest.raises(ZtuneError, match="the disk is full"):
+        prepared.prepare("j", {}, {})
+    assert prepared.states() == [] and [p.name for p in tmp_path.iterdir()] == ["home"]
+    monkeypatch.setattr(job, "fail", False)
+    assert prepared.prepare("j", {}, {}).is_dir()
+
+
+def test_half_a_state_is_loaded_again(job: type[Load]) -> None:
+    path = prepared.prepare("j", {}, {})
+    (path / prepared.MARKER).unlink()  # killed before its last step
+    assert prepared.prepare("j", {}, {}) == path and job.loads == 2
+
+
+def test_the_longest_unused_go_first(job: type[Load]) -> None:
+    paths = [prepared.prepare("j", {"n": n}, {}) for n in range(3)]
+    for age, path in enumerate(reversed(paths)):
+        os.utime(path, (1e9 - age, 1e9 - age))  # the first is the oldest
+    size = prepared.states()[0].bytes
+    with prepared.in_use(paths[0]):
+        gone = prepared.prune(limit=2 * size)
+        assert [s.path for s in gone] == [paths[1]]  # the oldest is in use
+    assert [s.path for s in prepared.prune(limit=-1)] == [paths[0], paths[2]] and prepared.states() == []
+
+
+def test_only_its_own_folder_is_ever_removed(tmp_path: Path) -> None:
+    (tmp_path / "precious").mkdir()
+    with pytest.raises(InputError, match="left alone"):
+        prepared._remove(tmp_path / "precious")
+    link = prepared.folder() / "link"
+    link.symlink_to(tmp_path / "precious")
+    with pytest.raises(InputError, match="left alone"):
+        prepared._remove(link)
+    assert (tmp_path / "precious").is_dir()
+    shutil.rmtree(tmp_path / "precious")
