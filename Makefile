@@ -10,7 +10,7 @@ export VENV
 help:
 	@echo 'make setup   install what ztune needs (Debian, Ubuntu) and build it; ztune is then $(BIN)/ztune'
 	@echo 'make demo    the whole loop on a PostgreSQL of our own; results in $(OUT)/'
-	@echo 'make lab     install QEMU and build the lab, where layouts are tried in a virtual machine (ten minutes, once)'
+	@echo 'make lab     install QEMU and build the lab, where layouts are tried in a virtual machine (ten to twenty minutes, once)'
 	@echo 'make test    set up, check style and types, run the tests'
 	@echo 'make lint    style and types only'
 	@echo 'make docs    write again the parts of docs/ that are made from the code'

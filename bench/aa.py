@@ -5,10 +5,9 @@
     python bench/aa.py -- WORDS     runs one first: `ztune run WORDS --aa`
 
 From the run's blocks 100 comparisons are drawn: a quarter of its blocks each (at least 3), with replacement,
-and in
-each block it is tossed which of the two equal layouts is called A. That is fair, since their order was
-random too. At
-least 95 of the 100 have to say "no difference", and so has the run as a whole, without any toss.
+and in each block it is tossed which of the two equal layouts is called A. That is fair, since their order was
+random too. At least 95 of the 100 have to say "no difference", and so has the run as a whole, without any
+toss.
 """
 
 from __future__ import annotations

@@ -3,8 +3,7 @@
     python bench/screening_speed.py [TRACE] [--budget N] [--jobs N] [--json FILE]
 
 Without TRACE: the last trace that `ztune tune` recorded; without any, a synthetic one of 30 s, and then the
-output says so.
-The goal is a factor of 2 or more: recorded seconds / (wall seconds × cores / layouts).
+output says so. The goal is a factor of 2 or more: recorded seconds / (wall seconds × cores / layouts).
 """
 
 from __future__ import annotations

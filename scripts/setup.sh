@@ -159,7 +159,7 @@ without_cluster() {
 }
 
 install_packages() {
-    local lacking zfs="" names all_there
+    local lacking zfs="" names
     lacking=$(missing)
     if [ "$part" = all ] && ! installed libzfslinux-dev; then
         add_source
@@ -169,9 +169,12 @@ install_packages() {
         lacking=$(printf '%s\n%s' "$lacking" "$(printf '%s\n' "$zfs" | sed 's/$/|OpenZFS in user space, for the engine/')")
     fi
     lacking=$(sed '/^$/d' <<<"$lacking")
-    all_there="system packages: all there (OpenZFS library $(version_of libzfslinux-dev))"
-    [ "$part" = all ] || all_there="system packages for the lab: all there"
-    if [ -z "$lacking" ]; then say "$all_there"; return; fi
+    if [ -z "$lacking" ]; then
+        if [ "$part" = all ]; then say "system packages: all there (OpenZFS library $(version_of libzfslinux-dev))"
+        else say "system packages for the lab: all there"
+        fi
+        return
+    fi
     say "installing with apt-get:"
     awk -F'|' '{ printf "setup:     %-34s %s\n", $1, $2 }' <<<"$lacking"
     mapfile -t names < <(cut -d'|' -f1 <<<"$lacking")

@@ -109,12 +109,10 @@ def test_little_memory_and_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     assert found.state is State.LIMITED and "1.0 GiB in" in found.means
 
 
-def test_kernel_and_kvm(tmp_path: Path) -> None:
+def test_zfs_of_the_kernel(tmp_path: Path) -> None:
     assert checks.check_kernel_zfs(tmp_path / "none").state is State.MISSING
     (tmp_path / "version").write_text("2.3.2-1\n")
     assert "2.3.2-1" in checks.check_kernel_zfs(tmp_path / "version").means
-    assert checks.check_kvm(tmp_path / "none").state is State.MISSING
-    assert checks.check_kvm(tmp_path / "version").state is State.OK
 
 
 def test_leftovers_are_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -114,14 +114,18 @@ class Machine:
         self.env = {"PATH": f"{tools}:{os.environ['PATH']}", "STATE": str(self.state), "HOME": str(path)}
 
     def setup(
-        self, installed: list[str], available: list[str], fresh: list[str] | None = None
+        self, installed: list[str], available: list[str], fresh: list[str] | None = None, part: str = "all"
     ) -> tuple[int, str]:
         (self.state / "installed").write_text("".join(f"{line}\n" for line in installed))
         (self.state / "available").write_text("".join(f"{line}\n" for line in available))
         if fresh is not None:
             (self.state / "fresh").write_text("".join(f"{line}\n" for line in fresh))
         done = subprocess.run(
-            [self.root / "scripts" / "setup.sh"], env=self.env, capture_output=True, text=True, check=False
+            [self.root / "scripts" / "setup.sh", part],
+            env=self.env,
+            capture_output=True,
+            text=True,
+            check=False,
         )
         return done.returncode, done.stdout + done.stderr
 
@@ -227,3 +231,26 @@ def test_neither_root_nor_sudo(machine: Machine, tmp_path: Path) -> None:
     machine.env["SUDO"] = "env"
     code, said = machine.setup([], [*ZFS, *REST])
     assert code == 0, said
+
+
+LAB = ["gcc=1", "make=1", "libc6-dev=1", "qemu-system-x86=1", "zstd=1", "e2fsprogs=1", "xfsprogs=1"]
+
+
+def test_the_labs_packages_and_nothing_else(machine: Machine) -> None:
+    code, said = machine.setup(["gcc=1", "make=1"], LAB, part="lab")
+    assert code == 0, said
+    assert set(installs(machine.log())) == {"libc6-dev", "qemu-system-x86", "zstd", "e2fsprogs", "xfsprogs"}
+    assert re.search("qemu-system-x86 +runs the lab's guest", said)
+    assert not any(line.startswith("make") for line in machine.log())
+    code, said = machine.setup(LAB, [], part="lab")
+    assert code == 0 and "system packages for the lab: all there" in said
+
+
+def test_a_lab_that_cannot_be_had_is_told_from_a_failure(machine: Machine) -> None:
+    """`make test` skips the lab's tests on 3."""
+    fail = machine.state.parent / "bin" / "apt-get"
+    fail.write_text("#!/bin/sh\necho 'E: Unable to locate package qemu-system-x86' >&2\nexit 100\n")
+    code, said = machine.setup([], [], part="lab")
+    assert code == 3 and "'apt-get update' failed" in said
+    code, said = machine.setup([], [], part="labs")
+    assert code == 3 and "unknown part 'labs'" in said

@@ -10,13 +10,13 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import pytest
-from trial_support import HARNESS, TRIAL, Ran, clean, make_spec, parse_events, pool, run_trial
+from trial_support import HARNESS, TRIAL, Forks, Ran, clean, make_spec, parse_events, pool, run_trial
 
 from ztune.trial import mounts
 
@@ -95,23 +95,33 @@ def test_a_saved_state_is_copied_into_another_layout(host: Host, tmp_path: Path)
     host.require_untouched()
 
 
+def wait_for(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
 def killed_and_cleaned(folder: Path, numbers: Iterator[int]) -> tuple[set[str], int]:
     """Kill a trial at each of ``numbers`` and clean up, until one is beyond its end.
 
     Returns what the last whole record of each journal was about, and the number that was beyond.
     """
     folder.mkdir()
-    host, saved, met = Host(folder), folder / "saved", set()
+    host, saved = Host(folder), folder / "saved"
+    met: set[str] = set()
+    server = Forks(folder / "out")
     for number in numbers:
-        ran = run_trial(host.spec(start={"kind": "keep", "save": str(saved)}), kill=number)
+        ran = server.run_trial(host.spec(start={"kind": "keep", "save": str(saved)}), kill=number)
         if ran.rc != -signal.SIGKILL:
             assert ran.status == "ok"
             host.require_untouched()
+            server.close()
             return met, number
         journal = host.state / "r-test" / TRIAL / "journal.jsonl"
         if journal.exists():
             met.add(json.loads((journal.read_text().splitlines() or ['{"do":""}'])[-1])["do"])
-        done = clean(host.state)
+        done = server.clean(host.state)
         assert (done.rc, done.errors) == (0, ""), f"killed at {number}"
         host.require_untouched()
         # What was saved is the user's once it has its name; half of it is not left.
@@ -121,10 +131,10 @@ def killed_and_cleaned(folder: Path, numbers: Iterator[int]) -> tuple[set[str], 
 
 
 def test_a_trial_killed_at_any_record_is_undone_by_clean(tmp_path: Path) -> None:
-    # Four at a time: each waits for the disk more than it computes.
-    with ThreadPoolExecutor(4) as pool_:
+    # Two at a time: each waits for the disk half of its time.
+    with ThreadPoolExecutor(2) as pool_:
         found = list(
-            pool_.map(lambda i: killed_and_cleaned(tmp_path / str(i), itertools.count(2 + i, 4)), range(4))
+            pool_.map(lambda i: killed_and_cleaned(tmp_path / str(i), itertools.count(2 + i, 2)), range(2))
         )
     assert set().union(*(met for met, _ in found)) >= {
         "open", "step", "make", "made", "note", "remove", "removed", "close",
@@ -265,12 +275,11 @@ def test_two_trials_of_a_run_do_not_overlap(host: Host) -> None:
 def test_what_the_job_s_program_left_behind_is_killed_by_clean(host: Host) -> None:
     """Its program ends with the trial; what that started goes on, and keeps the file system busy."""
     process = begin(host, child="sleep 600")
+    wait_for(lambda: any(user.startswith("sleep ") for user in mounts.users(host.state)))
     process.kill()
     process.wait(60)
-    deadline = time.monotonic() + 20
-    while len(mounts.users(host.state)) > 1 and time.monotonic() < deadline:
-        time.sleep(0.05)
-    assert [u for u in mounts.users(host.state) if u.startswith("sleep ")]
+    wait_for(lambda: len(mounts.users(host.state)) == 1)
+    assert mounts.users(host.state)[0].startswith("sleep ")
     # One that is no part of the job but stands there is not ours to kill.
     other = subprocess.Popen(["sleep", "600"], cwd=host.state)
     try:

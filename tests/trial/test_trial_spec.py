@@ -9,6 +9,7 @@ from trial_support import make_spec, pool
 
 from ztune.errors import InputError
 from ztune.study import Layout
+from ztune.trial import hello
 from ztune.trial import spec as specs
 
 DISKS: dict[str, Any] = {"kind": "disks", "disks": {"main": {"data": [["/dev/sdx"]]}}}
@@ -127,3 +128,11 @@ def test_each_fault_is_one_sentence(changes: dict[str, Any], sentence: str) -> N
 def test_what_is_no_spec_at_all(text: str) -> None:
     with pytest.raises(InputError, match=r"^spec: "):
         specs.parse(text)
+
+
+def test_patience_is_the_host_s_unless_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    place = {"kind": "parent", "parents": {"main": "tank/ztune"}}
+    for accelerator, wanted in (("none", 1.0), ("kvm", 1.0), ("tcg", 50.0)):
+        monkeypatch.setattr(hello, "accelerator", lambda name=accelerator: name)
+        assert specs.parse(json.dumps(make_spec(tmp_path, place))).patience == wanted
+        assert specs.parse(json.dumps(make_spec(tmp_path, place, patience=7))).patience == 7.0

@@ -3,10 +3,14 @@
 ``python3 trial_harness.py run [--kill N]`` reads the spec as ``run`` does. With ``--kill N`` the process ends
 by SIGKILL at record N // 2 of the journal: before it is written for an even N, after it for an odd one. So
 both an act that was announced and not begun and one that was done and not noted are met.
+
+``serve`` does the same many times, each in a fork, as starting Python takes longer than most of a trial: it
+reads lines of JSON (words, input, path of the output) and answers each with the exit code.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import sys
@@ -68,12 +72,48 @@ def kill_at(number: int) -> None:
     Journal.append = killing  # type: ignore[method-assign]
 
 
-if __name__ == "__main__":
-    words = sys.argv[1:]
+def serve() -> None:
+    import ztune.trial.clean
+    import ztune.trial.jobs.process
+    import ztune.trial.labels  # noqa: F401
+
+    for line in sys.stdin:
+        order = json.loads(line)
+        # Stays open while the program runs: its end would stop the trial.
+        theirs, ours = os.pipe()
+        os.write(ours, order["input"].encode())
+        pid = os.fork()
+        if pid == 0:
+            code = 70
+            try:
+                os.close(ours)
+                os.dup2(theirs, 0)
+                out = os.open(order["output"], os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+                os.dup2(out, 1)
+                sys.stdin = os.fdopen(0, closefd=False)
+                sys.stdout = os.fdopen(1, "w", closefd=False)
+                code = run(order["words"])
+                sys.stdout.flush()
+            finally:
+                os._exit(code)
+        os.close(theirs)
+        _pid, status = os.waitpid(pid, 0)
+        os.close(ours)
+        print(os.waitstatus_to_exitcode(status), flush=True)
+
+
+def run(words: list[str]) -> int:
     if "--kill" in words:
         at = words.index("--kill")
         kill_at(int(words[at + 1]))
         del words[at : at + 2]
+    return main.main(words)
+
+
+if __name__ == "__main__":
     parts = lifecycle.Parts(lambda _name: Writer, lambda _context: NoProbe(), Window)
     lifecycle.Parts.standard = classmethod(lambda _cls: parts)  # type: ignore[method-assign,assignment]
-    sys.exit(main.main(words))
+    if sys.argv[1:] == ["serve"]:
+        serve()
+    else:
+        sys.exit(run(sys.argv[1:]))

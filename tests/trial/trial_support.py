@@ -110,3 +110,30 @@ def clean(state: Path | str) -> Ran:
     argv = [sys.executable, str(HARNESS), "clean", "--state", str(state)]
     done = subprocess.run(argv, capture_output=True, text=True, timeout=120, check=False)
     return Ran(done.returncode, parse_events(done.stdout), done.stderr)
+
+
+class Forks:
+    """The trial program, as ``run_trial`` and ``clean`` run it, but each in a fork of one that is loaded."""
+
+    def __init__(self, output: Path) -> None:
+        self.output = output
+        self.process = subprocess.Popen(
+            [sys.executable, str(HARNESS), "serve"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
+
+    def _ask(self, words: list[str], text: str = "") -> Ran:
+        assert self.process.stdin and self.process.stdout
+        order = {"words": words, "input": text, "output": str(self.output)}
+        self.process.stdin.write(json.dumps(order) + "\n")
+        self.process.stdin.flush()
+        rc = int(self.process.stdout.readline())
+        return Ran(rc, parse_events(self.output.read_text()), "")
+
+    def run_trial(self, spec: dict[str, Any], *, kill: int) -> Ran:
+        return self._ask(["run", "--kill", str(kill)], json.dumps(spec) + "\n")
+
+    def clean(self, state: Path) -> Ran:
+        return self._ask(["clean", "--state", str(state)])
+
+    def close(self) -> None:
+        self.process.communicate()

@@ -1,8 +1,7 @@
 """Stands in for the trial program: speaks its protocol, needs no ZFS, and can die at any step.
 
 What it does is read from ``behaviour.json`` in the state directory: layout name → seconds per operation,
-spread,
-and what goes wrong. What it "makes" is a file per trial in the state directory, gone at the end.
+spread, and what goes wrong. What it "makes" is a file per trial in the state directory, gone at the end.
 """
 
 from __future__ import annotations

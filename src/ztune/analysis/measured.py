@@ -274,8 +274,7 @@ def goals(run: Run, cells: Sequence[Cell]) -> tuple[str, ...]:
     """Return the measures that order the layouts, most important first.
 
     Those of the run's objective; but where seconds are emulated, operations and bytes come first. A job with
-    a
-    fixed rate does as much per second under every layout that keeps up: there, latency is its time.
+    a fixed rate does as much per second under every layout that keeps up: there, latency is its time.
     """
     wanted = [_OBJECTIVE.get(m, m) for m in run.objective.minimise]
     if clock(run) == "emulated":

@@ -1,8 +1,7 @@
 """Two layouts compared within blocks: the ratio of each block, and how well their mean is known.
 
 A block holds every layout once, in random order, close in time. What disturbs a whole block (another tenant,
-a
-warm disk, the hour) is in both layouts of a ratio, and cancels.
+a warm disk, the hour) is in both layouts of a ratio, and cancels.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """Is the best layout known yet? Asked after each block, so that no block too many is run.
 
 Asking again and again, of many layouts, would find a difference by chance sooner or later. So each answer
-uses
-a stricter level: the chance of any wrong "different" over all looks and all layouts stays below 5 %
+uses a stricter level: the chance of any wrong "different" over all looks and all layouts stays below 5 %
 (Bonferroni: 5 % divided by their number).
 """
 
@@ -81,15 +80,15 @@ def decide(
     resolution: float = DEFAULT_RESOLUTION,
     looks: int = 1,
 ) -> Decision | None:
-    """Return where ``values`` (arm → block → value, less is better) stand; None without any.
+    """Return where ``values`` (arm → block → value, less is better) stand; None with fewer than two.
 
     ``resolution`` is a share (0.02 = 2 %): differences below it don't matter. ``looks``: how often the
     question is asked in all.
     """
     best = leader(values)
-    if best is None:
-        return None
     rest = [a for a in values if a != best]
+    if best is None or not rest:
+        return None
     level = adjusted(looks, len(rest))
     others = [_against(arm, paired(values[arm], values[best], level), resolution) for arm in rest]
     blocks = len(values[best])

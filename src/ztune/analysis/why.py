@@ -14,9 +14,9 @@ from ztune.analysis.measured import Cell, Result
 class Why:
     """Bytes per operation, medians over the blocks; None where it was not measured.
 
-    ``written`` = ``zil`` + ``rest``: what reached the disks at once, for the sake of fsync, and what
-    followed with
-    the transaction groups: data, metadata, and every copy and parity. ``asked``: what the database wrote.
+    ``written`` = ``zil`` + ``rest``: what reached the disks at once, for the sake of fsync, and what followed
+    with the transaction groups: data, metadata, and every copy and parity. ``asked``: what the database
+    wrote.
     """
 
     written: float

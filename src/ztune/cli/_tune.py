@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
@@ -81,7 +82,7 @@ def tune(plan: Plan) -> Outcome:
     Raises InputError, MissingError, ZtuneError; KeyboardInterrupt after everything was cleaned up.
     """
     with signals_as_interrupt():
-        workload = registry.get(plan.workload)(plan.params)
+        workload = registry.get(plan.workload)({**_study_parameters(plan), **plan.params})
         _check_early(plan, workload)
         engine = engines.check()
         made_out = not plan.out.exists()
@@ -116,6 +117,14 @@ def tune(plan: Plan) -> Outcome:
         finally:
             if made_out and not done:
                 shutil.rmtree(plan.out, ignore_errors=True)
+
+
+def _study_parameters(plan: Plan) -> dict[str, Any]:
+    """Return the workload's parameters that the study asks for, if it is one for this workload."""
+    if plan.study is None:
+        return {}
+    study = ready.find(plan.study)
+    return dict(study.parameters) if study.workload in (None, plan.workload) else {}
 
 
 def _check_early(plan: Plan, workload: Workload) -> None:

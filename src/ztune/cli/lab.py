@@ -61,7 +61,7 @@ def command() -> None:
 
     \b
     Examples:
-      ztune lab build                 once: download, compile (about ten minutes), save
+      ztune lab build                 once: download, compile (ten to twenty minutes), save
       ztune lab run -- zpool version  one command in a fresh guest
       ztune lab up                    keep a guest running; then `ztune lab run`, `ztune lab shell`
       ztune lab down

@@ -93,8 +93,7 @@ def command(
 
     Layouts run in blocks: each block holds every layout once, in random order, the baseline among them. After
     each block it is asked whether the best is known; if so, or if no difference is as large as --resolution,
-    it
-    ends. Pools and datasets are made for each trial and destroyed after it; results are stored after each
+    it ends. Pools and datasets are made for each trial and destroyed after it; results are stored after each
     trial.
 
     \b
@@ -202,7 +201,7 @@ def choose(
         assert what is not None
         study, workload_name = _study(what, params, profile, arc)
         layouts = plan.layouts(study, names)
-        job = _job(workload_name, params, native)
+        job = _job(workload_name, {**study.parameters, **params}, native)
     return study, layouts, job
 
 

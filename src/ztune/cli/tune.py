@@ -91,8 +91,7 @@ def command(
     The database lives in a directory of its own, listens on a unix socket only, and is removed at the end,
     also on Ctrl-C. Nothing of it is on ZFS: the layouts are screened by replaying what was recorded through
     OpenZFS in user space. Times are modelled from the disks' profile, not measured. With --on, the best few
-    and
-    the baseline are then measured on real ZFS, and what was measured decides.
+    and the baseline are then measured on real ZFS, and what was measured decides.
 
     \b
     Examples:

@@ -1,8 +1,9 @@
-"""Does fio in the lab's guest meet the profile of its disk? Runs cases and compares with the closed formulas."""
+"""Does fio in the lab's guest meet the profile of its disk? Runs loads and compares with the formulas."""
 
 from __future__ import annotations
 
 import math
+import os
 import statistics
 import tempfile
 from collections.abc import Callable, Sequence
@@ -11,22 +12,24 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ztune.disk import fio, server
-from ztune.disk.expected import Expected, Pattern, ReadWrite, expected
+from ztune.disk.expected import CACHED_WRITES, LINK_MB_S, Expected, Pattern, ReadWrite, expected
 from ztune.disk.fio import Figures, Job
 from ztune.errors import ZtuneError
-from ztune.study.profile import FlashProfile, HddProfile
+from ztune.study.profile import FlashProfile, HddProfile, cache_bytes
 
 if TYPE_CHECKING:
     from ztune.lab import Guest
 
 SIZE = 64 << 30
 """Bytes of the disks: small gaps, which pass under the head, are rare on it."""
-ALONE_SHARE = 0.03
+ALONE_SHARE = 0.02
 """What the guest's own work on a request may be of the disk's time, one at a time: it adds up."""
-DEEP_SHARE = 0.2
+DEEP_SHARE = 0.1
 """The same with many at a time, where the guest works while the disk does."""
 BUSY_SHARE = 0.05
 """Mean lateness of the disk's answers, of the time of a request, from which on nothing can be judged."""
+BUSY_LOAD = 1.5
+"""Programs that want to run, for each CPU of this machine, from which on the guest is starved of its own."""
 _NULL = FlashProfile(
     name="null",
     kind="flash",
@@ -78,6 +81,8 @@ class Outcome:
     flush_ms: list[float]
     late_share: float
     """Mean lateness of the disk's answers as a share of the time of a request."""
+    load: float
+    """Programs that wanted to run, for each CPU of this machine."""
 
     @property
     def median(self) -> float:
@@ -100,7 +105,12 @@ class Outcome:
     @property
     def busy(self) -> bool:
         """Whether this machine was too busy to judge by."""
-        return self.late_share > BUSY_SHARE
+        return self.late_share > BUSY_SHARE or self.load > BUSY_LOAD
+
+
+def _cached(profile: HddProfile | FlashProfile, case: Case) -> bool:
+    """Whether writes are acknowledged long before the head comes to them."""
+    return profile.kind == "hdd" and case.rw == "write" and not case.fsync and cache_bytes(profile) > 0
 
 
 class Bench:
@@ -150,8 +160,17 @@ class Bench:
     def dilation(self, profile: HddProfile | FlashProfile, case: Case) -> float:
         """Return the least dilation at which the guest's own work hardly counts."""
         each = 1e3 / expected(profile, case.rw, case.pattern, case.bs, case.qd, fsync=case.fsync).iops
-        share = ALONE_SHARE if case.qd == 1 else DEEP_SHARE
+        # Where writes wait in the cache, the guest works while the disk does, too.
+        share = ALONE_SHARE if case.qd == 1 and not _cached(profile, case) else DEEP_SHARE
         return float(max(1, math.ceil(self.cost_ms(case) / share / each)))
+
+    def _fill_s(self, profile: HddProfile | FlashProfile, case: Case, dilation: float) -> float:
+        """Return seconds until the write cache is full: until then it hides the disk."""
+        accept = profile.overhead_us / 1e3 + case.bs / LINK_MB_S / 1e3
+        into = max(accept * dilation / case.qd, self.cost_ms(case))
+        each = 1e3 / expected(profile, case.rw, case.pattern, case.bs, case.qd).iops * dilation
+        count = min(CACHED_WRITES, cache_bytes(profile) // case.bs)
+        return min(1.0 + 1.5 * count * into / 1e3 / max(1 - into / each, 0.1), 60.0)
 
     def outcome(
         self,
@@ -163,13 +182,13 @@ class Bench:
         progress: Callable[[str], None] = lambda _: None,
     ) -> Outcome:
         """Run a case; hdd runs are longer, until chance is no more than a few percent. Raises ZtuneError."""
+        self._costs.clear()  # what the guest needs depends on what else this machine does now
         dilation = self.dilation(profile, case)
         want = expected(profile, case.rw, case.pattern, case.bs, case.qd, fsync=case.fsync)
         # Where the head goes is chance: some 300 requests have a mean within two percent.
         if profile.kind == "hdd" and case.pattern == "random":
             seconds = max(seconds, min(300 / want.iops * dilation, 40.0))
-        # A write cache that fills up hides the disk until it is full.
-        warm = 4.0 if case.rw == "write" and not case.fsync and profile.kind == "hdd" else 1.0
+        warm = self._fill_s(profile, case, dilation) if _cached(profile, case) else 1.0
         iops: list[float] = []
         flush: list[float] = []
         late: list[float] = []
@@ -182,14 +201,15 @@ class Bench:
             late.append(stats["reply_late_us"] / 1e3 / max(want.latency_ms, 1e3 / want.iops))
         if not iops:
             raise ZtuneError("no runs")
-        return Outcome(case, dilation, want, iops, flush, statistics.median(late))
+        load = os.getloadavg()[0] / (os.cpu_count() or 1)
+        return Outcome(case, dilation, want, iops, flush, statistics.median(late), load)
 
 
 def table(name: str, outcomes: Sequence[Outcome], limit: float) -> list[str]:
     """Return lines for a terminal."""
     lines = [
         f"{name:12} {'load':34} {'dilation':>8} {'expected/s':>11} {'measured/s':>11} {'flush ms':>15} "
-        f"{'spread':>7} {'error':>7} {'late':>6}"
+        f"{'spread':>7} {'error':>7} {'late':>6} {'load':>5}"
     ]
     for o in outcomes:
         flush = ""
@@ -198,6 +218,6 @@ def table(name: str, outcomes: Sequence[Outcome], limit: float) -> list[str]:
         verdict = "" if abs(o.error) <= limit else "  busy: not judged" if o.busy else "  OFF"
         lines.append(
             f"{'':12} {o.case!s:34} {o.dilation:8g} {o.expected.iops:11.1f} {o.median:11.1f} {flush:>15} "
-            f"{o.spread:7.1%} {o.error:+7.1%} {o.late_share:6.1%}{verdict}"
+            f"{o.spread:7.1%} {o.error:+7.1%} {o.late_share:6.1%} {o.load:5.1f}{verdict}"
         )
     return lines

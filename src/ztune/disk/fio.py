@@ -70,7 +70,7 @@ def arguments(target: str, job: Job) -> list[str]:
         f"--bs={job.bs}",
         f"--iodepth={job.qd}",
         "--time_based",
-        f"--runtime={job.seconds:g}",
+        f"--runtime={job.seconds * 1e3:.0f}ms",
         f"--offset={job.offset}",
         f"--size={job.size}",
         f"--fsync={int(job.fsync)}",
@@ -85,7 +85,7 @@ def arguments(target: str, job: Job) -> list[str]:
     else:
         argv += ["--readonly"]
     if job.warm_s:
-        argv.append(f"--ramp_time={job.warm_s:g}")
+        argv.append(f"--ramp_time={job.warm_s * 1e3:.0f}ms")
     if job.ends:
         argv.append(f"--random_distribution={ENDS}")
     if target.startswith("nbd"):

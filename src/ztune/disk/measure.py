@@ -135,8 +135,8 @@ def really(run: Run, kind: Kind, size: int) -> tuple[Kind, str]:
     if found > NO_HEAD_MS:
         return kind, ""
     return "flash", (
-        f"the kernel calls this disk rotating, but random reads take {found:.2f} ms, less than any head needs "
-        "(or its host caches it); measured as flash, --kind hdd overrules that"
+        f"the kernel calls this disk rotating, but random reads take {found:.2f} ms, less than any head "
+        "needs (or its host caches it); measured as flash, --kind hdd overrules that"
     )
 
 

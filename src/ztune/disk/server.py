@@ -207,7 +207,7 @@ def start(
 
     ``size``: bytes, default the profile's; the head's way over them is that of the whole profile.
     ``backing``: a sparse file, made if missing; an existing one must have that size. ``socket``: made, must
-    not exist. ``dilation``: every time of the disk × this. ``cache``: with the profile's volatile write cache;
+    not exist. ``dilation``: every time of the disk × this. ``cache``: with its volatile write cache;
     else every write is on the medium when acknowledged. ``lazy``: the cache is written out only when flushed
     or full: the most that a power cut may lose. It ends with this process, in order; ``kill`` and SIGKILL are
     power cuts.

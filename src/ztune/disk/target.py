@@ -82,7 +82,8 @@ def _device(name: str, number: int, write: bool, yes: bool) -> Target:
     if write and not yes:
         raise InputError(
             f"--write overwrites all of {name} ({format_size(disk.size)}, "
-            f"{disk.identity or 'no serial number'}); it is empty and unused; --yes if that is the disk you mean"
+            f"{disk.identity or 'no serial number'}); it is empty and unused; "
+            "--yes if that is the disk you mean"
         )
     return Target(disk.node, disk.size, rotational(number), "device")
 
@@ -98,7 +99,8 @@ def _file(path: Path, found: os.stat_result, write: bool) -> Target:
     if found.st_blocks * 512 < 0.9 * found.st_size:
         raise InputError(
             f"{path} has holes: of {format_size(found.st_size)} only "
-            f"{found.st_blocks * 512 / found.st_size:.0%} are on the disk (sparse or compressed); reading it would not measure the disk"
+            f"{found.st_blocks * 512 / found.st_size:.0%} are on the disk (sparse or "
+            "compressed); reading it would not measure the disk"
         )
     return Target(str(path), found.st_size, rotational(found.st_dev), "file")
 

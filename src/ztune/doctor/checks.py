@@ -269,8 +269,16 @@ def check_lab() -> Finding:
         return Finding("lab", State.MISSING, means, "make lab")
     built = image.built()
     if not built:
-        means = f"QEMU {release}; the guest is not built yet (about ten minutes, once)"
+        means = f"QEMU {release}; the guest is not built yet (ten to twenty minutes, once)"
         return Finding("lab", State.MISSING, means, "ztune lab build", details={"qemu": release})
+    from ztune.disk import server
+
+    try:
+        server.find()
+        built[0].check()
+    except ZtuneError as error:
+        fix = "ztune lab build" if "damaged" in str(error) else "make build"
+        return Finding("lab", State.MISSING, str(error).partition("; `")[0], fix, details={"qemu": release})
     versions = [found.openzfs for found in built]
     means = f"OpenZFS {' and '.join(versions)} on kernel {built[0].kernel}, for trials with --on lab"
     return Finding("lab", State.OK, means, details={"qemu": release, "openzfs": versions})

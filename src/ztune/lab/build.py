@@ -64,7 +64,7 @@ def build(
         raise MissingError(
             f"the lab's recipe {recipe.AGENT} is not there; build the lab from ztune's source folder"
         )
-    with _lock():
+    with _lock(progress):
         _sweep()
         free = shutil.disk_usage(paths.lab()).free
         if free < ROOM:
@@ -77,9 +77,13 @@ def build(
 
 
 @contextlib.contextmanager
-def _lock() -> Iterator[None]:
+def _lock(progress: Progress = lambda _: None) -> Iterator[None]:
     with (paths.lab() / "lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            progress("another build of the lab is running: waiting for it")
+            fcntl.flock(lock, fcntl.LOCK_EX)
         yield
 
 

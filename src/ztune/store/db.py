@@ -148,8 +148,7 @@ class Store:
         """Add a run of this process with status "running" and return it.
 
         ``target``, ``job`` and ``source_run`` are for trials on real ZFS: where they run, what the job is,
-        and
-        the screening run whose best layouts they try.
+        and the screening run whose best layouts they try.
         """
         with self._write() as db:
             while True:
@@ -322,8 +321,7 @@ class Store:
         """Store what a trial ended with: a result (status "ok") or an error sentence (status "failed").
 
         A failed trial may keep the ``result`` that it had until then, beside its error. ``openzfs``: the
-        version
-        of the kernel module, for trials that have no engine. ``series``: the files written beside the
+        version of the kernel module, for trials that have no engine. ``series``: the files written beside the
         database.
         """
         engine = (result or {}).get("engine", {})

@@ -471,8 +471,8 @@ class Layout(Strict):
         """Return a layout that has ``changes`` (factors as in ``settings``), checked afresh.
 
         ``tunable.NAME``, ``database.NAME``, ``pool.NAME.filesystem`` and the settings of a role may be
-        "default", which takes the setting away.
-        Raises ValueError with a sentence for an unknown factor or a value that ZFS would not take.
+        "default", which takes the setting away. Raises ValueError with a sentence for an unknown factor or a
+        value that ZFS would not take.
         """
         from ztune.study.factors import apply
 

@@ -1,8 +1,7 @@
 """The trial program as one file: a zipapp that any host with python3 runs.
 
-What goes in follows from the imports: ``ztune.trial`` and whatever it imports of ``ztune``, nothing else.
-The same
-sources always give the same bytes, and the file's name holds their hash, so that it is copied once.
+What goes in follows from the imports: ``ztune.trial`` and whatever it imports of ``ztune``, nothing else. The
+same sources always give the same bytes, and the file's name holds their hash, so that it is copied once.
 """
 
 from __future__ import annotations
@@ -30,8 +29,7 @@ def build(modules: Sequence[str] = ()) -> Path:
     """Return the trial program, made if it is not in the cache.
 
     ``modules``: further modules to put in, for jobs of third parties; they may import the standard library
-    and
-    each other. Raises InputError for a module that can't be found or is no Python source.
+    and each other. Raises InputError for a module that can't be found or is no Python source.
     """
     files = {**_own(), **_others(modules), "__main__.py": _MAIN.encode()}
     digest = hashlib.sha256()

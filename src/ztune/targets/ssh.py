@@ -1,8 +1,7 @@
 """The ssh target: trials on another host, through the user's own OpenSSH client and configuration.
 
 The host needs python3, OpenZFS and the database; nothing of ours is installed. One connection is shared by
-all
-commands (a control socket in a private directory), and never asks for anything.
+all commands (a control socket in a private directory), and never asks for anything.
 """
 
 from __future__ import annotations

@@ -25,6 +25,9 @@ TOOLS = (
     "perf",
 )
 
+EMULATED = 50.0
+"""How many times slower than usual an emulated machine may be, on a busy host."""
+
 
 def accelerator() -> str:
     """Return "kvm", "tcg" (QEMU without it), or "none" on a machine of its own (or another hypervisor)."""
@@ -32,6 +35,11 @@ def accelerator() -> str:
         return "kvm"
     emulated = "QEMU" in _read("/sys/class/dmi/id/sys_vendor") or "QEMU" in _cpu()
     return "tcg" if emulated else "none"
+
+
+def patience() -> float:
+    """Return what time limits are multiplied by here when nobody says: 1, 50 under emulation."""
+    return EMULATED if accelerator() == "tcg" else 1.0
 
 
 def _read(path: str) -> str:

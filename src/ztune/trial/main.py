@@ -43,7 +43,7 @@ def main(argv: list[str] | None = None) -> int:
 
 def _options(words: list[str]) -> tuple[Path, float]:
     state: Path | None = None
-    patience = 1.0
+    patience: float | None = None
     while words:
         word = words.pop(0)
         name, equals, value = word.partition("=")
@@ -61,6 +61,10 @@ def _options(words: list[str]) -> tuple[Path, float]:
                 raise InputError(f"--patience {value}: it takes a number from 1 to 10000")
     if state is None or not state.is_absolute():
         raise InputError("--state takes the absolute path of the state directory; " + USAGE)
+    if patience is None:
+        from ztune.trial import hello
+
+        patience = hello.patience()
     return state.resolve(), patience
 
 

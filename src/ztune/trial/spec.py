@@ -15,6 +15,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from ztune.errors import InputError
+from ztune.trial import hello
 from ztune.units import parse_size
 
 FORMAT = "ztune-trial"
@@ -272,7 +273,7 @@ def parse(text: str) -> Spec:
         settle=_choice(top.get("settle", "cold"), "settle", ("cold", "warm")),
         probes=probes,
         dilation=_number(top.get("dilation", 1.0), "dilation", 0.001, 10_000),
-        patience=_number(top.get("patience", 1.0), "patience", 1, 10_000),
+        patience=_number(top["patience"], "patience", 1, 10_000) if "patience" in top else hello.patience(),
         raw=raw,
     )
 

@@ -52,10 +52,9 @@ class Options:
     """How to run.
 
     ``blocks``: the fewest and the most times that each layout runs. ``resolution``: a share; smaller
-    differences
-    don't matter. ``time_limit_s``: no trial begins after so many seconds. ``aa``: the baseline against
-    itself.
-    ``settle``: "cold" or "warm". ``saved``: a directory on the target for the loaded database.
+    differences don't matter. ``time_limit_s``: no trial begins after so many seconds. ``aa``: the baseline
+    against itself. ``settle``: "cold" or "warm". ``saved``: a directory on the target for the loaded
+    database.
     """
 
     blocks: tuple[int, int] = DEFAULT_BLOCKS

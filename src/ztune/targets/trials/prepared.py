@@ -1,10 +1,9 @@
 """The database in its starting state, loaded once on this host and copied into every trial.
 
 Filling a database takes longer than most measurements, and under emulation twenty times longer. So the job
-loads
-it here, natively, and each trial copies the files; the job then takes them over (``adopt``). States are kept
-in
-the cache by what they depend on: job, parameters, the layout's database settings, and the database's version.
+loads it here, natively, and each trial copies the files; the job then takes them over (``adopt``). States are
+kept in the cache by what they depend on: job, parameters, the layout's database settings, and the database's
+version.
 """
 
 from __future__ import annotations

@@ -111,8 +111,7 @@ def start(store: Store, request: Request, observer: Observer | None = None) -> R
     """Run the layouts of ``request`` and return the run.
 
     What is wrong with the input is found before the run is stored. Raises InputError, MissingError,
-    ZtuneError;
-    KeyboardInterrupt after the trial tidied up and the run was marked interrupted.
+    ZtuneError; KeyboardInterrupt after the trial tidied up and the run was marked interrupted.
     """
     study, options = request.study, request.options
     _check_options(options, request.layouts)

@@ -1,9 +1,8 @@
 """Rows that compress as real ones do.
 
-pgbench fills its accounts with blanks: a page of them shrinks to a tenth (measured: lz4 9.5:1 at 8 KiB,
-15:1 at 128 KiB, against about 2:1 that people see on real tables), which would make every compressed
-layout look far
-better than it is. Here a row's 84 characters are seven words out of 256 and a number of up to 16
+pgbench fills its accounts with blanks: a page of them shrinks to a tenth (measured: lz4 9.5:1 at 8 KiB, 15:1
+at 128 KiB, against about 2:1 that people see on real tables), which would make every compressed layout look
+far better than it is. Here a row's 84 characters are seven words out of 256 and a number of up to 16
 hexadecimal digits, both drawn from hashes of the row's key and the seed: text repeats, identifiers don't.
 
 Measured on a table of 2.5 million such rows, 200 blocks each (PostgreSQL 15, lz4 1.9, zstd 1.5, ratio

@@ -206,12 +206,9 @@ class PostgresServer:
         """Note where things are to be; nothing is made.
 
         Args:
-            binaries: which PostgreSQL.
-            workdir: for all that is no part of the database.
-            account: who it runs as.
-            data: an existing empty directory for the cluster; ``None``: one in ``workdir``.
-            wal: the same for its WAL.
-            patience: multiplies every time limit.
+            binaries: which PostgreSQL. workdir: for all that is no part of the database. account: who it runs
+            as. data: an existing empty directory for the cluster; ``None``: one in ``workdir``. wal: the same
+            for its WAL. patience: multiplies every time limit.
         """
         self.binaries = binaries
         self.account = account

@@ -1,9 +1,9 @@
 """The work directory, and the one door through which anything is ever deleted: ``WorkDir.remove``.
 
-A work directory is made by ``WorkDir.create`` and by nothing else. It holds a marker file with an id of
-its own; ``remove`` deletes only a directory that carries that marker, is the very inode that was created,
-belongs to
-us, is no symbolic link and no mount point, and has no mount point inside. Otherwise it refuses and says why.
+A work directory is made by ``WorkDir.create`` and by nothing else. It holds a marker file with an id of its
+own; ``remove`` deletes only a directory that carries that marker, is the very inode that was created, belongs
+to us, is no symbolic link and no mount point, and has no mount point inside. Otherwise it refuses and says
+why.
 """
 
 from __future__ import annotations
