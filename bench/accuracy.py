@@ -40,7 +40,7 @@ PARAMS = {
     # Rates that stay whole numbers for each thread when slowed down 4 or 10 times.
     "fio": ["size=128M", "seconds=10", "rate_iops=160", "rwmixread=50"],
 }
-DILATION = {"hdd-7200": "4", "ssd-sata": "10"}
+DILATION = {"hdd-7200": "20", "ssd-sata": "20"}
 GOAL_ERROR, GOAL_RANK = 0.10, 0.9
 
 

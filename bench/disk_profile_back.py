@@ -79,9 +79,7 @@ def main() -> int:
                     progress=lambda i, n, text: print(f"[{i}/{n}] {text}", file=sys.stderr, flush=True),
                 )
                 late = disk.stats()["reply_late_us"] * slower
-        print(
-            f"{name:12} {'key':14} {'known':>10} {'measured':>10} {'off by':>8}   answers late by {late:.0f} µs"
-        )
+        print(f"{name:12} {'key':14} {'known':>10} {'measured':>10} {'off by':>8}   late {late:.0f} µs")
         for key, value in known.model_dump().items():
             if not isinstance(value, float | int) or isinstance(value, bool) or key in ("size", "cache_mb"):
                 continue

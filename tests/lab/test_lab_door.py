@@ -54,14 +54,14 @@ class Driver:
 def driver(guest: Guest, request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Driver:
     folder = tmp_path_factory.mktemp("disks")
     chosen = [
-        item.callspec.params["scenario"]
+        str(item.callspec.params["scenario"])
         for item in request.session.items
         if item.fspath == request.node.fspath
         and isinstance(item, pytest.Function)
         and hasattr(item, "callspec")
         and "scenario" in item.callspec.params
     ]
-    disks = [str(guest.add_disk(image(folder / f"door-{i}"), f"door-{i}")) for i in range(2)]
+    disks = [guest.add_disk(image(folder / f"door-{i}"), f"door-{i}") for i in range(2)]
     return Driver(guest, disks, chosen)
 
 

@@ -51,7 +51,7 @@ class Lab:
         self._turn = self._resume()
         self.guest = guest = self._turn.__enter__()
         for class_, disk in self.servers.items():
-            self.disks[class_] = str(guest.add_disk(disk.socket, f"trial-{class_}"))
+            self.disks[class_] = guest.add_disk(disk.socket, f"trial-{class_}")
         guest.add_disk(self.folder / "keep.img", "trial-keep")
         return guest
 
@@ -143,10 +143,13 @@ def lab(tmp_path_factory: pytest.TempPathFactory, resume: Resume) -> Iterator[La
 
 @pytest.fixture(scope="module")
 def watched(lab: Lab) -> dict[str, Any]:
-    """A whole trial with all probes on: its result, and what others counted in the same window."""
+    """A whole trial with the probes on: its result, and what others counted in the same window.
+
+    Without ``syscalls``: perf alone takes a minute for its summary under emulation; tests/probes has it.
+    """
     job = {"rw": "randrw", "rwmixread": 33, "size": "6M", "numjobs": 1, "rate_iops": 0, "seconds": 0}
     probes = dict.fromkeys(("disks", "iostat", "kstat", "txgs", "datasets", "cpu", "series"), True)
-    probes |= dict.fromkeys(("space", "zdb", "sizes", "syscalls"), True)
+    probes |= dict.fromkeys(("space", "zdb", "sizes"), True)
     assert lab.guest is not None
     command = lab.guest.start(["python3", f"/host{WATCHED}", lab.pyz, f"/host{lab.folder}"])
     command.write(json.dumps(lab.spec("r-lab-0001", job, probes)).encode() + b"\n")
@@ -261,11 +264,6 @@ def test_each_probe_agrees_with_the_measure(watched: dict[str, Any]) -> None:
     assert probes["cpu"]["job"]["user_s"] == measure["cpu"]["user_s"] > 0
     sent = {e["probe"] for e in watched["events"] if e["event"] == "series"}
     assert sent == {"disks", "arc", "datasets", "host"}
-    calls = probes["syscalls"]["calls"]
-    fio = result["job"]["details"]["roles"]["data"]
-    assert calls["pwrite64"]["calls"] >= fio["write"]["operations"]
-    assert calls["pread64"]["calls"] >= fio["read"]["operations"]
-    assert calls["fsync"]["calls"] >= fio["sync"]["operations"] and probes["syscalls"].get("lost", 0) == 0
     if "sizes" in probes:
         (sizes,) = probes["sizes"]["datasets"]
         assert sizes["write_bytes"] == measure["logical"]["write_bytes"]

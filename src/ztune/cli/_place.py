@@ -29,7 +29,7 @@ _OPTIONS = (
     click.option(
         "--dilation", type=click.FloatRange(1, 1000), metavar="N",
         help="In the lab: disks, load and timers N times slower than real; reported times are "
-        "divided by N. Default: 1 with KVM, 10 under emulation.",
+        "divided by N. Default: 1 with KVM, 20 under emulation.",
     ),
 )  # fmt: skip
 

@@ -369,6 +369,9 @@ def _run(argv: list[str], cwd: Path, out: object, log: Path, what: str, progress
 def _what_matters(log: Path, most: int = 15) -> str:
     """Return the first errors of a build and what follows them, else its last lines."""
     lines = [line.rstrip() for line in log.read_text(errors="replace").splitlines() if line.strip()]
+    lines = [
+        line for line in lines if ": Leaving directory" not in line and ": Entering directory" not in line
+    ]
     at = [
         index
         for index, line in enumerate(lines)

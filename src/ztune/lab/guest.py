@@ -150,7 +150,6 @@ class Guest:
         cpus: int | None = None,
         net: bool = False,
         accel: str | None = None,
-        icount: int | None = None,
         progress: Callable[[str], None] = lambda _: None,
     ) -> Guest:
         """Return a ready guest, resumed from saved state; the first of its kind on a host is booted and
@@ -158,7 +157,7 @@ class Guest:
 
         ``openzfs``: version or its beginning, default the newest that is built. ``memory``: MiB. ``net``:
         give it a network that leads only from 127.0.0.1:``ssh_port`` to its port 22. ``accel``: ``kvm`` or
-        ``tcg`` instead of what was found to work. ``icount``: see ``Machine``.
+        ``tcg`` instead of what was found to work.
 
         Raises MissingError without QEMU or image, ZtuneError if the guest does not start.
         """
@@ -168,11 +167,7 @@ class Guest:
         found = current(images.find(openzfs))
         verdict = acceleration.verdict(found, progress)
         kind = accel or verdict.accel
-        if icount is not None:
-            cpus = 1  # one instruction counter
-        machine = Machine(
-            found.vmlinuz, found.initrd, kind, memory, cpus or min(CPUS, os.cpu_count() or 1), icount
-        )
+        machine = Machine(found.vmlinuz, found.initrd, kind, memory, cpus or min(CPUS, os.cpu_count() or 1))
         last: ZtuneError | None = None
         for _ in range(2):
             state = saved_state(found, machine, progress)

@@ -125,7 +125,9 @@ def find(openzfs: str | None = None) -> Image:
     """
     have = built()
     if not have:
-        raise MissingError("the lab is not built here; `ztune lab build` does it once (ten to twenty minutes)")
+        raise MissingError(
+            "the lab is not built here; `ztune lab build` does it once (ten to twenty minutes)"
+        )
     for image in have:
         if openzfs is None or matches(image.openzfs, openzfs):
             return image

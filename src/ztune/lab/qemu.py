@@ -55,14 +55,11 @@ class Machine:
     memory: int
     """MiB."""
     cpus: int
-    icount: int | None = None
-    """Under emulation: an instruction takes 2**icount ns of the guest's time; None: as fast as it goes."""
 
     def state_name(self) -> str:
         """Return a file name that differs where the machine differs."""
         release = re.sub(r"[^0-9A-Za-z.+~-]+", "-", version()).strip("-")
-        clock = "" if self.icount is None else f"-i{self.icount}"
-        return f"state-{self.accel}{clock}-{self.memory}m-{self.cpus}c-{release}.zst"
+        return f"state-{self.accel}-{self.memory}m-{self.cpus}c-{release}.zst"
 
     def argv(self, console: Path, shares: dict[str, Path], net: int | None = None) -> list[str]:
         """Return QEMU's command line but for its two channels.
@@ -74,8 +71,7 @@ class Machine:
             # The distribution's defaults: what the user's own kernel would do.
             accel, cpu, extra = "kvm", "host", ""
         else:
-            thread = "multi" if self.icount is None else "single"
-            accel, cpu = f"tcg,thread={thread},tb-size=512", "Nehalem"
+            accel, cpu = "tcg,thread=multi,tb-size=512", "Nehalem"
             # Work that costs much under emulation and protects nobody here.
             extra = " no5lvl mitigations=off init_on_alloc=0 tsc=reliable"
         append = (
@@ -94,8 +90,6 @@ class Machine:
             *("-netdev", f"user,id=net,restrict=on{_forward(net)}"),
             *("-device", "virtio-net-pci,id=nic,netdev=net,mac=52:54:00:7a:74:75,romfile="),
         ]
-        if self.icount is not None:
-            argv += ["-icount", f"shift={self.icount},sleep=on"]
         for tag, path in shares.items():
             share = f"local,id={tag},path={_quoted(path)},security_model=none,readonly=on,multidevs=remap"
             argv += ["-fsdev", share, "-device", f"virtio-9p-pci,fsdev={tag},mount_tag={tag}"]
