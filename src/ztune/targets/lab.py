@@ -29,8 +29,8 @@ from ztune.targets.hello import said
 from ztune.units import format_size
 
 DILATION = 20.0
-"""How many times slower than real everything goes under emulation: about as much as the processors are, so that
-disk and processor keep their proportion. docs/accuracy.md has what less does."""
+"""How many times slower than real everything goes under emulation: about as much as the processors are, so
+that disk and processor keep their proportion. docs/accuracy.md has what less does."""
 PATIENCE = 50.0
 """What time limits are multiplied by under emulation."""
 ROOM = 4 << 30

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shlex
 import shutil
 import subprocess
 import time
@@ -481,9 +482,14 @@ class Fio(JobBase):
         for name in ("rc", "rc.new", "result.json", "fio.log"):
             (home / name).unlink(missing_ok=True)
         setpriv = shutil.which("setpriv")
-        command = [*([setpriv, "--pdeathsig", "KILL"] if setpriv else []), str(self._program())]
-        command += ["--output-format=json+", "--output=result.json", "job.fio"]
-        script = 'read go || exit 0; "$@"; echo $? > rc.new; mv rc.new rc; read end; exit 0'
+        command = [str(self._program()), "--output-format=json+", "--output=result.json", "job.fio"]
+        launch = '"$@"'
+        if setpriv:
+            # fio ends with the shell, also if that was killed before setpriv had asked for it: then fio has
+            # another parent already.
+            alive = '[ "$PPID" = "$0" ] && exec "$@"'
+            launch = f'{shlex.quote(setpriv)} --pdeathsig KILL /bin/sh -c {shlex.quote(alive)} $$ "$@"'
+        script = f"read go || exit 0; {launch}; echo $? > rc.new; mv rc.new rc; read end; exit 0"
         self._launcher = Program.start(
             ["/bin/sh", "-c", script, "sh", *command],
             what="fio",
