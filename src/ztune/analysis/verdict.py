@@ -59,7 +59,7 @@ class Standing:
         """Return what must be said beside any advice from this run, or None."""
         if self.clock == "emulated":
             return (
-                "The lab ran without hardware virtualisation: its operations and bytes are those of real "
+                "The target ran without hardware virtualisation: its operations and bytes are those of real "
                 "ZFS, its seconds are not those of any machine. Layouts are ordered by operations and "
                 "bytes; do not choose by the times."
             )

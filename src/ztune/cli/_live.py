@@ -81,7 +81,7 @@ class LiveView:
         )
         if clock(run) == "emulated":
             self.say(
-                "the lab runs without hardware virtualisation: operations and bytes are real, "
+                f"{place.name} runs without hardware virtualisation: operations and bytes are real, "
                 "seconds are emulated"
             )
 

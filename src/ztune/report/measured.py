@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
@@ -21,7 +22,7 @@ from ztune.store.records import Run, Trial
 from ztune.targets.trials.stopping import sentence
 
 _STANDING = {"leader": "leads", "worse": "worse", "equal": "equal", "open": "not resolved", "": ""}
-_TERMINAL_COLUMNS = 3  # what fits into 80 characters
+_WIDE = 100  # characters that a third measure needs
 
 
 def screened(run: Run, store: Store | None = None) -> list[Trial]:
@@ -68,15 +69,15 @@ def ranking(run: Run, trials: Sequence[Trial]) -> RenderableType:
     caution = found.caution()
     if caution is not None:
         parts.append(Text(caution, style="yellow"))
-    keys = columns(found, _TERMINAL_COLUMNS)
+    keys = columns(found, 3 if shutil.get_terminal_size().columns >= _WIDE else 2)
     table = Table(box=None, pad_edge=False, header_style="bold")
     table.add_column("#", justify="right")
-    table.add_column("layout", overflow="fold", ratio=1, min_width=22)
+    table.add_column("layout", overflow="fold", min_width=20)
     table.add_column("runs", justify="right")
     for key in keys:
-        table.add_column(heading(key, found), justify="right")
+        table.add_column(heading(key, found), justify="right", min_width=9)
     if found.goals:
-        table.add_column("to baseline", justify="right", no_wrap=True)
+        table.add_column("to baseline", justify="right", min_width=11)
     for place in found.places:
         cell = place.cell
         name = Text(cell.name)
