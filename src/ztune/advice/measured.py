@@ -26,9 +26,9 @@ from ztune.advice.model import (
     RoleAdvice,
     Row,
     Side,
-    Subject,
     Verdict,
 )
+from ztune.advice.subject import subject
 from ztune.analysis import units
 from ztune.analysis.candidates import Candidate, collect
 from ztune.analysis.effects import ABSENT, pairs
@@ -37,7 +37,7 @@ from ztune.analysis.paired import Ratio, paired
 from ztune.analysis.verdict import Standing, columns, standing
 from ztune.errors import InputError
 from ztune.store.records import Run, Trial
-from ztune.study import Dataset, DurabilityClass, Layout, default_setting
+from ztune.study import Dataset, DurabilityClass, default_setting
 from ztune.study.properties import PROPERTIES
 
 MEANING = {
@@ -83,7 +83,7 @@ def recommend_measured(run: Run, trials: Sequence[Trial], screened: Sequence[Tri
     ]
     return Recommendation(
         basis=found.clock,
-        subject=_subject(run, found, chosen, workload),
+        subject=subject(run, chosen.layout, workload, openzfs=found.measured.openzfs),
         minimise=list(found.goals),
         within=found.resolution,
         layout_name=chosen.name,
@@ -423,7 +423,7 @@ def _costs(chosen: Cell, base: Cell | None) -> list[Cost]:
         return None if base is None or base is chosen else base.value(key)
 
     out = []
-    for key, subject, words in (
+    for key, topic, words in (
         ("space", "space", "{} allocated at the end."),
         ("written", "wear", "{} written for each operation of the job."),
         ("amplification", "wear", "The disks write {} bytes for each byte that the database writes."),
@@ -433,7 +433,7 @@ def _costs(chosen: Cell, base: Cell | None) -> list[Cost]:
             measure = MEASURES[key]
             out.append(
                 Cost(
-                    subject="space" if subject == "space" else "wear",
+                    subject="space" if topic == "space" else "wear",
                     label=measure.label[:1].upper() + measure.label[1:],
                     value=value,
                     unit=measure.unit,
@@ -573,31 +573,4 @@ def _row(found: Standing, cell: Cell, rank: int | None, chosen: Cell) -> Row:
         if reference
         else {},
         why=why,
-    )
-
-
-def _subject(run: Run, found: Standing, chosen: Cell, workload: str | None) -> Subject:
-    known = run.study.get("profiles")
-    known = known if isinstance(known, Mapping) else {}
-    layout: Layout = chosen.layout
-    profiles = {}
-    for name in layout.profiles():
-        entry = known.get(name)
-        profiles[name] = str(entry.get("description", "")) if isinstance(entry, Mapping) else ""
-    return Subject(
-        run=run.id,
-        kind=run.kind,
-        name=run.name,
-        created=run.created,
-        study=str(run.study.get("name", run.name)),
-        workload=workload,
-        trace=run.trace_path,
-        trace_s=None,
-        engine="",
-        openzfs=found.measured.openzfs,
-        seed=run.seed,
-        environment=run.environment,
-        versions=run.versions,
-        command=run.command,
-        profiles=profiles,
     )

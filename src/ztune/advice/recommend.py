@@ -21,10 +21,10 @@ from ztune.advice.model import (
     RoleAdvice,
     Row,
     Side,
-    Subject,
 )
 from ztune.advice.pools import pool_advice
 from ztune.advice.standing import standing
+from ztune.advice.subject import subject
 from ztune.analysis import units
 from ztune.analysis.candidates import Candidate, Collected
 from ztune.analysis.effects import Effect, Pair, effects, pairs
@@ -104,7 +104,9 @@ def recommend(
     reference = dict(baseline.settings) if baseline is not None else defaults
 
     return Recommendation(
-        subject=_subject(run, collected, chosen, seconds, workload),
+        subject=subject(
+            run, chosen.layout, workload, openzfs=collected.openzfs, engine=collected.engine, trace_s=seconds
+        ),
         minimise=list(ranking.minimise),
         within=ranking.within,
         layout_name=chosen.name,
@@ -156,34 +158,6 @@ def _workload(run: Run, manifest: Manifest | None) -> str | None:
         return manifest.workload.name
     name = run.study.get("workload")
     return name if isinstance(name, str) else None
-
-
-def _subject(
-    run: Run, collected: Collected, chosen: Candidate, seconds: float | None, workload: str | None
-) -> Subject:
-    known = run.study.get("profiles")
-    known = known if isinstance(known, Mapping) else {}
-    profiles = {}
-    for name in chosen.layout.profiles():
-        entry = known.get(name)
-        profiles[name] = str(entry.get("description", "")) if isinstance(entry, Mapping) else ""
-    return Subject(
-        run=run.id,
-        kind=run.kind,
-        name=run.name,
-        created=run.created,
-        study=str(run.study.get("name", run.name)),
-        workload=workload,
-        trace=run.trace_path,
-        trace_s=seconds,
-        engine=collected.engine,
-        openzfs=collected.openzfs,
-        seed=run.seed,
-        environment=run.environment,
-        versions=run.versions,
-        command=run.command,
-        profiles=profiles,
-    )
 
 
 def _verdict(chosen: Candidate, ranking: Ranking, sides: Sequence[Side]) -> str:
