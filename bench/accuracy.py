@@ -19,7 +19,7 @@ import statistics
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -59,17 +59,6 @@ class Line:
         return self.predicted / self.measured - 1 if self.measured else 0.0
 
 
-def _busy(result: Mapping[str, Any]) -> float | None:
-    """Return the seconds for which the busiest disk of a trial worked, per operation."""
-    measure = result.get("measure") or {}
-    rows = [row.get("busy_ms") for row in measure.get("by_vdev") or ()]
-    operations = measure.get("operations")
-    if not rows or None in rows or not operations:
-        return None
-    dilation = float((result.get("environment") or {}).get("dilation") or 1.0)
-    return float(max(rows)) / 1e3 / dilation / float(operations)
-
-
 def _sum(*keys: str) -> Callable[[Candidate], float | None]:
     def read(candidate: Candidate) -> float | None:
         found = [candidate.value(key) for key in keys]
@@ -91,13 +80,6 @@ COMPARED: dict[str, tuple[str, Callable[[Candidate], float | None], bool]] = {
 }
 
 
-def _measured(cell: Cell, key: str) -> float | None:
-    if key != "busy":
-        return cell.value(key)
-    found = [v for result in cell.results.values() if (v := _busy(result)) is not None]
-    return statistics.median(found) if found else None
-
-
 def compare(cells: list[Cell], screened: list[Candidate], operations: int) -> list[Line]:
     """Return every measure of every layout that both sides have; ``operations`` are those of the trace."""
     known = {c.hash: c for c in screened}
@@ -105,7 +87,7 @@ def compare(cells: list[Cell], screened: list[Candidate], operations: int) -> li
     for cell in cells:
         for key, (_, read, _) in COMPARED.items():
             guess = read(known[cell.hash]) if cell.hash in known else None
-            found = _measured(cell, key)
+            found = cell.value(key)
             if guess is not None and found is not None:
                 lines.append(Line(cell.name, key, found, guess / operations))
     return lines
@@ -165,8 +147,7 @@ def judge(run_id: str) -> dict[str, Any]:
 
 
 def _text(key: str, value: float) -> str:
-    unit = MEASURES[key].unit if key in MEASURES else "s"
-    return format_size(round(value)) if unit == "bytes" else f"{value:.4g}"
+    return format_size(round(value)) if MEASURES[key].unit == "bytes" else f"{value:.4g}"
 
 
 def _missed(found: dict[str, Any], key: str) -> bool:

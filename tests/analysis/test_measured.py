@@ -35,7 +35,10 @@ def test_measures_are_per_operation_of_the_job() -> None:
     assert found["ios"] == pytest.approx(3) and found["flushes"] == 1
     assert found["amplification"] == pytest.approx(20 / 11)
     assert found["space"] == 300e6 and found["cpu"] == pytest.approx(2 / 500)
+    assert found["busy"] == pytest.approx(0.003)  # of the busiest disk
     assert None not in found.values()
+    slow = {**result(), "environment": {"dilation": 10}}
+    assert MEASURES["busy"].read(slow) == pytest.approx(0.0003)
 
 
 def test_a_result_that_lacks_something_lacks_only_that() -> None:
@@ -170,11 +173,13 @@ def test_predicted_against_measured() -> None:
         )
         for t, s, w in zip(found[:3], (100.0, 60.0, 55.0), (4e9, 2.2e9, 3e9), strict=True)
     ]  # fmt: skip
-    by = {c.measure: c for c in compare(gather(found).cells, screened)}
+    by = {c.measure: c for c in compare(run(), gather(found).cells, screened)}
     written = by["written"]
     assert written.spearman == pytest.approx(1.0) and written.worst == pytest.approx(0.1, abs=0.01)
     assert by["time"].spearman == pytest.approx(0.5)  # the last two the wrong way round
-    assert compare(gather(found).cells, screened[1:]) == []  # no common baseline
+    assert compare(run(), gather(found).cells, screened[1:]) == []  # no common baseline
+    slow = run(job={"workload": "w", "name": "w", "params": {"rate": 50}})
+    assert {c.measure for c in compare(slow, gather(found).cells, screened)} == {*by} - {"time"}
 
 
 def test_spearman() -> None:

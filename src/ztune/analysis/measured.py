@@ -77,11 +77,23 @@ def _share(above: Callable[[Result], float | None], below: Callable[[Result], fl
     return read
 
 
+def _busy(result: Result) -> float | None:
+    """Return the seconds of one operation for which the busiest disk had something to do."""
+    measure = result.get("measure")
+    rows = measure.get("by_vdev") if isinstance(measure, Mapping) else None
+    times = [_at(row, "busy_ms") for row in rows or () if isinstance(row, Mapping)]
+    known, operations = [t for t in times if t is not None], _operations(result)
+    if not known or len(known) < len(times) or not operations:
+        return None
+    return max(known) / 1e3 / (_at(result, "environment", "dilation") or 1.0) / operations
+
+
 _PHYSICAL = ("measure", "physical")
 MEASURES: dict[str, Measure] = {
     m.key: m
     for m in (
         Measure("time", "time per op", "s", _per("measure", "seconds"), clock=True),
+        Measure("busy", "busiest disk's work per op", "s", _busy, clock=True),
         Measure("latency", "mean latency", "ms", _plain("job", "latency_ms", "mean"), clock=True),
         Measure("per_second", "operations/s", "rate", _plain("job", "per_second"), less=False, clock=True),
         Measure("p50", "latency, median", "ms", _plain("job", "latency_ms", "p50"), clock=True),
@@ -119,12 +131,12 @@ MEASURES: dict[str, Measure] = {
 _OBJECTIVE = {
     "modelled_s": "time", "allocated": "space", "written": "written", "read": "read", "write_ops": "writes",
     "read_ops": "reads", "flushes": "flushes", "sync_p50": "p50", "sync_p99": "p99", "read_p99": "p99",
-    "busy_s": "time",
+    "busy_s": "busy",
 }  # fmt: skip
 # Where each measure stands in a replay's metrics, for predicted against measured.
 PREDICTED = {
-    "time": "modelled_s", "space": "allocated", "written": "written", "read": "read", "writes": "write_ops",
-    "reads": "read_ops", "flushes": "flushes",
+    "time": "modelled_s", "busy": "busy_s", "space": "allocated", "written": "written", "read": "read",
+    "writes": "write_ops", "reads": "read_ops", "flushes": "flushes",
 }  # fmt: skip
 
 
@@ -279,13 +291,13 @@ def goals(run: Run, cells: Sequence[Cell]) -> tuple[str, ...]:
     wanted = [_OBJECTIVE.get(m, m) for m in run.objective.minimise]
     if clock(run) == "emulated":
         wanted = ["ios", "bytes", *wanted]
-    if _paced(run, cells):
+    if paced(run, cells):
         wanted = ["latency" if key == "time" else key for key in wanted]
     wanted = [k for k in dict.fromkeys(wanted) if any(k in c.values for c in cells)]
     return tuple(wanted) or tuple(k for k in ("time", "bytes") if any(k in c.values for c in cells))
 
 
-def _paced(run: Run, cells: Sequence[Cell]) -> bool:
+def paced(run: Run, cells: Sequence[Cell]) -> bool:
     """Say whether the job had a fixed rate and every layout kept up with it."""
     params = run.job.get("params") or {}
     rate = next((params[k] for k in _RATES if isinstance(params.get(k), int | float) and params[k] > 0), None)

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from ztune.analysis.candidates import collect
-from ztune.analysis.measured import MEASURES, PREDICTED, Cell
+from ztune.analysis.measured import MEASURES, PREDICTED, Cell, paced
 from ztune.analysis.stats import ratio
-from ztune.store.records import Trial
+from ztune.store.records import Run, Trial
 
 
 @dataclass(frozen=True)
@@ -45,11 +45,12 @@ class Comparison:
     worst: float
 
 
-def compare(cells: Sequence[Cell], screened: Iterable[Trial]) -> list[Comparison]:
+def compare(run: Run, cells: Sequence[Cell], screened: Iterable[Trial]) -> list[Comparison]:
     """Return, for each measure that both know, predicted against measured; empty without a common baseline.
 
     Both as multiples of the baseline: a trace is a fixed amount of work, a trial does as much as it can, per
-    operation they mean the same.
+    operation they mean the same. Time is left out where the job had a pace of its own that all layouts kept:
+    it says nothing of them then; what the busiest disk had to do does.
     """
     known = {c.hash: c for c in collect(screened).candidates}
     base = next((c for c in cells if c.baseline), None)
@@ -57,6 +58,8 @@ def compare(cells: Sequence[Cell], screened: Iterable[Trial]) -> list[Comparison
         return []
     out = []
     for key, metric in PREDICTED.items():
+        if key == "time" and paced(run, cells):
+            continue
         points = []
         for cell in cells:
             if cell.hash not in known:

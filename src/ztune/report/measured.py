@@ -147,7 +147,7 @@ def recommendation(run: Run, trials: Sequence[Trial]) -> RenderableType:
             Text("Measured, one setting at a time", style="bold"),
             *(Text(f"  {t}") for t in lines),
         ]
-    comparisons = compare(found.measured.cells, screened(run))
+    comparisons = compare(run, found.measured.cells, screened(run))
     if comparisons:
         parts += [Text(), Text("Screening's prediction against the measurement", style="bold"),
                   *(Text(f"  {accuracy(c)}") for c in comparisons)]  # fmt: skip
@@ -288,6 +288,6 @@ def to_json(run: Run, trials: Sequence[Trial]) -> dict[str, Any]:
              "layouts": [{**asdict(p), "error": p.error} if p.high < float("inf") else
                          {"name": p.name, "arm": p.arm, "predicted": p.predicted, "measured": p.measured,
                           "error": p.error} for p in c.points]}
-            for c in compare(found.measured.cells, screened(run))
+            for c in compare(run, found.measured.cells, screened(run))
         ],
     }  # fmt: skip
