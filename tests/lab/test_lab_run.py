@@ -1,0 +1,92 @@
+"""``ztune run`` in the lab, as a user types it: killed in the middle, resumed, nothing left."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from ztune.lab.image import Image
+from ztune.store import paths
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(1500)]
+ZTUNE = str(Path(sys.executable).with_name("ztune"))
+# 16K against the base of 128K: pages of 8 KiB at random, most of them not in the ARC.
+WORDS = [
+    *("run", "fio", "--blocks", "1", "--layouts", "data.recordsize=16K", "--dilation", "2", "--json"),
+    *("-p", "size=96M", "-p", "numjobs=1", "-p", "rate_iops=60", "-p", "rwmixread=50", "-p", "seconds=10"),
+]
+
+
+@pytest.fixture
+def home(lab_image: Image, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A state directory of its own, with the images that are built here."""
+    lab = paths.lab()
+    (tmp_path / "cache").mkdir()
+    (tmp_path / "cache" / "lab").symlink_to(lab)
+    monkeypatch.setenv("ZTUNE_HOME", str(tmp_path))
+    return tmp_path
+
+
+def running(home: Path) -> list[str]:
+    """Emulators and disks that were started for this state directory."""
+    found = []
+    for folder in Path("/proc").iterdir():
+        if folder.name.isdigit():
+            try:
+                program = (folder / "cmdline").read_bytes().split(b"\0")[0].decode()
+                environ = (folder / "environ").read_bytes().split(b"\0")
+            except OSError:
+                continue
+            ours = f"ZTUNE_HOME={home}".encode() in environ
+            if ours and ("qemu-system" in program or program.endswith("ztune-disk")):
+                found.append(f"{folder.name} {program}")
+    return found
+
+
+def test_killed_and_resumed(home: Path) -> None:
+    with (home / "log").open("w") as log:
+        first = subprocess.Popen([ZTUNE, *WORDS], stdout=subprocess.DEVNULL, stderr=log)
+        deadline = time.monotonic() + 900
+        # In the second trial, when the first is stored.
+        while "trial 2," not in (home / "log").read_text():
+            assert first.poll() is None, (home / "log").read_text()
+            assert time.monotonic() < deadline, (home / "log").read_text()
+            time.sleep(0.5)
+        assert running(home)
+        os.kill(first.pid, signal.SIGKILL)
+        first.wait()
+    listed = json.loads(
+        subprocess.run([ZTUNE, "runs", "--json"], capture_output=True, text=True, check=True).stdout
+    )
+    run = listed[-1] if isinstance(listed, list) else listed["runs"][-1]
+    done = subprocess.run(
+        [ZTUNE, "run", "--resume", run["id"], "--json"], capture_output=True, text=True, timeout=1200
+    )
+    assert done.returncode == 0, done.stderr
+    found = json.loads(
+        subprocess.run(
+            [ZTUNE, "show", run["id"], "--json"], capture_output=True, text=True, check=True
+        ).stdout
+    )
+    trials = {t["layout_name"]: t for t in found["trials"]}
+    assert {t["status"] for t in found["trials"]} == {"ok"} and len(trials) == 2
+    assert sum(len(t["attempts"]) for t in found["trials"]) == 1
+    measure = {name: t["result"]["measure"] for name, t in trials.items()}
+    small, base = measure["data.recordsize=16K"], measure["base"]
+    # A record is read and written whole: 128K moves far more for each page of 8K.
+    assert base["physical"]["read_bytes"] > 3 * small["physical"]["read_bytes"]
+    for result in (small, base):
+        assert result["logical"]["write_bytes"] == pytest.approx(8192 * 300, rel=0.15)
+        assert result["seconds"] == pytest.approx(10, rel=0.5)  # in the disk's time, not this machine's
+    deadline = time.monotonic() + 60
+    while running(home) and time.monotonic() < deadline:
+        time.sleep(0.5)
+    assert running(home) == []
+    assert not [p for p in (home / "scratch").iterdir() if p.name.startswith("lab-")]
