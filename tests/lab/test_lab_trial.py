@@ -261,7 +261,8 @@ def test_each_probe_agrees_with_the_measure(watched: dict[str, Any]) -> None:
     assert probes["txgs"]["main"]["count"] >= measure["txgs"]
     rows = probes["txgs"]["main"]["rows"]
     assert len(rows) == probes["txgs"]["main"]["kept"] and all(row[0] for row in rows)
-    assert probes["cpu"]["job"]["user_s"] == measure["cpu"]["user_s"] > 0
+    # Two readings of a clock that goes on: the probe's window is around the measure's.
+    assert 0 < measure["cpu"]["user_s"] <= probes["cpu"]["job"]["user_s"] + 0.01
     sent = {e["probe"] for e in watched["events"] if e["event"] == "series"}
     assert sent == {"disks", "arc", "datasets", "host"}
     if "sizes" in probes:
