@@ -40,7 +40,7 @@ class Driver:
     """One run of the driver in the guest; its answers in order."""
 
     def __init__(self, guest: Guest, disks: list[str], names: list[str]) -> None:
-        self.channel = guest.popen(["python3", str(DRIVER), *disks, *names])
+        self.channel = guest.popen(["python3", f"/host{DRIVER.resolve()}", *disks, *names])
         self._lines = self.channel.lines()
 
     def next(self) -> dict[str, Any]:

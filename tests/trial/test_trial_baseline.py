@@ -250,7 +250,7 @@ def test_stopped_in_order(host: Host, how: str) -> None:
     else:
         process.send_signal(signal.Signals[how])
     ran = end(process)
-    assert (ran.rc, ran.status) == (1, "stopped")
+    assert (ran.rc, ran.status) == (1, "stopped"), ran.errors
     host.require_untouched()
 
 

@@ -8,6 +8,7 @@ import uuid
 from pathlib import Path
 
 from ztune.errors import InputError, ZtuneError
+from ztune.trial.jobs.interrupt import uninterrupted
 from ztune.trial.zfs import Commands
 from ztune.units import format_size
 
@@ -55,12 +56,14 @@ def mount(run: Commands, type: str, node: str, point: Path, dilation: float = 1.
 def sync(path: Path) -> None:
     """Write everything of the file system at ``path`` to its disk: syncfs(2). Raises ZtuneError."""
     libc = ctypes.CDLL(None, use_errno=True)
-    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        if libc.syncfs(fd) != 0:
-            raise ZtuneError(f"{path}: syncfs failed: {os.strerror(ctypes.get_errno())}")
-    finally:
-        os.close(fd)
+    # A signal between open and try would leave the file system busy; syncfs waits in the kernel anyway.
+    with uninterrupted():
+        fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            if libc.syncfs(fd) != 0:
+                raise ZtuneError(f"{path}: syncfs failed: {os.strerror(ctypes.get_errno())}")
+        finally:
+            os.close(fd)
 
 
 def drop_caches() -> None:

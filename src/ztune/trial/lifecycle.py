@@ -999,6 +999,8 @@ class Trial:
         job = self.job
         assert job is not None
         context = self.context()
+        # What start and warm-up left unwritten is no part of the job: the window has a sync at both ends.
+        self._sync()
         self._probe = self.parts.start_probes(context)
         window = self.parts.begin_measure(context)
         outcome = job.run(self._progress)
