@@ -118,8 +118,7 @@ class Command:
         """Send ``data`` to its stdin; waits while the command doesn't read.
 
         What a command that has ended would have read is dropped. Raises Lost without a guest, TimeoutError
-        after
-        ``timeout`` seconds.
+        after ``timeout`` seconds.
         """
         view = memoryview(data)
         while view:
