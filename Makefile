@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 OUT ?= demo-out
 export VENV
 
-.PHONY: help setup build demo lab test-lab test lint docs bench clean
+.PHONY: help setup build demo lab test-lab test lint docs bench bench-lab clean
 
 help:
 	@echo 'make setup   install what ztune needs (Debian, Ubuntu) and build it; ztune is then $(BIN)/ztune'
@@ -15,6 +15,7 @@ help:
 	@echo 'make lint    style and types only'
 	@echo 'make docs    write again the parts of docs/ that are made from the code'
 	@echo 'make bench   cost of recording, speed of screening and of reading traces'
+	@echo 'make bench-lab   the same for the lab, its disks and the accuracy of screening; many hours under emulation'
 	@echo 'make build   compile the engine, the recorder and the shaped disk only'
 	@echo 'make clean   remove what was built; the Python environment and installed packages stay'
 
@@ -61,8 +62,14 @@ docs: setup
 	$(BIN)/python -m ztune.study.docs docs/study-format.md
 	$(BIN)/python -m ztune.study.schema > docs/study.schema.json
 
+BENCH = screening_speed recording_cost trace_reading engine_facts
+BENCH_LAB = lab_resume probe_cost disk_fidelity disk_profile_back aa accuracy
+
 bench: setup
-	@for script in bench/*.py; do $(BIN)/python $$script || exit 1; done
+	@for script in $(BENCH); do $(BIN)/python bench/$$script.py || exit 1; done
+
+bench-lab: setup
+	@for script in $(BENCH_LAB); do $(BIN)/python bench/$$script.py || exit 1; done
 
 clean:
 	-$(MAKE) --no-print-directory -C engine clean
