@@ -89,6 +89,9 @@ class Commands:
                 ) from None
             except BaseException:
                 # At KeyboardInterrupt Popen would leave it running: a pool could come in behind our back.
+                # What works on pools is waited for; a copy of a database, say, is not.
+                if argv[0] not in ("zpool", "zfs"):
+                    process.kill()
                 with contextlib.suppress(subprocess.TimeoutExpired):
                     process.wait(max(1.0, seconds - (time.monotonic() - began)))
                 raise
