@@ -362,11 +362,7 @@ class Door:
         """Detach the loop device of one of our files."""
         file = str(thing.facts["file"])
         for entry in sorted(Path("/sys/block").iterdir()):
-            try:
-                backing = (entry / "loop/backing_file").read_text().strip()
-            except OSError:
-                continue
-            if backing.removesuffix(" (deleted)") != file:
+            if _backing_file(entry) != file:
                 continue
             node = f"/dev/{entry.name}"
             number = (entry / "dev").read_text().strip()
@@ -374,6 +370,12 @@ class Door:
                 if f"{mount.device[0]}:{mount.device[1]}" == number:
                     raise Refused(f"{node}: left alone: it is mounted at {mount.point}")
             self.zfs.run(["losetup", "-d", node])
+            # While somebody looks at the device, the kernel only notes that it is to be detached.
+            deadline = time.monotonic() + min(BUSY_SECONDS * self._patience, BUSY_MOST)
+            while _backing_file(entry) == file:
+                if time.monotonic() > deadline:
+                    raise ZtuneError(f"{node}: still attached to {file}: something has it open")
+                time.sleep(0.05)
 
     def remove_files(self, thing: Thing) -> None:
         """Remove the files that stand for disks, by name, and the directories made for them if empty."""
@@ -512,6 +514,14 @@ def _same_source(mount: mounts.Mount, source: str) -> bool:
         if stat.S_ISBLK(found.st_mode):
             return (os.major(found.st_rdev), os.minor(found.st_rdev)) == mount.device
     return False
+
+
+def _backing_file(entry: Path) -> str:
+    """Return the file behind a loop device of ``/sys/block``; empty for anything else."""
+    try:
+        return (entry / "loop/backing_file").read_text().strip().removesuffix(" (deleted)")
+    except OSError:
+        return ""
 
 
 def _label_of(node: str) -> labels.PoolLabel | None:
