@@ -41,7 +41,6 @@ PARAMS = {
     # Rates that stay whole numbers for each thread when slowed down 4 or 10 times.
     "fio": ["size=128M", "seconds=10", "rate_iops=160", "rwmixread=50"],
 }
-DILATION = {"hdd-7200": "20", "ssd-sata": "20"}
 GOAL_ERROR, GOAL_RANK = 0.10, 0.9
 
 
@@ -204,8 +203,7 @@ def measure(pair: str, layouts: int, blocks: int, dilation: str | None) -> str:
         screened = json.loads(Path(f"{out}/o/run.json").read_text(encoding="utf-8"))
     names = [row["layout"] for row in screened["layouts"] if not row["baseline"]][:layouts]
     chosen = [word for name in names for word in ("--layouts", name)]
-    slow = dilation or DILATION.get(profile)
-    pace = ["--dilation", slow] if slow else []
+    pace = ["--dilation", dilation] if dilation else []
     return str(ztune("run", "--from", screened["run"], "--blocks", f"{blocks}", *chosen, *pace)["run"])
 
 
@@ -217,7 +215,7 @@ def main() -> int:
     )
     parser.add_argument("--layouts", type=int, default=15, help="how many besides the baseline")
     parser.add_argument("--blocks", type=int, default=1)
-    parser.add_argument("--dilation", help="of the lab; default 4 for a hard disk, 10 for flash")
+    parser.add_argument("--dilation", help="of the lab; default: the lab's own")
     parser.add_argument("--json", action="store_true")
     given = parser.parse_args()
     try:

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from ztune.analysis.candidates import Failed
+from ztune.analysis.metrics import number_at
 from ztune.analysis.paired import Ratio, paired
 from ztune.analysis.stats import Estimate, estimate
 from ztune.store.records import Run, Trial
@@ -31,34 +32,23 @@ class Measure:
     clock: bool = False  # whether it depends on the guest's clock, which emulation distorts
 
 
-def _at(result: Result, *path: str) -> float | None:
-    node: Any = result
-    for part in path:
-        if not isinstance(node, Mapping) or part not in node:
-            return None
-        node = node[part]
-    if isinstance(node, bool) or not isinstance(node, int | float) or node != node:
-        return None
-    return float(node)
-
-
 def _operations(result: Result) -> float | None:
-    found = _at(result, "job", "operations")
-    return _at(result, "measure", "operations") if found is None else found
+    found = number_at(result, "job", "operations")
+    return number_at(result, "measure", "operations") if found is None else found
 
 
 def _per(*path: str) -> Callable[[Result], float | None]:
     """Return a reader of a count divided by the operations of the job."""
 
     def read(result: Result) -> float | None:
-        value, operations = _at(result, *path), _operations(result)
+        value, operations = number_at(result, *path), _operations(result)
         return None if value is None or not operations else value / operations
 
     return read
 
 
 def _plain(*path: str) -> Callable[[Result], float | None]:
-    return lambda result: _at(result, *path)
+    return lambda result: number_at(result, *path)
 
 
 def _sum(*readers: Callable[[Result], float | None]) -> Callable[[Result], float | None]:
@@ -81,11 +71,11 @@ def _busy(result: Result) -> float | None:
     """Return the seconds of one operation for which the busiest disk had something to do."""
     measure = result.get("measure")
     rows = measure.get("by_vdev") if isinstance(measure, Mapping) else None
-    times = [_at(row, "busy_ms") for row in rows or () if isinstance(row, Mapping)]
+    times = [number_at(row, "busy_ms") for row in rows or () if isinstance(row, Mapping)]
     known, operations = [t for t in times if t is not None], _operations(result)
     if not known or len(known) < len(times) or not operations:
         return None
-    return max(known) / 1e3 / (_at(result, "environment", "dilation") or 1.0) / operations
+    return max(known) / 1e3 / (number_at(result, "environment", "dilation") or 1.0) / operations
 
 
 _PHYSICAL = ("measure", "physical")

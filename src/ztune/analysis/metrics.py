@@ -63,8 +63,13 @@ def resolve(name: str) -> str:
 
 def extract(measure: Mapping[str, Any], key: str) -> float | None:
     """Return the metric ``key`` of one trial's measure in the metric's unit, or None where it is absent."""
-    node: Any = measure
-    for part in METRICS[key].path:
+    return number_at(measure, *METRICS[key].path)
+
+
+def number_at(values: Mapping[str, Any], *path: str) -> float | None:
+    """Return the number at ``path`` in nested mappings, None where there is no number."""
+    node: Any = values
+    for part in path:
         if not isinstance(node, Mapping) or part not in node:
             return None
         node = node[part]

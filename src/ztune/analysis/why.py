@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from statistics import median
-from typing import Any
 
 from ztune.analysis.measured import Cell, Result
+from ztune.analysis.metrics import number_at
 
 
 @dataclass(frozen=True)
@@ -46,25 +46,18 @@ def explain(cell: Cell) -> Why | None:
         read=cell.value("read"),
         hit_share=_middle(cell, _hits),
         commits=_middle(cell, lambda r: _per(r, "measure", "zil", "commits")),
-        txgs=_middle(cell, lambda r: _at(r, "measure", "txgs")),
+        txgs=_middle(cell, lambda r: number_at(r, "measure", "txgs")),
         by_class=_classes(cell),
     )
 
 
-def _at(result: Result, *path: str) -> float | None:
-    node: Any = result
-    for part in path:
-        node = node.get(part) if isinstance(node, Mapping) else None
-    return float(node) if isinstance(node, int | float) and not isinstance(node, bool) else None
-
-
 def _per(result: Result, *path: str) -> float | None:
-    value, operations = _at(result, *path), _at(result, "job", "operations")
+    value, operations = number_at(result, *path), number_at(result, "job", "operations")
     return None if value is None or not operations else value / operations
 
 
 def _hits(result: Result) -> float | None:
-    hits, misses = _at(result, "measure", "arc", "hits"), _at(result, "measure", "arc", "misses")
+    hits, misses = number_at(result, "measure", "arc", "hits"), number_at(result, "measure", "arc", "misses")
     return None if hits is None or misses is None or hits + misses == 0 else hits / (hits + misses)
 
 
@@ -76,7 +69,7 @@ def _middle(cell: Cell, read: Callable[[Result], float | None]) -> float | None:
 def _classes(cell: Cell) -> dict[str, float]:
     rows: dict[str, list[float]] = {}
     for result in cell.results.values():
-        operations = _at(result, "job", "operations")
+        operations = number_at(result, "job", "operations")
         devices = (result.get("measure") or {}).get("by_vdev")
         if not operations or not isinstance(devices, list):
             continue

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import shutil
 import socket as sockets
 import subprocess
 import tempfile
@@ -14,7 +13,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-import ztune
+from ztune import programs
 from ztune.errors import InputError, MissingError, ZtuneError
 from ztune.packages import install_command
 from ztune.study.profile import FlashProfile, HddProfile, cache_bytes
@@ -29,24 +28,13 @@ def find() -> Path:
 
     Raises MissingError without one.
     """
-    own = os.environ.get("ZTUNE_DISK")
-    if own:
-        if not os.access(own, os.X_OK) or Path(own).is_dir():
-            raise MissingError(f"ZTUNE_DISK names {own}, which is no program; unset it or name a {PROGRAM}")
-        return Path(own)
-    package = Path(ztune.__file__).resolve().parent
-    on_path = shutil.which(PROGRAM)
-    for path in (
-        package.parents[1] / "disk" / "build" / PROGRAM,
-        package / "bin" / PROGRAM,
-        *([Path(on_path)] if on_path else []),
-    ):
-        if path.is_file() and os.access(path, os.X_OK):
-            return path
-    raise MissingError(
-        f"the shaped disk {PROGRAM} is not built; `make -C disk` in ztune's source folder builds it "
-        f"(needs a C compiler and make: `{install_command('cc')}`, `{install_command('make')}`)"
-    )
+    path = programs.find(PROGRAM, "disk", "ZTUNE_DISK", f"a {PROGRAM}")
+    if path is None:
+        raise MissingError(
+            f"the shaped disk {PROGRAM} is not built; `make -C disk` in ztune's source folder builds it "
+            f"(needs a C compiler and make: `{install_command('cc')}`, `{install_command('make')}`)"
+        )
+    return path
 
 
 def arguments(

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import json
-import os
-import shutil
 import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 
-import ztune
+from ztune import programs
 from ztune.errors import MissingError
 
 PROGRAM = "ztune-engine"
@@ -25,31 +23,18 @@ class Engine:
     openzfs: str
 
 
-def candidates() -> list[Path]:
-    """Return where an engine may be, in the order of preference."""
-    package = Path(ztune.__file__).resolve().parent
-    found = [package.parents[1] / "engine" / "build" / PROGRAM, package / "bin" / PROGRAM]
-    on_path = shutil.which(PROGRAM)
-    return [*found, *([Path(on_path)] if on_path else [])]
-
-
 def find() -> Path:
     """Return the engine: ``$ZTUNE_ENGINE``, else the one built beside the package, else the one in PATH.
 
     Raises MissingError without one.
     """
-    own = os.environ.get("ZTUNE_ENGINE")
-    if own:
-        if not os.access(own, os.X_OK) or Path(own).is_dir():
-            raise MissingError(f"ZTUNE_ENGINE names {own}, which is no program; unset it or name an engine")
-        return Path(own)
-    for path in candidates():
-        if os.access(path, os.X_OK) and path.is_file():
-            return path
-    raise MissingError(
-        f"the replay engine {PROGRAM} is not built; `make setup` in ztune's source folder builds it "
-        f"(`ztune doctor` says what is missing)"
-    )
+    path = programs.find(PROGRAM, "engine", "ZTUNE_ENGINE", "an engine")
+    if path is None:
+        raise MissingError(
+            f"the replay engine {PROGRAM} is not built; `make setup` in ztune's source folder builds it "
+            f"(`ztune doctor` says what is missing)"
+        )
+    return path
 
 
 def check(path: Path | None = None) -> Engine:

@@ -244,6 +244,8 @@ class _Runner:
         self._lost: dict[int, int] = {}
         self._held = ExitStack()
         self._starts: dict[str, dict[str, Any]] = {}
+        # Once: all trials of a run are made by the same program, whatever becomes of its sources meanwhile.
+        self._bundle = bundle.build(job.modules)
         described = place.describe()
         self._dilation = float(described.get("dilation") or 1.0)
         self._patience = max(1.0, float(described.get("patience") or 1.0))
@@ -251,7 +253,7 @@ class _Runner:
     @property
     def program(self) -> str:
         """The trial program's path at the place, copied there if need be."""
-        return self.place.put(bundle.build(self.job.modules))
+        return self.place.put(self._bundle)
 
     def go(self) -> Run:
         """Run to the end and return the run."""
