@@ -257,7 +257,6 @@ def _run_pending(store: Store, run: Run, study: Study, target: Replay, observer:
             trial, outcome = _next(ended)
             running.pop(trial.id).join()
             if isinstance(outcome, BaseException):
-                store.reset_trial(trial.id)
                 raise outcome
             _check_versions(run, outcome)
             finished = store.finish_trial(
@@ -269,9 +268,13 @@ def _run_pending(store: Store, run: Run, study: Study, target: Replay, observer:
             observer.total(done, total)
     finally:
         stop.set()
-        for trial_id, thread in running.items():
-            thread.join()
-            store.reset_trial(trial_id)
+        for thread in running.values():
+            if thread.ident is not None:  # it was begun before the interruption came
+                thread.join()
+        # By the store: an interruption may come between its notes and ours.
+        for trial in store.trials(run.id):
+            if trial.status == "running":
+                store.reset_trial(trial.id)
 
 
 def expected_cost(layout: Layout) -> int:
