@@ -2,8 +2,10 @@
 
     python bench/accuracy.py                    both workloads on both profiles; hours under emulation
     python bench/accuracy.py fio:hdd-7200       one workload on one profile (several may be named)
-    python bench/accuracy.py --layouts 4 …      only the first so many of the study, and the baseline
-    python bench/accuracy.py --run RUN          a measured run that is there already (by `ztune run --from`)
+    python bench/accuracy.py --layouts 4 …      only so many, from the best to the worst of the screening, and
+                                                the baseline
+    python bench/accuracy.py --run RUN          a measured run that is there already (by `ztune run --from`);
+                                                those of one screening are judged as one
 
 Each pair is recorded and screened (`ztune tune --study accuracy-…`), then run (`ztune run --from`). Counts
 are per operation of the job on both sides: absolute, not as multiples of a baseline. ``busy`` is the seconds
@@ -39,7 +41,7 @@ PARAMS = {
     # No warm-up: a replay begins with an empty ARC.
     "postgres-oltp": ["scale=8", "seconds=10", "rate=20", "warmup=0"],
     # Rates that stay whole numbers for each thread when slowed down 4 or 10 times.
-    "fio": ["size=128M", "seconds=10", "rate_iops=160", "rwmixread=50"],
+    "fio": ["size=64M", "seconds=10", "rate_iops=160", "rwmixread=50"],
 }
 GOAL_ERROR, GOAL_RANK = 0.10, 0.9
 
@@ -93,14 +95,25 @@ def compare(cells: list[Cell], screened: list[Candidate], operations: int) -> li
     return lines
 
 
-def judge(run_id: str) -> dict[str, Any]:
-    """Return the comparison of a measured run with the screening that it came from, as JSON values."""
+def by_source(run_ids: list[str]) -> list[list[str]]:
+    """Return the measured runs in groups of those that came from the same screening. Raises ZtuneError."""
+    groups: dict[str, list[str]] = {}
     with Store.open() as store:
-        run = store.run(run_id)
-        if not run.measured or not run.source_run:
-            raise ZtuneError(f"run {run.id} was not made with `ztune run --from`")
+        for run_id in run_ids:
+            run = store.run(run_id)
+            if not run.measured or not run.source_run:
+                raise ZtuneError(f"run {run.id} was not made with `ztune run --from`")
+            groups.setdefault(run.source_run, []).append(run.id)
+    return list(groups.values())
+
+
+def judge(run_ids: list[str]) -> dict[str, Any]:
+    """Return the comparison of measured runs with the one screening that they came from, as JSON values."""
+    with Store.open() as store:
+        run = store.run(run_ids[0])
+        assert run.source_run is not None
         source = store.run(run.source_run)
-        cells = list(gather(store.trials(run.id)).cells)
+        cells = list(gather([trial for one in run_ids for trial in store.trials(one)]).cells)
         screened = list(collect(store.trials(source.id)).candidates)
     workload = Trace.open(Path(source.trace_path)).manifest.workload
     operations = int(workload.result["operations"]) if workload is not None else 0
@@ -121,7 +134,7 @@ def judge(run_id: str) -> dict[str, Any]:
                 "worst_layout": worst.layout,
             }
     return {
-        "run": run.id,
+        "run": ", ".join(run_ids),
         "source_run": source.id,
         "workload": run.job["workload"],
         "params": run.job["params"],
@@ -191,6 +204,14 @@ def ztune(*words: str) -> dict[str, Any]:
     return answer
 
 
+def _spread(names: list[str], count: int) -> list[str]:
+    """Return ``count`` of the names, the first and the last among them, at even distances."""
+    if count >= len(names):
+        return names
+    step = (len(names) - 1) / max(1, count - 1)
+    return [names[round(i * step)] for i in range(count)]
+
+
 def measure(pair: str, layouts: int, blocks: int, dilation: str | None) -> str:
     """Record, screen and run one workload on one profile; return the measured run's id."""
     workload, _, profile = pair.partition(":")
@@ -201,7 +222,7 @@ def measure(pair: str, layouts: int, blocks: int, dilation: str | None) -> str:
         study = ["--study", STUDIES[workload], "--profile", profile, "--budget", "16"]
         ztune("tune", workload, *study, "--out", f"{out}/o", *params)
         screened = json.loads(Path(f"{out}/o/run.json").read_text(encoding="utf-8"))
-    names = [row["layout"] for row in screened["layouts"] if not row["baseline"]][:layouts]
+    names = _spread([row["layout"] for row in screened["layouts"] if not row["baseline"]], layouts)
     chosen = [word for name in names for word in ("--layouts", name)]
     pace = ["--dilation", dilation] if dilation else []
     return str(ztune("run", "--from", screened["run"], "--blocks", f"{blocks}", *chosen, *pace)["run"])
@@ -222,7 +243,7 @@ def main() -> int:
         runs = given.run or [
             measure(p, given.layouts, given.blocks, given.dilation) for p in given.pairs or PAIRS
         ]
-        found = [judge(run) for run in runs]
+        found = [judge(group) for group in by_source(runs)]
     except ZtuneError as error:
         print(f"accuracy: {error}", file=sys.stderr)
         return error.exit_code

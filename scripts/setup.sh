@@ -137,6 +137,7 @@ qemu-system-x86|runs the lab's guest
 zstd|packs the guest's saved state
 e2fsprogs|ext4, for the guest's scratch disk and as a baseline
 xfsprogs|xfs, as a baseline
+bpftrace|two of the probes: sizes of calls, system calls
 "
 [ "$part" = all ] || reasons=$lab_reasons
 missing() {

@@ -16,9 +16,9 @@ from ztune.errors import InputError, ZtuneError
 from ztune.trial import probes
 from ztune.trial.context import Context, DatasetContext, DeviceContext, PoolContext
 from ztune.trial.events import Events
-from ztune.trial.probes import devzfs, disks, measure, procfs, vdevs
+from ztune.trial.probes import calls, devzfs, disks, measure, procfs, vdevs
 from ztune.trial.probes.base import HELPERS, Cost, Probe
-from ztune.trial.zfs import Commands
+from ztune.trial.zfs import Commands, which
 
 OFF = dict.fromkeys(probes.PROBES, False)
 
@@ -280,31 +280,35 @@ def test_a_pool_that_zfs_tells_nothing_of(tmp_path: Path, monkeypatch: pytest.Mo
     assert "where a flush counts as a write" in scene.said[0]
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
-def test_perf_follows_the_job_s_children(tmp_path: Path, job: subprocess.Popen[bytes]) -> None:
-    from ztune.trial.zfs import which
+@pytest.fixture(params=["bpftrace", "perf"])
+def tool(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """The program that the probe watches with: the only one that it finds."""
+    name = str(request.param)
+    if os.geteuid() != 0:
+        pytest.skip("needs root")
+    if which(name) is None:
+        pytest.skip(f"needs {name}")
+    monkeypatch.setattr(calls, "which", lambda asked: which(asked) if asked == name else None)
+    return name
 
-    if which("perf") is None or which("bpftrace") is not None:
-        pytest.skip("needs perf, and no bpftrace")
+
+def test_system_calls_of_the_job_s_children(tmp_path: Path, job: subprocess.Popen[bytes], tool: str) -> None:
     scene = Scene(tmp_path, OFF | {"syscalls": True}, [job.pid])
     running = probes.start(scene.context)
     if scene.said:
-        pytest.skip(f"perf can't record here: {scene.said[0]}")
+        pytest.skip(f"{tool} can't watch here: {scene.said[0]}")
     assert len(HELPERS) == 1
     work(job)
     running.freeze()
     found = running.stop()["syscalls"]
-    assert found["method"] == "perf" and found["calls"]["write"]["calls"] >= 100
+    assert found["method"] == tool and found["calls"]["write"]["calls"] >= 100
     assert found["calls"]["execve"]["calls"] == 1 and found["calls"]["wait4"]["seconds"] >= 0.3
     assert not HELPERS and not (tmp_path / "syscalls.perf").exists()
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
-def test_perf_that_is_abandoned_leaves_nothing(tmp_path: Path, job: subprocess.Popen[bytes]) -> None:
-    from ztune.trial.zfs import which
-
-    if which("perf") is None or which("bpftrace") is not None:
-        pytest.skip("needs perf, and no bpftrace")
+def test_watching_that_is_abandoned_leaves_nothing(
+    tmp_path: Path, job: subprocess.Popen[bytes], tool: str
+) -> None:
     open_before = len(os.listdir("/proc/self/fd"))  # noqa: PTH208 - as short as it gets
     scene = Scene(tmp_path, OFF | {"syscalls": True}, [job.pid])
     running = probes.start(scene.context)
