@@ -233,7 +233,10 @@ def test_neither_root_nor_sudo(machine: Machine, tmp_path: Path) -> None:
     assert code == 0, said
 
 
-LAB = [f"{name}=1" for name in "gcc make libc6-dev qemu-system-x86 zstd e2fsprogs xfsprogs bpftrace".split()]
+LAB = [
+    f"{name}=1"
+    for name in ["gcc", "make", "libc6-dev", "qemu-system-x86", "zstd", "e2fsprogs", "xfsprogs", "bpftrace"]
+]
 
 
 def test_the_labs_packages_and_nothing_else(machine: Machine) -> None:
