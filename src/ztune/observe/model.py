@@ -1,18 +1,19 @@
 """An observation: one JSON document that the live observer and the readers of other tools' output make.
 
-The report and the findings take it and nothing else. Whatever was not seen is empty or None, and ``limits`` says
-why in a sentence; nothing is ever guessed. All times are nanoseconds or, where named ``seconds``, seconds; all
-sizes bytes. A histogram (``Buckets``) maps the lower bound of a power-of-two bucket to a count: 0 holds zeros, 4096
-holds 4096 to 8191.
+The report and the findings take it and nothing else. Whatever was not seen is empty or None, and
+``limits`` says why in a sentence; nothing is ever guessed. All times are nanoseconds or, where named
+``seconds``, seconds; all sizes bytes. A histogram (``Buckets``) maps the lower bound of a power-of-two
+bucket to a count: 0 holds zeros, 4096 holds 4096 to 8191.
 """
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Final, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-FORMAT, VERSION = "ztune-observation", 1
+FORMAT: Final = "ztune-observation"
+VERSION: Final = 1
 
 Buckets = dict[int, int]
 """Lower bound of a power-of-two bucket → count."""
@@ -59,8 +60,9 @@ class Syncs(Part):
 class Group(Part):
     """What was seen of one role, file, kind of call, or device.
 
-    ``kind`` role: all files of a role; file: one file; call: one system call of one role (``name`` is "pwrite64");
-    device: physical I/O on a disk or vdev. The same I/O is in a role, its files and its calls: never add kinds up.
+    ``kind`` role: all files of a role; file: one file; call: one system call of one role (``name`` is
+    "pwrite64"); device: physical I/O on a disk or vdev. The same I/O is in a role, its files and its
+    calls: never add kinds up.
     """
 
     kind: Literal["role", "file", "call", "device"]
@@ -118,7 +120,8 @@ class Disk(Part):
 
 
 class Value(Part):
-    """A property's value as ``zfs get -p`` gives it, and where it is from: local, default, inherited from X, -."""
+    """A property's value as ``zfs get -p`` gives it, and where it is from: local, default, inherited from
+    X, -."""
 
     value: str
     source: str = "-"
@@ -164,7 +167,8 @@ class Pool(Part):
     latencies: dict[str, Buckets] = {}
     """``zpool iostat -w``: "total_read", "disk_write", "syncq_write" … → I/Os by ns."""
     txgs: list[dict[str, float]] = []
-    """The last transaction groups of the window: dirty_bytes, write_bytes, open_s, quiesce_s, wait_s, sync_s."""
+    """The last transaction groups of the window: dirty_bytes, write_bytes, open_s, quiesce_s, wait_s,
+    sync_s."""
 
 
 class Zfs(Part):
@@ -174,8 +178,8 @@ class Zfs(Part):
     pools: tuple[Pool, ...] = ()
     datasets: tuple[Dataset, ...] = ()
     counters: dict[str, dict[str, int]] = {}
-    """kstat ("arcstats", "zil", "dmu_tx", "zfetchstats", "l2arc" is within arcstats) → counter → growth in the
-    window."""
+    """kstat ("arcstats", "zil", "dmu_tx", "zfetchstats", "l2arc" is within arcstats) → counter → growth in
+    the window."""
     gauges: dict[str, dict[str, int]] = {}
     """kstat → value at the end, for those that are no counters: "arcstats": size, c, c_min, c_max, …"""
     tunables: dict[str, str] = {}
@@ -191,8 +195,8 @@ class Compressed(Part):
     ratio: float
     """Logical bytes / compressed bytes, before rounding."""
     stored_ratio: float
-    """Logical bytes / bytes allocated, after rounding to sectors and parity, and after ZFS's own rule that a block
-    which does not save enough is stored as it is."""
+    """Logical bytes / bytes allocated, after rounding to sectors and parity, and after ZFS's own rule that
+    a block which does not save enough is stored as it is."""
     low: float
     high: float
     """95 % bootstrap interval of ``stored_ratio`` over the sampled blocks."""
@@ -212,7 +216,8 @@ class Files(Part):
     """Files with holes."""
     hole_bytes: int = 0
     preallocated: int = 0
-    """Files whose names or pattern say that the database allocates them in full before use (WAL segments …)."""
+    """Files whose names or pattern say that the database allocates them in full before use (WAL segments
+    …)."""
     compressed: tuple[Compressed, ...] = ()
     sector: int | None = None
     """Bytes that ``stored_ratio`` was rounded to."""
@@ -243,7 +248,8 @@ class Observation(Part):
     ztune: str
     source: Literal["live", "files"]
     subject: str
-    """What was observed, in words: "process 1234 (postgres) and its 12 children"; "dtrace output writes.txt"."""
+    """What was observed, in words: "process 1234 (postgres) and its 12 children"; "dtrace output
+    writes.txt"."""
     host: str | None = None
     kernel: str | None = None
     platform: str | None = None
