@@ -42,13 +42,13 @@ def render(
     """
     r = recommendation
     baseline = next((row for row in [*r.ranking, *r.set_apart] if row.baseline), None)
-    template = _environment().get_template("template.html.j2")
+    template = environment().get_template("template.html.j2")
     return template.render(
         r=r,
         run=run,
         version=__version__,
-        style=Markup(_data("style.css")),  # ours, not escaped: it holds no text from outside
-        script=Markup(_data("script.js")),
+        style=Markup(data("style.css")),  # ours, not escaped: it holds no text from outside
+        script=Markup(data("script.js")),
         heading=_heading(r),
         rule=rule(r),
         tiles=[_tile(s) for s in r.against_baseline if s.metric in MAIN],
@@ -80,15 +80,16 @@ def rule(r: Recommendation) -> str:
 
 
 @cache
-def _environment() -> jinja2.Environment:
-    environment = jinja2.Environment(
-        loader=jinja2.FunctionLoader(_data),
+def environment() -> jinja2.Environment:
+    """Return what all reports' templates are rendered with."""
+    made = jinja2.Environment(
+        loader=jinja2.FunctionLoader(data),
         autoescape=True,
         trim_blocks=True,
         lstrip_blocks=True,
         undefined=jinja2.StrictUndefined,
     )
-    environment.filters.update(
+    made.filters.update(
         amount=units.amount,
         seconds=units.seconds,
         count=units.count,
@@ -97,15 +98,16 @@ def _environment() -> jinja2.Environment:
         size=format_size,
         sentence=lambda text: text[:1].upper() + text[1:],
     )
-    environment.globals.update(
+    made.globals.update(
         show=units.show,
         ratio=ratio,
         METRICS=METRICS,
     )
-    return environment
+    return made
 
 
-def _data(name: str) -> str:
+def data(name: str) -> str:
+    """Return the text of a file beside this module: a template, the styles, the script."""
     return files("ztune.report").joinpath(name).read_text("utf-8")
 
 

@@ -34,11 +34,11 @@ def render(run: Run, trials: Sequence[Trial], screened: Sequence[Trial] | None =
     keys = columns(found, 6)
     compared = compare(run, cells, measured.screened(run) if screened is None else screened)
     reasons = [(c, w) for c in cells if (w := explain(c)) is not None]
-    template = html._environment().get_template("measured.html.j2")
+    template = html.environment().get_template("measured.html.j2")
     return template.render(
         version=__version__,
-        style=Markup(html._data("style.css")),
-        script=Markup(html._data("script.js")),
+        style=Markup(html.data("style.css")),
+        script=Markup(html.data("script.js")),
         run=run,
         found=found,
         heading=f"Measured: {run.job.get('workload', run.name)}",

@@ -1,0 +1,249 @@
+"""An observation as tables of text: what the terminal and the HTML report both show."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from ztune.analysis import units
+from ztune.observe import histograms
+from ztune.observe.model import Observation, Syncs, Transfers
+from ztune.trace.view import count, rate, share, size
+
+_TOP = 12
+
+
+@dataclass
+class Sheet:
+    """A titled table; the first ``text`` columns are words, the others numbers."""
+
+    title: str
+    columns: tuple[str, ...]
+    text: int = 1
+    rows: list[tuple[str, ...]] = field(default_factory=list)
+
+    def add_row(self, *cells: str) -> None:
+        """Add a row."""
+        self.rows.append(cells)
+
+
+def io_sheets(seen: Observation) -> list[Sheet]:
+    """Return writes, reads and syncs by role and device; empty sheets are left out."""
+    return _filled([transfers(seen, "writes"), transfers(seen, "reads"), syncs(seen)])
+
+
+def other_sheets(seen: Observation) -> list[Sheet]:
+    """Return files, calls, disks, datasets, pools, compression and settings; empty sheets are left out."""
+    return _filled(
+        [
+            _files_seen(seen), _calls(seen), _disks(seen), _datasets(seen), _pools(seen), _files(seen),
+            _compressed(seen), _settings(seen),
+        ]
+    )  # fmt: skip
+
+
+def _filled(sheets: list[Sheet]) -> list[Sheet]:
+    return [sheet for sheet in sheets if sheet.rows]
+
+
+def transfers(seen: Observation, way: str) -> Sheet:
+    """Return the reads or writes of each role and device; ``way`` is "reads" or "writes"."""
+    made = Sheet(
+        way.capitalize(),
+        ("role", "calls", "per s", "bytes", "mean", "p50", "in sequence", "aligned", "over", "mean time"),
+        1,
+    )
+    for group in [*seen.of_kind("role"), *seen.of_kind("device")]:
+        moved: Transfers = getattr(group, way)
+        if not moved.calls:
+            continue
+        middle = histograms.bucket_of(moved.sizes, 0.5)
+        made.add_row(
+            group.name,
+            count(moved.calls),
+            "" if not seen.seconds else rate(moved.calls / seen.seconds),
+            "" if moved.bytes is None else size(moved.bytes),
+            "" if moved.bytes is None else size(moved.bytes / moved.calls),
+            "" if middle is None else size(middle),
+            _part(moved.sequential, moved.calls),
+            _part(moved.aligned, moved.calls),
+            "" if moved.overwritten is None or not moved.bytes else share(moved.overwritten / moved.bytes),
+            "" if moved.latency_total is None else units.seconds(moved.latency_total / moved.calls / 1e9),
+        )
+    return made
+
+
+def _part(some: int | None, of: int) -> str:
+    return "" if some is None or not of else share(some / of)
+
+
+def _time(low: int | None) -> str:
+    return "" if low is None else units.seconds(low / 1e9)
+
+
+def syncs(seen: Observation) -> Sheet:
+    """Return the syncs of each role and device, and how long they took."""
+    made = Sheet("Syncs", ("role", "syncs", "per s", "mean", "p50 from", "p99 from"), 1)
+    for group in [*seen.of_kind("role"), *seen.of_kind("device")]:
+        found: Syncs = group.syncs
+        if not found.calls:
+            continue
+        made.add_row(
+            group.name,
+            count(found.calls),
+            "" if not seen.seconds else rate(found.calls / seen.seconds),
+            "" if found.latency_total is None else units.seconds(found.latency_total / found.calls / 1e9),
+            _time(histograms.bucket_of(found.latency, 0.5)),
+            _time(histograms.bucket_of(found.latency, 0.99)),
+        )
+    return made
+
+
+def _files_seen(seen: Observation) -> Sheet:
+    made = Sheet(
+        f"Files, the {_TOP} busiest", ("file", "role", "reads", "read", "writes", "written", "syncs"), 2
+    )
+    files = seen.of_kind("file")
+    files.sort(key=lambda g: -((g.reads.bytes or 0) + (g.writes.bytes or 0)))
+    for group in files[:_TOP]:
+        made.add_row(
+            group.name,
+            group.role or "-",
+            count(group.reads.calls),
+            size(group.reads.bytes or 0),
+            count(group.writes.calls),
+            size(group.writes.bytes or 0),
+            count(group.syncs.calls),
+        )
+    return made
+
+
+def _calls(seen: Observation) -> Sheet:
+    made = Sheet("System calls, most time first", ("call", "calls", "time", "mean", "p99 from", "errors"), 1)
+    for call in sorted(seen.calls, key=lambda c: -(c.seconds or 0))[:_TOP]:
+        made.add_row(
+            call.name,
+            count(call.calls),
+            "" if call.seconds is None else units.seconds(call.seconds),
+            "" if call.seconds is None or not call.calls else units.seconds(call.seconds / call.calls),
+            _time(histograms.bucket_of(call.latency, 0.99)),
+            "" if not call.errors else count(call.errors),
+        )
+    return made
+
+
+def _disks(seen: Observation) -> Sheet:
+    made = Sheet(
+        "Disks",
+        ("disk", "pool", "reads/s", "read/s", "writes/s", "written/s", "wait r", "wait w", "queue", "busy"),
+        2,
+    )
+    span = seen.seconds or 1.0
+    for disk in seen.disks:
+        if not disk.reads and not disk.writes:
+            continue
+        made.add_row(
+            disk.name,
+            disk.pool or "",
+            rate(disk.reads / span),
+            size(disk.read_bytes / span),
+            rate(disk.writes / span),
+            size(disk.write_bytes / span),
+            _each(disk.read_seconds, disk.reads),
+            _each(disk.write_seconds, disk.writes),
+            "" if disk.mean_queue is None else f"{disk.mean_queue:.2f}",
+            "" if disk.busy_share is None else share(disk.busy_share),
+        )
+    return made
+
+
+def _each(seconds: float | None, n: int) -> str:
+    return "" if seconds is None or not n else units.seconds(seconds / n)
+
+
+_PROPERTIES = ("recordsize", "volblocksize", "compression", "logbias", "sync", "primarycache", "atime")
+
+
+def _datasets(seen: Observation) -> Sheet:
+    made = Sheet("Datasets", ("dataset", "roles", *_PROPERTIES, "ratio"), 2)
+    for dataset in seen.zfs.datasets if seen.zfs else ():
+        values = {name: found.value for name, found in dataset.properties.items()}
+        ratio = values.get("compressratio", "")
+        cells = []
+        for name in _PROPERTIES:
+            text = values.get(name, "")
+            cells.append(size(int(text)) if name.endswith("size") and text.isdigit() else text)
+        made.add_row(dataset.name, " ".join(dataset.roles), *cells, ratio)
+    return made
+
+
+def _pools(seen: Observation) -> Sheet:
+    made = Sheet(
+        "Pools and vdevs",
+        ("pool", "vdev", "kind", "disks", "ashift", "size", "allocated", "fragmentation"),
+        4,
+    )
+    for pool in seen.zfs.pools if seen.zfs else ():
+        for vdev in pool.vdevs:
+            made.add_row(
+                pool.name,
+                vdev.name,
+                vdev.kind if vdev.role == "data" else f"{vdev.kind} ({vdev.role})",
+                " ".join(vdev.disks),
+                "" if vdev.ashift is None else str(vdev.ashift),
+                "" if vdev.size is None else size(vdev.size),
+                "" if vdev.allocated is None else size(vdev.allocated),
+                "" if vdev.fragmentation is None else f"{vdev.fragmentation}%",
+            )
+    return made
+
+
+def _files(seen: Observation) -> Sheet:
+    made = Sheet(
+        "Files on disk",
+        ("role", "files", "bytes", "on disk", "median", "largest from", "sparse", "preallocated"),
+        1,
+    )
+    for files in seen.files:
+        made.add_row(
+            files.role,
+            count(files.count),
+            size(files.bytes),
+            size(files.allocated),
+            "" if not files.sizes else size(histograms.bucket_of(files.sizes, 0.5) or 0),
+            "" if not files.sizes else size(max(files.sizes)),
+            count(files.sparse),
+            count(files.preallocated),
+        )
+    return made
+
+
+def _compressed(seen: Observation) -> Sheet:
+    sizes = sorted({c.recordsize for f in seen.files for c in f.compressed})
+    made = Sheet(
+        "How sampled blocks are stored, by record size (logical / allocated, after rounding to sectors)",
+        ("role", "algorithm", *(size(one) for one in sizes)),
+        2,
+    )
+    for files in seen.files:
+        for algorithm in dict.fromkeys(c.algorithm for c in files.compressed):
+            by_size = {c.recordsize: c for c in files.compressed if c.algorithm == algorithm}
+            made.add_row(
+                files.role,
+                algorithm,
+                *(
+                    f"{c.stored_ratio:.2f} ±{(c.high - c.low) / 2:.2f}" if (c := by_size.get(one)) else "-"
+                    for one in sizes
+                ),
+            )
+    return made
+
+
+def _settings(seen: Observation) -> Sheet:
+    made = Sheet("Settings", ("database", "setting", "value"), 3)
+    for database in seen.databases:
+        name = f"{database.kind} {database.version or ''}".strip()
+        for setting, value in database.settings.items():
+            made.add_row(name, setting, value)
+        for setting, why in database.unknown.items():
+            made.add_row(name, setting, f"unknown: {why}")
+    return made

@@ -1,0 +1,199 @@
+"""The terminal view of an observation: findings first, then what they rest on."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from rich import box
+from rich.columns import Columns
+from rich.console import Console, Group, RenderableType
+from rich.markup import escape
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from ztune.analysis import units
+from ztune.observe import histograms
+from ztune.observe.model import Buckets, Observation
+from ztune.observe.model import Group as Seen
+from ztune.report import observed_sheets as sheets
+from ztune.report.observed_sheets import Sheet
+from ztune.trace.view import count, rate, share, size, sparkline
+
+_WIDE = 118  # columns from which two histograms stand side by side
+_STYLES = {"danger": "bold red", "warning": "yellow", "note": "cyan"}
+# The columns of a series that are worth a line in the terminal, and what to call them.
+_LINES = (
+    ("cpu", "user_share", "user"),
+    ("cpu", "system_share", "system"),
+    ("cpu", "iowait_share", "waiting for I/O"),
+    ("arc", "size_bytes", "ARC"),
+)
+
+
+def show(console: Console, seen: Observation, findings: Sequence[Any], undecided: Sequence[Any]) -> None:
+    """Print everything: head, findings, roles, calls, disks, ZFS, files, settings, limits."""
+    head(console, seen)
+    show_findings(console, findings, len(undecided))
+    for sheet in sheets.io_sheets(seen):
+        _titled(console, sheet.title, table(sheet))
+    show_histograms(console, seen)
+    for sheet in sheets.other_sheets(seen):
+        _titled(console, sheet.title, table(sheet))
+    _titled(console, "Over time", _series_table(console, seen))
+    if seen.limits:
+        console.print("\n[bold]Not known[/]")
+        for text in seen.limits:
+            console.print(Padding(Text(f"· {text}"), (0, 0, 0, 2)))
+
+
+def head(console: Console, seen: Observation) -> None:
+    """Print what was observed, when, where, and what observing cost."""
+    console.print(f"[bold]{escape(seen.subject)}[/]")
+    words = []
+    if seen.seconds is not None:
+        words.append(f"{units.seconds(seen.seconds)}")
+    if seen.host:
+        words.append(f"on {seen.host}" + (f" ({seen.kernel})" if seen.kernel else ""))
+    if seen.begun:
+        words.append(seen.begun.replace("T", " ").replace("+00:00", " UTC"))
+    if seen.cpu_seconds is not None:
+        words.append(f"{units.seconds(seen.cpu_seconds)} of processor")
+    if seen.own_cpu_seconds is not None:
+        words.append(f"{units.seconds(seen.own_cpu_seconds)} for observing")
+    if seen.context_switches:
+        words.append(
+            ", ".join(f"{count(n)} {kind} context switches" for kind, n in seen.context_switches.items())
+        )
+    if words:
+        console.print(escape("; ".join(words)))
+
+
+def show_findings(console: Console, findings: Sequence[Any], undecided: int) -> None:
+    """Print each finding: sentence, evidence, what to do, what it costs, source."""
+    console.print("\n[bold]Findings[/]")
+    if not findings:
+        console.print("  none of the rules fires on what is known")
+    for found in findings:
+        lines: list[RenderableType] = [
+            Text.assemble((f"{found.severity}  ", _STYLES.get(found.severity, "")), found.sentence)
+        ]
+        for label, text in (("evidence", found.evidence), ("do", found.do), ("cost", found.cost)):
+            if text:
+                lines.append(Padding(Text.assemble((f"{label}: ", "dim"), text), (0, 0, 0, 4)))
+        lines.append(Padding(Text(f"{found.id} · {found.source}", style="dim"), (0, 0, 0, 4)))
+        console.print(Padding(Group(*lines), (0, 0, 0, 2)))
+    if undecided:
+        rules = "rule" if undecided == 1 else "rules"
+        console.print(
+            f"  [dim]{undecided} more {rules} could not be decided: --json lists them and what they lack[/]"
+        )
+
+
+def table(sheet: Sheet) -> Table:
+    """Return a sheet in the style of ztune's tables."""
+    made = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, header_style="dim")
+    for i, column in enumerate(sheet.columns):
+        words = i < sheet.text
+        made.add_column(column, justify="left" if words else "right", overflow="fold", no_wrap=not words)
+    for row in sheet.rows:
+        made.add_row(*(escape(cell) for cell in row))
+    return made
+
+
+def _titled(console: Console, title: str, made: Table) -> None:
+    if made.row_count:
+        console.print(f"\n[bold]{title}[/]")
+        console.print(made)
+
+
+def show_histograms(console: Console, seen: Observation) -> None:
+    """Print the distributions of each role: sizes of reads and writes, times of syncs."""
+    for group in [*seen.of_kind("role"), *seen.of_kind("device")]:
+        parts = [
+            distribution(console, f"{group.name} {title}", buckets, times)
+            for title, buckets, times in (
+                ("write sizes", group.writes.sizes, False),
+                ("read sizes", group.reads.sizes, False),
+                ("sync times", group.syncs.latency, True),
+            )
+            if buckets
+        ]
+        if not parts:
+            continue
+        console.print()
+        if console.width >= _WIDE:
+            console.print(Columns(parts, padding=(0, 4)))
+        else:
+            for part in parts:
+                console.print(part)
+
+
+def distribution(console: Console, title: str, buckets: Buckets, times: bool = False) -> RenderableType:
+    """Return a histogram as DTrace draws it: a row for each power of two; ``times``: of ns, not bytes."""
+    full = "█" if console.encoding.lower().startswith("utf") else "@"
+    space = 22 if console.width >= _WIDE else min(console.width, 80) - 26
+    made = Table(
+        box=None,
+        title=escape(title),
+        title_justify="left",
+        title_style="bold",
+        pad_edge=False,
+        padding=(0, 1),
+    )
+    made.add_column("from", justify="right", min_width=6, no_wrap=True)
+    made.add_column("", width=space)
+    made.add_column("calls", justify="right", min_width=6)
+    made.add_column("share", justify="right", no_wrap=True)
+    every = histograms.total(buckets)
+    for low, n in histograms.rows(buckets):
+        # The smallest bar that can be seen stands for "some".
+        bar = full * (max(1, round(n / every * space)) if n else 0)
+        name = units.seconds(low / 1e9) if times else size(low)
+        made.add_row(name, Text(bar, style="cyan"), count(n), share(n / every) if n else "")
+    return made
+
+
+def _series_table(console: Console, seen: Observation) -> Table:
+    made = Table(box=None, pad_edge=False, show_header=False, padding=(0, 1))
+    width = max(10, min(60, console.width - 50))
+    unicode = console.encoding.lower().startswith("utf")
+    lines = list(_LINES)
+    lines += [
+        (name, column, f"{name.removeprefix('disk:')} {column.removesuffix('_share')}")
+        for name in seen.series
+        if name.startswith("disk:")
+        for column in ("busy_share",)
+    ]
+    for name, column, label in lines:
+        series = seen.series.get(name)
+        values = series.columns.get(column, []) if series else []
+        if not any(values):
+            continue
+        form = share if column.endswith("_share") else size if column.endswith("_bytes") else rate
+        made.add_row(
+            escape(label),
+            Text(sparkline(values, width, unicode), style="green"),
+            f"mean {form(sum(values) / len(values))}, most {form(max(values))}",
+        )
+    return made
+
+
+def live(console: Console, seen: Observation, passed: float, of: float | None) -> RenderableType:
+    """Return the refreshing view while observing: time, the roles' tables, and their distributions."""
+    left = f" of {units.seconds(of)}" if of is not None else ""
+    title = Text.assemble(
+        (seen.subject, "bold"), f"  {units.seconds(max(1.0, passed))}{left}  ", ("Ctrl-C ends it", "dim")
+    )
+    parts: list[RenderableType] = [title]
+    for sheet in sheets.io_sheets(seen):
+        parts += ["", Text(sheet.title, style="bold"), table(sheet)]
+    busiest = _busiest(seen)
+    if busiest is not None and busiest.writes.sizes:
+        parts += ["", distribution(console, f"{busiest.name} write sizes", busiest.writes.sizes)]
+    return Group(*parts)
+
+
+def _busiest(seen: Observation) -> Seen | None:
+    return max(seen.of_kind("role"), key=lambda g: g.writes.bytes or 0, default=None)
