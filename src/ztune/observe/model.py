@@ -71,6 +71,8 @@ class Group(Part):
     role: str | None = None
     dataset: str | None = None
     pool: str | None = None
+    filesystem: str | None = None
+    """Type of the file system that the files are on ("zfs", "ext4"); None: not known, or several."""
     reads: Transfers = Transfers()
     writes: Transfers = Transfers()
     syncs: Syncs = Syncs()
@@ -215,6 +217,9 @@ class Files(Part):
     sparse: int = 0
     """Files with holes."""
     hole_bytes: int = 0
+    record_sizes: Buckets = {}
+    """On ZFS: files of more than one record by st_blksize, which there is the record size that the file was
+    begun with. Exact sizes, not buckets."""
     preallocated: int = 0
     """Files whose names or pattern say that the database allocates them in full before use (WAL segments
     …)."""
