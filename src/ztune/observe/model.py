@@ -97,6 +97,8 @@ class Series(Part):
 
     t: list[float]
     columns: dict[str, list[float]]
+    whole: dict[str, float] = {}
+    """The columns over the whole window at once: exact where a mean of the points would not be."""
 
 
 class Disk(Part):
