@@ -1,0 +1,146 @@
+"""What an observation says of real ZFS, held against ``zpool`` and ``zfs`` in the lab's guest."""
+
+from __future__ import annotations
+
+import json
+import sysconfig
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import ztune
+from ztune.lab import Guest
+from ztune.observe.model import Zfs
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
+IN_GUEST = ":".join(
+    f"/host{path}" for path in (Path(ztune.__file__).resolve().parents[1], sysconfig.get_path("purelib"))
+)
+POOL = """
+cd /tmp
+for i in 0 1 2 3 4 5 6; do truncate -s 200M d$i; done
+zpool create -f -o ashift=12 -O recordsize=32K tank mirror /tmp/d0 /tmp/d1 log /tmp/d2 \
+    special /tmp/d3 cache /tmp/d4 spare /tmp/d5
+zfs create -o recordsize=16K -o compression=off -o secret:word=hidden tank/pg
+zfs create tank/other
+mkdir /tank/pg/wal /mnt/bound
+mount --bind /tank/pg /mnt/bound
+zpool sync tank
+"""
+WATCH = """
+import json, os, subprocess
+from ztune.observe import zfs_state
+def out(*argv): return subprocess.run(argv, check=True, capture_output=True, text=True).stdout
+def kept(): return out("zpool", "get", "-Hp", "all", "tank"), out("zfs", "get", "-Hp", "all", "tank/pg")
+watch = zfs_state.Watch()
+before = out("zpool", "iostat", "-rHp", "tank"), out("zpool", "iostat", "-wHp", "tank")
+with open("/tank/pg/wal/file", "wb", 0) as f:
+    for i in range(50):
+        f.write(os.urandom(8192))
+        if i % 10 == 9:
+            os.fdatasync(f.fileno())
+out("zpool", "sync", "tank")
+asked = kept()
+watch.freeze()
+after = out("zpool", "iostat", "-rHp", "tank"), out("zpool", "iostat", "-wHp", "tank")
+zfs, limits = watch.state({"/mnt/bound/wal/file": "wal", "/tank/pg/gone": "data", "/proc/self/stat": None})
+print(json.dumps({
+    "zfs": zfs.model_dump(mode="json"), "limits": limits, "pools": zfs_state.pools(),
+    "before": before, "after": after, "list": out("zpool", "list", "-Hpv", "tank"),
+    "kept": asked == kept(), "get": out("zfs", "get", "-Hp", "all", "tank/pg"),
+    "all": [p.name for p in watch.state({})[0].pools],
+    "place": [zfs_state.Places().dataset(p) for p in ("/tank", "/tank/pg", "/tank/other/x/y", "/etc")],
+}))
+"""
+
+
+@pytest.fixture(scope="module")
+def seen(guest: Guest) -> dict[str, Any]:
+    guest.run(["sh", "-euc", POOL], check=True)
+    said = guest.run(
+        ["python3", "-c", WATCH], env={"PYTHONPATH": IN_GUEST, "PATH": "/usr/sbin:/usr/bin"}, check=True
+    )
+    found: dict[str, Any] = json.loads(said.stdout)
+    return found
+
+
+def table(text: str) -> dict[int, list[int]]:
+    """The rows of ``zpool iostat -rHp`` or ``-wHp``: bucket → counts."""
+    rows = [line.split() for line in text.splitlines() if line[:1].isdigit()]
+    return {int(row[0]): [int(n) for n in row[1:]] for row in rows}
+
+
+def test_layout_is_what_zpool_lists(seen: dict[str, Any]) -> None:
+    zfs = Zfs.model_validate(seen["zfs"])
+    assert seen["pools"] == seen["all"] == ["tank"] and not seen["limits"]
+    (pool,) = zfs.pools
+    assert [(v.name, v.kind, v.role, v.ashift, v.disks) for v in pool.vdevs] == [
+        ("mirror-0", "mirror", "data", 12, ("/tmp/d0", "/tmp/d1")),
+        ("/tmp/d2", "file", "log", 12, ("/tmp/d2",)),
+        ("/tmp/d3", "file", "special", 12, ("/tmp/d3",)),
+        ("/tmp/d4", "file", "cache", 12, ("/tmp/d4",)),
+        ("/tmp/d5", "file", "spare", None, ("/tmp/d5",)),
+    ]
+    listed = {f[1]: f for line in seen["list"].splitlines() if (f := line.split("\t"))[0] == ""}
+    for vdev in pool.vdevs[:3]:
+        row = listed[vdev.name]
+        assert vdev.size == int(row[2]) and vdev.fragmentation == int(row[7])
+        assert vdev.allocated is not None and abs(vdev.allocated - int(row[3])) <= 1 << 20
+    assert pool.properties["ashift"].value == "12"
+
+
+def test_dataset_has_its_roles_and_properties_and_no_users_own(seen: dict[str, Any]) -> None:
+    (dataset,) = Zfs.model_validate(seen["zfs"]).datasets
+    assert (dataset.name, dataset.pool, dataset.mountpoint) == ("tank/pg", "tank", "/tank/pg")
+    assert dataset.roles == ("data", "wal")
+    said = {f[1]: (f[2], f[3]) for line in seen["get"].splitlines() if (f := line.split("\t"))}
+    assert said.pop("secret:word") == ("hidden", "local")
+    assert {k: (v.value, v.source) for k, v in dataset.properties.items()} == said
+    assert said["recordsize"] == ("16384", "local") and said["primarycache"] == ("all", "default")
+    assert seen["place"] == ["tank", "tank/pg", "tank/other", None]
+
+
+def test_counters_are_those_of_the_window(seen: dict[str, Any]) -> None:
+    zfs = Zfs.model_validate(seen["zfs"])
+    objset = zfs.counters["objset tank/pg"]
+    assert (objset["writes"], objset["nwritten"]) == (50, 50 * 8192)
+    assert "objset tank/other" not in zfs.counters
+    assert zfs.counters["zil"]["zil_commit_count"] == 5
+    assert zfs.counters["zil"]["zil_itx_metaslab_slog_count"] >= 5
+    assert zfs.counters["dmu_tx"]["dmu_tx_assigned"] >= 50
+    assert zfs.gauges["arcstats"]["c_max"] > 0 and "hits" in zfs.counters["arcstats"]
+    assert "c_max" not in zfs.counters["arcstats"]
+    assert zfs.tunables["zfs_txg_timeout"] == "5"
+
+
+def test_histograms_are_those_of_zpool_iostat(seen: dict[str, Any]) -> None:
+    (pool,) = Zfs.model_validate(seen["zfs"]).pools
+    for which, found, names in (
+        (0, pool.request_sizes, ("sync_read_ind", "sync_read_agg", "sync_write_ind", "sync_write_agg")),
+        (1, pool.latencies, ("total_read", "total_write", "disk_read", "disk_write")),
+    ):
+        then, now = table(seen["before"][which]), table(seen["after"][which])
+        for column, name in enumerate(names):
+            # zpool prints the last ns of a bucket in -w, the first byte in -r.
+            grown = {
+                b: row[column] - then[b][column] for b, row in now.items() if row[column] != then[b][column]
+            }
+            ours = found.get(name, {})
+            # A few may fall between the readings of the two programs.
+            assert abs(sum(grown.values()) - sum(ours.values())) <= 0.1 * sum(ours.values()) + 2, name
+            assert {(b + 1) // 2 if which else b for b in grown} >= set(ours) or sum(ours.values()) < 3, name
+    assert sum(pool.request_sizes["sync_write_ind"].values()) >= 5
+    assert sum(pool.latencies["total_write"].values()) >= 5
+
+
+def test_transaction_groups_of_the_window(seen: dict[str, Any]) -> None:
+    (pool,) = Zfs.model_validate(seen["zfs"]).pools
+    assert pool.txgs and sum(row["write_bytes"] for row in pool.txgs) >= 50 * 8192
+    assert all(row["sync_s"] > 0 and -30 < row["t_s"] < 120 for row in pool.txgs)
+    numbers = [row["txg"] for row in pool.txgs]
+    assert numbers == list(range(int(numbers[0]), int(numbers[0]) + len(numbers)))
+
+
+def test_nothing_was_changed(seen: dict[str, Any]) -> None:
+    assert seen["kept"]
