@@ -33,6 +33,7 @@ static __always_inline bool accept(u32 id, u32 dev);
 #define O_DIRECT 0x4000
 /* A 32-bit program on a 64-bit kernel: its call numbers mean something else. */
 #define IS_COMPAT(r) ((r)->cs == 0x23)
+#define NUMBER(r) ((long)(r)->orig_ax)
 #else
 #define ARG1(r) ((r)->regs[0])
 #define ARG2(r) ((r)->regs[1])
@@ -42,6 +43,7 @@ static __always_inline bool accept(u32 id, u32 dev);
 #define ARG6(r) ((r)->regs[5])
 #define O_DIRECT 0x10000
 #define IS_COMPAT(r) ((r)->pstate & 0x10)
+#define NUMBER(r) ((long)(r)->syscallno)
 #endif
 
 #define O_TRUNC 0x200

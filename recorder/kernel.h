@@ -44,13 +44,14 @@ enum bpf_map_type {
 
 #if defined(__TARGET_ARCH_x86)
 struct pt_regs {
-	unsigned long r10, r9, r8, dx, si, di;
+	unsigned long r10, r9, r8, dx, si, di, orig_ax;
 	u16 cs;
 };
 #elif defined(__TARGET_ARCH_arm64)
 struct pt_regs {
 	unsigned long regs[31];
 	u64 pstate;
+	s32 syscallno;
 };
 #else
 #error "the recorder knows x86 and arm64"
@@ -78,6 +79,7 @@ struct qstr {
 struct dentry {
 	struct dentry *d_parent;
 	struct qstr d_name;
+	struct inode *d_inode;
 	struct super_block *d_sb;
 };
 
@@ -121,14 +123,21 @@ struct signal_struct {
 	atomic_t live;
 };
 
+struct sched_entity {
+	u64 sum_exec_runtime;
+};
+
 struct task_struct {
 	unsigned int flags;
+	struct sched_entity se;
 	int pid;
 	int tgid;
 	struct task_struct *real_parent;
 	struct files_struct *files;
 	struct fs_struct *fs;
 	struct signal_struct *signal;
+	unsigned long nvcsw;
+	unsigned long nivcsw;
 };
 
 struct kiocb {

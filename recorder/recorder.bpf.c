@@ -25,7 +25,7 @@ static __always_inline bool accept(u32 id, u32 dev)
 	return true;
 }
 
-static __always_inline void joined(struct state *state, struct task_struct *task, bool born)
+static __always_inline void joined(struct state *state, struct task_struct *task)
 {
 }
 

@@ -4,7 +4,7 @@
  * Who includes this says whether all tasks are followed, and what is to be done when one is from now on, and when it
  * ends (both may do nothing):
  *   #define EVERYONE
- *   static void joined(struct state *state, struct task_struct *task, bool born);
+ *   static void joined(struct state *state, struct task_struct *task);
  *   static void left(struct state *state, struct task_struct *task);
  */
 #ifndef ZTUNE_TASKS_BPF_H
@@ -31,7 +31,7 @@ struct state {
 	u64 involuntary;
 };
 
-static __always_inline void joined(struct state *state, struct task_struct *task, bool born);
+static __always_inline void joined(struct state *state, struct task_struct *task);
 static __always_inline void left(struct state *state, struct task_struct *task);
 
 struct {
@@ -75,7 +75,7 @@ static __always_inline struct state *followed(void)
 		return 0;
 	state = bpf_task_storage_get(&tasks, task, 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
 	if (state)
-		joined(state, task, false);
+		joined(state, task);
 	return state;
 }
 
@@ -91,7 +91,7 @@ SEC("tp_btf/sched_process_fork") int BPF_PROG(forked, struct task_struct *parent
 	if (bpf_map_update_elem(&processes, &tgid, &one, BPF_ANY) || !state)
 		dropped();
 	if (state)
-		joined(state, child, true);
+		joined(state, child);
 	return 0;
 }
 
@@ -133,7 +133,7 @@ SEC("iter/task") int mark(struct bpf_iter__task *ctx)
 		state = bpf_task_storage_get(&tasks, task, 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
 		if (state) {
 			__sync_fetch_and_add(&found, 1);
-			joined(state, task, false);
+			joined(state, task);
 		} else {
 			dropped();
 		}
