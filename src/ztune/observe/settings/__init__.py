@@ -1,0 +1,68 @@
+"""What databases say of their own settings: read-only, no rights asked for, no secrets.
+
+One module per database; each has ``SETTINGS``, the fixed list of what is read because it decides how the
+files are used. Nothing else of a configuration file or a server goes into an observation, so no passwords,
+names of users or addresses do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+
+from ztune.errors import ZtuneError
+from ztune.observe.model import Database
+from ztune.observe.settings import (
+    common,
+    ds389,
+    mariadb,
+    mongodb,
+    opendj,
+    orientdb,
+    postgresql,
+    rocksdb,
+    sqlite,
+)
+
+MODULES = (postgresql, mariadb, orientdb, opendj, ds389, mongodb, rocksdb, sqlite)
+
+
+def databases(
+    pids: Iterable[int] = (), roots: Iterable[str | Path] = (), user: str | None = None
+) -> tuple[tuple[Database, ...], tuple[str, ...]]:
+    """Return the databases that processes serve or folders hold, and sentences on what is not known.
+
+    Args:
+        pids: processes that were observed; those of no database are passed over.
+        roots: folders or files; the folders above and below them are looked into too.
+        user: account of the operating system to ask the servers as, and role in them; only root can be
+            somebody else. The caller's own unless given.
+
+    Raises nothing: a database that can't be asked has its settings in ``unknown``, with the reason.
+    """
+    limits: list[str] = []
+    processes = [p for pid in pids if (p := common.process(pid)) is not None]
+    blind = [p for p in processes if p.folder is None and p.argv != ("",)]
+    if blind:
+        some = ", ".join(f"{p.pid} ({p.program})" for p in blind[:5])
+        limits.append(
+            f"working folder and open files of {len(blind)} processes can't be seen ({some}): a database "
+            "there may be missed; run as root or as their user"
+        )
+    places = common.folders(Path(root) for root in roots)
+    processes += common.working_in(places, {p.pid for p in processes})
+    found: list[Database] = []
+    for module in MODULES:
+        name = module.__name__.rpartition(".")[2]
+        seen: dict[Path, common.Instance] = {}
+        try:
+            for instance in module.find(processes, places):
+                place = instance.place.resolve()
+                # The one with a process can be asked; the oldest of several processes has the options.
+                old = seen.get(place)
+                if old is None or (old.process is None and instance.process is not None):
+                    seen[place] = instance
+            found += [module.read(instance, user) for instance in seen.values()]
+        except (OSError, ValueError, ZtuneError) as error:
+            limits.append(f"settings of {name}: {' '.join(str(error).split())}")
+    return tuple(found), tuple(limits)
