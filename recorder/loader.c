@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
 #include <time.h>
@@ -229,6 +230,25 @@ void open_object(void)
 	btf__free(kernel);
 }
 
+/* libbpf maps variables onto those of the programs only for generated skeletons; others get a copy. */
+static void share_variables(void)
+{
+	struct bpf_map *map;
+
+	bpf_object__for_each_map(map, l.object)
+	{
+		const char *dot = strrchr(bpf_map__name(map), '.');
+		size_t size;
+		void *memory;
+
+		if (!dot || strcmp(dot, ".bss"))
+			continue;
+		memory = (void *)bpf_map__initial_value(map, &size);
+		if (mmap(memory, size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, bpf_map__fd(map), 0) == MAP_FAILED)
+			fail("kernel", "cannot map the variables of the eBPF programs: %s", strerror(errno));
+	}
+}
+
 void load_object(unsigned int ring_bytes)
 {
 	struct bpf_map *ring = bpf_object__find_map_by_name(l.object, "ring");
@@ -243,6 +263,7 @@ void load_object(unsigned int ring_bytes)
 					   "CAP_BPF, CAP_PERFMON and CAP_SYS_PTRACE");
 		fail("kernel", "the kernel refuses the eBPF programs: %s", l.last_message);
 	}
+	share_variables();
 }
 
 int map_fd(const char *name)
