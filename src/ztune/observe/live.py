@@ -1,0 +1,312 @@
+"""Observes a live database: processes, or all that touches a dataset or folder, while it works.
+
+The kernel adds up (``recorder/observer.bpf.c``); nothing is written to what is observed. Where the kernel
+can't, ``/proc`` is asked and ``limits`` says what is lost by that.
+"""
+
+from __future__ import annotations
+
+import resource
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from types import TracebackType
+
+from ztune.errors import ZtuneError
+from ztune.observe.live_groups import MOST_FILES, NO_ROLE, Grouped, Place, calls, group
+from ztune.observe.live_kernel import Reading, SeenFile, Session, Unfit
+from ztune.observe.live_proc import LOST, LOST_ENDED, LOST_FILES, LOST_RIGHTS, ProcSession
+from ztune.observe.model import Call, Group, Transfers
+from ztune.observe.subjects import Subject
+from ztune.observe.system import parse_interrupts
+from ztune.observe.zfs_state import Places
+from ztune.trace.recorders.files import Mounts
+from ztune.trace.recorders.processes import mapped_files
+from ztune.trace.roles import RoleRules
+
+LOOK_SECONDS = 1.0
+
+
+@dataclass(frozen=True)
+class Seen:
+    """A piece of an Observation; the fields have its names and meanings."""
+
+    begun: str
+    seconds: float
+    groups: tuple[Group, ...] = ()
+    calls: tuple[Call, ...] = ()
+    context_switches: dict[str, int] | None = None
+    interrupts: dict[str, int] | None = None
+    cpu_seconds: float | None = None
+    own_cpu_seconds: float | None = None
+    limits: tuple[str, ...] = ()
+    processes: int = 0
+    """How many were observed, ended ones too."""
+
+
+class Live:
+    """Observes from ``__enter__`` to ``finish``; ends without a result when left earlier.
+
+    ::
+
+        with Live(choose(pid=1234)) as live:
+            while not live.wait(1.0) and not enough:
+                show(live.snapshot())
+            seen = live.finish()
+    """
+
+    def __init__(self, subject: Subject, rules: RoleRules | None = None, *, proc: bool = False) -> None:
+        """``rules``: path → role, the built-in ones by default; ``proc``: ask /proc only."""
+        self.subject = subject
+        self._rules = rules or RoleRules.parse()
+        self._proc_only = proc
+        self._session: Session | None = None
+        self._proc: ProcSession | None = None
+        self._why_proc = "it was asked for"
+        self._reading: Reading | None = None
+        self._broken: str | None = None
+        self._ended: float | None = None  # when the last observed process was found gone
+        self._places: dict[int, tuple[str | None, str | None]] = {}
+        self._roles: dict[str, str | None] = {}
+        self._result: Seen | None = None
+
+    def __enter__(self) -> Live:
+        """Begin. Raises MissingError without the observer or the right to use it."""
+        self._mounts = Mounts()
+        self._mounts.read()
+        self._datasets = Places()
+        self._mapped_before: set[str] = set()
+        for pid in self.subject.pids:
+            self._mapped_before |= {file.path for file in mapped_files(pid)}
+        self._own_before = _own_seconds()
+        self._interrupts_before = _interrupts()
+        if not self._proc_only:
+            try:
+                self._session = Session(self.subject)
+            except Unfit as error:
+                self._why_proc = f"this kernel cannot be observed with eBPF: {error}"
+        if self._session is None:
+            self._proc = ProcSession(self.subject)
+        self._begun, self._begun_at = time.monotonic(), datetime.now(UTC)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """End the observer if ``finish`` did not."""
+        if self._session is not None:
+            self._session.abort()
+
+    @property
+    def in_kernel(self) -> bool:
+        """Whether the kernel adds up; False: /proc is asked."""
+        return self._session is not None
+
+    def pids(self) -> tuple[int, ...]:
+        """Return the observed processes, as of the last look: for files, those that touched one."""
+        if self._proc is not None:
+            return self._proc.pids
+        return self._reading.pids if self._reading is not None else self.subject.pids
+
+    def wait(self, seconds: float) -> bool:
+        """Let time pass; True, and earlier, once all the chosen processes are gone."""
+        deadline = time.monotonic() + seconds
+        while True:
+            if self._gone():
+                return True
+            left = deadline - time.monotonic()
+            if left <= 0:
+                return False
+            time.sleep(min(left, LOOK_SECONDS))
+            self._look()
+
+    def _gone(self) -> bool:
+        if self.subject.by_files or self._result is not None:
+            return False
+        if self._ended is None and not self.subject.now():
+            self._ended = time.monotonic()
+        return self._ended is not None
+
+    def _look(self) -> None:
+        if self._proc is not None:
+            self._proc.look()
+        elif self._session is not None and self.subject.kind == "unit":
+            with self._may_break():
+                self._session.follow(self.subject.now())
+
+    def snapshot(self) -> Seen:
+        """Return what was seen so far."""
+        if self._result is not None:
+            return self._result
+        self._look()
+        if self._session is not None:
+            with self._may_break():
+                self._reading = self._session.read()
+        self._gone()
+        return self._seen()
+
+    def finish(self) -> Seen:
+        """End observing and return what was seen; a second call returns the same."""
+        if self._result is None:
+            self._gone()
+            self._look()
+            if self._session is not None:
+                with self._may_break():
+                    self._reading = self._session.end()
+                self._session.abort()
+            self._result = self._seen()
+        return self._result
+
+    @contextmanager
+    def _may_break(self) -> Iterator[None]:
+        """Keep what was read if the observer fails midway."""
+        try:
+            yield
+        except (ZtuneError, OSError) as error:
+            if self._broken is None:
+                self._broken = f"Observing ended early, what was read until then is kept: {error}."
+
+    def _place(self, file: SeenFile) -> Place:
+        if file.device not in self._places:
+            mount = self._mounts.of(file.device)
+            self._places[file.device] = (
+                self._datasets.dataset(file.path),
+                mount.kind if mount is not None else None,
+            )
+        if file.path not in self._roles:
+            self._roles[file.path] = self._rules.role(file.path)
+        return Place(self._roles[file.path], *self._places[file.device])
+
+    def _seen(self) -> Seen:
+        now = time.monotonic()
+        interrupts = {
+            name: n - self._interrupts_before.get(name, 0)
+            for name, n in _interrupts().items()
+            if n > self._interrupts_before.get(name, 0)
+        }
+        begun = self._begun_at.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+        if self._proc is not None:
+            return self._seen_by_proc(self._proc, begun, now - self._begun, interrupts)
+        if self._reading is None:
+            limits = (self._broken,) if self._broken else ()
+            return Seen(begun, now - self._begun, interrupts=interrupts, limits=limits)
+        reading = self._reading
+        grouped = group(reading, self._place)
+        said = reading.message
+        return Seen(
+            begun=begun,
+            seconds=said["window_ns"] / 1e9,
+            groups=grouped.groups,
+            calls=calls(reading),
+            context_switches={name: said[name] for name in ("voluntary", "involuntary")},
+            interrupts=interrupts,
+            cpu_seconds=said["ran_ns"] / 1e9,
+            own_cpu_seconds=self._own_seconds(reading),
+            limits=tuple(self._limits(grouped, reading)),
+            processes=said["processes"],
+        )
+
+    def _seen_by_proc(
+        self, proc: ProcSession, begun: str, seconds: float, interrupts: dict[str, int]
+    ) -> Seen:
+        io = proc.io()
+        limits = [f"{LOST} Why: {self._why_proc}.", LOST_ENDED]
+        groups: tuple[Group, ...] = ()
+        if proc.io_denied:
+            limits.append(LOST_RIGHTS)
+        if any(io.values()):
+            groups = (
+                Group(
+                    kind="role",
+                    name=NO_ROLE,
+                    reads=Transfers(calls=io["syscr"], bytes=io["rchar"]),
+                    writes=Transfers(calls=io["syscw"], bytes=io["wchar"]),
+                ),
+            )
+        if self.subject.by_files:
+            limits.append(LOST_FILES)
+        if self._ended is not None:
+            limits.append(self._gone_sentence())
+        return Seen(
+            begun=begun,
+            seconds=seconds,
+            groups=groups,
+            context_switches=proc.context_switches(),
+            interrupts=interrupts,
+            cpu_seconds=proc.cpu_seconds(),
+            own_cpu_seconds=_own_seconds() - self._own_before,
+            limits=tuple(limits),
+            processes=len(proc.pids),
+        )
+
+    def _own_seconds(self, reading: Reading) -> float:
+        """Return the seconds of this process, of the observer, and of its programs in the kernel.
+
+        Loading the programs, some 0.3 s before the window, is within it.
+        The kernel times the programs for half a second in ten; that share stands for the whole window.
+        """
+        said = reading.message
+        share = said["timed_ns"] / max(1, said["window_ns"])
+        programs = said["programs_ns"] / 1e9 / share if share else 0.0
+        return _own_seconds() - self._own_before + float(said["own_us"]) / 1e6 + float(programs)
+
+    def _gone_sentence(self) -> str:
+        assert self._ended is not None
+        what = {"pid": f"process {self.subject.name}", "unit": f"all processes of {self.subject.name}"}
+        return (
+            f"The observed {what[self.subject.kind]} ended after {self._ended - self._begun:.0f} s; what was "
+            f"seen until then is kept."
+        )
+
+    def _limits(self, grouped: Grouped, reading: Reading) -> Iterator[str]:
+        assert self._session is not None
+        if self._broken is not None:
+            yield self._broken
+        if self._ended is not None:
+            yield self._gone_sentence()
+        if self.subject.by_files:
+            yield (
+                "Files were chosen, not processes: the times of system calls are of calls on these files, "
+                "processor time and context switches those of threads from when they first touched one."
+            )
+        if not self._session.uring:
+            yield "This kernel does not let io_uring requests be seen; they are missing."
+        lost = reading.message["dropped"] + grouped.unexplained
+        if lost:
+            yield f"{lost} calls could not be counted by file: there were too many files or calls at once."
+        if grouped.files_left_out:
+            yield (
+                f"{grouped.files_left_out} files are told of in their role's sums only; the {MOST_FILES} "
+                f"with the most calls have their own."
+            )
+        writable = sorted(self._mapped_before | set(grouped.mapped_writable))
+        read_only = sorted(set(grouped.mapped) - set(writable))
+        for paths, how in ((writable, "written and read"), (read_only, "read")):
+            if paths:
+                more = f" and {len(paths) - 1} more" if len(paths) > 1 else ""
+                yield (
+                    f"{paths[0]}{more} may be {how} through mapped memory, which is no call: that is not "
+                    f"counted."
+                )
+        if not self._session.timed:
+            yield "This kernel does not tell what the programs in it cost: own_cpu_seconds is without them."
+
+
+def _own_seconds() -> float:
+    used = resource.getrusage(resource.RUSAGE_SELF)
+    return used.ru_utime + used.ru_stime
+
+
+def _interrupts() -> dict[str, int]:
+    """Return the host's interrupts, hard and soft ("softirq BLOCK"), since it was started."""
+    found: dict[str, int] = {}
+    for name, prefix in (("interrupts", ""), ("softirqs", "softirq ")):
+        try:
+            lines = Path(f"/proc/{name}").read_text(encoding="ascii", errors="replace").splitlines()
+        except OSError:
+            continue
+        found |= {prefix + key: n for key, n in parse_interrupts(lines).items()}
+    return found
