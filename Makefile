@@ -60,6 +60,7 @@ docs: setup
 	$(BIN)/python -m ztune.workloads.docs docs/workloads.md
 	$(BIN)/python -m ztune.cli.docs docs/commands.md
 	$(BIN)/python -m ztune.study.docs docs/study-format.md
+	$(BIN)/python -m ztune.advice.findings_docs docs/findings.md
 	$(BIN)/python -m ztune.study.schema > docs/study.schema.json
 
 BENCH = screening_speed recording_cost trace_reading engine_facts

@@ -1,0 +1,121 @@
+"""Facts of the databases that an observation shows: their settings, and what their files live on."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ztune.advice.fact import Fact
+from ztune.advice.observed_datasets import find, record_bytes
+from ztune.advice.observed_roles import dataset_name, on_zfs
+from ztune.observe.model import Database, Observation
+
+FACTS: dict[str, Fact] = {
+    "database": Fact("the database"),
+    "where": Fact("where its settings were read"),
+    "page": Fact("the size of a database page", "size"),
+    "cache": Fact("the size of the database's own cache", "bytes"),
+    "full_page_writes": Fact("the setting full_page_writes"),
+    "wal_recycle": Fact("the setting wal_recycle"),
+    "wal_init_zero": Fact("the setting wal_init_zero"),
+    "synchronous_commit": Fact("the setting synchronous_commit"),
+    "fsync": Fact("the setting fsync"),
+    "doublewrite": Fact("the setting innodb_doublewrite"),
+    "log_flush": Fact("the setting innodb_flush_log_at_trx_commit"),
+    "asks_direct": Fact("whether the database opens its data files with O_DIRECT", "flag"),
+    "data_on_zfs": Fact("whether the database's data is on ZFS", "flag"),
+    "wal_on_zfs": Fact("whether the database's log is on ZFS", "flag"),
+    "data_record": Fact("the smallest record size of its data files", "size"),
+    "data_direct": Fact("the property direct of the dataset with its data"),
+    "wal_reads": Fact("how many reads of its log there were", "count"),
+}
+
+_CACHES = {
+    "postgresql": ("shared_buffers",),
+    "mariadb": ("innodb_buffer_pool_size",),
+    "mysql": ("innodb_buffer_pool_size",),
+    "orientdb": ("storage.diskCache.bufferSize",),
+    "389ds": ("nsslapd-dbcachesize",),
+    "opendj": ("ds-cfg-db-cache-size",),
+}
+_PAGES = {"postgresql": "block_size", "mariadb": "innodb_page_size", "mysql": "innodb_page_size"}
+# DETECT_ONLY writes no page contents to the doublewrite file: it cannot repair (MySQL manual, Doublewrite
+# Buffer). "fast" is MariaDB's doublewrite without fsync of the data files.
+_ON = {"on", "1", "true", "yes", "fast", "detect_and_recover"}
+_OFF = {"off", "0", "false", "no", "detect_only"}
+
+
+def database_facts(observation: Observation, database: Database) -> dict[str, Any]:
+    """Return the facts of a database; keys as in FACTS, None where not known.
+
+    Where more than one database was seen, it is not known which role's files are whose.
+    """
+    settings = database.settings
+    facts: dict[str, Any] = {
+        **dict.fromkeys(FACTS),
+        "database": database.kind,
+        "where": database.where,
+        "page": _int(settings.get(_PAGES.get(database.kind, ""))),
+        "cache": cache_bytes(database),
+        "synchronous_commit": settings.get("synchronous_commit"),
+        "log_flush": settings.get("innodb_flush_log_at_trx_commit"),
+        "asks_direct": _asks_direct(database),
+        **{
+            name: _switch(settings.get(name))
+            for name in ("full_page_writes", "wal_recycle", "wal_init_zero", "fsync")
+        },
+        "doublewrite": _switch(settings.get("innodb_doublewrite")),
+    }
+    if len(observation.databases) == 1:
+        facts.update(_files(observation))
+    return facts
+
+
+def cache_bytes(database: Database) -> int | None:
+    """Return the size of the database's own cache in bytes, None where it is not known."""
+    sizes = [_int(database.settings.get(name)) for name in _CACHES.get(database.kind, ())]
+    return sum(s for s in sizes if s is not None) if sizes and None not in sizes else None
+
+
+def _files(observation: Observation) -> dict[str, Any]:
+    data = [g for g in observation.of_kind("role") if g.name == "data"]
+    wal = [g for g in observation.of_kind("role") if g.name == "wal"]
+    names = {dataset_name(observation, g) for g in data}
+    records = [record_bytes(observation, name) for name in names]
+    written = [size for f in observation.files if f.role == "data" for size in f.record_sizes]
+    dataset = find(observation, names.copy().pop()) if len(names) == 1 else None
+    direct = dataset.properties.get("direct") if dataset else None
+    return {
+        "data_on_zfs": _all([on_zfs(observation, g) for g in data]),
+        "wal_on_zfs": _all([on_zfs(observation, g) for g in wal]),
+        "data_record": min([r for r in records if r is not None] + written)
+        if records and None not in records
+        else None,
+        "data_direct": direct.value if direct else None,
+        "wal_reads": sum(g.reads.calls for g in wal) if wal else None,
+    }
+
+
+def _all(answers: list[bool | None]) -> bool | None:
+    if False in answers:
+        return False
+    return True if answers and None not in answers else None
+
+
+def _asks_direct(database: Database) -> bool | None:
+    settings = database.settings
+    if database.kind == "postgresql":
+        wanted = settings.get("debug_io_direct")
+        return None if wanted is None else "data" in wanted
+    if settings.get("innodb_data_file_buffering") is not None:  # MariaDB 11.0 and later
+        return _switch(settings["innodb_data_file_buffering"]) == "off"
+    method = settings.get("innodb_flush_method")
+    return None if method is None else method.upper().startswith("O_DIRECT")
+
+
+def _switch(value: str | None) -> str | None:
+    word = (value or "").lower()
+    return "on" if word in _ON else "off" if word in _OFF else None
+
+
+def _int(text: str | None) -> int | None:
+    return int(text) if text is not None and text.isdigit() else None

@@ -1,0 +1,91 @@
+"""Facts of the roles that an observation shows: how their files are written and read."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ztune.advice.fact import Fact
+from ztune.advice.observed_datasets import find, record_bytes
+from ztune.advice.record_size import fit, in_words
+from ztune.observe.model import Group, Observation
+
+FACTS: dict[str, Fact] = {
+    "role": Fact("the role"),
+    "on_zfs": Fact("whether the role's files are on a ZFS file system", "flag"),
+    "filesystem": Fact("the type of the file system"),
+    "write_calls": Fact("how many writes there were", "count"),
+    "write_bytes": Fact("how much was written", "bytes"),
+    "write_size": Fact("the size that half of the written bytes come in writes of at least", "size"),
+    "write_sizes": Fact("the most frequent sizes of writes"),
+    "fit": Fact("the record size that the sizes of the writes ask for", "size"),
+    "fit_share": Fact("which share of the written bytes is in writes of at least half that size", "share"),
+    "fit_below": Fact("what half of that record size would move, as a multiple", "ratio"),
+    "fit_above": Fact("what twice that record size would move, as a multiple", "ratio"),
+    "rewritten": Fact("the recordsize as a multiple of the record size that the writes ask for", "ratio"),
+    "sequential": Fact("which share of the writes begins where the last one ended", "share"),
+    "overwritten": Fact("which share of the written bytes overwrites others", "share"),
+    "partial": Fact("which share of the writes does not cover whole records", "share"),
+    "direct_writes": Fact("how many writes went through a descriptor with O_DIRECT", "count"),
+    "direct_calls": Fact("how many reads and writes went through a descriptor with O_DIRECT", "count"),
+    "synced_calls": Fact("how many fsyncs, and writes through O_SYNC or O_DSYNC, there were", "count"),
+    "role_reads": Fact("how many reads there were", "count"),
+}  # fmt: skip
+
+
+def role_facts(observation: Observation, group: Group) -> dict[str, Any]:
+    """Return the facts of a role's group without those of its dataset; keys as in FACTS, None if unknown."""
+    writes, reads = group.writes, group.reads
+    dataset = find(observation, dataset_name(observation, group))
+    best = fit(writes.sizes)
+    # The blocks of a volume are written by the file system on it, not by the role.
+    record = record_bytes(observation, dataset.name) if dataset and dataset.type == "filesystem" else None
+    direct = [count for count in (writes.direct, reads.direct) if count is not None]
+    return {
+        "role": group.name,
+        "on_zfs": on_zfs(observation, group),
+        "filesystem": group.filesystem,
+        "write_calls": writes.calls,
+        "write_bytes": writes.bytes,
+        "write_size": best.size if best else None,
+        "write_sizes": in_words(writes.sizes) or None,
+        "fit": best.recordsize if best else None,
+        "fit_share": best.share if best else None,
+        "fit_below": best.below if best else None,
+        "fit_above": best.above if best else None,
+        "rewritten": record / best.recordsize if record and best else None,
+        "sequential": _share(writes.sequential, writes.calls),
+        "overwritten": _share(writes.overwritten, writes.bytes),
+        # Without ZFS "aligned" is to 4 KiB, which says nothing about records.
+        "partial": _share(writes.calls - writes.aligned, writes.calls)
+        if writes.aligned is not None and record
+        else None,
+        "direct_writes": writes.direct,
+        "direct_calls": sum(direct) if direct else None,
+        "synced_calls": group.syncs.calls + (writes.synced or 0),
+        "role_reads": reads.calls,
+    }
+
+
+def dataset_name(observation: Observation, group: Group) -> str | None:
+    """Return the dataset of a role's files: its own, or that of all its files; None if there are more."""
+    if group.dataset is not None:
+        return group.dataset
+    of_files = {g.dataset for g in observation.of_kind("file") if g.role == group.name}
+    if not of_files and observation.zfs and group.filesystem in {None, "zfs"}:
+        of_files = {d.name for d in observation.zfs.datasets if group.name in d.roles}
+    return of_files.pop() if len(of_files) == 1 else None
+
+
+def on_zfs(observation: Observation, group: Group) -> bool | None:
+    """Return whether the files are on a ZFS file system; those on a volume are not."""
+    if group.filesystem is not None:
+        return group.filesystem == "zfs"
+    dataset = find(observation, dataset_name(observation, group))
+    if dataset is not None:
+        return dataset.type == "filesystem"
+    # A live observation without ZFS is of a host that has none.
+    return False if observation.source == "live" and observation.zfs is None else None
+
+
+def _share(part: int | None, whole: int | None) -> float | None:
+    return part / whole if part is not None and whole else None

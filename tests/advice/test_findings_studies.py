@@ -1,0 +1,104 @@
+"""The write-size histograms of published studies: the findings name the record sizes that those concluded."""
+
+from __future__ import annotations
+
+import pytest
+from observations import histogram
+
+from ztune.advice.findings import Finding, findings
+from ztune.advice.record_size import CANDIDATES, SMALLEST, fit, in_words, moved, typical
+
+# OrientDB 1.7.4, single-threaded load of triples (2014).
+GRAPH: dict[str, tuple[str, dict[int, int], int]] = {
+    "data": ("data", {1: 65, 8: 5, 32: 5, 65536: 289_755}, 65536),
+    "wal": ("wal", {65536: 102_876}, 65536),
+    "backup": ("backup", {131072: 1, 524288: 811}, 524288),
+    "lucene": (
+        "index",
+        {
+            8: 2, 16: 5, 32: 30, 64: 1, 128: 23, 256: 13, 512: 14, 1024: 30, 2048: 11, 4096: 72, 8192: 8983,
+        },
+        8192,
+    ),
+}  # fmt: skip
+# OrientDB 1.6.4, import of a JSON export (2014).
+IMPORT: dict[str, tuple[str, dict[int, int], int]] = {
+    "wal": ("wal", {1: 5260, 65536: 1819}, 65536),
+    "data": (
+        "data",
+        {1: 275, 8: 399, 256: 13, 512: 12, 1024: 26, 2048: 47, 4096: 35, 65536: 2423},
+        65536,
+    ),
+}
+
+
+def said(role: str, sizes: dict[int, int]) -> dict[str, Finding]:
+    return {f.id: f for f in findings(histogram(role, sizes))}
+
+
+@pytest.mark.parametrize(
+    "study", [*GRAPH.values(), *IMPORT.values()], ids=[*GRAPH, "import-wal", "import-data"]
+)
+def test_the_record_size_of_the_study_is_named(study: tuple[str, dict[int, int], int]) -> None:
+    role, sizes, concluded = study
+    words = {8192: "8K", 65536: "64K", 524288: "512K"}[concluded]
+    found = said(role, sizes)
+    finding = found["recordsize-from-writes" if role in {"data", "index"} else "recordsize-from-appends"]
+    assert f"recordsize {words}" in finding.sentence
+    assert f"`zfs create -o recordsize={words} …`" in finding.do
+    assert {e.fact: e.value for e in finding.evidence}["fit"] == concluded
+
+
+def test_the_import_s_log_is_told_why_32k_or_less_was_faster() -> None:
+    found = said("wal", IMPORT["wal"][1])["wal-large-writes"]
+    assert "32K or less" in found.do
+    assert "wal-large-writes" not in said("wal", {8192: 1000})
+
+
+def test_where_today_s_advice_differs() -> None:
+    data = said("data", GRAPH["data"][1])
+    assert "leave the default, latency" in data["old-advice-logbias"].sentence
+    assert "Never lzjb" in data["old-advice-compression"].do
+    assert "`checksum=on`" in data["old-advice-checksum"].do
+    assert "zfs_vdev_cache" in data["old-advice-read-ahead"].sentence
+    # The log's logbias was latency in the study, too.
+    assert "old-advice-logbias" not in said("wal", GRAPH["wal"][1])
+
+
+def test_neither_calls_nor_bytes_alone_decide() -> None:
+    # Three of four calls are single bytes; they are 0.004% of the bytes.
+    assert fit(IMPORT["wal"][1]).recordsize == 65536  # type: ignore[union-attr]
+    # A doublewrite buffer: 64 pages of 16K at once, then each to its place. By bytes it is a tie.
+    doublewrite = {16384: 64_000, 1 << 20: 1000}
+    assert typical(doublewrite) == 1 << 20
+    assert fit(doublewrite).recordsize == 16384  # type: ignore[union-attr]
+
+
+def test_what_a_record_size_moves_is_as_the_docs_say() -> None:
+    # By hand: three writes of 8K in records of 16K, one of 64K in four of them, each with 4K beside it.
+    assert moved({1: 99, 8192: 3, 65536: 1}, 16384) == 3 * 20480 + 4 * 20480
+
+
+@pytest.mark.parametrize("size", CANDIDATES)
+def test_one_size_of_writes_asks_for_itself(size: int) -> None:
+    best = fit({size: 10, 1: 30})
+    assert best is not None
+    assert (best.recordsize, best.size, best.share, best.tiny) == (size, size, 1.0, 0.75)
+    assert (best.below is None) is (size == SMALLEST)
+
+
+def test_writes_below_the_smallest_record_take_the_smallest() -> None:
+    best = fit({4096: 100})
+    assert best is not None and best.recordsize == SMALLEST and best.share == 1.0
+    assert fit({512: 100}).share == 0.0  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize("sizes", [{}, {1: 3276, 256: 7}, {8192: 0}])
+def test_writes_below_a_sector_say_nothing(sizes: dict[int, int]) -> None:
+    assert fit(sizes) is None
+    assert not {"recordsize-from-writes", "recordsize-from-appends"} & set(said("data", sizes))
+
+
+def test_sizes_in_words() -> None:
+    assert in_words(IMPORT["data"][1]) == "8 × 399, 64K × 2423"
+    assert in_words(IMPORT["wal"][1]) == "1 × 5260, 64K × 1819"
