@@ -18,7 +18,7 @@ NUMBERS: tuple[Unit, ...] = (
 
 @dataclass(frozen=True)
 class Fact:
-    """``words`` finish the sentence "… is not known"."""
+    """``words`` name it in "Not known: …" and stand before its value: "share of the pool in use 91%"."""
 
     words: str
     unit: Unit = "text"

@@ -30,6 +30,10 @@ FORM = Form(
 class _Part(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
+    def to_json(self) -> dict[str, Any]:
+        """Return it as plain JSON values."""
+        return self.model_dump(mode="json")
+
 
 class Evidence(_Part):
     """One fact that proves a finding."""

@@ -10,23 +10,23 @@ from ztune.advice.observed_roles import dataset_name, on_zfs
 from ztune.observe.model import Database, Observation
 
 FACTS: dict[str, Fact] = {
-    "database": Fact("the database"),
+    "database": Fact("database"),
     "where": Fact("where its settings were read"),
-    "page": Fact("the size of a database page", "size"),
-    "cache": Fact("the size of the database's own cache", "bytes"),
-    "full_page_writes": Fact("the setting full_page_writes"),
-    "wal_recycle": Fact("the setting wal_recycle"),
-    "wal_init_zero": Fact("the setting wal_init_zero"),
-    "synchronous_commit": Fact("the setting synchronous_commit"),
-    "fsync": Fact("the setting fsync"),
-    "doublewrite": Fact("the setting innodb_doublewrite"),
-    "log_flush": Fact("the setting innodb_flush_log_at_trx_commit"),
-    "asks_direct": Fact("whether the database opens its data files with O_DIRECT", "flag"),
-    "data_on_zfs": Fact("whether the database's data is on ZFS", "flag"),
-    "wal_on_zfs": Fact("whether the database's log is on ZFS", "flag"),
-    "data_record": Fact("the smallest record size of its data files", "size"),
-    "data_direct": Fact("the property direct of the dataset with its data"),
-    "wal_reads": Fact("how many reads of its log there were", "count"),
+    "page": Fact("database page", "size"),
+    "cache": Fact("database's own cache", "bytes"),
+    "full_page_writes": Fact("setting full_page_writes"),
+    "wal_recycle": Fact("setting wal_recycle"),
+    "wal_init_zero": Fact("setting wal_init_zero"),
+    "synchronous_commit": Fact("setting synchronous_commit"),
+    "fsync": Fact("setting fsync"),
+    "doublewrite": Fact("setting innodb_doublewrite"),
+    "log_flush": Fact("setting innodb_flush_log_at_trx_commit"),
+    "asks_direct": Fact("database opens its data files with O_DIRECT", "flag"),
+    "data_on_zfs": Fact("database's data is on ZFS", "flag"),
+    "wal_on_zfs": Fact("database's log is on ZFS", "flag"),
+    "data_record": Fact("smallest record size of its data files", "size"),
+    "data_direct": Fact("property direct of the dataset with its data"),
+    "wal_reads": Fact("reads of its log", "count"),
 }
 
 _CACHES = {
@@ -36,6 +36,7 @@ _CACHES = {
     "orientdb": ("storage.diskCache.bufferSize",),
     "389ds": ("nsslapd-dbcachesize",),
     "opendj": ("ds-cfg-db-cache-size",),
+    "mongodb": ("storage.wiredTiger.engineConfig.cacheSizeGB",),
 }
 _PAGES = {"postgresql": "block_size", "mariadb": "innodb_page_size", "mysql": "innodb_page_size"}
 # DETECT_ONLY writes no page contents to the doublewrite file: it cannot repair (MySQL manual, Doublewrite
@@ -104,7 +105,7 @@ def _all(answers: list[bool | None]) -> bool | None:
 def _asks_direct(database: Database) -> bool | None:
     settings = database.settings
     if database.kind == "postgresql":
-        wanted = settings.get("debug_io_direct")
+        wanted = settings.get("debug_io_direct", settings.get("io_direct"))
         return None if wanted is None else "data" in wanted
     if settings.get("innodb_data_file_buffering") is not None:  # MariaDB 11.0 and later
         return _switch(settings["innodb_data_file_buffering"]) == "off"

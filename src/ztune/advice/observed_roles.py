@@ -10,25 +10,25 @@ from ztune.advice.record_size import fit, in_words
 from ztune.observe.model import Group, Observation
 
 FACTS: dict[str, Fact] = {
-    "role": Fact("the role"),
-    "on_zfs": Fact("whether the role's files are on a ZFS file system", "flag"),
-    "filesystem": Fact("the type of the file system"),
-    "write_calls": Fact("how many writes there were", "count"),
-    "write_bytes": Fact("how much was written", "bytes"),
-    "write_size": Fact("the size that half of the written bytes come in writes of at least", "size"),
-    "write_sizes": Fact("the most frequent sizes of writes"),
-    "fit": Fact("the record size that the sizes of the writes ask for", "size"),
-    "fit_share": Fact("which share of the written bytes is in writes of at least half that size", "share"),
-    "fit_below": Fact("what half of that record size would move, as a multiple", "ratio"),
-    "fit_above": Fact("what twice that record size would move, as a multiple", "ratio"),
-    "rewritten": Fact("the recordsize as a multiple of the record size that the writes ask for", "ratio"),
-    "sequential": Fact("which share of the writes begins where the last one ended", "share"),
-    "overwritten": Fact("which share of the written bytes overwrites others", "share"),
-    "partial": Fact("which share of the writes does not cover whole records", "share"),
-    "direct_writes": Fact("how many writes went through a descriptor with O_DIRECT", "count"),
-    "direct_calls": Fact("how many reads and writes went through a descriptor with O_DIRECT", "count"),
-    "synced_calls": Fact("how many fsyncs, and writes through O_SYNC or O_DSYNC, there were", "count"),
-    "role_reads": Fact("how many reads there were", "count"),
+    "role": Fact("role"),
+    "on_zfs": Fact("role's files are on a ZFS file system", "flag"),
+    "filesystem": Fact("type of the file system"),
+    "write_calls": Fact("writes", "count"),
+    "write_bytes": Fact("bytes written", "bytes"),
+    "write_size": Fact("size that half of the written bytes come in writes of at least", "size"),
+    "write_sizes": Fact("sizes of writes"),
+    "fit": Fact("record size that the writes ask for", "size"),
+    "fit_share": Fact("share of the written bytes in writes of at least half that record size", "share"),
+    "fit_below": Fact("bytes moved with half that record size, as a multiple", "ratio"),
+    "fit_above": Fact("bytes moved with twice that record size, as a multiple", "ratio"),
+    "rewritten": Fact("recordsize as a multiple of the record size that the writes ask for", "ratio"),
+    "sequential": Fact("share of the writes that begin where the last one ended", "share"),
+    "overwritten": Fact("share of the written bytes that overwrite others", "share"),
+    "partial": Fact("share of the writes that do not cover whole records", "share"),
+    "direct_writes": Fact("writes with O_DIRECT", "count"),
+    "direct_calls": Fact("reads and writes with O_DIRECT", "count"),
+    "synced_calls": Fact("fsyncs, and writes with O_SYNC or O_DSYNC", "count"),
+    "role_reads": Fact("reads", "count"),
 }  # fmt: skip
 
 
@@ -61,8 +61,8 @@ def role_facts(observation: Observation, group: Group) -> dict[str, Any]:
         else None,
         "direct_writes": writes.direct,
         "direct_calls": sum(direct) if direct else None,
-        "synced_calls": group.syncs.calls + (writes.synced or 0),
-        "role_reads": reads.calls,
+        "synced_calls": _told(observation, group.syncs.calls + (writes.synced or 0)),
+        "role_reads": _told(observation, reads.calls),
     }
 
 
@@ -85,6 +85,11 @@ def on_zfs(observation: Observation, group: Group) -> bool | None:
         return dataset.type == "filesystem"
     # A live observation without ZFS is of a host that has none.
     return False if observation.source == "live" and observation.zfs is None else None
+
+
+def _told(observation: Observation, calls: int) -> int | None:
+    """Return ``calls``; that a file of another tool has none may mean that it was about other calls."""
+    return calls if calls or observation.source == "live" else None
 
 
 def _share(part: int | None, whole: int | None) -> float | None:
