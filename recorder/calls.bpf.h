@@ -3,6 +3,7 @@
  * Who includes this says what becomes of each finished call, when that was, and whether it wants the file's size
  * before the call:
  *   static void emit_as(const struct done *d);
+ *   static enum order in_order(u32 file, u8 op, s64 offset, s64 size);   of asynchronous I/O, when it is asked for
  *   #define ENDED(state)
  *   #define KEEP_SIZES
  */
@@ -11,6 +12,9 @@
 
 #include "files.bpf.h"
 #include "tasks.bpf.h"
+
+/* Does a transfer begin where the last of its kind ended? */
+enum order { ORDER_UNKNOWN, ORDER_NEXT, ORDER_ELSEWHERE };
 
 struct done {
 	u64 t;
@@ -26,9 +30,11 @@ struct done {
 	u16 call; /* number of the system call; io_uring has none */
 	u8 op;
 	u8 via;
+	u8 order; /* enum order */
 };
 
 static __always_inline void emit_as(const struct done *d);
+static __always_inline enum order in_order(u32 file, u8 op, s64 offset, s64 size);
 
 struct pending {
 	u64 t;
@@ -42,6 +48,7 @@ struct pending {
 	u16 call;
 	u8 op;
 	u8 append;
+	u8 order;
 };
 
 struct aio_key {
@@ -163,6 +170,7 @@ static __always_inline void emit_pending(const struct pending *p, u8 via, u64 en
 		.call = p->call,
 		.op = p->op,
 		.via = via,
+		.order = p->order,
 	};
 
 	emit_as(&d);
@@ -223,6 +231,9 @@ static long submit_one(u32 index, struct submission *s)
 		p.flags |= call_flags(iocb.rw_flags);
 	if (p.op == ZT_WRITE && (p.flags & ZT_F_APPEND))
 		p.offset = BPF_CORE_READ(file, f_inode, i_size);
+	/* Of others, nbytes is a number of parts. */
+	if (iocb.opcode == IOCB_CMD_PREAD || iocb.opcode == IOCB_CMD_PWRITE)
+		p.order = in_order(p.file, p.op, p.offset, p.size);
 	before = bpf_map_lookup_elem(&aio, &key);
 	if (before) /* its end was read from the ring in user memory: it was done, no one knows when */
 		emit_pending(before, ZT_AIO, before->t, before->offset, before->size);
@@ -430,10 +441,12 @@ static __noinline int submit_request(struct io_kiocb *req)
 	struct file *file;
 	struct io_sync *sync = (struct io_sync *)req;
 	struct io_rw *rw = (struct io_rw *)req;
+	u8 opcode;
 
 	if (!state)
 		return 0;
-	switch (BPF_CORE_READ(req, opcode)) {
+	opcode = BPF_CORE_READ(req, opcode);
+	switch (opcode) {
 	case IORING_OP_READV:
 	case IORING_OP_READ:
 	case IORING_OP_READ_FIXED:
@@ -473,6 +486,10 @@ static __noinline int submit_request(struct io_kiocb *req)
 			p.append = 1;
 		else if (file && p.offset < 0)
 			p.offset = BPF_CORE_READ(file, f_pos);
+		if (file && !p.append && p.offset >= 0 &&
+		    (opcode == IORING_OP_READ || opcode == IORING_OP_WRITE || opcode == IORING_OP_READ_FIXED ||
+		     opcode == IORING_OP_WRITE_FIXED))
+			p.order = in_order(p.file, p.op, p.offset, BPF_CORE_READ(rw, len));
 	} else if (p.op == ZT_FSYNC || p.op == ZT_FDATASYNC) {
 		p.offset = -1;
 	} else {

@@ -178,6 +178,7 @@ struct io_kiocb {
 
 struct io_rw {
 	struct kiocb kiocb;
+	u32 len;
 	u32 flags;
 };
 

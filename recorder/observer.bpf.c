@@ -226,6 +226,20 @@ static __always_inline struct zt_totals *totals_of(struct zt_key *key)
 	return bpf_map_lookup_elem(&totals, key);
 }
 
+/* In the order in which calls were asked for; those that end early are no less in order. */
+static __always_inline enum order in_order(u32 id, u8 op, s64 offset, s64 size)
+{
+	struct traits *file = bpf_map_lookup_elem(&traits, &id);
+	u32 which = op == ZT_WRITE;
+	enum order order;
+
+	if (!file)
+		return ORDER_UNKNOWN;
+	order = file->next[which] == offset + 1ull ? ORDER_NEXT : ORDER_ELSEWHERE;
+	file->next[which] = offset + size + 1ull;
+	return order;
+}
+
 static __noinline int add(const struct done *d, u32 what)
 {
 	struct zt_key key = {.file = d->file, .call = d->call, .what = what, .cpu = bpf_get_smp_processor_id()};
@@ -233,7 +247,7 @@ static __noinline int add(const struct done *d, u32 what)
 	s64 overwritten;
 	struct zt_totals *sum;
 	struct traits *file;
-	u32 id = d->file, i;
+	u32 id = d->file, i, order;
 
 	if (everyone)
 		touch();
@@ -253,9 +267,11 @@ static __noinline int add(const struct done *d, u32 what)
 	if (i < ZT_SIZES)
 		__sync_fetch_and_add(&sum->sizes[i], 1);
 	__sync_fetch_and_add(&sum->bytes, d->size);
-	if (file->next[what & 1] == d->offset + 1ull)
+	order = d->order;
+	if (order == ORDER_UNKNOWN)
+		order = in_order(id, what == ZT_WRITES ? ZT_WRITE : ZT_READ, d->offset, d->size);
+	if (order == ORDER_NEXT)
 		__sync_fetch_and_add(&sum->sequential, 1);
-	file->next[what & 1] = d->offset + d->size + 1ull;
 	if (!((d->offset | d->size) & (file->record - 1)))
 		__sync_fetch_and_add(&sum->aligned, 1);
 	if (d->flags & ZT_F_DIRECT)

@@ -1,0 +1,542 @@
+"""Observing live: what the kernel adds up equals what fio, strace and the calls themselves say."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import textwrap
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ztune.errors import InputError, MissingError, ZtuneError
+from ztune.observe import live_kernel, subjects
+from ztune.observe.live import Live, Seen
+from ztune.observe.model import Group
+from ztune.observe.subjects import choose
+from ztune.trace.roles import RoleRules
+from ztune.trial import mounts
+
+
+def reason() -> str | None:
+    if os.geteuid() != 0:
+        return "needs root"
+    if why := live_kernel.unfit():
+        return why
+    try:
+        done = subprocess.run(
+            [live_kernel.program(), "check"], capture_output=True, text=True, timeout=60, check=False
+        )
+    except (ZtuneError, OSError, subprocess.TimeoutExpired) as error:
+        return str(error)
+    answer = json.loads(done.stdout or '{"state": "error", "message": "no answer"}')
+    return None if answer["state"] == "ok" else str(answer["message"])
+
+
+REASON = reason()
+in_kernel = pytest.mark.skipif(REASON is not None, reason=f"no eBPF: {REASON}")
+
+
+def need(program: str) -> str:
+    path = shutil.which(program)
+    if path is None:
+        pytest.skip(f"{program} is not installed")
+    return path
+
+
+@pytest.fixture
+def work() -> Iterator[Path]:
+    # Not tmp_path: that may be on tmpfs, which knows no O_DIRECT.
+    folder = Path(tempfile.mkdtemp(prefix="ztune-live-", dir="/var/tmp"))
+    yield folder
+    shutil.rmtree(folder)
+
+
+class Waiting:
+    """A shell that becomes a command when told."""
+
+    def __init__(self, *command: str, folder: Path) -> None:
+        self.process = subprocess.Popen(
+            ["sh", "-c", 'read line && exec "$@"', "sh", *command],
+            cwd=folder,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        self.pid = self.process.pid
+
+    def go(self) -> None:
+        _, errors = self.process.communicate("go\n", timeout=120)
+        assert self.process.returncode == 0, errors
+
+    def kill(self) -> None:
+        self.process.kill()
+        self.process.communicate()
+
+
+def observed(*command: str, folder: Path, rules: RoleRules | None = None) -> Seen:
+    """Observe a command from its beginning to its end."""
+    waiting = Waiting(*command, folder=folder)
+    try:
+        with Live(choose(pid=waiting.pid), rules) as live:
+            assert live.in_kernel
+            waiting.go()
+            return live.finish()
+    finally:
+        waiting.kill()
+
+
+def python(text: str, folder: Path, **options: Any) -> Seen:
+    (folder / "program.py").write_text("import mmap, os\n" + textwrap.dedent(text))
+    return observed(sys.executable, "-I", "program.py", folder=folder, **options)
+
+
+def of(seen: Seen, kind: str, name: str) -> Group:
+    found = [g for g in seen.groups if g.kind == kind and g.name == name]
+    assert len(found) == 1, [(g.kind, g.name) for g in seen.groups]
+    return found[0]
+
+
+@in_kernel
+@pytest.mark.parametrize("engine", ["psync", "libaio", "io_uring", "pvsync2"])
+def test_counts_equal_fios(work: Path, engine: str) -> None:
+    fio = need("fio")
+    for name in ("a", "b"):
+        (work / name).write_bytes(os.urandom(1 << 20) * 8)
+    jobs = work / "jobs"
+    common = "ioengine={}\nfilesize=8m\nrandrepeat=1\niodepth=8\n"
+    jobs.write_text(
+        f"[global]\n{common.format(engine)}"
+        "[a]\nfilename=a\nrw=randrw\nrwmixread=40\nbssplit=4k/30:8k/40:16k/30\nio_size=6m\nfsync=7\n"
+        "[b]\nfilename=b\nrw=write\nbs=32k\nio_size=4m\nfdatasync=4\ndirect=1\n"
+    )
+    seen = observed(fio, "--output-format=json", "--output=out.json", str(jobs), folder=work)
+    text = (work / "out.json").read_text()
+    told = {job["jobname"]: job for job in json.loads(text[text.index("{") :])["jobs"]}
+    for name in ("a", "b"):
+        group = of(seen, "file", str(work / name))
+        job = told[name]
+        assert job["error"] == 0
+        assert group.reads.calls == job["read"]["total_ios"]
+        assert group.reads.bytes == job["read"]["io_bytes"]
+        assert group.writes.calls == job["write"]["total_ios"]
+        assert group.writes.bytes == job["write"]["io_bytes"]
+        assert group.syncs.calls == job["sync"]["lat_ns"]["N"]
+        for part in (group.reads, group.writes):
+            assert sum(part.sizes.values()) == sum(part.latency.values()) == part.calls
+        assert group.writes.overwritten == group.writes.bytes  # the files were there
+    a, b = of(seen, "file", str(work / "a")), of(seen, "file", str(work / "b"))
+    assert a.reads.calls and set(a.writes.sizes) == {4096, 8192, 16384} and not a.writes.direct
+    assert set(b.writes.sizes) == {32768} and b.writes.direct == b.writes.calls
+    assert b.writes.sequential == b.writes.calls - 1
+    # fio names the mean of what it measured itself, a little around the call.
+    mean = told["b"]["write"]["clat_ns"]["mean"] if engine == "psync" else None
+    if mean is not None:
+        assert b.writes.latency_total is not None
+        assert b.writes.latency_total / b.writes.calls <= mean * 1.02
+    assert not [limit for limit in seen.limits if "could not be counted" in limit]
+
+
+@in_kernel
+def test_positions_sizes_and_flags(work: Path) -> None:
+    (work / "old").write_bytes(bytes(100_000))
+    seen = python(
+        """
+        f = os.open("old", os.O_RDWR)
+        for i in range(5): os.read(f, 4096)
+        os.pread(f, 4096, 8192); os.pread(f, 4096, 12288); os.pread(f, 1000, 0); os.pread(f, 10, 200_000)
+        os.pwrite(f, b"x" * 8192, 0); os.pwrite(f, b"x" * 1, 8192); os.pwritev(f, [b"y" * 99_000], 50_000)
+        g = os.open("new", os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_DSYNC)
+        for i in range(4): os.write(g, b"z" * 3)
+        os.fsync(g); os.fdatasync(g); os.fsync(f)
+        m = mmap.mmap(-1, 8192)
+        h = os.open("direct", os.O_RDWR | os.O_CREAT | os.O_DIRECT)
+        os.pwrite(h, m, 4096); os.preadv(h, [m], 0)
+        for i in range(3):
+            try: os.fsync(999)
+            except OSError: pass
+        try: os.pwrite(os.open("old", os.O_RDONLY), b"1", 0)
+        except OSError: pass
+        """,
+        work,
+    )
+    old = of(seen, "file", str(work / "old"))
+    assert (old.reads.calls, old.reads.bytes) == (9, 5 * 4096 + 2 * 4096 + 1000)
+    assert old.reads.sizes == {4096: 7, 512: 1, 0: 1}
+    assert old.reads.sequential == 5  # four, and the one at 12288
+    assert old.reads.aligned == 7
+    assert old.reads.overwritten is None and old.reads.synced is None
+    assert (old.writes.calls, old.writes.bytes) == (3, 8192 + 1 + 99_000)
+    assert old.writes.overwritten == 8192 + 1 + 50_000
+    assert old.writes.sizes == {8192: 1, 1: 1, 65536: 1} and old.writes.sequential == 1
+    new = of(seen, "file", str(work / "new"))
+    assert new.writes.calls == new.writes.synced == 4 and new.writes.overwritten == 0
+    assert new.writes.sequential == 3 and new.writes.sizes == {2: 4}
+    assert new.syncs.calls == sum(new.syncs.latency.values()) == 2 and new.syncs.latency_total
+    direct = of(seen, "file", str(work / "direct"))
+    assert direct.writes.direct == direct.reads.direct == direct.writes.aligned == 1
+    calls = {call.name: call for call in seen.calls}
+    assert calls["fsync"].calls == 5 and calls["fsync"].errors == 3
+    assert calls["pwrite64"].errors == 1
+    for call in seen.calls:
+        assert sum(call.latency.values()) == call.calls and call.seconds is not None
+
+
+@in_kernel
+def test_copies_and_sendfile(work: Path) -> None:
+    (work / "from").write_bytes(bytes(50_000))
+    seen = python(
+        """
+        f, t = os.open("from", os.O_RDONLY), os.open("to", os.O_WRONLY | os.O_CREAT)
+        n = os.copy_file_range(f, t, 20_000, 0, 0)
+        assert n == 20_000, n
+        assert os.sendfile(t, f, 20_000, 30_000) == 30_000
+        """,
+        work,
+    )
+    assert of(seen, "file", str(work / "from")).reads.bytes == 50_000
+    assert of(seen, "file", str(work / "from")).reads.sequential == 1
+    assert of(seen, "file", str(work / "to")).writes.bytes == 50_000
+
+
+@in_kernel
+def test_roles_calls_and_sums(work: Path) -> None:
+    seen = python(
+        """
+        os.mkdir("pg_wal")
+        w = os.open("pg_wal/000000010000000000000001", os.O_WRONLY | os.O_CREAT)
+        for i in range(10): os.pwrite(w, bytes(8192), i * 8192); os.fdatasync(w)
+        for name in ("1", "2"):
+            f = os.open(name, os.O_RDWR | os.O_CREAT); os.write(f, b"1" * 10); os.pread(f, 4, 0)
+        """,
+        work,
+        rules=RoleRules.parse([f"{work}/pg_wal/**=wal", f"{work}/[12]=data"], builtin=False),
+    )
+    wal, data = of(seen, "role", "wal"), of(seen, "role", "data")
+    assert (wal.writes.calls, wal.writes.bytes, wal.syncs.calls) == (10, 81920, 10)
+    assert (data.writes.calls, data.reads.calls, data.reads.bytes) == (2, 2, 8)
+    by_call = {(g.role, g.name): g for g in seen.groups if g.kind == "call"}
+    assert by_call["wal", "pwrite64"].writes == wal.writes
+    assert by_call["wal", "fdatasync"].syncs == wal.syncs
+    assert by_call["data", "pread64"].reads == data.reads
+    assert wal.filesystem == of(seen, "file", str(work / "1")).filesystem
+    assert of(seen, "role", "none").role is None
+
+
+@in_kernel
+def test_descendants_processor_time_and_switches(work: Path) -> None:
+    seen = python(
+        """
+        import subprocess, sys, threading, time
+        def busy():
+            end = time.thread_time() + 0.3
+            while time.thread_time() < end: pass
+        for i in range(3):
+            if os.fork() == 0:
+                if os.fork() == 0:
+                    f = os.open(f"deep{i}", os.O_WRONLY | os.O_CREAT); os.write(f, b"12345")
+                    for _ in range(20): time.sleep(0.002)
+                    os._exit(0)
+                os.wait(); os._exit(0)
+        for i in range(3): os.wait()
+        thread = threading.Thread(target=busy); thread.start(); thread.join()
+        """,
+        work,
+    )
+    assert sum(of(seen, "file", f"{work}/deep{i}").writes.bytes or 0 for i in range(3)) == 15
+    assert seen.processes == 7
+    assert seen.cpu_seconds is not None and 0.3 <= seen.cpu_seconds < 3
+    assert seen.context_switches is not None and 60 <= seen.context_switches["voluntary"] < 1000
+    assert seen.interrupts and all(n > 0 for n in seen.interrupts.values())
+    assert any(name.startswith("softirq ") for name in seen.interrupts)
+    assert seen.own_cpu_seconds is not None and 0 < seen.own_cpu_seconds < 10
+
+
+@in_kernel
+def test_calls_equal_straces(work: Path) -> None:
+    strace = need("strace")
+    (work / "x").write_bytes(bytes(64 << 10))
+    waiting = Waiting("dd", "if=x", "of=y", "bs=1k", "conv=fsync,notrunc", "oflag=dsync", folder=work)
+    tracer = subprocess.Popen(
+        [strace, "-f", "-c", "-o", work / "counts", "-p", str(waiting.pid)], stderr=subprocess.DEVNULL
+    )
+    try:
+        while not re.search(r"TracerPid:\t[1-9]", Path(f"/proc/{waiting.pid}/status").read_text()):
+            assert tracer.poll() is None
+            time.sleep(0.05)
+        with Live(choose(pid=waiting.pid)) as live:
+            time.sleep(0.1)  # the call under way is seen to begin again by both, or by none
+            waiting.go()
+            seen = live.finish()
+        tracer.wait(30)
+    finally:
+        tracer.kill()
+        tracer.wait()
+        waiting.kill()
+    told: dict[str, tuple[int, int]] = {}
+    for line in (work / "counts").read_text().splitlines():
+        words = line.split()
+        if len(words) in (5, 6) and words[3].isdigit() and words[-1] != "total":
+            told[words[-1]] = (int(words[3]), int(words[4]) if len(words) == 6 else 0)
+    counted = {call.name: (call.calls, call.errors) for call in seen.calls}
+    assert counted["write"][0] >= 64 and counted["fsync"] == (1, 0)
+    # The shell waited in a read() when observing began: it is strace's only.
+    told["read"] = (told["read"][0] - 1, told["read"][1])
+    for name in ("exit_group", "restart_syscall"):
+        told.pop(name, None)
+        counted.pop(name, None)
+    assert counted == told
+
+
+@in_kernel
+def test_all_that_is_below_a_folder(work: Path) -> None:
+    for name in ("in/deep", "out"):
+        (work / name).mkdir(parents=True)
+    (work / "in/hidden").symlink_to(work / "out")
+    inside = Waiting("dd", "if=/dev/zero", "of=in/deep/file", "bs=4k", "count=30", folder=work)
+    outside = Waiting("dd", "if=/dev/zero", "of=in/hidden/file", "bs=4k", "count=20", folder=work)
+    try:
+        with Live(choose(path=work / "in")) as live:
+            assert live.in_kernel
+            outside.go()
+            inside.go()
+            with (work / "in" / "own").open("wb") as own:  # ztune's own calls are none of the database's
+                own.write(b"own")
+            seen = live.finish()
+    finally:
+        inside.kill()
+        outside.kill()
+    assert [g.name for g in seen.groups if g.kind == "file"] == [str(work / "in/deep/file")]
+    assert of(seen, "file", str(work / "in/deep/file")).writes.calls == 30
+    assert seen.processes == 1
+    assert [(call.name, call.calls) for call in seen.calls] == [("write", 30)]
+    assert any("Files were chosen" in limit for limit in seen.limits)
+
+
+@in_kernel
+def test_a_dataset_is_its_device(monkeypatch: pytest.MonkeyPatch, work: Path) -> None:
+    shm = [m for m in mounts.table() if m.point == Path("/dev/shm")]
+    if not shm:
+        pytest.skip("/dev/shm is no file system of its own")
+    there = shm[-1]  # later ones lie on top
+    # A tmpfs stands for the dataset: the observer knows it by its device only.
+    monkeypatch.setattr(
+        mounts, "table", lambda: [mounts.Mount(there.point, "/", "zfs", "tank/pg", there.device)]
+    )
+    sizes = {subjects.of_path("/dev/shm").devices[0]: 16384}
+    monkeypatch.setattr(live_kernel, "record_sizes", lambda: sizes)
+    with tempfile.TemporaryDirectory(dir="/dev/shm", prefix="ztune-live-") as folder:
+        on = Waiting("dd", "if=/dev/zero", "of=file", "bs=8k", "count=20", folder=Path(folder))
+        large = Waiting("dd", "if=/dev/zero", "of=large", "bs=32k", "count=5", folder=Path(folder))
+        off = Waiting("dd", "if=/dev/zero", "of=file", "bs=8k", "count=20", folder=work)
+        with Live(choose(dataset="tank/pg")) as live:
+            for each in (on, large, off):
+                each.go()
+            seen = live.finish()
+        mine = [g for g in seen.groups if g.kind == "file" and g.name.startswith("/dev/shm/ztune-live-")]
+        assert {g.name for g in mine} == {f"{folder}/file", f"{folder}/large"}
+        assert {(g.dataset, g.pool) for g in mine} == {("tank/pg", "tank")}
+        assert of(seen, "file", f"{folder}/file").writes.calls == 20
+        assert of(seen, "file", f"{folder}/file").writes.aligned == 0  # 8K of records of 16K
+        assert of(seen, "file", f"{folder}/large").writes.aligned == 5
+    assert not [g for g in seen.groups if g.kind == "file" and g.name.startswith(str(work))]
+
+
+@in_kernel
+def test_a_unit_and_what_it_starts_later(work: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    first = Waiting("dd", "if=/dev/zero", "of=one", "bs=4k", "count=3", folder=work)
+    later = Waiting("dd", "if=/dev/zero", "of=two", "bs=4k", "count=4", folder=work)
+    root = work / "cgroup"
+    members = root / "db.service" / "cgroup.procs"
+    members.parent.mkdir(parents=True)
+    (root / "cgroup.procs").write_text("")
+    members.write_text(f"{first.pid}\n")
+    monkeypatch.setattr(subjects, "CGROUPS", (str(root),))
+    with Live(choose(unit="db")) as live:
+        members.write_text(f"{first.pid}\n{later.pid}\n")
+        assert not live.wait(1.1)
+        first.go()
+        later.go()
+        members.write_text("")
+        assert live.wait(5)
+        seen = live.finish()
+    assert of(seen, "file", str(work / "one")).writes.calls == 3
+    assert of(seen, "file", str(work / "two")).writes.calls == 4
+    assert any("all processes of db.service ended" in limit for limit in seen.limits)
+
+
+@in_kernel
+def test_snapshots_grow_and_a_process_may_end_midway(work: Path) -> None:
+    script = "i=0; while :; do echo $i >> log; i=$((i+1)); sleep 0.02; done"
+    shell = subprocess.Popen(["sh", "-c", script], cwd=work)
+    try:
+        with Live(choose(pid=shell.pid)) as live:
+            counts = []
+            for _ in range(3):
+                assert not live.wait(0.3)
+                counts.append(of(live.snapshot(), "file", str(work / "log")).writes.calls)
+            assert 0 < counts[0] < counts[1] < counts[2]
+            assert shell.pid in live.pids()
+            shell.kill()
+            assert live.wait(10)
+            seen = live.finish()
+            assert live.finish() is seen and live.snapshot() is seen
+    finally:
+        shell.kill()
+        shell.wait()
+    lines = len((work / "log").read_text().splitlines())
+    assert counts[2] <= of(seen, "file", str(work / "log")).writes.calls <= lines
+    assert [
+        limit for limit in seen.limits if re.match(rf"The observed process {shell.pid} ended after", limit)
+    ]
+
+
+@in_kernel
+def test_what_was_read_is_kept_when_the_observer_dies(work: Path) -> None:
+    waiting = Waiting("dd", "if=/dev/zero", "of=file", "bs=4k", "count=9", folder=work)
+    with Live(choose(pid=waiting.pid)) as live:
+        waiting.go()
+        live.snapshot()
+        assert live._session is not None
+        os.kill(live._session.helper, signal.SIGKILL)
+        seen = live.finish()
+    assert of(seen, "file", str(work / "file")).writes.calls == 9
+    assert any("what was read until then is kept" in limit for limit in seen.limits)
+
+
+@in_kernel
+def test_mapped_files_are_told_of(work: Path) -> None:
+    seen = python(
+        """
+        f = os.open("map", os.O_RDWR | os.O_CREAT); os.write(f, bytes(8192))
+        m = mmap.mmap(f, 8192); m[0] = 1; m.flush()
+        """,
+        work,
+    )
+    assert any(limit.startswith(f"{work}/map may be written and read through") for limit in seen.limits)
+    assert of(seen, "file", str(work / "map")).syncs.calls == 1  # msync
+
+
+HOLDER = """
+import os, signal, sys, time
+from ztune.observe.live import Live
+from ztune.observe.subjects import choose
+with Live(choose(pid=os.getppid())) as live:
+    print(live._session.helper, flush=True)
+    live.wait(60)
+"""
+
+
+@in_kernel
+@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGKILL])
+def test_nothing_stays_behind(how: signal.Signals) -> None:
+    holder = subprocess.Popen(
+        [sys.executable, "-c", HOLDER],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+    )
+    assert holder.stdout is not None
+    helper = int(holder.stdout.readline())
+    assert Path(f"/proc/{helper}/comm").read_text().startswith("ztune-observer")
+    holder.send_signal(how)
+    holder.wait(30)
+    holder.stdout.close()
+    deadline = time.monotonic() + 20
+    while Path(f"/proc/{helper}").exists() and "ztune" in Path(f"/proc/{helper}/comm").read_text():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+@in_kernel
+def test_nothing_is_written_where_it_looks(work: Path) -> None:
+    (work / "data").write_bytes(bytes(1000))
+
+    def state() -> list[tuple[str, int, int, int, int]]:
+        return [
+            (str(p), s.st_size, s.st_mtime_ns, s.st_ctime_ns, s.st_ino)
+            for p in sorted(work.rglob("*"))
+            if (s := p.lstat())
+        ] + [("", 0, (s := work.stat()).st_mtime_ns, s.st_ctime_ns, s.st_ino)]
+
+    before = state()
+    reader = Waiting("cat", "data", folder=work)
+    with Live(choose(path=work)) as live:
+        reader.go()
+        live.snapshot()
+        seen = live.finish()
+    assert of(seen, "file", str(work / "data")).reads.bytes == 1000
+    assert state() == before
+
+
+def wrapped(work: Path, text: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    program = work / "observer"
+    program.write_text(f"#!/bin/sh\n{text}\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("ZTUNE_OBSERVER", str(program))
+
+
+@in_kernel
+def test_without_rights(work: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    setpriv = need("setpriv")
+    wrapped(work, f'exec {setpriv} --bounding-set -all "{live_kernel.program()}" "$@"', monkeypatch)
+    with pytest.raises(MissingError, match="run as root, or with the capabilities CAP_BPF and CAP_PERFMON"):
+        Live(choose(pid=os.getpid())).__enter__()
+
+
+def test_without_the_program(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("ZTUNE_OBSERVER", str(tmp_path / "none"))
+    monkeypatch.setattr(live_kernel, "BTF", tmp_path)
+    with pytest.raises(MissingError, match=r"ZTUNE_OBSERVER names .* which is no program"):
+        Live(choose(pid=os.getpid())).__enter__()
+
+
+def by_proc(work: Path, monkeypatch: pytest.MonkeyPatch, subject: Callable[[int], subjects.Subject]) -> Seen:
+    monkeypatch.setattr(live_kernel, "BTF", work / "no-btf")
+    text = "import os, sys, time\nf = os.open('file', os.O_WRONLY | os.O_CREAT)\nsys.stdin.readline()\n"
+    text += "for i in range(50): os.pwrite(f, bytes(1000), 0)\n"
+    text += "os.fsync(f)\nfor i in range(30): time.sleep(0.001)\nprint(flush=True)\nsys.stdin.readline()"
+    program = subprocess.Popen(
+        [sys.executable, "-c", text], cwd=work, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    assert program.stdin is not None and program.stdout is not None
+    try:
+        while not (work / "file").exists():
+            time.sleep(0.02)
+        with Live(subject(program.pid)) as live:
+            assert not live.in_kernel
+            program.stdin.write("\n")
+            program.stdin.flush()
+            program.stdout.readline()
+            return live.finish()
+    finally:
+        program.kill()
+        program.communicate()
+
+
+@pytest.mark.parametrize("kind", ["pid", "path"])
+def test_a_kernel_without_btf(work: Path, monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
+    seen = by_proc(work, monkeypatch, lambda pid: choose(pid=pid) if kind == "pid" else choose(path=work))
+    group = of(seen, "role", "none")
+    assert (group.writes.calls, group.writes.bytes) == (51, 50_001)  # and the print()
+    assert group.writes.sizes == {} and group.writes.sequential is None
+    assert seen.context_switches is not None and seen.context_switches["voluntary"] >= 30
+    assert seen.calls == ()
+    assert "CONFIG_DEBUG_INFO_BTF" in seen.limits[0] and "latencies" in seen.limits[0]
+    assert any("found with a file open there" in limit for limit in seen.limits) == (kind == "path")
+
+
+def test_no_such_process_is_said_before_anything_starts() -> None:
+    with pytest.raises(InputError, match="there is no process"):
+        Live(choose(pid=4_194_304))
