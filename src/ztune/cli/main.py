@@ -15,6 +15,7 @@ COMMANDS: dict[str, str] = {
     "tune": "ztune.cli.tune",
     "doctor": "ztune.cli.doctor",
     "list": "ztune.cli.list_",
+    "observe": "ztune.cli.observe",
     "record": "ztune.cli.record",
     "trace": "ztune.cli.trace",
     "screen": "ztune.cli.screen",
@@ -62,6 +63,7 @@ def ztune() -> None:
     \b
       ztune doctor                   what this machine can do
       ztune tune postgres-oltp       the whole loop on a PostgreSQL of our own
+      ztune observe --pid 1234       what a live database does to its file system, and what to change
       ztune record --pid 1234 --seconds 60 --out my.trace
       ztune screen my.trace          rank layouts for a recorded database
       ztune recommend                what to set, and why

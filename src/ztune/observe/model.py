@@ -8,7 +8,7 @@ bucket to a count: 0 holds zeros, 4096 holds 4096 to 8191.
 
 from __future__ import annotations
 
-from typing import Final, Literal
+from typing import Any, Final, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -283,6 +283,14 @@ class Observation(Part):
     """What observing itself cost."""
     limits: tuple[str, ...] = ()
     """What is not known, and why: a sentence each."""
+
+    def to_json(self) -> dict[str, Any]:
+        """Return it as JSON values; but for format and version, what equals its default is left out."""
+        return {
+            "format": self.format,
+            "version": self.version,
+            **self.model_dump(mode="json", exclude_defaults=True),
+        }
 
     def of_kind(self, kind: str) -> list[Group]:
         """Return the groups of one kind."""

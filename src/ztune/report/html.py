@@ -97,6 +97,7 @@ def environment() -> jinja2.Environment:
         percent=units.percent,
         size=format_size,
         sentence=lambda text: text[:1].upper() + text[1:],
+        code=_code,
     )
     made.globals.update(
         show=units.show,
@@ -104,6 +105,13 @@ def environment() -> jinja2.Environment:
         METRICS=METRICS,
     )
     return made
+
+
+def _code(text: str) -> Markup:
+    """Return text with what stands in backquotes as code."""
+    parts = text.split("`")
+    pieces = (Markup("<code>{}</code>" if i % 2 else "{}").format(part) for i, part in enumerate(parts))
+    return Markup("").join(pieces)
 
 
 def data(name: str) -> str:

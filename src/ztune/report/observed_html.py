@@ -7,16 +7,30 @@ from typing import Any
 
 from markupsafe import Markup
 
+from ztune.advice.findings import Finding, Undecided
 from ztune.analysis import units
 from ztune.observe import histograms
 from ztune.observe.model import Buckets, Group, Observation, Series
 from ztune.report import html, observed_sheets
 from ztune.units import format_size
 
-_SERIES = 24  # columns drawn over time, at most
+_MOST = 48  # lines drawn over time, at most
+# What is drawn of each series; the rest is in the observation itself.
+_DRAWN = {
+    "cpu": ("user_share", "system_share", "iowait_share", "context_switches_per_s"),
+    "run_queue": ("running_count", "io_some_stalled_share"),
+    "memory": ("available_bytes", "dirty_bytes", "swap_used_bytes"),
+    "disk": (
+        "busy_share", "reads_per_s", "writes_per_s", "read_bytes_per_s", "write_bytes_per_s", "read_wait_s",
+        "write_wait_s", "queue_count",
+    ),
+    "arc": ("size_bytes", "hits_per_s", "misses_per_s", "l2_hits_per_s"),
+    "zil": ("commits_per_s", "pool_bytes_per_s", "log_device_bytes_per_s"),
+    "dmu_tx": ("assigned_per_s", "dirty_delays_per_s"),
+}  # fmt: skip
 
 
-def render(seen: Observation, findings: Sequence[Any], undecided: Sequence[Any]) -> str:
+def render(seen: Observation, findings: Sequence[Finding], undecided: Sequence[Undecided]) -> str:
     """Return the report as the text of an HTML file. All text from outside is escaped."""
     template = html.environment().get_template("observed.html.j2")
     return template.render(
@@ -28,7 +42,7 @@ def render(seen: Observation, findings: Sequence[Any], undecided: Sequence[Any])
         findings=findings,
         undecided=undecided,
         io=observed_sheets.io_sheets(seen),
-        other=observed_sheets.other_sheets(seen),
+        other=[s for s in (*observed_sheets.other_sheets(seen), observed_sheets.settings(seen)) if s.rows],
         groups=[_histograms(g) for g in (*seen.of_kind("role"), *seen.of_kind("device")) if _any(g)],
         pools=_pools(seen),
         series=_series(seen),
@@ -78,11 +92,16 @@ def _rows(columns: dict[str, Buckets], name: Any) -> dict[str, Any]:
     most = {key: max(buckets.values()) for key, buckets in kept.items()}
     return {
         "columns": list(kept),
+        "cell": round(88 / max(1, len(kept)), 1),
         "rows": [
             {
                 "name": name(low),
                 "cells": [
-                    {"kind": key, "count": n, "width": round(n / most[key] * 60, 2)}
+                    {
+                        "kind": key,
+                        "count": n,
+                        "width": round(n / most[key] * (60 if len(kept) < 3 else 45), 2),
+                    }
                     for key, buckets in kept.items()
                     for n in (buckets.get(low, 0),)
                 ],
@@ -106,12 +125,12 @@ def _series(seen: Observation) -> list[dict[str, Any]]:
     found: list[dict[str, Any]] = []
     for name, series in seen.series.items():
         for column, values in series.columns.items():
-            if any(values) and len(found) < _SERIES:
+            if column in _DRAWN.get(name.partition(":")[0], ()) and any(values) and len(found) < _MOST:
                 found.append(
                     {
                         "name": name,
                         "column": column.rpartition("_")[0].replace("_", " "),
-                        "mean": _amount(column, sum(values) / len(values)),
+                        "mean": _amount(column, series.whole.get(column, sum(values) / len(values))),
                         "most": _amount(column, max(values)),
                         "plot": _line(series, values, f"{name} {column}"),
                     }

@@ -32,11 +32,11 @@ def io_sheets(seen: Observation) -> list[Sheet]:
 
 
 def other_sheets(seen: Observation) -> list[Sheet]:
-    """Return files, calls, disks, datasets, pools, compression and settings; empty sheets are left out."""
+    """Return files, calls, disks, datasets, pools and compression; empty sheets are left out."""
     return _filled(
         [
             _files_seen(seen), _calls(seen), _disks(seen), _datasets(seen), _pools(seen), _files(seen),
-            _compressed(seen), _settings(seen),
+            _compressed(seen),
         ]
     )  # fmt: skip
 
@@ -220,25 +220,21 @@ def _files(seen: Observation) -> Sheet:
 def _compressed(seen: Observation) -> Sheet:
     sizes = sorted({c.recordsize for f in seen.files for c in f.compressed})
     made = Sheet(
-        "How sampled blocks are stored, by record size (logical / allocated, after rounding to sectors)",
-        ("role", "algorithm", *(size(one) for one in sizes)),
+        "Sampled blocks: logical / allocated, after rounding to sectors and parity, by record size",
+        ("role", "algorithm", *(size(one) for one in sizes), "±, at most"),
         2,
     )
     for files in seen.files:
         for algorithm in dict.fromkeys(c.algorithm for c in files.compressed):
             by_size = {c.recordsize: c for c in files.compressed if c.algorithm == algorithm}
-            made.add_row(
-                files.role,
-                algorithm,
-                *(
-                    f"{c.stored_ratio:.2f} ±{(c.high - c.low) / 2:.2f}" if (c := by_size.get(one)) else "-"
-                    for one in sizes
-                ),
-            )
+            error = max((c.high - c.low) / 2 / c.stored_ratio for c in by_size.values())
+            cells = (f"{by_size[one].stored_ratio:.2f}" if one in by_size else "-" for one in sizes)
+            made.add_row(files.role, algorithm, *cells, share(error))
     return made
 
 
-def _settings(seen: Observation) -> Sheet:
+def settings(seen: Observation) -> Sheet:
+    """Return what the databases said of their settings, and why others are unknown."""
     made = Sheet("Settings", ("database", "setting", "value"), 3)
     for database in seen.databases:
         name = f"{database.kind} {database.version or ''}".strip()

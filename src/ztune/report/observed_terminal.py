@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from rich import box
 from rich.columns import Columns
@@ -13,6 +12,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
+from ztune.advice.findings import Finding, Undecided
 from ztune.analysis import units
 from ztune.observe import histograms
 from ztune.observe.model import Buckets, Observation
@@ -32,7 +32,9 @@ _LINES = (
 )
 
 
-def show(console: Console, seen: Observation, findings: Sequence[Any], undecided: Sequence[Any]) -> None:
+def show(
+    console: Console, seen: Observation, findings: Sequence[Finding], undecided: Sequence[Undecided]
+) -> None:
     """Print everything: head, findings, roles, calls, disks, ZFS, files, settings, limits."""
     head(console, seen)
     show_findings(console, findings, len(undecided))
@@ -41,6 +43,13 @@ def show(console: Console, seen: Observation, findings: Sequence[Any], undecided
     show_histograms(console, seen)
     for sheet in sheets.other_sheets(seen):
         _titled(console, sheet.title, table(sheet))
+    for database in seen.databases:
+        unknown = f", {len(database.unknown)} are unknown" if database.unknown else ""
+        console.print(
+            f"\n{database.kind} {database.version or ''} ({escape(database.where)}): "
+            f"{len(database.settings)} settings read{unknown}; --json and --out list them",
+            highlight=False,
+        )
     _titled(console, "Over time", _series_table(console, seen))
     if seen.limits:
         console.print("\n[bold]Not known[/]")
@@ -70,16 +79,20 @@ def head(console: Console, seen: Observation) -> None:
         console.print(escape("; ".join(words)))
 
 
-def show_findings(console: Console, findings: Sequence[Any], undecided: int) -> None:
+def show_findings(console: Console, findings: Sequence[Finding], undecided: int) -> None:
     """Print each finding: sentence, evidence, what to do, what it costs, source."""
     console.print("\n[bold]Findings[/]")
     if not findings:
         console.print("  none of the rules fires on what is known")
     for found in findings:
         lines: list[RenderableType] = [
-            Text.assemble((f"{found.severity}  ", _STYLES.get(found.severity, "")), found.sentence)
+            Text.assemble(
+                (f"{found.severity}  ", _STYLES[found.severity]),
+                found.sentence,
+            )
         ]
-        for label, text in (("evidence", found.evidence), ("do", found.do), ("cost", found.cost)):
+        proof = "; ".join(f"{e.words} {e.text}" for e in found.evidence)
+        for label, text in (("evidence", proof), ("do", found.do), ("cost", found.cost)):
             if text:
                 lines.append(Padding(Text.assemble((f"{label}: ", "dim"), text), (0, 0, 0, 4)))
         lines.append(Padding(Text(f"{found.id} · {found.source}", style="dim"), (0, 0, 0, 4)))
@@ -96,7 +109,13 @@ def table(sheet: Sheet) -> Table:
     made = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, header_style="dim")
     for i, column in enumerate(sheet.columns):
         words = i < sheet.text
-        made.add_column(column, justify="left" if words else "right", overflow="fold", no_wrap=not words)
+        made.add_column(
+            column,
+            justify="left" if words else "right",
+            overflow="fold",
+            no_wrap=not words,
+            min_width=6 if words else None,
+        )
     for row in sheet.rows:
         made.add_row(*(escape(cell) for cell in row))
     return made

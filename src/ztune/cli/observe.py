@@ -1,0 +1,170 @@
+"""``ztune observe``: what a database does to its file system, and what would be better."""
+
+from __future__ import annotations
+
+import json
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import click
+from rich.console import Console
+from rich.live import Live
+
+from ztune.advice.findings import Finding, Undecided, findings, undecided
+from ztune.errors import InputError
+from ztune.observe.model import Observation
+from ztune.observe.sources import MEANINGS, READERS, read_files
+from ztune.observe.subjects import Subject, choose
+from ztune.observe.watch import watch
+from ztune.report import files, observed_html, observed_terminal
+from ztune.trace.roles import RoleRules
+from ztune.trace.schema import ROLES
+from ztune.trial.jobs.interrupt import signals_as_interrupt
+
+_LINE_S = 30.0
+_SECONDS = 60.0  # where nobody can see when to press Ctrl-C
+
+
+@click.command(short_help="See what a live database does to its file system, and what would be better.")
+@click.option("--pid", type=click.IntRange(min=1), help="Observe this process and all its descendants.")
+@click.option("--unit", help="Observe the processes of this systemd unit.")
+@click.option("--dataset", help="Observe everything that touches this ZFS dataset, or one below it.")
+@click.option(
+    "--path", type=click.Path(path_type=Path), help="Observe everything that touches files below this folder."
+)
+@click.option(
+    "--seconds",
+    type=click.FloatRange(min=0, min_open=True),
+    help=f"How long. Default: until Ctrl-C on a terminal, else {_SECONDS:g}.",
+)
+@click.option(
+    "--from",
+    "sources",
+    multiple=True,
+    type=click.Path(path_type=Path, dir_okay=False),
+    metavar="FILE",
+    help="Don't observe: read the output of another tool, or a saved observation. Repeatable.",
+)
+@click.option(
+    "--format", "format_", type=click.Choice([reader.name for reader in READERS]),
+    help="Of --from. Default: by its content.",
+)
+@click.option(
+    "--as",
+    "meaning",
+    type=click.Choice(MEANINGS),
+    help="What the histograms of --from are, where the file does not say.",
+)
+@click.option(
+    "--role",
+    "roles",
+    multiple=True,
+    metavar="GLOB=ROLE",
+    help="Which role files (or keys of histograms) play, beside the well-known layouts. Repeatable."
+    f" Roles: {', '.join(ROLES)}, or - for none.",
+)
+@click.option(
+    "--no-files", is_flag=True, help="Don't walk through the files, nor read samples of them, at the end."
+)
+@click.option(
+    "--user",
+    help="Account to ask the database for its settings as. Default: yours. It needs no special rights.",
+)
+@click.option(
+    "--out", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE", help="Write an HTML report."
+)
+@click.option(
+    "--save",
+    type=click.Path(path_type=Path, dir_okay=False),
+    metavar="FILE",
+    help="Keep the observation as JSON; --from reads it again.",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print the observation and the findings as JSON.")
+def command(
+    pid: int | None, unit: str | None, dataset: str | None, path: Path | None, seconds: float | None,
+    sources: tuple[Path, ...], format_: str | None, meaning: str | None, roles: tuple[str, ...],
+    no_files: bool, user: str | None, out: Path | None, save: Path | None, as_json: bool,
+) -> None:  # fmt: skip
+    """See what a live database does to its file system, and what would be better. Nothing is changed.
+
+    The kernel counts, by role, file and system call: sizes and times of reads and writes, fsyncs, what is in
+    sequence, aligned and overwritten. Beside it on the same time axis: processors, memory, disks, ARC and
+    ZIL. Then findings: each with its evidence, what to do, and what that would cost. It works on every file
+    system; on a host without ZFS that part is missing and it says so.
+
+    \b
+    Examples:
+      ztune observe --pid $(head -1 /var/lib/postgresql/15/main/postmaster.pid) --seconds 60
+      ztune observe --unit postgresql@15-main --out report.html
+      ztune observe --dataset tank/pg
+      ztune observe --from writes.txt --as write-sizes --role 'data*=data'
+      zpool iostat -r tank > r.txt; ztune observe --from r.txt
+
+    Needs root (or CAP_BPF and CAP_PERFMON) and a kernel with BTF; without them it falls back to what /proc
+    tells, and says what is lost. --from needs nothing.
+    """
+    rules = RoleRules.parse(roles)
+    live = [pid, unit, dataset, path, seconds]
+    if sources:
+        if any(value is not None for value in live):
+            raise InputError(
+                "--from reads files: it goes with none of --pid, --unit, --dataset, --path, --seconds"
+            )
+        seen = read_files(sources, rules=rules, meaning=meaning, format=format_)
+    else:
+        if meaning or format_:
+            raise InputError("--as and --format say what --from reads; name the file with --from")
+        seen = _observe(choose(pid, unit, dataset, path), seconds, rules, not no_files, user)
+    found, open_ = findings(seen), undecided(seen)
+    if save is not None:
+        files.write(save, json.dumps(seen.to_json(), indent=1) + "\n")
+    if out is not None:
+        files.write(out, observed_html.render(seen, found, open_))
+    if as_json:
+        click.echo(json.dumps(_json(seen, found, open_), indent=1))
+        return
+    observed_terminal.show(Console(), seen, found, open_)
+    for written in (out, save):
+        if written is not None:
+            click.echo(str(written))
+
+
+def _json(seen: Observation, found: list[Finding], open_: list[Undecided]) -> dict[str, Any]:
+    return {
+        "observation": seen.to_json(),
+        "findings": [one.model_dump(mode="json") for one in found],
+        "undecided": [one.model_dump(mode="json") for one in open_],
+    }
+
+
+def _observe(
+    subject: Subject, seconds: float | None, rules: RoleRules, look_at_files: bool, user: str | None
+) -> Observation:
+    """Observe with a view that refreshes on a terminal, else with a line each half minute; on stderr."""
+    console = Console(stderr=True)
+    if seconds is None and not console.is_terminal:
+        seconds = _SECONDS
+    with signals_as_interrupt(), ExitStack() as stack:
+        view = None
+        if console.is_terminal:
+            view = stack.enter_context(Live(console=console, auto_refresh=False, transient=True))
+        said = -_LINE_S
+
+        def say(text: str) -> None:
+            nonlocal view
+            if view is not None:
+                view.stop()
+                view = None
+            console.print(f"ztune: {text}", highlight=False)
+
+        def show(seen: Observation, passed: float) -> None:
+            nonlocal said
+            if view is not None:
+                view.update(observed_terminal.live(console, seen, passed, seconds), refresh=True)
+            elif passed - said >= _LINE_S:
+                said = passed
+                of = f" of {seconds:.0f}" if seconds is not None else ""
+                console.print(f"ztune: observing {subject.words}, {passed:.0f}{of} s", highlight=False)
+
+        return watch(subject, seconds, rules, look_at_files=look_at_files, user=user, show=show, say=say)

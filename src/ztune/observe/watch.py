@@ -1,0 +1,137 @@
+"""Observes a live database with all there is: its calls, the host, ZFS, its files and its settings."""
+
+from __future__ import annotations
+
+import os
+import platform
+import time
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+
+from ztune import __version__
+from ztune.observe import files, zfs_state
+from ztune.observe.allocation import Allocation
+from ztune.observe.live import Live, Seen
+from ztune.observe.model import Files, Group, Observation, Zfs
+from ztune.observe.settings import databases
+from ztune.observe.subjects import Subject
+from ztune.observe.system import Sampler
+from ztune.trace.roles import RoleRules
+from ztune.trace.view import common_folder
+
+Show = Callable[[Observation, float], None]
+"""Called about once a second with what was seen so far, and the seconds since the beginning."""
+
+
+def watch(
+    subject: Subject,
+    seconds: float | None,
+    rules: RoleRules | None = None,
+    *,
+    look_at_files: bool = True,
+    user: str | None = None,
+    show: Show = lambda seen, passed: None,
+    say: Callable[[str], None] = lambda text: None,
+) -> Observation:
+    """Observe for ``seconds`` (None: until KeyboardInterrupt) or until all chosen processes are gone.
+
+    A KeyboardInterrupt ends the window, not the observation: what was seen is returned. ``look_at_files``:
+    afterwards walk through the files of each role and compress samples of them. ``user``: whom to ask
+    databases as, see ``settings.databases``. ``say`` is told of steps that take a moment.
+
+    Raises MissingError without what observing needs.
+    """
+    zfs, sampler = zfs_state.Watch(), Sampler()
+    sampler.start()
+    try:
+        with Live(subject, rules) as live:
+            with suppress(KeyboardInterrupt):
+                _wait(live, subject, seconds, show)
+            seen = live.finish()
+    finally:
+        zfs.freeze()
+        sampler.stop()
+    say("asking ZFS and the databases")
+    places = {g.name: g.role for g in seen.groups if g.kind == "file"}
+    state, limits = zfs.state({**places, **dict.fromkeys(subject.folders)} if subject.by_files else places)
+    roots = folders(subject, seen.groups)
+    settings, unknown = databases(live.pids(), roots, user)
+    limits += tuple(sampler.limits) + unknown
+    found: tuple[Files, ...] = ()
+    if look_at_files:
+        say("looking at the files, and how they compress")
+        listed = {path: role for path, role in places.items() if role}
+        found, more = files.files(roots, listed, rules=rules, allocations=_allocations(seen.groups, state))
+        limits += more
+    return _observation(subject, seen).model_copy(
+        update={
+            "series": sampler.series(),
+            "disks": sampler.disks(zfs_state.disk_pools()),
+            "zfs": state,
+            "databases": settings,
+            "files": found,
+            "limits": (*seen.limits, *limits),
+        }
+    )
+
+
+def _wait(live: Live, subject: Subject, seconds: float | None, show: Show) -> None:
+    began = time.monotonic()
+    while True:
+        passed = time.monotonic() - began
+        left = 1.0 if seconds is None else min(1.0, seconds - passed)
+        if left <= 0 or live.wait(left):
+            return
+        show(_observation(subject, live.snapshot()), time.monotonic() - began)
+
+
+def _observation(subject: Subject, seen: Seen) -> Observation:
+    host = os.uname()
+    return Observation(
+        ztune=__version__,
+        source="live",
+        subject=subject.words,
+        host=host.nodename,
+        kernel=f"{host.sysname} {host.release}",
+        platform=platform.system().lower(),
+        begun=seen.begun,
+        seconds=seen.seconds,
+        groups=seen.groups,
+        calls=seen.calls,
+        context_switches=seen.context_switches or {},
+        interrupts=seen.interrupts or {},
+        cpu_seconds=seen.cpu_seconds,
+        own_cpu_seconds=seen.own_cpu_seconds,
+        limits=seen.limits,
+    )
+
+
+def folders(subject: Subject, groups: Iterable[Group]) -> list[str]:
+    """Return the folders that the observed files are in: the subject's own, else the deepest of each role.
+
+    Of processes only files with a role count: their other files are logs and libraries, and may be anywhere.
+    """
+    if subject.by_files:
+        return list(subject.folders)
+    paths: dict[str, list[str]] = {}
+    for group in groups:
+        if group.kind == "file" and group.role and group.name.startswith("/"):
+            paths.setdefault(group.role, []).append(group.name)
+    found = {common_folder(of_role) for of_role in paths.values()} - {""}
+    return sorted(f for f in found if not any(f != other and f.startswith(f"{other}/") for other in found))
+
+
+def _allocations(groups: Iterable[Group], state: Zfs | None) -> dict[str, Allocation]:
+    """Return how the pool of each role's dataset lays blocks out; of several pools the busier one's."""
+    pools = {pool.name: pool for pool in state.pools} if state else {}
+    found: dict[str, tuple[int, Allocation]] = {}
+    for group in groups:
+        if group.kind != "file" or not group.role or not group.dataset:
+            continue
+        pool = pools.get(group.dataset.partition("/")[0])
+        vdev = next((v for v in pool.vdevs if v.role == "data"), None) if pool else None
+        if vdev is not None:
+            moved = (group.reads.bytes or 0) + (group.writes.bytes or 0)
+            if group.role not in found or moved > found[group.role][0]:
+                found[group.role] = (moved, Allocation.of(vdev))
+    return {role: allocation for role, (_, allocation) in found.items()}
