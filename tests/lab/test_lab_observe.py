@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 import sysconfig
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,9 @@ import pytest
 
 import ztune
 from ztune.lab import Guest
+from ztune.observe.allocation import HEADER, Allocation
 from ztune.observe.model import Zfs
+from ztune.trace.compressibility import compressor
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 IN_GUEST = ":".join(
@@ -145,3 +148,70 @@ def test_transaction_groups_of_the_window(seen: dict[str, Any]) -> None:
 
 def test_nothing_was_changed(seen: dict[str, Any]) -> None:
     assert seen["kept"]
+
+
+# --- what a block takes
+
+MIB = 1 << 20
+STORED = [
+    *(("raid", size, how) for size in (8192, 131072) for how in ("off", "lz4", "zstd-3", "gzip-6")),
+    *(("plain", 16384, "lz4"), ("plain", 16384, "zstd-9"), ("plain", 131072, "off")),
+]  # fmt: skip
+ALLOCATIONS = {"raid": Allocation(4096, 3, 1), "plain": Allocation(4096)}
+
+
+def rows(size: int) -> bytes:
+    """Bytes like a table's: pages, some of which compress well and some hardly."""
+    rng = random.Random(7)
+    found = bytearray()
+    while len(found) < size:
+        if rng.random() < 0.3:
+            found += rng.randbytes(rng.randrange(500, 20000))
+        else:
+            found += b"".join(
+                b'{"id":%d,"name":"%s","state":"open"}' % (i, rng.randbytes(6).hex().encode())
+                for i in range(rng.randrange(20, 800))
+            )
+    return bytes(found[:size])
+
+
+def predicted(content: bytes, size: int, how: str, allocation: Allocation) -> int:
+    """What ``du`` should show, without blocks of pointers."""
+    run = None if how == "off" else compressor(how)
+    total = 0
+    for at in range(0, len(content), size):
+        block = content[at : at + size]
+        block = block.ljust(-(-len(block) // 512) * 512 if len(content) <= size else size, b"\0")
+        packed = None if run is None else len(run(block)) + HEADER.get(how.partition("-")[0], 0)
+        total += allocation.used(allocation.stored(len(block), packed))
+    return total
+
+
+def test_allocation_is_what_du_shows(guest: Guest, tmp_path: Path) -> None:
+    contents = {"large": rows(3 * MIB + 5000), "small": rows(7000)}
+    for name, content in contents.items():
+        (tmp_path / name).write_bytes(content)
+    script = [
+        "cd /tmp; for i in 7 8 9 10; do truncate -s 128M d$i; done",
+        "zpool create -o ashift=12 raid raidz1 /tmp/d7 /tmp/d8 /tmp/d9",
+        "zpool create -o ashift=12 plain /tmp/d10",
+    ]
+    for pool, size, how in STORED:
+        name = f"{pool}/{size}-{how}"
+        script += [
+            f"zfs create -o recordsize={size} -o compression={how} {name}",
+            f"cp /host{tmp_path}/large /host{tmp_path}/small /{name}/",
+        ]
+    script += ["zpool sync", *(f"stat -c '%n %b' /{p}/{s}-{h}/*" for p, s, h in STORED)]
+    said = guest.run(["sh", "-euc", "\n".join(script)], check=True).stdout.decode()
+    blocks = {line.split()[0]: int(line.split()[1]) * 512 for line in said.splitlines()}
+    for pool, size, how in STORED:
+        for name, content in contents.items():
+            shown = blocks[f"/{pool}/{size}-{how}/{name}"]
+            more = shown - predicted(content, size, how, ALLOCATIONS[pool])
+            # du has the blocks of pointers and 512 bytes of the file's own besides, and the kernel's zlib and
+            # lz4 are not quite the libraries'.
+            if name == "large":
+                assert -0.02 <= more / shown <= 0.03, (pool, size, how, more, shown)
+            else:
+                assert 0 <= more <= 1024, (pool, size, how, more, shown)

@@ -34,8 +34,9 @@ READ_BUDGET: Final = 12 << 20
 PIECE: Final = 128 << 10
 BLOCK_BUDGET: Final = 4 << 20
 """Bytes compressed of a role at one record size with one algorithm ..."""
-LEAST_BLOCKS: Final = 8
-"""... but at least so many blocks."""
+LEAST_BLOCKS: Final = 64
+"""... but at least so many blocks, if that many were read."""
+LEAST_PLACES: Final = 8
 MOST_HOLED: Final = 10_000
 """Files of a role that are looked through for holes."""
 MOST_RUNS: Final = 10_000
@@ -126,7 +127,7 @@ def files(
             limits.append(
                 f"role {role}: nothing was compressed: no block but of zeros could be read, or time was over"
             )
-        elif len(compressed) < len(recordsizes) * len(compressors):
+        elif kept.bytes and len(compressed) < len(recordsizes) * len(compressors):
             limits.append(
                 f"role {role}: compressed at {len({c.recordsize for c in compressed})} of {len(recordsizes)} "
                 f"record sizes only: {seconds:.0f} s were over"
@@ -423,7 +424,7 @@ def _interval(
 ) -> tuple[float, float]:
     """Return the 2.5 and 97.5 per cent points of the ratio of sums when places are drawn again."""
     _, group = np.unique(piece, return_inverse=True)
-    if group.max() + 1 < LEAST_BLOCKS:
+    if group.max() + 1 < LEAST_PLACES:
         group = np.arange(len(logical))  # too few places: by blocks, which is too narrow if they are alike
     n = int(group.max()) + 1
     sums = np.bincount(group, logical, n), np.bincount(group, stored, n)
