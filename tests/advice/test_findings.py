@@ -172,7 +172,11 @@ CASES: dict[str, tuple[dict[str, Any] | Observation, dict[str, Any] | Observatio
         {"vdevs": [MIRROR, SPECIAL], "data": {"special_small_blocks": 16384}},
         {"vdevs": [MIRROR, SPECIAL], "data": {"special_small_blocks": 8192}},
     ),
-    "pool-almost-out": ({"pool": {"allocated": 940 * GIB}}, {"pool": {"allocated": 930 * GIB}}),
+    "special-alone": (
+        {"vdevs": [MIRROR, SPECIAL | {"kind": "disk", "disks": ["sdc"]}]},
+        {"vdevs": [MIRROR, SPECIAL]},
+    ),
+    "pool-almost-out": ({"pool": {"allocated": 955 * GIB}}, {"pool": {"allocated": 950 * GIB}}),
     "pool-full": ({"pool": {"allocated": 900 * GIB}}, {"pool": {"allocated": 890 * GIB}}),
     "free-space-fragmented": ({"pool": {"fragmentation": "64%"}}, {"pool": {"fragmentation": "63%"}}),
     "ashift-small": (

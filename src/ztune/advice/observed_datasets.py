@@ -22,10 +22,11 @@ POOL_FACTS: dict[str, Fact] = {
     "disk_sector": Fact(
         "largest physical sector of the disks of the vdev with the smallest ashift for them", "size"
     ),
-    "parity": Fact("pool has RAID-Z or dRAID", "flag"),
+    "parity": Fact("the pool has RAID-Z or dRAID", "flag"),
     "parity_vdev": Fact("kind of RAID-Z or dRAID"),
-    "slog": Fact("pool has a log device", "flag"),
-    "special": Fact("pool has a special vdev", "flag"),
+    "slog": Fact("the pool has a log device", "flag"),
+    "special": Fact("the pool has a special vdev", "flag"),
+    "special_redundant": Fact("all special vdevs are redundant", "flag"),
     "pool_syncs": Fact("fsyncs (and the like) of the observed processes on the pool", "count"),
     "sync_mean": Fact("mean time of an fsync", "s"),
     "sync_wait": Fact(
@@ -38,7 +39,7 @@ POOL_FACTS: dict[str, Fact] = {
 DATASET_FACTS: dict[str, Fact] = {
     "dataset": Fact("dataset"),
     "roles": Fact("roles whose files the dataset holds"),
-    "volume": Fact("dataset is a volume", "flag"),
+    "volume": Fact("the dataset is a volume", "flag"),
     "recordsize": Fact("recordsize (of a volume: volblocksize)", "size"),
     "record_sectors": Fact("sectors in a record", "ratio"),
     "compression": Fact("property compression"),
@@ -98,6 +99,7 @@ def pool_facts(observation: Observation, pool: Pool) -> dict[str, Any]:
     """Return the facts of a pool; keys as in POOL_FACTS, None where not known."""
     data = [v for v in pool.vdevs if v.role == "data"]
     logs = [v for v in pool.vdevs if v.role == "log"]
+    special = [v for v in pool.vdevs if v.role == "special"]
     size, allocated = _property(pool, "size"), _property(pool, "allocated")
     if size is None and data and all(v.size is not None for v in data):
         size = sum(v.size or 0 for v in data)
@@ -121,7 +123,8 @@ def pool_facts(observation: Observation, pool: Pool) -> dict[str, Any]:
         "parity": parity is not None if data else None,
         "parity_vdev": parity.kind if parity else None,
         "slog": bool(logs) if pool.vdevs else None,
-        "special": any(v.role == "special" for v in pool.vdevs) if pool.vdevs else None,
+        "special": bool(special) if pool.vdevs else None,
+        "special_redundant": all(v.kind not in {"disk", "file"} for v in special) if special else None,
         **_syncs(groups, observation.seconds),
         "log_writes": sum(d.writes for d in log_disks) if log_disks else None,
         "log_wait": _wait(log_disks),
@@ -135,7 +138,7 @@ def dataset_facts(observation: Observation, dataset: Dataset) -> dict[str, Any]:
     compression = values.get("compression")
     algorithm, level = _algorithm(compression)
     record = _record(dataset)
-    groups = [g for g in observation.of_kind("role") if g.dataset == dataset.name]
+    groups = _groups(observation, dataset.name)
     written = [g.writes.bytes for g in groups]
     read = [g.reads.bytes for g in groups]
     total = sum(b for b in written if b is not None) if written and None not in written else None
@@ -197,6 +200,13 @@ def expansion(sectors: int, kind: str, name: str, disks: int) -> tuple[float, fl
         return None
     width = int(data[1]) + parity
     return ceil(sectors / int(data[1])) * width / sectors, width / int(data[1])
+
+
+def _groups(observation: Observation, name: str) -> list[Group]:
+    """Return what was done in a dataset: by role, or by file where a role's files are in several datasets."""
+    roles = observation.of_kind("role")
+    kind = "file" if any(g.dataset is None and g.filesystem in {None, "zfs"} for g in roles) else "role"
+    return [g for g in observation.of_kind(kind) if g.dataset == name]
 
 
 def _expansion(pool: Pool, record: int) -> dict[str, float]:

@@ -6,12 +6,12 @@ from typing import Any
 
 from ztune.advice.fact import Fact
 from ztune.advice.observed_datasets import find, record_bytes
-from ztune.advice.record_size import fit, in_words
+from ztune.advice.record_size import fit, in_words, moved
 from ztune.observe.model import Group, Observation
 
 FACTS: dict[str, Fact] = {
     "role": Fact("role"),
-    "on_zfs": Fact("role's files are on a ZFS file system", "flag"),
+    "on_zfs": Fact("the role's files are on a ZFS file system", "flag"),
     "filesystem": Fact("type of the file system"),
     "write_calls": Fact("writes", "count"),
     "write_bytes": Fact("bytes written", "bytes"),
@@ -21,6 +21,7 @@ FACTS: dict[str, Fact] = {
     "fit_share": Fact("share of the written bytes in writes of at least half that record size", "share"),
     "fit_below": Fact("bytes moved with half that record size, as a multiple", "ratio"),
     "fit_above": Fact("bytes moved with twice that record size, as a multiple", "ratio"),
+    "fit_cost": Fact("bytes moved with the recordsize, as a multiple of the same", "ratio"),
     "rewritten": Fact("recordsize as a multiple of the record size that the writes ask for", "ratio"),
     "sequential": Fact("share of the writes that begin where the last one ended", "share"),
     "overwritten": Fact("share of the written bytes that overwrite others", "share"),
@@ -52,6 +53,9 @@ def role_facts(observation: Observation, group: Group) -> dict[str, Any]:
         "fit_share": best.share if best else None,
         "fit_below": best.below if best else None,
         "fit_above": best.above if best else None,
+        "fit_cost": moved(writes.sizes, record) / moved(writes.sizes, best.recordsize)
+        if record and best
+        else None,
         "rewritten": record / best.recordsize if record and best else None,
         "sequential": _share(writes.sequential, writes.calls),
         "overwritten": _share(writes.overwritten, writes.bytes),
