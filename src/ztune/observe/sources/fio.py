@@ -1,0 +1,244 @@
+"""fio's JSON, as ``--output-format=json`` and ``json+`` write it."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from ztune.errors import InputError
+from ztune.observe.model import Buckets, Disk
+from ztune.observe.sources import figures
+from ztune.observe.sources.base import Source
+from ztune.observe.sources.collect import Collected, GroupSums, TransferSums, add
+from ztune.units import parse_size
+
+_DEFAULT_BLOCK = 4096  # fio's own, where a job names none
+
+
+class Fio:
+    """Reads both."""
+
+    name = "fio"
+    what = "fio --output-format=json and json+"
+
+    def recognise(self, head: str) -> bool:
+        """True if fio's own first key is there."""
+        return bool(re.search(r'^\s*"fio version"\s*:', head, re.MULTILINE))
+
+    def read(self, source: Source, into: Collected) -> None:
+        """Add each job's reads, writes and syncs, and the disks' counters."""
+        document = _document(source, into)
+        options = _mapping(document.get("global options"))
+        jobs = document.get("jobs")
+        for job in jobs if isinstance(jobs, list) else []:
+            if isinstance(job, dict):
+                _job(source, into, job, {**options, **_mapping(job.get("job options"))})
+        for disk in document.get("disk_util") or []:
+            if isinstance(disk, dict) and isinstance(disk.get("name"), str):
+                _disk(source, into, disk)
+
+
+def _document(source: Source, into: Collected) -> dict[str, Any]:
+    """Return the last complete document; of a cut one, its complete jobs."""
+    text, decoder = source.text(), json.JSONDecoder()
+    found: list[dict[str, Any]] = []
+    at = _start(text, 0)
+    while at >= 0:
+        try:
+            value, end = decoder.raw_decode(text, at)
+        except (ValueError, RecursionError):
+            break
+        if isinstance(value, dict) and "jobs" in value:
+            found.append(value)
+        at = _start(text, end)
+    if len(found) > 1:
+        source.limit(
+            into, f"of {len(found)} reports of fio (--status-interval) only the last complete was read."
+        )
+    if at >= 0:
+        source.limit(into, "the JSON of fio is cut or damaged; what was complete before that was read.")
+        if not found:
+            return {"jobs": _jobs(text, at, decoder)}
+    if not found:
+        raise InputError(f"{source.path}: no report of fio in it could be read as JSON")
+    return found[-1]
+
+
+def _start(text: str, at: int) -> int:
+    found = re.compile(r"^\{", re.MULTILINE).search(text, at)
+    return found.start() if found else -1
+
+
+def _jobs(text: str, at: int, decoder: json.JSONDecoder) -> list[Any]:
+    begin = re.compile(r'"jobs"\s*:\s*\[\s*').search(text, at)
+    jobs: list[Any] = []
+    position = begin.end() if begin else len(text)
+    while position < len(text):
+        try:
+            job, position = decoder.raw_decode(text, position)
+        except (ValueError, RecursionError):
+            break
+        jobs.append(job)
+        position = len(text) - len(text[position:].lstrip(", \t\r\n"))
+    return jobs
+
+
+def _mapping(value: object) -> dict[str, Any]:
+    return value if isinstance(value, dict) else {}
+
+
+def _number(values: Mapping[str, Any], *names: str) -> float | None:
+    for name in names:
+        value = values.get(name)
+        if isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < 1 << 63:
+            return value
+    return None
+
+
+def _job(source: Source, into: Collected, job: Mapping[str, Any], options: Mapping[str, Any]) -> None:
+    name = str(job.get("jobname") or "job")
+    path = _path(name, options)
+    role = into.role(path) or into.role(name)
+    sums = GroupSums()
+    for side, target, place in (("read", sums.reads, 0), ("write", sums.writes, 1)):
+        _transfers(source, into, name, side, _mapping(job.get(side)), target, _block(options, place))
+    sync = _mapping(job.get("sync"))
+    latency, exact = _latency(sync, "lat_ns")
+    add(sums.syncs.latency, latency)
+    # fio 3.33 and its neighbours leave total_ios at 0 and count in N.
+    sums.syncs.calls = round(
+        max(_number(sync, "total_ios") or 0, _number(_mapping(sync.get("lat_ns")), "N") or 0)
+    )
+    sums.syncs.latency_total = _total(_mapping(sync.get("lat_ns")))
+    if not exact:
+        _percentiles_said(source, into)
+    runtime = [_number(_mapping(job.get(side)), "runtime") or 0 for side in ("read", "write")]
+    into.lasted(max(runtime) / 1000)
+    if sums.reads.calls or sums.writes.calls or sums.syncs.calls:
+        into.enter(sums, path=path, call=None, role=role)
+
+
+def _path(name: str, options: Mapping[str, Any]) -> str:
+    """Return the file that a job names; else its folder and the job's own name, as fio names files."""
+    if isinstance(options.get("filename"), str) and options["filename"]:
+        path = str(options["filename"])
+    else:
+        path = name
+    folder = options.get("directory")
+    if isinstance(folder, str) and folder and not path.startswith("/"):
+        path = f"{folder.rstrip('/')}/{path}"
+    return path
+
+
+def _block(options: Mapping[str, Any], place: int) -> int | None:
+    """Return the one block size of a job's reads (0) or writes (1); None if it has several."""
+    if any(name in options for name in ("bssplit", "bsrange", "blocksize_range", "bs_unaligned")):
+        return None
+    text = options.get("bs") or options.get("blocksize")
+    if text is None:
+        return _DEFAULT_BLOCK
+    parts = str(text).split(",")
+    try:
+        return parse_size(parts[min(place, len(parts) - 1)])
+    except ValueError:
+        return None
+
+
+def _transfers(
+    source: Source,
+    into: Collected,
+    name: str,
+    side: str,
+    values: Mapping[str, Any],
+    target: TransferSums,
+    block: int | None,
+) -> None:
+    calls = round(_number(values, "total_ios") or 0)
+    if not calls:
+        return
+    in_bytes, in_kib = _number(values, "io_bytes"), _number(values, "io_kbytes")
+    target.calls = calls
+    # fio 2 wrote KiB under the name io_bytes, and had no io_kbytes.
+    exact = in_kib is not None
+    target.bytes = round(in_bytes) if exact and in_bytes is not None else None
+    if block and (target.bytes == block * calls or not exact):
+        target.sizes = {figures.bucket(block): calls}
+    else:
+        source.limit(
+            into, f"the job {name} {side}s blocks of several sizes, and fio does not say how many of each."
+        )
+    latency, certain = _latency(values, "clat_ns")
+    add(target.latency, latency)
+    target.latency_total = _total(_mapping(values.get("lat_ns")))
+    if not certain:
+        _percentiles_said(source, into)
+    if not latency and "clat_ns" not in values:
+        source.limit(into, "this fio does not write clat_ns (it is older than 3.0); latencies were left out.")
+
+
+def _percentiles_said(source: Source, into: Collected) -> None:
+    source.limit(
+        into,
+        "histograms of latency were made from fio's percentiles; --output-format=json+ gives exact ones.",
+    )
+
+
+def _total(values: Mapping[str, Any]) -> int | None:
+    mean, n = _number(values, "mean"), _number(values, "N")
+    return round(mean * n) if mean is not None and n else None
+
+
+def _latency(values: Mapping[str, Any], name: str) -> tuple[Buckets, bool]:
+    """Return the histogram by ns, and False if only percentiles were there to make it from."""
+    of = _mapping(values.get(name))
+    found: Buckets = {}
+    for low, n in _mapping(of.get("bins") or values.get("bins")).items():
+        at = figures.count(low)
+        if at is not None and at >= 0 and type(n) is int and n > 0:
+            add(found, {figures.bucket(at): n})
+    if found:
+        return found, True
+    calls = round(_number(of, "N") or 0)
+    shares = sorted(
+        (share, value)
+        for text, value in _mapping(of.get("percentile")).items()
+        if (share := figures.decimal(text)) is not None
+        and isinstance(value, int | float)
+        and not isinstance(value, bool)
+        and 0 <= value < 1 << 63
+        and 0 < share <= 100
+    )
+    if not calls or not shares:
+        return {}, True
+    entered = 0
+    for share, value in shares:
+        upto = round(calls * share / 100)
+        if upto > entered:
+            add(found, {figures.bucket(value): upto - entered})
+            entered = upto
+    if calls > entered:
+        most = _number(of, "max")
+        add(found, {figures.bucket(most if most is not None else shares[-1][1]): calls - entered})
+    return found, False
+
+
+def _disk(source: Source, into: Collected, values: Mapping[str, Any]) -> None:
+    name = str(values["name"])
+    sectors = [_number(values, "read_sectors"), _number(values, "write_sectors")]
+    if None in sectors:
+        source.limit(into, f"fio gives no bytes of the disk {name}; they stand as 0.")
+    ticks = [_number(values, f"{side}_ticks") for side in ("read", "write")]
+    util = _number(values, "util")
+    into.pieces += 1
+    into.disks[name] = Disk(
+        name=name,
+        reads=round(_number(values, "read_ios") or 0),
+        writes=round(_number(values, "write_ios") or 0),
+        read_bytes=round((sectors[0] or 0) * 512),
+        write_bytes=round((sectors[1] or 0) * 512),
+        read_seconds=ticks[0] / 1000 if ticks[0] is not None else None,
+        write_seconds=ticks[1] / 1000 if ticks[1] is not None else None,
+        busy_share=min(1.0, util / 100) if util is not None else None,
+    )
