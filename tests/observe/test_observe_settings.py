@@ -59,8 +59,9 @@ def test_ldif_entries() -> None:
 def test_folders_near_a_root_but_not_behind_links(tmp_path: Path) -> None:
     (tmp_path / "a" / "b" / "c" / "d").mkdir(parents=True)
     (tmp_path / "a" / "link").symlink_to("/usr")
-    found = folders([tmp_path / "a"])
+    found = folders([tmp_path / "a"], 1)
     assert {tmp_path / "a" / "b" / "c" / "d", tmp_path} <= set(found)
+    assert tmp_path.parent not in found
     assert not any("link" in str(f) or str(f).startswith("/usr") for f in found)
 
 
@@ -377,11 +378,14 @@ def test_sqlite_is_only_looked_at(tmp_path: Path) -> None:
         made.execute("CREATE TABLE t (x)")
     made.close()
     (tmp_path / "text.db").write_text("no database")
+    (tmp_path / "below").mkdir()
     before = {p.name: p.stat().st_mtime_ns for p in tmp_path.iterdir()}
     found = one(tmp_path, "sqlite")
     assert found.where == str(path) and found.version == sqlite3.sqlite_version
     assert found.settings == {"page_size": "8192", "journal_mode": "wal", "auto_vacuum": "incremental"}
     assert "each program that opens" in found.unknown["synchronous"]
+    # What lies above is somebody else's.
+    assert databases(roots=[tmp_path / "below"]) == ((), ())
     assert {p.name: p.stat().st_mtime_ns for p in tmp_path.iterdir()} == before
 
 

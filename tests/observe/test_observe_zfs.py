@@ -98,6 +98,19 @@ def test_a_path_is_in_the_dataset_of_its_device(monkeypatch: pytest.MonkeyPatch,
     assert places.dataset("/proc/self/stat") is None and places.mountpoint("tank") is None
 
 
+def test_a_volume_and_what_is_on_it(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    disk = next(
+        (Path("/dev", p.name) for p in Path("/sys/block").iterdir() if Path("/dev", p.name).exists()), None
+    )
+    if disk is None:
+        pytest.skip("no block device is to be seen in /dev")
+    (tmp_path / "tank").mkdir()
+    (tmp_path / "tank" / "vol").symlink_to(disk)
+    monkeypatch.setattr(zfs_state, "_VOLUMES", tmp_path)
+    monkeypatch.setattr(mounts, "table", list)
+    assert Places().dataset(str(disk)) == "tank/vol"
+
+
 @pytest.mark.skipif(zfs_state.missing() is None, reason="this host has ZFS")
 def test_a_host_without_zfs_says_so() -> None:
     zfs, limits = Watch().state({"/etc/passwd": "data"})

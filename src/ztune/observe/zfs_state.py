@@ -67,6 +67,7 @@ TIMES: Final = {
 }
 """Likewise for ``zpool iostat -w``."""
 
+_VOLUMES = Path("/dev/zvol")
 # Places in "vdev_stats" (vdev_stat_t): see trial.probes.vdevs for those of operations.
 _ALLOCATED, _SPACE, _FRAGMENTATION = 3, 4, 27
 _NOT_SHOWN = 1 << 63
@@ -105,11 +106,12 @@ class Places:
                 self._by_device[os.makedev(*mount.device)] = mount.source
                 if mount.root == "/":
                     self._mountpoints.setdefault(mount.source, str(mount.point))
-        for link in sorted(Path("/dev/zvol").glob("**/*")):
+        for link in sorted(_VOLUMES.glob("**/*")):
             with suppress(OSError):
                 status = link.stat()
-                if stat.S_ISBLK(status.st_mode):
-                    self._by_device.setdefault(status.st_rdev, str(link.relative_to("/dev/zvol")))
+                # Partitions have links of their own: NAME-part1.
+                if stat.S_ISBLK(status.st_mode) and _whole(status.st_rdev) == status.st_rdev:
+                    self._by_device.setdefault(status.st_rdev, str(link.relative_to(_VOLUMES)))
 
     def mountpoint(self, dataset: str) -> str | None:
         """Return where a dataset is mounted here, None if it is not."""
@@ -126,8 +128,12 @@ class Places:
             except OSError:
                 continue
             device = status.st_rdev if stat.S_ISBLK(status.st_mode) else status.st_dev
-            return self._by_device.get(device)
+            return self._by_device.get(device) or self._by_device.get(_whole(device))
         return None
+
+
+def _whole(device: int) -> int:
+    return os.makedev(*procfs.whole_disk((os.major(device), os.minor(device))))
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,6 +24,7 @@ from ztune.observe.settings import (
     sqlite,
 )
 
+_ABOVE = 4  # folders, from a part of a database up to its own
 MODULES = (postgresql, mariadb, orientdb, opendj, ds389, mongodb, rocksdb, sqlite)
 
 
@@ -49,14 +50,18 @@ def databases(
             f"working folder and open files of {len(blind)} processes can't be seen ({some}): a database "
             "there may be missed; run as root or as their user"
         )
-    places = common.folders(Path(root) for root in roots)
-    processes += common.working_in(places, {p.pid for p in processes})
+    given = [Path(root) for root in roots]
+    below, places = common.folders(given, 0), common.folders(given, _ABOVE)
+    servers = processes + common.working_in(places, {p.pid for p in processes})
     found: list[Database] = []
     for module in MODULES:
         name = module.__name__.rpartition(".")[2]
         seen: dict[Path, common.Instance] = {}
         try:
-            for instance in module.find(processes, places):
+            # A file or folder that is a database by itself is ours only if it is below what was given, or
+            # opened by what was observed; a server is ours also if what was given is a part of its data.
+            alone = module in (sqlite, rocksdb)
+            for instance in module.find(processes, below) if alone else module.find(servers, places):
                 place = instance.place.resolve()
                 # The one with a process can be asked; the oldest of several processes has the options.
                 old = seen.get(place)

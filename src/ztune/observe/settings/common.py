@@ -122,14 +122,13 @@ def listening_sockets(pid: int) -> list[Path]:
     return [path for path in found if path.is_absolute()]
 
 
-def folders(roots: Iterable[Path]) -> list[Path]:
-    """Return each root, the four folders above it, and up to three levels of folders below it."""
+def folders(roots: Iterable[Path], above: int) -> list[Path]:
+    """Return each root, ``above`` folders above it, and up to three levels of folders below it."""
     found: dict[Path, None] = {}
     for root in roots:
         with suppress(OSError):
             root = root.resolve()
-            for above in [root, *root.parents][:5]:
-                found[above] = None
+            found.update(dict.fromkeys([root, *root.parents][: above + 1]))
             level = [root]
             for _ in range(3):
                 level = [below for folder in level for below in _below(folder)]
