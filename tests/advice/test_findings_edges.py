@@ -28,8 +28,8 @@ EDGES: dict[str, dict[str, tuple[float, float]]] = {
         "misses_beyond_reads": (1000, 999),  # of 10,000 writes
     },
     "recordsize-below-writes": {"write_calls": (100, 99), "fit_cost": (1.1, 1.09), "fit_share": (0.5, 0.499)},
-    "recordsize-from-writes": {"fit_share": (0.5, 0.499)},
-    "recordsize-from-appends": {"fit_share": (0.5, 0.499)},
+    "recordsize-from-writes": {"write_calls": (100, 99), "fit_share": (0.5, 0.499)},
+    "recordsize-from-appends": {"write_calls": (100, 99), "fit_share": (0.5, 0.499)},
     "wal-large-writes": {"write_size": (32768, 16384)},
     "txg-timeout-long": {"txg_timeout": (6, 5)},
     "txg-timeout-short": {"txg_timeout": (4, 5)},
