@@ -1,5 +1,5 @@
 /* Which tasks are followed: chosen processes, and all that descends from them. "Is followed" is the existence of the
- * task's local storage, so that every other task pays for a pointer test only.
+ * task's local storage; a bit per process id spares all others from looking for it.
  *
  * Who includes this says whether all tasks are followed, and what is to be done when one is from now on, and when it
  * ends (both may do nothing):
@@ -59,18 +59,31 @@ struct {
 
 u32 found = 0;	   /* processes added by the task iterator */
 bool stopped = false;
+/* Process ids, folded, one of which is followed, or was: where not, there is no need to look for the task's storage,
+ * which costs more than all else that every call on the host has to pay.
+ */
+#define FOLDED (1 << 16)
+u64 maybe_followed[FOLDED / 64] = {};
+
+static __always_inline void note_followed(u32 tgid)
+{
+	__sync_fetch_and_or(&maybe_followed[tgid % FOLDED / 64], 1ull << (tgid % 64));
+}
+
 /* The state of the current task, if it is followed. */
 static __always_inline struct state *followed(void)
 {
 	struct task_struct *task = bpf_get_current_task_btf();
-	struct state *state = bpf_task_storage_get(&tasks, task, 0, 0);
-	u32 tgid;
+	u32 tgid = task->tgid;
+	struct state *state;
 
+	if (!EVERYONE && !(maybe_followed[tgid % FOLDED / 64] >> (tgid % 64) & 1))
+		return 0;
+	state = bpf_task_storage_get(&tasks, task, 0, 0);
 	if (state)
 		return stopped ? 0 : state;
 	if (stopped || !(EVERYONE || (task->flags & PF_IO_WORKER))) /* workers are made without sched_process_fork */
 		return 0;
-	tgid = task->tgid;
 	if (EVERYONE ? !!bpf_map_lookup_elem(&excluded, &tgid) : !bpf_map_lookup_elem(&processes, &tgid))
 		return 0;
 	state = bpf_task_storage_get(&tasks, task, 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
@@ -90,6 +103,7 @@ SEC("tp_btf/sched_process_fork") int BPF_PROG(forked, struct task_struct *parent
 	state = bpf_task_storage_get(&tasks, child, 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
 	if (bpf_map_update_elem(&processes, &tgid, &one, BPF_ANY) || !state)
 		dropped();
+	note_followed(tgid);
 	if (state)
 		joined(state, child);
 	return 0;
@@ -129,6 +143,7 @@ SEC("iter/task") int mark(struct bpf_iter__task *ctx)
 			return 0;
 		__sync_fetch_and_add(&found, 1);
 	}
+	note_followed(tgid);
 	if (!bpf_task_storage_get(&tasks, task, 0, 0)) {
 		state = bpf_task_storage_get(&tasks, task, 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
 		if (state) {
