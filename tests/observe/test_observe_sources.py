@@ -379,6 +379,14 @@ def test_strace_positions(tmp_path: Path) -> None:
     assert (writes.sequential, writes.aligned, writes.direct) == (2, 2, 4)
 
 
+def test_strace_odd_values(tmp_path: Path) -> None:
+    lines = ["0999", "9" * 40, "0x" + "f" * 40, "-0", "1"]
+    text = "".join(f'5 write(3</x.db>, ""..., 9) = {value} <0.000010>\n' for value in lines)
+    seen = written(tmp_path, text)
+    assert group(seen, "file", "/x.db").writes.sizes == {0: 1, 1: 1, 512: 1}
+    assert said(seen, "2 lines")
+
+
 def test_strace_tables() -> None:
     table = {call.name: call for call in read("strace-c.txt").calls}
     assert table["fdatasync"].calls == 20 and table["fdatasync"].seconds == 0.156294

@@ -23,7 +23,26 @@ DTRACE = (
     b"\n#ztune write-bytes call path\n  write  /a/b.db  777\n#ztune seconds 12.5\n#ztune end\n"
 )
 SAMPLES = [p.read_bytes()[:9000] for p in sorted(DATA.iterdir()) if p.suffix != ".toml"] + [DTRACE]
+SAMPLES.append(
+    read_files([DATA / "strace-fT.txt", DATA / "fio-disk.json"]).model_dump_json(indent=1).encode()
+)
 FORMATS = [None, *(reader.name for reader in READERS)]
+SPACES = b" " * 200_000
+ODD = [
+    b"[" * 100_000,
+    b"{" * 100_000,
+    b'{"jobs":' * 50_000,
+    b"\0" * 5000,
+    b"1\t" * 9000,
+    b"\n" * 100_000 + b"x",
+    *(
+        start + SPACES + b"x\n"
+        for start in (b"", b"a", b"1 |", b"1", b"write(", b"@a[", b"-" * 12, b"  8,0 ")
+    ),
+    DTRACE + b"1 |" + SPACES + b"x\n" + b"a" + SPACES + b"7 x\n",
+    b'{"type": "hist", "data": {"@a": [{"min": 3, "max": ' + b"9" * 400 + b', "count": 1}]}}\n',
+    b'{"format": "ztune-observation", "version": 1, "seconds": 1e999}',
+]
 SETTINGS = settings(
     max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]
 )
@@ -81,8 +100,7 @@ def test_anything(content: bytes, form: str | None) -> None:
 
 
 @pytest.mark.parametrize("form", FORMATS[1:])
-@pytest.mark.parametrize(
-    "content", [b"[" * 100_000, b"{" * 100_000, b'{"jobs":' * 50_000, b"\0" * 5000, b"1\t" * 9000]
-)
+@pytest.mark.parametrize("content", ODD, ids=range(len(ODD)))
+@pytest.mark.timeout(20)
 def test_deep_and_odd(content: bytes, form: str) -> None:
     fine(content, form)

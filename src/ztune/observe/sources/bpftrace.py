@@ -135,7 +135,7 @@ def _json_histogram(source: Source, into: Collected, rows: list[Any]) -> Buckets
     buckets: Buckets = {}
     for row in rows:
         values = [row.get(name) for name in ("min", "max", "count")] if isinstance(row, dict) else []
-        if not values or any(v is not None and type(v) is not int for v in values):
+        if not values or any(v is not None and (type(v) is not int or abs(v) >> 63) for v in values):
             source.limit(into, f"the bucket {str(row)[:60]!r} is not understood; left out.")
             continue
         low, high, n = values

@@ -35,13 +35,12 @@ FACTS: Final = frozenset({"observe.d", "platform", "seconds", "end"})
 _HEADER = re.compile(r"#ztune (\S+)((?: \S+)*)\s*")
 _TITLE = re.compile(r"\s*value\s+-+ Distribution -+\s+count\s*")
 _NUMBER = r"-?\d[\d.,'_\u00a0\u202f\u2019]*"
-_ROW = re.compile(rf"\s*(<|>=)?\s*({_NUMBER})\s*\|([@\s]*?)\s*({_NUMBER})?\s*")
-_BAR = re.compile(rf"\s*(?:<|>=)?\s*{_NUMBER}\s*\|.*")
+_LABEL = re.compile(rf"(?:(<|>=)\s*)?({_NUMBER})")
+_BAR = re.compile(rf"(?:(?:<|>=)\s*)?{_NUMBER}\s*\|")
 _OTHER_STYLE = re.compile(r"\s*(?:key\s+)?min \.-+\. max\s+\| count\s*")
 _NOISE = re.compile(
     r"dtrace: .*|\s*\^C\s*|CPU\s+ID\s+FUNCTION:NAME|\s*\d+\s+\d+\s+\S*:(?:entry|return|END|BEGIN|tick-\S+)\s*"
 )
-_COUNT_LINE = re.compile(r"\s+(\S.*?)\s{2,}([\d.,'_]+)\s*")
 
 
 class DTrace:
@@ -109,7 +108,7 @@ class _Reading:
             self._close()
             self.open = _Histogram(self._keys_before())
             self.before = []
-        elif self.open is not None and _BAR.fullmatch(line):
+        elif self.open is not None and _BAR.match(line.lstrip()):
             self._row(line)
         elif not line.strip():
             self._close()
@@ -118,7 +117,7 @@ class _Reading:
             self.source.limit(
                 self.into, "histograms printed with -x aggpack or agghist are not read; print without it."
             )
-        elif _BAR.fullmatch(line):
+        elif _BAR.match(line.lstrip()):
             self.source.limit(self.into, "rows of a histogram whose title line is missing were left out.")
         elif not _NOISE.fullmatch(line):
             self._close()
@@ -177,9 +176,10 @@ class _Reading:
 
     def _row(self, line: str) -> None:
         assert self.open is not None
-        found = _ROW.fullmatch(line)
+        label, _, rest = line.partition("|")
+        found = _LABEL.fullmatch(label.strip())
         low = figures.count(found[2]) if found else None
-        n = figures.count(found[4]) if found and found[4] else None
+        n = figures.count(rest.lstrip("@ \t"))
         if found is None or low is None or n is None or n < 0:
             self.open.closed = False
             self.source.limit(self.into, f"the row {line.strip()[:60]!r} is cut or not understood; left out.")
@@ -188,7 +188,7 @@ class _Reading:
         if not n:
             return
         self.open.filled += 1
-        self.open.bar += found[3].count("@")
+        self.open.bar += rest.count("@")
         if low < 0 or found[1] == "<":
             self.source.limit(
                 self.into,
@@ -251,17 +251,17 @@ class _Reading:
 
     def _number(self, line: str) -> bool:
         """Enter a line of keys and one number; False if it is none."""
-        found = _COUNT_LINE.fullmatch(line)
-        n = figures.count(found[2]) if found else None
-        if found is None or n is None or n < 0:
+        *words, last = re.split(r"\s{2,}", line.strip())
+        n = figures.count(last)
+        if not words or n is None or n < 0:
             return False
         if self.kind in SUMS:
-            parts = re.split(r"\s{2,}", found[1], maxsplit=max(0, len(self.key_names) - 1))
-            call, path = self._named(parts)
+            keys = line.strip().removesuffix(last).rstrip()
+            call, path = self._named(re.split(r"\s{2,}", keys, maxsplit=max(0, len(self.key_names) - 1)))
             self._sum(call, path, n)
             return True
         if self.kind is None:
-            calls = [plain_call(key) for key in re.split(r"\s{2,}", found[1]) if direction(key) is not None]
+            calls = [plain_call(key) for key in words if direction(key) is not None]
             if len(calls) == 1:
                 self.into.call(calls[0]).calls += n
                 return True

@@ -14,6 +14,7 @@ from ztune.observe.sources.base import Source
 from ztune.observe.sources.collect import Collected, GroupSums, TransferSums, add
 from ztune.units import parse_size
 
+_BETWEEN = re.compile(r"[,\s]*")
 _DEFAULT_BLOCK = 4096  # fio's own, where a job names none
 
 
@@ -25,7 +26,7 @@ class Fio:
 
     def recognise(self, head: str) -> bool:
         """True if fio's own first key is there."""
-        return bool(re.search(r'^\s*"fio version"\s*:', head, re.MULTILINE))
+        return bool(re.search(r'^[ \t]*"fio version"\s*:', head, re.MULTILINE))
 
     def read(self, source: Source, into: Collected) -> None:
         """Add each job's reads, writes and syncs, and the disks' counters."""
@@ -81,7 +82,8 @@ def _jobs(text: str, at: int, decoder: json.JSONDecoder) -> list[Any]:
         except (ValueError, RecursionError):
             break
         jobs.append(job)
-        position = len(text) - len(text[position:].lstrip(", \t\r\n"))
+        if gap := _BETWEEN.match(text, position):
+            position = gap.end()
     return jobs
 
 

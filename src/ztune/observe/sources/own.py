@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 
 from pydantic import ValidationError
@@ -11,6 +12,13 @@ from ztune.errors import InputError
 from ztune.observe.model import FORMAT, VERSION, Observation
 from ztune.observe.sources.base import Source
 from ztune.observe.sources.collect import Collected
+
+
+def _finite(text: str) -> float:
+    number = float(text)
+    if not math.isfinite(number):
+        raise ValueError(f"{text} is not a number")
+    return number
 
 
 class Own:
@@ -31,7 +39,7 @@ class Own:
     def whole(self, source: Source) -> Observation:
         """Return the document; raises InputError."""
         try:
-            document = json.loads(source.text())
+            document = json.loads(source.text(), parse_float=_finite, parse_constant=_finite)
         except (ValueError, RecursionError) as error:
             where = f" (line {error.lineno})" if isinstance(error, json.JSONDecodeError) else ""
             raise InputError(f"{source.path} is cut or not JSON{where}; write it again with --json") from None

@@ -30,8 +30,10 @@ _TIME = (
     r"(?:\(\+ *\d+\.\d+\) +)?"
 )
 _START = re.compile(r"(?:\[pid +(?P<a>\d+)\] +|(?P<b>\d{1,8})(?!\.) +)?" + _TIME)
-_CALL = re.compile(r"(?P<name>[a-z_]\w*)\((?P<args>.*)\)\s+= (?P<value>-?\d+|0x[0-9a-f]+|\?)(?P<rest>.*)")
-_UNFINISHED = re.compile(r"(?P<name>[a-z_]\w*)\((?P<args>.*?)\s*<unfinished \.\.\.>")
+_CALL = re.compile(
+    r"(?P<name>[a-z_]\w*)\((?P<args>.*)\)\s+= (?P<value>-?\d{1,19}|0x[0-9a-f]{1,16}|\?)(?!\w)(?P<rest>.*)"
+)
+_UNFINISHED = re.compile(r"(?P<name>[a-z_]\w*)\((?P<args>.*)<unfinished \.\.\.>")
 _RESUMED = re.compile(r"<\.\.\. (?P<name>[a-z_]\w*) resumed>,? ?(?P<tail>.*)")
 _TOOK = re.compile(r"<(\d{1,9}\.\d{1,9})>$")
 _FD = re.compile(r"(-?\d{1,9})(?:<((?:[^<>\\]|\\.)*)(?:<[^<>]*>)?>)?")
@@ -177,7 +179,7 @@ class _Reading:
             return
         if found := _UNFINISHED.match(rest):
             self._time(start)
-            self.waiting[task, found["name"]] = found["args"]
+            self.waiting[task, found["name"]] = found["args"].rstrip()
             if found["name"] in _FORKS:
                 self.births.append((task, found["args"]))
             return
@@ -229,7 +231,7 @@ class _Reading:
             totals[0] += ns
             totals[1] += 1
             add(latency, {figures.bucket(ns): 1})
-        value = int(call["value"], 0)
+        value = int(call["value"], 16 if call["value"].startswith("0x") else 10)
         if value < 0:
             self.errors[name] += 1
             return
