@@ -188,6 +188,21 @@ def test_vdevs_are_devices_and_groups_of_them_are_not() -> None:
     assert pool(both).request_sizes and pool(both).latencies
 
 
+def test_titles_of_older_releases_and_indented_text(tmp_path: Path) -> None:
+    text = (
+        "    tank         total_wait     disk_wait    sync_queue    async_queue\n"
+        "    latency      read  write   read  write   read  write   read  write  scrub\n"
+        "    ----------  -----  -----  -----  -----  -----  -----  -----  -----  -----\n"
+        "    511ns           0      0      0      0      0      0      0      3      0\n"
+        "    1us             0      0      0      0     28  1.25K     76     21     18\n"
+        "    -------------------------------------------------------------------------\n"
+    )
+    found = pool(written(tmp_path, text))
+    assert found.name == "tank"
+    assert found.latencies["asyncq_write"] == {256: 3, 512: 21}
+    assert found.latencies["syncq_write"] == {512: 1280} and found.latencies["scrub"] == {512: 18}
+
+
 def test_rounded_numbers_are_said(tmp_path: Path) -> None:
     text = (DATA / "zpool-iostat-r1.txt").read_text("utf-8").replace("      6 ", "  2.28K ", 1)
     seen = written(tmp_path, text)

@@ -41,11 +41,11 @@ class Bpftrace:
 
     def recognise(self, head: str) -> bool:
         """True if a map is printed as text or JSON."""
-        lines = head.splitlines()
+        lines = [line.strip() for line in head.splitlines()]
         return any(
             _JSON.match(line)
             or _COUNT.fullmatch(line)
-            or (_TITLE.fullmatch(line) and after < len(lines) and _ROW.fullmatch(lines[after].rstrip()))
+            or (_TITLE.fullmatch(line) and after < len(lines) and _ROW.fullmatch(lines[after]))
             for after, line in enumerate(lines, start=1)
         )
 
@@ -62,7 +62,7 @@ class Bpftrace:
 def _from_text(source: Source, into: Collected, maps: dict[str, _Map]) -> None:
     buckets: Buckets | None = None
     for line in source.lines():
-        line = line.rstrip()
+        line = line.strip()
         if buckets is not None and _BAR.fullmatch(line):
             _row(source, into, line, buckets)
             continue

@@ -36,6 +36,15 @@ _LATENCY_COLUMNS: Final = (
     "rebuild",
 )
 
+# ZFS on Linux 0.7 wrote sync_queue and async_queue.
+_WAITS: Final = {
+    "total_wait": "total",
+    "disk_wait": "disk",
+    "syncq_wait": "syncq",
+    "sync_queue": "syncq",
+    "asyncq_wait": "asyncq",
+    "async_queue": "asyncq",
+}
 _DASHES = re.compile(r"-{10,}(?:\s+-+)*\s*")
 _TIMES: Final = {"ns": 1, "us": 1e3, "ms": 1e6, "s": 1e9}
 _LABEL_TIME = re.compile(r"(\d+)(ns|us|ms|s)")
@@ -74,9 +83,9 @@ class ZpoolIostat:
 
     def recognise(self, head: str) -> bool:
         """True if a table's title is there, or the rows of -H."""
-        return bool(re.search(r"^(?:req_size|latency)\s+(?:ind|read)\b", head, re.MULTILINE)) or bool(
-            re.search(r"^(?:512|1)(?:\t\d+){9,14}$\n^(?:1024|3)\t", head, re.MULTILINE)
-        )
+        return bool(
+            re.search(r"^[ \t]*(?:req_size|latency)[ \t]+(?:ind|read)\b", head, re.MULTILINE)
+        ) or bool(re.search(r"^(?:512|1)(?:\t\d+){9,14}$\n^(?:1024|3)\t", head, re.MULTILINE))
 
     def read(self, source: Source, into: Collected) -> None:
         """Add the histograms of pools and vdevs."""
@@ -107,7 +116,7 @@ def _blocks(source: Source, into: Collected) -> list[_Block]:
                 )
             else:
                 blocks.append(_Block(named[0], words[0], named[1], time))
-        elif _DASHES.fullmatch(line):
+        elif _DASHES.fullmatch(line.strip()):
             if last is not None and last.rows:
                 last.closed = True
         elif _SCRIPTED.fullmatch(line):
@@ -153,10 +162,10 @@ def _titles(words: Sequence[str], above: str) -> tuple[str, list[str]] | None:
             return None
         names = [f"{queue}_{kind}" for queue in upper[-queues:] for kind in ("ind", "agg")]
         return " ".join(upper[:-queues]), names
-    waits = [word for word in upper if word.endswith("_wait")]
+    waits = [_WAITS[word] for word in upper[1:] if word in _WAITS]
     if not waits or len(upper) <= len(waits) or below[: 2 * len(waits)] != ["read", "write"] * len(waits):
         return None
-    names = [f"{wait.removesuffix('_wait')}_{way}" for wait in waits for way in ("read", "write")]
+    names = [f"{wait}_{way}" for wait in waits for way in ("read", "write")]
     return " ".join(upper[: -len(waits)]), names + below[2 * len(waits) :]
 
 
