@@ -25,7 +25,8 @@ class Load:
     fail = False
 
     def __init__(self, params: dict[str, Any], database: dict[str, str]) -> None:
-        self.params, self.places = params, {}
+        self.params = params
+        self.places: dict[str, Path] = {}
 
     def check(self) -> str:
         return "db 1.0"
