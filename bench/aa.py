@@ -4,7 +4,7 @@
     python bench/aa.py              the last A/A run; without one, runs one first (fio in the lab)
     python bench/aa.py -- WORDS     runs one first: `ztune run WORDS --aa`
 
-From the run's blocks 100 cases are drawn. Each is a run of its own: blocks are drawn with replacement, in
+From the run's blocks 100 cases are drawn. Each is a run of its own: blocks are drawn in a random order, in
 each of them it is tossed which of the two equal layouts is called A (their order was random too), and after
 each block ztune's own question is asked, as often as a run with the default --blocks asks it, at the level
 that it uses for so many looks. A case that claims a difference is wrong. At least 95 of the 100 have to
@@ -44,11 +44,12 @@ def resample(pairs: list[tuple[float, float]], options: Options, seed: int) -> V
     dice = random.Random(seed)
     drawn: list[tuple[float, float]] = []
     said: Verdict = "open"
-    while said == "open" and len(drawn) < options.blocks[1]:
-        pair = dice.choice(pairs)
+    for pair in dice.sample(pairs, min(options.blocks[1], len(pairs))):
         drawn.append(pair if dice.random() < 0.5 else pair[::-1])
         if len(drawn) >= options.blocks[0]:
             said = verdict(drawn, options.resolution, options.looks)
+            if said != "open":
+                break
     return said
 
 

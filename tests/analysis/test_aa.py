@@ -30,11 +30,12 @@ def test_a_against_a(aa: ModuleType) -> None:
     found = aa.judge(run(), trials([BASE], 20, spread=0.03, twin=True))
     assert {"time per op", "written per op", "disk I/Os per op"} <= {r["measure"] for r in found}
     assert all(r["no_difference"] >= 95 for r in found), found
+    assert all(r["equal"] + r["open"] == r["no_difference"] for r in found)
 
 
 def test_a_target_that_treats_equal_layouts_unequally_fails(aa: ModuleType) -> None:
     by = {r["measure"]: r for r in aa.judge(run(), trials([BASE], 12, spread=0.02, twin=True))}
-    assert by["time per op"]["whole"] == "no difference"
+    assert by["time per op"]["whole"] != "resolved"
     base = trials([BASE], 12, spread=0.02, drift=0.0, twin=True)
     second = trials([(BASE[0], {**BASE[1], "seconds": 0.0115})], 12, spread=0.02, drift=0.0, seed=2)
     biased = [
@@ -42,8 +43,8 @@ def test_a_target_that_treats_equal_layouts_unequally_fails(aa: ModuleType) -> N
         for t in base
     ]
     by = {r["measure"]: r for r in aa.judge(run(), biased)}
-    assert by["time per op"]["whole"] == "different"
-    assert by["written per op"]["whole"] == "no difference"
+    assert by["time per op"]["whole"] == "resolved"
+    assert by["written per op"]["whole"] != "resolved" and by["written per op"]["no_difference"] >= 95
 
 
 def test_another_run_is_refused(aa: ModuleType) -> None:
@@ -55,8 +56,8 @@ def test_its_exit_code(aa: ModuleType, tmp_path: Path, monkeypatch: pytest.Monke
     monkeypatch.setenv("ZTUNE_HOME", str(tmp_path))
     assert aa.main(["nobody"]) == 2
     monkeypatch.setattr(aa, "judge", lambda *_: [{
-        "measure": "m", "blocks": 9, "per_comparison": 3, "no_difference": 94, "of": 100,
-        "whole": "no difference", "spread": 0.1, "ratio": 1.0
+        "measure": "m", "blocks": 9, "no_difference": 94, "equal": 90, "open": 4, "of": 100,
+        "whole": "open", "spread": 0.1, "ratio": 1.0
     }])  # fmt: skip
     monkeypatch.setattr(aa.Store, "run", lambda *_: replace(run()))
     monkeypatch.setattr(aa.Store, "trials", lambda *_: [])

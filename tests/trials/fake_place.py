@@ -55,6 +55,9 @@ class FakePlace:
         words = [sys.executable, *argv[1:]] if argv[0] == "python3" else argv
         return ProcessChannel(words, lost=lambda code, _: "connection lost" if code == 255 else None)
 
+    def tunables(self, layout: Layout) -> dict[str, int]:
+        return {"zfs_dirty_data_max": layout.arc, "zfs_txg_timeout": 1}
+
     def place_spec(self, layout: Layout) -> dict[str, Any]:
         return {"kind": "parent", "parents": {p.name: "tank/ztune" for p in layout.used_pools()}}
 

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
+import queue
 import shutil
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +25,8 @@ class Load:
     fail = False
 
     def __init__(self, params: dict[str, Any], database: dict[str, str]) -> None:
-        self.params, self.places = params, {}
+        self.params = params
+        self.places: dict[str, Path] = {}
 
     def check(self) -> str:
         return "db 1.0"
@@ -89,6 +93,30 @@ def test_a_load_that_fails_leaves_nothing(
     assert prepared.states() == [] and [p.name for p in tmp_path.iterdir()] == ["home"]
     monkeypatch.setattr(job, "fail", False)
     assert prepared.prepare("j", {}, {}).is_dir()
+
+
+def test_two_runs_use_it_at_once(job: type[Load]) -> None:
+    path = prepared.prepare("j", {}, {})
+    found: list[Path] = []
+    other = threading.Thread(target=lambda: found.append(prepared.prepare("j", {}, {})), daemon=True)
+    with prepared.in_use(path):  # for as long as a run lasts
+        other.start()
+        other.join(60)
+        assert found == [path] and job.loads == 1
+
+
+def test_who_waits_for_another_that_fills_it_says_so(job: type[Load]) -> None:
+    wanted = prepared.folder() / prepared.key("j", {}, {}, "db 1.0")
+    said: queue.Queue[str] = queue.Queue()
+    other = threading.Thread(
+        target=lambda: prepared.prepare("j", {}, {}, lambda text, _: said.put(text)), daemon=True
+    )
+    with prepared._locked(wanted, fcntl.LOCK_EX, lambda *_: None):
+        other.start()
+        assert said.get(timeout=60) == "wait for another ztune that fills the same database"
+        assert job.loads == 0
+    other.join(60)
+    assert not other.is_alive() and job.loads == 1
 
 
 def test_half_a_state_is_loaded_again(job: type[Load]) -> None:

@@ -86,6 +86,18 @@ def test_every_layout_runs_once_in_every_block_and_each_is_stored_at_once(place:
     assert run.target["name"] == "fake" and run.versions["kernel"] == "6.1.0"
 
 
+def test_a_place_gives_parameters_that_the_layout_does_not_set(place: FakePlace) -> None:
+    with Store.open() as store:
+        base = layouts()[0]
+        own = base.model_copy(update={"name": "own", "tunables": {"zfs_txg_timeout": 7}})
+        runner.start(store, Request(study(), [base, own], JOB, place, Options(blocks=(1, 1)), seed=3))
+    given = {s["layout"]["name"]: s["layout"]["tunables"] for s in place.specs()}
+    assert given == {
+        "base": {"zfs_dirty_data_max": base.arc, "zfs_txg_timeout": 1},
+        "own": {"zfs_dirty_data_max": base.arc, "zfs_txg_timeout": 7},
+    }
+
+
 def test_the_order_depends_on_the_seed_alone(tmp_path: Path) -> None:
     def names(where: str, seed: int) -> list[str]:
         return [t.layout_name for t in trials(go(FakePlace(tmp_path / where), "8K", "16K", "32K", seed=seed))]

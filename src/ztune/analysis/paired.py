@@ -15,6 +15,7 @@ import numpy as np
 
 RESAMPLES = 2000  # see stats.RESAMPLES
 LEVEL = 0.95
+_NORMAL_FROM = 200  # blocks
 
 
 @dataclass(frozen=True)
@@ -126,13 +127,17 @@ def blocks_needed(ratio: Ratio, resolution: float, level: float = LEVEL, most: i
         return None
     limit, mean = math.log1p(resolution), abs(math.log(ratio.mean))
     allowed = max(mean, limit - mean)
-    for n in range(ratio.n, most + 1) if ratio.n < 50 else (ratio.n * 2**i for i in range(20)):
-        if n > most:
-            break
-        if student(0.5 + level / 2, n - 1) * ratio.spread / math.sqrt(n) < allowed:
-            return n
-        if n > 200:  # Student's t is the normal distribution here
-            z = NormalDist().inv_cdf(0.5 + level / 2)
-            enough = math.ceil((z * ratio.spread / allowed) ** 2)
-            return enough if enough <= most else None
-    return None
+
+    def settled(n: int) -> bool:
+        # Student's t is the normal distribution from here on, within half a per cent.
+        quantile = student(p, n - 1) if n <= _NORMAL_FROM else NormalDist().inv_cdf(p)
+        return quantile * ratio.spread / math.sqrt(n) < allowed
+
+    p = 0.5 + level / 2
+    if not settled(most):
+        return None
+    low, high = ratio.n, most  # more blocks never make it less settled
+    while low < high:
+        middle = (low + high) // 2
+        low, high = (low, middle) if settled(middle) else (middle + 1, high)
+    return low

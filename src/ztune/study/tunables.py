@@ -17,6 +17,19 @@ PARAMETERS = "/sys/module/zfs/parameters"
 ARC_MAX = "zfs_arc_max"
 
 
+def host_memory(arc: int) -> int:
+    """Return the memory (bytes) of the host that screening models, for an ARC of ``arc`` bytes.
+
+    4 GiB, the least that people give a database on ZFS, or twice the ARC, OpenZFS's old default share.
+    """
+    return max(4 << 30, 2 * arc)
+
+
+def dirty_data_max(arc: int) -> int:
+    """Return zfs_dirty_data_max (bytes) on that host: a tenth of memory, at most 4 GiB (zfs(4))."""
+    return min(4 << 30, host_memory(arc) // 10)
+
+
 @dataclass(frozen=True)
 class Tunable:
     """One module parameter. ``default`` is None where ZFS derives it from the machine's memory.

@@ -95,6 +95,10 @@ class Place(Protocol):
         """
         ...
 
+    def tunables(self, layout: Layout) -> dict[str, int]:
+        """Return module parameters that a layout gets there unless it sets them itself."""
+        ...
+
     def shared(self, path: Path) -> str | None:
         """Return where ``path`` of this host can be read there, or None if it can't."""
         ...

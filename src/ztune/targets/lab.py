@@ -23,6 +23,7 @@ from ztune.store import paths
 from ztune.study import Layout, Pool, Study
 from ztune.study.layout import CLASS_KINDS
 from ztune.study.profile import Profile
+from ztune.study.tunables import dirty_data_max
 from ztune.targets import bundle
 from ztune.targets.channel import Channel, Lost, need_zfs
 from ztune.targets.hello import said
@@ -283,6 +284,10 @@ class Lab:
             "qemu": qemu.version(),
             "disks": self._plugged,
         }
+
+    def tunables(self, layout: Layout) -> dict[str, int]:
+        """What follows from memory follows from that of the host that screening models, not the guest's."""
+        return {"zfs_dirty_data_max": dirty_data_max(layout.arc)}
 
     # --- disks
 

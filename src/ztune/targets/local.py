@@ -82,6 +82,10 @@ class Local:
             "place": self.placing.to_json(),
         }
 
+    def tunables(self, layout: Layout) -> dict[str, int]:
+        """None: a real host has its own."""
+        return {}
+
     def shared(self, path: Path) -> str | None:
         """Everything of this host can be read here."""
         return str(path)

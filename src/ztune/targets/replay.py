@@ -27,7 +27,7 @@ from ztune.errors import InputError, MissingError
 from ztune.store import paths
 from ztune.study import Layout, Study
 from ztune.study.properties import PROPERTIES, REPLAYED
-from ztune.study.tunables import TUNABLES
+from ztune.study.tunables import TUNABLES, host_memory
 from ztune.targets.base import Outcome, Progress
 from ztune.targets.engine import Engine, last_line
 from ztune.trace.content import content_pools
@@ -182,6 +182,7 @@ class Replay:
             "version": SPEC_VERSION,
             "seed": seed,
             "arc_max": layout.arc,
+            "host_memory": host_memory(layout.arc),
             "pools": [
                 {
                     "name": pool.name,

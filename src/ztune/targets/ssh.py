@@ -240,6 +240,10 @@ class Ssh:
             "place": self.placing.to_json(),
         }
 
+    def tunables(self, layout: Layout) -> dict[str, int]:
+        """None: a real host has its own."""
+        return {}
+
     def shared(self, path: Path) -> str | None:
         """Nothing of this host can be read there."""
         return None

@@ -65,9 +65,12 @@ def prepare(
     job = registry.get(name)(dict(params), dict(database))
     version = job.check()
     wanted = folder() / key(name, params, database, version)
-    with _locked(wanted):
-        if (wanted / MARKER).is_file():
-            os.utime(wanted)
+    # Shared where it is there: others may be copying it for as long as their runs last.
+    with _locked(wanted, fcntl.LOCK_SH, progress):
+        if _there(wanted):
+            return wanted
+    with _locked(wanted, fcntl.LOCK_EX, progress):
+        if _there(wanted):
             return wanted
         if wanted.exists():
             _remove(wanted)
@@ -128,10 +131,21 @@ def _bytes(path: Path) -> int:
     return sum(p.lstat().st_size for p in path.rglob("*") if not p.is_dir() or p.is_symlink())
 
 
+def _there(wanted: Path) -> bool:
+    if not (wanted / MARKER).is_file():
+        return False
+    os.utime(wanted)
+    return True
+
+
 @contextmanager
-def _locked(wanted: Path) -> Iterator[None]:
+def _locked(wanted: Path, how: int, progress: Progress) -> Iterator[None]:
     with (wanted.parent / f"{wanted.name}.lock").open("w") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
+        try:
+            fcntl.flock(file, how | fcntl.LOCK_NB)
+        except BlockingIOError:
+            progress("wait for another ztune that fills the same database", 0.0)
+            fcntl.flock(file, how)
         yield
 
 

@@ -429,7 +429,10 @@ class _Runner:
             "seed": self.run.seed + trial.block,
             "state": self.place.state,
             "place": place,
-            "layout": layout.to_json(),
+            "layout": {
+                **layout.to_json(),
+                "tunables": {**self.place.tunables(layout), **layout.tunables},
+            },
             "job": {
                 "name": self.job.name,
                 "params": dict(self.job.params),
