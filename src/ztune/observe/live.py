@@ -23,7 +23,7 @@ from ztune.observe.model import Call, Group, Transfers
 from ztune.observe.subjects import Subject
 from ztune.observe.system import parse_interrupts
 from ztune.observe.zfs_state import Places
-from ztune.trace.recorders.files import Mounts
+from ztune.trace.recorders.files import Mounts, is_storage
 from ztune.trace.recorders.processes import mapped_files
 from ztune.trace.roles import RoleRules
 
@@ -80,7 +80,7 @@ class Live:
         self._datasets = Places()
         self._mapped_before: set[str] = set()
         for pid in self.subject.pids:
-            self._mapped_before |= {file.path for file in mapped_files(pid)}
+            self._mapped_before |= {file.path for file in mapped_files(pid) if is_storage(file.path)}
         self._own_before = _own_seconds()
         self._interrupts_before = _interrupts()
         if not self._proc_only:
