@@ -97,7 +97,7 @@ def observed(*command: str, folder: Path, rules: RoleRules | None = None) -> See
 
 
 def python(text: str, folder: Path, **options: Any) -> Seen:
-    (folder / "program.py").write_text("import mmap, os\n" + textwrap.dedent(text))
+    (folder / "program.py").write_text("import ctypes, mmap, os\n" + textwrap.dedent(text))
     return observed(sys.executable, "-I", "program.py", folder=folder, **options)
 
 
@@ -216,6 +216,8 @@ def test_roles_calls_and_sums(work: Path) -> None:
         os.mkdir("pg_wal")
         w = os.open("pg_wal/000000010000000000000001", os.O_WRONLY | os.O_CREAT)
         for i in range(10): os.pwrite(w, bytes(8192), i * 8192); os.fdatasync(w)
+        libc = ctypes.CDLL(None)  # begins to write pages out, promises nothing
+        for i in range(3): assert libc.sync_file_range(w, ctypes.c_long(0), ctypes.c_long(8192), 2) == 0
         for name in ("1", "2"):
             f = os.open(name, os.O_RDWR | os.O_CREAT); os.write(f, b"1" * 10); os.pread(f, 4, 0)
         """,
@@ -228,6 +230,7 @@ def test_roles_calls_and_sums(work: Path) -> None:
     by_call = {(g.role, g.name): g for g in seen.groups if g.kind == "call"}
     assert by_call["wal", "pwrite64"].writes == wal.writes
     assert by_call["wal", "fdatasync"].syncs == wal.syncs
+    assert by_call["wal", "sync_file_range"].syncs.calls == 3
     assert by_call["data", "pread64"].reads == data.reads
     assert wal.filesystem == of(seen, "file", str(work / "1")).filesystem
     assert of(seen, "role", "none").role is None

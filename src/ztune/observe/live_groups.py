@@ -27,6 +27,8 @@ from ztune.trial.probes.syscall_names import call_name
 
 NO_ROLE = "none"
 MOST_FILES = 2000
+# Begins to write a file's pages, and promises nothing: a system call, but no sync.
+_NO_SYNC = "sync_file_range"
 _SUMS = [name for name in TOTALS.names or () if name not in ("file", "call", "what", "cpu", "pad")]
 
 
@@ -164,6 +166,10 @@ def _only(values: Iterable[str | None]) -> str | None:
 def _one(
     kind: Literal["role", "file", "call"], name: str, rows: npt.NDArray[np.void], places: list[Place]
 ) -> Group:
+    syncs = rows[rows["what"] == SYNCS]
+    if kind != "call" and len(syncs):
+        machine = platform.machine()
+        syncs = syncs[np.array([call_name(int(n), machine) != _NO_SYNC for n in syncs["call"]], np.bool_)]
     return Group(
         kind=kind,
         name=name,
@@ -173,7 +179,7 @@ def _one(
         filesystem=_only(place.filesystem for place in places),
         reads=_transfers(rows[rows["what"] == READS], writes=False),
         writes=_transfers(rows[rows["what"] == WRITES], writes=True),
-        syncs=_syncs(rows[rows["what"] == SYNCS]),
+        syncs=_syncs(syncs),
     )
 
 

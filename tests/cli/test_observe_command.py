@@ -1,0 +1,139 @@
+"""``ztune observe`` as a user runs it: a live process, files of other tools, what is wrong with the words."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+from ztune.cli.main import ztune
+
+HISTOGRAM = """
+  wal
+           value  ------------- Distribution ------------- count
+           32768 |                                         0
+           65536 |@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@ 102876
+          131072 |                                         0
+
+"""
+# Writes 8 KiB, syncs, and goes on until it is killed; creates no file while it is watched.
+WRITER = """
+import os, sys, time
+f = os.open(sys.argv[1], os.O_RDWR | os.O_CREAT)
+os.pwrite(f, bytes(1 << 20), 0)
+print("ready", flush=True)
+i = 0
+while True:
+    os.pwrite(f, os.urandom(8192), (i * 37 % 128) * 8192); os.fdatasync(f)
+    i += 1; time.sleep(0.005)
+"""
+
+
+def observe(*words: str | Path) -> Result:
+    return CliRunner().invoke(
+        ztune, ["observe", *map(str, words)], catch_exceptions=False, standalone_mode=False
+    )
+
+
+@pytest.fixture
+def database() -> Iterator[tuple[int, Path]]:
+    """A process that writes a file below a folder; its pid and the folder."""
+    with tempfile.TemporaryDirectory(dir="/var/tmp", prefix="ztune-observed-") as folder:
+        file = Path(folder) / "data" / "table"
+        file.parent.mkdir()
+        process = subprocess.Popen([sys.executable, "-c", WRITER, str(file)], stdout=subprocess.PIPE)
+        assert process.stdout is not None and process.stdout.readline() == b"ready\n"
+        yield process.pid, Path(folder)
+        process.kill()
+        process.wait()
+        process.stdout.close()
+
+
+def state(folder: Path) -> dict[str, tuple[int, ...]]:
+    """Names, kinds, owners and sizes below a folder, and when names changed: what observing leaves."""
+    found = {}
+    for path in [folder, *folder.rglob("*")]:
+        s = path.lstat()
+        names = s.st_mtime_ns if path.is_dir() else 0
+        found[str(path)] = (s.st_ino, s.st_mode, s.st_uid, s.st_gid, s.st_nlink, s.st_size, names)
+    return found
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
+def test_a_live_process_and_a_report(database: tuple[int, Path], tmp_path: Path) -> None:
+    pid, folder = database
+    before = state(folder)
+    page, kept = tmp_path / "report.html", tmp_path / "seen.json"
+    done = observe("--pid", pid, "--seconds", 2, "--role", f"{folder}/data/**=data", "--json", "--out", page,
+                   "--save", kept)  # fmt: skip
+    assert state(folder) == before  # nothing made, removed or changed; the writer goes on
+    found = json.loads(done.stdout)
+    seen: dict[str, Any] = found["observation"]
+    assert seen["source"] == "live" and seen["seconds"] >= 1.5
+    if any("eBPF" in text or "BTF" in text for text in seen["limits"]):
+        pytest.skip(f"the kernel can't add up here: {seen['limits'][0]}")
+    (role,) = (g for g in seen["groups"] if g["kind"] == "role" and g["name"] == "data")
+    assert role["writes"]["sizes"] == {"8192": role["writes"]["calls"]}
+    assert role["writes"]["overwritten"] == role["writes"]["bytes"] == 8192 * role["writes"]["calls"] > 0
+    # The window may begin or end between a write and its sync.
+    assert abs(role["syncs"]["calls"] - role["writes"]["calls"]) <= 1
+    assert {"cpu", "memory", "run_queue"} <= seen["series"].keys()
+    (files,) = seen["files"]
+    assert (files["role"], files["count"], files["bytes"]) == ("data", 1, 1 << 20)
+    assert {c["algorithm"] for c in files["compressed"]} >= {"lz4", "zstd-3", "zstd-9", "gzip-6"}
+    text = page.read_text()
+    assert "What this database does" in text and "http" not in text.partition("</style>")[2]
+    again = json.loads(observe("--from", kept, "--json").stdout)
+    assert again["observation"] == seen and again["findings"] == found["findings"]
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
+def test_a_folder_in_the_terminal(database: tuple[int, Path]) -> None:
+    _, folder = database
+    done = observe("--path", folder, "--seconds", 1.5, "--no-files", "--role", f"{folder}/data/**=data")
+    for part in (f"folder {folder}", "Findings", "Writes", "data write sizes", "Not known"):
+        assert part in done.stdout, part
+    assert "Sampled blocks" not in done.stdout
+
+
+def test_a_histogram_of_another_tool(tmp_path: Path) -> None:
+    file, page = tmp_path / "writes.txt", tmp_path / "r.html"
+    file.write_text(HISTOGRAM)
+    done = observe("--from", file, "--as", "write-sizes", "--out", page)
+    assert "recordsize 64K" in " ".join(done.stdout.split())
+    assert "102,876" in page.read_text()
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        ([], "say what to observe with one of --pid, --unit, --dataset and --path"),
+        (["--pid", 1, "--path", "/"], "not with --pid and --path at once"),
+        (["--pid", 2**22 + 1], "there is no process"),
+        (["--path", "/nowhere/at/all"], "there is no folder /nowhere/at/all"),
+        (["--dataset", "nopool/none"], "no dataset nopool/none is mounted"),
+        (["--unit", "ztune-no-such-unit"], "ztune-no-such-unit.service is not running here"),
+        (["--pid", 1, "--as", "write-sizes"], "--as and --format say what --from reads"),
+        (["--from", "x", "--seconds", 3], "--from reads files: it goes with none of"),
+        (["--from", "/nowhere/file"], "/nowhere/file"),
+        (["--pid", 1, "--role", "x=nonsense"], "names no known role"),
+    ],
+)
+def test_bad_words_get_one_sentence(words: list[Any], sentence: str) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", "from ztune.cli.main import main; main()", "observe", *map(str, words)],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == 2, done.stderr
+    assert sentence in done.stderr and len(done.stderr.strip().splitlines()) == 1, done.stderr
