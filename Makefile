@@ -63,7 +63,7 @@ docs: setup
 	$(BIN)/python -m ztune.advice.findings_docs docs/findings.md
 	$(BIN)/python -m ztune.study.schema > docs/study.schema.json
 
-BENCH = screening_speed recording_cost trace_reading engine_facts
+BENCH = screening_speed recording_cost observe_cost trace_reading engine_facts
 BENCH_LAB = lab_resume probe_cost disk_fidelity disk_profile_back aa accuracy
 
 bench: setup
