@@ -47,7 +47,9 @@ _SECONDS = 60.0  # where nobody can see when to press Ctrl-C
     help="Don't observe: read the output of another tool, or a saved observation. Repeatable.",
 )
 @click.option(
-    "--format", "format_", type=click.Choice([reader.name for reader in READERS]),
+    "--format",
+    "format_",
+    type=click.Choice([reader.name for reader in READERS]),
     help="Of --from. Default: by its content.",
 )
 @click.option(
