@@ -6,9 +6,10 @@ Each block runs every variant once for each of pgbench's scripts select-only and
 (seeded): unobserved, unobserved again (how much of a difference is noise), the server's processes observed
 (--pid), and everything that touches its folder (--path). Clients run as fast as they can, the worst case.
 Prints one JSON object: for each script and variant the median throughput, the median over the blocks of its
-throughput relative to the unobserved run with a 95 % bootstrap interval, how many system calls were observed
-per transaction, and the processor time of observing as a share of the observed processes'. Then the time of
-one pread() of a cached page (least of several rounds, so that other work on the machine hardly counts): of a
+throughput, and of the server's processor time per transaction (which other work on the machine disturbs
+less), relative to the unobserved run with 95 % bootstrap intervals, how many system calls were observed per
+transaction, and the processor time of observing, loading included, as a share of the server's. Then the time
+of one pread() of a cached page (least of many short rounds: other work on the machine hardly counts): of a
 process that is not observed, is, or is not while another is. Goal: at most 1 % of pgbench's throughput.
 """
 
@@ -33,6 +34,7 @@ import numpy as np
 from ztune.observe.live import Live, Seen
 from ztune.observe.subjects import Subject, of_path, of_pid
 from ztune.trial.jobs.pgbench import parse_output
+from ztune.trial.probes import procfs
 from ztune.workloads.base import running
 from ztune.workloads.postgres_oltp import PostgresOltp
 
@@ -63,10 +65,19 @@ def interval(values: list[float], seed: int) -> list[float]:
     return [round(float(low), 4), round(float(high), 4)]
 
 
-def relative(values: list[float], base: list[float], seed: int) -> dict[str, object]:
-    """Throughput against the unobserved run of the same block."""
+def relative(name: str, values: list[float], base: list[float], seed: int) -> dict[str, object]:
+    """Throughput or processor time against the unobserved run of the same block."""
     ratios = [value / other for value, other in zip(values, base, strict=True)]
-    return {"relative_median": round(statistics.median(ratios), 4), "relative_95": interval(ratios, seed)}
+    return {
+        f"{name}_relative_median": round(statistics.median(ratios), 4),
+        f"{name}_relative_95": interval(ratios, seed),
+    }
+
+
+def server_seconds(pid: int) -> float:
+    """Processor time of a process and its descendants, the ended ones included."""
+    job = procfs.job([pid])
+    return job.user_s + job.system_s
 
 
 def observing(subject: Callable[[], Subject] | None) -> AbstractContextManager[Live | None]:
@@ -109,6 +120,7 @@ def main() -> None:
     order = random.Random(options.seed)
     parameters = {"scale": options.scale, "clients": options.clients, "max_wal_size": "4G"}
     rates: dict[tuple[str, str], list[float]] = {}
+    cpu: dict[tuple[str, str], list[float]] = {}  # µs per transaction
     cost: dict[tuple[str, str], dict[str, float]] = {}
     with running(PostgresOltp(parameters)) as workload:
         server = workload.job.server
@@ -116,13 +128,14 @@ def main() -> None:
             "none": None,
             "none again": None,
             "pid": lambda: of_pid(server.pid),
-            "path": lambda: of_path(server.data),
+            "path": lambda: of_path(server.data.parent),  # the WAL is beside it
         }
         for block in range(options.blocks):
             for script, variant in order.sample(
                 [(s, v) for s in SCRIPTS for v in variants], len(SCRIPTS) * len(variants)
             ):
                 with observing(variants[variant]) as live:
+                    before = server_seconds(server.pid)
                     outcome = parse_output(
                         server.client(
                             "pgbench",
@@ -134,9 +147,11 @@ def main() -> None:
                             f"--random-seed={options.seed + block}",
                         )
                     )
+                    spent = server_seconds(server.pid) - before
                     if live is not None:
                         cost[script, variant] = described(live.finish(), outcome.transactions)
                 rates.setdefault((script, variant), []).append(float(outcome.tps or 0))
+                cpu.setdefault((script, variant), []).append(1e6 * spent / max(1, outcome.transactions))
                 print(f"block {block + 1} {script} {variant}: {outcome.tps:.0f} tps", file=sys.stderr)
     with tempfile.TemporaryDirectory(dir="/var/tmp") as folder:
         file = Path(folder) / "file"
@@ -160,7 +175,9 @@ def main() -> None:
             script: {
                 variant: {
                     "tps_median": round(statistics.median(rates[script, variant]), 1),
-                    **relative(rates[script, variant], rates[script, "none"], options.seed),
+                    **relative("tps", rates[script, variant], rates[script, "none"], options.seed),
+                    "cpu_us_median": round(statistics.median(cpu[script, variant]), 1),
+                    **relative("cpu", cpu[script, variant], cpu[script, "none"], options.seed),
                     **cost.get((script, variant), {}),
                 }
                 for variant in variants
