@@ -49,21 +49,19 @@ def transfers(seen: Observation, way: str) -> Sheet:
     """Return the reads or writes of each role and device; ``way`` is "reads" or "writes"."""
     made = Sheet(
         way.capitalize(),
-        ("role", "calls", "per s", "bytes", "mean", "p50", "in sequence", "aligned", "over", "mean time"),
+        ("role", "calls", "per s", "bytes", "mean", "in seq.", "aligned", "over", "time"),
         1,
     )
     for group in [*seen.of_kind("role"), *seen.of_kind("device")]:
         moved: Transfers = getattr(group, way)
         if not moved.calls:
             continue
-        middle = histograms.bucket_of(moved.sizes, 0.5)
         made.add_row(
             group.name,
             count(moved.calls),
             "" if not seen.seconds else rate(moved.calls / seen.seconds),
             "" if moved.bytes is None else size(moved.bytes),
             "" if moved.bytes is None else size(moved.bytes / moved.calls),
-            "" if middle is None else size(middle),
             _part(moved.sequential, moved.calls),
             _part(moved.aligned, moved.calls),
             "" if moved.overwritten is None or not moved.bytes else share(moved.overwritten / moved.bytes),
@@ -220,12 +218,14 @@ def _files(seen: Observation) -> Sheet:
 def _compressed(seen: Observation) -> Sheet:
     sizes = sorted({c.recordsize for f in seen.files for c in f.compressed})
     made = Sheet(
-        "Sampled blocks: logical / allocated, after rounding to sectors and parity, by record size",
-        ("role", "algorithm", *(size(one) for one in sizes), "±, at most"),
+        "Sampled blocks by record size: logical / allocated, after sectors and parity",
+        ("role", "with", *(size(one) for one in sizes), "±"),
         2,
     )
     for files in seen.files:
         for algorithm in dict.fromkeys(c.algorithm for c in files.compressed):
+            if algorithm == "off" and files.parity is None:
+                continue  # padding to sectors alone costs next to nothing
             by_size = {c.recordsize: c for c in files.compressed if c.algorithm == algorithm}
             error = max((c.high - c.low) / 2 / c.stored_ratio for c in by_size.values())
             cells = (f"{by_size[one].stored_ratio:.2f}" if one in by_size else "-" for one in sizes)

@@ -39,10 +39,10 @@ def show(
     head(console, seen)
     show_findings(console, findings, len(undecided))
     for sheet in sheets.io_sheets(seen):
-        _titled(console, sheet.title, table(sheet))
+        _sheet(console, sheet)
     show_histograms(console, seen)
     for sheet in sheets.other_sheets(seen):
-        _titled(console, sheet.title, table(sheet))
+        _sheet(console, sheet)
     for database in seen.databases:
         unknown = f", {len(database.unknown)} are unknown" if database.unknown else ""
         console.print(
@@ -125,6 +125,19 @@ def _titled(console: Console, title: str, made: Table) -> None:
     if made.row_count:
         console.print(f"\n[bold]{title}[/]")
         console.print(made)
+
+
+def _sheet(console: Console, sheet: Sheet) -> None:
+    """Print a sheet as a table, or row by row where the terminal is too narrow for it."""
+    made = table(sheet)
+    if console.measure(made, options=console.options.update(max_width=10_000)).maximum <= console.width:
+        _titled(console, sheet.title, made)
+        return
+    console.print(f"\n[bold]{sheet.title}[/]")
+    for row in sheet.rows:
+        cells = zip(sheet.columns[1:], row[1:], strict=True)
+        words = " · ".join(f"[dim]{escape(column)}[/] {escape(cell)}" for column, cell in cells if cell)
+        console.print(Padding(f"[bold]{escape(row[0])}[/]  {words}", (0, 0, 0, 2)), highlight=False)
 
 
 def show_histograms(console: Console, seen: Observation) -> None:
