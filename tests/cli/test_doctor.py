@@ -12,6 +12,7 @@ from ztune.cli.main import ztune
 from ztune.doctor import checks
 from ztune.doctor.checks import Finding, State
 from ztune.errors import MissingError
+from ztune.observe import live_kernel
 from ztune.packages import _COMMANDS, _PACKAGES, install_command, os_family, os_release
 
 ALL = (1 << 41) - 1
@@ -33,6 +34,13 @@ def test_capabilities_by_bit(tmp_path: Path) -> None:
 def test_ebpf_without_type_information(tmp_path: Path) -> None:
     found = checks.check_ebpf(btf=tmp_path / "vmlinux")
     assert found.state is State.MISSING and "CONFIG_DEBUG_INFO_BTF" in found.fix
+
+
+def test_observing_without_rights(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(live_kernel, "problem", lambda: "the kernel does not let this user: run as root")
+    found = checks.check_observing()
+    assert found.state is State.LIMITED and "through /proc: the kernel" in found.means
+    assert found.fix == "sudo ztune …"
 
 
 def test_ebpf_without_rights(tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ from typing import Any
 
 import pytest
 
-from ztune.errors import InputError, MissingError, ZtuneError
+from ztune.errors import InputError, MissingError
 from ztune.observe import live_kernel, subjects
 from ztune.observe.live import Live, Seen
 from ztune.observe.model import Group
@@ -26,23 +26,7 @@ from ztune.observe.subjects import choose
 from ztune.trace.roles import RoleRules
 from ztune.trial import mounts
 
-
-def reason() -> str | None:
-    if os.geteuid() != 0:
-        return "needs root"
-    if why := live_kernel.unfit():
-        return why
-    try:
-        done = subprocess.run(
-            [live_kernel.program(), "check"], capture_output=True, text=True, timeout=60, check=False
-        )
-    except (ZtuneError, OSError, subprocess.TimeoutExpired) as error:
-        return str(error)
-    answer = json.loads(done.stdout or '{"state": "error", "message": "no answer"}')
-    return None if answer["state"] == "ok" else str(answer["message"])
-
-
-REASON = reason()
+REASON = "needs root" if os.geteuid() != 0 else live_kernel.problem()
 in_kernel = pytest.mark.skipif(REASON is not None, reason=f"no eBPF: {REASON}")
 
 

@@ -143,6 +143,18 @@ def _recorder(name: str, which: str, good: str, fix: str) -> Finding:
     return Finding(name, State.OK, good)
 
 
+def check_observing() -> Finding:
+    """The kernel can add up what `ztune observe` shows."""
+    from ztune.observe import live_kernel
+
+    name = "observing"
+    reason = live_kernel.problem()
+    if reason is None:
+        return Finding(name, State.OK, "`ztune observe` adds up in the kernel, with eBPF")
+    means = f"`ztune observe` sees sums of calls and bytes only, through /proc: {reason}"
+    return Finding(name, State.LIMITED, means, "sudo ztune …" if "run as root" in reason else SETUP)
+
+
 def check_recording() -> Finding:
     """At least one recorder works."""
     found = [check_ebpf(), check_strace()]
@@ -299,6 +311,7 @@ CHECKS: tuple[Callable[[], Finding], ...] = (
     check_python,
     check_engine,
     check_recording,
+    check_observing,
     check_ebpf,
     check_strace,
     check_postgresql,

@@ -23,6 +23,7 @@ from ztune.trace.recorders.ebpf import FILE
 from ztune.trace.recorders.files import Mounts, is_storage
 
 PROGRAM = "ztune-observer"
+_CHECK_SECONDS = 60.0
 BTF = Path("/sys/kernel/btf/vmlinux")
 BUILD = "run `make -C recorder` in the source folder (needs clang, libbpf-dev, libelf-dev)"
 START_SECONDS = 60.0  # loading takes a third of a second; a busy host more
@@ -87,6 +88,20 @@ def program() -> Path:
     if path is None:
         raise MissingError(f"{PROGRAM} is not built: {BUILD}")
     return path
+
+
+def problem() -> str | None:
+    """Return why observing in the kernel does not work here and now, None if it does. Loads the programs."""
+    if why := unfit():
+        return why
+    try:
+        done = subprocess.run(
+            [program(), "check"], capture_output=True, text=True, timeout=_CHECK_SECONDS, check=False
+        )
+        answer = json.loads(done.stdout)
+    except (ZtuneError, OSError, ValueError, subprocess.TimeoutExpired) as error:
+        return str(error)
+    return None if answer["state"] == "ok" else str(answer["message"])
 
 
 class Session:
