@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import shutil
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from disk_started import SIZE, Start
 
 from ztune.disk import server
 from ztune.study.profile import FlashProfile, HddProfile
 
 SOURCE = Path(__file__).parents[2] / "disk"
-SIZE = 64 << 20
 
 
 @pytest.fixture(scope="session")
@@ -58,9 +58,6 @@ def hdd() -> HddProfile:
         overhead_us=10,
         cache_mb=16,
     )
-
-
-Start = Callable[..., server.Server]
 
 
 @pytest.fixture

@@ -17,7 +17,7 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
-from conftest import Start
+from disk_started import Start
 
 from ztune.cli.disk import command
 from ztune.disk import fio

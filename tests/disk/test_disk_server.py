@@ -17,7 +17,7 @@ import time
 from pathlib import Path
 
 import pytest
-from conftest import SIZE, Start
+from disk_started import SIZE, Start
 from nbd_client import FUA, READ, TRIM, WRITE, Client, NbdError
 
 from ztune.disk import server

@@ -1,0 +1,6 @@
+"""What all tests need."""
+
+import signal
+
+# A shell that starts pytest in the background has it ignore interrupts, and with it all that tests start.
+signal.signal(signal.SIGINT, signal.default_int_handler)
