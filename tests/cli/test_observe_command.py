@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 import tempfile
@@ -102,6 +103,24 @@ def test_a_folder_in_the_terminal(database: tuple[int, Path]) -> None:
     for part in (f"folder {folder}", "Findings", "Writes", "data write sizes", "Not known"):
         assert part in done.stdout, part
     assert "Sampled blocks" not in done.stdout
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
+def test_an_interrupted_one_keeps_what_was_seen(database: tuple[int, Path], tmp_path: Path) -> None:
+    pid, folder = database
+    command = [sys.executable, "-c", "from ztune.cli.main import main; main()", "observe", "--pid", str(pid)]
+    process = subprocess.Popen(
+        [*command, "--seconds", "600", "--role", f"{folder}/data/**=data", "--json"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stderr is not None and "observing process" in process.stderr.readline()
+    process.send_signal(signal.SIGINT)
+    out, said = process.communicate(timeout=120)
+    assert process.returncode == 0, said
+    seen = json.loads(out)["observation"]
+    assert seen["seconds"] < 100 and any(g["kind"] == "role" for g in seen["groups"])
 
 
 def test_a_histogram_of_another_tool(tmp_path: Path) -> None:

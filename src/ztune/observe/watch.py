@@ -35,9 +35,9 @@ def watch(
 ) -> Observation:
     """Observe for ``seconds`` (None: until KeyboardInterrupt) or until all chosen processes are gone.
 
-    A KeyboardInterrupt ends the window, not the observation: what was seen is returned. ``look_at_files``:
-    afterwards walk through the files of each role and compress samples of them. ``user``: whom to ask
-    databases as, see ``settings.databases``. ``say`` is told of steps that take a moment.
+    A KeyboardInterrupt ends the window, a second one the look at the files: what was seen is returned.
+    ``look_at_files``: afterwards walk through the files of each role and compress samples of them. ``user``:
+    whom to ask databases as, see ``settings.databases``. ``say`` is told of steps that take a moment.
 
     Raises MissingError without what observing needs.
     """
@@ -61,7 +61,12 @@ def watch(
     if look_at_files:
         say("looking at the files, and how they compress")
         listed = {path: role for path, role in places.items() if role}
-        found, more = files.files(roots, listed, rules=rules, allocations=_allocations(seen.groups, state))
+        try:
+            found, more = files.files(
+                roots, listed, rules=rules, allocations=_allocations(seen.groups, state)
+            )
+        except KeyboardInterrupt:
+            more = ("the files were not looked at: it was interrupted",)
         limits += more
     return _observation(subject, seen).model_copy(
         update={
