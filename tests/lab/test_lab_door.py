@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import ast
 import json
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +20,8 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
 TRIAL = Path(__file__).parents[1] / "trial"
 DRIVER = TRIAL / "trial_driver.py"
 DISK = 1 << 30
+GUESTS = 2  # as many as the processors of the smallest machine that the tests run on
+Resume = Callable[..., AbstractContextManager[Guest]]
 
 
 def scenarios() -> list[str]:
@@ -51,7 +55,10 @@ class Driver:
 
 
 @pytest.fixture(scope="module")
-def driver(guest: Guest, request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Driver:
+def drivers(
+    resume: Resume, request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[dict[str, Driver]]:
+    """The driver of each chosen scenario: they are dealt to guests that work side by side."""
     folder = tmp_path_factory.mktemp("disks")
     chosen = [
         str(item.callspec.params["scenario"])
@@ -61,12 +68,18 @@ def driver(guest: Guest, request: pytest.FixtureRequest, tmp_path_factory: pytes
         and hasattr(item, "callspec")
         and "scenario" in item.callspec.params
     ]
-    disks = [guest.add_disk(image(folder / f"door-{i}"), f"door-{i}") for i in range(2)]
-    return Driver(guest, disks, chosen)
+    found: dict[str, Driver] = {}
+    with ExitStack() as guests:
+        for i in range(min(GUESTS, len(chosen))):
+            guest = guests.enter_context(resume())
+            disks = [guest.add_disk(image(folder / f"door-{i}-{j}"), f"door-{j}") for j in range(2)]
+            mine = chosen[i::GUESTS]
+            found.update(dict.fromkeys(mine, Driver(guest, disks, mine)))
+        yield found
 
 
 @pytest.mark.parametrize("scenario", scenarios())
-def test_on_real_zfs(driver: Driver, scenario: str) -> None:
-    answer = driver.next()
+def test_on_real_zfs(drivers: dict[str, Driver], scenario: str) -> None:
+    answer = drivers[scenario].next()
     assert answer["name"] == scenario
     assert not answer["error"], answer["error"]
