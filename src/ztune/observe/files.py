@@ -19,6 +19,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
+from ztune.observe import histograms
 from ztune.observe.allocation import HEADER, Allocation
 from ztune.observe.model import Compressed, Files
 from ztune.trace.compressibility import RECORDSIZES, Compressor, compressor
@@ -234,7 +235,7 @@ class _Walk:
         kept.count += 1
         kept.bytes += size
         kept.allocated += status.st_blocks * 512
-        bucket = 1 << (size.bit_length() - 1) if size else 0
+        bucket = histograms.bucket(size)
         kept.sizes[bucket] = kept.sizes.get(bucket, 0) + 1
         if _PREALLOCATED.fullmatch(path):
             kept.preallocated += 1

@@ -7,6 +7,11 @@ from collections.abc import Iterable, Mapping
 from ztune.observe.model import Buckets
 
 
+def bucket(value: float) -> int:
+    """Return the lower bound of the power-of-two bucket that holds ``value``; 0 for what is below 1."""
+    return 1 << (int(value).bit_length() - 1) if value >= 1 else 0
+
+
 def total(buckets: Mapping[int, int]) -> int:
     """Return how many there are in all."""
     return sum(buckets.values())

@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 
+from ztune.observe import histograms
 from ztune.observe.model import Buckets
-from ztune.observe.sources import figures
 from ztune.observe.sources.base import Source
 from ztune.observe.sources.collect import Collected, TransferSums, add
 
@@ -97,7 +97,7 @@ def _event(device: _Device, action: str, kind: str, time: int, sector: int | Non
     size = sectors * SECTOR
     target.calls += 1
     target.bytes = (target.bytes or 0) + size
-    add(target.sizes, {figures.bucket(size): 1})
+    add(target.sizes, {histograms.bucket(size): 1})
     target.sequential = (target.sequential or 0) + (stage.ends.get(operation) == sector)
     stage.ends[operation] = sector + sectors
     key = (operation, sector, sectors)
@@ -105,7 +105,7 @@ def _event(device: _Device, action: str, kind: str, time: int, sector: int | Non
         device.given[key] = time
     elif action == "C" and (given := device.given.pop(key, None)) is not None and time >= given:
         latency = device.reads if operation == "R" else device.writes
-        add(latency, {figures.bucket(time - given): 1})
+        add(latency, {histograms.bucket(time - given): 1})
         done = stage.reads if operation == "R" else stage.writes
         done.latency_total = (done.latency_total or 0) + time - given
     return 0
@@ -117,7 +117,7 @@ def _flush(device: _Device, action: str, time: int) -> None:
     elif action == "C":
         device.flushes += 1
         if device.flushing and time >= device.flushing[0]:
-            add(device.flush_latency, {figures.bucket(time - device.flushing.pop(0)): 1})
+            add(device.flush_latency, {histograms.bucket(time - device.flushing.pop(0)): 1})
 
 
 def _enter(source: Source, into: Collected, name: str, device: _Device) -> None:

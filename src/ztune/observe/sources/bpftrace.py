@@ -7,6 +7,7 @@ import re
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from ztune.observe import histograms
 from ztune.observe.model import Buckets
 from ztune.observe.sources import figures, meaning
 from ztune.observe.sources.base import Source
@@ -106,7 +107,7 @@ def _put(source: Source, into: Collected, buckets: Buckets, low: int, end: int |
         add(buckets, {low: n})
         return
     source.limit(into, "linear histograms (lhist) were put into buckets of powers of two by their middles.")
-    add(buckets, {figures.bucket((low + end) / 2 if end is not None else low): n})
+    add(buckets, {histograms.bucket((low + end) / 2 if end is not None else low): n})
 
 
 def _from_json(source: Source, into: Collected, maps: dict[str, _Map]) -> None:

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
+from ztune.observe import histograms
 from ztune.observe.model import Buckets
 from ztune.observe.sources import figures, meaning
 from ztune.observe.sources.base import Source
@@ -200,7 +201,7 @@ class _Reading:
                 self.into,
                 "linear histograms (lquantize) were put into buckets of powers of two by lower bound.",
             )
-        add(self.open.buckets, {figures.bucket(low): n})
+        add(self.open.buckets, {histograms.bucket(low): n})
 
     def _close(self) -> None:
         histogram, self.open = self.open, None

@@ -49,8 +49,3 @@ def scaled(text: str) -> tuple[int, bool] | None:
         return None
     scale = 1024 ** (" KMGTPEZ".index(found[2]) if found[2] else 0)
     return round(float(found[1].replace(",", ".")) * scale), not found[2]
-
-
-def bucket(value: float) -> int:
-    """Return the lower bound of the power-of-two bucket that holds ``value``; 0 for what is below 1."""
-    return 1 << (int(value).bit_length() - 1) if value >= 1 else 0

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ztune.errors import InputError
+from ztune.observe import histograms
 from ztune.observe.model import Buckets, Disk
 from ztune.observe.sources import figures
 from ztune.observe.sources.base import Source
@@ -166,7 +167,7 @@ def _transfers(
     exact = in_kib is not None
     target.bytes = round(in_bytes) if exact and in_bytes is not None else None
     if block and (target.bytes == block * calls or not exact):
-        target.sizes = {figures.bucket(block): calls}
+        target.sizes = {histograms.bucket(block): calls}
     else:
         source.limit(
             into, f"the job {name} {side}s blocks of several sizes, and fio does not say how many of each."
@@ -199,7 +200,7 @@ def _latency(values: Mapping[str, Any], name: str) -> tuple[Buckets, bool]:
     for low, n in _mapping(of.get("bins") or values.get("bins")).items():
         at = figures.count(low)
         if at is not None and at >= 0 and type(n) is int and n > 0:
-            add(found, {figures.bucket(at): n})
+            add(found, {histograms.bucket(at): n})
     if found:
         return found, True
     calls = round(_number(of, "N") or 0)
@@ -218,11 +219,11 @@ def _latency(values: Mapping[str, Any], name: str) -> tuple[Buckets, bool]:
     for share, value in shares:
         upto = round(calls * share / 100)
         if upto > entered:
-            add(found, {figures.bucket(value): upto - entered})
+            add(found, {histograms.bucket(value): upto - entered})
             entered = upto
     if calls > entered:
         most = _number(of, "max")
-        add(found, {figures.bucket(most if most is not None else shares[-1][1]): calls - entered})
+        add(found, {histograms.bucket(most if most is not None else shares[-1][1]): calls - entered})
     return found, False
 
 

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from typing import Final, Literal
 
 from ztune.errors import InputError
+from ztune.observe.histograms import bucket
 from ztune.observe.model import Buckets
 from ztune.observe.sources.collect import Collected, GroupSums, add, direction, plain_call, role_word
-from ztune.observe.sources.figures import bucket
 
 What = Literal["read", "write", "sync", "call"]
 _UNITS: Final = {"ns": 1, "us": 1_000, "ms": 1_000_000}

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Final, NamedTuple
 
-from ztune.observe.sources import figures
+from ztune.observe import histograms
 from ztune.observe.sources.base import Source
 from ztune.observe.sources.collect import (
     READ_CALLS,
@@ -230,7 +230,7 @@ class _Reading:
         else:
             totals[0] += ns
             totals[1] += 1
-            add(latency, {figures.bucket(ns): 1})
+            add(latency, {histograms.bucket(ns): 1})
         value = int(call["value"], 16 if call["value"].startswith("0x") else 10)
         if value < 0:
             self.errors[name] += 1
@@ -358,7 +358,7 @@ class _Reading:
             sums = self.files.setdefault((opened.path, name), _File()).sums.syncs
             sums.calls += 1
             if ns is not None:
-                add(sums.latency, {figures.bucket(ns): 1})
+                add(sums.latency, {histograms.bucket(ns): 1})
                 sums.latency_total = (sums.latency_total or 0) + ns
 
     # ---- the end ----
@@ -427,7 +427,7 @@ def _offset(name: str, arguments: str) -> int | None:
 def _add(seen: _File, sums: TransferSums, size: int, ns: int | None) -> None:
     sums.calls += 1
     sums.bytes = (sums.bytes or 0) + size
-    add(sums.sizes, {figures.bucket(size): 1})
+    add(sums.sizes, {histograms.bucket(size): 1})
     if ns is not None:
-        add(sums.latency, {figures.bucket(ns): 1})
+        add(sums.latency, {histograms.bucket(ns): 1})
         sums.latency_total = (sums.latency_total or 0) + ns
