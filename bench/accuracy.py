@@ -6,6 +6,8 @@
                                                 the baseline
     python bench/accuracy.py --run RUN          a measured run that is there already (by `ztune run --from`);
                                                 those of one screening are judged as one
+    python bench/accuracy.py --run RUN --against SCREENING
+                                                … by another screening of the same study and parameters
 
 Each pair is recorded and screened (`ztune tune --study accuracy-…`), then run (`ztune run --from`). Counts
 are per operation of the job on both sides: absolute, not as multiples of a baseline. ``busy`` is the seconds
@@ -107,16 +109,23 @@ def by_source(run_ids: list[str]) -> list[list[str]]:
     return list(groups.values())
 
 
-def judge(run_ids: list[str]) -> dict[str, Any]:
-    """Return the comparison of measured runs with the one screening that they came from, as JSON values."""
+def judge(run_ids: list[str], against: str | None = None) -> dict[str, Any]:
+    """Return the comparison of measured runs with the screening that they came from, as JSON values.
+
+    Or with the screening ``against``, of a trace recorded with the same parameters (ZtuneError if not).
+    """
     with Store.open() as store:
         run = store.run(run_ids[0])
         assert run.source_run is not None
-        source = store.run(run.source_run)
+        source = store.run(against or run.source_run)
         cells = list(gather([trial for one in run_ids for trial in store.trials(one)]).cells)
         screened = list(collect(store.trials(source.id)).candidates)
     workload = Trace.open(Path(source.trace_path)).manifest.workload
     operations = int(workload.result["operations"]) if workload is not None else 0
+    if workload is None or (workload.name, workload.parameters) != (run.job["workload"], run.job["params"]):
+        raise ZtuneError(
+            f"the trace of run {source.id} has another workload or other parameters than run {run.id}"
+        )
     if not operations:
         raise ZtuneError(f"the trace of run {source.id} does not say how many operations were recorded")
     lines = compare(cells, screened, operations)
@@ -234,6 +243,7 @@ def main() -> int:
     parser.add_argument(
         "--run", action="append", default=[], metavar="RUN", help="a measured run that is there already"
     )
+    parser.add_argument("--against", metavar="RUN", help="the screening to judge by, instead of its own")
     parser.add_argument("--layouts", type=int, default=15, help="how many besides the baseline")
     parser.add_argument("--blocks", type=int, default=1)
     parser.add_argument("--dilation", help="of the lab; default: the lab's own")
@@ -243,7 +253,7 @@ def main() -> int:
         runs = given.run or [
             measure(p, given.layouts, given.blocks, given.dilation) for p in given.pairs or PAIRS
         ]
-        found = [judge(group) for group in by_source(runs)]
+        found = [judge(group, given.against) for group in by_source(runs)]
     except ZtuneError as error:
         print(f"accuracy: {error}", file=sys.stderr)
         return error.exit_code

@@ -21,7 +21,7 @@ typedef struct {
 } header_t;
 
 _Static_assert(sizeof (header_t) == 32, "ops header");
-_Static_assert(sizeof (op_t) == 48, "ops record");
+_Static_assert(sizeof (op_t) == 56, "ops record");
 
 static int
 check_op(const ops_t *ops, uint64_t i, const char *path, err_t *err)
@@ -56,6 +56,7 @@ check_op(const ops_t *ops, uint64_t i, const char *path, err_t *err)
 	case OP_WRITE:
 	case OP_FALLOCATE:
 	case OP_COPY:
+	case OP_WARM:
 		if (o->offset < 0 || o->size < 0 || o->size > OPS_MAX_SIZE || o->offset + o->size > OPS_MAX_FILE_BYTES)
 			return (err_set(err, "%s: operation %llu has an impossible range (offset %lld, size %lld).", path, n,
 			    (long long)o->offset, (long long)o->size));
@@ -68,6 +69,10 @@ check_op(const ops_t *ops, uint64_t i, const char *path, err_t *err)
 	default:
 		break;
 	}
+	if (o->blank != 0 && (o->op != OP_WRITE || (int64_t)o->blank > o->size))
+		return (err_set(err, "%s: operation %llu can't end in %u bytes of zeros.", path, n, o->blank));
+	if (o->op == OP_WARM && (o->t != 0 || (i > 0 && ops->op[i - 1].op != OP_WARM)))
+		return (err_set(err, "%s: operation %llu warms the caches, but is not at the beginning.", path, n));
 	if (o->file == -1 && o->op != OP_SYNC)
 		return (err_set(err, "%s: operation %llu needs a file but has none.", path, n));
 	return (0);
@@ -102,10 +107,10 @@ ops_read(const char *path, ops_t *ops, err_t *err)
 	memcpy(&h, ops->map, sizeof (h));
 	if (memcmp(h.magic, "ZTOPS\0\0\0", 8) != 0)
 		return (err_set(err, "%s is not an ops file: it does not begin with ZTOPS.", path));
-	if (h.version != 1)
-		return (err_set(err, "%s has version %u of the ops format; this engine reads version 1.", path, h.version));
+	if (h.version != 2)
+		return (err_set(err, "%s has version %u of the ops format; this engine reads version 2.", path, h.version));
 	if (h.record_size != sizeof (op_t))
-		return (err_set(err, "%s has records of %u bytes; version 1 has %zu.", path, h.record_size, sizeof (op_t)));
+		return (err_set(err, "%s has records of %u bytes; version 2 has %zu.", path, h.record_size, sizeof (op_t)));
 	if (h.nops > (UINT64_MAX - sizeof (h)) / sizeof (op_t) || sizeof (h) + h.nops * sizeof (op_t) != ops->map_len)
 		return (err_set(err, "%s should have %llu operations of %zu bytes, but its length is %zu: it was cut or is foreign.",
 		    path, (unsigned long long)h.nops, sizeof (op_t), ops->map_len));

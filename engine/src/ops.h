@@ -9,7 +9,9 @@
 
 typedef enum {
 	OP_READ = 1, OP_WRITE, OP_FSYNC, OP_FDATASYNC, OP_SYNC_RANGE, OP_TRUNCATE, OP_FALLOCATE,
-	OP_CREATE, OP_UNLINK, OP_RENAME, OP_COPY, OP_MMAP, OP_MSYNC, OP_SYNC, OP_LAST = OP_SYNC
+	OP_CREATE, OP_UNLINK, OP_RENAME, OP_COPY, OP_MMAP, OP_MSYNC, OP_SYNC,
+	OP_WARM,		/* read before the trace begins, into the caches; ahead of all others */
+	OP_LAST = OP_WARM
 } op_code_t;
 
 enum { VIA_SYSCALL = 0, VIA_AIO = 1, VIA_URING = 2, VIA_LAST = VIA_URING };
@@ -31,6 +33,8 @@ typedef struct {
 	uint8_t op;
 	uint8_t via;
 	uint32_t flags;
+	uint32_t blank;		/* of a write: so many bytes at its end are zeros */
+	uint32_t unused;
 } op_t;
 
 typedef struct {

@@ -596,7 +596,7 @@ op_read(const op_t *o, rfile_t *f)
 }
 
 static int
-write_range(rfile_t *f, uint64_t off, uint64_t len, const uint8_t *data, int flags, bool *commit)
+write_range(rfile_t *f, uint64_t off, uint64_t len, uint64_t blank, const uint8_t *data, int flags, bool *commit)
 {
 	uint64_t n;
 	int error;
@@ -607,7 +607,10 @@ write_range(rfile_t *f, uint64_t off, uint64_t len, const uint8_t *data, int fla
 
 		n = MIN(len - done, PIECE);
 		if (data == NULL) {
-			content_fill(f->content, f->id, off + done, n, ++R.stamp, R.buf);
+			uint64_t full = len - blank > done ? MIN(len - blank - done, n) : 0;
+
+			content_fill(f->content, f->id, off + done, full, ++R.stamp, R.buf);
+			memset(R.buf + full, 0, n - full);
 			p = R.buf;
 		}
 		shadow_write(f, off + done, n, p);
@@ -627,7 +630,7 @@ op_write(const op_t *o, rfile_t *f, bool *commit)
 	R.r->write_bytes += (uint64_t)o->size;
 	R.r->syncs += (o->flags & (OPF_SYNC | OPF_DSYNC)) != 0;
 	mark(DO_WRITE, f);
-	rc = write_range(f, (uint64_t)o->offset, (uint64_t)o->size, NULL,
+	rc = write_range(f, (uint64_t)o->offset, (uint64_t)o->size, o->blank, NULL,
 	    (o->flags & (OPF_SYNC | OPF_DSYNC)) != 0 ? FL_SYNC : 0, commit);
 	end = memvdev_end();
 	/* A write returns at once unless it had to read first. */
@@ -648,7 +651,7 @@ op_copy(const op_t *o, rfile_t *f, rfile_t *src, bool *commit)
 	R.r->write_bytes += left;
 	if (src == NULL || src->f == NULL) {
 		mark(DO_WRITE, f);
-		rc = write_range(f, off, left, NULL, 0, commit);
+		rc = write_range(f, off, left, 0, NULL, 0, commit);
 		waited(o->thread, o->via, start, memvdev_end(), o->t + o->dur);
 		return (rc);
 	}
@@ -668,7 +671,7 @@ op_copy(const op_t *o, rfile_t *f, rfile_t *src, bool *commit)
 			content_fill(f->content, f->id, off + got, n - got, ++R.stamp, R.buf + got);
 		if (rc == 0) {
 			mark(DO_WRITE, f);
-			rc = write_range(f, off, n, R.buf, 0, commit);
+			rc = write_range(f, off, n, 0, R.buf, 0, commit);
 			end = MAX(end, memvdev_end());
 		}
 		waited(o->thread, o->via, start, end, o->t + o->dur);
@@ -807,6 +810,32 @@ run_op(uint64_t i)
 	return (f->unlinked && f->last_op <= i && f->f != NULL ? destroy(f) : 0);
 }
 
+/*
+ * Brings into the caches what the program had read or written before the trace began, in that order.  Blocks that it
+ * wrote are read as they are now: what counts is that the ARC holds them.
+ */
+static int
+warm(uint64_t *done)
+{
+	uint64_t i, got;
+	int rc;
+
+	for (i = 0; i < R.ops->nops && R.ops->op[i].op == OP_WARM; i++) {
+		rfile_t *f = known_file(R.ops->op[i].file);
+
+		if (f == NULL || f->f == NULL)
+			continue;
+		if ((rc = read_range(f, &R.ops->op[i], &got)) != 0)
+			return (rc);
+		R.r->warm_bytes += got;
+		clockwork_wait_evicted();
+	}
+	if (i > 0)
+		quiesce();
+	*done = i;
+	return (0);
+}
+
 /* --- the whole --- */
 
 static int
@@ -937,7 +966,7 @@ replay_run(const spec_t *spec, const ops_t *ops, result_t *r, warn_fn *warn, err
 {
 	arc_count_t arc0;
 	fl_itx_t itx0;
-	uint64_t commits0, commits;
+	uint64_t commits0, commits, first;
 	double wall, cpu;
 	int rc;
 
@@ -955,7 +984,7 @@ replay_run(const spec_t *spec, const ops_t *ops, result_t *r, warn_fn *warn, err
 	if (pool_create_all(spec, &R.pace, err) != 0 || pool_open_volumes(spec, R.vols, err) != 0)
 		return (EXIT_FAILED);
 	settle();
-	if ((rc = load()) != 0)
+	if ((rc = load()) != 0 || (rc = warm(&first)) != 0)
 		return (rc);
 
 	note_txgs();
@@ -971,7 +1000,7 @@ replay_run(const spec_t *spec, const ops_t *ops, result_t *r, warn_fn *warn, err
 	wall = wall_now();
 	cpu = cpu_now();
 	progress("measure", 0.0, true);
-	for (uint64_t i = 0; i < ops->nops; i++) {
+	for (uint64_t i = first; i < ops->nops; i++) {
 		if ((rc = run_op(i)) != 0)
 			return (rc);
 		clockwork_wait_evicted();

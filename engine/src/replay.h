@@ -19,7 +19,7 @@ typedef struct {
 
 typedef struct {
 	double load_wall_s, load_cpu_s;
-	uint64_t load_bytes;
+	uint64_t load_bytes, warm_bytes;
 	double wall_s, cpu_s;
 	uint64_t txgs, txgs_dirty;
 	uint64_t reads, read_bytes, writes, write_bytes, syncs;

@@ -282,6 +282,7 @@ report_text(const spec_t *spec, result_t *r)
 	put_real(o, "wall_s", r->load_wall_s);
 	put_real(o, "cpu_s", r->load_cpu_s);
 	put(o, "write_bytes", r->load_bytes);
+	put(o, "warm_bytes", r->warm_bytes);
 	(void) json_object_set_new(root, "load", o);
 
 	(void) json_object_set_new(root, "measure", measure(spec, r));

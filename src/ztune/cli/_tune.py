@@ -37,6 +37,7 @@ from ztune.trace.reader import Trace
 from ztune.trace.record import Recording
 from ztune.trace.recorders import choose
 from ztune.trace.roles import RoleRules
+from ztune.trace.warming import Warming
 from ztune.trial.jobs.interrupt import signals_as_interrupt
 from ztune.workloads import registry
 from ztune.workloads.base import Workload, running
@@ -141,7 +142,8 @@ def _check_early(plan: Plan, workload: Workload) -> None:
 
 
 def _record(plan: Plan, workload: Workload, out: Path) -> Trace:
-    with _steps() as step, running(workload, progress=step) as started:
+    warming = Warming(plan.recorder)
+    with _steps() as step, running(workload, progress=step, starting=warming) as started:
         rules = RoleRules.below({str(path): role for role, path in started.role_paths().items()})
         recording = Recording(
             out,
@@ -152,6 +154,7 @@ def _record(plan: Plan, workload: Workload, out: Path) -> Trace:
             # The rows are our own, so real blocks of them may be kept: they compress as the data did.
             keep_samples=True,
             page_size=started.page_sizes(),
+            warmth=warming.seen,
             say=lambda text: step(text, 0.0),
         )
         with recording:

@@ -24,8 +24,11 @@ SIZE = 64 << 30
 """Bytes of the disks: small gaps, which pass under the head, are rare on it."""
 ALONE_SHARE = 0.02
 """What the guest's own work on a request may be of the disk's time, one at a time: it adds up."""
-DEEP_SHARE = 0.1
+DEEP_SHARE = 0.05
 """The same with many at a time, where the guest works while the disk does."""
+FILLED_MB = 8
+"""Write cache of an hdd where the load is writes into it, MiB: a full cache's rate does not depend on its
+size (`expected`), and this one is full in a few seconds of an emulated guest, not in a minute."""
 BUSY_SHARE = 0.05
 """Mean lateness of the disk's answers, of the time of a request, from which on nothing can be judged."""
 BUSY_LOAD = 1.5
@@ -182,6 +185,8 @@ class Bench:
         progress: Callable[[str], None] = lambda _: None,
     ) -> Outcome:
         """Run a case; hdd runs are longer, until chance is no more than a few percent. Raises ZtuneError."""
+        if _cached(profile, case):
+            profile = profile.model_copy(update={"cache_mb": FILLED_MB})
         self._costs.clear()  # what the guest needs depends on what else this machine does now
         dilation = self.dilation(profile, case)
         want = expected(profile, case.rw, case.pattern, case.bs, case.qd, fsync=case.fsync)

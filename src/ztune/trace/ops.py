@@ -1,7 +1,7 @@
 """Exports a trace's events in the binary form that the replay engine reads.
 
 Little endian: a header of 32 bytes (magic, u32 version, u32 record size, u64 records, u32 files, u32
-threads), then records of 48 bytes sorted by time. The codes are those of schema.py;
+threads), then records of 56 bytes sorted by time. The codes are those of schema.py;
 docs/trace-format.md has the table.
 """
 
@@ -20,9 +20,9 @@ from ztune.errors import InputError
 from ztune.trace.reader import Columns, Trace
 from ztune.trace.schema import Op
 
-EXPORT_VERSION = 1  # part of the key under which callers cache an export
+EXPORT_VERSION = 2  # part of the key under which callers cache an export
 MAGIC = b"ZTOPS\0\0\0"
-OPS_VERSION = 1
+OPS_VERSION = 2
 MAX_THREADS = 1 << 16
 
 HEADER = np.dtype(
@@ -47,10 +47,13 @@ RECORD = np.dtype(
         ("op", "u1"),
         ("via", "u1"),
         ("flags", "<u4"),
+        ("blank", "<u4"),  # of a write: so many bytes at its end are zeros
+        ("unused", "<u4"),
     ]
 )
 assert HEADER.itemsize == 32
-assert RECORD.itemsize == 48
+assert RECORD.itemsize == 56
+_LARGEST_PAGE = 64 << 10  # of a database, bytes: InnoDB's
 _CHUNK = 1 << 20  # records converted at a time
 
 
@@ -104,6 +107,8 @@ def export_ops(trace: Trace, path: Path | str) -> OpsInfo:
         columns["tid"][chosen], columns["t"][chosen], columns["dur"][chosen], trace
     )
 
+    logs = np.array([file.role == "wal" for file in trace.manifest.files] + [False])
+    blank = blank_tails(columns, chosen, logs)
     header = np.zeros(1, HEADER)
     header[0] = (MAGIC, OPS_VERSION, RECORD.itemsize, len(chosen), len(files), threads)
     partial = path.with_name(path.name + ".partial")
@@ -111,8 +116,10 @@ def export_ops(trace: Trace, path: Path | str) -> OpsInfo:
         with partial.open("wb") as out:
             header.tofile(out)
             for start in range(0, len(chosen), _CHUNK):
-                part = chosen[start : start + _CHUNK]
-                _records(columns, part, thread[start : start + _CHUNK], new_id).tofile(out)
+                part = slice(start, start + _CHUNK)
+                records = _records(columns, chosen[part], thread[part], new_id)
+                records["blank"] = blank[part]
+                records.tofile(out)
         partial.rename(path)
     except OSError as error:
         raise InputError(f"cannot write {path}: {error.strerror or 'no space left'}") from error
@@ -150,7 +157,7 @@ def _replayed(columns: Columns, new_id: npt.NDArray[np.int32]) -> npt.NDArray[np
 def _records(
     columns: Columns, rows: npt.NDArray[np.intp], thread: npt.NDArray[Any], new_id: npt.NDArray[np.int32]
 ) -> npt.NDArray[np.void]:
-    records = np.empty(len(rows), RECORD)
+    records = np.zeros(len(rows), RECORD)
     for name in ("t", "dur", "offset", "size", "op", "via", "flags"):
         records[name] = columns[name][rows]
     for name in ("file", "file2"):
@@ -158,6 +165,48 @@ def _records(
     records["thread"] = thread
     records["op"][(records["op"] == Op.COPY) & (records["file2"] < 0)] = Op.WRITE
     return records
+
+
+def blank_tails(
+    columns: Columns, rows: npt.NDArray[np.intp], logs: npt.NDArray[np.bool_]
+) -> npt.NDArray[np.uint32]:
+    """Return for each of ``rows`` how many bytes at the end of a log's write are likely to be zeros.
+
+    A database appends to its log in whole pages, and each commit writes the last one again until it is full;
+    what is not used of it yet is zeros, which compress to nothing. The trace shows that: a write begins where
+    the last page of the one before began. A page that was written n times before a write went on beyond it is
+    taken to have been filled evenly: at the i-th time, i of n + 1 parts. ``logs`` says of each file whether
+    it is a log.
+    """
+    blank = np.zeros(len(rows), np.uint32)
+    mine = np.flatnonzero((columns["op"][rows] == Op.WRITE) & logs[columns["file"][rows]])
+    mine = mine[np.argsort(columns["file"][rows][mine], kind="stable")]
+    file, begin = columns["file"][rows][mine], columns["offset"][rows][mine]
+    end = begin + columns["size"][rows][mine]
+    if len(mine) < 2:
+        return blank
+    # The next write of the file begins within this one: from there on it is the page written again.
+    again = (file[1:] == file[:-1]) & (begin[1:] >= begin[:-1])
+    again &= (begin[1:] < end[:-1]) & (end[:-1] - begin[1:] <= _LARGEST_PAGE)
+    onward = again & (end[1:] > end[:-1])
+    still = again & (end[1:] == end[:-1])
+    page = np.r_[np.where(again, end[:-1] - begin[1:], 0), 0]
+    # Going back from a write that went on, each one before it that ended at the same place is one of the n.
+    left = 0
+    times = np.zeros(len(mine), np.int64)
+    for i in range(len(mine) - 2, -1, -1):
+        left = 1 if onward[i] else left + 1 if still[i] and left else 0
+        times[i] = left
+    whole = 0
+    for i in range(len(mine) - 1):
+        if not times[i]:
+            whole = 0
+            continue
+        whole = max(whole, int(times[i]))
+        blank[mine[i]] = page[i] * times[i] // (whole + 1)
+        if times[i] == 1:
+            whole = 0
+    return blank
 
 
 def dense_threads(

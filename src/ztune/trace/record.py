@@ -27,9 +27,15 @@ from ztune.trace.recorders.files import UNKNOWN, FileTable, Mounts, Selection
 from ztune.trace.recorders.processes import MappedFile, mapped_files
 from ztune.trace.roles import RoleRules
 from ztune.trace.schema import Op
+from ztune.trace.warming import Warmth
 from ztune.trace.writer import EVENT_DTYPE, TraceWriter
 
 Progress = Callable[[str], None]
+_COLD = Warning_(
+    code="cold",
+    message="What the processes had read before the recording is not known: a replay begins with empty"
+    " caches, and so may read more than they did.",
+)
 SEED = 1  # of the choice of blocks whose compressibility is measured
 
 
@@ -45,7 +51,8 @@ class Recording:
 
     ``pids`` are followed with all their descendants, ``command`` is started once nothing can be missed.
     ``paths`` restricts the trace to files below them. ``workload`` and ``page_size`` (role → bytes) may be
-    set until the recording is finished. Raises InputError or MissingError; nothing is left behind then.
+    set until the recording is finished. ``warmth`` is what was read and written before it (a replay
+    warms its caches by it). Raises InputError or MissingError; nothing is left behind then.
     """
 
     def __init__(
@@ -60,6 +67,7 @@ class Recording:
         keep_samples: bool = False,
         workload: WorkloadInfo | None = None,
         page_size: Mapping[str, int] | None = None,
+        warmth: Warmth | None = None,
         say: Progress | None = None,
         ring_bytes: int | None = None,
     ) -> None:
@@ -71,6 +79,7 @@ class Recording:
         self.keep_samples = keep_samples
         self.workload = workload
         self.page_size = dict(page_size or {})
+        self.warmth = warmth
         self.exit_status: int | None = None
         self._say = say or (lambda _: None)
         self._trace: Trace | None = None
@@ -161,6 +170,9 @@ class Recording:
         used.update(number for _, number in mapped)
         used.update(number for number in only_read if self._plays_a_role(number))
         selection = self._table.select(used, highest, self.paths, self.rules)
+        if self.warmth is not None:
+            # Ahead of all others of t = 0: the writer's sort keeps their order.
+            self._writer.add_rows(self.warmth.events({(f.dev, f.ino): f.id for f in selection.files}))
         lost = 0
         for rows in _resolved(harvest.rows(), selection.numbers):
             lost += int(np.count_nonzero(rows["file"] == UNKNOWN))
@@ -177,6 +189,7 @@ class Recording:
             *harvest.warnings,
             *_mapping_warnings(selection, mappings, only_read),
             *([_dropped_warning(dropped)] if dropped else []),
+            *([_COLD] if self.pids and self.warmth is None else []),
             *([] if selection.files else [_nothing_warning(self.paths)]),
         ]
         compressibility, samples = self._sample(selection.files)

@@ -7,7 +7,7 @@ from enum import IntEnum, IntFlag
 import pyarrow as pa
 
 FORMAT = "ztune-trace"
-VERSION = 1
+VERSION = 2
 ROLES = ("data", "wal", "temp", "index", "backup", "archive", "source")
 
 
@@ -28,6 +28,7 @@ class Op(IntEnum):
     MMAP = 12  # a shared writable mapping was made: what is written through it is not seen
     MSYNC = 13
     SYNC = 14  # sync, syncfs: file = -1
+    WARM = 15  # was read or written before the recording began, and so may have been in a cache: t = 0
 
 
 class Via(IntEnum):

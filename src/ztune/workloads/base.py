@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
@@ -335,7 +335,12 @@ W = TypeVar("W", bound=Workload)
 
 @contextmanager
 def running(
-    workload: W, *, parent: Path | None = None, keep: bool = False, progress: ProgressFn = no_progress
+    workload: W,
+    *,
+    parent: Path | None = None,
+    keep: bool = False,
+    progress: ProgressFn = no_progress,
+    starting: AbstractContextManager[object] | None = None,
 ) -> Iterator[W]:
     """Prepare, load and start ``workload`` in a work directory of its own; stop and remove everything at
     the end.
@@ -345,6 +350,7 @@ def running(
         parent: where the work directory is made; default ``WorkDir.default_parent()``.
         keep: leave the work directory behind after an orderly stop (for looking at it).
         progress: called during ``load`` and ``start``.
+        starting: entered for the time of ``start``.
 
     Ctrl-C, SIGTERM and SIGHUP end the body with ``KeyboardInterrupt``; processes and directories are gone
     by then.
@@ -355,7 +361,8 @@ def running(
         try:
             workload.prepare(workdir)
             workload.load(progress)
-            workload.start(progress)
+            with starting or nullcontext():
+                workload.start(progress)
             yield workload
             workload.stop()
         finally:

@@ -117,9 +117,9 @@ class EbpfSession:
             str(status_write),
             "--control",
             str(control_read),
-            "--exclude",
-            str(os.getpid()),
         ]
+        if os.getpid() not in start.pids:
+            command += ["--exclude", str(os.getpid())]
         for pid in start.pids:
             command += ["--pid", str(pid)]
         if start.ring_bytes:
