@@ -80,10 +80,10 @@ def test_bad_spec(tmp_path: Path, noise: Path, path: str, value: Any, says: str)
 
 
 def ops_with(**change: int) -> bytes:
-    names = ("t", "dur", "offset", "size", "file", "file2", "thread", "op", "via", "flags")
-    fields = dict(zip(names, (0, 0, 0, 8192, 0, -1, 0, 2, 0, 0), strict=True))
+    names = ("t", "dur", "offset", "size", "file", "file2", "thread", "op", "via", "flags", "blank", "_")
+    fields = dict(zip(names, (0, 0, 0, 8192, 0, -1, 0, 2, 0, 0, 0, 0), strict=True))
     fields.update(change)
-    return build.HEADER.pack(b"ZTOPS\0\0\0", 1, 48, 1, 1, 1) + build.RECORD.pack(*fields.values())
+    return build.HEADER.pack(b"ZTOPS\0\0\0", 2, 56, 1, 1, 1) + build.RECORD.pack(*fields.values())
 
 
 @pytest.mark.parametrize(
@@ -91,10 +91,10 @@ def ops_with(**change: int) -> bytes:
     [
         (b"", "too short"),
         (b"x" * 32, "does not begin with ZTOPS"),
-        (build.HEADER.pack(b"ZTOPS\0\0\0", 2, 48, 0, 0, 0), "version 2"),
-        (build.HEADER.pack(b"ZTOPS\0\0\0", 1, 40, 0, 0, 0), "40 bytes"),
-        (build.HEADER.pack(b"ZTOPS\0\0\0", 1, 48, 7, 1, 1), "was cut"),
-        (build.HEADER.pack(b"ZTOPS\0\0\0", 1, 48, 1 << 63, 1, 1), "was cut"),
+        (build.HEADER.pack(b"ZTOPS\0\0\0", 3, 56, 0, 0, 0), "version 3"),
+        (build.HEADER.pack(b"ZTOPS\0\0\0", 2, 48, 0, 0, 0), "48 bytes"),
+        (build.HEADER.pack(b"ZTOPS\0\0\0", 2, 56, 7, 1, 1), "was cut"),
+        (build.HEADER.pack(b"ZTOPS\0\0\0", 2, 56, 1 << 63, 1, 1), "was cut"),
         (ops_with()[:-1], "was cut"),
         (ops_with(op=0), "unknown code 0"),
         (ops_with(op=99), "unknown code 99"),
@@ -107,6 +107,9 @@ def ops_with(**change: int) -> bytes:
         (ops_with(file=5), "file 5"),
         (ops_with(file=-1), "needs a file"),
         (ops_with(thread=3), "thread 3"),
+        (ops_with(op=build.WARM, t=1), "not at the beginning"),
+        (ops_with(blank=8193), "8193 bytes of zeros"),
+        (ops_with(op=build.READ, blank=1), "1 bytes of zeros"),
     ],
 )
 def test_bad_ops(tmp_path: Path, noise: Path, data: bytes, says: str) -> None:

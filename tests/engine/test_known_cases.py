@@ -22,6 +22,7 @@ from .build import (
     SYNC,
     TRUNCATE,
     UNLINK,
+    WARM,
     WRITE,
     ZERO,
     Ops,
@@ -460,3 +461,49 @@ def test_record_sizes(tmp_path: Path, half: Path, recordsize: str, compression: 
         ops.add(WRITE, offset=i * 100_000, size=8192)
         ops.add(READ, offset=i * 300_000, size=20_000)
     check_sums(replay(tmp_path, s, ops))
+
+
+def test_what_was_read_before_the_trace_is_cached_and_not_counted(tmp_path: Path, noise: Path) -> None:
+    s = spec(noise, size=16 * MIB, properties={"recordsize": "8K"}, arc=128 * MIB)
+
+    def reads(warm: int) -> dict[str, Any]:
+        ops = Ops()
+        order = list(range(512))
+        random.Random(2).shuffle(order)  # else most would be prefetched
+        for block in order[:warm]:
+            ops.add(WARM, offset=block * 8192, size=8192, dur=0, step=0)
+        random.Random(3).shuffle(order)
+        for block in order:
+            ops.add(READ, offset=block * 8192, size=8192)
+        found: dict[str, Any] = replay(tmp_path, s, ops)
+        check_sums(found)
+        return found
+
+    cold, half, warm = reads(0), reads(256), reads(512)
+    assert warm["measure"]["logical"]["reads"] == cold["measure"]["logical"]["reads"] == 512
+    assert cold["load"]["warm_bytes"] == 0
+    assert warm["load"]["warm_bytes"] == 512 * 8192
+    assert warm["measure"]["physical"]["reads"] <= 2  # metadata of the pool itself
+    assert cold["measure"]["physical"]["read_bytes"] >= 512 * 8192
+    ratio = half["measure"]["physical"]["read_bytes"] / cold["measure"]["physical"]["read_bytes"]
+    assert 0.4 < ratio < 0.6
+
+
+def test_the_blank_end_of_a_write_compresses_to_nothing(tmp_path: Path, noise: Path) -> None:
+    s = spec(
+        noise,
+        size=8 * MIB,
+        properties={"recordsize": "8K", "compression": "lz4"},
+        tunables={"zfs_txg_timeout": 3600},
+    )
+
+    def written(blank: int) -> int:
+        ops = Ops()
+        for block in range(512):
+            ops.add(WRITE, offset=block * 8192, size=8192, blank=blank)
+        found = replay(tmp_path, {**s, "verify": True}, ops)
+        return int(found["measure"]["physical"]["write_bytes"])
+
+    full, quarter = written(0), written(6144)
+    # Noise stays 8 KiB; a quarter of it fits into one sector of 4 KiB.
+    assert full - quarter == pytest.approx(512 * 4096, rel=0.02)  # and its metadata compresses otherwise

@@ -166,7 +166,7 @@ def test_export(trace: Trace, tmp_path: Path) -> None:
     result = ztune("export-ops", trace.path, tmp_path / "ops.bin", "--json")
     data = json.loads(result.stdout)
     assert (data["nops"], data["threads"], data["left_out"]) == (600, 2, 1)
-    assert (tmp_path / "ops.bin").stat().st_size == 32 + 600 * 48
+    assert (tmp_path / "ops.bin").stat().st_size == 32 + 600 * 56
 
 
 @pytest.mark.parametrize("command", ["show", "files", "check"])

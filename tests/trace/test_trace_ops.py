@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from trace_builder import build, files
 
 from ztune.errors import InputError
-from ztune.trace.ops import dense_threads, export_ops, read_ops
+from ztune.trace.ops import blank_tails, dense_threads, export_ops, read_ops
 from ztune.trace.schema import Flag, Op, Via
 
 FILES = files(("/log", None, 7), ("/db/data", "data", 4096), ("/tmp/x", None, 0), ("/db/wal", "wal", 100))
@@ -32,8 +32,8 @@ def test_the_bytes_are_those_of_the_contract(tmp_path: Path) -> None:
     }
     info = export_ops(build(tmp_path / "a.trace", [event], FILES), tmp_path / "ops.bin")
     data = (tmp_path / "ops.bin").read_bytes()
-    assert data[:32] == b"ZTOPS\0\0\0" + struct.pack("<IIQII", 1, 48, 1, 2, 1)
-    assert data[32:] == struct.pack("<qqqqiiHBBI", 11, 12, 2**40, 8192, 1, -1, 0, 2, 2, 2)
+    assert data[:32] == b"ZTOPS\0\0\0" + struct.pack("<IIQII", 2, 56, 1, 2, 1)
+    assert data[32:] == struct.pack("<qqqqiiHBBIII", 11, 12, 2**40, 8192, 1, -1, 0, 2, 2, 2, 0, 0)
     assert [(f.id, f.trace_id, f.role, f.size, f.path) for f in info.files] == [
         (0, 1, "data", 4096, "/db/data"),
         (1, 3, "wal", 100, "/db/wal"),
@@ -103,7 +103,7 @@ def test_an_export_that_cannot_be_written_leaves_nothing(tmp_path: Path) -> None
     assert [p.name for p in tmp_path.iterdir()] == ["a.trace"]
 
 
-@pytest.mark.parametrize("data", [b"", b"x" * 40, b"ZTOPS\0\0\0" + struct.pack("<IIQII", 1, 48, 2, 0, 0)])
+@pytest.mark.parametrize("data", [b"", b"x" * 40, b"ZTOPS\0\0\0" + struct.pack("<IIQII", 2, 56, 2, 0, 0)])
 def test_what_is_no_ops_file_is_refused(tmp_path: Path, data: bytes) -> None:
     (tmp_path / "o").write_bytes(data)
     with pytest.raises(InputError):
@@ -186,3 +186,50 @@ def test_the_export_holds_exactly_the_events_of_files_with_roles(tmp_path: Path,
     ]
     kept = [e for e in sorted(events, key=lambda e: e["t"]) if roles[e["file"]]]
     assert got == [(e["t"], e["op"], e["file"], e["offset"], e["size"]) for e in kept]
+
+
+def tails(*writes: tuple[int, int, int]) -> list[int]:
+    """Return the blank bytes of writes (file, offset, size), where files 1 and 2 are logs."""
+    columns = {
+        "op": np.full(len(writes), Op.WRITE, np.uint8),
+        "file": np.array([file for file, _, _ in writes], np.int32),
+        "offset": np.array([offset for _, offset, _ in writes], np.int64),
+        "size": np.array([size for _, _, size in writes], np.int64),
+    }
+    logs = np.array([False, True, True, False])
+    return blank_tails(columns, np.arange(len(writes)), logs).tolist()
+
+
+def test_a_logs_page_that_is_written_again_was_not_full() -> None:
+    page = 8192
+    # Three times the first page, then on to the second: a quarter, half, three quarters were used.
+    assert tails((1, 0, page), (1, 0, page), (1, 0, page), (1, 0, 2 * page), (1, 3 * page, page)) == [
+        page * 3 // 4,
+        page // 2,
+        page // 4,
+        0,  # nothing says that its second page was written again
+        0,
+    ]
+    # A write of several pages: only the last of them, which is where the next write begins.
+    assert tails((1, 0, 4 * page), (1, 3 * page, 2 * page), (1, 4 * page, 2 * page)) == [
+        page // 2,
+        page // 2,
+        0,
+    ]
+
+
+def test_what_is_written_again_but_never_beyond_is_no_log_page() -> None:
+    page = 8192
+    assert tails((1, 0, page), (1, 0, page), (1, 0, page)) == [0, 0, 0]
+    # The same writes to a file of data; and to a log, but with another file's write in between.
+    assert tails((0, 0, page), (0, 0, 2 * page)) == [0, 0]
+    assert tails((1, 0, page), (2, 0, page), (1, 0, 2 * page), (2, 0, 2 * page)) == [
+        page // 2,
+        page // 2,
+        0,
+        0,
+    ]
+    # A rewritten megabyte is no page, and what goes back is another lap of the log.
+    assert tails((1, 0, 1 << 20), (1, 0, 2 << 20)) == [0, 0]
+    assert tails((1, page, page), (1, 0, page)) == [0, 0]
+    assert tails() == []

@@ -45,7 +45,7 @@ class Warmth:
 
 
 class Warming:
-    """Watches what the descendants of this process read and write, while the block runs.
+    """Watches what this process and its descendants read and write, while the block runs.
 
     ::
 
