@@ -10,6 +10,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import tarfile
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -80,8 +81,11 @@ def test_a_saved_state_is_copied_into_another_layout(host: Host, tmp_path: Path)
     saved = tmp_path / "saved"
     ran = run_trial(host.spec(start={"kind": "keep", "save": str(saved)}))
     assert ran.status == "ok"
-    assert sorted(p.name for p in saved.iterdir()) == [".ztune-saved.json", "data", "wal"]
-    digest = (saved / "data/digest").read_text()
+    assert sorted(p.name for p in saved.iterdir()) == [".ztune-saved.json", "data.tar", "wal.tar"]
+    with tarfile.open(saved / "data.tar") as archive:
+        found = archive.extractfile("./digest")
+        assert found is not None
+        digest = found.read().decode()
     split = [
         {"name": "main/db", "roles": ["data"], "properties": {}},
         {"name": "main/log", "roles": ["wal"], "properties": {}},
@@ -94,6 +98,11 @@ def test_a_saved_state_is_copied_into_another_layout(host: Host, tmp_path: Path)
         start={"kind": "copy", "from": str(saved)}, job={"name": "writer", "params": {"load": 5}}
     )
     assert "saved by another job or with other parameters" in run_trial(other).errors
+    marker = saved / ".ztune-saved.json"
+    marker.write_text(json.dumps({**json.loads(marker.read_text()), "version": 1}))
+    assert (
+        "saved by another version" in run_trial(host.spec(start={"kind": "copy", "from": str(saved)})).errors
+    )
     wrong = host.spec(start={"kind": "copy", "from": str(tmp_path)})
     assert "is no saved state" in run_trial(wrong).errors
     host.require_untouched()

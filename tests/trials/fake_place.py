@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,8 @@ from ztune.errors import InputError
 from ztune.study import Layout, Study, generic
 from ztune.targets.channel import ProcessChannel
 from ztune.targets.hello import said
-from ztune.targets.trials.plan import Job
+from ztune.targets.trials.plan import workload_job
+from ztune.workloads.fio import Fio
 
 PROGRAM = Path(__file__).with_name("fake_trial.py")
 
@@ -87,4 +89,4 @@ def layouts(*sizes: str) -> list[Layout]:
     return [base, *(base.with_settings({"data.recordsize": s}, s) for s in sizes)]
 
 
-JOB = Job("fio", "fio", {"seconds": 3}, version="fio-3.33", roles=("data", "wal"))
+JOB = replace(workload_job(Fio({"seconds": 3})), version="fio-3.33", roles=("data", "wal"))

@@ -7,6 +7,7 @@ import json
 import os
 import queue
 import shutil
+import subprocess
 import threading
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ import pytest
 
 from ztune.errors import InputError, ZtuneError
 from ztune.targets.trials import prepared
+from ztune.trial import saved
 from ztune.trial.jobs import registry
 
 
@@ -67,8 +69,13 @@ def test_it_is_loaded_once(job: type[Load], tmp_path: Path) -> None:
     said: list[str] = []
     first = prepared.prepare("j", {"scale": 1}, {}, lambda text, _: said.append(text))
     assert prepared.prepare("j", {"scale": 1}, {}) == first and job.loads == 1 and said == ["fill"]
-    assert (first / "data" / "table").stat().st_size == 5000 and (first / "wal" / "link").is_symlink()
-    marker = json.loads((first / prepared.MARKER).read_text())
+    places = {role: tmp_path / "out" / role for role in ("data", "wal")}
+    for role, place in places.items():
+        place.mkdir(parents=True)
+        subprocess.run(saved.unpack(first, role, place), check=True)
+    assert (places["data"] / "table").read_bytes() == b"x" * 5000 and (places["wal"] / "link").is_symlink()
+    shutil.rmtree(tmp_path / "out")
+    marker = json.loads((first / saved.MARKER).read_text())
     assert marker["job"] == "j" and marker["params"] == {"scale": 1} and marker["bytes"]["data"] == 5000
     # Other parameters, other database settings: another state.
     assert (
@@ -121,7 +128,7 @@ def test_who_waits_for_another_that_fills_it_says_so(job: type[Load]) -> None:
 
 def test_half_a_state_is_loaded_again(job: type[Load]) -> None:
     path = prepared.prepare("j", {}, {})
-    (path / prepared.MARKER).unlink()  # killed before its last step
+    (path / saved.MARKER).unlink()  # killed before its last step
     assert prepared.prepare("j", {}, {}) == path and job.loads == 2
 
 

@@ -17,6 +17,7 @@ from ztune.errors import InputError, ZtuneError
 from ztune.targets import places
 from ztune.targets.placing import Placing
 from ztune.targets.trials import prepared
+from ztune.trial import saved
 
 STUDY = """
 name = "two"
@@ -152,7 +153,7 @@ def test_kept_databases_are_listed_and_removed(place: FakePlace) -> None:
     state = prepared.folder() / "0123"
     (state / "data").mkdir(parents=True)
     (state / "data" / "file").write_bytes(b"x" * 1000)
-    (state / prepared.MARKER).write_text('{"job": "fio", "bytes": {"data": 1000}}')
+    (state / saved.MARKER).write_text('{"job": "fio", "bytes": {"data": 1000}}')
     assert "fio  0.98 KiB" in ok("clean", "--prepared") or "fio  1000 B" in ok("clean", "--prepared")
     assert state.exists()
     assert "removed" in ok("clean", "--prepared", "--yes") and not state.exists()

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ from ztune.targets.channel import Lost
 from ztune.targets.trials import runner, stopping
 from ztune.targets.trials.plan import Options
 from ztune.targets.trials.runner import Request
+from ztune.workloads.fio import Fio
 
 
 @pytest.fixture(autouse=True)
@@ -78,7 +80,7 @@ def test_every_layout_runs_once_in_every_block_and_each_is_stored_at_once(place:
     specs = place.specs()
     assert [s["trial"] for s in specs] == [f"{run.id}-{n:04d}" for n in range(1, 10)]
     assert specs[0]["format"] == "ztune-trial" and specs[0]["start"] == {"kind": "load"}
-    assert specs[0]["job"] == {"name": "fio", "params": {"seconds": 3}, "database": {}}
+    assert specs[0]["job"] == {"name": "fio", "params": JOB.params, "database": {}}
     assert {s["seed"] for s in specs} == {4, 5, 6}  # a seed for each block
     assert found[0].spec == specs[0]  # repeatable from its record
     assert series.read(found[0], "arc")["hits"] == [1.0, 2.0]
@@ -308,6 +310,15 @@ def test_what_could_not_be_destroyed_is_said(place: FakePlace) -> None:
 def test_bad_options_are_found_before_a_run_is_stored(place: FakePlace, options: Any, sentence: str) -> None:
     with pytest.raises(InputError, match=sentence):
         go(place, "8K", **options)
+    with Store.open() as store:
+        assert store.runs() == []
+
+
+def test_a_load_that_cannot_be_slowed_down_is_refused_before_a_run_is_stored(place: FakePlace) -> None:
+    place.described = {**place.described, "dilation": 20.0}
+    slow = replace(JOB, params=Fio({"rate_iops": 30}).resolved())
+    with pytest.raises(InputError, match="too low to be slowed down 20 times"), Store.open() as store:
+        runner.start(store, Request(study(), layouts("8K"), slow, place))
     with Store.open() as store:
         assert store.runs() == []
 

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ztune.errors import InputError, ZtuneError
-from ztune.trial import devices, labels, mounts, tunables
+from ztune.trial import devices, labels, mounts, saved, tunables
 from ztune.trial.journal import NAME as JOURNAL
 from ztune.trial.journal import Thing, boot_id
 from ztune.trial.zfs import Value, Zfs, import_places, last_words
@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     from ztune.trial.jobs.process import Identity
 
 RUN, TRIAL, STATE = "ztune:run", "ztune:trial", "ztune:state"
-SAVED_MARKER = ".ztune-saved.json"
 STATE_MARKER = ".ztune-state"
 _LOOK = ("type", "guid", "origin", "clones", "userrefs", RUN, TRIAL)
 BUSY_SECONDS, BUSY_MOST = 15.0, 60.0
@@ -408,7 +407,7 @@ class Door:
         """Remove a saved state that was cut while it was being copied; a finished one has its final name."""
         path = Path(thing.facts["path"])
         try:
-            marker = json.loads((path / SAVED_MARKER).read_text(encoding="utf-8"))
+            marker = json.loads((path / saved.MARKER).read_text(encoding="utf-8"))
         except FileNotFoundError:
             if path.exists() and any(path.iterdir()):
                 raise Refused(f"{path}: left alone: it is not the copy that this trial began") from None
@@ -416,10 +415,10 @@ class Door:
                 path.rmdir()
             return
         except (OSError, ValueError):
-            raise Refused(f"{path}: left alone: its mark {SAVED_MARKER} can't be read") from None
+            raise Refused(f"{path}: left alone: its mark {saved.MARKER} can't be read") from None
         if not isinstance(marker, dict) or marker.get("token") != self.token:
             raise Refused(f"{path}: left alone: it is not the copy that this trial began")
-        self._remove_tree(path, last=SAVED_MARKER)
+        self._remove_tree(path, last=saved.MARKER)
 
     def remove_directory(self) -> None:
         """Remove the trial's own directory, its journal last."""

@@ -20,9 +20,9 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from ztune.errors import InputError, MissingError, ZtuneError
-from ztune.trial import devices, filesystems, since, tunables
+from ztune.trial import devices, filesystems, saved, since, tunables
 from ztune.trial.context import Context, DatasetContext, DeviceContext, PoolContext
-from ztune.trial.door import RUN, SAVED_MARKER, STATE, TRIAL, Door, token
+from ztune.trial.door import RUN, STATE, TRIAL, Door, token
 from ztune.trial.events import Events
 from ztune.trial.hello import environment
 from ztune.trial.jobs.base import Job, WorkloadResult
@@ -796,21 +796,24 @@ class Trial:
         job = self.job
         assert job is not None
         try:
-            about = json.loads((source / SAVED_MARKER).read_text(encoding="utf-8"))
+            about = json.loads((source / saved.MARKER).read_text(encoding="utf-8"))
             sizes = {role: int(about["bytes"][role]) for role in places}
         except (OSError, ValueError, KeyError, TypeError):
             raise InputError(
                 f"start.from: {source} is no saved state with the roles {', '.join(sorted(places))}; save "
                 'one with start "keep"'
             ) from None
+        if about.get("version") != saved.VERSION:
+            raise InputError(f"start.from: {source} was saved by another version of ztune; save it anew")
         if about.get("job") != self.spec.job or about.get("params") != dict(self.spec.params):
             raise InputError(f"start.from: {source} was saved by another job or with other parameters")
         self._watch_room(sizes, places)
         for role, place in places.items():
-            self._copy_tree(source / role, place, f"copy {role}", sizes[role])
+            # Real writes, not clones of blocks: a clone would have the source's layout.
+            self._copy(saved.unpack(source, role, place), place, f"copy {role}", sizes[role])
 
-    def _copy_tree(self, source: Path, target: Path, text: str, size: int) -> None:
-        """Copy what is in ``source`` into ``target``: owners, modes, links and holes as they are."""
+    def _copy(self, command: list[str], target: Path, text: str, size: int) -> None:
+        """Run a command that writes about ``size`` bytes into the directory ``target``, with progress."""
         stop = threading.Event()
         before = shutil.disk_usage(target).used
 
@@ -822,8 +825,7 @@ class Trial:
         thread = threading.Thread(target=watch, daemon=True)
         thread.start()
         try:
-            # Real writes, not clones of blocks: a clone would have the source's layout.
-            self.commands(["cp", "-a", "--reflink=never", f"{source}/.", str(target)], timeout=6 * 3600)
+            self.commands(command, timeout=6 * 3600)
         finally:
             stop.set()
             thread.join()
@@ -845,18 +847,17 @@ class Trial:
         self.journal.make("saved", "saved", path=str(partial))
         partial.mkdir(mode=0o711)
         marker = {
-            "format": "ztune-saved",
-            "version": 1,
+            "format": saved.FORMAT,
+            "version": saved.VERSION,
             "token": self.door.token,
             "job": self.spec.job,
             "params": dict(self.spec.params),
             "bytes": sizes,
             "environment": self._environment.get("job", ""),
         }
-        (partial / SAVED_MARKER).write_text(json.dumps(marker), encoding="utf-8")
+        (partial / saved.MARKER).write_text(json.dumps(marker), encoding="utf-8")
         for role, place in places.items():
-            (partial / role).mkdir(mode=0o755)
-            self._copy_tree(place, partial / role, f"save {role}", sizes[role])
+            self._copy(saved.pack(place, partial, role), partial, f"save {role}", sizes[role])
         partial.rename(target)
         self.journal.append("removed", id="saved")
 

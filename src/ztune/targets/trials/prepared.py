@@ -22,10 +22,10 @@ from typing import Any
 
 from ztune.errors import InputError, ZtuneError
 from ztune.store import paths
+from ztune.trial import saved
 from ztune.trial.jobs import registry
 from ztune.trial.jobs.workdir import WorkDir
 
-MARKER = ".ztune-saved.json"
 MAX_BYTES = 20 << 30  # all states together; those not used for longest go first
 
 Progress = Callable[[str, float], None]
@@ -51,7 +51,7 @@ def folder() -> Path:
 
 def key(job: str, params: Mapping[str, Any], database: Mapping[str, str], version: str) -> str:
     """Return the name of the state: equal for equal content."""
-    text = json.dumps([1, job, dict(params), dict(database), version], sort_keys=True)
+    text = json.dumps([saved.VERSION, job, dict(params), dict(database), version], sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()[:20]
 
 
@@ -76,16 +76,21 @@ def prepare(
             _remove(wanted)
         sizes = _load(job, wanted, progress)
         marker = {
-            "format": "ztune-saved", "version": 1, "token": "", "job": name, "params": dict(params),
-            "bytes": sizes, "environment": version,
-        }  # fmt: skip
-        (wanted / MARKER).write_text(json.dumps(marker), encoding="utf-8")
+            "format": saved.FORMAT,
+            "version": saved.VERSION,
+            "token": "",
+            "job": name,
+            "params": dict(params),
+            "bytes": sizes,
+            "environment": version,
+        }
+        (wanted / saved.MARKER).write_text(json.dumps(marker), encoding="utf-8")
     prune(keep=wanted)
     return wanted
 
 
 def _load(job: Any, wanted: Path, progress: Progress) -> dict[str, int]:
-    """Load into places of a work directory, then move the places to ``wanted``; return bytes by role."""
+    """Load into places of a work directory, then save the places in ``wanted``; return bytes by role."""
     work = WorkDir.create("prepare")
     partial = wanted.with_name(wanted.name + ".partial")
     try:
@@ -107,7 +112,7 @@ def _load(job: Any, wanted: Path, progress: Progress) -> dict[str, int]:
         sizes = {}
         for role, place in places.items():
             sizes[role] = _bytes(place)
-            _copy(place, partial / role)
+            _save(saved.pack(place, partial, role), partial)
         partial.rename(wanted)
         return sizes
     finally:
@@ -116,14 +121,12 @@ def _load(job: Any, wanted: Path, progress: Progress) -> dict[str, int]:
         work.remove()
 
 
-def _copy(source: Path, target: Path) -> None:
-    done = subprocess.run(
-        ["cp", "-a", "--sparse=auto", str(source), str(target)], capture_output=True, text=True, check=False
-    )
+def _save(command: list[str], target: Path) -> None:
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
         said = done.stderr.strip().splitlines()
         raise ZtuneError(
-            f"the loaded database cannot be kept in {target.parent}: {said[-1] if said else 'cp failed'}"
+            f"the loaded database cannot be kept in {target.parent}: {said[-1] if said else 'tar failed'}"
         )
 
 
@@ -132,7 +135,7 @@ def _bytes(path: Path) -> int:
 
 
 def _there(wanted: Path) -> bool:
-    if not (wanted / MARKER).is_file():
+    if not (wanted / saved.MARKER).is_file():
         return False
     os.utime(wanted)
     return True
@@ -153,10 +156,10 @@ def states() -> list[State]:
     """Return the states that are kept, the longest unused first."""
     found = []
     for path in sorted(
-        (p for p in folder().iterdir() if (p / MARKER).is_file()), key=lambda p: p.stat().st_mtime
+        (p for p in folder().iterdir() if (p / saved.MARKER).is_file()), key=lambda p: p.stat().st_mtime
     ):
         try:
-            about = json.loads((path / MARKER).read_text(encoding="utf-8"))
+            about = json.loads((path / saved.MARKER).read_text(encoding="utf-8"))
             found.append(State(path, str(about["job"]), sum(int(v) for v in about["bytes"].values())))
         except (OSError, ValueError, KeyError, TypeError):
             found.append(State(path, "?", _bytes(path)))

@@ -25,6 +25,7 @@ from ztune.targets.channel import Lost, Place
 from ztune.targets.trials import plan, prepared, stopping
 from ztune.targets.trials import trial as trials
 from ztune.targets.trials.plan import Job, Options
+from ztune.trial.jobs import registry as jobs
 
 RECONNECT = 3  # attempts to bring a lost place up again
 LOST_TRIALS = 2  # so often may a trial take its place down before it counts as failed
@@ -123,6 +124,9 @@ def start(store: Store, request: Request, observer: Observer | None = None) -> R
         for layout in layouts:
             place.check(study, layout)
         hello = place.hello()
+        described = place.describe()
+        # A load that can't be slowed down is refused now, not by each trial after its database was made.
+        jobs.get(request.job.name)(request.job.params, dilation=_dilation(described))
         run = store.create_run(
             kind="run",
             study=study,
@@ -132,7 +136,7 @@ def start(store: Store, request: Request, observer: Observer | None = None) -> R
             name=request.name,
             command=list(request.command),
             options=options.to_json(),
-            target={"name": place.name, **place.describe()},
+            target={"name": place.name, **described},
             job=request.job.to_json(),
             source_run=request.source_run,
         )
@@ -225,6 +229,10 @@ def _add_block(store: Store, run: Run, layouts: Sequence[Layout], number: int, o
         )  # fmt: skip
 
 
+def _dilation(described: dict[str, Any]) -> float:
+    return float(described.get("dilation") or 1.0)
+
+
 class _Runner:
     """A run that is going on."""
 
@@ -247,7 +255,7 @@ class _Runner:
         # Once: all trials of a run are made by the same program, whatever becomes of its sources meanwhile.
         self._bundle = bundle.build(job.modules)
         described = place.describe()
-        self._dilation = float(described.get("dilation") or 1.0)
+        self._dilation = _dilation(described)
         self._patience = max(1.0, float(described.get("patience") or 1.0))
 
     @property
