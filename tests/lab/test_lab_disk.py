@@ -22,7 +22,9 @@ CASES = {
     "hdd-7200": [
         Case("random", "read", 8192, 1),
         Case("random", "read", 8192, 16),
+        Case("random", "write", 8192, 16),
         Case("sequential", "read", 131072, 16),
+        Case("sequential", "write", 131072, 1),
         Case("sequential", "write", 8192, 1, fsync=True),
     ],
     "ssd-sata": [Case("random", "read", 8192, 16)],
