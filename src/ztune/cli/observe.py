@@ -71,7 +71,8 @@ _SECONDS = 60.0  # where nobody can see when to press Ctrl-C
 )
 @click.option(
     "--user",
-    help="Account to ask the database for its settings as. Default: yours. It needs no special rights.",
+    help="Account to ask the database for its settings as, read-only. Default: for root the one that the"
+    " server runs as, else yours. It needs no special rights.",
 )
 @click.option(
     "--out", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE", help="Write an HTML report."
