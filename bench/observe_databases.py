@@ -173,27 +173,31 @@ def mariadb(folder: Path, account: pwd.struct_passwd) -> Iterator[Database]:
             settle(counters)
             return {name: n - before[name] for name, n in counters().items()}
 
-        innodb = r"\.ibd$|/ibdata\d+$|/ib_logfile\d+$|/ibtmp\d+$|/undo\d+$"
+        # Since 10.8 the log is in none of Innodb_data_writes and _written, but its syncs are in _fsyncs.
+        log = r"/ib_logfile\d+$"
+        pages = r"\.ibd$|/ibdata\d+$|/ibtmp\d+$|/undo\d+$"
 
         def beside(seen: dict[str, Any]) -> Totals:
             return {
-                "Innodb_data_reads": group_sum(seen, innodb, "reads", "calls"),
-                "Innodb_data_read": group_sum(seen, innodb, "reads", "bytes"),
-                "Innodb_data_writes": group_sum(seen, innodb, "writes", "calls"),
-                "Innodb_data_written": group_sum(seen, innodb, "writes", "bytes"),
-                "Innodb_data_fsyncs": group_sum(seen, innodb, "syncs", "calls"),
-                "Innodb_os_log_written": group_sum(seen, r"/ib_logfile\d+$", "writes", "bytes"),
+                "Innodb_data_reads": group_sum(seen, pages, "reads", "calls"),
+                "Innodb_data_read": group_sum(seen, pages, "reads", "bytes"),
+                "Innodb_data_writes": group_sum(seen, pages, "writes", "calls"),
+                "Innodb_data_written": group_sum(seen, pages, "writes", "bytes"),
+                "Innodb_data_fsyncs": group_sum(seen, f"{pages}|{log}", "syncs", "calls"),
+                "Innodb_log_writes": group_sum(seen, log, "writes", "calls"),
+                "Innodb_os_log_written": group_sum(seen, log, "writes", "bytes"),
             }
 
+        settle(counters)
         yield Database(process.pid, load, beside)
     finally:
         end(process)
 
 
 def settle(counters: Callable[[], Totals]) -> None:
-    """Wait until two readings of the counters of files are alike, a minute at most."""
+    """Wait until two readings of the counters of files are alike, two minutes at most."""
     last: Totals = {}
-    for _ in range(30):
+    for _ in range(60):
         now = {name: n for name, n in counters().items() if not name.startswith("Com_")}
         if now == last:
             return
@@ -231,16 +235,17 @@ def rocksdb(folder: Path, account: pwd.struct_passwd) -> Iterator[Database]:
     def load(seconds: float) -> Totals:
         text = told(f"{common} {shape} --duration={seconds:.0f}")
         found = dict(re.findall(r"^(rocksdb\.[\w.]+) COUNT : (\d+)$", text, re.M))
-        names = ("wal.synced", "wal.bytes", "flush.write.bytes", "compact.write.bytes", "compact.read.bytes")
-        return {name: int(found[f"rocksdb.{name}"]) for name in names if f"rocksdb.{name}" in found}
+        tables = sum(int(found[f"rocksdb.{how}.write.bytes"]) for how in ("flush", "compact"))
+        return {name: int(found[f"rocksdb.{name}"]) for name in ("wal.synced", "wal.bytes")} | {
+            "sst.write.bytes": tables
+        }
 
     def beside(seen: dict[str, Any]) -> Totals:
         wal, sst = r"/\d{6}\.log$", r"\.sst$"
         return {
             "wal.synced": group_sum(seen, wal, "syncs", "calls"),
             "wal.bytes": group_sum(seen, wal, "writes", "bytes"),
-            "sst written": group_sum(seen, sst, "writes", "bytes"),
-            "sst read": group_sum(seen, sst, "reads", "bytes"),
+            "sst.write.bytes": group_sum(seen, sst, "writes", "bytes"),
         }
 
     try:
@@ -341,6 +346,8 @@ def postgresql(folder: Path, account: pwd.struct_passwd) -> Iterator[Database]:
                 "buffers written": group_sum(seen, data, "writes", "bytes") // 8192,
             }
 
+        server.client("psql", "-XAtq", "-c", "CHECKPOINT")
+        settle(counters)
         yield Database(server.pid, load, beside)
 
 
@@ -391,7 +398,8 @@ def observe(database: Database, seconds: float, strace: bool, out: Path, name: s
     beside = database.beside(seen)
     report: dict[str, Any] = {
         "seconds": round(seen["seconds"], 1),
-        "own_cpu_share": round(seen["own_cpu_seconds"] / max(0.001, seen["cpu_seconds"]), 4),
+        "cpu_seconds": round(seen["cpu_seconds"], 2),
+        "own_cpu_seconds": round(seen["own_cpu_seconds"], 2),
         "database and ztune": {
             what: [counters.get(what), beside.get(what)] for what in {**counters, **beside}
         },

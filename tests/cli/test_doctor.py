@@ -12,8 +12,8 @@ from ztune.cli.main import ztune
 from ztune.doctor import checks
 from ztune.doctor.checks import Finding, State
 from ztune.errors import MissingError
-from ztune.observe import live_kernel
 from ztune.packages import _COMMANDS, _PACKAGES, install_command, os_family, os_release
+from ztune.trace.recorders import kernel
 
 ALL = (1 << 41) - 1
 
@@ -37,7 +37,7 @@ def test_ebpf_without_type_information(tmp_path: Path) -> None:
 
 
 def test_observing_without_rights(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(live_kernel, "problem", lambda: "the kernel does not let this user: run as root")
+    monkeypatch.setattr(kernel.Helper, "problem", lambda _: "the kernel does not let this user: run as root")
     found = checks.check_observing()
     assert found.state is State.LIMITED and "through /proc: the kernel" in found.means
     assert found.fix == "sudo ztune …"

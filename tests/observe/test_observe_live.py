@@ -23,10 +23,11 @@ from ztune.observe import live_kernel, subjects
 from ztune.observe.live import Live, Seen
 from ztune.observe.model import Group
 from ztune.observe.subjects import choose
+from ztune.trace.recorders import kernel
 from ztune.trace.roles import RoleRules
 from ztune.trial import mounts
 
-REASON = "needs root" if os.geteuid() != 0 else live_kernel.problem()
+REASON = "needs root" if os.geteuid() != 0 else kernel.OBSERVER.problem()
 in_kernel = pytest.mark.skipif(REASON is not None, reason=f"no eBPF: {REASON}")
 
 
@@ -477,20 +478,20 @@ def wrapped(work: Path, text: str, monkeypatch: pytest.MonkeyPatch) -> None:
 @in_kernel
 def test_without_rights(work: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     setpriv = need("setpriv")
-    wrapped(work, f'exec {setpriv} --bounding-set -all "{live_kernel.program()}" "$@"', monkeypatch)
+    wrapped(work, f'exec {setpriv} --bounding-set -all "{kernel.OBSERVER.path()}" "$@"', monkeypatch)
     with pytest.raises(MissingError, match="run as root, or with the capabilities CAP_BPF and CAP_PERFMON"):
         Live(choose(pid=os.getpid())).__enter__()
 
 
 def test_without_the_program(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("ZTUNE_OBSERVER", str(tmp_path / "none"))
-    monkeypatch.setattr(live_kernel, "BTF", tmp_path)
+    monkeypatch.setattr(kernel, "BTF", tmp_path)
     with pytest.raises(MissingError, match=r"ZTUNE_OBSERVER names .* which is no program"):
         Live(choose(pid=os.getpid())).__enter__()
 
 
 def by_proc(work: Path, monkeypatch: pytest.MonkeyPatch, subject: Callable[[int], subjects.Subject]) -> Seen:
-    monkeypatch.setattr(live_kernel, "BTF", work / "no-btf")
+    monkeypatch.setattr(kernel, "BTF", work / "no-btf")
     text = "import os, sys, time\nf = os.open('file', os.O_WRONLY | os.O_CREAT)\nsys.stdin.readline()\n"
     text += "for i in range(50): os.pwrite(f, bytes(1000), 0)\n"
     text += "os.fsync(f)\nfor i in range(30): time.sleep(0.001)\nprint(flush=True)\nsys.stdin.readline()"

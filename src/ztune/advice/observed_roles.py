@@ -30,6 +30,9 @@ FACTS: dict[str, Fact] = {
     "direct_calls": Fact("reads and writes with O_DIRECT", "count"),
     "synced_calls": Fact("fsyncs, and writes with O_SYNC or O_DSYNC", "count"),
     "role_reads": Fact("reads", "count"),
+    "read_sizes": Fact("sizes of reads"),
+    "read_fit": Fact("record size that the reads ask for", "size"),
+    "reads_sequential": Fact("share of the reads that begin where the last one ended", "share"),
 }  # fmt: skip
 
 
@@ -37,7 +40,7 @@ def role_facts(observation: Observation, group: Group) -> dict[str, Any]:
     """Return the facts of a role's group without those of its dataset; keys as in FACTS, None if unknown."""
     writes, reads = group.writes, group.reads
     dataset = find(observation, dataset_name(observation, group))
-    best = fit(writes.sizes)
+    best, asked = fit(writes.sizes), fit(reads.sizes)
     # The blocks of a volume are written by the file system on it, not by the role.
     record = record_bytes(observation, dataset.name) if dataset and dataset.type == "filesystem" else None
     direct = [count for count in (writes.direct, reads.direct) if count is not None]
@@ -67,6 +70,10 @@ def role_facts(observation: Observation, group: Group) -> dict[str, Any]:
         "direct_calls": sum(direct) if direct else None,
         "synced_calls": _told(observation, group.syncs.calls + (writes.synced or 0)),
         "role_reads": _told(observation, reads.calls),
+        "read_sizes": in_words(reads.sizes) or None,
+        # By the same count: of a record that is not cached all is read, whatever part is asked for.
+        "read_fit": asked.recordsize if asked else None,
+        "reads_sequential": _share(reads.sequential, reads.calls),
     }
 
 

@@ -145,10 +145,10 @@ def _recorder(name: str, which: str, good: str, fix: str) -> Finding:
 
 def check_observing() -> Finding:
     """The kernel can add up what `ztune observe` shows."""
-    from ztune.observe import live_kernel
+    from ztune.trace.recorders.kernel import OBSERVER
 
     name = "observing"
-    reason = live_kernel.problem()
+    reason = OBSERVER.problem()
     if reason is None:
         return Finding(name, State.OK, "`ztune observe` adds up in the kernel, with eBPF")
     means = f"`ztune observe` sees sums of calls and bytes only, through /proc: {reason}"
