@@ -1,15 +1,20 @@
 """What ``ztune observe`` says of live databases, held against their own counters and ``strace -c``.
 
-    sudo .venv/bin/python bench/observe_databases.py [mariadb] [rocksdb] [derby] [postgresql]
-        [--seconds S] [--folder DIR] [--out DIR] [--account NAME]
+    sudo .venv/bin/python bench/observe_databases.py [mariadb] [rocksdb] [derby] [postgresql] [fio]
+        [--seconds S] [--folder DIR] [--out DIR] [--account NAME] [--scale N]
 
 Starts each database on files below --folder, as --account, an ordinary user. Observes it twice with the
 command that a user runs, ``ztune observe --pid``: once under ``strace -f -c``, which sees the same processes
 in the same seconds and makes them slow, and once at full speed. The load begins after both have begun and
 ends before they end, so that edges hardly matter. Prints one JSON object: for each database and pass the
 calls by name as strace and ztune counted them, the database's counters beside the sums of ztune's groups,
-roles, findings and limits. --out keeps the observations (JSON) and reports (HTML). What is not installed is
-left out and named.
+roles, findings and limits. Where --folder is on ZFS, also the requests to its disks as ``zpool iostat -r``
+counted them. --out keeps the observations (JSON) and reports (HTML). What is not installed is left out and
+named.
+
+    ztune lab run -- sh -c 'truncate -s 2G /tmp/d; zpool create tank /tmp/d;
+        cd /host/SOURCES && PYTHONPATH=src:/host/PACKAGES python3 bench/observe_databases.py postgresql fio
+        --folder /tank --scale 1'
 
 Needs root (eBPF), and: mariadb-server; rocksdb-tools; a JDK with libderby-java; PostgreSQL.
 """
@@ -102,7 +107,7 @@ def end(process: subprocess.Popen[Any]) -> None:
 
 
 @contextlib.contextmanager
-def mariadb(folder: Path, account: pwd.struct_passwd) -> Iterator[Database]:
+def mariadb(folder: Path, account: pwd.struct_passwd, scale: int) -> Iterator[Database]:
     """A server with default settings but for a buffer pool smaller than the table."""
     server, client = need("mariadbd", "mariadb-server"), need("mariadb", "mariadb-client")
     data, socket = folder / "data", folder / "s"
@@ -143,7 +148,7 @@ def mariadb(folder: Path, account: pwd.struct_passwd) -> Iterator[Database]:
                     raise
                 time.sleep(0.2)
         order = random.Random(1)
-        rows = 200_000
+        rows = 20_000 * scale
         sql("CREATE DATABASE b; CREATE TABLE b.t (id INT PRIMARY KEY, k INT, c VARCHAR(200), KEY (k))")
         for first in range(0, rows, 5000):
             values = ",".join(
@@ -209,7 +214,7 @@ def settle(counters: Callable[[], Totals]) -> None:
 
 
 @contextlib.contextmanager
-def rocksdb(folder: Path, account: pwd.struct_passwd) -> Iterator[Database]:
+def rocksdb(folder: Path, account: pwd.struct_passwd, scale: int) -> Iterator[Database]:
     """db_bench, started by a shell that outlives it: the shell and what descends from it is observed."""
     bench = need("db_bench", "rocksdb-tools")
     place, log = folder / "db", folder / "db_bench.log"
@@ -220,7 +225,7 @@ def rocksdb(folder: Path, account: pwd.struct_passwd) -> Iterator[Database]:
         stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
     )  # fmt: skip
     stdin, stdout = pipes(process)
-    common = "--num=300000 --value_size=400 --compression_type=none --write_buffer_size=8388608"
+    common = f"--num={30_000 * scale} --value_size=400 --compression_type=none --write_buffer_size=8388608"
     common += " --max_bytes_for_level_base=33554432 --cache_size=8388608 --statistics --seed=1"
     shape = "--benchmarks=readrandomwriterandom --use_existing_db=1 --readwritepercent=66 --sync=1"
 
@@ -265,7 +270,7 @@ def pipes(process: subprocess.Popen[str]) -> tuple[IO[str], IO[str]]:
 
 
 @contextlib.contextmanager
-def derby(folder: Path, account: pwd.struct_passwd) -> Iterator[Database]:
+def derby(folder: Path, account: pwd.struct_passwd, scale: int) -> Iterator[Database]:
     """Apache Derby, embedded in bench/DerbyLoad.java."""
     java, javac = need("java", "default-jdk-headless"), need("javac", "default-jdk-headless")
     if not DERBY.exists():
@@ -310,9 +315,10 @@ def derby(folder: Path, account: pwd.struct_passwd) -> Iterator[Database]:
 
 
 @contextlib.contextmanager
-def postgresql(folder: Path, account: pwd.struct_passwd) -> Iterator[Database]:
+def postgresql(folder: Path, account: pwd.struct_passwd, scale: int) -> Iterator[Database]:
     """pgbench, TPC-B-like, on a server of the workload postgres-oltp; it chooses its account itself."""
-    with running(PostgresOltp({"scale": 10, "clients": 4, "max_wal_size": "4G"})) as workload:
+    parameters = {"scale": scale, "clients": 4, "max_wal_size": "4G"}
+    with running(PostgresOltp(parameters), parent=folder) as workload:
         server = workload.job.server
 
         def ask(query: str) -> list[int]:
@@ -351,10 +357,94 @@ def postgresql(folder: Path, account: pwd.struct_passwd) -> Iterator[Database]:
         yield Database(server.pid, load, beside)
 
 
+# --- fio
+
+
+@contextlib.contextmanager
+def fio(folder: Path, account: pwd.struct_passwd, scale: int) -> Iterator[Database]:
+    """fio by the names of a database's files: pages here and there, and a log that is synced."""
+    program = need("fio", "fio")
+    data, wal = folder / "base" / "5" / "16384", folder / "pg_wal" / f"{1:024X}"
+    for file in (data, wal):
+        file.parent.mkdir(parents=True)
+        file.write_bytes(os.urandom(1 << 20) * (5 * scale))
+        os.chown(file, account.pw_uid, account.pw_gid)
+    process = subprocess.Popen(
+        ["sh", "-c", 'while read -r line; do fio $line >/dev/null 2>&1; echo "$?"; done'],
+        user=account.pw_uid, group=account.pw_gid, extra_groups=[], cwd="/",
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    stdin, stdout = pipes(process)
+    told = folder / "told"
+    told.mkdir()
+    os.chown(told, account.pw_uid, account.pw_gid)
+
+    def load(seconds: float) -> Totals:
+        words = (
+            f"--output-format=json --output={told}/json --runtime={seconds:.0f} --time_based --ioengine=psync"
+        )
+        words += f" --name=data --filename={data} --rw=randrw --bs=8k --fdatasync=50"
+        words += f" --name=wal --filename={wal} --rw=write --bs=8k --fdatasync=1"
+        stdin.write(words + "\n")
+        stdin.flush()
+        if (answer := stdout.readline().strip()) != "0":
+            raise RuntimeError(f"{program} ended with {answer}")
+        text = (told / "json").read_text()
+        found: Totals = {}
+        for job in json.loads(text[text.index("{") :])["jobs"]:
+            for how in ("read", "write"):
+                found[f"{job['jobname']} {how}s"] = job[how]["total_ios"]
+                found[f"{job['jobname']} {how} bytes"] = job[how]["io_bytes"]
+            found[f"{job['jobname']} syncs"] = job["sync"]["lat_ns"]["N"]
+        return found
+
+    def beside(seen: dict[str, Any]) -> Totals:
+        found: Totals = {}
+        for name, file in (("data", data), ("wal", wal)):
+            for how in ("read", "write"):
+                found[f"{name} {how}s"] = group_sum(seen, f"^{file}$", f"{how}s", "calls")
+                found[f"{name} {how} bytes"] = group_sum(seen, f"^{file}$", f"{how}s", "bytes")
+            found[f"{name} syncs"] = group_sum(seen, f"^{file}$", "syncs", "calls")
+        return found
+
+    try:
+        yield Database(process.pid, load, beside)
+    finally:
+        stdin.close()
+        end(process)
+
+
 # --- observing
 
 
-def observe(database: Database, seconds: float, strace: bool, out: Path, name: str) -> dict[str, Any]:
+# Columns of `zpool iostat -r`, each as single and as aggregated requests.
+QUEUES = ("sync_read", "sync_write", "async_read", "async_write", "scrub", "trim", "rebuild")
+
+
+def pool_of(folder: Path) -> str | None:
+    """The pool that a folder is on, None elsewhere."""
+    with contextlib.suppress(OSError):
+        done = subprocess.run(["zfs", "list", "-Ho", "name", str(folder)], capture_output=True, text=True)
+        return done.stdout.strip().partition("/")[0] or None
+    return None
+
+
+def requests(pool: str) -> Totals:
+    """Requests to a pool's disks since it was imported, of all sizes, from ``zpool iostat -r``."""
+    subprocess.run(["zpool", "sync", pool], check=True)
+    said = subprocess.run(
+        ["zpool", "iostat", "-Hpr", pool], check=True, capture_output=True, text=True
+    ).stdout.splitlines()
+    rows = [[int(word) for word in line.split()[1:]] for line in said if line[:1].isdigit()]
+    names = [f"{queue}_{how}" for queue in QUEUES for how in ("ind", "agg")]
+    return {
+        name: sum(row[i] for row in rows) for i, name in enumerate(names) if all(i < len(r) for r in rows)
+    }
+
+
+def observe(
+    database: Database, seconds: float, strace: bool, out: Path, name: str, pool: str | None
+) -> dict[str, Any]:
     tracer: subprocess.Popen[bytes] | None = None
     table = out / f"{name}-strace.txt"
     if strace:
@@ -380,7 +470,9 @@ def observe(database: Database, seconds: float, strace: bool, out: Path, name: s
         said = watching.stderr.readline()
         if "observing" not in said:
             raise RuntimeError(said + watching.stderr.read())
+        before = requests(pool) if pool else {}
         counters = database.load(seconds)
+        after = requests(pool) if pool else {}
         watching.send_signal(signal.SIGINT)
         watching.stderr.readline()  # it has stopped counting, and asks the database
         if tracer is not None:
@@ -424,6 +516,15 @@ def observe(database: Database, seconds: float, strace: bool, out: Path, name: s
         ],
         "limits": seen.get("limits", []),
     }
+    if pool is not None:
+        (told,) = (one for one in seen["zfs"]["pools"] if one["name"] == pool)
+        report["zpool iostat and ztune"] = {
+            queue: [n - before[queue], sum(told["request_sizes"].get(queue, {}).values())]
+            for queue, n in after.items()
+            if n - before[queue] or told["request_sizes"].get(queue)
+        }
+        report["vdevs"] = told["vdevs"]
+        report["txgs"] = len(told.get("txgs", []))
     if tracer is not None:
         counted = parse_table(table.read_text())
         ours = {call["name"]: call["calls"] for call in seen["calls"]}
@@ -457,12 +558,13 @@ def wait_for(what: Callable[[], bool]) -> None:
         time.sleep(0.1)
 
 
-Maker = Callable[[Path, pwd.struct_passwd], AbstractContextManager[Database]]
+Maker = Callable[[Path, pwd.struct_passwd, int], AbstractContextManager[Database]]
 DATABASES: dict[str, Maker] = {
     "mariadb": mariadb,
     "rocksdb": rocksdb,
     "derby": derby,
     "postgresql": postgresql,
+    "fio": fio,
 }
 
 
@@ -474,6 +576,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=15, help="of load in each pass")
     parser.add_argument("--folder", type=Path, default=Path("/var/tmp"), help="file system that is tried")
     parser.add_argument("--account", default="nobody", help="user that the databases run as")
+    parser.add_argument("--scale", type=int, default=10, help="size of the databases; 10 is 50 to 150 MB")
     parser.add_argument("--out", type=Path, help="folder for observations and reports")
     options = parser.parse_args()
     if unknown := set(options.names) - DATABASES.keys():
@@ -486,10 +589,11 @@ def main() -> None:
         for name in options.names or DATABASES:
             folder = Path(tempfile.mkdtemp(prefix=f"ztune-{name}-", dir=options.folder))
             os.chown(folder, account.pw_uid, account.pw_gid)
+            folder.chmod(0o755)  # PostgreSQL runs as another user, below it
             try:
-                with DATABASES[name](folder, account) as database:
+                with DATABASES[name](folder, account, options.scale) as database:
                     report[name] = {
-                        how: observe(database, options.seconds, strace, out, f"{name}-{how}")
+                        how: observe(database, options.seconds, strace, out, f"{name}-{how}", pool_of(folder))
                         for how, strace in (("strace", True), ("alone", False))
                     }
             except Missing as error:

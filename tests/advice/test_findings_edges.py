@@ -78,6 +78,7 @@ EDGES: dict[str, dict[str, tuple[float, float]]] = {
         "arc_full": (0.9, 0.899),
     },
     "direct-unaligned": {"direct_writes": (100, 99), "partial": (0.1, 0.099)},
+    "other-filesystem": {"write_calls": (100, 99)},
     "direct-bypasses-arc": {"partial": (0.099, 0.1)},
 }
 # Facts that go with the changed one.
