@@ -415,6 +415,43 @@ def test_mapped_files_are_told_of(work: Path) -> None:
     assert of(seen, "file", str(work / "map")).syncs.calls == 1  # msync
 
 
+MAPPER = """
+import mmap, os, sys
+f = os.open("map", os.O_RDWR | os.O_CREAT)
+os.write(f, os.urandom(4 << 20)); os.fsync(f)
+m = mmap.mmap(f, 4 << 20)
+m.madvise(mmap.MADV_RANDOM)
+sys.stdin.readline()
+os.posix_fadvise(f, 0, 0, os.POSIX_FADV_DONTNEED)
+for place in range(0, 4 << 20, 1 << 16): m[place]
+print(flush=True)
+sys.stdin.readline()
+"""
+
+
+@in_kernel
+def test_page_faults_hint_at_reads_through_mapped_memory(work: Path) -> None:
+    program = subprocess.Popen(
+        [sys.executable, "-c", MAPPER], cwd=work, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    assert program.stdin is not None and program.stdout is not None
+    try:
+        while not (work / "map").exists() or (work / "map").stat().st_size < 4 << 20:
+            time.sleep(0.02)
+        time.sleep(0.3)  # until it is mapped
+        with Live(choose(pid=program.pid)) as live:
+            program.stdin.write("\n")
+            program.stdin.flush()
+            program.stdout.readline()
+            seen = live.finish()
+    finally:
+        program.kill()
+        program.communicate()
+    (hint,) = (limit for limit in seen.limits if "major page faults" in limit)
+    number = re.search(r"waited (\d+) times", hint)
+    assert number is not None and 30 <= int(number[1]) <= 400  # 64 pages, each far from the others
+
+
 HOLDER = """
 import os, signal, sys, time
 from ztune.observe.live import Live

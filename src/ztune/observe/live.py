@@ -25,7 +25,7 @@ from ztune.observe.zfs_state import Places
 from ztune.trace.recorders.files import Mounts, is_storage
 from ztune.trace.recorders.processes import mapped_files
 from ztune.trace.roles import RoleRules
-from ztune.trial.probes import kstat
+from ztune.trial.probes import kstat, procfs
 
 LOOK_SECONDS = 1.0
 
@@ -83,6 +83,7 @@ class Live:
             self._mapped_before |= {file.path for file in mapped_files(pid) if is_storage(file.path)}
         self._own_before = _own_seconds()
         self._interrupts_before = read_interrupts()
+        self._faults_before = procfs.major_faults(self.subject.pids)
         if not self._proc_only:
             try:
                 self._session = Session(self.subject)
@@ -287,6 +288,12 @@ class Live:
                     f"{paths[0]}{more} may be {how} through mapped memory, which is no call: that is not "
                     f"counted."
                 )
+        if (writable or read_only) and not self.subject.by_files and self._ended is None:
+            faults = max(0, procfs.major_faults(self.subject.now()) - self._faults_before)
+            yield (
+                f"A hint at reads through mapped memory: the processes waited {faults} times for a part of a "
+                f"mapped file, or of a program, to be read from disk (major page faults)."
+            )
         if not self._session.timed:
             yield "This kernel does not tell what the programs in it cost: own_cpu_seconds is without them."
 
