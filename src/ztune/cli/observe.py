@@ -104,8 +104,8 @@ def command(
       ztune observe --from writes.txt --as write-sizes --role 'data*=data'
       zpool iostat -r tank > r.txt; ztune observe --from r.txt
 
-    Needs root (or CAP_BPF and CAP_PERFMON) and a kernel with BTF; without them it falls back to what /proc
-    tells, and says what is lost. --from needs nothing.
+    Needs root (or CAP_BPF and CAP_PERFMON). On a kernel without BTF it falls back to what /proc tells, and
+    says what is lost. --from needs nothing.
     """
     rules = RoleRules.parse(roles)
     live = [pid, unit, dataset, path, seconds]
