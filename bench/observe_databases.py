@@ -455,6 +455,8 @@ def observe(
             stderr=subprocess.DEVNULL,
         )
         wait_for(lambda: all(traced(pid) for pid in pids))
+    if pool is not None:
+        requests(pool)  # so that what the database wrote before is on the disks
     kept = out / f"{name}.json"
     command = [sys.executable, "-c", "from ztune.cli.main import main; main()", "observe"]
     with (out / f"{name}.all.json").open("wb") as whole:
