@@ -28,19 +28,19 @@ EDGES: dict[str, dict[str, tuple[float, float]]] = {
         "misses_beyond_reads": (1000, 999),  # of 10,000 writes
     },
     "recordsize-below-writes": {
-        "write_calls": (100, 99),
+        "fit_calls": (100, 99),
         "fit_cost": (1.1, 1.09),
         "fit_share": (0.5, 0.499),
         "reads_sequential": (0.5, 0.499),
     },
     "recordsize-from-writes": {
-        "write_calls": (100, 99),
+        "fit_calls": (100, 99),
         "fit_share": (0.5, 0.499),
         "read_fit": (16385, 16384),  # the case's writes ask for 64K
         "reads_sequential": (0.5, 0.499),
     },
     "recordsize-between": {
-        "write_calls": (100, 99),
+        "fit_calls": (100, 99),
         "fit_share": (0.5, 0.499),
         "read_fit": (131072, 131073),  # the case's writes ask for 512K
         "reads_sequential": (0.499, 0.5),
@@ -51,7 +51,7 @@ EDGES: dict[str, dict[str, tuple[float, float]]] = {
         "reads_sequential": (0.499, 0.5),
         "data_miss_share": (0.1, 0.099),
     },
-    "recordsize-from-appends": {"write_calls": (100, 99), "fit_share": (0.5, 0.499)},
+    "recordsize-from-appends": {"fit_calls": (100, 99), "fit_share": (0.5, 0.499)},
     "wal-large-writes": {"write_size": (32768, 16384)},
     "txg-timeout-long": {"txg_timeout": (6, 5)},
     "txg-timeout-short": {"txg_timeout": (4, 5)},
