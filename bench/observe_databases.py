@@ -1,7 +1,7 @@
 """What ``ztune observe`` says of live databases, held against their own counters and ``strace -c``.
 
     sudo .venv/bin/python bench/observe_databases.py [mariadb] [rocksdb] [derby] [postgresql] [fio]
-        [--seconds S] [--folder DIR] [--out DIR] [--account NAME] [--scale N]
+        [--seconds S] [--folder DIR] [--out DIR] [--account NAME] [--scale N] [--passes strace]
 
 Starts each database on files below --folder, as --account, an ordinary user. Observes it twice with the
 command that a user runs, ``ztune observe --pid``: once under ``strace -f -c``, which sees the same processes
@@ -579,6 +579,7 @@ def main() -> None:
     parser.add_argument("--folder", type=Path, default=Path("/var/tmp"), help="file system that is tried")
     parser.add_argument("--account", default="nobody", help="user that the databases run as")
     parser.add_argument("--scale", type=int, default=10, help="size of the databases; 10 is 50 to 150 MB")
+    parser.add_argument("--passes", default="strace,alone", help="one or both, with a comma")
     parser.add_argument("--out", type=Path, help="folder for observations and reports")
     options = parser.parse_args()
     if unknown := set(options.names) - DATABASES.keys():
@@ -594,10 +595,13 @@ def main() -> None:
             folder.chmod(0o755)  # PostgreSQL runs as another user, below it
             try:
                 with DATABASES[name](folder, account, options.scale) as database:
-                    report[name] = {
-                        how: observe(database, options.seconds, strace, out, f"{name}-{how}", pool_of(folder))
-                        for how, strace in (("strace", True), ("alone", False))
-                    }
+                    report[name] = {}
+                    for how in options.passes.split(","):
+                        report[name][how] = observe(
+                            database, options.seconds, how == "strace", out, f"{name}-{how}", pool_of(folder)
+                        )
+                        # After each, so that a run that is cut leaves what it has.
+                        (out / "report.json").write_text(json.dumps(report, indent=1))
             except Missing as error:
                 report[name] = {"left out": str(error)}
             finally:
