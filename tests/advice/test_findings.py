@@ -49,6 +49,22 @@ def elsewhere(filesystem: str = "ext4") -> list[dict[str, Any]]:
     return [group("data", None, filesystem=filesystem), wal_group(None, filesystem=filesystem)]
 
 
+READ: dict[str, Any] = {
+    "reads__calls": 20_000,
+    "reads__sizes": {4096: 20_000},
+    "reads__bytes": 20_000 * 4096,
+    "reads__sequential": 1000,
+}
+
+
+def tables_elsewhere(reads: dict[int, int]) -> list[dict[str, Any]]:
+    """RocksDB's on ext4: written once in large pieces, read here and there."""
+    return [group("data", None, filesystem="ext4", **{**READ, "reads__sizes": reads}, **LARGE)]
+
+
+LARGE: dict[str, Any] = {"writes__sizes": {524288: 10_000}, "writes__sequential": 9900}
+
+
 def syncs(ms: float, calls: int = 5000) -> dict[str, Any]:
     return {"syncs__calls": calls, "syncs__latency_total": int(calls * ms * 1e6)}
 
@@ -83,6 +99,14 @@ CASES: dict[str, tuple[dict[str, Any] | Observation, dict[str, Any] | Observatio
         {"wal_group_": {"writes__sizes": {65536: 10_000}}, "wal": {"recordsize": 32768}},
     ),
     "recordsize-from-writes": (FILES[0], FILES[1]),
+    "recordsize-between": (
+        {"groups": tables_elsewhere({4096: 20_000}), "zfs": None},
+        {"groups": tables_elsewhere({262144: 20_000}), "zfs": None},
+    ),
+    "recordsize-above-reads": (
+        {"data": {"recordsize": 131072}, "data_group": READ, "arc": {"demand_data_misses": 20_000}},
+        {"data": {"recordsize": 16384}, "data_group": READ, "arc": {"demand_data_misses": 20_000}},
+    ),
     "recordsize-from-appends": (FILES[1], FILES[0]),
     "wal-large-writes": (
         {"wal_group_": {"writes__sizes": {65536: 10_000}}},
@@ -341,6 +365,17 @@ def test_on_a_host_without_zfs_nothing_about_zfs_is_open() -> None:
         "other-filesystem",
     }
     assert undecided(made) == []
+
+
+def test_small_scattered_reads_keep_the_writes_from_asking_for_large_records() -> None:
+    ids = {f.id for f in findings(observation(groups=tables_elsewhere({4096: 20_000}), zfs=None))}
+    assert "recordsize-between" in ids and "recordsize-from-writes" not in ids
+    ids = {f.id for f in findings(observation(groups=tables_elsewhere({524288: 20_000}), zfs=None))}
+    assert "recordsize-from-writes" in ids and "recordsize-between" not in ids
+    # On ZFS records that suit the reads are not called too small for the writes.
+    for changes, told in ((READ, False), ({}, True)):
+        made = observation(data={"recordsize": 16384}, data_group={**LARGE, **changes})
+        assert ("recordsize-below-writes" in {f.id for f in findings(made)}) is told
 
 
 def test_a_file_of_another_tool_leaves_what_it_does_not_tell_open() -> None:

@@ -27,9 +27,31 @@ EDGES: dict[str, dict[str, tuple[float, float]]] = {
         "overwritten": (0.5, 0.499),
         "misses_beyond_reads": (1000, 999),  # of 10,000 writes
     },
-    "recordsize-below-writes": {"write_calls": (100, 99), "fit_cost": (1.1, 1.09), "fit_share": (0.5, 0.499)},
-    "recordsize-from-writes": {"write_calls": (100, 99), "fit_share": (0.5, 0.499)},
-    "recordsize-from-appends": {"write_calls": (100, 99), "fit_share": (0.5, 0.499)},
+    "recordsize-below-writes": {
+        "fit_calls": (100, 99),
+        "fit_cost": (1.1, 1.09),
+        "fit_share": (0.5, 0.499),
+        "reads_sequential": (0.5, 0.499),
+    },
+    "recordsize-from-writes": {
+        "fit_calls": (100, 99),
+        "fit_share": (0.5, 0.499),
+        "read_fit": (16385, 16384),  # the case's writes ask for 64K
+        "reads_sequential": (0.5, 0.499),
+    },
+    "recordsize-between": {
+        "fit_calls": (100, 99),
+        "fit_share": (0.5, 0.499),
+        "read_fit": (131072, 131073),  # the case's writes ask for 512K
+        "reads_sequential": (0.499, 0.5),
+    },
+    "recordsize-above-reads": {
+        "role_reads": (100, 99),
+        "recordsize": (32768, 32767),  # the case's reads ask for 8K
+        "reads_sequential": (0.499, 0.5),
+        "data_miss_share": (0.1, 0.099),
+    },
+    "recordsize-from-appends": {"fit_calls": (100, 99), "fit_share": (0.5, 0.499)},
     "wal-large-writes": {"write_size": (32768, 16384)},
     "txg-timeout-long": {"txg_timeout": (6, 5)},
     "txg-timeout-short": {"txg_timeout": (4, 5)},
@@ -56,12 +78,17 @@ EDGES: dict[str, dict[str, tuple[float, float]]] = {
         "arc_full": (0.9, 0.899),
     },
     "direct-unaligned": {"direct_writes": (100, 99), "partial": (0.1, 0.099)},
+    "other-filesystem": {"write_calls": (100, 99)},
     "direct-bypasses-arc": {"partial": (0.099, 0.1)},
 }
 # Facts that go with the changed one.
 WITH: dict[tuple[str, str], dict[str, Any]] = {
     ("partial-writes-read", "write_calls"): {"misses_beyond_reads": 1000},
     ("slow-compression", "level"): {"algorithm": "zstd"},
+    ("recordsize-below-writes", "reads_sequential"): {"read_fit": 8192, "role_reads": 99_999},
+    ("recordsize-from-writes", "read_fit"): {"reads_sequential": 0.1, "role_reads": 99_999},
+    ("recordsize-from-writes", "reads_sequential"): {"read_fit": 8192, "role_reads": 99_999},
+    ("recordsize-above-reads", "role_reads"): {"write_calls": 50},
 }
 
 

@@ -83,7 +83,8 @@ def test_what_a_record_size_moves_is_as_the_docs_say() -> None:
 def test_one_size_of_writes_asks_for_itself(size: int) -> None:
     best = fit({size: 10, 1: 30})
     assert best is not None
-    assert (best.recordsize, best.size, best.share, best.tiny) == (size, size, 1.0, 0.75)
+    assert (best.recordsize, best.size, best.calls, best.tiny) == (size, size, 10, 0.75)
+    assert best.share == size * 10 / (size * 10 + 30)
     assert (best.below is None) is (size == SMALLEST)
 
 
@@ -97,6 +98,17 @@ def test_writes_below_the_smallest_record_take_the_smallest() -> None:
 def test_writes_below_a_sector_say_nothing(sizes: dict[int, int]) -> None:
     assert fit(sizes) is None
     assert not {"recordsize-from-writes", "recordsize-from-appends"} & set(said("data", sizes))
+
+
+def test_a_few_large_writes_among_tiny_ones_say_nothing() -> None:
+    # Derby's log under small transactions: new files are filled with zeros.
+    sizes = {128: 3339, 65536: 17}
+    best = fit(sizes)
+    assert best is not None and best.calls == 17 and best.share == pytest.approx(0.72, abs=0.01)
+    assert "recordsize-from-appends" not in said("wal", sizes)
+    assert "recordsize-from-appends" in said("wal", {**sizes, 65536: 100})
+    # Nor where most of the bytes are theirs.
+    assert "recordsize-from-appends" not in said("wal", {128: 60_000, 65536: 100})
 
 
 def test_sizes_in_words() -> None:

@@ -12,8 +12,8 @@ from ztune.cli.main import ztune
 from ztune.doctor import checks
 from ztune.doctor.checks import Finding, State
 from ztune.errors import MissingError
-from ztune.observe import live_kernel
 from ztune.packages import _COMMANDS, _PACKAGES, install_command, os_family, os_release
+from ztune.trace.recorders import kernel
 
 ALL = (1 << 41) - 1
 
@@ -37,10 +37,18 @@ def test_ebpf_without_type_information(tmp_path: Path) -> None:
 
 
 def test_observing_without_rights(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(live_kernel, "problem", lambda: "the kernel does not let this user: run as root")
+    monkeypatch.setattr(kernel.Helper, "problem", lambda _: "the kernel does not let this user: run as root")
     found = checks.check_observing()
-    assert found.state is State.LIMITED and "through /proc: the kernel" in found.means
+    assert found.state is State.LIMITED and "(--from) only: the kernel does not let" in found.means
     assert found.fix == "sudo ztune …"
+
+
+def test_observing_without_type_information(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(kernel, "BTF", tmp_path / "vmlinux")
+    monkeypatch.setattr(kernel.Helper, "path", lambda _: tmp_path)
+    found = checks.check_observing()
+    assert found.state is State.LIMITED and "through /proc" in found.means
+    assert "CONFIG_DEBUG_INFO_BTF" in found.fix
 
 
 def test_ebpf_without_rights(tmp_path: Path) -> None:

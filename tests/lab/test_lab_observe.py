@@ -13,13 +13,14 @@ import pytest
 import ztune
 from ztune.lab import Guest
 from ztune.observe.allocation import HEADER, Allocation
-from ztune.observe.model import Zfs
+from ztune.observe.model import Pool, Zfs
 from ztune.trace.compressibility import compressor
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1200)]
 IN_GUEST = ":".join(
     f"/host{path}" for path in (Path(ztune.__file__).resolve().parents[1], sysconfig.get_path("purelib"))
 )
+PATH = "/usr/sbin:/usr/bin"
 POOL = """
 cd /tmp
 for i in 0 1 2 3 4 5 6; do truncate -s 200M d$i; done
@@ -65,9 +66,7 @@ print(json.dumps({
 @pytest.fixture(scope="module")
 def seen(guest: Guest) -> dict[str, Any]:
     guest.run(["sh", "-euc", POOL], check=True)
-    said = guest.run(
-        ["python3", "-c", WATCH], env={"PYTHONPATH": IN_GUEST, "PATH": "/usr/sbin:/usr/bin"}, check=True
-    )
+    said = guest.run(["python3", "-c", WATCH], env={"PYTHONPATH": IN_GUEST, "PATH": PATH}, check=True)
     found: dict[str, Any] = json.loads(said.stdout)
     return found
 
@@ -171,8 +170,18 @@ STORED = [
     *(("raid", 8192, how) for how in ("off", "lz4", "zstd-3")),
     *(("raid", 131072, how) for how in ("zstd-3", "gzip-6")),
     ("plain", 16384, "zstd-9"),
+    *(("distributed", size, how) for size, how in ((8192, "lz4"), (16384, "off"), (131072, "zstd-3"))),
 ]  # fmt: skip
-ALLOCATIONS = {"raid": Allocation(4096, 3, 1), "plain": Allocation(4096)}
+ALLOCATIONS = {
+    "raid": Allocation(4096, 3, 1),
+    "plain": Allocation(4096),
+    "distributed": Allocation(4096, 3, 1, draid=True),
+}
+VDEVS = """
+import json
+from ztune.observe import zfs_state
+print(json.dumps([pool.model_dump(mode="json") for pool in zfs_state.Watch().state({})[0].pools]))
+"""
 
 
 def rows(size: int) -> bytes:
@@ -207,9 +216,11 @@ def test_allocation_is_what_du_shows(guest: Guest, tmp_path: Path) -> None:
     for name, content in contents.items():
         (tmp_path / name).write_bytes(content)
     script = [
-        "cd /tmp; for i in 7 8 9 10; do truncate -s 128M d$i; done",
+        "cd /tmp; for i in 7 8 9 10 11 12 13 14; do truncate -s 128M d$i; done",
         "zpool create -o ashift=12 raid raidz1 /tmp/d7 /tmp/d8 /tmp/d9",
         "zpool create -o ashift=12 plain /tmp/d10",
+        # Two data and one parity disk in a group, four children, one spare spread over them.
+        "zpool create -o ashift=12 distributed draid1:2d:4c:1s /tmp/d11 /tmp/d12 /tmp/d13 /tmp/d14",
     ]
     for pool, size, how in STORED:
         name = f"{pool}/{size}-{how}"
@@ -230,3 +241,9 @@ def test_allocation_is_what_du_shows(guest: Guest, tmp_path: Path) -> None:
                 assert -0.02 <= more / shown <= 0.03, (pool, size, how, more, shown)
             else:
                 assert 0 <= more <= 1024, (pool, size, how, more, shown)
+    said = guest.run(["python3", "-c", VDEVS], env={"PYTHONPATH": IN_GUEST, "PATH": PATH}, check=True).stdout
+    pools = {one["name"]: Pool.model_validate(one) for one in json.loads(said)}
+    assert {name: Allocation.of(pools[name].vdevs[0]) for name in ALLOCATIONS} == ALLOCATIONS
+    (vdev,) = (v for v in pools["distributed"].vdevs if v.role == "data")
+    assert (vdev.name, vdev.kind, vdev.ashift) == ("draid1:2d:4c:1s-0", "draid1", 12)
+    assert vdev.disks == ("/tmp/d11", "/tmp/d12", "/tmp/d13", "/tmp/d14")

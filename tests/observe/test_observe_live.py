@@ -23,10 +23,11 @@ from ztune.observe import live_kernel, subjects
 from ztune.observe.live import Live, Seen
 from ztune.observe.model import Group
 from ztune.observe.subjects import choose
+from ztune.trace.recorders import kernel
 from ztune.trace.roles import RoleRules
 from ztune.trial import mounts
 
-REASON = "needs root" if os.geteuid() != 0 else live_kernel.problem()
+REASON = "needs root" if os.geteuid() != 0 else kernel.OBSERVER.problem()
 in_kernel = pytest.mark.skipif(REASON is not None, reason=f"no eBPF: {REASON}")
 
 
@@ -414,6 +415,43 @@ def test_mapped_files_are_told_of(work: Path) -> None:
     assert of(seen, "file", str(work / "map")).syncs.calls == 1  # msync
 
 
+MAPPER = """
+import mmap, os, sys
+f = os.open("map", os.O_RDWR | os.O_CREAT)
+os.write(f, os.urandom(4 << 20)); os.fsync(f)
+m = mmap.mmap(f, 4 << 20)
+m.madvise(mmap.MADV_RANDOM)
+sys.stdin.readline()
+os.posix_fadvise(f, 0, 0, os.POSIX_FADV_DONTNEED)
+for place in range(0, 4 << 20, 1 << 16): m[place]
+print(flush=True)
+sys.stdin.readline()
+"""
+
+
+@in_kernel
+def test_page_faults_hint_at_reads_through_mapped_memory(work: Path) -> None:
+    program = subprocess.Popen(
+        [sys.executable, "-c", MAPPER], cwd=work, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    assert program.stdin is not None and program.stdout is not None
+    try:
+        while not (work / "map").exists() or (work / "map").stat().st_size < 4 << 20:
+            time.sleep(0.02)
+        time.sleep(0.3)  # until it is mapped
+        with Live(choose(pid=program.pid)) as live:
+            program.stdin.write("\n")
+            program.stdin.flush()
+            program.stdout.readline()
+            seen = live.finish()
+    finally:
+        program.kill()
+        program.communicate()
+    (hint,) = (limit for limit in seen.limits if "major page faults" in limit)
+    number = re.search(r"waited (\d+) times", hint)
+    assert number is not None and 30 <= int(number[1]) <= 400  # 64 pages, each far from the others
+
+
 HOLDER = """
 import os, signal, sys, time
 from ztune.observe.live import Live
@@ -477,20 +515,20 @@ def wrapped(work: Path, text: str, monkeypatch: pytest.MonkeyPatch) -> None:
 @in_kernel
 def test_without_rights(work: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     setpriv = need("setpriv")
-    wrapped(work, f'exec {setpriv} --bounding-set -all "{live_kernel.program()}" "$@"', monkeypatch)
+    wrapped(work, f'exec {setpriv} --bounding-set -all "{kernel.OBSERVER.path()}" "$@"', monkeypatch)
     with pytest.raises(MissingError, match="run as root, or with the capabilities CAP_BPF and CAP_PERFMON"):
         Live(choose(pid=os.getpid())).__enter__()
 
 
 def test_without_the_program(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("ZTUNE_OBSERVER", str(tmp_path / "none"))
-    monkeypatch.setattr(live_kernel, "BTF", tmp_path)
+    monkeypatch.setattr(kernel, "BTF", tmp_path)
     with pytest.raises(MissingError, match=r"ZTUNE_OBSERVER names .* which is no program"):
         Live(choose(pid=os.getpid())).__enter__()
 
 
 def by_proc(work: Path, monkeypatch: pytest.MonkeyPatch, subject: Callable[[int], subjects.Subject]) -> Seen:
-    monkeypatch.setattr(live_kernel, "BTF", work / "no-btf")
+    monkeypatch.setattr(kernel, "BTF", work / "no-btf")
     text = "import os, sys, time\nf = os.open('file', os.O_WRONLY | os.O_CREAT)\nsys.stdin.readline()\n"
     text += "for i in range(50): os.pwrite(f, bytes(1000), 0)\n"
     text += "os.fsync(f)\nfor i in range(30): time.sleep(0.001)\nprint(flush=True)\nsys.stdin.readline()"

@@ -192,6 +192,31 @@ def test_a_running_postgresql_tells_a_role_without_rights(cluster: Cluster) -> N
     assert cluster.mtimes() == before
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can be the server's account")
+def test_root_asks_as_the_servers_account_and_as_itself_only_if_it_must(cluster: Cluster) -> None:
+    as_root, _limits = databases([cluster.pid])
+    assert as_root[0].asked_as == "root"  # no role postgres: the cluster's superuser has another name
+    cluster.psql("CREATE ROLE postgres LOGIN")
+    (cluster.data / "pg_hba.conf").write_text("local all boss trust\nlocal all all peer\n")
+    cluster.psql("SELECT pg_reload_conf()")
+    cluster.psql("DROP ROLE root")
+    before = cluster.mtimes()
+    try:
+        for where in ({"pids": [cluster.pid]}, {"roots": [cluster.data]}):
+            (database,), limits = databases(**where)
+            assert not limits and not database.unknown
+            assert (database.asked_as, database.settings["block_size"]) == ("postgres", "8192")
+        # One that was named is the only one that is tried.
+        (database,), _limits = databases([cluster.pid], user="nobody")
+        assert database.asked_as is None and "asked as nobody: " in database.unknown["full_page_writes"]
+        assert cluster.mtimes() == before
+    finally:
+        (cluster.data / "pg_hba.conf").write_text("local all all trust\n")
+        cluster.psql("SELECT pg_reload_conf()")
+        cluster.psql("CREATE ROLE root LOGIN")
+        cluster.psql("DROP ROLE postgres")
+
+
 def test_a_folder_is_enough_to_find_it(cluster: Cluster) -> None:
     found, _limits = databases(roots=[cluster.data / "base"])
     assert [(d.kind, d.settings["shared_buffers"]) for d in found] == [("postgresql", str(24 << 20))]
@@ -267,6 +292,45 @@ def test_a_running_mariadb(mariadb_server: int) -> None:
     assert database.settings["innodb_buffer_pool_size"] == str(16 << 20)
     assert database.settings["innodb_doublewrite"] == "OFF"
     assert database.settings["innodb_page_size"] == "16384" and not database.unknown
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can be the server's account")
+def test_root_asks_mariadb_as_the_account_that_it_runs_as() -> None:
+    server, setup = which("mariadbd"), which("mariadb-install-db")
+    if not server or not setup or not which("mariadb"):
+        pytest.skip("no MariaDB here: mariadbd, mariadb-install-db or mariadb is missing")
+    base = Path(tempfile.mkdtemp(prefix="maria-", dir="/var/tmp"))
+    base.chmod(0o755)
+    shutil.chown(base, "nobody")
+    # Its one account is known by the socket: nobody's.
+    words = ["--no-defaults", f"--datadir={base / 'data'}"]
+    subprocess.run(
+        [setup, *words, "--auth-root-socket-user=nobody", "--skip-test-db"],
+        check=True,
+        capture_output=True,
+        user="nobody",
+        cwd="/usr",
+    )
+    process = subprocess.Popen(
+        [server, *words, f"--socket={base / 'sock'}", f"--pid-file={base / 'pid'}", "--skip-networking"],
+        stderr=subprocess.DEVNULL,
+        user="nobody",
+        cwd="/",
+    )
+    try:
+        deadline = time.monotonic() + 60
+        while not (base / "sock").exists() and time.monotonic() < deadline:
+            time.sleep(0.1)
+        (database,), limits = databases([process.pid])
+        assert not limits and database.asked_as == "nobody" and not database.unknown
+        assert database.settings["innodb_page_size"] == "16384"
+        (database,), _limits = databases([process.pid], user="daemon")
+        assert database.asked_as is None
+        assert "asked as daemon: " in database.unknown["innodb_flush_method"]
+    finally:
+        process.terminate()
+        process.wait(60)
+        shutil.rmtree(base)
 
 
 def test_mariadb_that_does_not_run(tmp_path: Path) -> None:

@@ -240,6 +240,11 @@ def test_fio_bins() -> None:
     assert not said(seen, "percentiles")
 
 
+def test_fio_on_one_line_as_other_programs_keep_it(tmp_path: Path) -> None:
+    kept = json.dumps(json.loads((DATA / "fio-json+.json").read_text()))
+    assert written(tmp_path, kept).groups == read("fio-json+.json").groups
+
+
 def test_fio_percentiles_keep_their_buckets() -> None:
     seen = read("fio-json.json")
     wal = group(seen, "role", "wal").writes

@@ -135,7 +135,6 @@ def test_a_run_agrees_with_psutil(tmp_path: Path) -> None:
     assert cpu.whole["idle_share"] == pytest.approx((times_end.idle - times.idle) / total, abs=0.1)
     memory = series["memory"]
     assert memory.whole["available_bytes"] == pytest.approx(psutil.virtual_memory().available, rel=0.2)
-    assert sum(sampler.interrupts().values()) > 0
     assert not sampler.limits and 0 < sampler.own_cpu_seconds < sampler.seconds / 5
 
 

@@ -21,7 +21,8 @@ from ztune.errors import InputError, MissingError
 from ztune.trace import recorders
 from ztune.trace.reader import Trace
 from ztune.trace.record import Recording, record
-from ztune.trace.recorders.ebpf import EbpfRecorder, program
+from ztune.trace.recorders.ebpf import EbpfRecorder
+from ztune.trace.recorders.kernel import RECORDER
 from ztune.trace.roles import RoleRules
 
 WRITER = """
@@ -229,7 +230,7 @@ def test_without_rights_the_capabilities_are_named(ebpf: str) -> None:
     if shutil.which("setpriv") is None:
         pytest.skip("setpriv is not installed")
     drop = ["setpriv", "--bounding-set=-bpf,-perfmon,-sys_admin", "--inh-caps=-all"]
-    done = subprocess.run([*drop, str(program()), "check"], capture_output=True, text=True, check=False)
+    done = subprocess.run([*drop, str(RECORDER.path()), "check"], capture_output=True, text=True, check=False)
     answer = json.loads(done.stdout)
     assert answer["code"] == "permission" and "CAP_BPF, CAP_PERFMON" in answer["message"]
 

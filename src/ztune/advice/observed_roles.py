@@ -18,6 +18,7 @@ FACTS: dict[str, Fact] = {
     "write_size": Fact("size that half of the written bytes come in writes of at least", "size"),
     "write_sizes": Fact("sizes of writes"),
     "fit": Fact("record size that the writes ask for", "size"),
+    "fit_calls": Fact("writes of at least 512 bytes, which say so", "count"),
     "fit_share": Fact("share of the written bytes in writes of at least half that record size", "share"),
     "fit_below": Fact("bytes moved with half that record size, as a multiple", "ratio"),
     "fit_above": Fact("bytes moved with twice that record size, as a multiple", "ratio"),
@@ -30,6 +31,9 @@ FACTS: dict[str, Fact] = {
     "direct_calls": Fact("reads and writes with O_DIRECT", "count"),
     "synced_calls": Fact("fsyncs, and writes with O_SYNC or O_DSYNC", "count"),
     "role_reads": Fact("reads", "count"),
+    "read_sizes": Fact("sizes of reads"),
+    "read_fit": Fact("record size that the reads ask for", "size"),
+    "reads_sequential": Fact("share of the reads that begin where the last one ended", "share"),
 }  # fmt: skip
 
 
@@ -37,7 +41,7 @@ def role_facts(observation: Observation, group: Group) -> dict[str, Any]:
     """Return the facts of a role's group without those of its dataset; keys as in FACTS, None if unknown."""
     writes, reads = group.writes, group.reads
     dataset = find(observation, dataset_name(observation, group))
-    best = fit(writes.sizes)
+    best, asked = fit(writes.sizes), fit(reads.sizes)
     # The blocks of a volume are written by the file system on it, not by the role.
     record = record_bytes(observation, dataset.name) if dataset and dataset.type == "filesystem" else None
     direct = [count for count in (writes.direct, reads.direct) if count is not None]
@@ -50,6 +54,7 @@ def role_facts(observation: Observation, group: Group) -> dict[str, Any]:
         "write_size": best.size if best else None,
         "write_sizes": in_words(writes.sizes) or None,
         "fit": best.recordsize if best else None,
+        "fit_calls": best.calls if best else None,
         "fit_share": best.share if best else None,
         "fit_below": best.below if best else None,
         "fit_above": best.above if best else None,
@@ -67,6 +72,10 @@ def role_facts(observation: Observation, group: Group) -> dict[str, Any]:
         "direct_calls": sum(direct) if direct else None,
         "synced_calls": _told(observation, group.syncs.calls + (writes.synced or 0)),
         "role_reads": _told(observation, reads.calls),
+        "read_sizes": in_words(reads.sizes) or None,
+        # By the same count: of a record that is not cached all is read, whatever part is asked for.
+        "read_fit": asked.recordsize if asked else None,
+        "reads_sequential": _share(reads.sequential, reads.calls),
     }
 
 

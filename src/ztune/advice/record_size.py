@@ -31,6 +31,8 @@ class Fit:
     """Bytes: the size that half of the written bytes come in writes of at least."""
     share: float
     """Of the written bytes, in writes of at least half of ``recordsize``."""
+    calls: int
+    """Writes that were counted: of at least ``TINY`` bytes."""
     tiny: float
     """Share of the calls that were below ``TINY`` bytes."""
     below: float | None
@@ -72,11 +74,12 @@ def fit(sizes: Mapping[int, int]) -> Fit | None:
         return None
     costs = {candidate: moved(counted, candidate) for candidate in CANDIDATES}
     best = min(CANDIDATES, key=lambda candidate: (costs[candidate], -candidate))
-    total = sum(size * calls for size, calls in counted.items())
+    total = sum(size * calls for size, calls in sizes.items())  # the tiny ones too: they may be most
     return Fit(
         recordsize=best,
         size=typical(counted),
         share=sum(size * calls for size, calls in counted.items() if size * 2 >= best) / total,
+        calls=sum(counted.values()),
         tiny=1 - sum(counted.values()) / sum(sizes.values()),
         below=costs[best >> 1] / costs[best] if best > SMALLEST else None,
         above=costs[best << 1] / costs[best] if best < LARGEST else None,

@@ -71,7 +71,8 @@ _SECONDS = 60.0  # where nobody can see when to press Ctrl-C
 )
 @click.option(
     "--user",
-    help="Account to ask the database for its settings as. Default: yours. It needs no special rights.",
+    help="Account to ask the database for its settings as, read-only. Default: for root the one that the"
+    " server runs as, else yours. It needs no special rights.",
 )
 @click.option(
     "--out", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE", help="Write an HTML report."
@@ -103,8 +104,8 @@ def command(
       ztune observe --from writes.txt --as write-sizes --role 'data*=data'
       zpool iostat -r tank > r.txt; ztune observe --from r.txt
 
-    Needs root (or CAP_BPF and CAP_PERFMON) and a kernel with BTF; without them it falls back to what /proc
-    tells, and says what is lost. --from needs nothing.
+    Needs root (or CAP_BPF and CAP_PERFMON). On a kernel without BTF it falls back to what /proc tells, and
+    says what is lost. --from needs nothing.
     """
     rules = RoleRules.parse(roles)
     live = [pid, unit, dataset, path, seconds]

@@ -145,13 +145,16 @@ def _recorder(name: str, which: str, good: str, fix: str) -> Finding:
 
 def check_observing() -> Finding:
     """The kernel can add up what `ztune observe` shows."""
-    from ztune.observe import live_kernel
+    from ztune.trace.recorders.kernel import OBSERVER, untyped
 
     name = "observing"
-    reason = live_kernel.problem()
+    reason = OBSERVER.problem()
     if reason is None:
         return Finding(name, State.OK, "`ztune observe` adds up in the kernel, with eBPF")
-    means = f"`ztune observe` sees sums of calls and bytes only, through /proc: {reason}"
+    if untyped() is not None:
+        means = f"`ztune observe` sees sums of calls and bytes only, through /proc: {reason}"
+        return Finding(name, State.LIMITED, means, "boot a kernel built with CONFIG_DEBUG_INFO_BTF")
+    means = f"`ztune observe` reads other tools' output (--from) only: {reason}"
     return Finding(name, State.LIMITED, means, "sudo ztune …" if "run as root" in reason else SETUP)
 
 

@@ -19,7 +19,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from ztune.observe import histograms
+from ztune.observe import histograms, quiet
 from ztune.observe.allocation import HEADER, Allocation
 from ztune.observe.model import Compressed, Files
 from ztune.trace.compressibility import RECORDSIZES, Compressor, compressor
@@ -200,23 +200,24 @@ class _Walk:
         while todo:
             folder = todo.pop()
             try:
-                entries = os.scandir(folder)
+                with quiet.entries(folder) as entries:
+                    for entry in entries:
+                        if time.monotonic() > self._until:
+                            self._cut = True
+                            return
+                        with suppress(OSError):
+                            self._entry(f"{folder.rstrip('/')}/{entry.name}", entry, todo)
             except OSError as error:
                 self._denied.append(f"{folder}: {error.strerror}")
-                continue
-            with entries:
-                for entry in entries:
-                    if time.monotonic() > self._until:
-                        self._cut = True
-                        return
-                    with suppress(OSError):
-                        if entry.is_dir(follow_symlinks=False):
-                            todo.append(entry.path)
-                        elif entry.is_symlink():
-                            self._links += 1
-                            self._link = self._link or entry.path
-                        elif entry.is_file(follow_symlinks=False):
-                            self._file(entry.path, entry.stat(follow_symlinks=False), None)
+
+    def _entry(self, path: str, entry: os.DirEntry[str], todo: list[str]) -> None:
+        if entry.is_dir(follow_symlinks=False):
+            todo.append(path)
+        elif entry.is_symlink():
+            self._links += 1
+            self._link = self._link or path
+        elif entry.is_file(follow_symlinks=False):
+            self._file(path, entry.stat(follow_symlinks=False), None)
 
     def _file(self, path: str, status: os.stat_result, role: str | None, *, listed: bool = False) -> None:
         if not stat.S_ISREG(status.st_mode):
@@ -256,15 +257,6 @@ class _Walk:
                 kept.places[i] = (path, size, int(offset))
 
 
-def _open(path: str) -> int:
-    flags = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOFOLLOW
-    try:
-        return os.open(path, flags | os.O_NOATIME)
-    except PermissionError:
-        # O_NOATIME is for the file's owner and root.
-        return os.open(path, flags)
-
-
 def _holes(kept: _Role, until: float) -> None:
     """Look through the files that may have holes, as long as there is time."""
     for done, path in enumerate(kept.holed):
@@ -273,7 +265,7 @@ def _holes(kept: _Role, until: float) -> None:
             del kept.holed[done:]
             return
         with suppress(OSError):
-            fd = _open(path)
+            fd = quiet.open_file(path, os.O_NOFOLLOW)
             try:
                 if size := _hole_bytes(fd):
                     kept.sparse += 1
@@ -321,7 +313,7 @@ def _pieces(kept: _Role, size: int) -> list[_Piece]:
             continue
         seen.add((path, start))
         try:
-            fd = _open(path)
+            fd = quiet.open_file(path, os.O_NOFOLLOW)
         except OSError:
             continue
         try:

@@ -12,7 +12,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from pathlib import Path
 from types import TracebackType
 
 from ztune.errors import ZtuneError
@@ -21,11 +20,12 @@ from ztune.observe.live_kernel import Reading, SeenFile, Session, Unfit
 from ztune.observe.live_proc import LOST, LOST_ENDED, LOST_FILES, LOST_RIGHTS, ProcSession
 from ztune.observe.model import Call, Group, Transfers
 from ztune.observe.subjects import Subject
-from ztune.observe.system import parse_interrupts
+from ztune.observe.system import interrupts as read_interrupts
 from ztune.observe.zfs_state import Places
 from ztune.trace.recorders.files import Mounts, is_storage
 from ztune.trace.recorders.processes import mapped_files
 from ztune.trace.roles import RoleRules
+from ztune.trial.probes import kstat, procfs
 
 LOOK_SECONDS = 1.0
 
@@ -82,7 +82,8 @@ class Live:
         for pid in self.subject.pids:
             self._mapped_before |= {file.path for file in mapped_files(pid) if is_storage(file.path)}
         self._own_before = _own_seconds()
-        self._interrupts_before = _interrupts()
+        self._interrupts_before = read_interrupts()
+        self._faults_before = procfs.major_faults(self.subject.pids)
         if not self._proc_only:
             try:
                 self._session = Session(self.subject)
@@ -182,11 +183,7 @@ class Live:
 
     def _seen(self) -> Seen:
         now = time.monotonic()
-        interrupts = {
-            name: n - self._interrupts_before.get(name, 0)
-            for name, n in _interrupts().items()
-            if n > self._interrupts_before.get(name, 0)
-        }
+        interrupts = kstat.moved(self._interrupts_before, read_interrupts())
         begun = self._begun_at.isoformat(timespec="milliseconds").replace("+00:00", "Z")
         if self._proc is not None:
             return self._seen_by_proc(self._proc, begun, now - self._begun, interrupts)
@@ -291,6 +288,12 @@ class Live:
                     f"{paths[0]}{more} may be {how} through mapped memory, which is no call: that is not "
                     f"counted."
                 )
+        if (writable or read_only) and not self.subject.by_files and self._ended is None:
+            faults = max(0, procfs.major_faults(self.subject.now()) - self._faults_before)
+            yield (
+                f"A hint at reads through mapped memory: the processes waited {faults} times for a part of a "
+                f"mapped file, or of a program, to be read from disk (major page faults)."
+            )
         if not self._session.timed:
             yield "This kernel does not tell what the programs in it cost: own_cpu_seconds is without them."
 
@@ -298,15 +301,3 @@ class Live:
 def _own_seconds() -> float:
     used = resource.getrusage(resource.RUSAGE_SELF)
     return used.ru_utime + used.ru_stime
-
-
-def _interrupts() -> dict[str, int]:
-    """Return the host's interrupts, hard and soft ("softirq BLOCK"), since it was started."""
-    found: dict[str, int] = {}
-    for name, prefix in (("interrupts", ""), ("softirqs", "softirq ")):
-        try:
-            lines = Path(f"/proc/{name}").read_text(encoding="ascii", errors="replace").splitlines()
-        except OSError:
-            continue
-        found |= {prefix + key: n for key, n in parse_interrupts(lines).items()}
-    return found

@@ -16,16 +16,13 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-from ztune import programs
 from ztune.errors import MissingError, ZtuneError
 from ztune.observe.subjects import Subject, record_sizes
+from ztune.trace.recorders import kernel
 from ztune.trace.recorders.ebpf import FILE
 from ztune.trace.recorders.files import Mounts, is_storage
 
-PROGRAM = "ztune-observer"
-_CHECK_SECONDS = 60.0
-BTF = Path("/sys/kernel/btf/vmlinux")
-BUILD = "run `make -C recorder` in the source folder (needs clang, libbpf-dev, libelf-dev)"
+PROGRAM = kernel.OBSERVER.program
 START_SECONDS = 60.0  # loading takes a third of a second; a busy host more
 ANSWER_SECONDS = 60.0
 
@@ -75,35 +72,6 @@ class Reading:
     """By number in ``totals``."""
 
 
-def unfit() -> str | None:
-    """Return why this kernel can't be observed with eBPF, as far as can be told without trying."""
-    if not BTF.exists():
-        return f"it has no type information ({BTF}): it was built without CONFIG_DEBUG_INFO_BTF"
-    return None
-
-
-def program() -> Path:
-    """Return the path of ``ztune-observer``. Raises MissingError if it is not built."""
-    path = programs.find(PROGRAM, "recorder", "ZTUNE_OBSERVER", "an observer")
-    if path is None:
-        raise MissingError(f"{PROGRAM} is not built: {BUILD}")
-    return path
-
-
-def problem() -> str | None:
-    """Return why observing in the kernel does not work here and now, None if it does. Loads the programs."""
-    if why := unfit():
-        return why
-    try:
-        done = subprocess.run(
-            [program(), "check"], capture_output=True, text=True, timeout=_CHECK_SECONDS, check=False
-        )
-        answer = json.loads(done.stdout)
-    except (ZtuneError, OSError, ValueError, subprocess.TimeoutExpired) as error:
-        return str(error)
-    return None if answer["state"] == "ok" else str(answer["message"])
-
-
 class Session:
     """One run of ``ztune-observer``."""
 
@@ -121,9 +89,9 @@ class Session:
         self._told = set(subject.pids)
         for pid in subject.pids:
             self._mounts.read(pid)  # a process in a container sees others
-        if reason := unfit():
+        if reason := kernel.untyped():
             raise Unfit(reason)
-        self._start(program(), subject)
+        self._start(kernel.OBSERVER.path(), subject)
         try:
             self._begin(subject)
         except BaseException:

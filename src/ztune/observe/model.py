@@ -241,6 +241,8 @@ class Database(Part):
     version: str | None = None
     where: str
     """The socket, port or directory that it was read from."""
+    asked_as: str | None = None
+    """Account that the server was asked as over its socket; None: it was not asked, files were read."""
     settings: dict[str, str] = {}
     """Setting → value, as the database names it; sizes in bytes as plain numbers."""
     unknown: dict[str, str] = {}

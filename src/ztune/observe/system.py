@@ -120,6 +120,12 @@ def parse_interrupts(lines: list[str]) -> dict[str, int]:
     return found
 
 
+def interrupts() -> dict[str, int]:
+    """Return the host's interrupts, hard and soft ("softirq BLOCK"), since it was started."""
+    found = parse_interrupts(_lines("/proc/interrupts"))
+    return found | {f"softirq {name}": n for name, n in parse_interrupts(_lines("/proc/softirqs")).items()}
+
+
 def _cpu_reading() -> tuple[Reading, Reading]:
     host = procfs.host()
     cpu = {name: float(getattr(host, name)) for name in procfs.Host.__slots__}
@@ -275,15 +281,12 @@ class Sampler:
         self._rows: list[tuple[float, dict[str, Reading]]] = []
         self._thread: threading.Thread | None = None
         self._halt = threading.Event()
-        self._interrupts: tuple[dict[str, int], dict[str, int]] = ({}, {})
         self._zfs = kstat.ROOT.is_dir()
 
     def start(self) -> None:
         """Take the first reading and begin to sample."""
         self._names = block_devices()
         self._first = self._last = procfs.diskstats()
-        before = parse_interrupts(_lines("/proc/interrupts"))
-        self._interrupts = before, before
         self._take()
         if self._origin is None:
             self._origin = self._rows[0][0]
@@ -299,7 +302,6 @@ class Sampler:
         self._thread = None
         self._take()
         self.seconds = self._rows[-1][0] - self._rows[0][0]
-        self._interrupts = self._interrupts[0], parse_interrupts(_lines("/proc/interrupts"))
 
     def _take(self) -> None:
         began = time.thread_time()
@@ -374,11 +376,6 @@ class Sampler:
     def _moved(self, name: str) -> bool:
         readings = [reading[name] for _, reading in self._rows if name in reading]
         return any(readings[-1][c] != readings[0][c] for c in ("reads", "writes", "busy_ms"))
-
-    def interrupts(self) -> dict[str, int]:
-        """Return the interrupts of the window by name, all processors together; none that did not occur."""
-        before, after = self._interrupts
-        return kstat.moved(before, after)
 
     def disks(self, pools: Mapping[str, str] | None = None) -> tuple[Disk, ...]:
         """Return the host's whole block devices over the window, by name.

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from ztune.analysis import units
 from ztune.observe import histograms
-from ztune.observe.model import Observation, Syncs, Transfers
+from ztune.observe.model import Database, Observation, Syncs, Transfers
 from ztune.trace.view import count, rate, share, size
 
 _TOP = 12
@@ -233,11 +233,17 @@ def _compressed(seen: Observation) -> Sheet:
     return made
 
 
+def where(database: Database) -> str:
+    """Return where a database's settings were read, and as whom its server was asked."""
+    return database.where + (f", asked as {database.asked_as}" if database.asked_as else "")
+
+
 def settings(seen: Observation) -> Sheet:
     """Return what the databases said of their settings, and why others are unknown."""
     made = Sheet("Settings", ("database", "setting", "value"), 3)
     for database in seen.databases:
         name = f"{database.kind} {database.version or ''}".strip()
+        made.add_row(name, "read from", where(database))
         for setting, value in database.settings.items():
             made.add_row(name, setting, value)
         for setting, why in database.unknown.items():

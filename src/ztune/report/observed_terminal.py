@@ -46,7 +46,7 @@ def show(
     for database in seen.databases:
         unknown = f", {len(database.unknown)} are unknown" if database.unknown else ""
         console.print(
-            f"\n{database.kind} {database.version or ''} ({escape(database.where)}): "
+            f"\n{database.kind} {database.version or ''} ({escape(sheets.where(database))}): "
             f"{len(database.settings)} settings read{unknown}; --json and --out list them",
             highlight=False,
         )

@@ -37,7 +37,7 @@ def databases(
         pids: processes that were observed; those of no database are passed over.
         roots: folders or files; the folders above and below them are looked into too.
         user: account of the operating system to ask the servers as, and role in them; only root can be
-            somebody else. The caller's own unless given.
+            somebody else. Unless given, the caller's own, and for root the server's first.
 
     Raises nothing: a database that can't be asked has its settings in ``unknown``, with the reason.
     """

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Final
 
 from ztune.errors import MissingError, ZtuneError
+from ztune.observe import quiet
 from ztune.trial.zfs import last_words, which
 
 CLIENT_SECONDS: Final = 15.0
@@ -139,17 +140,49 @@ def folders(roots: Iterable[Path], above: int) -> list[Path]:
 
 def _below(folder: Path) -> list[Path]:
     try:
-        with os.scandir(folder) as entries:
-            return sorted(Path(e.path) for e in entries if e.is_dir(follow_symlinks=False))
+        with quiet.entries(folder) as entries:
+            return sorted(folder / e.name for e in entries if e.is_dir(follow_symlinks=False))
     except OSError:
         return []
+
+
+def accounts(user: str | None, server: int | None) -> tuple[str | None, ...]:
+    """Return the accounts to ask a server as, one after the other; None is the caller's own.
+
+    ``user``: the one that was chosen: only it is tried. ``server``: its process. Root is seldom a role of a
+    database, but the account that its server runs as nearly always is one, and known by the socket alone
+    (peer, unix_socket); it may read the files anyway. So root asks as that first.
+    """
+    if user is not None:
+        return (user,)
+    if server is not None and os.geteuid() == 0:
+        with suppress(OSError, KeyError):
+            uid = Path(f"/proc/{server}").stat().st_uid
+            if uid != 0:
+                return (pwd.getpwuid(uid).pw_name, None)
+    return (None,)
+
+
+def own_account() -> str:
+    """Return the name of the caller's account, or its number where it has none."""
+    try:
+        return pwd.getpwuid(os.geteuid()).pw_name
+    except KeyError:
+        return str(os.geteuid())
+
+
+def told(account: str | None, error: ZtuneError) -> str:
+    """Return why a server did not answer ``account``, on one line."""
+    said = " ".join(str(error).split())
+    return said if account is None else f"asked as {account}: {said}"
 
 
 def ask(argv: Sequence[str], environment: Mapping[str, str | None], user: str | None = None) -> str:
     """Run a database's client and return what it prints. It can't ask for anything: it has no terminal.
 
     ``environment``: besides the caller's own; None takes a variable away. ``user``: the account of the
-    operating system to run as, which only root can.
+    operating system to run as, which only root can; its client reads that account's own files, not the
+    caller's.
 
     Raises:
         MissingError: no such program, or no right to be ``user``.
@@ -159,12 +192,15 @@ def ask(argv: Sequence[str], environment: Mapping[str, str | None], user: str | 
     if path is None:
         raise MissingError(f"the client {argv[0]} is not installed")
     try:
+        home = {} if user is None else {"HOME": pwd.getpwnam(user).pw_dir, "USER": user, "LOGNAME": user}
         done = subprocess.run(
             [path, *argv[1:]],
             stdin=subprocess.DEVNULL,
             capture_output=True,
             timeout=CLIENT_SECONDS,
-            env={k: v for k, v in {**os.environ, "LC_ALL": "C", **environment}.items() if v is not None},
+            env={
+                k: v for k, v in {**os.environ, "LC_ALL": "C", **home, **environment}.items() if v is not None
+            },
             user=user,
             group=None if user is None else _group(user),
             extra_groups=None if user is None else [],
@@ -189,8 +225,7 @@ def _group(user: str) -> int:
 def text_of(path: Path) -> str:
     """Return the text of a configuration file. Raises ZtuneError when it can't be read."""
     try:
-        with path.open("rb") as file:
-            return file.read(LARGEST_FILE).decode(errors="replace")
+        return quiet.beginning(path, LARGEST_FILE).decode(errors="replace")
     except OSError as error:
         raise ZtuneError(f"{path}: {error.strerror}") from None
 

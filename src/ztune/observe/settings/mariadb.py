@@ -14,7 +14,18 @@ from typing import Final, Literal
 
 from ztune.errors import MissingError, ZtuneError
 from ztune.observe.model import Database
-from ztune.observe.settings.common import Instance, Process, ask, listening_sockets, size, text_of, unknown
+from ztune.observe.settings.common import (
+    Instance,
+    Process,
+    accounts,
+    ask,
+    listening_sockets,
+    own_account,
+    size,
+    text_of,
+    told,
+    unknown,
+)
 from ztune.trial.zfs import which
 
 SETTINGS: Final = (
@@ -82,11 +93,13 @@ def read(instance: Instance, user: str | None = None) -> Database:
         problems.append("no server process was given")
     elif not sockets:
         problems.append("it listens on no socket that can be seen")
+    server = instance.process.pid if instance.process else None
     for socket in sockets:
-        try:
-            return _by_socket(socket, user)
-        except ZtuneError as error:
-            problems.append(" ".join(str(error).split()))
+        for account in accounts(user, server):
+            try:
+                return _by_socket(socket, account)
+            except ZtuneError as error:
+                problems.append(told(account, error))
     return _by_files(instance, "; ".join(problems))
 
 
@@ -113,7 +126,13 @@ def _by_socket(socket: Path, user: str | None) -> Database:
             settings[name.lower()] = value
     version = settings.pop("version", "")
     # Each release of each of the two has some of them only; what is not there is not unknown.
-    return Database(kind=_kind(version), version=version or None, where=str(socket), settings=settings)
+    return Database(
+        kind=_kind(version),
+        version=version or None,
+        where=str(socket),
+        asked_as=user or own_account(),
+        settings=settings,
+    )
 
 
 def parse_options(path: Path, depth: int = 0) -> dict[str, str]:

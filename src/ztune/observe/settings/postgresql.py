@@ -15,7 +15,17 @@ from typing import Final
 
 from ztune.errors import ZtuneError
 from ztune.observe.model import Database
-from ztune.observe.settings.common import Instance, Process, ask, size, text_of, unknown
+from ztune.observe.settings.common import (
+    Instance,
+    Process,
+    accounts,
+    ask,
+    own_account,
+    size,
+    text_of,
+    told,
+    unknown,
+)
 
 _8K, _K, _M = 8192, 1024, 1 << 20
 SETTINGS: Final[dict[str, int | None]] = {
@@ -76,10 +86,17 @@ def read(instance: Instance, user: str | None = None) -> Database:
     version = ""
     with suppress(ZtuneError):
         version = text_of(instance.place / "PG_VERSION").strip()
+    problems: list[str] = []
     try:
-        return _by_socket(instance, user, version)
+        host, port, server = _socket(instance)
+        for account in accounts(user, server):
+            try:
+                return _by_socket(host, port, account, version)
+            except ZtuneError as error:
+                problems.append(told(account, error))
     except ZtuneError as error:
-        return _by_files(instance, version, " ".join(str(error).split()))
+        problems.append(" ".join(str(error).split()))
+    return _by_files(instance, version, "; ".join(problems))
 
 
 def _names(version: str) -> list[str]:
@@ -87,14 +104,19 @@ def _names(version: str) -> list[str]:
     return [n for n in SETTINGS if major is None or int(major[0]) >= _SINCE.get(n, 0)]
 
 
-def _by_socket(instance: Instance, user: str | None, version: str) -> Database:
+def _socket(instance: Instance) -> tuple[str, str, int]:
+    """Return the folder of a running server's socket, its port and its process. Raises ZtuneError."""
     # postmaster.pid: pid, data folder, start, port, folder of the socket …
     lines = text_of(instance.place / "postmaster.pid").splitlines()
     if len(lines) < 5 or not lines[4].strip() or not lines[3].strip().isdigit():
         raise ZtuneError(f"{instance.place}/postmaster.pid names no socket")
-    if not Path(f"/proc/{lines[0].strip()}").exists():
+    server = lines[0].strip()
+    if not server.isdigit() or not Path(f"/proc/{server}").exists():
         raise ZtuneError("the server is not running")
-    host, port = lines[4].strip(), lines[3].strip()
+    return lines[4].strip(), lines[3].strip(), int(server)
+
+
+def _by_socket(host: str, port: str, user: str | None, version: str) -> Database:
     names = ", ".join(f"'{name}'" for name in [*SETTINGS, "server_version"])
     query = f"SELECT name, setting, coalesce(unit, '') FROM pg_settings WHERE name IN ({names})"
     out = ask(
@@ -123,6 +145,7 @@ def _by_socket(instance: Instance, user: str | None, version: str) -> Database:
         kind="postgresql",
         version=said or None,
         where=f"{host}/.s.PGSQL.{port}",
+        asked_as=user or own_account(),
         settings=settings,
         unknown=unknown(_names(said), settings, "the server does not know it, or not show it to this role"),
     )

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Final
 
 from ztune.errors import ZtuneError
+from ztune.observe import quiet
 from ztune.observe.model import Database
 from ztune.observe.settings.common import Instance, Process, open_files, text_of, unknown
 
@@ -36,10 +37,8 @@ def find(processes: Sequence[Process], folders: Sequence[Path]) -> Iterator[Inst
 
 
 def _newest(folder: Path) -> Path | None:
-    try:
-        return max((p for p in folder.glob("OPTIONS-*") if p.name[8:].isdigit()), default=None)
-    except OSError:
-        return None
+    found = [n for n in quiet.names(folder) if n.startswith("OPTIONS-") and n[8:].isdigit()]
+    return folder / max(found) if found else None
 
 
 def read(instance: Instance, user: str | None = None) -> Database:

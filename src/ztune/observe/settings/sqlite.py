@@ -10,6 +10,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
+from ztune.observe import quiet
 from ztune.observe.model import Database
 from ztune.observe.settings.common import Instance, Process, open_files, unknown
 
@@ -24,8 +25,7 @@ _ENDINGS = (".db", ".sqlite", ".sqlite3", ".db3")
 
 def _header(path: Path) -> bytes:
     try:
-        with path.open("rb", 0) as file:
-            return file.read(100)
+        return quiet.beginning(path, 100)
     except OSError:
         return b""
 
@@ -39,10 +39,10 @@ def find(processes: Sequence[Process], folders: Sequence[Path]) -> Iterator[Inst
                 count += 1
                 yield Instance(path, process)
     for folder in folders:
-        with suppress(OSError):
-            for path in folder.iterdir():
-                if count >= MOST:
-                    return
+        for path in (folder / name for name in quiet.names(folder)):
+            if count >= MOST:
+                return
+            with suppress(OSError):
                 ours = path.suffix in _ENDINGS and path.is_file() and not path.is_symlink()
                 if ours and _header(path).startswith(_MAGIC):
                     count += 1

@@ -26,8 +26,8 @@ class Fio:
     what = "fio --output-format=json and json+"
 
     def recognise(self, head: str) -> bool:
-        """True if fio's own first key is there."""
-        return bool(re.search(r'^[ \t]*"fio version"\s*:', head, re.MULTILINE))
+        """True if fio's own first key is there, on a line of its own or, from other tools, behind a brace."""
+        return bool(re.search(r'^[ \t]*\{?[ \t]*"fio version"\s*:', head, re.MULTILINE))
 
     def read(self, source: Source, into: Collected) -> None:
         """Add each job's reads, writes and syncs, and the disks' counters."""

@@ -6,7 +6,6 @@ import contextlib
 import json
 import os
 import select
-import shutil
 import signal
 import subprocess
 import time
@@ -20,6 +19,7 @@ from ztune.errors import InputError, MissingError, ZtuneError
 from ztune.trace.manifest import Warning_
 from ztune.trace.recorders.base import Harvest, Rows, Start
 from ztune.trace.recorders.files import Call, FileTable, Mounts
+from ztune.trace.recorders.kernel import RECORDER
 from ztune.trace.schema import Op
 from ztune.trace.writer import EVENT_DTYPE
 
@@ -43,19 +43,7 @@ SEEN, CREATED, CALL = 1, 2, 3  # enum zt_file_kind
 LINK = 101  # ZT_LINK
 RENAME_EXCHANGE = 2  # linux/fs.h
 CHUNK = 1 << 20  # events converted at a time
-BUILD = "run `make -C recorder` in the source folder (needs clang, libbpf-dev, libelf-dev)"
 START_SECONDS = 60.0  # loading takes a quarter of a second; a busy host more
-
-
-def program() -> Path | None:
-    """Return the path of ``ztune-recorder``: $ZTUNE_RECORDER, the source folder's build, or on PATH."""
-    if given := os.environ.get("ZTUNE_RECORDER"):
-        return Path(given)
-    built = Path(__file__).resolve().parents[4] / "recorder" / "build" / "ztune-recorder"
-    if built.is_file():
-        return built
-    found = shutil.which("ztune-recorder")
-    return Path(found) if found else None
 
 
 class EbpfRecorder:
@@ -65,28 +53,11 @@ class EbpfRecorder:
 
     def unavailable(self) -> str | None:
         """Return why eBPF recording cannot work here, or None."""
-        path = program()
-        if path is None:
-            return f"ztune-recorder is not built: {BUILD}"
-        if not Path("/sys/kernel/btf/vmlinux").exists():
-            return (
-                "the kernel has no type information (/sys/kernel/btf/vmlinux); it needs CONFIG_DEBUG_INFO_BTF"
-            )
-        try:
-            done = subprocess.run(
-                [path, "check"], capture_output=True, text=True, timeout=START_SECONDS, check=False
-            )
-            answer = json.loads(done.stdout.splitlines()[0])
-        except (OSError, ValueError, IndexError, subprocess.TimeoutExpired) as error:
-            return f"{path} does not run ({error})"
-        return None if answer["state"] == "ok" else str(answer["message"])
+        return RECORDER.problem()
 
     def start(self, start: Start) -> EbpfSession:
         """Load the eBPF programs, mark the processes or start the command, and return once recording."""
-        path = program()
-        if path is None:
-            raise MissingError(f"ztune-recorder is not built: {BUILD}")
-        session = EbpfSession(path, start)
+        session = EbpfSession(RECORDER.path(), start)
         try:
             session.begin()
         except BaseException:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass, fields
 from pathlib import Path
 
@@ -153,17 +154,29 @@ class ProcessTime:
     system_s: float
     user_ended_s: float
     system_ended_s: float
+    major_faults: int
+    """Pages that it had to wait for until they were read from disk; those of ended children too."""
 
 
 def parse_pid_stat(text: str) -> ProcessTime:
-    """Return the times in ``/proc/PID/stat``. Raises ValueError when it is cut."""
+    """Return the times and faults in ``/proc/PID/stat``. Raises ValueError when it is cut."""
     head, _, tail = text.rpartition(")")
     pid, _, name = head.partition(" (")
     f = tail.split()
     if len(f) < 20:
         raise ValueError("/proc/PID/stat is cut")
     utime, stime, cutime, cstime = (int(f[i]) / _TICKS for i in (11, 12, 13, 14))
-    return ProcessTime(int(pid), int(f[1]), name, int(f[19]), utime, stime, cutime, cstime)
+    faults = int(f[9]) + int(f[10])
+    return ProcessTime(int(pid), int(f[1]), name, int(f[19]), utime, stime, cutime, cstime, faults)
+
+
+def major_faults(roots: Iterable[int]) -> int:
+    """Return the major page faults of ``roots`` and their descendants so far, ended children included."""
+    found = 0
+    for pid in descendants(roots):
+        with suppress(OSError, ValueError):
+            found += parse_pid_stat(Path(f"/proc/{pid}/stat").read_text(errors="replace")).major_faults
+    return found
 
 
 def parse_io(text: str) -> dict[str, int]:
