@@ -243,6 +243,10 @@ class JobWorkload:
     summary: ClassVar[str]
     Parameters: ClassVar[type[Parameters]]
     job_class: ClassVar[type[Job]]
+    needs: ClassVar[tuple[str, ...]] = ()
+    """What must be installed, as ``ztune.packages`` calls it: what ``ztune setup`` brings."""
+    roles_from: ClassVar[str] = ""
+    """Where the roles come from, if they are not always the same: for ``ztune list workloads``."""
     job_modules: ClassVar[tuple[str, ...]] = ()
     """Modules of one's own that must be sent along to run the job elsewhere, beside the one that holds it.
     They may import the standard library, each other, ``ztune.trial``, ``ztune.errors`` and ``ztune.units``.

@@ -115,6 +115,8 @@ class Fio(base.JobWorkload):
     name: ClassVar[str] = "fio"
     summary: ClassVar[str] = "reads and writes of a given shape, or your own fio job file"
     Parameters: ClassVar[type[base.Parameters]] = FioParameters
+    needs: ClassVar[tuple[str, ...]] = ("fio",)
+    roles_from: ClassVar[str] = "data, or as your job file says"
     job_class: ClassVar[type[Job]] = fio.Fio
 
     def resolved(self) -> dict[str, Any]:
