@@ -20,6 +20,7 @@ from pathlib import Path
 
 from ztune.errors import InputError, MissingError, ZtuneError
 from ztune.packages import install_command
+from ztune.trial.jobs import places
 from ztune.trial.jobs.process import Account, Program, last_lines, run
 from ztune.trial.jobs.workdir import WorkDir, short_parent
 
@@ -175,15 +176,6 @@ def check_settings(binaries: Binaries, settings: Mapping[str, str], *, patience:
             raise InputError(f"PostgreSQL {binaries.version} has no setting {name!r}; {hint}")
 
 
-def _must_be_empty(role: str, path: Path) -> None:
-    try:
-        found = any(path.iterdir())
-    except OSError as error:
-        raise InputError(f"{path}: no directory for the role {role}: {error.strerror}") from None
-    if found:
-        raise InputError(f"{path}: the directory for the role {role} is not empty")
-
-
 _COMMON = (
     *("full_page_writes", "wal_recycle", "wal_init_zero", "wal_compression", "synchronous_commit"),
     *("checkpoint_timeout", "max_wal_size", "shared_buffers"),
@@ -233,8 +225,7 @@ class PostgresServer:
             if path is None:
                 self.workdir.sub("data" if role == "data" else "pg_wal", owner=owner)
             else:
-                _must_be_empty(role, path)
-                self._hand_over(path)
+                places.take(role, path, self.workdir, self.account)
         self.workdir.sub("run", owner=owner)
         if len(os.fsencode(self.socket_dir)) + _SOCKET_NAME > 107:
             self._sockets = WorkDir.create(
@@ -243,17 +234,9 @@ class PostgresServer:
             self.socket_dir = self._sockets.sub("s", owner=owner)
         else:
             self.workdir.sub("s", owner=owner)
-        self._must_be_reachable()
-
-    def _hand_over(self, path: Path) -> None:
-        try:
-            if self.account.owner is not None:
-                os.chown(path, *self.account.owner)
-            path.chmod(0o700)
-        except OSError as error:
-            raise InputError(
-                f"{path}: can't be given to the database's user {self.account.name!r}: {error.strerror}"
-            ) from None
+        places.must_be_reachable(
+            (self.home, self.data, self.wal), self.workdir, self.account, patience=self.patience
+        )
 
     def initialise(self) -> None:
         """Make an empty cluster: data checksums on, UTF-8, WAL in a directory of its own.
@@ -311,47 +294,13 @@ class PostgresServer:
             raise ZtuneError(f"{link}: it should be a link to the WAL's directory; load the cluster anew")
         link.symlink_to(self.wal)
         for top in (self.data, self.wal):
-            for folder, _, files in os.walk(top):
-                self._mend(Path(folder), 0o700)
-                for name in files:
-                    self._mend(Path(folder, name), 0o600)
-        self._mend(link, None)
-
-    def _mend(self, path: Path, mode: int | None) -> None:
-        if self.account.owner is not None:
-            os.chown(path, *self.account.owner, follow_symlinks=False)
-        if mode is not None and not path.is_symlink():
-            path.chmod(mode)
+            places.hand_over(top, self.account)
+        places.mend(link, None, self.account)
 
     @property
     def home(self) -> Path:
         """A directory that belongs to the server's user, for its clients to stand in."""
         return self.workdir.path / "run"
-
-    def _must_be_reachable(self) -> None:
-        # As that user, not by looking at permission bits: ACLs and mount options count too.
-        test = 'for d; do cd "$d" && : > probe && rm probe || { echo "$d"; exit 1; }; done'
-        places = [self.home, self.data, self.wal]
-        try:
-            said = subprocess.run(
-                ["/bin/sh", "-c", test, "sh", *map(str, places)],
-                stdout=subprocess.PIPE,
-                stderr=subprocess.DEVNULL,
-                text=True,
-                cwd="/",
-                timeout=60 * self.patience,
-                **self.account.popen_args,
-            )
-            refused = said.stdout.strip() if said.returncode else ""
-        except (OSError, subprocess.SubprocessError):
-            refused = str(self.home)
-        if refused:
-            given = Path(refused) in (self._given["data"], self._given["wal"])
-            above = Path(refused).parent if given else self.workdir.path.parent
-            raise InputError(
-                f"{above}: the database's user {self.account.name!r} can't work below it; "
-                "choose a directory that every user may pass through, such as /var/tmp"
-            )
 
     def configure(self, settings: Mapping[str, str | int | bool]) -> None:
         """Write the settings that the next start uses; sizes carry their unit, as ``64MB``."""
