@@ -30,6 +30,17 @@ _DATABASE: dict[str, dict[str, tuple[DurabilityClass, str]]] = {
             "synchronous_commit=off: commits are acknowledged before they are on disk",
         ),
     },
+    # SQLite's manual, pragma.html#pragma_synchronous.
+    "synchronous": {
+        "off": (
+            DurabilityClass.CORRUPT,
+            "synchronous=off: the database does not wait for its log before it changes data",
+        ),
+        "normal": (
+            DurabilityClass.LAST_SECONDS,
+            "synchronous=normal: in WAL mode commits are acknowledged before they are on disk",
+        ),
+    },
     "innodb_flush_log_at_trx_commit": {
         "0": (
             DurabilityClass.LAST_SECONDS,

@@ -34,6 +34,7 @@ from ztune.trial.jobs.base import Job, ProgressFn, WorkloadResult, no_progress
 from ztune.trial.jobs.interrupt import signals_as_interrupt
 from ztune.trial.jobs.workdir import WorkDir
 from ztune.units import format_size, parse_size
+from ztune.workloads import memory
 
 __all__ = [
     *(
@@ -114,6 +115,7 @@ class Parameters(BaseModel):
                 if hasattr(meta, key)
             }
             is_size = "size" in [meta for meta in info.metadata if isinstance(meta, str)]
+            relative = memory.MARK in [meta for meta in info.metadata if isinstance(meta, str)]
             show = (lambda value: format_size(parse_size(value))) if is_size else str
             signs = {"ge": "≥", "gt": ">", "le": "≤", "lt": "<"}
             allowed = ", ".join(f"{signs[key]} {show(value)}" for key, value in limits.items())
@@ -121,7 +123,11 @@ class Parameters(BaseModel):
             if choices:
                 allowed = ", ".join(choices)
             kind = (
-                "size" if is_size else "choice" if choices else getattr(info.annotation, "__name__", "text")
+                "size"
+                if is_size or relative
+                else "choice"
+                if choices
+                else getattr(info.annotation, "__name__", "text")
             )
             default = info.default
             text = ("on" if default else "off") if isinstance(default, bool) else show(default)
@@ -245,6 +251,8 @@ class JobWorkload:
     job_class: ClassVar[type[Job]]
     needs: ClassVar[tuple[str, ...]] = ()
     """What must be installed, as ``ztune.packages`` calls it: what ``ztune setup`` brings."""
+    roles_together: ClassVar[Mapping[str, str]] = {}
+    """Role → why it can't have another dataset than ``data``."""
     roles_from: ClassVar[str] = ""
     """Where the roles come from, if they are not always the same: for ``ztune list workloads``."""
     job_modules: ClassVar[tuple[str, ...]] = ()
@@ -273,9 +281,10 @@ class JobWorkload:
         self.job: Any = self.job_class(self.resolved(), database, patience=patience)
 
     def resolved(self) -> dict[str, Any]:
-        """Return the job's parameters as JSON values: all of them, with files read in where one was named."""
-        found: dict[str, Any] = self.params.resolved()
-        return found
+        """Return the job's parameters as JSON values: all of them, a size relative to the ARC in bytes, and
+        files read in where one was named.
+        """
+        return memory.resolved(self.params.resolved())
 
     @classmethod
     def job_name(cls) -> str:
@@ -324,6 +333,10 @@ class JobWorkload:
     def role_paths(self) -> dict[str, Path]:
         """Return the directory of each role."""
         return dict(self.job.role_paths())
+
+    def unrecorded_paths(self) -> tuple[Path, ...]:
+        """Return files in the roles' directories that play no role."""
+        return tuple(self.job.unrecorded_paths()) if hasattr(self.job, "unrecorded_paths") else ()
 
     def page_sizes(self) -> dict[str, int]:
         """Return the page size per role."""

@@ -15,6 +15,7 @@ GROUP = "ztune.workloads"
 # Imported only when asked for.
 _BUILT_IN: dict[str, str] = {
     "postgres-oltp": "ztune.workloads.postgres_oltp:PostgresOltp",
+    "sqlite": "ztune.workloads.sqlite:Sqlite",
     "fio": "ztune.workloads.fio:Fio",
 }
 

@@ -10,8 +10,9 @@ from ztune.errors import InputError
 from ztune.trial.jobs.base import Job
 from ztune.trial.jobs.fio import Fio
 from ztune.trial.jobs.postgres_oltp import PostgresOltp
+from ztune.trial.jobs.sqlite import Sqlite
 
-JOBS: dict[str, type[Job]] = {"postgres-oltp": PostgresOltp, "fio": Fio}
+JOBS: dict[str, type[Job]] = {"postgres-oltp": PostgresOltp, "sqlite": Sqlite, "fio": Fio}
 """ztune's own."""
 
 _METHODS = (
