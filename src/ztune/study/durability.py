@@ -41,6 +41,14 @@ _DATABASE: dict[str, dict[str, tuple[DurabilityClass, str]]] = {
             "synchronous=normal: in WAL mode commits are acknowledged before they are on disk",
         ),
     },
+    # RocksDB's WriteOptions::sync.
+    "sync": {
+        answer: (
+            DurabilityClass.LAST_SECONDS,
+            f"sync={answer}: the database does not wait for its log",
+        )
+        for answer in ("false", "off", "0")
+    },
     "innodb_flush_log_at_trx_commit": {
         "0": (
             DurabilityClass.LAST_SECONDS,

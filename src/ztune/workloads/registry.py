@@ -16,6 +16,7 @@ GROUP = "ztune.workloads"
 _BUILT_IN: dict[str, str] = {
     "postgres-oltp": "ztune.workloads.postgres_oltp:PostgresOltp",
     "sqlite": "ztune.workloads.sqlite:Sqlite",
+    "rocksdb": "ztune.workloads.rocksdb:Rocksdb",
     "fio": "ztune.workloads.fio:Fio",
 }
 

@@ -10,9 +10,15 @@ from ztune.errors import InputError
 from ztune.trial.jobs.base import Job
 from ztune.trial.jobs.fio import Fio
 from ztune.trial.jobs.postgres_oltp import PostgresOltp
+from ztune.trial.jobs.rocksdb import Rocksdb
 from ztune.trial.jobs.sqlite import Sqlite
 
-JOBS: dict[str, type[Job]] = {"postgres-oltp": PostgresOltp, "sqlite": Sqlite, "fio": Fio}
+JOBS: dict[str, type[Job]] = {
+    "postgres-oltp": PostgresOltp,
+    "sqlite": Sqlite,
+    "rocksdb": Rocksdb,
+    "fio": Fio,
+}
 """ztune's own."""
 
 _METHODS = (
