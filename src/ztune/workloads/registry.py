@@ -15,6 +15,7 @@ GROUP = "ztune.workloads"
 # Imported only when asked for.
 _BUILT_IN: dict[str, str] = {
     "postgres-oltp": "ztune.workloads.postgres_oltp:PostgresOltp",
+    "mariadb-oltp": "ztune.workloads.mariadb_oltp:MariadbOltp",
     "sqlite": "ztune.workloads.sqlite:Sqlite",
     "rocksdb": "ztune.workloads.rocksdb:Rocksdb",
     "fio": "ztune.workloads.fio:Fio",
