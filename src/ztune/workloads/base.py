@@ -47,8 +47,10 @@ __all__ = [
         "Workload",
         "WorkloadResult",
     ),
-    *("no_progress", "param", "running"),
+    *("no_progress", "param", "read_text", "running"),
 ]
+
+_LARGEST_FILE = 1 << 20
 
 Size = Annotated[int, BeforeValidator(parse_size), PlainSerializer(format_size, return_type=str), "size"]
 """A parameter in bytes, written and shown with a suffix."""
@@ -60,6 +62,24 @@ def param(default: Any, *, unit: str = "", meaning: str, **limits: Any) -> Any:
     The table in ``docs/workloads.md`` is generated from these, so ``meaning`` is a sentence for a user.
     """
     return Field(default, description=meaning, json_schema_extra={"unit": unit}, **limits)
+
+
+def read_text(path: Path, what: str) -> str:
+    """Return the text of a user's file.
+
+    Raises:
+        InputError: it can't be read, is no text, or larger than 1 MiB; ``what`` is how the sentence calls it.
+    """
+    try:
+        with path.open("rb") as file:
+            data = file.read(_LARGEST_FILE + 1)
+        if len(data) > _LARGEST_FILE:
+            raise InputError(f"{what} {path}: it is larger than 1 MiB, so it is none")
+        return data.decode("utf-8")
+    except UnicodeDecodeError:
+        raise InputError(f"{what} {path}: it is not text") from None
+    except OSError as error:
+        raise InputError(f"{what} {path}: {error.strerror}; name an existing one") from None
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,6 +19,7 @@ _BUILT_IN: dict[str, str] = {
     "sqlite": "ztune.workloads.sqlite:Sqlite",
     "rocksdb": "ztune.workloads.rocksdb:Rocksdb",
     "fio": "ztune.workloads.fio:Fio",
+    "command": "ztune.workloads.command:Command",
 }
 
 

@@ -8,6 +8,7 @@ from typing import cast
 
 from ztune.errors import InputError
 from ztune.trial.jobs.base import Job
+from ztune.trial.jobs.command import Command
 from ztune.trial.jobs.fio import Fio
 from ztune.trial.jobs.mariadb_oltp import MariadbOltp
 from ztune.trial.jobs.postgres_oltp import PostgresOltp
@@ -20,6 +21,7 @@ JOBS: dict[str, type[Job]] = {
     "sqlite": Sqlite,
     "rocksdb": Rocksdb,
     "fio": Fio,
+    "command": Command,
 }
 """ztune's own."""
 

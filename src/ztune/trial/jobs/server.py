@@ -140,6 +140,21 @@ class Server:
                 f"its log ends: {self.said()}"
             )
 
+    def wait_for_end(self, seconds: float) -> None:
+        """Wait for a server that was told to stop in another way, at most ``seconds`` times ``patience``.
+
+        Raises:
+            ZtuneError: it is still there, and was killed.
+        """
+        program, limit = self._program, seconds * self.patience
+        if program is not None and not program.wait(limit):
+            self.kill()
+            raise ZtuneError(
+                f"{self.what} did not shut down in order within {limit:.0f} s and was killed; "
+                f"its log ends: {self.said()}"
+            )
+        self._program = None
+
     def kill(self) -> None:
         """End it at once; its files are about to be deleted."""
         if self._program is not None:
