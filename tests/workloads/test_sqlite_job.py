@@ -193,7 +193,7 @@ def test_size_is_relative_to_the_arc() -> None:
     def size(**values: str) -> str:
         return str(Sqlite(values).resolved()["size"])
 
-    assert size() == "256M" and size(arc="1G") == "4G"
+    assert size() == "384M" and size(arc="1G") == "6G"
     assert size(size="cached") == "32M" and size(size="2.5x") == "160M" and size(size="100M") == "100M"
     for wrong in ("often", "0x", "12"):
         with pytest.raises(InputError, match="sqlite: parameter 'size'"):

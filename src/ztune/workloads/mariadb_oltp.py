@@ -20,7 +20,7 @@ class MariadbParameters(base.Parameters):
     size: DatabaseSize = param(
         "uncached",
         unit="bytes",
-        meaning="Size of table and index: `cached` (half of `arc`), `uncached` (four times `arc`), any "
+        meaning="Size of table and index: `cached` (half of `arc`), `uncached` (six times `arc`), any "
         "multiple "
         "such as `2.5x`, or a size such as `256M`.",
     )

@@ -12,9 +12,9 @@ from pydantic import BeforeValidator
 
 from ztune.units import format_size, parse_size
 
-_WORDS = {"cached": 0.5, "uncached": 4.0}
-"""Times the ARC. Half of it stays cached with all that belongs to it; of four times the ARC three quarters
-can't be."""
+_WORDS = {"cached": 0.5, "uncached": 6.0}
+"""Times the ARC. Half of it stays cached with all that belongs to it. The ARC holds blocks as they are
+compressed, so of six times its size at 2:1 two thirds can't be cached."""
 LEAST = 1 << 20
 """Bytes of the smallest database."""
 _TIMES = re.compile(r"(\d+(?:\.\d+)?)x")

@@ -19,7 +19,7 @@ class RocksdbParameters(base.Parameters):
     size: DatabaseSize = param(
         "uncached",
         unit="bytes",
-        meaning="Keys and values before any compression: `cached` (half of `arc`), `uncached` (four times "
+        meaning="Keys and values before any compression: `cached` (half of `arc`), `uncached` (six times "
         "`arc`), any multiple such as `2.5x`, or a size such as `256M`.",
     )
     arc: Size = param(

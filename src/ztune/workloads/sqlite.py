@@ -19,7 +19,7 @@ class SqliteParameters(base.Parameters):
     size: DatabaseSize = param(
         "uncached",
         unit="bytes",
-        meaning="Size of the database: `cached` (half of `arc`), `uncached` (four times `arc`), any "
+        meaning="Size of the database: `cached` (half of `arc`), `uncached` (six times `arc`), any "
         "multiple such "
         "as `2.5x`, or a size such as `256M`.",
     )
