@@ -95,7 +95,9 @@ def tune(plan: Plan) -> Outcome:
         try:
             # Kept with the results: a run whose trace is gone could not be repeated.
             stamp = datetime.now(UTC).strftime("%Y%m%d-%H%M%S-%f")
-            trace = _record(plan, workload, paths.traces() / f"{plan.workload}-{stamp}.trace")
+            trace = record_workload(
+                workload, plan.recorder, paths.traces() / f"{plan.workload}-{stamp}.trace"
+            )
             study = choose_study(trace, plan.study, plan.profile, plan.arc)
             options = screening.Options(
                 jobs=plan.jobs, budget=plan.budget or screening.DEFAULT_BUDGET, seed=plan.seed
@@ -164,8 +166,9 @@ def _check_early(plan: Plan, workload: Workload) -> None:
             place.hello()
 
 
-def _record(plan: Plan, workload: Workload, out: Path) -> Trace:
-    warming = Warming(plan.recorder)
+def record_workload(workload: Workload, recorder: str, out: Path) -> Trace:
+    """Run ``workload`` below ``recorder`` from its beginning to its proof; return the trace, in ``out``."""
+    warming = Warming(recorder)
     with _steps() as step, running(workload, progress=step, starting=warming) as started:
         roles = {str(path): role for role, path in started.role_paths().items()}
         if isinstance(started, JobWorkload):
@@ -174,7 +177,7 @@ def _record(plan: Plan, workload: Workload, out: Path) -> Trace:
         recording = Recording(
             out,
             pids=started.pids(),
-            recorder=plan.recorder,
+            recorder=recorder,
             rules=rules,
             # A role may be a file that is not there yet, in the directory of another.
             paths=[path for path in started.role_paths().values() if path.exists()],
