@@ -15,6 +15,16 @@ _PACKAGES: dict[str, dict[str, str]] = {
         "alpine": "postgresql postgresql-contrib",
         "freebsd": "postgresql16-server postgresql16-contrib",
     },
+    "mariadb": {
+        "debian": "mariadb-server-core mariadb-client-core",
+        "fedora": "mariadb-server mariadb",
+        "suse": "mariadb mariadb-client",
+        "arch": "mariadb",
+        "alpine": "mariadb mariadb-client",
+        "freebsd": "mariadb1011-server mariadb1011-client",
+    },
+    "sysbench": {"": "sysbench"},
+    "rocksdb": {"debian": "rocksdb-tools", "": "rocksdb", "fedora": "rocksdb-tools"},
     "fio": {"": "fio"},
     "strace": {"": "strace"},
     "bpftool": {"": "bpftool", "arch": "bpf"},
@@ -37,6 +47,15 @@ _COMMANDS = {
     "arch": "pacman -S",
     "alpine": "apk add",
     "freebsd": "pkg install",
+}
+# The same, without questions, and without taking anything away that is installed.
+_UNATTENDED = {
+    "debian": "apt-get install -q -y --no-install-recommends --no-remove",
+    "fedora": "dnf install -y --setopt=install_weak_deps=False",
+    "suse": "zypper --non-interactive install --no-recommends",
+    "arch": "pacman -S --noconfirm --needed",
+    "alpine": "apk add",
+    "freebsd": "pkg install -y",
 }
 
 
@@ -70,7 +89,21 @@ def os_family(release: dict[str, str] | None = None) -> str:
 def install_command(thing: str, family: str | None = None) -> str:
     """Return the command that installs ``thing`` here, such as ``apt-get install postgresql``."""
     family = os_family() if family is None else family
-    names = _PACKAGES[thing]
-    packages = names.get(family) or names.get("") or names["debian"]
+    packages = " ".join(packages_of(thing, family))
     command = _COMMANDS.get(family)
     return f"{command} {packages}" if command else f"install {packages} with your package manager"
+
+
+def packages_of(thing: str, family: str | None = None) -> list[str]:
+    """Return the names of the packages that bring ``thing`` here."""
+    family = os_family() if family is None else family
+    names = _PACKAGES[thing]
+    return (names.get(family) or names.get("") or names["debian"]).split()
+
+
+def unattended_install(packages: list[str], family: str | None = None) -> list[str]:
+    """Return the command that installs ``packages`` and asks nothing; none where ztune knows no package
+    manager.
+    """
+    command = _UNATTENDED.get(os_family() if family is None else family)
+    return [*command.split(), *packages] if command else []

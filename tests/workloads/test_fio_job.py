@@ -11,6 +11,7 @@ import pytest
 
 from ztune.errors import InputError, MissingError, ZtuneError
 from ztune.trial.jobs import fio as job_module
+from ztune.trial.jobs import launcher
 from ztune.trial.jobs.fio import merged_latency, parse_jobs, parse_roles
 from ztune.trial.jobs.process import descendants
 from ztune.trial.jobs.workdir import WorkDir
@@ -261,7 +262,7 @@ def test_files_that_went_missing_fail_the_run(parent: Path, places: dict[str, Pa
 def test_stop_in_the_middle_is_bounded_and_told(
     parent: Path, places: dict[str, Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(job_module, "STOP_SECONDS", 0.3)
+    monkeypatch.setattr(launcher, "STOP_SECONDS", 0.3)
     work = WorkDir.create("fio", parent=parent)
     workload = Fio({**SMALL, "seconds": 100})
     try:

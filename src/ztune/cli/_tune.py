@@ -26,7 +26,7 @@ from ztune.report import measured as reports
 from ztune.store import paths
 from ztune.store.db import Store
 from ztune.store.records import Run, Trial
-from ztune.study import profiles, ready
+from ztune.study import Study, profiles, ready
 from ztune.targets import engine as engines
 from ztune.targets import screening
 from ztune.targets.channel import Place
@@ -36,11 +36,11 @@ from ztune.trace.manifest import WorkloadInfo
 from ztune.trace.reader import Trace
 from ztune.trace.record import Recording
 from ztune.trace.recorders import choose
-from ztune.trace.roles import RoleRules
+from ztune.trace.roles import NO_ROLE, RoleRules
 from ztune.trace.warming import Warming
 from ztune.trial.jobs.interrupt import signals_as_interrupt
 from ztune.workloads import registry
-from ztune.workloads.base import Workload, running
+from ztune.workloads.base import JobWorkload, Workload, running
 
 
 @dataclass(frozen=True)
@@ -83,7 +83,7 @@ def tune(plan: Plan) -> Outcome:
     Raises InputError, MissingError, ZtuneError; KeyboardInterrupt after everything was cleaned up.
     """
     with signals_as_interrupt():
-        workload = registry.get(plan.workload)({**_study_parameters(plan), **plan.params})
+        workload = registry.get(plan.workload)({**_memory(plan), **_study_parameters(plan), **plan.params})
         _check_early(plan, workload)
         engine = engines.check()
         made_out = not plan.out.exists()
@@ -95,7 +95,9 @@ def tune(plan: Plan) -> Outcome:
         try:
             # Kept with the results: a run whose trace is gone could not be repeated.
             stamp = datetime.now(UTC).strftime("%Y%m%d-%H%M%S-%f")
-            trace = _record(plan, workload, paths.traces() / f"{plan.workload}-{stamp}.trace")
+            trace = record_workload(
+                workload, plan.recorder, paths.traces() / f"{plan.workload}-{stamp}.trace"
+            )
             study = choose_study(trace, plan.study, plan.profile, plan.arc)
             options = screening.Options(
                 jobs=plan.jobs, budget=plan.budget or screening.DEFAULT_BUDGET, seed=plan.seed
@@ -128,12 +130,35 @@ def _study_parameters(plan: Plan) -> dict[str, Any]:
     return dict(study.parameters) if study.workload in (None, plan.workload) else {}
 
 
+def _memory(plan: Plan) -> dict[str, Any]:
+    """Return the ARC of the layouts that will be tried, if the workload has a size that is relative to it."""
+    if "arc" not in registry.get(plan.workload).Parameters.model_fields:
+        return {}
+    if plan.arc is not None:
+        return {"arc": plan.arc}
+    name = plan.study or plan.workload
+    return {"arc": ready.find(name).layout.arc} if plan.study or name in ready.files() else {}
+
+
+def _check_together(workload: Workload, study: Study) -> None:
+    """Refuse a study that parts what the database keeps together.
+
+    Raises InputError.
+    """
+    for role, why in getattr(workload, "roles_together", {}).items():
+        beside, own = study.layout.dataset_of("data"), study.layout.dataset_of(role)
+        if beside is not None and own is not None and beside.name != own.name:
+            raise InputError(
+                f'study "{study.name}" gives {role} the dataset {own.name} and data {beside.name}: {why}'
+            )
+
+
 def _check_early(plan: Plan, workload: Workload) -> None:
     """Find what is wrong before a database is filled: a wrong flag must not cost a minute."""
     workload.check()
     choose(plan.recorder)
     if plan.study is not None:
-        ready.find(plan.study)
+        _check_together(workload, ready.find(plan.study))
     if plan.profile is not None:
         profiles.find(plan.profile)
     if plan.place is not None:
@@ -141,16 +166,21 @@ def _check_early(plan: Plan, workload: Workload) -> None:
             place.hello()
 
 
-def _record(plan: Plan, workload: Workload, out: Path) -> Trace:
-    warming = Warming(plan.recorder)
+def record_workload(workload: Workload, recorder: str, out: Path) -> Trace:
+    """Run ``workload`` below ``recorder`` from its beginning to its proof; return the trace, in ``out``."""
+    warming = Warming(recorder)
     with _steps() as step, running(workload, progress=step, starting=warming) as started:
-        rules = RoleRules.below({str(path): role for role, path in started.role_paths().items()})
+        roles = {str(path): role for role, path in started.role_paths().items()}
+        if isinstance(started, JobWorkload):
+            roles |= {str(path): NO_ROLE for path in started.unrecorded_paths()}
+        rules = RoleRules.below(roles)
         recording = Recording(
             out,
             pids=started.pids(),
-            recorder=plan.recorder,
+            recorder=recorder,
             rules=rules,
-            paths=list(started.role_paths().values()),
+            # A role may be a file that is not there yet, in the directory of another.
+            paths=[path for path in started.role_paths().values() if path.exists()],
             # The rows are our own, so real blocks of them may be kept: they compress as the data did.
             keep_samples=True,
             page_size=started.page_sizes(),

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import json
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
+
+if TYPE_CHECKING:
+    from ztune.workloads.registry import Entry
 
 _JSON = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 
@@ -25,10 +28,11 @@ def command() -> None:
 @command.command("workloads")
 @_JSON
 def workloads(as_json: bool) -> None:
-    """List the workloads that ztune can run itself, and their parameters.
+    """List the workloads that ztune can run itself: roles, parameters, and whether what each needs is here.
 
     \b
       ztune list workloads
+      ztune setup postgres-oltp             brings what it needs
       ztune tune postgres-oltp -p NAME=VALUE
     """
     from dataclasses import asdict
@@ -38,7 +42,7 @@ def workloads(as_json: bool) -> None:
 
     from ztune.workloads import registry
 
-    entries = registry.entries()
+    entries = [registry.examined(entry) for entry in registry.entries()]
     if as_json:
         click.echo(json.dumps([asdict(e) for e in entries], indent=1, ensure_ascii=False))
         return
@@ -46,14 +50,31 @@ def workloads(as_json: bool) -> None:
     for entry in entries:
         origin = "" if entry.source == "ztune" else f" (from {entry.source})"
         console.print(f"[bold]{entry.name}[/bold]{origin}: {entry.summary}", soft_wrap=True)
+        for line in _standing(entry):
+            console.print(f"  {line}", soft_wrap=True, markup=False)
+        if not entry.parameters:
+            continue
         table = Table(box=None, pad_edge=True)
-        for heading in ("parameter", "default", "meaning"):
+        for heading in ("parameter", "type", "default", "meaning"):
             table.add_column(heading, overflow="fold")
         for p in entry.parameters:
             unit = f" {p.unit}" if p.unit else ""
             limits = f" ({p.allowed})" if p.allowed else ""
-            table.add_row(p.name, f"{p.default}{unit}", p.meaning + limits)
+            table.add_row(p.name, p.type, f"{p.default}{unit}", p.meaning + limits)
         console.print(table)
+
+
+def _standing(entry: Entry) -> list[str]:
+    """Return the lines on a workload's roles, and on what it needs and whether that is here."""
+    lines = [f"roles: {entry.roles}"] if entry.roles else []
+    if entry.missing:
+        lines.append(f"missing: {entry.missing}")
+        if entry.needs:
+            lines.append(f"`ztune setup {entry.name}` installs {', '.join(entry.needs)}")
+    elif entry.version:
+        packages = f" ({', '.join(entry.needs)})" if entry.needs else ""
+        lines.append(f"needs: {entry.version}{packages}, which is here")
+    return lines
 
 
 @command.command("layouts")

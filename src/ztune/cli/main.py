@@ -15,6 +15,7 @@ COMMANDS: dict[str, str] = {
     "tune": "ztune.cli.tune",
     "doctor": "ztune.cli.doctor",
     "list": "ztune.cli.list_",
+    "setup": "ztune.cli.setup",
     "observe": "ztune.cli.observe",
     "record": "ztune.cli.record",
     "trace": "ztune.cli.trace",

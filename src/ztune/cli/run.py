@@ -201,7 +201,7 @@ def choose(
         assert what is not None
         study, workload_name = _study(what, params, profile, arc)
         layouts = plan.layouts(study, names)
-        job = _job(workload_name, {**study.parameters, **params}, native)
+        job = _job(workload_name, {**_memory(workload_name, study), **study.parameters, **params}, native)
     return study, layouts, job
 
 
@@ -215,6 +215,13 @@ def _job(name: str, params: dict[str, Any], native: bool) -> Any:
     job = workload_job(workload)
     # Elsewhere the database is another one; the trial itself says which.
     return replace(job, version=workload.check()) if native else job
+
+
+def _memory(name: str, study: Any) -> dict[str, Any]:
+    """Return the layouts' ARC, if the workload has a size that is relative to it."""
+    from ztune.workloads import registry
+
+    return {"arc": study.layout.arc} if "arc" in registry.get(name).Parameters.model_fields else {}
 
 
 def _study(what: str, params: dict[str, str], profile: str | None, arc: str | None) -> tuple[Any, str]:

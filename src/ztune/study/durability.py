@@ -30,6 +30,33 @@ _DATABASE: dict[str, dict[str, tuple[DurabilityClass, str]]] = {
             "synchronous_commit=off: commits are acknowledged before they are on disk",
         ),
     },
+    # SQLite's manual, pragma.html#pragma_synchronous.
+    "synchronous": {
+        "off": (
+            DurabilityClass.CORRUPT,
+            "synchronous=off: the database does not wait for its log before it changes data",
+        ),
+        "normal": (
+            DurabilityClass.LAST_SECONDS,
+            "synchronous=normal: in WAL mode commits are acknowledged before they are on disk",
+        ),
+    },
+    # RocksDB's WriteOptions::sync.
+    "sync": {
+        answer: (
+            DurabilityClass.LAST_SECONDS,
+            f"sync={answer}: the database does not wait for its log",
+        )
+        for answer in ("false", "off", "0")
+    },
+    # MariaDB's manual, InnoDB System Variables: without fsync after writing the data files.
+    "innodb_flush_method": {
+        answer: (
+            DurabilityClass.CORRUPT,
+            f"innodb_flush_method={answer}: the log is overwritten before the data files are synced",
+        )
+        for answer in ("nosync", "littlesync", "o_direct_no_fsync")
+    },
     "innodb_flush_log_at_trx_commit": {
         "0": (
             DurabilityClass.LAST_SECONDS,
@@ -152,7 +179,7 @@ def _database(layout: Layout, notes: list[str]) -> list[tuple[DurabilityClass, s
     for name, page in _TORN.items():
         if layout.database.get(name, "").lower() not in {"off", "0", "false"}:
             continue
-        size = parse_size(layout.database.get("page_size", page))
+        size = parse_size(layout.database.get("innodb_page_size", layout.database.get("page_size", page)))
         recordsize = parse_size(data.properties["recordsize"]) if data is not None else 0
         other = data and (data.filesystem or layout.pool(data.pool).filesystem)
         if other and other != "zfs":

@@ -34,6 +34,7 @@ from ztune.trial.jobs.base import Job, ProgressFn, WorkloadResult, no_progress
 from ztune.trial.jobs.interrupt import signals_as_interrupt
 from ztune.trial.jobs.workdir import WorkDir
 from ztune.units import format_size, parse_size
+from ztune.workloads import memory
 
 __all__ = [
     *(
@@ -46,8 +47,10 @@ __all__ = [
         "Workload",
         "WorkloadResult",
     ),
-    *("no_progress", "param", "running"),
+    *("no_progress", "param", "read_text", "running"),
 ]
+
+_LARGEST_FILE = 1 << 20
 
 Size = Annotated[int, BeforeValidator(parse_size), PlainSerializer(format_size, return_type=str), "size"]
 """A parameter in bytes, written and shown with a suffix."""
@@ -59,6 +62,24 @@ def param(default: Any, *, unit: str = "", meaning: str, **limits: Any) -> Any:
     The table in ``docs/workloads.md`` is generated from these, so ``meaning`` is a sentence for a user.
     """
     return Field(default, description=meaning, json_schema_extra={"unit": unit}, **limits)
+
+
+def read_text(path: Path, what: str) -> str:
+    """Return the text of a user's file.
+
+    Raises:
+        InputError: it can't be read, is no text, or larger than 1 MiB; ``what`` is how the sentence calls it.
+    """
+    try:
+        with path.open("rb") as file:
+            data = file.read(_LARGEST_FILE + 1)
+        if len(data) > _LARGEST_FILE:
+            raise InputError(f"{what} {path}: it is larger than 1 MiB, so it is none")
+        return data.decode("utf-8")
+    except UnicodeDecodeError:
+        raise InputError(f"{what} {path}: it is not text") from None
+    except OSError as error:
+        raise InputError(f"{what} {path}: {error.strerror}; name an existing one") from None
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,6 +135,7 @@ class Parameters(BaseModel):
                 if hasattr(meta, key)
             }
             is_size = "size" in [meta for meta in info.metadata if isinstance(meta, str)]
+            relative = memory.MARK in [meta for meta in info.metadata if isinstance(meta, str)]
             show = (lambda value: format_size(parse_size(value))) if is_size else str
             signs = {"ge": "≥", "gt": ">", "le": "≤", "lt": "<"}
             allowed = ", ".join(f"{signs[key]} {show(value)}" for key, value in limits.items())
@@ -121,7 +143,11 @@ class Parameters(BaseModel):
             if choices:
                 allowed = ", ".join(choices)
             kind = (
-                "size" if is_size else "choice" if choices else getattr(info.annotation, "__name__", "text")
+                "size"
+                if is_size or relative
+                else "choice"
+                if choices
+                else getattr(info.annotation, "__name__", "text")
             )
             default = info.default
             text = ("on" if default else "off") if isinstance(default, bool) else show(default)
@@ -243,6 +269,12 @@ class JobWorkload:
     summary: ClassVar[str]
     Parameters: ClassVar[type[Parameters]]
     job_class: ClassVar[type[Job]]
+    needs: ClassVar[tuple[str, ...]] = ()
+    """What must be installed, as ``ztune.packages`` calls it: what ``ztune setup`` brings."""
+    roles_together: ClassVar[Mapping[str, str]] = {}
+    """Role → why it can't have another dataset than ``data``."""
+    roles_from: ClassVar[str] = ""
+    """Where the roles come from, if they are not always the same: for ``ztune list workloads``."""
     job_modules: ClassVar[tuple[str, ...]] = ()
     """Modules of one's own that must be sent along to run the job elsewhere, beside the one that holds it.
     They may import the standard library, each other, ``ztune.trial``, ``ztune.errors`` and ``ztune.units``.
@@ -269,9 +301,10 @@ class JobWorkload:
         self.job: Any = self.job_class(self.resolved(), database, patience=patience)
 
     def resolved(self) -> dict[str, Any]:
-        """Return the job's parameters as JSON values: all of them, with files read in where one was named."""
-        found: dict[str, Any] = self.params.resolved()
-        return found
+        """Return the job's parameters as JSON values: all of them, a size relative to the ARC in bytes, and
+        files read in where one was named.
+        """
+        return memory.resolved(self.params.resolved())
 
     @classmethod
     def job_name(cls) -> str:
@@ -320,6 +353,10 @@ class JobWorkload:
     def role_paths(self) -> dict[str, Path]:
         """Return the directory of each role."""
         return dict(self.job.role_paths())
+
+    def unrecorded_paths(self) -> tuple[Path, ...]:
+        """Return files in the roles' directories that play no role."""
+        return tuple(self.job.unrecorded_paths()) if hasattr(self.job, "unrecorded_paths") else ()
 
     def page_sizes(self) -> dict[str, int]:
         """Return the page size per role."""

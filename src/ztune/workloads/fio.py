@@ -7,13 +7,10 @@ from typing import Any, ClassVar, Literal
 
 from pydantic import field_validator
 
-from ztune.errors import InputError
 from ztune.trial.jobs import fio
 from ztune.trial.jobs.base import Job
 from ztune.workloads import base
-from ztune.workloads.base import Size, param
-
-_LARGEST_JOB_FILE = 1 << 20
+from ztune.workloads.base import Size, param, read_text
 
 
 class FioParameters(base.Parameters):
@@ -115,24 +112,13 @@ class Fio(base.JobWorkload):
     name: ClassVar[str] = "fio"
     summary: ClassVar[str] = "reads and writes of a given shape, or your own fio job file"
     Parameters: ClassVar[type[base.Parameters]] = FioParameters
+    needs: ClassVar[tuple[str, ...]] = ("fio",)
+    roles_from: ClassVar[str] = "data, or as your job file says"
     job_class: ClassVar[type[Job]] = fio.Fio
 
     def resolved(self) -> dict[str, Any]:
         """Return the parameters with the job file read in: it may not be where the job runs."""
         found = super().resolved()
         if found["job"] and not found["job_text"]:
-            found["job_text"] = _read(Path(found["job"]))
+            found["job_text"] = read_text(Path(found["job"]), "fio job file")
         return found
-
-
-def _read(path: Path) -> str:
-    try:
-        with path.open("rb") as file:
-            data = file.read(_LARGEST_JOB_FILE + 1)
-        if len(data) > _LARGEST_JOB_FILE:
-            raise InputError(f"fio job file {path}: it is larger than 1 MiB, so it is none")
-        return data.decode("utf-8")
-    except UnicodeDecodeError:
-        raise InputError(f"fio job file {path}: it is not text") from None
-    except OSError as error:
-        raise InputError(f"fio job file {path}: {error.strerror}; name an existing one") from None

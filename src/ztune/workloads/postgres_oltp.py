@@ -127,4 +127,5 @@ class PostgresOltp(base.JobWorkload):
         "short transactions on a PostgreSQL of our own (pgbench: TPC-B-like or 2:1 read:write)"
     )
     Parameters: ClassVar[type[base.Parameters]] = OltpParameters
+    needs: ClassVar[tuple[str, ...]] = ("postgresql",)
     job_class: ClassVar[type[Job]] = postgres_oltp.PostgresOltp

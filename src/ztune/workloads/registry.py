@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import importlib
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from importlib.metadata import EntryPoint, entry_points
 
-from ztune.errors import InputError
+from ztune.errors import InputError, MissingError, ZtuneError
+from ztune.packages import packages_of
 from ztune.workloads.base import ParameterDoc, Workload
 
 GROUP = "ztune.workloads"
 # Imported only when asked for.
 _BUILT_IN: dict[str, str] = {
     "postgres-oltp": "ztune.workloads.postgres_oltp:PostgresOltp",
+    "mariadb-oltp": "ztune.workloads.mariadb_oltp:MariadbOltp",
+    "sqlite": "ztune.workloads.sqlite:Sqlite",
+    "rocksdb": "ztune.workloads.rocksdb:Rocksdb",
     "fio": "ztune.workloads.fio:Fio",
+    "command": "ztune.workloads.command:Command",
 }
 
 
@@ -27,6 +32,14 @@ class Entry:
     source: str
     """``ztune``, or the name of the package that brought it."""
     parameters: list[ParameterDoc]
+    roles: str = ""
+    """The roles of its files, or where they come from."""
+    needs: tuple[str, ...] = ()
+    """The packages that bring what it needs on this system."""
+    version: str = ""
+    """Of what would run here; empty if something is missing."""
+    missing: str = ""
+    """What is missing here, and the command that brings it."""
 
 
 def _third_party() -> dict[str, EntryPoint]:
@@ -82,7 +95,7 @@ def _package(point: EntryPoint) -> str:
 
 
 def entries() -> list[Entry]:
-    """Describe every workload. One that can't be loaded is named with its error."""
+    """Describe every workload; nothing is run. One that can't be loaded is named with its error."""
     found = []
     third = _third_party()
     for name in names():
@@ -92,5 +105,33 @@ def entries() -> list[Entry]:
         except InputError as error:
             found.append(Entry(name, f"broken: {error}", source, []))
             continue
-        found.append(Entry(name, workload.summary, source, workload.Parameters.docs()))
+        found.append(
+            Entry(
+                name,
+                workload.summary,
+                source,
+                workload.Parameters.docs(),
+                roles=_roles(workload),
+                needs=tuple(
+                    package for thing in getattr(workload, "needs", ()) for package in packages_of(thing)
+                ),
+            )
+        )
     return found
+
+
+def examined(entry: Entry) -> Entry:
+    """Return ``entry`` with what is here: the version that would run, or what is missing. Runs programs."""
+    try:
+        return replace(entry, version=get(entry.name)().check())
+    except MissingError as error:
+        return replace(entry, missing=str(error))
+    except ZtuneError:
+        # It can't do without a parameter, so there is nothing to ask yet.
+        return entry
+
+
+def _roles(workload: type[Workload]) -> str:
+    stated = str(getattr(workload, "roles_from", ""))
+    job = getattr(workload, "job_class", None)
+    return stated or ", ".join(getattr(job, "ROLES", ()))

@@ -1,8 +1,7 @@
 """``fio``: a shape of I/O given by numbers, or the user's own fio job file, on files that compress as data
 does.
 
-fio's jobs run as threads of one process, below a shell that waits before and after: so the process exists
-when a recorder attaches, and its counters can still be read when fio has ended.
+fio's jobs run as threads of one process, which a ``Launcher`` starts.
 """
 
 from __future__ import annotations
@@ -10,10 +9,8 @@ from __future__ import annotations
 import json
 import os
 import re
-import shlex
 import shutil
 import subprocess
-import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -22,7 +19,9 @@ from typing import Any, ClassVar
 from ztune.errors import InputError, MissingError, ZtuneError
 from ztune.packages import install_command
 from ztune.trial.jobs.base import Check, JobBase, ProgressFn, WorkloadResult, no_progress
-from ztune.trial.jobs.process import Account, Program, io_of, last_lines, run
+from ztune.trial.jobs.launcher import Launcher
+from ztune.trial.jobs.places import hand_over, take
+from ztune.trial.jobs.process import Account, run
 from ztune.trial.jobs.workdir import WorkDir
 from ztune.units import is_power_of_two, parse_size
 
@@ -30,7 +29,6 @@ ROLES = ("data", "wal", "temp", "index", "backup", "archive", "source")
 SYNCHRONOUS = ("psync", "sync", "vsync", "pvsync", "pvsync2")
 """Engines whose bytes the kernel counts in ``/proc/PID/io``."""
 ENGINES = (*SYNCHRONOUS, "libaio", "io_uring", "posixaio", "mmap")
-STOP_SECONDS = 30.0
 
 # Options of a job file that ztune sets itself: dropped, or replaced.
 _REPLACED = {"directory", "thread", "group_reporting", "allow_file_create", "create_serialize"}
@@ -344,7 +342,7 @@ class Fio(JobBase):
             raise InputError("fio: roles are for the jobs of a job file; without one there is only 'data'")
         self._version = ""
         self._paths: dict[str, Path] = {}
-        self._launcher: Program | None = None
+        self._launcher: Launcher | None = None
         self._account: Account | None = None
 
     def check(self) -> str:
@@ -406,17 +404,7 @@ class Fio(JobBase):
         workdir.sub("run", owner=owner)
         for role in self.roles():
             given = self.place(role, places)
-            if given is None:
-                self._paths[role] = workdir.sub(role, owner=owner)
-                continue
-            try:
-                if any(given.iterdir()):
-                    raise InputError(f"{given}: the directory for the role {role} is not empty")
-                if owner is not None:
-                    os.chown(given, *owner)
-            except OSError as error:
-                raise InputError(f"{given}: can't be used for the role {role}: {error.strerror}") from None
-            self._paths[role] = given
+            self._paths[role] = take(role, given, workdir, self._account)
 
     @property
     def _home(self) -> Path:
@@ -469,9 +457,7 @@ class Fio(JobBase):
                 raise ZtuneError(
                     f"fio: {role} was prepared at {self._paths[role]} but copied to {places[role]}"
                 )
-            for entry in os.scandir(self._paths[role]):
-                if self._account.owner is not None and entry.is_file(follow_symlinks=False):
-                    os.chown(entry.path, *self._account.owner, follow_symlinks=False)
+            hand_over(self._paths[role], self._account)
         self._must_be_whole()
 
     def start(self, progress: ProgressFn = no_progress) -> None:
@@ -479,30 +465,20 @@ class Fio(JobBase):
         home, account = self._home, self._account
         assert account is not None
         (home / "job.fio").write_text(self._job_file(self._paths), encoding="utf-8")
-        for name in ("rc", "rc.new", "result.json", "fio.log"):
-            (home / name).unlink(missing_ok=True)
-        setpriv = shutil.which("setpriv")
-        command = [str(self._program()), "--output-format=json+", "--output=result.json", "job.fio"]
-        launch = '"$@"'
-        if setpriv:
-            # fio ends with the shell, also if that was killed before setpriv had asked for it: then fio has
-            # another parent already.
-            alive = '[ "$PPID" = "$0" ] && exec "$@"'
-            launch = f'{shlex.quote(setpriv)} --pdeathsig KILL /bin/sh -c {shlex.quote(alive)} $$ "$@"'
-        script = f"read go || exit 0; {launch}; echo $? > rc.new; mv rc.new rc; read end; exit 0"
-        self._launcher = Program.start(
-            ["/bin/sh", "-c", script, "sh", *command],
-            what="fio",
-            account=account,
-            cwd=home,
-            log=home.parent / "fio.log",
-            stdin=subprocess.PIPE,
-        )
+        (home / "result.json").unlink(missing_ok=True)
+        command: list[str | Path] = [
+            self._program(),
+            "--output-format=json+",
+            "--output=result.json",
+            "job.fio",
+        ]
+        self._launcher = Launcher("fio", home, account, log=home.parent / "fio.log", patience=self.patience)
+        self._launcher.start(command)
         progress("start fio", 1.0)
 
     def pids(self) -> list[int]:
         """Return the shell below which fio runs."""
-        return [self._launcher.pid] if self._launcher is not None and self._launcher.alive() else []
+        return self._launcher.pids() if self._launcher is not None else []
 
     def expected_bytes(self) -> dict[str, int]:
         """Return the size of each role's files; jobs may share one by its name, which counts once."""
@@ -513,39 +489,26 @@ class Fio(JobBase):
             files[name] = max(files.get(name, 0), section.file_bytes)
         return {role: sum(files.values()) for role, files in sizes.items()}
 
-    def _running(self) -> Program:
-        if self._launcher is None or not self._launcher.alive():
-            raise ZtuneError(f"{self.name}: start comes before this step")
-        return self._launcher
-
     def run(self, progress: ProgressFn = no_progress) -> WorkloadResult:
         """Run fio to its end."""
-        launcher, home = self._running(), self._home
+        launcher, home = self._launcher, self._home
+        if launcher is None:
+            raise ZtuneError(f"{self.name}: start comes before this step")
         times = [section.seconds for section in self.sections]
         expected = sum(seconds for seconds in times if seconds)
         # A job that ends by size takes as long as the disk needs; a day is a limit all the same.
         limit = (expected if None not in times else 86_400.0) + 600 * self.patience
-        before = io_of([launcher.pid])
-        pipe = launcher.popen.stdin
-        assert pipe is not None
-        began = time.monotonic()
-        pipe.write(b"go\n")
-        pipe.flush()
-        while not (home / "rc").exists():
-            gone = time.monotonic() - began
-            if not launcher.alive():
-                raise ZtuneError(f"fio {launcher.how_it_ended()}; its log ends: {self._said()}")
-            if gone > limit:
-                raise ZtuneError(f"fio did not end within {limit:.0f} s")
+
+        def tick(gone: float) -> None:
             if expected:
                 progress("run fio", min(0.99, gone / expected))
-            time.sleep(0.05)
-        after = io_of([launcher.pid])
-        code = (home / "rc").read_text(encoding="ascii").strip()
+
+        moved = launcher.run(limit, tick)
+        code = launcher.exit_code()
         output = home / "result.json"
         text = output.read_text(encoding="utf-8", errors="replace") if output.exists() else ""
-        if code != "0":
-            said = text.partition("{")[0].strip().replace("\n", " | ") or self._said()
+        if code != 0:
+            said = text.partition("{")[0].strip().replace("\n", " | ") or launcher.said()
             raise ZtuneError(f"fio ended with exit code {code}: {said[-400:] or 'it said nothing'}")
         try:
             # Notes may stand before the JSON.
@@ -553,13 +516,8 @@ class Fio(JobBase):
         except ValueError:
             raise ZtuneError(f"fio's report can't be read: {text[-200:]!r}") from None
         progress("run fio", 1.0)
-        kernel = {
-            name: after.get(name, 0) - before.get(name, 0) for name in ("rchar", "wchar", "syscr", "syscw")
-        }
+        kernel = {name: moved.get(name, 0) for name in ("rchar", "wchar", "syscr", "syscw")}
         return self._result(report, kernel)
-
-    def _said(self) -> str:
-        return last_lines(self._home.parent / "fio.log") or "(nothing)"
 
     def _result(self, report: dict[str, Any], kernel: dict[str, int]) -> WorkloadResult:
         jobs: list[dict[str, Any]] = report["jobs"]
@@ -656,23 +614,13 @@ class Fio(JobBase):
             ZtuneError: fio was still at work.
         """
         launcher, self._launcher = self._launcher, None
-        if launcher is None:
-            return
-        if launcher.popen.stdin is not None:
-            launcher.popen.stdin.close()
-        if launcher.wait(STOP_SECONDS * self.patience):
-            return
-        launcher.kill()
-        raise ZtuneError(
-            f"fio was still at work {STOP_SECONDS * self.patience:.0f} s after its end, and was killed"
-        )
+        if launcher is not None:
+            launcher.stop()
 
     def kill(self) -> None:
         """End fio at once."""
         launcher, self._launcher = self._launcher, None
         if launcher is not None:
-            if launcher.popen.stdin is not None:
-                launcher.popen.stdin.close()
             launcher.kill()
 
     def role_paths(self) -> dict[str, Path]:

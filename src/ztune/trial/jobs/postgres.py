@@ -12,7 +12,6 @@ import re
 import shutil
 import signal
 import subprocess
-import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
@@ -20,8 +19,10 @@ from pathlib import Path
 
 from ztune.errors import InputError, MissingError, ZtuneError
 from ztune.packages import install_command
-from ztune.trial.jobs.process import Account, Program, last_lines, run
-from ztune.trial.jobs.workdir import WorkDir, short_parent
+from ztune.trial.jobs import places
+from ztune.trial.jobs.process import Account, run
+from ztune.trial.jobs.server import Server, SocketDirectory
+from ztune.trial.jobs.workdir import WorkDir
 
 PAGE_SIZE = 8192
 """Bytes in a page: fixed when PostgreSQL is built (``--with-blocksize``), 8 KiB in every distribution's
@@ -33,7 +34,7 @@ SEGMENT_SIZE = 16 << 20
 _NEEDED = ("postgres", "initdb", "psql", "pgbench")
 _SUPERUSER = "ztune"
 _PORT = 5432  # Only a part of the socket's name: there is no TCP.
-_SOCKET_NAME = len(f"/.s.PGSQL.{_PORT}.lock")
+_SOCKET_NAME = f".s.PGSQL.{_PORT}.lock"
 START_SECONDS = 60.0
 STOP_SECONDS = 60.0
 """Time limits on an ordinary machine; ``patience`` multiplies them."""
@@ -175,15 +176,6 @@ def check_settings(binaries: Binaries, settings: Mapping[str, str], *, patience:
             raise InputError(f"PostgreSQL {binaries.version} has no setting {name!r}; {hint}")
 
 
-def _must_be_empty(role: str, path: Path) -> None:
-    try:
-        found = any(path.iterdir())
-    except OSError as error:
-        raise InputError(f"{path}: no directory for the role {role}: {error.strerror}") from None
-    if found:
-        raise InputError(f"{path}: the directory for the role {role} is not empty")
-
-
 _COMMON = (
     *("full_page_writes", "wal_recycle", "wal_init_zero", "wal_compression", "synchronous_commit"),
     *("checkpoint_timeout", "max_wal_size", "shared_buffers"),
@@ -218,8 +210,9 @@ class PostgresServer:
         self.wal = wal if wal is not None else workdir.path / "pg_wal"
         self._given = {"data": data, "wal": wal}
         self.log = workdir.path / "server.log"
-        self._sockets: WorkDir | None = None
-        self._program: Program | None = None
+        self._sockets: SocketDirectory | None = None
+        # SIGQUIT is PostgreSQL's immediate shutdown: it takes its children along.
+        self._server = Server("PostgreSQL", self.log, account, death_signal=signal.SIGQUIT, patience=patience)
         self.socket_dir = workdir.path / "s"
 
     def prepare(self) -> None:
@@ -233,27 +226,13 @@ class PostgresServer:
             if path is None:
                 self.workdir.sub("data" if role == "data" else "pg_wal", owner=owner)
             else:
-                _must_be_empty(role, path)
-                self._hand_over(path)
+                places.take(role, path, self.workdir, self.account)
         self.workdir.sub("run", owner=owner)
-        if len(os.fsencode(self.socket_dir)) + _SOCKET_NAME > 107:
-            self._sockets = WorkDir.create(
-                "s", parent=short_parent(len("/ztune-s-") + 12 + len("/s") + _SOCKET_NAME)
-            )
-            self.socket_dir = self._sockets.sub("s", owner=owner)
-        else:
-            self.workdir.sub("s", owner=owner)
-        self._must_be_reachable()
-
-    def _hand_over(self, path: Path) -> None:
-        try:
-            if self.account.owner is not None:
-                os.chown(path, *self.account.owner)
-            path.chmod(0o700)
-        except OSError as error:
-            raise InputError(
-                f"{path}: can't be given to the database's user {self.account.name!r}: {error.strerror}"
-            ) from None
+        self._sockets = SocketDirectory(self.workdir, self.account, _SOCKET_NAME)
+        self.socket_dir = self._sockets.path
+        places.must_be_reachable(
+            (self.home, self.data, self.wal), self.workdir, self.account, patience=self.patience
+        )
 
     def initialise(self) -> None:
         """Make an empty cluster: data checksums on, UTF-8, WAL in a directory of its own.
@@ -311,47 +290,13 @@ class PostgresServer:
             raise ZtuneError(f"{link}: it should be a link to the WAL's directory; load the cluster anew")
         link.symlink_to(self.wal)
         for top in (self.data, self.wal):
-            for folder, _, files in os.walk(top):
-                self._mend(Path(folder), 0o700)
-                for name in files:
-                    self._mend(Path(folder, name), 0o600)
-        self._mend(link, None)
-
-    def _mend(self, path: Path, mode: int | None) -> None:
-        if self.account.owner is not None:
-            os.chown(path, *self.account.owner, follow_symlinks=False)
-        if mode is not None and not path.is_symlink():
-            path.chmod(mode)
+            places.hand_over(top, self.account)
+        places.mend(link, None, self.account)
 
     @property
     def home(self) -> Path:
         """A directory that belongs to the server's user, for its clients to stand in."""
         return self.workdir.path / "run"
-
-    def _must_be_reachable(self) -> None:
-        # As that user, not by looking at permission bits: ACLs and mount options count too.
-        test = 'for d; do cd "$d" && : > probe && rm probe || { echo "$d"; exit 1; }; done'
-        places = [self.home, self.data, self.wal]
-        try:
-            said = subprocess.run(
-                ["/bin/sh", "-c", test, "sh", *map(str, places)],
-                stdout=subprocess.PIPE,
-                stderr=subprocess.DEVNULL,
-                text=True,
-                cwd="/",
-                timeout=60 * self.patience,
-                **self.account.popen_args,
-            )
-            refused = said.stdout.strip() if said.returncode else ""
-        except (OSError, subprocess.SubprocessError):
-            refused = str(self.home)
-        if refused:
-            given = Path(refused) in (self._given["data"], self._given["wal"])
-            above = Path(refused).parent if given else self.workdir.path.parent
-            raise InputError(
-                f"{above}: the database's user {self.account.name!r} can't work below it; "
-                "choose a directory that every user may pass through, such as /var/tmp"
-            )
 
     def configure(self, settings: Mapping[str, str | int | bool]) -> None:
         """Write the settings that the next start uses; sizes carry their unit, as ``64MB``."""
@@ -379,34 +324,12 @@ class PostgresServer:
         Raises:
             InputError: it didn't come up; the sentence ends with the last lines of its log.
         """
-        if self.running:
-            return
-        # A log of its own for each start: what went wrong before isn't told again.
-        self.log.unlink(missing_ok=True)
-        program = Program.start(
+        self._server.start(
             [self.binaries["postgres"], "-D", self.data],
-            what="PostgreSQL",
-            account=self.account,
             cwd=self.data,
-            log=self.log,
-            # SIGQUIT is PostgreSQL's immediate shutdown: it takes its children along.
-            death_signal=signal.SIGQUIT,
+            ready=self._ready,
+            seconds=START_SECONDS,
         )
-        self._program = program
-        limit = START_SECONDS * self.patience
-        deadline = time.monotonic() + limit
-        while not self._ready():
-            if not program.alive():
-                self._program = None
-                raise InputError(
-                    f"PostgreSQL did not start ({program.how_it_ended()}); its log ends: {self._said()}"
-                )
-            if time.monotonic() > deadline:
-                self.kill()
-                raise InputError(
-                    f"PostgreSQL did not start within {limit:.0f} s; its log ends: {self._said()}"
-                )
-            time.sleep(0.05)
 
     def _ready(self) -> bool:
         # The eighth line of postmaster.pid is the server's own word on its state.
@@ -416,26 +339,19 @@ class PostgresServer:
             return False
         return len(lines) >= 8 and lines[7].strip() == "ready" and lines[0].strip() == str(self.pid)
 
-    def _said(self) -> str:
-        return last_lines(self.log) or "(nothing)"
-
     @property
     def running(self) -> bool:
         """Whether the postmaster runs."""
-        return self._program is not None and self._program.alive()
+        return self._server.running
 
     @property
     def pid(self) -> int:
         """The postmaster's process id; every backend descends from it."""
-        if self._program is None:
-            raise ZtuneError("PostgreSQL is not running; start it first")
-        return self._program.pid
+        return self._server.pid
 
     def watch(self) -> None:
         """Raise ``ZtuneError`` if the server has died; for calling while a client works."""
-        if self._program is not None and not self._program.alive():
-            how = self._program.how_it_ended()
-            raise ZtuneError(f"PostgreSQL died during the work ({how}); its log ends: {self._said()}")
+        self._server.watch()
 
     def stop(self) -> None:
         """Shut down in order: SIGINT, PostgreSQL's fast shutdown, which ends with a checkpoint. When that
@@ -444,37 +360,12 @@ class PostgresServer:
         Raises:
             ZtuneError: it had died before, or had to be forced: its files are as after a crash.
         """
-        if self._program is None:
-            return
-        program = self._program
-        if not program.alive():
-            try:
-                self.watch()
-            finally:
-                self._program = None
-        limit = STOP_SECONDS * self.patience
-        try:
-            ended = program.stop([(signal.SIGINT, limit), (signal.SIGQUIT, 10.0 * self.patience)])
-        finally:
-            self._program = None
-        if ended != 0:
-            how = "killed" if ended is None else "stopped by an immediate shutdown"
-            raise ZtuneError(
-                f"PostgreSQL did not shut down in order within {limit:.0f} s and was {how}; "
-                f"its log ends: {self._said()}"
-            )
-        if program.popen.returncode != 0:
-            raise ZtuneError(
-                f"PostgreSQL did not shut down in order: it {program.how_it_ended()}; "
-                f"its log ends: {self._said()}"
-            )
+        self._server.stop(signal.SIGINT, STOP_SECONDS, "stopped by an immediate shutdown")
 
     def kill(self) -> None:
         """End the server at once; its files are about to be deleted."""
         try:
-            if self._program is not None:
-                program, self._program = self._program, None
-                program.stop([(signal.SIGQUIT, 5.0 * self.patience)])
+            self._server.kill()
         finally:
             if self._sockets is not None:
                 self._sockets.remove()

@@ -8,10 +8,21 @@ from typing import cast
 
 from ztune.errors import InputError
 from ztune.trial.jobs.base import Job
+from ztune.trial.jobs.command import Command
 from ztune.trial.jobs.fio import Fio
+from ztune.trial.jobs.mariadb_oltp import MariadbOltp
 from ztune.trial.jobs.postgres_oltp import PostgresOltp
+from ztune.trial.jobs.rocksdb import Rocksdb
+from ztune.trial.jobs.sqlite import Sqlite
 
-JOBS: dict[str, type[Job]] = {"postgres-oltp": PostgresOltp, "fio": Fio}
+JOBS: dict[str, type[Job]] = {
+    "postgres-oltp": PostgresOltp,
+    "mariadb-oltp": MariadbOltp,
+    "sqlite": Sqlite,
+    "rocksdb": Rocksdb,
+    "fio": Fio,
+    "command": Command,
+}
 """ztune's own."""
 
 _METHODS = (

@@ -1,0 +1,57 @@
+"""``ztune setup``: bring what a workload needs."""
+
+from __future__ import annotations
+
+import json
+
+import click
+
+
+@click.command("setup", short_help="Install what a workload needs.")
+@click.argument("workload")
+@click.option("--dry-run", is_flag=True, help="Only say what would be done.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+def command(workload: str, dry_run: bool, as_json: bool) -> int:
+    """Install what WORKLOAD needs, with this system's own package manager, and nothing else.
+
+    Says each command and why before it runs it. What is there already stays as it is; a second run finds
+    everything there. No database is set up: a workload makes its own for each run.
+
+    \b
+    Examples:
+      ztune setup mariadb-oltp
+      ztune setup rocksdb --dry-run
+      ztune setup postgres-oltp --json
+
+    Exit code 0 if everything is there at the end, 1 if a command failed, 3 if something is missing that can't
+    be brought.
+    """
+    from ztune.workloads import setup
+
+    wanted = setup.plan(workload)
+
+    def say(step: setup.Step) -> None:
+        click.echo(f"{step.text}\n    {step.why}", err=as_json)
+
+    done = wanted
+    if wanted.steps and dry_run:
+        if not as_json:
+            for step in wanted.steps:
+                say(step)
+    elif wanted.steps:
+        done = setup.carry_out(wanted, say)
+    if as_json:
+        shown = {
+            "workload": workload,
+            "ready": not done.missing,
+            "version": done.version,
+            "missing": done.missing,
+            "steps": [{"command": list(step.argv), "why": step.why} for step in wanted.steps],
+            "done": bool(wanted.steps) and not dry_run,
+        }
+        click.echo(json.dumps(shown, indent=1, ensure_ascii=False))
+    elif done.version:
+        click.echo(f"{workload}: everything is there: {done.version}")
+    elif not done.missing:
+        click.echo(f"{workload}: nothing to install")
+    return 0

@@ -1,0 +1,96 @@
+"""The directories of a job's roles: made or taken, handed over to the database's user, tried as that user."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Iterable
+from pathlib import Path
+
+from ztune.errors import InputError
+from ztune.trial.jobs.process import Account
+from ztune.trial.jobs.workdir import WorkDir
+
+
+def must_be_empty(role: str, path: Path) -> None:
+    """Refuse a directory that is missing or holds something.
+
+    Raises:
+        InputError: the sentence names the directory and the role.
+    """
+    try:
+        found = any(path.iterdir())
+    except OSError as error:
+        raise InputError(f"{path}: no directory for the role {role}: {error.strerror}") from None
+    if found:
+        raise InputError(f"{path}: the directory for the role {role} is not empty")
+
+
+def take(role: str, given: Path | None, workdir: WorkDir, account: Account) -> Path:
+    """Return the directory of ``role``: ``given``, empty and now the account's, or a new one in ``workdir``.
+
+    Raises:
+        InputError: ``given`` isn't an empty directory, or can't be handed over.
+    """
+    if given is None:
+        return workdir.sub(role, owner=account.owner)
+    must_be_empty(role, given)
+    try:
+        if account.owner is not None:
+            os.chown(given, *account.owner)
+        given.chmod(0o700)
+    except OSError as error:
+        raise InputError(
+            f"{given}: can't be given to the database's user {account.name!r}: {error.strerror}"
+        ) from None
+    return given
+
+
+def hand_over(top: Path, account: Account) -> None:
+    """Give ``top`` and all below it, as it was copied there, to the account, and to nobody else."""
+    for folder, _, files in os.walk(top):
+        mend(Path(folder), 0o700, account)
+        for name in files:
+            mend(Path(folder, name), 0o600, account)
+
+
+def mend(path: Path, mode: int | None, account: Account) -> None:
+    """Set owner and, unless it is a link, mode."""
+    if account.owner is not None:
+        os.chown(path, *account.owner, follow_symlinks=False)
+    if mode is not None and not path.is_symlink():
+        path.chmod(mode)
+
+
+def must_be_reachable(
+    paths: Iterable[Path], workdir: WorkDir, account: Account, *, patience: float = 1.0
+) -> None:
+    """Try to write in each of ``paths`` as the account.
+
+    As that user, not by looking at permission bits: ACLs and mount options count too.
+
+    Raises:
+        InputError: it can't; the sentence names the directory above.
+    """
+    test = 'for d; do cd "$d" && : > probe && rm probe || { echo "$d"; exit 1; }; done'
+    places = list(paths)
+    try:
+        said = subprocess.run(
+            ["/bin/sh", "-c", test, "sh", *map(str, places)],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
+            cwd="/",
+            timeout=60 * patience,
+            **account.popen_args,
+        )
+        refused = said.stdout.strip() if said.returncode else ""
+    except (OSError, subprocess.SubprocessError):
+        refused = str(places[0])
+    if refused:
+        given = workdir.path not in Path(refused).parents
+        above = Path(refused).parent if given else workdir.path.parent
+        raise InputError(
+            f"{above}: the database's user {account.name!r} can't work below it; "
+            "choose a directory that every user may pass through, such as /var/tmp"
+        )

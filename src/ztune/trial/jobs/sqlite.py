@@ -1,0 +1,496 @@
+"""``sqlite``: transactions on an SQLite database, in WAL or rollback-journal mode.
+
+SQLite keeps its log beside the database, under the database's name with ``-wal`` or ``-journal`` behind it,
+and
+follows no link there. So data and log can be told apart in a trace, by their names, but can't be placed on
+different datasets: a layout that does is refused.
+"""
+
+from __future__ import annotations
+
+import inspect
+import json
+import os
+import queue
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Mapping
+from dataclasses import replace
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any, ClassVar
+
+from ztune.errors import InputError, MissingError, ZtuneError
+from ztune.trial.jobs import filler, pgbench, places, sqlite_client
+from ztune.trial.jobs.base import Check, JobBase, ProgressFn, WorkloadResult, no_progress
+from ztune.trial.jobs.process import Account, Program, last_lines
+from ztune.trial.jobs.workdir import WorkDir
+from ztune.units import is_power_of_two, parse_size
+
+DATABASE = "ledger.db"
+BYTES_PER_ROW = 104
+"""Of the table: measured with 4 KiB pages; within 3 % from 1 KiB to 64 KiB."""
+STOP_SECONDS = 60.0
+
+# PRAGMAs that a layout may set, and what SQLite's manual (pragma.html) allows. Whatever isn't here is either
+# no
+# matter of I/O or the job's own.
+SETTINGS: dict[str, tuple[str, ...]] = {
+    "page_size": ("512", "1024", "2048", "4096", "8192", "16384", "32768", "65536"),
+    "journal_mode": ("wal", "delete", "truncate", "persist"),
+    "synchronous": ("off", "normal", "full", "extra"),
+    "cache_size": (),
+    "mmap_size": (),
+    "wal_autocheckpoint": (),
+    "journal_size_limit": (),
+    "cache_spill": ("on", "off"),
+    "auto_vacuum": ("none", "full", "incremental"),
+    "fullfsync": ("on", "off"),
+    "checkpoint_fullfsync": ("on", "off"),
+}
+_OWNED = {
+    "locking_mode": "several clients work on the database",
+    "temp_store": "this load makes no temporary files",
+}
+_NUMBERS = {"synchronous": ("off", "normal", "full", "extra"), "auto_vacuum": ("none", "full", "incremental")}
+
+
+def check_settings(settings: Mapping[str, str]) -> None:
+    """Refuse settings of a layout that aren't SQLite's or not the layout's.
+
+    Raises:
+        InputError: the sentence names the first such setting, and what would be right.
+    """
+    for name, value in settings.items():
+        if name in _OWNED:
+            raise InputError(f"database setting {name!r} can't be chosen by a layout: {_OWNED[name]}")
+        if name not in SETTINGS:
+            close = get_close_matches(name, SETTINGS, n=1)
+            hint = f"did you mean {close[0]!r}?" if close else f"there are {', '.join(SETTINGS)}"
+            raise InputError(f"sqlite has no setting {name!r} that a layout could choose; {hint}")
+        allowed = SETTINGS[name]
+        if allowed and value.lower() not in allowed:
+            raise InputError(f"database setting {name} is {value!r}; it is one of {', '.join(allowed)}")
+        if not allowed and not value.lstrip("-").isdigit():
+            raise InputError(f"database setting {name} is {value!r}; it takes a whole number")
+
+
+class Sqlite(JobBase):
+    """Transactions on an SQLite database, by a Python program of its own."""
+
+    name: ClassVar[str] = "sqlite"
+    ROLES: ClassVar[tuple[str, ...]] = ("data", "wal")
+
+    def __init__(
+        self,
+        params: Mapping[str, Any],
+        database: Mapping[str, str] | None = None,
+        *,
+        patience: float | None = None,
+        dilation: float = 1.0,
+    ) -> None:
+        super().__init__(params, database, patience=patience, dilation=dilation)
+        self.rows = max(1000, parse_size(params["size"]) // BYTES_PER_ROW)
+        self._python = ""
+        self._version = ""
+        self._account: Account | None = None
+        self._paths: dict[str, Path] = {}
+        self._client: _Client | None = None
+        self._before: dict[str, Any] = {}
+        self._done = {"inserted": 0, "added": 0}
+
+    def settings(self) -> dict[str, str]:
+        """Return the PRAGMAs that the connections set: the parameters, overridden by the layout's
+        settings.
+        """
+        params = self.params
+        return {
+            "page_size": str(parse_size(params["page_size"])),
+            "journal_mode": str(params["journal_mode"]),
+            "synchronous": str(params["synchronous"]),
+            # Negative: KiB, whatever the page size.
+            "cache_size": str(-(parse_size(params["cache"]) // 1024)),
+            "mmap_size": str(parse_size(params["mmap_size"])),
+            "wal_autocheckpoint": str(params["wal_autocheckpoint"]),
+            **{name: value.lower() for name, value in self.database.items()},
+        }
+
+    @property
+    def page_size(self) -> int:
+        """Bytes in a page."""
+        return int(self.settings()["page_size"])
+
+    def check(self) -> str:
+        """Return SQLite's version, as the Python that will be used has it.
+
+        Raises:
+            MissingError: there is no Python with SQLite that the database's user can run.
+            InputError: a setting in ``database`` is unknown here or not the layout's to set.
+        """
+        if not self._version:
+            check_settings(self.database)
+            page = self.page_size
+            if not is_power_of_two(page) or not 512 <= page <= 65536:
+                raise InputError(f"sqlite: page_size {page} is no power of two from 512 to 65536")
+            account = Account.for_database("nobody")
+            self._python, self._version = _find_python(account, self.patience)
+        return f"SQLite {self._version}"
+
+    def prepare(self, workdir: WorkDir, places_: Mapping[str, Path] | None = None) -> None:
+        """Make the directories.
+
+        Raises:
+            InputError: data and wal are on different file systems.
+        """
+        self.check()
+        self.workdir = workdir
+        self._account = account = Account.for_database("nobody")
+        given = {role: self.place(role, places_) for role in self.ROLES}
+        data, wal = given["data"], given["wal"]
+        if data is not None and wal is not None:
+            for role, path in (("data", data), ("wal", wal)):
+                places.must_be_empty(role, path)
+            if data.stat().st_dev != wal.stat().st_dev:
+                raise InputError(
+                    "sqlite: the layout gives data and wal datasets of their own, but SQLite keeps its log "
+                    "beside its database; give one dataset both roles"
+                )
+        self._paths = {"data": places.take("data", data, workdir, account)}
+        workdir.sub("run", owner=account.owner)
+        home = workdir.path / "run"
+        places.must_be_reachable((home, self._paths["data"]), workdir, account, patience=self.patience)
+        # As text, so that it can be read by its user wherever ztune itself lies, in a zip file even.
+        source = inspect.getsource(sqlite_client)
+        (home / "client.py").write_text(source, encoding="utf-8")
+        (home / "client.py").chmod(0o644)
+
+    @property
+    def _database(self) -> Path:
+        if not self._paths:
+            raise ZtuneError(f"{self.name}: prepare comes before this step")
+        return self._paths["data"] / DATABASE
+
+    def load(self, progress: ProgressFn = no_progress) -> None:
+        """Make and fill the database."""
+        step = "fill the database"
+        settings = self.settings()
+        client = self._start_client()
+        try:
+            found = client.ask(
+                "load",
+                seconds=60 + self.rows / 5000,
+                on_progress=lambda done: progress(step, done),
+                path=str(self._database),
+                page_size=self.page_size,
+                rows=self.rows,
+                seed=int(self.params["seed"]),
+                phrases=list(filler.PHRASES),
+                pragmas={name: settings[name] for name in ("auto_vacuum",) if name in settings},
+            )
+        finally:
+            self.stop()
+        if found["rows"] != self.rows:
+            raise ZtuneError(
+                f"sqlite: there should be {self.rows} rows after the fill but there are {found['rows']}"
+            )
+        progress(step, 1.0)
+
+    def adopt(self, places_: Mapping[str, Path]) -> None:
+        """Take over a database that was copied into ``places_``."""
+        if self.place("data", places_) != self._paths["data"]:
+            raise ZtuneError(
+                f"sqlite: data was prepared at {self._paths['data']} but copied to {places_['data']}"
+            )
+        if not self._database.is_file():
+            raise ZtuneError(f"{self._database}: there is no database to take over; load it anew")
+        assert self._account is not None
+        places.hand_over(self._paths["data"], self._account)
+
+    def start(self, progress: ProgressFn = no_progress) -> None:
+        """Start the client, open the database with the settings asked for, and warm it with the load."""
+        client = self._start_client()
+        settings = self.settings()
+        found = client.ask(
+            "open",
+            path=str(self._database),
+            # The page size is the file's, once it is made.
+            pragmas={
+                name: value for name, value in settings.items() if name not in ("page_size", "auto_vacuum")
+            },
+            seed=int(self.params["seed"]),
+            phrases=list(filler.PHRASES),
+            busy_ms=round(60_000 * self.patience),
+            settings=list(settings),
+        )
+        self._must_be_set(found["settings"])
+        if found["rows"] != self.rows:
+            raise ZtuneError(f"sqlite: the database has {found['rows']} rows, not {self.rows}; load it anew")
+        self._before = found
+        warmup = int(self.params["warmup"]) * self.dilation
+        if warmup:
+            self._work(client, warmup, int(self.params["seed"]) + 1, 0.0, "warm up", progress, log=False)
+
+    def _must_be_set(self, found: Mapping[str, str]) -> None:
+        for name, wanted in self.settings().items():
+            got = found[name]
+            if name in _NUMBERS and got.isdigit():
+                got = _NUMBERS[name][int(got)]
+            boolean = {"on": "1", "off": "0"}.get(wanted, wanted) if name not in _NUMBERS else wanted
+            # A spill may be given as a number of pages; on is whatever SQLite makes of it.
+            if name != "cache_spill" and got not in (wanted, boolean):
+                raise InputError(
+                    f"sqlite: {name} is {got} although {wanted} was asked for; this SQLite refuses it"
+                )
+
+    def _start_client(self) -> _Client:
+        if self._client is None or not self._client.program.alive():
+            assert self.workdir is not None and self._account is not None
+            self._client = _Client(self._python, self.workdir.path / "run", self._account, self.patience)
+        return self._client
+
+    def _running(self) -> _Client:
+        if self._client is None or not self._before:
+            raise ZtuneError(f"{self.name}: start comes before this step")
+        return self._client
+
+    def _work(
+        self,
+        client: _Client,
+        seconds: float,
+        seed: int,
+        rate: float,
+        step: str,
+        progress: ProgressFn,
+        *,
+        log: bool,
+    ) -> dict[str, Any]:
+        found = client.ask(
+            "run",
+            seconds=seconds / self.patience + 120,
+            on_progress=lambda done: progress(step, done),
+            **{"seconds_": seconds},
+            rate=rate,
+            clients=int(self.params["clients"]),
+            reads=int(self.params["reads"]),
+            updates=int(self.params["updates"]),
+            inserts=int(self.params["inserts"]),
+            seed=seed,
+            log=log,
+        )
+        for name in self._done:
+            self._done[name] += found[name]
+        progress(step, 1.0)
+        return found
+
+    def pids(self) -> list[int]:
+        """Return the client's pid: SQLite works in it."""
+        return [self._client.program.pid] if self._client is not None and self._client.program.alive() else []
+
+    def expected_bytes(self) -> dict[str, int]:
+        """Return the size of the filled table; log and new rows come on top."""
+        return {"data": self.rows * BYTES_PER_ROW, "wal": 8 << 20}
+
+    def run(self, progress: ProgressFn = no_progress) -> WorkloadResult:
+        """Run the load. ``verify`` proves it."""
+        client = self._running()
+        seconds = max(1.0, int(self.params["seconds"]) * self.dilation)
+        rate = float(self.params["rate"]) / self.dilation
+        found = self._work(
+            client, seconds, int(self.params["seed"]), rate, "run the load", progress, log=True
+        )
+        if found["transactions"] == 0:
+            raise ZtuneError(f"sqlite: no transaction was done in {seconds:.0f} s; allow it more time")
+        closing: dict[str, Any] = {}
+        wal = self.settings()["journal_mode"] == "wal"
+        if wal and self.params["final_checkpoint"]:
+            closing = client.ask("checkpoint", seconds=600)
+            if closing["busy"]:
+                raise ZtuneError("sqlite: the last checkpoint did not come to its end")
+        files = {path.name: path.stat().st_size for path in self._paths["data"].iterdir()}
+        return WorkloadResult(
+            seconds=found["seconds"],
+            operations=found["transactions"],
+            unit="transaction",
+            latency_ms=pgbench.latency_summary([us / 1000.0 for us in found["times_us"]]),
+            details={
+                "tps": found["transactions"] / found["seconds"] * self.dilation,
+                "rows_read": found["seen"],
+                "rows_inserted": found["inserted"],
+                "closing_seconds": round(closing.get("seconds", 0.0) / self.dilation, 3),
+                "database_bytes": files.get(DATABASE, 0),
+                "log_bytes": sum(size for name, size in files.items() if name.endswith(("-wal", "-journal"))),
+                "settings": self._before["settings"],
+            },
+        ).undilated(self.dilation)
+
+    def verify(self, result: WorkloadResult) -> WorkloadResult:
+        """Return ``result`` with its checks.
+
+        Rows added are as many as the transactions inserted, the balances add up to what was added, no row was
+        lost, and SQLite finds the file sound.
+
+        Raises:
+            ZtuneError: a check does not hold.
+        """
+        found = self._running().ask("verify", seconds=60 + self.rows / 5000)
+        both = int(self.params["updates"]) and int(self.params["inserts"])
+        inserted = found["history"] - self._before["history"]
+        checks = (
+            Check("rows of account", self.rows, found["rows"]),
+            Check("rows added to history", self._done["inserted"], inserted),
+            Check("sum of account.balance", self._done["added"], found["balance"]),
+            Check("sum of history.delta", self._done["added"] if both else found["deltas"], found["deltas"]),
+            Check("rows read per transaction", int(self.params["reads"]) * result.operations,
+                  result.details["rows_read"]),
+            Check("integrity_check", "ok", found["integrity"]),
+        )  # fmt: skip
+        return replace(result, checks=checks).require_ok(self.name)
+
+    def stop(self) -> None:
+        """Close the database, which brings the log into it, and end the client.
+
+        Raises:
+            ZtuneError: it did not end in order.
+        """
+        client, self._client = self._client, None
+        self._before = {}
+        self._done = {"inserted": 0, "added": 0}
+        if client is not None:
+            client.stop()
+
+    def kill(self) -> None:
+        """End the client at once."""
+        client, self._client = self._client, None
+        if client is not None:
+            client.program.kill()
+
+    def role_paths(self) -> dict[str, Path]:
+        """Return the database's directory, and the log's file in it."""
+        ending = "-wal" if self.settings()["journal_mode"] == "wal" else "-journal"
+        return {"data": self._database.parent, "wal": self._database.with_name(DATABASE + ending)}
+
+    def unrecorded_paths(self) -> tuple[Path, ...]:
+        """Return the WAL's index: memory that the connections share, never synced, made anew after a
+        crash.
+        """
+        return (self._database.with_name(DATABASE + "-shm"),)
+
+    def page_sizes(self) -> dict[str, int]:
+        """Return the page size of the database; the log's frames are pages with a header each."""
+        return {"data": self.page_size}
+
+
+class _Client:
+    """The running ``sqlite_client``: one question at a time."""
+
+    def __init__(self, python: str, home: Path, account: Account, patience: float) -> None:
+        self.patience = patience
+        self.log = home / "client.log"
+        self.log.unlink(missing_ok=True)
+        self.program = Program.start(
+            [python, "-I", "-B", home / "client.py"],
+            what="the SQLite client",
+            account=account,
+            cwd=home,
+            env={"SQLITE_TMPDIR": str(home)},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            log=self.log,
+        )
+        self._lines: queue.Queue[bytes] = queue.Queue()
+        threading.Thread(target=self._collect, daemon=True).start()
+
+    def _collect(self) -> None:
+        pipe = self.program.popen.stdout
+        assert pipe is not None
+        with pipe:
+            for line in pipe:
+                self._lines.put(line)
+        self._lines.put(b"")
+
+    def ask(
+        self, do: str, *, seconds: float = 600.0, on_progress: Any = None, **arguments: Any
+    ) -> dict[str, Any]:
+        """Have the client do something and return its answer; it may take ``seconds`` times ``patience``.
+
+        Raises:
+            ZtuneError: it failed, took too long, or died; the sentence holds its words.
+        """
+        # `seconds` is ours; the command's own comes as `seconds_`.
+        command = {name.rstrip("_"): value for name, value in arguments.items()}
+        pipe = self.program.popen.stdin
+        assert pipe is not None
+        try:
+            pipe.write(json.dumps({"do": do, **command}).encode() + b"\n")
+            pipe.flush()
+        except OSError:
+            raise self._died() from None
+        limit = seconds * self.patience
+        deadline = time.monotonic() + limit
+        while True:
+            try:
+                line = self._lines.get(timeout=min(0.5, max(0.01, deadline - time.monotonic())))
+            except queue.Empty:
+                if time.monotonic() > deadline:
+                    raise ZtuneError(f"the SQLite client did not end '{do}' within {limit:.0f} s") from None
+                continue
+            if not line:
+                raise self._died()
+            said = json.loads(line)
+            if "error" in said:
+                raise ZtuneError(f"the SQLite client failed in '{do}': {said['error']}")
+            if "done" in said:
+                answer: dict[str, Any] = said["done"]
+                return answer
+            if on_progress is not None:
+                on_progress(said["progress"])
+
+    def _died(self) -> ZtuneError:
+        self.program.wait(5.0)
+        how = self.program.how_it_ended()
+        return ZtuneError(f"the SQLite client {how}; its log ends: {last_lines(self.log) or '(nothing)'}")
+
+    def stop(self) -> None:
+        """Close the database and end the client.
+
+        Raises:
+            ZtuneError: it had died, or had to be killed.
+        """
+        try:
+            self.ask("close", seconds=STOP_SECONDS)
+            assert self.program.popen.stdin is not None
+            self.program.popen.stdin.close()
+            if not self.program.wait(STOP_SECONDS * self.patience):
+                raise ZtuneError("the SQLite client did not end in order and was killed")
+        finally:
+            self.program.kill()
+
+
+def _find_python(account: Account, patience: float) -> tuple[str, str]:
+    """Return a Python that ``account`` can run, and the version of its SQLite.
+
+    ztune's own may lie in a directory that is closed to the database's user.
+    """
+    base = str(getattr(sys, "_base_executable", "") or sys.executable)
+    found = [base, *(f"{folder}/python3" for folder in os.get_exec_path()), "/usr/bin/python3"]
+    tried = list(dict.fromkeys(os.path.realpath(path) for path in found if os.access(path, os.X_OK)))
+    for path in tried:
+        try:
+            done = subprocess.run(
+                [path, "-I", "-c", "import sqlite3; print(sqlite3.sqlite_version)"],
+                capture_output=True,
+                text=True,
+                cwd="/",
+                timeout=30 * patience,
+                **account.popen_args,
+            )
+        except (OSError, subprocess.SubprocessError):
+            continue
+        if done.returncode == 0 and done.stdout.strip():
+            return path, done.stdout.strip()
+    raise MissingError(
+        f"there is no Python 3 with the module sqlite3 that user {account.name!r} can run; "
+        f"tried: {', '.join(tried)}"
+    )

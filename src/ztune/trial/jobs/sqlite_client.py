@@ -1,0 +1,302 @@
+"""The program that works on an SQLite database: a process of its own, standard library only.
+
+It imports nothing of ztune, runs as the database's user, under the recorder, and can be killed without harm.
+It reads one command per line from standard input and answers with lines on standard output; both are
+JSON. ``sqlite.py`` beside it is the other end.
+
+Writers stand in line for one lock before they ask SQLite for its own: an application with several threads
+does
+that, since SQLite has one writer at a time and its busy handler would sleep.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import random
+import sqlite3
+import sys
+import threading
+import time
+from array import array
+from collections.abc import Iterator
+from typing import Any
+
+SCHEMA = (
+    "CREATE TABLE account (id INTEGER PRIMARY KEY, branch INTEGER NOT NULL, balance INTEGER NOT NULL,"
+    " note TEXT NOT NULL)",
+    "CREATE TABLE history (id INTEGER PRIMARY KEY, account INTEGER NOT NULL, delta INTEGER NOT NULL,"
+    " at REAL NOT NULL, note TEXT NOT NULL)",
+    "CREATE INDEX history_account ON history (account)",
+)
+READ = "SELECT balance, note FROM account WHERE id = ?"
+UPDATE = "UPDATE account SET balance = balance + ?, note = ? WHERE id = ?"
+INSERT = "INSERT INTO history (account, delta, at, note) VALUES (?, ?, ?, ?)"
+
+
+def say(**what: Any) -> None:
+    """Answer."""
+    sys.stdout.write(json.dumps(what) + "\n")
+    sys.stdout.flush()
+
+
+def note(phrases: list[str], seed: int, key: int) -> str:
+    """Return four phrases and twelve hexadecimal digits, drawn from a hash of the key: text repeats,
+    identifiers don't.
+    """
+    digest = hashlib.blake2b(b"%d" % key, digest_size=10, salt=b"%d" % seed).digest()
+    return " ".join([phrases[byte] for byte in digest[:4]]) + " " + digest[4:].hex()
+
+
+class Client:
+    """The database and what is known of it between commands."""
+
+    def __init__(self) -> None:
+        self.path = ""
+        self.phrases: list[str] = []
+        self.seed = 0
+        self.rows = 0
+        self.pragmas: dict[str, str] = {}
+        self.busy_ms = 60_000
+        self.keeper: sqlite3.Connection | None = None
+        self.turn = threading.Lock()
+
+    def connect(self) -> sqlite3.Connection:
+        """Open a connection with the settings asked for."""
+        # Each connection stays with its thread, but for the last close.
+        made = sqlite3.connect(self.path, isolation_level=None, check_same_thread=False)
+        made.execute(f"PRAGMA busy_timeout = {self.busy_ms}")
+        for name, value in self.pragmas.items():
+            made.execute(f"PRAGMA {name} = {value}").fetchall()
+        return made
+
+    def load(
+        self, path: str, page_size: int, rows: int, seed: int, phrases: list[str], pragmas: dict[str, str]
+    ) -> dict[str, Any]:
+        """Make and fill the database, without the brakes that only matter for survival."""
+        made = sqlite3.connect(path, isolation_level=None)
+        for name, value in {**pragmas, "page_size": str(page_size)}.items():
+            made.execute(f"PRAGMA {name} = {value}")
+        made.execute("PRAGMA journal_mode = OFF")
+        made.execute("PRAGMA synchronous = OFF")
+        for statement in SCHEMA:
+            made.execute(statement)
+
+        def filled() -> Iterator[tuple[int, int, int, str]]:
+            for key in range(1, rows + 1):
+                if key % 20_000 == 0:
+                    say(progress=key / rows)
+                yield key, key % 1000, 0, note(phrases, seed, key)
+
+        made.execute("BEGIN")
+        made.executemany("INSERT INTO account VALUES (?, ?, ?, ?)", filled())
+        made.execute("COMMIT")
+        [found] = made.execute("SELECT count(*) FROM account").fetchone()
+        # On the disk before the copy is taken.
+        made.execute("PRAGMA synchronous = FULL")
+        made.execute("PRAGMA user_version = 1")
+        made.close()
+        return {"rows": found}
+
+    def open(
+        self,
+        path: str,
+        pragmas: dict[str, str],
+        seed: int,
+        phrases: list[str],
+        busy_ms: int,
+        settings: list[str],
+    ) -> dict[str, Any]:
+        """Open the database as it will be used; return its settings, as SQLite has them, and its state."""
+        self.path, self.pragmas, self.seed, self.phrases = path, pragmas, seed, phrases
+        self.busy_ms = busy_ms
+        # As long as one connection is open the WAL is kept when the others close.
+        self.keeper = self.connect()
+        # By the ends of the keys and the short table: nothing that would read the whole database into caches.
+        [self.rows] = self.keeper.execute("SELECT coalesce(max(id), 0) FROM account").fetchone()
+        [history] = self.keeper.execute("SELECT count(*) FROM history").fetchone()
+        return {
+            "settings": {name: self.setting(name) for name in settings},
+            "rows": self.rows,
+            "history": history,
+        }
+
+    def setting(self, name: str) -> str:
+        """Return a setting as SQLite has it now."""
+        assert self.keeper is not None
+        row = self.keeper.execute(f"PRAGMA {name}").fetchone()
+        return "" if row is None else str(row[0])
+
+    def state(self) -> dict[str, Any]:
+        """Return what the checks compare; reads everything."""
+        assert self.keeper is not None
+        ask = self.keeper.execute
+        [rows] = ask("SELECT count(*) FROM account").fetchone()
+        [history, deltas] = ask("SELECT count(*), coalesce(sum(delta), 0) FROM history").fetchone()
+        [balance] = ask("SELECT coalesce(sum(balance), 0) FROM account").fetchone()
+        [pages] = ask("PRAGMA page_count").fetchone()
+        return {"rows": rows, "history": history, "deltas": deltas, "balance": balance, "pages": pages}
+
+    def run(
+        self,
+        seconds: float,
+        rate: float,
+        clients: int,
+        reads: int,
+        updates: int,
+        inserts: int,
+        seed: int,
+        log: bool,
+    ) -> dict[str, Any]:
+        """Do transactions for ``seconds``; return how many, what they added and each one's time in µs."""
+        began = time.monotonic()
+        until = began + seconds
+        workers = [
+            Worker(self, number, seed, reads, updates, inserts, began, until, rate / clients, clients)
+            for number in range(clients)
+        ]
+        threads = [threading.Thread(target=worker.work) for worker in workers]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            while thread.is_alive():
+                thread.join(0.5)
+                say(progress=min(1.0, (time.monotonic() - began) / seconds))
+        for worker in workers:
+            if worker.error is not None:
+                raise worker.error
+        times = sorted(us for worker in workers for us in worker.times)
+        last = max([worker.last for worker in workers])
+        return {
+            "transactions": sum(len(worker.times) for worker in workers),
+            "inserted": sum(worker.inserted for worker in workers),
+            "added": sum(worker.added for worker in workers),
+            "seen": sum(worker.seen for worker in workers),
+            "seconds": last - began,
+            "times_us": times if log else [],
+        }
+
+    def checkpoint(self) -> dict[str, Any]:
+        """Bring everything from the WAL into the database; nothing to do in other journal modes."""
+        assert self.keeper is not None
+        began = time.monotonic()
+        busy, pages, moved = self.keeper.execute("PRAGMA wal_checkpoint(FULL)").fetchone()
+        return {"busy": busy, "pages": pages, "moved": moved, "seconds": time.monotonic() - began}
+
+    def verify(self) -> dict[str, Any]:
+        """Return the state and SQLite's own word on whether the file is sound."""
+        assert self.keeper is not None
+        found = [row[0] for row in self.keeper.execute("PRAGMA integrity_check").fetchall()]
+        return {**self.state(), "integrity": "; ".join(found)[:300]}
+
+    def close(self) -> dict[str, Any]:
+        """Close the last connection, so that the database is one file."""
+        if self.keeper is not None:
+            self.keeper.close()
+            self.keeper = None
+        return {}
+
+
+class Worker:
+    """One client: a connection, its random keys, its counts."""
+
+    def __init__(
+        self,
+        client: Client,
+        number: int,
+        seed: int,
+        reads: int,
+        updates: int,
+        inserts: int,
+        began: float,
+        until: float,
+        rate: float,
+        clients: int,
+    ) -> None:
+        self.client = client
+        self.random = random.Random(seed * 1_000_003 + number)
+        self.mix = (reads, updates, inserts)
+        self.until = until
+        self.rate = rate
+        # The clients' transactions become due in turn.
+        self.due = began + number / (rate * clients) if rate else began
+        self.times = array("Q")
+        self.added = self.inserted = self.seen = 0
+        self.last = began
+        self.error: Exception | None = None
+
+    def work(self) -> None:
+        """Do transactions until the time is over."""
+        try:
+            connection = self.client.connect()
+            try:
+                self._work(connection)
+            finally:
+                connection.close()
+        except Exception as error:
+            self.error = error
+
+    def _work(self, connection: sqlite3.Connection) -> None:
+        while True:
+            now = time.monotonic()
+            if self.rate:
+                # Late ones are counted from when they were due, so waiting for a slow one before is included.
+                if self.due > self.until:
+                    return
+                if self.due > now:
+                    time.sleep(self.due - now)
+                start = self.due
+                self.due += 1 / self.rate
+            else:
+                start = now
+            if time.monotonic() >= self.until:
+                return
+            self._transaction(connection)
+            self.last = time.monotonic()
+            self.times.append(round((self.last - start) * 1e6))
+
+    def _transaction(self, connection: sqlite3.Connection) -> None:
+        reads, updates, inserts = self.mix
+        rows, draw = self.client.rows, self.random
+        for _ in range(reads):
+            if connection.execute(READ, (draw.randint(1, rows),)).fetchone() is None:
+                raise LookupError("a row of account is missing")
+            self.seen += 1
+        if not updates and not inserts:
+            return
+        changes = [(draw.randint(1, rows), draw.randint(-5000, 5000)) for _ in range(updates or 1)]
+        text = [
+            note(self.client.phrases, self.client.seed, draw.getrandbits(62))
+            for _ in range(updates + inserts)
+        ]
+        with self.client.turn:
+            connection.execute("BEGIN IMMEDIATE")
+            for n in range(updates):
+                key, delta = changes[n]
+                connection.execute(UPDATE, (delta, text[n], key))
+            for n in range(inserts):
+                key, delta = changes[n % len(changes)]
+                # Only what was added to a balance counts: the sums must agree.
+                delta = sum(d for _, d in changes) if n == 0 and updates else 0
+                connection.execute(INSERT, (key, delta, time.time(), text[updates + n]))
+            connection.execute("COMMIT")
+        if updates:
+            self.added += sum(delta for _, delta in changes)
+        self.inserted += inserts
+
+
+def main() -> None:
+    """Read commands until the end of standard input."""
+    client = Client()
+    for line in sys.stdin:
+        command = json.loads(line)
+        try:
+            found = getattr(client, command.pop("do"))(**command)
+        except Exception as error:
+            say(error=f"{type(error).__name__}: {error}")
+        else:
+            say(done=found)
+
+
+if __name__ == "__main__":
+    main()

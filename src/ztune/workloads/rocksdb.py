@@ -1,0 +1,107 @@
+"""``rocksdb``: what can be asked of it. ``ztune.trial.jobs.rocksdb`` does it."""
+
+from __future__ import annotations
+
+from typing import ClassVar, Literal
+
+from pydantic import model_validator
+
+from ztune.trial.jobs import rocksdb
+from ztune.trial.jobs.base import Job
+from ztune.workloads import base
+from ztune.workloads.base import Size, param
+from ztune.workloads.memory import DatabaseSize
+
+
+class RocksdbParameters(base.Parameters):
+    """The parameters of ``rocksdb``."""
+
+    size: DatabaseSize = param(
+        "uncached",
+        unit="bytes",
+        meaning="Keys and values before any compression: `cached` (half of `arc`), `uncached` (six times "
+        "`arc`), any multiple such as `2.5x`, or a size such as `256M`.",
+    )
+    arc: Size = param(
+        "64M",
+        ge=16 << 20,
+        unit="bytes",
+        meaning="The ARC that `size` is relative to. `ztune tune` takes the study's.",
+        validate_default=True,
+    )
+    mix: Literal["mixed", "update", "overwrite"] = param(
+        "mixed",
+        meaning="What the load does with random keys: `mixed` reads one or writes one (db_bench's "
+        "readrandomwriterandom), `update` reads and writes each (updaterandom), `overwrite` only writes.",
+    )
+    read_share: int = param(
+        67, ge=1, le=99, unit="%", meaning="Share of reads with `mix=mixed`: 67 is two reads for each write."
+    )
+    operations: int = param(
+        40_000,
+        ge=1,
+        le=10**10,
+        meaning="How many operations, of all threads together: the same work is recorded on a fast and on a "
+        "slow machine.",
+    )
+    seconds: int = param(
+        0, ge=0, le=86_400, unit="s", meaning="Go on for so long instead. 0: `operations` counts."
+    )
+    threads: int = param(4, ge=1, le=256, unit="threads", meaning="Threads that work at the same time.")
+    sync: bool = param(
+        True,
+        meaning="Wait for the disk at each write. RocksDB's own default is off: a power cut then loses the "
+        "last seconds.",
+    )
+    value_size: Size = param(
+        400, ge=1, le=1 << 20, unit="bytes", meaning="Size of a value.", validate_default=True
+    )
+    compressible: float = param(
+        0.5,
+        gt=0,
+        le=1,
+        meaning="To which share of its size a value can be compressed: 0.5 is 2:1, as real values do. 1 is "
+        "noise, which no data is.",
+    )
+    compression: Literal["none", "snappy", "lz4", "zstd", "zlib"] = param(
+        "snappy",
+        meaning="How RocksDB compresses its blocks. snappy is its default; what it has compressed ZFS hardly "
+        "can.",
+    )
+    cache: Size = param(
+        "8M",
+        ge=1 << 20,
+        unit="bytes",
+        meaning="RocksDB's block cache. Small beside the database, so that its reads reach the file system.",
+        validate_default=True,
+    )
+    write_buffer: Size = param(
+        "2M",
+        ge=64 * 1024,
+        unit="bytes",
+        meaning="Writes collect in memory and in the log until so many, then become a table. RocksDB's "
+        "default is 64 MiB, which a short load doesn't fill; small ones bring flushes and compactions into "
+        "it.",
+        validate_default=True,
+    )
+    direct_io: bool = param(
+        False,
+        meaning="Direct I/O for reads, flushes and compactions. OpenZFS takes no notice of it before 2.3.",
+    )
+    seed: int = param(1, ge=0, le=2**30 - 1, meaning="Decides the random keys.")
+
+    @model_validator(mode="after")
+    def _each_has_work(self) -> RocksdbParameters:
+        if not self.seconds and self.operations < self.threads:
+            raise ValueError(f"{self.operations} operations are too few for {self.threads} threads")
+        return self
+
+
+class Rocksdb(base.JobWorkload):
+    """RocksDB's own ``db_bench``: tables and log in directories of their own."""
+
+    name: ClassVar[str] = "rocksdb"
+    summary: ClassVar[str] = "RocksDB's db_bench: random reads and writes, each write synced to the log"
+    Parameters: ClassVar[type[base.Parameters]] = RocksdbParameters
+    job_class: ClassVar[type[Job]] = rocksdb.Rocksdb
+    needs: ClassVar[tuple[str, ...]] = ("rocksdb",)

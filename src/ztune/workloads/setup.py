@@ -1,0 +1,170 @@
+"""What a workload lacks on this machine, and the steps that bring it; done one by one, each said before.
+
+Only the system's own package manager is used, and only for the packages that are missing. Nothing is removed,
+downgraded or reconfigured, and no server is set up: a workload makes its own.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+import shutil
+import subprocess
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from ztune.errors import MissingError, ZtuneError
+from ztune.packages import os_family, packages_of, unattended_install
+from ztune.workloads import registry
+
+CLUSTER_SETTINGS = Path("/etc/postgresql-common/createcluster.d/ztune.conf")
+_INSTALL_SECONDS = 3600.0
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One command, and why it is run."""
+
+    argv: tuple[str, ...]
+    why: str
+    undo: tuple[str, ...] = ()
+    """Run at the end, whatever came of the steps between."""
+
+    @property
+    def text(self) -> str:
+        """The command as one would type it."""
+        return shlex.join(self.argv)
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What is to be done for a workload; no steps if everything is there."""
+
+    workload: str
+    version: str
+    """Of what would run; empty if something is missing."""
+    missing: str
+    steps: tuple[Step, ...]
+
+
+def plan(name: str, *, family: str | None = None, environ: Mapping[str, str] = os.environ) -> Plan:
+    """Return what ``ztune setup`` would do for the workload ``name``. Changes nothing.
+
+    Raises:
+        InputError: there is no such workload.
+        MissingError: something is missing that ztune can't bring: the sentence says what.
+    """
+    entry = registry.examined(next(e for e in registry.entries() if e.name == _known(name)))
+    if not entry.missing:
+        return Plan(name, entry.version, "", ())
+    family = os_family() if family is None else family
+    things = getattr(registry.get(name), "needs", ())
+    packages = [package for thing in things for package in packages_of(thing, family)]
+    if family == "debian":
+        packages = [package for package in packages if not _installed(package)]
+    command = unattended_install(packages, family)
+    if not packages or not command:
+        raise MissingError(entry.missing)
+    root = _as_root(environ, entry.missing)
+    steps: list[Step] = []
+    if family == "debian":
+        if any(not _offered(package) for package in packages):
+            steps.append(Step((*root, "apt-get", "update", "-q"), "reads the lists of packages"))
+        if "postgresql" in packages and not _installed("postgresql-common"):
+            # Debian's package makes and starts a cluster for everybody.
+            write = f"mkdir -p {CLUSTER_SETTINGS.parent} && echo 'create_main_cluster = false' > "
+            steps.append(
+                Step(
+                    (*root, "sh", "-c", f"{write}{CLUSTER_SETTINGS}"),
+                    "keeps the package from making and starting a cluster; removed again afterwards",
+                    undo=(*root, "rm", "-f", str(CLUSTER_SETTINGS)),
+                )
+            )
+    why = f"installs {', '.join(packages)} and what they depend on; removes nothing"
+    steps.append(Step((*root, *command), why))
+    return Plan(name, "", entry.missing, tuple(steps))
+
+
+def carry_out(wanted: Plan, say: Callable[[Step], None], *, environ: Mapping[str, str] = os.environ) -> Plan:
+    """Do the steps of ``wanted``, and return how things stand afterwards.
+
+    Args:
+        wanted: from ``plan``.
+        say: called with each step before it is done.
+        environ: of the commands.
+
+    Raises:
+        ZtuneError: a command failed; the sentence ends with its last lines.
+        MissingError: everything was done, and something is missing all the same.
+    """
+    undo: list[tuple[str, ...]] = []
+    try:
+        for step in wanted.steps:
+            say(step)
+            if step.undo:
+                undo.append(step.undo)
+            _run(step.argv, environ)
+    finally:
+        for argv in undo:
+            _run(argv, environ)
+    entry = registry.examined(next(e for e in registry.entries() if e.name == wanted.workload))
+    if entry.missing:
+        raise MissingError(f"{wanted.workload}: still missing after the set-up: {entry.missing}")
+    return Plan(wanted.workload, entry.version, "", wanted.steps)
+
+
+def _known(name: str) -> str:
+    registry.get(name)  # Raises with a hint.
+    return name
+
+
+def _run(argv: tuple[str, ...], environ: Mapping[str, str]) -> None:
+    try:
+        done = subprocess.run(
+            argv,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            errors="replace",
+            env={**environ, "DEBIAN_FRONTEND": "noninteractive", "LC_ALL": "C.UTF-8"},
+            timeout=_INSTALL_SECONDS,
+        )
+    except OSError as error:
+        raise MissingError(f"`{shlex.join(argv)}` can't be run: {error.strerror}") from None
+    except subprocess.TimeoutExpired:
+        raise ZtuneError(f"`{shlex.join(argv)}` did not end within {_INSTALL_SECONDS:.0f} s") from None
+    if done.returncode != 0:
+        said = " | ".join([line.strip() for line in done.stdout.splitlines() if line.strip()][-4:])
+        raise ZtuneError(f"`{shlex.join(argv)}` failed: {said or 'it said nothing'}")
+
+
+def _as_root(environ: Mapping[str, str], missing: str) -> tuple[str, ...]:
+    if os.geteuid() == 0:
+        return ()
+    chosen = environ.get("SUDO", "").split()
+    if chosen:
+        return tuple(chosen)
+    if shutil.which("sudo", path=environ.get("PATH")):
+        return ("sudo",)
+    raise MissingError(
+        "installing packages needs root: be root, install sudo, or set SUDO to what you use instead; "
+        f"{missing}"
+    )
+
+
+def _installed(package: str) -> bool:
+    return _says(("dpkg-query", "-W", "-f", "${db:Status-Abbrev}", package)) == "ii"
+
+
+def _offered(package: str) -> bool:
+    return bool(_says(("apt-cache", "madison", package)))
+
+
+def _says(argv: tuple[str, ...]) -> str:
+    try:
+        done = subprocess.run(argv, capture_output=True, text=True, errors="replace", timeout=60)
+    except (OSError, subprocess.SubprocessError):
+        return ""
+    return done.stdout.strip() if done.returncode == 0 else ""

@@ -1,0 +1,128 @@
+"""``ztune setup`` against a package manager that stands in for the system's, and ``ztune list workloads``."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from ztune.cli.main import ztune
+from ztune.errors import InputError, MissingError, ZtuneError
+from ztune.packages import _COMMANDS, _UNATTENDED, unattended_install
+from ztune.workloads import registry, setup
+
+needs_fio = pytest.mark.skipif(shutil.which("fio") is None, reason="no fio here")
+
+
+@pytest.fixture
+def bare(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A Debian without fio, whose apt-get brings it and notes what it was asked."""
+    place = tmp_path / "bin"
+    place.mkdir()
+    fio = shutil.which("fio") or "/bin/true"
+    programs = {
+        "apt-get": f'echo "$@" >> {tmp_path}/asked\n'
+        f"[ -e {tmp_path}/broken ] && {{ echo 'E: no space left'; exit 100; }}\n"
+        f"[ $1 = install ] && ln -sf {fio} {place}/fio; exit 0",
+        "apt-cache": f"[ -e {tmp_path}/lists ] && echo 'fio | 3.33'; exit 0",
+        "dpkg-query": f'[ -e {place}/fio ] && echo "ii "',
+        "sudo": 'exec "$@"',
+    }
+    for name, text in programs.items():
+        path = place / name
+        path.write_text(f"#!/bin/sh\nPATH=/usr/bin:/bin\n{text}\n")
+        path.chmod(0o755)
+    for name in ("sh", "setpriv"):
+        found = shutil.which(name)
+        if found:
+            (place / name).symlink_to(found)
+    monkeypatch.setenv("PATH", str(place))
+    monkeypatch.delenv("SUDO", raising=False)
+    monkeypatch.setattr(setup, "os_family", lambda: "debian")
+    return tmp_path
+
+
+def asked(bare: Path) -> list[str]:
+    path = bare / "asked"
+    return path.read_text().splitlines() if path.exists() else []
+
+
+@needs_fio
+def test_what_is_missing_is_brought_once(bare: Path) -> None:
+    done = CliRunner().invoke(ztune, ["setup", "fio"])
+    assert done.exit_code == 0, done.output
+    assert "installs fio and what they depend on; removes nothing" in done.output
+    assert "fio: everything is there: fio-3" in done.output
+    # The lists were empty, so they were read first.
+    assert asked(bare) == ["update -q", "install -q -y --no-install-recommends --no-remove fio"]
+    again = CliRunner().invoke(ztune, ["setup", "fio", "--json"])
+    found = json.loads(again.stdout)
+    assert found["ready"] and not found["done"] and found["steps"] == []
+    assert len(asked(bare)) == 2
+
+
+def test_a_dry_run_changes_nothing(bare: Path) -> None:
+    (bare / "lists").touch()
+    done = CliRunner().invoke(ztune, ["setup", "fio", "--dry-run", "--json"])
+    found = json.loads(done.stdout)
+    assert not found["ready"] and not found["done"] and "fio was not found" in found["missing"]
+    [step] = found["steps"]
+    assert step["command"][-1] == "fio" and "apt-get" in step["command"]
+    assert asked(bare) == []
+
+
+def test_a_command_that_fails_is_told_with_its_last_words(bare: Path) -> None:
+    (bare / "broken").touch()
+    with pytest.raises(ZtuneError, match=r"apt-get update -q` failed: E: no space left"):
+        setup.carry_out(setup.plan("fio"), lambda _step: None)
+
+
+def test_what_cannot_be_brought_is_named(bare: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(MissingError, match="fio was not found"):
+        setup.plan("fio", family="")
+    with pytest.raises(InputError, match="did you mean 'fio'"):
+        setup.plan("fioo")
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    assert setup.plan("fio").steps[-1].argv[0] == "sudo"
+    (bare / "bin" / "sudo").unlink()
+    with pytest.raises(MissingError, match="installing packages needs root"):
+        setup.plan("fio")
+
+
+def test_postgres_brings_no_cluster(bare: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    entry = next(e for e in registry.entries() if e.name == "postgres-oltp")
+    missing = replace(entry, missing="no PostgreSQL")
+    monkeypatch.setattr(registry, "examined", lambda _entry: missing)
+    steps = setup.plan("postgres-oltp").steps
+    assert [step.argv[-1] for step in steps][-1] == "postgresql"
+    [shield] = [step for step in steps if step.undo]
+    assert "create_main_cluster = false" in shield.text and shield.undo[-1] == str(setup.CLUSTER_SETTINGS)
+
+
+def test_every_package_manager_is_asked_without_questions() -> None:
+    assert set(_UNATTENDED) == set(_COMMANDS)
+    assert unattended_install(["x"], "arch") == ["pacman", "-S", "--noconfirm", "--needed", "x"]
+    assert unattended_install(["x"], "") == []
+
+
+def test_the_list_says_what_is_here(bare: Path) -> None:
+    rows = {
+        row["name"]: row
+        for row in json.loads(CliRunner().invoke(ztune, ["list", "workloads", "--json"]).stdout)
+    }
+    assert "fio was not found" in rows["fio"]["missing"] and rows["fio"]["version"] == ""
+    assert rows["postgres-oltp"]["roles"] == "data, wal"
+    shown = CliRunner().invoke(ztune, ["list", "workloads"]).output
+    assert "missing: fio was not found" in shown and "`ztune setup fio` installs" in shown
+
+
+def test_every_workload_of_ours_says_its_roles_and_needs() -> None:
+    for entry in registry.entries():
+        if entry.source == "ztune":
+            assert entry.roles, entry.name
+            assert getattr(registry.get(entry.name), "needs", None) is not None
