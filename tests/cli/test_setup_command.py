@@ -117,6 +117,10 @@ def test_the_list_says_what_is_here(bare: Path) -> None:
     }
     assert "fio was not found" in rows["fio"]["missing"] and rows["fio"]["version"] == ""
     assert rows["postgres-oltp"]["roles"] == "data, wal"
+    one = CliRunner().invoke(ztune, ["list", "workloads", "fio", "--json"])
+    assert [row["name"] for row in json.loads(one.stdout)] == ["fio"]
+    wrong = CliRunner().invoke(ztune, ["list", "workloads", "postgres"])
+    assert wrong.exit_code != 0
     shown = CliRunner().invoke(ztune, ["list", "workloads"]).output
     assert "missing: fio was not found" in shown and "`ztune setup fio` installs" in shown
 

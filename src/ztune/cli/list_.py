@@ -26,12 +26,15 @@ def command() -> None:
 
 
 @command.command("workloads")
+@click.argument("workload", required=False)
 @_JSON
-def workloads(as_json: bool) -> None:
-    """List the workloads that ztune can run itself: roles, parameters, and whether what each needs is here.
+def workloads(workload: str | None, as_json: bool) -> None:
+    """List the workloads that ztune can run itself, or one: roles, parameters, and whether what it needs is
+    here.
 
     \b
       ztune list workloads
+      ztune list workloads postgres-oltp
       ztune setup postgres-oltp             brings what it needs
       ztune tune postgres-oltp -p NAME=VALUE
     """
@@ -42,7 +45,9 @@ def workloads(as_json: bool) -> None:
 
     from ztune.workloads import registry
 
-    entries = [registry.examined(entry) for entry in registry.entries()]
+    if workload is not None:
+        registry.get(workload)  # raises with a hint
+    entries = [registry.examined(e) for e in registry.entries() if workload in (None, e.name)]
     if as_json:
         click.echo(json.dumps([asdict(e) for e in entries], indent=1, ensure_ascii=False))
         return
