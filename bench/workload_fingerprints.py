@@ -30,6 +30,8 @@ HEAD = (
 )
 SMALL = {
     "postgres-oltp": {"scale": 5, "seconds": 10},
+    "postgres-backup": {"scale": 5},
+    "postgres-restore": {"scale": 5},
     "mariadb-oltp": {"size": "64M", "seconds": 10},
     "sqlite": {"size": "64M", "seconds": 10},
     "rocksdb": {"size": "64M", "operations": 20_000},
