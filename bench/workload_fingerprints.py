@@ -30,6 +30,8 @@ HEAD = (
 )
 SMALL = {
     "postgres-oltp": {"scale": 5, "seconds": 10},
+    "postgres-backup": {"scale": 5},
+    "postgres-restore": {"scale": 5},
     "mariadb-oltp": {"size": "64M", "seconds": 10},
     "sqlite": {"size": "64M", "seconds": 10},
     "rocksdb": {"size": "64M", "operations": 20_000},
@@ -44,7 +46,7 @@ def sizes(group: Group) -> str:
     if not total:
         return "none"
     shown = [
-        f"{format_size(size)} {round(100 * count / total)} %"
+        f"{format_size(size) if size >= 1024 else f'{size}B'} {round(100 * count / total)} %"
         for size, count in sorted(group.writes.sizes.items())
         if count / total >= LEAST_SHARE
     ]
@@ -92,7 +94,10 @@ def main() -> None:
             table[name] = rows(name)
         except MissingError as error:
             print(f"{name} is left out: {error}", file=sys.stderr)
-    PAGE.write_text(BLOCK.sub(lambda m: m[1] + HEAD + "".join(table.values()) + m[3], text), encoding="utf-8")
+    # Read again: it may have been edited while the workloads ran.
+    text = PAGE.read_text(encoding="utf-8")
+    page = BLOCK.sub(lambda m: m[1] + HEAD + "".join(table.values()) + m[3], text)
+    PAGE.write_text(page, encoding="utf-8")
 
 
 if __name__ == "__main__":

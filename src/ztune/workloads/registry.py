@@ -15,6 +15,8 @@ GROUP = "ztune.workloads"
 # Imported only when asked for.
 _BUILT_IN: dict[str, str] = {
     "postgres-oltp": "ztune.workloads.postgres_oltp:PostgresOltp",
+    "postgres-backup": "ztune.workloads.postgres_backup:PostgresBackup",
+    "postgres-restore": "ztune.workloads.postgres_backup:PostgresRestore",
     "mariadb-oltp": "ztune.workloads.mariadb_oltp:MariadbOltp",
     "sqlite": "ztune.workloads.sqlite:Sqlite",
     "rocksdb": "ztune.workloads.rocksdb:Rocksdb",

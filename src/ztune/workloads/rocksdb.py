@@ -76,7 +76,7 @@ class RocksdbParameters(base.Parameters):
         validate_default=True,
     )
     write_buffer: Size = param(
-        "2M",
+        "1M",
         ge=64 * 1024,
         unit="bytes",
         meaning="Writes collect in memory and in the log until so many, then become a table. RocksDB's "

@@ -371,6 +371,17 @@ class PostgresServer:
                 self._sockets.remove()
                 self._sockets = None
 
+    @property
+    def client_env(self) -> dict[str, str]:
+        """The environment in which one of PostgreSQL's clients finds the server."""
+        return {
+            "PGHOST": str(self.socket_dir),
+            "PGPORT": str(_PORT),
+            "PGUSER": _SUPERUSER,
+            "PGDATABASE": "postgres",
+            "PGAPPNAME": "ztune",
+        }
+
     def client(
         self,
         name: str,
@@ -391,13 +402,7 @@ class PostgresServer:
             what=name,
             account=self.account,
             cwd=self.home,
-            env={
-                "PGHOST": str(self.socket_dir),
-                "PGPORT": str(_PORT),
-                "PGUSER": _SUPERUSER,
-                "PGDATABASE": "postgres",
-                "PGAPPNAME": "ztune",
-            },
+            env=self.client_env,
             stdin=stdin,
             seconds=seconds * self.patience,
             on_line=on_line,

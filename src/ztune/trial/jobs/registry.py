@@ -11,12 +11,15 @@ from ztune.trial.jobs.base import Job
 from ztune.trial.jobs.command import Command
 from ztune.trial.jobs.fio import Fio
 from ztune.trial.jobs.mariadb_oltp import MariadbOltp
+from ztune.trial.jobs.postgres_backup import PostgresBackup, PostgresRestore
 from ztune.trial.jobs.postgres_oltp import PostgresOltp
 from ztune.trial.jobs.rocksdb import Rocksdb
 from ztune.trial.jobs.sqlite import Sqlite
 
 JOBS: dict[str, type[Job]] = {
     "postgres-oltp": PostgresOltp,
+    "postgres-backup": PostgresBackup,
+    "postgres-restore": PostgresRestore,
     "mariadb-oltp": MariadbOltp,
     "sqlite": Sqlite,
     "rocksdb": Rocksdb,

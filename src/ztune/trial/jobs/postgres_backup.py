@@ -1,0 +1,347 @@
+"""``postgres-backup`` and ``postgres-restore``: a PostgreSQL is copied away whole, or filled from a dump."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, ClassVar
+
+from ztune.errors import MissingError, ZtuneError
+from ztune.trial.jobs import filler, places
+from ztune.trial.jobs.base import Check, ProgressFn, WorkloadResult, no_progress
+from ztune.trial.jobs.launcher import Launcher
+from ztune.trial.jobs.postgres_oltp import PostgresOltp
+from ztune.trial.jobs.process import run
+from ztune.trial.jobs.workdir import WorkDir
+from ztune.units import parse_size
+
+_DAY = 86_400.0
+_TABLES = ("accounts", "branches", "history", "tellers")
+
+
+class _PostgresCopy(PostgresOltp):
+    """The filled database of ``postgres-oltp``, beside a directory that a client of PostgreSQL reads or
+    writes.
+    """
+
+    OTHER: ClassVar[str]
+    """The role of that directory."""
+
+    def clients(self) -> tuple[str, ...]:
+        """Return the programs of PostgreSQL that it needs, the one that is measured first."""
+        raise NotImplementedError
+
+    def __init__(
+        self,
+        params: Mapping[str, Any],
+        database: Mapping[str, str] | None = None,
+        *,
+        patience: float | None = None,
+        dilation: float = 1.0,
+    ) -> None:
+        super().__init__(params, database, patience=patience, dilation=dilation)
+        self._other: Path | None = None
+        self._launcher: Launcher | None = None
+
+    def check(self) -> str:
+        """Return the version that would run.
+
+        Raises:
+            MissingError: a program is missing.
+            InputError: ``database`` has a setting that PostgreSQL has not, or that isn't the layout's.
+        """
+        version = super().check()
+        assert self._binaries is not None
+        for name in self.clients():
+            if not os.access(self._binaries[name], os.X_OK):
+                raise MissingError(f"{self.name}: there is no {name} beside {self._binaries['postgres']}")
+        return version
+
+    def prepare(self, workdir: WorkDir, given: Mapping[str, Path] | None = None) -> None:
+        """Make directories; the cluster itself is made by ``load``."""
+        other = self.place(self.OTHER, given)
+        super().prepare(workdir, given)
+        account = self.server.account
+        self._other = places.take(self.OTHER, other, workdir, account)
+        places.must_be_reachable((self._other,), workdir, account, patience=self.patience)
+
+    @property
+    def other(self) -> Path:
+        """The directory of the backup or the dump; there is one after ``prepare``."""
+        if self._other is None:
+            raise ZtuneError(f"{self.name}: prepare comes before this step")
+        return self._other
+
+    def adopt(self, given: Mapping[str, Path]) -> None:
+        """Take over what was copied into ``given``."""
+        super().adopt(given)
+        if self.place(self.OTHER, given) != self.other:
+            raise ZtuneError(f"{self.name}: {self.OTHER} was prepared elsewhere than at {given[self.OTHER]}")
+        places.hand_over(self.other, self.server.account)
+
+    def _settings(self) -> dict[str, str | int | bool]:
+        return {
+            "shared_buffers": f"{parse_size(self.params['shared_buffers']) // 1024}kB",
+            "max_wal_size": "256MB",
+            "fsync": True,
+            "synchronous_commit": True,
+            **self.database,
+        }
+
+    def expected_bytes(self) -> dict[str, int]:
+        """Return the size of table and index with what every new cluster has, and of the WAL at most."""
+        return {"data": self.scale * filler.BYTES_PER_SCALE + (24 << 20), "wal": 256 << 20}
+
+    def _command(self) -> Sequence[str | Path]:
+        raise NotImplementedError
+
+    def _rows(self) -> dict[str, int]:
+        """Return the rows of each table, as they are filled."""
+        found = (self.scale * filler.ROWS_PER_SCALE, self.scale, 0, 10 * self.scale)
+        return dict(zip(_TABLES, found, strict=True))
+
+    def start(self, progress: ProgressFn = no_progress) -> None:
+        """Start the server, and the shell that waits for the word to run the client."""
+        server = self.server
+        assert self.workdir is not None
+        server.configure(self._settings())
+        server.start()
+        self._launcher = Launcher(
+            self.clients()[0],
+            server.home,
+            server.account,
+            log=self.workdir.path / "client.log",
+            patience=self.patience,
+        )
+        self._launcher.start(self._command(), env=server.client_env)
+        progress("start the server", 1.0)
+
+    def pids(self) -> list[int]:
+        """Return the postmaster's pid, and that of the shell below which the client runs."""
+        return [*super().pids(), *(self._launcher.pids() if self._launcher is not None else [])]
+
+    def _run_client(self, progress: ProgressFn, step: str) -> float:
+        """Run the client to its end; return the seconds that it took."""
+        launcher = self._launcher
+        if launcher is None:
+            raise ZtuneError(f"{self.name}: start comes before this step")
+        spent = 0.0
+
+        def tick(gone: float) -> None:
+            nonlocal spent
+            spent = gone
+            self.server.watch()
+            progress(step, 0.0)
+
+        launcher.run(_DAY * self.patience, tick)
+        if launcher.exit_code() != 0:
+            self.server.watch()
+            raise ZtuneError(
+                f"{launcher.what} ended with exit code {launcher.exit_code()}: {launcher.said()}"
+            )
+        progress(step, 1.0)
+        return spent
+
+    def stop(self) -> None:
+        """End the client's shell and shut the server down in order."""
+        launcher, self._launcher = self._launcher, None
+        try:
+            if launcher is not None:
+                launcher.stop()
+        finally:
+            super().stop()
+
+    def kill(self) -> None:
+        """End everything at once."""
+        launcher, self._launcher = self._launcher, None
+        try:
+            if launcher is not None:
+                launcher.kill()
+        finally:
+            super().kill()
+
+    def role_paths(self) -> dict[str, Path]:
+        """Return the directories of data, WAL, and backup or dump."""
+        paths = super().role_paths()
+        return {"data": paths["data"], "wal": paths["wal"], self.OTHER: self.other}
+
+    def page_sizes(self) -> dict[str, int]:
+        """Return PostgreSQL's page size, for data and for WAL."""
+        return {role: size for role, size in super().page_sizes().items() if role != "temp"}
+
+
+class PostgresBackup(_PostgresCopy):
+    """``pg_basebackup`` or ``pg_dump`` of a filled database into a directory of its own."""
+
+    name: ClassVar[str] = "postgres-backup"
+    ROLES: ClassVar[tuple[str, ...]] = ("data", "wal", "backup")
+    OTHER: ClassVar[str] = "backup"
+
+    def clients(self) -> tuple[str, ...]:
+        """Return the programs that the method needs, the one that is measured first."""
+        if self.params["method"] == "basebackup":
+            return ("pg_basebackup", "pg_verifybackup")
+        return ("pg_dump", "pg_restore")
+
+    def _settings(self) -> dict[str, str | int | bool]:
+        # The load left out what a backup of a running server needs.
+        return {"wal_level": "replica", "max_wal_senders": 4, **super()._settings()}
+
+    @property
+    def _target(self) -> Path:
+        return self.other / ("base" if self.params["method"] == "basebackup" else "database.dump")
+
+    def _command(self) -> Sequence[str | Path]:
+        program = self.server.binaries[self.clients()[0]]
+        if self.params["method"] == "basebackup":
+            return [
+                program,
+                f"--pgdata={self._target}",
+                "--checkpoint=fast",
+                "--wal-method=stream",
+                "--no-password",
+            ]
+        level = self.params["compress"]
+        return [program, "--format=custom", f"--compress={level}", f"--file={self._target}", "postgres"]
+
+    def run(self, progress: ProgressFn = no_progress) -> WorkloadResult:
+        """Make the backup and wait until it is on the disk."""
+        seconds = self._run_client(progress, "make the backup")
+        held = sum(path.stat().st_size for path in self.other.rglob("*") if path.is_file())
+        rows = sum(self._rows().values())
+        return WorkloadResult(
+            seconds=seconds,
+            operations=rows,
+            unit="row",
+            latency_ms={},
+            details={"backup_bytes": held, "bytes_per_second": held / seconds * self.dilation},
+        ).undilated(self.dilation)
+
+    def verify(self, result: WorkloadResult) -> WorkloadResult:
+        """Return ``result`` with its checks: a base backup's files have the checksums of its manifest
+        (``pg_verifybackup``); a dump holds every row.
+
+        Raises:
+            ZtuneError: a check does not hold.
+        """
+        server = self.server
+        if self.params["method"] == "basebackup":
+            said = run(
+                [server.binaries["pg_verifybackup"], "--no-parse-wal", self._target],
+                what="pg_verifybackup",
+                account=server.account,
+                cwd=server.home,
+                seconds=_DAY * self.patience,
+            )
+            size = server.value("SELECT sum(pg_database_size(oid)) FROM pg_database")
+            enough = result.details["backup_bytes"] >= 0.9 * int(size)
+            checks = [
+                Check("pg_verifybackup", "backup successfully verified", said.strip()),
+                Check("the backup holds the database", "yes", "yes" if enough else "no"),
+            ]
+        else:
+            checks = [
+                Check(f"rows of pgbench_{table} in the dump", count, self._dumped(f"pgbench_{table}"))
+                for table, count in self._rows().items()
+            ]
+        return replace(result, checks=tuple(checks)).require_ok(self.name)
+
+    def _dumped(self, table: str) -> int:
+        """Return how many rows of ``table`` are in the dump: lines between COPY and the end mark."""
+        restore = self.server.binaries["pg_restore"]
+        script = (
+            'set -e; "$1" --data-only --table="$2" --file=- "$3" | '
+            "awk '/^COPY /{on=1;next} /^\\\\\\.$/{on=0} on{n++} END{print n+0}'"
+        )
+        said = run(
+            ["/bin/sh", "-c", script, "sh", restore, table, self._target],
+            what="pg_restore",
+            account=self.server.account,
+            cwd=self.server.home,
+            seconds=_DAY * self.patience,
+        )
+        return int(said)
+
+
+class PostgresRestore(_PostgresCopy):
+    """``pg_restore`` of a compressed dump into an empty database."""
+
+    name: ClassVar[str] = "postgres-restore"
+    ROLES: ClassVar[tuple[str, ...]] = ("data", "wal", "source")
+    OTHER: ClassVar[str] = "source"
+
+    def clients(self) -> tuple[str, ...]:
+        """Return the programs that it needs, the one that is measured first."""
+        return ("pg_restore", "pg_dump")
+
+    @property
+    def _dump(self) -> Path:
+        return self.other / "database.dump"
+
+    def load(self, progress: ProgressFn = no_progress) -> None:
+        """Fill a database, dump it, and empty it again."""
+        super().load(lambda step, done: progress(step, 0.7 * done))
+        server = self.server
+        server.start()
+        server.client(
+            "pg_dump",
+            "--format=custom",
+            f"--compress={self.params['compress']}",
+            f"--file={self._dump}",
+            "postgres",
+            seconds=_DAY,
+        )
+        names = ", ".join(f"pgbench_{table}" for table in _TABLES)
+        server.sql(f"DROP TABLE {names}; CHECKPOINT;")
+        server.stop()
+        progress("dump it", 1.0)
+
+    def _settings(self) -> dict[str, str | int | bool]:
+        return {"maintenance_work_mem": "64MB", "autovacuum": False, **super()._settings()}
+
+    def _command(self) -> Sequence[str | Path]:
+        return [
+            self.server.binaries["pg_restore"],
+            "--exit-on-error",
+            f"--jobs={self.params['jobs']}",
+            "--dbname=postgres",
+            self._dump,
+        ]
+
+    def run(self, progress: ProgressFn = no_progress) -> WorkloadResult:
+        """Restore the dump; a checkpoint ends it, so that everything is in the data files."""
+        seconds = self._run_client(progress, "restore the dump")
+        began = time.monotonic()
+        self.server.sql("CHECKPOINT;", seconds=_DAY)
+        seconds += time.monotonic() - began
+        return WorkloadResult(
+            seconds=seconds,
+            operations=sum(self._rows().values()),
+            unit="row",
+            latency_ms={},
+            details={"dump_bytes": self._dump.stat().st_size},
+        ).undilated(self.dilation)
+
+    def verify(self, result: WorkloadResult) -> WorkloadResult:
+        """Return ``result`` with its checks.
+
+        Each table has the rows that were dumped, the keys are back, and no page has a wrong checksum.
+
+        Raises:
+            ZtuneError: a check does not hold.
+        """
+        counts = ", ".join(f"(SELECT count(*) FROM pgbench_{table})" for table in _TABLES)
+        [[*found, keys, bad]] = self.server.sql(
+            f"SELECT {counts}, (SELECT count(*) FROM pg_constraint WHERE contype = 'p'"
+            " AND conrelid::regclass::text LIKE 'pgbench%'),"
+            " (SELECT coalesce(sum(checksum_failures), 0) FROM pg_stat_database)"
+        )
+        checks = [
+            Check(f"rows of pgbench_{table}", count, int(got))
+            for (table, count), got in zip(self._rows().items(), found, strict=True)
+        ]
+        checks += [Check("primary keys", 3, int(keys)), Check("pages with a wrong checksum", 0, int(bad))]
+        return replace(result, checks=tuple(checks)).require_ok(self.name)
