@@ -5,13 +5,13 @@ BIN := $(VENV)/bin
 OUT ?= demo-out
 export VENV
 
-.PHONY: help setup build demo lab test-lab test lint docs bench bench-lab clean
+.PHONY: help setup build demo lab test-lab test-servers test lint docs bench bench-lab clean
 
 help:
 	@echo 'make setup   install what ztune needs (Debian, Ubuntu) and build it; ztune is then $(BIN)/ztune'
 	@echo 'make demo    the whole loop on a PostgreSQL of our own; results in $(OUT)/'
 	@echo 'make lab     install QEMU and build the lab, where layouts are tried in a virtual machine (ten to twenty minutes, once)'
-	@echo 'make test    set up, check style and types, run the tests'
+	@echo 'make test    set up, install the databases of the workloads, check style and types, run the tests'
 	@echo 'make lint    style and types only'
 	@echo 'make docs    write again the parts of docs/ that are made from the code'
 	@echo 'make bench   cost of recording, speed of screening and of reading traces'
@@ -53,7 +53,15 @@ test-lab: setup
 	*) exit $$status ;; \
 	esac
 
-test: lint test-lab
+# The databases that the workloads run. Where one cannot be had its tests are skipped and say so.
+SERVERS = mariadb-oltp rocksdb
+
+test-servers: setup
+	@for workload in $(SERVERS); do \
+	$(BIN)/ztune setup $$workload || echo "make test: no $$workload here (above); its tests are skipped"; \
+	done
+
+test: lint test-servers test-lab
 	$(BIN)/pytest
 
 docs: setup
