@@ -53,7 +53,7 @@ def test_third_party_workloads(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(InputError, match="can't be loaded"):
         registry.get("broken")
     listed = {entry.name: entry for entry in registry.entries()}
-    assert list(listed) == ["postgres-oltp", "fio", "broken", "fine", "poor"]
+    assert list(listed) == [*registry._BUILT_IN, "broken", "fine", "poor"]
     assert listed["broken"].summary.startswith("broken: ")
     assert listed["fine"].summary == "somebody's own"
     assert listed["postgres-oltp"].source == "ztune"

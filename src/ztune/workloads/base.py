@@ -34,6 +34,7 @@ from ztune.trial.jobs.base import Job, ProgressFn, WorkloadResult, no_progress
 from ztune.trial.jobs.interrupt import signals_as_interrupt
 from ztune.trial.jobs.workdir import WorkDir
 from ztune.units import format_size, parse_size
+from ztune.workloads.artifacts import Artifact
 
 __all__ = [
     *(
@@ -245,6 +246,8 @@ class JobWorkload:
     job_class: ClassVar[type[Job]]
     needs: ClassVar[tuple[str, ...]] = ()
     """What must be installed, as ``ztune.packages`` calls it: what ``ztune setup`` brings."""
+    artifacts: ClassVar[tuple[Artifact, ...]] = ()
+    """What must be fetched into ztune's cache: ``ztune setup`` does that too."""
     roles_from: ClassVar[str] = ""
     """Where the roles come from, if they are not always the same: for ``ztune list workloads``."""
     job_modules: ClassVar[tuple[str, ...]] = ()

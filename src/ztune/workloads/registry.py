@@ -16,6 +16,7 @@ GROUP = "ztune.workloads"
 _BUILT_IN: dict[str, str] = {
     "postgres-oltp": "ztune.workloads.postgres_oltp:PostgresOltp",
     "fio": "ztune.workloads.fio:Fio",
+    "orientdb-graph": "ztune.workloads.orientdb:OrientdbGraph",
 }
 
 
@@ -108,8 +109,9 @@ def entries() -> list[Entry]:
                 source,
                 workload.Parameters.docs(),
                 roles=_roles(workload),
-                needs=tuple(
-                    package for thing in getattr(workload, "needs", ()) for package in packages_of(thing)
+                needs=(
+                    *(package for thing in getattr(workload, "needs", ()) for package in packages_of(thing)),
+                    *(artifact.name for artifact in getattr(workload, "artifacts", ())),
                 ),
             )
         )

@@ -9,9 +9,14 @@ from typing import cast
 from ztune.errors import InputError
 from ztune.trial.jobs.base import Job
 from ztune.trial.jobs.fio import Fio
+from ztune.trial.jobs.orientdb_graph import OrientdbGraph
 from ztune.trial.jobs.postgres_oltp import PostgresOltp
 
-JOBS: dict[str, type[Job]] = {"postgres-oltp": PostgresOltp, "fio": Fio}
+JOBS: dict[str, type[Job]] = {
+    "postgres-oltp": PostgresOltp,
+    "fio": Fio,
+    "orientdb-graph": OrientdbGraph,
+}
 """ztune's own."""
 
 _METHODS = (
