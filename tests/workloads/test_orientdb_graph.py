@@ -17,6 +17,8 @@ from ztune.trial.jobs.workdir import WorkDir
 from ztune.workloads.base import running
 from ztune.workloads.orientdb import OrientdbGraph
 
+pytestmark = pytest.mark.timeout(900)
+
 # Repeats, a loop, a term that is subject and object, text that JSON and Java must not stumble over.
 TRIPLES = "".join(
     f"<urn:s{n % 40}> <urn:p{n % 3}> <urn:s{n % 7}> .\n"

@@ -7,7 +7,7 @@ from typing import Any, ClassVar, Literal
 
 from pydantic import model_validator
 
-from ztune.trial.jobs import orientdb, orientdb_graph
+from ztune.trial.jobs import orientdb, orientdb_files, orientdb_graph
 from ztune.trial.jobs.base import Job
 from ztune.workloads import base
 from ztune.workloads.artifacts import Artifact
@@ -115,3 +115,76 @@ class OrientdbGraph(base.JobWorkload):
     needs: ClassVar[tuple[str, ...]] = ("java", "wordnet")
     artifacts: ClassVar[tuple[Artifact, ...]] = (ORIENTDB,)
     job_class: ClassVar[type[Job]] = orientdb_graph.OrientdbGraph
+
+
+class OrientdbImport(base.JobWorkload):
+    """A JSON export into an empty database."""
+
+    name: ClassVar[str] = "orientdb-import"
+    summary: ClassVar[str] = "imports a JSON export of a graph into an empty OrientDB database"
+    Parameters: ClassVar[type[base.Parameters]] = OrientParameters
+    needs: ClassVar[tuple[str, ...]] = ("java", "wordnet")
+    artifacts: ClassVar[tuple[Artifact, ...]] = (ORIENTDB,)
+    job_class: ClassVar[type[Job]] = orientdb_files.OrientdbImport
+
+
+class BackupParameters(OrientParameters):
+    """The parameters of ``orientdb-backup``."""
+
+    method: Literal["backup", "export"] = param(
+        "backup",
+        meaning="`backup` packs the database's files into a zip; `export` writes its records as JSON, "
+        "packed with gzip.",
+    )
+    level: int = param(
+        0,
+        ge=0,
+        le=9,
+        meaning="How hard `backup` compresses: 0 not at all, so that the file system can; 9 is OrientDB's "
+        "own default.",
+    )
+
+
+class OrientdbBackup(base.JobWorkload):
+    """A database into a file."""
+
+    name: ClassVar[str] = "orientdb-backup"
+    summary: ClassVar[str] = "backs an OrientDB graph up into one file, or exports it as JSON"
+    Parameters: ClassVar[type[base.Parameters]] = BackupParameters
+    needs: ClassVar[tuple[str, ...]] = ("java", "wordnet")
+    artifacts: ClassVar[tuple[Artifact, ...]] = (ORIENTDB,)
+    job_class: ClassVar[type[Job]] = orientdb_files.OrientdbBackup
+
+
+class ArchiveParameters(OrientParameters):
+    """The parameters of ``orientdb-archive``."""
+
+    level: int = param(
+        0,
+        ge=0,
+        le=9,
+        meaning="How hard the backup that is moved was compressed: 0 not at all, so that the archive's "
+        "dataset can do it; 9 is OrientDB's own default.",
+    )
+
+
+class OrientdbArchive(base.JobWorkload):
+    """A backup into the archive."""
+
+    name: ClassVar[str] = "orientdb-archive"
+    summary: ClassVar[str] = "moves a backup of an OrientDB graph into the archive's dataset"
+    Parameters: ClassVar[type[base.Parameters]] = ArchiveParameters
+    needs: ClassVar[tuple[str, ...]] = ("java", "wordnet")
+    artifacts: ClassVar[tuple[Artifact, ...]] = (ORIENTDB,)
+    job_class: ClassVar[type[Job]] = orientdb_files.OrientdbArchive
+
+
+class OrientdbLucene(base.JobWorkload):
+    """A full-text index."""
+
+    name: ClassVar[str] = "orientdb-lucene"
+    summary: ClassVar[str] = "builds a Lucene full-text index over the vertices of an OrientDB graph"
+    Parameters: ClassVar[type[base.Parameters]] = OrientParameters
+    needs: ClassVar[tuple[str, ...]] = ("java", "wordnet")
+    artifacts: ClassVar[tuple[Artifact, ...]] = (ORIENTDB,)
+    job_class: ClassVar[type[Job]] = orientdb_files.OrientdbLucene

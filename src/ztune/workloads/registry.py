@@ -17,6 +17,10 @@ _BUILT_IN: dict[str, str] = {
     "postgres-oltp": "ztune.workloads.postgres_oltp:PostgresOltp",
     "fio": "ztune.workloads.fio:Fio",
     "orientdb-graph": "ztune.workloads.orientdb:OrientdbGraph",
+    "orientdb-import": "ztune.workloads.orientdb:OrientdbImport",
+    "orientdb-backup": "ztune.workloads.orientdb:OrientdbBackup",
+    "orientdb-archive": "ztune.workloads.orientdb:OrientdbArchive",
+    "orientdb-lucene": "ztune.workloads.orientdb:OrientdbLucene",
 }
 
 

@@ -88,9 +88,10 @@ public class OrientWork {
       case "count" -> count(found);
       case "sum" -> sum(found);
       case "export" -> exportTo(words[1], found);
-      case "import" -> importFrom(words[1], words[2].equals("rids"), found);
+      case "import" -> importFrom(words[1], found);
       case "backup" -> backup(words[1], Integer.parseInt(words[2]), found);
       case "restore" -> restore(words[1], words[2], found);
+      case "reimport" -> reimport(words[1], words[2], found);
       case "lucene" -> lucene(found);
       case "search" -> search(words[1], found);
       case "close" -> close();
@@ -272,6 +273,8 @@ public class OrientWork {
 
   static void exportTo(String file, Map<String, Object> found) throws Exception {
     long began = System.nanoTime();
+    // OrientDB puts its endings to a name that lacks them, so it must have them.
+    if (!file.endsWith(".json.gz")) throw new IllegalArgumentException(file + " must end in .json.gz");
     ODatabaseExport export = new ODatabaseExport((ODatabaseDocumentInternal) db, file, QUIET);
     export.exportDatabase();
     export.close();
@@ -280,10 +283,9 @@ public class OrientWork {
     found.put("bytes", new File(file).length());
   }
 
-  static void importFrom(String file, boolean keepRids, Map<String, Object> found) throws Exception {
+  static void importFrom(String file, Map<String, Object> found) throws Exception {
     long began = System.nanoTime();
     ODatabaseImport work = new ODatabaseImport((ODatabaseDocumentInternal) db, file, QUIET);
-    work.setPreserveRids(keepRids);
     work.importDatabase();
     work.close();
     found.put("seconds", (System.nanoTime() - began) / 1e9);
@@ -317,6 +319,21 @@ public class OrientWork {
     }
   }
 
+  static void reimport(String file, String directory, Map<String, Object> found) throws Exception {
+    ODatabaseSession kept = db;
+    try (OrientDB other = new OrientDB("embedded:" + directory, config())) {
+      other.create(NAME, ODatabaseType.PLOCAL);
+      db = other.open(NAME, "admin", "admin");
+      importFrom(file, found);
+      count(found);
+      sum(found);
+      db.close();
+    } finally {
+      db = kept;
+      if (db != null) db.activateOnCurrentThread();
+    }
+  }
+
   static void sync(String file) throws Exception {
     try (FileOutputStream out = new FileOutputStream(file, true)) {
       out.getFD().sync();
@@ -327,12 +344,19 @@ public class OrientWork {
     long began = System.nanoTime();
     db.command("CREATE INDEX " + VERTEX + ".text ON " + VERTEX + " (iri) FULLTEXT ENGINE LUCENE").close();
     found.put("seconds", (System.nanoTime() - began) / 1e9);
+    found.put("indexed", textIndexSize());
+  }
+
+  static long textIndexSize() {
+    ODatabaseDocumentInternal inside = (ODatabaseDocumentInternal) db;
+    return inside.getMetadata().getIndexManagerInternal().getIndex(inside, VERTEX + ".text").getInternal().size();
   }
 
   static void search(String word, Map<String, Object> found) {
     try (OResultSet all = db.query("SELECT count(*) AS n FROM " + VERTEX + " WHERE SEARCH_CLASS(?) = true", word)) {
       found.put("hits", ((Number) all.next().getProperty("n")).longValue());
     }
+    found.put("indexed", textIndexSize());
   }
 
   static final OCommandOutputListener QUIET = text -> {};

@@ -7,6 +7,7 @@ its write-ahead log in that of ``wal``.
 
 from __future__ import annotations
 
+import json
 import pkgutil
 from collections.abc import Mapping
 from dataclasses import asdict
@@ -16,7 +17,7 @@ from typing import Any, ClassVar
 
 from ztune.errors import InputError, ZtuneError
 from ztune.trial.jobs import places, software, triples
-from ztune.trial.jobs.base import JobBase, ProgressFn, WorkloadResult, no_progress
+from ztune.trial.jobs.base import Check, JobBase, ProgressFn, WorkloadResult, no_progress
 from ztune.trial.jobs.conversation import Conversation
 from ztune.trial.jobs.process import Account
 from ztune.trial.jobs.workdir import WorkDir
@@ -26,7 +27,7 @@ VERSION = "3.2.25"
 SOFTWARE = f"orientdb-{VERSION}"
 INPUT = "triples.nt"
 _PROGRAM = "OrientWork.java"
-_OPEN_SECONDS = 180.0
+_OPEN_SECONDS = 600.0
 # Of the JVM's memory outside the heap, for what isn't the disk cache: buffers of the log and of backups.
 _DIRECT_MEMORY = 512 << 20
 
@@ -97,6 +98,7 @@ class OrientJob(JobBase):
     ) -> None:
         super().__init__(params, database, patience=patience, dilation=dilation)
         self.input: triples.Facts | None = None
+        """What is in the input; known after ``load`` or ``adopt``."""
         self._java: tuple[Path, str] | None = None
         self._account: Account | None = None
         self._paths: dict[str, Path] = {}
@@ -157,8 +159,8 @@ class OrientJob(JobBase):
 
     @property
     def source(self) -> Path:
-        """The file of triples."""
-        return self.path("source") / INPUT
+        """The file of triples: beside the work where no role of the job reads it."""
+        return (self.path("source") if "source" in self.ROLES else self.home) / INPUT
 
     def path(self, role: str) -> Path:
         """Return the directory of ``role``."""
@@ -166,8 +168,8 @@ class OrientJob(JobBase):
             raise ZtuneError(f"{self.name}: prepare comes before this step")
         return self._paths[role]
 
-    def command(self, wal: Path) -> list[str | Path]:
-        """Return what starts the program with its log in ``wal``."""
+    def command(self, wal: Path | None) -> list[str | Path]:
+        """Return what starts the program with its log in ``wal``; ``None``: beside the data."""
         assert self._java is not None and self.workdir is not None
         heap = parse_size(self.params["heap"])
         direct = (int(self.settings()["storage.diskCache.bufferSize"]) << 20) + _DIRECT_MEMORY
@@ -176,7 +178,7 @@ class OrientJob(JobBase):
             f"-Xmx{heap}",
             f"-XX:MaxDirectMemorySize={direct}",
             f"-Djava.io.tmpdir={self.home}",
-            f"-Dstorage.wal.path={wal}",
+            *([f"-Dstorage.wal.path={wal}"] if wal is not None else []),
             # By default one per core: the files would depend on the machine.
             "-Dclass.minimumClusters=1",
             f"-Dsbtree.maxKeySize={self.longest_key}",
@@ -189,17 +191,21 @@ class OrientJob(JobBase):
     def talk(self) -> Conversation:
         """Return the running program, started if it isn't."""
         if self._talk is None:
-            home, account = self.home, self._account
-            assert account is not None
-            self._talk = Conversation(
-                self.command(self.path("wal")),
-                what="OrientDB",
-                account=account,
-                home=home,
-                log=home / "orientdb.log",
-                patience=self.patience,
-            )
+            self._talk = self.another(self.path("wal") if "wal" in self.ROLES else None)
         return self._talk
+
+    def another(self, wal: Path | None) -> Conversation:
+        """Start a program with its log in ``wal``."""
+        home, account = self.home, self._account
+        assert account is not None
+        return Conversation(
+            self.command(wal),
+            what="OrientDB",
+            account=account,
+            home=home,
+            log=home / "orientdb.log",
+            patience=self.patience,
+        )
 
     def running(self) -> Conversation:
         """Return the running program.
@@ -227,28 +233,58 @@ class OrientJob(JobBase):
             )
         assert self._account is not None
         places.mend(self.source, 0o600, self._account)
+        # With the data, so that it comes along when a loaded state is copied.
+        note = self._note()
+        note.write_text(json.dumps(asdict(self.input)), encoding="utf-8")
+        places.mend(note, 0o600, self._account)
         progress(step, 1.0)
         return self.input
 
-    def make_database(self, progress: ProgressFn) -> None:
+    def _note(self) -> Path:
+        return self.path("data" if "data" in self.ROLES else self.ROLES[0]) / "input.json"
+
+    def make_database(self, talk: Conversation, directory: Path, progress: ProgressFn) -> None:
         """Make an empty database with the classes and the index of the graph."""
         step = "make the database"
         progress(step, 0.0)
-        self.talk().ask("create", self.path("data"), seconds=_OPEN_SECONDS)
-        self.talk().ask("schema", seconds=_OPEN_SECONDS)
+        talk.ask("create", directory, seconds=_OPEN_SECONDS)
+        talk.ask("schema", seconds=_OPEN_SECONDS)
         progress(step, 1.0)
 
-    def fill(self, progress: ProgressFn, every: int = 1000) -> dict[str, Any]:
-        """Load the triples into the empty database; return the program's answer."""
+    def fill(self, talk: Conversation, progress: ProgressFn) -> None:
+        """Load the triples into the empty database that ``talk`` has open, 1000 to a transaction."""
         assert self.input is not None
         step = "fill the database"
-        found = self.talk().ask(
-            "triples", self.source, every, self.input.lines,
+        talk.ask(
+            "triples", self.source, 1000, self.input.lines,
             seconds=self.limit(), on_progress=lambda done: progress(step, done),
         )  # fmt: skip
-        self.talk().ask("synch", seconds=600)
+        talk.ask("synch", seconds=self.limit())
         progress(step, 1.0)
-        return found
+
+    def reopened(self) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Close the database, open it again, and return the program's answers to ``count`` and ``sum``."""
+        talk = self.running()
+        talk.ask("close", seconds=self.limit())
+        talk.ask("open", self.path("data"), seconds=self.limit())
+        return talk.ask("count", seconds=self.limit()), talk.ask("sum", seconds=self.limit())
+
+    def prove(self, counts: Mapping[str, Any], sums: Mapping[str, Any], where: str = "") -> list[Check]:
+        """Return the checks that a database holds exactly the triples of the input.
+
+        Args:
+            counts: the program's answer to ``count``.
+            sums: its answer to ``sum``.
+            where: said behind the name of each, such as " in the restored database".
+        """
+        wanted = self.input
+        assert wanted is not None
+        return [
+            Check(f"vertices{where}", wanted.terms, counts["vertices"]),
+            Check(f"vertices in the index{where}", wanted.terms, sums["indexed"]),
+            Check(f"edges{where}", wanted.lines, counts["edges"]),
+            Check(f"sum over all edges as triples{where}", wanted.crc_sum, sums["sum"]),
+        ]
 
     def limit(self) -> float:
         """Return the seconds that work on all triples may take: 20 a second, on a very slow disk."""
@@ -263,7 +299,12 @@ class OrientJob(JobBase):
                     f"{self.name}: {role} was prepared at {self._paths[role]} but copied to {places_[role]}"
                 )
             places.hand_over(self._paths[role], self._account)
-        self.input = triples.facts(self.source)
+        try:
+            self.input = triples.Facts(**json.loads(self._note().read_text(encoding="utf-8")))
+        except (OSError, ValueError, TypeError):
+            raise ZtuneError(
+                f"{self._note()}: there is no database of {self.name} to take over; load it anew"
+            ) from None
 
     def start(self, progress: ProgressFn = no_progress) -> None:
         """Start the program and open the database."""

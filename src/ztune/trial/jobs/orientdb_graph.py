@@ -23,7 +23,7 @@ class OrientdbGraph(OrientJob):
     def load(self, progress: ProgressFn = no_progress) -> None:
         """Write the input, and make an empty database with classes and index."""
         self.write_input(progress)
-        self.make_database(progress)
+        self.make_database(self.talk(), self.path("data"), progress)
         self.stop()
 
     def expected_bytes(self) -> dict[str, int]:
@@ -70,18 +70,13 @@ class OrientdbGraph(OrientJob):
         Raises:
             ZtuneError: a check does not hold.
         """
-        talk, wanted = self.running(), self.input
+        wanted = self.input
         assert wanted is not None
-        talk.ask("close", seconds=self.limit())
-        talk.ask("open", self.path("data"), seconds=self.limit())
-        counts, found = talk.ask("count", seconds=self.limit()), talk.ask("sum", seconds=self.limit())
+        counts, found = self.reopened()
         every = int(self.params["commit_every"])
         checks = (
             Check("triples loaded", wanted.lines, result.operations),
             Check("commits", -(-wanted.lines // every), result.details["commits"]),
-            Check("vertices", wanted.terms, counts["vertices"]),
-            Check("vertices in the index", wanted.terms, found["indexed"]),
-            Check("edges", wanted.lines, counts["edges"]),
-            Check("sum over all edges as triples", wanted.crc_sum, found["sum"]),
+            *self.prove(counts, found),
         )
         return replace(result, checks=checks).require_ok(self.name)

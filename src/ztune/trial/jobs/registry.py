@@ -9,6 +9,12 @@ from typing import cast
 from ztune.errors import InputError
 from ztune.trial.jobs.base import Job
 from ztune.trial.jobs.fio import Fio
+from ztune.trial.jobs.orientdb_files import (
+    OrientdbArchive,
+    OrientdbBackup,
+    OrientdbImport,
+    OrientdbLucene,
+)
 from ztune.trial.jobs.orientdb_graph import OrientdbGraph
 from ztune.trial.jobs.postgres_oltp import PostgresOltp
 
@@ -16,6 +22,10 @@ JOBS: dict[str, type[Job]] = {
     "postgres-oltp": PostgresOltp,
     "fio": Fio,
     "orientdb-graph": OrientdbGraph,
+    "orientdb-import": OrientdbImport,
+    "orientdb-backup": OrientdbBackup,
+    "orientdb-archive": OrientdbArchive,
+    "orientdb-lucene": OrientdbLucene,
 }
 """ztune's own."""
 
