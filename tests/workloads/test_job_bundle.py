@@ -89,6 +89,8 @@ def test_our_jobs_need_nothing_installed() -> None:
     )
     names = [job.__name__ for job in JOBS.values()]
     assert len(names) > 1 and say(archive, program) == f"{' '.join(names)} ztune"
+    program = "import pkgutil; print(len(pkgutil.get_data('ztune.trial.jobs', 'OrientWork.java')) > 1000)"
+    assert say(archive, program) == "True"
 
 
 def test_every_job_has_a_workload_and_the_other_way_round() -> None:

@@ -22,6 +22,11 @@ _BUILT_IN: dict[str, str] = {
     "rocksdb": "ztune.workloads.rocksdb:Rocksdb",
     "fio": "ztune.workloads.fio:Fio",
     "command": "ztune.workloads.command:Command",
+    "orientdb-graph": "ztune.workloads.orientdb:OrientdbGraph",
+    "orientdb-import": "ztune.workloads.orientdb:OrientdbImport",
+    "orientdb-backup": "ztune.workloads.orientdb:OrientdbBackup",
+    "orientdb-archive": "ztune.workloads.orientdb:OrientdbArchive",
+    "orientdb-lucene": "ztune.workloads.orientdb:OrientdbLucene",
 }
 
 
@@ -114,8 +119,9 @@ def entries() -> list[Entry]:
                 source,
                 workload.Parameters.docs(),
                 roles=_roles(workload),
-                needs=tuple(
-                    package for thing in getattr(workload, "needs", ()) for package in packages_of(thing)
+                needs=(
+                    *(package for thing in getattr(workload, "needs", ()) for package in packages_of(thing)),
+                    *(artifact.name for artifact in getattr(workload, "artifacts", ())),
                 ),
             )
         )

@@ -1,7 +1,8 @@
 """What a workload lacks on this machine, and the steps that bring it; done one by one, each said before.
 
-Only the system's own package manager is used, and only for the packages that are missing. Nothing is removed,
-downgraded or reconfigured, and no server is set up: a workload makes its own.
+The system's own package manager is used, and only for the packages that are missing; what it doesn't have is
+fetched by Maven into a cache of ztune's own. Nothing is removed, downgraded or reconfigured, and no server is
+set up: a workload makes its own.
 """
 
 from __future__ import annotations
@@ -30,6 +31,8 @@ class Step:
     why: str
     undo: tuple[str, ...] = ()
     """Run at the end, whatever came of the steps between."""
+    then: Callable[[], None] | None = None
+    """Done by ztune itself when the command has ended well."""
 
     @property
     def text(self) -> str:
@@ -60,13 +63,29 @@ def plan(name: str, *, family: str | None = None, environ: Mapping[str, str] = o
         return Plan(name, entry.version, "", ())
     family = os_family() if family is None else family
     things = getattr(registry.get(name), "needs", ())
+    fetched = [one for one in getattr(registry.get(name), "artifacts", ()) if not one.present]
+    if fetched and shutil.which("mvn", path=environ.get("PATH")) is None:
+        things = (*things, "maven")
     packages = [package for thing in things for package in packages_of(thing, family)]
     if family == "debian":
         packages = [package for package in packages if not _installed(package)]
-    command = unattended_install(packages, family)
-    if not packages or not command:
+    steps: list[Step] = []
+    if packages:
+        steps += _install(packages, family, environ, entry.missing)
+    for one in fetched:
+        why = f"fetches {one.name} into {one.directory.parent}, by its SHA-256; nothing else is changed"
+        steps.append(Step(one.fetch_command(), why, then=one.install))
+    if not steps:
         raise MissingError(entry.missing)
-    root = _as_root(environ, entry.missing)
+    return Plan(name, "", entry.missing, tuple(steps))
+
+
+def _install(packages: list[str], family: str, environ: Mapping[str, str], missing: str) -> list[Step]:
+    """Return the steps that install ``packages``."""
+    command = unattended_install(packages, family)
+    if not command:
+        raise MissingError(missing)
+    root = _as_root(environ, missing)
     steps: list[Step] = []
     if family == "debian":
         if any(not _offered(package) for package in packages):
@@ -83,7 +102,7 @@ def plan(name: str, *, family: str | None = None, environ: Mapping[str, str] = o
             )
     why = f"installs {', '.join(packages)} and what they depend on; removes nothing"
     steps.append(Step((*root, *command), why))
-    return Plan(name, "", entry.missing, tuple(steps))
+    return steps
 
 
 def carry_out(wanted: Plan, say: Callable[[Step], None], *, environ: Mapping[str, str] = os.environ) -> Plan:
@@ -105,6 +124,8 @@ def carry_out(wanted: Plan, say: Callable[[Step], None], *, environ: Mapping[str
             if step.undo:
                 undo.append(step.undo)
             _run(step.argv, environ)
+            if step.then is not None:
+                step.then()
     finally:
         for argv in undo:
             _run(argv, environ)

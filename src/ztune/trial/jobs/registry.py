@@ -11,6 +11,13 @@ from ztune.trial.jobs.base import Job
 from ztune.trial.jobs.command import Command
 from ztune.trial.jobs.fio import Fio
 from ztune.trial.jobs.mariadb_oltp import MariadbOltp
+from ztune.trial.jobs.orientdb_files import (
+    OrientdbArchive,
+    OrientdbBackup,
+    OrientdbImport,
+    OrientdbLucene,
+)
+from ztune.trial.jobs.orientdb_graph import OrientdbGraph
 from ztune.trial.jobs.postgres_backup import PostgresBackup, PostgresRestore
 from ztune.trial.jobs.postgres_oltp import PostgresOltp
 from ztune.trial.jobs.rocksdb import Rocksdb
@@ -25,6 +32,11 @@ JOBS: dict[str, type[Job]] = {
     "rocksdb": Rocksdb,
     "fio": Fio,
     "command": Command,
+    "orientdb-graph": OrientdbGraph,
+    "orientdb-import": OrientdbImport,
+    "orientdb-backup": OrientdbBackup,
+    "orientdb-archive": OrientdbArchive,
+    "orientdb-lucene": OrientdbLucene,
 }
 """ztune's own."""
 

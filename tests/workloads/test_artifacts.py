@@ -1,0 +1,126 @@
+"""What Maven fetches: pinned, checked, unpacked whole or not at all. Maven is replaced by its result."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import tarfile
+import zipfile
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from ztune.errors import MissingError, ZtuneError
+from ztune.store import paths
+from ztune.trial.jobs import software
+from ztune.workloads import registry
+from ztune.workloads.artifacts import Artifact
+
+
+@pytest.fixture(autouse=True)
+def own_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ZTUNE_HOME", str(tmp_path / "home"))
+    monkeypatch.delenv(software.ENVIRONMENT, raising=False)
+
+
+def fetched(files: dict[str, bytes], extension: str) -> Artifact:
+    """Return an artifact as it is when mvn has done its part."""
+    packed = io.BytesIO()
+    if extension == "zip":
+        with zipfile.ZipFile(packed, "w") as archive:
+            for name, data in files.items():
+                archive.writestr(name, data)
+    else:
+        with tarfile.open(fileobj=packed, mode="w:gz") as tar:
+            for name, data in files.items():
+                entry = tarfile.TarInfo(name)
+                entry.size = len(data)
+                tar.addfile(entry, io.BytesIO(data))
+    data = packed.getvalue()
+    made = Artifact("thing-1.0", f"org.some:thing:1.0:{extension}", hashlib.sha256(data).hexdigest())
+    where = dict(part.partition("=")[::2] for part in made.fetch_command())["-DoutputDirectory"]
+    Path(where).mkdir(parents=True)
+    (Path(where) / made.file_name).write_bytes(data)
+    return made
+
+
+FILES = {"thing-1.0/lib/a.jar": b"a", "thing-1.0/lib/b.txt": b"b", "thing-1.0/bin/c.jar": b"c"}
+
+
+@pytest.mark.parametrize("extension", ["zip", "tar.gz"])
+def test_only_what_is_needed_is_kept(extension: str) -> None:
+    made = replace(fetched(FILES, extension), members=("lib/*.jar",))
+    assert not made.present
+    made.install()
+    assert made.present
+    assert [path.name for path in made.directory.iterdir()] == ["a.jar"]
+    assert (made.directory / "a.jar").read_bytes() == b"a"
+    assert [path.name for path in made.directory.parent.iterdir()] == ["thing-1.0"]
+
+
+def test_paths_are_kept_where_they_matter() -> None:
+    made = replace(fetched(FILES, "zip"), flat=False)
+    made.install()
+    assert sorted(str(p.relative_to(made.directory)) for p in made.directory.rglob("*.*")) == [
+        "bin/c.jar",
+        "lib/a.jar",
+        "lib/b.txt",
+    ]
+
+
+def test_another_file_than_the_pinned_one_is_refused() -> None:
+    made = replace(fetched(FILES, "tar.gz"), sha256="0" * 64)
+    with pytest.raises(ZtuneError, match=r"its SHA-256 is .* but should be 0000"):
+        made.install()
+    assert not made.present and list(made.directory.parent.iterdir()) == []
+
+
+@pytest.mark.parametrize("extension", ["zip", "tar.gz"])
+def test_a_member_that_would_lie_outside_is_refused(extension: str) -> None:
+    made = replace(fetched({"thing/../../out.jar": b"x"}, extension), flat=False)
+    with pytest.raises(ZtuneError, match="would lie outside"):
+        made.install()
+    assert list(made.directory.parent.iterdir()) == []
+
+
+def test_nothing_useful_or_nothing_at_all() -> None:
+    made = replace(fetched(FILES, "zip"), members=("lib/*.war",))
+    with pytest.raises(ZtuneError, match="none of its files"):
+        made.install()
+    with pytest.raises(ZtuneError, match="mvn left no"):
+        made.install()
+
+
+def test_one_rule_for_the_cache() -> None:
+    assert software.directory() == paths.cache() / "software"
+
+
+def test_what_is_not_fetched_names_the_command() -> None:
+    with pytest.raises(MissingError, match="fetch it with `ztune setup orientdb-graph`"):
+        software.require("orientdb-0", "OrientDB 0", "orientdb-graph")
+
+
+def test_java_must_be_whole_and_new_enough(tmp_path: Path) -> None:
+    for name, version, compiler in (
+        ("old", "11.0.2", True),
+        ("runtime", "21", False),
+        ("fine", "21.0.1", True),
+    ):
+        (tmp_path / name / "bin").mkdir(parents=True)
+        for program in ("java", "javac") if compiler else ("java",):
+            (tmp_path / name / "bin" / program).write_text("#!/bin/sh\n")
+            (tmp_path / name / "bin" / program).chmod(0o755)
+        (tmp_path / name / "release").write_text(f'JAVA_VERSION="{version}"\n')
+    fine = {"JAVA_HOME": str(tmp_path / "fine"), "PATH": ""}
+    assert software.java(17, fine) == (tmp_path / "fine" / "bin" / "java", "21.0.1")
+    for name, said in (("old", "old is 11.0.2"), ("runtime", "install it with")):
+        with pytest.raises(MissingError, match=said):
+            software.java(99, {"JAVA_HOME": str(tmp_path / name), "PATH": ""})
+
+
+def test_every_pin_is_whole() -> None:
+    for entry in registry.entries():
+        for one in getattr(registry.get(entry.name), "artifacts", ()):
+            assert len(one.coordinates.split(":")) == 4 and len(one.sha256) == 64
+            assert one.name in entry.needs
