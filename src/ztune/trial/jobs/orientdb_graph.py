@@ -9,8 +9,8 @@ from ztune.errors import ZtuneError
 from ztune.trial.jobs.base import Check, ProgressFn, WorkloadResult, no_progress
 from ztune.trial.jobs.orientdb import OrientJob, latency
 
-# Upper estimates, to refuse a disk that is too small: bytes of data per triple with its vertices and index, and
-# of the log, where each commit of one triple logs the pages that it changed.
+# Upper estimates, to refuse a disk that is too small: bytes of data per triple with its vertices and index,
+# and of the log, where each commit of one triple logs the pages that it changed.
 _BYTES_PER_TRIPLE = 450
 _LOG_BYTES_PER_TRIPLE = 2500
 
