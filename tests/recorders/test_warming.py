@@ -10,6 +10,7 @@ import numpy as np
 
 from ztune.trace.reader import Trace
 from ztune.trace.record import Recording
+from ztune.trace.roles import RoleRules
 from ztune.trace.schema import Op
 from ztune.trace.warming import Warming, Warmth
 
@@ -55,6 +56,7 @@ def test_what_descendants_did_before_is_in_the_trace(work: Path, ebpf: str) -> N
             warmth=warming.seen,
         )
     )
+    # The other one plays no role: it would only take up room in a cache.
     assert [f.path for f in trace.manifest.files] == [str(files[0])]
     columns = trace.columns("op", "t", "dur", "file", "offset", "size")
     warm = columns["op"] == Op.WARM
@@ -64,6 +66,31 @@ def test_what_descendants_did_before_is_in_the_trace(work: Path, ebpf: str) -> N
     assert list(events) == [(0, 16384, 8192), (0, 0, 4096), (0, 16384, 8192)]
     assert not columns["t"][warm].any() and not columns["dur"][warm].any()
     assert not [w for w in trace.manifest.warnings if w.code == "cold"]
+
+
+def test_files_that_only_came_before_are_in_the_trace_if_they_play_a_role(work: Path, ebpf: str) -> None:
+    files = [work / "used", work / "not"]
+    for file in files:
+        file.write_bytes(bytes(1 << 16))
+    with Warming(ebpf) as warming:
+        subprocess.run(python(BEFORE.format(paths=[str(f) for f in files])), check=True)
+    trace = recorded(
+        Recording(
+            work.parent / "t.trace",
+            command=python(DURING.format(path=str(files[0]))),
+            recorder=ebpf,
+            rules=RoleRules.below({str(work): "data"}),
+            paths=[work],
+            warmth=warming.seen,
+        )
+    )
+    assert {f.path: (f.size_start, f.created) for f in trace.manifest.files} == {
+        str(file): (1 << 16, False) for file in files
+    }
+    columns = trace.columns("op", "file")
+    warm = columns["file"][columns["op"] == Op.WARM].tolist()
+    other = next(f.id for f in trace.manifest.files if f.path == str(files[1]))
+    assert len(warm) == 4 and warm.count(other) == 1
 
 
 def test_without_it_a_recording_of_running_processes_says_so(work: Path, ebpf: str) -> None:
@@ -89,9 +116,9 @@ def test_strace_can_not_do_it(work: Path) -> None:
 def test_no_files_no_events() -> None:
     from ztune.trace.writer import EVENT_DTYPE
 
-    nothing = Warmth(np.zeros(0, EVENT_DTYPE), ())
+    nothing = Warmth(np.zeros(0, EVENT_DTYPE), (), ())
     assert len(nothing.events({(1, 2): 0})) == 0
     one = np.zeros(1, EVENT_DTYPE)
     one["size"] = 10
-    assert len(Warmth(one, ((1, 3),)).events({(1, 2): 0})) == 0
-    assert Warmth(one, ((1, 2),)).events({(1, 2): 7})["file"].tolist() == [7]
+    assert len(Warmth(one, ((1, 3),), ("/x",)).events({(1, 2): 0})) == 0
+    assert Warmth(one, ((1, 2),), ("/x",)).events({(1, 2): 7})["file"].tolist() == [7]

@@ -169,6 +169,7 @@ class Recording:
         highest, used, only_read = _used(harvest.rows())
         used.update(number for _, number in mapped)
         used.update(number for number in only_read if self._plays_a_role(number))
+        used.update(self._warmed())
         selection = self._table.select(used, highest, self.paths, self.rules)
         if self.warmth is not None:
             # Ahead of all others of t = 0: the writer's sort keeps their order.
@@ -210,6 +211,12 @@ class Recording:
             samples=samples,
         )
         return Trace.open(path)
+
+    def _warmed(self) -> Iterator[int]:
+        """Enter the files that only what came before used: they take up room in the caches. Yield numbers."""
+        for path, dev, ino, size in self.warmth.still_there() if self.warmth is not None else ():
+            if self.rules.role(path) is not None:
+                yield self._table.entered(0, path, dev, ino, size)
 
     def _plays_a_role(self, number: int) -> bool:
         entry = self._table.numbered(number)

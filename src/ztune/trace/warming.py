@@ -7,9 +7,11 @@ from the disks, and count that as the job's.
 
 from __future__ import annotations
 
+import contextlib
 import os
+import stat
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -31,6 +33,16 @@ class Warmth:
     """Events as ``writer.EVENT_DTYPE``; ``file`` is an index of ``inodes``."""
     inodes: tuple[tuple[int, int], ...]
     """Device and inode of each file."""
+    paths: tuple[str, ...]
+    """The last name of each."""
+
+    def still_there(self) -> Iterator[tuple[str, int, int, int]]:
+        """Yield path, device, inode and size of the files that are still there under that name."""
+        for path, (dev, ino) in zip(self.paths, self.inodes, strict=True):
+            with contextlib.suppress(OSError, ValueError):
+                found = os.lstat(path)
+                if stat.S_ISREG(found.st_mode) and found.st_ino == ino:
+                    yield path, dev, ino, found.st_size
 
     def events(self, ids: Mapping[tuple[int, int], int]) -> Rows:
         """Return warming events for the files that ``ids`` has, inode → file id; the others are left out."""
@@ -97,4 +109,8 @@ class Warming:
         numbers, index = np.unique(rows["file"], return_inverse=True)
         rows["file"] = index
         entries = [self._table.numbered(int(number)) for number in numbers]
-        return Warmth(rows, tuple((0, 0) if entry is None else (entry.dev, entry.ino) for entry in entries))
+        return Warmth(
+            rows,
+            tuple((0, 0) if entry is None else (entry.dev, entry.ino) for entry in entries),
+            tuple("" if entry is None else entry.path for entry in entries),
+        )
