@@ -1,9 +1,8 @@
 """``sqlite``: transactions on an SQLite database, in WAL or rollback-journal mode.
 
 SQLite keeps its log beside the database, under the database's name with ``-wal`` or ``-journal`` behind it,
-and
-follows no link there. So data and log can be told apart in a trace, by their names, but can't be placed on
-different datasets: a layout that does is refused.
+and follows no link there. So data and log can be told apart in a trace, by their names, but can't be placed
+on different datasets: a layout that does is refused.
 """
 
 from __future__ import annotations
@@ -11,12 +10,9 @@ from __future__ import annotations
 import inspect
 import json
 import os
-import queue
 import subprocess
 import sys
-import threading
-import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from difflib import get_close_matches
 from pathlib import Path
@@ -25,7 +21,8 @@ from typing import Any, ClassVar
 from ztune.errors import InputError, MissingError, ZtuneError
 from ztune.trial.jobs import filler, pgbench, places, sqlite_client
 from ztune.trial.jobs.base import Check, JobBase, ProgressFn, WorkloadResult, no_progress
-from ztune.trial.jobs.process import Account, Program, last_lines
+from ztune.trial.jobs.conversation import Conversation
+from ztune.trial.jobs.process import Account
 from ztune.trial.jobs.workdir import WorkDir
 from ztune.units import is_power_of_two, parse_size
 
@@ -35,8 +32,7 @@ BYTES_PER_ROW = 104
 STOP_SECONDS = 60.0
 
 # PRAGMAs that a layout may set, and what SQLite's manual (pragma.html) allows. Whatever isn't here is either
-# no
-# matter of I/O or the job's own.
+# no matter of I/O or the job's own.
 SETTINGS: dict[str, tuple[str, ...]] = {
     "page_size": ("512", "1024", "2048", "4096", "8192", "16384", "32768", "65536"),
     "journal_mode": ("wal", "delete", "truncate", "persist"),
@@ -178,16 +174,18 @@ class Sqlite(JobBase):
         settings = self.settings()
         client = self._start_client()
         try:
-            found = client.ask(
+            found = client.do(
                 "load",
+                {
+                    "path": str(self._database),
+                    "page_size": self.page_size,
+                    "rows": self.rows,
+                    "seed": int(self.params["seed"]),
+                    "phrases": list(filler.PHRASES),
+                    "pragmas": {name: settings[name] for name in ("auto_vacuum",) if name in settings},
+                },
                 seconds=60 + self.rows / 5000,
                 on_progress=lambda done: progress(step, done),
-                path=str(self._database),
-                page_size=self.page_size,
-                rows=self.rows,
-                seed=int(self.params["seed"]),
-                phrases=list(filler.PHRASES),
-                pragmas={name: settings[name] for name in ("auto_vacuum",) if name in settings},
             )
         finally:
             self.stop()
@@ -212,17 +210,18 @@ class Sqlite(JobBase):
         """Start the client, open the database with the settings asked for, and warm it with the load."""
         client = self._start_client()
         settings = self.settings()
-        found = client.ask(
+        # The page size is the file's, once it is made.
+        later = {name: value for name, value in settings.items() if name not in ("page_size", "auto_vacuum")}
+        found = client.do(
             "open",
-            path=str(self._database),
-            # The page size is the file's, once it is made.
-            pragmas={
-                name: value for name, value in settings.items() if name not in ("page_size", "auto_vacuum")
+            {
+                "path": str(self._database),
+                "pragmas": later,
+                "seed": int(self.params["seed"]),
+                "phrases": list(filler.PHRASES),
+                "busy_ms": round(60_000 * self.patience),
+                "settings": list(settings),
             },
-            seed=int(self.params["seed"]),
-            phrases=list(filler.PHRASES),
-            busy_ms=round(60_000 * self.patience),
-            settings=list(settings),
         )
         self._must_be_set(found["settings"])
         if found["rows"] != self.rows:
@@ -266,18 +265,17 @@ class Sqlite(JobBase):
         *,
         log: bool,
     ) -> dict[str, Any]:
-        found = client.ask(
+        found = client.do(
             "run",
+            {
+                "seconds": seconds,
+                "rate": rate,
+                **{name: int(self.params[name]) for name in ("clients", "reads", "updates", "inserts")},
+                "seed": seed,
+                "log": log,
+            },
             seconds=seconds / self.patience + 120,
             on_progress=lambda done: progress(step, done),
-            **{"seconds_": seconds},
-            rate=rate,
-            clients=int(self.params["clients"]),
-            reads=int(self.params["reads"]),
-            updates=int(self.params["updates"]),
-            inserts=int(self.params["inserts"]),
-            seed=seed,
-            log=log,
         )
         for name in self._done:
             self._done[name] += found[name]
@@ -305,7 +303,7 @@ class Sqlite(JobBase):
         closing: dict[str, Any] = {}
         wal = self.settings()["journal_mode"] == "wal"
         if wal and self.params["final_checkpoint"]:
-            closing = client.ask("checkpoint", seconds=600)
+            closing = client.do("checkpoint", seconds=600)
             if closing["busy"]:
                 raise ZtuneError("sqlite: the last checkpoint did not come to its end")
         files = {path.name: path.stat().st_size for path in self._paths["data"].iterdir()}
@@ -334,7 +332,7 @@ class Sqlite(JobBase):
         Raises:
             ZtuneError: a check does not hold.
         """
-        found = self._running().ask("verify", seconds=60 + self.rows / 5000)
+        found = self._running().do("verify", seconds=60 + self.rows / 5000)
         both = int(self.params["updates"]) and int(self.params["inserts"])
         inserted = found["history"] - self._before["history"]
         checks = (
@@ -382,90 +380,39 @@ class Sqlite(JobBase):
         return {"data": self.page_size}
 
 
-class _Client:
-    """The running ``sqlite_client``: one question at a time."""
+class _Client(Conversation):
+    """The running ``sqlite_client``: commands are a word and a JSON object of arguments."""
 
     def __init__(self, python: str, home: Path, account: Account, patience: float) -> None:
-        self.patience = patience
-        self.log = home / "client.log"
-        self.log.unlink(missing_ok=True)
-        self.program = Program.start(
+        super().__init__(
             [python, "-I", "-B", home / "client.py"],
             what="the SQLite client",
             account=account,
-            cwd=home,
+            home=home,
+            log=home / "client.log",
+            patience=patience,
             env={"SQLITE_TMPDIR": str(home)},
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            log=self.log,
         )
-        self._lines: queue.Queue[bytes] = queue.Queue()
-        threading.Thread(target=self._collect, daemon=True).start()
 
-    def _collect(self) -> None:
-        pipe = self.program.popen.stdout
-        assert pipe is not None
-        with pipe:
-            for line in pipe:
-                self._lines.put(line)
-        self._lines.put(b"")
-
-    def ask(
-        self, do: str, *, seconds: float = 600.0, on_progress: Any = None, **arguments: Any
+    def do(
+        self,
+        word: str,
+        arguments: Mapping[str, Any] | None = None,
+        *,
+        seconds: float = 600.0,
+        on_progress: Callable[[float], None] | None = None,
     ) -> dict[str, Any]:
-        """Have the client do something and return its answer; it may take ``seconds`` times ``patience``.
-
-        Raises:
-            ZtuneError: it failed, took too long, or died; the sentence holds its words.
-        """
-        # `seconds` is ours; the command's own comes as `seconds_`.
-        command = {name.rstrip("_"): value for name, value in arguments.items()}
-        pipe = self.program.popen.stdin
-        assert pipe is not None
-        try:
-            pipe.write(json.dumps({"do": do, **command}).encode() + b"\n")
-            pipe.flush()
-        except OSError:
-            raise self._died() from None
-        limit = seconds * self.patience
-        deadline = time.monotonic() + limit
-        while True:
-            try:
-                line = self._lines.get(timeout=min(0.5, max(0.01, deadline - time.monotonic())))
-            except queue.Empty:
-                if time.monotonic() > deadline:
-                    raise ZtuneError(f"the SQLite client did not end '{do}' within {limit:.0f} s") from None
-                continue
-            if not line:
-                raise self._died()
-            said = json.loads(line)
-            if "error" in said:
-                raise ZtuneError(f"the SQLite client failed in '{do}': {said['error']}")
-            if "done" in said:
-                answer: dict[str, Any] = said["done"]
-                return answer
-            if on_progress is not None:
-                on_progress(said["progress"])
-
-    def _died(self) -> ZtuneError:
-        self.program.wait(5.0)
-        how = self.program.how_it_ended()
-        return ZtuneError(f"the SQLite client {how}; its log ends: {last_lines(self.log) or '(nothing)'}")
+        """Have the client do something and return its answer, as ``ask`` does."""
+        return self.ask(word, json.dumps(arguments or {}), seconds=seconds, on_progress=on_progress)
 
     def stop(self) -> None:
-        """Close the database and end the client.
-
-        Raises:
-            ZtuneError: it had died, or had to be killed.
-        """
+        """Close the database and end the client; raises ZtuneError as ``Conversation.stop`` does."""
         try:
-            self.ask("close", seconds=STOP_SECONDS)
-            assert self.program.popen.stdin is not None
-            self.program.popen.stdin.close()
-            if not self.program.wait(STOP_SECONDS * self.patience):
-                raise ZtuneError("the SQLite client did not end in order and was killed")
-        finally:
+            self.do("close", seconds=STOP_SECONDS)
+        except ZtuneError:
             self.program.kill()
+            raise
+        super().stop()
 
 
 def _find_python(account: Account, patience: float) -> tuple[str, str]:

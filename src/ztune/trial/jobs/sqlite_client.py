@@ -1,12 +1,11 @@
 """The program that works on an SQLite database: a process of its own, standard library only.
 
 It imports nothing of ztune, runs as the database's user, under the recorder, and can be killed without harm.
-It reads one command per line from standard input and answers with lines on standard output; both are
-JSON. ``sqlite.py`` beside it is the other end.
+It reads commands from standard input, each a line with a word, a tab and a JSON object, and answers with
+lines of JSON on standard output. ``sqlite.py`` beside it is the other end.
 
 Writers stand in line for one lock before they ask SQLite for its own: an application with several threads
-does
-that, since SQLite has one writer at a time and its busy handler would sleep.
+does that, since SQLite has one writer at a time and its busy handler would sleep.
 """
 
 from __future__ import annotations
@@ -289,9 +288,9 @@ def main() -> None:
     """Read commands until the end of standard input."""
     client = Client()
     for line in sys.stdin:
-        command = json.loads(line)
+        word, _, arguments = line.partition("\t")
         try:
-            found = getattr(client, command.pop("do"))(**command)
+            found = getattr(client, word)(**json.loads(arguments))
         except Exception as error:
             say(error=f"{type(error).__name__}: {error}")
         else:
