@@ -2,5 +2,7 @@
 
 import signal
 
-# A shell that starts pytest in the background has it ignore interrupts, and with it all that tests start.
+# A shell that starts pytest in the background has it ignore interrupts, nohup hang-ups, and with it all that
+# tests start.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+signal.signal(signal.SIGHUP, signal.SIG_DFL)

@@ -42,7 +42,9 @@ def test_every_module_of_it_imports_alone() -> None:
     program = bundle.build()
     with zipfile.ZipFile(program) as archive:
         names = [
-            n for n in archive.namelist() if n.startswith("ztune/trial/") and not n.endswith("__main__.py")
+            n
+            for n in archive.namelist()
+            if n.startswith("ztune/trial/") and n.endswith(".py") and not n.endswith("__main__.py")
         ]
     modules = [n.removesuffix(".py").removesuffix("/__init__").replace("/", ".") for n in names]
     code = f"import sys; sys.path.insert(0, {str(program)!r})\nimport importlib\n" + "".join(

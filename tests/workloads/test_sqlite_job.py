@@ -105,7 +105,7 @@ def test_a_damaged_file_is_found(parent: Path) -> None:
 def test_a_client_that_dies_is_told(started: Sqlite) -> None:
     [pid] = started.pids()
     os.kill(pid, signal.SIGKILL)
-    with pytest.raises(ZtuneError, match="the SQLite client died in 'run' .was ended by SIGKILL."):
+    with pytest.raises(ZtuneError, match=r"the SQLite client died in 'run' \(was ended by SIGKILL\)"):
         started.run()
     started.job.kill()
     assert Identity.of(pid) is None

@@ -29,8 +29,9 @@ def command() -> None:
 @click.argument("workload", required=False)
 @_JSON
 def workloads(workload: str | None, as_json: bool) -> None:
-    """List the workloads that ztune can run itself, or one: roles, parameters, and whether what it needs is
-    here.
+    """List the workloads that ztune can run itself, or one of them.
+
+    With each its roles, its parameters, and whether what it needs is here.
 
     \b
       ztune list workloads
