@@ -36,6 +36,11 @@ SMALL = {
     "sqlite": {"size": "64M", "seconds": 10},
     "rocksdb": {"size": "64M", "operations": 20_000},
     "fio": {"size": "64M", "seconds": 10},
+    "orientdb-graph": {"triples": 5000},
+    "orientdb-import": {"triples": 5000},
+    "orientdb-backup": {"triples": 5000},
+    "orientdb-archive": {"triples": 5000},
+    "orientdb-lucene": {"triples": 5000},
 }
 LEAST_SHARE = 0.02
 
