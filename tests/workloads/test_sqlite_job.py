@@ -18,7 +18,8 @@ from ztune.errors import InputError, ZtuneError
 from ztune.study import load_study, ready
 from ztune.targets import bundle
 from ztune.trial.jobs.process import Identity
-from ztune.trial.jobs.sqlite import BYTES_PER_ROW, check_settings
+from ztune.trial.jobs.settings import check as check_settings
+from ztune.trial.jobs.sqlite import _OWNED, BYTES_PER_ROW, SETTINGS
 from ztune.trial.jobs.workdir import WorkDir
 from ztune.workloads.base import running
 from ztune.workloads.sqlite import Sqlite
@@ -184,7 +185,7 @@ def test_studies_that_part_them_are_refused_before_anything_is_made(tmp_path: Pa
 )
 def test_settings_are_checked_before_anything_is_made(settings: dict[str, str], said: str) -> None:
     with pytest.raises(InputError, match=said):
-        check_settings(settings)
+        check_settings("sqlite", settings, SETTINGS, _OWNED)
     with pytest.raises(InputError, match=said):
         Sqlite(SMALL, database=settings).check()
 

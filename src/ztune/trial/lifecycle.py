@@ -846,16 +846,14 @@ class Trial:
         partial = target.parent / f"{target.name}.partial-{self.spec.trial}"
         self.journal.make("saved", "saved", path=str(partial))
         partial.mkdir(mode=0o711)
-        marker = {
-            "format": saved.FORMAT,
-            "version": saved.VERSION,
-            "token": self.door.token,
-            "job": self.spec.job,
-            "params": dict(self.spec.params),
-            "bytes": sizes,
-            "environment": self._environment.get("job", ""),
-        }
-        (partial / saved.MARKER).write_text(json.dumps(marker), encoding="utf-8")
+        saved.mark(
+            partial,
+            token=self.door.token,
+            job=self.spec.job,
+            params=self.spec.params,
+            sizes=sizes,
+            environment=self._environment.get("job", ""),
+        )
         for role, place in places.items():
             self._copy(saved.pack(place, partial, role), partial, f"save {role}", sizes[role])
         partial.rename(target)

@@ -6,7 +6,10 @@ share needs five minutes for what it reads as one file in ten seconds.
 
 from __future__ import annotations
 
+import json
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 MARKER = ".ztune-saved.json"
 """Beside the archives: what the state is of."""
@@ -17,6 +20,28 @@ _TAR = ("tar", "--sparse", "--numeric-owner", "--blocking-factor=2048")
 def archive(folder: Path, role: str) -> Path:
     """Return the file that holds ``role`` in the saved state ``folder``."""
     return folder / f"{role}.tar"
+
+
+def mark(
+    folder: Path,
+    *,
+    token: str,
+    job: str,
+    params: Mapping[str, Any],
+    sizes: Mapping[str, int],
+    environment: str,
+) -> None:
+    """Write what the state in ``folder`` is of; ``sizes`` are bytes by role, ``token`` is its maker's."""
+    about = {
+        "format": FORMAT,
+        "version": VERSION,
+        "token": token,
+        "job": job,
+        "params": dict(params),
+        "bytes": dict(sizes),
+        "environment": environment,
+    }
+    (folder / MARKER).write_text(json.dumps(about), encoding="utf-8")
 
 
 def pack(place: Path, folder: Path, role: str) -> list[str]:

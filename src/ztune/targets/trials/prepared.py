@@ -75,16 +75,7 @@ def prepare(
         if wanted.exists():
             _remove(wanted)
         sizes = _load(job, wanted, progress)
-        marker = {
-            "format": saved.FORMAT,
-            "version": saved.VERSION,
-            "token": "",
-            "job": name,
-            "params": dict(params),
-            "bytes": sizes,
-            "environment": version,
-        }
-        (wanted / saved.MARKER).write_text(json.dumps(marker), encoding="utf-8")
+        saved.mark(wanted, token="", job=name, params=params, sizes=sizes, environment=version)
     prune(keep=wanted)
     return wanted
 

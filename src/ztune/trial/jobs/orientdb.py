@@ -11,7 +11,6 @@ import json
 import pkgutil
 from collections.abc import Mapping
 from dataclasses import asdict
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -20,6 +19,7 @@ from ztune.trial.jobs import places, software, triples
 from ztune.trial.jobs.base import Check, JobBase, ProgressFn, WorkloadResult, no_progress
 from ztune.trial.jobs.conversation import Conversation
 from ztune.trial.jobs.process import Account
+from ztune.trial.jobs.settings import check as check_settings
 from ztune.trial.jobs.workdir import WorkDir
 from ztune.units import parse_size
 
@@ -55,31 +55,10 @@ SETTINGS: dict[str, tuple[str, ...]] = {
     "storage.wal.segmentsInterval": (),
     "storage.wal.keepSingleSegment": ("true", "false"),
 }  # fmt: skip
-_OWNED = {"storage.wal.path": "the role wal says where the log lies"}
-_GONE = {
+_OWNED = {
+    "storage.wal.path": "the role wal says where the log lies",
     "storage.compressionMethod": "the clusters that OrientDB 3.2 makes (version 2) are not compressed",
 }
-
-
-def check_settings(settings: Mapping[str, str]) -> None:
-    """Refuse settings of a layout that aren't OrientDB's or not the layout's.
-
-    Raises:
-        InputError: the sentence names the first such setting, and what would be right.
-    """
-    for name, value in settings.items():
-        why = _OWNED.get(name) or _GONE.get(name)
-        if why:
-            raise InputError(f"database setting {name!r} can't be chosen by a layout: {why}")
-        if name not in SETTINGS:
-            close = get_close_matches(name, SETTINGS, n=1)
-            hint = f"did you mean {close[0]!r}?" if close else f"there are {', '.join(SETTINGS)}"
-            raise InputError(f"OrientDB has no setting {name!r} that a layout could choose; {hint}")
-        allowed = SETTINGS[name]
-        if allowed and value.lower() not in [one.lower() for one in allowed]:
-            raise InputError(f"database setting {name} is {value!r}; it is one of {', '.join(allowed)}")
-        if not allowed and not value.lstrip("-").isdigit():
-            raise InputError(f"database setting {name} is {value!r}; it takes a whole number")
 
 
 class OrientJob(JobBase):
@@ -126,7 +105,7 @@ class OrientJob(JobBase):
             InputError: a setting in ``database`` is unknown here or not the layout's to set.
         """
         if self._java is None:
-            check_settings(self.database)
+            check_settings("OrientDB", self.database, SETTINGS, _OWNED)
             found = software.java()
             software.require(SOFTWARE, f"OrientDB {VERSION}", self.name)
             triples.check(str(self.params["input"]), str(self.params["file"]))

@@ -14,7 +14,6 @@ import subprocess
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -23,6 +22,7 @@ from ztune.trial.jobs import filler, pgbench, places, sqlite_client
 from ztune.trial.jobs.base import Check, JobBase, ProgressFn, WorkloadResult, no_progress
 from ztune.trial.jobs.conversation import Conversation
 from ztune.trial.jobs.process import Account
+from ztune.trial.jobs.settings import check as check_settings
 from ztune.trial.jobs.workdir import WorkDir
 from ztune.units import is_power_of_two, parse_size
 
@@ -51,26 +51,6 @@ _OWNED = {
     "temp_store": "this load makes no temporary files",
 }
 _NUMBERS = {"synchronous": ("off", "normal", "full", "extra"), "auto_vacuum": ("none", "full", "incremental")}
-
-
-def check_settings(settings: Mapping[str, str]) -> None:
-    """Refuse settings of a layout that aren't SQLite's or not the layout's.
-
-    Raises:
-        InputError: the sentence names the first such setting, and what would be right.
-    """
-    for name, value in settings.items():
-        if name in _OWNED:
-            raise InputError(f"database setting {name!r} can't be chosen by a layout: {_OWNED[name]}")
-        if name not in SETTINGS:
-            close = get_close_matches(name, SETTINGS, n=1)
-            hint = f"did you mean {close[0]!r}?" if close else f"there are {', '.join(SETTINGS)}"
-            raise InputError(f"sqlite has no setting {name!r} that a layout could choose; {hint}")
-        allowed = SETTINGS[name]
-        if allowed and value.lower() not in allowed:
-            raise InputError(f"database setting {name} is {value!r}; it is one of {', '.join(allowed)}")
-        if not allowed and not value.lstrip("-").isdigit():
-            raise InputError(f"database setting {name} is {value!r}; it takes a whole number")
 
 
 class Sqlite(JobBase):
@@ -126,7 +106,7 @@ class Sqlite(JobBase):
             InputError: a setting in ``database`` is unknown here or not the layout's to set.
         """
         if not self._version:
-            check_settings(self.database)
+            check_settings("sqlite", self.database, SETTINGS, _OWNED)
             page = self.page_size
             if not is_power_of_two(page) or not 512 <= page <= 65536:
                 raise InputError(f"sqlite: page_size {page} is no power of two from 512 to 65536")

@@ -1,0 +1,39 @@
+"""Settings of a database that a layout may choose, where each is one of some words or a whole number."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from difflib import get_close_matches
+
+from ztune.errors import InputError
+
+
+def check(
+    database: str,
+    settings: Mapping[str, str],
+    known: Mapping[str, tuple[str, ...]],
+    owned: Mapping[str, str],
+) -> None:
+    """Refuse settings of a layout that aren't the database's or not the layout's.
+
+    Args:
+        database: how messages call it.
+        settings: the layout's.
+        known: those it may choose, with the words that are allowed; none: a whole number.
+        owned: those it may not, and why.
+
+    Raises:
+        InputError: the sentence names the first such setting, and what would be right.
+    """
+    for name, value in settings.items():
+        if name in owned:
+            raise InputError(f"database setting {name!r} can't be chosen by a layout: {owned[name]}")
+        if name not in known:
+            close = get_close_matches(name, known, n=1)
+            hint = f"did you mean {close[0]!r}?" if close else f"there are {', '.join(known)}"
+            raise InputError(f"{database} has no setting {name!r} that a layout could choose; {hint}")
+        allowed = known[name]
+        if allowed and value.lower() not in [word.lower() for word in allowed]:
+            raise InputError(f"database setting {name} is {value!r}; it is one of {', '.join(allowed)}")
+        if not allowed and not value.lstrip("-").isdigit():
+            raise InputError(f"database setting {name} is {value!r}; it takes a whole number")
