@@ -241,6 +241,8 @@ class JobBase:
         self.patience = patience_of(patience)
         self.dilation = dilation
         self.workdir: WorkDir | None = None
+        self._paths: dict[str, Path] = {}
+        """The directory of each role, from ``prepare`` on, where a job keeps them here."""
 
     def check(self) -> str:
         """Return the version of what would run."""
@@ -267,6 +269,18 @@ class JobBase:
                 f"{self.name}: no dataset of the layout has the role {role!r}, which it writes to"
             )
         return places[role]
+
+    def must_be_in_place(self, places: Mapping[str, Path]) -> None:
+        """Raise ``ZtuneError`` if files were copied into other ``places`` than were prepared."""
+        for role, path in self._paths.items():
+            if self.place(role, places) != path:
+                raise ZtuneError(f"{self.name}: {role} was prepared at {path} but copied to {places[role]}")
+
+    def role_paths(self) -> dict[str, Path]:
+        """Return the directory of each role."""
+        if not self._paths:
+            raise ZtuneError(f"{self.name}: prepare comes before this step")
+        return dict(self._paths)
 
     def expected_bytes(self) -> dict[str, int]:
         """Return about how many bytes, before compression, each role will hold, as far as that is known."""

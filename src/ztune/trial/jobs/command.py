@@ -167,7 +167,6 @@ class Command(JobBase):
         self.recipe = parse(str(params["file_text"]), where)
         self._version = ""
         self._account: Account | None = None
-        self._paths: dict[str, Path] = {}
         self._server: Server | None = None
         self._launcher: Launcher | None = None
 
@@ -264,12 +263,9 @@ class Command(JobBase):
     def adopt(self, given: Mapping[str, Path]) -> None:
         """Take over files that were copied into ``given``."""
         assert self._account is not None
-        for role in self.roles():
-            if self.place(role, given) != self._paths[role]:
-                raise ZtuneError(
-                    f"command: {role} was prepared at {self._paths[role]} but copied to {given[role]}"
-                )
-            places.hand_over(self._paths[role], self._account)
+        self.must_be_in_place(given)
+        for path in self._paths.values():
+            places.hand_over(path, self._account)
         if self.recipe["adopt"]:
             self._shell("adopt", self.recipe["adopt"], "load")
 
@@ -413,12 +409,6 @@ class Command(JobBase):
         finally:
             if server is not None:
                 server.kill()
-
-    def role_paths(self) -> dict[str, Path]:
-        """Return the directory of each role."""
-        if not self._paths:
-            raise ZtuneError(f"{self.name}: prepare comes before this step")
-        return dict(self._paths)
 
     def page_sizes(self) -> dict[str, int]:
         """Return the page sizes that the file names."""

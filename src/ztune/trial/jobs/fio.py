@@ -18,8 +18,8 @@ from typing import Any, ClassVar
 
 from ztune.errors import InputError, MissingError, ZtuneError
 from ztune.packages import install_command
-from ztune.trial.jobs.base import Check, JobBase, ProgressFn, WorkloadResult, no_progress
-from ztune.trial.jobs.launcher import Launcher
+from ztune.trial.jobs.base import Check, ProgressFn, WorkloadResult, no_progress
+from ztune.trial.jobs.launcher import LaunchedJob, Launcher
 from ztune.trial.jobs.places import hand_over, take
 from ztune.trial.jobs.process import Account, run
 from ztune.trial.jobs.workdir import WorkDir
@@ -317,7 +317,7 @@ def slower(section: Section, dilation: float) -> Section:
     return replace(section, options=options)
 
 
-class Fio(JobBase):
+class Fio(LaunchedJob):
     """fio on files of its own."""
 
     name: ClassVar[str] = "fio"
@@ -341,8 +341,6 @@ class Fio(JobBase):
         if not text and params["roles"]:
             raise InputError("fio: roles are for the jobs of a job file; without one there is only 'data'")
         self._version = ""
-        self._paths: dict[str, Path] = {}
-        self._launcher: Launcher | None = None
         self._account: Account | None = None
 
     def check(self) -> str:
@@ -452,12 +450,9 @@ class Fio(JobBase):
     def adopt(self, places: Mapping[str, Path]) -> None:
         """Take over files that were copied into ``places``."""
         assert self._account is not None
-        for role in self.roles():
-            if self.place(role, places) != self._paths[role]:
-                raise ZtuneError(
-                    f"fio: {role} was prepared at {self._paths[role]} but copied to {places[role]}"
-                )
-            hand_over(self._paths[role], self._account)
+        self.must_be_in_place(places)
+        for path in self._paths.values():
+            hand_over(path, self._account)
         self._must_be_whole()
 
     def start(self, progress: ProgressFn = no_progress) -> None:
@@ -606,28 +601,6 @@ class Fio(JobBase):
                 )
         checked = replace(result, checks=tuple(checks))
         return checked.require_ok(self.name)
-
-    def stop(self) -> None:
-        """End the shell; fio has ended by itself.
-
-        Raises:
-            ZtuneError: fio was still at work.
-        """
-        launcher, self._launcher = self._launcher, None
-        if launcher is not None:
-            launcher.stop()
-
-    def kill(self) -> None:
-        """End fio at once."""
-        launcher, self._launcher = self._launcher, None
-        if launcher is not None:
-            launcher.kill()
-
-    def role_paths(self) -> dict[str, Path]:
-        """Return the directory of each role."""
-        if not self._paths:
-            raise ZtuneError(f"{self.name}: prepare comes before this step")
-        return dict(self._paths)
 
     def page_sizes(self) -> dict[str, int]:
         """Return the block size of each role whose jobs have one in common, in bytes."""

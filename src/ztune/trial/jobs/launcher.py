@@ -9,10 +9,12 @@ import shlex
 import shutil
 import subprocess
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from ztune.errors import ZtuneError
+from ztune.trial.jobs.base import JobBase
 from ztune.trial.jobs.process import Account, Program, io_of, last_lines
 
 STOP_SECONDS = 30.0
@@ -126,3 +128,34 @@ class Launcher:
             if program.popen.stdin is not None:
                 program.popen.stdin.close()
             program.kill()
+
+
+class LaunchedJob(JobBase):
+    """A job whose database is a program that ends by itself."""
+
+    def __init__(
+        self,
+        params: Mapping[str, Any],
+        database: Mapping[str, str] | None = None,
+        *,
+        patience: float | None = None,
+        dilation: float = 1.0,
+    ) -> None:
+        super().__init__(params, database, patience=patience, dilation=dilation)
+        self._launcher: Launcher | None = None
+
+    def stop(self) -> None:
+        """End the shell; the program has ended by itself.
+
+        Raises:
+            ZtuneError: it was still at work.
+        """
+        launcher, self._launcher = self._launcher, None
+        if launcher is not None:
+            launcher.stop()
+
+    def kill(self) -> None:
+        """End everything at once."""
+        launcher, self._launcher = self._launcher, None
+        if launcher is not None:
+            launcher.kill()

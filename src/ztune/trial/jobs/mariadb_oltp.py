@@ -58,7 +58,6 @@ class MariadbOltp(JobBase):
         self._binaries: Binaries | None = None
         self._sysbench = Path()
         self._server: MariadbServer | None = None
-        self._paths: dict[str, Path] = {}
         self._before: dict[str, int] = {}
         self._settings_seen: dict[str, str] = {}
         self._transactions = 0
@@ -212,11 +211,7 @@ class MariadbOltp(JobBase):
     def adopt(self, given: Mapping[str, Path]) -> None:
         """Take over a database that was copied into ``given``."""
         where = self.server.directories
-        for role in self.ROLES:
-            if self.place(role, given) != self._paths[role]:
-                raise ZtuneError(
-                    f"{self.name}: {role} was prepared at {self._paths[role]} but copied to {given[role]}"
-                )
+        self.must_be_in_place(given)
         parts = {
             "database": where.data / DATABASE,
             "system tablespace": where.system / "ibdata1",
@@ -391,12 +386,6 @@ class MariadbOltp(JobBase):
         """End the server at once."""
         if self._server is not None:
             self._server.kill()
-
-    def role_paths(self) -> dict[str, Path]:
-        """Return the directories of data and of the logs."""
-        if not self._paths:
-            raise ZtuneError(f"{self.name}: prepare comes before this step")
-        return dict(self._paths)
 
     def page_sizes(self) -> dict[str, int]:
         """Return InnoDB's page size, for data."""

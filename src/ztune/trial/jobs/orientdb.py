@@ -80,7 +80,6 @@ class OrientJob(JobBase):
         """What is in the input; known after ``load`` or ``adopt``."""
         self._java: tuple[Path, str] | None = None
         self._account: Account | None = None
-        self._paths: dict[str, Path] = {}
         self._talk: Conversation | None = None
         self.effective: dict[str, str] = {}
 
@@ -272,12 +271,9 @@ class OrientJob(JobBase):
     def adopt(self, places_: Mapping[str, Path]) -> None:
         """Take over files that were copied into ``places_``."""
         assert self._account is not None
-        for role in self.ROLES:
-            if self.place(role, places_) != self._paths[role]:
-                raise ZtuneError(
-                    f"{self.name}: {role} was prepared at {self._paths[role]} but copied to {places_[role]}"
-                )
-            places.hand_over(self._paths[role], self._account)
+        self.must_be_in_place(places_)
+        for path in self._paths.values():
+            places.hand_over(path, self._account)
         try:
             self.input = triples.Facts(**json.loads(self._note().read_text(encoding="utf-8")))
         except (OSError, ValueError, TypeError):
@@ -337,12 +333,6 @@ class OrientJob(JobBase):
         self.effective = {}
         if talk is not None:
             talk.program.kill()
-
-    def role_paths(self) -> dict[str, Path]:
-        """Return the directory of each role."""
-        if not self._paths:
-            raise ZtuneError(f"{self.name}: prepare comes before this step")
-        return dict(self._paths)
 
     def page_sizes(self) -> dict[str, int]:
         """Return the page size of the database's files, in bytes."""

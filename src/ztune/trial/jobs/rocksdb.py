@@ -14,8 +14,8 @@ from typing import Any, ClassVar
 from ztune.errors import InputError, MissingError, ZtuneError
 from ztune.packages import install_command
 from ztune.trial.jobs import db_bench, places
-from ztune.trial.jobs.base import Check, JobBase, ProgressFn, WorkloadResult, no_progress
-from ztune.trial.jobs.launcher import Launcher
+from ztune.trial.jobs.base import Check, ProgressFn, WorkloadResult, no_progress
+from ztune.trial.jobs.launcher import LaunchedJob, Launcher
 from ztune.trial.jobs.process import Account, run
 from ztune.trial.jobs.workdir import WorkDir
 from ztune.units import parse_size
@@ -70,7 +70,7 @@ SETTINGS = (
 """Flags of ``db_bench`` that are settings of RocksDB with a bearing on I/O: what a layout may choose."""
 
 
-class Rocksdb(JobBase):
+class Rocksdb(LaunchedJob):
     """``db_bench`` on a RocksDB of our own: tables and log in directories of their own."""
 
     name: ClassVar[str] = "rocksdb"
@@ -91,8 +91,6 @@ class Rocksdb(JobBase):
         self.keys = max(1000, parse_size(params["size"]) // each)
         self._version = ""
         self._account: Account | None = None
-        self._paths: dict[str, Path] = {}
-        self._launcher: Launcher | None = None
 
     def settings(self) -> dict[str, str]:
         """Return RocksDB's settings: the parameters, overridden by the layout's."""
@@ -219,11 +217,7 @@ class Rocksdb(JobBase):
     def adopt(self, given: Mapping[str, Path]) -> None:
         """Take over a database that was copied into ``given``."""
         assert self._account is not None
-        for role in self.ROLES:
-            if self.place(role, given) != self._paths[role]:
-                raise ZtuneError(
-                    f"rocksdb: {role} was prepared at {self._paths[role]} but copied to {given[role]}"
-                )
+        self.must_be_in_place(given)
         if not (self._paths["data"] / "CURRENT").is_file():
             raise ZtuneError(
                 f"{self._paths['data']}: there is no RocksDB database to take over; load it anew"
@@ -376,28 +370,6 @@ class Rocksdb(JobBase):
             cwd=self._home,
             seconds=(120 + self.keys / 20_000) * self.patience,
         )
-
-    def stop(self) -> None:
-        """End the shell; ``db_bench`` has closed the database and ended by itself.
-
-        Raises:
-            ZtuneError: it was still at work.
-        """
-        launcher, self._launcher = self._launcher, None
-        if launcher is not None:
-            launcher.stop()
-
-    def kill(self) -> None:
-        """End everything at once."""
-        launcher, self._launcher = self._launcher, None
-        if launcher is not None:
-            launcher.kill()
-
-    def role_paths(self) -> dict[str, Path]:
-        """Return the directories of tables and log."""
-        if not self._paths:
-            raise ZtuneError(f"{self.name}: prepare comes before this step")
-        return dict(self._paths)
 
     def page_sizes(self) -> dict[str, int]:
         """Return nothing: blocks of a table have no fixed size and no fixed places."""

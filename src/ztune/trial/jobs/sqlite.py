@@ -72,7 +72,6 @@ class Sqlite(JobBase):
         self._python = ""
         self._version = ""
         self._account: Account | None = None
-        self._paths: dict[str, Path] = {}
         self._client: _Client | None = None
         self._before: dict[str, Any] = {}
         self._done = {"inserted": 0, "added": 0}
@@ -177,10 +176,7 @@ class Sqlite(JobBase):
 
     def adopt(self, places_: Mapping[str, Path]) -> None:
         """Take over a database that was copied into ``places_``."""
-        if self.place("data", places_) != self._paths["data"]:
-            raise ZtuneError(
-                f"sqlite: data was prepared at {self._paths['data']} but copied to {places_['data']}"
-            )
+        self.must_be_in_place(places_)
         if not self._database.is_file():
             raise ZtuneError(f"{self._database}: there is no database to take over; load it anew")
         assert self._account is not None
