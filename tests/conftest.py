@@ -2,7 +2,22 @@
 
 import signal
 
+import pytest
+
 # A shell that starts pytest in the background has it ignore interrupts, nohup hang-ups, and with it all that
 # tests start.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 signal.signal(signal.SIGHUP, signal.SIG_DFL)
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--long", action="store_true", help="run the tests that take minutes each, too")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if config.getoption("--long"):
+        return
+    skipped = pytest.mark.skip(reason="takes minutes: `make test-all` runs it")
+    for item in items:
+        if item.get_closest_marker("long") is not None:
+            item.add_marker(skipped)

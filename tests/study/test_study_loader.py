@@ -3,6 +3,7 @@ from __future__ import annotations
 import json
 import tomllib
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -12,8 +13,12 @@ from ztune.errors import InputError
 from ztune.search.space import first_round
 from ztune.study import Study, generic, load_study, profiles, ready
 from ztune.study.adjust import adjusted
+from ztune.study.durability import weakening
+from ztune.study.layout import Layout
 from ztune.study.loader import parse_study
 from ztune.study.positions import line_of, positions
+from ztune.study.words import DurabilityClass
+from ztune.workloads import registry
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
@@ -226,3 +231,42 @@ def test_any_damage_is_one_sentence_or_a_study(
         assert str(error).startswith("damaged.toml: ") or ".toml cannot be read" in str(error)
     else:
         assert Study.model_validate(json.loads(json.dumps(study.to_json()))) == study
+
+
+@pytest.mark.parametrize(
+    "workload, params, expected",
+    [
+        ("sqlite", {}, DurabilityClass.NOTHING),
+        ("sqlite", {"synchronous": "normal"}, DurabilityClass.LAST_SECONDS),
+        ("rocksdb", {}, DurabilityClass.NOTHING),
+        ("rocksdb", {"sync": False}, DurabilityClass.LAST_SECONDS),
+        ("postgres-oltp", {}, DurabilityClass.NOTHING),
+        ("postgres-oltp", {"full_page_writes": False}, DurabilityClass.NOTHING),  # records of 128K hold pages
+        ("mariadb-oltp", {"doublewrite": False, "page_size": "16K"}, DurabilityClass.NOTHING),
+        ("mariadb-oltp", {"flush_method": "nosync"}, DurabilityClass.CORRUPT),
+    ],
+)
+def test_what_the_workload_sets_counts(
+    workload: str, params: dict[str, Any], expected: DurabilityClass
+) -> None:
+    study = adjusted(generic.build({"data", "wal"}), database=registry.settings_of(workload, params))
+    assert study.layout.durability() is expected
+    # All layouts follow, whatever else they change; and those with records below the page are torn.
+    assert {layout.durability() for layout in first_round(study)} >= {expected}
+    small = study.layout.with_settings({"data.recordsize": "4K"})
+    torn = {"full_page_writes", "doublewrite"} & set(params)
+    assert (small.durability() is DurabilityClass.CORRUPT) == (bool(torn) or expected.rank == 2)
+
+
+def test_a_layout_has_the_last_word_on_what_the_database_does() -> None:
+    study = ready.find("sqlite")
+    own = {**study.layout.to_json(), "database": {"synchronous": "full"}}
+    study = study.model_copy(update={"layout": Layout.model_validate(own)})
+    changed = adjusted(study, database={"synchronous": "off", "cache_size": "100"})
+    assert changed.layout.database == {"synchronous": "full"}
+    # Only what weakens, and what it is judged by, is taken over.
+    assert weakening({"synchronous": "full", "page_size": "4096"}) == {}
+    assert weakening({"innodb_doublewrite": "0", "innodb_page_size": "4096", "x": "off"}) == {
+        "innodb_doublewrite": "0",
+        "innodb_page_size": "4096",
+    }

@@ -50,14 +50,14 @@ def test_fio_from_parameters() -> None:
 
 
 def test_times_of_postgresql() -> None:
-    settings = {"checkpoint_timeout": "30s", "shared_buffers": "32MB", "commit_delay": "50", "fsync": True}
+    settings = {"checkpoint_timeout": "30s", "shared_buffers": "32MB", "commit_delay": "50", "fsync": "on"}
     assert slower_settings(settings, 1) == settings
     slow = slower_settings(settings, 10)
     assert slow["checkpoint_timeout"] == "300s" and slow["commit_delay"] == "500us"
     # Unless told otherwise these act every 200 ms; 10 s is the most that PostgreSQL takes.
     assert slow["wal_writer_delay"] == "2000ms"
     assert slower_settings(settings, 100)["bgwriter_delay"] == "10000ms"
-    assert slow["shared_buffers"] == "32MB" and slow["fsync"] is True
+    assert slow["shared_buffers"] == "32MB" and slow["fsync"] == "on"
     assert slower_settings({"checkpoint_timeout": "2min"}, 10)["checkpoint_timeout"] == "1200s"
     with pytest.raises(InputError, match="checkpoint_timeout = 'later' is no time"):
         slower_settings({"checkpoint_timeout": "later"}, 2)

@@ -221,8 +221,8 @@ def test_settings_are_checked_before_anything_is_made(
 
 def test_times_go_slower_with_the_disks() -> None:
     params = MariadbOltp(SMALL).resolved()
-    usual = Job(params)._settings()
-    slow = Job(params, {"innodb_lock_wait_timeout": "20"}, dilation=4.0)._settings()
+    usual = Job(params).settings()
+    slow = Job(params, {"innodb_lock_wait_timeout": "20"}, dilation=4.0).settings()
     assert "innodb_io_capacity" not in usual and slow["innodb_io_capacity"] == "100"
     assert slow["innodb_lock_wait_timeout"] == "80" and slow["innodb_flush_log_at_timeout"] == "4"
 

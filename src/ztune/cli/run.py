@@ -181,8 +181,11 @@ def choose(
     """Return study, layouts and job. ``native``: the database runs on this host's programs. Raises
     InputError.
     """
+    from ztune.study.adjust import adjusted
+    from ztune.study.layout import plain
     from ztune.targets.screening import allowed_order
     from ztune.targets.trials import plan
+    from ztune.workloads import registry
 
     if (what is None) == (source is None):
         raise InputError("what is to run? `ztune run STUDY`, `ztune run WORKLOAD`, or `ztune run --from RUN`")
@@ -199,9 +202,16 @@ def choose(
         job = _job(workload_name, {**recorded, **params}, native)
     else:
         assert what is not None
-        study, workload_name = _study(what, params, profile, arc)
+        study, workload_name = _study(what, params)
+        asked = {**study.parameters, **params}
+        try:
+            study = adjusted(
+                study, profile=profile, arc=arc, database=registry.settings_of(workload_name, asked)
+            )
+        except ValueError as error:
+            raise InputError(f"--arc {arc}: {plain(error)}" if arc is not None else plain(error)) from None
         layouts = plan.layouts(study, names)
-        job = _job(workload_name, {**_memory(workload_name, study), **study.parameters, **params}, native)
+        job = _job(workload_name, {**_memory(workload_name, study), **asked}, native)
     return study, layouts, job
 
 
@@ -224,13 +234,11 @@ def _memory(name: str, study: Any) -> dict[str, Any]:
     return {"arc": study.layout.arc} if "arc" in registry.get(name).Parameters.model_fields else {}
 
 
-def _study(what: str, params: dict[str, str], profile: str | None, arc: str | None) -> tuple[Any, str]:
+def _study(what: str, params: dict[str, str]) -> tuple[Any, str]:
     """Return the study that ``what`` names, and its workload's name."""
     from pathlib import Path
 
     from ztune.study import generic, ready
-    from ztune.study.adjust import adjusted
-    from ztune.study.layout import plain
     from ztune.workloads import registry
 
     if what.endswith(".toml") or Path(what).is_file() or what in ready.files():
@@ -249,10 +257,7 @@ def _study(what: str, params: dict[str, str], profile: str | None, arc: str | No
     else:
         known = ", ".join(dict.fromkeys([*registry.names(), *ready.files()]))
         raise InputError(f'"{what}" is no study and no workload; name a TOML file, or one of {known}')
-    try:
-        return adjusted(study, profile=profile, arc=arc), workload
-    except ValueError as error:
-        raise InputError(f"--arc {arc}: {plain(error)}" if arc is not None else plain(error)) from None
+    return study, workload
 
 
 def _recorded(run: Any) -> tuple[str, dict[str, Any]]:

@@ -153,11 +153,23 @@ def choose_study(trace: Any, name: str | None, profile: str | None, arc: str | N
         study = generic.build(roles, page_sizes=manifest.page_size)
     try:
         study.check_roles(roles)
-        return adjusted(study, profile=profile, arc=arc)
+        return adjusted(study, profile=profile, arc=arc, database=_settings(manifest.workload))
     except ValueError as error:
         raise InputError(
             f"--arc {arc}: {_sentence(error)}" if arc is not None else _sentence(error)
         ) from None
+
+
+def _settings(workload: Any) -> dict[str, str]:
+    """Return the database's settings that the recorded workload made; of one that is not here, none."""
+    from ztune.workloads import registry
+
+    if workload is None or workload.name not in registry.names():
+        return {}
+    try:
+        return registry.settings_of(workload.name, workload.parameters)
+    except InputError:  # recorded by a version with other parameters
+        return {}
 
 
 def _sentence(error: ValueError) -> str:

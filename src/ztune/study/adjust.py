@@ -2,20 +2,32 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from ztune.study import profiles
+from ztune.study.durability import weakening
 from ztune.study.layout import Layout
 from ztune.study.loader import resolve_profiles
 from ztune.study.study import Study
 
 
-def adjusted(study: Study, *, profile: str | None = None, arc: str | int | None = None) -> Study:
+def adjusted(
+    study: Study,
+    *,
+    profile: str | None = None,
+    arc: str | int | None = None,
+    database: Mapping[str, str] | None = None,
+) -> Study:
     """Return ``study`` whose base layout has other data disks or another ARC; all its layouts follow.
 
     ``profile``: the name or TOML file of a profile for every vdev of class data. ``arc``: bytes or text. Log,
-    cache and special devices stay as they are, and so do axes that set data disks themselves. Raises
-    InputError for an unknown profile, ValueError for a size that is none.
+    cache and special devices stay as they are, and so do axes that set data disks themselves. ``database``:
+    settings that the workload makes by itself; those that weaken durability become the base layout's, so that
+    each layout is judged by them, unless it has its own. Raises InputError for an unknown profile, ValueError
+    for a size that is none.
     """
     raw = study.layout.to_json()
+    raw["database"] = {**weakening(database or {}), **study.layout.database}
     extra = dict(study.profiles)
     if arc is not None:
         raw["arc"] = arc

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -68,8 +69,11 @@ _DATABASE: dict[str, dict[str, tuple[DurabilityClass, str]]] = {
         ),
     },
 }
+# What the size of a page is called.
+_PAGE = ("innodb_page_size", "page_size")
 # Database settings that give up the protection against torn pages, and the page size where none is set.
 _TORN = {"full_page_writes": 8192, "innodb_doublewrite": 16384, "doublewrite": 16384}
+_OFF = {"off", "0", "false"}
 
 
 @dataclass(frozen=True)
@@ -137,6 +141,14 @@ def judge(layout: Layout) -> Judgement:
     return Judgement(klass, (*(text for _, text in found), *notes))
 
 
+def weakening(settings: Mapping[str, str]) -> dict[str, str]:
+    """Return those of a database's ``settings`` that weaken durability, and what is needed to judge them."""
+    found = {n: v for n, v in settings.items() if v.lower() in _DATABASE.get(n, {})}
+    torn = {n: v for n, v in settings.items() if n in _TORN and v.lower() in _OFF}
+    pages = {n: v for n, v in settings.items() if torn and n in _PAGE}
+    return {**found, **torn, **pages}
+
+
 def _sync(layout: Layout, seconds: int) -> list[tuple[DurabilityClass, str]]:
     """Judge sync=disabled.
 
@@ -177,9 +189,9 @@ def _database(layout: Layout, notes: list[str]) -> list[tuple[DurabilityClass, s
     ]
     data = layout.dataset_of("data")
     for name, page in _TORN.items():
-        if layout.database.get(name, "").lower() not in {"off", "0", "false"}:
+        if layout.database.get(name, "").lower() not in _OFF:
             continue
-        size = parse_size(layout.database.get("innodb_page_size", layout.database.get("page_size", page)))
+        size = parse_size(next((layout.database[n] for n in _PAGE if n in layout.database), page))
         recordsize = parse_size(data.properties["recordsize"]) if data is not None else 0
         other = data and (data.filesystem or layout.pool(data.pool).filesystem)
         if other and other != "zfs":

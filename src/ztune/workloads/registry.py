@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import importlib
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from importlib.metadata import EntryPoint, entry_points
+from typing import Any
 
 from ztune.errors import InputError, MissingError, ZtuneError
 from ztune.packages import packages_of
@@ -89,6 +91,17 @@ def get(name: str) -> type[Workload]:
             f"it has no {', '.join(lacking) or 'class'}"
         )
     return loaded
+
+
+def settings_of(name: str, params: Mapping[str, Any]) -> dict[str, str]:
+    """Return the settings that the workload ``name`` makes in its database with ``params``, in the database's
+    own words; nothing for one whose job does not say.
+
+    Raises:
+        InputError: no such workload, or a parameter is wrong.
+    """
+    settings = getattr(getattr(get(name)(params), "job", None), "settings", None)
+    return {} if settings is None else dict(settings())
 
 
 _REQUIRED = (

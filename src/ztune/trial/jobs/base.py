@@ -252,6 +252,12 @@ class JobBase:
         """End every process at once."""
         raise NotImplementedError
 
+    def settings(self) -> dict[str, str]:
+        """Return the database's settings that the parameters choose, overridden by the layout's, in the
+        database's own words.
+        """
+        return dict(self.database)
+
     def roles(self) -> tuple[str, ...]:
         """Return the roles whose directories ``prepare`` needs."""
         return self.ROLES

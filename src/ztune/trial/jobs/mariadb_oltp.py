@@ -112,7 +112,7 @@ class MariadbOltp(JobBase):
         """Bytes in a page."""
         return parse_size(self.database.get("innodb_page_size", self.params["page_size"]).upper())
 
-    def _settings(self) -> dict[str, str]:
+    def settings(self) -> dict[str, str]:
         """Return what goes into the configuration: the parameters, overridden by the layout's settings."""
         params = self.params
         settings = {
@@ -143,7 +143,7 @@ class MariadbOltp(JobBase):
         """
         server, step = self.server, "fill the database"
         fast = {
-            **self._settings(),
+            **self.settings(),
             "innodb_flush_log_at_trx_commit": "0",
             "innodb_doublewrite": "0",
             "skip_log_bin": "1",
@@ -229,7 +229,7 @@ class MariadbOltp(JobBase):
         binlog = str(self.params["binlog"])
         if binlog != "off":
             server.directories = replace(server.directories, binlog=self._paths[binlog] / "binlog")
-        settings = self._settings()
+        settings = self.settings()
         server.configure(settings)
         server.start()
         self._transactions = 0

@@ -82,12 +82,13 @@ class _PostgresCopy(PostgresOltp):
             raise ZtuneError(f"{self.name}: {self.OTHER} was prepared elsewhere than at {given[self.OTHER]}")
         places.hand_over(self.other, self.server.account)
 
-    def _settings(self) -> dict[str, str | int | bool]:
+    def settings(self) -> dict[str, str]:
+        """Return what goes into the configuration, overridden by the layout's settings."""
         return {
             "shared_buffers": f"{parse_size(self.params['shared_buffers']) // 1024}kB",
             "max_wal_size": "256MB",
-            "fsync": True,
-            "synchronous_commit": True,
+            "fsync": "on",
+            "synchronous_commit": "on",
             **self.database,
         }
 
@@ -107,7 +108,7 @@ class _PostgresCopy(PostgresOltp):
         """Start the server, and the shell that waits for the word to run the client."""
         server = self.server
         assert self.workdir is not None
-        server.configure(self._settings())
+        server.configure(self.settings())
         server.start()
         self._launcher = Launcher(
             self.clients()[0],
@@ -186,9 +187,10 @@ class PostgresBackup(_PostgresCopy):
             return ("pg_basebackup", "pg_verifybackup")
         return ("pg_dump", "pg_restore")
 
-    def _settings(self) -> dict[str, str | int | bool]:
+    def settings(self) -> dict[str, str]:
+        """Return what goes into the configuration, overridden by the layout's settings."""
         # The load left out what a backup of a running server needs.
-        return {"wal_level": "replica", "max_wal_senders": 4, **super()._settings()}
+        return {"wal_level": "replica", "max_wal_senders": "4", **super().settings()}
 
     @property
     def _target(self) -> Path:
@@ -299,8 +301,9 @@ class PostgresRestore(_PostgresCopy):
         server.stop()
         progress("dump it", 1.0)
 
-    def _settings(self) -> dict[str, str | int | bool]:
-        return {"maintenance_work_mem": "64MB", "autovacuum": False, **super()._settings()}
+    def settings(self) -> dict[str, str]:
+        """Return what goes into the configuration, overridden by the layout's settings."""
+        return {"maintenance_work_mem": "64MB", "autovacuum": "off", **super().settings()}
 
     def _command(self) -> Sequence[str | Path]:
         return [

@@ -31,6 +31,10 @@ _FILL_STEPS = 20
 _PUBLISH_SECONDS = 0.1
 
 
+def _on_off(value: bool) -> str:
+    return "on" if value else "off"
+
+
 def resolved_scale(size: int, scale: int) -> int:
     """Return pgbench's scale for a database of ``size`` bytes, rounded up; ``scale`` if ``size`` is 0."""
     return max(1, -(-size // filler.BYTES_PER_SCALE)) if size else scale
@@ -162,7 +166,9 @@ class PostgresOltp(JobBase):
     def start(self, progress: ProgressFn = no_progress) -> None:
         """Start the server with the settings asked for, age its WAL, and warm it with the load itself."""
         server = self.server
-        settings = self._settings()
+        settings = postgres_time.slower(self.settings(), self.dilation)
+        if settings["wal_compression"] == "pglz" and server.binaries.major < 15:
+            settings["wal_compression"] = "on"  # What the one method was called before there was a choice.
         server.configure(settings)
         server.start()
         warmup = round(int(self.params["warmup"]) * self.dilation)
@@ -187,29 +193,25 @@ class PostgresOltp(JobBase):
     def _publish(self) -> float:
         return _PUBLISH_SECONDS * min(self.patience, 20.0)
 
-    def _settings(self) -> dict[str, str | int | bool]:
+    def settings(self) -> dict[str, str]:
         """Return what goes into the configuration: the parameters, overridden by the layout's settings."""
-        params, major = self.params, self.server.binaries.major
-        compression = str(self.database.get("wal_compression", params["wal_compression"]))
-        if compression == "pglz" and major < 15:
-            compression = "on"  # What the one method was called before there was a choice.
+        params = self.params
         max_wal = f"{parse_size(params['max_wal_size']) // _MIB}MB"
-        settings = {
+        return {
             "shared_buffers": f"{parse_size(params['shared_buffers']) // 1024}kB",
-            "max_connections": int(params["clients"]) + 20,
+            "max_connections": str(int(params["clients"]) + 20),
             "checkpoint_timeout": f"{params['checkpoint_timeout']}s",
             "max_wal_size": max_wal,
             # As many recycled segments are kept as are ever in use: PostgreSQL's steady state.
             "min_wal_size": self.database.get("max_wal_size", max_wal),
-            "full_page_writes": params["full_page_writes"],
-            "wal_recycle": params["wal_recycle"],
-            "wal_init_zero": params["wal_init_zero"],
-            "fsync": True,
-            "synchronous_commit": True,
+            "full_page_writes": _on_off(params["full_page_writes"]),
+            "wal_recycle": _on_off(params["wal_recycle"]),
+            "wal_init_zero": _on_off(params["wal_init_zero"]),
+            "fsync": "on",
+            "synchronous_commit": "on",
+            "wal_compression": str(params["wal_compression"]),
             **self.database,
-            "wal_compression": compression,
         }
-        return postgres_time.slower(settings, self.dilation)
 
     def pids(self) -> list[int]:
         """Return the postmaster's pid."""

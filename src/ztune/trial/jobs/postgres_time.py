@@ -20,7 +20,7 @@ _TIMES: dict[str, tuple[str, int, str]] = {
 _TEXT = re.compile(r"(\d+(?:\.\d+)?)\s*(us|ms|s|min|h|d)?")
 
 
-def slower(settings: Mapping[str, str | int | bool], dilation: float) -> dict[str, str | int | bool]:
+def slower(settings: Mapping[str, str], dilation: float) -> dict[str, str]:
     """Return ``settings`` with each time × ``dilation``, at most what PostgreSQL takes; unchanged for 1.
 
     The server's own defaults are added where it does something in such an interval. Raises InputError for a
@@ -30,7 +30,7 @@ def slower(settings: Mapping[str, str | int | bool], dilation: float) -> dict[st
     if dilation == 1:
         return found
     for name, (unit, most, default) in _TIMES.items():
-        text = str(settings.get(name, default))
+        text = settings.get(name, default)
         if not text:
             continue
         match = _TEXT.fullmatch(text.strip())
