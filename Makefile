@@ -5,13 +5,14 @@ BIN := $(VENV)/bin
 OUT ?= demo-out
 export VENV
 
-.PHONY: help setup build demo lab test-lab test-servers test lint docs bench bench-lab clean
+.PHONY: help setup build demo lab test-lab test-servers test test-all lint docs bench bench-lab clean
 
 help:
 	@echo 'make setup   install what ztune needs (Debian, Ubuntu) and build it; ztune is then $(BIN)/ztune'
 	@echo 'make demo    the whole loop on a PostgreSQL of our own; results in $(OUT)/'
 	@echo 'make lab     install QEMU and build the lab, where layouts are tried in a virtual machine (ten to twenty minutes, once)'
 	@echo 'make test    set up, install the databases of the workloads, check style and types, run the tests'
+	@echo 'make test-all   the same with the tests that take minutes each'
 	@echo 'make lint    style and types only'
 	@echo 'make docs    write again the parts of docs/ that are made from the code'
 	@echo 'make bench   cost of recording, speed of screening and of reading traces'
@@ -63,6 +64,9 @@ test-servers: setup
 
 test: lint test-servers test-lab
 	$(BIN)/pytest
+
+test-all: lint test-servers test-lab
+	$(BIN)/pytest --long
 
 docs: setup
 	$(BIN)/python -m ztune.workloads.docs docs/workloads.md

@@ -18,11 +18,14 @@ from ztune.trial.probes.base import HELPERS
 from ztune.trial.zfs import last_words, which
 
 ATTACH_S = 60.0
+_MOST_PATIENCE = 10.0
+"""Attaching takes a few seconds under emulation: what is not there then doesn't come."""
 END_S = 30.0
 # bpftrace attaches from the last to the first, and says that it attaches before it does: when the first and
-# the last of the script have both spoken, all between them are attached.
-_FIRST = 'interval:ms:100 { if (@ready_a == 0) { @ready_a = 1; printf("ready\\n"); } }'
-_LAST = 'interval:ms:100 { if (@ready_b == 0) { @ready_b = 1; printf("ready\\n"); } }'
+# the last of the script have both spoken, all between them are attached. One line may be lost in the kernel's
+# buffer (seen once in thirty starts), so each speaks for three seconds.
+_SPEAKS = 'interval:ms:100 {{ if (@{0} < 30) {{ @{0} += 1; printf("{0}\\n"); }} }}'
+_FIRST, _LAST = _SPEAKS.format("ready_a"), _SPEAKS.format("ready_b")
 
 
 def parse_maps(text: str) -> dict[str, dict[str, Any]]:
@@ -75,7 +78,7 @@ class Script:
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115 - lives as long as the script
         self._said: list[str] = []
         self._ready = threading.Event()
-        self._wanted = 2
+        self._wanted = {"ready_a", "ready_b"}
         self.process = subprocess.Popen(
             [program, "-B", "line", "-f", "json", "-e", f"{_FIRST} {script} {_LAST}"],
             stdin=subprocess.DEVNULL,
@@ -90,8 +93,8 @@ class Script:
         self._patience = context.patience
         self._thread = threading.Thread(target=self._read, daemon=True, name="bpftrace")
         self._thread.start()
-        self._ready.wait(ATTACH_S * self._patience)
-        if self._wanted > 0:
+        self._ready.wait(ATTACH_S * min(self._patience, _MOST_PATIENCE))
+        if self._wanted:
             self.kill()
             raise ZtuneError(f"bpftrace did not attach: {self._problem()}")
 
@@ -102,9 +105,9 @@ class Script:
     def _read(self) -> None:
         assert self.process.stdout is not None
         for line in self.process.stdout:
-            if self._wanted > 0 and '"printf"' in line and "ready" in line:
-                self._wanted -= 1
-                if self._wanted == 0:
+            if '"printf"' in line and "ready_" in line:
+                self._wanted -= {word for word in self._wanted if word in line}
+                if not self._wanted:
                     self._ready.set()
                 continue
             self._said.append(line)
