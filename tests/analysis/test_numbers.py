@@ -68,6 +68,14 @@ def test_share_has_no_idle_digits() -> None:
     assert units.show(0.125, "share") == "12.5%"
 
 
+@pytest.mark.parametrize(
+    "value, text",
+    [(0, "0.00"), (0.0043, "0.0043"), (0.0996, "0.10"), (0.37, "0.37"), (9.996, "10.0"), (1234.5, "1,234")],
+)
+def test_rates_keep_figures_that_say_something(value: float, text: str) -> None:
+    assert units.show(value, "rate") == text
+
+
 def test_every_objective_is_a_metric_and_reads_the_same_number() -> None:
     for key, (path, _) in OBJECTIVES.items():
         assert METRICS[key].path == path

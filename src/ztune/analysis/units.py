@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 _SUFFIXES = ("", "K", "M", "G", "T", "P", "E")
 
 
@@ -75,5 +77,8 @@ def show(value: float, unit: str) -> str:
 
 def _three(value: float) -> str:
     size = abs(value)
-    digits = 0 if size >= 99.95 else 1 if size >= 9.995 else 2
+    if 0 < size < 0.0995:  # a row of a bulk load costs thousandths of an operation: two figures
+        digits = 1 - math.floor(math.log10(size))
+    else:
+        digits = 0 if size >= 99.95 else 1 if size >= 9.995 else 2
     return f"{value:,.{digits}f}"
