@@ -20,6 +20,8 @@ from typing import IO, Any
 from ztune.errors import InputError, MissingError, ZtuneError
 
 LAST_LINES = 8
+LINE_LENGTH = 300
+"""Characters of each line of a program that end up in a sentence."""
 KILL_SECONDS = 30.0
 """How long a process that was sent SIGKILL may take to go."""
 PATIENCE = "ZTUNE_PATIENCE"
@@ -318,7 +320,17 @@ def last_lines(path: Path | None, count: int = LAST_LINES) -> str:
             text = file.read().decode("utf-8", errors="replace")
     except OSError:
         return ""
-    return " | ".join([line.strip() for line in text.splitlines() if line.strip()][-count:])
+    return ending(text.split("\n"), count)
+
+
+def ending(lines: Iterable[str], count: int = LAST_LINES) -> str:
+    """Return the last of ``lines`` that say something, joined by `` | ``, as a terminal would show them.
+
+    A progress line that was written over shows what came last; a statement that a client repeats is cut.
+    """
+    shown = [line.rstrip("\r").rpartition("\r")[2].strip() for line in lines]
+    cut = [line if len(line) <= LINE_LENGTH else f"{line[:LINE_LENGTH]} …" for line in shown if line]
+    return " | ".join(cut[-count:])
 
 
 def run(
@@ -389,8 +401,8 @@ def run(
     if program.popen.returncode != 0:
         if watch is not None:
             watch()
-        said = " | ".join([line for line in err if line][-LAST_LINES:]) or " | ".join(out[-LAST_LINES:])
-        raise ZtuneError(f"{what} {program.how_it_ended()}: {said or 'it said nothing'}")
+        said = ending(err) or ending(out) or "it said nothing"
+        raise ZtuneError(f"{what} {program.how_it_ended()}: {said}")
     return "\n".join(out)
 
 
