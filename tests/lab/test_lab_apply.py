@@ -148,6 +148,7 @@ def test_done_and_taken_back(lab: Lab, tmp_path: Path) -> None:
     assert lab.everything() == before
 
 
+@pytest.mark.long
 def test_a_real_refusal_takes_everything_back(lab: Lab, tmp_path: Path) -> None:
     """A delegated user may set the record size, and not the compression."""
     before = lab.everything()
@@ -165,6 +166,7 @@ def test_a_real_refusal_takes_everything_back(lab: Lab, tmp_path: Path) -> None:
     assert not (tmp_path / "undo.json").exists()
 
 
+@pytest.mark.long
 def test_received_values_come_back(lab: Lab, tmp_path: Path) -> None:
     lab("zfs", "set", "primarycache=metadata", "tank/sent")
     lab.shell("zfs snapshot tank/sent@a; zfs send -p tank/sent@a | zfs receive tank/got")
@@ -215,6 +217,7 @@ def test_the_script_that_creates(lab: Lab) -> None:
         lab("zfs", "destroy", "-r", "tank/new")
 
 
+@pytest.mark.long
 def test_the_copy_really_changes_the_records(lab: Lab, tmp_path: Path) -> None:
     """The commands for what is already written, as they are printed, on a file of two records."""
     lab.shell(

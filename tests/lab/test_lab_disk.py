@@ -37,6 +37,7 @@ def judged(bench: Bench, name: str, case: Case) -> Outcome:
     return found if abs(found.error) <= LIMIT else bench.outcome(profiles.find(name), case, runs=3, seconds=6)
 
 
+@pytest.mark.long
 def test_fio_in_the_guest_meets_the_profiles(resume: Resume) -> None:
     busy = []
     with resume() as guest, Bench(guest) as bench:

@@ -67,6 +67,7 @@ def drivers(
         and isinstance(item, pytest.Function)
         and hasattr(item, "callspec")
         and "scenario" in item.callspec.params
+        and item.get_closest_marker("skip") is None
     ]
     found: dict[str, Driver] = {}
     with ExitStack() as guests:
@@ -78,7 +79,17 @@ def drivers(
         yield found
 
 
-@pytest.mark.parametrize("scenario", scenarios())
+# What somebody else may have made of our names, and a kill: a minute or two. The others take minutes each.
+ALWAYS = {
+    *("held_snapshot", "foreign_child", "replaced_dataset", "other_name", "same_name", "taken_name"),
+    *("mounted_over", "kill_parent"),
+}
+
+
+@pytest.mark.parametrize(
+    "scenario",
+    [name if name in ALWAYS else pytest.param(name, marks=pytest.mark.long) for name in scenarios()],
+)
 def test_on_real_zfs(drivers: dict[str, Driver], scenario: str) -> None:
     answer = drivers[scenario].next()
     assert answer["name"] == scenario

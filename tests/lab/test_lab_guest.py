@@ -25,7 +25,7 @@ from ztune.lab.qemu import Machine
 from ztune.lab.wire import Lost
 
 Resume = Callable[..., AbstractContextManager[Guest]]
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 MIB = 1 << 20
 
 

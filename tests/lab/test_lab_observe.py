@@ -16,7 +16,7 @@ from ztune.observe.allocation import HEADER, Allocation
 from ztune.observe.model import Pool, Zfs
 from ztune.trace.compressibility import compressor
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(1200)]
+pytestmark = [pytest.mark.slow, pytest.mark.long, pytest.mark.timeout(1200)]
 IN_GUEST = ":".join(
     f"/host{path}" for path in (Path(ztune.__file__).resolve().parents[1], sysconfig.get_path("purelib"))
 )

@@ -14,7 +14,7 @@ import pytest
 import ztune
 from ztune.lab import Guest
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.slow, pytest.mark.long, pytest.mark.timeout(900)]
 IN_GUEST = ":".join(
     f"/host{path}" for path in (Path(ztune.__file__).resolve().parents[1], sysconfig.get_path("purelib"))
 )

@@ -15,7 +15,7 @@ import pytest
 from ztune.lab.image import Image
 from ztune.store import paths
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(1500)]
+pytestmark = [pytest.mark.slow, pytest.mark.long, pytest.mark.timeout(1500)]
 ZTUNE = str(Path(sys.executable).with_name("ztune"))
 # 16K against the base of 128K: pages of 8 KiB at random, most of them not in the ARC.
 WORDS = [

@@ -24,7 +24,7 @@ from ztune.targets import bundle
 from ztune.workloads.fio import Fio
 
 Resume = Callable[..., AbstractContextManager[Guest]]
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 WATCHED = Path(__file__).with_name("trial_watched.py")
 DISK = 1 << 30
 KEEP = "/var/tmp/keep"
