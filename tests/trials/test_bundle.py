@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
+import time
 import zipfile
 from pathlib import Path
 
@@ -87,3 +89,15 @@ def test_modules_of_a_third_party_go_along(tmp_path: Path, monkeypatch: pytest.M
     assert done.stdout.strip() == "own", done.stderr
     with pytest.raises(InputError, match="can't be sent"):
         bundle.build(["acme_ztune.nothing"])
+
+
+def test_other_versions_keep_theirs_while_they_may_need_it(home: Path) -> None:
+    mine = bundle.build()
+    others = [mine.with_name(f"ztune-trial-{n:016x}.pyz") for n in range(8)]
+    for other in others:
+        other.write_bytes(b"")
+    month_ago = time.time() - 31 * 86_400
+    os.utime(others[0], (month_ago, month_ago))
+    os.utime(mine, (month_ago, month_ago))
+    assert bundle.build() == mine  # in use again, as old as it is
+    assert mine.is_file() and not others[0].exists() and all(other.exists() for other in others[1:])

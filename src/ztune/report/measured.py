@@ -53,7 +53,7 @@ def head(found: Standing) -> str:
 def verdict(found: Standing) -> str:
     """Return what the run found, in a sentence."""
     if not found.run.outcome:
-        return "No layout has a result yet."
+        return "No two layouts of one block have a result yet, so there is nothing to compare."
     text = sentence(found.run.outcome, found.resolution)
     reason = found.run.outcome.get("reason")
     if reason in {"time", "interrupted"}:

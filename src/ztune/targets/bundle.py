@@ -7,9 +7,11 @@ same sources always give the same bytes, and the file's name holds their hash, s
 from __future__ import annotations
 
 import ast
+import contextlib
 import hashlib
 import importlib.util
 import os
+import time
 import zipfile
 from collections.abc import Sequence
 from pathlib import Path
@@ -20,7 +22,8 @@ from ztune.store import paths
 
 _MAIN = "import sys\n\nfrom ztune.trial.main import main\n\nsys.exit(main())\n"
 _SHEBANG = b"#!/usr/bin/env python3\n"
-_KEPT = 3  # how many bundles stay in the cache
+_KEPT_S = 30 * 86_400.0
+"""How long a bundle stays in the cache that no run has begun with: a run's own must outlast it."""
 # Modules of the package that the trial program may hold: others need more than the standard library.
 _ALLOWED = ("ztune.trial", "ztune.errors", "ztune.units", "ztune.packages")
 
@@ -50,9 +53,10 @@ def build(modules: Sequence[str] = ()) -> Path:
         partial.chmod(0o755)
         partial.replace(path)
     os.utime(path)
-    old = sorted(folder.glob("ztune-trial-*.pyz"), key=lambda p: p.stat().st_mtime)[:-_KEPT]
-    for unused in old:
-        unused.unlink(missing_ok=True)
+    for other in folder.glob("ztune-trial-*.pyz"):
+        with contextlib.suppress(FileNotFoundError):
+            if time.time() - other.stat().st_mtime > _KEPT_S:
+                other.unlink()
     return path
 
 
