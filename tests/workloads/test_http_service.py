@@ -153,10 +153,6 @@ def test_what_is_no_request_for_a_document_is_refused(plain: Running) -> None:
 def test_a_digest_is_verified(secure: Running) -> None:
     status, _, data = secure.post(message(5, header()))
     assert status == 200 and DOCUMENTS.text(5) in data
-    # The profile's own formula on values that never change.
-    assert base64.b64encode(
-        hashlib.sha1(b"0123456789abcdef" + b"2024-01-01T00:00:00.000Z" + b"secret").digest()
-    ) == b"oCgdQbIH5chtcVxXw1ZT2mrXWcY="  # fmt: skip
     counts = secure.counts()
     assert (counts["answered"], counts["verified"], counts["refused"]) == (1, 1, {})
 
@@ -256,8 +252,8 @@ def test_documents_are_the_same_everywhere_and_compress_as_text_does(root: Path)
     sizes = [DOCUMENTS.size(number) for number in range(2000)]
     assert 2048 <= min(sizes) < 2100 and 32_000 < max(sizes) <= 32768
     large = Documents(total=1, typical=4 << 20, seed=1).text(0)
-    assert hashlib.sha256(large).hexdigest()[:16] == "?"
-    for size, low, high in ((8192, 1.4, 1.8), (131072, 1.7, 2.3)):
+    assert hashlib.sha256(large).hexdigest()[:16] == "f50d293bed98a90c"
+    for size, low, high in ((8192, 1.55, 1.7), (131072, 1.9, 2.05)):
         blocks = [large[begin : begin + size] for begin in range(0, len(large) - size, size)]
         ratio = size * len(blocks) / sum(len(lz4.block.compress(b, store_size=False)) for b in blocks)
         assert low < ratio < high, (size, ratio)

@@ -72,8 +72,8 @@ class HttpParameters(base.Parameters):
     )
     user: str = param(
         "ztune",
-        pattern=r"[A-Za-z0-9._@-]{1,64}$",
-        meaning="The user that the service knows, with `security=wsse`.",
+        pattern=r"^[A-Za-z0-9._@-]{1,64}$",
+        meaning="The user that the service knows, with `security=wsse`: letters, digits and `._@-`.",
     )
     password: str = param(
         "",

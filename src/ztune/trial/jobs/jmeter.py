@@ -48,14 +48,10 @@ def install(workdir: WorkDir, account: Account, workload: str) -> Path:
     launcher = [jar for jar in jars if jar.name == f"ApacheJMeter-{VERSION}.jar"]
     own = [jar for jar in jars if jar.name.startswith("ApacheJMeter_")]
     home = workdir.sub("jmeter", mode=0o755)
-    lent = {
-        "bin": [*launcher, *(path for path in fetched.iterdir() if path.suffix != ".jar")],
-        "ext": own,
-        "lib": [jar for jar in jars if jar not in launcher and jar not in own],
-    }
-    for name, files in lent.items():
-        folder = software.lend(files, f"jmeter-{name}", workdir, account)
-        folder.rename(home / "lib" / "ext" if name == "ext" else home / name)
+    rest = [jar for jar in jars if jar not in launcher and jar not in own]
+    settings = [path for path in fetched.iterdir() if path.suffix != ".jar"]
+    for place, files in (("bin", [*launcher, *settings]), ("lib", rest), ("lib/ext", own)):
+        software.lend(files, "lent", workdir, account).rename(home / place)
     return home
 
 
