@@ -44,11 +44,11 @@ class Running:
         wanted = {"root": str(root), "port": port, "user": USER, "password": PASSWORD, "secure": secure}
         self.port = int(self.talk.ask("serve", json.dumps(wanted))["port"])
 
-    def post(self, body: bytes | str, **headers: str) -> tuple[int, str, bytes]:
+    def post(self, body: bytes | str, path: str = "/documents", **headers: str) -> tuple[int, str, bytes]:
         """Return status, reason and body of the answer."""
         connection = http.client.HTTPConnection(service.HOST, self.port, timeout=30)
         data = body.encode() if isinstance(body, str) else body
-        connection.request("POST", "/documents", data, {"Content-Type": "text/xml", **headers})
+        connection.request("POST", path, data, {"Content-Type": "text/xml", **headers})
         answer = connection.getresponse()
         found = answer.status, answer.reason, answer.read()
         connection.close()
@@ -137,6 +137,14 @@ def test_a_document_comes_whole_and_is_counted(plain: Running) -> None:
     assert 0 < counts["read_seconds"] < 10
 
 
+def test_warming_is_verified_but_not_counted(secure: Running) -> None:
+    status, _, data = secure.post(message(0, header()), "/warm")
+    assert status == 200 and b"<Document></Document>" in data
+    assert secure.post(message(0), "/warm")[0] == 500
+    counts = secure.counts()
+    assert (counts["answered"], counts["verified"], sum(counts["refused"].values())) == (0, 0, 1)
+
+
 def test_what_is_no_request_for_a_document_is_refused(plain: Running) -> None:
     body = message().replace("0000003", "{}")
     for name in ("9999999", "../x", "", "0000003/.."):
@@ -145,9 +153,10 @@ def test_what_is_no_request_for_a_document_is_refused(plain: Running) -> None:
     assert "no SOAP 1.1 envelope" in plain.refusal("<a/>")
     bomb = '<!DOCTYPE a [<!ENTITY b "b">]>' + message()
     assert "must not have a document type" in plain.refusal(bomb)
+    assert "nothing but /documents" in plain.post(message(), "/other")[1]
     status, reason, _ = plain.post(b"", **{"Content-Length": str(service.LARGEST_REQUEST + 1)})
     assert status == 500 and "Content-Length of at most" in reason
-    assert plain.counts()["answered"] == 0 and sum(plain.counts()["refused"].values()) == 8
+    assert plain.counts()["answered"] == 0 and sum(plain.counts()["refused"].values()) == 9
 
 
 def test_a_digest_is_verified(secure: Running) -> None:

@@ -6,8 +6,9 @@ each a line with a word, a tab and a JSON object, and answers with lines of JSON
 ``http_load.py`` beside it is the other end.
 
 ``POST /documents`` with an envelope whose body is ``<GetDocument><name>0000017</name></GetDocument>`` is
-answered with the document. What is refused is answered with status 500 and a fault, as SOAP over HTTP has it;
-the reason is in the status line too, because a load generator keeps that.
+answered with the document. ``POST /warm`` is answered with nothing and not counted, but verified all the
+same. What is refused is answered with status 500 and a fault, as SOAP over HTTP has it; the reason is in the
+status line too, because a load generator keeps that.
 
 Security is that of the OASIS standard *WS-Security: UsernameToken Profile 1.1*, section 3.1: a
 ``UsernameToken`` with ``PasswordDigest = Base64(SHA-1(nonce + created + password))``, the nonce decoded; and
@@ -220,14 +221,23 @@ class Handler(BaseHTTPRequestHandler):
     def do_POST(self) -> None:
         """Answer a request with a document or a fault."""
         try:
-            self._send(self._asked_for())
+            name = self._asked_for()
+            if self.path == "/warm":
+                self._answer(200, "OK", _HEAD + _TAIL)
+            elif self.path == "/documents":
+                self._send(name)
+            else:
+                raise Refused("s:Client", "there is nothing but /documents and /warm")
         except Refused as refused:
             self.server.refused(str(refused))
             text = f"<s:Fault><faultcode>{refused.code}</faultcode><faultstring>{escape(refused.reason)}"
             fault = _ANSWER + f"{text}</faultstring></s:Fault></s:Body></s:Envelope>\n".encode()
-            self.send_response(500, str(refused))
-            self._headers(len(fault))
-            self.wfile.write(fault)
+            self._answer(500, str(refused), fault)
+
+    def _answer(self, status: int, reason: str, body: bytes) -> None:
+        self.send_response(status, reason)
+        self._headers(len(body))
+        self.wfile.write(body)
 
     def _headers(self, length: int) -> None:
         self.send_header("Content-Type", "text/xml; charset=utf-8")
