@@ -79,8 +79,8 @@ def test_requests_come_at_the_rate(parent: Path) -> None:
     with running(HttpLoad({**SMALL, "rate": 20}), parent=parent) as workload:
         result = workload.verify(workload.run())
     assert result.details["verified"] == 0 and len(result.checks) == 4
-    # 59 gaps of 50 ms, and as long as the last takes.
-    assert 2.9 <= result.seconds < 20
+    # 59 gaps of 50 ms; on a busy machine the first may begin late, and those behind it catch up.
+    assert 2 <= result.seconds < 20
 
 
 def test_requests_that_were_lost_are_found(started: HttpLoad) -> None:

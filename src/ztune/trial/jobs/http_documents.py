@@ -9,6 +9,7 @@ that ends too early lacks it.
 from __future__ import annotations
 
 import hashlib
+import math
 import random
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -39,7 +40,7 @@ class Documents:
 
     def size(self, number: int) -> int:
         """Return the bytes of document ``number``, from 0."""
-        return max(_MARK_BYTES, round(self.typical * 2.0 ** (4 * self._share(b"size", number) - 2)))
+        return max(_MARK_BYTES, round(self.typical * math.exp2(4 * self._share(b"size", number) - 2)))
 
     def mark(self, number: int) -> str:
         """Return the last word of document ``number``."""

@@ -52,6 +52,8 @@ def install(workdir: WorkDir, account: Account, workload: str) -> Path:
     settings = [path for path in fetched.iterdir() if path.suffix != ".jar"]
     for place, files in (("bin", [*launcher, *settings]), ("lib", rest), ("lib/ext", own)):
         software.lend(files, "lent", workdir, account).rename(home / place)
+    # It has to be there; JMeter complains at each start otherwise.
+    (home / "lib" / "junit").mkdir(mode=0o755)
     return home
 
 
@@ -65,6 +67,8 @@ def command(
         "-Djava.awt.headless=true",
         f"-Djava.io.tmpdir={at}",
         f"-Djava.util.prefs.userRoot={at}",
+        # Java's own log goes to standard error, where only what matters is looked for.
+        "-Djava.util.logging.config.file=/dev/null",
         "-jar",
         home / "bin" / f"ApacheJMeter-{VERSION}.jar",
         *("-n", "-t", plan, "-l", results, "-j", at / "jmeter.log", "-q", properties),
