@@ -10,6 +10,7 @@ import inspect
 import json
 import pkgutil
 import secrets
+import xml.etree.ElementTree as ET
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -62,18 +63,30 @@ class HttpLoad(JobBase):
 
         Raises:
             MissingError: one of them isn't here; the text names the command that brings it.
-            InputError: the layout has settings of a database, and there is none.
+            InputError: the layout has settings of a database, and there is none; or the plan is none.
         """
         if self.database:
             raise InputError(
                 f"http has no database whose settings a layout could choose ({', '.join(self.database)})"
             )
         if self._java is None:
+            self._must_be_a_plan()
             found = software.java()
             software.require(jmeter.SOFTWARE, f"JMeter {jmeter.VERSION}", self.name)
             self._python = self._find_python()
             self._java = found
         return f"JMeter {jmeter.VERSION}, Java {self._java[1]}"
+
+    def _must_be_a_plan(self) -> None:
+        text = str(self.params["plan_text"])
+        if not text:
+            return
+        try:
+            tag = ET.fromstring(text.encode()).tag
+        except ET.ParseError as error:
+            tag = f"not XML ({error})"
+        if tag != "jmeterTestPlan":
+            raise InputError(f"{self.params['plan'] or 'plan_text'}: it is no JMeter plan but {tag}")
 
     def _find_python(self) -> str:
         account = Account.for_database("nobody")
