@@ -16,6 +16,7 @@ from ztune.store import paths
 from ztune.trial.jobs import software
 from ztune.workloads import registry
 from ztune.workloads.artifacts import Artifact
+from ztune.workloads.jar_list import JarList
 
 
 @pytest.fixture(autouse=True)
@@ -122,5 +123,56 @@ def test_java_must_be_whole_and_new_enough(tmp_path: Path) -> None:
 def test_every_pin_is_whole() -> None:
     for entry in registry.entries():
         for one in getattr(registry.get(entry.name), "artifacts", ()):
-            assert len(one.coordinates.split(":")) == 4 and len(one.sha256) == 64
+            pins = one.pins if isinstance(one, JarList) else [(one.coordinates, one.sha256)]
+            for coordinates, sha256 in pins:
+                assert len(coordinates.split(":")) == 4 and len(sha256) == 64
             assert one.name in entry.needs
+
+
+def jars(tmp_path: Path, files: dict[str, bytes]) -> JarList:
+    """Return a list of two jars, and ``files`` as mvn left them."""
+    parcel = io.BytesIO()
+    with zipfile.ZipFile(parcel, "w") as archive:
+        for name in ("bin/one.properties", "bin/deep/two.properties", "bin/three.txt"):
+            archive.writestr(name, name)
+    whole = {"a-1.jar": b"a", "parcel-2.jar": parcel.getvalue()}
+    sums = "".join(f"{hashlib.sha256(data).hexdigest()}  {name}\n" for name, data in whole.items())
+    (tmp_path / "sums").write_text(sums)
+    parts = "".join(
+        f"<dependency><groupId>g</groupId><artifactId>{artifact}</artifactId><version>{version}</version>"
+        "</dependency>"
+        for artifact, version in (("a", 1), ("parcel", 2))
+    )
+    (tmp_path / "pom").write_text(f"<project><dependencies>{parts}</dependencies></project>")
+    made = JarList("many-1", tmp_path / "pom", tmp_path / "sums", "parcel-2.jar", ("*.properties",))
+    where = Path(dict(part.partition("=")[::2] for part in made.fetch_command())["-DoutputDirectory"])
+    where.mkdir(parents=True)
+    for name, data in {**whole, **files}.items():
+        (where / name).write_bytes(data)
+    return made
+
+
+def test_many_jars_are_fetched_at_once_and_each_is_checked(tmp_path: Path) -> None:
+    made = jars(tmp_path, {})
+    assert [coordinates for coordinates, _ in made.pins] == ["g:a:1:jar", "g:parcel:2:jar"]
+    made.install()
+    assert sorted(path.name for path in made.directory.iterdir()) == ["a-1.jar", "one.properties"]
+    assert [path.name for path in made.directory.parent.iterdir()] == ["many-1"]
+
+
+@pytest.mark.parametrize(
+    ("files", "said"),
+    [
+        ({"a-1.jar": b"b"}, "a-1.jar: its SHA-256 is .* but should be"),
+        ({"b-1.jar": b"b"}, "mvn left b-1.jar too, which is not pinned"),
+    ],
+)
+def test_another_jar_than_the_pinned_ones_is_refused(
+    tmp_path: Path, files: dict[str, bytes], said: str
+) -> None:
+    made = jars(tmp_path, files)
+    with pytest.raises(ZtuneError, match=said):
+        made.install()
+    assert not made.present and list(made.directory.parent.iterdir()) == []
+    with pytest.raises(ZtuneError, match=r"a-1.jar: mvn left no"):
+        made.install()

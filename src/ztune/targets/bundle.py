@@ -64,8 +64,8 @@ def _own() -> dict[str, bytes]:
     """Return name in the archive → source of ``ztune.trial`` and what it imports of ``ztune``."""
     root = Path(ztune.__file__).resolve().parent
     files = {"ztune/__init__.py": (root / "__init__.py").read_bytes()}
-    # What a job compiles where it runs goes along as it is.
-    for path in sorted((root / "trial").rglob("*.java")):
+    # What a job compiles or reads where it runs goes along as it is.
+    for path in sorted(one for kind in ("*.java", "*.jmx") for one in (root / "trial").rglob(kind)):
         files[f"ztune/{path.relative_to(root).as_posix()}"] = path.read_bytes()
     waiting = sorted((root / "trial").rglob("*.py"))
     seen: set[Path] = set()
