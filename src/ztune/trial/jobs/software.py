@@ -6,7 +6,8 @@ import os
 import re
 import shutil
 import subprocess
-from collections.abc import Mapping
+import sys
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from ztune.errors import MissingError
@@ -41,6 +42,34 @@ def require(name: str, what: str, workload: str) -> Path:
     if not found.is_dir():
         raise MissingError(f"{what} was not found in {found.parent}; fetch it with `ztune setup {workload}`")
     return found
+
+
+def pythons(code: str, account: Account, *, patience: float = 1.0) -> Iterator[tuple[str, str]]:
+    """Yield each Python that ``account`` can run, and what ``code`` prints in it, where it prints anything.
+
+    ztune's own may lie in a directory that is closed to the database's user.
+    """
+    for path in python_candidates():
+        try:
+            done = subprocess.run(
+                [path, "-I", "-c", code],
+                capture_output=True,
+                text=True,
+                cwd="/",
+                timeout=30 * patience,
+                **account.popen_args,
+            )
+        except (OSError, subprocess.SubprocessError):
+            continue
+        if done.returncode == 0 and done.stdout.strip():
+            yield path, done.stdout.strip()
+
+
+def python_candidates() -> list[str]:
+    """Return the Pythons that ``pythons`` tries."""
+    base = str(getattr(sys, "_base_executable", "") or sys.executable)
+    found = [base, *(f"{folder}/python3" for folder in os.get_exec_path()), "/usr/bin/python3"]
+    return list(dict.fromkeys(os.path.realpath(path) for path in found if os.access(path, os.X_OK)))
 
 
 def java(least: int = 17, environ: Mapping[str, str] = os.environ) -> tuple[Path, str]:
@@ -92,15 +121,21 @@ def _java_version(home: Path) -> str:
     return match[1] if match else ""
 
 
-def lend(files: list[Path], name: str, workdir: WorkDir, account: Account) -> Path:
-    """Return a directory of the work directory with ``files`` in it, where the account can read them.
+def lend(
+    files: list[Path], name: str, workdir: WorkDir, account: Account, *, top: Path | None = None
+) -> Path:
+    """Return a directory of the work directory with ``files`` in it, where the account can read them: side by
+    side, or as they lie below ``top``.
 
     ztune's cache may lie in a home that is closed to the database's user. Links where the file system is the
     same, copies elsewhere.
     """
     folder = workdir.sub(name, mode=0o755)
     for path in files:
-        target = folder / path.name
+        target = folder / (path.name if top is None else path.relative_to(top))
+        for parent in reversed(target.relative_to(folder).parents[:-1]):
+            (folder / parent).mkdir(exist_ok=True)
+            (folder / parent).chmod(0o755)
         readable = bool(path.stat().st_mode & 0o004) or not account.switch
         try:
             if not readable:
