@@ -228,7 +228,7 @@ def _keep(
             with archive.open("rb") as file:
                 got = hashlib.file_digest(file, "sha256").hexdigest()
         except OSError as error:
-            raise ZtuneError(f"{what}: there is no {archive} as it should be: {error.strerror}") from None
+            raise ZtuneError(f"{what}: fetching left no {archive}: {error.strerror}") from None
         if got != sha256:
             raise ZtuneError(
                 f"{what}: its SHA-256 is {got} but should be {sha256}; "
