@@ -190,9 +190,8 @@ class MongoRestore(JobBase):
         if self.params["input"] == "file":
             return {}
         size = int(self.params["documents"]) * BYTES_PER_DOCUMENT[str(self.params["input"])]
-        log_file = int(self.settings()["log.file_max"])
-        # The log is kept until a checkpoint, with two files in reserve.
-        return {"source": size // 3, "data": size * 5 // 4, "wal": size + 3 * log_file}
+        # The log is kept until a checkpoint.
+        return {"source": size // 3, "data": size * 5 // 4, "wal": size * 5 // 4}
 
     def _limit(self) -> float:
         """Return the seconds that work on all documents may take: 100 a second, on a very slow disk."""
