@@ -34,6 +34,7 @@ _PACKAGES: dict[str, dict[str, str]] = {
         "freebsd": "openjdk17",
     },
     "maven": {"": "maven"},
+    "pip": {"": "python3-pip", "arch": "python-pip", "alpine": "py3-pip", "freebsd": "py311-pip"},
     "wordnet": {"": "wordnet", "debian": "wordnet-base"},
     "fio": {"": "fio"},
     "strace": {"": "strace"},

@@ -1,4 +1,4 @@
-"""What Maven fetches: pinned, checked, unpacked whole or not at all. Maven is replaced by its result."""
+"""What Maven and pip fetch: pinned, checked, unpacked whole or not at all; here without either of them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ztune.errors import MissingError, ZtuneError
 from ztune.store import paths
 from ztune.trial.jobs import software
 from ztune.workloads import registry
-from ztune.workloads.artifacts import Artifact
+from ztune.workloads.artifacts import Artifact, Fetched, Wheel
 from ztune.workloads.jar_list import JarList
 
 
@@ -40,7 +40,7 @@ def fetched(files: dict[str, bytes], extension: str) -> Artifact:
                 tar.addfile(entry, io.BytesIO(data))
     data = packed.getvalue()
     made = Artifact("thing-1.0", f"org.some:thing:1.0:{extension}", hashlib.sha256(data).hexdigest())
-    where = dict(part.partition("=")[::2] for part in made.fetch_command())["-DoutputDirectory"]
+    where = dict(part.partition("=")[::2] for part in made.fetch_commands()[0])["-DoutputDirectory"]
     Path(where).mkdir(parents=True)
     (Path(where) / made.file_name).write_bytes(data)
     return made
@@ -89,7 +89,7 @@ def test_nothing_useful_or_nothing_at_all() -> None:
     made = replace(fetched(FILES, "zip"), members=("lib/*.war",))
     with pytest.raises(ZtuneError, match="none of its files"):
         made.install()
-    with pytest.raises(ZtuneError, match="mvn left no"):
+    with pytest.raises(ZtuneError, match="fetching left no"):
         made.install()
 
 
@@ -123,10 +123,13 @@ def test_java_must_be_whole_and_new_enough(tmp_path: Path) -> None:
 def test_every_pin_is_whole() -> None:
     for entry in registry.entries():
         for one in getattr(registry.get(entry.name), "artifacts", ()):
-            pins = one.pins if isinstance(one, JarList) else [(one.coordinates, one.sha256)]
-            for coordinates, sha256 in pins:
-                assert len(coordinates.split(":")) == 4 and len(sha256) == 64
             assert one.name in entry.needs
+            must_be_pinned(one)
+
+
+def must_be_pinned(one: Fetched) -> None:
+    for what, sha256 in one.pins:
+        assert len(what.split(":")) == 4 and len(sha256) == 64
 
 
 def jars(tmp_path: Path, files: dict[str, bytes]) -> JarList:
@@ -145,7 +148,7 @@ def jars(tmp_path: Path, files: dict[str, bytes]) -> JarList:
     )
     (tmp_path / "pom").write_text(f"<project><dependencies>{parts}</dependencies></project>")
     made = JarList("many-1", tmp_path / "pom", tmp_path / "sums", "parcel-2.jar", ("*.properties",))
-    where = Path(dict(part.partition("=")[::2] for part in made.fetch_command())["-DoutputDirectory"])
+    where = Path(dict(part.partition("=")[::2] for part in made.fetch_commands()[0])["-DoutputDirectory"])
     where.mkdir(parents=True)
     for name, data in {**whole, **files}.items():
         (where / name).write_bytes(data)
@@ -176,3 +179,47 @@ def test_another_jar_than_the_pinned_ones_is_refused(
     assert not made.present and list(made.directory.parent.iterdir()) == []
     with pytest.raises(ZtuneError, match=r"a-1.jar: mvn left no"):
         made.install()
+
+
+def a_wheel(files: dict[str, bytes], tag: str = "cpython-399-arm128") -> Wheel:
+    """Return a wheel as it is when pip has done its part."""
+    packed = io.BytesIO()
+    with zipfile.ZipFile(packed, "w") as archive:
+        for name, data in files.items():
+            archive.writestr(name, data)
+    data = packed.getvalue()
+    sha256 = {"cpython-1-none": "0" * 64, tag: hashlib.sha256(data).hexdigest()}
+    made = Wheel("thing", "2.0b1", sha256, f"print({tag!r})", "nobody", ("thing/*", "thing.libs/*"))
+    where = dict(part.partition("=")[::2] for part in made.fetch_commands()[0])["--dest"]
+    Path(where).mkdir(parents=True)
+    (Path(where) / "thing-2.0b1-cp399-cp399-manylinux_2_28_arm128.whl").write_bytes(data)
+    return made
+
+
+WHEEL = {"thing/__init__.py": b"a", "thing.libs/b.so": b"b", "other/c.py": b"c"}
+
+
+def test_of_a_wheel_the_parts_that_are_needed_are_kept_as_they_lie() -> None:
+    made = a_wheel(WHEEL)
+    assert {"download", "--no-deps", "--only-binary=:all:", "--python-version=399", "thing==2.0b1"} <= set(
+        made.fetch_commands()[0]
+    )
+    assert not made.present
+    made.install()
+    assert made.present and made.directory == software.directory() / "thing-2.0b1" / "cpython-399-arm128"
+    assert sorted(str(p.relative_to(made.directory)) for p in made.directory.rglob("*.*o*")) == [
+        "thing.libs/b.so"
+    ]
+    assert (made.directory / "thing" / "__init__.py").read_bytes() == b"a"
+    assert [path.name for path in software.directory().iterdir()] == ["thing-2.0b1"]
+
+
+def test_a_wheel_that_is_another_one_or_for_no_python_here() -> None:
+    made = replace(a_wheel(WHEEL), sha256={"cpython-399-arm128": "0" * 64})
+    with pytest.raises(ZtuneError, match=r"thing 2.0b1: its SHA-256 is .* but should be 0000"):
+        made.install()
+    assert not made.present
+    with pytest.raises(ZtuneError, match=r"thing 2\.0b1: fetching left no .*\.whl"):
+        made.install()
+    with pytest.raises(MissingError, match=r"thing-2\.0b1 is pinned for cpython-1-none, and .* is cpython-3"):
+        _ = replace(made, sha256={"cpython-1-none": "0" * 64}).tag

@@ -113,7 +113,7 @@ Description: a "short" one
 Package: two
 Section: db
 """
-    found = list(triples._stanzas(io.BytesIO(text)))
+    found = [line for fields in triples._stanzas(io.BytesIO(text)) for line in triples._package(fields)]
     assert found == [
         *(f"<urn:deb:one> <urn:deb:depends> <urn:deb:{name}>" for name in ("two", "three", "four")),
         *(

@@ -43,7 +43,11 @@ _RELOAD = {
     "fsync",
     "wal_compression",
 }
-_ANEW = {"page_size", "block_size", "innodb_page_size", "wal_segment_size", "data_checksums"}
+_ANEW = {
+    *("page_size", "block_size", "innodb_page_size", "wal_segment_size", "data_checksums"),
+    # WiredTiger's, of a table.
+    *("block_compressor", "leaf_page_max", "internal_page_max", "allocation_size", "memory_page_max"),
+}
 
 
 @dataclass(frozen=True)

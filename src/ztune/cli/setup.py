@@ -14,8 +14,8 @@ import click
 def command(workload: str, dry_run: bool, as_json: bool) -> int:
     """Install what WORKLOAD needs, with this system's own package manager, and nothing else.
 
-    What no package has, such as OrientDB, is fetched with Maven into ztune's own cache: a pinned version,
-    checked by its SHA-256.
+    What no package has, such as OrientDB, is fetched with Maven or pip into ztune's own cache: a pinned
+    version, checked by its SHA-256.
 
     Says each command and why before it runs it. What is there already stays as it is; a second run finds
     everything there. No database is set up: a workload makes its own for each run.

@@ -42,7 +42,14 @@ _DATABASE: dict[str, dict[str, tuple[DurabilityClass, str]]] = {
             "synchronous=normal: in WAL mode commits are acknowledged before they are on disk",
         ),
     },
-    # RocksDB's WriteOptions::sync.
+    # WiredTiger's wiredtiger_open, log: without it a database is what its last checkpoint was.
+    "log.enabled": {
+        "false": (
+            DurabilityClass.LAST_SECONDS,
+            "log.enabled=false: a power cut loses what came after the last checkpoint",
+        ),
+    },
+    # RocksDB's WriteOptions::sync; the workload mongo-restore has a setting of that name too.
     "sync": {
         answer: (
             DurabilityClass.LAST_SECONDS,

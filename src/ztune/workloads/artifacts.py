@@ -1,31 +1,71 @@
-"""Software that comes from a Maven repository: fetched with ``mvn``, checked, unpacked into ztune's cache.
+"""Software that no system package brings: fetched by Maven or pip, checked, unpacked into ztune's cache.
 
-Which repository, mirror or proxy is asked is Maven's own configuration. Nothing is written outside ztune's
-cache: Maven's local repository lies there too, and is removed when it was read.
+Which repository, mirror or proxy is asked is Maven's or pip's own configuration. Nothing is written outside
+ztune's cache: Maven's local repository lies there too, and is removed when it was read. Nothing that was
+fetched is run or installed.
 """
 
 from __future__ import annotations
 
 import fnmatch
 import hashlib
+import importlib.util
 import shutil
+import sys
 import tarfile
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
-from typing import IO
+from typing import IO, Protocol
 
-from ztune.errors import InputError, ZtuneError
+from ztune.errors import InputError, MissingError, ZtuneError
 from ztune.trial.jobs import software
+from ztune.trial.jobs.process import Account
 
-_PLUGIN = "org.apache.maven.plugins:maven-dependency-plugin:2.8"
+PLUGIN = "org.apache.maven.plugins:maven-dependency-plugin:2.8"
+
+
+class Fetched(Protocol):
+    """Something that ``ztune setup`` fetches into ztune's cache."""
+
+    @property
+    def name(self) -> str:
+        """Of it, with the version."""
+        ...
+
+    @property
+    def directory(self) -> Path:
+        """Where it lies when it was fetched."""
+        ...
+
+    @property
+    def present(self) -> bool:
+        """Whether it was fetched."""
+        ...
+
+    def needs(self, path: str | None) -> tuple[str, ...]:
+        """Return what must be installed to fetch it, as ``ztune.packages`` calls it; ``path`` is a PATH."""
+        ...
+
+    @property
+    def pins(self) -> tuple[tuple[str, str], ...]:
+        """What is fetched, in four parts with colons between, and the SHA-256 of each file."""
+        ...
+
+    def fetch_commands(self) -> tuple[tuple[str, ...], ...]:
+        """Return the commands that fetch it."""
+        ...
+
+    def install(self) -> None:
+        """Check what was fetched, unpack it, and remove the rest; raises ZtuneError, and leaves nothing."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
 class Artifact:
-    """One file of a Maven repository, pinned, and what is kept of it."""
+    """One file of a Maven repository, pinned, and what is kept of it: a ``Fetched``."""
 
     name: str
     """Of the directory in ztune's cache, with the version."""
@@ -58,13 +98,23 @@ class Artifact:
     def _download(self) -> Path:
         return software.directory() / f".fetch-{self.name}"
 
-    def fetch_command(self) -> tuple[str, ...]:
+    def needs(self, path: str | None) -> tuple[str, ...]:
+        """Return Maven, if it isn't here."""
+        return maven(path)
+
+    @property
+    def pins(self) -> tuple[tuple[str, str], ...]:
+        """Its coordinates and SHA-256."""
+        return ((self.coordinates, self.sha256),)
+
+    def fetch_commands(self) -> tuple[tuple[str, ...], ...]:
         """Return the command that fetches it."""
-        return (
-            *("mvn", "-B", "-q", f"{_PLUGIN}:copy", f"-Dartifact={self.coordinates}"),
+        command = (
+            *("mvn", "-B", "-q", f"{PLUGIN}:copy", f"-Dartifact={self.coordinates}"),
             *(f"-DoutputDirectory={self._download}", "-Dmdep.useBaseVersion=true"),
             f"-Dmaven.repo.local={self._download / 'repository'}",
         )
+        return (command,)
 
     def install(self) -> None:
         """Check what was fetched, unpack it, and remove the rest.
@@ -72,50 +122,173 @@ class Artifact:
         Raises:
             ZtuneError: it isn't there, or isn't the file that was pinned; nothing of it stays.
         """
-        try:
-            archive = self._download / self.file_name
-            try:
-                with archive.open("rb") as file:
-                    got = hashlib.file_digest(file, "sha256").hexdigest()
-            except OSError as error:
-                raise ZtuneError(f"{self.coordinates}: mvn left no {archive}: {error.strerror}") from None
-            if got != self.sha256:
-                raise ZtuneError(
-                    f"{self.coordinates}: its SHA-256 is {got} but should be {self.sha256}; "
-                    "it is not what ztune was tried with, and was removed"
-                )
-            part = self._download / "unpacked"
-            part.mkdir()
-            self._unpack(archive, part)
-            part.chmod(0o755)
-            # In one step, so that half of it is never taken for the whole.
-            part.replace(self.directory)
-        finally:
-            shutil.rmtree(self._download, ignore_errors=True)
+        archive = self._download / self.file_name
+        _keep(archive, self.directory, self.coordinates, self.sha256, self.members, top=1, flat=self.flat)
 
-    def _unpack(self, archive: Path, into: Path) -> None:
-        count = 0
-        with _members(archive) as members:
-            for path, content in members:
-                inner = PurePosixPath(*PurePosixPath(path).parts[1:])
-                if ".." in inner.parts or inner.is_absolute():
-                    raise ZtuneError(f"{self.coordinates}: it holds a file {path!r} that would lie outside")
-                if not any(fnmatch.fnmatchcase(str(inner), pattern) for pattern in self.members):
-                    continue
-                target = into / (inner.name if self.flat else inner)
-                target.parent.mkdir(parents=True, exist_ok=True)
-                with target.open("wb") as out:
-                    shutil.copyfileobj(content, out)
-                target.chmod(0o644)
-                count += 1
-        if not count:
-            raise ZtuneError(f"{self.coordinates}: none of its files is one that is needed")
+
+@dataclass(frozen=True, slots=True)
+class Wheel:
+    """A Python package with compiled parts, pinned for some Pythons, and what is kept of it.
+
+    It is for another process of another Python than ztune's, so it is unpacked and not installed; what it
+    depends on is not fetched.
+    """
+
+    package: str
+    version: str
+    sha256: Mapping[str, str]
+    """Of the file, by what it is made for, as ``software.pythons`` tells it: ``cpython-311-x86_64``."""
+    probe: str
+    """Prints that in a Python."""
+    user: str
+    """The system user that it is for when ztune is root."""
+    members: tuple[str, ...]
+    """Which files are kept (shell patterns), with their paths."""
+
+    @property
+    def name(self) -> str:
+        """Of the directory in ztune's cache."""
+        return f"{self.package}-{self.version}"
+
+    @property
+    def tag(self) -> str:
+        """What it must be made for here.
+
+        Raises:
+            MissingError: that user can run no Python that it is pinned for.
+        """
+        seen = []
+        for path, tag in software.pythons(self.probe, Account.for_database(self.user)):
+            if tag in self.sha256:
+                return tag
+            seen.append(f"{path} is {tag}")
+        raise MissingError(
+            f"{self.name} is pinned for {', '.join(self.sha256)}, and there is no such Python here that a "
+            f"database's user can run ({'; '.join(seen) or 'there is none at all'})"
+        )
+
+    @property
+    def directory(self) -> Path:
+        """Where it lies when it was fetched."""
+        return software.directory() / self.name / self.tag
+
+    @property
+    def present(self) -> bool:
+        """Whether it was fetched for a Python that is here."""
+        return self.directory.is_dir()
+
+    @property
+    def _download(self) -> Path:
+        return software.directory() / f".fetch-{self.name}"
+
+    def needs(self, path: str | None) -> tuple[str, ...]:
+        """Return pip, if it isn't here."""
+        return () if importlib.util.find_spec("pip") or shutil.which("pip3", path=path) else ("pip",)
+
+    @property
+    def pins(self) -> tuple[tuple[str, str], ...]:
+        """Package, version, what it is made for, and the SHA-256 of each file."""
+        return tuple((f"{self.package}:{self.version}:{tag}:whl", sha) for tag, sha in self.sha256.items())
+
+    def fetch_commands(self) -> tuple[tuple[str, ...], ...]:
+        """Return the command that fetches it: as a file, from which nothing is run."""
+        pip = (sys.executable, "-m", "pip") if importlib.util.find_spec("pip") else ("pip3",)
+        _, version, machine = self.tag.split("-")
+        command = (
+            *(*pip, "download", "-q", "--disable-pip-version-check", "--no-cache-dir", "--no-deps"),
+            *("--only-binary=:all:", "--implementation=cp", f"--python-version={version}"),
+            *(f"--platform=manylinux_2_28_{machine}", f"--dest={self._download}"),
+            f"{self.package}=={self.version}",
+        )
+        return (command,)
+
+    def install(self) -> None:
+        """Check what was fetched, unpack it, and remove the rest.
+
+        Raises:
+            ZtuneError: it isn't there, or isn't the file that was pinned; nothing of it stays.
+        """
+        found = sorted(self._download.glob("*.whl"))
+        archive = found[0] if found else self._download / f"{self.name}.whl"
+        target = self.directory
+        target.parent.mkdir(exist_ok=True)
+        _keep(archive, target, f"{self.package} {self.version}", self.sha256[target.name], self.members)
+
+
+def maven(path: str | None) -> tuple[str, ...]:
+    """Return what brings Maven, if it isn't on ``path``."""
+    return () if shutil.which("mvn", path=path) else ("maven",)
+
+
+def _keep(
+    archive: Path,
+    target: Path,
+    what: str,
+    sha256: str,
+    members: tuple[str, ...],
+    *,
+    top: int = 0,
+    flat: bool = False,
+) -> None:
+    """Check ``archive``, unpack it into ``target``, and remove the directory that it is in.
+
+    Args:
+        archive: what was fetched, in a directory of its own.
+        target: a directory that isn't there yet.
+        what: how errors call it.
+        sha256: what it must be.
+        members: which of its files are kept (shell patterns).
+        top: how many parts of each path are left out, from the beginning.
+        flat: put all files into ``target`` itself.
+
+    Raises:
+        ZtuneError: it isn't there, or another file; nothing of it stays.
+    """
+    download = archive.parent
+    try:
+        try:
+            with archive.open("rb") as file:
+                got = hashlib.file_digest(file, "sha256").hexdigest()
+        except OSError as error:
+            raise ZtuneError(f"{what}: fetching left no {archive}: {error.strerror}") from None
+        if got != sha256:
+            raise ZtuneError(
+                f"{what}: its SHA-256 is {got} but should be {sha256}; "
+                "it is not what ztune was tried with, and was removed"
+            )
+        part = download / "unpacked"
+        part.mkdir()
+        _unpack(archive, part, what, members, top, flat)
+        part.chmod(0o755)
+        # In one step, so that half of it is never taken for the whole.
+        part.replace(target)
+    finally:
+        shutil.rmtree(download, ignore_errors=True)
+
+
+def _unpack(archive: Path, into: Path, what: str, patterns: tuple[str, ...], top: int, flat: bool) -> None:
+    count = 0
+    with _members(archive) as members:
+        for path, content in members:
+            inner = PurePosixPath(*PurePosixPath(path).parts[top:])
+            if ".." in inner.parts or inner.is_absolute():
+                raise ZtuneError(f"{what}: it holds a file {path!r} that would lie outside")
+            if not any(fnmatch.fnmatchcase(str(inner), pattern) for pattern in patterns):
+                continue
+            target = into / (inner.name if flat else inner)
+            target.parent.mkdir(parents=True, exist_ok=True)
+            with target.open("wb") as out:
+                shutil.copyfileobj(content, out)
+            target.chmod(0o644)
+            count += 1
+    if not count:
+        raise ZtuneError(f"{what}: none of its files is one that is needed")
 
 
 @contextmanager
 def _members(archive: Path) -> Iterator[Iterator[tuple[str, IO[bytes]]]]:
     """Give the path and content of every regular file of a tar or zip."""
-    if archive.name.endswith(".zip"):
+    if archive.suffix in (".zip", ".whl"):
         with zipfile.ZipFile(archive) as packed:
             yield ((one.filename, packed.open(one)) for one in packed.infolist() if not one.is_dir())
         return

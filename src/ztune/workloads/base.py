@@ -35,8 +35,7 @@ from ztune.trial.jobs.interrupt import signals_as_interrupt
 from ztune.trial.jobs.workdir import WorkDir
 from ztune.units import format_size, parse_size
 from ztune.workloads import memory
-from ztune.workloads.artifacts import Artifact
-from ztune.workloads.jar_list import JarList
+from ztune.workloads.artifacts import Fetched
 
 __all__ = [
     *(
@@ -275,7 +274,7 @@ class JobWorkload:
     """What must be installed, as ``ztune.packages`` calls it: what ``ztune setup`` brings."""
     roles_together: ClassVar[Mapping[str, str]] = {}
     """Role → why it can't have another dataset than ``data``."""
-    artifacts: ClassVar[tuple[Artifact | JarList, ...]] = ()
+    artifacts: ClassVar[tuple[Fetched, ...]] = ()
     """What must be fetched into ztune's cache: ``ztune setup`` does that too."""
     roles_from: ClassVar[str] = ""
     """Where the roles come from, if they are not always the same: for ``ztune list workloads``."""

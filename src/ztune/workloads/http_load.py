@@ -10,7 +10,7 @@ from pydantic import model_validator
 from ztune.trial.jobs import http_load, jmeter
 from ztune.trial.jobs.base import Job
 from ztune.workloads import base
-from ztune.workloads.artifacts import Artifact
+from ztune.workloads.artifacts import Fetched
 from ztune.workloads.base import Size, param, read_text
 from ztune.workloads.jar_list import JarList
 from ztune.workloads.memory import DatabaseSize
@@ -109,7 +109,7 @@ class HttpLoad(base.JobWorkload):
     Parameters: ClassVar[type[base.Parameters]] = HttpParameters
     job_class: ClassVar[type[Job]] = http_load.HttpLoad
     needs: ClassVar[tuple[str, ...]] = ("java",)
-    artifacts: ClassVar[tuple[Artifact | JarList, ...]] = (JMETER,)
+    artifacts: ClassVar[tuple[Fetched, ...]] = (JMETER,)
 
     def resolved(self) -> dict[str, Any]:
         """Return the parameters with the plan read in: it may not be where the job runs."""

@@ -12,12 +12,12 @@ from pathlib import Path, PurePosixPath
 
 from ztune.errors import ZtuneError
 from ztune.trial.jobs import software
-from ztune.workloads.artifacts import _PLUGIN
+from ztune.workloads.artifacts import PLUGIN, maven
 
 
 @dataclass(frozen=True, slots=True)
 class JarList:
-    """Jars of a Maven repository, kept in one directory."""
+    """Jars of a Maven repository, kept in one directory: a ``Fetched``."""
 
     name: str
     """Of the directory in ztune's cache, with the version."""
@@ -61,13 +61,18 @@ class JarList:
     def _download(self) -> Path:
         return software.directory() / f".fetch-{self.name}"
 
-    def fetch_command(self) -> tuple[str, ...]:
+    def needs(self, path: str | None) -> tuple[str, ...]:
+        """Return Maven, if it isn't here."""
+        return maven(path)
+
+    def fetch_commands(self) -> tuple[tuple[str, ...], ...]:
         """Return the command that fetches them."""
-        return (
-            *("mvn", "-B", "-q", "-f", str(self.project), f"{_PLUGIN}:copy-dependencies"),
+        command = (
+            *("mvn", "-B", "-q", "-f", str(self.project), f"{PLUGIN}:copy-dependencies"),
             *(f"-DoutputDirectory={self._download / 'jars'}", "-Dmdep.useBaseVersion=true"),
             f"-Dmaven.repo.local={self._download / 'repository'}",
         )
+        return (command,)
 
     def install(self) -> None:
         """Check what was fetched, and put it into ztune's cache.

@@ -10,7 +10,7 @@ from pydantic import model_validator
 from ztune.trial.jobs import orientdb, orientdb_files, orientdb_graph
 from ztune.trial.jobs.base import Job
 from ztune.workloads import base
-from ztune.workloads.artifacts import Artifact
+from ztune.workloads.artifacts import Artifact, Fetched
 from ztune.workloads.base import Size, param
 
 ORIENTDB = Artifact(
@@ -113,7 +113,7 @@ class OrientdbGraph(base.JobWorkload):
     summary: ClassVar[str] = "loads triples into an OrientDB graph: look up or create vertices, edge, commit"
     Parameters: ClassVar[type[base.Parameters]] = GraphParameters
     needs: ClassVar[tuple[str, ...]] = ("java", "wordnet")
-    artifacts: ClassVar[tuple[Artifact, ...]] = (ORIENTDB,)
+    artifacts: ClassVar[tuple[Fetched, ...]] = (ORIENTDB,)
     job_class: ClassVar[type[Job]] = orientdb_graph.OrientdbGraph
 
 
@@ -124,7 +124,7 @@ class OrientdbImport(base.JobWorkload):
     summary: ClassVar[str] = "imports a JSON export of a graph into an empty OrientDB database"
     Parameters: ClassVar[type[base.Parameters]] = OrientParameters
     needs: ClassVar[tuple[str, ...]] = ("java", "wordnet")
-    artifacts: ClassVar[tuple[Artifact, ...]] = (ORIENTDB,)
+    artifacts: ClassVar[tuple[Fetched, ...]] = (ORIENTDB,)
     job_class: ClassVar[type[Job]] = orientdb_files.OrientdbImport
 
 
@@ -152,7 +152,7 @@ class OrientdbBackup(base.JobWorkload):
     summary: ClassVar[str] = "backs an OrientDB graph up into one file, or exports it as JSON"
     Parameters: ClassVar[type[base.Parameters]] = BackupParameters
     needs: ClassVar[tuple[str, ...]] = ("java", "wordnet")
-    artifacts: ClassVar[tuple[Artifact, ...]] = (ORIENTDB,)
+    artifacts: ClassVar[tuple[Fetched, ...]] = (ORIENTDB,)
     job_class: ClassVar[type[Job]] = orientdb_files.OrientdbBackup
 
 
@@ -175,7 +175,7 @@ class OrientdbArchive(base.JobWorkload):
     summary: ClassVar[str] = "moves a backup of an OrientDB graph into the archive's dataset"
     Parameters: ClassVar[type[base.Parameters]] = ArchiveParameters
     needs: ClassVar[tuple[str, ...]] = ("java", "wordnet")
-    artifacts: ClassVar[tuple[Artifact, ...]] = (ORIENTDB,)
+    artifacts: ClassVar[tuple[Fetched, ...]] = (ORIENTDB,)
     job_class: ClassVar[type[Job]] = orientdb_files.OrientdbArchive
 
 
@@ -186,5 +186,5 @@ class OrientdbLucene(base.JobWorkload):
     summary: ClassVar[str] = "builds a Lucene full-text index over the vertices of an OrientDB graph"
     Parameters: ClassVar[type[base.Parameters]] = OrientParameters
     needs: ClassVar[tuple[str, ...]] = ("java", "wordnet")
-    artifacts: ClassVar[tuple[Artifact, ...]] = (ORIENTDB,)
+    artifacts: ClassVar[tuple[Fetched, ...]] = (ORIENTDB,)
     job_class: ClassVar[type[Job]] = orientdb_files.OrientdbLucene

@@ -22,6 +22,7 @@ _BUILT_IN: dict[str, str] = {
     "mariadb-oltp": "ztune.workloads.mariadb_oltp:MariadbOltp",
     "sqlite": "ztune.workloads.sqlite:Sqlite",
     "rocksdb": "ztune.workloads.rocksdb:Rocksdb",
+    "mongo-restore": "ztune.workloads.mongo_restore:MongoRestore",
     "fio": "ztune.workloads.fio:Fio",
     "command": "ztune.workloads.command:Command",
     "orientdb-graph": "ztune.workloads.orientdb:OrientdbGraph",

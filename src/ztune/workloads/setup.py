@@ -1,8 +1,8 @@
 """What a workload lacks on this machine, and the steps that bring it; done one by one, each said before.
 
 The system's own package manager is used, and only for the packages that are missing; what it doesn't have is
-fetched by Maven into a cache of ztune's own. Nothing is removed, downgraded or reconfigured, and no server is
-set up: a workload makes its own.
+fetched by Maven or pip into a cache of ztune's own. Nothing is removed, downgraded or reconfigured, and no
+server is set up: a workload makes its own.
 """
 
 from __future__ import annotations
@@ -64,17 +64,19 @@ def plan(name: str, *, family: str | None = None, environ: Mapping[str, str] = o
     family = os_family() if family is None else family
     things = getattr(registry.get(name), "needs", ())
     fetched = [one for one in getattr(registry.get(name), "artifacts", ()) if not one.present]
-    if fetched and shutil.which("mvn", path=environ.get("PATH")) is None:
-        things = (*things, "maven")
-    packages = [package for thing in things for package in packages_of(thing, family)]
+    for one in fetched:
+        things = (*things, *one.needs(environ.get("PATH")))
+    packages = [package for thing in dict.fromkeys(things) for package in packages_of(thing, family)]
     if family == "debian":
         packages = [package for package in packages if not _installed(package)]
     steps: list[Step] = []
     if packages:
         steps += _install(packages, family, environ, entry.missing)
     for one in fetched:
+        *parts, last = one.fetch_commands()
+        steps += [Step(argv, f"fetches a part of {one.name}") for argv in parts]
         why = f"fetches {one.name} into {one.directory.parent}, by its SHA-256; nothing else is changed"
-        steps.append(Step(one.fetch_command(), why, then=one.install))
+        steps.append(Step(last, why, then=one.install))
     if not steps:
         raise MissingError(entry.missing)
     return Plan(name, "", entry.missing, tuple(steps))

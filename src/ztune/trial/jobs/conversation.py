@@ -11,7 +11,7 @@ import queue
 import subprocess
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,7 @@ from ztune.errors import ZtuneError
 from ztune.trial.jobs.process import Account, Program, last_lines
 
 STOP_SECONDS = 120.0
+CLOSE_SECONDS = 60.0
 
 
 class Conversation:
@@ -147,3 +148,27 @@ class Conversation:
                 raise self._died("ending")
         finally:
             self.program.kill()
+
+
+class Client(Conversation):
+    """A program that takes a word and a JSON object of arguments, and closes its database when told to."""
+
+    def do(
+        self,
+        word: str,
+        arguments: Mapping[str, Any] | None = None,
+        *,
+        seconds: float = 600.0,
+        on_progress: Callable[[float], None] | None = None,
+    ) -> dict[str, Any]:
+        """Have it do something and return its answer, as ``ask`` does."""
+        return self.ask(word, json.dumps(arguments or {}), seconds=seconds, on_progress=on_progress)
+
+    def stop(self) -> None:
+        """Close the database and end the program; raises ZtuneError as ``Conversation.stop`` does."""
+        try:
+            self.do("close", seconds=CLOSE_SECONDS)
+        except ZtuneError:
+            self.program.kill()
+            raise
+        super().stop()

@@ -12,6 +12,7 @@ from ztune.trial.jobs.command import Command
 from ztune.trial.jobs.fio import Fio
 from ztune.trial.jobs.http_load import HttpLoad
 from ztune.trial.jobs.mariadb_oltp import MariadbOltp
+from ztune.trial.jobs.mongo_restore import MongoRestore
 from ztune.trial.jobs.orientdb_files import (
     OrientdbArchive,
     OrientdbBackup,
@@ -31,6 +32,7 @@ JOBS: dict[str, type[Job]] = {
     "mariadb-oltp": MariadbOltp,
     "sqlite": Sqlite,
     "rocksdb": Rocksdb,
+    "mongo-restore": MongoRestore,
     "fio": Fio,
     "command": Command,
     "orientdb-graph": OrientdbGraph,

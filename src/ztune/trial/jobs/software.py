@@ -121,15 +121,21 @@ def _java_version(home: Path) -> str:
     return match[1] if match else ""
 
 
-def lend(files: list[Path], name: str, workdir: WorkDir, account: Account) -> Path:
-    """Return a directory of the work directory with ``files`` in it, where the account can read them.
+def lend(
+    files: list[Path], name: str, workdir: WorkDir, account: Account, *, top: Path | None = None
+) -> Path:
+    """Return a directory of the work directory with ``files`` in it, where the account can read them: side by
+    side, or as they lie below ``top``.
 
     ztune's cache may lie in a home that is closed to the database's user. Links where the file system is the
     same, copies elsewhere.
     """
     folder = workdir.sub(name, mode=0o755)
     for path in files:
-        target = folder / path.name
+        target = folder / (path.name if top is None else path.relative_to(top))
+        for parent in reversed(target.relative_to(folder).parents[:-1]):
+            (folder / parent).mkdir(exist_ok=True)
+            (folder / parent).chmod(0o755)
         readable = bool(path.stat().st_mode & 0o004) or not account.switch
         try:
             if not readable:

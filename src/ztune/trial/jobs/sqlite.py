@@ -8,19 +8,15 @@ on different datasets: a layout that does is refused.
 from __future__ import annotations
 
 import inspect
-import json
-import os
-import subprocess
-import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar
 
 from ztune.errors import InputError, MissingError, ZtuneError
-from ztune.trial.jobs import filler, pgbench, places, sqlite_client
+from ztune.trial.jobs import filler, pgbench, places, software, sqlite_client
 from ztune.trial.jobs.base import Check, JobBase, ProgressFn, WorkloadResult, no_progress
-from ztune.trial.jobs.conversation import Conversation
+from ztune.trial.jobs.conversation import Client
 from ztune.trial.jobs.process import Account
 from ztune.trial.jobs.settings import check as check_settings
 from ztune.trial.jobs.workdir import WorkDir
@@ -29,7 +25,6 @@ from ztune.units import is_power_of_two, parse_size
 DATABASE = "ledger.db"
 BYTES_PER_ROW = 104
 """Of the table: measured with 4 KiB pages; within 3 % from 1 KiB to 64 KiB."""
-STOP_SECONDS = 60.0
 
 # PRAGMAs that a layout may set, and what SQLite's manual (pragma.html) allows. Whatever isn't here is either
 # no matter of I/O or the job's own.
@@ -72,7 +67,7 @@ class Sqlite(JobBase):
         self._python = ""
         self._version = ""
         self._account: Account | None = None
-        self._client: _Client | None = None
+        self._client: Client | None = None
         self._before: dict[str, Any] = {}
         self._done = {"inserted": 0, "added": 0}
 
@@ -219,20 +214,29 @@ class Sqlite(JobBase):
                     f"sqlite: {name} is {got} although {wanted} was asked for; this SQLite refuses it"
                 )
 
-    def _start_client(self) -> _Client:
+    def _start_client(self) -> Client:
         if self._client is None or not self._client.program.alive():
             assert self.workdir is not None and self._account is not None
-            self._client = _Client(self._python, self.workdir.path / "run", self._account, self.patience)
+            home = self.workdir.path / "run"
+            self._client = Client(
+                [self._python, "-I", "-B", home / "client.py"],
+                what="the SQLite client",
+                account=self._account,
+                home=home,
+                log=home / "client.log",
+                patience=self.patience,
+                env={"SQLITE_TMPDIR": str(home)},
+            )
         return self._client
 
-    def _running(self) -> _Client:
+    def _running(self) -> Client:
         if self._client is None or not self._before:
             raise ZtuneError(f"{self.name}: start comes before this step")
         return self._client
 
     def _work(
         self,
-        client: _Client,
+        client: Client,
         seconds: float,
         seed: int,
         rate: float,
@@ -356,64 +360,12 @@ class Sqlite(JobBase):
         return {"data": self.page_size}
 
 
-class _Client(Conversation):
-    """The running ``sqlite_client``: commands are a word and a JSON object of arguments."""
-
-    def __init__(self, python: str, home: Path, account: Account, patience: float) -> None:
-        super().__init__(
-            [python, "-I", "-B", home / "client.py"],
-            what="the SQLite client",
-            account=account,
-            home=home,
-            log=home / "client.log",
-            patience=patience,
-            env={"SQLITE_TMPDIR": str(home)},
-        )
-
-    def do(
-        self,
-        word: str,
-        arguments: Mapping[str, Any] | None = None,
-        *,
-        seconds: float = 600.0,
-        on_progress: Callable[[float], None] | None = None,
-    ) -> dict[str, Any]:
-        """Have the client do something and return its answer, as ``ask`` does."""
-        return self.ask(word, json.dumps(arguments or {}), seconds=seconds, on_progress=on_progress)
-
-    def stop(self) -> None:
-        """Close the database and end the client; raises ZtuneError as ``Conversation.stop`` does."""
-        try:
-            self.do("close", seconds=STOP_SECONDS)
-        except ZtuneError:
-            self.program.kill()
-            raise
-        super().stop()
-
-
 def _find_python(account: Account, patience: float) -> tuple[str, str]:
-    """Return a Python that ``account`` can run, and the version of its SQLite.
-
-    ztune's own may lie in a directory that is closed to the database's user.
-    """
-    base = str(getattr(sys, "_base_executable", "") or sys.executable)
-    found = [base, *(f"{folder}/python3" for folder in os.get_exec_path()), "/usr/bin/python3"]
-    tried = list(dict.fromkeys(os.path.realpath(path) for path in found if os.access(path, os.X_OK)))
-    for path in tried:
-        try:
-            done = subprocess.run(
-                [path, "-I", "-c", "import sqlite3; print(sqlite3.sqlite_version)"],
-                capture_output=True,
-                text=True,
-                cwd="/",
-                timeout=30 * patience,
-                **account.popen_args,
-            )
-        except (OSError, subprocess.SubprocessError):
-            continue
-        if done.returncode == 0 and done.stdout.strip():
-            return path, done.stdout.strip()
+    """Return a Python that ``account`` can run, and the version of its SQLite."""
+    found = software.pythons("import sqlite3; print(sqlite3.sqlite_version)", account, patience=patience)
+    for path, version in found:
+        return path, version
     raise MissingError(
         f"there is no Python 3 with the module sqlite3 that user {account.name!r} can run; "
-        f"tried: {', '.join(tried)}"
+        f"tried: {', '.join(software.python_candidates())}"
     )

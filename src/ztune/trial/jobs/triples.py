@@ -140,8 +140,24 @@ def check(kind: str, own: str = "") -> None:
         raise InputError(f"triples: {own or '(no file named)'} is no file; name one with -p file=PATH")
 
 
-def _wordnet() -> Iterator[str]:
-    """Yield synset–word, synset–relation–synset and synset–gloss, in the order of the files."""
+@dataclass(frozen=True, slots=True)
+class Synset:
+    """A meaning, as WordNet has it: a line of its data files."""
+
+    name: str
+    """Part of speech and offset in the file, such as ``noun:00001740``."""
+    words: tuple[str, ...]
+    pointers: tuple[tuple[str, str], ...]
+    """Relation and name of another synset."""
+    gloss: str
+
+
+def synsets() -> Iterator[Synset]:
+    """Yield every synset, in the order of the files.
+
+    Raises:
+        MissingError: WordNet isn't here.
+    """
     check("wordnet")
     letters = {"n": "noun", "v": "verb", "a": "adj", "s": "adj", "r": "adv"}
     for part in _PARTS:
@@ -150,24 +166,34 @@ def _wordnet() -> Iterator[str]:
                 if line.startswith("  "):
                     continue
                 head, _, gloss = line.partition("|")
-                words = head.split()
-                me = _iri("wn", f"{part}:{words[0]}")
-                number = int(words[3], 16)
-                at = 4
-                for _ in range(number):
-                    yield f"{me} <urn:wn:word> {_iri('wn', 'word:' + words[at])}"
-                    at += 2
-                pointers = int(words[at])
-                for i in range(pointers):
-                    symbol, offset, pos = words[at + 1 + 4 * i : at + 4 + 4 * i]
-                    name = _POINTERS.get(symbol, quote(symbol, safe=""))
-                    yield f"{me} <urn:wn:{name}> {_iri('wn', f'{letters[pos]}:{offset}')}"
-                yield f"{me} <urn:wn:gloss> {_literal(gloss.strip())}@en"
+                fields = head.split()
+                at = 4 + 2 * int(fields[3], 16)
+                words = tuple(fields[4:at:2])
+                pointers = []
+                for i in range(int(fields[at])):
+                    symbol, offset, pos = fields[at + 1 + 4 * i : at + 4 + 4 * i]
+                    pointers.append(
+                        (_POINTERS.get(symbol, quote(symbol, safe="")), f"{letters[pos]}:{offset}")
+                    )
+                yield Synset(f"{part}:{fields[0]}", words, tuple(pointers), gloss.strip())
 
 
-def _debian() -> Iterator[str]:
-    """Yield package–relation–package, –tag, –section, and –maintainer, –description and what else is known
-    of every package that this system's package lists have.
+def _wordnet() -> Iterator[str]:
+    """Yield synset–word, synset–relation–synset and synset–gloss, in the order of the files."""
+    for synset in synsets():
+        me = _iri("wn", synset.name)
+        for word in synset.words:
+            yield f"{me} <urn:wn:word> {_iri('wn', 'word:' + word)}"
+        for relation, other in synset.pointers:
+            yield f"{me} <urn:wn:{relation}> {_iri('wn', other)}"
+        yield f"{me} <urn:wn:gloss> {_literal(synset.gloss)}@en"
+
+
+def packages() -> Iterator[dict[str, str]]:
+    """Yield the fields of every package that this system's package lists have.
+
+    Raises:
+        MissingError: this is no Debian.
     """
     check("debian")
     with subprocess.Popen(
@@ -183,14 +209,22 @@ def _debian() -> Iterator[str]:
             popen.kill()
 
 
-def _stanzas(pipe: IO[bytes]) -> Iterator[str]:
+def _debian() -> Iterator[str]:
+    """Yield package–relation–package, –tag, –section, and –maintainer, –description and what else is known
+    of every package.
+    """
+    for fields in packages():
+        yield from _package(fields)
+
+
+def _stanzas(pipe: IO[bytes]) -> Iterator[dict[str, str]]:
     fields: dict[str, str] = {}
     last = ""
     for raw in itertools.chain(pipe, [b"\n"]):
         line = raw.decode("utf-8", errors="replace").rstrip("\n")
         if not line:
             if "Package" in fields:
-                yield from _package(fields)
+                yield fields
             fields = {}
         elif line[0] == " ":
             fields[last] = f"{fields.get(last, '')} {line.strip()}"
