@@ -33,6 +33,7 @@ _PACKAGES: dict[str, dict[str, str]] = {
         "alpine": "openjdk17-jdk",
         "freebsd": "openjdk17",
     },
+    "389-ds": {"": "389-ds-base", "suse": "389-ds"},
     "maven": {"": "maven"},
     "wordnet": {"": "wordnet", "debian": "wordnet-base"},
     "fio": {"": "fio"},

@@ -10,6 +10,7 @@ from ztune.errors import InputError
 from ztune.trial.jobs.base import Job
 from ztune.trial.jobs.command import Command
 from ztune.trial.jobs.fio import Fio
+from ztune.trial.jobs.ldap_import import LdapImport
 from ztune.trial.jobs.mariadb_oltp import MariadbOltp
 from ztune.trial.jobs.orientdb_files import (
     OrientdbArchive,
@@ -37,6 +38,7 @@ JOBS: dict[str, type[Job]] = {
     "orientdb-backup": OrientdbBackup,
     "orientdb-archive": OrientdbArchive,
     "orientdb-lucene": OrientdbLucene,
+    "ldap-import": LdapImport,
 }
 """ztune's own."""
 
