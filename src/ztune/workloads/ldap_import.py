@@ -39,8 +39,8 @@ class LdapParameters(base.Parameters):
     )
     file: str = param(
         "",
-        meaning="Path of your own LDIF file, plain or `.gz`: one tree, its root first. `input` is then `file`. It "
-        "must be there on the machine where the job runs.",
+        meaning="Path of your own LDIF file, plain or `.gz`: one tree, its root first. `input` is then "
+        "`file`. It must be there on the machine where the job runs.",
     )
     entries: int = param(
         20_000,
@@ -52,8 +52,8 @@ class LdapParameters(base.Parameters):
         16,
         ge=0,
         le=1000,
-        meaning="How many services a `telco` subscriber has: some 250 bytes each. 16 make entries of 4.7 KB, as "
-        "the study's were.",
+        meaning="How many services a `telco` subscriber has: some 250 bytes each. 16 make entries of 4.7 KB, "
+        "as the study's were.",
     )
     page_size: Size = param(
         "8K",
@@ -67,8 +67,8 @@ class LdapParameters(base.Parameters):
         "16M",
         ge=1 << 20,
         unit="bytes",
-        meaning="Pages that 389 Directory Server keeps while it imports (`nsslapd-import-cachesize`), by default "
-        "half of the memory that is free.",
+        meaning="Pages that 389 Directory Server keeps while it imports (`nsslapd-import-cachesize`), by "
+        "default half of the memory that is free.",
         validate_default=True,
     )
     heap: Size = param(

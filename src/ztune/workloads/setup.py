@@ -59,11 +59,13 @@ def plan(name: str, *, family: str | None = None, environ: Mapping[str, str] = o
         MissingError: something is missing that ztune can't bring: the sentence says what.
     """
     entry = registry.examined(next(e for e in registry.entries() if e.name == _known(name)))
-    if not entry.missing:
+    fetched = [one for one in getattr(registry.get(name), "artifacts", ()) if not one.present]
+    if not entry.missing and not fetched:
         return Plan(name, entry.version, "", ())
+    # What its default does without is missing all the same where another parameter wants it.
+    missing = entry.missing or f"{', '.join(one.name for one in fetched)} was not fetched"
     family = os_family() if family is None else family
     things = getattr(registry.get(name), "needs", ())
-    fetched = [one for one in getattr(registry.get(name), "artifacts", ()) if not one.present]
     if fetched and shutil.which("mvn", path=environ.get("PATH")) is None:
         things = (*things, "maven")
     packages = [package for thing in things for package in packages_of(thing, family)]
@@ -71,13 +73,13 @@ def plan(name: str, *, family: str | None = None, environ: Mapping[str, str] = o
         packages = [package for package in packages if not _installed(package)]
     steps: list[Step] = []
     if packages:
-        steps += _install(packages, family, environ, entry.missing)
+        steps += _install(packages, family, environ, missing)
     for one in fetched:
         why = f"fetches {one.name} into {one.directory.parent}, by its SHA-256; nothing else is changed"
         steps.append(Step(one.fetch_command(), why, then=one.install))
     if not steps:
-        raise MissingError(entry.missing)
-    return Plan(name, "", entry.missing, tuple(steps))
+        raise MissingError(missing)
+    return Plan(name, "", missing, tuple(steps))
 
 
 def _install(packages: list[str], family: str, environ: Mapping[str, str], missing: str) -> list[Step]:

@@ -1,7 +1,7 @@
 """OpenDJ with its Java Edition backend: ``import-ldif`` and ``export-ldif`` without a server.
 
-The instance is a directory with OpenDJ's own template of a configuration and one backend more. ``setup``, which
-makes keys, asks for host names and starts the server, has no part in it.
+The instance is a directory with OpenDJ's own template of a configuration and one backend more. ``setup``,
+which makes keys, asks for host names and starts the server, has no part in it.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from ztune.units import parse_size
 VERSION = "5.0.3"
 SOFTWARE = f"opendj-{VERSION}"
 BACKEND = "userRoot"
-# What its import takes from the configuration of a JE backend (JEStorage, buildConfiguration); the rest is for
-# a server that runs.
+# What its import takes from the configuration of a JE backend (JEStorage, buildConfiguration); the rest is
+# for a server that runs.
 SETTINGS: dict[str, tuple[str, ...]] = {
     "db-log-file-max": (),
     "entries-compressed": ("true", "false"),

@@ -1,4 +1,4 @@
-"""What ``ldap-import`` needs of a directory server: where its files lie, how it is set up, its two programs."""
+"""What ``ldap-import`` needs of a directory server: where its files lie, its set-up, its two programs."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ class Ground:
 
 
 def indexes(telco: bool) -> dict[str, tuple[str, ...]]:
-    """Return attribute → kinds of index: what both servers give a new database, and for ``telco`` entries what
-    a subscriber is looked up by.
+    """Return attribute → kinds of index: what both servers give a new database, and for ``telco`` entries
+    what a subscriber is looked up by.
     """
     full = ("equality", "presence", "substring")
     found = dict.fromkeys(("cn", "givenName", "mail", "sn", "telephoneNumber"), full)

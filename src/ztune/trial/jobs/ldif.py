@@ -27,11 +27,10 @@ _NAME = re.compile(rb"[A-Za-z0-9][A-Za-z0-9.-]*(;[A-Za-z0-9-]+)*")
 # A server sets or changes these itself: what it keeps of a password, classes that it adds from the schema,
 # and RFC 4512's and the servers' operational attributes.
 _SERVERS_OWN = frozenset(
-    b"""
-    objectclass userpassword authpassword entryuuid nsuniqueid entryid entrydn parentid creatorsname modifiersname
-    createtimestamp modifytimestamp numsubordinates hassubordinates tombstonenumsubordinates subschemasubentry
-    structuralobjectclass entrycsn contextcsn pwdchangedtime passwordexpirationtime pwdupdatetime etag
-    """.split()
+    b"objectclass userpassword authpassword entryuuid nsuniqueid entryid entrydn parentid creatorsname "
+    b"modifiersname createtimestamp modifytimestamp numsubordinates hassubordinates subschemasubentry "
+    b"tombstonenumsubordinates structuralobjectclass entrycsn contextcsn pwdchangedtime pwdupdatetime "
+    b"passwordexpirationtime etag".split()
 )
 _SAFE = re.compile(r"(?![ :<])[\x01-\x09\x0b\x0c\x0e-\x7f]*(?<! )")
 _ESCAPE = re.compile(rb"\\([0-9A-Fa-f]{2}|.)", re.DOTALL)

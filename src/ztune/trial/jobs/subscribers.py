@@ -15,21 +15,23 @@ SUFFIX = "dc=telco,dc=example"
 _BRANCH = f"ou=subscribers,{SUFFIX}"
 
 _GIVEN = """
-    Maria Anna Peter Michael Thomas Andrea Elena Daniel Julia Laura Martin Sofia David Christian Eva Paul Lucas
-    Sarah Stefan Nina Robert Claudia Marco Katharina Jan Clara Alexander Ines Oliver Hanna Simon Teresa Georg
-    Monika Felix Lisa Andreas Carla Johann Petra Tomas Irene Erik Barbara Sven Helena Victor Rita Karl Gabriela
-    Matthias Silvia Antonio Birgit Nikolas Vera Jürgen Renée Søren Zoë François Jörg Małgorzata Günther Åsa
-    Emil Olga Hugo Marta Leo Paula Max Greta Otto Ida Bruno Alma Theo Edith Kurt Lotte Ralf Doris Uwe Heidi
+    Maria Anna Peter Michael Thomas Andrea Elena Daniel Julia Laura Martin Sofia David Christian Eva Paul
+    Lucas Sarah Stefan Nina Robert Claudia Marco Katharina Jan Clara Alexander Ines Oliver Hanna Simon
+    Teresa Georg Monika Felix Lisa Andreas Carla Johann Petra Tomas Irene Erik Barbara Sven Helena Victor
+    Rita Karl Gabriela Matthias Silvia Antonio Birgit Nikolas Vera Jürgen Renée Søren Zoë François Jörg
+    Małgorzata Günther Åsa Emil Olga Hugo Marta Leo Paula Max Greta Otto Ida Bruno Alma Theo Edith Kurt
+    Lotte Ralf Doris Uwe Heidi
 """.split()  # noqa: SIM905 - quoted words would fill the page
 _FAMILY = """
-    Müller Schmidt Novak Rossi Martin Garcia Silva Jensen Hansen Larsson Meyer Wagner Becker Schulz Hoffmann
-    Fischer Weber Koch Bauer Richter Klein Wolf Schröder Neumann Schwarz Zimmermann Braun Krüger Hofmann Hartmann
-    Lange Werner Krause Lehmann Köhler Herrmann König Walter Mayer Huber Kaiser Fuchs Peters Lang Scholz Möller
-    Weiß Jung Hahn Schubert Vogel Friedrich Keller Günther Frank Berger Winkler Roth Beck Lorenz Baumann Franke
-    Albrecht Schuster Simon Ludwig Böhm Winter Kraus Schumacher Krämer Vogt Stein Jäger Otto Sommer Groß Seidel
-    Heinrich Brandt Haas Schreiber Graf Dietrich Ziegler Kuhn Kühn Pohl Engel Horn Busch Bergmann Thomas Voigt
-    Sauer Arnold Pfeiffer Moreau Laurent Lefebvre Bertrand Ferrari Russo Bianchi Romano Colombo Ricci Marino
-    Costa Fontana Santos Pereira Oliveira Ferreira Kowalski Nowak Wiśniewski Lindberg Nilsson Virtanen Korhonen
+    Müller Schmidt Novak Rossi Martin Garcia Silva Jensen Hansen Larsson Meyer Wagner Becker Schulz
+    Hoffmann Fischer Weber Koch Bauer Richter Klein Wolf Schröder Neumann Schwarz Zimmermann Braun Krüger
+    Hofmann Hartmann Lange Werner Krause Lehmann Köhler Herrmann König Walter Mayer Huber Kaiser Fuchs
+    Peters Lang Scholz Möller Weiß Jung Hahn Schubert Vogel Friedrich Keller Günther Frank Berger Winkler
+    Roth Beck Lorenz Baumann Franke Albrecht Schuster Simon Ludwig Böhm Winter Kraus Schumacher Krämer
+    Vogt Stein Jäger Otto Sommer Groß Seidel Heinrich Brandt Haas Schreiber Graf Dietrich Ziegler Kuhn
+    Kühn Pohl Engel Horn Busch Bergmann Thomas Voigt Sauer Arnold Pfeiffer Moreau Laurent Lefebvre
+    Bertrand Ferrari Russo Bianchi Romano Colombo Ricci Marino Costa Fontana Santos Pereira Oliveira
+    Ferreira Kowalski Nowak Wiśniewski Lindberg Nilsson Virtanen Korhonen
 """.split()  # noqa: SIM905
 _TOWNS = (
     *(("Hamburg", "040", 20), ("Berlin", "030", 10), ("München", "089", 80), ("Köln", "0221", 50)),
@@ -39,9 +41,10 @@ _TOWNS = (
     *(("Mainz", "06131", 55), ("Erfurt", "0361", 99), ("Augsburg", "0821", 86), ("Münster", "0251", 48)),
 )
 _STREETS = """
-    Hauptstraße Bahnhofstraße Schulstraße Gartenstraße Dorfstraße Bergstraße Lindenweg Kirchplatz Marktplatz
-    Ringstraße Waldweg Wiesenweg Goethestraße Schillerstraße Mozartstraße Beethovenstraße Uferweg Parkallee
-    Rosenweg Birkenweg Ahornweg Mühlweg Burgstraße Hafenstraße Poststraße Feldstraße Talstraße Sonnenweg
+    Hauptstraße Bahnhofstraße Schulstraße Gartenstraße Dorfstraße Bergstraße Lindenweg Kirchplatz
+    Marktplatz Ringstraße Waldweg Wiesenweg Goethestraße Schillerstraße Mozartstraße Beethovenstraße
+    Uferweg Parkallee Rosenweg Birkenweg Ahornweg Mühlweg Burgstraße Hafenstraße Poststraße Feldstraße
+    Talstraße Sonnenweg
 """.split()  # noqa: SIM905
 _TARIFFS = (
     *("Smart S 2022", "Smart M 2022", "Smart L 2023", "Unlimited 5G", "Prepaid Classic", "Prepaid Weekly"),
