@@ -52,7 +52,7 @@ class LdapParameters(base.Parameters):
         16,
         ge=0,
         le=1000,
-        meaning="How many services a `telco` subscriber has: some 250 bytes each. 16 make entries of 4.7 KB, "
+        meaning="How many services a `telco` subscriber has: some 200 bytes each. 16 make entries of 4.4 KB, "
         "as the study's were.",
     )
     page_size: Size = param(

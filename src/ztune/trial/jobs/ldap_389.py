@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import re
-import secrets
 import shutil
 import subprocess
 from collections.abc import Mapping, Sequence
@@ -39,7 +38,7 @@ SETTINGS: dict[str, tuple[str, ...]] = {
 _KINDS = {"equality": "eq", "presence": "pres", "substring": "sub"}
 _OWNED = {
     "nsslapd-directory": "the role data says where the database lies",
-    "nsslapd-db-logdirectory": "the role wal says where the log lies",
+    "nsslapd-db-logdirectory": "an import writes no log",
     "nsslapd-import-cache-autosize": "it would follow from the memory that is free; "
     "set nsslapd-import-cachesize",
     "nsslapd-cache-autosize": "it would follow from the memory that is there; set nsslapd-cachememsize",
@@ -50,7 +49,8 @@ class Server389:
     """``ns-slapd``'s import and export."""
 
     title: ClassVar[str] = "389 Directory Server"
-    roles: ClassVar[tuple[str, ...]] = ("source", "data", "wal")
+    # An import is not a transaction: nothing is ever written where nsslapd-db-logdirectory says.
+    roles: ClassVar[tuple[str, ...]] = ("source", "data")
     account: ClassVar[str] = "dirsrv"
 
     def __init__(
@@ -98,16 +98,19 @@ class Server389:
         """Write ``dse.ldif`` and the schema, and make the directories that it names."""
         top = ground.home / "instance"
         shutil.rmtree(top, ignore_errors=True)
-        folders = {name: top / name for name in ("conf", "schema", "log", "lock", "tmp", "region")}
+        names = ("conf", "conf/schema", "log", "lock", "tmp", "region")
+        folders = {name: top / name for name in names}
         for path in (top, *folders.values()):
             path.mkdir(mode=0o700)
-        (folders["schema"] / "98telco.ldif").write_bytes(schema)
+        (folders["conf/schema"] / "98telco.ldif").write_bytes(schema)
         (folders["conf"] / "dse.ldif").write_bytes(self._dse(ground, folders, facts.suffix, bool(schema)))
+        # The template names it: orders of national alphabets, of which our indexes have none.
+        (folders["conf"] / "slapd-collations.conf").touch()
         places.hand_over(top, ground.account)
 
     def _dse(self, ground: Ground, folders: Mapping[str, Path], suffix: str, checked: bool) -> bytes:
         values = {
-            "schema_dir": folders["schema"],
+            "schema_dir": folders["conf/schema"],
             "lock_dir": folders["lock"],
             "run_dir": folders["lock"],
             "inst_dir": folders["conf"],
@@ -119,19 +122,20 @@ class Server389:
             "ds_port": "0",
             "ds_user": ground.account.name,
             "rootdn": "cn=Directory Manager",
-            "ds_passwd": secrets.token_hex(16),
             "ldapi_enabled": "off",
             "ldapi": folders["lock"] / "ldapi",
             "ldapi_autobind": "off",
         }
         text = _TEMPLATE.read_text(encoding="utf-8")
         text = re.sub(r"%(\w+)%", lambda match: str(values.get(match[1], folders["tmp"])), text)
+        # Nobody ever binds, so the manager has no password.
+        text = re.sub(r"^nsslapd-rootpw:.*\n", "", text, flags=re.MULTILINE)
         head, _, rest = text.partition("\n\n")
         word = "on" if checked else "off"
         head += f"\nnsslapd-schemacheck: {word}\nnsslapd-syntaxcheck: {word}\n"
         settings = self.settings()
         berkeley = {
-            "nsslapd-db-logdirectory": str(ground.paths["wal"]),
+            "nsslapd-db-logdirectory": str(folders["region"]),
             "nsslapd-db-home-directory": str(folders["region"]),
             "nsslapd-cache-autosize": "0",
             "nsslapd-import-cache-autosize": "0",
@@ -146,6 +150,7 @@ class Server389:
                 {
                     "cn": BACKEND,
                     "nsslapd-suffix": suffix,
+                    "nsslapd-directory": str(ground.paths["data"] / BACKEND),
                     "nsslapd-cachememsize": settings["nsslapd-cachememsize"],
                 },
             ),
@@ -169,6 +174,10 @@ class Server389:
 
     def _command(self, mode: str, ground: Ground, *more: str | Path) -> list[str | Path]:
         return [_program(), mode, "-D", ground.home / "instance" / "conf", "-n", BACKEND, *more]
+
+    def log(self, ground: Ground) -> Path:
+        """Return the log of errors, which has everything."""
+        return ground.home / "instance" / "log" / "errors"
 
     def claims(self, said: str) -> int | None:
         """Return how many entries ``ldif2db`` says it processed."""

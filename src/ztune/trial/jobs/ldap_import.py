@@ -20,7 +20,7 @@ from ztune.trial.jobs.launcher import LaunchedJob, Launcher
 from ztune.trial.jobs.ldap_389 import Server389
 from ztune.trial.jobs.ldap_opendj import OpenDj
 from ztune.trial.jobs.ldap_server import DirectoryServer, Ground
-from ztune.trial.jobs.process import Account, run
+from ztune.trial.jobs.process import Account, last_lines, run
 from ztune.trial.jobs.workdir import WorkDir
 
 SERVERS: dict[str, type[DirectoryServer]] = {"389-ds": Server389, "opendj": OpenDj}
@@ -184,7 +184,6 @@ class LdapImport(LaunchedJob):
         began = time.monotonic()
         launcher.run(_DAY + 600 * self.patience, tick)
         took = time.monotonic() - began
-        said = launcher.log.read_text(encoding="utf-8", errors="replace")
         code = launcher.exit_code()
         if code:
             how = (
@@ -192,7 +191,7 @@ class LdapImport(LaunchedJob):
                 if code > 128
                 else f"ended with exit code {code}"
             )
-            raise ZtuneError(f"{launcher.what} {how}; it said last: {launcher.said()}")
+            raise ZtuneError(f"{launcher.what} {how}; it said last: {self._said_last()}")
         progress(step, 1.0)
         return WorkloadResult(
             seconds=took,
@@ -201,7 +200,7 @@ class LdapImport(LaunchedJob):
             latency_ms={},
             details={
                 "input": {**asdict(wanted), "kind": str(self.params["input"])},
-                "imported_as_it_says": self.server.claims(said),
+                "imported_as_it_says": self.server.claims(self._said()),
                 "settings": self.server.settings(),
             },
         ).undilated(self.dilation)
@@ -230,9 +229,20 @@ class LdapImport(LaunchedJob):
         try:
             return replace(result, checks=checks).require_ok(self.name)
         except ZtuneError as error:
-            said = self._launcher.log.read_text(encoding="utf-8", errors="replace")
-            complaint = self.server.complaint(said)
+            complaint = self.server.complaint(self._said())
             raise ZtuneError(f"{error}; the import said: {complaint}" if complaint else str(error)) from None
+
+    def _said(self) -> str:
+        """Return what the import said, in its log and on its own."""
+        assert self._launcher is not None
+        text = ""
+        for path in (self._launcher.log, self.server.log(self.ground)):
+            with contextlib.suppress(OSError):
+                text += path.read_text(encoding="utf-8", errors="replace")
+        return text
+
+    def _said_last(self) -> str:
+        return last_lines(self.server.log(self.ground)) or self._launcher.said() if self._launcher else ""
 
     def _exported(self) -> tuple[int, int]:
         """Let the server export its database, and count what comes."""

@@ -157,6 +157,10 @@ class OpenDj:
         ]
         return command, {"INSTANCE_ROOT": str(top), "INSTALL_ROOT": str(top)}
 
+    def log(self, ground: Ground) -> Path:
+        """Return the log of errors, which has everything."""
+        return ground.home / "instance" / "logs" / "errors"
+
     def claims(self, said: str) -> int | None:
         """Return how many entries ``import-ldif`` says it imported."""
         match = re.search(r"Processed (\d+) entries, imported (\d+)", said)

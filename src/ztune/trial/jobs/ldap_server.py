@@ -79,6 +79,10 @@ class DirectoryServer(Protocol):
         """Return the program that exports every entry into the LDIF file ``target``, and its environment."""
         ...
 
+    def log(self, ground: Ground) -> Path:
+        """Return the file where the server writes what its programs do not say themselves."""
+        ...
+
     def claims(self, said: str) -> int | None:
         """Return how many entries the program says it imported, from what it ``said``; None: nothing."""
         ...

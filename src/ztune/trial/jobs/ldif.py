@@ -30,7 +30,7 @@ _SERVERS_OWN = frozenset(
     b"objectclass userpassword authpassword entryuuid nsuniqueid entryid entrydn parentid creatorsname "
     b"modifiersname createtimestamp modifytimestamp numsubordinates hassubordinates subschemasubentry "
     b"tombstonenumsubordinates structuralobjectclass entrycsn contextcsn pwdchangedtime pwdupdatetime "
-    b"passwordexpirationtime etag".split()
+    b"passwordexpirationtime dsentrydn etag".split()
 )
 _SAFE = re.compile(r"(?![ :<])[\x01-\x09\x0b\x0c\x0e-\x7f]*(?<! )")
 _ESCAPE = re.compile(rb"\\([0-9A-Fa-f]{2}|.)", re.DOTALL)

@@ -182,7 +182,7 @@ def _subscriber(n: int, services: int, draw: _Draw) -> bytes:
         ("imsi", f"26201{draw.number(10)}"),
         ("imei", f"35{draw.number(13)}"),
         ("iccid", f"8949020{draw.number(12)}"),
-        ("telcoAccount", f"{town[:3].upper()}-{draw.number(9)}"),
+        ("telcoAccount", f"{_ascii(town)[:3].upper()}-{draw.number(9)}"),
         ("telcoTariff", draw.often(_TARIFFS)),
         ("telcoState", draw.often(_STATES)),
         ("telcoSince", draw.date()),
@@ -199,7 +199,7 @@ def _service(k: int, draw: _Draw) -> str:
     name = _SERVICES[k % len(_SERVICES)]
     return (
         f"name={name}; instance={k // len(_SERVICES)}; state={draw.often(_STATES)}; since={draw.date()}; "
-        f"changed={draw.date()}T{draw.time()}Z; by={draw.often(_FAMILY).lower()}; "
+        f"changed={draw.date()}T{draw.time()}Z; by={_ascii(draw.often(_FAMILY))}; "
         f"profile=hlr-{draw.below(12)}/{draw.often(_TARIFFS)}; limit={draw.number(4)}; "
         f"ticket={draw.hexadecimal(20)}; note={draw.often(_STATES)} after order {draw.number(8)}"
     )
