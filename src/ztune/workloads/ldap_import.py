@@ -20,6 +20,7 @@ OPENDJ = Artifact(
     members=(
         *("lib/*.jar", "template/config/config.ldif", "template/config/admin-backend.ldif"),
         *("template/config/buildinfo", "template/config/schema/*.ldif"),
+        "template/config/upgrade/schema.ldif.*",
     ),
 )
 

@@ -76,12 +76,15 @@ class OpenDj:
             software.lend(sorted(kept.glob("*.jar")), "lib", ground.workdir, ground.account)
         top = ground.home / "instance"
         shutil.rmtree(top, ignore_errors=True)
-        for name in ("config/schema", "logs", "locks", "bak", "db", "classes", "import-tmp"):
+        for name in ("config/schema", "config/upgrade", "logs", "locks", "bak", "db", "classes", "import-tmp"):
             (top / name).mkdir(mode=0o700, parents=True)
         for path in kept.glob("*.ldif"):
             # The schema's files begin with two digits, which say in which order they are read.
             folder = "config/schema" if path.name[:2].isdigit() else "config"
             shutil.copyfile(path, top / folder / path.name)
+        # What the schema was when it was released: it looks for changes since.
+        for path in kept.glob("schema.ldif.*"):
+            shutil.copyfile(path, top / "config/upgrade" / path.name)
         shutil.copyfile(kept / "buildinfo", top / "config" / "buildinfo")
         if schema:
             (top / "config/schema/98-telco.ldif").write_bytes(schema)
