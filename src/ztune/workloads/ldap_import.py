@@ -17,8 +17,17 @@ OPENDJ = Artifact(
     name=ldap_opendj.SOFTWARE,
     coordinates=f"org.openidentityplatform.opendj:opendj-server-legacy:{ldap_opendj.VERSION}:zip",
     sha256="efcaaa6ff9e1d57e5d14f670de2a5832ef5338f74964608327a8f73caeb7d07c",
+    # Of 84 MB what import and export need: no server, no web, no other database's driver.
     members=(
-        *("lib/*.jar", "template/config/config.ldif", "template/config/admin-backend.ldif"),
+        *(f"lib/{name}.jar" for name in ("opendj", "opendj-slf4j-adapter", "opendj-je-backend")),
+        *(f"lib/{name}*.jar" for name in ("com.sleepycat", "com.fasterxml", "de.odysseus", "org.slf4j")),
+        *(f"lib/{name}*.jar" for name in ("org.bouncycastle", "io.reactivex", "org.reactivestreams")),
+        *("lib/org.openidentityplatform.commons.*.jar", "lib/com.google.guava*.jar"),
+        *(
+            f"lib/org.openidentityplatform.opendj.opendj-{name}.jar"
+            for name in ("cli", "config", "core", "rest2ldap")
+        ),
+        *("template/config/config.ldif", "template/config/admin-backend.ldif"),
         *("template/config/buildinfo", "template/config/schema/*.ldif"),
         "template/config/upgrade/schema.ldif.*",
     ),

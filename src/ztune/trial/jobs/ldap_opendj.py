@@ -76,7 +76,16 @@ class OpenDj:
             software.lend(sorted(kept.glob("*.jar")), "lib", ground.workdir, ground.account)
         top = ground.home / "instance"
         shutil.rmtree(top, ignore_errors=True)
-        for name in ("config/schema", "config/upgrade", "logs", "locks", "bak", "db", "classes", "import-tmp"):
+        for name in (
+            "config/schema",
+            "config/upgrade",
+            "logs",
+            "locks",
+            "bak",
+            "db",
+            "classes",
+            "import-tmp",
+        ):
             (top / name).mkdir(mode=0o700, parents=True)
         for path in kept.glob("*.ldif"):
             # The schema's files begin with two digits, which say in which order they are read.
