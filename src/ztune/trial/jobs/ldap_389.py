@@ -16,7 +16,7 @@ from typing import Any, ClassVar
 
 from ztune.errors import MissingError
 from ztune.packages import install_command
-from ztune.trial.jobs import places
+from ztune.trial.jobs import places, subscribers
 from ztune.trial.jobs.ldap_server import Ground, indexes
 from ztune.trial.jobs.ldif import Facts, line
 from ztune.trial.jobs.settings import check as check_settings
@@ -28,6 +28,8 @@ _DATABASES = "cn=ldbm database,cn=plugins,cn=config"
 # By default 389 takes half of the free memory for the import (nsslapd-import-cache-autosize), and an entry
 # cache of 512,000 bytes, which an import's queue of entries is a quarter of: it crawls.
 _ENTRY_CACHE = 512 << 20
+# Of pages, for what is not an import. Its default is too small for large ones.
+_EXPORT_CACHE = 64 << 20
 _PAGES = ("4096", "8192", "16384", "32768", "65536")
 SETTINGS: dict[str, tuple[str, ...]] = {
     "nsslapd-db-page-size": _PAGES,
@@ -94,7 +96,7 @@ class Server389:
             self._version = f"{self.title} {match[1]}"
         return self._version
 
-    def configure(self, ground: Ground, facts: Facts, schema: bytes) -> None:
+    def configure(self, ground: Ground, facts: Facts, telco: bool) -> None:
         """Write ``dse.ldif`` and the schema, and make the directories that it names."""
         top = ground.home / "instance"
         shutil.rmtree(top, ignore_errors=True)
@@ -102,13 +104,13 @@ class Server389:
         folders = {name: top / name for name in names}
         for path in (top, *folders.values()):
             path.mkdir(mode=0o700)
-        (folders["conf/schema"] / "98telco.ldif").write_bytes(schema)
-        (folders["conf"] / "dse.ldif").write_bytes(self._dse(ground, folders, facts.suffix, bool(schema)))
+        (folders["conf/schema"] / "98telco.ldif").write_bytes(subscribers.schema())
+        (folders["conf"] / "dse.ldif").write_bytes(self._dse(ground, folders, facts.suffix, telco))
         # The template names it: orders of national alphabets, of which our indexes have none.
         (folders["conf"] / "slapd-collations.conf").touch()
         places.hand_over(top, ground.account)
 
-    def _dse(self, ground: Ground, folders: Mapping[str, Path], suffix: str, checked: bool) -> bytes:
+    def _dse(self, ground: Ground, folders: Mapping[str, Path], suffix: str, telco: bool) -> bytes:
         values = {
             "schema_dir": folders["conf/schema"],
             "lock_dir": folders["lock"],
@@ -131,13 +133,14 @@ class Server389:
         # Nobody ever binds, so the manager has no password.
         text = re.sub(r"^nsslapd-rootpw:.*\n", "", text, flags=re.MULTILINE)
         head, _, rest = text.partition("\n\n")
-        word = "on" if checked else "off"
+        word = "on" if telco else "off"
         head += f"\nnsslapd-schemacheck: {word}\nnsslapd-syntaxcheck: {word}\n"
         settings = self.settings()
         berkeley = {
             "nsslapd-db-logdirectory": str(folders["region"]),
             "nsslapd-db-home-directory": str(folders["region"]),
             "nsslapd-cache-autosize": "0",
+            "nsslapd-dbcachesize": str(_EXPORT_CACHE),
             "nsslapd-import-cache-autosize": "0",
             **{name: value for name, value in settings.items() if name != "nsslapd-cachememsize"},
         }
@@ -155,7 +158,7 @@ class Server389:
                 },
             ),
             _entry(f"cn=index,cn={BACKEND},{_DATABASES}", ["top", "extensibleObject"], {"cn": "index"}),
-            *(_index(name, kinds) for name, kinds in indexes(checked).items()),
+            *(_index(name, kinds) for name, kinds in indexes(telco).items()),
             _entry(
                 f"cn={tree},cn=mapping tree,cn=config",
                 ["top", "extensibleObject", "nsMappingTree"],

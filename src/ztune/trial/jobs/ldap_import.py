@@ -136,7 +136,7 @@ class LdapImport(LaunchedJob):
             raise ZtuneError(f"{self.name}: there is no input; load comes before this step")
         progress("set the server up", 0.0)
         ground = self.ground
-        self.server.configure(ground, self.input, b"" if self._is_own else subscribers.schema())
+        self.server.configure(ground, self.input, not self._is_own)
         command, env = self.server.import_command(ground, self.source)
         self._launcher = Launcher(
             f"{self.server.title}'s import",
@@ -186,12 +186,10 @@ class LdapImport(LaunchedJob):
         took = time.monotonic() - began
         code = launcher.exit_code()
         if code:
-            how = (
-                f"was ended by {signal.Signals(code - 128).name}"
-                if code > 128
-                else f"ended with exit code {code}"
-            )
-            raise ZtuneError(f"{launcher.what} {how}; it said last: {self._said_last()}")
+            how = f"ended with exit code {code}"
+            if code > 128:
+                how = f"was ended by {signal.Signals(code - 128).name}"
+            raise ZtuneError(f"{launcher.what} {how}; {self._why()}")
         progress(step, 1.0)
         return WorkloadResult(
             seconds=took,
@@ -241,8 +239,12 @@ class LdapImport(LaunchedJob):
                 text += path.read_text(encoding="utf-8", errors="replace")
         return text
 
-    def _said_last(self) -> str:
-        return last_lines(self.server.log(self.ground)) or self._launcher.said() if self._launcher else ""
+    def _why(self) -> str:
+        """Return what the import said of an entry that it left out, or else what it said last."""
+        assert self._launcher is not None
+        complaint = self.server.complaint(self._said())
+        last = last_lines(self.server.log(self.ground)) or self._launcher.said()
+        return f"it said: {complaint}" if complaint else f"it said last: {last}"
 
     def _exported(self) -> tuple[int, int]:
         """Let the server export its database, and count what comes."""
@@ -276,6 +278,8 @@ class LdapImport(LaunchedJob):
                 env=env,
                 seconds=(600 + (self.input.entries if self.input else 0) / 50) * self.patience,
             )
+        except ZtuneError as error:
+            raise ZtuneError(f"{error}; its log ends: {last_lines(self.server.log(ground))}") from None
         finally:
             with contextlib.suppress(OSError):
                 # The reader may still wait for somebody who writes.

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
-from ztune.trial.jobs import places, software
+from ztune.trial.jobs import places, software, subscribers
 from ztune.trial.jobs.ldap_server import Ground, indexes
 from ztune.trial.jobs.ldif import Facts, line
 from ztune.trial.jobs.settings import check as check_settings
@@ -69,7 +69,7 @@ class OpenDj:
             self._java = found
         return f"{self.title} {VERSION}, Java {self._java[1]}"
 
-    def configure(self, ground: Ground, facts: Facts, schema: bytes) -> None:
+    def configure(self, ground: Ground, facts: Facts, telco: bool) -> None:
         """Write the configuration and the schema, and put the programs where the account can read them."""
         kept = software.require(SOFTWARE, f"{self.title} {VERSION}", "ldap-import")
         if not (ground.workdir.path / "lib").is_dir():
@@ -95,15 +95,14 @@ class OpenDj:
         for path in kept.glob("schema.ldif.*"):
             shutil.copyfile(path, top / "config/upgrade" / path.name)
         shutil.copyfile(kept / "buildinfo", top / "config" / "buildinfo")
-        if schema:
-            (top / "config/schema/98-telco.ldif").write_bytes(schema)
+        (top / "config/schema/98-telco.ldif").write_bytes(subscribers.schema())
         config = (kept / "config.ldif").read_bytes()
         (top / "config/config.ldif").write_bytes(
-            config.rstrip(b"\n") + b"\n\n" + self._backend(ground, facts, schema)
+            config.rstrip(b"\n") + b"\n\n" + self._backend(ground, facts, telco)
         )
         places.hand_over(top, ground.account)
 
-    def _backend(self, ground: Ground, facts: Facts, schema: bytes) -> bytes:
+    def _backend(self, ground: Ground, facts: Facts, telco: bool) -> bytes:
         dn = f"ds-cfg-backend-id={BACKEND},cn=Backends,cn=config"
         backend = _entry(
             dn,
@@ -127,7 +126,7 @@ class OpenDj:
         branch = _entry(f"cn=Index,{dn}", ["top", "ds-cfg-branch"], {"cn": "Index"})
         found = [backend, branch]
         # Names are looked up by it, whatever else is indexed.
-        for name, kinds in {"objectClass": ("equality",), **indexes(bool(schema))}.items():
+        for name, kinds in {"objectClass": ("equality",), **indexes(telco)}.items():
             entry = _entry(
                 f"ds-cfg-attribute={name},cn=Index,{dn}",
                 ["top", "ds-cfg-backend-index"],

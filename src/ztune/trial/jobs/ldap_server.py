@@ -61,13 +61,13 @@ class DirectoryServer(Protocol):
         """Return the settings that matter for I/O: the parameters, overridden by the layout's."""
         ...
 
-    def configure(self, ground: Ground, facts: Facts, schema: bytes) -> None:
+    def configure(self, ground: Ground, facts: Facts, telco: bool) -> None:
         """Write the server's configuration for a database with the entries of ``facts``.
 
         Args:
             ground: where.
             facts: of the input.
-            schema: of the entries, as LDIF. Empty: entries are not held against any schema.
+            telco: whether they are ours, and are held against the schema; a user's own may be that of any.
         """
         ...
 

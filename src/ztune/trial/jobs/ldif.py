@@ -161,7 +161,7 @@ def rdns(dn: bytes) -> list[bytes]:
 
 
 def _pair(key: bytes, value: bytes) -> bytes:
-    return key.strip().lower() + b"=" + _plain(_ESCAPE.sub(_unescaped, value.strip()))
+    return key.strip().lower() + b"=" + _plain(value)
 
 
 def _unescaped(match: re.Match[bytes]) -> bytes:
@@ -170,8 +170,10 @@ def _unescaped(match: re.Match[bytes]) -> bytes:
 
 
 def _plain(value: bytes) -> bytes:
-    # Matching rules take no notice of case and of how many blanks there are; names lose those after commas.
-    return b" ".join(value.lower().split()).replace(b", ", b",")
+    # Matching rules take no notice of case and of how many blanks there are. Values that are names lose those
+    # after commas, and are escaped in another way.
+    text = _ESCAPE.sub(_unescaped, value) if b"\\" in value else value
+    return b" ".join(text.lower().split()).replace(b", ", b",")
 
 
 def entries(file: IO[bytes]) -> Iterator[Entry]:
