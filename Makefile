@@ -54,7 +54,7 @@ test-lab: setup
 	esac
 
 # The databases that the workloads run. Where one cannot be had its tests are skipped and say so.
-SERVERS = mariadb-oltp rocksdb orientdb-graph
+SERVERS = mariadb-oltp rocksdb orientdb-graph ldap-import
 
 test-servers: setup
 	@for workload in $(SERVERS); do \

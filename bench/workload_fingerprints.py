@@ -41,6 +41,7 @@ SMALL = {
     "orientdb-backup": {"triples": 5000},
     "orientdb-archive": {"triples": 5000},
     "orientdb-lucene": {"triples": 5000},
+    "ldap-import": {"entries": 5000},
 }
 LEAST_SHARE = 0.02
 

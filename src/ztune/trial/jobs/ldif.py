@@ -16,7 +16,6 @@ import zlib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO
 
 from ztune.errors import InputError, ZtuneError
 
@@ -130,7 +129,7 @@ def facts(path: Path) -> Facts:
     return Facts(count, total, size, digest.hexdigest(), suffix.decode("utf-8", "replace"), longest)
 
 
-def counted(file: IO[bytes]) -> tuple[int, int]:
+def counted(file: Iterable[bytes]) -> tuple[int, int]:
     """Return how many entries an export has, and the sum of their content."""
     count = total = 0
     for entry in entries(file):
@@ -176,7 +175,7 @@ def _plain(value: bytes) -> bytes:
     return b" ".join(text.lower().split()).replace(b", ", b",")
 
 
-def entries(file: IO[bytes]) -> Iterator[Entry]:
+def entries(file: Iterable[bytes]) -> Iterator[Entry]:
     """Yield every entry of an LDIF file.
 
     Raises:
