@@ -71,7 +71,7 @@ class LdapImport(LaunchedJob):
 
     @property
     def _is_own(self) -> bool:
-        return self.params["input"] == "file"
+        return str(self.params["input"]) == "file"
 
     def prepare(self, workdir: WorkDir, given: Mapping[str, Path] | None = None) -> None:
         """Make the directories."""

@@ -138,7 +138,7 @@ class OpenDj:
     def import_command(self, ground: Ground, source: Path) -> tuple[Sequence[str | Path], dict[str, str]]:
         """Return ``import-ldif --offline``."""
         checked = [] if self.params["input"] == "telco" else ["--skipSchemaValidation"]
-        more = [
+        more: list[str | Path] = [
             "--tmpDirectory",
             ground.paths["temp"],
             "--rejectFile",
