@@ -68,6 +68,10 @@ def test_a_users_file_is_copied_entry_by_entry(tmp_path: Path, packed: bool) -> 
     assert ldif.write(target, ldif.own(path, 0)) == 2
     # Without the version, which stands alone; comments stay.
     assert target.read_bytes() == OWN.partition(b"\n\n")[2]
+    # With ends of lines as other systems have them.
+    path.write_bytes(gzip.compress(OWN.replace(b"\n", b"\r\n")) if packed else OWN.replace(b"\n", b"\r\n"))
+    again = tmp_path / "again.ldif"
+    assert ldif.write(again, ldif.own(path, 0)) == 2 and again.read_bytes() == target.read_bytes()
     assert ldif.write(target, ldif.own(path, 1)) == 1 and ldif.facts(target).entries == 1
 
 

@@ -119,4 +119,4 @@ class LdapImport(base.JobWorkload):
     job_class: ClassVar[type[Job]] = ldap_import.LdapImport
     needs: ClassVar[tuple[str, ...]] = ("389-ds", "java")
     artifacts: ClassVar[tuple[Artifact, ...]] = (OPENDJ,)
-    roles_from: ClassVar[str] = "source, data; wal with server=389-ds, temp with server=opendj"
+    roles_from: ClassVar[str] = "source, data; temp too with server=opendj"

@@ -144,7 +144,8 @@ class Server389:
             "nsslapd-import-cache-autosize": "0",
             **{name: value for name, value in settings.items() if name != "nsslapd-cachememsize"},
         }
-        tree = suffix.replace("=", "\\3D").replace(",", "\\2C")
+        # A name as the value of a name (RFC 4514).
+        tree = re.sub(r"""[\\=,+"<>;#]""", lambda match: f"\\{ord(match[0]):02X}", suffix)
         more = [
             _entry(f"cn=bdb,cn=config,{_DATABASES}", ["extensibleObject"], {"cn": "bdb", **berkeley}),
             _entry(

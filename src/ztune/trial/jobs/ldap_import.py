@@ -162,8 +162,8 @@ class LdapImport(LaunchedJob):
             count = int(self.params["entries"])
             size = count * (1300 + 270 * int(self.params["services"]))
         found = {"source": size, "data": (16 << 20) + _DATA_TIMES * size + _INDEX_BYTES * count}
-        # Berkeley DB makes log files of 10 MB; an import hardly writes to them. OpenDJ sorts what it indexes.
-        return found | ({"wal": 32 << 20} if "wal" in self.roles() else {"temp": found["data"]})
+        # What OpenDJ sorts is what it indexes.
+        return found | ({"temp": found["data"]} if "temp" in self.roles() else {})
 
     def run(self, progress: ProgressFn = no_progress) -> WorkloadResult:
         """Import. ``verify`` proves it."""

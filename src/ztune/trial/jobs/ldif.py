@@ -187,7 +187,7 @@ def entries(file: Iterable[bytes]) -> Iterator[Entry]:
         if raw.strip(b"\r\n"):
             if not lines:
                 began = number
-            lines.append(raw if raw.endswith(b"\n") else raw + b"\n")
+            lines.append(raw.rstrip(b"\r\n") + b"\n")
         elif lines:
             entry = _entry(began, lines)
             if entry is not None:
@@ -200,7 +200,7 @@ def _entry(began: int, raw: list[bytes]) -> Entry | None:
     logical: list[tuple[int, bytes]] = []
     comment = False
     for number, line in enumerate(raw, began):
-        text = line.rstrip(b"\r\n")
+        text = line.rstrip(b"\n")
         if text.startswith(b" "):
             if not logical and not comment:
                 raise InputError(f"line {number} continues a line that is not there")
