@@ -8,7 +8,7 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, ClassVar
@@ -106,7 +106,14 @@ class LdapImport(LaunchedJob):
             found = ldif.own(Path(str(params["file"])), limit)
         else:
             found = subscribers.entries(limit, int(params["services"]), int(params["seed"]))
-        if not ldif.write(self.source, found):
+
+        def shown() -> Iterator[bytes]:
+            for count, text in enumerate(found):
+                if limit and count % 10_000 == 0:
+                    progress(step, min(0.5, 0.5 * count / limit))
+                yield text
+
+        if not ldif.write(self.source, shown()):
             raise InputError(f"{params['file']}: there are no entries in it")
         progress(step, 0.5)
         self.input = ldif.facts(self.source)
