@@ -113,6 +113,9 @@ def test_what_only_another_parameter_needs_is_brought_too(
     monkeypatch.setattr(registry, "examined", lambda _entry: there)
     wanted = setup.plan("ldap-import")
     assert wanted.missing == "opendj-5.0.3 was not fetched" and wanted.steps[-1].argv[0] == "mvn"
+    # The package's own settings of the kernel are kept out.
+    [mask] = [step for step in wanted.steps if str(setup.KERNEL_SETTINGS) in step.text]
+    assert wanted.steps.index(mask) < len(wanted.steps) - 2 and not mask.undo
     (bare / "software" / "opendj-5.0.3").mkdir(parents=True)
     assert setup.plan("ldap-import") == setup.Plan("ldap-import", there.version, "", ())
 

@@ -63,7 +63,7 @@ class LdapParameters(base.Parameters):
         ge=0,
         le=1000,
         meaning="How many services a `telco` subscriber has: some 200 bytes each. 16 make entries of 4.4 KB, "
-        "as the study's were.",
+        "near the study's 4.7.",
     )
     page_size: Size = param(
         "8K",

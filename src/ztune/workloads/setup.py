@@ -19,6 +19,7 @@ from ztune.errors import MissingError, ZtuneError
 from ztune.packages import os_family, packages_of, unattended_install
 from ztune.workloads import registry
 
+KERNEL_SETTINGS = Path("/etc/sysctl.d/70-dirsrv.conf")
 CLUSTER_SETTINGS = Path("/etc/postgresql-common/createcluster.d/ztune.conf")
 _INSTALL_SECONDS = 3600.0
 
@@ -102,6 +103,17 @@ def _install(packages: list[str], family: str, environ: Mapping[str, str], missi
                     undo=(*root, "rm", "-f", str(CLUSTER_SETTINGS)),
                 )
             )
+    if "389-ds-base" in packages:
+        # A file of the same name in /etc stands for the package's (sysctl.d(5)): what is installed for a
+        # measurement must not change what is measured.
+        mask = f"[ -e {KERNEL_SETTINGS} ] || {{ mkdir -p {KERNEL_SETTINGS.parent} && "
+        steps.append(
+            Step(
+                (*root, "sh", "-c", f"{mask}ln -s /dev/null {KERNEL_SETTINGS}; }}"),
+                "keeps the package from changing the kernel's settings for memory and network at the next "
+                "start; it stays",
+            )
+        )
     why = f"installs {', '.join(packages)} and what they depend on; removes nothing"
     steps.append(Step((*root, *command), why))
     return steps
