@@ -171,6 +171,13 @@ def test_a_lost_entry_is_found(server: str, parent: Path) -> None:
             made.verify(claimed)
 
 
+def test_a_path_too_long_for_a_socket_is_none_too_long(parent: Path) -> None:
+    deep = parent / ("long-" * 20)
+    deep.mkdir(mode=0o755)
+    with running(workload("389-ds"), parent=deep) as made:
+        assert made.verify(made.run()).operations == 60
+
+
 def test_a_changed_entry_is_found(parent: Path) -> None:
     with running(workload("389-ds"), parent=parent) as made:
         source = made.role_paths()["source"] / "entries.ldif"

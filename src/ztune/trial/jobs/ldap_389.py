@@ -124,14 +124,11 @@ class Server389:
             "ds_port": "0",
             "ds_user": ground.account.name,
             "rootdn": "cn=Directory Manager",
-            "ldapi_enabled": "off",
-            "ldapi": folders["lock"] / "ldapi",
-            "ldapi_autobind": "off",
         }
         text = _TEMPLATE.read_text(encoding="utf-8")
         text = re.sub(r"%(\w+)%", lambda match: str(values.get(match[1], folders["tmp"])), text)
-        # Nobody ever binds, so the manager has no password.
-        text = re.sub(r"^nsslapd-rootpw:.*\n", "", text, flags=re.MULTILINE)
+        # Nobody ever binds: the manager has no password; no socket, whose path could be too long.
+        text = re.sub(r"^nsslapd-(?:rootpw|ldapi\w*):.*\n", "", text, flags=re.MULTILINE)
         head, _, rest = text.partition("\n\n")
         word = "on" if telco else "off"
         head += f"\nnsslapd-schemacheck: {word}\nnsslapd-syntaxcheck: {word}\n"
