@@ -42,6 +42,7 @@ SMALL = {
     "orientdb-backup": {"triples": 5000},
     "orientdb-archive": {"triples": 5000},
     "orientdb-lucene": {"triples": 5000},
+    "ldap-import": {"entries": 5000},
     "http": {"size": "64M", "requests": 1000},
 }
 LEAST_SHARE = 0.02

@@ -33,6 +33,7 @@ _PACKAGES: dict[str, dict[str, str]] = {
         "alpine": "openjdk17-jdk",
         "freebsd": "openjdk17",
     },
+    "389-ds": {"": "389-ds-base", "suse": "389-ds"},
     "maven": {"": "maven"},
     "pip": {"": "python3-pip", "arch": "python-pip", "alpine": "py3-pip", "freebsd": "py311-pip"},
     "wordnet": {"": "wordnet", "debian": "wordnet-base"},

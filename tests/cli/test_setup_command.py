@@ -104,6 +104,22 @@ def test_postgres_brings_no_cluster(bare: Path, monkeypatch: pytest.MonkeyPatch)
     assert "create_main_cluster = false" in shield.text and shield.undo[-1] == str(setup.CLUSTER_SETTINGS)
 
 
+def test_what_only_another_parameter_needs_is_brought_too(
+    bare: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ZTUNE_SOFTWARE", str(bare / "software"))
+    entry = next(e for e in registry.entries() if e.name == "ldap-import")
+    there = replace(entry, version="389 Directory Server 2.3.1")
+    monkeypatch.setattr(registry, "examined", lambda _entry: there)
+    wanted = setup.plan("ldap-import")
+    assert wanted.missing == "opendj-5.0.3 was not fetched" and wanted.steps[-1].argv[0] == "mvn"
+    # The package's own settings of the kernel are kept out.
+    [mask] = [step for step in wanted.steps if str(setup.KERNEL_SETTINGS) in step.text]
+    assert wanted.steps.index(mask) < len(wanted.steps) - 2 and not mask.undo
+    (bare / "software" / "opendj-5.0.3").mkdir(parents=True)
+    assert setup.plan("ldap-import") == setup.Plan("ldap-import", there.version, "", ())
+
+
 def test_every_package_manager_is_asked_without_questions() -> None:
     assert set(_UNATTENDED) == set(_COMMANDS)
     assert unattended_install(["x"], "arch") == ["pacman", "-S", "--noconfirm", "--needed", "x"]

@@ -30,6 +30,7 @@ _BUILT_IN: dict[str, str] = {
     "orientdb-backup": "ztune.workloads.orientdb:OrientdbBackup",
     "orientdb-archive": "ztune.workloads.orientdb:OrientdbArchive",
     "orientdb-lucene": "ztune.workloads.orientdb:OrientdbLucene",
+    "ldap-import": "ztune.workloads.ldap_import:LdapImport",
     "http": "ztune.workloads.http_load:HttpLoad",
 }
 

@@ -19,6 +19,7 @@ from ztune.errors import MissingError, ZtuneError
 from ztune.packages import os_family, packages_of, unattended_install
 from ztune.workloads import registry
 
+KERNEL_SETTINGS = Path("/etc/sysctl.d/70-dirsrv.conf")
 CLUSTER_SETTINGS = Path("/etc/postgresql-common/createcluster.d/ztune.conf")
 _INSTALL_SECONDS = 3600.0
 
@@ -59,11 +60,13 @@ def plan(name: str, *, family: str | None = None, environ: Mapping[str, str] = o
         MissingError: something is missing that ztune can't bring: the sentence says what.
     """
     entry = registry.examined(next(e for e in registry.entries() if e.name == _known(name)))
-    if not entry.missing:
+    fetched = [one for one in getattr(registry.get(name), "artifacts", ()) if not one.present]
+    if not entry.missing and not fetched:
         return Plan(name, entry.version, "", ())
+    # What its default does without is missing all the same where another parameter wants it.
+    missing = entry.missing or f"{', '.join(one.name for one in fetched)} was not fetched"
     family = os_family() if family is None else family
     things = getattr(registry.get(name), "needs", ())
-    fetched = [one for one in getattr(registry.get(name), "artifacts", ()) if not one.present]
     for one in fetched:
         things = (*things, *one.needs(environ.get("PATH")))
     packages = [package for thing in dict.fromkeys(things) for package in packages_of(thing, family)]
@@ -71,15 +74,15 @@ def plan(name: str, *, family: str | None = None, environ: Mapping[str, str] = o
         packages = [package for package in packages if not _installed(package)]
     steps: list[Step] = []
     if packages:
-        steps += _install(packages, family, environ, entry.missing)
+        steps += _install(packages, family, environ, missing)
     for one in fetched:
         *parts, last = one.fetch_commands()
         steps += [Step(argv, f"fetches a part of {one.name}") for argv in parts]
         why = f"fetches {one.name} into {one.directory.parent}, by its SHA-256; nothing else is changed"
         steps.append(Step(last, why, then=one.install))
     if not steps:
-        raise MissingError(entry.missing)
-    return Plan(name, "", entry.missing, tuple(steps))
+        raise MissingError(missing)
+    return Plan(name, "", missing, tuple(steps))
 
 
 def _install(packages: list[str], family: str, environ: Mapping[str, str], missing: str) -> list[Step]:
@@ -102,6 +105,17 @@ def _install(packages: list[str], family: str, environ: Mapping[str, str], missi
                     undo=(*root, "rm", "-f", str(CLUSTER_SETTINGS)),
                 )
             )
+    if "389-ds-base" in packages:
+        # A file of the same name in /etc stands for the package's (sysctl.d(5)): what is installed for a
+        # measurement must not change what is measured.
+        mask = f"[ -e {KERNEL_SETTINGS} ] || {{ mkdir -p {KERNEL_SETTINGS.parent} && "
+        steps.append(
+            Step(
+                (*root, "sh", "-c", f"{mask}ln -s /dev/null {KERNEL_SETTINGS}; }}"),
+                "keeps the package from changing the kernel's settings for memory and network at the next "
+                "start; it stays",
+            )
+        )
     why = f"installs {', '.join(packages)} and what they depend on; removes nothing"
     steps.append(Step((*root, *command), why))
     return steps

@@ -11,6 +11,7 @@ from ztune.trial.jobs.base import Job
 from ztune.trial.jobs.command import Command
 from ztune.trial.jobs.fio import Fio
 from ztune.trial.jobs.http_load import HttpLoad
+from ztune.trial.jobs.ldap_import import LdapImport
 from ztune.trial.jobs.mariadb_oltp import MariadbOltp
 from ztune.trial.jobs.mongo_restore import MongoRestore
 from ztune.trial.jobs.orientdb_files import (
@@ -40,6 +41,7 @@ JOBS: dict[str, type[Job]] = {
     "orientdb-backup": OrientdbBackup,
     "orientdb-archive": OrientdbArchive,
     "orientdb-lucene": OrientdbLucene,
+    "ldap-import": LdapImport,
     "http": HttpLoad,
 }
 """ztune's own."""

@@ -1,0 +1,122 @@
+"""``ldap-import``: what can be asked of it. ``ztune.trial.jobs.ldap_import`` does it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, ClassVar, Literal
+
+from pydantic import model_validator
+
+from ztune.trial.jobs import ldap_import, ldap_opendj
+from ztune.trial.jobs.base import Job
+from ztune.workloads import base
+from ztune.workloads.artifacts import Artifact, Fetched
+from ztune.workloads.base import Size, param
+
+OPENDJ = Artifact(
+    name=ldap_opendj.SOFTWARE,
+    coordinates=f"org.openidentityplatform.opendj:opendj-server-legacy:{ldap_opendj.VERSION}:zip",
+    sha256="efcaaa6ff9e1d57e5d14f670de2a5832ef5338f74964608327a8f73caeb7d07c",
+    # Of 84 MB what import and export need: no server, no web, no other database's driver.
+    members=(
+        *(f"lib/{name}.jar" for name in ("opendj", "opendj-slf4j-adapter", "opendj-je-backend")),
+        *(f"lib/{name}*.jar" for name in ("com.sleepycat", "com.fasterxml", "de.odysseus", "org.slf4j")),
+        *(f"lib/{name}*.jar" for name in ("org.bouncycastle", "io.reactivex", "org.reactivestreams")),
+        *("lib/org.openidentityplatform.commons.*.jar", "lib/com.google.guava*.jar"),
+        *(
+            f"lib/org.openidentityplatform.opendj.opendj-{name}.jar"
+            for name in ("cli", "config", "core", "rest2ldap")
+        ),
+        *("template/config/config.ldif", "template/config/admin-backend.ldif"),
+        *("template/config/buildinfo", "template/config/schema/*.ldif"),
+        "template/config/upgrade/schema.ldif.*",
+    ),
+)
+
+
+class LdapParameters(base.Parameters):
+    """The parameters of ``ldap-import``."""
+
+    server: Literal["389-ds", "opendj"] = param(
+        "389-ds",
+        meaning="Who imports: 389 Directory Server with Berkeley DB (`ns-slapd ldif2db`), or OpenDJ with its "
+        "Java Edition backend (`import-ldif --offline`).",
+    )
+    input: Literal["telco", "file"] = param(
+        "telco",
+        meaning="Where the entries come from. `telco`: subscribers of a telephone company, the same for the "
+        "same `entries`, `services` and `seed` everywhere. `file`: your own.",
+    )
+    file: str = param(
+        "",
+        meaning="Path of your own LDIF file, plain or `.gz`: one tree, its root first. `input` is then "
+        "`file`. It must be there on the machine where the job runs.",
+    )
+    entries: int = param(
+        20_000,
+        ge=0,
+        le=1_000_000_000,
+        meaning="How many entries are imported, from its beginning. 0: all of your file.",
+    )
+    services: int = param(
+        16,
+        ge=0,
+        le=1000,
+        meaning="How many services a `telco` subscriber has: some 200 bytes each. 16 make entries of 4.4 KB, "
+        "near the study's 4.7.",
+    )
+    page_size: Size = param(
+        "8K",
+        ge=4096,
+        le=65536,
+        unit="bytes",
+        meaning="Page of 389 Directory Server's files: a power of two. 8 KiB is its own default.",
+        validate_default=True,
+    )
+    cache: Size = param(
+        "16M",
+        ge=1 << 20,
+        unit="bytes",
+        meaning="Pages that 389 Directory Server keeps while it imports (`nsslapd-import-cachesize`), by "
+        "default half of the memory that is free.",
+        validate_default=True,
+    )
+    heap: Size = param(
+        "512M",
+        ge=256 << 20,
+        unit="bytes",
+        meaning="Most memory that OpenDJ's Java takes for objects; the import sorts in a part of it.",
+        validate_default=True,
+    )
+    seed: int = param(1, ge=0, le=2**30 - 1, meaning="Decides the `telco` subscribers.")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _own_file(cls, values: Any) -> Any:
+        if isinstance(values, dict) and values.get("file"):
+            if values.get("input", "file") != "file":
+                raise ValueError(f"input is {values['input']!r}, but a file is named too; leave one out")
+            return {**values, "input": "file", "file": str(Path(str(values["file"])).absolute())}
+        return values
+
+    @model_validator(mode="after")
+    def _is_whole(self) -> LdapParameters:
+        if self.input == "file" and not self.file:
+            raise ValueError("input is file, but no file is named; add -p file=PATH")
+        if self.input == "telco" and self.entries < 3:
+            raise ValueError("entries must be 3 at least: the root, its branch and a subscriber")
+        if self.page_size & (self.page_size - 1):
+            raise ValueError("page_size must be a power of two from 4K to 64K")
+        return self
+
+
+class LdapImport(base.JobWorkload):
+    """An LDIF file into a directory server's database."""
+
+    name: ClassVar[str] = "ldap-import"
+    summary: ClassVar[str] = "imports an LDIF file into 389 Directory Server or OpenDJ"
+    Parameters: ClassVar[type[base.Parameters]] = LdapParameters
+    job_class: ClassVar[type[Job]] = ldap_import.LdapImport
+    needs: ClassVar[tuple[str, ...]] = ("389-ds", "java")
+    artifacts: ClassVar[tuple[Fetched, ...]] = (OPENDJ,)
+    roles_from: ClassVar[str] = "source, data; temp too with server=opendj"
