@@ -97,11 +97,26 @@ def test_what_cannot_be_brought_is_named(bare: Path, monkeypatch: pytest.MonkeyP
 def test_postgres_brings_no_cluster(bare: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     entry = next(e for e in registry.entries() if e.name == "postgres-oltp")
     missing = replace(entry, missing="no PostgreSQL")
-    monkeypatch.setattr(registry, "examined", lambda _entry: missing)
+    monkeypatch.setattr(registry, "examined", lambda _entry, _params: missing)
     steps = setup.plan("postgres-oltp").steps
     assert [step.argv[-1] for step in steps][-1] == "postgresql"
     [shield] = [step for step in steps if step.undo]
     assert "create_main_cluster = false" in shield.text and shield.undo[-1] == str(setup.CLUSTER_SETTINGS)
+
+
+def test_a_parameter_may_need_something_else(bare: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ZTUNE_SOFTWARE", str(bare / "software"))
+    entry = next(e for e in registry.entries() if e.name == "orientdb-import")
+    monkeypatch.setattr(registry, "examined", lambda _entry, _params: replace(entry, missing="no OrientDB"))
+    for version, count in (("3.2", 1), ("1.7.4", 11)):
+        done = CliRunner().invoke(
+            ztune, ["setup", "orientdb-import", "-p", f"version={version}", "--dry-run", "--json"]
+        )
+        steps = json.loads(done.stdout)["steps"]
+        fetched = [step["command"][-3] for step in steps if step["command"][0] == "mvn"]
+        assert len(fetched) == count and all(step["why"] for step in steps)
+    with pytest.raises(InputError, match="version"):
+        setup.plan("orientdb-import", {"version": "9"})
 
 
 def test_every_package_manager_is_asked_without_questions() -> None:

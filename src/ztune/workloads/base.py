@@ -35,7 +35,7 @@ from ztune.trial.jobs.interrupt import signals_as_interrupt
 from ztune.trial.jobs.workdir import WorkDir
 from ztune.units import format_size, parse_size
 from ztune.workloads import memory
-from ztune.workloads.artifacts import Artifact
+from ztune.workloads.artifacts import Fetched
 
 __all__ = [
     *(
@@ -274,7 +274,7 @@ class JobWorkload:
     """What must be installed, as ``ztune.packages`` calls it: what ``ztune setup`` brings."""
     roles_together: ClassVar[Mapping[str, str]] = {}
     """Role → why it can't have another dataset than ``data``."""
-    artifacts: ClassVar[tuple[Artifact, ...]] = ()
+    artifacts: ClassVar[tuple[Fetched, ...]] = ()
     """What must be fetched into ztune's cache: ``ztune setup`` does that too."""
     roles_from: ClassVar[str] = ""
     """Where the roles come from, if they are not always the same: for ``ztune list workloads``."""
@@ -308,6 +308,10 @@ class JobWorkload:
         files read in where one was named.
         """
         return memory.resolved(self.params.resolved())
+
+    def to_fetch(self) -> tuple[Fetched, ...]:
+        """Return what must be fetched for these parameters: ``artifacts``, where they make no difference."""
+        return self.artifacts
 
     @classmethod
     def job_name(cls) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from importlib.metadata import EntryPoint, entry_points
@@ -128,10 +129,12 @@ def entries() -> list[Entry]:
     return found
 
 
-def examined(entry: Entry) -> Entry:
-    """Return ``entry`` with what is here: the version that would run, or what is missing. Runs programs."""
+def examined(entry: Entry, params: Mapping[str, object] | None = None) -> Entry:
+    """Return ``entry`` with what is here for ``params`` (default: none are given): the version that would
+    run, or what is missing. Runs programs.
+    """
     try:
-        return replace(entry, version=get(entry.name)().check())
+        return replace(entry, version=get(entry.name)(params).check())
     except MissingError as error:
         return replace(entry, missing=str(error))
     except ZtuneError:
