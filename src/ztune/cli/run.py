@@ -201,7 +201,9 @@ def choose(
         assert what is not None
         study, workload_name = _study(what, params, profile, arc)
         layouts = plan.layouts(study, names)
-        job = _job(workload_name, {**_memory(workload_name, study), **study.parameters, **params}, native)
+        job = _job(
+            workload_name, {**_memory(workload_name, study, params), **study.parameters, **params}, native
+        )
     return study, layouts, job
 
 
@@ -217,11 +219,12 @@ def _job(name: str, params: dict[str, Any], native: bool) -> Any:
     return replace(job, version=workload.check()) if native else job
 
 
-def _memory(name: str, study: Any) -> dict[str, Any]:
+def _memory(name: str, study: Any, params: dict[str, str]) -> dict[str, Any]:
     """Return the layouts' ARC, if the workload has a size that is relative to it."""
-    from ztune.workloads import registry
+    from ztune.workloads import memory, registry
 
-    return {"arc": study.layout.arc} if "arc" in registry.get(name).Parameters.model_fields else {}
+    fields = registry.get(name).Parameters.model_fields
+    return {"arc": study.layout.arc} if memory.is_relative(fields, {**study.parameters, **params}) else {}
 
 
 def _study(what: str, params: dict[str, str], profile: str | None, arc: str | None) -> tuple[Any, str]:
