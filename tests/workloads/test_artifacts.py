@@ -15,7 +15,9 @@ from ztune.errors import MissingError, ZtuneError
 from ztune.store import paths
 from ztune.trial.jobs import software
 from ztune.workloads import registry
-from ztune.workloads.artifacts import Artifact
+from ztune.workloads.artifacts import Artifact, Fetched, Jars
+from ztune.workloads.base import JobWorkload
+from ztune.workloads.orientdb_artifacts import ORIENTDB_1
 
 
 @pytest.fixture(autouse=True)
@@ -39,7 +41,7 @@ def fetched(files: dict[str, bytes], extension: str) -> Artifact:
                 tar.addfile(entry, io.BytesIO(data))
     data = packed.getvalue()
     made = Artifact("thing-1.0", f"org.some:thing:1.0:{extension}", hashlib.sha256(data).hexdigest())
-    where = dict(part.partition("=")[::2] for part in made.fetch_command())["-DoutputDirectory"]
+    where = dict(part.partition("=")[::2] for part in made.fetch_commands()[0])["-DoutputDirectory"]
     Path(where).mkdir(parents=True)
     (Path(where) / made.file_name).write_bytes(data)
     return made
@@ -92,6 +94,38 @@ def test_nothing_useful_or_nothing_at_all() -> None:
         made.install()
 
 
+def jars(**contents: bytes) -> Jars:
+    """Return jars as they are when mvn has done its part."""
+    pins = {f"org.some:{name}:1.0:jar": data for name, data in contents.items()}
+    made = Jars("things-1.0", tuple((of, hashlib.sha256(data).hexdigest()) for of, data in pins.items()))
+    commands = made.fetch_commands()
+    assert [f"-Dartifact={of}" in argv for of, argv in zip(pins, commands, strict=True)] == [True] * len(pins)
+    [where] = {part.partition("=")[2] for argv in commands for part in argv if "outputDirectory" in part}
+    Path(where).mkdir(parents=True)
+    for name, data in contents.items():
+        (Path(where) / f"{name}-1.0.jar").write_bytes(data)
+    return made
+
+
+def test_jars_lie_together() -> None:
+    made = jars(a=b"A", b=b"B")
+    assert not made.present
+    made.install()
+    assert made.present and sorted(path.name for path in made.directory.iterdir()) == [
+        "a-1.0.jar",
+        "b-1.0.jar",
+    ]
+    assert [path.name for path in made.directory.parent.iterdir()] == ["things-1.0"]
+
+
+def test_jars_are_all_there_or_none() -> None:
+    made = jars(a=b"A", b=b"B")
+    (made.directory.parent / ".fetch-things-1.0" / "b-1.0.jar").write_bytes(b"C")
+    with pytest.raises(ZtuneError, match=r"org.some:b:1.0:jar: its SHA-256 is"):
+        made.install()
+    assert not made.present and list(made.directory.parent.iterdir()) == []
+
+
 def test_one_rule_for_the_cache() -> None:
     assert software.directory() == paths.cache() / "software"
 
@@ -122,5 +156,22 @@ def test_java_must_be_whole_and_new_enough(tmp_path: Path) -> None:
 def test_every_pin_is_whole() -> None:
     for entry in registry.entries():
         for one in getattr(registry.get(entry.name), "artifacts", ()):
-            assert len(one.coordinates.split(":")) == 4 and len(one.sha256) == 64
             assert one.name in entry.needs
+            must_be_pinned(one)
+    for version in ORIENTDB_1:
+        made = registry.get("orientdb-import")({"version": version})
+        assert isinstance(made, JobWorkload)
+        [one] = made.to_fetch()
+        assert one.name == f"orientdb-{version}"
+        must_be_pinned(one)
+
+
+def must_be_pinned(one: Fetched) -> None:
+    for coordinates, sha256 in one.pins:
+        assert len(coordinates.split(":")) == 4 and len(sha256) == 64
+
+
+def test_what_a_version_needs_is_named() -> None:
+    made = registry.get("orientdb-import")({"version": "1.6.4"})
+    with pytest.raises(MissingError, match=r"fetch it with `ztune setup orientdb-import -p version=1\.6\.4`"):
+        made.check()
