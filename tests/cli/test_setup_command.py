@@ -97,7 +97,7 @@ def test_what_cannot_be_brought_is_named(bare: Path, monkeypatch: pytest.MonkeyP
 def test_postgres_brings_no_cluster(bare: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     entry = next(e for e in registry.entries() if e.name == "postgres-oltp")
     missing = replace(entry, missing="no PostgreSQL")
-    monkeypatch.setattr(registry, "examined", lambda _entry: missing)
+    monkeypatch.setattr(registry, "examined", lambda _entry, _params: missing)
     steps = setup.plan("postgres-oltp").steps
     assert [step.argv[-1] for step in steps][-1] == "postgresql"
     [shield] = [step for step in steps if step.undo]
@@ -110,7 +110,7 @@ def test_what_only_another_parameter_needs_is_brought_too(
     monkeypatch.setenv("ZTUNE_SOFTWARE", str(bare / "software"))
     entry = next(e for e in registry.entries() if e.name == "ldap-import")
     there = replace(entry, version="389 Directory Server 2.3.1")
-    monkeypatch.setattr(registry, "examined", lambda _entry: there)
+    monkeypatch.setattr(registry, "examined", lambda _entry, _params: there)
     wanted = setup.plan("ldap-import")
     assert wanted.missing == "opendj-5.0.3 was not fetched" and wanted.steps[-1].argv[0] == "mvn"
     # The package's own settings of the kernel are kept out.
@@ -118,6 +118,21 @@ def test_what_only_another_parameter_needs_is_brought_too(
     assert wanted.steps.index(mask) < len(wanted.steps) - 2 and not mask.undo
     (bare / "software" / "opendj-5.0.3").mkdir(parents=True)
     assert setup.plan("ldap-import") == setup.Plan("ldap-import", there.version, "", ())
+
+
+def test_a_parameter_may_need_something_else(bare: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ZTUNE_SOFTWARE", str(bare / "software"))
+    entry = next(e for e in registry.entries() if e.name == "orientdb-import")
+    monkeypatch.setattr(registry, "examined", lambda _entry, _params: replace(entry, missing="no OrientDB"))
+    for version, count in (("3.2", 1), ("1.7.4", 11)):
+        done = CliRunner().invoke(
+            ztune, ["setup", "orientdb-import", "-p", f"version={version}", "--dry-run", "--json"]
+        )
+        steps = json.loads(done.stdout)["steps"]
+        fetched = [step["command"][-3] for step in steps if step["command"][0] == "mvn"]
+        assert len(fetched) == count and all(step["why"] for step in steps)
+    with pytest.raises(InputError, match="version"):
+        setup.plan("orientdb-import", {"version": "9"})
 
 
 def test_every_package_manager_is_asked_without_questions() -> None:

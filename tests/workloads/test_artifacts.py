@@ -15,8 +15,9 @@ from ztune.errors import MissingError, ZtuneError
 from ztune.store import paths
 from ztune.trial.jobs import software
 from ztune.workloads import registry
-from ztune.workloads.artifacts import Artifact, Fetched, Wheel
-from ztune.workloads.jar_list import JarList
+from ztune.workloads.artifacts import Artifact, Fetched, Jars, Wheel, pins_of
+from ztune.workloads.base import JobWorkload
+from ztune.workloads.orientdb_artifacts import ORIENTDB_1
 
 
 @pytest.fixture(autouse=True)
@@ -93,6 +94,38 @@ def test_nothing_useful_or_nothing_at_all() -> None:
         made.install()
 
 
+def jars(**contents: bytes) -> Jars:
+    """Return jars as they are when mvn has done its part."""
+    pins = {f"org.some:{name}:1.0:jar": data for name, data in contents.items()}
+    made = Jars("things-1.0", tuple((of, hashlib.sha256(data).hexdigest()) for of, data in pins.items()))
+    commands = made.fetch_commands()
+    assert [f"-Dartifact={of}" in argv for of, argv in zip(pins, commands, strict=True)] == [True] * len(pins)
+    [where] = {part.partition("=")[2] for argv in commands for part in argv if "outputDirectory" in part}
+    Path(where).mkdir(parents=True)
+    for name, data in contents.items():
+        (Path(where) / f"{name}-1.0.jar").write_bytes(data)
+    return made
+
+
+def test_jars_lie_together() -> None:
+    made = jars(a=b"A", b=b"B")
+    assert not made.present
+    made.install()
+    assert made.present and sorted(path.name for path in made.directory.iterdir()) == [
+        "a-1.0.jar",
+        "b-1.0.jar",
+    ]
+    assert [path.name for path in made.directory.parent.iterdir()] == ["things-1.0"]
+
+
+def test_jars_are_all_there_or_none() -> None:
+    made = jars(a=b"A", b=b"B")
+    (made.directory.parent / ".fetch-things-1.0" / "jars" / "b-1.0.jar").write_bytes(b"C")
+    with pytest.raises(ZtuneError, match=r"b-1.0.jar: its SHA-256 is"):
+        made.install()
+    assert not made.present and list(made.directory.parent.iterdir()) == []
+
+
 def test_one_rule_for_the_cache() -> None:
     assert software.directory() == paths.cache() / "software"
 
@@ -125,14 +158,26 @@ def test_every_pin_is_whole() -> None:
         for one in getattr(registry.get(entry.name), "artifacts", ()):
             assert one.name in entry.needs
             must_be_pinned(one)
+    for version in ORIENTDB_1:
+        made = registry.get("orientdb-import")({"version": version})
+        assert isinstance(made, JobWorkload)
+        [one] = made.to_fetch()
+        assert one.name == f"orientdb-{version}"
+        must_be_pinned(one)
 
 
 def must_be_pinned(one: Fetched) -> None:
-    for what, sha256 in one.pins:
-        assert len(what.split(":")) == 4 and len(sha256) == 64
+    for coordinates, sha256 in one.pins:
+        assert len(coordinates.split(":")) == 4 and len(sha256) == 64
 
 
-def jars(tmp_path: Path, files: dict[str, bytes]) -> JarList:
+def test_what_a_version_needs_is_named() -> None:
+    made = registry.get("orientdb-import")({"version": "1.6.4"})
+    with pytest.raises(MissingError, match=r"fetch it with `ztune setup orientdb-import -p version=1\.6\.4`"):
+        made.check()
+
+
+def listed_jars(tmp_path: Path, files: dict[str, bytes]) -> Jars:
     """Return a list of two jars, and ``files`` as mvn left them."""
     parcel = io.BytesIO()
     with zipfile.ZipFile(parcel, "w") as archive:
@@ -147,7 +192,9 @@ def jars(tmp_path: Path, files: dict[str, bytes]) -> JarList:
         for artifact, version in (("a", 1), ("parcel", 2))
     )
     (tmp_path / "pom").write_text(f"<project><dependencies>{parts}</dependencies></project>")
-    made = JarList("many-1", tmp_path / "pom", tmp_path / "sums", "parcel-2.jar", ("*.properties",))
+    project = tmp_path / "pom"
+    pins = pins_of(project, tmp_path / "sums")
+    made = Jars("many-1", pins, project, "parcel-2.jar", ("*.properties",))
     where = Path(dict(part.partition("=")[::2] for part in made.fetch_commands()[0])["-DoutputDirectory"])
     where.mkdir(parents=True)
     for name, data in {**whole, **files}.items():
@@ -156,7 +203,7 @@ def jars(tmp_path: Path, files: dict[str, bytes]) -> JarList:
 
 
 def test_many_jars_are_fetched_at_once_and_each_is_checked(tmp_path: Path) -> None:
-    made = jars(tmp_path, {})
+    made = listed_jars(tmp_path, {})
     assert [coordinates for coordinates, _ in made.pins] == ["g:a:1:jar", "g:parcel:2:jar"]
     made.install()
     assert sorted(path.name for path in made.directory.iterdir()) == ["a-1.jar", "one.properties"]
@@ -173,11 +220,11 @@ def test_many_jars_are_fetched_at_once_and_each_is_checked(tmp_path: Path) -> No
 def test_another_jar_than_the_pinned_ones_is_refused(
     tmp_path: Path, files: dict[str, bytes], said: str
 ) -> None:
-    made = jars(tmp_path, files)
+    made = listed_jars(tmp_path, files)
     with pytest.raises(ZtuneError, match=said):
         made.install()
     assert not made.present and list(made.directory.parent.iterdir()) == []
-    with pytest.raises(ZtuneError, match=r"a-1.jar: mvn left no"):
+    with pytest.raises(ZtuneError, match=r"a-1.jar: fetching left no"):
         made.install()
 
 

@@ -4,12 +4,18 @@ it isn't installed.
 
 from __future__ import annotations
 
+import gzip
+import hashlib
+import json
+import re
+import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from ztune.errors import MissingError, ZtuneError
-from ztune.trial.jobs import orientdb_files
+from ztune.errors import InputError, MissingError, ZtuneError
+from ztune.trial.jobs import orientdb_export, orientdb_files
 from ztune.trial.jobs.base import WorkloadResult
 from ztune.workloads import registry
 from ztune.workloads.base import JobWorkload, running
@@ -62,6 +68,132 @@ def test_import(own: Path, parent: Path) -> None:
     assert set(sizes) == {"source", "data", "wal"} and result.operations == 220
     assert names["source"] == {"export.json.gz"} and sizes["source"] == result.details["export_bytes"]
     assert {check.name for check in result.checks} >= {"vertices", "edges", "sum over all edges as triples"}
+
+
+@pytest.mark.parametrize("version", ["1.7.4", "1.6.4"])
+def test_import_as_the_studies_did(own: Path, parent: Path, version: str) -> None:
+    made = workload("orientdb-import", own, version=version)
+    made.job.database["storage.compressionMethod"] = "nothing"
+    assert made.check().startswith(f"OrientDB {version}, Java ")
+    result, sizes, names = done(made, parent)
+    assert set(sizes) == {"source", "data", "wal"} and result.operations == 220
+    assert names["source"] == {"export.json.gz"}
+    assert {"vertices", "edges", "sum over all edges as triples"} <= {check.name for check in result.checks}
+    assert any(name.endswith(".wal") for name in names["wal"])
+    assert not any(name.endswith(".wal") for name in names["data"])
+    assert result.details["settings"]["storage.compressionMethod"] == "nothing"
+
+
+def export(records: list[dict[str, object]]) -> dict[str, object]:
+    """Return an export as OrientDB 3.2 writes it, of one class and two classless records."""
+    clusters = [{"name": "internal", "id": 0}, {"name": "default", "id": 3}, {"name": "thing", "id": 20}]
+    schema = {"version": 4, "classes": [
+        {"name": "Thing", "default-cluster-id": 20, "cluster-ids": [20], "cluster-selection": "round-robin"},
+    ]}  # fmt: skip
+    own = [{"@type": "d", "@rid": "#0:1", "@version": 1, "schemaVersion": 4}]
+    return {
+        "info": {"name": "mine", "default-cluster-id": 3, "exporter-version": 12, "engine-version": "3.2.25",
+                 "schemaRecordId": "#0:1", "indexMgrRecordId": "#0:2"},
+        "clusters": clusters, "schema": schema, "records": [*own, *records], "indexes": [],
+        "manualIndexes": [], "brokenRids": [],
+    }  # fmt: skip
+
+
+THINGS: list[dict[str, object]] = [
+    {
+        "@type": "d",
+        "@rid": f"#20:{n}",
+        "@version": 1,
+        "@class": "Thing",
+        "text": f'"{n}\\" {{[',
+        "in": {"a": [n]},
+    }
+    for n in range(50)
+]
+
+
+@pytest.fixture(scope="module")
+def exported(own: Path, open_parent: Path) -> Path:
+    """An export that OrientDB itself has written."""
+    parent = open_parent / "exported"
+    parent.mkdir(mode=0o755)
+    with running(workload("orientdb-import", own), parent=parent) as made:
+        return shutil.copy(made.role_paths()["source"] / orientdb_files.EXPORT, open_parent / "mine.gz")
+
+
+@pytest.mark.parametrize("packed", [True, False])
+def test_import_of_ones_own_export(exported: Path, own: Path, parent: Path, packed: bool) -> None:
+    path = exported if packed else parent / "mine.json"
+    if not packed:
+        # Of users whose passwords we don't know.
+        text = gzip.decompress(exported.read_bytes())
+        path.write_bytes(re.sub(rb'"password": ?"[^"]*"', b'"password":"{SHA-256}00"', text))
+        assert path.read_bytes() != text
+    made = workload("orientdb-import", own, file="", export=str(path))
+    digest = hashlib.sha256(path.read_bytes()).hexdigest()
+    assert made.resolved()["export_pin"] == f"{path.stat().st_size}:{digest}"
+    with running(made, parent=parent) as started:
+        result = started.verify(started.run())
+        source = started.role_paths()["source"]
+        assert [file.name for file in source.iterdir()] == [f"export.json{'.gz' if packed else ''}"]
+        counts = {check.name.removeprefix("records of "): check.got for check in result.checks}
+        assert counts["Resource"] == 100 and counts["Statement"] == 120
+        assert sum(map(int, counts.values())) == result.operations == result.details["input"]["records"]
+        assert result.details["input"]["sha256"] == digest
+        # One record less is found.
+        job = started.job
+        job.own = replace(job.own, classes={**job.own.classes, "Resource": 101})
+        with pytest.raises(ZtuneError, match="records of Resource should be 101 but is 100"):
+            started.verify(result)
+
+
+def test_another_export_than_the_pinned_one(exported: Path, own: Path, parent: Path) -> None:
+    made = workload("orientdb-import", own, file="", export=str(exported), export_pin="1:abc")
+    told = pytest.raises(InputError, match=r"is another file \(.*\) than the one that was pinned \(1:abc\)")
+    with told, running(made, parent=parent):
+        pass
+
+
+def test_what_is_counted_in_an_export(tmp_path: Path) -> None:
+    path = tmp_path / "e.json"
+    more = {"@type": "d", "@rid": "#3:0", "v": "x" * (3 << 20) + '"\\', "e": {"@class": "Inner"}}
+    path.write_text(json.dumps(export([*THINGS, more])), encoding="utf-8")
+    found = orientdb_export.facts(path)
+    assert (found.records, found.classes) == (51, {"": 1, "Thing": 50})
+    for text in ("[]", '{"records": [{]}', '{"records": [{"a": "b', '{"a": 1}', '{"records": [{}]', ""):
+        path.write_text(text, encoding="utf-8")
+        with pytest.raises(InputError, match="is no export of OrientDB"):
+            orientdb_export.facts(path)
+    path.write_bytes(gzip.compress(b'{"records": []}')[:-9])
+    with pytest.raises(InputError, match="is no export of OrientDB"):
+        orientdb_export.facts(path)
+    with pytest.raises(InputError, match="name an export with -p export=PATH"):
+        orientdb_export.pin(tmp_path / "none")
+
+
+@pytest.mark.parametrize(
+    ("values", "said"),
+    [
+        ({"export": "a", "file": "b"}, "leave one out"),
+        ({"version": "1.7.4", "page_size": "16K"}, "smaller pages"),
+        ({"version": "2.2"}, "version"),
+    ],
+)
+def test_imports_that_make_no_sense(values: dict[str, object], said: str) -> None:
+    with pytest.raises(InputError, match=said):
+        registry.get("orientdb-import")(values)
+
+
+def test_settings_are_the_versions() -> None:
+    for version, name, said in (
+        ("3.2", "storage.compressionMethod", "not compressed"),
+        ("1.7.4", "storage.diskCache.pageSize", "smaller pages"),
+        ("1.7.4", "storage.useDoubleWriteLog", "has no setting"),
+    ):
+        params = registry.get("orientdb-import")({"version": version})
+        assert isinstance(params, JobWorkload)
+        with pytest.raises(InputError, match=said):
+            orientdb_files.OrientdbImport(params.resolved(), {name: "32"}).check()
 
 
 @pytest.mark.parametrize("method", ["backup", "export"])

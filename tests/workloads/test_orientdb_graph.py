@@ -137,6 +137,17 @@ def test_settings_that_are_not_the_layouts(own: Path, name: str, value: str, sai
         GraphJob(params, {name: value}).check()
 
 
+def test_a_size_decides_the_triples(own: Path, parent: Path) -> None:
+    made = OrientdbGraph({"size": "uncached", "arc": "32M"})
+    assert made.resolved()["size"] == "192M" and 760_000 < made.resolved()["triples"] < 780_000
+    assert OrientdbGraph({"size": "1M"}).resolved()["triples"] == 1000
+    assert OrientdbGraph({}).resolved()["triples"] == 50_000
+    # What the input doesn't have is told, not left out.
+    told = pytest.raises(InputError, match=r"takes about \d+ triples, but .*own.nt has 120; choose a smaller")
+    with told, running(workload(own, size="cached"), parent=parent):
+        pass
+
+
 def test_a_term_that_no_page_can_hold(parent: Path) -> None:
     long = parent / "long.nt"
     long.write_text(f'<urn:a> <urn:b> "{"long " * 300}" .\n')

@@ -3,6 +3,8 @@ from __future__ import annotations
 import pytest
 
 from ztune.errors import InputError
+from ztune.workloads import memory, registry
+from ztune.workloads.base import JobWorkload
 from ztune.workloads.postgres_oltp import OltpParameters, PostgresOltp
 
 
@@ -22,11 +24,18 @@ def test_resolved_parameters_make_the_same_parameters_again() -> None:
 
 
 def test_size_decides_the_scale() -> None:
-    assert OltpParameters.parse("w", {"size": "1K"}).resolved_scale == 1
+    assert OltpParameters.parse("w", {"size": "1M"}).resolved_scale == 1
     assert OltpParameters.parse("w", {"scale": 7}).resolved_scale == 7
     # Rounded up: never smaller than asked for.
     params = OltpParameters.parse("w", {"size": "400M", "scale": 7})
     assert 27 <= params.resolved_scale <= 29
+    for kind in ("postgres-oltp", "postgres-backup", "postgres-restore"):
+        made = registry.get(kind)({"size": "cached", "arc": "800M"})
+        assert isinstance(made, JobWorkload)
+        assert made.resolved()["size"] == "400M" and 27 <= made.job.scale <= 29
+        # The ARC matters only where the size is relative to it.
+        fields = made.Parameters.model_fields
+        assert memory.is_relative(fields, {"size": "3x"}) and not memory.is_relative(fields, {})
 
 
 @pytest.mark.parametrize(

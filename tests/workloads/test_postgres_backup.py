@@ -30,8 +30,42 @@ def needs_clients(needs_postgres: None) -> None:
             pytest.skip(f"no {name} here")
 
 
-def test_a_base_backup_is_made_and_proved(parent: Path) -> None:
-    with running(PostgresBackup({"scale": 1}), parent=parent) as workload:
+def test_a_base_backup_and_its_archive_are_made_and_proved(parent: Path) -> None:
+    with running(PostgresBackup({"scale": 1, "rate": 500}), parent=parent) as workload:
+        assert set(workload.role_paths()) == {"data", "wal", "backup", "archive"}
+        assert set(workload.job.roles()) == set(workload.role_paths())
+        result = workload.verify(workload.run())
+        assert result.operations == 100_011 and all(check.ok for check in result.checks)
+        base, archive = workload.role_paths()["backup"] / "base", workload.role_paths()["archive"]
+        assert (base / "backup_manifest").exists() and not any((base / "pg_wal").glob("0*"))
+        segments = sorted(path for path in archive.iterdir() if "." not in path.name)
+        assert len(segments) == result.details["segments_archived"] >= 1
+        assert result.details["archive_bytes"] == len(segments) * (16 << 20)
+        assert result.details["transactions_meanwhile"] > 0
+        # A segment that is missing, and one that is not as it was.
+        kept = segments[-1].read_bytes()
+        segments[-1].write_bytes(kept[:100] + b"\x55" + kept[101:])
+        with pytest.raises(ZtuneError, match=r"pg_verifybackup|segments like those in the log"):
+            workload.verify(result)
+        segments[-1].unlink()
+        with pytest.raises(ZtuneError, match=r"pg_verifybackup|segments in the archive should be"):
+            workload.verify(result)
+    assert list(parent.iterdir()) == []
+
+
+def test_an_archive_that_takes_nothing_is_told(parent: Path) -> None:
+    with running(PostgresBackup({"scale": 1, "rate": 0}), parent=parent) as workload:
+        # The name that the first segment would get is taken.
+        archive = workload.job._archive
+        (archive.folder / f"{1:08X}{0:08X}{archive._first:08X}").touch()
+        with pytest.raises(ZtuneError, match=r"could not archive its log; .*archive command failed"):
+            workload.run()
+        workload.cleanup()
+
+
+def test_a_base_backup_with_its_own_log_is_made_and_proved(parent: Path) -> None:
+    with running(PostgresBackup({"scale": 1, "archive": False}), parent=parent) as workload:
+        assert "archive" not in {*workload.job.roles(), *workload.role_paths()}
         server, shell = workload.pids()
         assert server != shell
         result = workload.verify(workload.run())

@@ -39,7 +39,7 @@ from ztune.trace.recorders import choose
 from ztune.trace.roles import NO_ROLE, RoleRules
 from ztune.trace.warming import Warming
 from ztune.trial.jobs.interrupt import signals_as_interrupt
-from ztune.workloads import registry
+from ztune.workloads import memory, registry
 from ztune.workloads.base import JobWorkload, Workload, running
 
 
@@ -132,7 +132,8 @@ def _study_parameters(plan: Plan) -> dict[str, Any]:
 
 def _memory(plan: Plan) -> dict[str, Any]:
     """Return the ARC of the layouts that will be tried, if the workload has a size that is relative to it."""
-    if "arc" not in registry.get(plan.workload).Parameters.model_fields:
+    fields = registry.get(plan.workload).Parameters.model_fields
+    if not memory.is_relative(fields, {**_study_parameters(plan), **plan.params}):
         return {}
     if plan.arc is not None:
         return {"arc": plan.arc}

@@ -211,7 +211,7 @@ def choose(
         except ValueError as error:
             raise InputError(f"--arc {arc}: {plain(error)}" if arc is not None else plain(error)) from None
         layouts = plan.layouts(study, names)
-        job = _job(workload_name, {**_memory(workload_name, study), **asked}, native)
+        job = _job(workload_name, {**_memory(workload_name, study, params), **asked}, native)
     return study, layouts, job
 
 
@@ -227,11 +227,12 @@ def _job(name: str, params: dict[str, Any], native: bool) -> Any:
     return replace(job, version=workload.check()) if native else job
 
 
-def _memory(name: str, study: Any) -> dict[str, Any]:
+def _memory(name: str, study: Any, params: dict[str, str]) -> dict[str, Any]:
     """Return the layouts' ARC, if the workload has a size that is relative to it."""
-    from ztune.workloads import registry
+    from ztune.workloads import memory, registry
 
-    return {"arc": study.layout.arc} if "arc" in registry.get(name).Parameters.model_fields else {}
+    fields = registry.get(name).Parameters.model_fields
+    return {"arc": study.layout.arc} if memory.is_relative(fields, {**study.parameters, **params}) else {}
 
 
 def _study(what: str, params: dict[str, str]) -> tuple[Any, str]:

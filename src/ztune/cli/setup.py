@@ -9,9 +9,13 @@ import click
 
 @click.command("setup", short_help="Install what a workload needs.")
 @click.argument("workload")
+@click.option(
+    "-p", "--param", "params", multiple=True, metavar="NAME=VALUE",
+    help="A parameter of the workload, where another value needs other things.",
+)  # fmt: skip
 @click.option("--dry-run", is_flag=True, help="Only say what would be done.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-def command(workload: str, dry_run: bool, as_json: bool) -> int:
+def command(workload: str, params: tuple[str, ...], dry_run: bool, as_json: bool) -> int:
     """Install what WORKLOAD needs, with this system's own package manager, and nothing else.
 
     What no package has, such as OrientDB, is fetched with Maven or pip into ztune's own cache: a pinned
@@ -25,13 +29,15 @@ def command(workload: str, dry_run: bool, as_json: bool) -> int:
       ztune setup mariadb-oltp
       ztune setup rocksdb --dry-run
       ztune setup postgres-oltp --json
+      ztune setup orientdb-import -p version=1.7.4
 
     Exit code 0 if everything is there at the end, 1 if a command failed, 3 if something is missing that can't
     be brought.
     """
+    from ztune.cli._place import pairs
     from ztune.workloads import setup
 
-    wanted = setup.plan(workload)
+    wanted = setup.plan(workload, pairs(params))
 
     def say(step: setup.Step) -> None:
         click.echo(f"{step.text}\n    {step.why}", err=as_json)

@@ -13,6 +13,7 @@ import importlib.util
 import shutil
 import sys
 import tarfile
+import xml.etree.ElementTree as ET
 import zipfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -91,8 +92,7 @@ class Artifact:
     @property
     def file_name(self) -> str:
         """The name that Maven gives to the copy."""
-        _, artifact, version, extension = self.coordinates.split(":")
-        return f"{artifact}-{version}.{extension}"
+        return _file_name(self.coordinates)
 
     @property
     def _download(self) -> Path:
@@ -109,12 +109,7 @@ class Artifact:
 
     def fetch_commands(self) -> tuple[tuple[str, ...], ...]:
         """Return the command that fetches it."""
-        command = (
-            *("mvn", "-B", "-q", f"{PLUGIN}:copy", f"-Dartifact={self.coordinates}"),
-            *(f"-DoutputDirectory={self._download}", "-Dmdep.useBaseVersion=true"),
-            f"-Dmaven.repo.local={self._download / 'repository'}",
-        )
-        return (command,)
+        return (_copy_command(self.coordinates, self._download, self._download / "repository"),)
 
     def install(self) -> None:
         """Check what was fetched, unpack it, and remove the rest.
@@ -215,6 +210,133 @@ class Wheel:
         _keep(archive, target, f"{self.package} {self.version}", self.sha256[target.name], self.members)
 
 
+@dataclass(frozen=True, slots=True)
+class Jars:
+    """Single files of a Maven repository, each pinned, kept in one directory: a ``Fetched``."""
+
+    name: str
+    """Of the directory in ztune's cache, with the version."""
+    pins: tuple[tuple[str, str], ...]
+    """``group:artifact:version:extension`` and the SHA-256 of each file."""
+    project: Path | None = None
+    """A project file of Maven's that names just these, to fetch them by one command."""
+    unpack: str = ""
+    """The file among them that is a parcel of others, and is unpacked instead of kept."""
+    members: tuple[str, ...] = ()
+    """Which of the parcel's files are kept, of those right below its top directory (shell patterns)."""
+
+    @property
+    def directory(self) -> Path:
+        """Where they lie when they were fetched."""
+        return software.directory() / self.name
+
+    @property
+    def present(self) -> bool:
+        """Whether they were fetched."""
+        return self.directory.is_dir()
+
+    @property
+    def _download(self) -> Path:
+        return software.directory() / f".fetch-{self.name}"
+
+    def needs(self, path: str | None) -> tuple[str, ...]:
+        """Return Maven, if it isn't here."""
+        return maven(path)
+
+    def fetch_commands(self) -> tuple[tuple[str, ...], ...]:
+        """Return the commands that fetch them."""
+        into, repository = self._download / "jars", self._download / "repository"
+        if self.project is None:
+            return tuple(_copy_command(coordinates, into, repository) for coordinates, _ in self.pins)
+        command = (
+            *("mvn", "-B", "-q", "-f", str(self.project), f"{PLUGIN}:copy-dependencies"),
+            *(f"-DoutputDirectory={into}", "-Dmdep.useBaseVersion=true", f"-Dmaven.repo.local={repository}"),
+        )
+        return (command,)
+
+    def install(self) -> None:
+        """Check what was fetched, keep it, and remove the rest.
+
+        Raises:
+            ZtuneError: one isn't there, isn't the file that was pinned, or is none of them; nothing stays.
+        """
+        try:
+            part = self._download / "jars"
+            wanted = {_file_name(coordinates): sha256 for coordinates, sha256 in self.pins}
+            for name, sha256 in wanted.items():
+                _must_be(part / name, name, sha256)
+            strange = sorted({path.name for path in part.iterdir()} - set(wanted))
+            if strange:
+                raise ZtuneError(f"{self.name}: mvn left {strange[0]} too, which is not pinned")
+            if self.unpack:
+                self._unpack(part / self.unpack, part)
+                (part / self.unpack).unlink()
+            for path in part.iterdir():
+                path.chmod(0o644)
+            part.chmod(0o755)
+            # In one step, so that half of them is never taken for the whole.
+            part.replace(self.directory)
+        finally:
+            shutil.rmtree(self._download, ignore_errors=True)
+
+    def _unpack(self, parcel: Path, into: Path) -> None:
+        with zipfile.ZipFile(parcel) as packed:
+            for one in packed.infolist():
+                path = PurePosixPath(one.filename)
+                kept = any(fnmatch.fnmatchcase(path.name, pattern) for pattern in self.members)
+                # By its last part alone, so it can't lie outside.
+                if kept and len(path.parts) == 2 and not one.is_dir():
+                    (into / path.name).write_bytes(packed.read(one))
+
+
+def pins_of(project: Path, sums: Path) -> tuple[tuple[str, str], ...]:
+    """Return coordinates and SHA-256 of each jar that a project file of Maven's names.
+
+    Args:
+        project: the project file.
+        sums: lines as ``sha256sum`` writes them.
+
+    Raises:
+        KeyError: they don't agree, which a test sees to.
+    """
+    lines = sums.read_text(encoding="ascii").splitlines()
+    by_name = {name: digest for digest, name in (line.split() for line in lines)}
+    found = []
+    for one in ET.parse(project).iterfind("dependencies/dependency"):
+        group, artifact, version = (one.findtext(tag) for tag in ("groupId", "artifactId", "version"))
+        found.append((f"{group}:{artifact}:{version}:jar", by_name.pop(f"{artifact}-{version}.jar")))
+    if by_name:
+        raise KeyError(f"{project.name} has no {next(iter(by_name))}")
+    return tuple(found)
+
+
+def _copy_command(coordinates: str, into: Path, repository: Path) -> tuple[str, ...]:
+    return (
+        *("mvn", "-B", "-q", f"{PLUGIN}:copy", f"-Dartifact={coordinates}"),
+        *(f"-DoutputDirectory={into}", "-Dmdep.useBaseVersion=true", f"-Dmaven.repo.local={repository}"),
+    )
+
+
+def _file_name(coordinates: str) -> str:
+    """Return the name that Maven gives to the copy."""
+    _, artifact, version, extension = coordinates.split(":")
+    return f"{artifact}-{version}.{extension}"
+
+
+def _must_be(path: Path, what: str, sha256: str) -> None:
+    """Raise ZtuneError, in which it is called ``what``, if the file isn't the one pinned."""
+    try:
+        with path.open("rb") as file:
+            got = hashlib.file_digest(file, "sha256").hexdigest()
+    except OSError as error:
+        raise ZtuneError(f"{what}: fetching left no {path}: {error.strerror}") from None
+    if got != sha256:
+        raise ZtuneError(
+            f"{what}: its SHA-256 is {got} but should be {sha256}; "
+            "it is not what ztune was tried with, and was removed"
+        )
+
+
 def maven(path: str | None) -> tuple[str, ...]:
     """Return what brings Maven, if it isn't on ``path``."""
     return () if shutil.which("mvn", path=path) else ("maven",)
@@ -246,16 +368,7 @@ def _keep(
     """
     download = archive.parent
     try:
-        try:
-            with archive.open("rb") as file:
-                got = hashlib.file_digest(file, "sha256").hexdigest()
-        except OSError as error:
-            raise ZtuneError(f"{what}: fetching left no {archive}: {error.strerror}") from None
-        if got != sha256:
-            raise ZtuneError(
-                f"{what}: its SHA-256 is {got} but should be {sha256}; "
-                "it is not what ztune was tried with, and was removed"
-            )
+        _must_be(archive, what, sha256)
         part = download / "unpacked"
         part.mkdir()
         _unpack(archive, part, what, members, top, flat)

@@ -309,6 +309,10 @@ class JobWorkload:
         """
         return memory.resolved(self.params.resolved())
 
+    def to_fetch(self) -> tuple[Fetched, ...]:
+        """Return what must be fetched for these parameters: ``artifacts``, where they make no difference."""
+        return self.artifacts
+
     @classmethod
     def job_name(cls) -> str:
         """Return what a trial's spec calls the job: its name if it is ztune's own, else ``module:Class``."""

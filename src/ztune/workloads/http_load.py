@@ -10,15 +10,15 @@ from pydantic import model_validator
 from ztune.trial.jobs import http_load, jmeter
 from ztune.trial.jobs.base import Job
 from ztune.workloads import base
-from ztune.workloads.artifacts import Fetched
+from ztune.workloads.artifacts import Fetched, Jars, pins_of
 from ztune.workloads.base import Size, param, read_text
-from ztune.workloads.jar_list import JarList
 from ztune.workloads.memory import DatabaseSize
 
-JMETER = JarList(
+_PROJECT = Path(__file__).with_name("jmeter.pom.xml")
+JMETER = Jars(
     name=jmeter.SOFTWARE,
-    project=Path(__file__).with_name("jmeter.pom.xml"),
-    sums=Path(__file__).with_name("jmeter.sha256"),
+    pins=pins_of(_PROJECT, Path(__file__).with_name("jmeter.sha256")),
+    project=_PROJECT,
     # Its settings, which it reads from files of their own.
     unpack=f"ApacheJMeter_config-{jmeter.VERSION}.jar",
     members=("*.properties", "hc.parameters", "log4j2.xml"),

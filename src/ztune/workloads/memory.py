@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from typing import Annotated, Any
 
 from pydantic import BeforeValidator
+from pydantic.fields import FieldInfo
 
 from ztune.units import format_size, parse_size
 
@@ -46,6 +47,23 @@ def _checked(value: object) -> str:
 MARK = "size relative to the ARC"
 DatabaseSize = Annotated[str, BeforeValidator(_checked), MARK]
 """A parameter ``size`` that may be relative to the parameter ``arc``."""
+
+
+def _checked_or_none(value: object) -> str:
+    return "0" if str(value).strip() == "0" else _checked(value)
+
+
+OptionalSize = Annotated[str, BeforeValidator(_checked_or_none), MARK]
+"""The same; 0 where another parameter says how large the database is."""
+
+
+def is_relative(fields: Mapping[str, FieldInfo], values: Mapping[str, object]) -> bool:
+    """Return whether the size asked for in ``values``, or the default among a workload's parameters
+    ``fields``, is relative to the ARC.
+    """
+    if "size" not in fields or "arc" not in fields:
+        return False
+    return _times(str(values.get("size", fields["size"].default)).strip()) is not None
 
 
 def resolved(values: Mapping[str, Any]) -> dict[str, Any]:

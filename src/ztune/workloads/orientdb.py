@@ -7,27 +7,14 @@ from typing import Any, ClassVar, Literal
 
 from pydantic import model_validator
 
-from ztune.trial.jobs import orientdb, orientdb_files, orientdb_graph
+from ztune.trial.jobs import orientdb, orientdb_export, orientdb_files, orientdb_graph
 from ztune.trial.jobs.base import Job
+from ztune.units import parse_size
 from ztune.workloads import base
-from ztune.workloads.artifacts import Artifact, Fetched
+from ztune.workloads.artifacts import Fetched
 from ztune.workloads.base import Size, param
-
-ORIENTDB = Artifact(
-    name=orientdb.SOFTWARE,
-    coordinates=f"com.orientechnologies:orientdb-community:{orientdb.VERSION}:tar.gz",
-    sha256="b275121bd0ef355a1de7982b6f29346240df7a6689be36d2f8cae64e79c335ab",
-    # Of 84 MB what an embedded database with full text needs: no server, no cluster, no script engine.
-    members=(
-        *(
-            f"lib/{name}-*.jar"
-            for name in ("orientdb-core", "orientdb-lucene", "lucene", "concurrentlinked*")
-        ),
-        *(f"lib/{name}-*.jar" for name in ("lz4-java", "jffi", "jnr", "commons-lang", "commons-io", "hppc")),
-        *(f"lib/{name}-*.jar" for name in ("jts-core", "s2-geometry-library-java", "spatial4j", "noggit")),
-        *(f"lib/{name}-*.jar" for name in ("jackson-core", "asm", "asm-*")),
-    ),
-)
+from ztune.workloads.memory import OptionalSize
+from ztune.workloads.orientdb_artifacts import ORIENTDB, ORIENTDB_1
 
 
 class OrientParameters(base.Parameters):
@@ -46,6 +33,20 @@ class OrientParameters(base.Parameters):
     )
     triples: int = param(
         50_000, ge=0, le=1_000_000_000, meaning="How many triples are taken from its beginning. 0: all."
+    )
+    size: OptionalSize = param(
+        "0",
+        unit="bytes",
+        meaning="About the size of a database of OrientDB 3.2 instead of `triples`: `cached` (half of "
+        "`arc`), `uncached` (six times `arc`), any multiple such as `2.5x`, or a size such as `256M`. 0: "
+        "`triples` counts. All of WordNet makes about 185 MB; what the input hasn't is refused.",
+    )
+    arc: Size = param(
+        "64M",
+        ge=16 << 20,
+        unit="bytes",
+        meaning="The ARC that `size` is relative to. `ztune tune` and `ztune run` take the study's.",
+        validate_default=True,
     )
     page_size: Size = param(
         "64K",
@@ -106,7 +107,18 @@ class GraphParameters(OrientParameters):
     )
 
 
-class OrientdbGraph(base.JobWorkload):
+class OrientWorkload(base.JobWorkload):
+    """What all of them share."""
+
+    def resolved(self) -> dict[str, Any]:
+        """Return the parameters with as many triples as a database of that size has."""
+        found = super().resolved()
+        if found["size"] != "0":
+            found["triples"] = orientdb.triples_for(parse_size(found["size"]))
+        return found
+
+
+class OrientdbGraph(OrientWorkload):
     """Triples into a graph."""
 
     name: ClassVar[str] = "orientdb-graph"
@@ -117,15 +129,62 @@ class OrientdbGraph(base.JobWorkload):
     job_class: ClassVar[type[Job]] = orientdb_graph.OrientdbGraph
 
 
-class OrientdbImport(base.JobWorkload):
+class ImportParameters(OrientParameters):
+    """The parameters of ``orientdb-import``."""
+
+    version: Literal["3.2", "1.7.4", "1.6.4"] = param(
+        "3.2",
+        meaning="Which OrientDB imports. The study of 2014 had 1.6.4, that of the graph 1.7.4; "
+        "`ztune setup orientdb-import -p version=1.7.4` fetches it.",
+    )
+    export: str = param(
+        "",
+        meaning="Path of your own JSON export, plain or packed with gzip, instead of one made of triples: "
+        "`input`, `file` and `triples` then don't count. It must be there on the machine where the job "
+        "runs.",
+    )
+    export_pin: str = param(
+        "",
+        meaning="Size and SHA-256 of that export, as `BYTES:SHA256`: ztune notes them where the file is at "
+        "hand, and another file is refused.",
+    )
+
+    @model_validator(mode="after")
+    def _pages_fit(self) -> ImportParameters:
+        if self.version != "3.2" and self.page_size != 65536:
+            raise ValueError("OrientDB 1.x fails to read records from smaller pages than its 64K")
+        return self
+
+    @model_validator(mode="before")
+    @classmethod
+    def _own_export(cls, values: Any) -> Any:
+        if isinstance(values, dict) and values.get("export"):
+            if values.get("file"):
+                raise ValueError("an export and a file of triples are named; leave one out")
+            return {**values, "export": str(Path(str(values["export"])).absolute())}
+        return values
+
+
+class OrientdbImport(OrientWorkload):
     """A JSON export into an empty database."""
 
     name: ClassVar[str] = "orientdb-import"
     summary: ClassVar[str] = "imports a JSON export of a graph into an empty OrientDB database"
-    Parameters: ClassVar[type[base.Parameters]] = OrientParameters
+    Parameters: ClassVar[type[base.Parameters]] = ImportParameters
     needs: ClassVar[tuple[str, ...]] = ("java", "wordnet")
     artifacts: ClassVar[tuple[Fetched, ...]] = (ORIENTDB,)
     job_class: ClassVar[type[Job]] = orientdb_files.OrientdbImport
+
+    def to_fetch(self) -> tuple[Fetched, ...]:
+        """Return the OrientDB of the version asked for."""
+        return (ORIENTDB_1.get(self.params.version, ORIENTDB),)
+
+    def resolved(self) -> dict[str, Any]:
+        """Return the parameters with the pin of the export: a record must say which file it was."""
+        found = super().resolved()
+        if found["export"] and not found["export_pin"] and Path(found["export"]).is_file():
+            found["export_pin"] = orientdb_export.pin(Path(found["export"]))
+        return found
 
 
 class BackupParameters(OrientParameters):
@@ -145,7 +204,7 @@ class BackupParameters(OrientParameters):
     )
 
 
-class OrientdbBackup(base.JobWorkload):
+class OrientdbBackup(OrientWorkload):
     """A database into a file."""
 
     name: ClassVar[str] = "orientdb-backup"
@@ -168,7 +227,7 @@ class ArchiveParameters(OrientParameters):
     )
 
 
-class OrientdbArchive(base.JobWorkload):
+class OrientdbArchive(OrientWorkload):
     """A backup into the archive."""
 
     name: ClassVar[str] = "orientdb-archive"
@@ -179,7 +238,7 @@ class OrientdbArchive(base.JobWorkload):
     job_class: ClassVar[type[Job]] = orientdb_files.OrientdbArchive
 
 
-class OrientdbLucene(base.JobWorkload):
+class OrientdbLucene(OrientWorkload):
     """A full-text index."""
 
     name: ClassVar[str] = "orientdb-lucene"

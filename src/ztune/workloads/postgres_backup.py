@@ -8,6 +8,7 @@ from ztune.trial.jobs import postgres_backup
 from ztune.trial.jobs.base import Job
 from ztune.workloads import base
 from ztune.workloads.base import Size, param
+from ztune.workloads.memory import OptionalSize
 
 
 class _FilledParameters(base.Parameters):
@@ -16,12 +17,19 @@ class _FilledParameters(base.Parameters):
     scale: int = param(
         25, ge=1, le=20_000, unit="× 100,000 rows", meaning="Size of the database. 25 gives about 370 MiB."
     )
-    size: Size = param(
-        0,
-        ge=0,
+    size: OptionalSize = param(
+        "0",
         unit="bytes",
-        meaning="Size of the database instead of `scale`, rounded up to whole units of scale. "
+        meaning="Size of the database instead of `scale`, rounded up to whole units of scale: `cached` (half "
+        "of `arc`), `uncached` (six times `arc`), any multiple such as `2.5x`, or a size such as `256M`. "
         "0: `scale` counts.",
+    )
+    arc: Size = param(
+        "64M",
+        ge=16 << 20,
+        unit="bytes",
+        meaning="The ARC that `size` is relative to. `ztune tune` and `ztune run` take the study's.",
+        validate_default=True,
     )
     content: Literal["text", "blank"] = param(
         "text", meaning="What the rows hold, as in `postgres-oltp`; `text` compresses as real tables do."
@@ -46,6 +54,19 @@ class BackupParameters(_FilledParameters):
         meaning="`basebackup` copies the server's files (pg_basebackup), `dump` writes the rows as one "
         "archive "
         "(pg_dump), compressed as `compress` says.",
+    )
+    archive: bool = param(
+        True,
+        meaning="Archive the WAL, as for point-in-time recovery: each finished segment is copied into the "
+        "role `archive`, and a base backup needs what lies there. `off`: the backup takes the WAL that it "
+        "needs along, and there is no such role. A dump needs none.",
+    )
+    rate: float = param(
+        200.0,
+        ge=0,
+        unit="transactions/s",
+        meaning="Transactions of others (pgbench's TPC-B-like) that become due per second while a base "
+        "backup is made: without them there is hardly any WAL. 0: nobody else works.",
     )
 
 

@@ -7,8 +7,10 @@ from typing import ClassVar, Literal
 from ztune.trial.jobs import postgres_oltp
 from ztune.trial.jobs.base import Job
 from ztune.trial.jobs.postgres import SEGMENT_SIZE
-from ztune.workloads import base
+from ztune.units import parse_size
+from ztune.workloads import base, memory
 from ztune.workloads.base import Size, param
+from ztune.workloads.memory import OptionalSize
 
 
 class OltpParameters(base.Parameters):
@@ -22,12 +24,19 @@ class OltpParameters(base.Parameters):
         meaning="Size of the database. 25 gives about 370 MiB of table and index: several times an ARC of "
         "64 MiB, so that reads reach the disk.",
     )
-    size: Size = param(
-        0,
-        ge=0,
+    size: OptionalSize = param(
+        "0",
         unit="bytes",
-        meaning="Size of the database instead of `scale`, rounded up to whole units of scale. "
+        meaning="Size of the database instead of `scale`, rounded up to whole units of scale: `cached` (half "
+        "of `arc`), `uncached` (six times `arc`), any multiple such as `2.5x`, or a size such as `256M`. "
         "0: `scale` counts.",
+    )
+    arc: Size = param(
+        "64M",
+        ge=16 << 20,
+        unit="bytes",
+        meaning="The ARC that `size` is relative to. `ztune tune` and `ztune run` take the study's.",
+        validate_default=True,
     )
     content: Literal["text", "blank"] = param(
         "text",
@@ -114,7 +123,8 @@ class OltpParameters(base.Parameters):
     @property
     def resolved_scale(self) -> int:
         """The scale that counts: from ``size`` if that is given."""
-        return postgres_oltp.resolved_scale(self.size, self.scale)
+        size = memory.resolved({"size": self.size, "arc": self.arc})["size"]
+        return postgres_oltp.resolved_scale(parse_size(size), self.scale)
 
 
 class PostgresOltp(base.JobWorkload):

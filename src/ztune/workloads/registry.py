@@ -144,10 +144,12 @@ def entries() -> list[Entry]:
     return found
 
 
-def examined(entry: Entry) -> Entry:
-    """Return ``entry`` with what is here: the version that would run, or what is missing. Runs programs."""
+def examined(entry: Entry, params: Mapping[str, object] | None = None) -> Entry:
+    """Return ``entry`` with what is here for ``params`` (default: none are given): the version that would
+    run, or what is missing. Runs programs.
+    """
     try:
-        return replace(entry, version=get(entry.name)().check())
+        return replace(entry, version=get(entry.name)(params).check())
     except MissingError as error:
         return replace(entry, missing=str(error))
     except ZtuneError:

@@ -12,12 +12,13 @@ import shlex
 import shutil
 import subprocess
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from ztune.errors import MissingError, ZtuneError
 from ztune.packages import os_family, packages_of, unattended_install
 from ztune.workloads import registry
+from ztune.workloads.base import JobWorkload
 
 KERNEL_SETTINGS = Path("/etc/sysctl.d/70-dirsrv.conf")
 CLUSTER_SETTINGS = Path("/etc/postgresql-common/createcluster.d/ztune.conf")
@@ -50,19 +51,38 @@ class Plan:
     """Of what would run; empty if something is missing."""
     missing: str
     steps: tuple[Step, ...]
+    params: Mapping[str, str] = field(default_factory=dict)
+    """Of the workload, where another version needs other things."""
 
 
-def plan(name: str, *, family: str | None = None, environ: Mapping[str, str] = os.environ) -> Plan:
+def plan(
+    name: str,
+    params: Mapping[str, str] | None = None,
+    *,
+    family: str | None = None,
+    environ: Mapping[str, str] = os.environ,
+) -> Plan:
     """Return what ``ztune setup`` would do for the workload ``name``. Changes nothing.
 
+    Args:
+        name: of the workload.
+        params: its parameters; those left out have their default.
+        family: of the system, as ``ztune.packages`` calls it.
+        environ: of the commands.
+
     Raises:
-        InputError: there is no such workload.
+        InputError: there is no such workload, or it has no such parameter.
         MissingError: something is missing that ztune can't bring: the sentence says what.
     """
-    entry = registry.examined(next(e for e in registry.entries() if e.name == _known(name)))
-    fetched = [one for one in getattr(registry.get(name), "artifacts", ()) if not one.present]
+    params = params or {}
+    entry = registry.examined(next(e for e in registry.entries() if e.name == _known(name)), params)
+    made = registry.get(name)(params) if params else None  # Raises for a parameter that makes no sense.
+    wanted = (
+        made.to_fetch() if isinstance(made, JobWorkload) else getattr(registry.get(name), "artifacts", ())
+    )
+    fetched = [one for one in wanted if not one.present]
     if not entry.missing and not fetched:
-        return Plan(name, entry.version, "", ())
+        return Plan(name, entry.version, "", (), params)
     # What its default does without is missing all the same where another parameter wants it.
     missing = entry.missing or f"{', '.join(one.name for one in fetched)} was not fetched"
     family = os_family() if family is None else family
@@ -82,7 +102,7 @@ def plan(name: str, *, family: str | None = None, environ: Mapping[str, str] = o
         steps.append(Step(last, why, then=one.install))
     if not steps:
         raise MissingError(missing)
-    return Plan(name, "", missing, tuple(steps))
+    return Plan(name, "", missing, tuple(steps), params)
 
 
 def _install(packages: list[str], family: str, environ: Mapping[str, str], missing: str) -> list[Step]:
@@ -145,10 +165,11 @@ def carry_out(wanted: Plan, say: Callable[[Step], None], *, environ: Mapping[str
     finally:
         for argv in undo:
             _run(argv, environ)
-    entry = registry.examined(next(e for e in registry.entries() if e.name == wanted.workload))
+    entry = next(e for e in registry.entries() if e.name == wanted.workload)
+    entry = registry.examined(entry, wanted.params)
     if entry.missing:
         raise MissingError(f"{wanted.workload}: still missing after the set-up: {entry.missing}")
-    return Plan(wanted.workload, entry.version, "", wanted.steps)
+    return Plan(wanted.workload, entry.version, "", wanted.steps, wanted.params)
 
 
 def _known(name: str) -> str:

@@ -1,6 +1,6 @@
-"""An OrientDB 3.2 embedded in a Java program of ours, and what the jobs on it share.
+"""An OrientDB embedded in a Java program of ours, and what the jobs on it share.
 
-The program (``OrientWork.java``, beside this file) runs in a process of its own, as an unprivileged user,
+The program (``Orient*.java``, beside this file) runs in a process of its own, as an unprivileged user,
 opens no port, and does one command after another. The database lies in the directory of the role ``data``,
 its write-ahead log in that of ``wal``.
 """
@@ -8,7 +8,6 @@ its write-ahead log in that of ``wal``.
 from __future__ import annotations
 
 import json
-import pkgutil
 from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
@@ -18,47 +17,25 @@ from ztune.errors import InputError, ZtuneError
 from ztune.trial.jobs import places, software, triples
 from ztune.trial.jobs.base import Check, JobBase, ProgressFn, WorkloadResult, no_progress
 from ztune.trial.jobs.conversation import Conversation
+from ztune.trial.jobs.orientdb_release import DEFAULT, RELEASES, Release, compile_program
 from ztune.trial.jobs.process import Account
 from ztune.trial.jobs.settings import check as check_settings
 from ztune.trial.jobs.workdir import WorkDir
 from ztune.units import parse_size
 
-VERSION = "3.2.25"
-SOFTWARE = f"orientdb-{VERSION}"
 INPUT = "triples.nt"
-_PROGRAM = "OrientWork.java"
 _OPEN_SECONDS = 600.0
+# Of a filled database of 3.2: what it has without triples, and for each of them, with vertices and index.
+# From 20,000 and 120,000 triples of WordNet.
+_EMPTY_BYTES = 24_200_000
+_BYTES_PER_TRIPLE = 230
 # Of the JVM's memory outside the heap, for what isn't the disk cache: buffers of the log and of backups.
 _DIRECT_MEMORY = 512 << 20
 
-# What a layout may set, with the values that are allowed; none: a whole number. From 3.2's
-# OGlobalConfiguration.
-SETTINGS: dict[str, tuple[str, ...]] = {
-    "storage.diskCache.pageSize": ("4", "8", "16", "32", "64"),
-    "storage.diskCache.bufferSize": (),
-    "storage.diskCache.checksumMode": ("OFF", "STORE", "STOREANDTHROW", "STOREANDVERIFY",
-                                       "STOREANDSWITCHREADONLYMODE"),
-    "storage.diskCache.walSizeToStartFlush": (),
-    "storage.diskCache.walSizeToStopFlush": (),
-    "storage.diskCache.writeCachePageFlushInterval": (),
-    "storage.diskCache.writeCacheFlushInactivityInterval": (),
-    "storage.diskCache.writeCachePart": (),
-    "storage.useDoubleWriteLog": ("true", "false"),
-    "storage.callFsync": ("true", "false"),
-    "storage.wal.cacheSize": (),
-    "storage.wal.bufferSize": (),
-    "storage.wal.commitTimeout": (),
-    "storage.wal.allowDirectIO": ("true", "false"),
-    "storage.wal.maxSize": (),
-    "storage.wal.maxSegmentSize": (),
-    "storage.wal.minSegSize": (),
-    "storage.wal.segmentsInterval": (),
-    "storage.wal.keepSingleSegment": ("true", "false"),
-}  # fmt: skip
-_OWNED = {
-    "storage.wal.path": "the role wal says where the log lies",
-    "storage.compressionMethod": "the clusters that OrientDB 3.2 makes (version 2) are not compressed",
-}
+
+def triples_for(size: int) -> int:
+    """Return how many triples make a database of about ``size`` bytes; 1000 at least."""
+    return max(1000, (size - _EMPTY_BYTES) // _BYTES_PER_TRIPLE)
 
 
 class OrientJob(JobBase):
@@ -88,6 +65,20 @@ class OrientJob(JobBase):
         """Most bytes of a key in an index: OrientDB's default of 10240, and at most a quarter of a page."""
         return min(10240, (int(self.settings()["storage.diskCache.pageSize"]) << 10) // 4)
 
+    @property
+    def release(self) -> Release:
+        """The version of OrientDB that it works with."""
+        return RELEASES[str(self.params.get("version", DEFAULT))]
+
+    def _software(self) -> Path:
+        release = self.release
+        chosen = "" if release is RELEASES[DEFAULT] else f" -p version={self.params['version']}"
+        return software.require(release.software, f"OrientDB {release.number}", f"{self.name}{chosen}")
+
+    def check_input(self) -> None:
+        """Raise MissingError or InputError if what is loaded can't be had here."""
+        triples.check(str(self.params["input"]), str(self.params["file"]))
+
     def settings(self) -> dict[str, str]:
         """Return OrientDB's settings: the parameters, overridden by the layout's."""
         return {
@@ -104,15 +95,15 @@ class OrientJob(JobBase):
             InputError: a setting in ``database`` is unknown here or not the layout's to set.
         """
         if self._java is None:
-            check_settings("OrientDB", self.database, SETTINGS, _OWNED)
+            check_settings("OrientDB", self.database, self.release.settings, self.release.owned)
             found = software.java()
-            software.require(SOFTWARE, f"OrientDB {VERSION}", self.name)
-            triples.check(str(self.params["input"]), str(self.params["file"]))
+            self._software()
+            self.check_input()
             self._java = found
-        return f"OrientDB {VERSION}, Java {self._java[1]}"
+        return f"OrientDB {self.release.number}, Java {self._java[1]}"
 
     def prepare(self, workdir: WorkDir, places_: Mapping[str, Path] | None = None) -> None:
-        """Make or take the directories; put the program where the database's user can read it."""
+        """Make or take the directories; compile the program."""
         self.check()
         self.workdir = workdir
         self._account = account = Account.for_database("orientdb")
@@ -121,12 +112,9 @@ class OrientJob(JobBase):
             self._paths[role] = places.take(role, self.place(role, places_), workdir, account)
         reached = (workdir.path / "run", *self._paths.values())
         places.must_be_reachable(reached, workdir, account, patience=self.patience)
-        jars = sorted(software.require(SOFTWARE, f"OrientDB {VERSION}", self.name).glob("*.jar"))
-        folder = software.lend(jars, "lib", workdir, account)
-        program = pkgutil.get_data(__package__, _PROGRAM)
-        assert program is not None
-        (folder / _PROGRAM).write_bytes(program)
-        (folder / _PROGRAM).chmod(0o644)
+        lib = software.lend(sorted(self._software().glob("*.jar")), "lib", workdir, account)
+        assert self._java is not None
+        compile_program(self.release, self._java[0], lib, workdir, account, patience=self.patience)
 
     @property
     def home(self) -> Path:
@@ -162,8 +150,9 @@ class OrientJob(JobBase):
             f"-Dsbtree.maxKeySize={self.longest_key}",
             *(f"-D{name}={value}" for name, value in self.settings().items()),
             "-cp",
-            f"{self.workdir.path / 'lib'}/*",
-            self.workdir.path / "lib" / _PROGRAM,
+            # Ours first: what it holds stands before OrientDB's own.
+            f"{self.workdir.path / 'classes'}:{self.workdir.path / 'lib'}/*",
+            self.release.program,
         ]
 
     def talk(self) -> Conversation:
@@ -202,6 +191,13 @@ class OrientJob(JobBase):
         self.input = triples.write(
             kind, self.source, int(self.params["triples"]), own, progress=lambda done: progress(step, done)
         )
+        size, wanted = str(self.params.get("size", "0")), int(self.params["triples"])
+        if size != "0" and self.input.lines < wanted:
+            raise InputError(
+                f"{self.name}: a database of {size} takes about {wanted} triples, but "
+                f"{own or kind} has {self.input.lines}; choose a smaller size, or -p input=debian or a "
+                "file of your own"
+            )
         # A key is stored with its length and type.
         if self.input.longest + 16 > self.longest_key:
             raise InputError(
@@ -211,12 +207,20 @@ class OrientJob(JobBase):
             )
         assert self._account is not None
         places.mend(self.source, 0o600, self._account)
-        # With the data, so that it comes along when a loaded state is copied.
-        note = self._note()
-        note.write_text(json.dumps(asdict(self.input)), encoding="utf-8")
-        places.mend(note, 0o600, self._account)
+        self.write_note(asdict(self.input))
         progress(step, 1.0)
         return self.input
+
+    def write_note(self, noted: Mapping[str, Any]) -> None:
+        """Keep what is in the input with the data, so that it comes along when a loaded state is copied."""
+        note = self._note()
+        note.write_text(json.dumps(noted), encoding="utf-8")
+        assert self._account is not None
+        places.mend(note, 0o600, self._account)
+
+    def take_note(self, noted: Mapping[str, Any]) -> None:
+        """Take over what ``write_note`` kept. Raises TypeError if it is something else."""
+        self.input = triples.Facts(**noted)
 
     def _note(self) -> Path:
         return self.path("data" if "data" in self.ROLES else self.ROLES[0]) / "input.json"
@@ -275,7 +279,7 @@ class OrientJob(JobBase):
         for path in self._paths.values():
             places.hand_over(path, self._account)
         try:
-            self.input = triples.Facts(**json.loads(self._note().read_text(encoding="utf-8")))
+            self.take_note(json.loads(self._note().read_text(encoding="utf-8")))
         except (OSError, ValueError, TypeError):
             raise ZtuneError(
                 f"{self._note()}: there is no database of {self.name} to take over; load it anew"
@@ -295,9 +299,9 @@ class OrientJob(JobBase):
             if found.get(name, "").lower() != wanted.lower():
                 raise InputError(
                     f"{self.name}: {name} is {found.get(name)} although {wanted} was asked for; "
-                    f"OrientDB {VERSION} does not take it"
+                    f"OrientDB {self.release.number} does not take it"
                 )
-        self.effective = {name: found[name] for name in sorted(SETTINGS) if name in found}
+        self.effective = {name: found[name] for name in sorted(self.release.settings) if name in found}
 
     def pids(self) -> list[int]:
         """Return the program's pid: the database works in it."""

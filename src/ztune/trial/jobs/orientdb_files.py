@@ -8,29 +8,66 @@ import os
 import shutil
 import time
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, ClassVar
 
-from ztune.errors import ZtuneError
+from ztune.errors import InputError, ZtuneError
 from ztune.trial.jobs import places
 from ztune.trial.jobs.base import Check, ProgressFn, WorkloadResult, no_progress
 from ztune.trial.jobs.launcher import Launcher
 from ztune.trial.jobs.orientdb import OrientJob
+from ztune.trial.jobs.orientdb_export import ExportFacts, facts, is_packed
 
 EXPORT = "export.json.gz"
 _OPEN_SECONDS = 600.0
 
 
 class OrientdbImport(OrientJob):
-    """A JSON export becomes a database."""
+    """A JSON export becomes a database: one that is made of the triples, or the user's own."""
 
     name: ClassVar[str] = "orientdb-import"
 
+    def __init__(
+        self,
+        params: Mapping[str, Any],
+        database: Mapping[str, str] | None = None,
+        *,
+        patience: float | None = None,
+        dilation: float = 1.0,
+    ) -> None:
+        super().__init__(params, database, patience=patience, dilation=dilation)
+        self.own: ExportFacts | None = None
+        """What is in the user's export; known after ``load`` or ``adopt``."""
+
+    @property
+    def _given(self) -> Path | None:
+        return Path(self.params["export"]) if self.params["export"] else None
+
+    @property
+    def _export(self) -> Path:
+        # OrientDB finds out by the content whether it is packed; the name is for people.
+        packed = self.path("source") / EXPORT
+        return packed if packed.exists() else packed.with_suffix("")
+
+    def check_input(self) -> None:
+        """Raise MissingError or InputError if what is loaded can't be had here."""
+        if self._given is None:
+            super().check_input()
+        else:
+            is_packed(self._given)
+
     def load(self, progress: ProgressFn = no_progress) -> None:
-        """Write the triples, make a database of them beside the layout, export it into the role ``source``,
-        and make an empty database in the role ``data``.
-        """
+        """Put the export into the role ``source``, and make an empty database in the role ``data``."""
+        if self._given is None:
+            self._make_export(progress)
+        else:
+            self._take_export(self._given, progress)
+        self.talk().ask("create", self.path("data"), seconds=_OPEN_SECONDS)
+        self.stop()
+
+    def _make_export(self, progress: ProgressFn) -> None:
+        """Write the triples, make a database of them beside the layout, and export it."""
         self.write_input(progress)
         scratch = self.home / "scratch"
         assert self._account is not None
@@ -45,20 +82,51 @@ class OrientdbImport(OrientJob):
         shutil.rmtree(scratch)
         # Only the export is read.
         self.source.unlink()
-        self.talk().ask("create", self.path("data"), seconds=_OPEN_SECONDS)
-        self.stop()
+
+    def _take_export(self, given: Path, progress: ProgressFn) -> None:
+        """Copy the user's export, and count what is in it."""
+        progress("read the export", 0.0)
+        target = self.path("source") / (EXPORT if is_packed(given) else EXPORT.removesuffix(".gz"))
+        shutil.copyfile(given, target)
+        self.own = facts(target)
+        pinned, found = str(self.params["export_pin"]), f"{self.own.bytes}:{self.own.sha256}"
+        if pinned and pinned != found:
+            raise InputError(f"{given}: is another file ({found}) than the one that was pinned ({pinned})")
+        assert self._account is not None
+        places.mend(target, 0o600, self._account)
+        self.write_note(asdict(self.own))
+        progress("read the export", 1.0)
+
+    def take_note(self, noted: Mapping[str, Any]) -> None:
+        """Take over what is known of the triples, or of the user's export."""
+        if self._given is None:
+            super().take_note(noted)
+        else:
+            self.own = ExportFacts(**noted)
+
+    def limit(self) -> float:
+        """Return the seconds that the import may take: 20 records a second, on a very slow disk."""
+        return super().limit() if self.own is None else 600.0 + self.own.records / 20
+
+    def details(self) -> dict[str, Any]:
+        """Return what is kept with every result: the input, and the settings as OrientDB had them."""
+        if self.own is None:
+            return super().details()
+        return {"input": {**asdict(self.own), "kind": "export"}, "settings": dict(self.effective)}
 
     def run(self, progress: ProgressFn = no_progress) -> WorkloadResult:
         """Import."""
         talk = self.running()
         progress("import the export", 0.0)
-        export = self.path("source") / EXPORT
+        export = self._export
         found = talk.ask("import", export, seconds=self.limit())
         counts = talk.ask("count", seconds=self.limit())
         progress("import the export", 1.0)
         result = WorkloadResult(
             seconds=float(found["seconds"]),
-            operations=int(counts["vertices"]) + int(counts["edges"]),
+            operations=int(counts["vertices"]) + int(counts["edges"])
+            if self.own is None
+            else self.own.records,
             unit="record",
             latency_ms={},
             details={"export_bytes": export.stat().st_size, **self.details()},
@@ -68,7 +136,16 @@ class OrientdbImport(OrientJob):
 
     def verify(self, result: WorkloadResult) -> WorkloadResult:
         """Return ``result`` with its checks, of a database that was closed and opened again."""
-        return replace(result, checks=tuple(self.prove(*self.reopened()))).require_ok(self.name)
+        checks = self.prove(*self.reopened()) if self.own is None else self._prove_own(self.own)
+        return replace(result, checks=tuple(checks)).require_ok(self.name)
+
+    def _prove_own(self, own: ExportFacts) -> list[Check]:
+        """Return the checks that the database has as many records of each class as the export."""
+        talk = self.running()
+        talk.ask("close", seconds=self.limit())
+        talk.ask("open", self.path("data"), seconds=self.limit())
+        found: dict[str, int] = talk.ask("classes", seconds=self.limit())["classes"]
+        return [Check(f"records of {name}", count, found.get(name, 0)) for name, count in own.classes.items()]
 
 
 class OrientdbBackup(OrientJob):

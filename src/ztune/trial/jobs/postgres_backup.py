@@ -13,6 +13,7 @@ from ztune.errors import MissingError, ZtuneError
 from ztune.trial.jobs import filler, places
 from ztune.trial.jobs.base import Check, ProgressFn, WorkloadResult, no_progress
 from ztune.trial.jobs.launcher import Launcher
+from ztune.trial.jobs.postgres_archive import Bystanders, WalArchive
 from ztune.trial.jobs.postgres_oltp import PostgresOltp
 from ztune.trial.jobs.process import run
 from ztune.trial.jobs.workdir import WorkDir
@@ -124,6 +125,10 @@ class _PostgresCopy(PostgresOltp):
         """Return the postmaster's pid, and that of the shell below which the client runs."""
         return [*super().pids(), *(self._launcher.pids() if self._launcher is not None else [])]
 
+    def _watch(self) -> None:
+        """Raise ``ZtuneError`` if the client could wait for ever."""
+        self.server.watch()
+
     def _run_client(self, progress: ProgressFn, step: str) -> float:
         """Run the client to its end; return the seconds that it took."""
         launcher = self._launcher
@@ -134,7 +139,7 @@ class _PostgresCopy(PostgresOltp):
         def tick(gone: float) -> None:
             nonlocal spent
             spent = gone
-            self.server.watch()
+            self._watch()
             progress(step, 0.0)
 
         launcher.run(_DAY * self.patience, tick)
@@ -175,22 +180,68 @@ class _PostgresCopy(PostgresOltp):
 
 
 class PostgresBackup(_PostgresCopy):
-    """``pg_basebackup`` or ``pg_dump`` of a filled database into a directory of its own."""
+    """``pg_basebackup`` or ``pg_dump`` of a filled database into a directory of its own, and the log that
+    others write meanwhile into an archive.
+    """
 
     name: ClassVar[str] = "postgres-backup"
-    ROLES: ClassVar[tuple[str, ...]] = ("data", "wal", "backup")
+    ROLES: ClassVar[tuple[str, ...]] = ("data", "wal", "backup", "archive")
     OTHER: ClassVar[str] = "backup"
+
+    def __init__(
+        self,
+        params: Mapping[str, Any],
+        database: Mapping[str, str] | None = None,
+        *,
+        patience: float | None = None,
+        dilation: float = 1.0,
+    ) -> None:
+        super().__init__(params, database, patience=patience, dilation=dilation)
+        self._archive: WalArchive | None = None
+        self._bystanders: Bystanders | None = None
+
+    @property
+    def archives(self) -> bool:
+        """Whether the log is archived: beside a dump it would be of no use."""
+        return bool(self.params["archive"]) and self.params["method"] == "basebackup"
+
+    def roles(self) -> tuple[str, ...]:
+        """Return the roles whose directories ``prepare`` needs."""
+        return self.ROLES if self.archives else self.ROLES[:-1]
 
     def clients(self) -> tuple[str, ...]:
         """Return the programs that the method needs, the one that is measured first."""
         if self.params["method"] == "basebackup":
-            return ("pg_basebackup", "pg_verifybackup")
+            return ("pg_basebackup", "pg_verifybackup", *(("pg_waldump",) if self.archives else ()))
         return ("pg_dump", "pg_restore")
+
+    def prepare(self, workdir: WorkDir, given: Mapping[str, Path] | None = None) -> None:
+        """Make directories; the cluster itself is made by ``load``."""
+        super().prepare(workdir, given)
+        if self.archives:
+            account = self.server.account
+            folder = places.take("archive", self.place("archive", given), workdir, account)
+            places.must_be_reachable((folder,), workdir, account, patience=self.patience)
+            self._archive = WalArchive(self.server, folder)
+
+    def adopt(self, given: Mapping[str, Path]) -> None:
+        """Take over what was copied into ``given``."""
+        super().adopt(given)
+        archive = self._archive
+        if archive is not None:
+            if self.place("archive", given) != archive.folder:
+                raise ZtuneError(f"{self.name}: archive was prepared elsewhere than at {given['archive']}")
+            places.hand_over(archive.folder, self.server.account)
 
     def settings(self) -> dict[str, str]:
         """Return what goes into the configuration, overridden by the layout's settings."""
         # The load left out what a backup of a running server needs.
-        return {"wal_level": "replica", "max_wal_senders": "4", **super().settings()}
+        return {
+            "wal_level": "replica",
+            "max_wal_senders": "4",
+            **(self._archive.settings() if self._archive is not None else {}),
+            **super().settings(),
+        }
 
     @property
     def _target(self) -> Path:
@@ -203,36 +254,76 @@ class PostgresBackup(_PostgresCopy):
                 program,
                 f"--pgdata={self._target}",
                 "--checkpoint=fast",
-                "--wal-method=stream",
+                # With an archive the backup ends when the log that it needs is there.
+                f"--wal-method={'none' if self.archives else 'stream'}",
                 "--no-password",
             ]
         level = self.params["compress"]
         return [program, "--format=custom", f"--compress={level}", f"--file={self._target}", "postgres"]
 
+    def _watch(self) -> None:
+        """Raise ``ZtuneError`` if the client could wait for ever."""
+        if self._archive is not None:
+            self._archive.watch()
+        else:
+            super()._watch()
+
+    def start(self, progress: ProgressFn = no_progress) -> None:
+        """Start the server, and the shell that waits for the word to run the client."""
+        super().start(progress)
+        if self._archive is not None:
+            self._archive.begin()
+
     def run(self, progress: ProgressFn = no_progress) -> WorkloadResult:
-        """Make the backup and wait until it is on the disk."""
+        """Make the backup and wait until it is on the disk, and the log in the archive."""
+        # A dump holds the rows of one moment, which nobody may blur.
+        busy = self.params["method"] == "basebackup"
+        rate = float(self.params["rate"]) / self.dilation if busy else 0.0
+        assert self.workdir is not None
+        if rate:
+            self._bystanders = Bystanders(
+                self.server, rate, int(self.params["seed"]), self.workdir.path / "bystanders.log"
+            )
         seconds = self._run_client(progress, "make the backup")
+        if self._bystanders is not None:
+            self._bystanders.stop()
+            self._bystanders = None
+        details: dict[str, Any] = {}
+        if rate:
+            details["transactions_meanwhile"] = int(self.server.value("SELECT count(*) FROM pgbench_history"))
+        if self._archive is not None:
+            progress("archive the rest of the log", 0.0)
+            details["closing_seconds"] = round(self._archive.finish() / self.dilation, 3)
+            details["segments_archived"] = len(self._archive.held)
+            details["archive_bytes"] = sum(path.stat().st_size for path in self._archive.held)
         held = sum(path.stat().st_size for path in self.other.rglob("*") if path.is_file())
-        rows = sum(self._rows().values())
         return WorkloadResult(
             seconds=seconds,
-            operations=rows,
+            operations=sum(self._rows().values()),
             unit="row",
             latency_ms={},
-            details={"backup_bytes": held, "bytes_per_second": held / seconds * self.dilation},
+            details={
+                "backup_bytes": held,
+                "bytes_per_second": held / seconds * self.dilation,
+                **details,
+            },
         ).undilated(self.dilation)
 
     def verify(self, result: WorkloadResult) -> WorkloadResult:
-        """Return ``result`` with its checks: a base backup's files have the checksums of its manifest
-        (``pg_verifybackup``); a dump holds every row.
+        """Return ``result`` with its checks.
+
+        A base backup's files have the checksums of its manifest, and the log that it needs can be read
+        (``pg_verifybackup``); the archive holds every segment that was finished; a dump holds every row.
 
         Raises:
             ZtuneError: a check does not hold.
         """
         server = self.server
         if self.params["method"] == "basebackup":
+            archive = self._archive
+            log = f"--wal-directory={archive.folder}" if archive is not None else "--no-parse-wal"
             said = run(
-                [server.binaries["pg_verifybackup"], "--no-parse-wal", self._target],
+                [server.binaries["pg_verifybackup"], log, self._target],
                 what="pg_verifybackup",
                 account=server.account,
                 cwd=server.home,
@@ -243,6 +334,7 @@ class PostgresBackup(_PostgresCopy):
             checks = [
                 Check("pg_verifybackup", "backup successfully verified", said.strip()),
                 Check("the backup holds the database", "yes", "yes" if enough else "no"),
+                *(archive.checks() if archive is not None else ()),
             ]
         else:
             checks = [
@@ -250,6 +342,20 @@ class PostgresBackup(_PostgresCopy):
                 for table, count in self._rows().items()
             ]
         return replace(result, checks=tuple(checks)).require_ok(self.name)
+
+    def kill(self) -> None:
+        """End everything at once."""
+        others, self._bystanders = self._bystanders, None
+        try:
+            if others is not None:
+                others.kill()
+        finally:
+            super().kill()
+
+    def role_paths(self) -> dict[str, Path]:
+        """Return the directories of data, WAL, backup and, if there is one, archive."""
+        archive = {"archive": self._archive.folder} if self._archive is not None else {}
+        return {**super().role_paths(), **archive}
 
     def _dumped(self, table: str) -> int:
         """Return how many rows of ``table`` are in the dump: lines between COPY and the end mark."""

@@ -35,6 +35,11 @@ def directory(environ: Mapping[str, str] = os.environ) -> Path:
 def require(name: str, what: str, workload: str) -> Path:
     """Return the directory of the software ``name``, such as ``orientdb-3.2.25``.
 
+    Args:
+        name: of the directory.
+        what: how messages call it.
+        workload: what ``ztune setup`` is to be asked for, with the parameters that matter.
+
     Raises:
         MissingError: it was not fetched; the sentence names the command that does it.
     """
