@@ -165,11 +165,12 @@ def test_durability_classes() -> None:
     assert durability(database__full_page_writes="off", data__recordsize="4K")[0] == corrupt
     klass, reasons = durability(database__full_page_writes="off")
     assert klass == nothing and "only because ZFS" in reasons[0]
-    # SQLite, RocksDB and InnoDB in their own words.
+    # SQLite, RocksDB, WiredTiger and InnoDB in their own words.
     assert durability(database__synchronous="off")[0] == corrupt
     assert durability(database__synchronous="NORMAL")[0] == seconds
     assert durability(database__synchronous="full") == (nothing, [])
     assert durability(database__sync="false")[0] == seconds
+    assert durability(**{"database__log.enabled": "false"})[0] == seconds
     assert durability(database__innodb_flush_method="O_DIRECT_NO_FSYNC")[0] == corrupt
     assert durability(database__innodb_flush_method="O_DIRECT") == (nothing, [])
     assert durability(database__innodb_doublewrite="0", data__recordsize="8K")[0] == corrupt
