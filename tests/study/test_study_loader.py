@@ -244,6 +244,8 @@ def test_any_damage_is_one_sentence_or_a_study(
         ("postgres-oltp", {"full_page_writes": False}, DurabilityClass.NOTHING),  # records of 128K hold pages
         ("mariadb-oltp", {"doublewrite": False, "page_size": "16K"}, DurabilityClass.NOTHING),
         ("mariadb-oltp", {"flush_method": "nosync"}, DurabilityClass.CORRUPT),
+        ("orientdb-graph", {}, DurabilityClass.LAST_SECONDS),
+        ("orientdb-import", {"version": "1.7.4"}, DurabilityClass.LAST_SECONDS),
     ],
 )
 def test_what_the_workload_sets_counts(

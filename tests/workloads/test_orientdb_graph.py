@@ -154,3 +154,15 @@ def test_a_term_that_no_page_can_hold(parent: Path) -> None:
     told = pytest.raises(InputError, match="1502 bytes is too long for the index on pages of 4 KiB")
     with told, running(workload(long, page_size="4K"), parent=parent):
         pass
+
+
+def test_times_are_longer_where_everything_is_slower() -> None:
+    def of(database: dict[str, str], dilation: float) -> dict[str, str]:
+        return GraphJob(OrientdbGraph({}).resolved(), database, dilation=dilation).settings()
+
+    usual, slow = of({}, 1), of({"storage.wal.commitTimeout": "200"}, 20)
+    assert usual["storage.wal.commitTimeout"] == "1000" and slow["storage.wal.commitTimeout"] == "4000"
+    assert slow["storage.diskCache.writeCachePageFlushInterval"] == "500"
+    assert {n: v for n, v in slow.items() if n not in of({}, 1) or v == usual[n]} == {
+        n: usual[n] for n in ("storage.diskCache.pageSize", "storage.diskCache.bufferSize")
+    }

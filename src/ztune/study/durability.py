@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 _EXPENDABLE = {"temp", "source"}
 # These must agree with each other after a power cut: the log describes changes to the rest.
 _COUPLED = {"data", "index", "wal"}
+ANY = "*"
+"""Whatever value a setting has."""
 # Database settings that decide durability: name → (value → class, sentence).
 _DATABASE: dict[str, dict[str, tuple[DurabilityClass, str]]] = {
     "fsync": {
@@ -65,6 +67,19 @@ _DATABASE: dict[str, dict[str, tuple[DurabilityClass, str]]] = {
         )
         for answer in ("nosync", "littlesync", "o_direct_no_fsync")
     },
+    # OrientDB's OGlobalConfiguration. Its commits wait for no sync, whatever the interval: 3,000 had 32.
+    "storage.wal.commitTimeout": {
+        ANY: (
+            DurabilityClass.LAST_SECONDS,
+            "storage.wal.commitTimeout: OrientDB acknowledges before its log is synced, in the background",
+        ),
+    },
+    "storage.callFsync": {
+        "false": (
+            DurabilityClass.CORRUPT,
+            "storage.callFsync=false: the log is discarded before the data files are synced",
+        ),
+    },
     "innodb_flush_log_at_trx_commit": {
         "0": (
             DurabilityClass.LAST_SECONDS,
@@ -78,8 +93,14 @@ _DATABASE: dict[str, dict[str, tuple[DurabilityClass, str]]] = {
 }
 # What the size of a page is called.
 _PAGE = ("innodb_page_size", "page_size")
+_PAGE_KIB = "storage.diskCache.pageSize"
 # Database settings that give up the protection against torn pages, and the page size where none is set.
-_TORN = {"full_page_writes": 8192, "innodb_doublewrite": 16384, "doublewrite": 16384}
+_TORN = {
+    "full_page_writes": 8192,
+    "innodb_doublewrite": 16384,
+    "doublewrite": 16384,
+    "storage.useDoubleWriteLog": 65536,
+}
 _OFF = {"off", "0", "false"}
 
 
@@ -150,10 +171,15 @@ def judge(layout: Layout) -> Judgement:
 
 def weakening(settings: Mapping[str, str]) -> dict[str, str]:
     """Return those of a database's ``settings`` that weaken durability, and what is needed to judge them."""
-    found = {n: v for n, v in settings.items() if v.lower() in _DATABASE.get(n, {})}
+    found = {n: v for n, v in settings.items() if _answer(n, v) is not None}
     torn = {n: v for n, v in settings.items() if n in _TORN and v.lower() in _OFF}
-    pages = {n: v for n, v in settings.items() if torn and n in _PAGE}
+    pages = {n: v for n, v in settings.items() if torn and n in (*_PAGE, _PAGE_KIB)}
     return {**found, **torn, **pages}
+
+
+def _answer(name: str, value: str) -> tuple[DurabilityClass, str] | None:
+    answers = _DATABASE.get(name, {})
+    return answers.get(value.lower(), answers.get(ANY))
 
 
 def _sync(layout: Layout, seconds: int) -> list[tuple[DurabilityClass, str]]:
@@ -189,16 +215,15 @@ def _sync(layout: Layout, seconds: int) -> list[tuple[DurabilityClass, str]]:
 
 
 def _database(layout: Layout, notes: list[str]) -> list[tuple[DurabilityClass, str]]:
-    found = [
-        answers[layout.database[name].lower()]
-        for name, answers in _DATABASE.items()
-        if layout.database.get(name, "").lower() in answers
-    ]
+    said = [_answer(name, layout.database[name]) for name in _DATABASE if name in layout.database]
+    found = [answer for answer in said if answer is not None]
     data = layout.dataset_of("data")
     for name, page in _TORN.items():
         if layout.database.get(name, "").lower() not in _OFF:
             continue
         size = parse_size(next((layout.database[n] for n in _PAGE if n in layout.database), page))
+        if _PAGE_KIB in layout.database:
+            size = int(layout.database[_PAGE_KIB]) << 10
         recordsize = parse_size(data.properties["recordsize"]) if data is not None else 0
         other = data and (data.filesystem or layout.pool(data.pool).filesystem)
         if other and other != "zfs":

@@ -80,12 +80,16 @@ class OrientJob(JobBase):
         triples.check(str(self.params["input"]), str(self.params["file"]))
 
     def settings(self) -> dict[str, str]:
-        """Return OrientDB's settings: the parameters, overridden by the layout's."""
-        return {
+        """Return OrientDB's settings: the parameters, overridden by the layout's; times × the dilation."""
+        found = {
             "storage.diskCache.pageSize": str(parse_size(self.params["page_size"]) >> 10),
             "storage.diskCache.bufferSize": str(max(4, parse_size(self.params["disk_cache"]) >> 20)),
+            **{name: str(value) for name, value in self.release.times.items()},
             **self.database,
         }
+        if self.dilation != 1:
+            found |= {name: str(round(int(found[name]) * self.dilation)) for name in self.release.times}
+        return found
 
     def check(self) -> str:
         """Return the versions of OrientDB and Java.

@@ -27,6 +27,8 @@ class Release:
     """
     owned: Mapping[str, str]
     """What it may not, and why."""
+    times: Mapping[str, int]
+    """The settings that are times, as OrientDB has them: each becomes longer where everything is slower."""
     shims: tuple[str, ...] = ()
     """Classes of ours that stand before OrientDB's own of the same name."""
 
@@ -71,6 +73,11 @@ _THREE = Release(
         "storage.wal.path": _LOG,
         "storage.compressionMethod": "the clusters that OrientDB 3.2 makes (version 2) are not compressed",
     },
+    times={
+        "storage.wal.commitTimeout": 1000,
+        "storage.diskCache.writeCachePageFlushInterval": 25,
+        "storage.diskCache.writeCacheFlushInactivityInterval": 60_000,
+    },
 )  # fmt: skip
 _ONE_SETTINGS: dict[str, tuple[str, ...]] = {
     "storage.compressionMethod": ("nothing", "snappy", "gzip"),
@@ -96,7 +103,8 @@ _ONE_OWNED = {
 
 
 def _one(number: str) -> Release:
-    return Release(number, "OrientWork1", _ONE_SETTINGS, _ONE_OWNED, shims=("OClassLoaderHelper",))
+    times = {"storage.wal.commitTimeout": 1000, "storage.diskCache.writeCachePageFlushInterval": 100}
+    return Release(number, "OrientWork1", _ONE_SETTINGS, _ONE_OWNED, times, ("OClassLoaderHelper",))
 
 
 DEFAULT = "3.2"
