@@ -27,7 +27,15 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Protocol, Self, TypeVar, get_args
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer, ValidationError
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    PlainSerializer,
+    ValidationError,
+    model_validator,
+)
 
 from ztune.errors import InputError
 from ztune.trial.jobs.base import Job, ProgressFn, WorkloadResult, no_progress
@@ -171,6 +179,26 @@ class Parameters(BaseModel):
         repeated.
         """
         return self.model_dump(mode="json")
+
+
+class InputParameters(Parameters):
+    """Parameters of a workload whose ``input`` may be the user's own ``file``; naming one is enough."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _own_file(cls, values: Any) -> Any:
+        if isinstance(values, dict) and values.get("file"):
+            if values.get("input", "file") != "file":
+                raise ValueError(f"input is {values['input']!r}, but a file is named too; leave one out")
+            return {**values, "input": "file", "file": str(Path(str(values["file"])).absolute())}
+        return values
+
+    @model_validator(mode="after")
+    def _names_a_file(self) -> Self:
+        found = self.model_dump(include={"input", "file"})
+        if found["input"] == "file" and not found["file"]:
+            raise ValueError("input is file, but no file is named; add -p file=PATH")
+        return self
 
 
 class Workload(Protocol):

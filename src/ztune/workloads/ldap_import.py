@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
 from pydantic import model_validator
 
@@ -34,7 +33,7 @@ OPENDJ = Artifact(
 )
 
 
-class LdapParameters(base.Parameters):
+class LdapParameters(base.InputParameters):
     """The parameters of ``ldap-import``."""
 
     server: Literal["389-ds", "opendj"] = param(
@@ -90,19 +89,8 @@ class LdapParameters(base.Parameters):
     )
     seed: int = param(1, ge=0, le=2**30 - 1, meaning="Decides the `telco` subscribers.")
 
-    @model_validator(mode="before")
-    @classmethod
-    def _own_file(cls, values: Any) -> Any:
-        if isinstance(values, dict) and values.get("file"):
-            if values.get("input", "file") != "file":
-                raise ValueError(f"input is {values['input']!r}, but a file is named too; leave one out")
-            return {**values, "input": "file", "file": str(Path(str(values["file"])).absolute())}
-        return values
-
     @model_validator(mode="after")
     def _is_whole(self) -> LdapParameters:
-        if self.input == "file" and not self.file:
-            raise ValueError("input is file, but no file is named; add -p file=PATH")
         if self.input == "telco" and self.entries < 3:
             raise ValueError("entries must be 3 at least: the root, its branch and a subscriber")
         if self.page_size & (self.page_size - 1):

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
 from pydantic import model_validator
 
@@ -30,7 +29,7 @@ WIREDTIGER = Wheel(
 )
 
 
-class MongoRestoreParameters(base.Parameters):
+class MongoRestoreParameters(base.InputParameters):
     """The parameters of ``mongo-restore``."""
 
     input: Literal["wordnet", "debian", "file"] = param(
@@ -105,19 +104,8 @@ class MongoRestoreParameters(base.Parameters):
         "would be within a minute.",
     )
 
-    @model_validator(mode="before")
-    @classmethod
-    def _own_file(cls, values: Any) -> Any:
-        if isinstance(values, dict) and values.get("file"):
-            if values.get("input", "file") != "file":
-                raise ValueError(f"input is {values['input']!r}, but a file is named too; leave one out")
-            return {**values, "input": "file", "file": str(Path(str(values["file"])).absolute())}
-        return values
-
     @model_validator(mode="after")
     def _is_whole(self) -> MongoRestoreParameters:
-        if self.input == "file" and not self.file:
-            raise ValueError("input is file, but no file is named; add -p file=PATH")
         if self.leaf_page & (self.leaf_page - 1):
             raise ValueError("leaf_page must be a power of two from 4K to 16M")
         return self

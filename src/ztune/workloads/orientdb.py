@@ -17,7 +17,7 @@ from ztune.workloads.memory import OptionalSize
 from ztune.workloads.orientdb_artifacts import ORIENTDB, ORIENTDB_1
 
 
-class OrientParameters(base.Parameters):
+class OrientParameters(base.InputParameters):
     """The parameters that all workloads on OrientDB have."""
 
     input: Literal["wordnet", "debian", "file"] = param(
@@ -77,19 +77,8 @@ class OrientParameters(base.Parameters):
         "OrientDB alone would leave most of them in memory until the log is 6 GB long.",
     )
 
-    @model_validator(mode="before")
-    @classmethod
-    def _own_file(cls, values: Any) -> Any:
-        if isinstance(values, dict) and values.get("file"):
-            if values.get("input", "file") != "file":
-                raise ValueError(f"input is {values['input']!r}, but a file is named too; leave one out")
-            return {**values, "input": "file", "file": str(Path(str(values["file"])).absolute())}
-        return values
-
     @model_validator(mode="after")
     def _is_whole(self) -> OrientParameters:
-        if self.input == "file" and not self.file:
-            raise ValueError("input is file, but no file is named; add -p file=PATH")
         if self.page_size & (self.page_size - 1):
             raise ValueError("page_size must be a power of two from 4K to 64K")
         return self

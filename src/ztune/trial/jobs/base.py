@@ -243,6 +243,10 @@ class JobBase:
         self.workdir: WorkDir | None = None
         self._paths: dict[str, Path] = {}
         """The directory of each role, from ``prepare`` on, where a job keeps them here."""
+        self._set_up()
+
+    def _set_up(self) -> None:
+        """Set what a job keeps, from its parameters: the end of the constructor. Nothing is started."""
 
     def check(self) -> str:
         """Return the version of what would run."""

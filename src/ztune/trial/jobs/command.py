@@ -152,19 +152,12 @@ class Command(JobBase):
     name: ClassVar[str] = "command"
     ROLES: ClassVar[tuple[str, ...]] = ()
 
-    def __init__(
-        self,
-        params: Mapping[str, Any],
-        database: Mapping[str, str] | None = None,
-        *,
-        patience: float | None = None,
-        dilation: float = 1.0,
-    ) -> None:
-        super().__init__(params, database, patience=patience, dilation=dilation)
-        where = str(params["file"] or "the file")
-        if not params["file_text"]:
+    def _set_up(self) -> None:
+        super()._set_up()
+        where = str(self.params["file"] or "the file")
+        if not self.params["file_text"]:
             raise InputError("command: name the file that describes your database: -p file=my-db.toml")
-        self.recipe = parse(str(params["file_text"]), where)
+        self.recipe = parse(str(self.params["file_text"]), where)
         self._version = ""
         self._account: Account | None = None
         self._server: Server | None = None

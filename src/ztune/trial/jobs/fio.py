@@ -322,23 +322,16 @@ class Fio(LaunchedJob):
 
     name: ClassVar[str] = "fio"
 
-    def __init__(
-        self,
-        params: Mapping[str, Any],
-        database: Mapping[str, str] | None = None,
-        *,
-        patience: float | None = None,
-        dilation: float = 1.0,
-    ) -> None:
-        super().__init__(params, database, patience=patience, dilation=dilation)
-        text = str(params["job_text"])
+    def _set_up(self) -> None:
+        super()._set_up()
+        text = str(self.params["job_text"])
         sections = (
-            parse_jobs(text, str(params["job"] or "fio job"), parse_roles(str(params["roles"])))
+            parse_jobs(text, str(self.params["job"] or "fio job"), parse_roles(str(self.params["roles"])))
             if text
-            else shape(params)
+            else shape(self.params)
         )
-        self.sections = [slower(section, dilation) for section in sections]
-        if not text and params["roles"]:
+        self.sections = [slower(section, self.dilation) for section in sections]
+        if not text and self.params["roles"]:
             raise InputError("fio: roles are for the jobs of a job file; without one there is only 'data'")
         self._version = ""
         self._account: Account | None = None

@@ -37,21 +37,16 @@ class HttpLoad(JobBase):
     name: ClassVar[str] = "http"
     ROLES: ClassVar[tuple[str, ...]] = ("source",)
 
-    def __init__(
-        self,
-        params: Mapping[str, Any],
-        database: Mapping[str, str] | None = None,
-        *,
-        patience: float | None = None,
-        dilation: float = 1.0,
-    ) -> None:
-        super().__init__(params, database, patience=patience, dilation=dilation)
+    def _set_up(self) -> None:
+        super()._set_up()
         self.documents = Documents(
-            parse_size(params["size"]), parse_size(params["document_size"]), int(params["seed"])
+            parse_size(self.params["size"]),
+            parse_size(self.params["document_size"]),
+            int(self.params["seed"]),
         )
-        self.secure = params["security"] == "wsse"
+        self.secure = self.params["security"] == "wsse"
         # One that nobody could know, unless a plan of one's own must.
-        self._password = str(params["password"]) or secrets.token_urlsafe(16)
+        self._password = str(self.params["password"]) or secrets.token_urlsafe(16)
         self._java: tuple[Path, str] | None = None
         self._python = ""
         self._account: Account | None = None

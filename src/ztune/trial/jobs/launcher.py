@@ -9,9 +9,8 @@ import shlex
 import shutil
 import subprocess
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
 
 from ztune.errors import ZtuneError
 from ztune.trial.jobs.base import JobBase
@@ -133,15 +132,8 @@ class Launcher:
 class LaunchedJob(JobBase):
     """A job whose database is a program that ends by itself."""
 
-    def __init__(
-        self,
-        params: Mapping[str, Any],
-        database: Mapping[str, str] | None = None,
-        *,
-        patience: float | None = None,
-        dilation: float = 1.0,
-    ) -> None:
-        super().__init__(params, database, patience=patience, dilation=dilation)
+    def _set_up(self) -> None:
+        super()._set_up()
         self._launcher: Launcher | None = None
 
     def stop(self) -> None:

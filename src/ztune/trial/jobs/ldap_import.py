@@ -11,7 +11,7 @@ import time
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from ztune.errors import InputError, ZtuneError
 from ztune.trial.jobs import ldif, places, subscribers
@@ -37,16 +37,9 @@ class LdapImport(LaunchedJob):
     name: ClassVar[str] = "ldap-import"
     ROLES: ClassVar[tuple[str, ...]] = Server389.roles
 
-    def __init__(
-        self,
-        params: Mapping[str, Any],
-        database: Mapping[str, str] | None = None,
-        *,
-        patience: float | None = None,
-        dilation: float = 1.0,
-    ) -> None:
-        super().__init__(params, database, patience=patience, dilation=dilation)
-        self.server: DirectoryServer = SERVERS[str(params["server"])](
+    def _set_up(self) -> None:
+        super()._set_up()
+        self.server: DirectoryServer = SERVERS[str(self.params["server"])](
             self.params, self.database, patience=self.patience
         )
         self.input: ldif.Facts | None = None

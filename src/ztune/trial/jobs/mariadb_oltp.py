@@ -7,7 +7,7 @@ import time
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from ztune.errors import MissingError, ZtuneError
 from ztune.packages import install_command
@@ -45,16 +45,9 @@ class MariadbOltp(JobBase):
     name: ClassVar[str] = "mariadb-oltp"
     ROLES: ClassVar[tuple[str, ...]] = ("data", "wal")
 
-    def __init__(
-        self,
-        params: Mapping[str, Any],
-        database: Mapping[str, str] | None = None,
-        *,
-        patience: float | None = None,
-        dilation: float = 1.0,
-    ) -> None:
-        super().__init__(params, database, patience=patience, dilation=dilation)
-        self.rows = max(1000, parse_size(params["size"]) // BYTES_PER_ROW)
+    def _set_up(self) -> None:
+        super()._set_up()
+        self.rows = max(1000, parse_size(self.params["size"]) // BYTES_PER_ROW)
         self._binaries: Binaries | None = None
         self._sysbench = Path()
         self._server: MariadbServer | None = None

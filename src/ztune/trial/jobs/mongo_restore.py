@@ -10,7 +10,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from ztune.errors import ZtuneError
 from ztune.trial.jobs import documents, mongod, places
@@ -50,15 +50,8 @@ class MongoRestore(JobBase):
     name: ClassVar[str] = "mongo-restore"
     ROLES: ClassVar[tuple[str, ...]] = ("source", "data", "wal")
 
-    def __init__(
-        self,
-        params: Mapping[str, Any],
-        database: Mapping[str, str] | None = None,
-        *,
-        patience: float | None = None,
-        dilation: float = 1.0,
-    ) -> None:
-        super().__init__(params, database, patience=patience, dilation=dilation)
+    def _set_up(self) -> None:
+        super()._set_up()
         self.input: documents.Facts | None = None
         """What is in the archive; known after ``load`` or ``adopt``."""
         self._account: Account | None = None

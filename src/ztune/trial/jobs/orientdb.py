@@ -44,15 +44,8 @@ class OrientJob(JobBase):
     name: ClassVar[str] = "orientdb"
     ROLES: ClassVar[tuple[str, ...]] = ("source", "data", "wal")
 
-    def __init__(
-        self,
-        params: Mapping[str, Any],
-        database: Mapping[str, str] | None = None,
-        *,
-        patience: float | None = None,
-        dilation: float = 1.0,
-    ) -> None:
-        super().__init__(params, database, patience=patience, dilation=dilation)
+    def _set_up(self) -> None:
+        super()._set_up()
         self.input: triples.Facts | None = None
         """What is in the input; known after ``load`` or ``adopt``."""
         self._java: tuple[Path, str] | None = None

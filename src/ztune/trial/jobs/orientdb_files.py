@@ -28,15 +28,8 @@ class OrientdbImport(OrientJob):
 
     name: ClassVar[str] = "orientdb-import"
 
-    def __init__(
-        self,
-        params: Mapping[str, Any],
-        database: Mapping[str, str] | None = None,
-        *,
-        patience: float | None = None,
-        dilation: float = 1.0,
-    ) -> None:
-        super().__init__(params, database, patience=patience, dilation=dilation)
+    def _set_up(self) -> None:
+        super()._set_up()
         self.own: ExportFacts | None = None
         """What is in the user's export; known after ``load`` or ``adopt``."""
 
@@ -223,15 +216,8 @@ class OrientdbArchive(OrientJob):
     ROLES: ClassVar[tuple[str, ...]] = ("backup", "archive")
     _FILE: ClassVar[str] = "database.zip"
 
-    def __init__(
-        self,
-        params: Mapping[str, Any],
-        database: Mapping[str, str] | None = None,
-        *,
-        patience: float | None = None,
-        dilation: float = 1.0,
-    ) -> None:
-        super().__init__(params, database, patience=patience, dilation=dilation)
+    def _set_up(self) -> None:
+        super()._set_up()
         self._launcher: Launcher | None = None
         self._before: tuple[int, str] = (0, "")
 

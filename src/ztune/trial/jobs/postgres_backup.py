@@ -35,15 +35,8 @@ class _PostgresCopy(PostgresOltp):
         """Return the programs of PostgreSQL that it needs, the one that is measured first."""
         raise NotImplementedError
 
-    def __init__(
-        self,
-        params: Mapping[str, Any],
-        database: Mapping[str, str] | None = None,
-        *,
-        patience: float | None = None,
-        dilation: float = 1.0,
-    ) -> None:
-        super().__init__(params, database, patience=patience, dilation=dilation)
+    def _set_up(self) -> None:
+        super()._set_up()
         self._other: Path | None = None
         self._launcher: Launcher | None = None
 
@@ -188,15 +181,8 @@ class PostgresBackup(_PostgresCopy):
     ROLES: ClassVar[tuple[str, ...]] = ("data", "wal", "backup", "archive")
     OTHER: ClassVar[str] = "backup"
 
-    def __init__(
-        self,
-        params: Mapping[str, Any],
-        database: Mapping[str, str] | None = None,
-        *,
-        patience: float | None = None,
-        dilation: float = 1.0,
-    ) -> None:
-        super().__init__(params, database, patience=patience, dilation=dilation)
+    def _set_up(self) -> None:
+        super()._set_up()
         self._archive: WalArchive | None = None
         self._bystanders: Bystanders | None = None
 

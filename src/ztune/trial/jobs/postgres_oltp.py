@@ -48,16 +48,9 @@ class PostgresOltp(JobBase):
     name: ClassVar[str] = "postgres-oltp"
     ROLES: ClassVar[tuple[str, ...]] = ("data", "wal")
 
-    def __init__(
-        self,
-        params: Mapping[str, Any],
-        database: Mapping[str, str] | None = None,
-        *,
-        patience: float | None = None,
-        dilation: float = 1.0,
-    ) -> None:
-        super().__init__(params, database, patience=patience, dilation=dilation)
-        self.scale = resolved_scale(parse_size(params["size"]), int(params["scale"]))
+    def _set_up(self) -> None:
+        super()._set_up()
+        self.scale = resolved_scale(parse_size(self.params["size"]), int(self.params["scale"]))
         self._binaries: Binaries | None = None
         self._server: PostgresServer | None = None
         self._before: dict[str, Any] = {}

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from ztune.errors import InputError, MissingError, ZtuneError
 from ztune.packages import install_command
@@ -76,19 +76,12 @@ class Rocksdb(LaunchedJob):
     name: ClassVar[str] = "rocksdb"
     ROLES: ClassVar[tuple[str, ...]] = ("data", "wal")
 
-    def __init__(
-        self,
-        params: Mapping[str, Any],
-        database: Mapping[str, str] | None = None,
-        *,
-        patience: float | None = None,
-        dilation: float = 1.0,
-    ) -> None:
-        super().__init__(params, database, patience=patience, dilation=dilation)
-        self.value_size = parse_size(params["value_size"])
+    def _set_up(self) -> None:
+        super()._set_up()
+        self.value_size = parse_size(self.params["value_size"])
         each = KEY_SIZE + self.value_size + _ENTRY_OVERHEAD
         # As much as RocksDB itself would say it holds: before its own compression.
-        self.keys = max(1000, parse_size(params["size"]) // each)
+        self.keys = max(1000, parse_size(self.params["size"]) // each)
         self._version = ""
         self._account: Account | None = None
 

@@ -54,16 +54,9 @@ class Sqlite(JobBase):
     name: ClassVar[str] = "sqlite"
     ROLES: ClassVar[tuple[str, ...]] = ("data", "wal")
 
-    def __init__(
-        self,
-        params: Mapping[str, Any],
-        database: Mapping[str, str] | None = None,
-        *,
-        patience: float | None = None,
-        dilation: float = 1.0,
-    ) -> None:
-        super().__init__(params, database, patience=patience, dilation=dilation)
-        self.rows = max(1000, parse_size(params["size"]) // BYTES_PER_ROW)
+    def _set_up(self) -> None:
+        super()._set_up()
+        self.rows = max(1000, parse_size(self.params["size"]) // BYTES_PER_ROW)
         self._python = ""
         self._version = ""
         self._account: Account | None = None
