@@ -30,7 +30,7 @@ class WalArchive:
         self._first = 0
         self._last = -1
 
-    def settings(self) -> dict[str, str | int | bool]:
+    def settings(self) -> dict[str, str]:
         """Return what goes into the server's configuration."""
         # `%` begins what PostgreSQL fills in. A clone would cost nothing, so it would measure nothing; a
         # segment must be whole and safe before it has its name, for then the server may write over it.
@@ -39,7 +39,7 @@ class WalArchive:
             f"test ! -f {to}/%f && cp --reflink=never --sparse=never %p {to}/.%f "
             f"&& sync {to}/.%f && mv {to}/.%f {to}/%f"
         )
-        return {"archive_mode": True, "archive_command": command}
+        return {"archive_mode": "on", "archive_command": command}
 
     def begin(self) -> None:
         """Note which segment is the first; what was archived before is not counted."""
