@@ -36,6 +36,11 @@ def count(value: float) -> str:
     return f"{value:,.0f}"
 
 
+def plural(noun: str) -> str:
+    """Return more than one of what a job counts: "row" → "rows", "entry" → "entries"."""
+    return f"{noun[:-1]}ies" if noun.endswith("y") and noun[-2:-1] not in "aeiou" else f"{noun}s"
+
+
 def times(ratio: float | None) -> str:
     """Return a ratio as "×2.37", far below 1 as "÷250"; None (nothing to divide by) as "–"."""
     if ratio is None:

@@ -195,7 +195,7 @@ def _result(trial: Trial, run: Run | None) -> str:
         if key == "per_second":
             unit = str((result.get("job") or {}).get("unit") or "operation")
             emulated = " emulated" if run is not None and clock(run) == "emulated" else ""
-            words.append(f"{value:,.1f} {unit}s/s{emulated}")
+            words.append(f"{value:,.1f} {units.plural(unit)}/s{emulated}")
         else:
             words.append(form.format(units.show(value, MEASURES[key].unit)))
     return ", ".join(words) or "done"
