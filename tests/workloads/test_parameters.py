@@ -71,3 +71,14 @@ def test_every_parameter_is_documented() -> None:
     assert docs["script"].allowed == "tpcb, mix21"
     assert docs["full_page_writes"].default == "on"
     assert docs["clients"].allowed == "≥ 1, ≤ 1000"
+
+
+def test_size_decides_how_much_is_imported() -> None:
+    for name, key, each in (("ldap-import", "entries", 5620), ("mongo-restore", "documents", 400)):
+        made = registry.get(name)({"size": "uncached", "arc": "64M"})
+        found = made.resolved()
+        assert found["size"] == "384M" and found[key] == (384 << 20) // each
+        usual = registry.get(name)({}).resolved()
+        assert usual["size"] == "0" and usual[key] == {"entries": 20_000, "documents": 200_000}[key]
+        with pytest.raises(InputError, match="size is for"):
+            registry.get(name)({"size": "3x", "file": "/srv/mine"})

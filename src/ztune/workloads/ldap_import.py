@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 from pydantic import model_validator
 
 from ztune.trial.jobs import ldap_import, ldap_opendj
 from ztune.trial.jobs.base import Job
+from ztune.units import parse_size
 from ztune.workloads import base
 from ztune.workloads.artifacts import Artifact, Fetched
 from ztune.workloads.base import Size, param
+from ztune.workloads.memory import OptionalSize
 
 OPENDJ = Artifact(
     name=ldap_opendj.SOFTWARE,
@@ -57,6 +59,20 @@ class LdapParameters(base.InputParameters):
         le=1_000_000_000,
         meaning="How many entries are imported, from its beginning. 0: all of your file.",
     )
+    size: OptionalSize = param(
+        "0",
+        unit="bytes",
+        meaning="About the size of the LDIF of `telco` instead of `entries`: `cached` (half of `arc`), "
+        "`uncached` (six times `arc`), any multiple such as `2.5x`, or a size such as `256M`. 0: `entries` "
+        "counts.",
+    )
+    arc: Size = param(
+        "64M",
+        ge=16 << 20,
+        unit="bytes",
+        meaning="The ARC that `size` is relative to. `ztune tune` and `ztune run` take the study's.",
+        validate_default=True,
+    )
     services: int = param(
         16,
         ge=0,
@@ -91,6 +107,8 @@ class LdapParameters(base.InputParameters):
 
     @model_validator(mode="after")
     def _is_whole(self) -> LdapParameters:
+        if self.input == "file" and self.size != "0":
+            raise ValueError("size is for input=telco; of your own file `entries` are taken")
         if self.input == "telco" and self.entries < 3:
             raise ValueError("entries must be 3 at least: the root, its branch and a subscriber")
         if self.page_size & (self.page_size - 1):
@@ -108,3 +126,11 @@ class LdapImport(base.JobWorkload):
     needs: ClassVar[tuple[str, ...]] = ("389-ds", "java")
     artifacts: ClassVar[tuple[Fetched, ...]] = (OPENDJ,)
     roles_from: ClassVar[str] = "source, data; temp too with server=opendj"
+
+    def resolved(self) -> dict[str, Any]:
+        """Return the parameters with as many entries as an LDIF of that size has."""
+        found = super().resolved()
+        if found["size"] != "0":
+            each = ldap_import.bytes_per_entry(int(found["services"]))
+            found["entries"] = max(3, parse_size(found["size"]) // each)
+        return found

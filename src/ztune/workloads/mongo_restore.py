@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 from pydantic import model_validator
 
 from ztune.trial.jobs import mongo_restore, wiredtiger
 from ztune.trial.jobs.base import Job
+from ztune.units import parse_size
 from ztune.workloads import base
 from ztune.workloads.artifacts import Fetched, Wheel
 from ztune.workloads.base import Size, param
+from ztune.workloads.memory import OptionalSize
 
 WIREDTIGER = Wheel(
     package=wiredtiger.PACKAGE,
@@ -49,6 +51,20 @@ class MongoRestoreParameters(base.InputParameters):
         le=1_000_000_000,
         meaning="How many documents are made. Behind the last one of the source they begin again, with "
         "other identifiers. Of your own file all are taken.",
+    )
+    size: OptionalSize = param(
+        "0",
+        unit="bytes",
+        meaning="About the size of the documents instead of `documents`, before any compression: `cached` "
+        "(half of `arc`), `uncached` (six times `arc`), any multiple such as `2.5x`, or a size such as "
+        "`256M`. 0: `documents` counts.",
+    )
+    arc: Size = param(
+        "64M",
+        ge=16 << 20,
+        unit="bytes",
+        meaning="The ARC that `size` is relative to. `ztune tune` and `ztune run` take the study's.",
+        validate_default=True,
     )
     seed: int = param(1, ge=0, le=2**30 - 1, meaning="Decides the documents' identifiers.")
     engine: Literal["auto", "mongod", "wiredtiger"] = param(
@@ -106,6 +122,8 @@ class MongoRestoreParameters(base.InputParameters):
 
     @model_validator(mode="after")
     def _is_whole(self) -> MongoRestoreParameters:
+        if self.input == "file" and self.size != "0":
+            raise ValueError("size is for documents that are made; of your own file all are taken")
         if self.leaf_page & (self.leaf_page - 1):
             raise ValueError("leaf_page must be a power of two from 4K to 16M")
         return self
@@ -122,3 +140,11 @@ class MongoRestore(base.JobWorkload):
     needs: ClassVar[tuple[str, ...]] = ("wordnet",)
     artifacts: ClassVar[tuple[Fetched, ...]] = (WIREDTIGER,)
     job_class: ClassVar[type[Job]] = mongo_restore.MongoRestore
+
+    def resolved(self) -> dict[str, Any]:
+        """Return the parameters with as many documents as make that size."""
+        found = super().resolved()
+        if found["size"] != "0":
+            each = mongo_restore.BYTES_PER_DOCUMENT[found["input"]]
+            found["documents"] = max(1, parse_size(found["size"]) // each)
+        return found

@@ -31,6 +31,11 @@ _DAY = 86_400.0
 _DATA_TIMES, _INDEX_BYTES = 2, 4000
 
 
+def bytes_per_entry(services: int) -> int:
+    """Return about how many bytes of LDIF a subscriber with so many services takes, at most."""
+    return 1300 + 270 * services
+
+
 class LdapImport(LaunchedJob):
     """The import is a program that ends by itself; so is the export that proves it."""
 
@@ -160,7 +165,7 @@ class LdapImport(LaunchedJob):
             count = int(self.params["entries"]) or size // 500
         else:
             count = int(self.params["entries"])
-            size = count * (1300 + 270 * int(self.params["services"]))
+            size = count * bytes_per_entry(int(self.params["services"]))
         found = {"source": size, "data": (16 << 20) + _DATA_TIMES * size + _INDEX_BYTES * count}
         # What OpenDJ sorts is what it indexes.
         return found | ({"temp": found["data"]} if "temp" in self.roles() else {})
