@@ -11,7 +11,7 @@ import psutil
 import pytest
 
 from ztune.errors import MissingError, ZtuneError
-from ztune.trial.jobs.process import Account, Program, last_lines, run
+from ztune.trial.jobs.process import Account, Program, ending, last_lines, run
 
 ME = Account("me", os.geteuid(), os.getegid(), switch=False)
 SHELL = "/bin/sh"
@@ -130,3 +130,14 @@ def test_without_root_a_database_runs_as_us(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(os, "geteuid", lambda: 4242)
     account = Account.for_database("postgres")
     assert (account.uid, account.switch, account.owner) == (4242, False, None)
+
+
+def test_why_it_died_is_said_before_how() -> None:
+    lines = ["LOG: began", "PANIC: no space", *(f"LOG: shutting down {n}" for n in range(20))]
+    assert ending(lines, 3) == (
+        "PANIC: no space | LOG: shutting down 17 | LOG: shutting down 18 | LOG: shutting down 19"
+    )
+    # As a terminal shows it, and no line at full length.
+    assert ending(["finished 100 ops \rfinished 200 ops \rput error: full\r", "", "x" * 400]) == (
+        f"put error: full | {'x' * 300} …"
+    )

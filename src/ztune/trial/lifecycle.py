@@ -27,6 +27,7 @@ from ztune.trial.events import Events
 from ztune.trial.hello import environment
 from ztune.trial.jobs.base import Job, WorkloadResult
 from ztune.trial.jobs.interrupt import uninterrupted
+from ztune.trial.jobs.places import room_for
 from ztune.trial.jobs.workdir import WorkDir
 from ztune.trial.journal import NAME as JOURNAL
 from ztune.trial.journal import Journal, sync_directory
@@ -36,8 +37,6 @@ from ztune.trial.zfs import Commands, Zfs, import_places, last_words, module_ver
 from ztune.units import format_size
 
 RESULT_FORMAT, RESULT_VERSION = "ztune-result", 1
-_LEFT_FREE = 0.02
-"""A role's disk with less than this share free when loading failed was too small."""
 
 
 class Window(Protocol):
@@ -739,7 +738,7 @@ class Trial:
         job, spec = self.job, self.spec
         assert job is not None
         places = {role: self.roles[role] for role in job.roles()}
-        try:
+        with room_for(self.roles):
             if spec.start == "copy":
                 assert spec.start_path is not None
                 self._copy_from(spec.start_path, places)
@@ -752,11 +751,6 @@ class Trial:
             if spec.start == "keep":
                 assert spec.start_path is not None
                 self._save_to(spec.start_path, places)
-        except (ZtuneError, OSError) as error:
-            full = self._full()
-            if full is not None:
-                raise ZtuneError(f"{full} ({self._sentence(error)})") from None
-            raise
 
     @staticmethod
     def _needs(job: Job) -> dict[str, int]:
@@ -779,18 +773,6 @@ class Trial:
                     f"role {' and '.join(sorted(roles))} is larger than the disk: {format_size(total)} of "
                     f"data, {format_size(free // 1024 * 1024)} free; take a larger disk or less data"
                 )
-
-    def _full(self) -> str | None:
-        """Return a sentence when the file system of a role is full; None otherwise."""
-        for role, path in self.roles.items():
-            with contextlib.suppress(OSError):
-                usage = shutil.disk_usage(path)
-                if usage.free < max(1 << 20, usage.total * _LEFT_FREE):
-                    return (
-                        f"role {role} is larger than the disk: {format_size(usage.total // 1024 * 1024)} is "
-                        "full; take a larger disk or less data"
-                    )
-        return None
 
     def _copy_from(self, source: Path, places: dict[str, Path]) -> None:
         job = self.job
@@ -909,7 +891,8 @@ class Trial:
                 filesystems.mount(self.commands, type, node, point, self.spec.dilation)
         assert self.job is not None
         self._progress("start", 0.6)
-        self.job.start(lambda text, share: self._progress(text, 0.6 + 0.4 * share))
+        with room_for(self.roles):
+            self.job.start(lambda text, share: self._progress(text, 0.6 + 0.4 * share))
         self._note_pids()
 
     def _reimport(self) -> None:
@@ -1002,7 +985,8 @@ class Trial:
         self._sync()
         self._probe = self.parts.start_probes(context)
         window = self.parts.begin_measure(context)
-        outcome = job.run(self._progress)
+        with room_for(self.roles):
+            outcome = job.run(self._progress)
         # The closing sync belongs to the job: what it wrote is only done when it is on the disks.
         self._sync()
         window.close()
@@ -1018,7 +1002,8 @@ class Trial:
         probes = self._probe.stop()
         self._probe = None
         self._progress("verify", 0.5)
-        outcome = self.job.verify(outcome)
+        with room_for(self.roles):
+            outcome = self.job.verify(outcome)
         self._stop_job()
         self._environment["openzfs"] = environment()["openzfs"]
         return {

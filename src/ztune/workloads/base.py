@@ -37,9 +37,10 @@ from pydantic import (
     model_validator,
 )
 
-from ztune.errors import InputError
+from ztune.errors import InputError, ZtuneError
 from ztune.trial.jobs.base import Job, ProgressFn, WorkloadResult, no_progress
 from ztune.trial.jobs.interrupt import signals_as_interrupt
+from ztune.trial.jobs.places import room_for
 from ztune.trial.jobs.workdir import WorkDir
 from ztune.units import format_size, parse_size
 from ztune.workloads import memory
@@ -357,11 +358,13 @@ class JobWorkload:
 
     def load(self, progress: ProgressFn = no_progress) -> None:
         """Bring the database to its starting state."""
-        self.job.load(progress)
+        with room_for(self._roles()):
+            self.job.load(progress)
 
     def start(self, progress: ProgressFn = no_progress) -> None:
         """Start the server and warm it."""
-        self.job.start(progress)
+        with room_for(self._roles()):
+            self.job.start(progress)
 
     def pids(self) -> list[int]:
         """Return the processes to record."""
@@ -369,13 +372,22 @@ class JobWorkload:
 
     def run(self, progress: ProgressFn = no_progress) -> WorkloadResult:
         """Do the job."""
-        result: WorkloadResult = self.job.run(progress)
+        with room_for(self._roles()):
+            result: WorkloadResult = self.job.run(progress)
         return result
 
     def verify(self, result: WorkloadResult) -> WorkloadResult:
         """Return ``result`` with its checks."""
-        checked: WorkloadResult = self.job.verify(result)
+        with room_for(self._roles()):
+            checked: WorkloadResult = self.job.verify(result)
         return checked
+
+    def _roles(self) -> dict[str, Path]:
+        """Return the directories that are known so far."""
+        try:
+            return self.role_paths()
+        except ZtuneError:
+            return {}
 
     def stop(self) -> None:
         """Shut down in order."""

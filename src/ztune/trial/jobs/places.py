@@ -2,14 +2,46 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import shutil
 import subprocess
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 
-from ztune.errors import InputError
+from ztune.errors import InputError, MissingError, ZtuneError
 from ztune.trial.jobs.process import Account
 from ztune.trial.jobs.workdir import WorkDir
+from ztune.units import format_size
+
+_LEFT_FREE = 0.02
+"""A file system with less than this share free when something failed was too small for it."""
+
+
+@contextmanager
+def room_for(roles: Mapping[str, Path]) -> Iterator[None]:
+    """Say of what fails within that the file system of one of ``roles``, by its directory, is full, if it is:
+    not every server names the reason.
+
+    Raises:
+        ZtuneError: something failed, and there is a reason; else what was raised goes on.
+    """
+    try:
+        yield
+    except (InputError, MissingError):
+        raise
+    except (ZtuneError, OSError) as error:
+        for role, path in roles.items():
+            with contextlib.suppress(OSError):
+                usage = shutil.disk_usage(path)
+                if usage.free < max(1 << 20, usage.total * _LEFT_FREE):
+                    size = format_size(usage.total // 1024 * 1024)
+                    raise ZtuneError(
+                        f"role {role} is larger than the disk: {size} is full; take a larger disk or less "
+                        f"data ({error})"
+                    ) from error
+        raise
 
 
 def must_be_empty(role: str, path: Path) -> None:

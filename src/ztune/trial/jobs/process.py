@@ -7,6 +7,7 @@ from __future__ import annotations
 import contextlib
 import os
 import pwd
+import re
 import shutil
 import signal
 import subprocess
@@ -20,6 +21,7 @@ from typing import IO, Any
 from ztune.errors import InputError, MissingError, ZtuneError
 
 LAST_LINES = 8
+_WHY = re.compile(r"\b(PANIC|FATAL|ERROR)\b")
 LINE_LENGTH = 300
 """Characters of each line of a program that end up in a sentence."""
 KILL_SECONDS = 30.0
@@ -316,7 +318,7 @@ def last_lines(path: Path | None, count: int = LAST_LINES) -> str:
     try:
         with path.open("rb") as file:
             file.seek(0, os.SEEK_END)
-            file.seek(max(0, file.tell() - 8192))
+            file.seek(max(0, file.tell() - 65536))
             text = file.read().decode("utf-8", errors="replace")
     except OSError:
         return ""
@@ -330,7 +332,11 @@ def ending(lines: Iterable[str], count: int = LAST_LINES) -> str:
     """
     shown = [line.rstrip("\r").rpartition("\r")[2].strip() for line in lines]
     cut = [line if len(line) <= LINE_LENGTH else f"{line[:LINE_LENGTH]} …" for line in shown if line]
-    return " | ".join(cut[-count:])
+    last, before = cut[-count:], cut[:-count]
+    # A server says why it dies, and then goes on at length about how.
+    if not any(_WHY.search(line) for line in last):
+        last = [line for line in before if _WHY.search(line)][-1:] + last
+    return " | ".join(last)
 
 
 def run(
