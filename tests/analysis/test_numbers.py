@@ -144,9 +144,9 @@ def test_differs_does_not_depend_on_the_order(a: float, b: float, within: float)
 
 
 def test_more_than_one() -> None:
-    assert [units.plural(noun) for noun in ("row", "entry", "query", "key")] == [
+    assert [units.plural(noun) for noun in ("row", "entry", "vertex", "key")] == [
         "rows",
         "entries",
-        "queries",
+        "vertices",
         "keys",
     ]

@@ -309,6 +309,7 @@ def test_killed_in_the_measure_and_cleaned(lab: Lab) -> None:
     lab.require_nothing_left()
 
 
+@pytest.mark.long
 def test_after_a_power_cut_another_boot_cleans(lab: Lab) -> None:
     """The disks lose what was in their caches, too: each is its own process, and sees its guest vanish."""
     lab.begin("r-lab-0004")

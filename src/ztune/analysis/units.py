@@ -38,6 +38,8 @@ def count(value: float) -> str:
 
 def plural(noun: str) -> str:
     """Return more than one of what a job counts: "row" → "rows", "entry" → "entries"."""
+    if noun == "vertex":
+        return "vertices"
     return f"{noun[:-1]}ies" if noun.endswith("y") and noun[-2:-1] not in "aeiou" else f"{noun}s"
 
 

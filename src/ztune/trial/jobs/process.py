@@ -406,7 +406,10 @@ def run(
         program.kill()
     if program.popen.returncode != 0:
         if watch is not None:
-            watch()
+            # A client ends when its server goes, a moment before the server has gone.
+            for _ in range(10):
+                watch()
+                time.sleep(0.1)
         said = ending(err) or ending(out) or "it said nothing"
         raise ZtuneError(f"{what} {program.how_it_ended()}: {said}")
     return "\n".join(out)
