@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from ztune.errors import InputError, MissingError, ZtuneError
-from ztune.trial.jobs import orientdb_export, orientdb_files
+from ztune.trial.jobs import orientdb_export, orientdb_files, places
 from ztune.trial.jobs.base import WorkloadResult
 from ztune.workloads import registry
 from ztune.workloads.base import JobWorkload, running
@@ -55,7 +55,7 @@ def done(made: JobWorkload, parent: Path) -> tuple[WorkloadResult, dict[str, int
         result = started.verify(started.run())
         paths = started.role_paths()
         assert set(started.page_sizes()) <= set(paths)
-        sizes = {role: orientdb_files.size_of(path) for role, path in paths.items()}
+        sizes = {role: places.size_of(path) for role, path in paths.items()}
         names = {role: {path.name for path in top.rglob("*")} for role, top in paths.items()}
     assert list(parent.iterdir()) == []
     assert all(check.ok for check in result.checks)

@@ -183,7 +183,7 @@ class LdapImport(LaunchedJob):
             nonlocal looked
             if gone - looked > 2:
                 looked = gone
-                progress(step, min(0.99, _held(self._paths["data"]) / (1.5 * wanted.bytes)))
+                progress(step, min(0.99, places.size_of(self._paths["data"]) / (1.5 * wanted.bytes)))
 
         progress(step, 0.0)
         began = time.monotonic()
@@ -298,13 +298,3 @@ class LdapImport(LaunchedJob):
     def page_sizes(self) -> dict[str, int]:
         """Return the page size of the database's files, in bytes, where they have one."""
         return self.server.page_sizes()
-
-
-def _held(top: Path) -> int:
-    """Return the bytes of the files below ``top``, which come and go."""
-    total = 0
-    for folder, _, names in os.walk(top):
-        for name in names:
-            with contextlib.suppress(OSError):
-                total += Path(folder, name).stat().st_size
-    return total

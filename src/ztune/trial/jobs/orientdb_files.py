@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import shutil
 import time
 from collections.abc import Mapping
@@ -187,7 +186,7 @@ class OrientdbBackup(OrientJob):
             latency_ms={},
             details={
                 "backup_bytes": target.stat().st_size,
-                "database_bytes": size_of(self.path("data")),
+                "database_bytes": places.size_of(self.path("data")),
                 **self.details(),
             },
         ).undilated(self.dilation)
@@ -367,7 +366,7 @@ class OrientdbLucene(OrientJob):
             details=self.details(),
         ).undilated(self.dilation)
         self.synch(result, progress)
-        result.details["index_bytes"] = size_of(self.path("index"))
+        result.details["index_bytes"] = places.size_of(self.path("index"))
         return result
 
     def verify(self, result: WorkloadResult) -> WorkloadResult:
@@ -406,11 +405,6 @@ def some_words(path: Path, count: int = 5) -> list[str]:
                 found += words[:1]
     step = max(1, len(found) // count)
     return list(dict.fromkeys(word.lower() for word in found[::step]))[:count]
-
-
-def size_of(top: Path) -> int:
-    """Return the bytes of all files below ``top``."""
-    return sum(Path(folder, name).stat().st_size for folder, _, names in os.walk(top) for name in names)
 
 
 def _sha256(path: Path) -> str:

@@ -44,6 +44,16 @@ def room_for(roles: Mapping[str, Path]) -> Iterator[None]:
         raise
 
 
+def size_of(top: Path) -> int:
+    """Return the bytes of all files below ``top``, some of which may come and go meanwhile."""
+    total = 0
+    for folder, _, names in os.walk(top):
+        for name in names:
+            with contextlib.suppress(OSError):
+                total += Path(folder, name).stat().st_size
+    return total
+
+
 def must_be_empty(role: str, path: Path) -> None:
     """Refuse a directory that is missing or holds something.
 

@@ -181,8 +181,7 @@ class Rocksdb(LaunchedJob):
         wanted = sum(self.expected_bytes().values())
 
         def watch() -> None:
-            done = sum(path.stat().st_size for path in _files(self._paths["data"]))
-            progress(step, min(0.99, done / wanted))
+            progress(step, min(0.99, places.size_of(self._paths["data"]) / wanted))
 
         fill = {
             "benchmarks": "filluniquerandom,flush,waitforcompaction",
@@ -378,8 +377,3 @@ def _program(name: str) -> Path:
 
 def _flag(value: object) -> str:
     return "true" if value in (True, "true", "on") else "false"
-
-
-def _files(top: Path) -> list[Path]:
-    # Files come and go while a compaction runs.
-    return [path for path in top.iterdir() if path.name.endswith((".sst", ".blob")) and path.exists()]
