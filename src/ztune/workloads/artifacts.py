@@ -65,19 +65,11 @@ class Fetched(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Artifact:
-    """One file of a Maven repository, pinned, and what is kept of it: a ``Fetched``."""
+class _FromMaven:
+    """What is fetched with Maven into one directory."""
 
     name: str
     """Of the directory in ztune's cache, with the version."""
-    coordinates: str
-    """``group:artifact:version:extension``."""
-    sha256: str
-    """Of the file."""
-    members: tuple[str, ...] = ("*",)
-    """Which files of the archive are kept, below its single top directory (shell patterns)."""
-    flat: bool = True
-    """Put all of them into one directory; else keep their paths."""
 
     @property
     def directory(self) -> Path:
@@ -90,17 +82,31 @@ class Artifact:
         return self.directory.is_dir()
 
     @property
-    def file_name(self) -> str:
-        """The name that Maven gives to the copy."""
-        return _file_name(self.coordinates)
-
-    @property
     def _download(self) -> Path:
         return software.directory() / f".fetch-{self.name}"
 
     def needs(self, path: str | None) -> tuple[str, ...]:
         """Return Maven, if it isn't here."""
-        return maven(path)
+        return () if shutil.which("mvn", path=path) else ("maven",)
+
+
+@dataclass(frozen=True, slots=True)
+class Artifact(_FromMaven):
+    """One file of a Maven repository, pinned, and what is kept of it: a ``Fetched``."""
+
+    coordinates: str
+    """``group:artifact:version:extension``."""
+    sha256: str
+    """Of the file."""
+    members: tuple[str, ...] = ("*",)
+    """Which files of the archive are kept, below its single top directory (shell patterns)."""
+    flat: bool = True
+    """Put all of them into one directory; else keep their paths."""
+
+    @property
+    def file_name(self) -> str:
+        """The name that Maven gives to the copy."""
+        return _file_name(self.coordinates)
 
     @property
     def pins(self) -> tuple[tuple[str, str], ...]:
@@ -211,11 +217,9 @@ class Wheel:
 
 
 @dataclass(frozen=True, slots=True)
-class Jars:
+class Jars(_FromMaven):
     """Single files of a Maven repository, each pinned, kept in one directory: a ``Fetched``."""
 
-    name: str
-    """Of the directory in ztune's cache, with the version."""
     pins: tuple[tuple[str, str], ...]
     """``group:artifact:version:extension`` and the SHA-256 of each file."""
     project: Path | None = None
@@ -224,24 +228,6 @@ class Jars:
     """The file among them that is a parcel of others, and is unpacked instead of kept."""
     members: tuple[str, ...] = ()
     """Which of the parcel's files are kept, of those right below its top directory (shell patterns)."""
-
-    @property
-    def directory(self) -> Path:
-        """Where they lie when they were fetched."""
-        return software.directory() / self.name
-
-    @property
-    def present(self) -> bool:
-        """Whether they were fetched."""
-        return self.directory.is_dir()
-
-    @property
-    def _download(self) -> Path:
-        return software.directory() / f".fetch-{self.name}"
-
-    def needs(self, path: str | None) -> tuple[str, ...]:
-        """Return Maven, if it isn't here."""
-        return maven(path)
 
     def fetch_commands(self) -> tuple[tuple[str, ...], ...]:
         """Return the commands that fetch them."""
@@ -335,11 +321,6 @@ def _must_be(path: Path, what: str, sha256: str) -> None:
             f"{what}: its SHA-256 is {got} but should be {sha256}; "
             "it is not what ztune was tried with, and was removed"
         )
-
-
-def maven(path: str | None) -> tuple[str, ...]:
-    """Return what brings Maven, if it isn't on ``path``."""
-    return () if shutil.which("mvn", path=path) else ("maven",)
 
 
 def _keep(

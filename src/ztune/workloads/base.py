@@ -92,6 +92,17 @@ def read_text(path: Path, what: str) -> str:
         raise InputError(f"{what} {path}: {error.strerror}; name an existing one") from None
 
 
+def arc_param() -> Any:
+    """Declare the parameter ``arc`` of a workload whose ``size`` may be relative to it."""
+    return param(
+        "64M",
+        ge=16 << 20,
+        unit="bytes",
+        meaning="The ARC that `size` is relative to. `ztune tune` and `ztune run` take the study's.",
+        validate_default=True,
+    )
+
+
 @dataclass(frozen=True, slots=True)
 class ParameterDoc:
     """One parameter, described for a person."""

@@ -11,7 +11,7 @@ from ztune.trial.jobs import http_load, jmeter
 from ztune.trial.jobs.base import Job
 from ztune.workloads import base
 from ztune.workloads.artifacts import Fetched, Jars, pins_of
-from ztune.workloads.base import Size, param, read_text
+from ztune.workloads.base import Size, arc_param, param, read_text
 from ztune.workloads.memory import DatabaseSize
 
 _PROJECT = Path(__file__).with_name("jmeter.pom.xml")
@@ -34,13 +34,7 @@ class HttpParameters(base.Parameters):
         meaning="All documents together: `cached` (half of `arc`), `uncached` (six times `arc`), any "
         "multiple such as `2.5x`, or a size such as `256M`.",
     )
-    arc: Size = param(
-        "64M",
-        ge=16 << 20,
-        unit="bytes",
-        meaning="The ARC that `size` is relative to. `ztune tune` takes the study's.",
-        validate_default=True,
-    )
+    arc: Size = arc_param()
     document_size: Size = param(
         "32K",
         ge=256,

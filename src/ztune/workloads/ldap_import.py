@@ -11,7 +11,7 @@ from ztune.trial.jobs.base import Job
 from ztune.units import parse_size
 from ztune.workloads import base
 from ztune.workloads.artifacts import Artifact, Fetched
-from ztune.workloads.base import Size, param
+from ztune.workloads.base import Size, arc_param, param
 from ztune.workloads.memory import OptionalSize
 
 OPENDJ = Artifact(
@@ -66,13 +66,7 @@ class LdapParameters(base.InputParameters):
         "`uncached` (six times `arc`), any multiple such as `2.5x`, or a size such as `256M`. 0: `entries` "
         "counts.",
     )
-    arc: Size = param(
-        "64M",
-        ge=16 << 20,
-        unit="bytes",
-        meaning="The ARC that `size` is relative to. `ztune tune` and `ztune run` take the study's.",
-        validate_default=True,
-    )
+    arc: Size = arc_param()
     services: int = param(
         16,
         ge=0,

@@ -10,7 +10,7 @@ from ztune.trial.jobs import mariadb_oltp
 from ztune.trial.jobs.base import Job
 from ztune.units import is_power_of_two
 from ztune.workloads import base
-from ztune.workloads.base import Size, param
+from ztune.workloads.base import Size, arc_param, param
 from ztune.workloads.memory import DatabaseSize
 
 
@@ -24,13 +24,7 @@ class MariadbParameters(base.Parameters):
         "multiple "
         "such as `2.5x`, or a size such as `256M`.",
     )
-    arc: Size = param(
-        "64M",
-        ge=16 << 20,
-        unit="bytes",
-        meaning="The ARC that `size` is relative to. `ztune tune` takes the study's.",
-        validate_default=True,
-    )
+    arc: Size = arc_param()
     threads: int = param(8, ge=1, le=1000, unit="connections", meaning="Clients that work at the same time.")
     seconds: int = param(30, ge=1, le=86_400, unit="s", meaning="How long the recorded load lasts.")
     rate: float = param(

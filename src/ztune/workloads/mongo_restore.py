@@ -11,7 +11,7 @@ from ztune.trial.jobs.base import Job
 from ztune.units import parse_size
 from ztune.workloads import base
 from ztune.workloads.artifacts import Fetched, Wheel
-from ztune.workloads.base import Size, param
+from ztune.workloads.base import Size, arc_param, param
 from ztune.workloads.memory import OptionalSize
 
 WIREDTIGER = Wheel(
@@ -59,13 +59,7 @@ class MongoRestoreParameters(base.InputParameters):
         "(half of `arc`), `uncached` (six times `arc`), any multiple such as `2.5x`, or a size such as "
         "`256M`. 0: `documents` counts.",
     )
-    arc: Size = param(
-        "64M",
-        ge=16 << 20,
-        unit="bytes",
-        meaning="The ARC that `size` is relative to. `ztune tune` and `ztune run` take the study's.",
-        validate_default=True,
-    )
+    arc: Size = arc_param()
     seed: int = param(1, ge=0, le=2**30 - 1, meaning="Decides the documents' identifiers.")
     engine: Literal["auto", "mongod", "wiredtiger"] = param(
         "auto",

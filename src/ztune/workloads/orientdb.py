@@ -12,7 +12,7 @@ from ztune.trial.jobs.base import Job
 from ztune.units import parse_size
 from ztune.workloads import base
 from ztune.workloads.artifacts import Fetched
-from ztune.workloads.base import Size, param
+from ztune.workloads.base import Size, arc_param, param
 from ztune.workloads.memory import OptionalSize
 from ztune.workloads.orientdb_artifacts import ORIENTDB, ORIENTDB_1
 
@@ -41,13 +41,7 @@ class OrientParameters(base.InputParameters):
         "`arc`), `uncached` (six times `arc`), any multiple such as `2.5x`, or a size such as `256M`. 0: "
         "`triples` counts. All of WordNet makes about 185 MB; what the input hasn't is refused.",
     )
-    arc: Size = param(
-        "64M",
-        ge=16 << 20,
-        unit="bytes",
-        meaning="The ARC that `size` is relative to. `ztune tune` and `ztune run` take the study's.",
-        validate_default=True,
-    )
+    arc: Size = arc_param()
     page_size: Size = param(
         "64K",
         ge=4096,

@@ -7,7 +7,7 @@ from typing import ClassVar, Literal
 from ztune.trial.jobs import postgres_backup
 from ztune.trial.jobs.base import Job
 from ztune.workloads import base
-from ztune.workloads.base import Size, param
+from ztune.workloads.base import Size, arc_param, param
 from ztune.workloads.memory import OptionalSize
 
 
@@ -24,13 +24,7 @@ class _FilledParameters(base.Parameters):
         "of `arc`), `uncached` (six times `arc`), any multiple such as `2.5x`, or a size such as `256M`. "
         "0: `scale` counts.",
     )
-    arc: Size = param(
-        "64M",
-        ge=16 << 20,
-        unit="bytes",
-        meaning="The ARC that `size` is relative to. `ztune tune` and `ztune run` take the study's.",
-        validate_default=True,
-    )
+    arc: Size = arc_param()
     content: Literal["text", "blank"] = param(
         "text", meaning="What the rows hold, as in `postgres-oltp`; `text` compresses as real tables do."
     )

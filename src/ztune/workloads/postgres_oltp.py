@@ -9,7 +9,7 @@ from ztune.trial.jobs.base import Job
 from ztune.trial.jobs.postgres import SEGMENT_SIZE
 from ztune.units import parse_size
 from ztune.workloads import base, memory
-from ztune.workloads.base import Size, param
+from ztune.workloads.base import Size, arc_param, param
 from ztune.workloads.memory import OptionalSize
 
 
@@ -31,13 +31,7 @@ class OltpParameters(base.Parameters):
         "of `arc`), `uncached` (six times `arc`), any multiple such as `2.5x`, or a size such as `256M`. "
         "0: `scale` counts.",
     )
-    arc: Size = param(
-        "64M",
-        ge=16 << 20,
-        unit="bytes",
-        meaning="The ARC that `size` is relative to. `ztune tune` and `ztune run` take the study's.",
-        validate_default=True,
-    )
+    arc: Size = arc_param()
     content: Literal["text", "blank"] = param(
         "text",
         meaning="What the rows hold. `text` is words and identifiers that compress about 2:1 with lz4, as "

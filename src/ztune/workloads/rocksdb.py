@@ -9,7 +9,7 @@ from pydantic import model_validator
 from ztune.trial.jobs import rocksdb
 from ztune.trial.jobs.base import Job
 from ztune.workloads import base
-from ztune.workloads.base import Size, param
+from ztune.workloads.base import Size, arc_param, param
 from ztune.workloads.memory import DatabaseSize
 
 
@@ -22,13 +22,7 @@ class RocksdbParameters(base.Parameters):
         meaning="Keys and values before any compression: `cached` (half of `arc`), `uncached` (six times "
         "`arc`), any multiple such as `2.5x`, or a size such as `256M`.",
     )
-    arc: Size = param(
-        "64M",
-        ge=16 << 20,
-        unit="bytes",
-        meaning="The ARC that `size` is relative to. `ztune tune` takes the study's.",
-        validate_default=True,
-    )
+    arc: Size = arc_param()
     mix: Literal["mixed", "update", "overwrite"] = param(
         "mixed",
         meaning="What the load does with random keys: `mixed` reads one or writes one (db_bench's "

@@ -9,7 +9,7 @@ from pydantic import model_validator
 from ztune.trial.jobs import sqlite
 from ztune.trial.jobs.base import Job
 from ztune.workloads import base
-from ztune.workloads.base import Size, param
+from ztune.workloads.base import Size, arc_param, param
 from ztune.workloads.memory import DatabaseSize
 
 
@@ -23,13 +23,7 @@ class SqliteParameters(base.Parameters):
         "multiple such "
         "as `2.5x`, or a size such as `256M`.",
     )
-    arc: Size = param(
-        "64M",
-        ge=16 << 20,
-        unit="bytes",
-        meaning="The ARC that `size` is relative to. `ztune tune` and `ztune run` take the study's.",
-        validate_default=True,
-    )
+    arc: Size = arc_param()
     page_size: Size = param(
         "4K",
         ge=512,
