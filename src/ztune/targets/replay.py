@@ -27,15 +27,14 @@ from ztune.errors import InputError, MissingError
 from ztune.store import paths
 from ztune.study import Layout, Study
 from ztune.study.properties import PROPERTIES, REPLAYED
-from ztune.study.tunables import TUNABLES, host_memory
+from ztune.study.tunables import TUNABLES
 from ztune.targets.base import Outcome, Progress
 from ztune.targets.engine import Engine, last_line
+from ztune.targets.engine_spec import engine_spec
 from ztune.trace.content import content_pools
 from ztune.trace.ops import EXPORT_VERSION, OpsFile, OpsInfo, export_ops
 from ztune.trace.reader import Trace
-from ztune.units import parse_size
 
-SPEC_VERSION = 1
 MIN_TIMEOUT_S = 900.0
 TIMEOUT_FACTOR = 60.0  # of the recorded seconds; a sane layout takes less than one
 ENGINE_MB = 140 << 20  # resident memory of an engine beside ARC and pool contents, bytes
@@ -176,42 +175,12 @@ class Replay:
 
     def spec(self, study: Study, layout: Layout, seed: int) -> dict[str, Any]:
         """Return the engine's spec of ``layout`` without content, backing and other paths of this machine."""
-        pools = layout.used_pools()
-        profiles = {v.profile: study.profiles[v.profile] for p in pools for v in p.vdevs}
         return {
-            "version": SPEC_VERSION,
-            "seed": seed,
-            "arc_max": layout.arc,
-            "host_memory": host_memory(layout.arc),
-            "pools": [
-                {
-                    "name": pool.name,
-                    "ashift": pool.ashift,
-                    "vdevs": [
-                        {
-                            "class": vdev.class_,
-                            "kind": vdev.kind,
-                            "disks": [
-                                {"profile": vdev.profile, "size": vdev.size or profiles[vdev.profile].size}
-                                for _ in range(vdev.disks)
-                            ],
-                        }
-                        for vdev in pool.vdevs
-                    ],
-                }
-                for pool in pools
-            ],
-            "datasets": [
-                {"name": d.name, "properties": {k: _engine_text(k, d.properties[k]) for k in REPLAYED}}
-                for d in layout.datasets
-            ],
-            "profiles": {name: profile.engine_json() for name, profile in sorted(profiles.items())},
+            **engine_spec(study, layout, seed),
             "files": [
                 {"id": f.id, "dataset": _dataset(layout, f.role), "size": f.size, "content": f.role}
                 for f in self.inputs.files
             ],
-            "tunables": {k: v for k, v in sorted(layout.tunables.items()) if TUNABLES[k].replayed},
-            "cold": True,
         }
 
     def backing(self, spec: dict[str, Any]) -> str:
@@ -331,11 +300,6 @@ class Replay:
                 f"the engine does not match this machine's OpenZFS library{said}; run `ztune doctor`"
             )
         return f"the engine failed with exit code {code}{said}"
-
-
-def _engine_text(name: str, value: str) -> str:
-    """Return a property as the spec has it: sizes in plain bytes."""
-    return str(parse_size(value)) if name in {"recordsize", "special_small_blocks"} else value
 
 
 def _dataset(layout: Layout, role: str) -> str:

@@ -1,0 +1,54 @@
+"""What OpenZFS in user space is told about a layout: the same for a replayed trace and for a mount."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ztune.study import Layout, Study
+from ztune.study.properties import REPLAYED
+from ztune.study.tunables import TUNABLES, host_memory
+from ztune.units import parse_size
+
+SPEC_VERSION = 1
+
+
+def engine_spec(study: Study, layout: Layout, seed: int) -> dict[str, Any]:
+    """Return the spec of ``layout``: pools, datasets, profiles; no files, and no path of this machine."""
+    pools = layout.used_pools()
+    profiles = {v.profile: study.profiles[v.profile] for p in pools for v in p.vdevs}
+    return {
+        "version": SPEC_VERSION,
+        "seed": seed,
+        "arc_max": layout.arc,
+        "host_memory": host_memory(layout.arc),
+        "pools": [
+            {
+                "name": pool.name,
+                "ashift": pool.ashift,
+                "vdevs": [
+                    {
+                        "class": vdev.class_,
+                        "kind": vdev.kind,
+                        "disks": [
+                            {"profile": vdev.profile, "size": vdev.size or profiles[vdev.profile].size}
+                            for _ in range(vdev.disks)
+                        ],
+                    }
+                    for vdev in pool.vdevs
+                ],
+            }
+            for pool in pools
+        ],
+        "datasets": [
+            {"name": d.name, "properties": {k: _engine_text(k, d.properties[k]) for k in REPLAYED}}
+            for d in layout.datasets
+        ],
+        "profiles": {name: profile.engine_json() for name, profile in sorted(profiles.items())},
+        "tunables": {k: v for k, v in sorted(layout.tunables.items()) if TUNABLES[k].replayed},
+        "cold": True,
+    }
+
+
+def _engine_text(name: str, value: str) -> str:
+    """Return a property as the spec has it: sizes in plain bytes."""
+    return str(parse_size(value)) if name in {"recordsize", "special_small_blocks"} else value
