@@ -19,6 +19,8 @@ import pytest
 
 from ztune.cli.main import main
 from ztune.cli.mount import choose
+from ztune.doctor import checks
+from ztune.doctor.checks import State
 from ztune.errors import InputError, MissingError
 from ztune.targets import mount_points, mount_program
 from ztune.trial import mounted
@@ -400,15 +402,47 @@ def test_names_of_directories(datasets: list[str], directories: list[str]) -> No
 
 
 def test_what_a_machine_lacks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert "there is no" in (mount_program.problem(tmp_path / "fuse") or "")
+    def means(root: bool) -> str:
+        return (mount_program.lacking(device, root) or ("", ""))[0]
+
     device = tmp_path / "fuse"
+    assert "shows no" in means(True)
     device.touch(0o600)
-    assert mount_program.problem(device, root=True) is None
+    assert means(True) == ""
     monkeypatch.setenv("PATH", str(tmp_path))
-    assert "takes fusermount3" in (mount_program.problem(device, root=False) or "")
-    assert mount_program.problem(device, root=True) is None
+    assert "takes fusermount3" in means(False) and means(True) == ""
+    assert "fuse3" in (mount_program.lacking(device, False) or ("", ""))[1]
     monkeypatch.setattr(mount_program.os, "access", lambda path, mode: False)
-    assert "not for us to open" in (mount_program.problem(device, root=False) or "")
+    assert "not for this user" in means(False)
+
+
+def test_what_is_lacking_ends_the_command(
+    stand_in: Path, home: Path, study: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(mount_program, "lacking", lambda: ("the kernel shows no FUSE", "sudo modprobe fuse"))
+    assert "no FUSE: `sudo modprobe fuse`" in bad(3, "mount", study, tmp_path / "mnt")
+    assert not (tmp_path / "mnt").exists() and kept(home) == []
+
+
+def test_what_the_doctor_says(
+    stand_in: Path, home: Path, study: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert checks.check_mount().state is State.OK
+    pid = json.loads(good("mount", study, tmp_path / "mnt", "--json"))["pid"]
+    assert "1 mounted now" in checks.check_mount().means
+    os.kill(pid, signal.SIGKILL)
+    wait_for_death(tmp_path / "mnt" / "db")
+    found = checks.check_mount()
+    assert found.state is State.LIMITED and found.fix == f"ztune umount {tmp_path / 'mnt'}"
+    good("umount", "--destroy", tmp_path / "mnt")
+    monkeypatch.setattr(mount_program, "others_may_enter", lambda: False)
+    assert "user_allow_other" in checks.check_mount().fix
+    monkeypatch.setattr(mount_program, "lacking", lambda: ("no FUSE", "sudo modprobe fuse"))
+    found = checks.check_mount()
+    assert found.state is State.MISSING and found.fix == "sudo modprobe fuse" and not found.needed
+    monkeypatch.setenv("ZTUNE_MOUNT", str(tmp_path / "none"))
+    found = checks.check_mount()
+    assert found.state is State.MISSING and "ZTUNE_MOUNT" in found.means and found.fix == "make setup"
 
 
 def test_whether_others_may_enter(tmp_path: Path) -> None:

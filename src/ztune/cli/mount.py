@@ -155,7 +155,7 @@ def _mount(
 ) -> int:
     from ztune.cli._waiting import waiting
     from ztune.targets import mount_points, mount_program
-    from ztune.targets.engine_spec import engine_spec
+    from ztune.targets.engine_spec import mount_spec
     from ztune.trial.jobs.interrupt import signals_as_interrupt
     from ztune.trial.mount_store import MountStore
     from ztune.trial.mounted import Mount
@@ -163,7 +163,7 @@ def _mount(
     mount_points.check_layout(layout)
     program = mount_program.check()
     # As it comes back from the record, to be compared with that.
-    spec = json.loads(json.dumps(engine_spec(study, layout, study.seed)))
+    spec = json.loads(json.dumps(mount_spec(study, layout, study.seed)))
     with signals_as_interrupt():
         with mount_points.locked(directory):
             point = mount_points.find(directory)

@@ -49,6 +49,19 @@ def engine_spec(study: Study, layout: Layout, seed: int) -> dict[str, Any]:
     }
 
 
+def mount_spec(study: Study, layout: Layout, seed: int) -> dict[str, Any]:
+    """Return the spec of ``layout`` for ``ztune-mount``: no files, and the disks' write caches.
+
+    A replay has no use for a cache, and its stored specs know none.
+    """
+    spec = engine_spec(study, layout, seed)
+    for name, profile in spec["profiles"].items():
+        size = study.profiles[name].cache_mb
+        if size is not None:
+            profile["cache_mb"] = size
+    return {**spec, "files": [], "content": {}}
+
+
 def _engine_text(name: str, value: str) -> str:
     """Return a property as the spec has it: sizes in plain bytes."""
     return str(parse_size(value)) if name in {"recordsize", "special_small_blocks"} else value
