@@ -108,7 +108,8 @@ int fl_replay_log(fl_volume_t *vol);
 /* Log records about names and attributes. */
 void fl_log_create(fl_file_t *dir, dmu_tx_t *tx, fl_file_t *file, const char *name, const fl_new_t *n);
 void fl_log_name(fl_file_t *dir, dmu_tx_t *tx, uint64_t type, uint64_t object, uint64_t link_object, const char *name);
-void fl_log_rename(fl_file_t *from, fl_file_t *to, dmu_tx_t *tx, uint64_t object, const char *a, const char *b);
+void fl_log_rename(fl_file_t *from, fl_file_t *to, dmu_tx_t *tx, uint64_t type, uint64_t object, const char *a,
+    const char *b);
 void fl_log_setattr(fl_file_t *file, dmu_tx_t *tx, unsigned mask);
 void fl_log_xattr(fl_file_t *file, dmu_tx_t *tx, const char *name, const void *value, size_t len);
 

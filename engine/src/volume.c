@@ -341,6 +341,20 @@ fl_volume_open(const char *dataset, uint64_t recordsize, fl_volume_t **out)
 }
 
 void
+fl_volume_forget(fl_volume_t *vol)
+{
+	for (size_t i = 0; i < FL_BUCKETS; i++) {
+		fl_file_t *f, *next;
+
+		for (f = vol->bucket[i]; f != NULL; f = next) {
+			next = f->next;
+			if (f != vol->root)
+				fl_release(f, f->references);
+		}
+	}
+}
+
+void
 fl_volume_close(fl_volume_t *vol)
 {
 	if (vol->root != NULL)
