@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -29,6 +30,15 @@ def stand_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
         pytest.skip(reason)
     monkeypatch.setenv("ZTUNE_MOUNT", str(STAND_IN))
     yield STAND_IN
+    end_all(tmp_path)
+
+
+def end_all(folder: Path) -> None:
+    """Unmount what a test left mounted below ``folder``, and kill the programs."""
     for mount in reversed(mounted.all_ours()):
-        if tmp_path in mount.point.parents:
+        if folder in mount.point.parents:
             mounted.detach(mount.point)
+    for control in folder.rglob(mounted.CONTROL):
+        pid = mounted.serving(control.parent)
+        if pid not in (None, os.getpid()):
+            os.kill(pid, signal.SIGKILL)

@@ -43,6 +43,7 @@ name = "fast/db/wal"
 roles = ["wal"]
 logbias = "throughput"
 atime = "off"
+dnodesize = "auto"
 [axes]
 "data.recordsize" = ["8K", "16K"]
 """
@@ -141,7 +142,9 @@ def test_a_whole_life(stand_in: Path, home: Path, study: Path, tmp_path: Path) -
     again = json.loads(good("mount", study, place, "--json", "--disks", "instant", "--cache", "none"))
     assert again["imported"] is True and again["replayed"] == 7 and again["disks"] == "instant"
     assert [row["roles"] for row in again["mounts"]] == [["data", "index"], ["wal"]]
-    assert again["notes"] == ["atime=off of fast/db/wal is not heeded: a mount does not have it"]
+    assert again["notes"] == ["dnodesize=auto of fast/db/wal is not heeded: a mount does not have it"]
+    told = json.loads((Path(again["store"]) / "disks" / "spec.json").read_text())
+    assert told["datasets"][1]["properties"]["atime"] == "off" and told["files"] == []
     out = good("umount", "--destroy", place)
     assert "is deleted" in out and kept(home) == [] and not place.exists()
     assert "nothing was mounted there" in bad(2, "umount", place)
@@ -376,10 +379,10 @@ def test_layouts_that_cannot_be_mounted(home: Path, tmp_path: Path, study: Path)
 
     assert "encrypts fast/db/wal" in said('atime = "off"', 'encryption = "on"')
     assert "as a volume with xfs" in said(
-        'logbias = "throughput"\natime = "off"', 'volume = "1G"\nfilesystem = "xfs"'
+        'logbias = "throughput"\natime = "off"\ndnodesize = "auto"', 'volume = "1G"\nfilesystem = "xfs"'
     )
     text = STUDY.replace('name = "fast"', 'name = "fast"\nfilesystem = "ext4"')
-    study.write_text(text.replace('logbias = "throughput"\natime = "off"', ""))
+    study.write_text(text.replace('logbias = "throughput"\natime = "off"\ndnodesize = "auto"', ""))
     assert "has ext4 in place of pool fast" in bad(2, "mount", study, tmp_path / "mnt")
 
 
