@@ -2,24 +2,11 @@
 
 from __future__ import annotations
 
-import os
-import signal
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-
-from ztune.trial import mounted
-
-STAND_IN = Path(__file__).parent / "stand_in_mount.py"
-
-
-def fuse_problem() -> str | None:
-    if os.geteuid() != 0:
-        return "the stand-in mounts by the system call itself, which takes root"
-    if not os.access("/dev/fuse", os.R_OK | os.W_OK):
-        return "no FUSE here"
-    return None
+from mount_commands import STAND_IN, end_all, fuse_problem
 
 
 @pytest.fixture
@@ -31,14 +18,3 @@ def stand_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     monkeypatch.setenv("ZTUNE_MOUNT", str(STAND_IN))
     yield STAND_IN
     end_all(tmp_path)
-
-
-def end_all(folder: Path) -> None:
-    """Unmount what a test left mounted below ``folder``, and kill the programs."""
-    for mount in reversed(mounted.all_ours()):
-        if folder in mount.point.parents:
-            mounted.detach(mount.point)
-    for control in folder.rglob(mounted.CONTROL):
-        pid = mounted.serving(control.parent)
-        if pid not in (None, os.getpid()):
-            os.kill(pid, signal.SIGKILL)

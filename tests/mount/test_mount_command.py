@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import io
 import json
 import os
 import signal
@@ -11,13 +9,12 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
+from mount_commands import CODE, bad, good, good_elsewhere, ztune
 
-from ztune.cli.main import main
 from ztune.cli.mount import choose
 from ztune.doctor import checks
 from ztune.doctor.checks import State
@@ -25,7 +22,6 @@ from ztune.errors import InputError, MissingError
 from ztune.targets import mount_points, mount_program
 from ztune.trial import mounted
 
-CODE = "from ztune.cli.main import main; main()"
 STUDY = """
 name = "small"
 [[layout.pool]]
@@ -60,51 +56,6 @@ def study(tmp_path: Path) -> Path:
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("ZTUNE_HOME", str(tmp_path / "home"))
     return tmp_path / "home"
-
-
-@dataclass
-class Done:
-    returncode: int
-    stdout: str
-    stderr: str
-
-
-def ztune(*args: str | Path) -> Done:
-    """Run the command in this process: a start of Python for each would take most of the tests' time."""
-    out, err = io.StringIO(), io.StringIO()
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sys, "argv", ["ztune", *map(str, args)])
-        with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
-            try:
-                main()
-                code = 0
-            except SystemExit as end:
-                code = int(end.code or 0)
-    return Done(code, out.getvalue(), err.getvalue())
-
-
-def good_elsewhere(*args: str | Path) -> str:
-    """Run the command in a process of its own, as a user does: what it starts must outlive it."""
-    done = subprocess.run(
-        [sys.executable, "-c", CODE, *map(str, args)],
-        capture_output=True, text=True, timeout=240, stdin=subprocess.DEVNULL,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    return done.stdout
-
-
-def good(*args: str | Path) -> str:
-    done = ztune(*args)
-    assert done.returncode == 0, done.stderr
-    return done.stdout
-
-
-def bad(code: int, *args: str | Path) -> str:
-    done = ztune(*args)
-    assert done.returncode == code, (done.returncode, done.stdout, done.stderr)
-    lines = done.stderr.strip().splitlines()
-    assert lines[-1].startswith("ztune: ") and "Traceback" not in done.stderr
-    return lines[-1]
 
 
 def mounts_below(path: Path) -> list[str]:
