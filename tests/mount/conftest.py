@@ -1,5 +1,5 @@
-"""What the tests of mounts share: the stand-in program, a mounted file system, and a directory of its own on it
-for each test.
+"""What the tests of mounts share: the stand-in program, a mounted file system, and a directory of its
+own on it for each test.
 """
 
 from __future__ import annotations
