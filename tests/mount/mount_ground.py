@@ -115,8 +115,9 @@ class Mounted(Ground):
     """A running ``ztune-mount`` and the directory with its store and its mount points."""
 
     def __init__(self, spec_: dict[str, Any] | None = None, **more: Any) -> None:
-        # Not in pytest's directories: those are closed to the users that databases run as.
-        self.home = Path(tempfile.mkdtemp(prefix="ztune-mount-test-", dir="/var/tmp"))
+        # Not in pytest's directories: those are closed to the users that databases run as, and sockets' paths
+        # have to be short.
+        self.home = Path(tempfile.mkdtemp(prefix="ztune-mt-", dir="/var/tmp"))
         self.home.chmod(0o755)
         self.store = self.home / "store"
         self.spec = spec_ or spec()
