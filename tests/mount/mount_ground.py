@@ -132,12 +132,11 @@ class Mounted(Ground):
         except BaseException:
             self._remove()
             raise
-
-    def _start(self) -> Mount:
-        mount = Mount.start(PROGRAM, self.spec, self.store, self.places, self.options)
         for path in self.places.values():
             path.chmod(0o755)
-        return mount
+
+    def _start(self) -> Mount:
+        return Mount.start(PROGRAM, self.spec, self.store, self.places, self.options, die_with_caller=True)
 
     def sync(self) -> None:
         self.mount.sync()
