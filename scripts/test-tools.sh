@@ -5,7 +5,7 @@
 #   SUDO=doas     the command that gives root rights, when it is not sudo
 #   VENV=…        the Python environment (default .venv): what is built goes to its bin
 set -uo pipefail
-cd "$(dirname "$0")/.."
+cd "$(dirname "$0")/.." || exit
 
 VENV=${VENV:-.venv}
 export DEBIAN_FRONTEND=noninteractive LC_ALL=C.UTF-8

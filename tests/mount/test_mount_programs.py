@@ -131,7 +131,7 @@ def test_fio_for_long(each: Path, engine: str) -> None:
 # --- stress-ng ---------------------------------------------------------------------------------------
 
 # Each checks its own results with --verify. What Linux gives no FUSE file system at all is left out: fiemap,
-# verity, quotas; so are those that only make load.
+# verity, quotas; so are io-uring (it fails on ext4 too) and io (it syncs every other mount of the machine).
 STRESSORS = [
     "chmod",
     "chown",
@@ -150,7 +150,6 @@ STRESSORS = [
     "fstat",
     "getdent",
     "hdd",
-    "io",
     "iomix",
     "link",
     "locka",
@@ -174,36 +173,49 @@ STRESSORS = [
     "xattr",
     "aio",
     "aiol",
-    "io-uring",
     "mmap",
 ]
 QUICK = ["dentry", "fcntl", "filename", "fpunch", "hdd", "msync", "rename", "xattr"]
 
 
+# Sizes for a small pool.
+SIZES: dict[str, list[str]] = {
+    "copy-file": ["--copy-file-bytes", "128m"],
+    "fallocate": ["--fallocate-bytes", "16m"],
+    "hdd": ["--hdd-bytes", "16m", "--hdd-opts", "wr-rnd,rd-rnd,fsync,utimes"],
+    "iomix": ["--iomix-bytes", "16m"],
+    "mmap": ["--mmap-file", "--mmap-bytes", "16m"],
+    "readahead": ["--readahead-bytes", "16m"],
+    "revio": ["--revio-bytes", "16m"],
+    "seek": ["--seek-size", "16m"],
+    "splice": ["--splice-bytes", "1m"],
+    "sync-file": ["--sync-file-bytes", "8m"],
+}
+
+
 def stress(where: Path, names: list[str], seconds: int, instances: int) -> None:
     path = program("stress-ng")
     known = subprocess.run([path, "--stressors"], capture_output=True, text=True).stdout.split()
-    # Ten stressors in one call would say less about which failed.
+    ran, failed = 0, []
+    # One call each: of several at once it would not be clear which failed.
     for name in names:
         if name not in known:
             continue
-        argv = [path, f"--{name}", instances, "--timeout", seconds, "--temp-path", where, "--verify"]
-        more: dict[str, list[object]] = {
-            "hdd": ["--hdd-bytes", "16m", "--hdd-opts", "wr-rnd,rd-rnd,fsync,utimes"],
-            "iomix": ["--iomix-bytes", "16m"],
-            "mmap": ["--mmap-file", "--mmap-bytes", "16m"],
-            "fallocate": ["--fallocate-bytes", "16m"],
-            "seek": ["--seek-size", "16m"],
-            "dirmany": ["--dirmany-filesize", "4k"],
-            "revio": ["--revio-bytes", "16m"],
-            "readahead": ["--readahead-bytes", "16m"],
-            "sync-file": ["--sync-file-bytes", "8m"],
-            "copy-file": ["--copy-file-bytes", "16m"],
-            "splice": ["--splice-bytes", "1m"],
-        }
-        said = run([str(part) for part in [*argv, *more.get(name, [])]], where, seconds + 200)
-        assert "successful run completed" in said, said
-        assert not re.search(r"\b(failed|unsuccessful)\b: *[1-9]", said), said
+        argv = [path, f"--{name}", str(instances), *SIZES.get(name, [])]
+        argv += ["--timeout", str(seconds), "--temp-path", str(where), "--verify"]
+        done = subprocess.run(argv, cwd=where, capture_output=True, text=True, timeout=seconds + 200)
+        said = done.stdout + done.stderr
+        # 4: the stressor found that this kernel has not what it needs.
+        if done.returncode not in (0, 4) or re.search(r"\bfail: ", said):
+            failed.append(f"{name} ({done.returncode}): {said[-800:]}")
+        ran += done.returncode == 0
+        left = os.listdir(where)
+        if left:
+            failed.append(f"{name} left {left[:5]}")
+            for one in left:
+                shutil.rmtree(where / one, ignore_errors=True)
+    assert not failed, "\n".join(failed)
+    assert ran > len(names) // 2
 
 
 def test_stress_ng_finds_nothing(place: Path) -> None:
@@ -213,7 +225,7 @@ def test_stress_ng_finds_nothing(place: Path) -> None:
 @pytest.mark.long
 @pytest.mark.timeout(3000)
 def test_stress_ng_finds_nothing_for_long(each: Path) -> None:
-    stress(each, STRESSORS, 8, 4)
+    stress(each, STRESSORS, 4, 4)
 
 
 # --- fsx ----------------------------------------------------------------------------------------------
