@@ -281,7 +281,7 @@ def test_fsx(each: Path, seed: int) -> None:
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize("seed", range(10, 14))
 def test_fsx_for_long(each: Path, seed: int) -> None:
-    fsx(each, 100_000, seed)
+    fsx(each, 30_000, seed)
 
 
 # --- pjdfstest ------------------------------------------------------------------------------------------
