@@ -13,19 +13,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from mount_commands import STAND_IN, end_all, fuse_problem
 from mount_ground import Ground, Mounted, given, why_not
-
-from ztune.trial import mounted
-
-STAND_IN = Path(__file__).parent / "stand_in_mount.py"
-
-
-def fuse_problem() -> str | None:
-    if os.geteuid() != 0:
-        return "the stand-in mounts by the system call itself, which takes root"
-    if not os.access("/dev/fuse", os.R_OK | os.W_OK):
-        return "no FUSE here"
-    return None
 
 
 @pytest.fixture
@@ -36,9 +25,7 @@ def stand_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
         pytest.skip(reason)
     monkeypatch.setenv("ZTUNE_MOUNT", str(STAND_IN))
     yield STAND_IN
-    for mount in reversed(mounted.all_ours()):
-        if tmp_path in mount.point.parents:
-            mounted.detach(mount.point)
+    end_all(tmp_path)
 
 
 @pytest.fixture(scope="session")
