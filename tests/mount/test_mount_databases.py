@@ -122,7 +122,7 @@ def of_orientdb(made: JobWorkload) -> str:
     return ""  # it proves itself in `verify`, by reading all that it holds
 
 
-SHORT = {"seconds": 2, "warmup": 0, "rate": 0}
+SHORT = {"seconds": 1, "warmup": 0, "rate": 0}
 DATABASES: list[tuple[str, dict[str, Any], Callable[[JobWorkload], str], bool]] = [
     # name, parameters, its fingerprint, whether its server runs for that
     ("postgres-oltp", {**SHORT, "scale": 1, "clients": 3}, of_postgres, True),
@@ -133,11 +133,11 @@ DATABASES: list[tuple[str, dict[str, Any], Callable[[JobWorkload], str], bool]] 
         True,
     ),
     ("sqlite", {**SHORT, "size": "3M", "clients": 3}, of_sqlite, False),
-    ("sqlite", {**SHORT, "size": "2M", "clients": 2, "journal_mode": "delete"}, of_sqlite, False),
-    ("sqlite", {**SHORT, "size": "2M", "mmap_size": "64M", "page_size": "8K"}, of_sqlite, False),
     ("rocksdb", {"size": "8M", "operations": 1500, "threads": 3, "write_buffer": "256K"}, of_rocksdb, False),
 ]
 LONG: list[tuple[str, dict[str, Any], Callable[[JobWorkload], str], bool]] = [
+    ("sqlite", {**SHORT, "size": "2M", "clients": 2, "journal_mode": "delete"}, of_sqlite, False),
+    ("sqlite", {**SHORT, "size": "2M", "mmap_size": "64M", "page_size": "8K"}, of_sqlite, False),
     ("postgres-oltp", {"seconds": 60, "scale": 10, "clients": 8, "rate": 0}, of_postgres, True),
     ("mariadb-oltp", {"seconds": 60, "size": "256M", "threads": 8, "rate": 0}, of_mariadb, True),
     ("sqlite", {"seconds": 60, "size": "128M", "clients": 8, "rate": 0}, of_sqlite, False),

@@ -131,7 +131,7 @@ def test_a_file_without_a_name(place: Path) -> None:
 
 
 def test_many_open_files(place: Path) -> None:
-    count = 4000
+    count = 2500
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if hard != resource.RLIM_INFINITY and hard < count + 500:
         pytest.skip("fewer open files are allowed here")

@@ -473,7 +473,7 @@ def test_what_a_directory_says_of_its_entries(place: Path) -> None:
 
 
 def test_thousands_of_files_in_one_directory(place: Path) -> None:
-    count = 5000
+    count = 3000
     names = [f"relation-{n * 7919 % count:06}.dat" for n in range(count)]
     for n, name in enumerate(names):
         fd = os.open(place / name, os.O_CREAT | os.O_EXCL | os.O_WRONLY)
@@ -493,8 +493,8 @@ def test_thousands_of_files_in_one_directory(place: Path) -> None:
 
 def test_reading_a_directory_that_changes(place: Path) -> None:
     """What is there all the time is seen once, whatever comes and goes meanwhile (POSIX: readdir)."""
-    stays = {f"stays-{n:04}" for n in range(1500)}
-    goes = [f"goes-{n:04}" for n in range(1500)]
+    stays = {f"stays-{n:04}" for n in range(1000)}
+    goes = [f"goes-{n:04}" for n in range(1000)]
     for name in [*stays, *goes]:
         (place / name).touch()
     stream = Directory(place)
@@ -515,14 +515,14 @@ def test_reading_a_directory_that_changes(place: Path) -> None:
 
 def test_removing_everything_while_reading(place: Path) -> None:
     """What ``rm -r`` does; a position that shifts with each removal would leave files behind."""
-    for n in range(3000):
+    for n in range(2000):
         (place / f"file-{n}").touch()
     removed = 0
     with os.scandir(place) as entries:
         for entry in entries:
             os.unlink(entry.path)
             removed += 1
-    assert removed == 3000 and os.listdir(place) == []
+    assert removed == 2000 and os.listdir(place) == []
 
 
 def test_positions_in_a_directory(place: Path) -> None:
