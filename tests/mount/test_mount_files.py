@@ -267,23 +267,25 @@ def test_a_write_is_seen_whole_by_other_processes(ground: Ground, place: Path) -
     path, ready = place / "page", Signal()
     path.write_bytes(b"a" * SMALL_RECORD)
 
-    def write() -> None:
+    def write(who: int) -> None:
         with opened(path, os.O_RDWR) as fd:
             ready.say()
             for n in itertools.count():
-                os.pwrite(fd, bytes([97 + n % 26]) * SMALL_RECORD, 0)
+                os.pwrite(fd, bytes([97 + (3 * n + who) % 26]) * SMALL_RECORD, 0)
 
-    writer = Child(write)
-    ready.wait()
+    writers = [Child(partial(write, who)) for who in range(3)]
     seen = set()
     try:
+        for _ in writers:
+            ready.wait()
         with opened(path, os.O_RDONLY) as fd:
             for _ in range(1500):
                 page = os.pread(fd, SMALL_RECORD, 0)
                 assert page == page[:1] * SMALL_RECORD
                 seen.add(page[:1])
     finally:
-        writer.kill()
+        for writer in writers:
+            writer.kill()
     assert len(seen) > 1
 
 
