@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import errno
 import fcntl
 import mmap
@@ -289,6 +290,18 @@ def test_a_mapped_file_that_grows(place: Path) -> None:
         assert os.fstat(fd).st_size == 50 * PAGE
 
 
+def test_writing_to_memory_moves_the_times(place: Path) -> None:
+    """At msync at the latest: POSIX. Backups go by it."""
+    path = place / "map"
+    path.write_bytes(bytes(4 * PAGE))
+    with opened(path) as fd, mmap.mmap(fd, 0) as memory:
+        for n in range(2):
+            os.utime(path, ns=(10**9, 10**9))
+            memory[n * PAGE] = 1
+            memory.flush()
+            assert path.stat().st_mtime_ns > 10**9
+
+
 def test_memory_beyond_the_end_of_the_file(place: Path) -> None:
     path = place / "map"
     path.write_bytes(b"x" * (PAGE + 10))
@@ -372,3 +385,50 @@ def test_many_processes_write_to_one_map(each: Path) -> None:
         child.result()
     page = b"".join(bytes([who + 1]) * 100 for who in range(count)) + bytes(PAGE - 100 * count)
     assert path.read_bytes() == page * 64
+
+
+# --- signals ----------------------------------------------------------------------------------------
+
+
+def test_signals_do_not_interrupt_calls(each: Path) -> None:
+    """PostgreSQL's processes send each other signals all the time; EINTR or half a write is no
+    answer of a file.
+    """
+
+    def work() -> list[str]:
+        heard = 0
+
+        def hear(*_: object) -> None:
+            nonlocal heard
+            heard += 1
+
+        signal.signal(signal.SIGALRM, hear)
+        signal.setitimer(signal.ITIMER_REAL, 0.001, 0.0007)
+        libc = ctypes.CDLL(None, use_errno=True)
+        block, back = os.urandom(256 << 10), ctypes.create_string_buffer(256 << 10)
+        wrong: list[str] = []
+
+        def call(name: str, wanted: int | None, *arguments: object) -> int:
+            # Not by Python's own functions: those would call again.
+            got = int(getattr(libc, name)(*arguments))
+            if got < 0 or (wanted is not None and got != wanted):
+                wrong.append(f"{name}: {got}, {errno.errorcode.get(ctypes.get_errno(), '-')}")
+            return got
+
+        def name_of(number: int) -> bytes:
+            return os.fsencode(each / f"file{number % 7}")
+
+        for n in range(150):
+            fd = call("open", None, name_of(n), os.O_RDWR | os.O_CREAT, 0o644)
+            call("pwrite64", len(block), fd, block, len(block), ctypes.c_int64(n * 5000))
+            call("pread64", len(block), fd, back, len(block), ctypes.c_int64(n * 5000))
+            if back.raw != block:
+                wrong.append(f"round {n}: other bytes")
+            if n % 5 == 0:
+                call("fsync", 0, fd)
+            call("close", 0, fd)
+            call("rename", 0, name_of(n), name_of(n + 1))
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        return wrong if heard > 20 else ["too few signals"]
+
+    assert in_child(work) == []
