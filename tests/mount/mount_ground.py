@@ -189,7 +189,7 @@ def given() -> Ground | None:
     if not text:
         return None
     first, _, second = text.partition(":")
-    top = [Path(tempfile.mkdtemp(prefix="ztune-mount-test-", dir=path)) for path in (first, second or first)]
+    top = [Path(tempfile.mkdtemp(prefix="zt-", dir=path)) for path in (first, second or first)]
     for path in top:
         path.chmod(0o755)
 

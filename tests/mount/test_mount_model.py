@@ -299,7 +299,7 @@ class Pair(RuleBasedStateMachine):
             lambda: self.rename(path(), path()),
             lambda: self.link(path(), path()),
             lambda: self.attribute(
-                path(), r.randrange(3000), r.choice(["user.a", "user.b"]), r.random() < 0.3
+                path(), r.randrange(400), r.choice(["user.a", "user.b"]), r.random() < 0.3
             ),
         ]
         for _ in range(12):
