@@ -44,6 +44,15 @@ _PACKAGES: dict[str, dict[str, str]] = {
     "zfs": {"debian": "zfsutils-linux"},
     "cc": {"": "gcc", "debian": "gcc libc6-dev"},
     "make": {"": "make"},
+    "fuse": {"": "fuse3", "freebsd": "fusefs-libs3"},
+    "libfuse": {
+        "debian": "libfuse3-dev fuse3",
+        "fedora": "fuse3-devel fuse3",
+        "suse": "fuse3-devel fuse3",
+        "arch": "fuse3",
+        "alpine": "fuse3-dev fuse3",
+        "freebsd": "fusefs-libs3",
+    },
     "qemu": {
         "debian": "qemu-system-x86",
         "fedora": "qemu-system-x86-core",

@@ -1,0 +1,61 @@
+"""Finds ``ztune-mount``, which mounts a layout's datasets, and says what a machine lacks for it."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+
+from ztune import programs
+from ztune.errors import MissingError
+from ztune.packages import install_command
+
+PROGRAM = "ztune-mount"
+DEVICE = Path("/dev/fuse")
+CONF = Path("/etc/fuse.conf")
+
+
+def find() -> Path:
+    """Return the program: ``$ZTUNE_MOUNT``, else the one built beside the package, else the one in PATH.
+
+    Raises MissingError without one.
+    """
+    path = programs.find(PROGRAM, "mount", "ZTUNE_MOUNT", f"a {PROGRAM}")
+    if path is None:
+        raise MissingError(
+            f"{PROGRAM}, which mounts layouts, is not built; `make setup` in ztune's source folder builds it "
+            f"(needs libfuse 3: `{install_command('libfuse')}`)"
+        )
+    return path
+
+
+def check() -> Path:
+    """Return the program, on a machine that lets us mount with it. Raises MissingError elsewhere."""
+    path = find()
+    reason = problem()
+    if reason is not None:
+        raise MissingError(reason)
+    return path
+
+
+def problem(device: Path = DEVICE, root: bool | None = None) -> str | None:
+    """Return what keeps us from mounting with FUSE, one sentence with what mends it; None if nothing does."""
+    root = os.geteuid() == 0 if root is None else root
+    if not device.exists():
+        return f"there is no {device}: load FUSE with `modprobe fuse`, or give {device} to this container"
+    if not os.access(device, os.R_OK | os.W_OK):
+        return f"{device} is not for us to open; run as root, or let this user read and write it"
+    if not root and shutil.which("fusermount3") is None:
+        return f"mounting without root takes fusermount3: `{install_command('fuse')}`, or run as root"
+    return None
+
+
+def others_may_enter(conf: Path = CONF, root: bool | None = None) -> bool:
+    """Whether other users than ours can be let into a mount: a database often runs as one of its own."""
+    if os.geteuid() == 0 if root is None else root:
+        return True
+    try:
+        lines = conf.read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError:
+        return False
+    return any(line.strip() == "user_allow_other" for line in lines)
