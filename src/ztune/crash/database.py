@@ -101,8 +101,8 @@ class Database(Protocol):
         """End every process of it and of its clients at once, and what they shared in memory."""
         ...
 
-    def stop(self) -> None:
-        """Shut down in order."""
+    def end(self) -> None:
+        """End every process, and remove what lies outside the work directory."""
         ...
 
 

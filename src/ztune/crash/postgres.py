@@ -209,10 +209,11 @@ class Postgres:
             self._server.cut()
         self._end_sessions()
 
-    def stop(self) -> None:
-        """Shut down in order."""
-        self._end_sessions()
-        self.server.stop()
+    def end(self) -> None:
+        """End server and clients, and remove the socket's directory."""
+        self.cut()
+        if self._server is not None:
+            self._server.kill()
 
     def _end_sessions(self) -> None:
         sessions, self._sessions = self._sessions, []

@@ -197,8 +197,6 @@ class Sqlite:
         for session in sessions:
             session.client.program.kill()
 
-    def stop(self) -> None:
-        """Close all connections, the keeper last."""
-        sessions, self._sessions = self._sessions, []
-        for session in reversed(sessions):
-            session.client.stop()
+    def end(self) -> None:
+        """End every process; all else lies in the work directory."""
+        self.cut()

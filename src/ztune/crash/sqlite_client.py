@@ -105,12 +105,6 @@ class Worker:
         said = [row[0] for row in made.execute("PRAGMA integrity_check")]
         return {"entries": entries, "accounts": accounts, "said": said}
 
-    def close(self) -> dict[str, Any]:
-        """Disconnect; the last connection brings the log into the database."""
-        self.connection.close()
-        self.made = None
-        return {}
-
 
 def main() -> None:
     """Do what the lines say, until there are no more."""

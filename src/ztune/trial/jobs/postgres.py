@@ -23,7 +23,7 @@ from pathlib import Path
 from ztune.errors import InputError, MissingError, ZtuneError
 from ztune.packages import install_command
 from ztune.trial.jobs import places
-from ztune.trial.jobs.process import Account, run
+from ztune.trial.jobs.process import Account, descendants, run
 from ztune.trial.jobs.server import Server, SocketDirectory
 from ztune.trial.jobs.workdir import WorkDir
 
@@ -189,11 +189,13 @@ _COMMON = (
 
 
 def _shared_memory(pid: int) -> list[Callable[[], None]]:
-    """Return what removes each System V and POSIX segment that the process has mapped."""
-    try:
-        lines = Path(f"/proc/{pid}/maps").read_text(encoding="utf-8", errors="replace").splitlines()
-    except OSError:
-        return []
+    """Return what removes each System V and POSIX segment that the process or one of its children has
+    mapped.
+    """
+    lines: list[str] = []
+    for each in (pid, *(child.pid for child in descendants(pid))):
+        with contextlib.suppress(OSError):
+            lines += Path(f"/proc/{each}/maps").read_text(encoding="utf-8", errors="replace").splitlines()
     found: dict[str, Callable[[], None]] = {}
     for line in lines:
         # Address, rights, offset, device, inode, name; for a System V segment the inode is its number.
