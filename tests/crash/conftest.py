@@ -7,9 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from ztune.errors import MissingError
-from ztune.trial.jobs.postgres import find_binaries
-
 
 @pytest.fixture
 def parent() -> Iterator[Path]:
@@ -18,11 +15,3 @@ def parent() -> Iterator[Path]:
     path.chmod(0o755)
     yield path
     shutil.rmtree(path)
-
-
-@pytest.fixture(scope="session")
-def needs_postgres() -> None:
-    try:
-        find_binaries()
-    except MissingError as error:
-        pytest.skip(f"no PostgreSQL here: {error}")

@@ -3,15 +3,29 @@
 from __future__ import annotations
 
 import shutil
+import subprocess
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from ztune.crash.cuts import CrashTest
 from ztune.crash.database import Database, database_of
 from ztune.crash.result import Cut, Result
+from ztune.errors import MissingError
 from ztune.study import DurabilityClass
+from ztune.trial.jobs.postgres import find_binaries
 from ztune.workloads import registry
+
+
+def need(workload: str) -> None:
+    """Skip where there is no PostgreSQL for it."""
+    if workload == "postgres-oltp":
+        try:
+            find_binaries()
+        except MissingError as error:
+            pytest.skip(f"no PostgreSQL here: {error}")
 
 
 class Plain:
@@ -52,26 +66,24 @@ class Forgetful(Plain):
 
     def up(self, cache: str) -> int:
         found = super().up(cache)
-        saved = self.top.with_name("saved")
-        if self._was_cut:
-            for place in self.top.iterdir():
-                _refill(saved / place.name, place)
-        else:
-            shutil.rmtree(saved, ignore_errors=True)
-            shutil.copytree(self.top, saved, symlinks=True)
+        for place in set(self.places.values()):
+            saved = self.top.with_name("saved") / place.name
+            if self._was_cut:
+                _copy(saved, place)
+            else:
+                saved.mkdir(parents=True, exist_ok=True)
+                _copy(place, saved)
         return found
 
 
-def _refill(source: Path, target: Path) -> None:
-    # The directory itself stays: it is the database's.
+def _copy(source: Path, target: Path) -> None:
     for path in target.iterdir():
-        shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink()
-    shutil.copytree(source, target, symlinks=True, dirs_exist_ok=True)
-    for path in [source, *source.rglob("*")]:
-        found = path.lstat()
-        shutil.chown(target / path.relative_to(source), found.st_uid, found.st_gid) if not (
-            path.is_symlink()
-        ) else None
+        if path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path)
+        else:
+            path.unlink()
+    # With owners, which shutil does not keep. The directory itself stays: it is the database's.
+    subprocess.run(["cp", "-a", f"{source}/.", target], check=True)
 
 
 def plain_test(

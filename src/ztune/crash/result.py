@@ -156,7 +156,7 @@ class Result:
         if f["upper_bound_per_cut"] is not None:
             lines.append(
                 f"  bound     0 of {f['cuts']} cuts: at most {f['upper_bound_per_cut']:.1%} per cut, with "
-                f"{CONFIDENCE:.0%} confidence ({RULE_OF_THREE})"
+                f"95 % confidence ({RULE_OF_THREE})"
             )
         if self.broken:
             lines.append("  The layout does not keep what its durability class promises.")
