@@ -1,5 +1,5 @@
 /*
- * What OpenZFS takes from its surroundings: time, memory pressure, random numbers, the pace of the L2ARC feed.  The
+ * What OpenZFS takes from its surroundings: time, random numbers, the pace of the L2ARC feed.  The
  * library's own user-space versions are random or run by the wall clock; the functions here take their place
  * (the dynamic linker finds the executable's first) and follow the trace.
  */
@@ -9,8 +9,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* Before kernel_init: seed of the random numbers; memory of the modelled host and the ARC's limit (bytes). */
-void clockwork_init(uint64_t seed, uint64_t host_memory, uint64_t arc_max);
+/* Before kernel_init: seed of the random numbers. */
+void clockwork_init(uint64_t seed);
 
 /* From now on OpenZFS's clock is trace time; it stands still in between and never goes back. */
 void clockwork_start(void);

@@ -1,6 +1,4 @@
-#include "filelayer.h"
-
-#include "zfs.h"
+#include "filelayer_impl.h"
 
 int64_t fl_immediate_write_sz = 32768;
 
@@ -9,89 +7,7 @@ int64_t fl_immediate_write_sz = 32768;
 /* A transaction takes at most half of what one may touch. */
 #define	WRITE_CHUNK (DMU_MAX_ACCESS >> 1)
 
-/* The first object of a dataset: its directory. */
-#define	DIR_OBJECT 1ULL
-
-/* A kernel file keeps about this much in its dnode: owner, times, mode, size. */
-#define	BONUS_BYTES 176
-typedef struct {
-	uint64_t size;
-	uint64_t gen;
-	uint64_t mtime, ctime;
-	uint64_t other[18];
-} bonus_t;
-_Static_assert(sizeof (bonus_t) == BONUS_BYTES, "size of the bonus");
-
-#define	BUCKETS 4096
-
-struct fl_file {
-	fl_volume_t *vol;
-	dnode_t *dn;
-	dmu_buf_t *bonus;
-	uint64_t object;
-	uint64_t gen;
-	uint64_t size;
-	uint32_t block;		/* bytes */
-	bool unlinked;
-	int users;		/* under vol->lock: the intent log looks at it right now */
-	zfs_rangelock_t lock;
-	fl_file_t *next;
-};
-
-struct fl_volume {
-	objset_t *os;
-	zilog_t *zil;
-	uint64_t recordsize;
-	kmutex_t lock;
-	kcondvar_t idle;
-	fl_itx_t itx;
-	uint64_t commits;
-#if OPENZFS_NUMBER >= 20200
-	zil_sums_t sums;
-#endif
-	fl_file_t *bucket[BUCKETS];
-};
-
-static void
-format_cb(objset_t *os, void *arg, cred_t *cr, dmu_tx_t *tx)
-{
-	(void) arg, (void) cr;
-	VERIFY0(zap_create_claim(os, DIR_OBJECT, DMU_OT_DIRECTORY_CONTENTS, DMU_OT_NONE, 0, tx));
-}
-
-int
-fl_volume_format(const char *dataset)
-{
-	return (dmu_objset_create(dataset, DMU_OST_ZFS, 0, NULL, format_cb, NULL));
-}
-
 /* --- the intent log asks for data --- */
-
-static fl_file_t *
-file_hold(fl_volume_t *vol, uint64_t object, uint64_t gen)
-{
-	fl_file_t *f;
-
-	mutex_enter(&vol->lock);
-	for (f = vol->bucket[object % BUCKETS]; f != NULL; f = f->next)
-		if (f->object == object && f->gen == gen && !f->unlinked)
-			break;
-	if (f != NULL)
-		f->users++;
-	mutex_exit(&vol->lock);
-	return (f);
-}
-
-static void
-file_rele(fl_file_t *f)
-{
-	fl_volume_t *vol = f->vol;
-
-	mutex_enter(&vol->lock);
-	if (--f->users == 0)
-		cv_broadcast(&vol->idle);
-	mutex_exit(&vol->lock);
-}
 
 static void
 got_data(zgd_t *zgd, int error)
@@ -102,14 +18,14 @@ got_data(zgd_t *zgd, int error)
 	if (zgd->zgd_db != NULL)
 		dmu_buf_rele(zgd->zgd_db, zgd);
 	zfs_rangelock_exit(zgd->zgd_lr);
-	file_rele(f);
+	fl_unuse(f);
 	kmem_free(zgd, sizeof (*zgd));
 }
 
-static int
-get_data(void *arg, uint64_t gen, lr_write_t *lr, char *buf, struct lwb *lwb, zio_t *zio)
+int
+fl_get_data(void *arg, uint64_t gen, lr_write_t *lr, char *buf, struct lwb *lwb, zio_t *zio)
 {
-	fl_file_t *f = file_hold(arg, lr->lr_foid, gen);
+	fl_file_t *f = fl_use(arg, lr->lr_foid, gen);
 	uint64_t offset = lr->lr_offset, size;
 	zgd_t *zgd;
 	int error = 0;
@@ -159,306 +75,25 @@ get_data(void *arg, uint64_t gen, lr_write_t *lr, char *buf, struct lwb *lwb, zi
 	return (error);
 }
 
-/* --- volumes --- */
-
-int
-fl_volume_open(const char *dataset, uint64_t recordsize, fl_volume_t **out)
-{
-	fl_volume_t *vol = kmem_zalloc(sizeof (*vol), KM_SLEEP);
-	int error;
-
-	vol->recordsize = recordsize;
-	mutex_init(&vol->lock, NULL, MUTEX_DEFAULT, NULL);
-	cv_init(&vol->idle, NULL, CV_DEFAULT, NULL);
-	error = dmu_objset_own(dataset, DMU_OST_ZFS, B_FALSE, B_FALSE, vol, &vol->os);
-	if (error != 0) {
-		cv_destroy(&vol->idle);
-		mutex_destroy(&vol->lock);
-		kmem_free(vol, sizeof (*vol));
-		return (error);
-	}
-#if OPENZFS_NUMBER >= 20200
-	zil_sums_init(&vol->sums);
-	vol->zil = zil_open(vol->os, get_data, &vol->sums);
-#else
-	vol->zil = zil_open(vol->os, get_data);
-#endif
-	*out = vol;
-	return (0);
-}
-
-void
-fl_volume_close(fl_volume_t *vol)
-{
-	zil_close(vol->zil);
-	dmu_objset_disown(vol->os, B_FALSE, vol);
-#if OPENZFS_NUMBER >= 20200
-	zil_sums_fini(&vol->sums);
-#endif
-	cv_destroy(&vol->idle);
-	mutex_destroy(&vol->lock);
-	kmem_free(vol, sizeof (*vol));
-}
-
-uint64_t
-fl_volume_objset(const fl_volume_t *vol)
-{
-	return (dmu_objset_id(vol->os));
-}
-
-uint64_t
-fl_volume_dirobj(const fl_volume_t *vol)
-{
-	(void) vol;
-	return (DIR_OBJECT);
-}
-
-int
-fl_volume_sync_property(const fl_volume_t *vol)
-{
-	return ((int)vol->os->os_sync);
-}
-
-void
-fl_volume_itx(const fl_volume_t *vol, fl_itx_t *itx)
-{
-	*itx = vol->itx;
-}
-
-uint64_t
-fl_volume_commits(const fl_volume_t *vol)
-{
-#if OPENZFS_NUMBER >= 20200
-	return ((uint64_t)wmsum_value((wmsum_t *)(uintptr_t)&vol->sums.zil_commit_count));
-#else
-	return (vol->commits);
-#endif
-}
-
-static bool
-always_sync(const fl_volume_t *vol)
-{
-	return (vol->os->os_sync == ZFS_SYNC_ALWAYS);
-}
-
-/* --- files --- */
-
-/* A write that makes the block size grow locks the whole file, as does an append. */
-static void
-widen_lock(zfs_locked_range_t *new, void *arg)
-{
-	fl_file_t *f = arg;
-	uint64_t end;
-
-	if (new->lr_type == RL_APPEND) {
-		new->lr_offset = f->size;
-		new->lr_type = RL_WRITER;
-	}
-	end = MAX(f->size, new->lr_offset + new->lr_length);
-	if (end > f->block && (!ISP2(f->block) || f->block < f->vol->recordsize)) {
-		new->lr_offset = 0;
-		new->lr_length = UINT64_MAX;
-	}
-}
-
-static int
-file_attach(fl_volume_t *vol, uint64_t object, fl_file_t **out)
-{
-	fl_file_t *f = kmem_zalloc(sizeof (*f), KM_SLEEP);
-	u_longlong_t blocks;
-	int error;
-
-	f->vol = vol;
-	f->object = object;
-	error = dnode_hold(vol->os, object, f, &f->dn);
-	if (error == 0 && (error = dmu_bonus_hold_by_dnode(f->dn, f, &f->bonus, DMU_READ_NO_PREFETCH)) != 0)
-		dnode_rele(f->dn, f);
-	if (error != 0) {
-		kmem_free(f, sizeof (*f));
-		return (error);
-	}
-	f->size = ((bonus_t *)f->bonus->db_data)->size;
-	f->gen = ((bonus_t *)f->bonus->db_data)->gen;
-	dmu_object_size_from_db(f->bonus, &f->block, &blocks);
-	zfs_rangelock_init(&f->lock, widen_lock, f);
-	mutex_enter(&vol->lock);
-	f->next = vol->bucket[object % BUCKETS];
-	vol->bucket[object % BUCKETS] = f;
-	mutex_exit(&vol->lock);
-	*out = f;
-	return (0);
-}
-
-/* Waits until the intent log has let go of the file, then forgets it. */
-static void
-file_detach(fl_file_t *f)
-{
-	fl_volume_t *vol = f->vol;
-	fl_file_t **p;
-
-	mutex_enter(&vol->lock);
-	for (p = &vol->bucket[f->object % BUCKETS]; *p != f; p = &(*p)->next)
-		;
-	*p = f->next;
-	while (f->users > 0)
-		cv_wait(&vol->idle, &vol->lock);
-	mutex_exit(&vol->lock);
-	zfs_rangelock_fini(&f->lock);
-	dmu_buf_rele(f->bonus, f);
-	dnode_rele(f->dn, f);
-	kmem_free(f, sizeof (*f));
-}
-
-static void
-touch(fl_file_t *f, dmu_tx_t *tx)
-{
-	bonus_t *b = f->bonus->db_data;
-
-	dmu_buf_will_dirty(f->bonus, tx);
-	b->size = f->size;
-	b->mtime = b->ctime = (uint64_t)gethrtime();
-}
-
-static int
-begin(dmu_tx_t *tx)
-{
-	int error = dmu_tx_assign(tx, TX_WAIT_FLAG);
-
-	if (error != 0)
-		dmu_tx_abort(tx);
-	return (error);
-}
-
-/* A record about a name: common head, the object's numbers, then the name. */
-static void
-log_name(fl_volume_t *vol, dmu_tx_t *tx, uint64_t type, uint64_t object, size_t head, const char *a, const char *b)
-{
-	size_t na = strlen(a) + 1, nb = b != NULL ? strlen(b) + 1 : 0;
-	itx_t *itx = zil_itx_create(type, head + na + nb);
-	char *text = (char *)&itx->itx_lr + head;
-
-	memset((char *)&itx->itx_lr + sizeof (lr_t), 0, head - sizeof (lr_t));
-	if (type == TX_CREATE)
-		((uint64_t *)(&itx->itx_lr + 1))[1] = object;	/* lr_foid follows lr_doid */
-	((uint64_t *)(&itx->itx_lr + 1))[0] = DIR_OBJECT;
-	memcpy(text, a, na);
-	if (b != NULL)
-		memcpy(text + na, b, nb);
-	itx->itx_oid = object;
-	zil_itx_assign(vol->zil, itx, tx);
-}
-
-int
-fl_create(fl_volume_t *vol, const char *name, fl_file_t **file, bool *commit)
-{
-	dmu_tx_t *tx = dmu_tx_create(vol->os);
-	dmu_buf_t *db;
-	uint64_t object;
-	bonus_t *b;
-	int error;
-
-	*commit = always_sync(vol);
-	dmu_tx_hold_bonus(tx, DMU_NEW_OBJECT);
-	dmu_tx_hold_zap(tx, DIR_OBJECT, B_TRUE, name);
-	if ((error = begin(tx)) != 0)
-		return (error);
-	object = dmu_object_alloc(vol->os, DMU_OT_PLAIN_FILE_CONTENTS, 0, DMU_OT_UINT64_OTHER, BONUS_BYTES, tx);
-	error = zap_add(vol->os, DIR_OBJECT, name, sizeof (object), 1, &object, tx);
-	if (error != 0) {
-		VERIFY0(dmu_object_free(vol->os, object, tx));
-		dmu_tx_commit(tx);
-		return (error);
-	}
-	VERIFY0(dmu_bonus_hold(vol->os, object, FTAG, &db));
-	dmu_buf_will_dirty(db, tx);
-	b = db->db_data;
-	memset(b, 0, sizeof (*b));
-	b->gen = dmu_tx_get_txg(tx);
-	b->mtime = b->ctime = (uint64_t)gethrtime();
-	for (size_t i = 0; i < ARRAY_SIZE(b->other); i++)
-		b->other[i] = object + i;
-	dmu_buf_rele(db, FTAG);
-	log_name(vol, tx, TX_CREATE, object, sizeof (lr_create_t), name, NULL);
-	dmu_tx_commit(tx);
-	return (file_attach(vol, object, file));
-}
-
-int
-fl_open(fl_volume_t *vol, const char *name, fl_file_t **file)
-{
-	uint64_t object;
-	int error = zap_lookup(vol->os, DIR_OBJECT, name, sizeof (object), 1, &object);
-
-	return (error != 0 ? error : file_attach(vol, object, file));
-}
-
-void
-fl_close(fl_file_t *f)
-{
-	file_detach(f);
-}
-
-int
-fl_rename(fl_file_t *f, const char *from, const char *to, bool *commit)
-{
-	fl_volume_t *vol = f->vol;
-	dmu_tx_t *tx = dmu_tx_create(vol->os);
-	int error;
-
-	*commit = always_sync(vol);
-	dmu_tx_hold_zap(tx, DIR_OBJECT, B_FALSE, from);
-	dmu_tx_hold_zap(tx, DIR_OBJECT, B_TRUE, to);
-	dmu_tx_hold_bonus_by_dnode(tx, f->dn);
-	if ((error = begin(tx)) != 0)
-		return (error);
-	error = zap_add(vol->os, DIR_OBJECT, to, sizeof (f->object), 1, &f->object, tx);
-	if (error == 0) {
-		VERIFY0(zap_remove(vol->os, DIR_OBJECT, from, tx));
-		touch(f, tx);
-		log_name(vol, tx, TX_RENAME, f->object, sizeof (lr_rename_t), from, to);
-	}
-	dmu_tx_commit(tx);
-	return (error);
-}
-
-int
-fl_unlink(fl_file_t *f, const char *name, bool *commit)
-{
-	fl_volume_t *vol = f->vol;
-	dmu_tx_t *tx = dmu_tx_create(vol->os);
-	int error;
-
-	*commit = always_sync(vol);
-	dmu_tx_hold_zap(tx, DIR_OBJECT, B_FALSE, name);
-	dmu_tx_hold_bonus_by_dnode(tx, f->dn);
-	dmu_tx_mark_netfree(tx);
-	if ((error = begin(tx)) != 0)
-		return (error);
-	error = zap_remove(vol->os, DIR_OBJECT, name, tx);
-	if (error == 0) {
-		mutex_enter(&vol->lock);
-		f->unlinked = true;
-		mutex_exit(&vol->lock);
-		touch(f, tx);
-		/* What was written and never synced needs no record any more. */
-		zil_remove_async(vol->zil, f->object);
-		log_name(vol, tx, TX_REMOVE, f->object, sizeof (lr_remove_t), name, NULL);
-	}
-	dmu_tx_commit(tx);
-	return (error);
-}
-
-int
-fl_destroy(fl_file_t *f)
-{
-	objset_t *os = f->vol->os;
-	uint64_t object = f->object;
-
-	file_detach(f);
-	return (dmu_free_long_object(os, object));
-}
-
 /* --- data --- */
+
+#define	DAY_S 86400
+
+/* As relatime has it: once after each change, and once a day.  Written with the next change, or when the file is left. */
+static void
+accessed(fl_file_t *f)
+{
+	uint64_t now[2];
+
+	fl_now(now);
+	mutex_enter(&f->attr_lock);
+	if (!f->vol->relatime || f->atime[0] < f->mtime[0] || f->atime[0] < f->ctime[0] ||
+	    (f->atime[0] == f->mtime[0] && f->atime[1] <= f->mtime[1]) || now[0] > f->atime[0] + DAY_S) {
+		memcpy(f->atime, now, sizeof (f->atime));
+		f->atime_dirty = true;
+	}
+	mutex_exit(&f->attr_lock);
+}
 
 int
 fl_read(fl_file_t *f, uint64_t offset, void *buf, uint64_t len, uint64_t *got)
@@ -470,8 +105,10 @@ fl_read(fl_file_t *f, uint64_t offset, void *buf, uint64_t len, uint64_t *got)
 	*got = 0;
 	if (len == 0)
 		return (0);
-	if (always_sync(f->vol))
+	if (fl_always_sync(f->vol))
 		fl_commit_file(f);
+	if (f->vol->atime)
+		accessed(f);
 	lr = zfs_rangelock_enter(&f->lock, offset, len, RL_READER);
 	if (offset < f->size) {
 		len = MIN(len, f->size - offset);
@@ -512,7 +149,7 @@ log_write(fl_file_t *f, dmu_tx_t *tx, uint64_t offset, uint64_t len, bool commit
 	itx_wr_state_t kind = record_kind(f, len, commit);
 	uint64_t left = len;
 
-	if (f->unlinked)
+	if (zil_replaying(vol->zil, tx) || f->unlinked)
 		return;
 	while (left > 0) {
 		itx_wr_state_t k = kind;
@@ -577,7 +214,7 @@ grow_block(fl_file_t *f, uint64_t block, dmu_tx_t *tx)
 	if (block <= f->block || (f->block != 0 && f->size > f->block))
 		return;
 	if (dmu_object_set_blocksize(f->vol->os, f->object, block, 0, tx) == 0)
-		dmu_object_size_from_db(f->bonus, &f->block, &blocks);
+		sa_object_size(f->sa, &f->block, &blocks);
 }
 
 /* The block size that a single-block file takes when it grows to `end`. */
@@ -600,7 +237,7 @@ fl_write(fl_file_t *f, uint64_t offset, const void *buf, uint64_t len, int flags
 	bool sync = (flags & FL_SYNC) != 0;
 	int error = 0;
 
-	*commit = sync || always_sync(f->vol);
+	*commit = sync || fl_always_sync(f->vol);
 	if (len == 0)
 		return (0);
 	lr = zfs_rangelock_enter(&f->lock, offset, len, RL_WRITER);
@@ -621,9 +258,9 @@ fl_write(fl_file_t *f, uint64_t offset, const void *buf, uint64_t len, int flags
 		else
 			n = MIN(len - done, WRITE_CHUNK - (ISP2(block) ? P2PHASE(at, block) : at % block));
 		tx = dmu_tx_create(f->vol->os);
-		dmu_tx_hold_bonus_by_dnode(tx, f->dn);
+		dmu_tx_hold_sa(tx, f->sa, B_FALSE);
 		dmu_tx_hold_write_by_dnode(tx, f->dn, at, (int)n);
-		if ((error = begin(tx)) != 0)
+		if ((error = fl_begin(tx)) != 0)
 			break;
 		if (lr->lr_length == UINT64_MAX) {
 			grow_block(f, block, tx);
@@ -634,9 +271,11 @@ fl_write(fl_file_t *f, uint64_t offset, const void *buf, uint64_t len, int flags
 			dmu_tx_commit(tx);
 			break;
 		}
-		if (at + n > f->size)
-			f->size = at + n;
-		touch(f, tx);
+		if (f->vol->replay_eof != 0)
+			f->size = MAX(f->size, MIN(at + n, f->vol->replay_eof));
+		else
+			f->size = MAX(f->size, at + n);
+		fl_touch(f, tx);
 		log_write(f, tx, at, n, *commit, sync);
 		dmu_tx_commit(tx);
 		done += n;
@@ -652,11 +291,11 @@ log_truncate(fl_file_t *f, uint64_t offset, uint64_t len)
 	lr_truncate_t *lr;
 	itx_t *itx;
 
-	dmu_tx_hold_bonus_by_dnode(tx, f->dn);
-	if (begin(tx) != 0)
+	dmu_tx_hold_sa(tx, f->sa, B_FALSE);
+	if (fl_begin(tx) != 0)
 		return;
-	touch(f, tx);
-	if (!f->unlinked) {
+	fl_touch(f, tx);
+	if (!zil_replaying(f->vol->zil, tx) && !f->unlinked) {
 		itx = zil_itx_create(TX_TRUNCATE, sizeof (*lr));
 		lr = (lr_truncate_t *)&itx->itx_lr;
 		lr->lr_foid = f->object;
@@ -678,16 +317,16 @@ extend(fl_file_t *f, uint64_t end)
 
 	if (end > f->size) {
 		tx = dmu_tx_create(f->vol->os);
-		dmu_tx_hold_bonus_by_dnode(tx, f->dn);
+		dmu_tx_hold_sa(tx, f->sa, B_FALSE);
 		if (end > f->block && (!ISP2(f->block) || f->block < f->vol->recordsize)) {
 			block = grown_block(f, end);
 			dmu_tx_hold_write_by_dnode(tx, f->dn, 0, (int)block);
 		}
-		if ((error = begin(tx)) == 0) {
+		if ((error = fl_begin(tx)) == 0) {
 			if (block != 0)
 				grow_block(f, block, tx);
 			f->size = end;
-			touch(f, tx);
+			fl_touch(f, tx);
 			dmu_tx_commit(tx);
 		}
 	}
@@ -704,11 +343,11 @@ shorten(fl_file_t *f, uint64_t end)
 
 	if (end < f->size && (error = dmu_free_long_range(f->vol->os, f->object, end, DMU_OBJECT_END)) == 0) {
 		tx = dmu_tx_create(f->vol->os);
-		dmu_tx_hold_bonus_by_dnode(tx, f->dn);
+		dmu_tx_hold_sa(tx, f->sa, B_FALSE);
 		dmu_tx_mark_netfree(tx);
-		if ((error = begin(tx)) == 0) {
+		if ((error = fl_begin(tx)) == 0) {
 			f->size = end;
-			touch(f, tx);
+			fl_touch(f, tx);
 			dmu_tx_commit(tx);
 		}
 	}
@@ -721,7 +360,7 @@ fl_truncate(fl_file_t *f, uint64_t size, bool *commit)
 {
 	int error = size > f->size ? extend(f, size) : shorten(f, size);
 
-	*commit = always_sync(f->vol);
+	*commit = fl_always_sync(f->vol);
 	if (error == 0)
 		log_truncate(f, size, 0);
 	return (error);
@@ -743,7 +382,12 @@ fl_zero(fl_file_t *f, uint64_t offset, uint64_t len, bool keep_size, bool *commi
 	uint64_t end = offset + len;
 	int error = 0;
 
-	*commit = always_sync(f->vol);
+	*commit = fl_always_sync(f->vol);
+	/* What a punched hole has beyond the end is not there. */
+	if (keep_size && end > f->size) {
+		end = MAX(f->size, offset);
+		len = end - offset;
+	}
 	if (len == 0)
 		return (0);
 	lr = zfs_rangelock_enter(&f->lock, offset, len, RL_WRITER);
@@ -754,6 +398,35 @@ fl_zero(fl_file_t *f, uint64_t offset, uint64_t len, bool keep_size, bool *commi
 		error = extend(f, end);
 	if (error == 0)
 		log_truncate(f, offset, len);
+	return (error);
+}
+
+int
+fl_seek(fl_file_t *f, bool hole, uint64_t *offset)
+{
+	zfs_locked_range_t *lr;
+	uint64_t at = *offset;
+	int error;
+
+	if (at >= f->size)
+		return (ENXIO);
+	lr = zfs_rangelock_enter(&f->lock, 0, UINT64_MAX, RL_READER);
+	error = dmu_offset_next(f->vol->os, f->object, hole, &at);
+	zfs_rangelock_exit(lr);
+	if (error == ESRCH)
+		error = ENXIO;
+	/* There is a hole at the end of every file. */
+	if (hole && (error == ENXIO || (error == 0 && at > f->size))) {
+		at = f->size;
+		error = 0;
+	} else if (error == EBUSY) {
+		/* Not on disk yet: all of it counts as data. */
+		at = hole ? f->size : *offset;
+		error = 0;
+	} else if (!hole && error == 0 && at >= f->size) {
+		error = ENXIO;
+	}
+	*offset = MAX(at, *offset);
 	return (error);
 }
 

@@ -11,20 +11,9 @@
 
 /* One lock for counters, models and tracks: an I/O spends far less time here than in OpenZFS's own queues. */
 static pthread_mutex_t io_lock = PTHREAD_MUTEX_INITIALIZER;
-static memdisk_t *disks;
-static size_t ndisks;
-static io_totals_t totals;
 static bool modelling;
 static int in_flight;
 static uint64_t begun;
-
-typedef struct {
-	int pool;
-	uint64_t objset, dirobj;
-} known_dataset_t;
-
-static known_dataset_t *known;
-static int nknown;
 
 /* What the dispatcher is at.  Depth orders dependent reads: a block pointer must be read before what it points to. */
 #define	DEPTHS 24
@@ -58,19 +47,37 @@ block_key(int pool, uint64_t objset, uint64_t object, uint64_t blkid)
 	return ((x ^ (x >> 29)) | 1);
 }
 
+/* What stands behind a disk_t. */
+typedef struct {
+	model_device_t model;
+	uint8_t *mem;
+	int fd;
+} memdisk_t;
+
+static memdisk_t *
+backing_of(const disk_t *d)
+{
+	return (d->backing);
+}
+
 static int
-open_backing(const spec_t *spec, memdisk_t *d, err_t *err)
+open_backing(const spec_t *spec, disk_t *disk, err_t *err)
 {
 	char path[4200];
+	memdisk_t *d = calloc(1, sizeof (*d));
 
+	if (d == NULL)
+		abort();
+	disk->backing = d;
+	model_init(&d->model, disk->profile, disk->size);
 	d->fd = -1;
 	if (!spec->file_backing) {
-		d->mem = mmap(NULL, d->size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+		d->mem = mmap(NULL, disk->size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
 		if (d->mem == MAP_FAILED)
-			return (err_set(err, "No address space for a disk of %llu bytes: %s.", (unsigned long long)d->size,
+			return (err_set(err, "No address space for a disk of %llu bytes: %s.", (unsigned long long)disk->size,
 			    strerror(errno)));
 		/* Pools are sparse: a huge page for each 4 KiB written would fill the memory. */
-		(void) madvise(d->mem, d->size, MADV_NOHUGEPAGE);
+		(void) madvise(d->mem, disk->size, MADV_NOHUGEPAGE);
 		return (0);
 	}
 	(void) snprintf(path, sizeof (path), "%s/ztune-disk-XXXXXX", spec->backing_dir);
@@ -79,91 +86,42 @@ open_backing(const spec_t *spec, memdisk_t *d, err_t *err)
 		    strerror(errno)));
 	/* Nothing stays behind, whatever ends this process. */
 	(void) unlink(path);
-	if (ftruncate(d->fd, (off_t)d->size) != 0)
+	if (ftruncate(d->fd, (off_t)disk->size) != 0)
 		return (err_set(err, "backing_dir %s can't hold a sparse file of %llu bytes: %s.", spec->backing_dir,
-		    (unsigned long long)d->size, strerror(errno)));
+		    (unsigned long long)disk->size, strerror(errno)));
 	return (0);
 }
 
 int
 memvdev_create(const spec_t *spec, err_t *err)
 {
-	size_t n = 0;
+	disk_t *d;
+	size_t n;
 
-	for (size_t p = 0; p < spec->npools; p++)
-		for (size_t v = 0; v < spec->pools[p].nvdevs; v++)
-			n += spec->pools[p].vdevs[v].ndisks;
-	disks = calloc(n, sizeof (*disks));
-	known = calloc(spec->ndatasets + 1, sizeof (*known));
-	totals.dataset = calloc(spec->ndatasets + 1, sizeof (*totals.dataset));
-	totals.dataset_zil = calloc(spec->ndatasets + 1, sizeof (*totals.dataset_zil));
-	if (disks == NULL || known == NULL || totals.dataset == NULL || totals.dataset_zil == NULL)
-		abort();
-	nknown = (int)spec->ndatasets;
-	for (size_t p = 0; p < spec->npools; p++) {
-		int entry[VC_COUNT] = { 0 };
-
-		for (size_t v = 0; v < spec->pools[p].nvdevs; v++) {
-			const spec_vdev_t *sv = &spec->pools[p].vdevs[v];
-			int e = entry[sv->class]++;
-
-			for (size_t i = 0; i < sv->ndisks; i++) {
-				memdisk_t *d = &disks[ndisks];
-
-				(void) snprintf(d->name, sizeof (d->name), "%s-%d/%zu", vclass_names[sv->class], e, i);
-				(void) snprintf(d->path, sizeof (d->path), "/ztune/%s/%s", spec->pools[p].name, d->name);
-				d->pool = (int)p;
-				d->class = sv->class;
-				d->profile = &spec->profiles[sv->disks[i].profile];
-				d->size = sv->disks[i].size;
-				if (open_backing(spec, d, err) != 0)
-					return (-1);
-				model_init(&d->model, d->profile, d->size);
-				ndisks++;
-			}
-		}
-	}
+	account_create(spec->ndatasets);
+	if (disks_create(spec, err) != 0)
+		return (-1);
+	d = disks_all(&n);
+	for (size_t i = 0; i < n; i++)
+		if (open_backing(spec, &d[i], err) != 0)
+			return (-1);
 	return (0);
 }
 
-memdisk_t *
-memvdev_disks(size_t *n)
+double
+memvdev_busy_s(const disk_t *d)
 {
-	*n = ndisks;
-	return (disks);
-}
-
-const memdisk_t *
-memvdev_disk(int pool, vclass_t class, int entry, int disk)
-{
-	char name[64];
-
-	(void) snprintf(name, sizeof (name), "%s-%d/%d", vclass_names[class], entry, disk);
-	for (size_t i = 0; i < ndisks; i++)
-		if (disks[i].pool == pool && strcmp(disks[i].name, name) == 0)
-			return (&disks[i]);
-	return (NULL);
-}
-
-io_totals_t *
-memvdev_totals(void)
-{
-	return (&totals);
-}
-
-void
-memvdev_register_dataset(int dataset, int pool, uint64_t objset, uint64_t dirobj)
-{
-	(void) pthread_mutex_lock(&io_lock);
-	known[dataset] = (known_dataset_t){ pool, objset, dirobj };
-	(void) pthread_mutex_unlock(&io_lock);
+	return (model_busy_s(&backing_of(d)->model));
 }
 
 void
 memvdev_limit(model_class_t class, int limit)
 {
-	for (size_t i = 0; i < ndisks; i++)
-		disks[i].model.limit[class] = limit;
+	size_t n;
+	disk_t *d = disks_all(&n);
+
+	for (size_t i = 0; i < n; i++)
+		backing_of(&d[i])->model.limit[class] = limit;
 }
 
 uint64_t
@@ -181,20 +139,19 @@ memvdev_in_flight(void)
 void
 memvdev_reset(void)
 {
+	size_t n;
+	disk_t *d = disks_all(&n);
+
 	(void) pthread_mutex_lock(&io_lock);
-	for (size_t i = 0; i < ndisks; i++) {
+	account_reset();
+	for (size_t i = 0; i < n; i++) {
+		model_device_t *m = &backing_of(&d[i])->model;
 		int limit[MIO_COUNT];
 
-		memset(&disks[i].count, 0, sizeof (disks[i].count));
-		memcpy(limit, disks[i].model.limit, sizeof (limit));
-		model_init(&disks[i].model, disks[i].profile, disks[i].size);
-		memcpy(disks[i].model.limit, limit, sizeof (limit));
+		memcpy(limit, m->limit, sizeof (limit));
+		model_init(m, d[i].profile, d[i].size);
+		memcpy(m->limit, limit, sizeof (limit));
 	}
-	memset(totals.cause, 0, sizeof (totals.cause));
-	memset(totals.dataset, 0, (size_t)nknown * sizeof (*totals.dataset));
-	memset(totals.dataset_zil, 0, (size_t)nknown * sizeof (*totals.dataset_zil));
-	totals.rmw_reads = totals.rmw_read_bytes = totals.slog_writes = totals.slog_bytes = 0;
-	totals.cache_write_bytes = 0;
 	modelling = true;
 	(void) pthread_mutex_unlock(&io_lock);
 }
@@ -270,123 +227,19 @@ memvdev_prefetch_finish(int pool, uint64_t objset, uint64_t object, uint64_t blk
 int64_t
 memvdev_async_until(int pool)
 {
+	size_t n;
+	const disk_t *d = disks_all(&n);
 	int64_t t = 0;
 
 	(void) pthread_mutex_lock(&io_lock);
-	for (size_t i = 0; i < ndisks; i++)
-		if (disks[i].pool == pool && disks[i].class != VC_CACHE)
-			t = MAX(t, disks[i].model.async_until);
+	for (size_t i = 0; i < n; i++)
+		if (d[i].pool == pool && d[i].class != VC_CACHE)
+			t = MAX(t, backing_of(&d[i])->model.async_until);
 	(void) pthread_mutex_unlock(&io_lock);
 	return (t);
 }
 
 /* --- accounting --- */
-
-static void
-count_io(io_count_t *c, bool write, uint64_t bytes, bool op)
-{
-	if (write) {
-		c->writes += op;
-		c->write_bytes += bytes;
-	} else {
-		c->reads += op;
-		c->read_bytes += bytes;
-	}
-}
-
-static int
-find_dataset(int pool, uint64_t objset)
-{
-	for (int i = 0; i < nknown; i++)
-		if (known[i].objset == objset && known[i].pool == pool && objset != 0)
-			return (i);
-	return (-1);
-}
-
-static cause_t
-cause_of(const zio_t *z, const memdisk_t *d, int ds)
-{
-	const zbookmark_phys_t *b = &z->io_bookmark;
-
-	if (b->zb_level == ZB_ZIL_LEVEL)
-		return (CAUSE_ZIL);
-	/* Labels, uberblocks and cache devices have no bookmark. */
-	if (d->class == VC_CACHE || (b->zb_objset == 0 && b->zb_object == 0 && b->zb_level == 0 && b->zb_blkid == 0))
-		return (CAUSE_OTHER);
-	if (ds >= 0 && b->zb_level == 0 && (int64_t)b->zb_object > 0 && b->zb_object != known[ds].dirobj)
-		return (CAUSE_DATA);
-	return (CAUSE_METADATA);
-}
-
-/* One constituent's bytes; returns its cause. */
-static cause_t
-count_part(const zio_t *z, const memdisk_t *d, bool write, uint64_t bytes, int *dataset)
-{
-	int ds = find_dataset(d->pool, z->io_bookmark.zb_objset);
-	cause_t c = cause_of(z, d, ds);
-
-	count_io(&totals.cause[c], write, bytes, false);
-	if (ds >= 0) {
-		if (c == CAUSE_ZIL && write)
-			totals.dataset_zil[ds] += bytes;
-		else
-			count_io(&totals.dataset[ds], write, bytes, false);
-	}
-	if (c == CAUSE_DATA && !write && doing.what == DO_WRITE && doing.pool == d->pool &&
-	    doing.objset == z->io_bookmark.zb_objset && doing.object == z->io_bookmark.zb_object)
-		totals.rmw_read_bytes += bytes;
-	if (c == CAUSE_ZIL && write && d->class == VC_LOG)
-		totals.slog_bytes += bytes;
-	*dataset = ds;
-	return (c);
-}
-
-/* Counts an I/O; an aggregated one by its parts.  Returns the cause of most of its bytes, and one of its parts. */
-static cause_t
-count(zio_t *z, memdisk_t *d, bool write, const zio_t **part)
-{
-	uint64_t by_cause[CAUSE_COUNT] = { 0 }, left = z->io_size, best_part = 0;
-	int ds = -1, best_ds = -1;
-	cause_t top = CAUSE_OTHER;
-	zio_link_t *zl = NULL;
-	zio_t *p;
-
-	*part = z;
-	if (z->io_flags & ZIO_FLAG_DELEGATED) {
-		while ((p = zio_walk_parents(z, &zl)) != NULL) {
-			uint64_t n = MIN(p->io_size, left);
-
-			by_cause[count_part(p, d, write, n, &ds)] += n;
-			left -= n;
-			if (n > best_part) {
-				best_part = n;
-				best_ds = ds;
-				*part = p;
-			}
-		}
-		/* Gaps that were read over. */
-		count_io(&totals.cause[CAUSE_OTHER], write, left, false);
-		by_cause[CAUSE_OTHER] += left;
-	} else {
-		by_cause[count_part(z, d, write, left, &ds)] += left;
-		best_ds = ds;
-	}
-	for (int c = 0; c < CAUSE_COUNT; c++)
-		if (by_cause[c] > by_cause[top])
-			top = (cause_t)c;
-	count_io(&totals.cause[top], write, 0, true);
-	count_io(&d->count, write, z->io_size, true);
-	if (best_ds >= 0 && top != CAUSE_ZIL && top != CAUSE_OTHER)
-		count_io(&totals.dataset[best_ds], write, 0, true);
-	if (top == CAUSE_DATA && !write && doing.what == DO_WRITE && doing.pool == d->pool &&
-	    doing.objset == (*part)->io_bookmark.zb_objset && doing.object == (*part)->io_bookmark.zb_object)
-		totals.rmw_reads++;
-	if (top == CAUSE_ZIL && write && d->class == VC_LOG)
-		totals.slog_writes++;
-	if (d->class == VC_CACHE && write)
-		totals.cache_write_bytes += z->io_size;
-	return (top);
-}
 
 static void
 track_commit(int64_t finish)
@@ -396,7 +249,7 @@ track_commit(int64_t finish)
 }
 
 static bool
-is_label(const memdisk_t *d, const zio_t *z)
+is_label(const disk_t *d, const zio_t *z)
 {
 	uint64_t front = VDEV_LABEL_START_SIZE, back = d->size - VDEV_LABEL_END_SIZE;
 
@@ -416,7 +269,7 @@ read_depth(const zio_t *z)
 }
 
 static void
-model_read(memdisk_t *d, const zio_t *z, const zio_t *part)
+model_read(disk_t *d, const zio_t *z, const zio_t *part)
 {
 	bool ahead = z->io_priority != ZIO_PRIORITY_SYNC_READ && z->io_priority != ZIO_PRIORITY_NOW;
 	const zbookmark_phys_t *b = &part->io_bookmark;
@@ -427,7 +280,7 @@ model_read(memdisk_t *d, const zio_t *z, const zio_t *part)
 		for (int i = 0; i < depth; i++)
 			arrival = MAX(arrival, doing.depth_end[i]);
 	if (doing.what == DO_TXG || ahead) {
-		end = model_io(&d->model, arrival, MIO_ASYNC_READ, z->io_offset, z->io_size);
+		end = model_io(&backing_of(d)->model, arrival, MIO_ASYNC_READ, z->io_offset, z->io_size);
 		if (ahead) {
 			uint64_t key = block_key(d->pool, b->zb_objset, b->zb_object, b->zb_blkid);
 
@@ -436,7 +289,7 @@ model_read(memdisk_t *d, const zio_t *z, const zio_t *part)
 		}
 		return;
 	}
-	end = model_io(&d->model, arrival, MIO_SYNC_READ, z->io_offset, z->io_size);
+	end = model_io(&backing_of(d)->model, arrival, MIO_SYNC_READ, z->io_offset, z->io_size);
 	if (doing.what == DO_READ || doing.what == DO_WRITE) {
 		doing.depth_end[depth] = MAX(doing.depth_end[depth], end);
 		doing.end = MAX(doing.end, end);
@@ -446,43 +299,36 @@ model_read(memdisk_t *d, const zio_t *z, const zio_t *part)
 }
 
 static void
-model_write(memdisk_t *d, const zio_t *z)
+model_write(disk_t *d, const zio_t *z)
 {
 	int64_t end;
 
 	if (z->io_priority != ZIO_PRIORITY_SYNC_WRITE || is_label(d, z) || (!committing && doing.what == DO_TXG)) {
-		(void) model_io(&d->model, now_ns, MIO_ASYNC_WRITE, z->io_offset, z->io_size);
+		(void) model_io(&backing_of(d)->model, now_ns, MIO_ASYNC_WRITE, z->io_offset, z->io_size);
 		return;
 	}
-	end = model_io(&d->model, now_ns, MIO_SYNC_WRITE, z->io_offset, z->io_size);
+	end = model_io(&backing_of(d)->model, now_ns, MIO_SYNC_WRITE, z->io_offset, z->io_size);
 	log_write_end = MAX(log_write_end, end);
 	track_commit(end);
 }
 
 static void
-account(zio_t *z, memdisk_t *d)
+account(zio_t *z, disk_t *d)
 {
+	const account_target_t target = { doing.pool, doing.objset, doing.object };
 	const zio_t *part;
 
 	(void) pthread_mutex_lock(&io_lock);
-	if (ZIO_IS_FLUSH(z)) {
-		d->count.flushes++;
-		if (modelling) {
-			if (!committing)
-				(void) model_flush(&d->model, now_ns, true);
-			else
-				track_commit(model_flush(&d->model, MAX(now_ns, log_write_end), false));
-		}
-	} else {
-		bool write = z->io_type == ZIO_TYPE_WRITE;
-
-		(void) count(z, d, write, &part);
-		if (modelling) {
-			if (write)
-				model_write(d, z);
-			else
-				model_read(d, z, part);
-		}
+	part = account_io(z, d, doing.what == DO_WRITE ? &target : NULL);
+	if (modelling && ZIO_IS_FLUSH(z)) {
+		if (!committing)
+			(void) model_flush(&backing_of(d)->model, now_ns, true);
+		else
+			track_commit(model_flush(&backing_of(d)->model, MAX(now_ns, log_write_end), false));
+	} else if (modelling && z->io_type == ZIO_TYPE_WRITE) {
+		model_write(d, z);
+	} else if (modelling) {
+		model_read(d, z, part);
 	}
 	(void) pthread_mutex_unlock(&io_lock);
 }
@@ -576,15 +422,12 @@ md_open(vdev_t *vd, uint64_t *psize, uint64_t *max_psize, uint64_t *logical_ashi
 #endif
     )
 {
-	memdisk_t *d = vd->vdev_tsd;
+	disk_t *d = vd->vdev_tsd;
 
 #if OPENZFS_NUMBER >= 20400
 	(void) cr;
 #endif
-	for (size_t i = 0; d == NULL && i < ndisks; i++)
-		if (vd->vdev_path != NULL && strcmp(disks[i].path, vd->vdev_path) == 0)
-			d = &disks[i];
-	if (d == NULL) {
+	if (d == NULL && (d = disks_at(vd->vdev_path)) == NULL) {
 		vd->vdev_stat.vs_aux = VDEV_AUX_OPEN_FAILED;
 		return (ENOENT);
 	}
@@ -601,7 +444,7 @@ md_open(vdev_t *vd, uint64_t *psize, uint64_t *max_psize, uint64_t *logical_ashi
 static void
 md_close(vdev_t *vd)
 {
-	memdisk_t *d = vd->vdev_tsd;
+	disk_t *d = vd->vdev_tsd;
 
 	if (vd->vdev_reopening || d == NULL)
 		return;
@@ -612,7 +455,7 @@ md_close(vdev_t *vd)
 }
 
 static int
-file_io(memdisk_t *d, zio_t *z)
+file_io(const memdisk_t *d, zio_t *z)
 {
 	uint8_t *buf;
 	uint64_t done = 0;
@@ -650,7 +493,8 @@ file_io(memdisk_t *d, zio_t *z)
 static void
 md_io_start(zio_t *z)
 {
-	memdisk_t *d = z->io_vd->vdev_tsd;
+	disk_t *d = z->io_vd->vdev_tsd;
+	const memdisk_t *b = backing_of(d);
 
 	(void) __atomic_add_fetch(&in_flight, 1, __ATOMIC_RELAXED);
 	(void) __atomic_add_fetch(&begun, 1, __ATOMIC_RELAXED);
@@ -669,12 +513,12 @@ md_io_start(zio_t *z)
 		return;
 	}
 	account(z, d);
-	if (d->fd >= 0)
-		z->io_error = file_io(d, z);
+	if (b->fd >= 0)
+		z->io_error = file_io(b, z);
 	else if (z->io_type == ZIO_TYPE_READ)
-		abd_copy_from_buf_off(z->io_abd, d->mem + z->io_offset, 0, z->io_size);
+		abd_copy_from_buf_off(z->io_abd, b->mem + z->io_offset, 0, z->io_size);
 	else
-		abd_copy_to_buf_off(d->mem + z->io_offset, z->io_abd, 0, z->io_size);
+		abd_copy_to_buf_off(b->mem + z->io_offset, z->io_abd, 0, z->io_size);
 	if (z->io_type == ZIO_TYPE_WRITE)
 		park(z);
 	else

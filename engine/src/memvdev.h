@@ -8,47 +8,13 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "err.h"
+#include "account.h"
 #include "model.h"
-#include "spec.h"
-
-typedef enum { CAUSE_DATA, CAUSE_METADATA, CAUSE_ZIL, CAUSE_OTHER, CAUSE_COUNT } cause_t;
-
-typedef struct {
-	uint64_t reads, read_bytes, writes, write_bytes, flushes;
-} io_count_t;
-
-typedef struct {
-	char path[300];
-	char name[64];		/* "data-0/1" */
-	int pool;
-	vclass_t class;
-	const model_profile_t *profile;
-	uint64_t size;
-	io_count_t count;	/* since memvdev_reset() */
-	io_count_t stat_base;	/* OpenZFS's own counters at that time */
-	model_device_t model;
-	uint8_t *mem;
-	int fd;
-	void *vdev;		/* vdev_t while open */
-} memdisk_t;
-
-typedef struct {
-	io_count_t cause[CAUSE_COUNT];
-	io_count_t *dataset;	/* [ndatasets], without the ZIL */
-	uint64_t *dataset_zil;	/* bytes written to the log */
-	uint64_t rmw_reads, rmw_read_bytes;
-	uint64_t slog_writes, slog_bytes;
-	uint64_t cache_write_bytes;
-} io_totals_t;
 
 int memvdev_create(const spec_t *spec, err_t *err);
-memdisk_t *memvdev_disks(size_t *n);
-const memdisk_t *memvdev_disk(int pool, vclass_t class, int entry, int disk);
-io_totals_t *memvdev_totals(void);
 
-/* The dataset's objset number, and the object that holds its names (not file data). */
-void memvdev_register_dataset(int dataset, int pool, uint64_t objset, uint64_t dirobj);
+/* The least time in which the disk could have done all since memvdev_reset(), seconds. */
+double memvdev_busy_s(const disk_t *disk);
 
 /* I/Os begun so far, and those not done yet. */
 uint64_t memvdev_begun(void);

@@ -19,6 +19,7 @@ typedef struct {
 	double channels, read_us, write_us, flush_us;
 	/* both */
 	double read_mb_s, write_mb_s, overhead_us;
+	double cache_mb;	/* MiB of volatile write cache */
 } model_profile_t;
 
 typedef enum { MIO_SYNC_READ, MIO_SYNC_WRITE, MIO_ASYNC_READ, MIO_ASYNC_WRITE, MIO_COUNT } model_class_t;

@@ -1,12 +1,13 @@
 #include "pool.h"
 
 #include <dlfcn.h>
+#include <errno.h>
 #include <link.h>
 #include <malloc.h>
 #include <unistd.h>
 
-#include "clockwork.h"
-#include "memvdev.h"
+#include "account.h"
+#include "hostmemory.h"
 #include "zfs.h"
 
 static spa_t *spas[16];
@@ -123,11 +124,11 @@ set_tunable(const spec_tunable_t *t, pace_t *pace, warn_fn *warn, err_t *err)
 		pace->no_prefetch = set_library(t->name, t->value) != 0 && t->value != 0;
 		return (0);
 	case TN_MODEL_SYNC_READ:
-		memvdev_limit(MIO_SYNC_READ, (int)t->value);
+		pace->sync_read_active = (int)t->value;
 		(void) set_library(t->name, t->value);
 		return (0);
 	case TN_MODEL_SYNC_WRITE:
-		memvdev_limit(MIO_SYNC_WRITE, (int)t->value);
+		pace->sync_write_active = (int)t->value;
 		(void) set_library(t->name, t->value);
 		return (0);
 	case TN_QUEUE:
@@ -146,24 +147,26 @@ set_tunable(const spec_tunable_t *t, pace_t *pace, warn_fn *warn, err_t *err)
 
 /* --- start --- */
 
+uint64_t
+pool_host_memory(const spec_t *spec)
+{
+	return (spec->host_memory != 0 ? spec->host_memory : MAX(4ULL << 30, 2 * spec->arc_max));
+}
+
 int
 pool_start(const spec_t *spec, pace_t *pace, warn_fn *warn, err_t *err)
 {
-	uint64_t memory = spec->host_memory;
-
 	/* Hundreds of threads must not each keep an arena, nor large buffers be mapped and unmapped all the time. */
 	(void) mallopt(M_ARENA_MAX, 4);
 	(void) mallopt(M_MMAP_THRESHOLD, 512 << 20);
 	(void) mallopt(M_TRIM_THRESHOLD, 1 << 30);
-	if (memory == 0)
-		memory = MAX(4ULL << 30, 2 * spec->arc_max);
-	clockwork_init(spec->seed, memory, spec->arc_max);
+	hostmemory_init(pool_host_memory(spec), spec->arc_max);
 	/* The host's list of pools must never be seen. */
 	spa_config_path = (char *)(uintptr_t)"/nonexistent/ztune/zpool.cache";
 	zfs_arc_max = spec->arc_max;
 	zfs_arc_min = spec->arc_max;
 	/* 10 % of memory, at most 4 GiB, as OpenZFS sets it when it starts. */
-	pace->dirty_max = MIN(4ULL << 30, memory / 10);
+	pace->dirty_max = MIN(4ULL << 30, pool_host_memory(spec) / 10);
 	pace->txg_timeout_s = 5;
 	pace->dirty_sync_percent = 20;
 	pace->delay_min_percent = 60;
@@ -203,10 +206,21 @@ pool_loading(const pace_t *pace, bool loading, uint64_t arc_max)
 	(void) set_library("zfs_vdev_async_write_active_max_dirty_percent", 60 / LIBRARY_DIRTY_FACTOR + 1);
 }
 
+void
+pool_live(const pace_t *pace)
+{
+	zfs_dirty_data_max = pace->dirty_max;
+	(void) set_library("zfs_wrlog_data_max", (int64_t)pace->dirty_max * 2);
+	(void) set_library("zfs_txg_timeout", pace->txg_timeout_s);
+	(void) set_library("zfs_dirty_data_sync_percent", pace->dirty_sync_percent);
+	(void) set_library("zfs_delay_min_dirty_percent", pace->delay_min_percent);
+	(void) set_library("zfs_delay_scale", pace->delay_scale);
+}
+
 /* --- creation --- */
 
 static nvlist_t *
-disk_nv(const spec_pool_t *p, const memdisk_t *d)
+disk_nv(const spec_pool_t *p, const disk_t *d)
 {
 	nvlist_t *nv = fnvlist_alloc();
 
@@ -257,7 +271,7 @@ root_nv(const spec_t *spec, int pool)
 		int e = entry[v->class]++;
 
 		for (size_t k = 0; k < v->ndisks; k++)
-			child[k] = disk_nv(p, memvdev_disk(pool, v->class, e, (int)k));
+			child[k] = disk_nv(p, disks_find(pool, v->class, e, (int)k));
 		if (v->class == VC_CACHE) {
 			for (size_t k = 0; k < v->ndisks; k++)
 				cache[ncache++] = child[k];
@@ -344,11 +358,11 @@ create_dataset(const spec_dataset_t *d, const pace_t *pace, err_t *err)
 
 	for (const char *s = strchr(strchr(d->name, '/') + 1, '/'); s != NULL; s = strchr(s + 1, '/')) {
 		(void) snprintf(parent, sizeof (parent), "%.*s", (int)(s - d->name), d->name);
-		error = fl_volume_format(parent);
+		error = fl_volume_format(parent, 0, 0);
 		if (error != 0 && error != EEXIST)
 			return (err_set(err, "The dataset %s can't be created: %s.", parent, strerror(error)));
 	}
-	error = fl_volume_format(d->name);
+	error = fl_volume_format(d->name, 0, 0);
 	if (error != 0 && error != EEXIST)
 		return (err_set(err, "The dataset %s can't be created: %s.", d->name, strerror(error)));
 	props = fnvlist_alloc();
@@ -410,6 +424,71 @@ pool_create_all(const spec_t *spec, const pace_t *pace, err_t *err)
 }
 
 int
+pool_save_config(int pool, const char *path, err_t *err)
+{
+	spa_t *spa = spas[pool];
+	nvlist_t *config;
+	size_t len;
+	char *packed;
+	FILE *f;
+	bool ok;
+
+	spa_config_enter(spa, SCL_ALL, FTAG, RW_READER);
+	config = spa_config_generate(spa, NULL, -1ULL, B_TRUE);
+	/* An import forgets the cache devices that its configuration does not name. */
+	if (spa->spa_l2cache.sav_config != NULL) {
+		nvlist_t *tree = fnvlist_lookup_nvlist(config, ZPOOL_CONFIG_VDEV_TREE), **list;
+		uint_t n;
+
+		if (nvlist_lookup_nvlist_array(spa->spa_l2cache.sav_config, ZPOOL_CONFIG_L2CACHE, &list, &n) == 0)
+			fnvlist_add_nvlist_array(tree, ZPOOL_CONFIG_L2CACHE, (void *)list, n);
+	}
+	spa_config_exit(spa, SCL_ALL, FTAG);
+	packed = fnvlist_pack(config, &len);
+	fnvlist_free(config);
+	f = fopen(path, "we");
+	ok = f != NULL && fwrite(packed, 1, len, f) == len && fflush(f) == 0 && fsync(fileno(f)) == 0;
+	if (f != NULL)
+		ok = fclose(f) == 0 && ok;
+	fnvlist_pack_free(packed, len);
+	return (ok ? 0 : err_set(err, "%s can't be written: %s.", path, strerror(errno)));
+}
+
+int
+pool_import(const spec_t *spec, int pool, const char *path, err_t *err)
+{
+	char *name = (char *)(uintptr_t)spec->pools[pool].name;
+	static char packed[8 << 20];
+	nvlist_t *config = NULL, *props;
+	FILE *f = fopen(path, "re");
+	size_t len;
+	int error;
+
+	if (f == NULL)
+		return (err_set(err, "%s can't be opened: %s.", path, strerror(errno)));
+	len = fread(packed, 1, sizeof (packed), f);
+	(void) fclose(f);
+	if (nvlist_unpack(packed, len, &config, KM_SLEEP) != 0)
+		return (err_set(err, "%s is damaged: it is no pool's configuration.", path));
+	props = no_cachefile();
+	error = spa_import(name, config, props, ZFS_IMPORT_NORMAL);
+	fnvlist_free(props);
+	fnvlist_free(config);
+	if (error != 0)
+		return (err_set(err, "The pool %s can't be imported: %s.", name, strerror(error)));
+	return (find_pool(name, pool, err));
+}
+
+int
+pool_export(const spec_t *spec, int pool, err_t *err)
+{
+	char *name = (char *)(uintptr_t)spec->pools[pool].name;
+	int error = spa_export(name, NULL, B_FALSE, B_FALSE);
+
+	return (error != 0 ? err_set(err, "The pool %s can't be exported: %s.", name, strerror(error)) : 0);
+}
+
+int
 pool_open_volumes(const spec_t *spec, fl_volume_t **vols, err_t *err)
 {
 	for (size_t i = 0; i < spec->ndatasets; i++) {
@@ -418,7 +497,7 @@ pool_open_volumes(const spec_t *spec, fl_volume_t **vols, err_t *err)
 
 		if (error != 0)
 			return (err_set(err, "The dataset %s can't be opened: %s.", d->name, strerror(error)));
-		memvdev_register_dataset((int)i, d->pool, fl_volume_objset(vols[i]), fl_volume_dirobj(vols[i]));
+		account_register((int)i, d->pool, fl_volume_objset(vols[i]));
 	}
 	return (0);
 }
@@ -472,10 +551,10 @@ pool_next_txg(int pool)
 
 /*
  * After a pool's creation or import a thread of OpenZFS's own writes its configuration again, in transaction groups of
- * its own, whenever the system lets it run; and it looks at the cache devices.  All of it must be over.
+ * its own, whenever the system lets it run; and it looks at the cache devices.
  */
 void
-pool_settle(int pool)
+pool_end_tasks(int pool)
 {
 	spa_t *spa = spas[pool];
 
@@ -489,8 +568,11 @@ pool_settle(int pool)
 			break;
 		spa_async_resume(spa);
 	}
-	while (clockwork_rebuilding())
-		(void) usleep(1000);
+}
+
+void
+pool_settle(int pool)
+{
 	/* Two more groups: the second writes what the first one freed. */
 	pool_sync(pool);
 	pool_sync(pool);
@@ -530,7 +612,7 @@ void
 pool_stat_base(void)
 {
 	size_t n;
-	memdisk_t *d = memvdev_disks(&n);
+	disk_t *d = disks_all(&n);
 
 	for (size_t i = 0; i < n; i++)
 		if (d[i].vdev != NULL)

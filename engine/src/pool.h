@@ -28,19 +28,29 @@ typedef struct {
 	int64_t dirty_sync_percent;
 	int64_t delay_min_percent;
 	int64_t delay_scale;
+	int sync_read_active, sync_write_active;	/* most at a time on a disk; 0 = OpenZFS's own */
 	bool no_prefetch;		/* and the library's switch is a constant */
 } pace_t;
 
 /* What a layout asks for that this library can't do, but that does not make its numbers wrong. */
 typedef void warn_fn(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 
+/* Memory of the modelled host, bytes. */
+uint64_t pool_host_memory(const spec_t *spec);
+
 /* Starts OpenZFS in this process; nothing of the host is opened. */
 int pool_start(const spec_t *spec, pace_t *pace, warn_fn *warn, err_t *err);
 /* Are the datasets' properties values that OpenZFS knows?  After pool_start(). */
 int pool_check_properties(const spec_t *spec, err_t *err);
+/* Lets OpenZFS itself end transaction groups and slow writers down, by the wall clock. */
+void pool_live(const pace_t *pace);
 /* Makes the pools and their datasets. */
 int pool_create_all(const spec_t *spec, const pace_t *pace, err_t *err);
 int pool_open_volumes(const spec_t *spec, fl_volume_t **vols, err_t *err);
+/* A pool's configuration, as a file; and the pool's import by it, as after a crash if it was not exported. */
+int pool_save_config(int pool, const char *path, err_t *err);
+int pool_import(const spec_t *spec, int pool, const char *path, err_t *err);
+int pool_export(const spec_t *spec, int pool, err_t *err);
 /* Exports and imports every pool; no volume may be open. */
 int pool_cycle(const spec_t *spec, err_t *err);
 
@@ -50,7 +60,9 @@ uint64_t pool_dirty_bytes(int pool);
 uint64_t pool_last_txg(int pool);
 /* Ends the open transaction group and goes on; it is written meanwhile. */
 void pool_next_txg(int pool);
-/* Ends what OpenZFS does in the background, for good, and writes what it left. */
+/* Ends what OpenZFS does in the background, for good. */
+void pool_end_tasks(int pool);
+/* Writes what is left. */
 void pool_settle(int pool);
 
 /* Limits for the load or for the measure. */

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "busy.h"
@@ -59,6 +60,9 @@ typedef struct {
 	int64_t latency;	/* its running mean */
 	int parallel;
 } batch_t;
+
+/* Who owns a file has no part in its I/O. */
+static const fl_new_t new_file = { .mode = S_IFREG | 0600 };
 
 typedef struct {
 	double wait_s;		/* modelled */
@@ -169,13 +173,12 @@ static int
 load_file(rfile_t *f, uint64_t *done, uint64_t total)
 {
 	uint64_t rs = R.spec->datasets[f->dataset].recordsize, piece = MAX(rs, 1ULL << 20);
-	fl_volume_t *vol = R.vols[f->dataset];
 	char name[64];
 	bool commit;
 	int error;
 
 	file_name(f, name, sizeof (name));
-	if ((error = fl_create(vol, name, &f->f, &commit)) != 0)
+	if ((error = fl_create(fl_root(R.vols[f->dataset]), name, &new_file, &f->f, &commit)) != 0)
 		return (failed(error, "Creating", f));
 	for (uint64_t off = 0; off < f->start_size; off += piece) {
 		uint64_t n = MIN(piece, f->start_size - off);
@@ -216,6 +219,10 @@ static void
 settle(void)
 {
 	for (size_t p = 0; p < R.spec->npools; p++)
+		pool_end_tasks((int)p);
+	while (clockwork_rebuilding())
+		(void) usleep(1000);
+	for (size_t p = 0; p < R.spec->npools; p++)
 		pool_settle((int)p);
 	quiesce();
 }
@@ -244,7 +251,7 @@ load(void)
 	if (R.spec->cold) {
 		for (size_t i = 0; i < R.nfiles; i++)
 			if (R.files[i].f != NULL)
-				fl_close(R.files[i].f);
+				fl_release(R.files[i].f, 1);
 		for (size_t i = 0; i < R.spec->ndatasets; i++)
 			fl_volume_close(R.vols[i]);
 		if (pool_cycle(R.spec, R.err) != 0 || pool_open_volumes(R.spec, R.vols, R.err) != 0)
@@ -253,7 +260,7 @@ load(void)
 			if (R.files[i].f == NULL)
 				continue;
 			file_name(&R.files[i], name, sizeof (name));
-			if ((error = fl_open(R.vols[R.files[i].dataset], name, &R.files[i].f)) != 0)
+			if ((error = fl_lookup(fl_root(R.vols[R.files[i].dataset]), name, &R.files[i].f)) != 0)
 				return (failed(error, "Opening", &R.files[i]));
 		}
 	}
@@ -505,7 +512,7 @@ create(rfile_t *f)
 
 	f->names++;
 	file_name(f, name, sizeof (name));
-	if ((error = fl_create(R.vols[f->dataset], name, &f->f, &commit)) != 0)
+	if ((error = fl_create(fl_root(R.vols[f->dataset]), name, &new_file, &f->f, &commit)) != 0)
 		return (failed(error, "Creating", f));
 	f->unlinked = false;
 	if (f->shadow != NULL)
@@ -513,18 +520,15 @@ create(rfile_t *f)
 	return (0);
 }
 
-static int
+static void
 destroy(rfile_t *f)
 {
-	int error;
-
 	/* A commit of it may wait. */
 	close_batches(f->pool, model_now());
-	error = fl_destroy(f->f);
+	fl_release(f->f, 1);
 	f->f = NULL;
 	if (f->shadow != NULL)
 		(void) madvise(f->shadow, SHADOW, MADV_DONTNEED);
-	return (error != 0 ? failed(error, "Freeing", f) : 0);
 }
 
 static int
@@ -538,11 +542,13 @@ unlink_file(rfile_t *f, uint64_t i, bool *commit)
 		return (0);
 	close_batches(f->pool, model_now());
 	file_name(f, name, sizeof (name));
-	if ((error = fl_unlink(f->f, name, commit)) != 0)
+	if ((error = fl_unlink(fl_root(R.vols[f->dataset]), name, false, commit)) != 0)
 		return (failed(error, "Removing", f));
 	f->unlinked = true;
 	/* Somebody may still have it open: its space goes after its last use in the trace. */
-	return (f->last_op <= i ? destroy(f) : 0);
+	if (f->last_op <= i)
+		destroy(f);
+	return (0);
 }
 
 static int
@@ -715,6 +721,7 @@ op_fallocate(const op_t *o, rfile_t *f, bool *commit)
 static int
 op_rename(uint64_t i, rfile_t *f, rfile_t *replaced, bool *commit)
 {
+	fl_file_t *root = fl_root(R.vols[f->dataset]);
 	char from[64], to[64];
 	int error, rc;
 
@@ -726,7 +733,7 @@ op_rename(uint64_t i, rfile_t *f, rfile_t *replaced, bool *commit)
 	file_name(f, from, sizeof (from));
 	f->names++;
 	file_name(f, to, sizeof (to));
-	error = fl_rename(f->f, from, to, commit);
+	error = fl_rename(root, from, root, to, true, commit);
 	return (error != 0 ? failed(error, "Renaming", f) : 0);
 }
 
@@ -764,8 +771,8 @@ run_op(uint64_t i)
 	}
 	if (o->op == OP_CREATE) {
 		/* An existing file that is "created" was opened with O_CREAT, nothing more. */
-		if (f->f != NULL && f->unlinked && (rc = destroy(f)) != 0)
-			return (rc);
+		if (f->f != NULL && f->unlinked)
+			destroy(f);
 		return (f->f == NULL ? create(f) : 0);
 	}
 	/* The recorder may have missed how it came into being. */
@@ -807,7 +814,9 @@ run_op(uint64_t i)
 		start_commit(i, f);
 	if (o->op == OP_WRITE || o->op == OP_COPY)
 		check_dirty(f->pool);
-	return (f->unlinked && f->last_op <= i && f->f != NULL ? destroy(f) : 0);
+	if (f->unlinked && f->last_op <= i && f->f != NULL)
+		destroy(f);
+	return (0);
 }
 
 /*
@@ -962,6 +971,19 @@ note_txgs(void)
 }
 
 int
+replay_start(const spec_t *spec, pace_t *pace, warn_fn *warn, err_t *err)
+{
+	clockwork_init(spec->seed);
+	if (pool_start(spec, pace, warn, err) != 0)
+		return (-1);
+	if (pace->sync_read_active > 0)
+		memvdev_limit(MIO_SYNC_READ, pace->sync_read_active);
+	if (pace->sync_write_active > 0)
+		memvdev_limit(MIO_SYNC_WRITE, pace->sync_write_active);
+	return (0);
+}
+
+int
 replay_run(const spec_t *spec, const ops_t *ops, result_t *r, warn_fn *warn, err_t *err)
 {
 	arc_count_t arc0;
@@ -977,7 +999,7 @@ replay_run(const spec_t *spec, const ops_t *ops, result_t *r, warn_fn *warn, err
 	R.err = err;
 	if ((rc = prepare()) != 0)
 		return (rc);
-	if (memvdev_create(spec, err) != 0 || pool_start(spec, &R.pace, warn, err) != 0 ||
+	if (memvdev_create(spec, err) != 0 || replay_start(spec, &R.pace, warn, err) != 0 ||
 	    pool_check_properties(spec, err) != 0)
 		return (EXIT_INPUT);
 	progress("load", 0.0, true);

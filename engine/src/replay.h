@@ -37,6 +37,9 @@ typedef struct {
 
 extern bool replay_progress;
 
+/* pool_start(), with the replay's clock and disks set as it asks. */
+int replay_start(const spec_t *spec, pace_t *pace, warn_fn *warn, err_t *err);
+
 /* Runs load and measure.  Returns an exit code (0, EXIT_FAILED, EXIT_INPUT) with one sentence. */
 int replay_run(const spec_t *spec, const ops_t *ops, result_t *r, warn_fn *warn, err_t *err);
 

@@ -96,14 +96,14 @@ vdevs(const spec_t *spec, io_count_t *sum, double *busy_max, char *busy_name, si
 {
 	json_t *list = json_array();
 	size_t n;
-	memdisk_t *d = memvdev_disks(&n);
+	disk_t *d = disks_all(&n);
 
 	*busy_max = 0.0;
 	busy_name[0] = '\0';
 	for (size_t i = 0; i < n; i++) {
 		io_count_t now = { 0 };
 		json_t *o = counts(&d[i].count);
-		double busy = model_busy_s(&d[i].model);
+		double busy = memvdev_busy_s(&d[i]);
 
 		put(o, "flushes", d[i].count.flushes);
 		put_text(o, "pool", spec->pools[d[i].pool].name);
@@ -180,8 +180,7 @@ space_json(const spec_t *spec, const result_t *r)
 static json_t *
 measure(const spec_t *spec, result_t *r)
 {
-	static const char *const cause_names[CAUSE_COUNT] = { "data", "metadata", "zil", "other" };
-	io_totals_t *t = memvdev_totals();
+	io_totals_t *t = account_totals();
 	io_count_t sum = { 0 };
 	json_t *m = json_object(), *o, *list;
 	double busy;

@@ -2,12 +2,14 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include "filelayer.h"
 #include "memvdev.h"
 #include "pool.h"
+#include "replay.h"
 #include "report.h"
 #include "spec.h"
 
@@ -27,7 +29,7 @@ static bool
 stats_agree(void)
 {
 	size_t n;
-	memdisk_t *d = memvdev_disks(&n);
+	disk_t *d = disks_all(&n);
 	io_count_t s = { 0 };
 
 	pool_vdev_stat(d->vdev, &s.reads, &s.read_bytes, &s.writes, &s.write_bytes);
@@ -47,6 +49,7 @@ check(err_t *e)
 	spec_t spec;
 	pace_t pace;
 	fl_volume_t *vols[2];
+	fl_new_t new = { .mode = S_IFREG | 0600 };
 	fl_file_t *f;
 	fl_itx_t itx;
 	arc_count_t a0, a1;
@@ -56,10 +59,11 @@ check(err_t *e)
 	for (size_t i = 0; i < BYTES; i++)
 		out[i] = (uint8_t)(i * 2654435761U >> 13);
 	if (spec_parse(tiny, sizeof (tiny) - 1, &spec, e) != 0 || memvdev_create(&spec, e) != 0 ||
-	    pool_start(&spec, &pace, report_warn, e) != 0 || pool_create_all(&spec, &pace, e) != 0 ||
+	    replay_start(&spec, &pace, report_warn, e) != 0 || pool_create_all(&spec, &pace, e) != 0 ||
 	    pool_open_volumes(&spec, vols, e) != 0)
 		return (e->text);
 	pool_loading(&pace, false, spec.arc_max);
+	pool_end_tasks(0);
 	pool_settle(0);
 	memvdev_reset();
 	pool_stat_base();
@@ -68,24 +72,24 @@ check(err_t *e)
 		return ("the ARC's limit is not the one that was set");
 	if (fl_volume_sync_property(vols[0]) != 0 || fl_volume_sync_property(vols[1]) != 2)
 		return ("the sync property is read wrong");
-	if (fl_create(vols[0], "x", &f, &commit) != 0 || fl_write(f, 0, out, BYTES, 0, &commit) != 0 || commit)
+	if (fl_create(fl_root(vols[0]), "x", &new, &f, &commit) != 0 || fl_write(f, 0, out, BYTES, 0, &commit) != 0 || commit)
 		return ("a file can't be written");
 	if (fl_block_size(f) != 16384 || fl_size(f) != BYTES)
 		return ("a file's block size is wrong");
 	pool_sync(0);
 	if (!stats_agree())
 		return ("the disks' statistics differ from the I/O seen");
-	data = memvdev_totals()->cause[CAUSE_DATA].write_bytes;
+	data = account_totals()->cause[CAUSE_DATA].write_bytes;
 	if (data != BYTES)
 		return ("data writes are not recognised");
 	if (pool_dirty_bytes(0) != 0)
 		return ("dirty data is counted wrong");
-	zil = memvdev_totals()->cause[CAUSE_ZIL].writes;
+	zil = account_totals()->cause[CAUSE_ZIL].writes;
 	if (fl_write(f, 8192, out, 8192, 0, &commit) != 0 || pool_dirty_bytes(0) == 0)
 		return ("dirty data is not counted");
 	fl_commit_file(f);
 	fl_volume_itx(vols[0], &itx);
-	if (itx.indirect + itx.needcopy < 2 || itx.copied != 0 || memvdev_totals()->cause[CAUSE_ZIL].writes <= zil ||
+	if (itx.indirect + itx.needcopy < 2 || itx.copied != 0 || account_totals()->cause[CAUSE_ZIL].writes <= zil ||
 	    fl_volume_commits(vols[0]) != 1)
 		return ("the intent log is not recognised");
 	pool_sync(0);
@@ -97,12 +101,12 @@ check(err_t *e)
 	memcpy(out + 8192, out, 8192);
 	if (fl_read(f, 0, in, BYTES, &got) != 0 || got != BYTES || memcmp(in, out, BYTES) != 0)
 		return ("a file reads back wrong");
-	fl_close(f);
+	fl_release(f, 1);
 	fl_volume_close(vols[0]);
 	fl_volume_close(vols[1]);
 	if (pool_cycle(&spec, e) != 0 || pool_open_volumes(&spec, vols, e) != 0)
 		return (e->text);
-	if (fl_open(vols[0], "x", &f) != 0 || fl_size(f) != BYTES || fl_block_size(f) != 16384)
+	if (fl_lookup(fl_root(vols[0]), "x", &f) != 0 || fl_size(f) != BYTES || fl_block_size(f) != 16384)
 		return ("a file is not as it was before the pool's import");
 	pool_arc(&a0);
 	if (fl_read(f, 0, in, BYTES, &got) != 0 || memcmp(in, out, BYTES) != 0)

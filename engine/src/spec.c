@@ -169,9 +169,10 @@ static int
 parse_profile(const char *name, const json_t *j, model_profile_t *p, err_t *err)
 {
 	static const char *const hdd_keys[] = { "name", "description", "kind", "size", "rotational", "rpm",
-	    "seek_track_ms", "seek_avg_ms", "seek_full_ms", "read_mb_s", "write_mb_s", "flush_ms", "overhead_us", NULL };
+	    "seek_track_ms", "seek_avg_ms", "seek_full_ms", "read_mb_s", "write_mb_s", "flush_ms", "overhead_us",
+	    "cache_mb", NULL };
 	static const char *const flash_keys[] = { "name", "description", "kind", "size", "rotational", "channels",
-	    "read_us", "write_us", "read_mb_s", "write_mb_s", "flush_us", "overhead_us", NULL };
+	    "read_us", "write_us", "read_mb_s", "write_mb_s", "flush_us", "overhead_us", "cache_mb", NULL };
 	static const char *const kinds[] = { "hdd", "flash" };
 	char where[160];
 	int kind, bad = 0;
@@ -199,6 +200,9 @@ parse_profile(const char *name, const json_t *j, model_profile_t *p, err_t *err)
 	bad |= want_number(j, where, "read_mb_s", 0.01, 1e6, &p->read_mb_s, err);
 	bad = bad || want_number(j, where, "write_mb_s", 0.01, 1e6, &p->write_mb_s, err);
 	bad = bad || want_number(j, where, "overhead_us", 0, 1e6, &p->overhead_us, err);
+	p->cache_mb = p->hdd ? 64 : 32;	/* a 3.5 inch disk of the 2010s, a consumer SSD */
+	if (json_object_get(j, "cache_mb") != NULL)
+		bad = bad || want_number(j, where, "cache_mb", 0, 1024, &p->cache_mb, err);
 	if (p->hdd) {
 		bad = bad || want_number(j, where, "rpm", 100, 1e6, &p->rpm, err);
 		bad = bad || want_number(j, where, "seek_track_ms", 0, 1e4, &p->seek_track_ms, err);

@@ -24,7 +24,7 @@ from pathlib import Path
 
 MODE = os.environ.get("STAND_IN", "")
 INIT, FORGET, BATCH_FORGET, INTERRUPT = 26, 2, 42, 36
-GETATTR, STATFS, OPENDIR, READDIR, RELEASEDIR = 3, 17, 27, 28, 29
+GETATTR, STATFS, OPENDIR, READDIR, RELEASEDIR, ACCESS = 3, 17, 27, 28, 29, 34
 LIBC = ctypes.CDLL(None, use_errno=True)
 
 
@@ -52,7 +52,7 @@ def answer(opcode: int) -> bytes | int:
         return struct.pack("<5Q10I", 1 << 20, 1 << 20, 1 << 20, 1, 1, 4096, 255, 4096, *[0] * 7)
     if opcode == OPENDIR:
         return struct.pack("<QII", 1, 0, 0)
-    if opcode in (READDIR, RELEASEDIR):
+    if opcode in (READDIR, RELEASEDIR, ACCESS):
         return b""
     return errno.ENOENT
 
@@ -118,7 +118,8 @@ def main() -> None:
         signal.signal(number, lambda *_: end())
     (store / "control").unlink(missing_ok=True)
     server = socket.socket(socket.AF_UNIX)
-    server.bind(str(store / "control"))
+    os.chdir(store)  # a socket's path has little room
+    server.bind("control")
     server.listen(8)
     if MODE == "silent":
         time.sleep(600)

@@ -28,6 +28,8 @@ COMMANDS: dict[str, str] = {
     "report": "ztune.cli.report",
     "runs": "ztune.cli.runs",
     "show": "ztune.cli.show",
+    "mount": "ztune.cli.mount",
+    "umount": "ztune.cli.umount",
     "lab": "ztune.cli.lab",
     "disk": "ztune.cli.disk",
 }

@@ -59,3 +59,10 @@ def lab() -> Path:
     path = cache() / "lab"
     path.mkdir(exist_ok=True)
     return path
+
+
+def mounts() -> Path:
+    """Return the directory of what is known of mounts, and of their disks where no other place was named."""
+    path = home() / "mounts"
+    path.mkdir(exist_ok=True)
+    return path

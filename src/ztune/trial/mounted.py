@@ -87,6 +87,8 @@ class Mount:
         """Dataset → directory, without symbolic links."""
         self.ready = dict(ready)
         """What the program said when it was ready; of an attached mount only what is known."""
+        self.said = ""
+        """What the program said last while it was stopped."""
         self._child = child
         self._gone = False
         self._code: int | None = None
@@ -223,6 +225,15 @@ class Mount:
         """Whether the program still runs."""
         return not self._ended(0)
 
+    def wait(self, timeout_s: float) -> bool:
+        """Wait until the program is gone, so many seconds at most; whether it is."""
+        return self._ended(timeout_s)
+
+    @property
+    def code(self) -> int | None:
+        """The program's exit code, once it is gone; None for one that somebody else started."""
+        return self._code
+
     def stop(self, timeout_s: float = 60.0) -> None:
         """End it in order and return when it is gone: pools exported, disks' caches written.
 
@@ -239,11 +250,11 @@ class Mount:
                 f"writing to slow disks, so wait and try again"
             )
         left = self._detach()
-        said = last_words(self.store, start)
+        self.said = last_words(self.store, start)
         # Of a process that is not our child nobody tells the exit code.
         bad = self._code != 0 if self._code is not None else bool(left)
         if bad:
-            why = said or (
+            why = self.said or (
                 f"exit code {self._code}" if self._code is not None else "it left its mounts behind"
             )
             raise MountError(f"{self.store}: did not end in order: {why}")

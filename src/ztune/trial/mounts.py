@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import re
+from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -59,23 +60,27 @@ def below(path: Path, mounts: list[Mount]) -> list[Mount]:
 
 
 def uses(pid: int, path: Path) -> bool:
-    """Whether a process stands below ``path`` or has something open there."""
+    """Whether a process stands below ``path``, or has something open or mapped there."""
     prefix = str(path).rstrip("/") + "/"
-    links = [f"/proc/{pid}/cwd", f"/proc/{pid}/root"]
+    links = [f"/proc/{pid}/cwd", f"/proc/{pid}/root", f"/proc/{pid}/exe"]
     with contextlib.suppress(OSError):
         links += [fd.path for fd in os.scandir(f"/proc/{pid}/fd")]
     for link in links:
         with contextlib.suppress(OSError):
             if f"{Path(link).readlink()}/".startswith(prefix):
                 return True
+    # A mapping outlives the descriptor that it was made with; its path is the line's last field.
+    with contextlib.suppress(OSError):
+        maps = Path(f"/proc/{pid}/maps").read_text(encoding="utf-8", errors="surrogateescape")
+        return f" {prefix}" in maps
     return False
 
 
-def users(path: Path, limit: int = 5) -> list[str]:
-    """Return which processes work below ``path``, as "name (pid)", ``limit`` of them at most."""
+def users(path: Path, limit: int = 5, without: Collection[int] = ()) -> list[str]:
+    """Return which processes but ``without`` work below ``path``, as "name (pid)", ``limit`` at most."""
     found: list[str] = []
     for entry in os.scandir("/proc"):
-        if not entry.name.isdigit() or int(entry.name) == os.getpid():
+        if not entry.name.isdigit() or int(entry.name) in (os.getpid(), *without):
             continue
         with contextlib.suppress(OSError):
             if uses(int(entry.name), path):

@@ -1,0 +1,44 @@
+"""Says what is waited for, once it takes longer than a moment."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import click
+from rich.console import Console
+from rich.status import Status
+
+_MOMENT_S = 2.0
+
+
+@contextmanager
+def waiting(text: str) -> Iterator[None]:
+    """Within the body: after a moment, ``text`` on stderr; on a terminal until the body ends."""
+    console = Console(stderr=True)
+    shown: list[Status] = []
+    lock = threading.Lock()
+    over = False
+
+    def show() -> None:
+        with lock:
+            if over:
+                return
+            if console.is_terminal:
+                shown.append(console.status(f"{text} …"))
+                shown[0].start()
+            else:
+                click.echo(text, err=True)
+
+    timer = threading.Timer(_MOMENT_S, show)
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
+        with lock:
+            over = True
+            if shown:
+                shown[0].stop()

@@ -1,0 +1,458 @@
+"""``ztune mount`` and ``ztune umount``, with a stand-in program and real FUSE mounts."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ztune.cli.main import main
+from ztune.cli.mount import choose
+from ztune.errors import InputError, MissingError
+from ztune.targets import mount_points, mount_program
+from ztune.trial import mounted
+
+CODE = "from ztune.cli.main import main; main()"
+STUDY = """
+name = "small"
+[[layout.pool]]
+name = "main"
+vdev = [{ profile = "nvme" }]
+[[layout.pool]]
+name = "fast"
+vdev = [{ profile = "nvme" }]
+[[layout.dataset]]
+name = "main/db"
+roles = ["data", "index"]
+recordsize = "16K"
+[[layout.dataset]]
+name = "fast/db/wal"
+roles = ["wal"]
+logbias = "throughput"
+atime = "off"
+[axes]
+"data.recordsize" = ["8K", "16K"]
+"""
+
+
+@pytest.fixture
+def study(tmp_path: Path) -> Path:
+    path = tmp_path / "small.toml"
+    path.write_text(STUDY)
+    return path
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("ZTUNE_HOME", str(tmp_path / "home"))
+    return tmp_path / "home"
+
+
+@dataclass
+class Done:
+    returncode: int
+    stdout: str
+    stderr: str
+
+
+def ztune(*args: str | Path) -> Done:
+    """Run the command in this process: a start of Python for each would take most of the tests' time."""
+    out, err = io.StringIO(), io.StringIO()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys, "argv", ["ztune", *map(str, args)])
+        with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+            try:
+                main()
+                code = 0
+            except SystemExit as end:
+                code = int(end.code or 0)
+    return Done(code, out.getvalue(), err.getvalue())
+
+
+def good_elsewhere(*args: str | Path) -> str:
+    """Run the command in a process of its own, as a user does: what it starts must outlive it."""
+    done = subprocess.run(
+        [sys.executable, "-c", CODE, *map(str, args)],
+        capture_output=True, text=True, timeout=240, stdin=subprocess.DEVNULL,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def good(*args: str | Path) -> str:
+    done = ztune(*args)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def bad(code: int, *args: str | Path) -> str:
+    done = ztune(*args)
+    assert done.returncode == code, (done.returncode, done.stdout, done.stderr)
+    lines = done.stderr.strip().splitlines()
+    assert lines[-1].startswith("ztune: ") and "Traceback" not in done.stderr
+    return lines[-1]
+
+
+def mounts_below(path: Path) -> list[str]:
+    return sorted(m.point.name for m in mounted.all_ours() if path in m.point.parents)
+
+
+def kept(home: Path) -> list[Path]:
+    return list((home / "mounts").iterdir()) if (home / "mounts").exists() else []
+
+
+def test_a_whole_life(stand_in: Path, home: Path, study: Path, tmp_path: Path) -> None:
+    place = tmp_path / "mnt"
+    out = good_elsewhere("mount", study, place)
+    for words in ("data, index", "main/db", f"{place}/db", "16K", "throughput", "ztune umount"):
+        assert words in " ".join(out.split())
+    assert "imported" not in out
+    assert mounts_below(place) == ["db", "db-wal"]
+    [shown] = json.loads(good("mount", "--list", "--json"))
+    assert (
+        shown["state"] == "mounted" and shown["layout"] == "base" and shown["options"]["disks"] == "profile"
+    )
+    stats = json.loads(good("mount", "--stats", place, "--json"))
+    assert stats["pid"] == shown["pid"] and {row["name"] for row in stats["datasets"]} == {
+        "main/db",
+        "fast/db/wal",
+    }
+    assert "main/db" in good("mount", "--stats", place) and "mounted" in good("mount", "--list")
+
+    assert "mounted there already" in bad(2, "mount", study, place)
+    assert "kept in" in good("umount", place)
+    assert mounts_below(place) == [] and not place.exists()
+    assert "is not mounted" in bad(2, "umount", place)
+    assert "is not mounted now" in bad(2, "mount", "--stats", place)
+
+    again = json.loads(good("mount", study, place, "--json", "--disks", "instant", "--cache", "none"))
+    assert again["imported"] is True and again["replayed"] == 7 and again["disks"] == "instant"
+    assert [row["roles"] for row in again["mounts"]] == [["data", "index"], ["wal"]]
+    assert again["notes"] == ["atime=off of fast/db/wal is not heeded: a mount does not have it"]
+    out = good("umount", "--destroy", place)
+    assert "is deleted" in out and kept(home) == [] and not place.exists()
+    assert "nothing was mounted there" in bad(2, "umount", place)
+    assert (
+        "Nothing is mounted" in good("mount", "--list")
+        and json.loads(good("mount", "--list", "--json")) == []
+    )
+
+
+def test_what_is_replayed_is_said(stand_in: Path, home: Path, study: Path, tmp_path: Path) -> None:
+    place = tmp_path / "mnt"
+    place.mkdir()
+    pid = json.loads(good("mount", study, place, "--json"))["pid"]
+    os.kill(pid, signal.SIGKILL)
+    wait_for_death(place / "db")
+    assert "dead: the program is gone" in good("mount", "--list")
+    assert "is not mounted now" in bad(2, "mount", "--stats", place)
+    assert "7 records of the intent log were replayed" in " ".join(good("mount", study, place).split())
+    assert mounts_below(place) == ["db", "db-wal"]
+    good("umount", place)
+    assert list(place.iterdir()) == [], "a directory that was there stays"
+
+
+def wait_for_death(place: Path) -> None:
+    while not mounted.dead(place):
+        time.sleep(0.01)
+
+
+def test_after_a_crash_umount_takes_away_what_is_left(
+    stand_in: Path, home: Path, study: Path, tmp_path: Path
+) -> None:
+    place = tmp_path / "mnt"
+    pid = json.loads(good("mount", study, place, "--json"))["pid"]
+    os.kill(pid, signal.SIGKILL)
+    wait_for_death(place / "db")
+    done = ztune("umount", place)
+    assert done.returncode == 0 and "gone already, as in a power cut: a word of warning" in done.stderr
+    assert mounts_below(place) == [] and not place.exists() and len(kept(home)) == 1
+    good("umount", "--destroy", place)
+    assert kept(home) == []
+
+
+def test_another_layout_is_refused(stand_in: Path, home: Path, study: Path, tmp_path: Path) -> None:
+    place = tmp_path / "mnt"
+    good("mount", f"{study}:data.recordsize=8K", place)
+    good("umount", place)
+    said = bad(2, "mount", study, place)
+    assert "data.recordsize=8K" in said and f"ztune umount --destroy {place}" in said
+    said = bad(2, "mount", study, place, "--layout", "data.recordsize=8K", "--profile", "hdd-7200")
+    assert "data.recordsize=8K" in said
+    assert "its store is" in bad(
+        2, "mount", f"{study}:data.recordsize=8K", place, "--store", tmp_path / "else"
+    )
+    good("mount", study, place, "--layout", "data.recordsize=8K")
+    good("umount", "--destroy", place)
+    good("mount", study, place)
+    good("umount", "--destroy", place)
+
+
+def test_what_uses_it_is_named(stand_in: Path, home: Path, study: Path, tmp_path: Path) -> None:
+    place = tmp_path / "mnt"
+    good("mount", study, place)
+    with subprocess.Popen(["sleep", "600"], cwd=place / "db-wal") as user:
+        try:
+            said = bad(2, "umount", place)
+            assert f"is used by sleep ({user.pid})" in said and "--force" in said
+            assert f"sleep ({user.pid})" in bad(2, "umount", "--destroy", place)
+            assert mounts_below(place) == ["db", "db-wal"]
+            good("umount", "--force", place)
+        finally:
+            user.kill()
+    assert mounts_below(place) == []
+    good("umount", "--destroy", place)
+
+
+def test_directories_in_the_way(stand_in: Path, home: Path, study: Path, tmp_path: Path) -> None:
+    place = tmp_path / "mnt"
+    place.mkdir()
+    (place / "precious").write_text("x")
+    assert "is not empty" in bad(2, "mount", study, place)
+    (place / "precious").unlink()
+    assert "can't be mounted on" in bad(2, "mount", study, study)
+    assert "lie in each other" in bad(2, "mount", study, place, "--store", place / "store")
+    assert "lie in each other" in bad(2, "mount", study, place, "--store", tmp_path)
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "precious").write_text("x")
+    assert "is not empty" in bad(2, "mount", study, place, "--store", tmp_path / "full")
+    subprocess.run(["mount", "-t", "tmpfs", "somebody", place], check=True)
+    try:  # DIR itself is a mount of somebody's: fine, as long as it is empty
+        good("mount", study, place)
+        good("umount", "--destroy", place)
+    finally:
+        subprocess.run(["umount", place], check=True)
+    assert kept(home) == [] and list(place.iterdir()) == []
+    assert (tmp_path / "full" / "precious").exists()
+
+
+def test_directories_in_the_way_later(stand_in: Path, home: Path, study: Path, tmp_path: Path) -> None:
+    place = tmp_path / "mnt"
+    good("mount", study, place)
+    good("umount", place)
+    (place / "db").mkdir(parents=True)
+    (place / "db" / "precious").write_text("x")
+    assert f"{place}/db: is not empty" in bad(2, "mount", study, place)
+    assert len(kept(home)) == 1, "what is kept stays kept"
+    good("umount", "--destroy", place)
+    assert (place / "db" / "precious").exists()
+
+
+def test_a_store_of_ones_own(stand_in: Path, home: Path, study: Path, tmp_path: Path) -> None:
+    place, store = tmp_path / "mnt", tmp_path / "store"
+    store.mkdir()
+    found = json.loads(good("mount", study, place, "--store", store, "--json"))
+    assert found["store"] == str(store) and (store / "disks" / "spec.json").exists()
+    good("umount", place)
+    (store / "precious").write_text("x")
+    assert "precious in it is none of a store's" in bad(1, "umount", "--destroy", place)
+    assert (store / "disks" / "spec.json").exists()
+    (store / "precious").unlink()
+    good("umount", "--destroy", place)
+    assert list(store.iterdir()) == [] and kept(home) == []
+
+
+def test_a_store_that_is_gone(stand_in: Path, home: Path, study: Path, tmp_path: Path) -> None:
+    place, store = tmp_path / "mnt", tmp_path / "store"
+    good("mount", study, place, "--store", store)
+    good("umount", place)
+    store.rename(tmp_path / "elsewhere")
+    assert "is gone" in bad(2, "mount", study, place)
+    (tmp_path / "other").mkdir()
+    store.symlink_to(tmp_path / "other")
+    assert "symbolic link" in bad(1, "mount", study, place)
+    assert "symbolic link" in bad(1, "umount", "--destroy", place)
+    store.unlink()
+    good("umount", "--destroy", place)
+    assert kept(home) == [] and (tmp_path / "elsewhere" / "disks" / "spec.json").exists()
+
+
+@pytest.mark.parametrize(("mode", "code", "says"), [("refuse", 2, "version 99"), ("missing", 3, "libzpool")])
+def test_a_program_that_refuses_leaves_nothing(
+    stand_in: Path, home: Path, study: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+    mode: str, code: int, says: str,
+) -> None:  # fmt: skip
+    monkeypatch.setenv("STAND_IN", mode)
+    assert says in bad(code, "mount", study, tmp_path / "mnt")
+    assert kept(home) == [] and not (tmp_path / "mnt").exists()
+
+
+def test_what_the_program_says_at_its_end_is_handed_on(
+    stand_in: Path, home: Path, study: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("STAND_IN", "slow")
+    good("mount", study, tmp_path / "mnt")
+    # Nobody is told the exit code of a process that is not his child; what it left is to be seen.
+    done = ztune("umount", tmp_path / "mnt")
+    assert done.returncode == 0 and "note: the pool can't be exported" in done.stderr
+    good("umount", "--destroy", tmp_path / "mnt")
+
+
+@pytest.fixture
+def foreground(stand_in: Path, home: Path, study: Path, tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
+    process = subprocess.Popen(
+        [sys.executable, "-c", CODE, "mount", str(study), str(tmp_path / "mnt"), "--foreground", "--json"],
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    assert process.stdout is not None
+    said = ""
+    while not said.endswith("\n}\n"):
+        line = process.stdout.readline()
+        assert line, process.communicate()[1]
+        said += line
+    process.told = json.loads(said)  # type: ignore[attr-defined]
+    yield process
+    process.kill()
+    process.communicate()
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_in_the_foreground_signals_unmount(
+    foreground: subprocess.Popen[str], tmp_path: Path, number: signal.Signals
+) -> None:
+    assert mounts_below(tmp_path / "mnt") == ["db", "db-wal"]
+    foreground.send_signal(number)
+    _, said = foreground.communicate(timeout=60)
+    assert foreground.returncode == 0 and "is unmounted; its files are kept" in said
+    assert mounts_below(tmp_path / "mnt") == [] and not (tmp_path / "mnt").exists()
+
+
+def test_in_the_foreground_until_somebody_unmounts(foreground: subprocess.Popen[str], tmp_path: Path) -> None:
+    good("umount", tmp_path / "mnt")
+    foreground.communicate(timeout=60)
+    assert foreground.returncode == 0
+
+
+def test_in_the_foreground_a_death_is_told(foreground: Any, tmp_path: Path) -> None:
+    os.kill(foreground.told["pid"], signal.SIGKILL)
+    _, said = foreground.communicate(timeout=60)
+    assert foreground.returncode == 1 and "the mount has died: a word of warning" in said
+    assert mounts_below(tmp_path / "mnt") == []
+
+
+def test_what_the_arguments_must_be(home: Path, study: Path, tmp_path: Path) -> None:
+    assert "what is to be mounted" in bad(2, "mount")
+    assert "what is to be mounted" in bad(2, "mount", study)
+    assert "--stats one" in bad(2, "mount", "--list", "x")
+    assert "--stats one" in bad(2, "mount", "--stats", "x", "y")
+    assert "whose counters" in bad(2, "mount", "--stats")
+    assert "is no study and no workload" in bad(2, "mount", "mysql", tmp_path / "mnt")
+    assert "one of them is enough" in bad(2, "mount", f"{study}:base", tmp_path / "mnt", "--layout", "base")
+    assert 'has no layout "tiny"' in bad(2, "mount", f"{study}:tiny", tmp_path / "mnt")
+    assert "is not a size" in bad(2, "mount", study, tmp_path / "mnt", "--arc", "much")
+    assert not (tmp_path / "mnt").exists() and kept(home) == []
+
+
+def test_how_a_layout_is_chosen(home: Path, study: Path) -> None:
+    assert choose(str(study), None, None, None)[1].name == "base"
+    assert choose(f"{study}:data.recordsize=8K", None, None, None)[1].name == "data.recordsize=8K"
+    found = choose(str(study), "data.recordsize=8K", None, None)[1]
+    assert choose(f"{study}:{found.hash[:6]}", None, None, None)[1] == found
+    odd = study.with_name("odd:name")
+    odd.write_text(STUDY)
+    assert choose(f"{odd}:data.recordsize=8K", None, None, None)[1] == found
+    found_study, layout = choose("postgres-oltp", None, "nvme", "1G")
+    assert layout == found_study.layout and layout.arc == 1 << 30 and layout.profiles() == ("nvme",)
+    assert choose("fio", None, None, None)[0].name == "generic"
+
+
+def test_layouts_that_cannot_be_mounted(home: Path, tmp_path: Path, study: Path) -> None:
+    def said(old: str, new: str) -> str:
+        study.write_text(STUDY.replace(old, new))
+        return bad(2, "mount", study, tmp_path / "mnt")
+
+    assert "encrypts fast/db/wal" in said('atime = "off"', 'encryption = "on"')
+    assert "as a volume with xfs" in said(
+        'logbias = "throughput"\natime = "off"', 'volume = "1G"\nfilesystem = "xfs"'
+    )
+    text = STUDY.replace('name = "fast"', 'name = "fast"\nfilesystem = "ext4"')
+    study.write_text(text.replace('logbias = "throughput"\natime = "off"', ""))
+    assert "has ext4 in place of pool fast" in bad(2, "mount", study, tmp_path / "mnt")
+
+
+@pytest.mark.parametrize(
+    ("datasets", "directories"),
+    [
+        (["tank/data", "tank/wal"], ["data", "wal"]),
+        (["tank/pg/data", "tank/pg/wal"], ["pg-data", "pg-wal"]),
+        (["tank"], ["tank"]),
+        (["tank/wal", "fast/wal", "tank/x"], ["tank-wal", "fast-wal", "x"]),
+        (["tank", "fast/tank"], ["tank", "fast-tank"]),
+        (["tank/a-b", "tank/a/b"], ["tank-a-b", "tank-a-b-2"]),
+        (["a/x", "b/x", "c/a-x"], ["a-x", "b-x", "a-x-2"]),
+    ],
+)
+def test_names_of_directories(datasets: list[str], directories: list[str]) -> None:
+    found = mount_points.names(datasets)
+    assert [found[name] for name in datasets] == directories
+    assert len(set(found.values())) == len(datasets)
+
+
+def test_what_a_machine_lacks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert "there is no" in (mount_program.problem(tmp_path / "fuse") or "")
+    device = tmp_path / "fuse"
+    device.touch(0o600)
+    assert mount_program.problem(device, root=True) is None
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert "takes fusermount3" in (mount_program.problem(device, root=False) or "")
+    assert mount_program.problem(device, root=True) is None
+    monkeypatch.setattr(mount_program.os, "access", lambda path, mode: False)
+    assert "not for us to open" in (mount_program.problem(device, root=False) or "")
+
+
+def test_whether_others_may_enter(tmp_path: Path) -> None:
+    conf = tmp_path / "fuse.conf"
+    assert mount_program.others_may_enter(conf, root=True)
+    assert not mount_program.others_may_enter(conf, root=False)
+    conf.write_text("# user_allow_other\nmount_max = 1000\n")
+    assert not mount_program.others_may_enter(conf, root=False)
+    conf.write_text("user_allow_other\n")
+    assert mount_program.others_may_enter(conf, root=False)
+
+
+def test_without_the_program(
+    home: Path, study: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ZTUNE_MOUNT", str(tmp_path / "none"))
+    assert "ZTUNE_MOUNT names" in bad(3, "mount", study, tmp_path / "mnt")
+    monkeypatch.setattr(mount_program.programs, "find", lambda *_: None)
+    with pytest.raises(MissingError, match="is not built"):
+        mount_program.find()
+
+
+def test_a_damaged_record(stand_in: Path, home: Path, study: Path, tmp_path: Path) -> None:
+    place = tmp_path / "mnt"
+    good("mount", study, place)
+    good("umount", place)
+    [folder] = kept(home)
+    (folder / "record.json").write_text("{")
+    assert "is damaged" in bad(2, "mount", study, place)
+    assert "is damaged" in bad(2, "umount", "--destroy", place)
+    assert (folder / "store").exists()
+
+
+def test_two_at_once(home: Path, tmp_path: Path) -> None:
+    (home / "mounts").mkdir(parents=True)
+    with mount_points.locked(tmp_path), pytest.raises(Exception, match="another ztune is mounting"):  # noqa: SIM117
+        with mount_points.locked(tmp_path):
+            pass
+    assert kept(home) == []
+
+
+def test_one_directory_of_a_layout(stand_in: Path, home: Path, study: Path, tmp_path: Path) -> None:
+    good("mount", study, tmp_path / "mnt")
+    assert f"mounted at {tmp_path / 'mnt'}" in bad(2, "umount", tmp_path / "mnt" / "db")
+    with pytest.raises(InputError):
+        mount_points._read(Path(__file__))
+    good("umount", "--destroy", tmp_path / "mnt")
