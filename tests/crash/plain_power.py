@@ -39,6 +39,7 @@ class Plain:
         self._damage = damage
         self._was_cut = False
         self.ups: list[str] = []
+        self.version = "no ZFS"
 
     def up(self, cache: str) -> int:
         self.ups.append(cache)
@@ -108,7 +109,7 @@ def plain_test(
         return database_of(workload)(values, {}, clients=clients)
 
     result = Result(
-        workload, made.version, "plain", "base", "", {}, made.settings, promised, [], {}, made.checks
+        workload, made.version, "", "plain", "base", "", {}, made.settings, promised, [], {}, made.checks
     )
     return CrashTest(
         database,

@@ -87,8 +87,8 @@ def sqlite_page(top: Path) -> bool:
 
 
 def postgres_page(top: Path) -> bool:
-    # In every table and index of ours: the log makes pages anew that were added since the last checkpoint, but
-    # those of the accounts were there before.
+    # In every table and index of ours: the log makes pages anew that were added since the last checkpoint,
+    # but those of the accounts were there before.
     files = [p for p in top.rglob("base/5/*") if p.name.isdigit() and int(p.name) >= 16384]
     for path in files:
         if path.stat().st_size > 4 * PAGE_SIZE:
@@ -187,7 +187,19 @@ def test_bound_is_about_three_divided_by_the_cuts() -> None:
 def test_result_as_json_has_every_cut() -> None:
     cut = Cut(1, Moment.LOAD, "lazy", 0.5, acknowledged=10, lost=3, oldest_s=0.4, checked=True)
     result = Result(
-        "sqlite", "SQLite 3", "s", "l", "h", {}, {}, DurabilityClass.NOTHING, [], {}, ("a check",), [cut]
+        "sqlite",
+        "SQLite 3",
+        "OpenZFS 2",
+        "s",
+        "l",
+        "h",
+        {},
+        {},
+        DurabilityClass.NOTHING,
+        [],
+        {},
+        ("a check",),
+        [cut],
     )
     data = result.to_json()
     assert data["found"] == "last-seconds" and data["broken"] is True

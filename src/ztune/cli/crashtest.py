@@ -44,10 +44,11 @@ class _Progress:
 @click.argument("workload")
 @click.option(
     "--layout",
-    metavar="STUDY[:LAYOUT]",
-    help="A study (a TOML file or a ready one) and one of its layouts; default: the workload's own study, "
-    "and the study's base layout.",
+    metavar="STUDY[:NAME]",
+    help="A study or a ready study, and one of its layouts; default: the workload's own, and its baseline.",
 )
+@click.option("--profile", metavar="NAME|FILE", help="Disks instead of the study's data disks.")
+@click.option("--arc", metavar="SIZE", help="Memory for the ARC instead of the study's.")
 @click.option("--cuts", type=click.IntRange(1, 100_000), default=20, show_default=True, help="How many.")
 @click.option(
     "-p",
@@ -91,6 +92,8 @@ class _Progress:
 def command(
     workload: str,
     layout: str | None,
+    profile: str | None,
+    arc: str | None,
     cuts: int,
     params: tuple[str, ...],
     disks: Literal["instant", "profile"],
@@ -121,11 +124,16 @@ def command(
     of the layout allows. docs/durability.md has results, and says what such a test can't show.
     """
     from ztune.cli._place import pairs
+    from ztune.cli.mount import choose
+    from ztune.crash.database import database_of
     from ztune.crash.prepare import prepare
+
+    database_of(workload)  # a wrong name is said before a layout is looked for
+    study, chosen = choose(layout or workload, None, profile, arc)
 
     progress = _Progress(cuts)
     test = prepare(
-        workload, layout, pairs(params), cuts=cuts, disks=disks, clients=clients, window_s=window, seed=seed,
+        workload, study, chosen, pairs(params), cuts=cuts, disks=disks, clients=clients, window_s=window, seed=seed,
         keep=keep, parent=parent, report=progress.report, say=progress.say,
     )  # fmt: skip
     try:

@@ -132,6 +132,7 @@ class CrashTest:
             self._clients, self._accounts, f"{self._seed}:{self._loads}", folder / "acknowledged"
         )
         self.power.up("none")
+        self.result.openzfs = self.power.version
         self.database.prepare(self._workdir, self.power.places)
         self.database.load(self._accounts)
         self.power.down()

@@ -33,6 +33,11 @@ class Power(Protocol):
         """Mount them; return how many records of the intent log were replayed. Raises ZtuneError."""
         ...
 
+    @property
+    def version(self) -> str:
+        """Return what does it, such as ``OpenZFS 2.3.2``; known from the first ``up`` on."""
+        ...
+
     def watch(self) -> None:
         """Raise ZtuneError if they went away by themselves."""
         ...
@@ -96,6 +101,7 @@ class Mounted:
             self.places[role] = place
         self._spec: dict[str, Any] = engine_spec(study, layout, seed)
         self._mount: Mount | None = None
+        self.version = ""
 
     def up(self, cache: str) -> int:
         """Mount; return how many records of the intent log were replayed."""
@@ -109,7 +115,8 @@ class Mounted:
             Options(disks=self._disks, cache=cache),
             die_with_caller=True,
         )
-        return int(self._mount.ready.get("replayed", 0))
+        self.version = f"OpenZFS {self._mount.ready['openzfs']}"
+        return int(self._mount.ready["replayed"])
 
     def watch(self) -> None:
         """Raise ZtuneError if the program died by itself."""

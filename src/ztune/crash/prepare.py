@@ -1,4 +1,4 @@
-"""From a workload's name, a layout's and parameters to a test: for the command and ``bench/crash.py``."""
+"""From a workload's name, a layout and parameters to a test: for the command and ``bench/crash.py``."""
 
 from __future__ import annotations
 
@@ -10,10 +10,8 @@ from ztune.crash.cuts import CrashTest
 from ztune.crash.database import Database, database_of
 from ztune.crash.power import Mounted, Power
 from ztune.crash.result import Cut, Result
-from ztune.errors import InputError
-from ztune.search.space import first_round
-from ztune.study import Layout, Study, ready
-from ztune.study.adjust import adjusted
+from ztune.study import Layout, Study
+from ztune.study.durability import weakening
 from ztune.targets import mount_program
 from ztune.workloads import registry
 from ztune.workloads.base import JobWorkload
@@ -21,7 +19,8 @@ from ztune.workloads.base import JobWorkload
 
 def prepare(
     workload: str,
-    layout: str | None,
+    study: Study,
+    layout: Layout,
     params: Mapping[str, str],
     *,
     cuts: int,
@@ -40,8 +39,7 @@ def prepare(
         InputError: a wrong name or value. MissingError: this machine lacks something.
     """
     make = database_of(workload)
-    settings = registry.settings_of(workload, params)
-    study, chosen = choose(layout or workload, settings)
+    chosen = judged(layout, registry.settings_of(workload, params))
     program = mount_program.check()
     values = _parameters(workload, params)
 
@@ -57,6 +55,7 @@ def prepare(
     result = Result(
         workload=workload,
         version=first.version,
+        openzfs="",
         study=study.name,
         layout=chosen.name,
         hash=chosen.hash,
@@ -76,22 +75,10 @@ def prepare(
     )  # fmt: skip
 
 
-def choose(text: str, settings: dict[str, str]) -> tuple[Study, Layout]:
-    """Return the study and the layout that "STUDY[:LAYOUT]" names, judged with the database's ``settings``.
-
-    Raises:
-        InputError: there is none of that name; the sentence names those that there are.
-    """
-    name, colon, wanted = text.partition(":")
-    study = adjusted(ready.find(name), database=settings)
-    layouts = {layout.name: layout for layout in first_round(study)}
-    if not colon:
-        return study, study.layout
-    if wanted not in layouts:
-        raise InputError(
-            f'study "{study.name}" has no layout "{wanted}"; it has {", ".join(map(repr, layouts))}'
-        )
-    return study, layouts[wanted]
+def judged(layout: Layout, settings: Mapping[str, str]) -> Layout:
+    """Return ``layout`` with those of the database's own ``settings`` that decide its durability class."""
+    raw = layout.to_json()
+    return Layout.model_validate({**raw, "database": {**weakening(settings), **layout.database}})
 
 
 def _parameters(workload: str, params: Mapping[str, str]) -> dict[str, Any]:

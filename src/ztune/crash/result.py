@@ -76,6 +76,8 @@ class Result:
     workload: str
     version: str
     """Of the database."""
+    openzfs: str
+    """Such as ``OpenZFS 2.3.2``."""
     study: str
     layout: str
     hash: str
@@ -140,7 +142,7 @@ class Result:
         """Return the summary for people."""
         f = self.figures()
         lines = [
-            f"{self.workload} on {self.study}: {self.layout} ({self.version})",
+            f"{self.workload} on {self.study}: {self.layout} ({self.version}, {self.openzfs})",
             f"  {f['cuts']} cuts: {_each(f['cuts_by_moment'])}; cache {_each(f['cuts_by_cache'])}",
             f"  {f['commits_acknowledged']:,} commits acknowledged, {f['commits_lost']:,} lost; "
             f"{f['commits_unanswered']:,} more are there that no client was told of",
