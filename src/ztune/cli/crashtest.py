@@ -133,8 +133,8 @@ def command(
 
     progress = _Progress(cuts)
     test = prepare(
-        workload, study, chosen, pairs(params), cuts=cuts, disks=disks, clients=clients, window_s=window, seed=seed,
-        keep=keep, parent=parent, report=progress.report, say=progress.say,
+        workload, study, chosen, pairs(params), cuts=cuts, disks=disks, clients=clients, window_s=window,
+        seed=seed, keep=keep, parent=parent, report=progress.report, say=progress.say,
     )  # fmt: skip
     try:
         result = test.run()

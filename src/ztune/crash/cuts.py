@@ -111,13 +111,21 @@ class CrashTest:
                     self._cut(plan)
                 self._come_back("none")
             except _KeptError:
-                assert self._workdir is not None
-                self.result.kept = str(self._workdir.path)
+                self._keep_it()
+            except ZtuneError as error:
+                if not self._keep:
+                    raise
+                self._keep_it()
+                raise ZtuneError(f"{error} (kept: {self.result.kept})") from error
             finally:
                 with uninterrupted():
                     self._end(keep=self.result.kept is not None)
                 self.result.seconds = time.monotonic() - began
         return self.result
+
+    def _keep_it(self) -> None:
+        assert self._workdir is not None
+        self.result.kept = str(self._workdir.path)
 
     def _load(self) -> None:
         """Make a new database and bring it to the disks in order: what a cut meets was all acknowledged."""

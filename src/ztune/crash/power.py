@@ -11,7 +11,7 @@ from typing import Any, Protocol
 from ztune.errors import InputError, ZtuneError
 from ztune.study import Layout, Study
 from ztune.targets.engine_spec import engine_spec
-from ztune.trial.mounted import Mount, Options
+from ztune.trial.mounted import Mount, Options, last_words
 
 CACHES = ("volatile", "lazy", "none")
 """How the disks keep what they acknowledged, in the order of the alternation.
@@ -120,8 +120,17 @@ class Mounted:
 
     def watch(self) -> None:
         """Raise ZtuneError if the program died by itself."""
-        if self._mount is None or not self._mount.alive():
-            raise ZtuneError(f"{self.store}: ztune-mount died by itself; its log is {self.store}.log")
+        assert self._mount is not None
+        dead = not self._mount.alive()
+        for place in self._datasets.values():
+            # One that dies is alive until its last thread has ended, but answers no more.
+            try:
+                os.stat(place)
+            except OSError:
+                dead = True
+        if dead:
+            said = last_words(self.store)
+            raise ZtuneError(f"{self.store}: ztune-mount died by itself{f': {said}' if said else ''}")
 
     def cut(self) -> None:
         """Kill the program at once."""
