@@ -14,9 +14,10 @@ from pathlib import Path
 import pytest
 from plain_power import Forgetful, need, plain_test
 
+from ztune.analysis.stats import upper_bound
 from ztune.crash.plan import Moment, plans
 from ztune.crash.power import CACHES
-from ztune.crash.result import Cut, Result, upper_bound
+from ztune.crash.result import Cut, Result
 from ztune.study import DurabilityClass
 from ztune.trial.jobs.postgres import PAGE_SIZE
 

@@ -125,7 +125,7 @@ class Mounted:
         for place in self._datasets.values():
             # One that dies is alive until its last thread has ended, but answers no more.
             try:
-                os.stat(place)
+                place.stat()
             except OSError:
                 dead = True
         if dead:

@@ -8,22 +8,15 @@ from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from ztune.analysis.stats import upper_bound
 from ztune.crash.plan import Moment
 from ztune.study import DurabilityClass
 
-CONFIDENCE = 0.95
 RULE_OF_THREE = (
     "rule of three: J. A. Hanley, A. Lippman-Hand, If nothing goes wrong, is everything all right?, "
     "JAMA 249 (1983) 1743"
 )
 _NAMED = 3
-
-
-def upper_bound(cuts: int) -> float:
-    """Return the probability per cut above which ``cuts`` without a case would be seen in fewer than 1 of 20
-    tests: about 3 divided by ``cuts``.
-    """
-    return float(1 - (1 - CONFIDENCE) ** (1 / cuts))
 
 
 @dataclass(slots=True)
