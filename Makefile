@@ -17,7 +17,7 @@ help:
 	@echo 'make docs    write again the parts of docs/ that are made from the code'
 	@echo 'make bench   cost of recording, speed of screening and of reading traces'
 	@echo 'make bench-lab   the same for the lab, its disks and the accuracy of screening; many hours under emulation'
-	@echo 'make build   compile the engine, the recorder and the shaped disk only'
+	@echo 'make build   compile the engine, the mount, the recorder and the shaped disk only'
 	@echo 'make clean   remove what was built; the Python environment and installed packages stay'
 
 setup:
@@ -29,6 +29,7 @@ build:
 	@$(MAKE) -s --no-print-directory -C engine
 	@$(MAKE) -s --no-print-directory -C recorder
 	@$(MAKE) -s --no-print-directory -C disk
+	@$(MAKE) -s --no-print-directory -C mount
 
 # Less load than the workload's default, so that two cores are done in three minutes: 370 MiB against an ARC of 64 MiB.
 DEMO = -p rate=60 --budget 25
@@ -88,4 +89,5 @@ clean:
 	-$(MAKE) --no-print-directory -C engine clean
 	-$(MAKE) --no-print-directory -C recorder clean
 	-$(MAKE) --no-print-directory -C disk clean
+	-$(MAKE) --no-print-directory -C mount clean
 	rm -rf build demo-out .mypy_cache .ruff_cache .pytest_cache .hypothesis

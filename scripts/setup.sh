@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Installs what ztune needs on Debian and Ubuntu, and builds it: system packages, a Python environment in .venv,
-# the replay engine, the eBPF recorder. Says what it installs and why. A second run finds everything there and ends
+# the replay engine, the mount, the eBPF recorder. Says what it installs and why. A second run finds everything there and ends
 # within seconds.
 #
 #   scripts/setup.sh        what `make setup` and `make demo` need
@@ -118,6 +118,8 @@ make|builds the engine and the recorder
 libc6-dev|builds the engine and the recorder
 pkg-config|finds the libraries to build against
 libjansson-dev|JSON for the engine
+libfuse3-dev|builds the mount
+fuse3|lets users without root mount
 clang|compiles the eBPF recorder
 llvm|compiles the eBPF recorder
 libbpf-dev|loads the eBPF recorder
@@ -143,6 +145,8 @@ bpftrace|two of the probes: sizes of calls, system calls
 missing() {
     local name why
     while IFS='|' read -r name why; do
+        # fuse3 would take the place of FUSE 2, which somebody here uses: root mounts without it.
+        if [ "$name" = fuse3 ] && installed fuse; then continue; fi
         [ -z "$name" ] || installed "$name" || printf '%s|%s\n' "$name" "$why"
     done <<<"$reasons"
 }
@@ -230,6 +234,6 @@ install_python() {
 install_packages
 [ "$part" = all ] || exit 0
 install_python
-say "building the engine and the recorder"
+say "building the engine, the mount, the recorder and the shaped disk"
 "${MAKE:-make}" --no-print-directory build
 say "done: try '$VENV/bin/ztune doctor'"

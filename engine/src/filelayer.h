@@ -40,6 +40,8 @@ int fl_volume_format(const char *dataset, uint32_t uid, uint32_t gid);
 /* Opens it; frees what was unlinked when it was left, and replays the intent log if there is one. */
 int fl_volume_open(const char *dataset, uint64_t recordsize, fl_volume_t **vol);
 void fl_volume_close(fl_volume_t *vol);	/* every file must be closed */
+/* Drops every reference but the volume's own: whoever had them is gone. */
+void fl_volume_forget(fl_volume_t *vol);
 
 /* Whether reading sets access times (atime, relatime); not unless asked for. */
 void fl_volume_access_times(fl_volume_t *vol, bool on, bool relative);
@@ -86,6 +88,8 @@ int fl_link(fl_file_t *dir, const char *name, fl_file_t *file, bool *commit);
 int fl_unlink(fl_file_t *dir, const char *name, bool directory, bool *commit);
 /* replace: a file of the new name may go. */
 int fl_rename(fl_file_t *from, const char *name, fl_file_t *to, const char *new_name, bool replace, bool *commit);
+/* Each gets the other's name; EINVAL where OpenZFS can't (before 2.2). */
+int fl_exchange(fl_file_t *from, const char *name, fl_file_t *to, const char *other, bool *commit);
 int fl_readlink(fl_file_t *file, char *target, size_t room);
 
 /* Calls each(arg, name, object, type, next) from a position on, 0 first, until it returns false. */

@@ -66,7 +66,7 @@ fl_log_name(fl_file_t *dir, dmu_tx_t *tx, uint64_t type, uint64_t object, uint64
 }
 
 void
-fl_log_rename(fl_file_t *from, fl_file_t *to, dmu_tx_t *tx, uint64_t object, const char *a, const char *b)
+fl_log_rename(fl_file_t *from, fl_file_t *to, dmu_tx_t *tx, uint64_t type, uint64_t object, const char *a, const char *b)
 {
 	size_t na = strlen(a) + 1, nb = strlen(b) + 1;
 	zilog_t *zil = from->vol->zil;
@@ -74,7 +74,7 @@ fl_log_rename(fl_file_t *from, fl_file_t *to, dmu_tx_t *tx, uint64_t object, con
 
 	if (zil_replaying(zil, tx))
 		return;
-	itx = record(TX_RENAME, sizeof (lr_rename_t), na + nb);
+	itx = record(type, sizeof (lr_rename_t), na + nb);
 	((uint64_t *)(&itx->itx_lr + 1))[0] = from->object;
 	((uint64_t *)(&itx->itx_lr + 1))[1] = to->object;
 	memcpy((char *)&itx->itx_lr + sizeof (lr_rename_t), a, na);
@@ -205,7 +205,10 @@ replay_rename(fl_volume_t *vol, void *record_)
 	if ((error = fl_get(vol, WORD(record_, 0), &from)) != 0)
 		return (error);
 	if ((error = fl_get(vol, WORD(record_, 1), &to)) == 0) {
-		error = fl_rename(from, name, to, name + strlen(name) + 1, true, &commit);
+		if ((((lr_t *)record_)->lrc_txtype & ~TX_CI) == TX_RENAME)
+			error = fl_rename(from, name, to, name + strlen(name) + 1, true, &commit);
+		else
+			error = fl_exchange(from, name, to, name + strlen(name) + 1, &commit);
 		fl_release(to, 1);
 	}
 	fl_release(from, 1);
@@ -350,6 +353,7 @@ static replay_fn *const replay_fns[TX_MAX_TYPE] = {
 	[TX_SETATTR] = replay_setattr,
 #if OPENZFS_NUMBER >= 20200
 	[TX_SETSAXATTR] = replay_xattr,
+	[TX_RENAME_EXCHANGE] = replay_rename,
 #endif
 };
 

@@ -380,7 +380,7 @@ move(fl_file_t *from, const char *name, fl_file_t *to, const char *new_name, fl_
 		dir_changed(from, -1, -dir, tx);
 		dir_changed(to, old == NULL, old == NULL && dir ? 1 : 0, tx);
 	}
-	fl_log_rename(from, to, tx, f->object, name, new_name);
+	fl_log_rename(from, to, tx, TX_RENAME, f->object, name, new_name);
 }
 
 int
@@ -438,6 +438,72 @@ out:
 		fl_release(old, 1);
 	return (error);
 }
+
+#if OPENZFS_NUMBER >= 20200
+static int
+two_files(fl_file_t *from, const char *name, fl_file_t *to, const char *other, fl_file_t **f, fl_file_t **g)
+{
+	uint64_t object;
+	int error;
+
+	if ((error = look(from, name, &object, NULL)) == 0 && (error = fl_get(from->vol, object, f)) == 0 &&
+	    (error = look(to, other, &object, NULL)) == 0)
+		error = fl_get(to->vol, object, g);
+	return (error);
+}
+
+int
+fl_exchange(fl_file_t *from, const char *name, fl_file_t *to, const char *other, bool *commit)
+{
+	fl_volume_t *vol = from->vol;
+	fl_file_t *f = NULL, *g = NULL;
+	uint64_t f_entry, g_entry;
+	int error, dirs;
+	dmu_tx_t *tx;
+
+	*commit = fl_always_sync(vol);
+	if (to->vol != vol)
+		return (EXDEV);
+	mutex_enter(&vol->names);
+	if ((error = two_files(from, name, to, other, &f, &g)) != 0 || f == g)
+		goto out;
+	tx = dmu_tx_create(vol->os);
+	dmu_tx_hold_sa(tx, f->sa, B_FALSE);
+	dmu_tx_hold_sa(tx, g->sa, B_FALSE);
+	dmu_tx_hold_sa(tx, from->sa, B_FALSE);
+	dmu_tx_hold_sa(tx, to->sa, B_FALSE);
+	dmu_tx_hold_zap(tx, from->object, B_TRUE, name);
+	dmu_tx_hold_zap(tx, to->object, B_TRUE, other);
+	if ((error = fl_begin(tx)) != 0)
+		goto out;
+	f_entry = DIRENT(f->mode, f->object);
+	g_entry = DIRENT(g->mode, g->object);
+	VERIFY0(zap_update(vol->os, to->object, other, 8, 1, &f_entry, tx));
+	VERIFY0(zap_update(vol->os, from->object, name, 8, 1, &g_entry, tx));
+	links_changed(f, f->links, to->object, tx);
+	links_changed(g, g->links, from->object, tx);
+	dirs = from == to ? 0 : (int)S_ISDIR(f->mode) - (int)S_ISDIR(g->mode);
+	dir_changed(from, 0, -dirs, tx);
+	if (from != to)
+		dir_changed(to, 0, dirs, tx);
+	fl_log_rename(from, to, tx, TX_RENAME_EXCHANGE, f->object, name, other);
+	dmu_tx_commit(tx);
+out:
+	mutex_exit(&vol->names);
+	if (f != NULL)
+		fl_release(f, 1);
+	if (g != NULL)
+		fl_release(g, 1);
+	return (error);
+}
+#else
+int
+fl_exchange(fl_file_t *from, const char *name, fl_file_t *to, const char *other, bool *commit)
+{
+	(void) from, (void) name, (void) to, (void) other, (void) commit;
+	return (EINVAL);
+}
+#endif
 
 /* As in the kernel's module: two positions for "." and "..", then the cursor's own. */
 #define	FIRST_ENTRY 3

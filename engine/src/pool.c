@@ -667,6 +667,14 @@ pool_allocated(int pool)
 	    metaslab_class_get_alloc(spa_dedup_class(spa)));
 }
 
+uint64_t
+pool_free(int pool)
+{
+	spa_t *spa = spas[pool];
+
+	return (metaslab_class_get_space(spa_normal_class(spa)) - metaslab_class_get_alloc(spa_normal_class(spa)));
+}
+
 int
 pool_dataset_space(const char *name, space_t *s)
 {

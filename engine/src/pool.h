@@ -75,6 +75,7 @@ void pool_vdev_stat(void *vdev, uint64_t *reads, uint64_t *read_bytes, uint64_t 
 void pool_arc(arc_count_t *c);
 uint64_t pool_over_max(void);
 uint64_t pool_allocated(int pool);
+uint64_t pool_free(int pool);
 int pool_dataset_space(const char *name, space_t *s);
 
 #endif

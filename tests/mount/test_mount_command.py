@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import io
 import json
 import os
 import signal
@@ -11,19 +9,19 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
+from mount_commands import CODE, bad, good, good_elsewhere, ztune
 
-from ztune.cli.main import main
 from ztune.cli.mount import choose
+from ztune.doctor import checks
+from ztune.doctor.checks import State
 from ztune.errors import InputError, MissingError
 from ztune.targets import mount_points, mount_program
 from ztune.trial import mounted
 
-CODE = "from ztune.cli.main import main; main()"
 STUDY = """
 name = "small"
 [[layout.pool]]
@@ -41,6 +39,7 @@ name = "fast/db/wal"
 roles = ["wal"]
 logbias = "throughput"
 atime = "off"
+dnodesize = "auto"
 [axes]
 "data.recordsize" = ["8K", "16K"]
 """
@@ -57,51 +56,6 @@ def study(tmp_path: Path) -> Path:
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("ZTUNE_HOME", str(tmp_path / "home"))
     return tmp_path / "home"
-
-
-@dataclass
-class Done:
-    returncode: int
-    stdout: str
-    stderr: str
-
-
-def ztune(*args: str | Path) -> Done:
-    """Run the command in this process: a start of Python for each would take most of the tests' time."""
-    out, err = io.StringIO(), io.StringIO()
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sys, "argv", ["ztune", *map(str, args)])
-        with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
-            try:
-                main()
-                code = 0
-            except SystemExit as end:
-                code = int(end.code or 0)
-    return Done(code, out.getvalue(), err.getvalue())
-
-
-def good_elsewhere(*args: str | Path) -> str:
-    """Run the command in a process of its own, as a user does: what it starts must outlive it."""
-    done = subprocess.run(
-        [sys.executable, "-c", CODE, *map(str, args)],
-        capture_output=True, text=True, timeout=240, stdin=subprocess.DEVNULL,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    return done.stdout
-
-
-def good(*args: str | Path) -> str:
-    done = ztune(*args)
-    assert done.returncode == 0, done.stderr
-    return done.stdout
-
-
-def bad(code: int, *args: str | Path) -> str:
-    done = ztune(*args)
-    assert done.returncode == code, (done.returncode, done.stdout, done.stderr)
-    lines = done.stderr.strip().splitlines()
-    assert lines[-1].startswith("ztune: ") and "Traceback" not in done.stderr
-    return lines[-1]
 
 
 def mounts_below(path: Path) -> list[str]:
@@ -139,7 +93,9 @@ def test_a_whole_life(stand_in: Path, home: Path, study: Path, tmp_path: Path) -
     again = json.loads(good("mount", study, place, "--json", "--disks", "instant", "--cache", "none"))
     assert again["imported"] is True and again["replayed"] == 7 and again["disks"] == "instant"
     assert [row["roles"] for row in again["mounts"]] == [["data", "index"], ["wal"]]
-    assert again["notes"] == ["atime=off of fast/db/wal is not heeded: a mount does not have it"]
+    assert again["notes"] == ["dnodesize=auto of fast/db/wal is not heeded: a mount does not have it"]
+    told = json.loads((Path(again["store"]) / "disks" / "spec.json").read_text())
+    assert told["datasets"][1]["properties"]["atime"] == "off" and told["files"] == []
     out = good("umount", "--destroy", place)
     assert "is deleted" in out and kept(home) == [] and not place.exists()
     assert "nothing was mounted there" in bad(2, "umount", place)
@@ -374,10 +330,10 @@ def test_layouts_that_cannot_be_mounted(home: Path, tmp_path: Path, study: Path)
 
     assert "encrypts fast/db/wal" in said('atime = "off"', 'encryption = "on"')
     assert "as a volume with xfs" in said(
-        'logbias = "throughput"\natime = "off"', 'volume = "1G"\nfilesystem = "xfs"'
+        'logbias = "throughput"\natime = "off"\ndnodesize = "auto"', 'volume = "1G"\nfilesystem = "xfs"'
     )
     text = STUDY.replace('name = "fast"', 'name = "fast"\nfilesystem = "ext4"')
-    study.write_text(text.replace('logbias = "throughput"\natime = "off"', ""))
+    study.write_text(text.replace('logbias = "throughput"\natime = "off"\ndnodesize = "auto"', ""))
     assert "has ext4 in place of pool fast" in bad(2, "mount", study, tmp_path / "mnt")
 
 
@@ -400,15 +356,47 @@ def test_names_of_directories(datasets: list[str], directories: list[str]) -> No
 
 
 def test_what_a_machine_lacks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert "there is no" in (mount_program.problem(tmp_path / "fuse") or "")
+    def means(root: bool) -> str:
+        return (mount_program.lacking(device, root) or ("", ""))[0]
+
     device = tmp_path / "fuse"
+    assert "shows no" in means(True)
     device.touch(0o600)
-    assert mount_program.problem(device, root=True) is None
+    assert means(True) == ""
     monkeypatch.setenv("PATH", str(tmp_path))
-    assert "takes fusermount3" in (mount_program.problem(device, root=False) or "")
-    assert mount_program.problem(device, root=True) is None
+    assert "takes fusermount3" in means(False) and means(True) == ""
+    assert "fuse3" in (mount_program.lacking(device, False) or ("", ""))[1]
     monkeypatch.setattr(mount_program.os, "access", lambda path, mode: False)
-    assert "not for us to open" in (mount_program.problem(device, root=False) or "")
+    assert "not for this user" in means(False)
+
+
+def test_what_is_lacking_ends_the_command(
+    stand_in: Path, home: Path, study: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(mount_program, "lacking", lambda: ("the kernel shows no FUSE", "sudo modprobe fuse"))
+    assert "no FUSE: `sudo modprobe fuse`" in bad(3, "mount", study, tmp_path / "mnt")
+    assert not (tmp_path / "mnt").exists() and kept(home) == []
+
+
+def test_what_the_doctor_says(
+    stand_in: Path, home: Path, study: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert checks.check_mount().state is State.OK
+    pid = json.loads(good("mount", study, tmp_path / "mnt", "--json"))["pid"]
+    assert "1 mounted now" in checks.check_mount().means
+    os.kill(pid, signal.SIGKILL)
+    wait_for_death(tmp_path / "mnt" / "db")
+    found = checks.check_mount()
+    assert found.state is State.LIMITED and found.fix == f"ztune umount {tmp_path / 'mnt'}"
+    good("umount", "--destroy", tmp_path / "mnt")
+    monkeypatch.setattr(mount_program, "others_may_enter", lambda: False)
+    assert "user_allow_other" in checks.check_mount().fix
+    monkeypatch.setattr(mount_program, "lacking", lambda: ("no FUSE", "sudo modprobe fuse"))
+    found = checks.check_mount()
+    assert found.state is State.MISSING and found.fix == "sudo modprobe fuse" and not found.needed
+    monkeypatch.setenv("ZTUNE_MOUNT", str(tmp_path / "none"))
+    found = checks.check_mount()
+    assert found.state is State.MISSING and "ZTUNE_MOUNT" in found.means and found.fix == "make setup"
 
 
 def test_whether_others_may_enter(tmp_path: Path) -> None:

@@ -77,6 +77,8 @@ OTHERS = [
         "libc6-dev",
         "pkg-config",
         "libjansson-dev",
+        "libfuse3-dev",
+        "fuse3",
         "clang",
         "llvm",
         "libbpf-dev",
@@ -180,6 +182,13 @@ def test_fresh_machine_gets_the_newest_library_all_of_one_version(machine: Machi
     at = next(n for n, line in enumerate(log) if " install " in line)
     assert "tee /etc/postgresql-common/createcluster.d/ztune.conf" in log[:at]
     assert "rm -f /etc/postgresql-common/createcluster.d/ztune.conf" in log[at:]
+
+
+def test_a_hosts_own_fuse_2_is_never_replaced(machine: Machine) -> None:
+    rest = [line for line in REST if not line.startswith("fuse3=")]
+    code, said = machine.setup([*rest, "fuse=2.9.9", f"libzfslinux-dev={NEW}"], REST)
+    assert code == 0, said
+    assert [line for line in machine.log() if line.startswith("apt-get")] == []
 
 
 def test_a_hosts_own_zfs_is_never_touched(machine: Machine) -> None:

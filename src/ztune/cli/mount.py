@@ -155,7 +155,7 @@ def _mount(
 ) -> int:
     from ztune.cli._waiting import waiting
     from ztune.targets import mount_points, mount_program
-    from ztune.targets.engine_spec import engine_spec
+    from ztune.targets.engine_spec import mount_spec
     from ztune.trial.jobs.interrupt import signals_as_interrupt
     from ztune.trial.mount_store import MountStore
     from ztune.trial.mounted import Mount
@@ -163,7 +163,7 @@ def _mount(
     mount_points.check_layout(layout)
     program = mount_program.check()
     # As it comes back from the record, to be compared with that.
-    spec = json.loads(json.dumps(engine_spec(study, layout, study.seed)))
+    spec = json.loads(json.dumps(mount_spec(study, layout, study.seed)))
     with signals_as_interrupt():
         with mount_points.locked(directory):
             point = mount_points.find(directory)
@@ -416,7 +416,7 @@ def _show(point: Any, stats: dict[str, Any]) -> None:
         busy = units.seconds(float(disk.get("busy_s") or 0))
         table.add_row(f"{disk.get('pool')} {disk.get('class')} {disk.get('name')}", *cells, busy)
     _print(table)
-    table = _table("written for", "reads", "read", "writes", "written", right=True)
+    table = _table("cause", "reads", "read", "writes", "written", right=True)
     for name, row in stats.get("causes", {}).items():
         table.add_row(name, *(figure(row, k) for k in ("reads", "read_bytes", "writes", "write_bytes")))
     _print(table)

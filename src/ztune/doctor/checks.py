@@ -92,6 +92,35 @@ def check_engine() -> Finding:
     return Finding("replay engine", State.OK, means, needed=True, details=details)
 
 
+def check_mount() -> Finding:
+    """Layouts can be mounted: the program is there and runs, FUSE is there and for us."""
+    from ztune.targets import mount_points, mount_program
+
+    name = "mounting"
+    try:
+        found = mount_program.find()
+    except ZtuneError as error:
+        return Finding(name, State.MISSING, str(error).partition("; `")[0], SETUP)
+    details = {"path": str(found)}
+    lacking = mount_program.lacking()
+    if lacking is not None:
+        means, fix = lacking
+        return Finding(name, State.MISSING, f"no `ztune mount`: {means}", fix, details=details)
+    dead = [str(point.directory) for point in mount_points.every() if point.dead()]
+    if dead:
+        means = f"the program of {', '.join(dead)} has died, and what is there answers with errors only"
+        return Finding(
+            name, State.LIMITED, means, f"ztune umount {dead[0]}", details={**details, "dead": dead}
+        )
+    if not mount_program.others_may_enter():
+        means = f"mounts layouts, but other users can't enter them: {mount_program.CONF} does not allow it"
+        fix = f"echo user_allow_other | sudo tee -a {mount_program.CONF}"
+        return Finding(name, State.LIMITED, means, fix, details=details)
+    running = sum(point.mount() is not None for point in mount_points.every())
+    now = f"; {running} mounted now" if running else ""
+    return Finding(name, State.OK, f"mounts layouts with FUSE{now}", details=details)
+
+
 def check_ebpf(
     btf: Path = Path("/sys/kernel/btf/vmlinux"), status: Path = Path("/proc/self/status")
 ) -> Finding:
@@ -313,6 +342,7 @@ def check_leftovers(parent: Path | None = None) -> Finding:
 CHECKS: tuple[Callable[[], Finding], ...] = (
     check_python,
     check_engine,
+    check_mount,
     check_recording,
     check_observing,
     check_ebpf,

@@ -18,6 +18,7 @@ from ztune.errors import InputError, ZtuneError
 from ztune.store import paths
 from ztune.study import Layout
 from ztune.study.properties import PROPERTIES, REPLAYED
+from ztune.targets.engine_spec import MOUNT_ONLY
 from ztune.trial import mounted
 from ztune.trial.mount_store import MountStore
 from ztune.trial.mounted import Mount, Options
@@ -107,7 +108,7 @@ def folder_of(directory: Path) -> Path:
     """Return the folder of what is kept of ``directory``; not made."""
     digest = hashlib.sha256(os.fsencode(directory)).hexdigest()[:12]
     # The name is for people who look there; short, for the store's socket has little room.
-    name = re.sub(r"[^A-Za-z0-9_-]+", "-", directory.name)[:24].strip("-")
+    name = re.sub(r"[^A-Za-z0-9_-]+", "-", directory.name)[:12].strip("-")
     return paths.mounts() / "-".join(filter(None, (name, digest)))
 
 
@@ -215,5 +216,5 @@ def unheeded(layout: Layout) -> list[str]:
         f"{name}={value} of {dataset.name} is not heeded: a mount does not have it"
         for dataset in layout.datasets
         for name, value in dataset.properties.items()
-        if name not in REPLAYED and value != PROPERTIES[name].default
+        if name not in (*REPLAYED, *MOUNT_ONLY) and value != PROPERTIES[name].default
     ]

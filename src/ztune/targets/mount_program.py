@@ -32,21 +32,21 @@ def find() -> Path:
 def check() -> Path:
     """Return the program, on a machine that lets us mount with it. Raises MissingError elsewhere."""
     path = find()
-    reason = problem()
+    reason = lacking()
     if reason is not None:
-        raise MissingError(reason)
+        raise MissingError(f"{reason[0]}: `{reason[1]}`")
     return path
 
 
-def problem(device: Path = DEVICE, root: bool | None = None) -> str | None:
-    """Return what keeps us from mounting with FUSE, one sentence with what mends it; None if nothing does."""
+def lacking(device: Path = DEVICE, root: bool | None = None) -> tuple[str, str] | None:
+    """Return what keeps us from mounting with FUSE, and the command that mends it; None if nothing does."""
     root = os.geteuid() == 0 if root is None else root
     if not device.exists():
-        return f"there is no {device}: load FUSE with `modprobe fuse`, or give {device} to this container"
+        return f"the kernel shows no {device} (a container has to be given it)", "sudo modprobe fuse"
     if not os.access(device, os.R_OK | os.W_OK):
-        return f"{device} is not for us to open; run as root, or let this user read and write it"
+        return f"{device} is not for this user to open", "sudo ztune …"
     if not root and shutil.which("fusermount3") is None:
-        return f"mounting without root takes fusermount3: `{install_command('fuse')}`, or run as root"
+        return "mounting without root takes fusermount3", install_command("fuse")
     return None
 
 

@@ -1,0 +1,439 @@
+#include "livedisk.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/prctl.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "device.h"
+#include "zfs.h"
+
+typedef struct {
+	int fd;
+	bool instant;
+	device_t device;
+	pthread_mutex_t lock;
+	pthread_cond_t wake;
+	request_t *inbox, **inbox_end;	/* came in since the disk looked */
+} live_t;
+
+static pthread_mutex_t count_lock = PTHREAD_MUTEX_INITIALIZER;
+
+static live_t *
+live_of(const disk_t *d)
+{
+	return (d->backing);
+}
+
+static int64_t
+now_ns(void)
+{
+	struct timespec t;
+
+	(void) clock_gettime(CLOCK_MONOTONIC, &t);
+	return ((int64_t)t.tv_sec * 1000000000 + t.tv_nsec);
+}
+
+/* OpenZFS would suspend the pool and wait for ever; the end of the process gives everybody an error instead. */
+static void __attribute__((noreturn))
+give_up(const disk_t *d, const char *what, int error)
+{
+	(void) fprintf(stderr, "ztune-mount: the file of disk %s can't be %s: %s; the mount ends.\n", d->name, what,
+	    error == 0 ? "end of file" : strerror(error));
+	_exit(EXIT_FAILED);
+}
+
+/* --- the disk's thread --- */
+
+static void
+finish(disk_t *d, request_t *r)
+{
+	zio_t *z = r->owner;
+
+	if (r->error != 0)
+		give_up(d, r->op == REQ_READ ? "read" : "written", r->error);
+	if (r->op == REQ_READ)
+		abd_copy_from_buf(z->io_abd, r->data, z->io_size);
+	request_free(r);
+	zio_interrupt(z);
+}
+
+static void
+wait_until(live_t *l, int64_t ns)
+{
+	struct timespec t = { ns / 1000000000, ns % 1000000000 };
+
+	if (ns == DEVICE_NEVER)
+		(void) pthread_cond_wait(&l->wake, &l->lock);
+	else
+		(void) pthread_cond_timedwait(&l->wake, &l->lock, &t);
+}
+
+static void *
+disk_main(void *arg)
+{
+	disk_t *d = arg;
+	live_t *l = live_of(d);
+	request_t *r, *done, **end;
+
+	(void) prctl(PR_SET_TIMERSLACK, 1UL);
+	(void) pthread_mutex_lock(&l->lock);
+	for (;;) {
+		/* First what the disk did in the meantime: it didn't know yet of what has just come. */
+		device_advance(&l->device, now_ns());
+		while ((r = l->inbox) != NULL) {
+			if ((l->inbox = r->next) == NULL)
+				l->inbox_end = &l->inbox;
+			r->next = NULL;
+			device_submit(&l->device, r);
+		}
+		device_advance(&l->device, now_ns());
+		done = NULL;
+		end = &done;
+		while ((r = device_done(&l->device)) != NULL) {
+			*end = r;
+			end = &r->next;
+		}
+		*end = NULL;
+		if (done == NULL) {
+			wait_until(l, device_next(&l->device));
+			continue;
+		}
+		(void) pthread_mutex_unlock(&l->lock);
+		while ((r = done) != NULL) {
+			done = r->next;
+			finish(d, r);
+		}
+		(void) pthread_mutex_lock(&l->lock);
+	}
+	return (NULL);
+}
+
+static int
+start_thread(disk_t *d)
+{
+	live_t *l = live_of(d);
+	pthread_condattr_t attr;
+	pthread_t t;
+
+	(void) pthread_mutex_init(&l->lock, NULL);
+	(void) pthread_condattr_init(&attr);
+	(void) pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
+	(void) pthread_cond_init(&l->wake, &attr);
+	(void) pthread_condattr_destroy(&attr);
+	return (pthread_create(&t, NULL, disk_main, d) != 0 ? -1 : 0);
+}
+
+int
+livedisk_open(const spec_t *spec, const char *store, bool instant, cache_mode_t cache, err_t *err)
+{
+	disk_t *d = NULL;
+	size_t n = 0;
+
+	account_create(spec->ndatasets);
+	if (disks_create(spec, err) != 0)
+		return (-1);
+	d = disks_all(&n);
+	for (size_t i = 0; i < n; i++) {
+		live_t *l = calloc(1, sizeof (*l));
+		char path[4500], name[64];
+		struct stat st;
+
+		if (l == NULL)
+			abort();
+		d[i].backing = l;
+		(void) snprintf(name, sizeof (name), "%s", d[i].name);
+		*strchr(name, '/') = '-';
+		(void) snprintf(path, sizeof (path), "%s/disk-%s-%s.img", store, spec->pools[d[i].pool].name, name);
+		if ((l->fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600)) < 0 || fstat(l->fd, &st) != 0)
+			return (err_set(err, "%s can't be opened: %s.", path, strerror(errno)));
+		if (st.st_size != 0 && (uint64_t)st.st_size != d[i].size)
+			return (err_set(err, "%s has %lld bytes, not the disk's %llu.", path, (long long)st.st_size,
+			    (unsigned long long)d[i].size));
+		if (st.st_size == 0 && ftruncate(l->fd, (off_t)d[i].size) != 0)
+			return (err_set(err, "%s can't be made %llu bytes long: %s.", path, (unsigned long long)d[i].size,
+			    strerror(errno)));
+		l->instant = instant;
+		l->inbox_end = &l->inbox;
+		if (instant)
+			continue;
+		device_init(&l->device, d[i].profile, d[i].size,
+		    cache == CACHE_NONE ? 0 : (uint64_t)(d[i].profile->cache_mb * (1 << 20)), l->fd, cache == CACHE_LAZY);
+		if (start_thread(&d[i]) != 0)
+			return (err_set(err, "No thread for a disk: %s.", strerror(errno)));
+	}
+	return (0);
+}
+
+int
+livedisk_settle(void)
+{
+	int error = 0, failed;
+	size_t n;
+	disk_t *d = disks_all(&n);
+
+	for (size_t i = 0; i < n; i++) {
+		live_t *l = live_of(&d[i]);
+
+		if (l->instant)
+			continue;
+		(void) pthread_mutex_lock(&l->lock);
+		failed = device_settle(&l->device);
+		(void) pthread_mutex_unlock(&l->lock);
+		error = error != 0 ? error : failed;
+	}
+	return (error);
+}
+
+/* --- counters --- */
+
+static double
+busy_ns(const device_t *v)
+{
+	return (v->count.read_busy_ns + v->count.write_busy_ns + v->count.flush_ns);
+}
+
+void
+livedisk_reset(void)
+{
+	size_t n;
+	disk_t *d = disks_all(&n);
+
+	(void) pthread_mutex_lock(&count_lock);
+	account_reset();
+	(void) pthread_mutex_unlock(&count_lock);
+	for (size_t i = 0; i < n; i++) {
+		live_t *l = live_of(&d[i]);
+
+		if (l->instant)
+			continue;
+		(void) pthread_mutex_lock(&l->lock);
+		memset(&l->device.count, 0, sizeof (l->device.count));
+		(void) pthread_mutex_unlock(&l->lock);
+	}
+}
+
+static void
+put(json_t *o, const char *key, uint64_t value)
+{
+	(void) json_object_set_new(o, key, json_integer((json_int_t)value));
+}
+
+static json_t *
+counts(const io_count_t *c)
+{
+	json_t *o = json_object();
+
+	put(o, "reads", c->reads);
+	put(o, "read_bytes", c->read_bytes);
+	put(o, "writes", c->writes);
+	put(o, "write_bytes", c->write_bytes);
+	return (o);
+}
+
+void
+livedisk_stats(const spec_t *spec, json_t *stats)
+{
+	json_t *list = json_array(), *o;
+	const io_totals_t *t = account_totals();
+	size_t n;
+	disk_t *d = disks_all(&n);
+
+	(void) pthread_mutex_lock(&count_lock);
+	for (size_t i = 0; i < n; i++) {
+		live_t *l = live_of(&d[i]);
+		double busy = 0.0;
+
+		if (!l->instant) {
+			(void) pthread_mutex_lock(&l->lock);
+			busy = busy_ns(&l->device) / 1e9;
+			(void) pthread_mutex_unlock(&l->lock);
+		}
+		o = counts(&d[i].count);
+		put(o, "flushes", d[i].count.flushes);
+		(void) json_object_set_new(o, "pool", json_string(spec->pools[d[i].pool].name));
+		(void) json_object_set_new(o, "name", json_string(d[i].name));
+		(void) json_object_set_new(o, "class", json_string(vclass_names[d[i].class]));
+		(void) json_object_set_new(o, "profile", json_string(d[i].profile->name));
+		(void) json_object_set_new(o, "busy_s", json_real(busy));
+		(void) json_array_append_new(list, o);
+	}
+	(void) json_object_set_new(stats, "disks", list);
+	o = json_object();
+	for (int c = 0; c < CAUSE_COUNT; c++)
+		(void) json_object_set_new(o, cause_names[c], counts(&t->cause[c]));
+	(void) json_object_set_new(stats, "causes", o);
+	list = json_array();
+	for (size_t i = 0; i < spec->ndatasets; i++) {
+		o = counts(&t->dataset[i]);
+		(void) json_object_set_new(o, "name", json_string(spec->datasets[i].name));
+		put(o, "zil_bytes", t->dataset_zil[i]);
+		(void) json_array_append_new(list, o);
+	}
+	(void) json_object_set_new(stats, "datasets", list);
+	put(stats, "slog_writes", t->slog_writes);
+	put(stats, "slog_bytes", t->slog_bytes);
+	put(stats, "cache_write_bytes", t->cache_write_bytes);
+	(void) pthread_mutex_unlock(&count_lock);
+}
+
+/* --- the vdev operations --- */
+
+static int
+live_open(vdev_t *vd, uint64_t *psize, uint64_t *max_psize, uint64_t *logical_ashift, uint64_t *physical_ashift
+#if OPENZFS_NUMBER >= 20400
+    , cred_t *cr
+#endif
+    )
+{
+	disk_t *d = vd->vdev_tsd;
+
+#if OPENZFS_NUMBER >= 20400
+	(void) cr;
+#endif
+	if (d == NULL && (d = disks_at(vd->vdev_path)) == NULL) {
+		vd->vdev_stat.vs_aux = VDEV_AUX_OPEN_FAILED;
+		return (ENOENT);
+	}
+	vd->vdev_tsd = d;
+	d->vdev = vd;
+	vd->vdev_nonrot = !d->profile->rotational;
+	vd->vdev_has_trim = B_FALSE;
+	vd->vdev_has_securetrim = B_FALSE;
+	*psize = *max_psize = d->size;
+	*logical_ashift = *physical_ashift = SPA_MINBLOCKSHIFT;
+	return (0);
+}
+
+static void
+live_close(vdev_t *vd)
+{
+	disk_t *d = vd->vdev_tsd;
+
+	if (vd->vdev_reopening || d == NULL)
+		return;
+	if (d->vdev == vd)
+		d->vdev = NULL;
+	vd->vdev_tsd = NULL;
+	vd->vdev_delayed_close = B_FALSE;
+}
+
+static void
+instant_io(disk_t *d, zio_t *z)
+{
+	bool write = z->io_type == ZIO_TYPE_WRITE;
+	uint8_t *buf = write ? abd_borrow_buf_copy(z->io_abd, z->io_size) : abd_borrow_buf(z->io_abd, z->io_size);
+	uint64_t done = 0;
+
+	while (done < z->io_size) {
+		off_t at = (off_t)(z->io_offset + done);
+		ssize_t n = write ? pwrite(live_of(d)->fd, buf + done, z->io_size - done, at) :
+		    pread(live_of(d)->fd, buf + done, z->io_size - done, at);
+
+		if (n < 0 && errno == EINTR)
+			continue;
+		if (n <= 0)
+			give_up(d, write ? "written" : "read", n < 0 ? errno : 0);
+		done += (uint64_t)n;
+	}
+	if (write)
+		abd_return_buf(z->io_abd, buf, z->io_size);
+	else
+		abd_return_buf_copy(z->io_abd, buf, z->io_size);
+}
+
+static void
+submit(disk_t *d, zio_t *z)
+{
+	live_t *l = live_of(d);
+	request_t *r = calloc(1, sizeof (*r));
+
+	if (r == NULL)
+		abort();
+	r->owner = z;
+	if (ZIO_IS_FLUSH(z)) {
+		r->op = REQ_FLUSH;
+	} else {
+		r->op = z->io_type == ZIO_TYPE_WRITE ? REQ_WRITE : REQ_READ;
+		r->off = z->io_offset;
+		r->len = (uint32_t)z->io_size;
+		if ((r->data = malloc(z->io_size)) == NULL)
+			abort();
+		if (r->op == REQ_WRITE)
+			abd_copy_to_buf(r->data, z->io_abd, z->io_size);
+	}
+	(void) pthread_mutex_lock(&l->lock);
+	r->arrival = now_ns();
+	*l->inbox_end = r;
+	l->inbox_end = &r->next;
+	(void) pthread_cond_signal(&l->wake);
+	(void) pthread_mutex_unlock(&l->lock);
+}
+
+static void
+live_io_start(zio_t *z)
+{
+	disk_t *d = z->io_vd->vdev_tsd;
+	live_t *l = live_of(d);
+
+	if (z->io_type == ZIO_TYPE_TRIM) {
+		zio_interrupt(z);
+		return;
+	}
+	if (!ZIO_IS_FLUSH(z) && z->io_offset + z->io_size > d->size) {
+		z->io_error = SET_ERROR(EINVAL);
+		zio_interrupt(z);
+		return;
+	}
+	(void) pthread_mutex_lock(&count_lock);
+	(void) account_io(z, d, NULL);
+	(void) pthread_mutex_unlock(&count_lock);
+	if (!l->instant) {
+		submit(d, z);
+		return;
+	}
+	/* The page cache keeps what this process wrote, whatever ends it. */
+	if (!ZIO_IS_FLUSH(z))
+		instant_io(d, z);
+	zio_interrupt(z);
+}
+
+static void
+live_io_done(zio_t *z)
+{
+	(void) z;
+}
+
+static void
+live_hold(vdev_t *vd)
+{
+	(void) vd;
+}
+
+#if OPENZFS_NUMBER >= 20400
+#define	LIVE_ASIZE .vdev_op_psize_to_asize = vdev_default_asize, .vdev_op_asize_to_psize = vdev_default_psize,
+#else
+#define	LIVE_ASIZE .vdev_op_asize = vdev_default_asize,
+#endif
+
+#define	LIVE_OPS(type) { \
+	.vdev_op_open = live_open, \
+	.vdev_op_close = live_close, \
+	LIVE_ASIZE \
+	.vdev_op_min_asize = vdev_default_min_asize, \
+	.vdev_op_io_start = live_io_start, \
+	.vdev_op_io_done = live_io_done, \
+	.vdev_op_hold = live_hold, \
+	.vdev_op_rele = live_hold, \
+	.vdev_op_xlate = vdev_default_xlate, \
+	.vdev_op_type = type, \
+	.vdev_op_leaf = B_TRUE, \
+}
+
+/* The library's table of vdev types finds these instead of its own. */
+vdev_ops_t vdev_file_ops = LIVE_OPS(VDEV_TYPE_FILE);
+vdev_ops_t vdev_disk_ops = LIVE_OPS(VDEV_TYPE_DISK);
