@@ -184,7 +184,6 @@ class CrashTest:
         found = self._recover(cache)
         if found is None:
             return
-        self._say("checking")
         verdict = self.ledger.check(found)
         self._note(verdict)
         if self._keep and self.result.broken:
@@ -218,6 +217,7 @@ class CrashTest:
         if not self._pending:
             return None
         self._pending[-1].recovery_s = self._recovery_s
+        self._say("checking")
         found = self.database.read()
         # Damage that a mount makes when it dies is not a cut's.
         self.power.watch()

@@ -185,12 +185,14 @@ class Postgres:
         """Return both tables, read in full, and what pg_amcheck says."""
         found = Found()
         try:
-            for client, number, source, target, delta, whole in self.server.sql(_BY_SCAN + _READ_LEDGER):
-                found.entries.append(
-                    Entry(int(client), int(number), int(source), int(target), int(delta), whole == "t")
-                )
-            for id_, balance, version, fits in self.server.sql(_BY_SCAN + _READ_ACCOUNTS):
-                found.accounts.append(Account(int(id_), int(balance), int(version), fits == "t"))
+            for row in self.server.sql(_BY_SCAN + _READ_LEDGER + _READ_ACCOUNTS):
+                right = row[-1] == "t"
+                if len(row) == 6:
+                    client, number, source, target, delta = map(int, row[:-1])
+                    found.entries.append(Entry(client, number, source, target, delta, right))
+                else:
+                    id_, balance, version = map(int, row[:-1])
+                    found.accounts.append(Account(id_, balance, version, right))
         except ZtuneError as error:
             return Found(complaints=[f"the tables can't be read: {error}"])
         try:

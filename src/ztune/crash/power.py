@@ -10,7 +10,7 @@ from typing import Any, Protocol
 
 from ztune.errors import InputError, ZtuneError
 from ztune.study import Layout, Study
-from ztune.targets.engine_spec import engine_spec
+from ztune.targets.engine_spec import mount_spec
 from ztune.trial.mounted import Mount, Options, last_words
 
 CACHES = ("volatile", "lazy", "none")
@@ -99,7 +99,7 @@ class Mounted:
             place = folder / "mnt" / dataset.name.replace("/", "-")
             self._datasets[dataset.name] = place
             self.places[role] = place
-        self._spec: dict[str, Any] = engine_spec(study, layout, seed)
+        self._spec: dict[str, Any] = mount_spec(study, layout, seed)
         self._mount: Mount | None = None
         self.version = ""
 
