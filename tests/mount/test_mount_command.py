@@ -15,12 +15,15 @@ from typing import Any
 import pytest
 from mount_commands import CODE, bad, good, good_elsewhere, ztune
 
+from ztune.cli import _waiting
 from ztune.cli.mount import choose
 from ztune.doctor import checks
 from ztune.doctor.checks import State
 from ztune.errors import InputError, MissingError
+from ztune.study import profiles
 from ztune.targets import mount_points, mount_program
-from ztune.trial import mounted
+from ztune.targets.engine_spec import engine_spec, mount_spec
+from ztune.trial import mounted, mounts
 
 STUDY = """
 name = "small"
@@ -297,6 +300,23 @@ def test_in_the_foreground_a_death_is_told(foreground: Any, tmp_path: Path) -> N
     assert mounts_below(tmp_path / "mnt") == []
 
 
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupted_start_leaves_nothing(
+    stand_in: Path, home: Path, study: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+    number: signal.Signals,
+) -> None:  # fmt: skip
+    monkeypatch.setenv("STAND_IN", "silent")
+    arguments = [sys.executable, "-c", CODE, "mount", str(study), str(tmp_path / "mnt")]
+    with subprocess.Popen(arguments, stderr=subprocess.PIPE, text=True) as process:
+        while len(mounts_below(tmp_path / "mnt")) < 2:
+            assert process.poll() is None
+            time.sleep(0.01)
+        process.send_signal(number)
+        _, said = process.communicate(timeout=60)
+    assert process.returncode == 130 and said.endswith("ztune: interrupted\n")
+    assert mounts_below(tmp_path / "mnt") == [] and not (tmp_path / "mnt").exists() and kept(home) == []
+
+
 def test_what_the_arguments_must_be(home: Path, study: Path, tmp_path: Path) -> None:
     assert "what is to be mounted" in bad(2, "mount")
     assert "what is to be mounted" in bad(2, "mount", study)
@@ -427,6 +447,8 @@ def test_a_damaged_record(stand_in: Path, home: Path, study: Path, tmp_path: Pat
     (folder / "record.json").write_text("{")
     assert "is damaged" in bad(2, "mount", study, place)
     assert "is damaged" in bad(2, "umount", "--destroy", place)
+    done = ztune("mount", "--list")
+    assert done.returncode == 0 and "is damaged" in done.stderr and "nothing kept" in done.stdout
     assert (folder / "store").exists()
 
 
@@ -444,3 +466,59 @@ def test_one_directory_of_a_layout(stand_in: Path, home: Path, study: Path, tmp_
     with pytest.raises(InputError):
         mount_points._read(Path(__file__))
     good("umount", "--destroy", tmp_path / "mnt")
+
+
+def test_what_is_waited_for_is_said(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with _waiting.waiting("making the pools"):
+        pass
+    assert capsys.readouterr().err == "", "a moment is not worth a word"
+    monkeypatch.setattr(_waiting, "_MOMENT_S", 0.0)
+    said = ""
+    with _waiting.waiting("making the pools"):
+        while not said:
+            said = capsys.readouterr().err
+            time.sleep(0.01)
+    assert said == "making the pools\n"
+
+
+def test_the_disks_caches_are_told(tmp_path: Path, study: Path) -> None:
+    profile = tmp_path / "odd.toml"
+    profile.write_text(profile_text("nvme") + "cache_mb = 7\n")
+    found, layout = choose(str(study), None, str(profile), None)
+    assert {p.get("cache_mb") for p in mount_spec(found, layout, 1)["profiles"].values()} == {7}
+    assert all("cache_mb" not in p for p in engine_spec(found, layout, 1)["profiles"].values())
+    found, layout = choose(str(study), None, "hdd-7200", None)
+    assert all("cache_mb" not in p for p in mount_spec(found, layout, 1)["profiles"].values())
+
+
+def profile_text(name: str) -> str:
+    lines = (Path(profiles.__file__).parent / f"{name}.toml").read_text().splitlines()
+    return "\n".join(line for line in lines if not line.startswith("cache_mb")).replace(name, "odd") + "\n"
+
+
+def test_a_mapping_is_a_use(tmp_path: Path) -> None:
+    code = """
+import mmap, os, sys
+with open(sys.argv[1], "r+b") as file:
+    mapped = mmap.mmap(file.fileno(), 0, trackfd=False) if sys.version_info >= (3, 13) else mmap.mmap(
+        file.fileno(), 0)
+# Python before 3.13 keeps a descriptor of its own.
+for fd in range(3, 20):
+    try:
+        os.close(fd)
+    except OSError:
+        pass
+print("ready", flush=True)
+sys.stdin.read()
+"""
+    (tmp_path / "data").write_bytes(bytes(8192))
+    arguments = [sys.executable, "-c", code, str(tmp_path / "data")]
+    with subprocess.Popen(arguments, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as user:
+        assert user.stdout is not None and user.stdout.readline() == b"ready\n"
+        name = Path(f"/proc/{user.pid}/comm").read_text().strip()
+        assert mounts.users(tmp_path) == [f"{name} ({user.pid})"]
+        assert mounts.users(tmp_path, without={user.pid}) == []
+        assert mounts.users(tmp_path.parent / (tmp_path.name + "x")) == []
+        user.communicate()

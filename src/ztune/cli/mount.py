@@ -335,7 +335,10 @@ def _list(as_json: bool) -> int:
     from ztune.targets import mount_points
 
     rows = []
-    for point in mount_points.every():
+    points, damaged = mount_points.every()
+    for sentence in damaged:
+        click.echo(f"note: {sentence}", err=True)
+    for point in points:
         state, mount = state_of(point)
         rows.append(
             {

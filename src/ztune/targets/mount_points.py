@@ -117,15 +117,22 @@ def find(directory: Path) -> Point | None:
     return _read(folder_of(directory) / RECORD)
 
 
-def every() -> list[Point]:
-    """Return all that is known, by directory."""
-    found = [_read(path) for path in paths.mounts().glob(f"*/{RECORD}")]
-    return sorted((point for point in found if point is not None), key=lambda point: point.directory)
+def every() -> tuple[list[Point], list[str]]:
+    """Return all that is known, by directory, and a sentence for each record that can't be read."""
+    found, damaged = [], []
+    for path in sorted(paths.mounts().glob(f"*/{RECORD}")):
+        try:
+            point = _read(path)
+        except InputError as error:
+            damaged.append(str(error))
+        else:
+            found += [] if point is None else [point]
+    return sorted(found, key=lambda point: point.directory), damaged
 
 
 def above(directory: Path) -> Point | None:
     """Return the point that has ``directory`` as one of its places, if there is one."""
-    return next((point for point in every() if directory in point.places.values()), None)
+    return next((point for point in every()[0] if directory in point.places.values()), None)
 
 
 def _read(path: Path) -> Point | None:
@@ -139,7 +146,10 @@ def _read(path: Path) -> Point | None:
     except FileNotFoundError:
         return None
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
-        raise InputError(f"{path} is damaged, or from another version of ztune") from None
+        raise InputError(
+            f"{path} is damaged, or from another version of ztune, so what lies beside it is left alone; "
+            f"unmount what it was for and remove it by hand"
+        ) from None
 
 
 @contextlib.contextmanager
