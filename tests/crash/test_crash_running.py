@@ -43,7 +43,7 @@ def test_sqlite_keeps_what_it_acknowledged(parent: Path, mode: str) -> None:
 
 def test_postgres_keeps_what_it_acknowledged(parent: Path) -> None:
     need("postgres-oltp")
-    result = plain_test("postgres-oltp", parent, cuts=4).run()
+    result = plain_test("postgres-oltp", parent, cuts=3, seed=37).run()
     assert result.found is DurabilityClass.NOTHING and not result.broken
     assert result.figures()["commits_acknowledged"] > 0
     assert result.version.startswith("PostgreSQL ")
@@ -53,7 +53,7 @@ def test_postgres_keeps_what_it_acknowledged(parent: Path) -> None:
 @pytest.mark.parametrize("workload", ["sqlite", "postgres-oltp"])
 def test_disks_that_lie_about_syncs_are_caught(parent: Path, workload: str) -> None:
     need(workload)
-    test = plain_test(workload, parent, cuts=3, power=Forgetful, seed=3)
+    test = plain_test(workload, parent, cuts=2, power=Forgetful, seed=37)
     result = test.run()
     assert result.found is DurabilityClass.LAST_SECONDS and result.broken
     figures = result.figures()

@@ -113,15 +113,25 @@ class CrashTest:
             except _KeptError:
                 self._keep_it()
             except ZtuneError as error:
-                if not self._keep:
-                    raise
+                failure = self._reason(error)
+                if not self._keep or self._workdir is None:
+                    raise failure from error
                 self._keep_it()
-                raise ZtuneError(f"{error} (kept: {self.result.kept})") from error
+                raise ZtuneError(f"{failure} (kept: {self.result.kept})") from error
             finally:
                 with uninterrupted():
                     self._end(keep=self.result.kept is not None)
                 self.result.seconds = time.monotonic() - began
         return self.result
+
+    def _reason(self, error: ZtuneError) -> ZtuneError:
+        """Return what is behind ``error``: a database says little where its directory has gone."""
+        try:
+            if self._power is not None:
+                self._power.watch()
+        except ZtuneError as reason:
+            return reason
+        return error
 
     def _keep_it(self) -> None:
         assert self._workdir is not None
