@@ -17,6 +17,8 @@ RULE_OF_THREE = (
     "JAMA 249 (1983) 1743"
 )
 _NAMED = 3
+_SHOWN = 120
+"""Characters of a problem's beginning and end that a sentence holds."""
 
 
 @dataclass(slots=True)
@@ -56,7 +58,7 @@ class Cut:
         what += f"{self.acknowledged:,} commits acknowledged, "
         if self.problems:
             more = f" (and {len(self.problems) - 1} more)" if len(self.problems) > 1 else ""
-            return what + f"CORRUPT: {self.problems[0]}{more}"
+            return what + f"CORRUPT: {_short(self.problems[0])}{more}"
         if self.lost:
             return what + f"{self.lost:,} LOST, the oldest {self.oldest_s or 0:.2f} s before the cut"
         return what + f"none lost, {self.replayed or 0:,} log records replayed"
@@ -165,14 +167,19 @@ class Result:
         """Say the class that was found with its figures."""
         f = self.figures()
         if self.found is DurabilityClass.CORRUPT:
-            first = [cut.problems[0] for cut in self.cuts if cut.problems][:_NAMED]
-            return f"corrupt after {f['cuts_with_corruption']} of {f['cuts']} cuts: {'; '.join(first)}"
+            first = [_short(cut.problems[0]) for cut in self.cuts if cut.problems][:_NAMED]
+            return f"damaged after {f['cuts_with_corruption']} of {f['cuts']} cuts: {'; '.join(first)}"
         if self.found is DurabilityClass.LAST_SECONDS:
             return (
                 f"lost the last {f['oldest_loss_s']:.1f} s, up to {f['most_lost_at_once']:,} commits, "
                 f"in {f['cuts_with_loss']} of {f['cuts']} cuts; consistent after each"
             )
         return "nothing acknowledged was lost"
+
+
+def _short(problem: str) -> str:
+    # What it is stands at the beginning; of a server's log that follows, why it is stands at the end.
+    return problem if len(problem) <= 2 * _SHOWN else f"{problem[:_SHOWN]} … {problem[-_SHOWN:]}"
 
 
 def _each(counts: dict[str, int]) -> str:
