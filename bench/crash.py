@@ -246,7 +246,7 @@ def main() -> int:
     if unknown:
         parser.error(f"there is no case {', '.join(sorted(unknown))}")
     files: list[Path] = args.out or [Path("crash.json")]
-    parts = {name: found for path in files for name, found in load(path).items()}
+    parts = {name: found for path in files for name, found in load(path).items() if found}
     if not args.write:
         for case in CASES:
             mine = parts.setdefault(case.name, [])
