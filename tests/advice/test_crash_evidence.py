@@ -52,7 +52,7 @@ def test_a_class_cites_the_tests_of_the_workloads_own_database() -> None:
         "nothing-acknowledged": [
             "Crash tests (docs/durability.md):",
             "PostgreSQL 15 on OpenZFS 2.3.2 with full_page_writes=off lost none of 123,456 acknowledged "
-            "commits in 200 power cuts: a loss in at most 1.5% of cuts, with 95 % confidence.",
+            "commits in 200 modelled power cuts: a loss in at most 1.5% of cuts, with 95 % confidence.",
         ]
     }
 
@@ -67,8 +67,11 @@ def test_without_them_it_cites_others_and_says_so() -> None:
 def test_weaker_classes_say_how_much_was_lost() -> None:
     found = cited([CORRUPT, SECONDS, SECONDS], "sqlite", TESTS)
     assert list(found) == ["last-seconds", "corrupt"]
-    assert "lost the last 4.9 s, up to 4,321 commits, in 150 of 200 power cuts" in found["last-seconds"][1]
-    assert "was corrupt after 3 of 200 power cuts" in found["corrupt"][1]
+    assert (
+        "lost the last 4.9 s, up to 4,321 commits, in 150 of 200 modelled power cuts"
+        in found["last-seconds"][1]
+    )
+    assert "was corrupt after 3 of 200 modelled power cuts" in found["corrupt"][1]
 
 
 def test_a_class_that_was_never_tried_says_that() -> None:
