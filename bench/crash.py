@@ -224,8 +224,9 @@ def write(results: dict[str, Result]) -> None:
     _, _, after = rest.partition(END)
     first = next(iter(results.values()))
     o = first.options
+    kernel = ".".join(platform.release().split(".")[:2])
     head = (
-        f"{first.openzfs}, {platform.system()} {'.'.join(platform.release().split('.')[:2])}, disks {o['disks']}, "
+        f"{first.openzfs}, {platform.system()} {kernel}, disks {o['disks']}, "
         f"{o['clients']} clients, a window of {o['window_s']:g} s, a new load after every {o['cuts']} cuts."
     )
     PAGE.write_text("\n".join([before + BEGIN, head, "", *table(results), END]) + after, encoding="utf-8")

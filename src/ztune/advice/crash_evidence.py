@@ -41,15 +41,16 @@ class CrashTested:
     def sentence(self) -> str:
         """Say what was found."""
         head = f"{self.database} on {self.openzfs} with {self.what}"
+        cuts = f"{self.cuts:,} modelled power cuts"
         if self.found is DurabilityClass.CORRUPT:
-            return f"{head} was corrupt after {self.cuts_with_corruption:,} of {self.cuts:,} modelled power cuts."
+            return f"{head} was corrupt after {self.cuts_with_corruption:,} of {cuts}."
         if self.found is DurabilityClass.LAST_SECONDS:
             return (
                 f"{head} lost the last {self.oldest_s:.1f} s, up to {self.most_lost:,} commits, in "
-                f"{self.cuts_with_loss:,} of {self.cuts:,} modelled power cuts, and was consistent after each."
+                f"{self.cuts_with_loss:,} of {cuts}, and was consistent after each."
             )
         return (
-            f"{head} lost none of {self.commits:,} acknowledged commits in {self.cuts:,} modelled power cuts: a loss "
+            f"{head} lost none of {self.commits:,} acknowledged commits in {cuts}: a loss "
             f"in at most {upper_bound(self.cuts):.1%} of cuts, with 95 % confidence."
         )
 
