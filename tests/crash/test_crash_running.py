@@ -16,10 +16,14 @@ from plain_power import Forgetful, need, plain_test
 
 from ztune.analysis.stats import upper_bound
 from ztune.crash.plan import Moment, plans
+from ztune.crash.postgres import Postgres
 from ztune.crash.power import CACHES
 from ztune.crash.result import Cut, Result
 from ztune.study import DurabilityClass
 from ztune.trial.jobs.postgres import PAGE_SIZE
+from ztune.trial.jobs.process import descendants
+from ztune.trial.jobs.workdir import WorkDir
+from ztune.workloads import registry
 
 
 def left(parent: Path) -> list[Path]:
@@ -73,7 +77,8 @@ def test_a_layout_that_promises_no_more_is_not_broken_by_a_loss(parent: Path) ->
 
 def damage_page(path: Path, number: int, size: int) -> None:
     with path.open("r+b") as file:
-        file.seek(number * size + size // 2)
+        # Its end, where pages of both databases have their rows; the middle may be free.
+        file.seek((number + 1) * size - size // 4)
         file.write(random.Random(1).randbytes(size // 4))
 
 
@@ -166,6 +171,37 @@ def test_an_interrupt_leaves_nothing(parent: Path) -> None:
         _, said = running.communicate(timeout=120)
     assert b"KeyboardInterrupt" in said
     assert left(parent) == []
+
+
+def test_a_cut_of_postgres_leaves_no_process_and_no_shared_memory(parent: Path) -> None:
+    need("postgres-oltp")
+    database = Postgres(registry.get("postgres-oltp")({}).resolved(), {}, clients=2)  # type: ignore[attr-defined]
+    workdir = WorkDir.create("crashtest", parent=parent)
+    places = {role: workdir.sub(role) for role in database.roles}
+    try:
+        database.prepare(workdir, places)
+        database.load(100)
+        database.start()
+        database.client()
+        family = descendants(database.server.pid)
+        maps = [
+            Path(f"/proc/{pid}/maps").read_text() for pid in (database.server.pid, *(c.pid for c in family))
+        ]
+        lines = [line.split() for text in maps for line in text.splitlines()]
+        files = {line[5] for line in lines if len(line) > 5 and line[5].startswith("/dev/shm/PostgreSQL.")}
+        segments = {line[4] for line in lines if len(line) > 5 and line[5].startswith("/SYSV")}
+        assert len(family) > 4 and files and segments
+        database.cut()
+        assert not any(child.alive() for child in family)
+        assert not any(Path(file).exists() for file in files)
+        there = {line.split()[1] for line in Path("/proc/sysvipc/shm").read_text().splitlines()[1:]}
+        assert not segments & there
+        # And it comes back from that.
+        database.start()
+        assert len(database.read().accounts) == 100
+    finally:
+        database.end()
+        workdir.remove()
 
 
 def test_plans_are_the_seeds_and_use_each_cache_as_often() -> None:
