@@ -88,7 +88,9 @@ def sqlite_page(top: Path) -> bool:
     # Else the log still has the page, and mends it.
     made.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
     made.close()
-    damage_page(path, 20, 4096)
+    # Several: of one, what is damaged may be free.
+    for number in range(4, 20):
+        damage_page(path, number, 4096)
     return True
 
 
