@@ -5,10 +5,10 @@
 Each block runs every place once, in random order (seeded). `ext4` is ext4 on a loop device over a file in
 memory, whose disk is as instant as the mount's. `host` is the file system of --host (default /var/tmp), whose
 disk and flushes are real. `mount` is ztune-mount, recordsize 8K, lz4, instant disks. `mount-fuse` is the same
-mount asked for what OpenZFS answers at once (reads beyond the end of a file): what is left is FUSE. `ext4` needs
-root and a loop device, and is left out with a reason elsewhere. Prints one JSON object: for each load and place
-the median per second, and for the mount the median over the blocks of its ratio to the others with a 95 %
-bootstrap interval, and the share of FUSE in the time of one read. Goal: pgbench at least half of ext4's.
+mount asked for what OpenZFS answers at once (reads beyond the end of a file): what is left is FUSE. `ext4`
+needs root and a loop device, and is left out with a reason elsewhere. Prints one JSON object: for each load
+and place the median per second, and for the mount the median over the blocks of its ratio to the others with
+a 95 % bootstrap interval, and the share of FUSE in the time of one read. Goal: pgbench half of ext4's.
 """
 
 from __future__ import annotations
@@ -110,7 +110,8 @@ def fio(place: Path, kind: str, size: str, fsync: int, seconds: int) -> float:
     """Return I/Os per second of one job that waits for each."""
     command = [
         "fio", "--name=speed", f"--directory={place}", f"--rw={kind}", f"--bs={size}", "--size=512m",
-        "--ioengine=psync", f"--fsync={fsync}", f"--runtime={seconds}", "--time_based", "--output-format=json",
+        "--ioengine=psync", f"--fsync={fsync}", f"--runtime={seconds}", "--time_based",
+        "--output-format=json",
     ]  # fmt: skip
     done = subprocess.run(command, check=True, capture_output=True)
     job = json.loads(done.stdout)["jobs"][0]
