@@ -54,7 +54,8 @@ def test_postgres_keeps_what_it_acknowledged(parent: Path) -> None:
     assert left(parent) == []
 
 
-@pytest.mark.parametrize("workload", ["sqlite", "postgres-oltp"])
+# On the mount, sync=disabled shows the same of PostgreSQL.
+@pytest.mark.parametrize("workload", ["sqlite", pytest.param("postgres-oltp", marks=pytest.mark.long)])
 def test_disks_that_lie_about_syncs_are_caught(parent: Path, workload: str) -> None:
     need(workload)
     test = plain_test(workload, parent, cuts=2, power=Forgetful, seed=37)
