@@ -95,8 +95,6 @@ class Context:
     warn: Callable[[str], None] = _nothing
     series: Callable[[str, Sequence[str], Sequence[Sequence[float]]], None] = _nothing
     """Send rows of a time series: the probe's name, the columns (first "t", unix seconds), the rows."""
-    zfs_version: tuple[int, ...] = ()
-    """The module's version, such as (2, 3, 2); empty without ZFS."""
     dilation: float = 1.0
     patience: float = 1.0
     """How many times slower than usual this machine may be: for time limits only."""
