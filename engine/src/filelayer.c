@@ -25,13 +25,13 @@ got_data(zgd_t *zgd, int error)
 int
 fl_get_data(void *arg, uint64_t gen, lr_write_t *lr, char *buf, struct lwb *lwb, zio_t *zio)
 {
-	fl_file_t *f = fl_use(arg, lr->lr_foid, gen);
+	fl_file_t *f;
 	uint64_t offset = lr->lr_offset, size;
 	zgd_t *zgd;
-	int error = 0;
+	int error = fl_use(arg, lr->lr_foid, gen, &f);
 
-	if (f == NULL)
-		return (SET_ERROR(ENOENT));
+	if (error != 0)
+		return (error);
 	zgd = kmem_zalloc(sizeof (*zgd), KM_SLEEP);
 	zgd->zgd_lwb = lwb;
 	zgd->zgd_private = f;

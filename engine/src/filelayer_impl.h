@@ -24,7 +24,6 @@ struct fl_file {
 	uint32_t block;		/* bytes */
 	bool unlinked;		/* no name is left */
 	uint64_t references;	/* under vol->lock */
-	int users;		/* under vol->lock: the intent log looks at it right now */
 	zfs_rangelock_t lock;
 	kmutex_t attr_lock;	/* what follows, and every change of the attributes on disk */
 	uint64_t mode, uid, gid, links, parent, flags, rdev;
@@ -43,7 +42,6 @@ struct fl_volume {
 	kmutex_t names;		/* one change of names at a time */
 	kmutex_t attaching;	/* one file becomes known at a time */
 	kmutex_t lock;		/* the table of files */
-	kcondvar_t idle;
 	fl_itx_t itx;
 	uint64_t commits;
 	uint64_t replayed;	/* log records */
@@ -82,8 +80,11 @@ void fl_now(uint64_t ts[2]);
 
 /* Files that are known; the first look at an object makes it known. */
 int fl_get(fl_volume_t *vol, uint64_t object, fl_file_t **file);
-/* For the intent log: holds a file that is known and has a name, of this generation. */
-fl_file_t *fl_use(fl_volume_t *vol, uint64_t object, uint64_t gen);
+/*
+ * For the intent log, which looks at files that nobody else knows any more: ENOENT if the object has no name or is of
+ * another generation.  Letting go never waits and starts no transaction here.
+ */
+int fl_use(fl_volume_t *vol, uint64_t object, uint64_t gen, fl_file_t **file);
 void fl_unuse(fl_file_t *file);
 
 /* A new object with its attributes, in tx. */

@@ -125,30 +125,37 @@ fl_get(fl_volume_t *vol, uint64_t object, fl_file_t **out)
 	return (error);
 }
 
-fl_file_t *
-fl_use(fl_volume_t *vol, uint64_t object, uint64_t gen)
+int
+fl_use(fl_volume_t *vol, uint64_t object, uint64_t gen, fl_file_t **out)
 {
-	fl_file_t *f;
+	int error = fl_get(vol, object, out);
 
-	mutex_enter(&vol->lock);
-	f = find(vol, object);
-	if (f != NULL && (f->gen != gen || f->unlinked))
-		f = NULL;
-	if (f != NULL)
-		f->users++;
-	mutex_exit(&vol->lock);
-	return (f);
+	if (error == 0 && ((*out)->gen != gen || (*out)->unlinked)) {
+		fl_unuse(*out);
+		error = SET_ERROR(ENOENT);
+	}
+	return (error);
+}
+
+static void
+release_one(void *f)
+{
+	fl_release(f, 1);
 }
 
 void
 fl_unuse(fl_file_t *f)
 {
 	fl_volume_t *vol = f->vol;
+	bool last;
 
 	mutex_enter(&vol->lock);
-	if (--f->users == 0)
-		cv_broadcast(&vol->idle);
+	last = f->references == 1;
+	if (!last)
+		f->references--;
 	mutex_exit(&vol->lock);
+	if (last)
+		VERIFY3U(taskq_dispatch(system_taskq, release_one, f, TQ_SLEEP), !=, TASKQID_INVALID);
 }
 
 void
@@ -206,6 +213,9 @@ fl_release(fl_file_t *f, uint64_t references)
 	mutex_exit(&vol->lock);
 	if (!last)
 		return;
+	/* Not under a lock that others take within a transaction: this one may have to wait for theirs. */
+	if (f->atime_dirty && !f->unlinked)
+		write_atime(f);
 	/* Somebody may look it up before we are alone with the table. */
 	mutex_enter(&vol->attaching);
 	mutex_enter(&vol->lock);
@@ -218,12 +228,8 @@ fl_release(fl_file_t *f, uint64_t references)
 	for (p = &vol->bucket[object % FL_BUCKETS]; *p != f; p = &(*p)->next)
 		;
 	*p = f->next;
-	while (f->users > 0)
-		cv_wait(&vol->idle, &vol->lock);
 	mutex_exit(&vol->lock);
 	unlinked = f->unlinked;
-	if (f->atime_dirty && !unlinked)
-		write_atime(f);
 	zfs_rangelock_fini(&f->lock);
 	let_go(f);
 	mutex_exit(&vol->attaching);
@@ -317,7 +323,6 @@ fl_volume_open(const char *dataset, uint64_t recordsize, fl_volume_t **out)
 	mutex_init(&vol->names, NULL, MUTEX_DEFAULT, NULL);
 	mutex_init(&vol->attaching, NULL, MUTEX_DEFAULT, NULL);
 	mutex_init(&vol->lock, NULL, MUTEX_DEFAULT, NULL);
-	cv_init(&vol->idle, NULL, CV_DEFAULT, NULL);
 #if OPENZFS_NUMBER >= 20200
 	zil_sums_init(&vol->sums);
 	vol->zil = zil_open(vol->os, fl_get_data, &vol->sums);
@@ -357,14 +362,15 @@ fl_volume_forget(fl_volume_t *vol)
 void
 fl_volume_close(fl_volume_t *vol)
 {
+	zil_close(vol->zil);
+	/* The log's last looks at files. */
+	taskq_wait(system_taskq);
 	if (vol->root != NULL)
 		fl_release(vol->root, 1);
-	zil_close(vol->zil);
 	dmu_objset_disown(vol->os, B_FALSE, vol);
 #if OPENZFS_NUMBER >= 20200
 	zil_sums_fini(&vol->sums);
 #endif
-	cv_destroy(&vol->idle);
 	mutex_destroy(&vol->lock);
 	mutex_destroy(&vol->attaching);
 	mutex_destroy(&vol->names);

@@ -2,23 +2,11 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-
-from ztune.trial import mounted
-
-STAND_IN = Path(__file__).parent / "stand_in_mount.py"
-
-
-def fuse_problem() -> str | None:
-    if os.geteuid() != 0:
-        return "the stand-in mounts by the system call itself, which takes root"
-    if not os.access("/dev/fuse", os.R_OK | os.W_OK):
-        return "no FUSE here"
-    return None
+from mount_commands import STAND_IN, end_all, fuse_problem
 
 
 @pytest.fixture
@@ -29,6 +17,4 @@ def stand_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
         pytest.skip(reason)
     monkeypatch.setenv("ZTUNE_MOUNT", str(STAND_IN))
     yield STAND_IN
-    for mount in reversed(mounted.all_ours()):
-        if tmp_path in mount.point.parents:
-            mounted.detach(mount.point)
+    end_all(tmp_path)

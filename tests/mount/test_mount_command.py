@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import io
 import json
 import os
 import signal
@@ -11,21 +9,22 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
+from mount_commands import CODE, bad, good, good_elsewhere, ztune
 
-from ztune.cli.main import main
+from ztune.cli import _waiting
 from ztune.cli.mount import choose
 from ztune.doctor import checks
 from ztune.doctor.checks import State
 from ztune.errors import InputError, MissingError
+from ztune.study import profiles
 from ztune.targets import mount_points, mount_program
-from ztune.trial import mounted
+from ztune.targets.engine_spec import engine_spec, mount_spec
+from ztune.trial import mounted, mounts
 
-CODE = "from ztune.cli.main import main; main()"
 STUDY = """
 name = "small"
 [[layout.pool]]
@@ -43,6 +42,7 @@ name = "fast/db/wal"
 roles = ["wal"]
 logbias = "throughput"
 atime = "off"
+dnodesize = "auto"
 [axes]
 "data.recordsize" = ["8K", "16K"]
 """
@@ -59,51 +59,6 @@ def study(tmp_path: Path) -> Path:
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("ZTUNE_HOME", str(tmp_path / "home"))
     return tmp_path / "home"
-
-
-@dataclass
-class Done:
-    returncode: int
-    stdout: str
-    stderr: str
-
-
-def ztune(*args: str | Path) -> Done:
-    """Run the command in this process: a start of Python for each would take most of the tests' time."""
-    out, err = io.StringIO(), io.StringIO()
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sys, "argv", ["ztune", *map(str, args)])
-        with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
-            try:
-                main()
-                code = 0
-            except SystemExit as end:
-                code = int(end.code or 0)
-    return Done(code, out.getvalue(), err.getvalue())
-
-
-def good_elsewhere(*args: str | Path) -> str:
-    """Run the command in a process of its own, as a user does: what it starts must outlive it."""
-    done = subprocess.run(
-        [sys.executable, "-c", CODE, *map(str, args)],
-        capture_output=True, text=True, timeout=240, stdin=subprocess.DEVNULL,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    return done.stdout
-
-
-def good(*args: str | Path) -> str:
-    done = ztune(*args)
-    assert done.returncode == 0, done.stderr
-    return done.stdout
-
-
-def bad(code: int, *args: str | Path) -> str:
-    done = ztune(*args)
-    assert done.returncode == code, (done.returncode, done.stdout, done.stderr)
-    lines = done.stderr.strip().splitlines()
-    assert lines[-1].startswith("ztune: ") and "Traceback" not in done.stderr
-    return lines[-1]
 
 
 def mounts_below(path: Path) -> list[str]:
@@ -141,7 +96,9 @@ def test_a_whole_life(stand_in: Path, home: Path, study: Path, tmp_path: Path) -
     again = json.loads(good("mount", study, place, "--json", "--disks", "instant", "--cache", "none"))
     assert again["imported"] is True and again["replayed"] == 7 and again["disks"] == "instant"
     assert [row["roles"] for row in again["mounts"]] == [["data", "index"], ["wal"]]
-    assert again["notes"] == ["atime=off of fast/db/wal is not heeded: a mount does not have it"]
+    assert again["notes"] == ["dnodesize=auto of fast/db/wal is not heeded: a mount does not have it"]
+    told = json.loads((Path(again["store"]) / "disks" / "spec.json").read_text())
+    assert told["datasets"][1]["properties"]["atime"] == "off" and told["files"] == []
     out = good("umount", "--destroy", place)
     assert "is deleted" in out and kept(home) == [] and not place.exists()
     assert "nothing was mounted there" in bad(2, "umount", place)
@@ -376,10 +333,10 @@ def test_layouts_that_cannot_be_mounted(home: Path, tmp_path: Path, study: Path)
 
     assert "encrypts fast/db/wal" in said('atime = "off"', 'encryption = "on"')
     assert "as a volume with xfs" in said(
-        'logbias = "throughput"\natime = "off"', 'volume = "1G"\nfilesystem = "xfs"'
+        'logbias = "throughput"\natime = "off"\ndnodesize = "auto"', 'volume = "1G"\nfilesystem = "xfs"'
     )
     text = STUDY.replace('name = "fast"', 'name = "fast"\nfilesystem = "ext4"')
-    study.write_text(text.replace('logbias = "throughput"\natime = "off"', ""))
+    study.write_text(text.replace('logbias = "throughput"\natime = "off"\ndnodesize = "auto"', ""))
     assert "has ext4 in place of pool fast" in bad(2, "mount", study, tmp_path / "mnt")
 
 
@@ -473,6 +430,8 @@ def test_a_damaged_record(stand_in: Path, home: Path, study: Path, tmp_path: Pat
     (folder / "record.json").write_text("{")
     assert "is damaged" in bad(2, "mount", study, place)
     assert "is damaged" in bad(2, "umount", "--destroy", place)
+    done = ztune("mount", "--list")
+    assert done.returncode == 0 and "is damaged" in done.stderr and "nothing kept" in done.stdout
     assert (folder / "store").exists()
 
 
@@ -490,3 +449,59 @@ def test_one_directory_of_a_layout(stand_in: Path, home: Path, study: Path, tmp_
     with pytest.raises(InputError):
         mount_points._read(Path(__file__))
     good("umount", "--destroy", tmp_path / "mnt")
+
+
+def test_what_is_waited_for_is_said(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with _waiting.waiting("making the pools"):
+        pass
+    assert capsys.readouterr().err == "", "a moment is not worth a word"
+    monkeypatch.setattr(_waiting, "_MOMENT_S", 0.0)
+    said = ""
+    with _waiting.waiting("making the pools"):
+        while not said:
+            said = capsys.readouterr().err
+            time.sleep(0.01)
+    assert said == "making the pools\n"
+
+
+def test_the_disks_caches_are_told(tmp_path: Path, study: Path) -> None:
+    profile = tmp_path / "odd.toml"
+    profile.write_text(profile_text("nvme") + "cache_mb = 7\n")
+    found, layout = choose(str(study), None, str(profile), None)
+    assert {p.get("cache_mb") for p in mount_spec(found, layout, 1)["profiles"].values()} == {7}
+    assert all("cache_mb" not in p for p in engine_spec(found, layout, 1)["profiles"].values())
+    found, layout = choose(str(study), None, "hdd-7200", None)
+    assert all("cache_mb" not in p for p in mount_spec(found, layout, 1)["profiles"].values())
+
+
+def profile_text(name: str) -> str:
+    lines = (Path(profiles.__file__).parent / f"{name}.toml").read_text().splitlines()
+    return "\n".join(line for line in lines if not line.startswith("cache_mb")).replace(name, "odd") + "\n"
+
+
+def test_a_mapping_is_a_use(tmp_path: Path) -> None:
+    code = """
+import mmap, os, sys
+with open(sys.argv[1], "r+b") as file:
+    mapped = mmap.mmap(file.fileno(), 0, trackfd=False) if sys.version_info >= (3, 13) else mmap.mmap(
+        file.fileno(), 0)
+# Python before 3.13 keeps a descriptor of its own.
+for fd in range(3, 20):
+    try:
+        os.close(fd)
+    except OSError:
+        pass
+print("ready", flush=True)
+sys.stdin.read()
+"""
+    (tmp_path / "data").write_bytes(bytes(8192))
+    arguments = [sys.executable, "-c", code, str(tmp_path / "data")]
+    with subprocess.Popen(arguments, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as user:
+        assert user.stdout is not None and user.stdout.readline() == b"ready\n"
+        name = Path(f"/proc/{user.pid}/comm").read_text().strip()
+        assert mounts.users(tmp_path) == [f"{name} ({user.pid})"]
+        assert mounts.users(tmp_path, without={user.pid}) == []
+        assert mounts.users(tmp_path.parent / (tmp_path.name + "x")) == []
+        user.communicate()

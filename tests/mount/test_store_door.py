@@ -30,7 +30,7 @@ def precious(tmp_path: Path) -> Path:
 @pytest.fixture
 def store(tmp_path: Path) -> MountStore:
     made = MountStore.create(tmp_path / "store")
-    for name in ("disk-main-0.img", "disk-a b:c-data 1.img", "spec.json", "lock"):
+    for name in ("disk-main-0.img", "disk-a b:c-data-0-1.img", "pool-a b:c.config", "spec.json", "lock"):
         (made.disks / name).write_text("x")
     made.log.write_text("said")
     with socket.socket(socket.AF_UNIX) as server:  # a socket that nobody listens on any more
@@ -73,7 +73,9 @@ def test_only_an_empty_directory_becomes_one(precious: Path) -> None:
     assert everything(precious) == {"photos"}
 
 
-@pytest.mark.parametrize("where", ["photos", "disks/photos", "disks/disk-main-0.img.bak", "disks/.img"])
+@pytest.mark.parametrize(
+    "where", ["photos", "disks/photos", "disks/disk-main-0.img.bak", "disks/.img", "disks/pool-.config"]
+)
 def test_refuses_what_a_store_does_not_hold(store: MountStore, where: str) -> None:
     (store.path / where).write_text("irreplaceable")
     refused(store, "is none of a store's")

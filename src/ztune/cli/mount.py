@@ -335,7 +335,10 @@ def _list(as_json: bool) -> int:
     from ztune.targets import mount_points
 
     rows = []
-    for point in mount_points.every():
+    points, damaged = mount_points.every()
+    for sentence in damaged:
+        click.echo(f"note: {sentence}", err=True)
+    for point in points:
         state, mount = state_of(point)
         rows.append(
             {
@@ -416,7 +419,7 @@ def _show(point: Any, stats: dict[str, Any]) -> None:
         busy = units.seconds(float(disk.get("busy_s") or 0))
         table.add_row(f"{disk.get('pool')} {disk.get('class')} {disk.get('name')}", *cells, busy)
     _print(table)
-    table = _table("written for", "reads", "read", "writes", "written", right=True)
+    table = _table("cause", "reads", "read", "writes", "written", right=True)
     for name, row in stats.get("causes", {}).items():
         table.add_row(name, *(figure(row, k) for k in ("reads", "read_bytes", "writes", "write_bytes")))
     _print(table)

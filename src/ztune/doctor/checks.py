@@ -106,7 +106,8 @@ def check_mount() -> Finding:
     if lacking is not None:
         means, fix = lacking
         return Finding(name, State.MISSING, f"no `ztune mount`: {means}", fix, details=details)
-    dead = [str(point.directory) for point in mount_points.every() if point.dead()]
+    points, _ = mount_points.every()
+    dead = [str(point.directory) for point in points if point.dead()]
     if dead:
         means = f"the program of {', '.join(dead)} has died, and what is there answers with errors only"
         return Finding(
@@ -116,7 +117,7 @@ def check_mount() -> Finding:
         means = f"mounts layouts, but other users can't enter them: {mount_program.CONF} does not allow it"
         fix = f"echo user_allow_other | sudo tee -a {mount_program.CONF}"
         return Finding(name, State.LIMITED, means, fix, details=details)
-    running = sum(point.mount() is not None for point in mount_points.every())
+    running = sum(point.mount() is not None for point in points)
     now = f"; {running} mounted now" if running else ""
     return Finding(name, State.OK, f"mounts layouts with FUSE{now}", details=details)
 

@@ -49,12 +49,18 @@ def engine_spec(study: Study, layout: Layout, seed: int) -> dict[str, Any]:
     }
 
 
-def mount_spec(study: Study, layout: Layout, seed: int) -> dict[str, Any]:
-    """Return the spec of ``layout`` for ``ztune-mount``: no files, and the disks' write caches.
+MOUNT_ONLY = ("atime", "relatime")
+"""Properties that a mount heeds beside those of a replay: a trace does not say when access times changed."""
 
-    A replay has no use for a cache, and its stored specs know none.
+
+def mount_spec(study: Study, layout: Layout, seed: int) -> dict[str, Any]:
+    """Return the spec of ``layout`` for ``ztune-mount``: no files, but access times and the disks' caches.
+
+    A replay has no use for these, and its stored specs know none.
     """
     spec = engine_spec(study, layout, seed)
+    for dataset, raw in zip(layout.datasets, spec["datasets"], strict=True):
+        raw["properties"].update({k: dataset.properties[k] for k in MOUNT_ONLY if k in dataset.properties})
     for name, profile in spec["profiles"].items():
         size = study.profiles[name].cache_mb
         if size is not None:

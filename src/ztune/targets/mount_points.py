@@ -18,6 +18,7 @@ from ztune.errors import InputError, ZtuneError
 from ztune.store import paths
 from ztune.study import Layout
 from ztune.study.properties import PROPERTIES, REPLAYED
+from ztune.targets.engine_spec import MOUNT_ONLY
 from ztune.trial import mounted
 from ztune.trial.mount_store import MountStore
 from ztune.trial.mounted import Mount, Options
@@ -107,7 +108,7 @@ def folder_of(directory: Path) -> Path:
     """Return the folder of what is kept of ``directory``; not made."""
     digest = hashlib.sha256(os.fsencode(directory)).hexdigest()[:12]
     # The name is for people who look there; short, for the store's socket has little room.
-    name = re.sub(r"[^A-Za-z0-9_-]+", "-", directory.name)[:24].strip("-")
+    name = re.sub(r"[^A-Za-z0-9_-]+", "-", directory.name)[:12].strip("-")
     return paths.mounts() / "-".join(filter(None, (name, digest)))
 
 
@@ -116,15 +117,22 @@ def find(directory: Path) -> Point | None:
     return _read(folder_of(directory) / RECORD)
 
 
-def every() -> list[Point]:
-    """Return all that is known, by directory."""
-    found = [_read(path) for path in paths.mounts().glob(f"*/{RECORD}")]
-    return sorted((point for point in found if point is not None), key=lambda point: point.directory)
+def every() -> tuple[list[Point], list[str]]:
+    """Return all that is known, by directory, and a sentence for each record that can't be read."""
+    found, damaged = [], []
+    for path in sorted(paths.mounts().glob(f"*/{RECORD}")):
+        try:
+            point = _read(path)
+        except InputError as error:
+            damaged.append(str(error))
+        else:
+            found += [] if point is None else [point]
+    return sorted(found, key=lambda point: point.directory), damaged
 
 
 def above(directory: Path) -> Point | None:
     """Return the point that has ``directory`` as one of its places, if there is one."""
-    return next((point for point in every() if directory in point.places.values()), None)
+    return next((point for point in every()[0] if directory in point.places.values()), None)
 
 
 def _read(path: Path) -> Point | None:
@@ -138,7 +146,10 @@ def _read(path: Path) -> Point | None:
     except FileNotFoundError:
         return None
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
-        raise InputError(f"{path} is damaged, or from another version of ztune") from None
+        raise InputError(
+            f"{path} is damaged, or from another version of ztune, so nothing below {path.parent} is touched; "
+            f"unmount what it was for and remove it by hand"
+        ) from None
 
 
 @contextlib.contextmanager
@@ -215,5 +226,5 @@ def unheeded(layout: Layout) -> list[str]:
         f"{name}={value} of {dataset.name} is not heeded: a mount does not have it"
         for dataset in layout.datasets
         for name, value in dataset.properties.items()
-        if name not in REPLAYED and value != PROPERTIES[name].default
+        if name not in (*REPLAYED, *MOUNT_ONLY) and value != PROPERTIES[name].default
     ]

@@ -30,7 +30,9 @@ DISKS = "disks"
 _FORMAT = "ztune-mount-store"
 _LOG = mounted.log_of(Path(DISKS)).name
 # What the program makes; anything else is somebody's.
-_FILES = re.compile(r"disk-[A-Za-z0-9_.:\- ]+\.img|spec\.json|lock")
+_FILES = re.compile(
+    r"disk-[A-Za-z0-9_.:\- ]+\.img|pool-[A-Za-z0-9_.:\- ]+\.config|spec\.json(\.partial)?|lock"
+)
 _SOCKETS = (mounted.CONTROL,)
 
 

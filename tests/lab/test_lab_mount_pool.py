@@ -1,0 +1,141 @@
+"""A pool that ztune-mount made is OpenZFS's: the kernel's module imports it, replays its log and reads it."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from test_lab_disk import Resume
+
+from ztune.errors import ZtuneError
+from ztune.targets import mount_program
+from ztune.trial import mounted
+
+pytestmark = [pytest.mark.slow, pytest.mark.root, pytest.mark.timeout(600)]
+
+SIZE = 128 << 20
+SPEC: dict[str, Any] = {
+    "version": 1,
+    "seed": 1,
+    "arc_max": 64 << 20,
+    "profiles": {
+        "ssd": {
+            "kind": "flash", "channels": 8, "read_us": 80, "write_us": 20, "read_mb_s": 3000,
+            "write_mb_s": 2000, "flush_us": 50, "overhead_us": 5,
+        }
+    },
+    "pools": [
+        {
+            "name": "ztmount",
+            "ashift": 12,
+            "vdevs": [{"class": "data", "kind": "stripe", "disks": [{"profile": "ssd", "size": SIZE}]}],
+        }
+    ],
+    "datasets": [{"name": "ztmount/db", "properties": {"recordsize": "8192", "compression": "lz4"}}],
+    "files": [],
+    "content": {},
+    "tunables": {},
+}  # fmt: skip
+
+LIST = """
+import hashlib, json, os, sys
+found = {}
+for folder, dirs, files in os.walk(sys.argv[1]):
+    for name in dirs + files:
+        path = os.path.join(folder, name)
+        info = os.lstat(path)
+        if os.path.islink(path):
+            what = os.readlink(path)
+        elif os.path.isdir(path):
+            what = ""
+        else:
+            what = hashlib.sha256(open(path, "rb").read()).hexdigest()
+        extra = {}
+        if not os.path.islink(path):
+            extra = {n: os.getxattr(path, n).decode() for n in os.listxattr(path) if n.startswith("user.")}
+        links = 0 if os.path.isdir(path) else info.st_nlink
+        size = 0 if os.path.isdir(path) else info.st_size
+        found[os.path.relpath(path, sys.argv[1])] = [info.st_mode, info.st_uid, links, size, what, extra]
+print(json.dumps(found, sort_keys=True))
+"""
+
+IMPORT = """
+set -e
+mkdir -p /tmp/pool /tmp/db
+cp --sparse=always {image} /tmp/pool/disk.img
+zpool import -f -N -d /tmp/pool ztmount
+mount -t zfs -o zfsutil ztmount/db /tmp/db
+cat > /tmp/list.py <<'END'
+{script}
+END
+python3 /tmp/list.py /tmp/db
+zpool scrub -w ztmount
+zpool status -x ztmount >&2
+umount /tmp/db
+zpool export ztmount
+"""
+
+
+def synced(path: Path, data: bytes) -> None:
+    fd = os.open(path, os.O_RDWR | os.O_CREAT, 0o640)
+    os.pwrite(fd, data, 0)
+    os.fsync(fd)
+    os.close(fd)
+
+
+def fill(top: Path) -> None:
+    """Every kind of record that a log can hold; all of it is synced when this returns."""
+    (top / "d" / "e").mkdir(parents=True)
+    for i in range(40):
+        synced(top / f"f{i}", os.urandom(64) * (100 + 50 * i))
+    for i in range(0, 40, 4):
+        (top / f"f{i}").rename(top / "d" / "e" / f"r{i}")
+    (top / "f1").rename(top / "f2")
+    (top / "d" / "hard").hardlink_to(top / "f3")
+    (top / "d" / "soft").symlink_to("../f3")
+    (top / "f5").unlink()
+    os.truncate(top / "f6", 1000)
+    os.truncate(top / "f7", 100_000)
+    (top / "f9").chmod(0o4711)
+    os.chown(top / "f10", 1000, 1000)
+    os.setxattr(top / "f11", "user.kept", b"yes")
+    os.setxattr(top / "f11", "user.gone", b"no")
+    os.removexattr(top / "f11", "user.gone")
+    (top / "gone").mkdir()
+    (top / "gone").rmdir()
+    for name in ("f6", "f7", "f9", "f10", "f11"):
+        fd = os.open(top / name, os.O_RDONLY)
+        os.fsync(fd)
+        os.close(fd)
+
+
+def test_the_kernel_reads_and_replays_what_the_mount_wrote(tmp_path: Path, resume: Resume) -> None:
+    try:
+        program = mount_program.check()
+    except ZtuneError as error:
+        pytest.skip(str(error))
+    store = tmp_path / "store"
+    mount = mounted.Mount.start(
+        program, SPEC, store, {"ztmount/db": tmp_path / "db"}, mounted.Options("instant", "none")
+    )
+    try:
+        mount.sync()
+        fill(mount.places["ztmount/db"])
+        here = subprocess.run(
+            [sys.executable, "-c", LIST, mount.places["ztmount/db"]], check=True, capture_output=True
+        )
+    finally:
+        mount.kill()  # not exported: the last changes are in the log alone
+    (image,) = store.rglob("disk-*.img")
+    with resume() as guest:
+        script = IMPORT.format(image=f"/host{image}", script=LIST)
+        done = guest.run(["sh", "-c", script], timeout=500)
+        assert done.returncode == 0, done.stderr.decode()
+    assert "healthy" in done.stderr.decode()
+    assert json.loads(done.stdout) == json.loads(here.stdout)
+    assert len(json.loads(here.stdout)) > 40
