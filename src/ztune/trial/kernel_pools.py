@@ -10,7 +10,7 @@ from typing import Any
 
 from ztune.errors import InputError, MissingError, ZtuneError
 from ztune.trial import devices, filesystems, since, tunables
-from ztune.trial.context import DatasetContext, DeviceContext, PoolContext
+from ztune.trial.context import DatasetContext, DeviceContext, MountContext, PoolContext
 from ztune.trial.door import RUN, STATE, TRIAL, Door
 from ztune.trial.events import Events
 from ztune.trial.hello import environment
@@ -508,6 +508,13 @@ class KernelPools:
             if not made.own_filesystem:
                 self.zfs.run(["zfs", "mount", made.name])
 
+    def gone(self) -> str:
+        """Return why the pools are there no more: the kernel's don't go by themselves."""
+        return ""
+
+    def release(self) -> None:
+        """Nobody watches over them."""
+
     # -- what is known of them -------------------------------------------------------------------------
 
     def contexts(self) -> tuple[tuple[PoolContext, ...], tuple[DatasetContext, ...]]:
@@ -544,6 +551,10 @@ class KernelPools:
             for made in self.made
         )
         return tuple(pools), datasets
+
+    def mount(self) -> MountContext | None:
+        """Return None: they are the kernel's."""
+        return None
 
     def facts(self) -> dict[str, Any]:
         """Return what belongs into the result's environment: OpenZFS, tunables, pools, devices."""

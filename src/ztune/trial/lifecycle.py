@@ -33,6 +33,7 @@ from ztune.trial.journal import NAME as JOURNAL
 from ztune.trial.journal import Journal, sync_directory
 from ztune.trial.kernel_pools import KernelPools
 from ztune.trial.lock import RunLock
+from ztune.trial.mounted_pools import MountedPools
 from ztune.trial.pools import Pools
 from ztune.trial.spec import Spec
 from ztune.trial.zfs import Commands, Zfs
@@ -190,7 +191,10 @@ class Trial:
             directory=spec.directory,
             patience=spec.patience,
         )
-        self.pools = KernelPools(spec, self.events, self.zfs, self.door)
+        if spec.place.kind == "mount":
+            self.pools = MountedPools(spec, self.events)
+        else:
+            self.pools = KernelPools(spec, self.events, self.zfs, self.door)
 
     # -- the whole -------------------------------------------------------------------------------------
 
@@ -212,13 +216,15 @@ class Trial:
                 result = self._work()
                 status = "ok"
             except KeyboardInterrupt:
-                self.events.error("stopped before its end, as was asked for", self.step)
-                status = "stopped"
+                gone = self.pools.gone()
+                self.events.error(gone or "stopped before its end, as was asked for", self.step)
+                status = "failed" if gone else "stopped"
             except Exception as error:
                 self.events.error(self._sentence(error), self.step)
         finally:
             # A second Ctrl-C must not stop the clean-up half-way.
             with uninterrupted():
+                self.pools.release()
                 if result is not None:
                     self.events.send("result", result=result)
                 if self._begun and not self._destroy():
@@ -226,6 +232,11 @@ class Trial:
         return status
 
     def _sentence(self, error: BaseException) -> str:
+        gone = self.pools.gone()
+        if gone:
+            # Whatever failed then, failed for this.
+            self.events.log(f"{self.step}: {error}")
+            return gone
         if isinstance(error, ZtuneError):
             return str(error)
         if isinstance(error, OSError):
@@ -468,6 +479,7 @@ class Trial:
             datasets=datasets,
             role_dirs=dict(self.roles),
             command=self.commands,
+            mount=self.pools.mount(),
             pids=self.job.pids,
             page_sizes=self.job.page_sizes(),
             warn=self.events.warning,

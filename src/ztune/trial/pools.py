@@ -1,6 +1,7 @@
 """Where a trial's pools are: what the lifecycle asks of that place, whatever is behind it.
 
-``kernel_pools`` makes them with ``zpool`` and ``zfs`` in this host's kernel.
+``kernel_pools`` makes them with ``zpool`` and ``zfs`` in this host's kernel, ``mounted_pools`` with
+``ztune-mount`` in user space.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-from ztune.trial.context import DatasetContext, PoolContext
+from ztune.trial.context import DatasetContext, MountContext, PoolContext
 from ztune.trial.journal import Journal
 from ztune.trial.spec import Dataset
 
@@ -60,8 +61,20 @@ class Pools(Protocol):
         """Empty the caches of what the pools hold. Nothing in them is in use."""
         ...
 
+    def gone(self) -> str:
+        """Return why the pools are there no more, as a sentence; empty while they are."""
+        ...
+
+    def release(self) -> None:
+        """The trial is over: nobody need be told any more when the pools go."""
+        ...
+
     def contexts(self) -> tuple[tuple[PoolContext, ...], tuple[DatasetContext, ...]]:
         """Return what probes may know of them."""
+        ...
+
+    def mount(self) -> MountContext | None:
+        """Return the mount that the pools are behind, for probes; None if the kernel has them."""
         ...
 
     def facts(self) -> dict[str, Any]:
