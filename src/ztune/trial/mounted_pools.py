@@ -27,6 +27,7 @@ _READY_S = 600.0
 """A pool on slow disks is made, or imported with its log replayed, within this."""
 _STOP_S = 3600.0
 """The disks' caches, and all dirty data, are written on the way out."""
+_PROBE_S, _DYING_S = 2.0, 60.0
 _LOOK_MS = 200
 _GRACE_S = 2.0
 """What the death of the mount breaks fails by itself within this, mostly, and says more."""
@@ -132,7 +133,9 @@ class MountedPools:
     def gone(self) -> str:
         """Return why the pools are there no more, as a sentence; empty while they are."""
         if self._watch is not None and not self._gone and self._mount is not None:
-            if self._mount.alive():
+            # Its files are gone before it is: the kernel first gives back its memory.
+            dying = any(mounted.dead(point, _PROBE_S) for point in self._mount.places.values())
+            if not self._mount.wait(_DYING_S if dying else 0.0):
                 return ""
             how = _how(self._mount.code)
             said = mounted.last_words(self._mount.store)
@@ -142,7 +145,6 @@ class MountedPools:
     def release(self) -> None:
         """The trial is over: nobody need be told any more when the pools go."""
         if self._watch is not None:
-            self.gone()
             self._watch.end()
 
     # -- what is known of them -------------------------------------------------------------------------
