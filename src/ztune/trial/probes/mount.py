@@ -80,6 +80,8 @@ def rows(context: Context, stats: Mapping[str, Any]) -> list[dict[str, Any]]:
         for pool in context.pools
         for _class, name, path, _node in disks.given(pool)
     }
+    # Instant disks keep no time.
+    timed = any(disk["busy_s"] for disk in stats["disks"])
     return [
         {
             "pool": disk["pool"],
@@ -89,7 +91,7 @@ def rows(context: Context, stats: Mapping[str, Any]) -> list[dict[str, Any]]:
             "profile": disk.get("profile", ""),
             **{key: disk[key] for key in _COUNTS},
             "flushes": disk["flushes"],
-            "busy_ms": round(1e3 * disk["busy_s"], 3),
+            "busy_ms": round(1e3 * disk["busy_s"], 3) if timed else None,
             "source": "mount",
         }
         for disk in stats["disks"]
