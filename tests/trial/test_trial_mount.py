@@ -41,7 +41,7 @@ _STUDY = {
     "name": "small",
     "layout": {
         "arc": "64M",
-        "pool": [{"name": "main", "vdev": [{"profile": "ssd-sata", "size": "1G"}]}],
+        "pool": [{"name": "main", "vdev": [{"profile": "ssd-sata", "size": "256M"}]}],
         "dataset": [
             {"name": "main/db", "roles": ["data"], "recordsize": "16K"},
             {"name": "main/log", "roles": ["wal"]},
@@ -170,9 +170,9 @@ def test_a_saved_state_is_copied_onto_a_mount(host: Host, tmp_path: Path) -> Non
 
 
 def test_data_that_does_not_fit_is_the_fault_of_the_disk(host: Host) -> None:
-    ran = run_trial(host.spec(job={"name": "writer", "params": {"load": 1200 << 20}}))
+    ran = run_trial(host.spec(job={"name": "writer", "params": {"load": 300 << 20}}))
     assert ran.status == "failed" and "role data is larger than the disk" in ran.errors
-    full = {"load": 700 << 20, "fail": "full"}
+    full = {"load": 300 << 20, "fail": "full"}
     ran = run_trial(host.spec(job={"name": "writer", "params": full}))
     assert ran.status == "failed" and "is full; take a larger disk" in ran.errors
     host.require_untouched()
@@ -185,7 +185,7 @@ def test_a_mount_that_dies_fails_the_trial_and_says_so(host: Host, step: str) ->
         assert server is not None
         os.kill(server, signal.SIGKILL)
 
-    params = {"load": 64 << 20, "records": 2000, "pause": 0.01}
+    params = {"load": 32 << 20, "records": 2000, "pause": 0.01}
     ran = run_watched(host.spec(job={"name": "writer", "params": params}), at(step, kill))
     assert (ran.status, ran.rc) == ("failed", 1)
     assert "ztune-mount, which holds the pools, was killed by SIGKILL" in ran.errors

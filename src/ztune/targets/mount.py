@@ -24,11 +24,11 @@ from ztune.targets.hello import said
 from ztune.trial import mounted
 from ztune.trial.mount_store import DISKS
 from ztune.trial.mounted import Options
-from ztune.trial.spec import MIN_DISK
 from ztune.units import format_size
 
 ROOM = 2 << 30
 """Bytes that must be free for the disks' contents, which are sparse files."""
+_TRIAL = 16  # letters of a trial's id
 _SOCKET = 107  # the longest path of a socket, without its final zero: unix(7)
 
 
@@ -52,7 +52,7 @@ class Mounted:
         self.options.arguments()
         self._program = mount_program.check()
         self._versions = _versions(self._program)
-        longest = self._stores() / ("x" * 32) / DISKS / mounted.CONTROL
+        longest = self._stores() / ("x" * _TRIAL) / DISKS / mounted.CONTROL
         if len(os.fsencode(longest)) > _SOCKET:
             raise InputError(
                 f"{self._stores()}: this path is too long for the socket of a mount; set ZTUNE_HOME to a "
@@ -119,19 +119,13 @@ class Mounted:
             raise InputError(
                 f"{where} changes {changed}, which a mount does not have; --on lab or --on local does"
             )
-        spec = mount_spec(study, layout, study.seed)
-        for pool in spec["pools"]:
-            for vdev in pool["vdevs"]:
-                for disk in vdev["disks"]:
-                    if disk["size"] < MIN_DISK:
-                        raise InputError(f"{where}: a disk of {format_size(disk['size'])} holds no pool")
         memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
         if layout.arc > memory // 2:
             raise InputError(
                 f"{where} has an ARC of {format_size(layout.arc)}, more than half of this host's memory of "
                 f"{format_size(memory >> 20 << 20)}"
             )
-        self._specs[layout.hash] = spec
+        self._specs[layout.hash] = mount_spec(study, layout, study.seed)
 
     def describe(self) -> dict[str, Any]:
         """Return the environment record."""
