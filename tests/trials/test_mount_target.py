@@ -275,12 +275,14 @@ def test_fio_on_a_disk_with_the_times_of_its_profile(scene: Scene) -> None:
     assert scene.left() == []
 
 
-@pytest.mark.parametrize("who", ["ztune", "the trial and ztune", "the mount"])
+@pytest.mark.parametrize(
+    "who", ["ztune", "the trial and ztune", pytest.param("the mount", marks=pytest.mark.long)]
+)
 def test_a_run_that_is_killed_is_resumed_and_leaves_nothing(scene: Scene, who: str) -> None:
     scene.study("fio", {**FIO, "seconds": 3})
     process = scene.start("run", "small.toml", *INSTANT)
     deadline = time.monotonic() + 90
-    while (server := scene.server()) is None and time.monotonic() < deadline:
+    while (server := scene.server()) is None and process.poll() is None and time.monotonic() < deadline:
         time.sleep(0.05)
     assert server is not None, process.poll()
     if who == "the mount":
