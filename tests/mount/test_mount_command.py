@@ -300,6 +300,23 @@ def test_in_the_foreground_a_death_is_told(foreground: Any, tmp_path: Path) -> N
     assert mounts_below(tmp_path / "mnt") == []
 
 
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupted_start_leaves_nothing(
+    stand_in: Path, home: Path, study: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+    number: signal.Signals,
+) -> None:  # fmt: skip
+    monkeypatch.setenv("STAND_IN", "silent")
+    arguments = [sys.executable, "-c", CODE, "mount", str(study), str(tmp_path / "mnt")]
+    with subprocess.Popen(arguments, stderr=subprocess.PIPE, text=True) as process:
+        while len(mounts_below(tmp_path / "mnt")) < 2:
+            assert process.poll() is None
+            time.sleep(0.01)
+        process.send_signal(number)
+        _, said = process.communicate(timeout=60)
+    assert process.returncode == 130 and said.endswith("ztune: interrupted\n")
+    assert mounts_below(tmp_path / "mnt") == [] and not (tmp_path / "mnt").exists() and kept(home) == []
+
+
 def test_what_the_arguments_must_be(home: Path, study: Path, tmp_path: Path) -> None:
     assert "what is to be mounted" in bad(2, "mount")
     assert "what is to be mounted" in bad(2, "mount", study)

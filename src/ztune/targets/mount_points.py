@@ -148,7 +148,7 @@ def _read(path: Path) -> Point | None:
         return None
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         raise InputError(
-            f"{path} is damaged, or from another version of ztune, so nothing below {path.parent} is touched; "
+            f"{path} is damaged, or from another version of ztune, so what lies beside it is left alone; "
             f"unmount what it was for and remove it by hand"
         ) from None
 
