@@ -33,7 +33,7 @@ from ztune.advice.subject import subject
 from ztune.analysis import units
 from ztune.analysis.candidates import Candidate, collect
 from ztune.analysis.effects import ABSENT, pairs
-from ztune.analysis.measured import MEASURES, PREDICTED, Cell
+from ztune.analysis.measured import MEASURES, PREDICTED, Cell, in_user_space, limits
 from ztune.analysis.paired import Ratio, paired
 from ztune.analysis.verdict import Standing, columns, standing
 from ztune.errors import InputError
@@ -503,8 +503,9 @@ def _confidence(found: Standing, chosen: Cell) -> Confidence:
         limited.append("The run ended before the best layout was known beyond doubt: more blocks are needed.")
     if run.status in {"interrupted", "failed"}:
         limited.append(f"The run is not complete: {found.measured.pending} trials did not run.")
-    if run.target.get("kind") == "lab":
-        notes.append("Measured in a virtual machine with disks made after a profile, not on your disks.")
+    note = limits(run, found.measured.cells)
+    if note is not None:
+        notes.append(note)
         if not limited:
             limited.append("What your disks do beyond their profile is not in it.")
     equal = [p.cell.name for p in found.places if p.standing == "equal" and p.cell is not chosen]
@@ -513,9 +514,10 @@ def _confidence(found: Standing, chosen: Cell) -> Confidence:
             f"Equal within {units.show(found.resolution, 'share')}: {', '.join(equal)}; any of them will do."
         )
     level: Level = "weak" if weak else "limited" if limited else "good"
+    zfs = "OpenZFS in user space" if in_user_space(run) else "real ZFS"
     sentence = {
-        "good": "Good: measured with the real database on real ZFS, and repeated until it was resolved.",
-        "limited": "Limited: measured on real ZFS, with the gaps below.",
+        "good": f"Good: measured with the real database on {zfs}, and repeated until it was resolved.",
+        "limited": f"Limited: measured on {zfs}, with the gaps below.",
         "weak": "Weak: too little was measured. Run more blocks before you act on it.",
     }[level]
     return Confidence(level=level, sentence=sentence, reasons=[*weak, *limited, *notes])

@@ -110,7 +110,7 @@ def _to(cell: Cell, leader: Cell | None, key: str) -> Ratio | None:
 
 def columns(found: Standing, most: int = 7) -> list[str]:
     """Return the measures that a table shows: the goals first, then what explains them."""
-    usual = ["time", "latency", "p99", "ios", "written", "read", "space", "cpu"]
+    usual = ["time", "latency", "p99", "ios", "written", "read", "space", "cpu", "mount_cpu"]
     if found.clock == "emulated":
         usual = ["ios", "written", "read", "space", "time"]
     have = [k for k in dict.fromkeys([*found.goals, *usual]) if any(k in p.cell.values for p in found.places)]

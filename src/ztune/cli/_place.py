@@ -25,6 +25,12 @@ _OPTIONS = (
     ),
     click.option("--files", metavar="DIR", help="On a host: files in DIR instead of disks, for a try."),
     click.option("--size", default="8G", show_default=True, help="The size of each such file."),
+    click.option(
+        "--disks", "pace", type=click.Choice(["profile", "instant"]),
+        help="On a mount: disks with the times of their profiles, or as fast as this machine. "
+        "[default: profile]",
+    ),
+    click.option("--page-cache", is_flag=True, help="On a mount: let the kernel cache pages; ZFS would not."),
     click.option("--openzfs", metavar="VERSION", help="In the lab: this version; default the newest built."),
     click.option(
         "--dilation", type=click.FloatRange(1, 1000), metavar="N",
@@ -50,16 +56,22 @@ def make_place(
     size: str,
     openzfs: str | None,
     dilation: float | None = None,
+    pace: str | None = None,
+    page_cache: bool = False,
 ) -> Any:
     """Return the place that the options name, not yet up. Raises InputError."""
     from ztune.targets import places
     from ztune.targets.placing import Placing
+    from ztune.trial.mounted import Options
 
     given = pool is not None or parents or disks or files is not None
     placing = (
         Placing.parse(pool=pool, parents=parents, disks=disks, files=files, size=size) if given else None
     )
-    return places.make(on, placing, openzfs, dilation)
+    mounting = None
+    if pace is not None or page_cache:
+        mounting = Options(disks=pace or Options().disks, page_cache=page_cache)
+    return places.make(on, placing, openzfs, dilation, mounting)
 
 
 def pairs(given: tuple[str, ...]) -> dict[str, str]:

@@ -200,7 +200,7 @@ def record_workload(workload: Workload, recorder: str, out: Path) -> Trace:
 def _measure(plan: Plan, place: Place, workload: Workload, screened: Run, store: Store) -> Run:
     """Run the best few layouts of the screening and the baseline on real file systems."""
     job = workload_job(workload)
-    if place.name == "lab" or place.name == "local":
+    if not place.name.startswith("ssh://"):
         job = replace(job, version=workload.check())
     trials = store.trials(screened.id)
     study = screened.resolved_study

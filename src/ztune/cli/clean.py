@@ -11,7 +11,7 @@ import click
 
 @click.command("clean", short_help="Destroy what cut trials left behind.")
 @click.option(
-    "--on", default="local", show_default=True, metavar="local|ssh://HOST",
+    "--on", default="local", show_default=True, metavar="local|mount|ssh://HOST",
     help="Where to look. A lab has nothing left: its machine is gone.",
 )  # fmt: skip
 @click.option("--run", "run_id", metavar="RUN", help="Look where this run ran.")
@@ -32,6 +32,7 @@ def command(on: str, run_id: str | None, prepared: bool, yes: bool, as_json: boo
       ztune clean                        what is left on this host
       ztune clean --yes
       ztune clean --on ssh://db7 --yes
+      ztune clean --on mount             what trials on a mount left, without root
       ztune clean --run 7f3k2a           where that run ran
       ztune clean --prepared             the loaded databases in the cache, and their sizes
 
@@ -57,7 +58,7 @@ def command(on: str, run_id: str | None, prepared: bool, yes: bool, as_json: boo
         return 0
     else:
         # Where pools go does not matter for removing them.
-        place = places.make(on, Placing(files="/"))
+        place = places.make(on, None if on == "mount" else Placing(files="/"))
     with signals_as_interrupt(), place:
         return _clean(place, yes, as_json)
 

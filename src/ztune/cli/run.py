@@ -20,10 +20,18 @@ from ztune.errors import InputError
     help="A parameter of the workload; `ztune list workloads` shows them.",
 )  # fmt: skip
 @click.option(
-    "--on", default="lab", show_default=True, metavar="lab|local|ssh://HOST", help="Where the trials run."
+    "--on",
+    default="lab",
+    show_default=True,
+    metavar="lab|mount|local|ssh://HOST",
+    help="Where the trials run.",
 )
 @place_options
-@click.option("--profile", metavar="NAME|FILE", help="Disks instead of the study's data disks, in the lab.")
+@click.option(
+    "--profile",
+    metavar="NAME|FILE",
+    help="Disks instead of the study's data disks, in the lab or on a mount.",
+)
 @click.option("--arc", metavar="SIZE", help="Memory for the ARC instead of the study's.")
 @click.option(
     "--layouts", "names", multiple=True, metavar="NAME|HASH",
@@ -70,6 +78,8 @@ def command(
     disks: tuple[str, ...],
     files: str | None,
     size: str,
+    pace: str | None,
+    page_cache: bool,
     openzfs: str | None,
     dilation: float | None,
     profile: str | None,
@@ -99,6 +109,7 @@ def command(
     \b
     Examples:
       ztune run postgres-oltp                         in the lab: a throw-away virtual machine
+      ztune run postgres-oltp --on mount              OpenZFS in user space, in real time, no root needed
       ztune run --from last --top 3                   the best of the last screening, and the baseline
       ztune run my-study.toml --on local --pool tank/ztune
       ztune run fio --on local --disk main=/dev/sdb --blocks 5
@@ -143,7 +154,7 @@ def command(
                 arc,
                 native=not on.startswith("ssh://"),
             )
-            place = make_place(on, pool, parents, disks, files, size, openzfs, dilation)
+            place = make_place(on, pool, parents, disks, files, size, openzfs, dilation, pace, page_cache)
             request = runner.Request(
                 study=study, layouts=layouts, job=job, place=place, options=options, seed=seed, name=name,
                 command=["ztune", *sys.argv[1:]], source_run=None if source is None else store.run(source).id,

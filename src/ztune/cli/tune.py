@@ -44,7 +44,7 @@ from ztune.errors import InputError
     help="How to record; auto takes eBPF where it is allowed.",
 )  # fmt: skip
 @click.option(
-    "--on", metavar="lab|local|ssh://HOST",
+    "--on", metavar="lab|mount|local|ssh://HOST",
     help="Then measure the best layouts and the baseline there, with the real database on real ZFS.",
 )  # fmt: skip
 @place_options
@@ -78,6 +78,8 @@ def command(
     disks: tuple[str, ...],
     files: str | None,
     size: str,
+    pace: str | None,
+    page_cache: bool,
     openzfs: str | None,
     dilation: float | None,
     top: int,
@@ -99,6 +101,7 @@ def command(
       ztune tune postgres-oltp --profile nvme --arc 1G -p scale=400
       ztune tune postgres-oltp -p script=mix21 -p clients=32 --out my-run
       ztune tune postgres-oltp --on lab                screen, then measure in a virtual machine
+      ztune tune postgres-oltp --on mount              screen, then measure on OpenZFS in user space
       ztune tune postgres-oltp --on local --pool tank/ztune
 
     Exit code 1 if some layouts failed; the recommendation is then made from the others.
@@ -112,10 +115,11 @@ def command(
 
     place = None
     if on is not None:
-        place = make_place(on, pool, parents, disks, files, size, openzfs, dilation)
-    elif pool or parents or disks or files or openzfs or dilation:
+        place = make_place(on, pool, parents, disks, files, size, openzfs, dilation, pace, page_cache)
+    elif pool or parents or disks or files or openzfs or dilation or pace or page_cache:
         raise InputError(
-            "--pool, --parent, --disk, --files, --openzfs and --dilation say where to measure; add --on"
+            "--pool, --parent, --disk, --files, --disks, --page-cache, --openzfs and --dilation say where to "
+            "measure; add --on"
         )
     plan = Plan(
         workload=workload,

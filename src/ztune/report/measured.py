@@ -13,7 +13,7 @@ from rich.text import Text
 
 from ztune.analysis import units
 from ztune.analysis.contrast import OneFactor, one_factor, two_factor
-from ztune.analysis.measured import MEASURES, Cell
+from ztune.analysis.measured import MEASURES, Cell, in_user_space, limits
 from ztune.analysis.paired import Ratio
 from ztune.analysis.predicted import Comparison, compare
 from ztune.analysis.verdict import Standing, columns, standing
@@ -47,6 +47,10 @@ def head(found: Standing) -> str:
     zfs = f" on OpenZFS {versions['openzfs']}" if versions.get("openzfs") else ""
     where = run.target.get("name", "")
     accel = " (emulated: no hardware virtualisation)" if found.clock == "emulated" else ""
+    if in_user_space(run):
+        pace = "disks as fast as this machine" if run.target.get("disks") == "instant" else "modelled disks"
+        cached = ", with the kernel's page cache" if run.target.get("page_cache") else ""
+        accel = f" (in user space, {pace}, real time{cached})"
     return f"Run {run.id}: {run.job.get('workload', run.name)}{zfs}, measured on {where}{accel}."
 
 
@@ -211,10 +215,9 @@ def cautions(found: Standing) -> list[str]:
         out.append(
             "Layouts marked with a durability class may lose more at a power cut; they do not compete."
         )
-    if found.run.target.get("kind") == "lab":
-        out.append(
-            "Measured in a virtual machine with disks after a profile: not the absolute speed of yours."
-        )
+    note = limits(found.run, found.measured.cells)
+    if note is not None:
+        out.append(note)
     out += list(found.measured.warnings)
     return out
 

@@ -163,13 +163,16 @@ def _environment(run: Run, cells: Sequence[Cell]) -> dict[str, str]:
         )
     for key, value in run.target.items():
         if key not in {"name", "kind", "accel"} and value not in (None, "", {}, []):
-            out[key.capitalize()] = _text(value)
+            out[key.capitalize().replace("_", " ")] = _text(value)
+    if run.target.get("kind") in {"lab", "mount"}:
+        used = {v.profile for c in cells for p in c.layout.used_pools() for v in p.vdevs}
+        out["Disk profiles"] = ", ".join(sorted(used))
     for key, value in run.versions.items():
         out[
             {"openzfs": "OpenZFS", "kernel": "Kernel", "database": "Database", "ztune": "ztune"}.get(key, key)
         ] = value
     for key, value in (run.environment.get("target") or {}).items():
-        if key not in {"openzfs", "kernel", "tools", "boot_id", "accel", "root", "host"}:
+        if key not in {"openzfs", "kernel", "tools", "boot_id", "accel", "root", "host", "mount"}:
             out[f"Target: {key}"] = units.amount(value) if key == "memory" else _text(value)
     out["Job"] = _text(run.job.get("params", {}))
     layouts = {c.layout.arc for c in cells}
@@ -180,6 +183,8 @@ def _environment(run: Run, cells: Sequence[Cell]) -> dict[str, str]:
 
 
 def _text(value: Any) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
     if isinstance(value, Mapping):
         return ", ".join(f"{k}={_text(v)}" for k, v in value.items())
     if isinstance(value, list | tuple):

@@ -53,6 +53,10 @@ MOUNT_ONLY = ("atime", "relatime")
 """Properties that a mount heeds beside those of a replay: a trace does not say when access times changed."""
 
 
+HEEDED = (*REPLAYED, *MOUNT_ONLY)
+"""What a mount has of a dataset's properties."""
+
+
 def mount_spec(study: Study, layout: Layout, seed: int) -> dict[str, Any]:
     """Return the spec of ``layout`` for ``ztune-mount``: no files, but access times and the disks' caches.
 

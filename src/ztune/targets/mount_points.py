@@ -17,8 +17,9 @@ from typing import Any
 from ztune.errors import InputError, ZtuneError
 from ztune.store import paths
 from ztune.study import Layout
-from ztune.study.properties import PROPERTIES, REPLAYED
-from ztune.targets.engine_spec import MOUNT_ONLY
+from ztune.study.properties import PROPERTIES
+from ztune.study.tunables import TUNABLES
+from ztune.targets.engine_spec import HEEDED
 from ztune.trial import mounted
 from ztune.trial.mount_store import MountStore
 from ztune.trial.mounted import Mount, Options
@@ -206,17 +207,18 @@ def check_layout(layout: Layout) -> None:
         if pool.filesystem != "zfs":
             raise InputError(
                 f'layout "{layout.name}" has {pool.filesystem} in place of pool {pool.name}: a mount is '
-                f"OpenZFS and nothing else; `ztune run` measures both"
+                f"OpenZFS and nothing else; `ztune run --on lab` measures both"
             )
     for dataset in layout.datasets:
         if dataset.volume is not None:
             raise InputError(
                 f'layout "{layout.name}" has {dataset.name} as a volume with {dataset.filesystem}: a mount '
-                f"has file systems only; `ztune run` measures volumes"
+                f"has file systems only; `ztune run --on lab` measures volumes"
             )
         if dataset.properties.get("encryption", "off") != "off":
             raise InputError(
-                f'layout "{layout.name}" encrypts {dataset.name}: a mount has no encryption; `ztune run` does'
+                f'layout "{layout.name}" encrypts {dataset.name}: a mount has no encryption; '
+                "`ztune run --on lab` does"
             )
 
 
@@ -226,5 +228,9 @@ def unheeded(layout: Layout) -> list[str]:
         f"{name}={value} of {dataset.name} is not heeded: a mount does not have it"
         for dataset in layout.datasets
         for name, value in dataset.properties.items()
-        if name not in (*REPLAYED, *MOUNT_ONLY) and value != PROPERTIES[name].default
+        if name not in HEEDED and value != PROPERTIES[name].default
+    ] + [
+        f"{name}={value} is not heeded: a mount does not have it"
+        for name, value in layout.tunables.items()
+        if not TUNABLES[name].replayed and value != TUNABLES[name].default
     ]

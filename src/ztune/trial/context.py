@@ -58,6 +58,15 @@ class DatasetContext:
     """The block device with the file system, for ext4 and xfs; empty for ZFS."""
 
 
+@dataclass(frozen=True, slots=True)
+class MountContext:
+    """The program that holds the pools, where the kernel does not."""
+
+    pid: int
+    stats: Callable[[], dict[str, Any]]
+    """Its counters now; docs/mount.md names them."""
+
+
 class CommandRunner(Protocol):
     """Runs a command, logs it as an event and returns its standard output; ZtuneError when it fails."""
 
@@ -89,14 +98,14 @@ class Context:
     datasets: tuple[DatasetContext, ...]
     role_dirs: Mapping[str, Path]
     command: CommandRunner
+    mount: MountContext | None = None
+    """None: the pools are the kernel's."""
     pids: Callable[[], list[int]] = _no_pids
     """The job's processes, whose descendants belong to them."""
     page_sizes: Mapping[str, int] = field(default_factory=dict)
     warn: Callable[[str], None] = _nothing
     series: Callable[[str, Sequence[str], Sequence[Sequence[float]]], None] = _nothing
     """Send rows of a time series: the probe's name, the columns (first "t", unix seconds), the rows."""
-    zfs_version: tuple[int, ...] = ()
-    """The module's version, such as (2, 3, 2); empty without ZFS."""
     dilation: float = 1.0
     patience: float = 1.0
     """How many times slower than usual this machine may be: for time limits only."""

@@ -28,6 +28,7 @@ from ztune.trial.zfs import Value, Zfs, import_places, last_words
 
 if TYPE_CHECKING:
     from ztune.trial.jobs.process import Identity
+    from ztune.trial.mount_store import MountStore
 
 RUN, TRIAL, STATE = "ztune:run", "ztune:trial", "ztune:state"
 STATE_MARKER = ".ztune-state"
@@ -76,6 +77,8 @@ class Door:
             "parameters": self.restore_parameters,
             "processes": self.end_processes,
             "saved": self.remove_saved,
+            "mounts": self.end_mounts,
+            "store": self.remove_store,
         }
 
     def remove(self, thing: Thing) -> None:
@@ -453,6 +456,58 @@ class Door:
         finally:
             os.close(here)
         path.rmdir()
+
+    # -- mounts in user space --------------------------------------------------------------------------
+
+    def end_mounts(self, thing: Thing) -> None:
+        """Kill the ``ztune-mount`` of this trial, if it runs, and unmount what it left."""
+        from ztune.trial import mounted
+
+        places = {str(name): Path(point) for name, point in thing.facts["places"].items()}
+        for dataset, point in places.items():
+            for mount in mounts.below(point, self._table()):
+                own = mounted.ours(mount) and mount.source == mounted.SOURCE + dataset
+                if mount.point != point or not own:
+                    raise Refused(
+                        f"{point}: left mounted: {mount.source} ({mount.type}) at {mount.point} is not ours; "
+                        "unmount it, then clean again"
+                    )
+        store = self._store(thing.facts["store"], thing.facts["token"])
+        with contextlib.suppress(FileNotFoundError):
+            store.check()
+            if mounted.serving(store.disks) is not None:
+                # What it holds goes with it: no need for an end in order.
+                mounted.Mount.attach(store.disks, places).kill()
+        deadline = time.monotonic() + BUSY_SECONDS
+        for point in places.values():
+            # One that was killed with its trial may still be on its way out.
+            while mounted.on_top(point, self._table()) is not None:
+                if mounted.dead(point):
+                    mounted.detach(point)
+                elif time.monotonic() > deadline:
+                    raise Refused(
+                        f"{point}: left mounted: a program that is not this trial's serves it; "
+                        "unmount it, then clean again"
+                    )
+                else:
+                    time.sleep(0.1)
+
+    def remove_store(self, thing: Thing) -> None:
+        """Delete the disks of a trial's mounts."""
+        store = self._store(thing.facts["path"], thing.facts["token"])
+        if not thing.made:
+            store.remove_unfinished()
+            return
+        deadline = time.monotonic() + BUSY_SECONDS
+        while store.locked() and time.monotonic() < deadline:
+            time.sleep(0.1)
+        store.remove()
+
+    @staticmethod
+    def _store(path: Any, token: Any) -> MountStore:
+        from ztune.trial.mount_store import MountStore
+
+        return MountStore(Path(path), str(token))
 
     # -- settings and processes ------------------------------------------------------------------------
 

@@ -55,8 +55,11 @@ class MountStore:
         return self.path / _LOG
 
     @classmethod
-    def create(cls, path: Path) -> MountStore:
-        """Make a store at ``path``, which is missing or an empty directory of ours. Raises InputError."""
+    def create(cls, path: Path, token: str | None = None) -> MountStore:
+        """Make a store at ``path``, which is missing or an empty directory of ours. Raises InputError.
+
+        ``token``: for who has to note it before; else a new one.
+        """
         path = Path(os.path.realpath(path))
         made = not path.exists()
         try:
@@ -66,7 +69,7 @@ class MountStore:
             found = path.lstat()
             if found.st_uid != os.geteuid():
                 raise InputError(f"{path}: belongs to user {found.st_uid}; a store is a directory of ours")
-            token = secrets.token_hex(16)
+            token = token or secrets.token_hex(16)
             marker = {"format": _FORMAT, "token": token, "inode": found.st_ino, "made": made}
             flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
             with os.fdopen(os.open(path / MARKER, flags, 0o600), "w", encoding="utf-8") as file:
@@ -121,6 +124,40 @@ class MountStore:
             raise Refused(f"{self.path}: not removed entirely: {error.strerror}: {error.filename}") from None
         finally:
             os.close(here)
+
+    def remove_unfinished(self) -> None:
+        """Delete what a ``create`` that was cut left: the store, or a directory of ours with nothing in it.
+
+        Raises:
+            Refused: it may hold something that isn't ours. Nothing was deleted.
+        """
+        marker = self.path / MARKER
+        with contextlib.suppress(OSError):
+            # The marker is written in one piece: it is empty, or whole.
+            if [entry.name for entry in os.scandir(self.path)] == [MARKER]:
+                found = marker.lstat()
+                if stat.S_ISREG(found.st_mode) and found.st_uid == os.geteuid() and found.st_size == 0:
+                    marker.unlink()
+            if not self.path.is_symlink() and self.path.lstat().st_uid == os.geteuid():
+                self.path.rmdir()
+                return
+        self.remove()
+
+    def locked(self) -> bool:
+        """Whether a program has the store's lock: a killed one keeps it until the kernel is done with it."""
+        try:
+            lock = os.open(
+                self.disks / mounted.LOCK, os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+            )
+        except OSError:
+            return False
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            return True
+        finally:
+            os.close(lock)
+        return False
 
     def _open(self) -> tuple[int, dict[str, Any]]:
         """Return a descriptor, and what the marker says. Raises FileNotFoundError, Refused."""

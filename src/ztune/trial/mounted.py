@@ -15,7 +15,6 @@ import signal
 import socket as sockets
 import struct
 import subprocess
-import tempfile
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -161,13 +160,12 @@ class Mount:
         patience_s: float,
         die_with_caller: bool,
     ) -> Mount:
-        with (
-            tempfile.NamedTemporaryFile("w", prefix="ztune-mount-", suffix=".json") as file,
-            _log_for_writing(store) as log,
-        ):
+        # In memory: a file with a name would be left behind where we are killed meanwhile.
+        with os.fdopen(os.memfd_create("spec.json"), "w") as file, _log_for_writing(store) as log:
             json.dump({"files": [], "content": {}, **spec}, file)
             file.flush()
-            argv = [str(program.absolute()), "--spec", file.name, "--store", str(store), *arguments]
+            spec_path = f"/proc/self/fd/{file.fileno()}"
+            argv = [str(program.absolute()), "--spec", spec_path, "--store", str(store), *arguments]
             argv += [f"{dataset}={place}" for dataset, place in places.items()]
             try:
                 child = subprocess.Popen(
@@ -177,6 +175,7 @@ class Mount:
                     stderr=log,
                     # Its own session: Ctrl-C in the terminal is meant for us. And no directory is kept busy.
                     start_new_session=True,
+                    pass_fds=[file.fileno()],
                     cwd="/",
                     preexec_fn=_death_signal() if die_with_caller else None,
                 )

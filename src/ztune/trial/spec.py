@@ -16,6 +16,7 @@ from typing import Any
 
 from ztune.errors import InputError
 from ztune.trial import hello
+from ztune.trial.mounted import CACHES, DISKS
 from ztune.units import parse_size
 
 FORMAT = "ztune-trial"
@@ -100,11 +101,28 @@ class Layout:
 
 
 @dataclass(frozen=True, slots=True)
+class Mounting:
+    """How ``ztune-mount`` holds the pools: the program, where it keeps disks, and what it is told."""
+
+    program: Path
+    stores: Path
+    """The directory in which the trial makes its store."""
+    engine: Mapping[str, Any]
+    """The layout as OpenZFS in user space takes it; the program checks it."""
+    disks: str
+    cache: str
+    page_cache: bool
+    notes: tuple[str, ...]
+    """What a reader of the result must know: settings that a mount does not have."""
+
+
+@dataclass(frozen=True, slots=True)
 class Place:
     """Where the layout's pools go.
 
     ``disks`` maps pool → class → one tuple per vdev of its disks: paths for kind "disks", sizes in bytes for
-    kind "files". ``parents`` maps pool → an existing dataset, for kind "parent".
+    kind "files". ``parents`` maps pool → an existing dataset, for kind "parent". ``mounting`` is for kind
+    "mount".
     """
 
     kind: str
@@ -112,6 +130,7 @@ class Place:
     sizes: Mapping[str, Mapping[str, tuple[tuple[int, ...], ...]]] = field(default_factory=dict)
     dir: Path | None = None
     parents: Mapping[str, str] = field(default_factory=dict)
+    mounting: Mounting | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -381,7 +400,9 @@ def _dataset(value: Any, where: str) -> Dataset:
 def _place(value: Any, layout: Layout) -> Place:
     if not isinstance(value, dict):
         raise _fail("place", f"{_show(value)} is not an object")
-    kind = _choice(value.get("kind"), "place.kind", ("disks", "files", "parent"))
+    kind = _choice(value.get("kind"), "place.kind", ("disks", "files", "parent", "mount"))
+    if kind == "mount":
+        return Place(kind, mounting=_mounting(value, layout))
     pools = {p.name: p for p in layout.pools}
     if kind == "parent":
         given = _object(value, "place", ("kind", "parents"))["parents"]
@@ -430,6 +451,32 @@ def _place(value: Any, layout: Layout) -> Place:
     if kind == "files":
         return Place(kind, sizes=found, dir=_path(item["dir"], "place.dir"))
     return Place(kind, disks=found)
+
+
+def _mounting(value: Any, layout: Layout) -> Mounting:
+    item = _object(
+        value, "place", ("kind", "program", "stores", "engine"), ("disks", "cache", "page_cache", "notes")
+    )
+    engine = item["engine"]
+    datasets = engine.get("datasets") if isinstance(engine, dict) else None
+    names = [d.get("name") for d in datasets if isinstance(d, dict)] if isinstance(datasets, list) else []
+    if sorted(map(str, names)) != sorted(d.name for d in layout.datasets):
+        raise _fail("place.engine", "it has other datasets than the layout")
+    page_cache = item.get("page_cache", False)
+    if not isinstance(page_cache, bool):
+        raise _fail("place.page_cache", f"{_show(page_cache)} is neither true nor false")
+    notes = item.get("notes", [])
+    if not isinstance(notes, list):
+        raise _fail("place.notes", f"{_show(notes)} is not a list")
+    return Mounting(
+        _path(item["program"], "place.program"),
+        _path(item["stores"], "place.stores"),
+        engine,
+        _choice(item.get("disks", DISKS[0]), "place.disks", DISKS),
+        _choice(item.get("cache", CACHES[0]), "place.cache", CACHES),
+        page_cache,
+        tuple(_text(note, "place.notes") for note in notes),
+    )
 
 
 def _disk(kind: str, value: Any, where: str) -> str | int:

@@ -197,7 +197,9 @@ def _versions(hello: dict[str, Any], job: Job) -> dict[str, str]:
     zfs = hello.get("openzfs") or {}
     found = {
         "ztune": __version__,
-        "openzfs": str(zfs.get("kernel", "")),
+        # In user space there is no module, but a library.
+        "openzfs": str(zfs.get("kernel") or zfs.get("library", "")),
+        "ztune-mount": str(hello.get("mount", "")),
         "kernel": str(hello.get("kernel", "")),
         "database": job.version,
     }

@@ -22,6 +22,7 @@ from ztune.trial.probes.counters import (
     SeriesProbe,
     TxgsProbe,
 )
+from ztune.trial.probes.mount import MountProbe
 from ztune.trial.probes.space import SpaceProbe
 from ztune.trial.probes.zdb import ZdbProbe
 
@@ -31,7 +32,7 @@ PROBES: dict[str, type[Probe]] = {
     p.name: p
     for p in (
         *(SizesProbe, SyscallsProbe, ZdbProbe, SpaceProbe, CpuProbe, SeriesProbe),
-        *(KstatProbe, TxgsProbe, DatasetsProbe, IostatProbe, DisksProbe),
+        *(KstatProbe, TxgsProbe, DatasetsProbe, IostatProbe, DisksProbe, MountProbe),
     )
 }
 

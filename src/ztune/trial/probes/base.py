@@ -64,6 +64,8 @@ def needs_zfs(context: Context) -> str | None:
     """Return why there is nothing to ask ZFS, None when a pool of the layout is of ZFS."""
     if not context.zfs_pools:
         return "no pool of this layout is of ZFS"
+    if context.mount is not None:
+        return "the pools are in user space; the probe mount has their counters"
     if not Path("/proc/spl/kstat/zfs").is_dir():
         return "the ZFS module shows no statistics: /proc/spl/kstat/zfs is missing"
     return None

@@ -68,6 +68,8 @@ class SizesProbe(Probe):
     @classmethod
     def available(cls, context: Context) -> str | None:
         """It needs bpftrace, root, and a kernel that lets functions be watched."""
+        if context.mount is not None:
+            return "the pools are in user space: the kernel's functions see nothing of them"
         if reason := needs_root("bpftrace"):
             return reason
         wanted = {f for d in context.datasets for f in FUNCTIONS.get(d.filesystem, ())}

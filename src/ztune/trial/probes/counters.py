@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from ztune.trial.context import Context
-from ztune.trial.probes import devzfs, disks, kstat, procfs, vdevs
+from ztune.trial.probes import devzfs, disks, kstat, mount, procfs, vdevs
 from ztune.trial.probes.base import Cost, Probe, needs_zfs
 
 SHARE = 0.01
@@ -24,6 +24,11 @@ class DisksProbe(Probe):
     )
     cost: ClassVar[Cost] = "none"
     default: ClassVar[bool] = True
+
+    @classmethod
+    def available(cls, context: Context) -> str | None:
+        """A mount's disks are no devices of the kernel's."""
+        return "the disks are modelled; the probe mount has their counters" if context.mount else None
 
     def begin(self) -> None:
         """Find the disks and read their counters."""
@@ -332,6 +337,48 @@ class CpuProbe(Probe):
         }
 
 
+class _Sampler:
+    """The series probe's readings of the kernel."""
+
+    _disk = ("reads", "read_bytes", "writes", "write_bytes", "flushes", "busy_ms", "queue_ms")
+    _arc = ("hits", "iohits", "misses", "size", "c", "l2_hits", "l2_write_bytes")
+    _dataset = ("reads", "nread", "writes", "nwritten")
+
+    def __init__(self, context: Context) -> None:
+        zfs = bool(context.zfs_pools) and needs_zfs(context) is None
+        self.devices = [d for d in disks.find(context) if d.number is not None]
+        self.files: dict[str, Path] = {}
+        for pool in context.zfs_pools if zfs else ():
+            self.files |= kstat.objset_files(pool.name, [d.name for d in context.datasets])
+        names = {d.name: d.layout_name for d in context.datasets}
+        self.groups: dict[str, list[str]] = {
+            "disks": [f"{d.pool}/{d.name} {c}" for d in self.devices for c in self._disk],
+            "arc": list(self._arc) if zfs else [],
+            "datasets": [f"{names[n]} {c}" for n in self.files for c in self._dataset],
+        }
+
+    def values(self) -> dict[str, list[float]]:
+        """Return what is there now, by group, in the order of its columns."""
+        found: dict[str, list[float]] = {}
+        if self.groups["disks"]:
+            stats = procfs.diskstats()
+            blank = procfs.Disk()
+            found["disks"] = [
+                float(getattr(stats.get(d.number, blank) if d.number else blank, c) or 0)
+                for d in self.devices
+                for c in self._disk
+            ]
+        if self.groups["arc"]:
+            arc = kstat.pick(kstat.read_text("arcstats"), self._arc)
+            found["arc"] = [float(arc.get(c, 0)) for c in self._arc]
+        if self.groups["datasets"]:
+            found["datasets"] = []
+            for path in self.files.values():
+                values = kstat.pick(kstat.read_text(str(path)), self._dataset)
+                found["datasets"] += [float(values.get(c, 0)) for c in self._dataset]
+        return found
+
+
 class SeriesProbe(Probe):
     """Counters over time."""
 
@@ -344,26 +391,16 @@ class SeriesProbe(Probe):
     default: ClassVar[bool] = True
     options = {"interval": 1.0, "batch": 10.0}  # noqa: RUF012 - never changed
     _thread: threading.Thread | None = None
-    _disk = ("reads", "read_bytes", "writes", "write_bytes", "flushes", "busy_ms", "queue_ms")
-    _arc = ("hits", "iohits", "misses", "size", "c", "l2_hits", "l2_write_bytes")
     _level = frozenset(("size", "c"))
-    _dataset = ("reads", "nread", "writes", "nwritten")
     _host = ("user_s", "system_s", "iowait_s", "context_switches")
 
     def begin(self) -> None:
         """Read what the sums count from, and begin to sample."""
-        zfs = bool(self.context.zfs_pools) and needs_zfs(self.context) is None
-        self.devices = [d for d in disks.find(self.context) if d.number is not None]
-        self.files: dict[str, Path] = {}
-        for pool in self.context.zfs_pools if zfs else ():
-            self.files |= kstat.objset_files(pool.name, [d.name for d in self.context.datasets])
-        names = {d.name: d.layout_name for d in self.context.datasets}
-        self.groups: dict[str, list[str]] = {
-            "disks": [f"{d.pool}/{d.name} {c}" for d in self.devices for c in self._disk],
-            "arc": list(self._arc) if zfs else [],
-            "datasets": [f"{names[n]} {c}" for n in self.files for c in self._dataset],
-            "host": list(self._host),
-        }
+        own = self.context.mount is not None
+        self.sampler: _Sampler | mount.Sampler = (
+            mount.Sampler(self.context) if own else _Sampler(self.context)
+        )
+        self.groups = {**self.sampler.groups, "host": list(self._host)}
         self.groups = {name: columns for name, columns in self.groups.items() if columns}
         self.zero = self._values()
         self.rows: dict[str, list[list[float]]] = {name: [] for name in self.groups}
@@ -374,26 +411,8 @@ class SeriesProbe(Probe):
         self._thread.start()
 
     def _values(self) -> dict[str, list[float]]:
-        found: dict[str, list[float]] = {}
-        if "disks" in self.groups:
-            stats = procfs.diskstats()
-            blank = procfs.Disk()
-            found["disks"] = [
-                float(getattr(stats.get(d.number, blank) if d.number else blank, c) or 0)
-                for d in self.devices
-                for c in self._disk
-            ]
-        if "arc" in self.groups:
-            arc = kstat.pick(kstat.read_text("arcstats"), self._arc)
-            found["arc"] = [float(arc.get(c, 0)) for c in self._arc]
-        if "datasets" in self.groups:
-            found["datasets"] = []
-            for path in self.files.values():
-                values = kstat.pick(kstat.read_text(str(path)), self._dataset)
-                found["datasets"] += [float(values.get(c, 0)) for c in self._dataset]
         host = procfs.host()
-        found["host"] = [float(getattr(host, c)) for c in self._host]
-        return found
+        return {**self.sampler.values(), "host": [float(getattr(host, c)) for c in self._host]}
 
     def _row(self) -> None:
         began = time.thread_time()

@@ -55,7 +55,7 @@ def _same(one: str, other: str) -> bool:
     return os.path.realpath(one) == os.path.realpath(other)
 
 
-def _given(pool: PoolContext) -> list[tuple[str, str, str, str]]:
+def given(pool: PoolContext) -> list[tuple[str, str, str, str]]:
     """Return class, name, path and node of the devices that were given for a pool."""
     counts: dict[tuple[str, int], int] = {}
     found = []
@@ -67,14 +67,14 @@ def _given(pool: PoolContext) -> list[tuple[str, str, str, str]]:
 
 
 def _zfs(pool: PoolContext, leaves: list[vdevs.Leaf]) -> list[Device]:
-    given = _given(pool)
+    offered = given(pool)
     counts: dict[str, int] = {}
     found = []
     for leaf in leaves:
         number = _number(leaf.path)
         match = next(
             (
-                g for g in given
+                g for g in offered
                 if _same(g[3], leaf.path) or (number is not None and _number(g[3]) == number)
             ),
             None,
@@ -107,7 +107,7 @@ def find(context: Context) -> list[Device]:
                     f"{error}: its operations are the kernel's counts of its disks, where a flush counts as "
                     "a write, and none for files"
                 )
-        for class_, name, path, node in _given(pool):
+        for class_, name, path, node in given(pool):
             number = _number(node)
             found.append(Device(pool.layout_name, class_, name, path, number, 0, number is not None))
     return found

@@ -14,7 +14,7 @@ from typing import Any
 
 from ztune.errors import ZtuneError
 from ztune.trial.context import Context
-from ztune.trial.probes import disks, kstat, procfs, space
+from ztune.trial.probes import disks, kstat, mount, procfs, space
 
 ARC = (
     *("hits", "iohits", "misses", "demand_data_hits", "demand_data_iohits", "demand_data_misses"),
@@ -262,6 +262,6 @@ class Window:
         return measured
 
 
-def begin(context: Context) -> Window:
+def begin(context: Context) -> Window | mount.Window:
     """Open the measure window; the job's timed part begins right after."""
-    return Window(context)
+    return Window(context) if context.mount is None else mount.Window(context)
