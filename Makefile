@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 OUT ?= demo-out
 export VENV
 
-.PHONY: help setup build demo lab test-lab test-servers test test-all lint docs bench bench-lab clean
+.PHONY: help setup build demo lab test-lab test-servers test-tools test test-all lint docs bench bench-lab clean
 
 help:
 	@echo 'make setup   install what ztune needs (Debian, Ubuntu) and build it; ztune is then $(BIN)/ztune'
@@ -63,10 +63,14 @@ test-servers: setup
 	$(BIN)/ztune setup $$workload || echo "make test: no $$workload here (above); its tests are skipped"; \
 	done
 
-test: lint test-servers test-lab
+# Programs that look for faults in file systems, for the tests of the mount.
+test-tools: setup
+	@scripts/test-tools.sh
+
+test: lint test-servers test-tools test-lab
 	$(BIN)/pytest
 
-test-all: lint test-servers test-lab
+test-all: lint test-servers test-tools test-lab
 	$(BIN)/pytest --long
 
 docs: setup

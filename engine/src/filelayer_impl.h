@@ -12,6 +12,7 @@
 #include <sys/zfs_sa.h>
 
 #define	FL_BUCKETS 4096
+#define	FL_EMPTY 2		/* size of an empty directory: "." and ".." count */
 
 struct fl_file {
 	fl_volume_t *vol;

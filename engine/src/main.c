@@ -4,7 +4,6 @@
  *   ztune-engine replay --spec spec.json --ops ops.bin [--progress]
  *   ztune-engine selfcheck | version
  */
-#include <execinfo.h>
 #include <signal.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -12,6 +11,7 @@
 #include <sys/prctl.h>
 #include <unistd.h>
 
+#include "fatal.h"
 #include "replay.h"
 #include "report.h"
 #include "selfcheck.h"
@@ -35,27 +35,6 @@ on_signal(int sig)
 {
 	(void) sig;
 	_exit(EXIT_SIGNAL);
-}
-
-static void
-say(const char *text)
-{
-	(void) !write(STDERR_FILENO, text, strlen(text));
-}
-
-/* OpenZFS's own consistency checks end in abort(), after a line that says which.  Any other fault says where it was. */
-static void
-on_abort(int sig)
-{
-	void *frame[32];
-
-	/* A fault in here must not come back here. */
-	(void) signal(sig, SIG_DFL);
-	backtrace_symbols_fd(frame, backtrace(frame, 32), STDERR_FILENO);
-	say("OpenZFS stopped itself while replaying this layout (");
-	say(sig == SIGABRT ? "a failed check" : sig == SIGFPE ? "a division by zero" : "a wrong address");
-	say(" inside the library).\n");
-	_exit(EXIT_FAILED);
 }
 
 static int
@@ -119,18 +98,11 @@ run_selfcheck(void)
 int
 main(int argc, char **argv)
 {
-	void *frame[1];
 	int rc;
-
-	/* The first call loads a library, which a signal handler must not do. */
-	(void) backtrace(frame, 1);
 
 	(void) signal(SIGINT, on_signal);
 	(void) signal(SIGTERM, on_signal);
-	(void) signal(SIGABRT, on_abort);
-	(void) signal(SIGSEGV, on_abort);
-	(void) signal(SIGBUS, on_abort);
-	(void) signal(SIGFPE, on_abort);
+	fatal_catch("while replaying this layout");
 	(void) prctl(PR_SET_TIMERSLACK, 1000);
 	if (argc >= 2 && strcmp(argv[1], "replay") == 0) {
 		rc = run_replay(argc - 2, argv + 2);

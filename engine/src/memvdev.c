@@ -7,7 +7,7 @@
 
 #include "busy.h"
 
-#include "zfs.h"
+#include "diskvdev.h"
 
 /* One lock for counters, models and tracks: an I/O spends far less time here than in OpenZFS's own queues. */
 static pthread_mutex_t io_lock = PTHREAD_MUTEX_INITIALIZER;
@@ -415,150 +415,39 @@ park(zio_t *z)
 
 /* --- the vdev operations --- */
 
-static int
-md_open(vdev_t *vd, uint64_t *psize, uint64_t *max_psize, uint64_t *logical_ashift, uint64_t *physical_ashift
-#if OPENZFS_NUMBER >= 20400
-    , cred_t *cr
-#endif
-    )
+void
+disk_begin(zio_t *z, disk_t *d)
 {
-	disk_t *d = vd->vdev_tsd;
-
-#if OPENZFS_NUMBER >= 20400
-	(void) cr;
-#endif
-	if (d == NULL && (d = disks_at(vd->vdev_path)) == NULL) {
-		vd->vdev_stat.vs_aux = VDEV_AUX_OPEN_FAILED;
-		return (ENOENT);
-	}
-	vd->vdev_tsd = d;
-	d->vdev = vd;
-	vd->vdev_nonrot = !d->profile->rotational;
-	vd->vdev_has_trim = B_FALSE;
-	vd->vdev_has_securetrim = B_FALSE;
-	*psize = *max_psize = d->size;
-	*logical_ashift = *physical_ashift = SPA_MINBLOCKSHIFT;
-	return (0);
-}
-
-static void
-md_close(vdev_t *vd)
-{
-	disk_t *d = vd->vdev_tsd;
-
-	if (vd->vdev_reopening || d == NULL)
-		return;
-	if (d->vdev == vd)
-		d->vdev = NULL;
-	vd->vdev_tsd = NULL;
-	vd->vdev_delayed_close = B_FALSE;
-}
-
-static int
-file_io(const memdisk_t *d, zio_t *z)
-{
-	uint8_t *buf;
-	uint64_t done = 0;
-	ssize_t n = 1;
-
-	if (z->io_type == ZIO_TYPE_READ)
-		buf = abd_borrow_buf(z->io_abd, z->io_size);
-	else
-		buf = abd_borrow_buf_copy(z->io_abd, z->io_size);
-	while (done < z->io_size && n > 0) {
-		off_t at = (off_t)(z->io_offset + done);
-
-		if (z->io_type == ZIO_TYPE_READ)
-			n = pread(d->fd, buf + done, z->io_size - done, at);
-		else
-			n = pwrite(d->fd, buf + done, z->io_size - done, at);
-		if (n < 0 && errno == EINTR)
-			n = 1;
-		else if (n > 0)
-			done += (uint64_t)n;
-	}
-	if (z->io_type == ZIO_TYPE_READ)
-		abd_return_buf_copy(z->io_abd, buf, z->io_size);
-	else
-		abd_return_buf(z->io_abd, buf, z->io_size);
-	if (done < z->io_size) {
-		/* OpenZFS would suspend the pool and wait for ever. */
-		(void) fprintf(stderr, "The backing files of the disks can't be %s: %s.\n",
-		    z->io_type == ZIO_TYPE_READ ? "read" : "written", n == 0 ? "end of file" : strerror(errno));
-		_exit(EXIT_FAILED);
-	}
-	return (0);
-}
-
-static void
-md_io_start(zio_t *z)
-{
-	disk_t *d = z->io_vd->vdev_tsd;
 	const memdisk_t *b = backing_of(d);
+	int error = 0;
 
 	(void) __atomic_add_fetch(&in_flight, 1, __ATOMIC_RELAXED);
 	(void) __atomic_add_fetch(&begun, 1, __ATOMIC_RELAXED);
-	if (ZIO_IS_FLUSH(z)) {
-		account(z, d);
-		zio_interrupt(z);
-		return;
-	}
-	if (z->io_type == ZIO_TYPE_TRIM) {
-		zio_interrupt(z);
-		return;
-	}
-	if (z->io_offset + z->io_size > d->size) {
-		z->io_error = SET_ERROR(EINVAL);
-		zio_interrupt(z);
-		return;
-	}
 	account(z, d);
+	if (ZIO_IS_FLUSH(z)) {
+		zio_interrupt(z);
+		return;
+	}
 	if (b->fd >= 0)
-		z->io_error = file_io(b, z);
+		error = disk_file_io(b->fd, z);
 	else if (z->io_type == ZIO_TYPE_READ)
 		abd_copy_from_buf_off(z->io_abd, b->mem + z->io_offset, 0, z->io_size);
 	else
 		abd_copy_to_buf_off(b->mem + z->io_offset, z->io_abd, 0, z->io_size);
+	if (error != 0) {
+		/* OpenZFS would suspend the pool and wait for ever. */
+		(void) fprintf(stderr, "The backing files of the disks can't be %s: %s.\n",
+		    z->io_type == ZIO_TYPE_READ ? "read" : "written", error < 0 ? "end of file" : strerror(error));
+		_exit(EXIT_FAILED);
+	}
 	if (z->io_type == ZIO_TYPE_WRITE)
 		park(z);
 	else
 		zio_interrupt(z);
 }
 
-static void
-md_io_done(zio_t *z)
+void
+disk_end(void)
 {
-	/* A part of an aggregated I/O never began by itself. */
-	if (!(z->io_flags & ZIO_FLAG_IO_BYPASS))
-		(void) __atomic_sub_fetch(&in_flight, 1, __ATOMIC_RELAXED);
+	(void) __atomic_sub_fetch(&in_flight, 1, __ATOMIC_RELAXED);
 }
-
-static void
-md_hold(vdev_t *vd)
-{
-	(void) vd;
-}
-
-#if OPENZFS_NUMBER >= 20400
-#define	MD_ASIZE .vdev_op_psize_to_asize = vdev_default_asize, .vdev_op_asize_to_psize = vdev_default_psize,
-#else
-#define	MD_ASIZE .vdev_op_asize = vdev_default_asize,
-#endif
-
-#define	MD_OPS(type) { \
-	.vdev_op_open = md_open, \
-	.vdev_op_close = md_close, \
-	MD_ASIZE \
-	.vdev_op_min_asize = vdev_default_min_asize, \
-	.vdev_op_io_start = md_io_start, \
-	.vdev_op_io_done = md_io_done, \
-	.vdev_op_hold = md_hold, \
-	.vdev_op_rele = md_hold, \
-	.vdev_op_xlate = vdev_default_xlate, \
-	.vdev_op_type = type, \
-	.vdev_op_leaf = B_TRUE, \
-}
-
-/* The library's table of vdev types finds these instead of its own. */
-vdev_ops_t vdev_file_ops = MD_OPS(VDEV_TYPE_FILE);
-vdev_ops_t vdev_disk_ops = MD_OPS(VDEV_TYPE_DISK);

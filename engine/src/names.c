@@ -87,6 +87,8 @@ fl_make_node(objset_t *os, const sa_attr_type_t *a, const fl_new_t *n, uint64_t 
 		parent = object;
 	if (n->target != NULL)
 		size = strlen(n->target);
+	else if (S_ISDIR(n->mode))
+		size = FL_EMPTY;
 	if (claim != NULL && claim->crtime[0] != 0) {
 		now[0] = claim->crtime[0];
 		now[1] = claim->crtime[1];
@@ -321,7 +323,7 @@ fl_unlink(fl_file_t *dir, const char *name, bool directory, bool *commit)
 		goto out;
 	if (directory != (bool)S_ISDIR(f->mode))
 		error = directory ? ENOTDIR : EISDIR;
-	else if (directory && f->size != 0)
+	else if (directory && f->size != FL_EMPTY)
 		error = ENOTEMPTY;
 	if (error != 0)
 		goto out;
@@ -356,7 +358,7 @@ may_replace(const fl_file_t *f, const fl_file_t *old)
 		return (ENOTDIR);
 	if (!S_ISDIR(f->mode) && S_ISDIR(old->mode))
 		return (EISDIR);
-	return (S_ISDIR(old->mode) && old->size != 0 ? ENOTEMPTY : 0);
+	return (S_ISDIR(old->mode) && old->size != FL_EMPTY ? ENOTEMPTY : 0);
 }
 
 /* In a transaction that all are held in. */

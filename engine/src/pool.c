@@ -358,11 +358,11 @@ create_dataset(const spec_dataset_t *d, const pace_t *pace, err_t *err)
 
 	for (const char *s = strchr(strchr(d->name, '/') + 1, '/'); s != NULL; s = strchr(s + 1, '/')) {
 		(void) snprintf(parent, sizeof (parent), "%.*s", (int)(s - d->name), d->name);
-		error = fl_volume_format(parent, 0, 0);
+		error = fl_volume_format(parent, geteuid(), getegid());
 		if (error != 0 && error != EEXIST)
 			return (err_set(err, "The dataset %s can't be created: %s.", parent, strerror(error)));
 	}
-	error = fl_volume_format(d->name, 0, 0);
+	error = fl_volume_format(d->name, geteuid(), getegid());
 	if (error != 0 && error != EEXIST)
 		return (err_set(err, "The dataset %s can't be created: %s.", d->name, strerror(error)));
 	props = fnvlist_alloc();

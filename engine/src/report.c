@@ -1,12 +1,12 @@
 #include "report.h"
 
-#include <jansson.h>
 #include <math.h>
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "memvdev.h"
+#include "put.h"
 
 static char *warnings[64];
 static size_t nwarnings;
@@ -25,36 +25,6 @@ report_warn(const char *fmt, ...)
 			return;
 	if (nwarnings < sizeof (warnings) / sizeof (warnings[0]))
 		warnings[nwarnings++] = strdup(text);
-}
-
-static void
-put(json_t *o, const char *key, uint64_t v)
-{
-	(void) json_object_set_new(o, key, json_integer((json_int_t)v));
-}
-
-static void
-put_real(json_t *o, const char *key, double v)
-{
-	(void) json_object_set_new(o, key, json_real(isfinite(v) ? v : 0.0));
-}
-
-static void
-put_text(json_t *o, const char *key, const char *v)
-{
-	(void) json_object_set_new(o, key, json_string(v));
-}
-
-static json_t *
-counts(const io_count_t *c)
-{
-	json_t *o = json_object();
-
-	put(o, "reads", c->reads);
-	put(o, "read_bytes", c->read_bytes);
-	put(o, "writes", c->writes);
-	put(o, "write_bytes", c->write_bytes);
-	return (o);
 }
 
 static int

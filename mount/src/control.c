@@ -13,6 +13,7 @@
 
 #include "livedisk.h"
 #include "pool.h"
+#include "put.h"
 
 
 typedef struct {
@@ -30,12 +31,6 @@ static struct {
 	volume_count_t *volume;
 	uint64_t txg[16];
 } C;
-
-static void
-put(json_t *o, const char *key, uint64_t value)
-{
-	(void) json_object_set_new(o, key, json_integer((json_int_t)value));
-}
 
 void
 control_reset(void)
@@ -91,7 +86,7 @@ dataset_json(size_t i, json_t *o)
 	(void) pool_dataset_space(C.spec->datasets[i].name, &space);
 	put(o, "logical", space.logical);
 	put(o, "allocated", space.allocated);
-	(void) json_object_set_new(o, "ratio", json_real(space.ratio));
+	put_real(o, "ratio", space.ratio);
 	put(o, "commits", fl_volume_commits(C.vols[i]) - before->commits);
 	put(o, "itx_indirect", itx.indirect - before->itx.indirect);
 	put(o, "itx_copied", itx.copied - before->itx.copied);
@@ -108,8 +103,7 @@ stats(void)
 	size_t i;
 
 	(void) clock_gettime(CLOCK_MONOTONIC, &now);
-	(void) json_object_set_new(o, "seconds", json_real((double)(now.tv_sec - C.since.tv_sec) +
-	    (double)(now.tv_nsec - C.since.tv_nsec) / 1e9));
+	put_real(o, "seconds", (double)(now.tv_sec - C.since.tv_sec) + (double)(now.tv_nsec - C.since.tv_nsec) / 1e9);
 	livedisk_stats(C.spec, o);
 	json_array_foreach(json_object_get(o, "datasets"), i, item)
 		dataset_json(i, item);
@@ -117,7 +111,7 @@ stats(void)
 	list = json_array();
 	for (size_t p = 0; p < C.spec->npools; p++) {
 		item = json_object();
-		(void) json_object_set_new(item, "name", json_string(C.spec->pools[p].name));
+		put_text(item, "name", C.spec->pools[p].name);
 		put(item, "allocated", pool_allocated((int)p));
 		put(item, "free", pool_free((int)p));
 		(void) json_array_append_new(list, item);

@@ -32,6 +32,11 @@
 #define	FUSE_DIRECT_IO_ALLOW_MMAP (1ULL << 36)
 #endif
 
+/* Writes to one file that do not lengthen it need not wait for each other: since Linux 6.2, older ones ignore it. */
+#ifndef FOPEN_PARALLEL_DIRECT_WRITES
+#define	FOPEN_PARALLEL_DIRECT_WRITES (1 << 6)
+#endif
+
 struct front {
 	fl_volume_t *vol;
 	uint64_t recordsize;
@@ -91,7 +96,7 @@ entry_of(fl_file_t *f, struct fuse_entry_param *e)
 	stat_of(f, &e->attr);
 }
 
-/* --- the first request --- */
+/* --- what libfuse does not know yet --- */
 
 static ssize_t
 read_request(int fd, void *buf, size_t len, void *userdata)
@@ -112,6 +117,8 @@ read_request(int fd, void *buf, size_t len, void *userdata)
 	return (n);
 }
 
+static __thread bool opening;	/* this thread answers an open of a file that passes the page cache by */
+
 static ssize_t
 write_answer(int fd, struct iovec *iov, int count, void *userdata)
 {
@@ -124,6 +131,12 @@ write_answer(int fd, struct iovec *iov, int count, void *userdata)
 		out->flags |= FUSE_INIT_EXT;
 		out->flags2 |= (uint32_t)(FUSE_DIRECT_IO_ALLOW_MMAP >> 32);
 		front->init_unique = 0;
+	}
+	/* The answer to an open ends with what is to hold for the open file. */
+	if (opening && count == 2 && iov[1].iov_len >= sizeof (struct fuse_open_out)) {
+		struct fuse_open_out *out = (struct fuse_open_out *)((char *)iov[1].iov_base + iov[1].iov_len) - 1;
+
+		out->open_flags |= FOPEN_PARALLEL_DIRECT_WRITES;
 	}
 	return (writev(fd, iov, count));
 }
@@ -498,7 +511,9 @@ op_open(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 {
 	(void) ino;
 	how(front_of(req), fi);
+	opening = fi->direct_io;
 	(void) fuse_reply_open(req, fi);
+	opening = false;
 }
 
 static void
@@ -517,8 +532,10 @@ op_create(fuse_req_t req, fuse_ino_t parent, const char *name, mode_t mode, stru
 	}
 	entry_of(f, &e);
 	how(front_of(req), fi);
+	opening = fi->direct_io;
 	if (fuse_reply_create(req, &e, fi) != 0)
 		fl_release(f, 1);
+	opening = false;
 }
 
 static void

@@ -10,7 +10,8 @@
 #include <unistd.h>
 
 #include "device.h"
-#include "zfs.h"
+#include "diskvdev.h"
+#include "put.h"
 
 typedef struct {
 	int fd;
@@ -43,7 +44,7 @@ static void __attribute__((noreturn))
 give_up(const disk_t *d, const char *what, int error)
 {
 	(void) fprintf(stderr, "ztune-mount: the file of disk %s can't be %s: %s; the mount ends.\n", d->name, what,
-	    error == 0 ? "end of file" : strerror(error));
+	    error < 0 ? "end of file" : strerror(error));
 	_exit(EXIT_FAILED);
 }
 
@@ -217,24 +218,6 @@ livedisk_reset(void)
 	}
 }
 
-static void
-put(json_t *o, const char *key, uint64_t value)
-{
-	(void) json_object_set_new(o, key, json_integer((json_int_t)value));
-}
-
-static json_t *
-counts(const io_count_t *c)
-{
-	json_t *o = json_object();
-
-	put(o, "reads", c->reads);
-	put(o, "read_bytes", c->read_bytes);
-	put(o, "writes", c->writes);
-	put(o, "write_bytes", c->write_bytes);
-	return (o);
-}
-
 void
 livedisk_stats(const spec_t *spec, json_t *stats)
 {
@@ -255,11 +238,11 @@ livedisk_stats(const spec_t *spec, json_t *stats)
 		}
 		o = counts(&d[i].count);
 		put(o, "flushes", d[i].count.flushes);
-		(void) json_object_set_new(o, "pool", json_string(spec->pools[d[i].pool].name));
-		(void) json_object_set_new(o, "name", json_string(d[i].name));
-		(void) json_object_set_new(o, "class", json_string(vclass_names[d[i].class]));
-		(void) json_object_set_new(o, "profile", json_string(d[i].profile->name));
-		(void) json_object_set_new(o, "busy_s", json_real(busy));
+		put_text(o, "pool", spec->pools[d[i].pool].name);
+		put_text(o, "name", d[i].name);
+		put_text(o, "class", vclass_names[d[i].class]);
+		put_text(o, "profile", d[i].profile->name);
+		put_real(o, "busy_s", busy);
 		(void) json_array_append_new(list, o);
 	}
 	(void) json_object_set_new(stats, "disks", list);
@@ -270,7 +253,7 @@ livedisk_stats(const spec_t *spec, json_t *stats)
 	list = json_array();
 	for (size_t i = 0; i < spec->ndatasets; i++) {
 		o = counts(&t->dataset[i]);
-		(void) json_object_set_new(o, "name", json_string(spec->datasets[i].name));
+		put_text(o, "name", spec->datasets[i].name);
 		put(o, "zil_bytes", t->dataset_zil[i]);
 		(void) json_array_append_new(list, o);
 	}
@@ -282,69 +265,6 @@ livedisk_stats(const spec_t *spec, json_t *stats)
 }
 
 /* --- the vdev operations --- */
-
-static int
-live_open(vdev_t *vd, uint64_t *psize, uint64_t *max_psize, uint64_t *logical_ashift, uint64_t *physical_ashift
-#if OPENZFS_NUMBER >= 20400
-    , cred_t *cr
-#endif
-    )
-{
-	disk_t *d = vd->vdev_tsd;
-
-#if OPENZFS_NUMBER >= 20400
-	(void) cr;
-#endif
-	if (d == NULL && (d = disks_at(vd->vdev_path)) == NULL) {
-		vd->vdev_stat.vs_aux = VDEV_AUX_OPEN_FAILED;
-		return (ENOENT);
-	}
-	vd->vdev_tsd = d;
-	d->vdev = vd;
-	vd->vdev_nonrot = !d->profile->rotational;
-	vd->vdev_has_trim = B_FALSE;
-	vd->vdev_has_securetrim = B_FALSE;
-	*psize = *max_psize = d->size;
-	*logical_ashift = *physical_ashift = SPA_MINBLOCKSHIFT;
-	return (0);
-}
-
-static void
-live_close(vdev_t *vd)
-{
-	disk_t *d = vd->vdev_tsd;
-
-	if (vd->vdev_reopening || d == NULL)
-		return;
-	if (d->vdev == vd)
-		d->vdev = NULL;
-	vd->vdev_tsd = NULL;
-	vd->vdev_delayed_close = B_FALSE;
-}
-
-static void
-instant_io(disk_t *d, zio_t *z)
-{
-	bool write = z->io_type == ZIO_TYPE_WRITE;
-	uint8_t *buf = write ? abd_borrow_buf_copy(z->io_abd, z->io_size) : abd_borrow_buf(z->io_abd, z->io_size);
-	uint64_t done = 0;
-
-	while (done < z->io_size) {
-		off_t at = (off_t)(z->io_offset + done);
-		ssize_t n = write ? pwrite(live_of(d)->fd, buf + done, z->io_size - done, at) :
-		    pread(live_of(d)->fd, buf + done, z->io_size - done, at);
-
-		if (n < 0 && errno == EINTR)
-			continue;
-		if (n <= 0)
-			give_up(d, write ? "written" : "read", n < 0 ? errno : 0);
-		done += (uint64_t)n;
-	}
-	if (write)
-		abd_return_buf(z->io_abd, buf, z->io_size);
-	else
-		abd_return_buf_copy(z->io_abd, buf, z->io_size);
-}
 
 static void
 submit(disk_t *d, zio_t *z)
@@ -374,21 +294,12 @@ submit(disk_t *d, zio_t *z)
 	(void) pthread_mutex_unlock(&l->lock);
 }
 
-static void
-live_io_start(zio_t *z)
+void
+disk_begin(zio_t *z, disk_t *d)
 {
-	disk_t *d = z->io_vd->vdev_tsd;
 	live_t *l = live_of(d);
+	int error = 0;
 
-	if (z->io_type == ZIO_TYPE_TRIM) {
-		zio_interrupt(z);
-		return;
-	}
-	if (!ZIO_IS_FLUSH(z) && z->io_offset + z->io_size > d->size) {
-		z->io_error = SET_ERROR(EINVAL);
-		zio_interrupt(z);
-		return;
-	}
 	(void) pthread_mutex_lock(&count_lock);
 	(void) account_io(z, d, NULL);
 	(void) pthread_mutex_unlock(&count_lock);
@@ -396,44 +307,13 @@ live_io_start(zio_t *z)
 		submit(d, z);
 		return;
 	}
-	/* The page cache keeps what this process wrote, whatever ends it. */
-	if (!ZIO_IS_FLUSH(z))
-		instant_io(d, z);
+	/* The page cache keeps what this process wrote, whatever ends it: a flush has nothing to do. */
+	if (!ZIO_IS_FLUSH(z) && (error = disk_file_io(l->fd, z)) != 0)
+		give_up(d, z->io_type == ZIO_TYPE_READ ? "read" : "written", error);
 	zio_interrupt(z);
 }
 
-static void
-live_io_done(zio_t *z)
+void
+disk_end(void)
 {
-	(void) z;
 }
-
-static void
-live_hold(vdev_t *vd)
-{
-	(void) vd;
-}
-
-#if OPENZFS_NUMBER >= 20400
-#define	LIVE_ASIZE .vdev_op_psize_to_asize = vdev_default_asize, .vdev_op_asize_to_psize = vdev_default_psize,
-#else
-#define	LIVE_ASIZE .vdev_op_asize = vdev_default_asize,
-#endif
-
-#define	LIVE_OPS(type) { \
-	.vdev_op_open = live_open, \
-	.vdev_op_close = live_close, \
-	LIVE_ASIZE \
-	.vdev_op_min_asize = vdev_default_min_asize, \
-	.vdev_op_io_start = live_io_start, \
-	.vdev_op_io_done = live_io_done, \
-	.vdev_op_hold = live_hold, \
-	.vdev_op_rele = live_hold, \
-	.vdev_op_xlate = vdev_default_xlate, \
-	.vdev_op_type = type, \
-	.vdev_op_leaf = B_TRUE, \
-}
-
-/* The library's table of vdev types finds these instead of its own. */
-vdev_ops_t vdev_file_ops = LIVE_OPS(VDEV_TYPE_FILE);
-vdev_ops_t vdev_disk_ops = LIVE_OPS(VDEV_TYPE_DISK);

@@ -2,7 +2,6 @@
  * ztune-mount: the datasets of a layout as mounted file systems, by OpenZFS in this process, on disks in files.
  */
 #include <errno.h>
-#include <execinfo.h>
 #include <fcntl.h>
 #include <jansson.h>
 #include <signal.h>
@@ -14,6 +13,7 @@
 #include <unistd.h>
 
 #include "control.h"
+#include "fatal.h"
 #include "front.h"
 #include "livedisk.h"
 #include "pool.h"
@@ -72,25 +72,6 @@ end(int code, const err_t *e)
 {
 	(void) fprintf(stderr, "%s\n", e->text);
 	_exit(code);
-}
-
-static void
-say(const char *text)
-{
-	(void) !write(STDERR_FILENO, text, strlen(text));
-}
-
-/* OpenZFS's own consistency checks end in abort().  Whoever uses the file systems gets an error from now on. */
-static void
-on_abort(int sig)
-{
-	void *frame[32];
-
-	(void) signal(sig, SIG_DFL);
-	backtrace_symbols_fd(frame, backtrace(frame, 32), STDERR_FILENO);
-	say(sig == SIGABRT ? "OpenZFS stopped itself (a failed check); the mount ends.\n" :
-	    "A wrong address inside OpenZFS or the mount; the mount ends.\n");
-	_exit(EXIT_FAILED);
 }
 
 /* --- the command line --- */
@@ -378,7 +359,6 @@ all_ended(void)
 int
 main(int argc, char **argv)
 {
-	void *frame[1];
 	sigset_t set;
 	char layout[4300], control[4300];
 	err_t e = { "" };
@@ -394,11 +374,8 @@ main(int argc, char **argv)
 		return (0);
 	}
 	parse(argc, argv, &M.o, &e);
-	/* The first call loads a library, which a signal handler must not do. */
-	(void) backtrace(frame, 1);
-	(void) signal(SIGABRT, on_abort);
-	(void) signal(SIGSEGV, on_abort);
-	(void) signal(SIGBUS, on_abort);
+	/* Whoever uses the file systems gets an error from then on. */
+	fatal_catch("under a mount, which ends");
 	(void) signal(SIGPIPE, SIG_IGN);
 	(void) sigemptyset(&set);
 	(void) sigaddset(&set, SIGTERM);

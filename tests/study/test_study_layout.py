@@ -169,6 +169,10 @@ def test_durability_classes() -> None:
     assert durability(database__synchronous="off")[0] == corrupt
     assert durability(database__synchronous="NORMAL")[0] == seconds
     assert durability(database__synchronous="full") == (nothing, [])
+    klass, reasons = durability(database__journal_mode="DELETE")
+    assert klass == seconds and "undoes the last commit" in reasons[0]
+    assert durability(database__journal_mode="delete", database__synchronous="extra") == (nothing, [])
+    assert durability(database__journal_mode="truncate", database__synchronous="full") == (nothing, [])
     assert durability(database__sync="false")[0] == seconds
     assert durability(**{"database__log.enabled": "false"})[0] == seconds
     assert durability(database__innodb_flush_method="O_DIRECT_NO_FSYNC")[0] == corrupt

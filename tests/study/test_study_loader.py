@@ -268,6 +268,10 @@ def test_a_layout_has_the_last_word_on_what_the_database_does() -> None:
     assert changed.layout.database == {"synchronous": "full"}
     # Only what weakens, and what it is judged by, is taken over.
     assert weakening({"synchronous": "full", "page_size": "4096"}) == {}
+    assert weakening({"journal_mode": "wal", "synchronous": "full"}) == {}
+    gone = {"journal_mode": "delete", "synchronous": "full"}
+    assert weakening({**gone, "cache_size": "100"}) == gone
+    assert weakening({**gone, "synchronous": "extra"}) == {}
     assert weakening({"innodb_doublewrite": "0", "innodb_page_size": "4096", "x": "off"}) == {
         "innodb_doublewrite": "0",
         "innodb_page_size": "4096",

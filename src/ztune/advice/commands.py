@@ -320,7 +320,7 @@ def intro(r: Recommendation) -> list[str]:
         *comment(f"Layout: {r.layout_name}. {r.verdict}"),
         *comment(f"Evidence: {r.evidence()}."),
         *comment(f"Confidence: {r.confidence.sentence}"),
-        *comment(f"Durability: {r.durability.sentence}"),
+        *comment(f"Durability: {r.durability.sentence} {' '.join(r.crash_tests[r.durability.klass])}"),
     ]
 
 

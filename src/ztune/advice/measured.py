@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
+from ztune.advice.crash_evidence import cited
 from ztune.advice.evidence import change as modelled_change
 from ztune.advice.evidence import defaults_of
 from ztune.advice.facts import dataset_facts
@@ -105,6 +106,7 @@ def recommend_measured(run: Run, trials: Sequence[Trial], screened: Sequence[Tri
             ],
         ),
         weaker=_weaker(found, chosen),
+        crash_tests=cited((p.cell.durability for p in found.places), workload),
         hazards=hazards(candidate, workload),
         warnings=list(dict.fromkeys([*run.warnings, *found.measured.warnings])),
         confidence=_confidence(found, chosen),

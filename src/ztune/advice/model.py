@@ -218,6 +218,7 @@ class Recommendation(_Part):
     costs: list[Cost]
     durability: Durability
     weaker: str  # what a weaker durability class would gain, or empty
+    crash_tests: dict[str, list[str]]  # durability class of each layout here → what crash tests of it found
     hazards: list[Hazard]
     warnings: list[str]  # of the trace, the run and the replays
     confidence: Confidence

@@ -7,6 +7,7 @@ from typing import Any
 
 from ztune.advice import trust
 from ztune.advice.choose import plainest
+from ztune.advice.crash_evidence import cited
 from ztune.advice.evidence import change, compare, phrase, promising
 from ztune.advice.facts import L2ARC_HEADER_BYTES, dataset_facts
 from ztune.advice.hazards import hazards, reason
@@ -126,6 +127,7 @@ def recommend(
             reasons=[_sentence(text) for text in chosen.durability_reasons],
         ),
         weaker=_weaker(chosen, ranking),
+        crash_tests=cited((c.durability for c in collected.candidates), workload),
         hazards=hazards(chosen, workload, manifest),
         warnings=trust.warnings(run, chosen, baseline, manifest),
         confidence=trust.confidence(run, ranking, collected, chosen, manifest, unscreened, untried),

@@ -76,3 +76,12 @@ def differs(after: Estimate | None, before: Estimate | None, within: float) -> b
         return False
     small, large = sorted((abs(after.median), abs(before.median)))
     return large > small * (1 + within)
+
+
+def upper_bound(tries: int) -> float:
+    """Return the probability per try above which none in ``tries`` would be seen by fewer than 1 of 20.
+
+    About 3 divided by ``tries``: the rule of three. J. A. Hanley, A. Lippman-Hand, If nothing goes wrong, is
+    everything all right?, JAMA 249 (1983) 1743.
+    """
+    return float(1 - 0.05 ** (1 / tries))

@@ -22,6 +22,7 @@ COMMANDS: dict[str, str] = {
     "screen": "ztune.cli.screen",
     "run": "ztune.cli.run",
     "clean": "ztune.cli.clean",
+    "crashtest": "ztune.cli.crashtest",
     "recommend": "ztune.cli.recommend",
     "apply": "ztune.cli.apply",
     "report": "ztune.cli.report",

@@ -63,6 +63,8 @@ def ranking(r: Recommendation, top: int | None = TOP) -> RenderableType:
     if r.set_apart:
         parts.append(Text("\nSet apart: weaker durability, not comparable", style="bold"))
         parts.append(ranking_table(r.set_apart, baseline, top))
+        for klass in dict.fromkeys(row.durability for row in r.set_apart):
+            parts.append(Text(f"{klass}: {' '.join(r.crash_tests[klass])}", style="dim"))
     if r.failed:
         parts.append(Text("\nFailed", style="bold red"))
         parts += [Text(f"  {f.layout}: {f.reason}") for f in r.failed]
@@ -93,7 +95,7 @@ def recommendation(r: Recommendation) -> RenderableType:
             before = f" Base layout: {units.show(cost.baseline, cost.unit)} ({change})."
         parts.append(_indent(cost.sentence + before))
     parts += [Text(), _heading(f"Durability: {r.durability.klass}"), _indent(r.durability.sentence)]
-    parts += [_indent(text) for text in r.durability.reasons]
+    parts += [_indent(text) for text in (*r.durability.reasons, *r.crash_tests[r.durability.klass])]
     if r.weaker:
         parts.append(_indent(r.weaker))
     if r.hazards:

@@ -91,6 +91,14 @@ _DATABASE: dict[str, dict[str, tuple[DurabilityClass, str]]] = {
         ),
     },
 }
+# SQLite's manual, pragma.html#pragma_synchronous: only EXTRA syncs the directory after the journal's removal.
+# `ztune crashtest sqlite -p journal_mode=delete` loses the last commit in every second cut.
+_JOURNAL = {"journal_mode": ("delete",), "synchronous": ("full", "2")}
+_JOURNAL_BACK = (
+    DurabilityClass.LAST_SECONDS,
+    "journal_mode=delete with synchronous=full: the journal's removal is not synced, and one that a power "
+    "cut brings back undoes the last commit",
+)
 # What the size of a page is called.
 _PAGE = ("innodb_page_size", "page_size")
 _PAGE_KIB = "storage.diskCache.pageSize"
@@ -174,7 +182,13 @@ def weakening(settings: Mapping[str, str]) -> dict[str, str]:
     found = {n: v for n, v in settings.items() if _answer(n, v) is not None}
     torn = {n: v for n, v in settings.items() if n in _TORN and v.lower() in _OFF}
     pages = {n: v for n, v in settings.items() if torn and n in (*_PAGE, _PAGE_KIB)}
-    return {**found, **torn, **pages}
+    journal = {n: v for n, v in settings.items() if n in _JOURNAL} if _journal_comes_back(settings) else {}
+    return {**found, **torn, **pages, **journal}
+
+
+def _journal_comes_back(settings: Mapping[str, str]) -> bool:
+    given = {"synchronous": "full", **settings}
+    return all(given.get(name, "").lower() in values for name, values in _JOURNAL.items())
 
 
 def _answer(name: str, value: str) -> tuple[DurabilityClass, str] | None:
@@ -217,6 +231,8 @@ def _sync(layout: Layout, seconds: int) -> list[tuple[DurabilityClass, str]]:
 def _database(layout: Layout, notes: list[str]) -> list[tuple[DurabilityClass, str]]:
     said = [_answer(name, layout.database[name]) for name in _DATABASE if name in layout.database]
     found = [answer for answer in said if answer is not None]
+    if _journal_comes_back(layout.database):
+        found.append(_JOURNAL_BACK)
     data = layout.dataset_of("data")
     for name, page in _TORN.items():
         if layout.database.get(name, "").lower() not in _OFF:

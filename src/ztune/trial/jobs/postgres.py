@@ -7,20 +7,23 @@ stays in the work directory.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import shutil
 import signal
 import subprocess
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
+from functools import partial
 from pathlib import Path
 
 from ztune.errors import InputError, MissingError, ZtuneError
 from ztune.packages import install_command
 from ztune.trial.jobs import places
-from ztune.trial.jobs.process import Account, run
+from ztune.trial.jobs.process import Account, descendants, run
 from ztune.trial.jobs.server import Server, SocketDirectory
 from ztune.trial.jobs.workdir import WorkDir
 
@@ -185,6 +188,31 @@ _COMMON = (
 )
 
 
+def _shared_memory(pid: int) -> list[Callable[[], None]]:
+    """Return what removes each System V and POSIX segment that the process or one of its children has
+    mapped.
+    """
+    lines: list[str] = []
+    for each in (pid, *(child.pid for child in descendants(pid))):
+        with contextlib.suppress(OSError):
+            lines += Path(f"/proc/{each}/maps").read_text(encoding="utf-8", errors="replace").splitlines()
+    found: dict[str, Callable[[], None]] = {}
+    for line in lines:
+        # Address, rights, offset, device, inode, name; for a System V segment the inode is its number.
+        fields = line.split(None, 5)
+        name = fields[5] if len(fields) == 6 else ""
+        if name.startswith("/SYSV"):
+            found[name] = partial(_remove_segment, fields[4])
+        elif name.startswith("/dev/shm/PostgreSQL."):
+            found[name] = partial(Path(name).unlink, missing_ok=True)
+    return list(found.values())
+
+
+def _remove_segment(number: str) -> None:
+    with contextlib.suppress(OSError, subprocess.SubprocessError):
+        subprocess.run(["ipcrm", "-m", number], stderr=subprocess.DEVNULL, timeout=30)
+
+
 class PostgresServer:
     """One server: its files in ``data`` and ``wal``, its log, home and socket in a work directory."""
 
@@ -321,16 +349,17 @@ class PostgresServer:
         if self.account.owner is not None:
             os.chown(path, *self.account.owner)
 
-    def start(self) -> None:
-        """Start the server and wait until it accepts connections.
+    def start(self, leave_after: float | None = None) -> None:
+        """Start the server and wait until it accepts connections, but no longer than ``leave_after`` seconds.
 
         Raises:
             InputError: it didn't come up; the sentence ends with the last lines of its log.
         """
+        leave_at = None if leave_after is None else time.monotonic() + leave_after
         self._server.start(
             [self.binaries["postgres"], "-D", self.data],
             cwd=self.data,
-            ready=self._ready,
+            ready=lambda: self._ready() or (leave_at is not None and time.monotonic() >= leave_at),
             seconds=START_SECONDS,
         )
 
@@ -373,6 +402,17 @@ class PostgresServer:
             if self._sockets is not None:
                 self._sockets.remove()
                 self._sockets = None
+
+    def cut(self) -> None:
+        """End every process of the server at once, as a power cut does, and remove the memory they shared.
+
+        That memory is found by the data directory's device and inode. After a cut the directory may be on
+        another device, so the next server would not know it for its own, and leave it.
+        """
+        shared = _shared_memory(self.pid) if self.running else []
+        self._server.cut()
+        for remove in shared:
+            remove()
 
     @property
     def client_env(self) -> dict[str, str]:

@@ -1,0 +1,17 @@
+/* JSON objects, filled. */
+#ifndef ZTUNE_PUT_H
+#define ZTUNE_PUT_H
+
+#include <jansson.h>
+#include <stdint.h>
+
+#include "disks.h"
+
+void put(json_t *o, const char *key, uint64_t value);
+void put_real(json_t *o, const char *key, double value);	/* 0 for what is no number */
+void put_text(json_t *o, const char *key, const char *value);
+
+/* reads, read_bytes, writes, write_bytes */
+json_t *counts(const io_count_t *c);
+
+#endif

@@ -1,0 +1,147 @@
+"""``ztune crashtest``: a real database on a mounted layout, its power cut again and again."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+import click
+
+if TYPE_CHECKING:
+    from ztune.crash.result import Cut
+
+
+class _Progress:
+    """One line that changes on a terminal, and a line for each cut."""
+
+    def __init__(self, count: int) -> None:
+        self._live = sys.stderr.isatty()
+        self._open = False
+        self._count = count
+        self._done = 0
+
+    def say(self, text: str) -> None:
+        if self._live:
+            click.echo(
+                f"\r\033[K[{min(self._done + 1, self._count)}/{self._count}] {text} …", nl=False, err=True
+            )
+            self._open = True
+
+    def report(self, cut: Cut) -> None:
+        self._done = cut.number
+        self.end()
+        click.echo(f"[{cut.number}/{self._count}] {cut.sentence()}", err=True)
+
+    def end(self) -> None:
+        if self._open:
+            click.echo("\r\033[K", nl=False, err=True)
+            self._open = False
+
+
+@click.command("crashtest", short_help="Cut a database's power again and again, and check each commit.")
+@click.argument("workload")
+@click.option(
+    "--layout",
+    metavar="STUDY[:NAME]",
+    help="A study or a ready study, and one of its layouts; default: the workload's own, and its baseline.",
+)
+@click.option("--profile", metavar="NAME|FILE", help="Disks instead of the study's data disks.")
+@click.option("--arc", metavar="SIZE", help="Memory for the ARC instead of the study's.")
+@click.option("--cuts", type=click.IntRange(1, 100_000), default=20, show_default=True, help="How many.")
+@click.option(
+    "-p",
+    "--param",
+    "params",
+    multiple=True,
+    metavar="NAME=VALUE",
+    help="A parameter of the workload that sets its database; `ztune list workloads` shows them.",
+)
+@click.option(
+    "--disks",
+    type=click.Choice(["instant", "profile"]),
+    default="instant",
+    show_default=True,
+    help="As fast as this machine, or as slow as the layout's disks. What a cut loses is the same model.",
+)
+@click.option(
+    "--clients", type=click.IntRange(1, 64), default=4, show_default=True, help="Clients at the same time."
+)
+@click.option(
+    "--window",
+    type=click.FloatRange(0.05, 600),
+    default=2.0,
+    show_default=True,
+    help="Seconds: the longest that they work before a cut.",
+)
+@click.option(
+    "--seed", type=click.IntRange(0, 2**31 - 1), default=1, show_default=True, help="Decides the moments."
+)
+@click.option(
+    "--keep", is_flag=True, help="Stop at the first failed check, and leave disks and ledger for looking at."
+)
+@click.option(
+    "--dir",
+    "parent",
+    metavar="DIR",
+    type=click.Path(path_type=Path),
+    help="Where disks and mounts are put; default $TMPDIR or /var/tmp.",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print JSON: every cut, and the figures.")
+def command(
+    workload: str,
+    layout: str | None,
+    profile: str | None,
+    arc: str | None,
+    cuts: int,
+    params: tuple[str, ...],
+    disks: Literal["instant", "profile"],
+    clients: int,
+    window: float,
+    seed: int,
+    keep: bool,
+    parent: Path | None,
+    as_json: bool,
+) -> int:
+    """Cut the power of WORKLOAD's database again and again, and look for each acknowledged commit.
+
+    The layout is mounted by OpenZFS in user space, with modelled disks. Clients commit transactions; at a
+    random moment the disks' power is cut and every process of the database killed. Then the layout is mounted
+    again, OpenZFS replays its intent log, the database recovers, and everything is checked: each commit that
+    a client was told of, each balance, and the database's own check. Then it goes on, on the same files.
+
+    Cuts come under load, during a checkpoint, and during the recovery from the cut before. By turns the disks
+    lose their volatile cache, lose all that no flush asked for, or lose nothing (the system alone crashes).
+
+    \b
+      ztune crashtest sqlite
+      ztune crashtest postgres-oltp --layout "postgres-oltp:8K, log device" --cuts 200
+      ztune crashtest postgres-oltp --layout my.toml -p full_page_writes=false --keep
+      ztune crashtest sqlite -p journal_mode=persist --disks profile --json
+
+    WORKLOAD is postgres-oltp or sqlite. Exit code 1 if more was lost, or damaged, than the durability class
+    of the layout allows. docs/durability.md has results, and says what such a test can't show.
+    """
+    from ztune.cli._place import pairs
+    from ztune.cli.mount import choose
+    from ztune.crash.database import database_of
+    from ztune.crash.prepare import prepare
+
+    database_of(workload)  # a wrong name is said before a layout is looked for
+    study, chosen = choose(layout or workload, None, profile, arc)
+
+    progress = _Progress(cuts)
+    test = prepare(
+        workload, study, chosen, pairs(params), cuts=cuts, disks=disks, clients=clients, window_s=window,
+        seed=seed, keep=keep, parent=parent, report=progress.report, say=progress.say,
+    )  # fmt: skip
+    try:
+        result = test.run()
+    finally:
+        progress.end()
+    if as_json:
+        click.echo(json.dumps(result.to_json(), indent=1, ensure_ascii=False))
+    else:
+        click.echo("\n".join(result.lines()))
+    return 1 if result.broken else 0

@@ -1,0 +1,3 @@
+"""Crash tests: a real database on a mounted layout, its power cut at random moments, each acknowledged commit
+looked for.
+"""
