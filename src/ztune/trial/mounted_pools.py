@@ -127,6 +127,8 @@ class MountedPools:
         self.journal.note(MOUNTS, mounted=False)
         self._watch.end()
         self._mount.stop(_STOP_S * self.spec.patience)
+        # It ended as it was asked to: should the next not start, that one's words are what counts.
+        self._mount = self._watch = None
         self._start({made.name: made.mountpoint for made in self.made})
         self.journal.note(MOUNTS, mounted=True)
 
