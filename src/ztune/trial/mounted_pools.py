@@ -78,13 +78,15 @@ class MountedPools:
         self._store = MountStore.create(path, token)
         journal.made(STORE)
         root = self.spec.directory / "mnt"
-        root.mkdir(mode=0o711)
+        root.mkdir()
+        root.chmod(0o711)
         points: dict[str, Path] = {}
         for dataset in self.spec.layout.datasets:
             # As with the kernel's: one directory below the pool's, whatever the dataset's depth.
             point = root / dataset.pool / (dataset.rest.replace("/", ".") or "_pool")
             for folder in (point.parent, point):
-                folder.mkdir(mode=0o711, exist_ok=True)
+                folder.mkdir(exist_ok=True)
+                folder.chmod(0o711)  # whatever the umask: a database's own user passes here
             points[dataset.name] = point
         say("pools", 0.2)
         journal.make(
