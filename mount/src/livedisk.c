@@ -15,8 +15,10 @@
 
 typedef struct {
 	int fd;
-	bool instant;
-	device_t device;
+	bool instant, lazy;
+	device_t device;		/* with modelled times */
+	cache_t cache;			/* without: its own volatile cache */
+	uint64_t cache_size, seq;
 	pthread_mutex_t lock;
 	pthread_cond_t wake;
 	request_t *inbox, **inbox_end;	/* came in since the disk looked */
@@ -46,6 +48,65 @@ give_up(const disk_t *d, const char *what, int error)
 	(void) fprintf(stderr, "ztune-mount: the file of disk %s can't be %s: %s; the mount ends.\n", d->name, what,
 	    error < 0 ? "end of file" : strerror(error));
 	_exit(EXIT_FAILED);
+}
+
+/* --- a disk without times --- */
+
+static int
+write_extent(const live_t *l, const extent_t *e)
+{
+	for (uint32_t done = 0; done < e->len; ) {
+		ssize_t n = pwrite(l->fd, e->data + done, e->len - done, (off_t)(e->off + done));
+
+		if (n < 0 && errno != EINTR)
+			return (errno);
+		done += n > 0 ? (uint32_t)n : 0;
+	}
+	return (0);
+}
+
+/* Writes out what is older than `before`, and what is too much.  Under the lock. */
+static int
+write_out(live_t *l, uint64_t most, int64_t before)
+{
+	const extent_t *oldest;
+	int error = 0;
+
+	while (error == 0 && (oldest = cache_oldest(&l->cache)) != NULL &&
+	    (l->cache.bytes > most || oldest->time < before)) {
+		extent_t *e = cache_take(&l->cache, oldest->off);
+
+		error = write_extent(l, e);
+		extent_free(e);
+	}
+	return (error);
+}
+
+/* As a flash disk's cache without its times (disk/src/device.c): written out by a flush, when full, or after a second. */
+static int
+cached_io(live_t *l, zio_t *z)
+{
+	uint8_t *buf;
+	int error = 0;
+
+	(void) pthread_mutex_lock(&l->lock);
+	if (ZIO_IS_FLUSH(z)) {
+		error = write_out(l, 0, INT64_MAX);
+	} else if (z->io_type == ZIO_TYPE_READ) {
+		error = disk_file_io(l->fd, z);
+		buf = abd_borrow_buf_copy(z->io_abd, z->io_size);
+		cache_read(&l->cache, z->io_offset, (uint32_t)z->io_size, buf);
+		abd_return_buf_copy(z->io_abd, buf, z->io_size);
+	} else {
+		int64_t now = now_ns();
+
+		buf = abd_borrow_buf_copy(z->io_abd, z->io_size);
+		(void) cache_write(&l->cache, z->io_offset, (uint32_t)z->io_size, buf, ++l->seq, now);
+		abd_return_buf(z->io_abd, buf, z->io_size);
+		error = write_out(l, l->cache_size, l->lazy ? 0 : now - DEVICE_FLASH_AGE);
+	}
+	(void) pthread_mutex_unlock(&l->lock);
+	return (error);
 }
 
 /* --- the disk's thread --- */
@@ -121,7 +182,6 @@ start_thread(disk_t *d)
 	pthread_condattr_t attr;
 	pthread_t t;
 
-	(void) pthread_mutex_init(&l->lock, NULL);
 	(void) pthread_condattr_init(&attr);
 	(void) pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
 	(void) pthread_cond_init(&l->wake, &attr);
@@ -159,11 +219,13 @@ livedisk_open(const spec_t *spec, const char *store, bool instant, cache_mode_t 
 			return (err_set(err, "%s can't be made %llu bytes long: %s.", path, (unsigned long long)d[i].size,
 			    strerror(errno)));
 		l->instant = instant;
+		l->lazy = cache == CACHE_LAZY;
+		l->cache_size = cache == CACHE_NONE ? 0 : (uint64_t)(d[i].profile->cache_mb * (1 << 20));
 		l->inbox_end = &l->inbox;
+		(void) pthread_mutex_init(&l->lock, NULL);
 		if (instant)
 			continue;
-		device_init(&l->device, d[i].profile, d[i].size,
-		    cache == CACHE_NONE ? 0 : (uint64_t)(d[i].profile->cache_mb * (1 << 20)), l->fd, cache == CACHE_LAZY);
+		device_init(&l->device, d[i].profile, d[i].size, l->cache_size, l->fd, l->lazy);
 		if (start_thread(&d[i]) != 0)
 			return (err_set(err, "No thread for a disk: %s.", strerror(errno)));
 	}
@@ -180,10 +242,8 @@ livedisk_settle(void)
 	for (size_t i = 0; i < n; i++) {
 		live_t *l = live_of(&d[i]);
 
-		if (l->instant)
-			continue;
 		(void) pthread_mutex_lock(&l->lock);
-		failed = device_settle(&l->device);
+		failed = l->instant ? write_out(l, 0, INT64_MAX) : device_settle(&l->device);
 		(void) pthread_mutex_unlock(&l->lock);
 		error = error != 0 ? error : failed;
 	}
@@ -307,8 +367,12 @@ disk_begin(zio_t *z, disk_t *d)
 		submit(d, z);
 		return;
 	}
-	/* The page cache keeps what this process wrote, whatever ends it: a flush has nothing to do. */
-	if (!ZIO_IS_FLUSH(z) && (error = disk_file_io(l->fd, z)) != 0)
+	/* Without a cache a flush has nothing to do: the page cache keeps what this process wrote, whatever ends it. */
+	if (l->cache_size > 0)
+		error = cached_io(l, z);
+	else if (!ZIO_IS_FLUSH(z))
+		error = disk_file_io(l->fd, z);
+	if (error != 0)
 		give_up(d, z->io_type == ZIO_TYPE_READ ? "read" : "written", error);
 	zio_interrupt(z);
 }

@@ -14,7 +14,7 @@
 
 typedef enum { CACHE_VOLATILE, CACHE_NONE, CACHE_LAZY } cache_mode_t;
 
-/* Opens or makes the disks' files in a directory.  instant: no modelled time at all, and no cache. */
+/* Opens or makes the disks' files in a directory.  instant: no modelled time at all; the cache is as volatile. */
 int livedisk_open(const spec_t *spec, const char *store, bool instant, cache_mode_t cache, err_t *err);
 
 /* Writes what the caches hold; no pool may be in use.  An errno or 0. */
