@@ -6,6 +6,7 @@
 #include <fuse_lowlevel.h>
 #include <linux/falloc.h>
 #include <linux/fuse.h>
+#include <linux/limits.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdlib.h>
@@ -23,6 +24,8 @@
 
 /* Nothing but this mount changes the file system: what the kernel knows stays true. */
 #define	FOREVER_S 86400.0
+/* But how many blocks a file takes changes when a transaction group is written, without a word to the kernel. */
+#define	BLOCKS_S 1.0
 #define	MAX_THREADS 128		/* a thread waits for each commit under way */
 #define	IDLE_THREADS 32
 #define	MAX_FILE_BYTES ((uint64_t)INT64_MAX)
@@ -83,6 +86,12 @@ stat_of(fl_file_t *f, struct stat *st)
 	};
 }
 
+static double
+valid_s(const struct stat *st)
+{
+	return (S_ISREG(st->st_mode) ? BLOCKS_S : FOREVER_S);
+}
+
 static void
 entry_of(fl_file_t *f, struct fuse_entry_param *e)
 {
@@ -92,8 +101,9 @@ entry_of(fl_file_t *f, struct fuse_entry_param *e)
 	memset(e, 0, sizeof (*e));
 	e->ino = (fuse_ino_t)(uintptr_t)f;
 	e->generation = a.gen;
-	e->attr_timeout = e->entry_timeout = FOREVER_S;
+	e->entry_timeout = FOREVER_S;
 	stat_of(f, &e->attr);
+	e->attr_timeout = valid_s(&e->attr);
 }
 
 /* --- what libfuse does not know yet --- */
@@ -364,7 +374,7 @@ op_getattr(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 
 	(void) fi;
 	stat_of(file_of(req, ino), &st);
-	(void) fuse_reply_attr(req, &st, FOREVER_S);
+	(void) fuse_reply_attr(req, &st, valid_s(&st));
 }
 
 static void
@@ -405,7 +415,7 @@ op_setattr(fuse_req_t req, fuse_ino_t ino, struct stat *st, int to_set, struct f
 	}
 	commit(f, sync || size_sync);
 	stat_of(f, st);
-	(void) fuse_reply_attr(req, st, FOREVER_S);
+	(void) fuse_reply_attr(req, st, valid_s(st));
 }
 
 static bool
@@ -442,13 +452,33 @@ op_getxattr(fuse_req_t req, fuse_ino_t ino, const char *name, size_t size)
 	free(buf);
 }
 
+/* Takes those out that only root may see; returns how much is left. */
+static size_t
+without_trusted(char *names, size_t len)
+{
+	size_t left = 0;
+
+	for (size_t at = 0, n; at < len; at += n) {
+		n = strlen(names + at) + 1;
+		if (strncmp(names + at, "trusted.", strlen("trusted.")) != 0) {
+			memmove(names + left, names + at, n);
+			left += n;
+		}
+	}
+	return (left);
+}
+
 static void
 op_listxattr(fuse_req_t req, fuse_ino_t ino, size_t size)
 {
-	char *buf = malloc(size + 1);
+	char *buf = malloc(XATTR_LIST_MAX);
 	size_t len = 0;
-	int error = buf == NULL ? ENOMEM : fl_listxattr(file_of(req, ino), buf, size, &len);
+	int error = buf == NULL ? ENOMEM : fl_listxattr(file_of(req, ino), buf, XATTR_LIST_MAX, &len);
 
+	if (error == 0 && fuse_req_ctx(req)->uid != 0)
+		len = without_trusted(buf, len);
+	if (error == 0 && size > 0 && len > size)
+		error = ERANGE;
 	reply_sized(req, error, buf, size, len);
 	free(buf);
 }

@@ -8,7 +8,7 @@ import pytest
 from measured_trials import layout, result, run, trials
 
 from ztune.analysis.contrast import one_factor, two_factor
-from ztune.analysis.measured import MEASURES, gather, goals
+from ztune.analysis.measured import MEASURES, gather, goals, limits
 from ztune.analysis.predicted import compare, spearman
 from ztune.analysis.verdict import standing
 from ztune.analysis.why import explain, sentence
@@ -36,7 +36,8 @@ def test_measures_are_per_operation_of_the_job() -> None:
     assert found["amplification"] == pytest.approx(20 / 11)
     assert found["space"] == 300e6 and found["cpu"] == pytest.approx(2 / 500)
     assert found["busy"] == pytest.approx(0.003)  # of the busiest disk
-    assert None not in found.values()
+    # Only a mount has a program whose processor time is known apart.
+    assert [key for key, value in found.items() if value is None] == ["mount_cpu"]
     slow = {**result(), "environment": {"dilation": 10}}
     assert MEASURES["busy"].read(slow) == pytest.approx(0.0003)
 
@@ -198,3 +199,23 @@ def test_why_bytes_are_written() -> None:
     assert why.by_class["log"] == pytest.approx(4000) and why.hit_share == pytest.approx(0.9)
     text = sentence(cell, "transaction")
     assert "39.1 KiB written per transaction: 7.81 KiB at once by the ZIL" in text and "3.6×" in text
+
+
+def test_where_a_run_was_says_what_its_seconds_leave_out() -> None:
+    lab, host = run(), run(target={"name": "local", "kind": "local", "accel": "none"})
+    assert limits(host) is None
+    assert "virtual machine" in str(limits(lab))
+    mount = run(target={"name": "mount", "kind": "mount", "accel": "none", "disks": "profile"})
+    assert "modelled after a profile" in str(limits(mount)) and "busy" not in str(limits(mount))
+    instant = run(target={**mount.target, "disks": "instant"})
+    assert "no disk is waited for" in str(limits(instant))
+    done = trials([(layout("base"), {})], 2, drift=0, spread=0)
+    for trial in done:
+        assert trial.result is not None
+        # Ten seconds on two processors, of which the mount took four and all together sixteen.
+        cpu = {"mount_user_s": 3.0, "mount_system_s": 1.0, "host": {"user_s": 12.0, "system_s": 4.0}}
+        trial.result["measure"]["cpu"].update(cpu)
+        trial.result["environment"] = {"cpus": 2}
+    said = str(limits(mount, gather(done).cells))
+    assert "The processors were 80% busy; ZFS and FUSE in the mount took 20% of them." in said
+    assert MEASURES["mount_cpu"].read(done[0].result or {}) == pytest.approx(4 / 1000)

@@ -110,7 +110,7 @@ def test_nothing_acknowledged_is_lost_and_the_log_is_replayed(parent: Path, work
 @pytest.mark.parametrize("workload", ["sqlite", "postgres-oltp"])
 def test_sync_disabled_loses_commits_and_says_so(parent: Path, workload: str) -> None:
     need(workload)
-    done = crashtest(parent, workload, "unsynced", 1, "--seed", str(SEED))
+    done = crashtest(parent, workload, "unsynced", 1, "--seed", str(SEED), "--window", "1.5")
     # The layout promises no more, so that is no failure.
     assert done.return_value == 0, done.output
     assert "promised  last-seconds: sync=disabled on tank/db" in done.stdout
@@ -122,7 +122,7 @@ def test_a_commit_that_is_not_synced_breaks_a_layout_that_promises_it(
 ) -> None:
     # As if the durability class knew nothing of it.
     monkeypatch.setattr("ztune.study.durability._sync", lambda layout, seconds: [])
-    done = crashtest(parent, "sqlite", "unsynced", 1, "--seed", str(SEED))
+    done = crashtest(parent, "sqlite", "unsynced", 1, "--seed", str(SEED), "--window", "1.5")
     assert done.return_value == 1
     assert "does not keep what its durability class promises" in done.stdout
 
@@ -130,7 +130,9 @@ def test_a_commit_that_is_not_synced_breaks_a_layout_that_promises_it(
 def test_keep_leaves_what_failed_and_nothing_mounted(parent: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("ztune.study.durability._sync", lambda layout, seconds: [])
     done = CliRunner().invoke(
-        ztune, arguments(parent, "sqlite", "unsynced", 5, "--keep"), standalone_mode=False
+        ztune,
+        arguments(parent, "sqlite", "unsynced", 5, "--keep", "--seed", str(SEED), "--window", "1.5"),
+        standalone_mode=False,
     )
     assert done.return_value == 1 and "[2/5]" not in done.stderr
     [folder] = left(parent)

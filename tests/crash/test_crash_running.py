@@ -58,7 +58,7 @@ def test_postgres_keeps_what_it_acknowledged(parent: Path) -> None:
 @pytest.mark.parametrize("workload", ["sqlite", pytest.param("postgres-oltp", marks=pytest.mark.long)])
 def test_disks_that_lie_about_syncs_are_caught(parent: Path, workload: str) -> None:
     need(workload)
-    test = plain_test(workload, parent, cuts=2, power=Forgetful, seed=37)
+    test = plain_test(workload, parent, cuts=2, power=Forgetful, seed=37, window_s=1.0)
     result = test.run()
     assert result.found is DurabilityClass.LAST_SECONDS and result.broken
     figures = result.figures()
@@ -71,7 +71,13 @@ def test_disks_that_lie_about_syncs_are_caught(parent: Path, workload: str) -> N
 
 def test_a_layout_that_promises_no_more_is_not_broken_by_a_loss(parent: Path) -> None:
     result = plain_test(
-        "sqlite", parent, cuts=1, power=Forgetful, promised=DurabilityClass.LAST_SECONDS
+        "sqlite",
+        parent,
+        cuts=1,
+        power=Forgetful,
+        promised=DurabilityClass.LAST_SECONDS,
+        seed=37,
+        window_s=1.0,
     ).run()
     assert result.found is DurabilityClass.LAST_SECONDS and not result.broken
 
@@ -145,7 +151,7 @@ def test_damage_is_found_and_the_next_cut_has_a_new_database(
 
 
 def test_keep_stops_at_the_first_failure_and_leaves_everything(parent: Path) -> None:
-    result = plain_test("sqlite", parent, cuts=5, power=Forgetful, keep=True).run()
+    result = plain_test("sqlite", parent, cuts=5, power=Forgetful, keep=True, seed=37, window_s=1.0).run()
     assert len(result.cuts) == 1 and result.broken
     [folder] = left(parent)
     assert result.kept == str(folder)

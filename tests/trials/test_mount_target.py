@@ -276,7 +276,12 @@ def test_fio_on_a_disk_with_the_times_of_its_profile(scene: Scene) -> None:
 
 
 @pytest.mark.parametrize(
-    "who", ["ztune", "the trial and ztune", pytest.param("the mount", marks=pytest.mark.long)]
+    "who",
+    [
+        "the trial and ztune",
+        pytest.param("ztune", marks=pytest.mark.long),
+        pytest.param("the mount", marks=pytest.mark.long),
+    ],
 )
 def test_a_run_that_is_killed_is_resumed_and_leaves_nothing(scene: Scene, who: str) -> None:
     scene.study("fio", {**FIO, "seconds": 3})

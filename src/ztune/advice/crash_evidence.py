@@ -46,7 +46,8 @@ class CrashTested:
             return f"{head} was corrupt after {self.cuts_with_corruption:,} of {cuts}."
         if self.found is DurabilityClass.LAST_SECONDS:
             return (
-                f"{head} lost the last {self.oldest_s:.1f} s, up to {self.most_lost:,} commits, in "
+                f"{head} lost the last {self.oldest_s:.2g} s, up to {self.most_lost:,} "
+                f"commit{'' if self.most_lost == 1 else 's'}, in "
                 f"{self.cuts_with_loss:,} of {cuts}, and was consistent after each."
             )
         return (

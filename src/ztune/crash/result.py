@@ -171,10 +171,15 @@ class Result:
             return f"damaged after {f['cuts_with_corruption']} of {f['cuts']} cuts: {'; '.join(first)}"
         if self.found is DurabilityClass.LAST_SECONDS:
             return (
-                f"lost the last {f['oldest_loss_s']:.1f} s, up to {f['most_lost_at_once']:,} commits, "
+                f"lost the last {f['oldest_loss_s']:.2g} s, up to {_commits(f['most_lost_at_once'])}, "
                 f"in {f['cuts_with_loss']} of {f['cuts']} cuts; consistent after each"
             )
         return "nothing acknowledged was lost"
+
+
+def _commits(number: int) -> str:
+    """Return "1 commit" or "2,000 commits"."""
+    return f"{number:,} commit{'' if number == 1 else 's'}"
 
 
 def _short(problem: str) -> str:

@@ -78,13 +78,15 @@ class MountedPools:
         self._store = MountStore.create(path, token)
         journal.made(STORE)
         root = self.spec.directory / "mnt"
-        root.mkdir(mode=0o711)
+        root.mkdir()
+        root.chmod(0o711)
         points: dict[str, Path] = {}
         for dataset in self.spec.layout.datasets:
             # As with the kernel's: one directory below the pool's, whatever the dataset's depth.
             point = root / dataset.pool / (dataset.rest.replace("/", ".") or "_pool")
             for folder in (point.parent, point):
-                folder.mkdir(mode=0o711, exist_ok=True)
+                folder.mkdir(exist_ok=True)
+                folder.chmod(0o711)  # whatever the umask: a database's own user passes here
             points[dataset.name] = point
         say("pools", 0.2)
         journal.make(
@@ -127,6 +129,8 @@ class MountedPools:
         self.journal.note(MOUNTS, mounted=False)
         self._watch.end()
         self._mount.stop(_STOP_S * self.spec.patience)
+        # It ended as it was asked to: should the next not start, that one's words are what counts.
+        self._mount = self._watch = None
         self._start({made.name: made.mountpoint for made in self.made})
         self.journal.note(MOUNTS, mounted=True)
 

@@ -1,0 +1,184 @@
+"""The probes of a mount, on answers as ``ztune-mount`` gives them, and what the kernel's say there."""
+
+from __future__ import annotations
+
+import os
+from copy import deepcopy
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ztune.trial import probes
+from ztune.trial.context import Context, DatasetContext, DeviceContext, MountContext, PoolContext
+from ztune.trial.events import Events
+from ztune.trial.probes import measure, mount
+from ztune.trial.zfs import Commands
+
+_IO = {"reads": 3, "read_bytes": 12288, "writes": 10, "write_bytes": 81920}
+STATS: dict[str, Any] = {
+    "seconds": 4.0,
+    "disks": [
+        {
+            **{"pool": "tank", "name": "data-0/0", "class": "data", "profile": "hdd-7200"},
+            **{**_IO, "flushes": 2, "busy_s": 0.25},
+        },
+        {
+            **{"pool": "tank", "name": "log-0/0", "class": "log", "profile": "nvme"},
+            **{**_IO, "flushes": 7, "busy_s": 0.0},
+        },
+    ],
+    "causes": {cause: dict(_IO) for cause in ("data", "metadata", "zil", "other")},
+    "datasets": [
+        {
+            **{
+                "name": "tank/data",
+                **_IO,
+                "zil_bytes": 4096,
+                "logical": 1000,
+                "allocated": 800,
+                "ratio": 1.25,
+            },
+            **{"commits": 5, "itx_indirect": 1, "itx_copied": 2, "itx_needcopy": 3, "itx_bytes": 9},
+        }
+    ],
+    "slog_writes": 4,
+    "slog_bytes": 16384,
+    "cache_write_bytes": 0,
+    "arc": {
+        **{"size": 5_000_000, "max": 64 << 20, "hits": 100, "misses": 10, "demand_data_hits": 60},
+        **{"l2_hits": 0, "l2_misses": 0, "l2_write_bytes": 0, "l2_size": 0},
+    },
+    "pools": [{"name": "tank", "allocated": 900, "free": 5000}],
+    "txgs": 8,
+}
+
+
+def later(times: int = 2, busy: bool = True) -> dict[str, Any]:
+    """Return the answer after as much again has happened, ``times`` in all."""
+
+    def grow(value: Any, key: str = "") -> Any:
+        if isinstance(value, dict):
+            return {k: grow(v, k) for k, v in value.items()}
+        if isinstance(value, list):
+            return [grow(v) for v in value]
+        return value if isinstance(value, str) or key in mount._LEVELS else value * times
+
+    found: dict[str, Any] = grow(deepcopy(STATS))
+    if not busy:
+        for disk in found["disks"]:
+            disk["busy_s"] = STATS["disks"][0]["busy_s"] if disk["class"] == "data" else 0.0
+    return found
+
+
+class Scene:
+    def __init__(self, folder: Path, answers: list[dict[str, Any]]) -> None:
+        self.said: list[str] = []
+        self.columns: dict[str, list[str]] = {}
+        self.rows: dict[str, list[list[float]]] = {}
+        left = list(answers)
+        device = DeviceContext("data", 0, "/s/disk-0", "/s/disk-0")
+        log = DeviceContext("log", 0, "/s/disk-1", "/s/disk-1")
+        self.context = Context(
+            **{"run": "r-1", "trial": "r-1-1", "seed": 1, "state": folder},  # type: ignore[arg-type]
+            options={},
+            pools=(PoolContext("tank", "tank", "zfs", "", (device, log), True),),
+            datasets=(
+                DatasetContext("tank/data", "tank/data", ("data", "wal"), folder, "tank", "zfs", False, ""),
+            ),
+            role_dirs={"data": folder},
+            command=Commands(Events((folder / "events").open("w"))),
+            mount=MountContext(os.getpid(), lambda: left.pop(0) if len(left) > 1 else left[0]),
+            pids=lambda: [os.getpid()],
+            warn=self.said.append,
+            series=self.take,
+        )
+
+    def take(self, name: str, columns: Any, rows: Any) -> None:
+        self.columns[name] = list(columns)
+        self.rows.setdefault(name, []).extend(map(list, rows))
+
+
+def test_the_measure_is_the_difference_of_two_answers(tmp_path: Path) -> None:
+    scene = Scene(tmp_path, [STATS, later(3)])
+    window = measure.begin(scene.context)
+    window.close()
+    found = window.end()
+    assert found["physical"] == {
+        **{"reads": 12, "read_bytes": 49152, "writes": 40, "write_bytes": 327680, "flushes": 18}
+    }
+    first, second = found["by_vdev"]
+    assert (first["path"], first["class"], first["busy_ms"], first["source"]) == (
+        *("/s/disk-0", "data", 500.0, "mount"),
+    )
+    assert (second["path"], second["busy_ms"], second["profile"]) == ("/s/disk-1", 0.0, "nvme")
+    assert found["by_cause"]["metadata"]["writes"] == 20
+    assert found["arc"]["hits"] == 200 and found["arc"]["size_end"] == 5_000_000
+    assert found["zil"] == {
+        **{"commits": 10, "itx": 12, "itx_indirect": 2, "itx_copied": 4, "itx_needcopy": 6, "writes": 20},
+        **{"bytes": 163840, "slog_writes": 8, "slog_bytes": 32768, "source": "mount"},
+    }
+    assert found["txgs"] == 16 and found["logical"]["source"] == "processes"
+    assert found["space"]["allocated"] == 900 and found["space"]["logical"] == 1000
+    assert found["space"]["compression_ratio"] == 1.25
+    assert found["space"]["by_dataset"][0]["roles"] == ["data", "wal"]
+    assert found["cpu"]["mount_user_s"] >= 0 and found["cpu"]["user_s"] >= 0
+    assert scene.said == []
+
+
+def test_instant_disks_keep_no_time(tmp_path: Path) -> None:
+    scene = Scene(tmp_path, [STATS, later(3, busy=False)])
+    found = measure.begin(scene.context).end()
+    assert [row["busy_ms"] for row in found["by_vdev"]] == [None, None]
+
+
+def test_the_probes_ask_the_mount_and_not_the_kernel(tmp_path: Path) -> None:
+    scene = Scene(tmp_path, [STATS])
+    running = probes.start(scene.context)
+    running.freeze()
+    found = running.stop()
+    assert set(found) == {"mount", "series", "cpu", "space"} and scene.said == []
+    assert found["mount"]["datasets"][0]["roles"] == ["data", "wal"]
+    assert found["mount"]["causes"]["zil"]["writes"] == 0
+    assert scene.columns["disks"][1:3] == ["tank/data-0/0 reads", "tank/data-0/0 read_bytes"]
+    assert "tank/data write_bytes" in scene.columns["datasets"]
+    # A level is as it is, a count since the window began.
+    row = dict(zip(scene.columns["arc"], scene.rows["arc"][-1], strict=True))
+    assert (row["size"], row["hits"]) == (5_000_000, 0)
+    for name in ("kstat", "txgs", "iostat", "datasets", "disks", "zdb", "sizes"):
+        said: list[str] = []
+        probes.start(replace(scene.context, options={name: True}, warn=said.append)).abandon()
+        assert len(said) == 1 and said[0].startswith(f"probe {name} is left out: the "), said
+
+
+def test_a_mount_that_died_costs_its_probes_alone(tmp_path: Path) -> None:
+    scene = Scene(tmp_path, [STATS])
+
+    def gone() -> dict[str, Any]:
+        raise OSError("the mount has died")
+
+    running = probes.start(replace(scene.context, mount=MountContext(os.getpid(), gone)))
+    running.freeze()
+    assert set(running.stop()) == {"cpu", "space"}
+    assert any(text.startswith("probe mount is left out: the mount has died") for text in scene.said)
+
+
+def test_a_count_that_was_not_there_before_counts_from_nothing() -> None:
+    assert mount.change({}, {"a": 3, "b": [{"writes": 2}]}) == {"a": 3, "b": [{"writes": 2}]}
+    assert mount.change({"a": 1.5}, {"a": 2.0, "size": 7, "name": "x"}) == {"a": 0.5, "size": 7, "name": "x"}
+
+
+def test_without_a_mount_there_is_no_such_probe(tmp_path: Path) -> None:
+    scene = Scene(tmp_path, [STATS])
+    said: list[str] = []
+    context = replace(scene.context, mount=None, options={"mount": True}, warn=said.append, pools=())
+    probes.start(context).abandon()
+    assert any("probe mount is left out: the pools are the kernel's" in text for text in said)
+
+
+@pytest.mark.parametrize("name", ["mount", "series"])
+def test_each_can_be_switched_off(tmp_path: Path, name: str) -> None:
+    scene = Scene(tmp_path, [STATS])
+    running = probes.start(replace(scene.context, options={name: False}))
+    assert name not in running.stop()
