@@ -3,11 +3,16 @@
 import signal
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 # A shell that starts pytest in the background has it ignore interrupts, nohup hang-ups, and with it all that
 # tests start.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 signal.signal(signal.SIGHUP, signal.SIG_DFL)
+
+# How long an example takes says how busy this machine is.
+settings.register_profile("ztune", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("ztune")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
