@@ -14,8 +14,8 @@
 #include <sys/mount.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
-#include <sys/sysmacros.h>
 #include <sys/uio.h>
+#include <sys/wait.h>
 #include <sys/xattr.h>
 #include <unistd.h>
 
@@ -775,6 +775,28 @@ front_ended(const front_t *front)
 	return (__atomic_load_n(&front->ended, __ATOMIC_ACQUIRE));
 }
 
+/* Not libfuse's own: that closes the device while threads still read from it. */
+static bool
+unmount(const char *directory, bool lazy)
+{
+	pid_t child;
+	int status;
+
+	if (geteuid() == 0)
+		return (umount2(directory, UMOUNT_NOFOLLOW | (lazy ? MNT_DETACH : 0)) == 0);
+	if ((child = fork()) == 0) {
+		int null = open("/dev/null", O_WRONLY);
+
+		if (!lazy && null >= 0)
+			(void) dup2(null, STDERR_FILENO);
+		(void) execlp("fusermount3", "fusermount3", "-u", lazy ? "-z" : "--", directory, NULL);
+		_exit(127);
+	}
+	while (child > 0 && waitpid(child, &status, 0) < 0 && errno == EINTR)
+		;
+	return (child > 0 && WIFEXITED(status) && WEXITSTATUS(status) == 0);
+}
+
 static void
 wake_up(int sig)
 {
@@ -790,9 +812,9 @@ front_unmount(front_t *front)
 
 	if (!front_ended(front)) {
 		/* What the kernel still has to write comes while we serve. */
-		busy = geteuid() == 0 && umount2(front->directory, 0) != 0 && errno == EBUSY;
-		if (busy || geteuid() != 0)
-			fuse_session_unmount(front->session);
+		busy = !unmount(front->directory, false);
+		if (busy)
+			(void) unmount(front->directory, true);
 	}
 	(void) sigaction(SIGUSR1, &sa, NULL);
 	fuse_session_exit(front->session);
@@ -802,9 +824,7 @@ front_unmount(front_t *front)
 		(void) nanosleep(&tick, NULL);
 	}
 	(void) pthread_join(front->thread, NULL);
-	if (!busy && geteuid() == 0)
-		fuse_session_unmount(front->session);	/* closes the device; nothing is mounted any more */
-	fuse_session_destroy(front->session);
+	fuse_session_destroy(front->session);	/* closes the device: what is still open gets errors */
 	free(front->directory);
 	free(front);
 	return (busy);
