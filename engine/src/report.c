@@ -72,14 +72,9 @@ vdevs(const spec_t *spec, io_count_t *sum, double *busy_max, char *busy_name, si
 	busy_name[0] = '\0';
 	for (size_t i = 0; i < n; i++) {
 		io_count_t now = { 0 };
-		json_t *o = counts(&d[i].count);
+		json_t *o = disk_counts(spec, &d[i]);
 		double busy = memvdev_busy_s(&d[i]);
 
-		put(o, "flushes", d[i].count.flushes);
-		put_text(o, "pool", spec->pools[d[i].pool].name);
-		put_text(o, "class", vclass_names[d[i].class]);
-		put_text(o, "name", d[i].name);
-		put_text(o, "profile", d[i].profile->name);
 		put_real(o, "busy_s", busy);
 		if (d[i].vdev != NULL)
 			pool_vdev_stat(d[i].vdev, &now.reads, &now.read_bytes, &now.writes, &now.write_bytes);
@@ -174,20 +169,8 @@ measure(const spec_t *spec, result_t *r)
 	(void) json_object_set_new(m, "physical", o);
 	(void) json_object_set_new(m, "by_vdev", list);
 
-	o = json_object();
-	for (int i = 0; i < CAUSE_COUNT; i++)
-		(void) json_object_set_new(o, cause_names[i], counts(&t->cause[i]));
-	(void) json_object_set_new(m, "by_cause", o);
-
-	list = json_array();
-	for (size_t i = 0; i < spec->ndatasets; i++) {
-		o = counts(&t->dataset[i]);
-		put_text(o, "name", spec->datasets[i].name);
-		put(o, "zil_bytes", t->dataset_zil[i]);
-		(void) json_array_append_new(list, o);
-	}
-	(void) json_object_set_new(m, "by_dataset", list);
-
+	(void) json_object_set_new(m, "by_cause", cause_counts());
+	(void) json_object_set_new(m, "by_dataset", dataset_counts(spec));
 	put(m, "rmw_reads", t->rmw_reads);
 	put(m, "rmw_read_bytes", t->rmw_read_bytes);
 	put_real(m, "write_amplification", r->write_bytes > 0 ? (double)sum.write_bytes / (double)r->write_bytes : 0.0);

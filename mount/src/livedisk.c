@@ -296,28 +296,13 @@ livedisk_stats(const spec_t *spec, json_t *stats)
 			busy = busy_ns(&l->device) / 1e9;
 			(void) pthread_mutex_unlock(&l->lock);
 		}
-		o = counts(&d[i].count);
-		put(o, "flushes", d[i].count.flushes);
-		put_text(o, "pool", spec->pools[d[i].pool].name);
-		put_text(o, "name", d[i].name);
-		put_text(o, "class", vclass_names[d[i].class]);
-		put_text(o, "profile", d[i].profile->name);
+		o = disk_counts(spec, &d[i]);
 		put_real(o, "busy_s", busy);
 		(void) json_array_append_new(list, o);
 	}
 	(void) json_object_set_new(stats, "disks", list);
-	o = json_object();
-	for (int c = 0; c < CAUSE_COUNT; c++)
-		(void) json_object_set_new(o, cause_names[c], counts(&t->cause[c]));
-	(void) json_object_set_new(stats, "causes", o);
-	list = json_array();
-	for (size_t i = 0; i < spec->ndatasets; i++) {
-		o = counts(&t->dataset[i]);
-		put_text(o, "name", spec->datasets[i].name);
-		put(o, "zil_bytes", t->dataset_zil[i]);
-		(void) json_array_append_new(list, o);
-	}
-	(void) json_object_set_new(stats, "datasets", list);
+	(void) json_object_set_new(stats, "causes", cause_counts());
+	(void) json_object_set_new(stats, "datasets", dataset_counts(spec));
 	put(stats, "slog_writes", t->slog_writes);
 	put(stats, "slog_bytes", t->slog_bytes);
 	put(stats, "cache_write_bytes", t->cache_write_bytes);

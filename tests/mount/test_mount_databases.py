@@ -196,27 +196,19 @@ def folders(place: Path, other: Path) -> dict[str, Path]:
     return {"small": place, "large": other}
 
 
-def named(cases: list[tuple[str, dict[str, Any], Callable[[JobWorkload], str], bool]]) -> list[Any]:
-    return [pytest.param(*case, id=f"{case[0]}-{n}") for n, case in enumerate(cases)]
+def named(
+    cases: list[tuple[str, dict[str, Any], Callable[[JobWorkload], str], bool]],
+    suffix: str = "",
+    marks: tuple[pytest.MarkDecorator, ...] = (),
+) -> list[Any]:
+    return [pytest.param(*case, id=f"{case[0]}-{n}{suffix}", marks=marks) for n, case in enumerate(cases)]
 
 
-@pytest.mark.parametrize("name, params, fingerprint, running", named(DATABASES))
+@pytest.mark.parametrize(
+    "name, params, fingerprint, running",
+    named(DATABASES) + named(LONG, "-long", (pytest.mark.long, pytest.mark.timeout(1200))),
+)
 def test_a_database_lives_on_the_mount(
-    ground: Ground,
-    folders: dict[str, Path],
-    parent: Path,
-    name: str,
-    params: dict[str, Any],
-    fingerprint: Callable[[JobWorkload], str],
-    running: bool,
-) -> None:
-    lives(ground, folders, parent, name, params, fingerprint, running)
-
-
-@pytest.mark.long
-@pytest.mark.timeout(1200)
-@pytest.mark.parametrize("name, params, fingerprint, running", named(LONG))
-def test_a_database_lives_on_the_mount_for_long(
     ground: Ground,
     folders: dict[str, Path],
     parent: Path,
