@@ -1,18 +1,20 @@
-"""How near screening comes to the real kernel: layouts replayed by the engine, then run for real in the lab.
+"""How near screening and the mount come to the real kernel: the same layouts in all three places.
 
     python bench/accuracy.py                    both workloads on both profiles; hours under emulation
     python bench/accuracy.py fio:hdd-7200       one workload on one profile (several may be named)
+    python bench/accuracy.py --on mount …       without the lab: screening against the mount
     python bench/accuracy.py --layouts 4 …      only so many, from the best to the worst of the screening, and
                                                 the baseline
     python bench/accuracy.py --run RUN          a measured run that is there already (by `ztune run --from`);
                                                 those of one screening are judged as one
     python bench/accuracy.py --run RUN --against SCREENING
                                                 … by another screening of the same study and parameters
+    python bench/accuracy.py --markdown …       the table of docs/accuracy.md
 
-Each pair is recorded and screened (`ztune tune --study accuracy-…`), then run (`ztune run --from`). Counts
-are per operation of the job on both sides: absolute, not as multiples of a baseline. ``busy`` is the seconds
-for which the busiest disk had something to do, per operation. Under emulation only operations and bytes are
-held to the goal. Exit code 1 if a goal is missed.
+Each pair is recorded and screened (`ztune tune --study accuracy-…`), then run on the mount and in the lab
+(`ztune run --from`). Counts are per operation of the job everywhere: absolute, not as multiples of a
+baseline. The lab, whose ZFS is the kernel's, is what the others are held to; without it, the mount. Under
+emulation only operations and bytes are held to the goal. Exit code 1 if a goal is missed.
 """
 
 from __future__ import annotations
@@ -33,6 +35,7 @@ from ztune.analysis.measured import MEASURES, Cell, clock, gather
 from ztune.analysis.predicted import spearman
 from ztune.errors import ZtuneError
 from ztune.store.db import Store
+from ztune.store.records import Trial
 from ztune.trace.reader import Trace
 from ztune.units import format_size
 
@@ -46,21 +49,19 @@ PARAMS = {
     "fio": ["size=64M", "seconds=10", "rate_iops=160", "rwmixread=50"],
 }
 GOAL_ERROR, GOAL_RANK = 0.10, 0.9
+REPLAY = "replay"
+PLACES = ("lab", "mount", REPLAY)  # the first that is there is what the others are held to
+_MEGA = 1e6
 
 
 @dataclass(frozen=True)
-class Line:
-    """One measure of one layout, per operation."""
+class Compared:
+    """One measure, where a replay has it (None: nowhere), and whether the goal of 10 % is for it."""
 
-    layout: str
-    measure: str
-    measured: float
-    predicted: float
-
-    @property
-    def error(self) -> float:
-        """Predicted / measured − 1."""
-        return self.predicted / self.measured - 1 if self.measured else 0.0
+    label: str
+    replayed: Callable[[Candidate], float | None]
+    goal: bool = False
+    total: bool = False  # not per operation
 
 
 def _sum(*keys: str) -> Callable[[Candidate], float | None]:
@@ -71,29 +72,55 @@ def _sum(*keys: str) -> Callable[[Candidate], float | None]:
     return read
 
 
-# Measure here → how the screening has it, whether the goal of 10 % is for it.
-COMPARED: dict[str, tuple[str, Callable[[Candidate], float | None], bool]] = {
-    "ios": ("operations", _sum("write_ops", "read_ops"), True),
-    "bytes": ("bytes", _sum("written", "read"), True),
-    "writes": ("writes", _sum("write_ops"), False),
-    "reads": ("reads", _sum("read_ops"), False),
-    "written": ("bytes written", _sum("written"), False),
-    "read": ("bytes read", _sum("read"), False),
-    "flushes": ("flushes", _sum("flushes"), False),
-    "busy": ("busy", _sum("busy_s"), False),
+# By the measure of a trial: analysis/measured.py. ``busy`` is the seconds for which the busiest disk worked.
+COMPARED: dict[str, Compared] = {
+    "ios": Compared("operations", _sum("write_ops", "read_ops"), goal=True),
+    "bytes": Compared("bytes", _sum("written", "read"), goal=True),
+    "writes": Compared("writes", _sum("write_ops")),
+    "reads": Compared("reads", _sum("read_ops")),
+    "written": Compared("bytes written", _sum("written")),
+    "read": Compared("bytes read", _sum("read")),
+    "flushes": Compared("flushes", _sum("flushes")),
+    "amplification": Compared("amplification", _sum("write_amplification"), total=True),
+    "space": Compared("space", _sum("allocated"), total=True),
+    "busy": Compared("busy", _sum("busy_s")),
+    "p50": Compared("latency, median", lambda _: None, total=True),
 }
 
 
-def compare(cells: list[Cell], screened: list[Candidate], operations: int) -> list[Line]:
-    """Return every measure of every layout that both sides have; ``operations`` are those of the trace."""
+@dataclass(frozen=True)
+class Line:
+    """One measure of one layout: place → value, per operation or in all."""
+
+    layout: str
+    measure: str
+    values: dict[str, float]
+
+    @property
+    def reference(self) -> str:
+        """The place that the others are held to."""
+        return next(p for p in PLACES if p in self.values)
+
+    def error(self, place: str) -> float | None:
+        """Value there / value at the reference − 1; None where either is missing or nothing."""
+        base = self.values[self.reference]
+        return self.values[place] / base - 1 if place in self.values and base else None
+
+
+def compare(places: dict[str, list[Cell]], screened: list[Candidate], operations: int) -> list[Line]:
+    """Return every measure of every layout that two places have; ``operations`` are those of the trace."""
     known = {c.hash: c for c in screened}
+    order = {cell.hash: cell.name for cells in places.values() for cell in cells}
     lines = []
-    for cell in cells:
-        for key, (_, read, _) in COMPARED.items():
-            guess = read(known[cell.hash]) if cell.hash in known else None
-            found = cell.value(key)
-            if guess is not None and found is not None:
-                lines.append(Line(cell.name, key, found, guess / operations))
+    for layout, name in order.items():
+        cells = {p: c for p, found in places.items() for c in found if c.hash == layout}
+        for key, asked in COMPARED.items():
+            values = {p: v for p in PLACES if p in cells and (v := cells[p].value(key)) is not None}
+            guess = asked.replayed(known[layout]) if layout in known else None
+            if guess is not None:
+                values[REPLAY] = guess if asked.total else guess / operations
+            if len(values) > 1:
+                lines.append(Line(name, key, values))
     return lines
 
 
@@ -109,96 +136,161 @@ def by_source(run_ids: list[str]) -> list[list[str]]:
     return list(groups.values())
 
 
+def summed(lines: list[Line]) -> dict[str, dict[str, Any]]:
+    """Return, by "PLACE MEASURE", how one place agrees with the reference over all layouts."""
+    summary = {}
+    for key, asked in COMPARED.items():
+        mine = [line for line in lines if line.measure == key]
+        for place in PLACES[1:]:
+            both = [(x, e) for x in mine if x.reference != place and (e := x.error(place)) is not None]
+            if not both:
+                continue
+            worst, error = max(both, key=lambda pair: abs(pair[1]))
+            pairs = [(x.values[place], x.values[x.reference]) for x, _ in both]
+            summary[f"{place} {key}"] = {
+                "place": place,
+                "measure": key,
+                "against": worst.reference,
+                "label": asked.label,
+                "layouts": len(both),
+                "spearman": spearman([a for a, _ in pairs], [b for _, b in pairs]),
+                "median_error": statistics.median(abs(e) for _, e in both),
+                "worst_error": error,
+                "worst_layout": worst.layout,
+            }
+    return summary
+
+
 def judge(run_ids: list[str], against: str | None = None) -> dict[str, Any]:
     """Return the comparison of measured runs with the screening that they came from, as JSON values.
 
     Or with the screening ``against``, of a trace recorded with the same parameters (ZtuneError if not).
     """
     with Store.open() as store:
-        run = store.run(run_ids[0])
+        runs = {one: store.run(one) for one in run_ids}
+        run = runs[run_ids[0]]
         assert run.source_run is not None
         source = store.run(against or run.source_run)
-        cells = list(gather([trial for one in run_ids for trial in store.trials(one)]).cells)
+        trials: dict[str, list[Trial]] = {}
+        for one, found in runs.items():
+            trials.setdefault(str(found.target["kind"]), []).extend(store.trials(one))
+        places = {place: list(gather(those).cells) for place, those in trials.items()}
         screened = list(collect(store.trials(source.id)).candidates)
     workload = Trace.open(Path(source.trace_path)).manifest.workload
     operations = int(workload.result["operations"]) if workload is not None else 0
-    if workload is None or (workload.name, workload.parameters) != (run.job["workload"], run.job["params"]):
-        raise ZtuneError(
-            f"the trace of run {source.id} has another workload or other parameters than run {run.id}"
-        )
+    for found in runs.values():
+        if workload is None or (workload.name, workload.parameters) != (
+            found.job["workload"],
+            found.job["params"],
+        ):
+            raise ZtuneError(
+                f"the trace of run {source.id} has another workload or other parameters than run {found.id}"
+            )
     if not operations:
         raise ZtuneError(f"the trace of run {source.id} does not say how many operations were recorded")
-    lines = compare(cells, screened, operations)
-    summary = {}
-    for key, (label, _, _) in COMPARED.items():
-        mine = [line for line in lines if line.measure == key]
-        if mine:
-            worst = max(mine, key=lambda line: abs(line.error))
-            summary[key] = {
-                "label": label,
-                "layouts": len(mine),
-                "spearman": spearman([x.predicted for x in mine], [x.measured for x in mine]),
-                "median_error": statistics.median(abs(x.error) for x in mine),
-                "worst_error": worst.error,
-                "worst_layout": worst.layout,
-            }
+    lines = compare(places, screened, operations)
+    cells = [cell for found in places.values() for cell in found]
     return {
-        "run": ", ".join(run_ids),
+        "runs": {one: found.target["kind"] for one, found in runs.items()},
         "source_run": source.id,
         "workload": run.job["workload"],
         "params": run.job["params"],
         "profiles": sorted({v.profile for c in cells for p in c.layout.pools for v in p.vdevs}),
-        "clock": clock(run),
-        "dilation": run.target.get("dilation"),
+        "clocks": {str(found.target["kind"]): clock(found) for found in runs.values()},
+        "dilation": next((d for found in runs.values() if (d := found.target.get("dilation"))), None),
         "operations": {
             "trace": operations,
-            **{c.name: [r["job"]["operations"] for r in c.results.values()] for c in cells},
+            **{
+                place: {c.name: [r["job"]["operations"] for r in c.results.values()] for c in cells}
+                for place, cells in places.items()
+            },
         },
-        "summary": summary,
+        "summary": summed(lines),
         "layouts": [
             {
                 "layout": x.layout,
                 "measure": x.measure,
-                "measured": x.measured,
-                "predicted": x.predicted,
-                "error": x.error,
+                "values": x.values,
+                "errors": {p: x.error(p) for p in x.values if p != x.reference},
             }
             for x in lines
         ],
     }
 
 
-def _text(key: str, value: float) -> str:
+def _text(key: str, value: float | None) -> str:
+    if value is None:
+        return "–"
     return format_size(round(value)) if MEASURES[key].unit == "bytes" else f"{value:.4g}"
 
 
-def _missed(found: dict[str, Any], key: str) -> bool:
+def _missed(found: dict[str, Any], row: dict[str, Any]) -> bool:
     """Say whether a goal that holds for this measure is missed: 10 %, or for times a rank of 0.9."""
-    row = found["summary"][key]
-    if COMPARED[key][2]:
+    if COMPARED[row["measure"]].goal:
         return bool(abs(row["worst_error"]) > GOAL_ERROR)
-    return key == "busy" and found["clock"] == "measured" and (row["spearman"] or 0.0) < GOAL_RANK
+    real = found["clocks"].get(row["against"]) == "measured"
+    return row["measure"] == "busy" and real and (row["spearman"] or 0.0) < GOAL_RANK
+
+
+def _heading(found: dict[str, Any]) -> str:
+    runs = ", ".join(f"{run} ({kind})" for run, kind in found["runs"].items())
+    clocks = ", ".join(f"{place}: {kind}" for place, kind in found["clocks"].items())
+    return (
+        f"{found['workload']} on {', '.join(found['profiles'])}: {runs} and screening {found['source_run']}; "
+        f"times in the {clocks}; dilation {found['dilation']}"
+    )
 
 
 def show(found: dict[str, Any]) -> None:
     """Print one comparison."""
-    print(
-        f"\n{found['workload']} on {', '.join(found['profiles'])}: run {found['run']} against screening "
-        f"{found['source_run']} ({found['clock']}, dilation {found['dilation']})"
-    )
+    print(f"\n{_heading(found)}")
     for row in found["layouts"]:
-        key = row["measure"]
-        print(
-            f"  {row['layout'][:38]:38} {COMPARED[key][0]:14} measured {_text(key, row['measured']):>10}"
-            f"  predicted {_text(key, row['predicted']):>10}  {row['error']:+7.1%}"
+        values = "  ".join(
+            f"{place} {_text(row['measure'], row['values'].get(place)):>10}"
+            + (f" {row['errors'][place]:+7.1%}" if row["errors"].get(place) is not None else " " * 8)
+            for place in PLACES
         )
-    for key, row in found["summary"].items():
+        print(f"  {row['layout'][:38]:38} {COMPARED[row['measure']].label:15} {values}")
+    for row in found["summary"].values():
         rank = "none" if row["spearman"] is None else f"{row['spearman']:.2f}"
         print(
-            f"  {row['label']:14} {row['layouts']} layouts: Spearman {rank}, median error "
-            f"{row['median_error']:.1%}, worst {row['worst_error']:+.1%} ({row['worst_layout']})"
-            f"{'  GOAL MISSED' if _missed(found, key) else ''}"
+            f"  {row['place']} / {row['against']}: {row['label']:14} {row['layouts']} layouts: "
+            f"Spearman {rank}, median error {row['median_error']:.1%}, "
+            f"worst {row['worst_error']:+.1%} ({row['worst_layout']})"
+            f"{'  GOAL MISSED' if _missed(found, row) else ''}"
         )
+
+
+# The columns of docs/accuracy.md: heading, measure, how a value is written.
+COLUMNS: tuple[tuple[str, str, Callable[[float], str]], ...] = (
+    ("operations", "ios", lambda v: f"{v:.3f}"),
+    ("bytes", "bytes", lambda v: f"{v:,.0f}"),
+    ("amplification", "amplification", lambda v: f"{v:.2f}"),
+    ("space, MB", "space", lambda v: f"{v / _MEGA:,.1f}"),
+    ("busy, ms", "busy", lambda v: f"{v * 1e3:.2f}"),
+)
+
+
+def markdown(found: dict[str, Any]) -> str:
+    """Return one row per layout and place; each value with its error against the reference."""
+    rows = {(row["layout"], row["measure"]): row for row in found["layouts"]}
+    lines = [
+        f"| layout | | {' | '.join(heading for heading, _, _ in COLUMNS)} |",
+        f"| --- | --- |{' --- |' * len(COLUMNS)}",
+    ]
+    for layout in dict.fromkeys(row["layout"] for row in found["layouts"]):
+        name = layout
+        for place in PLACES:
+            cells = []
+            for _, key, written in COLUMNS:
+                row = rows.get((layout, key), {"values": {}, "errors": {}})
+                value, error = row["values"].get(place), row["errors"].get(place)
+                note = "" if error is None else f" ({error:+.1%})".replace("-", "−").replace("%", " %")
+                cells.append("" if value is None else written(value) + note)
+            if any(cells):
+                lines.append(f"| {name} | {place} | {' | '.join(cells)} |")
+                name = ""
+    return "\n".join(lines)
 
 
 def ztune(*words: str) -> dict[str, Any]:
@@ -221,8 +313,8 @@ def _spread(names: list[str], count: int) -> list[str]:
     return [names[round(i * step)] for i in range(count)]
 
 
-def measure(pair: str, layouts: int, blocks: int, dilation: str | None) -> str:
-    """Record, screen and run one workload on one profile; return the measured run's id."""
+def measure(pair: str, given: argparse.Namespace) -> list[str]:
+    """Record, screen and run one workload on one profile in each place; return the measured runs' ids."""
     workload, _, profile = pair.partition(":")
     if workload not in STUDIES or not profile:
         raise ZtuneError(f'"{pair}" is no pair; write WORKLOAD:PROFILE, such as fio:hdd-7200')
@@ -231,15 +323,23 @@ def measure(pair: str, layouts: int, blocks: int, dilation: str | None) -> str:
         study = ["--study", STUDIES[workload], "--profile", profile, "--budget", "16"]
         ztune("tune", workload, *study, "--out", f"{out}/o", *params)
         screened = json.loads(Path(f"{out}/o/run.json").read_text(encoding="utf-8"))
-    names = _spread([row["layout"] for row in screened["layouts"] if not row["baseline"]], layouts)
+    names = _spread([row["layout"] for row in screened["layouts"] if not row["baseline"]], given.layouts)
     chosen = [word for name in names for word in ("--layouts", name)]
-    pace = ["--dilation", dilation] if dilation else []
-    return str(ztune("run", "--from", screened["run"], "--blocks", f"{blocks}", *chosen, *pace)["run"])
+    runs = []
+    for place in given.on or ("mount", "lab"):
+        pace = ["--dilation", given.dilation] if given.dilation and place == "lab" else []
+        words = ["--from", screened["run"], "--on", place, "--blocks", f"{given.blocks}", *chosen, *pace]
+        runs.append(str(ztune("run", *words)["run"]))
+        print(f"accuracy: {pair} {place}: run {runs[-1]}", file=sys.stderr, flush=True)
+    return runs
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("pairs", nargs="*", default=[], metavar="WORKLOAD:PROFILE")
+    parser.add_argument("--on", action="append", choices=("mount", "lab"), help="only there; default on both")
     parser.add_argument(
         "--run", action="append", default=[], metavar="RUN", help="a measured run that is there already"
     )
@@ -248,21 +348,22 @@ def main() -> int:
     parser.add_argument("--blocks", type=int, default=1)
     parser.add_argument("--dilation", help="of the lab; default: the lab's own")
     parser.add_argument("--json", action="store_true")
+    parser.add_argument("--markdown", action="store_true")
     given = parser.parse_args()
     try:
-        runs = given.run or [
-            measure(p, given.layouts, given.blocks, given.dilation) for p in given.pairs or PAIRS
-        ]
+        runs = given.run or [run for p in given.pairs or PAIRS for run in measure(p, given)]
         found = [judge(group, given.against) for group in by_source(runs)]
     except ZtuneError as error:
         print(f"accuracy: {error}", file=sys.stderr)
         return error.exit_code
     if given.json:
         print(json.dumps(found, indent=1))
-    else:
-        for one in found:
+    for one in found if not given.json else ():
+        if given.markdown:
+            print(f"{_heading(one)}\n\n{markdown(one)}\n")
+        else:
             show(one)
-    return int(any(_missed(one, key) for one in found for key in one["summary"]))
+    return int(any(_missed(one, row) for one in found for row in one["summary"].values()))
 
 
 if __name__ == "__main__":

@@ -119,6 +119,7 @@ libc6-dev|builds the engine and the recorder
 pkg-config|finds the libraries to build against
 libjansson-dev|JSON for the engine
 libfuse3-dev|builds the mount
+libjemalloc-dev|builds the mount
 fuse3|lets users without root mount
 clang|compiles the eBPF recorder
 llvm|compiles the eBPF recorder

@@ -339,6 +339,25 @@ submit(disk_t *d, zio_t *z)
 	(void) pthread_mutex_unlock(&l->lock);
 }
 
+/*
+ * An I/O that is done at once goes on in the thread that began it, as those do that the kernel's disks need not be
+ * asked for: handing it to another takes longer than the I/O.  Completing one may begin the next of the queue; that
+ * one is handed on, or the stack would grow with the queue.
+ */
+static void
+complete(zio_t *z)
+{
+	static __thread bool completing;
+
+	if (completing) {
+		zio_interrupt(z);
+		return;
+	}
+	completing = true;
+	zio_execute(z);
+	completing = false;
+}
+
 void
 disk_begin(zio_t *z, disk_t *d)
 {
@@ -359,7 +378,7 @@ disk_begin(zio_t *z, disk_t *d)
 		error = disk_file_io(l->fd, z);
 	if (error != 0)
 		give_up(d, z->io_type == ZIO_TYPE_READ ? "read" : "written", error);
-	zio_interrupt(z);
+	complete(z);
 }
 
 void

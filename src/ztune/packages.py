@@ -46,11 +46,11 @@ _PACKAGES: dict[str, dict[str, str]] = {
     "make": {"": "make"},
     "fuse": {"": "fuse3", "freebsd": "fusefs-libs3"},
     "libfuse": {
-        "debian": "libfuse3-dev fuse3",
-        "fedora": "fuse3-devel fuse3",
-        "suse": "fuse3-devel fuse3",
-        "arch": "fuse3",
-        "alpine": "fuse3-dev fuse3",
+        "debian": "libfuse3-dev libjemalloc-dev fuse3",
+        "fedora": "fuse3-devel jemalloc-devel fuse3",
+        "suse": "fuse3-devel jemalloc-devel fuse3",
+        "arch": "fuse3 jemalloc",
+        "alpine": "fuse3-dev jemalloc-dev fuse3",
         "freebsd": "fusefs-libs3",
     },
     "qemu": {

@@ -78,6 +78,7 @@ OTHERS = [
         "pkg-config",
         "libjansson-dev",
         "libfuse3-dev",
+        "libjemalloc-dev",
         "fuse3",
         "clang",
         "llvm",

@@ -24,7 +24,7 @@ def find() -> Path:
     if path is None:
         raise MissingError(
             f"{PROGRAM}, which mounts layouts, is not built; `make setup` in ztune's source folder builds it "
-            f"(needs libfuse 3: `{install_command('libfuse')}`)"
+            f"(needs libfuse 3 and jemalloc: `{install_command('libfuse')}`)"
         )
     return path
 
