@@ -1,14 +1,16 @@
 """How fast a mounted layout is: pgbench and fio on a mount with instant disks, against ext4.
 
-    .venv/bin/python bench/mount_speed.py [--blocks N] [--seconds S] [--clients N] [--scale N]
+    .venv/bin/python bench/mount_speed.py [--blocks N] [--seconds S] [--clients N …] [--scale N]
 
 Each block runs every place once, in random order (seeded). `ext4` is ext4 on a loop device over a file in
 memory, whose disk is as instant as the mount's. `host` is the file system of --host (default /var/tmp), whose
 disk and flushes are real. `mount` is ztune-mount, recordsize 8K, lz4, instant disks. `mount-fuse` is the same
-mount asked for what OpenZFS answers at once (reads beyond the end of a file): what is left is FUSE. `ext4`
-needs root and a loop device, and is left out with a reason elsewhere. Prints one JSON object: for each load
-and place the median per second, and for the mount the median over the blocks of its ratio to the others with
-a 95 % bootstrap interval, and the share of FUSE in the time of one read. Goal: pgbench half of ext4's.
+mount asked for what OpenZFS answers at once (reads beyond the end of a file): what is left is FUSE.
+`mount-hdd` is a mount whose one disk is the profile hdd-7200: its pgbench is followed by how much of the time
+that disk worked, and how much processor time the mount took. `ext4` needs root and a loop device, and is left
+out with a reason elsewhere. Prints one JSON object: for each load and place the median per second, and for the
+mount the median over the blocks of its ratio to the others with a 95 % bootstrap interval, and the share of
+FUSE in the time of one read. Goal: pgbench half of ext4's.
 """
 
 from __future__ import annotations
@@ -28,8 +30,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import psutil
 
 from ztune.errors import ZtuneError
+from ztune.study import profiles
 from ztune.targets import mount_program
 from ztune.trial.mounted import Mount, Options
 from ztune.workloads.base import running
@@ -66,6 +70,7 @@ SPEC: dict[str, Any] = {
     "content": {},
     "tunables": {},
 }  # fmt: skip
+HDD = "hdd-7200"
 
 
 def interval(values: list[float], seed: int) -> list[float]:
@@ -77,14 +82,23 @@ def interval(values: list[float], seed: int) -> list[float]:
 
 
 @contextlib.contextmanager
-def mounted(folder: Path) -> Iterator[Path]:
-    place = folder / "mount"
+def mounted(folder: Path, profile: str | None = None) -> Iterator[Mount]:
+    """A mount of one disk: an instant one, or a ready profile's in real time."""
+    name, spec = profile or "instant", SPEC
+    if profile is not None:
+        disk = {"profile": profile, "size": DISK}
+        vdev = {"class": "data", "kind": "stripe", "disks": [disk]}
+        spec = {
+            **SPEC,
+            "profiles": {profile: profiles.find(profile).engine_json()},
+            "pools": [{"name": "speed", "ashift": 12, "vdevs": [vdev]}],
+        }
     mount = Mount.start(
-        mount_program.check(), SPEC, folder / "store", {"speed/db": place}, Options("instant"),
-        die_with_caller=True,
+        mount_program.check(), spec, folder / f"store-{name}", {"speed/db": folder / f"mount-{name}"},
+        Options("profile" if profile else "instant"), die_with_caller=True,
     )  # fmt: skip
     try:
-        yield mount.places["speed/db"]
+        yield mount
     finally:
         mount.stop()
 
@@ -132,22 +146,40 @@ def beyond_the_end(place: Path, seconds: float) -> float:
         os.close(fd)
 
 
-def pgbench(place: Path, options: argparse.Namespace) -> float:
+def cpu_s(pid: int) -> float:
+    """Processor time that a process took so far."""
+    times = psutil.Process(pid).cpu_times()
+    return float(times.user + times.system)
+
+
+def pgbench(
+    place: Path, options: argparse.Namespace, clients: int, mount: Mount | None = None
+) -> tuple[float, dict[str, float]]:
+    """Return transactions per second; of a mount also the shares of its disk's and a processor's time."""
     parameters = {
         "scale": options.scale,
-        "clients": options.clients,
+        "clients": clients,
         "seconds": options.seconds,
         "rate": 0,
         "final_checkpoint": False,
-        "max_wal_size": "4G",
+        "max_wal_size": "1G",
     }
+    shares: dict[str, float] = {}
     with running(PostgresOltp(parameters), parent=place) as workload:
-        return float(workload.run().per_second)
+        if mount is not None:
+            mount.reset()
+            before = cpu_s(mount.pid)
+        rate = float(workload.run().per_second)
+        if mount is not None:
+            found = mount.stats()
+            shares["disk"] = max(float(d["busy_s"]) for d in found["disks"]) / float(found["seconds"])
+            shares["processor"] = (cpu_s(mount.pid) - before) / float(found["seconds"])
+    return rate, shares
 
 
 def note(rates: dict[str, dict[str, list[float]]], block: int, load: str, place: str, value: float) -> None:
     rates.setdefault(load, {}).setdefault(place, []).append(value)
-    print(f"block {block} {load} {place}: {value:.0f}/s", file=sys.stderr)
+    print(f"block {block} {load} {place}: {value:.4g}", file=sys.stderr)
 
 
 def main() -> None:
@@ -156,7 +188,7 @@ def main() -> None:
     )
     parser.add_argument("--blocks", type=int, default=3)
     parser.add_argument("--seconds", type=int, default=5, help="of load in each run")
-    parser.add_argument("--clients", type=int, default=4)
+    parser.add_argument("--clients", type=int, nargs="+", default=[8], help="of pgbench; each by itself")
     parser.add_argument("--scale", type=int, default=5, help="× 100,000 rows")
     parser.add_argument("--seed", type=int, default=1, help="of the order and the bootstrap")
     parser.add_argument("--host", type=Path, default=Path("/var/tmp"))
@@ -170,21 +202,30 @@ def main() -> None:
         folder.chmod(0o755)
         host = folder / "host"
         host.mkdir()
-        places = {"host": host, "mount": stack.enter_context(mounted(folder))}
+        hdd = stack.enter_context(mounted(folder, HDD))
+        places = {"host": host, "mount": stack.enter_context(mounted(folder)).places["speed/db"]}
         try:
             places["ext4"] = stack.enter_context(loop_ext4(folder))
         except (OSError, subprocess.CalledProcessError) as error:
             left_out["ext4"] = str(error)
-        for path in places.values():
+        for path in (*places.values(), *hdd.places.values()):
             path.chmod(0o755)
         for block in range(1, options.blocks + 1):
             for place in order.sample(list(places), len(places)):
-                note(rates, block, "pgbench", place, pgbench(places[place], options))
+                for clients in options.clients:
+                    rate, _ = pgbench(places[place], options, clients)
+                    note(rates, block, f"pgbench {clients} clients", place, rate)
                 for load, (kind, size, fsync) in FIO.items():
                     rate = fio(places[place], kind, size, fsync, options.seconds)
                     note(rates, block, load, place, rate)
             rate = beyond_the_end(places["mount"], options.seconds)
             note(rates, block, "randread 8K", "mount-fuse", rate)
+            for clients in options.clients:
+                load = f"pgbench {clients} clients"
+                rate, shares = pgbench(hdd.places["speed/db"], options, clients, hdd)
+                note(rates, block, load, "mount-hdd", rate)
+                for what, share in shares.items():
+                    note(rates, block, load, f"mount-hdd: share of the {what}'s time", share)
     report = {
         "blocks": options.blocks,
         "seconds": options.seconds,
@@ -199,7 +240,7 @@ def main() -> None:
 
 def described(found: dict[str, list[float]], seed: int) -> dict[str, Any]:
     """Medians of each place, and the mount against the others, block by block."""
-    out: dict[str, Any] = {place: round(statistics.median(values), 1) for place, values in found.items()}
+    out: dict[str, Any] = {place: round(statistics.median(values), 3) for place, values in found.items()}
     for place in ("ext4", "host"):
         if place in found:
             ratios = [a / b for a, b in zip(found["mount"], found[place], strict=True)]
