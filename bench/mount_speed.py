@@ -8,9 +8,9 @@ disk and flushes are real. `mount` is ztune-mount, recordsize 8K, lz4, instant d
 mount asked for what OpenZFS answers at once (reads beyond the end of a file): what is left is FUSE.
 `mount-hdd` is a mount whose one disk is the profile hdd-7200: its pgbench is followed by how much of the time
 that disk worked, and how much processor time the mount took. `ext4` needs root and a loop device, and is left
-out with a reason elsewhere. Prints one JSON object: for each load and place the median per second, and for the
-mount the median over the blocks of its ratio to the others with a 95 % bootstrap interval, and the share of
-FUSE in the time of one read. Goal: pgbench half of ext4's.
+out with a reason elsewhere. Prints one JSON object: for each load and place the median per second, and for
+the mount the median over the blocks of its ratio to the others with a 95 % bootstrap interval, and the share
+of FUSE in the time of one read. Goal: pgbench half of ext4's.
 """
 
 from __future__ import annotations

@@ -114,6 +114,87 @@ def fill(top: Path) -> None:
         os.close(fd)
 
 
+# Each file: written, and what else happens before it is written again and synced. The intent log holds where
+# the blocks of all this are, not what is in them: the writes are too large to be copied into it.
+REWRITE = """
+import os, sys
+for name in ("plain", "short", "short-synced"):
+    fd = os.open(os.path.join(sys.argv[1], name), os.O_RDWR | os.O_CREAT, 0o600)
+    if sys.argv[2] == "before":
+        os.pwrite(fd, b"a", 0)
+        os.fsync(fd)
+    else:
+        os.pwrite(fd, b"a" * 131072, 0)
+        if name != "plain":
+            os.ftruncate(fd, 16384)
+        if name == "short-synced":
+            os.fsync(fd)
+        os.pwrite(fd, b"b" * 65536, 32768)
+        os.fsync(fd)
+    os.close(fd)
+"""
+COUNT = """
+import collections, json, os, sys
+found = {}
+for name in os.listdir(sys.argv[1]):
+    with open(os.path.join(sys.argv[1], name), "rb") as file:
+        found[name] = {chr(byte): n for byte, n in collections.Counter(file.read()).items()}
+print(json.dumps(found))
+"""
+# What the file of the disk holds after the last fsync is what a power cut would leave.
+CUT = """
+set -e
+mkdir -p /tmp/pool /tmp/left
+truncate -s 256M /tmp/pool/disk.img
+cat > /tmp/rewrite.py <<'END'
+{rewrite}
+END
+cat > /tmp/count.py <<'END'
+{count}
+END
+zpool create -O mountpoint=/tmp/db -O recordsize=8K -O compression=lz4 ztcut /tmp/pool/disk.img
+python3 /tmp/rewrite.py /tmp/db before
+echo 300 > /sys/module/zfs/parameters/zfs_txg_timeout
+zpool sync ztcut
+python3 /tmp/rewrite.py /tmp/db after
+cp --sparse=always /tmp/pool/disk.img /tmp/left/disk.img
+zpool export -f ztcut
+zpool import -f -d /tmp/left ztcut
+python3 /tmp/count.py /tmp/db
+zpool export ztcut
+"""
+
+
+def test_a_cut_leaves_of_the_mount_what_it_leaves_of_the_kernel(tmp_path: Path, resume: Resume) -> None:
+    """Also where that is less than was synced: docs/durability.md, "What was found in OpenZFS"."""
+    try:
+        program = mount_program.check()
+    except ZtuneError as error:
+        pytest.skip(str(error))
+    spec = {**SPEC, "tunables": {"zfs_txg_timeout": 300}}
+    where = {"ztmount/db": tmp_path / "db"}
+    mount = mounted.Mount.start(program, spec, tmp_path / "store", where, mounted.Options("instant"))
+    try:
+        top = mount.places["ztmount/db"]
+        for moment in ("before", "after"):
+            mount.sync()
+            subprocess.run([sys.executable, "-c", REWRITE, top, moment], check=True)
+    finally:
+        mount.kill()
+    mount = mounted.Mount.start(program, spec, tmp_path / "store", where, mounted.Options("instant"))
+    try:
+        here = subprocess.run([sys.executable, "-c", COUNT, top], check=True, capture_output=True)
+    finally:
+        mount.stop()
+    with resume() as guest:
+        done = guest.run(["sh", "-c", CUT.format(rewrite=REWRITE, count=COUNT)], timeout=500)
+        assert done.returncode == 0, done.stderr.decode()
+    ours, theirs = json.loads(here.stdout), json.loads(done.stdout)
+    assert ours == theirs
+    assert ours["plain"] == {"a": 65536, "b": 65536}
+    assert ours["short-synced"] == {"a": 16384, "\0": 16384, "b": 65536}
+
+
 def test_the_kernel_reads_and_replays_what_the_mount_wrote(tmp_path: Path, resume: Resume) -> None:
     try:
         program = mount_program.check()

@@ -114,7 +114,8 @@ class Ground:
 class Mounted(Ground):
     """A running ``ztune-mount`` and the directory with its store and its mount points."""
 
-    def __init__(self, spec_: dict[str, Any] | None = None, **more: Any) -> None:
+    def __init__(self, spec_: dict[str, Any] | None = None, *, program: Path = PROGRAM, **more: Any) -> None:
+        self.program = program
         # Not in pytest's directories: those are closed to the users that databases run as, and sockets' paths
         # have to be short.
         self.home = Path(tempfile.mkdtemp(prefix="ztune-mt-", dir="/var/tmp"))
@@ -136,7 +137,9 @@ class Mounted(Ground):
             path.chmod(0o755)
 
     def _start(self) -> Mount:
-        return Mount.start(PROGRAM, self.spec, self.store, self.places, self.options, die_with_caller=True)
+        return Mount.start(
+            self.program, self.spec, self.store, self.places, self.options, die_with_caller=True
+        )
 
     def sync(self) -> None:
         self.mount.sync()

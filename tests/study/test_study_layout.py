@@ -157,6 +157,9 @@ def test_durability_classes() -> None:
     # A longer txg interval loses nothing acknowledged; it is a note.
     klass, reasons = durability(tunable__zfs_txg_timeout=30)
     assert klass == nothing and "30 s back instead of 5" in reasons[0]
+    klass, reasons = durability(data__logbias="throughput")
+    assert klass == nothing and "cut short" in reasons[0]
+    assert durability(temp__logbias="throughput") == durability()
     klass, reasons = durability(slog="nvme")
     assert klass == nothing and "not mirrored" in reasons[0]
     assert durability(slog="mirror 2 nvme") == (nothing, [])
