@@ -65,6 +65,20 @@ CASES = (
         "journal_mode=truncate, synchronous=full",
     ),
     Case(
+        "postgres-throughput",
+        "postgres-oltp",
+        f"{HERE}/crash-postgres.toml:logbias=throughput",
+        {},
+        "full_page_writes=on, recordsize 128K, logbias=throughput",
+    ),
+    Case(
+        "sqlite-throughput",
+        "sqlite",
+        f"{HERE}/crash-sqlite.toml:logbias=throughput",
+        {"journal_mode": "truncate"},
+        "journal_mode=truncate, synchronous=full, logbias=throughput",
+    ),
+    Case(
         "sqlite-extra",
         "sqlite",
         f"{HERE}/crash-sqlite.toml",
