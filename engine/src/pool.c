@@ -658,13 +658,22 @@ pool_over_max(void)
 	return (dmu_tx_stats.dmu_tx_memory_reserve.value.ui64 + dmu_tx_stats.dmu_tx_dirty_over_max.value.ui64);
 }
 
+/*
+ * What was freed stays allocated for two more transaction groups, so that the last ones can be gone back to.  After a
+ * `zpool sync`, which waits for these, `zpool list` does not count it either.
+ */
+static uint64_t
+taken(metaslab_class_t *mc)
+{
+	return (metaslab_class_get_alloc(mc) - metaslab_class_get_deferred(mc));
+}
+
 uint64_t
 pool_allocated(int pool)
 {
 	spa_t *spa = spas[pool];
 
-	return (metaslab_class_get_alloc(spa_normal_class(spa)) + metaslab_class_get_alloc(spa_special_class(spa)) +
-	    metaslab_class_get_alloc(spa_dedup_class(spa)));
+	return (taken(spa_normal_class(spa)) + taken(spa_special_class(spa)) + taken(spa_dedup_class(spa)));
 }
 
 uint64_t
@@ -672,7 +681,7 @@ pool_free(int pool)
 {
 	spa_t *spa = spas[pool];
 
-	return (metaslab_class_get_space(spa_normal_class(spa)) - metaslab_class_get_alloc(spa_normal_class(spa)));
+	return (metaslab_class_get_space(spa_normal_class(spa)) - taken(spa_normal_class(spa)));
 }
 
 int
