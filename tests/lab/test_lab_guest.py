@@ -20,6 +20,7 @@ import pytest
 from ztune.errors import InputError, ZtuneError
 from ztune.lab import Guest
 from ztune.lab import image as images
+from ztune.lab.guest import ATTEMPTS, saved_state
 from ztune.lab.image import Image
 from ztune.lab.qemu import Machine
 from ztune.lab.wire import Lost
@@ -270,6 +271,29 @@ def test_a_damaged_state_is_made_anew(copied: Image, guest: Guest) -> None:
         "the saved state does not resume: making another", "booting a guest once, to save its state",
     ]  # fmt: skip
     assert state.stat().st_size > MIB
+
+
+def test_the_clock_keeps_time(guest: Guest) -> None:
+    assert abs(guest.clock_error()) < 0.02
+
+
+def test_a_state_with_a_wrong_clock_is_not_kept(
+    copied: Image, guest: Guest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A kernel that took its clock's rate while the host was busy: another is booted, and it is said why."""
+    errors = [7.4, 0.001]
+    monkeypatch.setattr(Guest, "clock_error", lambda _: errors.pop(0))
+    monkeypatch.setattr("ztune.lab.guest._save", lambda found, machine, state: shutil.copy(saved, state))
+    saved = saved_state(guest.image, guest.machine)
+    said: list[str] = []
+    made = saved_state(copied, guest.machine, said.append)
+    assert made.is_file() and not errors
+    assert "its clock runs 8.4 times as fast as this host's" in said[1]
+    errors = [-0.5] * ATTEMPTS
+    made.unlink()
+    with pytest.raises(ZtuneError, match=r"0\.5 times as fast .* too busy"):
+        saved_state(copied, guest.machine)
+    assert not list(made.parent.glob("*.zst")) and not list(made.parent.glob("*.new"))
 
 
 @pytest.mark.parametrize("part", ["initrd", "vmlinuz", "tools/usr/sbin/zpool"])

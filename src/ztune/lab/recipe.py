@@ -109,7 +109,10 @@ def compile_agent(into: Path) -> None:
 
 
 def identity() -> str:
-    """Return a hash of the recipe; empty where the source is not at hand."""
+    """Return a hash of the recipe; empty where the source is not at hand.
+
+    It tells saved states apart: those whose clock nobody had looked at (guest._check_clock) have another.
+    """
     try:
         sources = AGENT.read_bytes() + Path(__file__).read_bytes()
     except OSError:
