@@ -197,7 +197,7 @@ def judge(run_ids: list[str], against: str | None = None) -> dict[str, Any]:
         "params": run.job["params"],
         "profiles": sorted({v.profile for c in cells for p in c.layout.pools for v in p.vdevs}),
         "clocks": {str(found.target["kind"]): clock(found) for found in runs.values()},
-        "dilation": next((d for found in runs.values() if (d := found.target.get("dilation"))), None),
+        "dilation": max((found.target.get("dilation") or 1.0 for found in runs.values()), default=1.0),
         "operations": {
             "trace": operations,
             **{
