@@ -191,7 +191,8 @@ class Recording:
             *_mapping_warnings(selection, mappings, only_read),
             *([_dropped_warning(dropped)] if dropped else []),
             *([_COLD] if self.pids and self.warmth is None else []),
-            *([] if selection.files else [_nothing_warning(self.paths)]),
+            # Where events were lost, files may have been used in these.
+            *([] if selection.files or dropped else [_nothing_warning(self.paths)]),
         ]
         compressibility, samples = self._sample(selection.files)
         self._say("writing the trace")
