@@ -136,9 +136,9 @@ def by_source(run_ids: list[str]) -> list[list[str]]:
     return list(groups.values())
 
 
-def summed(lines: list[Line]) -> dict[str, dict[str, Any]]:
-    """Return, by "PLACE MEASURE", how one place agrees with the reference over all layouts."""
-    summary = {}
+def summed(lines: list[Line]) -> list[dict[str, Any]]:
+    """Return how each place agrees with the reference over all layouts, measure by measure."""
+    summary = []
     for key, asked in COMPARED.items():
         mine = [line for line in lines if line.measure == key]
         for place in PLACES[1:]:
@@ -147,17 +147,19 @@ def summed(lines: list[Line]) -> dict[str, dict[str, Any]]:
                 continue
             worst, error = max(both, key=lambda pair: abs(pair[1]))
             pairs = [(x.values[place], x.values[x.reference]) for x, _ in both]
-            summary[f"{place} {key}"] = {
-                "place": place,
-                "measure": key,
-                "against": worst.reference,
-                "label": asked.label,
-                "layouts": len(both),
-                "spearman": spearman([a for a, _ in pairs], [b for _, b in pairs]),
-                "median_error": statistics.median(abs(e) for _, e in both),
-                "worst_error": error,
-                "worst_layout": worst.layout,
-            }
+            summary.append(
+                {
+                    "place": place,
+                    "measure": key,
+                    "against": worst.reference,
+                    "label": asked.label,
+                    "layouts": len(both),
+                    "spearman": spearman([a for a, _ in pairs], [b for _, b in pairs]),
+                    "median_error": statistics.median(abs(e) for _, e in both),
+                    "worst_error": error,
+                    "worst_layout": worst.layout,
+                }
+            )
     return summary
 
 
@@ -251,7 +253,7 @@ def show(found: dict[str, Any]) -> None:
             for place in PLACES
         )
         print(f"  {row['layout'][:38]:38} {COMPARED[row['measure']].label:15} {values}")
-    for row in found["summary"].values():
+    for row in found["summary"]:
         rank = "none" if row["spearman"] is None else f"{row['spearman']:.2f}"
         print(
             f"  {row['place']} / {row['against']}: {row['label']:14} {row['layouts']} layouts: "
@@ -363,7 +365,7 @@ def main() -> int:
             print(f"{_heading(one)}\n\n{markdown(one)}\n")
         else:
             show(one)
-    return int(any(_missed(one, row) for one in found for row in one["summary"].values()))
+    return int(any(_missed(one, row) for one in found for row in one["summary"]))
 
 
 if __name__ == "__main__":

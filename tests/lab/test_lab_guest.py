@@ -294,7 +294,7 @@ def test_a_state_with_a_wrong_clock_is_not_kept(
     made.unlink()
     with pytest.raises(ZtuneError, match=r"0\.5 times as fast .* too busy"):
         saved_state(copied, guest.machine)
-    assert not list(made.parent.glob("*.zst")) and not list(made.parent.glob("*.new"))
+    assert not list(made.parent.glob("*.zst")) and not list(made.parent.glob("*.part"))
 
 
 @pytest.mark.parametrize("part", ["initrd", "vmlinuz", "tools/usr/sbin/zpool"])

@@ -167,10 +167,11 @@ class Bench:
     def dilation(self, profile: HddProfile | FlashProfile, case: Case) -> float:
         """Return the least dilation at which the guest's own work hardly counts."""
         each = 1e3 / expected(profile, case.rw, case.pattern, case.bs, case.qd, fsync=case.fsync).iops
-        # Where writes wait in the cache, the guest works while the disk does, too.
-        share = ALONE_SHARE if case.qd == 1 and not _cached(profile, case) else DEEP_SHARE
         if profile.kind == "flash" and case.rw == "write" and case.qd > 1:
             share = BATCHED_SHARE
+        else:
+            # Where writes wait in the cache, the guest works while the disk does, too.
+            share = ALONE_SHARE if case.qd == 1 and not _cached(profile, case) else DEEP_SHARE
         return float(max(1, math.ceil(self.cost_ms(case) / share / each)))
 
     def _fill_s(self, profile: HddProfile | FlashProfile, case: Case, dilation: float) -> float:

@@ -454,19 +454,19 @@ def saved_state(found: Image, machine: Machine, progress: Callable[[str], None] 
             return state
         found.check()
         last: Exception | None = None
-        fresh = state.with_suffix(".new")
+        part = state.with_suffix(".part")
         for attempt in range(ATTEMPTS):
             again = f": attempt {attempt + 1}, as {last}" if last else ""
             progress(f"booting a guest once, to save its state{again}")
             try:
-                _save(found, machine, fresh)
-                _check_clock(found, machine, fresh)
-                fresh.rename(state)
+                _save(found, machine, part)
+                _check_clock(found, machine, part)
+                part.rename(state)
                 return state
             except Lost as error:
                 last = error
             finally:
-                fresh.unlink(missing_ok=True)
+                part.unlink(missing_ok=True)
         raise ZtuneError(f"the lab's guest does not boot: {last}")
 
 
@@ -487,7 +487,6 @@ def _check_clock(found: Image, machine: Machine, state: Path) -> None:
 
 def _save(found: Image, machine: Machine, state: Path) -> None:
     folder = Path(tempfile.mkdtemp(prefix="lab-boot-", dir=paths.scratch()))
-    part = state.with_suffix(".part")
     qemu: Qemu | None = None
     try:
         shares = {"root": Path("/"), "tools": found.tools, "host": Path("/")}
@@ -503,18 +502,16 @@ def _save(found: Image, machine: Machine, state: Path) -> None:
             raise Lost(f"the OpenZFS module does not load: {_end_of(folder / 'console')}")
         # Not stopped before: then it would not run either when it is resumed.
         qemu.command("migrate-set-parameters", {"max-bandwidth": 1 << 40})
-        qemu.command("migrate", {"uri": f"exec:zstd -1 -q -T0 -f -o {_shell(part)}"})
+        qemu.command("migrate", {"uri": f"exec:zstd -1 -q -T0 -f -o {_shell(state)}"})
         deadline = time.monotonic() + 120
         while (status := qemu.command("query-migrate").get("status")) != "completed":
             if status in ("failed", "cancelled") or time.monotonic() > deadline:
                 raise Lost(f"its state cannot be saved ({status}); is there room in {state.parent}?")
             time.sleep(0.05)
         qemu.quit()  # waits for zstd, its child: the pipe is closed before it ends
-        part.rename(state)
     finally:
         if qemu is not None:
             qemu.kill()
-        part.unlink(missing_ok=True)
         shutil.rmtree(folder, ignore_errors=True)
 
 

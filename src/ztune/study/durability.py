@@ -147,21 +147,7 @@ def judge(layout: Layout) -> Judgement:
             )
         )
     found += _database(layout, notes)
-    indirect = [
-        d.name
-        for d in layout.datasets
-        if layout.pool(d.pool).filesystem == "zfs"
-        and d.properties["logbias"] == "throughput"
-        and d.properties["sync"] != "disabled"
-        and not set(d.roles) <= _EXPENDABLE
-    ]
-    if indirect:
-        # Seen with the kernel's 2.3.2: tests/lab/test_lab_mount_pool.py.
-        notes.append(
-            f"logbias=throughput on {', '.join(indirect)}: if a file is written, cut short and written again "
-            "between two syncs, a power cut can take the last of it (docs/durability.md, What was found in "
-            "OpenZFS)"
-        )
+    _logbias(layout, notes)
     if zfs and seconds > 5:
         notes.append(
             f"zfs_txg_timeout={seconds}: what was written but never synced may be lost up to "
@@ -241,6 +227,24 @@ def _sync(layout: Layout, seconds: int) -> list[tuple[DurabilityClass, str]]:
             f"{seconds} s",
         )
     ]
+
+
+def _logbias(layout: Layout, notes: list[str]) -> None:
+    """Note what logbias=throughput exposes to a fault of OpenZFS (tests/lab/test_lab_mount_pool.py)."""
+    indirect = [
+        d.name
+        for d in layout.datasets
+        if layout.pool(d.pool).filesystem == "zfs"
+        and d.properties["logbias"] == "throughput"
+        and d.properties["sync"] != "disabled"
+        and not set(d.roles) <= _EXPENDABLE
+    ]
+    if indirect:
+        notes.append(
+            f"logbias=throughput on {', '.join(indirect)}: if a file is written, cut short and written again "
+            "between two syncs, a power cut can take the last of it (docs/durability.md, What was found in "
+            "OpenZFS)"
+        )
 
 
 def _database(layout: Layout, notes: list[str]) -> list[tuple[DurabilityClass, str]]:
