@@ -22,7 +22,7 @@ BASE = Layout.model_validate(ev.base_layout())
 
 def measure(time: float, space: float = 1e9, written: float = 1e9, **more: Any) -> dict[str, Any]:
     return {
-        "model": {"modelled_s": time, "trace_s": 30.0},
+        "model": {"modelled_s": time, "trace_s": 100.0},
         "space": {"allocated": space, "logical": 2e9},
         "physical": {"write_bytes": written},
         **more,

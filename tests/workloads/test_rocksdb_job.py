@@ -201,6 +201,6 @@ def test_values_compress_as_asked(compressible: float) -> None:
     assert len(content) == 5000 * 400 and values.of(7, 0) == values.of(7, 0) != values.of(7, 1)
     blocks = [content[at : at + 131072] for at in range(0, len(content), 131072)]
     left = sum(min(len(b), len(lz4.block.compress(b, store_size=False))) for b in blocks) / len(content)
-    assert left == pytest.approx(compressible, abs=0.05)
+    assert left == pytest.approx(compressible, abs=0.06)
     for size in (1, 15, 100_000):
         assert len(rocksdb_client.Values(size, fresh, list(filler.PHRASES), seed=1).of(1, 1)) == size

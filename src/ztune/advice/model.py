@@ -221,6 +221,7 @@ class Recommendation(_Part):
     crash_tests: dict[str, list[str]]  # durability class of each layout here → what crash tests of it found
     hazards: list[Hazard]
     warnings: list[str]  # of the trace, the run and the replays
+    outpaced: str = ""  # which layouts could not have kept the recorded pace, with figures
     confidence: Confidence
     not_tested: list[str]
     ranking: list[Row]

@@ -130,6 +130,7 @@ def recommend(
         crash_tests=cited((c.durability for c in collected.candidates), workload),
         hazards=hazards(chosen, workload, manifest),
         warnings=trust.warnings(run, chosen, baseline, manifest),
+        outpaced=trust.outpaced(ranking, chosen),
         confidence=trust.confidence(run, ranking, collected, chosen, manifest, unscreened, untried),
         not_tested=trust.not_tested(collected, chosen, manifest),
         ranking=[_row(r, chosen, on_front, reference) for r in ranking.ranked],

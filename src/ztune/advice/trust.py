@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ztune.advice.model import Confidence, Level
-from ztune.analysis import units
+from ztune.analysis import demand, units
 from ztune.analysis.candidates import Candidate, Collected
 from ztune.analysis.metrics import METRICS
 from ztune.analysis.rank import Ranking
@@ -22,8 +22,6 @@ SHORT_TRACE_S = 20.0
 # If the disks of the base layout need less than this share of the recorded time, the job did not wait for
 # them.
 BUSY_SHARE = 0.5
-# If they need more than this many times the recorded time, they could not have done the job at that pace.
-BEHIND = 1.5
 # ARC hits from this share on mean that reads hardly reach the disks.
 CACHED_SHARE = 0.99
 # If everything takes less than this many times the ARC, how much of it fits in memory decides the order.
@@ -111,12 +109,11 @@ def confidence(
             f"Ratios "
             f"say how much I/O a layout saves, not how much faster the job gets."
         )
-    elif seconds and modelled is not None and modelled > BEHIND * seconds:
-        notes.append(
-            f"On these disks the {'base' if baseline else 'recommended'} layout could not have kept the "
-            f"recorded pace: {units.seconds(modelled)} of modelled I/O time for {units.seconds(seconds)} "
-            "recorded. The order of layouts holds for that amount of work at the disks' own pace."
-        )
+    pace = outpaced(ranking, chosen)
+    if pace:
+        needs = [n for c in (chosen, baseline) if c is not None and (n := demand.demand(c)) is not None]
+        most = max((need.times for need in needs), default=0.0)
+        (weak if most > demand.FAR else limited if most > demand.BOUND else notes).append(pace)
     share = _hit_share(chosen.measure)
     if share is not None and share >= CACHED_SHARE:
         limited.append(
@@ -165,9 +162,15 @@ def confidence(
     sentence = {
         "fair": "Fair: nothing speaks against the evidence, but it is modelled, not measured on your disks.",
         "limited": "Limited: the evidence has the gaps below; it is modelled, not measured on your disks.",
-        "weak": "Weak: part of the I/O was not seen. Record again before you act on it.",
+        "weak": "Weak: the trace can't carry these numbers. Record again, or measure, before you act.",
     }[level]
     return Confidence(level=level, sentence=sentence, reasons=[*weak, *limited, *notes])
+
+
+def outpaced(ranking: Ranking, chosen: Candidate) -> str:
+    """Return which of the ranked layouts could not have kept the recorded pace; "" if all could."""
+    named = [c for c in (ranking.baseline, chosen) if c is not None]
+    return demand.sentence([r.candidate for r in ranking.ranked], named)
 
 
 def _hit_share(measure: Mapping[str, Any]) -> float | None:

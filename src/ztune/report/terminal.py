@@ -60,6 +60,8 @@ def ranking(r: Recommendation, top: int | None = TOP) -> RenderableType:
     hidden = 0 if top is None else max(0, len(r.ranking) - top)
     if hidden:
         parts.append(Text(f"{len(r.ranking)} layouts in all; --all shows the rest", style="dim"))
+    if r.outpaced:
+        parts.append(Text(f"\n{r.outpaced}", style="yellow"))
     if r.set_apart:
         parts.append(Text("\nSet apart: weaker durability, not comparable", style="bold"))
         parts.append(ranking_table(r.set_apart, baseline, top))

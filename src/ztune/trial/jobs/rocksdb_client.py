@@ -23,6 +23,7 @@ import time
 from array import array
 from typing import Any
 
+AGAIN = 20
 _TICKER = re.compile(r"^rocksdb\.([\w.\-]+) COUNT : (\d+)\s*$", re.MULTILINE)
 # Of RocksDB's properties: what is 0 when its background threads have nothing left to do.
 _AT_REST = (
@@ -211,14 +212,21 @@ class Client:
         return length.value
 
     def fill(self) -> dict[str, Any]:
-        """Write every key once, in an order that is no order of keys, and wait for compaction."""
+        """Write every key once, then some again, and wait for compaction.
+
+        In the order of keys, which costs no compaction; then one in ``AGAIN`` in no order, so that tables of
+        every level reach over all keys, as after long use.
+        """
         assert self.rocks is not None
         count = self.keys
         step = next(n for n in range(round(count * 0.618), 2 * count + 2) if math.gcd(n, count) == 1)
-        for done in range(count):
+        for done in range(count + count // AGAIN):
             if done % 5000 == 0:
-                say(progress=0.95 * done / count)
-            self.put(done * step % count, 0)
+                say(progress=0.95 * done / (count + count // AGAIN))
+            if done < count:
+                self.put(done, 0)
+            else:
+                self.put(done * step % count, 1)
         self.rocks.attempt("flush", self.database, self.rocks.do("flushoptions_create"))
         self.rest()
         return {}
