@@ -235,6 +235,16 @@ def test_the_objective_can_be_changed() -> None:
     )
 
 
+def test_space_is_given_for_the_files_not_for_the_records_that_hold_them() -> None:
+    """390 MiB of records held 218 MiB of files, and 4.30 was the padding's ratio."""
+    space = {"allocated": 100 << 20, "files": 218 << 20, "logical": 390 << 20, "compression_ratio": 2.4}
+    [cost] = [c for c in chosen(run_of(({}, measure(10) | {"space": space}))).costs if c.subject == "space"]
+    assert cost.sentence == "100 MiB allocated for 218 MiB of files, compressed 2.40×."
+    older = {"allocated": 100 << 20, "logical": 390 << 20, "compression_ratio": 4.3}
+    [cost] = [c for c in chosen(run_of(({}, measure(10) | {"space": older}))).costs if c.subject == "space"]
+    assert cost.sentence == "100 MiB allocated."
+
+
 def test_wear_is_given_per_byte_and_per_transaction() -> None:
     labels = {c.label: c for c in FULL.costs}
     per = labels["Bytes written per transaction"]
