@@ -14,6 +14,7 @@ from ztune.analysis.stats import ratio
 from ztune.store.records import Run
 from ztune.study import default_setting
 from ztune.study.properties import PROPERTIES, REPLAYED
+from ztune.trace.compressibility import repeats
 from ztune.trace.manifest import Manifest
 
 # Below four transaction groups at the default zfs_txg_timeout of 5 s, when a group happens to fall decides
@@ -91,6 +92,11 @@ def confidence(
         blind = [w for w in manifest.warnings if w.code in _BLIND - {"dropped", "incomplete", "lost-events"}]
         if blind:
             weak.append("Part of the database's I/O is not in the trace (see the warnings).")
+        if repeats(manifest.compressibility):
+            limited.append(
+                "The recorded data repeats at a distance, as no user's does (see the warnings): what large "
+                "records and compression save is less on yours."
+            )
     if seconds is not None and seconds < SHORT_TRACE_S:
         limited.append(
             f"The trace is short ({units.seconds(seconds)}): less than four transaction groups of 5 s "
