@@ -77,7 +77,7 @@ class RocksdbParameters(base.Parameters):
         validate_default=True,
     )
     write_buffer: Size = param(
-        "256K",
+        "128K",
         ge=64 * 1024,
         unit="bytes",
         meaning="Writes collect in memory and in the log until so many, then become a table. RocksDB's "
