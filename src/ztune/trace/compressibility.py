@@ -38,7 +38,7 @@ JUMP = 1.25
 """So many times better beside ``SHORT_SIGHTED`` than at a smaller record size: data repeats further back than
 gzip sees. Of eight kinds of real files (programs, libraries, documentation, package lists, Python packages)
 none came to more than 1.12, of the files of seven of our databases none to more than 1.15 (InnoDB's). What
-``db_bench`` writes, pieces of one buffer of 1 MiB, came to 1.46 uncompressed and 1.82 compressed by snappy."""
+``db_bench`` writes, pieces of one buffer of 1 MiB, came to 1.46, compressed by snappy to 1.82."""
 
 Compressor = Callable[[bytes], bytes]
 
