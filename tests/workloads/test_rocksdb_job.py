@@ -120,6 +120,17 @@ def test_work_that_was_not_done_is_found(saved: dict[str, Path], parent: Path) -
 
 
 @needs_rocksdb
+def test_a_state_of_other_keys_is_refused(saved: dict[str, Path], parent: Path) -> None:
+    """As that of an older version, whose keys db_bench had made."""
+    workload = adopted(saved, parent, {"size": "5M"})
+    try:
+        with pytest.raises(ZtuneError, match="holds other keys than this job's; load it anew"):
+            workload.start()
+    finally:
+        workload.cleanup()
+
+
+@needs_rocksdb
 def test_a_state_that_is_damaged_is_told_with_rocksdb_s_words(saved: dict[str, Path], parent: Path) -> None:
     workload = adopted(saved, parent, {})
     try:

@@ -188,21 +188,22 @@ class Rocksdb(JobBase):
     def _try(self, options: str, account: Account) -> None:
         """Have RocksDB read ``options`` before anything is made."""
         asked = json.dumps({"library": self._library, "options": options})
-        done = subprocess.run(
-            [self._python, "-I", "-B", "-c", inspect.getsource(rocksdb_client)],
-            input=f"check\t{asked}\n",
-            capture_output=True,
-            text=True,
-            cwd="/",
-            timeout=60 * self.patience,
-            **account.popen_args,
-        )
+        why = ""
         try:
+            done = subprocess.run(
+                [self._python, "-I", "-B", "-c", inspect.getsource(rocksdb_client)],
+                input=f"check\t{asked}\n",
+                capture_output=True,
+                text=True,
+                cwd="/",
+                timeout=60 * self.patience,
+                **account.popen_args,
+            )
+            why = done.stderr.strip().rpartition("\n")[2]
             said = json.loads(done.stdout)
-        except ValueError:
+        except (OSError, subprocess.SubprocessError, ValueError) as error:
             raise MissingError(
-                f"RocksDB's library {self._library} does not work with {self._python}: "
-                f"{(done.stderr.strip() or 'it says nothing').splitlines()[-1]}"
+                f"RocksDB's library {self._library} does not work with {self._python}: {why or error}"
             ) from None
         if "error" in said:
             raise InputError(f"RocksDB does not take the settings: {said['error'].partition(': ')[2]}")
@@ -303,7 +304,9 @@ class Rocksdb(JobBase):
         """Start the client and open the database."""
         if not (self._paths["data"] / "CURRENT").is_file():
             raise ZtuneError("rocksdb: there is no database; load comes before this step")
-        self._open()
+        found = self._open().do("look")
+        if not found["whole"]:
+            raise ZtuneError("rocksdb: the database holds other keys than this job's; load it anew")
         progress("open the database", 1.0)
 
     @property
