@@ -33,7 +33,7 @@ SMALL = {
     "postgres-backup": {"scale": 5},
     "postgres-restore": {"scale": 5},
     "mariadb-oltp": {"size": "64M", "seconds": 10},
-    "sqlite": {"size": "64M", "seconds": 10},
+    "sqlite": {"size": "64M", "rate": 100, "seconds": 10},
     "rocksdb": {"size": "64M", "rate": 500},
     "mongo-restore": {"documents": 50_000, "engine": "wiredtiger"},
     "fio": {"size": "64M", "seconds": 10},

@@ -123,11 +123,12 @@ def repeats(measured: Iterable[Compressibility]) -> list[str]:
     """Return a sentence for each role whose data repeats at a distance, as no user's does.
 
     At one record size an algorithm becomes ``JUMP`` times better than it was at smaller ones, while
-    ``SHORT_SIGHTED``, which can't see so far, does not.
+    ``SHORT_SIGHTED``, which can't see so far, does not. Logs are left out: they hold images of the same pages
+    again and again, everybody's (SQLite's WAL: zstd-3 6.35:1 at 1M, 3.43:1 at 128K; gzip 3.19 and 3.07).
     """
     by_role: dict[str, dict[str, dict[int, float]]] = {}
     for entry in measured:
-        if entry.blocks:
+        if entry.blocks and entry.role != "wal":
             by_role.setdefault(entry.role, {}).setdefault(entry.algorithm, {})[entry.recordsize] = entry.ratio
     out = []
     for role, by_algorithm in by_role.items():

@@ -90,14 +90,15 @@ class SqliteParameters(base.Parameters):
         "that is written.",
     )
     rate: float = param(
-        100.0,
+        15.0,
         ge=0,
         unit="transactions/s",
-        meaning="Transactions that become due per second, in all. 0: each client starts the next when the "
+        meaning="Transactions that become due per second, in all: a pace that a 7200 rpm disk keeps. 0: each "
+        "client starts the next when the "
         "last is "
         "done.",
     )
-    seconds: int = param(30, ge=1, le=86_400, unit="s", meaning="How long the recorded load lasts.")
+    seconds: int = param(60, ge=1, le=86_400, unit="s", meaning="How long the recorded load lasts.")
     warmup: int = param(
         3,
         ge=0,
