@@ -29,8 +29,8 @@ HEAD = (
     "| --- | --- | --- | --- | --- | --- | --- | --- | --- |\n"
 )
 SMALL = {
-    "postgres-oltp": {"scale": 5, "seconds": 10},
-    "postgres-backup": {"scale": 5},
+    "postgres-oltp": {"scale": 5, "rate": 200, "seconds": 10},
+    "postgres-backup": {"scale": 5, "rate": 200},
     "postgres-restore": {"scale": 5},
     "mariadb-oltp": {"size": "64M", "seconds": 10},
     "sqlite": {"size": "64M", "rate": 100, "seconds": 10},

@@ -56,7 +56,7 @@ class BackupParameters(_FilledParameters):
         "needs along, and there is no such role. A dump needs none.",
     )
     rate: float = param(
-        200.0,
+        20.0,
         ge=0,
         unit="transactions/s",
         meaning="Transactions of others (pgbench's TPC-B-like) that become due per second while a base "

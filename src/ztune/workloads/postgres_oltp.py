@@ -46,12 +46,12 @@ class OltpParameters(base.Parameters):
     clients: int = param(8, ge=1, le=1000, unit="connections", meaning="Clients that work at the same time.")
     seconds: int = param(30, ge=1, le=86_400, unit="s", meaning="How long the recorded load lasts.")
     rate: float = param(
-        200.0,
+        20.0,
         ge=0,
         unit="transactions/s",
         meaning="Transactions that become due per second, in all: with a fixed rate the same work is "
-        "recorded on a fast and on a slow machine. 0: each client starts the next when the last is "
-        "done, so the load is as high as this machine allows.",
+        "recorded on a fast and on a slow machine; a 7200 rpm disk keeps 20. 0: each client starts the next "
+        "when the last is done, so the load is as high as this machine allows.",
     )
     warmup: int = param(
         3,
