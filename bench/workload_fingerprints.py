@@ -32,7 +32,7 @@ SMALL = {
     "postgres-oltp": {"scale": 5, "rate": 200, "seconds": 10},
     "postgres-backup": {"scale": 5, "rate": 200},
     "postgres-restore": {"scale": 5},
-    "mariadb-oltp": {"size": "64M", "seconds": 10},
+    "mariadb-oltp": {"size": "64M", "rate": 100, "seconds": 10},
     "sqlite": {"size": "64M", "rate": 100, "seconds": 10},
     "rocksdb": {"size": "64M", "rate": 500},
     "mongo-restore": {"documents": 50_000, "engine": "wiredtiger"},

@@ -28,12 +28,11 @@ class MariadbParameters(base.Parameters):
     threads: int = param(8, ge=1, le=1000, unit="connections", meaning="Clients that work at the same time.")
     seconds: int = param(30, ge=1, le=86_400, unit="s", meaning="How long the recorded load lasts.")
     rate: float = param(
-        100.0,
+        10.0,
         ge=0,
         unit="transactions/s",
-        meaning="Transactions that become due per second, in all; sysbench draws the times between them. "
-        "0: each "
-        "client starts the next when the last is done.",
+        meaning="Transactions that become due per second, in all, a pace that a 7200 rpm disk keeps; sysbench "
+        "draws the times between them. 0: each client starts the next when the last is done.",
     )
     warmup: int = param(
         3,
