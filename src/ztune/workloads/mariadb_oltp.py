@@ -31,8 +31,8 @@ class MariadbParameters(base.Parameters):
         10.0,
         ge=0,
         unit="transactions/s",
-        meaning="Transactions that become due per second, in all, a pace that a 7200 rpm disk keeps; sysbench "
-        "draws the times between them. 0: each client starts the next when the last is done.",
+        meaning="Transactions that become due per second, in all, a pace that a 7200 rpm disk keeps; "
+        "sysbench draws the times between them. 0: each client starts the next when the last is done.",
     )
     warmup: int = param(
         3,

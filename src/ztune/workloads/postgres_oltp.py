@@ -84,7 +84,7 @@ class OltpParameters(base.Parameters):
         meaning="A checkpoint begins when about half of this has been written to the WAL since the last "
         "one. Checkpoints write changed pages to the data files, sync them, and make the next "
         "change of every page go to the WAL in full. With PostgreSQL's default of 1 GB a run of 30 "
-        "s would hold none; 64 MiB gives one about every 12 s at the default rate.",
+        "s would hold none; 64 MiB gives one about every 12 s at 200 transactions/s.",
         validate_default=True,
     )
     final_checkpoint: bool = param(
