@@ -8,6 +8,8 @@ from typing import Any
 
 import click
 
+from ztune import output
+
 
 @click.command("clean", short_help="Destroy what cut trials left behind.")
 @click.option(
@@ -50,11 +52,11 @@ def command(on: str, run_id: str | None, prepared: bool, yes: bool, as_json: boo
         with Store.open() as store:
             found = store.run(run_id)
         if not found.measured or found.target.get("kind") == "lab":
-            click.echo(f"run {found.id} left nothing: it was {'in a lab' if found.measured else 'a replay'}")
+            output.echo(f"run {found.id} left nothing: it was {'in a lab' if found.measured else 'a replay'}")
             return 0
         place = places.again(found)
     elif on == "lab":
-        click.echo("a lab has nothing left: its machine is gone")
+        output.echo("a lab has nothing left: its machine is gone")
         return 0
     else:
         # Where pools go does not matter for removing them.
@@ -78,31 +80,31 @@ def _clean(place: Any, yes: bool, as_json: bool) -> int:
     found = json.loads(out.splitlines()[-1])
     trials, datasets = found.get("trials", []), found.get("datasets", [])
     if as_json:
-        click.echo(json.dumps(found, indent=1, ensure_ascii=False))
+        output.print_json(found)
     elif not trials and not datasets:
-        click.echo(f"nothing is left on {place.name}")
+        output.echo(f"nothing is left on {place.name}")
     else:
         for one in trials:
             running = "  (still runs: left alone)" if one.get("running") else ""
-            click.echo(f"trial {one['trial']}{running}{'  ' + one['problem'] if one.get('problem') else ''}")
+            output.echo(f"trial {one['trial']}{running}{'  ' + one['problem'] if one.get('problem') else ''}")
             for thing in one.get("things", []):
                 why = f"  refused before: {thing['refused']}" if thing.get("refused") else ""
-                click.echo(
+                output.echo(
                     f"  {thing['kind']:12} {thing['id']}{'' if thing.get('made') else '  (half made)'}{why}"
                 )
         for one in datasets:
-            click.echo(f"alive: {one['name']} of trial {one['trial']}")
+            output.echo(f"alive: {one['name']} of trial {one['trial']}")
     if not trials and not datasets:
         return 0
     if not yes:
         if not as_json:
-            click.echo("Nothing was changed; --yes destroys it.")
+            output.echo("Nothing was changed; --yes destroys it.")
         return 0
-    left = trial.clean(place, program, lambda text: click.echo(f"  {text}", err=True))
+    left = trial.clean(place, program, lambda text: output.echo(f"  {text}", err=True))
     for sentence in left:
-        click.echo(f"stayed: {sentence}", err=True)
+        output.echo(f"stayed: {sentence}", err=True)
     if not left:
-        click.echo("done: all of it is gone", err=as_json)
+        output.echo("done: all of it is gone", err=as_json)
     return 1 if left else 0
 
 
@@ -113,12 +115,12 @@ def _prepared(yes: bool, as_json: bool) -> int:
     states = prepared.prune(limit=-1) if yes else prepared.states()
     if as_json:
         rows = [{"path": str(Path(s.path)), "job": s.job, "bytes": s.bytes, "removed": yes} for s in states]
-        click.echo(json.dumps(rows, indent=1))
+        output.print_json(rows)
         return 0
     for state in states:
-        click.echo(f"{'removed ' if yes else ''}{state.path}  {state.job}  {amount(state.bytes)}")
+        output.echo(f"{'removed ' if yes else ''}{state.path}  {state.job}  {amount(state.bytes)}")
     if not states:
-        click.echo("no loaded database is kept")
+        output.echo("no loaded database is kept")
     elif not yes:
-        click.echo("Nothing was changed; --yes removes them.")
+        output.echo("Nothing was changed; --yes removes them.")
     return 0

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import importlib
+import io
 import sys
 
 import click
 
-from ztune import __version__
+from ztune import __version__, output
 from ztune.errors import ZtuneError
 
 # name → module. Loaded only when used: importing Arrow for `ztune --help` would cost half a second.
@@ -79,15 +80,19 @@ def ztune() -> None:
 
 def main() -> None:
     """Entry point of the console script."""
+    output.guard()
     try:
         code = ztune.main(standalone_mode=False)
+        sys.stdout.flush()
     except click.ClickException as error:
-        error.show()
+        said = io.StringIO()
+        error.show(said)
+        output.echo(said.getvalue(), err=True, nl=False)
         sys.exit(2)
     except ZtuneError as error:
-        click.echo(f"ztune: {error}", err=True)
+        output.echo(f"ztune: {output.line(str(error))}", err=True)
         sys.exit(error.exit_code)
     except (KeyboardInterrupt, click.exceptions.Abort):
-        click.echo("ztune: interrupted", err=True)
+        output.echo("ztune: interrupted", err=True)
         sys.exit(130)
     sys.exit(code if isinstance(code, int) else 0)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from typing import Any
 
 import click
 
+from ztune import output
 from ztune.cli._place import blocks as parse_blocks
 from ztune.cli._place import duration, make_place, pairs, place_options, share
 from ztune.errors import InputError
@@ -164,7 +164,7 @@ def command(
         trials = store.trials(run.id)
         print_run(run, trials, as_json)
         if not as_json:
-            click.echo(f"`ztune report {run.id}` shows it; `ztune recommend {run.id}` says what to set.")
+            output.echo(f"`ztune report {run.id}` shows it; `ztune recommend {run.id}` says what to set.")
         return 1 if any(t.status == "failed" for t in trials) else 0
 
 
@@ -173,7 +173,7 @@ def print_run(run: Any, trials: Any, as_json: bool) -> None:
     from ztune.report import measured
 
     if as_json:
-        click.echo(json.dumps(measured.to_json(run, trials), indent=1, ensure_ascii=False))
+        output.print_json(measured.to_json(run, trials))
     else:
         measured.show(run, trials)
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import json
-
 import click
+
+from ztune import output
 
 
 @click.command("runs", short_help="The runs there are.")
@@ -19,7 +19,6 @@ def command(as_json: bool) -> None:
     """
     from pathlib import Path
 
-    from rich.console import Console
     from rich.table import Table
 
     from ztune.store.db import Store
@@ -51,10 +50,10 @@ def command(as_json: bool) -> None:
                 }
             )
     if as_json:
-        click.echo(json.dumps(rows, indent=1, ensure_ascii=False))
+        output.print_json(rows)
         return
     if not rows:
-        click.echo("There are no runs yet; `ztune screen TRACE` or `ztune run WORKLOAD` makes one.")
+        output.echo("There are no runs yet; `ztune screen TRACE` or `ztune run WORKLOAD` makes one.")
         return
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
     # The id is what the next command needs: it stays whole, and the trace gives way on a narrow terminal.
@@ -72,4 +71,4 @@ def command(as_json: bool) -> None:
             str(row["name"]),
             Path(str(row["trace"])).name or str(row["target"]),
         )
-    Console().print(table)
+    output.Console().print(table)

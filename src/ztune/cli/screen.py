@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from pathlib import Path
 from typing import Any
 
 import click
 
+from ztune import output
 from ztune.errors import InputError
 
 
@@ -110,10 +110,10 @@ def command(
         trials = store.trials(run.id)
         failed = [t for t in trials if t.status == "failed"]
         if as_json:
-            click.echo(json.dumps(ranking_json(run, trials), indent=1))
+            output.print_json(ranking_json(run, trials))
         else:
             print_ranking(run, store, None if everything else TOP)
-            click.echo(f"`ztune recommend {run.id}` says what to set, and why.")
+            output.echo(f"`ztune recommend {run.id}` says what to set, and why.")
         return 1 if failed else 0
 
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import click
 
+from ztune import output
 from ztune.errors import InputError
 
 
@@ -47,9 +48,9 @@ def command(directory: str, destroy: bool, force: bool) -> int:
             point.forget()
             from ztune.analysis.units import amount
 
-            click.echo(f"{point.directory}: what was kept of it is deleted: {amount(size)} in {point.store}")
+            output.echo(f"{point.directory}: what was kept of it is deleted: {amount(size)} in {point.store}")
         else:
-            click.echo(f"{point.directory} is unmounted; its files are kept in {point.store}")
+            output.echo(f"{point.directory} is unmounted; its files are kept in {point.store}")
     return 0
 
 
@@ -76,11 +77,11 @@ def _unmount(point: Any, destroy: bool, force: bool) -> None:
         with waiting("unmounting: the disks' caches are written"):
             mount.stop(_STOP_S)
         if mount.said:
-            click.echo(f"note: {mount.said}", err=True)
+            output.echo(f"note: {mount.said}", err=True)
     elif state == "dead":
         for place in point.dead():
             mounted.detach(place)
         said = mounted.last_words(point.disks)
         why = f": {said}" if said else ""
-        click.echo(f"{point.directory}: the program was gone already, as in a power cut{why}", err=True)
+        output.echo(f"{point.directory}: the program was gone already, as in a power cut{why}", err=True)
     point.remove_places()

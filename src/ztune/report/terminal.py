@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from rich.console import Console, Group, RenderableType
+from rich.console import Group, RenderableType
 from rich.padding import Padding
 from rich.table import Table
-from rich.text import Text
 
 from ztune.advice.model import Hazard, PropertyAdvice, Recommendation, RoleAdvice, Row
 from ztune.analysis import units
 from ztune.analysis.stats import ratio
+from ztune.output import Console, Text
 
 TOP = 12  # rows of the ranking unless all are asked for
 _SEVERITY = {"danger": "bold red", "warning": "yellow", "note": "cyan"}
