@@ -66,6 +66,9 @@ from ztune.trace.schema import ROLES
     is_flag=True,
     help="Keep real blocks of the files in the trace, for exact compression. It then holds content!",
 )
+@click.option(
+    "--share", is_flag=True, help="Let others read the trace. Without, it is the recording user's alone."
+)
 @click.option("--json", "as_json", is_flag=True, help="Print what was recorded as JSON.")
 def command(
     command_line: tuple[str, ...],
@@ -76,12 +79,14 @@ def command(
     roles: tuple[str, ...],
     paths: tuple[Path, ...],
     samples: bool,
+    share: bool,
     as_json: bool,
 ) -> int:
     """Record the file I/O of a command or of running processes as a trace.
 
     A trace holds names, offsets, sizes and times, and how well the files compress; never content, unless
-    --samples is given. Children and threads are followed.
+    --samples is given. Children and threads are followed. Only the user who records can read it, unless
+    --share is given.
 
     \b
       ztune record -- pgbench -i -s 10 bench
@@ -106,6 +111,7 @@ def command(
             rules=rules,
             paths=paths,
             keep_samples=samples,
+            share=share,
             say=say,
             while_waiting=(lambda passed: tick(passed, seconds)) if pids else None,
             on_done=ended.append,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import stat
 from pathlib import Path
 
 from ztune.errors import InputError
@@ -49,8 +50,14 @@ def scratch() -> Path:
 
 def traces() -> Path:
     """Return the directory of the traces that ``ztune tune`` recorded: its runs are repeated from them."""
-    path = home() / "traces"
-    path.mkdir(exist_ok=True)
+    return private(home() / "traces")
+
+
+def private(path: Path) -> Path:
+    """Make ``path`` a directory of this user's alone, closed if it was made open before; return it."""
+    path.mkdir(mode=0o700, exist_ok=True)
+    if stat.S_IMODE(path.stat().st_mode) & 0o077:
+        path.chmod(0o700)
     return path
 
 

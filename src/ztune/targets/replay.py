@@ -58,8 +58,7 @@ def prepare(trace: Trace) -> Inputs:
 
     Raises InputError if the trace is damaged or there is no room.
     """
-    folder = paths.cache() / f"{trace.sha[:24]}-{EXPORT_VERSION}"
-    folder.mkdir(exist_ok=True)
+    folder = paths.private(paths.cache() / f"{trace.sha[:24]}-{EXPORT_VERSION}")
     with _locked(folder / "lock"):
         ops, index = folder / "ops.bin", folder / "files.json"
         if ops.is_file() and index.is_file():
