@@ -126,6 +126,8 @@ def command(
     from ztune.targets.trials.plan import Options
     from ztune.trial.jobs.interrupt import signals_as_interrupt
 
+    if name is not None:
+        output.plain(name, "--name")
     with Store.open() as store, signals_as_interrupt():
         if resume is not None:
             if what is not None or source is not None or params:

@@ -2,20 +2,32 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import click
 
 from ztune import output
+from ztune.errors import InputError
 
 
 @click.command("runs", short_help="The runs there are.")
+@click.option(
+    "--delete", "unwanted", multiple=True, metavar="RUN",
+    help="Delete this run, and the trace that was made for it alone. Repeatable.",
+)  # fmt: skip
+@click.option("--yes", is_flag=True, help="With --delete: do it. Without, it is only shown.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-def command(as_json: bool) -> None:
-    """List the runs, oldest first.
+def command(unwanted: tuple[str, ...], yes: bool, as_json: bool) -> None:
+    """List the runs, oldest first, or delete some.
 
     \b
       ztune runs
       ztune runs --json
-      ztune show last
+      ztune runs --delete 7f3k2a           show what that deletes
+      ztune runs --delete 7f3k2a --yes
+
+    What a cut run left where its trials ran is not in the store: `ztune clean --run RUN` destroys it, before
+    the run is deleted. Undo files of `ztune apply` stay.
     """
     from pathlib import Path
 
@@ -23,6 +35,11 @@ def command(as_json: bool) -> None:
 
     from ztune.store.db import Store
 
+    if unwanted:
+        _delete(unwanted, yes, as_json)
+        return
+    if yes:
+        raise InputError("--yes goes with --delete RUN")
     with Store.open() as store:
         rows = []
         for run in store.runs():
@@ -72,3 +89,35 @@ def command(as_json: bool) -> None:
             Path(str(row["trace"])).name or str(row["target"]),
         )
     output.Console().print(table)
+
+
+def _delete(unwanted: tuple[str, ...], yes: bool, as_json: bool) -> None:
+    """Say what deleting the runs takes away; do it with ``yes``."""
+    from ztune.store import deletion
+    from ztune.store.db import Store
+
+    with Store.open() as store:
+        runs = list({found.id: found for found in map(store.run, unwanted)}.values())
+        store.check_deletable([run.id for run in runs])
+        folders = deletion.folders(store, runs)
+        rows: list[dict[str, Any]] = [
+            {
+                "id": run.id,
+                "name": run.name,
+                "trials": len(store.trials(run.id)),
+                "folders": [str(folder) for folder in folders[run.id]],
+                "deleted": yes,
+            }
+            for run in runs
+        ]
+        if yes:
+            deletion.delete(store, runs)
+    if as_json:
+        output.print_json(rows)
+        return
+    for row in rows:
+        output.echo(f"{'deleted ' if yes else ''}run {row['id']}, {row['name']}: {row['trials']} trials")
+        for folder in row["folders"]:
+            output.echo(f"  {folder}")
+    if not yes:
+        output.echo("Nothing was changed; --yes deletes it.")

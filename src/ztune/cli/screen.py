@@ -76,6 +76,8 @@ def command(
     from ztune.trace.reader import Trace
     from ztune.trial.jobs.interrupt import signals_as_interrupt
 
+    if name is not None:
+        output.plain(name, "--name")
     if resume is not None and trace is None and Path(resume).is_dir():
         trace, resume = Path(resume), "last"  # `--resume TRACE`: the word is not a run
     if trace is None and resume is None:

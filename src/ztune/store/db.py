@@ -6,7 +6,7 @@ import json
 import os
 import secrets
 import sqlite3
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
 from datetime import UTC, datetime
@@ -16,6 +16,7 @@ from typing import Any
 
 import psutil
 
+from ztune import output
 from ztune.errors import InputError
 from ztune.store import paths
 from ztune.store.records import Run, SeriesRef, Trial
@@ -39,6 +40,14 @@ def migrations() -> list[tuple[int, str]]:
 def now() -> str:
     """Return the time in UTC, ISO 8601 to the millisecond."""
     return datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def _is_utf8(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _dump(value: object) -> str:
@@ -148,8 +157,12 @@ class Store:
         """Add a run of this process with status "running" and return it.
 
         ``target``, ``job`` and ``source_run`` are for trials on real ZFS: where they run, what the job is,
-        and the screening run whose best layouts they try.
+        and the screening run whose best layouts they try. Raises InputError for a ``trace_path`` that the
+        database can't hold, because it is not UTF-8.
         """
+        if trace_path is not None and not _is_utf8(str(trace_path)):
+            shown = output.line(str(trace_path))
+            raise InputError(f"the trace's path {shown} is not UTF-8; rename or move the trace")
         with self._write() as db:
             while True:
                 run_id = "".join(secrets.choice(_ID_ALPHABET) for _ in range(6))
@@ -237,6 +250,8 @@ class Store:
             rows = self._db.execute("SELECT * FROM run ORDER BY seq DESC LIMIT 1").fetchall()
             if not rows:
                 raise InputError(f"there are no runs in {self.path} yet; `ztune screen TRACE` makes one")
+        elif not _is_utf8(run_id):
+            rows = []
         else:
             rows = self._db.execute(
                 "SELECT * FROM run WHERE substr(id, 1, ?) = ? ORDER BY seq", (len(run_id), run_id)
@@ -250,6 +265,24 @@ class Store:
                 f'"{run_id}" begins several runs: {", ".join(row["id"] for row in rows)}; write more of it'
             )
         return _run(rows[0])
+
+    def check_deletable(self, run_ids: Collection[str]) -> None:
+        """Raise InputError if one of the runs goes on, or if a run that stays has its layouts from one."""
+        for run in map(self.run, run_ids):
+            if self.is_live(run):
+                raise InputError(
+                    f"run {run.id} is being worked on by process {run.pid}; wait for it or stop it"
+                )
+            later = self._db.execute("SELECT id FROM run WHERE source_run = ? ORDER BY seq", (run.id,))
+            for (other,) in later:
+                if other not in run_ids:
+                    raise InputError(f"run {other} has its layouts from run {run.id}; delete it too")
+
+    def delete_runs(self, run_ids: Collection[str]) -> None:
+        """Delete runs with their trials, all or none. Raises InputError as ``check_deletable`` does."""
+        with self._write() as db:
+            self.check_deletable(run_ids)
+            db.executemany("DELETE FROM run WHERE id = ?", [(run_id,) for run_id in run_ids])
 
     # trials
 
@@ -332,7 +365,7 @@ class Store:
                 (
                     "failed" if result is None or error is not None else "ok",
                     None if result is None else _dump(result),
-                    error,
+                    None if error is None else output.shown(error),
                     wall_s,
                     engine.get("version"),
                     openzfs or engine.get("openzfs"),

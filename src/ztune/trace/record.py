@@ -52,7 +52,8 @@ class Recording:
     ``pids`` are followed with all their descendants, ``command`` is started once nothing can be missed.
     ``paths`` restricts the trace to files below them. ``workload`` and ``page_size`` (role → bytes) may be
     set until the recording is finished. ``warmth`` is what was read and written before it (a replay
-    warms its caches by it). ``share``: others may read the trace. Raises InputError or MissingError; nothing is left behind then.
+    warms its caches by it). ``share``: others may read the trace. Raises InputError or MissingError; nothing
+    is left behind then.
     """
 
     def __init__(
@@ -87,8 +88,8 @@ class Recording:
         self._session: Session | None = None
         if share and keep_samples:
             raise InputError(
-                "a trace with --samples holds what is in the database, so it is not made readable for others; "
-                "leave out --share or --samples"
+                "a trace with --samples holds what is in the database, so others may not read it; leave out "
+                "--share or --samples"
             )
         if bool(self.command) == bool(self.pids):
             raise InputError("say what to record: either a command after --, or --pid")
