@@ -42,12 +42,23 @@ def writing(path: Path, executable: bool = False) -> Iterator[BinaryIO]:
         raise InputError(f"cannot write {path}: {error.strerror or error}") from None
 
 
-def is_plain(path: Path) -> bool:
-    """Say whether something is at ``path`` that holds data, so that writing there loses it."""
+def check(path: Path) -> bool:
+    """Say whether a regular file is at ``path``, before work whose result is to be written there.
+
+    Raises InputError with the reason if ``writing`` can't succeed.
+    """
     try:
-        return stat.S_ISREG(path.stat().st_mode)
-    except OSError:
-        return False
+        there = _look(path)
+        if there is not None and not stat.S_ISREG(there.st_mode):
+            return False
+        folder = _target(path, there).parent
+        if not folder.is_dir():
+            raise InputError(f"cannot write {path}: the directory {folder} does not exist")
+        if not os.access(folder, os.W_OK | os.X_OK):
+            raise InputError(f"cannot write {path}: nothing may be made in the directory {folder}")
+    except OSError as error:
+        raise InputError(f"cannot write {path}: {error.strerror or error}") from None
+    return there is not None
 
 
 def _look(path: Path) -> os.stat_result | None:

@@ -155,6 +155,21 @@ def test_a_directory_is_one_sentence(tmp_path: Path) -> None:
         files.write(loop, "text")
 
 
+def test_what_cannot_be_written_is_known_before_the_work(tmp_path: Path) -> None:
+    assert not files.check(tmp_path / "new")
+    (tmp_path / "old").write_text("x")
+    assert files.check(tmp_path / "old")
+    os.mkfifo(tmp_path / "pipe")
+    assert not files.check(tmp_path / "pipe")
+    for bad, why in ((tmp_path, "is a directory"), (tmp_path / "no" / "x", "directory .* does not exist")):
+        with pytest.raises(InputError, match=why):
+            files.check(bad)
+    seen = CliRunner().invoke(
+        ztune, ["observe", "--pid", "1", "--out", str(tmp_path / "no" / "x")], standalone_mode=False
+    )
+    assert "does not exist" in str(seen.exception)
+
+
 def test_every_command_that_writes_a_file_leaves_a_device_in_place(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -83,10 +83,8 @@ def command(
     from ztune.units import parse_size
 
     fio.program()
-    if out is not None and files.is_plain(out):
+    if out is not None and files.check(out):
         raise InputError(f"--out {out}: exists already; name a new file")
-    if out is not None and not out.resolve().parent.is_dir():
-        raise InputError(f"--out {out}: its directory does not exist")
     try:
         bytes_ = parse_size(size) if size is not None else None
     except ValueError as error:

@@ -108,6 +108,9 @@ def command(
     says what is lost. --from needs nothing.
     """
     rules = RoleRules.parse(roles)
+    for path_ in (out, save):
+        if path_ is not None:
+            files.check(path_)
     live = [pid, unit, dataset, path, seconds]
     if sources:
         if any(value is not None for value in live):
