@@ -50,7 +50,7 @@ def _written(match: re.Match[str]) -> str:
 
 
 def plain(text: str, what: str) -> str:
-    """Return a name that the user gave, stripped of nothing. ``what``: the flag or key it was given by.
+    """Return a name that the user gave by the flag ``what``.
 
     Raises InputError for one that holds control characters, line breaks, or bytes that are not UTF-8.
     """
@@ -72,9 +72,9 @@ def rewrite(text: str = "") -> None:
     click.echo(_CLEAR + line(text), nl=False, err=True)
 
 
-def json_text(value: Any) -> str:
-    r"""Return ``value`` as JSON for people: indented, readable, exact; control characters as ``\u001b``."""
-    encoded = json.dumps(value, indent=1, ensure_ascii=False)
+def json_text(value: Any, indent: int | None = 1) -> str:
+    r"""Return ``value`` as JSON for people: readable, exact; control characters as ``\u001b``."""
+    encoded = json.dumps(value, indent=indent, ensure_ascii=False)
     # Outside of its strings JSON has none of them.
     return _CONTROL.sub(lambda match: f"\\u{ord(match[0]):04x}", encoded)
 
@@ -139,7 +139,7 @@ def wide(otherwise: int) -> Console:
 
 
 class _Stream(io.FileIO):
-    """stdout or stderr, once nothing can be written to it: one sentence, and Python's exit stays quiet."""
+    """stdout or stderr; where nothing can be written to it, one sentence, and Python's exit stays quiet."""
 
     def __init__(self, fd: int) -> None:
         super().__init__(fd, "wb", closefd=False)
@@ -156,7 +156,7 @@ class _Stream(io.FileIO):
             os.dup2(null, self.fileno())
             os.close(null)
             if self.fileno() == 2:
-                return len(memoryview(data).cast("B"))
+                return len(data)
             if isinstance(error, BrokenPipeError):
                 raise
             raise ZtuneError(f"standard output cannot be written: {error.strerror}") from None

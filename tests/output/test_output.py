@@ -135,6 +135,15 @@ def test_a_full_device_behind_stderr_hinders_nothing(tmp_path: Path) -> None:
     assert start(tmp_path, "show", "nothing", out="/dev/full", err="/dev/full").returncode == 2
 
 
+def test_a_closed_stdout_is_no_traceback(tmp_path: Path) -> None:
+    command = f"{sys.executable} -c 'from ztune.cli.main import main; main()' runs >&-"
+    done = subprocess.run(
+        ["sh", "-c", command], capture_output=True, check=False,
+        env={**os.environ, "ZTUNE_HOME": str(tmp_path)},
+    )  # fmt: skip
+    assert (done.returncode, done.stderr) == (0, b"")
+
+
 def test_a_reader_that_leaves_is_no_error(tmp_path: Path) -> None:
     command = f"{sys.executable} -c 'from ztune.cli.main import main; main()' list layouts --schema | head -1"
     done = subprocess.run(

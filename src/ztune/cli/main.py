@@ -83,7 +83,8 @@ def main() -> None:
     output.guard()
     try:
         code = ztune.main(standalone_mode=False)
-        sys.stdout.flush()
+        if sys.stdout is not None:  # closed by who started it
+            sys.stdout.flush()
     except click.ClickException as error:
         said = io.StringIO()
         error.show(said)
