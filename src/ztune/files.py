@@ -53,9 +53,9 @@ def check(path: Path) -> bool:
             return False
         folder = _target(path, there).parent
         if not folder.is_dir():
-            raise InputError(f"cannot write {path}: the directory {folder} does not exist")
+            raise InputError(f"cannot write {path}: its directory does not exist")
         if not os.access(folder, os.W_OK | os.X_OK):
-            raise InputError(f"cannot write {path}: nothing may be made in the directory {folder}")
+            raise InputError(f"cannot write {path}: its directory cannot be written to")
     except OSError as error:
         raise InputError(f"cannot write {path}: {error.strerror or error}") from None
     return there is not None
