@@ -61,6 +61,13 @@ def check(path: Path) -> bool:
     return there is not None
 
 
+def umask() -> int:
+    """Return this process's umask, which can only be read by setting it."""
+    now = os.umask(0o077)
+    os.umask(now)
+    return now
+
+
 def _look(path: Path) -> os.stat_result | None:
     """Return what is at ``path``, links followed; None without it. Raises InputError for what can't be it."""
     link = path.lstat() if path.is_symlink() else None
@@ -95,11 +102,10 @@ def _target(path: Path, there: os.stat_result | None) -> Path:
 
 
 def _replacing(target: Path, there: os.stat_result | None, executable: bool) -> Iterator[BinaryIO]:
-    umask = os.umask(0)
-    os.umask(umask)
-    mode = 0o666 & ~umask if there is None else stat.S_IMODE(there.st_mode) & 0o777
+    allowed = ~umask()
+    mode = 0o666 & allowed if there is None else stat.S_IMODE(there.st_mode) & 0o777
     if executable:
-        mode |= 0o111 & ~umask
+        mode |= 0o111 & allowed
     # An unpredictable name of its own: nobody can have put something in its place.
     handle, name = tempfile.mkstemp(dir=target.parent, prefix=".ztune-")
     partial = Path(name)

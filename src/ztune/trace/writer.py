@@ -26,6 +26,7 @@ from pydantic import ValidationError
 
 from ztune import __version__
 from ztune.errors import InputError, ZtuneError
+from ztune.files import umask
 from ztune.trace import check
 from ztune.trace.manifest import EVENTS_FILE, MANIFEST, Manifest, ParquetFile, first_problem
 from ztune.trace.schema import EVENTS
@@ -136,9 +137,7 @@ class TraceWriter:
         return self.path
 
     def _close_or_share(self) -> None:
-        umask = os.umask(0)
-        os.umask(umask)
-        mode = 0o777 & ~umask if self._share else 0o700
+        mode = 0o777 & ~umask() if self._share else 0o700
         for path in (*self.partial.rglob("*"), self.partial):
             path.chmod(mode if path.is_dir() else mode & 0o666)
 
