@@ -92,6 +92,8 @@ def main() -> None:
         sys.exit(2)
     except ZtuneError as error:
         output.echo(f"ztune: {output.line(str(error))}", err=True)
+        for note in getattr(error, "__notes__", ()):  # lines of another program
+            output.echo(note, err=True)
         sys.exit(error.exit_code)
     except (KeyboardInterrupt, click.exceptions.Abort):
         output.echo("ztune: interrupted", err=True)
