@@ -131,7 +131,7 @@ def killed_and_cleaned(folder: Path, numbers: Iterator[int]) -> tuple[set[str], 
             host.require_untouched()
             server.close()
             return met, number
-        journal = host.state / "r-test" / TRIAL / "journal.jsonl"
+        journal = host.state / "state/r-test" / TRIAL / "journal.jsonl"
         if journal.exists():
             met.add(json.loads((journal.read_text().splitlines() or ['{"do":""}'])[-1])["do"])
         done = server.clean(host.state)

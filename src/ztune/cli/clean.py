@@ -8,6 +8,9 @@ from typing import Any
 
 import click
 
+_SHOWN = 8
+"""So many paths or names of one thing are shown."""
+
 
 @click.command("clean", short_help="Destroy what cut trials left behind.")
 @click.option(
@@ -64,46 +67,79 @@ def command(on: str, run_id: str | None, prepared: bool, yes: bool, as_json: boo
 
 
 def _clean(place: Any, yes: bool, as_json: bool) -> int:
-    from ztune.errors import ZtuneError
     from ztune.targets import bundle
-    from ztune.targets.channel import ask
     from ztune.targets.trials import trial
 
     program = place.put(bundle.build())
-    code, out, errors = ask(place, ["python3", program, "list", "--state", place.state])
-    if code != 0:
-        raise ZtuneError(
-            errors.splitlines()[-1] if errors else f"listing what is left failed with exit code {code}"
-        )
-    found = json.loads(out.splitlines()[-1])
-    trials, datasets = found.get("trials", []), found.get("datasets", [])
+    found = _found(place, program)
+    trials, datasets = found["trials"], found["datasets"]
     if as_json:
-        click.echo(json.dumps(found, indent=1, ensure_ascii=False))
+        click.echo(json.dumps(found, indent=1))
     elif not trials and not datasets:
         click.echo(f"nothing is left on {place.name}")
     else:
         for one in trials:
-            running = "  (still runs: left alone)" if one.get("running") else ""
-            click.echo(f"trial {one['trial']}{running}{'  ' + one['problem'] if one.get('problem') else ''}")
-            for thing in one.get("things", []):
-                why = f"  refused before: {thing['refused']}" if thing.get("refused") else ""
-                click.echo(
-                    f"  {thing['kind']:12} {thing['id']}{'' if thing.get('made') else '  (half made)'}{why}"
-                )
+            _show(one)
         for one in datasets:
-            click.echo(f"alive: {one['name']} of trial {one['trial']}")
+            click.echo(f"alive: {_plain(one['name'])} of trial {_plain(one['trial'])}")
     if not trials and not datasets:
         return 0
     if not yes:
         if not as_json:
             click.echo("Nothing was changed; --yes destroys it.")
         return 0
-    left = trial.clean(place, program, lambda text: click.echo(f"  {text}", err=True))
+    left = trial.clean(place, program, lambda text: click.echo(f"  {_plain(text)}", err=True))
     for sentence in left:
-        click.echo(f"stayed: {sentence}", err=True)
+        click.echo(f"stayed: {_plain(sentence)}", err=True)
     if not left:
         click.echo("done: all of it is gone", err=as_json)
     return 1 if left else 0
+
+
+def _found(place: Any, program: str) -> dict[str, Any]:
+    """Return what is left in the state directories of a place, as one answer. Raises ZtuneError."""
+    from ztune.errors import InputError, ZtuneError
+    from ztune.targets.channel import ask, states
+
+    found: dict[str, Any] = {"state": place.state, "trials": [], "datasets": []}
+    for state in states(place):
+        code, out, errors = ask(place, ["python3", program, "list", "--state", state])
+        if code != 0:
+            said = errors.splitlines()[-1] if errors else f"listing failed with exit code {code}"
+            if code == InputError.exit_code and state != place.state:
+                click.echo(f"left alone: {_plain(said)}", err=True)
+                continue
+            raise ZtuneError(said)
+        answer = json.loads(out.splitlines()[-1])
+        found["trials"] += [{"state": state, **one} for one in answer.get("trials", [])]
+        found["datasets"] += answer.get("datasets", [])
+    return found
+
+
+def _show(one: dict[str, Any]) -> None:
+    running = "  (still runs: left alone)" if one.get("running") else ""
+    problem = f"  {_plain(one['problem'])}" if one.get("problem") else ""
+    click.echo(f"trial {_plain(one['trial'])}{running}{problem}")
+    for thing in one.get("things", []):
+        why = f"  refused before: {_plain(thing['refused'])}" if thing.get("refused") else ""
+        half = "" if thing.get("made") else "  (half made)"
+        click.echo(f"  {_plain(thing['kind']):12} {_plain(thing['id'])}{half}{why}")
+        _list(thing.get("what", []), but=str(thing["id"]))
+    _list(one.get("directories", []))
+
+
+def _list(what: list[str], but: str = "") -> None:
+    """Print what would go, the first few."""
+    rows = [text for text in what if text != but]
+    for text in rows[:_SHOWN]:
+        click.echo(f"  {'':12} {_plain(text)}")
+    if len(rows) > _SHOWN:
+        click.echo(f"  {'':12} and {len(rows) - _SHOWN} more; --json lists all")
+
+
+def _plain(text: object) -> str:
+    """Return text that came from a journal or a file system with nothing in it that a terminal obeys."""
+    return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in str(text))
 
 
 def _prepared(yes: bool, as_json: bool) -> int:
