@@ -102,6 +102,8 @@ class Door:
             kind(thing)
         except NotOursError as error:
             raise Refused(f"{thing.id}: left alone: {error}") from None
+        except NotADirectoryError as error:
+            raise Refused(f"{thing.id}: left alone: {error.filename} is not a directory") from None
 
     # -- pools -----------------------------------------------------------------------------------------
 

@@ -109,7 +109,7 @@ class Journal:
         except OSError as error:
             raise ZtuneError(f"{path}: the journal can't be read: {error.strerror}") from None
         except NotOursError as error:
-            raise ZtuneError(f"{error}: no journal that is believed; nothing was removed") from None
+            raise ZtuneError(f"the journal can't be read: {error}; nothing was removed") from None
         with os.fdopen(os.dup(fd), "rb") as file:
             data = file.read(MAX_BYTES + 1)
         if len(data) > MAX_BYTES:

@@ -76,6 +76,8 @@ class MountStore:
                 here.below(DISKS, make=own_directory.PRIVATE, new=True).close()
         except OSError as error:
             raise InputError(f"{path}: can't be made a store: {error.strerror}") from None
+        except NotOursError as error:
+            raise InputError(f"{path}: can't be made a store: {error}") from None
         return cls(path, token)
 
     def check(self) -> None:
@@ -178,6 +180,8 @@ class MountStore:
                 return os.dup(found.fd), marker
         except NotOursError as error:
             raise Refused(f"{path}: left alone: {error}") from None
+        except NotADirectoryError:
+            raise Refused(f"{path}: left alone: it is not a directory") from None
 
     def _marker(self, here: OwnDirectory) -> dict[str, Any]:
         path = self.path

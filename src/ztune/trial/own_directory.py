@@ -293,9 +293,10 @@ def _step(
             fd = os.open(name, flags, dir_fd=here.fd)
     except NotADirectoryError:
         found = here.look(name)
-        what = "a symbolic link" if found is not None and stat.S_ISLNK(found.st_mode) else "not a directory"
+        if found is None or not stat.S_ISLNK(found.st_mode):
+            raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), str(path)) from None
         way = f", on the way to {whole}," if whole not in (None, path) else ""
-        raise NotOursError(f"{path}{way} is {what}") from None
+        raise NotOursError(f"{path}{way} is a symbolic link") from None
     if made and make is not None:
         # Whatever the umask. By way of the kernel's own link: the descriptor is for passing only.
         Path(f"/proc/self/fd/{fd}").chmod(make)
