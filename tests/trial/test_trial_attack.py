@@ -6,14 +6,11 @@ outside can be hurt, and what this machine keeps there is not looked at.
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 import subprocess
 import sys
 import textwrap
-from pathlib import Path
-from typing import Any
 
 import pytest
 

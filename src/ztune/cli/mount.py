@@ -156,12 +156,17 @@ def _mount(
     from ztune.cli._waiting import waiting
     from ztune.targets import mount_points, mount_program
     from ztune.targets.engine_spec import mount_spec
+    from ztune.trial import own_directory
     from ztune.trial.jobs.interrupt import signals_as_interrupt
     from ztune.trial.mount_store import MountStore
     from ztune.trial.mounted import Mount
 
     mount_points.check_layout(layout)
     program = mount_program.check()
+    try:
+        own_directory.real(directory)
+    except own_directory.NotOursError as error:
+        raise InputError(f"{directory}: can't be mounted on: {error}") from None
     # As it comes back from the record, to be compared with that.
     spec = json.loads(json.dumps(mount_spec(study, layout, study.seed)))
     with signals_as_interrupt():
@@ -189,9 +194,8 @@ def _mount(
 
 def _new(study: Any, layout: Any, spec: dict[str, Any], directory: Path, store: str | None) -> Any:
     """Return the point of a directory that nothing is known of; its store is made."""
-    import os
-
     from ztune.targets import mount_points
+    from ztune.trial import own_directory
     from ztune.trial.mount_store import MountStore
 
     if directory.exists():
@@ -200,7 +204,11 @@ def _new(study: Any, layout: Any, spec: dict[str, Any], directory: Path, store: 
                 raise InputError(f"{directory}: is not empty; a mount takes a directory of its own")
         except OSError as error:
             raise InputError(f"{directory}: can't be mounted on: {error.strerror}") from None
-    where = mount_points.folder_of(directory) / "store" if store is None else Path(os.path.realpath(store))
+    where = mount_points.folder_of(directory) / "store" if store is None else Path.cwd() / store
+    try:
+        where = own_directory.real(where)
+    except own_directory.NotOursError as error:
+        raise InputError(f"--store {where}: {error}") from None
     if where == directory or where in directory.parents or directory in where.parents:
         raise InputError(
             f"--store {where} and {directory} lie in each other; name another place for the store"

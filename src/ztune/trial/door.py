@@ -508,15 +508,16 @@ class Door:
         with contextlib.suppress(FileNotFoundError):
             store.check()
             deadline = time.monotonic() + BUSY_SECONDS
-            while (pid := mounted.serving(store.disks)) is not None:
-                # The kernel names who made the socket, which may be gone, and its number another's.
-                if mounts.uses(pid, store.disks):
+            while mounted.serving(store.disks) is not None:
+                try:
                     # What it holds goes with it: no need for an end in order.
                     mounted.Mount.attach(store.disks, places).kill()
                     break
-                if time.monotonic() > deadline:
-                    raise Refused(f"{store.disks}: process {pid} answers for it, but has none of its files")
-                time.sleep(0.1)
+                except mounted.MountError as error:
+                    # One that ends just now has let go of its files before its socket.
+                    if time.monotonic() > deadline:
+                        raise Refused(f"{store.disks}: left alone: {error}") from None
+                    time.sleep(0.1)
         deadline = time.monotonic() + BUSY_SECONDS
         for point in places.values():
             # One that was killed with its trial may still be on its way out.
