@@ -165,6 +165,8 @@ def _mount(
     program = mount_program.check()
     try:
         own_directory.real(directory)
+    except OSError:
+        pass  # what it is instead of a directory is said below
     except own_directory.NotOursError as error:
         raise InputError(f"{directory}: can't be mounted on: {error}") from None
     # As it comes back from the record, to be compared with that.
@@ -207,8 +209,10 @@ def _new(study: Any, layout: Any, spec: dict[str, Any], directory: Path, store: 
     where = mount_points.folder_of(directory) / "store" if store is None else Path.cwd() / store
     try:
         where = own_directory.real(where)
+    except OSError as error:
+        raise InputError(f"{where}: can't be made a store: {error.strerror}") from None
     except own_directory.NotOursError as error:
-        raise InputError(f"--store {where}: {error}") from None
+        raise InputError(f"{where}: can't be made a store: {error}") from None
     if where == directory or where in directory.parents or directory in where.parents:
         raise InputError(
             f"--store {where} and {directory} lie in each other; name another place for the store"
