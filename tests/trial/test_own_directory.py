@@ -250,6 +250,33 @@ def test_what_is_mounted_below_is_not_touched(top: Path, precious: Path, kind: s
     own_directory.remove(top, "marker")
 
 
+@as_root
+@pytest.mark.parametrize(("user", "ours"), [("0", True), ("65534", False)])
+def test_what_another_user_has_mounted_is_theirs(
+    top: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, user: str, ours: bool
+) -> None:
+    """A FUSE file system says of its files what its user likes: that they are root's."""
+    point = top / "a"
+    point.mkdir()
+    if subprocess.run(["mount", "-t", "tmpfs", "-o", "mode=700", "x", point], check=False).returncode:
+        pytest.skip("mounting is not allowed here")
+    try:
+        (point / "b").mkdir(mode=0o700)
+        # The kernel's own line, but of a FUSE mount.
+        lines = [line for line in own_directory.MOUNTS.read_text().splitlines() if f" {point} " in line]
+        (tmp_path / "table").write_text(
+            f"{lines[0].partition(' - ')[0]} - fuse.sshfs x rw,user_id={user},group_id=0,allow_other\n"
+        )
+        monkeypatch.setattr(own_directory, "MOUNTS", tmp_path / "table")
+        if ours:
+            OwnDirectory.open(point / "b").close()
+        else:
+            refused(point / "b", f"{point}, on the way .* file system that user 65534 .* has mounted")
+            refused(point, "has mounted")
+    finally:
+        subprocess.run(["umount", point], check=True)
+
+
 def test_directories_nested_without_end_are_a_sentence(top: Path) -> None:
     here = os.open(top, os.O_RDONLY)
     for _ in range(3000):

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from ztune.errors import InputError, ZtuneError
-from ztune.trial import own_directory, saved
+from ztune.trial import mounts, own_directory, saved
 from ztune.trial.context import Context
 from ztune.trial.door import Door
 from ztune.trial.events import Events
@@ -376,6 +376,13 @@ class Trial:
     def _copy_from(self, source: Path, places: dict[str, Path]) -> None:
         job = self.job
         assert job is not None
+        if not mounts.is_share(source):
+            # What root unpacks keeps its owners and modes: nobody else may have put it there.
+            try:
+                with contextlib.suppress(FileNotFoundError, NotADirectoryError):
+                    own_directory.check(own_directory.real(source))
+            except NotOursError as error:
+                raise InputError(f"start.from: {error}") from None
         try:
             about = json.loads((source / saved.MARKER).read_text(encoding="utf-8"))
             sizes = {role: int(about["bytes"][role]) for role in places}

@@ -3,7 +3,8 @@
 What a journal says is done as root. So what is believed, or executed, lies in a directory in whose path every
 level is a directory and no link, belongs to root or to us, and can't be written by anybody else. A sticky
 directory that all may write, such as /tmp, is good enough above a level of ours: nobody else can rename that.
-ACLs need no look of their own: where one lets others write, the mode's group bits, its mask, show it.
+ACLs need no look of their own: where one lets others write, the mode's group bits, its mask, show it. A file
+system that another user has mounted (FUSE) is theirs, whoever owns its files by what it says.
 
 Only the standard library, and of ztune only the errors: a copy of this file's text runs on hosts without it.
 """
@@ -23,6 +24,7 @@ from ztune.errors import InputError
 
 PRIVATE, PASSABLE = 0o700, 0o711
 """Modes of directories: ours alone, and one that the users of databases pass through without looking."""
+MOUNTS = Path("/proc/self/mountinfo")
 _MOST_LINKS, _DEEPEST = 40, 200
 _OPEN = os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
@@ -262,9 +264,13 @@ def _walk(path: Path, *, make: int | None = None, links: bool = False) -> OwnDir
                 if links:
                     raise _EndsError(here.path.joinpath(name, *left)) from None
                 raise
+            before = os.fstat(here.fd).st_dev
             here.close()
             here = below
-            _require(here, path, os.fstat(here.fd))
+            found = os.fstat(here.fd)
+            if found.st_dev != before:
+                _require_mount(here, path)
+            _require(here, path, found)
         return here
     except BaseException:
         here.close()
@@ -328,6 +334,19 @@ def _require(here: OwnDirectory, whole: Path, found: os.stat_result, *, last: bo
             f"{here.path}{way} can be written by {who} (mode {found.st_mode & 0o7777:04o}), who can change "
             f"what lies in it; take another, or: chmod go-w {here.path}"
         )
+
+
+def _require_mount(here: OwnDirectory, whole: Path) -> None:
+    number = _mount_id(here.fd).rpartition("\t")[2].strip()
+    for line in MOUNTS.read_text(encoding="utf-8", errors="surrogateescape").splitlines():
+        left, _, right = line.partition(" - ")
+        kind, _, options = right.partition(" ")
+        if left.split(" ")[0] != number or not kind.startswith("fuse"):
+            continue
+        user = next((o[8:] for o in options.split(" ")[-1].split(",") if o.startswith("user_id=")), "0")
+        if int(user) not in (0, os.geteuid()):
+            way = f", on the way to {whole}," if here.path != whole else ""
+            raise NotOursError(f"{here.path}{way} is a file system that {_user(int(user))} has mounted")
 
 
 def _alone_in(gid: int) -> bool:
