@@ -100,7 +100,10 @@ def test_a_program_of_somebody_else_is_not_run_as_root(there: Path, where: str) 
     kept.mkdir(parents=True)
     (kept / PROGRAM.name).write_bytes(b"#" * PROGRAM.stat().st_size)  # of the right size
     os.chown(there / where, 65534, 65534)
-    with host() as place, pytest.raises(ZtuneError, match=r"can't be copied to host:.* belongs to user 65534"):
+    with (
+        host() as place,
+        pytest.raises(ZtuneError, match=r"can't be copied to host:.* belongs to user 65534"),
+    ):
         place.put(PROGRAM)
     os.chown(there / where, 0, 0)
     (there / where).chmod(0o777)

@@ -24,11 +24,11 @@ _SHOWN = 8
 @click.option("--yes", is_flag=True, help="Do it. Without, it is only shown.")
 @click.option("--json", "as_json", is_flag=True, help="Print what is left, as JSON.")
 def command(on: str, run_id: str | None, prepared: bool, yes: bool, as_json: bool) -> int:
-    """Show what trials left behind, and destroy it with --yes.
+    """Show what trials left behind, with its paths, names and processes, and destroy it with --yes.
 
     Only what a trial's journal or ztune's own properties say ztune made; each thing is looked at again on the
-    live system before it goes. What may be somebody else's stays and is named. Trials that still run are left
-    alone.
+    live system before it goes. What may be somebody else's stays and is named, and a journal that another
+    user could have written is not believed. Trials that still run are left alone.
 
     \b
     Examples:
