@@ -216,6 +216,30 @@ def remove(path: Path, last: str = "", *, inode: tuple[int, int] | None = None) 
         os.rmdir(path.name, dir_fd=parent.fd)
 
 
+def open_plain(path: Path, flags: int, mode: int = 0o600) -> int:
+    """Open a file in a directory that may be another user's, a database's own: no link of theirs is followed,
+    none of their FIFOs is waited for.
+
+    Raises:
+        NotOursError: it is no regular file, or has another name too.
+        OSError: it can't be opened.
+    """
+    try:
+        # Emptied only after the look: it may be another name of somebody's file.
+        fd = os.open(path, (flags & ~os.O_TRUNC) | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, mode)
+    except OSError as error:
+        if error.errno in (errno.ELOOP, errno.ENXIO):
+            raise NotOursError(f"{path} is a link, or no regular file; nothing was written") from None
+        raise
+    found = os.fstat(fd)
+    if not stat.S_ISREG(found.st_mode) or found.st_nlink > 1:
+        os.close(fd)
+        raise NotOursError(f"{path} is no regular file, or has another name too; nothing was written")
+    if flags & os.O_TRUNC:
+        os.ftruncate(fd, 0)
+    return fd
+
+
 def require_file(path: Path, found: os.stat_result) -> None:
     """Raise NotOursError unless ``found`` is a file with one name that only we can write."""
     if not stat.S_ISREG(found.st_mode):

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from ztune.errors import InputError, MissingError, ZtuneError
+from ztune.trial import own_directory
 
 LAST_LINES = 8
 _PF_EXITING = 0x4  # include/linux/sched.h
@@ -147,7 +148,9 @@ class Program:
         sink: IO[bytes] | None = None
         try:
             if log is not None:
-                sink = log.open("ab")
+                # Where it lies the account may write, too: a link of its making would be written through.
+                flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND
+                sink = os.fdopen(own_directory.open_plain(log, flags, 0o644), "ab")
             if not os.access(command[-len(argv)], os.X_OK):
                 raise MissingError(f"{what}: {argv[0]} is not a program that can be run")
             popen: subprocess.Popen[bytes] = subprocess.Popen(
