@@ -279,6 +279,30 @@ def test_files_are_removed_by_name_only(tmp_path: Path) -> None:
     assert (tmp_path / "elsewhere/main-data-0-0").exists()
 
 
+def test_files_are_known_by_their_inodes(tmp_path: Path) -> None:
+    folder = tmp_path / "r-1/r-1-1"
+    folder.mkdir(parents=True)
+    path = folder / "main-data-0-0"
+    path.touch(0o600)
+    found = path.stat()
+
+    def thing(device: int, inode: int, boot: str) -> Thing:
+        facts = {"dir": str(folder), "names": [path.name], "inodes": {path.name: [device, inode]}}
+        return Thing("files", "files", {**facts, "made_run": False}, made=True, boot=boot)
+
+    door = Scene().door
+    for device, inode, boot in (
+        (found.st_dev, found.st_ino + 1, boot_id()),
+        (found.st_dev + 1, found.st_ino, boot_id()),
+        (found.st_dev, found.st_ino + 1, "another boot"),
+    ):
+        with pytest.raises(Refused, match="another file has taken its place"):
+            door.remove(thing(device, inode, boot))
+    # After a reboot the disk may have another number.
+    door.remove(thing(found.st_dev + 1, found.st_ino, "another boot"))
+    assert list(tmp_path.iterdir()) == [tmp_path / "r-1"], "the run's directory was there before"
+
+
 class Kernel:
     """The module's parameters, with the ARC's rules of arc_tuning_update."""
 

@@ -221,8 +221,8 @@ def what(thing: Thing) -> list[str]:
         case "datasets":
             return listed("names")
         case "processes":
-            pids = [one[0] for one in facts.get("pids", ()) if isinstance(one, list) and one]
-            return [f"process {pid}" for pid in pids]
+            pids = facts.get("pids")
+            return [f"process {pid}" for pid, _ticks in pids] if isinstance(pids, list) else []
         case "mounts":
             places = facts.get("places")
             return [str(point) for point in places.values()] if isinstance(places, dict) else []

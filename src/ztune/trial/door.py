@@ -27,7 +27,7 @@ from ztune.errors import InputError, ZtuneError
 from ztune.trial import devices, labels, mounts, own_directory, saved, tunables
 from ztune.trial.journal import NAME as JOURNAL
 from ztune.trial.journal import Thing, boot_id
-from ztune.trial.own_directory import NotOursError, OwnDirectory
+from ztune.trial.own_directory import Inode, NotOursError, OwnDirectory
 from ztune.trial.zfs import Value, Zfs, import_places, last_words
 
 if TYPE_CHECKING:
@@ -400,7 +400,9 @@ class Door:
         """Remove the files that stand for disks, by name, and the directories made for them if empty."""
         folder = Path(thing.facts["dir"])
         self._require_folder(folder)
-        inodes = thing.facts.get("inodes", {})
+        inodes = {
+            str(name): _inode(found, thing.boot) for name, found in thing.facts.get("inodes", {}).items()
+        }
         with own_directory.parent_of(folder) as parent:
             if parent is None:
                 return
@@ -466,7 +468,7 @@ class Door:
                         raise Refused(f"{path}: left alone: its mark {saved.MARKER} can't be read") from None
                     if not isinstance(marker, dict) or marker.get("token") != self.token:
                         raise Refused(f"{path}: left alone: it is not the copy that this trial began")
-        self._remove_tree(path, last=saved.MARKER, inode=thing.facts.get("inode"))
+        self._remove_tree(path, last=saved.MARKER, inode=_inode(thing.facts.get("inode"), thing.boot))
 
     def remove_directory(self) -> None:
         """Remove the trial's own directories, its journal last."""
@@ -482,11 +484,11 @@ class Door:
         except NotOursError as error:
             raise Refused(f"{self.directory}: left alone: {error}") from None
 
-    def _remove_tree(self, path: Path, last: str, inode: Any = None) -> None:
+    def _remove_tree(self, path: Path, last: str, inode: Inode | None = None) -> None:
         inside = mounts.below(path, self._table())
         if inside:
             raise Refused(f"{path}: left alone: {inside[0].source} is mounted at {inside[0].point}")
-        own_directory.remove(path, last, inode=None if inode is None else (int(inode[0]), int(inode[1])))
+        own_directory.remove(path, last, inode=inode)
 
     # -- mounts in user space --------------------------------------------------------------------------
 
@@ -609,7 +611,15 @@ class Door:
         return is_marked(pid, self.token) or mounts.uses(pid, self.directory)
 
 
-def _unlink(here: OwnDirectory, names: list[str], inodes: Mapping[str, Any]) -> None:
+def _inode(noted: Any, boot: str) -> Inode | None:
+    """Return a noted device and inode; after a reboot the device may have another number."""
+    if noted is None:
+        return None
+    device, number = (int(one) for one in noted)
+    return (device if boot == boot_id() else None, number)
+
+
+def _unlink(here: OwnDirectory, names: list[str], inodes: Mapping[str, Inode | None]) -> None:
     """Delete files of ours in a directory, all or none. Raises Refused."""
     there = []
     for name in names:
@@ -621,7 +631,7 @@ def _unlink(here: OwnDirectory, names: list[str], inodes: Mapping[str, Any]) -> 
             if found is None:
                 raise NotOursError(f"{name!r} is no name of a file")
             own_directory.require_file(path, found)
-            if name in inodes and [found.st_dev, found.st_ino] != list(inodes[name]):
+            if not own_directory.is_inode(found, inodes.get(name)):
                 raise NotOursError("another file has taken its place")
         except NotOursError as error:
             raise Refused(f"{path}: left alone: it is not the file that this trial made: {error}") from None

@@ -24,6 +24,8 @@ from ztune.errors import InputError
 
 PRIVATE, PASSABLE = 0o700, 0o711
 """Modes of directories: ours alone, and one that the users of databases pass through without looking."""
+Inode = tuple[int | None, int]
+"""Device and number of a file; None: whatever device."""
 MOUNTS = Path("/proc/self/mountinfo")
 _MOST_LINKS, _DEEPEST = 40, 200
 _OPEN = os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -190,7 +192,14 @@ def parent_of(path: Path) -> Iterator[OwnDirectory | None]:
         found.close()
 
 
-def remove(path: Path, last: str = "", *, inode: tuple[int, int] | None = None) -> None:
+def is_inode(found: os.stat_result, inode: Inode | None) -> bool:
+    """Whether ``found`` is what was noted; None: nothing was, or not the device."""
+    if inode is None:
+        return True
+    return inode[0] in (None, found.st_dev) and inode[1] == found.st_ino
+
+
+def remove(path: Path, last: str = "", *, inode: Inode | None = None) -> None:
     """Delete the directory ``path``, which is ours, and all in it, ``last`` last. Nothing there is fine.
 
     ``inode``: the device and number it was made with, where that is known.
@@ -207,8 +216,7 @@ def remove(path: Path, last: str = "", *, inode: tuple[int, int] | None = None) 
         except FileNotFoundError:
             return
         with found:
-            now = os.fstat(found.fd)
-            if inode is not None and (now.st_dev, now.st_ino) != inode:
+            if not is_inode(os.fstat(found.fd), inode):
                 raise NotOursError(f"{path} is another directory than the one that was made")
             if _mount_id(found.fd) != _mount_id(parent.fd):
                 raise NotOursError(f"{path} is a mount point; unmount it first")
