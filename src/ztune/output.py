@@ -37,9 +37,9 @@ def shown(text: str) -> str:
     return _CONTROL.sub(_written, text)
 
 
-def line(text: str) -> str:
+def line(text: object) -> str:
     """Return ``text`` as ``shown`` does, on one line: newlines and tabs are written out too."""
-    return shown(text).replace("\n", "\\n").replace("\t", "\\t")
+    return shown(str(text)).replace("\n", "\\n").replace("\t", "\\t")
 
 
 def _written(match: re.Match[str]) -> str:

@@ -314,7 +314,7 @@ def test_the_next_trial_of_a_run_undoes_the_last(host: Host) -> None:
 
 def test_what_may_be_somebody_elses_is_left_alone(host: Host) -> None:
     dead_trial(host)
-    point = host.state / RUN / TRIAL / "mnt" / "main" / "db"
+    point = host.state / "places" / RUN / TRIAL / "mnt" / "main" / "db"
     mounted.detach(point)  # dead
     subprocess.run(["mount", "-t", "tmpfs", "foreign", str(point)], check=True)
     try:

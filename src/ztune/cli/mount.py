@@ -157,12 +157,19 @@ def _mount(
     from ztune.cli._waiting import waiting
     from ztune.targets import mount_points, mount_program
     from ztune.targets.engine_spec import mount_spec
+    from ztune.trial import own_directory
     from ztune.trial.jobs.interrupt import signals_as_interrupt
     from ztune.trial.mount_store import MountStore
     from ztune.trial.mounted import Mount
 
     mount_points.check_layout(layout)
     program = mount_program.check()
+    try:
+        own_directory.real(directory)
+    except OSError:
+        pass  # what it is instead of a directory is said below
+    except own_directory.NotOursError as error:
+        raise InputError(f"{directory}: can't be mounted on: {error}") from None
     # As it comes back from the record, to be compared with that.
     spec = json.loads(json.dumps(mount_spec(study, layout, study.seed)))
     with signals_as_interrupt():
@@ -190,9 +197,8 @@ def _mount(
 
 def _new(study: Any, layout: Any, spec: dict[str, Any], directory: Path, store: str | None) -> Any:
     """Return the point of a directory that nothing is known of; its store is made."""
-    import os
-
     from ztune.targets import mount_points
+    from ztune.trial import own_directory
     from ztune.trial.mount_store import MountStore
 
     if directory.exists():
@@ -201,7 +207,13 @@ def _new(study: Any, layout: Any, spec: dict[str, Any], directory: Path, store: 
                 raise InputError(f"{directory}: is not empty; a mount takes a directory of its own")
         except OSError as error:
             raise InputError(f"{directory}: can't be mounted on: {error.strerror}") from None
-    where = mount_points.folder_of(directory) / "store" if store is None else Path(os.path.realpath(store))
+    where = mount_points.folder_of(directory) / "store" if store is None else Path.cwd() / store
+    try:
+        where = own_directory.real(where)
+    except OSError as error:
+        raise InputError(f"{where}: can't be made a store: {error.strerror}") from None
+    except own_directory.NotOursError as error:
+        raise InputError(f"{where}: can't be made a store: {error}") from None
     if where == directory or where in directory.parents or directory in where.parents:
         raise InputError(
             f"--store {where} and {directory} lie in each other; name another place for the store"

@@ -19,6 +19,7 @@ from pathlib import Path
 import ztune
 from ztune.errors import InputError
 from ztune.store import paths
+from ztune.trial import own_directory
 
 _MAIN = "import sys\n\nfrom ztune.trial.main import main\n\nsys.exit(main())\n"
 _SHEBANG = b"#!/usr/bin/env python3\n"
@@ -38,11 +39,12 @@ def build(modules: Sequence[str] = ()) -> Path:
     digest = hashlib.sha256()
     for name in sorted(files):
         digest.update(f"{name}\0{len(files[name])}\0".encode() + files[name])
-    folder = paths.cache() / "trial"
-    folder.mkdir(exist_ok=True)
+    folder = paths.below(paths.cache(), "trial")
     path = folder / f"ztune-trial-{digest.hexdigest()[:16]}.pyz"
-    if not path.is_file():
+    # What lies there under a name is run: one that somebody else could have written is made anew.
+    if not _is_own(path):
         partial = path.with_name(f".{path.name}.{os.getpid()}")
+        partial.unlink(missing_ok=True)
         partial.write_bytes(_SHEBANG)
         with zipfile.ZipFile(partial, "a", zipfile.ZIP_DEFLATED) as archive:
             for name in sorted(files):
@@ -58,6 +60,14 @@ def build(modules: Sequence[str] = ()) -> Path:
             if time.time() - other.stat().st_mtime > _KEPT_S:
                 other.unlink()
     return path
+
+
+def _is_own(path: Path) -> bool:
+    try:
+        own_directory.require_file(path, path.lstat())
+    except (OSError, own_directory.NotOursError):
+        return False
+    return True
 
 
 def _own() -> dict[str, bytes]:

@@ -21,7 +21,7 @@ from ztune.targets import bundle, mount_points, mount_program
 from ztune.targets.channel import STATE, Channel, ProcessChannel
 from ztune.targets.engine_spec import HEEDED, mount_spec
 from ztune.targets.hello import said
-from ztune.trial import mounted
+from ztune.trial import mounted, own_directory
 from ztune.trial.mount_store import DISKS
 from ztune.trial.mounted import Options
 from ztune.units import format_size
@@ -41,6 +41,7 @@ class Mounted:
         """Name how the disks behave; nothing is started."""
         self.options = options or Options()
         # A database's own user must be able to pass, which it can't below root's home.
+        # Everybody else's own is closed to others anyway.
         self.state = STATE if os.geteuid() == 0 else str(paths.home() / "trials")
         self._program: Path | None = None
         self._versions: dict[str, str] = {}
@@ -73,9 +74,7 @@ class Mounted:
 
     @staticmethod
     def _stores() -> Path:
-        path = paths.scratch() / "stores"
-        path.mkdir(exist_ok=True, mode=0o700)
-        return path
+        return paths.below(paths.scratch(), "stores", own_directory.PRIVATE)
 
     def hello(self) -> dict[str, Any]:
         """Return what the trial program says of this host, with the OpenZFS of the mount."""

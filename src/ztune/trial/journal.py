@@ -24,10 +24,14 @@ from pathlib import Path
 from typing import Any
 
 from ztune.errors import ZtuneError
+from ztune.trial.own_directory import NotOursError, OwnDirectory
+from ztune.units import format_size
 
 NAME = "journal.jsonl"
 FORMAT = "ztune-journal"
 VERSION = 1
+MAX_BYTES = 64 << 20
+"""A journal has a few KiB; one that is larger is not read."""
 
 
 @dataclass(slots=True)
@@ -75,9 +79,7 @@ class Journal:
         """Begin a journal at ``path``, which must not exist. Raises ZtuneError when it can't be written."""
         journal = cls(path, run, trial, token, _boot=boot_id())
         try:
-            journal._fd = os.open(
-                path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_CLOEXEC, 0o600
-            )
+            journal._fd = _open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND)
         except OSError as error:
             raise ZtuneError(f"{path}: the journal can't be made: {error.strerror}") from None
         journal.append(
@@ -103,11 +105,19 @@ class Journal:
             ZtuneError: it is no journal of ours, or damaged before its last line.
         """
         try:
-            fd = os.open(path, os.O_RDWR | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC)
+            fd = _open(path, os.O_RDWR | os.O_APPEND)
         except OSError as error:
             raise ZtuneError(f"{path}: the journal can't be read: {error.strerror}") from None
+        except NotOursError as error:
+            raise ZtuneError(f"the journal can't be read: {error}; nothing was removed") from None
         with os.fdopen(os.dup(fd), "rb") as file:
-            data = file.read()
+            data = file.read(MAX_BYTES + 1)
+        if len(data) > MAX_BYTES:
+            os.close(fd)
+            raise ZtuneError(
+                f"{path}: the journal is larger than {format_size(MAX_BYTES)}, as none of ours is; "
+                "nothing was removed"
+            )
         whole, _, torn = data.rpartition(b"\n")
         if torn:
             os.ftruncate(fd, len(data) - len(torn))
@@ -115,9 +125,9 @@ class Journal:
         for number, line in enumerate(whole.split(b"\n") if whole else [], start=1):
             try:
                 record = json.loads(line)
-                if not isinstance(record, dict) or "do" not in record:
+                if not isinstance(record, dict) or not _is_record(record):
                     raise ValueError
-            except ValueError:
+            except (ValueError, RecursionError):
                 os.close(fd)
                 raise ZtuneError(
                     f"{path}: line {number} of the journal is damaged; nothing was removed"
@@ -131,7 +141,8 @@ class Journal:
         if first.get("format") != FORMAT or first.get("version") != VERSION:
             os.close(fd)
             raise ZtuneError(f"{path}: not a journal of this version of ztune; nothing was removed")
-        journal = cls(path, str(first["run"]), str(first["trial"]), str(first["token"]), _boot=boot_id())
+        run, trial, token = (str(first.get(key, "")) for key in ("run", "trial", "token"))
+        journal = cls(path, run, trial, token, _boot=boot_id())
         journal._fd, journal._n = fd, len(records)
         for record in records:
             journal._apply(record)
@@ -196,6 +207,19 @@ class Journal:
             self.steps.append((str(record["step"]), str(record["state"])))
         elif do == "close":
             self.closed = True
+
+
+def _open(path: Path, flags: int) -> int:
+    """Open a file in a directory of ours. Raises NotOursError where somebody else could have written it."""
+    with OwnDirectory.open(path.parent) as home:
+        return home.open_file(path.name, flags)
+
+
+def _is_record(record: dict[str, Any]) -> bool:
+    known = isinstance(record.get("do"), str) and isinstance(record.get("facts", {}), dict)
+    return known and all(
+        key in record for key in {"make": ("id", "kind"), "step": ("step", "state")}.get(record["do"], ())
+    )
 
 
 def sync_directory(path: Path) -> None:

@@ -20,20 +20,23 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from ztune.errors import InputError, ZtuneError
-from ztune.trial import saved
+from ztune.trial import mounts, own_directory, saved
 from ztune.trial.context import Context
-from ztune.trial.door import Door, token
+from ztune.trial.door import Door
 from ztune.trial.events import Events
 from ztune.trial.hello import environment
+from ztune.trial.home import trials
 from ztune.trial.jobs.base import Job, WorkloadResult
 from ztune.trial.jobs.interrupt import uninterrupted
 from ztune.trial.jobs.places import room_for
+from ztune.trial.jobs.process import MARK
 from ztune.trial.jobs.workdir import WorkDir
 from ztune.trial.journal import NAME as JOURNAL
-from ztune.trial.journal import Journal, sync_directory
+from ztune.trial.journal import Journal
 from ztune.trial.kernel_pools import KernelPools
 from ztune.trial.lock import RunLock
 from ztune.trial.mounted_pools import MountedPools
+from ztune.trial.own_directory import PASSABLE, PRIVATE, NotOursError, OwnDirectory
 from ztune.trial.pools import Pools
 from ztune.trial.spec import Spec
 from ztune.trial.zfs import Commands, Zfs
@@ -123,38 +126,40 @@ def teardown(journal: Journal, door: Door, progress: Callable[[float, str], None
 
 
 def undo(
-    directory: Path, state: Path, zfs: Zfs, *, patience: float, progress: Callable[[float, str], None]
+    lock: RunLock, trial: str, zfs: Zfs, *, patience: float, progress: Callable[[float, str], None]
 ) -> list[str]:
-    """Remove what an earlier, dead trial left in STATE/RUN/TRIAL; return a sentence for each thing left.
+    """Remove what an earlier, dead trial of the run left; return a sentence for each thing left.
 
-    Its run's lock must be held. Raises ZtuneError when the journal is damaged.
+    Raises:
+        ZtuneError: the journal is damaged, or may be somebody else's.
     """
-    path = directory / JOURNAL
-    run, trial = directory.parent.name, directory.name
-    door = Door(zfs, run=run, trial=trial, state=state, directory=directory, patience=patience)
-    if not path.exists():
-        # Killed between the directory and the journal: nothing else was begun.
-        if any(directory.iterdir()):
-            return [f"{directory}: left alone: it holds no journal of a trial"]
-        directory.rmdir()
-        return []
-    journal = Journal.open(path)
+    where = lock.where
+    door = Door(
+        zfs,
+        run=where.run,
+        trial=trial,
+        state=where.state,
+        directory=where.places / trial,
+        home=where.believed / trial,
+        patience=patience,
+    )
+    with lock.home.below(trial) as home:
+        if home.look(JOURNAL) is None:
+            # Killed between the directory and the journal: nothing else was begun.
+            if home.names() or (not where.old and os.path.lexists(door.directory)):
+                return [f"{home.path}: left alone: it holds no journal of a trial"]
+            os.rmdir(trial, dir_fd=lock.home.fd)
+            return []
+    journal = Journal.open(home.path / JOURNAL)
     try:
         if journal.empty:
             door.remove_directory()
             return []
-        if journal.token != token(run, trial, state) or (journal.run, journal.trial) != (run, trial):
-            return [f"{directory}: left alone: its journal is another trial's, or was moved here"]
+        if journal.token != door.token or (journal.run, journal.trial) != (where.run, trial):
+            return [f"{home.path}: left alone: its journal is another trial's, or was moved here"]
         return teardown(journal, door, progress)
     finally:
         journal.close()
-
-
-def dead_trials(state: Path, run: str) -> list[Path]:
-    """Return the directories of trials in STATE/RUN, oldest name first."""
-    with contextlib.suppress(OSError):
-        return sorted(p for p in (state / run).iterdir() if p.is_dir() and not p.is_symlink())
-    return []
 
 
 @dataclass(slots=True)
@@ -189,6 +194,7 @@ class Trial:
             trial=spec.trial,
             state=spec.state,
             directory=spec.directory,
+            home=spec.home,
             patience=spec.patience,
         )
         if spec.place.kind == "mount":
@@ -291,23 +297,24 @@ class Trial:
 
     def _begin(self) -> None:
         spec = self.spec
-        for directory in dead_trials(spec.state, spec.run):
-            self.events.log(f"an earlier trial of this run, {directory.name}, was cut; it is undone first")
-            left = undo(
-                directory, spec.state, self.zfs, patience=spec.patience, progress=lambda share, text: None
-            )
+        for trial in trials(self.lock.home):
+            self.events.log(f"an earlier trial of this run, {trial}, was cut; it is undone first")
+            left = undo(self.lock, trial, self.zfs, patience=spec.patience, progress=lambda share, text: None)
             if left:
                 raise ZtuneError(f"what an earlier trial of this run left can't be removed: {left[0]}")
-        spec.directory.mkdir(mode=0o711)
-        spec.directory.chmod(0o711)
-        sync_directory(spec.directory.parent)
+        # What the trial starts is known by it again, when it is to be killed.
+        os.environ[MARK] = self.door.token
+        self.lock.home.below(spec.trial, make=PRIVATE, new=True).close()
+        self.lock.home.sync()
         self.journal = Journal.create(
-            spec.directory / JOURNAL,
+            spec.home / JOURNAL,
             run=spec.run,
             trial=spec.trial,
             token=self.door.token,
             about={"layout": spec.layout.name, "place": spec.place.kind, "job": spec.job},
         )
+        with OwnDirectory.open(spec.directory.parent) as places:
+            places.below(spec.trial, make=PASSABLE, new=True).close()
         self._begun = True
 
     # -- prepare ---------------------------------------------------------------------------------------
@@ -369,6 +376,13 @@ class Trial:
     def _copy_from(self, source: Path, places: dict[str, Path]) -> None:
         job = self.job
         assert job is not None
+        if not mounts.is_share(source):
+            # What root unpacks keeps its owners and modes: nobody else may have put it there.
+            try:
+                with contextlib.suppress(FileNotFoundError, NotADirectoryError):
+                    own_directory.check(own_directory.real(source))
+            except NotOursError as error:
+                raise InputError(f"start.from: {error}") from None
         try:
             about = json.loads((source / saved.MARKER).read_text(encoding="utf-8"))
             sizes = {role: int(about["bytes"][role]) for role in places}
@@ -410,6 +424,10 @@ class Trial:
             raise InputError(f"start.save: {target} exists already; name a new directory")
         if not target.parent.is_dir():
             raise InputError(f"start.save: {target.parent} is no directory")
+        try:
+            target = own_directory.real(target.parent) / target.name
+        except NotOursError as error:
+            raise InputError(f"start.save: {error}") from None
         sizes = {role: _tree_bytes(path) for role, path in places.items()}
         free = shutil.disk_usage(target.parent).free
         if sum(sizes.values()) > free:
@@ -419,7 +437,9 @@ class Trial:
             )
         partial = target.parent / f"{target.name}.partial-{self.spec.trial}"
         self.journal.make("saved", "saved", path=str(partial))
-        partial.mkdir(mode=0o711)
+        partial.mkdir(mode=PASSABLE)
+        made = partial.lstat()
+        self.journal.note("saved", inode=[made.st_dev, made.st_ino])
         saved.mark(
             partial,
             token=self.door.token,
@@ -435,12 +455,14 @@ class Trial:
 
     def _note_pids(self) -> None:
         """Journal the job's processes, so that a dead trial's can be ended."""
-        from ztune.trial.jobs.process import Identity
+        from ztune.trial.jobs.process import Identity, user_of
 
         assert self.job is not None
         found = [one for pid in self.job.pids() if (one := Identity.of(pid)) is not None]
         if found:
-            self.journal.make("processes", "processes", pids=[[one.pid, one.ticks] for one in found])
+            users = sorted({user for one in found if (user := user_of(one.pid)) is not None})
+            pids = [[one.pid, one.ticks] for one in found]
+            self.journal.make("processes", "processes", pids=pids, users=users)
 
     def _stop_job(self) -> None:
         assert self.job is not None

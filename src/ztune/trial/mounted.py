@@ -205,7 +205,11 @@ class Mount:
         if pid is None:
             raise MountError(f"{store}: nothing has it mounted")
         real = {dataset: place.resolve() for dataset, place in places.items()}
-        return cls(pid=pid, store=store, places=real, ready={"ready": True, "pid": pid})
+        found = cls(pid=pid, store=store, places=real, ready={"ready": True, "pid": pid})
+        # The kernel names who made the socket: it may be gone, and its number another's by now.
+        if not mounts.uses(pid, store):
+            raise MountError(f"{store}: process {pid} answers for it, but has none of its files open")
+        return found
 
     def stats(self) -> dict[str, Any]:
         """Return the counters since the start or the last ``reset``; docs/mount.md names them."""
@@ -257,6 +261,10 @@ class Mount:
                 f"exit code {self._code}" if self._code is not None else "it left its mounts behind"
             )
             raise MountError(f"{self.store}: did not end in order: {why}")
+
+    def cut(self) -> None:
+        """Cut the power: SIGKILL; nothing is waited for, and ``kill`` takes away what is left."""
+        self._send(signal.SIGKILL)
 
     def kill(self) -> None:
         """Cut the power: SIGKILL, then unmount what is left of it. Returns when it is gone."""

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from ztune.errors import InputError, MissingError
-from ztune.trial import mounted
+from ztune.trial import mounted, own_directory
 from ztune.trial.context import DatasetContext, DeviceContext, MountContext, PoolContext
 from ztune.trial.events import Events
 from ztune.trial.journal import Journal
@@ -72,7 +72,7 @@ class MountedPools:
         mounting = self._mounting
         for note in mounting.notes:
             self.events.warning(note)
-        path = Path(os.path.realpath(mounting.stores)) / self.spec.trial
+        path = own_directory.real(mounting.stores) / self.spec.trial
         token = secrets.token_hex(16)
         journal.make(STORE, STORE, path=str(path), token=token)
         self._store = MountStore.create(path, token)

@@ -22,7 +22,7 @@ from typing import Any
 
 from ztune.errors import InputError, ZtuneError
 from ztune.store import paths
-from ztune.trial import saved
+from ztune.trial import own_directory, saved
 from ztune.trial.jobs import registry
 from ztune.trial.jobs.workdir import WorkDir
 
@@ -42,11 +42,8 @@ class State:
 
 def folder() -> Path:
     """Return the folder of all saved states."""
-    path = paths.cache() / "prepared"
-    path.mkdir(exist_ok=True)
     # A database's own user must be able to pass.
-    path.chmod(0o711)
-    return path
+    return paths.below(paths.cache(), "prepared", own_directory.PASSABLE)
 
 
 def key(job: str, params: Mapping[str, Any], database: Mapping[str, str], version: str) -> str:

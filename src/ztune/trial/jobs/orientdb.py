@@ -211,7 +211,7 @@ class OrientJob(JobBase):
     def write_note(self, noted: Mapping[str, Any]) -> None:
         """Keep what is in the input with the data, so that it comes along when a loaded state is copied."""
         note = self._note()
-        note.write_text(json.dumps(noted), encoding="utf-8")
+        places.write(note, json.dumps(noted))
         assert self._account is not None
         places.mend(note, 0o600, self._account)
 

@@ -126,8 +126,8 @@ class Sqlite(JobBase):
         places.must_be_reachable((home, self._paths["data"]), workdir, account, patience=self.patience)
         # As text, so that it can be read by its user wherever ztune itself lies, in a zip file even.
         source = inspect.getsource(sqlite_client)
-        (home / "client.py").write_text(source, encoding="utf-8")
-        (home / "client.py").chmod(0o644)
+        places.write(home / "client.py", source)
+        places.mend(home / "client.py", 0o600, account)
 
     @property
     def _database(self) -> Path:
