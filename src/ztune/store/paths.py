@@ -12,7 +12,8 @@ def home() -> Path:
     """Return the state directory, made if missing.
 
     ``$ZTUNE_HOME``, else ``$XDG_STATE_HOME/ztune``, else ``~/.local/state/ztune``.
-    Raises InputError where it cannot be made or written.
+    Raises InputError where it cannot be made. It need not be writable: what is there can be read all the
+    same.
     """
     own, xdg = os.environ.get("ZTUNE_HOME"), os.environ.get("XDG_STATE_HOME")
     path = Path(own) if own else (Path(xdg) / "ztune" if xdg else Path.home() / ".local" / "state" / "ztune")
@@ -22,10 +23,21 @@ def home() -> Path:
         raise InputError(
             f"the state directory {path} cannot be made: {error.strerror}; set ZTUNE_HOME to one that can"
         ) from None
-    if not os.access(path, os.W_OK | os.X_OK):
-        raise InputError(f"the state directory {path} cannot be written; set ZTUNE_HOME to one that can")
     # The engine runs in a folder of its own: a relative path would mean something else there.
     return path.resolve()
+
+
+def _folder(above: Path, name: str) -> Path:
+    """Return a directory in the state directory, made if missing. Raises InputError if it can't be."""
+    path = above / name
+    try:
+        path.mkdir(exist_ok=True)
+    except OSError as error:
+        raise InputError(
+            f"the state directory {above} cannot be written: {error.strerror}; make room there, or set "
+            "ZTUNE_HOME to one that can"
+        ) from None
+    return path
 
 
 def database() -> Path:
@@ -35,34 +47,24 @@ def database() -> Path:
 
 def cache() -> Path:
     """Return the directory of what can be made again from a trace: operation files and sample blocks."""
-    path = home() / "cache"
-    path.mkdir(exist_ok=True)
-    return path
+    return _folder(home(), "cache")
 
 
 def scratch() -> Path:
     """Return the directory for what lives no longer than a trial."""
-    path = home() / "scratch"
-    path.mkdir(exist_ok=True)
-    return path
+    return _folder(home(), "scratch")
 
 
 def traces() -> Path:
     """Return the directory of the traces that ``ztune tune`` recorded: its runs are repeated from them."""
-    path = home() / "traces"
-    path.mkdir(exist_ok=True)
-    return path
+    return _folder(home(), "traces")
 
 
 def lab() -> Path:
     """Return the directory of the lab: images of guests, their saved states, what they are built from."""
-    path = cache() / "lab"
-    path.mkdir(exist_ok=True)
-    return path
+    return _folder(cache(), "lab")
 
 
 def mounts() -> Path:
     """Return the directory of what is known of mounts, and of their disks where no other place was named."""
-    path = home() / "mounts"
-    path.mkdir(exist_ok=True)
-    return path
+    return _folder(home(), "mounts")

@@ -87,8 +87,8 @@ def _in_memory(name: str, files: Mapping[str, bytes], error: OSError) -> Path:
         _write(folder / name, files)
     except OSError:
         raise InputError(
-            f"the trial program can't be written in {paths.home()}: {error.strerror}; make room there, or set "
-            "ZTUNE_HOME to another place"
+            f"the trial program can't be written in {paths.home()}: {error.strerror}; make room there, or "
+            "set ZTUNE_HOME to another place"
         ) from None
     return folder / name
 

@@ -94,7 +94,8 @@ def teardown(journal: Journal, door: Door, progress: Callable[[float, str], None
     """Remove all that the journal says was made, the latest first; return a sentence for each thing left.
 
     It needs no room: where the journal can't be written any more it goes on all the same, for whatever is
-    removed once more is gone already. A thing that something left still uses, such as the files of a pool, is left too.
+    removed once more is gone already. A thing that something left still uses, such as the files of a pool, is
+    left too.
     """
     problems: list[str] = []
     things = list(reversed(journal.things.values()))

@@ -1,7 +1,7 @@
 """Room on file systems: what a load will need, what has to stay free, and a watch while it is written.
 
-A job can mostly say how large its data will be, and is refused before it begins where that does not fit. Where
-it can't, or is wrong, the watch holds: it ends the work before the file system is full.
+A job can mostly say how large its data will be, and is refused before it begins where that does not fit.
+Where it can't, or is wrong, the watch holds: it ends the work before the file system is full.
 """
 
 from __future__ import annotations
@@ -36,8 +36,9 @@ def reserve(total: int) -> int:
 
 
 def about(size: int) -> str:
-    """Return bytes for a sentence: "1.5 GiB", "83 MiB"."""
-    return f"{size / 2**30:,.1f} GiB" if size >= 1 << 30 else f"{size >> 20} MiB"
+    """Return bytes for a sentence: "83.0 MiB", "1.5 GiB"."""
+    power = min(6, max(2, (max(size, 1).bit_length() - 1) // 10))
+    return f"{size / 1024**power:.1f} {' KMGTPE'[power]}iB"
 
 
 def needed_by(job: Any) -> dict[str, int]:

@@ -121,6 +121,9 @@ def start(store: Store, request: Request, observer: Observer | None = None) -> R
     layouts = [study.layout] if options.aa else plan.renamed(study, request.layouts)
     for layout in layouts:
         _check_roles(request.job, layout, study)
+    if options.saved is None and request.place.shared(Path("/")) is not None:
+        for database in {repr(one.database): one.database for one in layouts}.values():
+            prepared.require_room(request.job.name, request.job.params, database)
     watcher = observer or Silent()
     with _up(request.place, watcher) as place:
         for layout in layouts:
@@ -129,9 +132,6 @@ def start(store: Store, request: Request, observer: Observer | None = None) -> R
         described = place.describe()
         # A load that can't be slowed down is refused now, not by each trial after its database was made.
         jobs.get(request.job.name)(request.job.params, dilation=_dilation(described))
-        if options.saved is None and place.shared(Path("/")) is not None:
-            for layout in layouts:
-                prepared.require_room(request.job.name, request.job.params, layout.database)
         run = store.create_run(
             kind="run",
             study=study,

@@ -38,7 +38,7 @@ def _interrupt(number: int, _frame: FrameType | None) -> None:
 
 
 def asked() -> bool:
-    """Whether the user has asked to stop, since the outermost ``signals_as_interrupt`` began."""
+    """Whether the user has asked to stop, within the outermost ``signals_as_interrupt``."""
     return _State.asked
 
 
@@ -90,14 +90,14 @@ def signals_as_interrupt() -> Iterator[None]:
     if not _in_main_thread():
         yield
         return
-    if not _State.depth:
-        _State.asked, _State.rung = False, 0
     _State.depth += 1
     try:
         with _handled(_SIGNALS, _interrupt):
             yield
     finally:
         _State.depth -= 1
+        if not _State.depth:
+            _State.asked, _State.rung = False, 0
 
 
 @contextmanager
