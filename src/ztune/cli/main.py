@@ -8,7 +8,7 @@ import sys
 import click
 
 from ztune import __version__
-from ztune.errors import ZtuneError
+from ztune.errors import ZtuneError, disk_error
 
 # name → module. Loaded only when used: importing Arrow for `ztune --help` would cost half a second.
 COMMANDS: dict[str, str] = {
@@ -87,6 +87,12 @@ def main() -> None:
     except ZtuneError as error:
         click.echo(f"ztune: {error}", err=True)
         sys.exit(error.exit_code)
+    except OSError as error:
+        full = disk_error(error)
+        if full is None:
+            raise
+        click.echo(f"ztune: {full}", err=True)
+        sys.exit(full.exit_code)
     except (KeyboardInterrupt, click.exceptions.Abort):
         click.echo("ztune: interrupted", err=True)
         sys.exit(130)

@@ -62,6 +62,8 @@ class MountStore:
         """
         path = Path(os.path.realpath(path))
         made = not path.exists()
+        token = token or secrets.token_hex(16)
+        begun = False
         try:
             path.mkdir(mode=0o700, parents=True, exist_ok=True)
             if any(path.iterdir()):
@@ -69,13 +71,17 @@ class MountStore:
             found = path.lstat()
             if found.st_uid != os.geteuid():
                 raise InputError(f"{path}: belongs to user {found.st_uid}; a store is a directory of ours")
-            token = token or secrets.token_hex(16)
+            begun = True
             marker = {"format": _FORMAT, "token": token, "inode": found.st_ino, "made": made}
             flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
             with os.fdopen(os.open(path / MARKER, flags, 0o600), "w", encoding="utf-8") as file:
                 json.dump(marker, file)
             (path / DISKS).mkdir(mode=0o700)
         except OSError as error:
+            if begun:
+                # Nothing half made stays in the way of the next.
+                with contextlib.suppress(Refused, OSError):
+                    cls(path, token).remove_unfinished()
             raise InputError(f"{path}: can't be made a store: {error.strerror}") from None
         return cls(path, token)
 
