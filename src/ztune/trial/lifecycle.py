@@ -210,13 +210,14 @@ class Trial:
             InputError, MissingError: found before anything was made.
         """
         self._check()
+        spec = self.spec
         status = "failed"
         result: dict[str, Any] | None = None
         try:
             try:
                 with uninterrupted():
                     self._begin()
-                with room.Watch("the trial", self.pools.fills):
+                with room.Watch("the trial", lambda: [spec.directory, *self.pools.fills()]):
                     result = self._work()
                 status = "ok"
             except KeyboardInterrupt:
