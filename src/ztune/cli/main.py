@@ -9,6 +9,7 @@ import click
 
 from ztune import __version__
 from ztune.errors import ZtuneError, disk_error
+from ztune.trial.jobs.interrupt import signals_as_interrupt
 
 # name → module. Loaded only when used: importing Arrow for `ztune --help` would cost half a second.
 COMMANDS: dict[str, str] = {
@@ -80,7 +81,9 @@ def ztune() -> None:
 def main() -> None:
     """Entry point of the console script."""
     try:
-        code = ztune.main(standalone_mode=False)
+        # Whatever the command is doing: what it began is ended and removed before it goes.
+        with signals_as_interrupt():
+            code = ztune.main(standalone_mode=False)
     except click.ClickException as error:
         error.show()
         sys.exit(2)
