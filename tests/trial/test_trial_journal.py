@@ -4,11 +4,13 @@ import errno
 import json
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from ztune.errors import ZtuneError
-from ztune.trial.journal import Journal
+from ztune.trial.journal import Journal, Thing
+from ztune.trial.lifecycle import teardown
 
 
 def begin(path: Path) -> Journal:
@@ -164,3 +166,30 @@ def test_removals_go_on_without_room(tmp_path: Path, monkeypatch: pytest.MonkeyP
     again = Journal.open(path)
     assert list(again.things) == ["a", "c"], "what was not written is removed once more, which does no harm"
     again.close()
+
+
+class Remover:
+    """A door that notes what goes through it."""
+
+    def __init__(self) -> None:
+        self.gone: list[str] = []
+
+    def remove(self, thing: Thing) -> None:
+        self.gone.append(thing.id)
+
+    def remove_directory(self) -> None:
+        self.gone.append("directory")
+
+
+def test_everything_is_removed_although_nothing_can_be_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    journal = Journal.create(tmp_path / "journal.jsonl", run="r", trial="t", token="k", about={})
+    for name in "abc":
+        journal.make(name, "pool")
+    door: Any = Remover()
+    with monkeypatch.context() as patch:
+        FullDisk(patch).free = 0
+        assert teardown(journal, door, lambda share, text: None) == []
+    assert door.gone == ["c", "b", "a", "directory"]
+    journal.close()
