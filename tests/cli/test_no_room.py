@@ -1,4 +1,4 @@
-"""A load whose size nobody can tell: it is stopped while there is room left, and what it wrote is removed."""
+"""No room: a load without an end is stopped and removed, and a mount whose disk is full says so."""
 
 from __future__ import annotations
 
@@ -67,6 +67,48 @@ def test_an_endless_load_is_stopped(how: str) -> None:
             path for path in Path("/proc").glob("[0-9]*/cmdline") if f"yes\0{folder}".encode() in _read(path)
         ]
         assert running == []
+
+
+MOUNTED = """
+os.environ["ZTUNE_HOME"] = str(DISK / "h")
+place = DISK / "m"
+
+def ztune(*words):
+    code = "from ztune.cli.main import main; main()"
+    done = subprocess.run([sys.executable, "-c", code, *words], capture_output=True, text=True)
+    assert "Traceback" not in done.stderr, done.stderr
+    return done
+
+def full():
+    assert ztune("mount", "sqlite", str(place), "--disks", "instant").returncode == 0
+    fill()
+    data = next(place.iterdir()) / "rows"
+    try:
+        with data.open("wb", buffering=0) as file:
+            for _ in range(200):
+                file.write(os.urandom(1 << 20))
+            os.fsync(file.fileno())
+    except OSError:
+        pass
+
+full()
+assert "can't be written: No space left on device; the mount ends" in ztune("mount", "--list").stdout
+done = ztune("umount", str(place))
+assert done.returncode == 0 and "No space left on device; the mount ends" in done.stderr, done
+empty()
+full()
+done = ztune("umount", "--destroy", str(place))
+assert done.returncode == 0 and "is deleted" in done.stdout, done
+assert ztune("mount", "--list").stdout.startswith("Nothing is mounted and nothing kept")
+empty()
+assert list((DISK / "h" / "mounts").iterdir()) == [] and not place.exists()
+"""
+
+
+def test_a_mount_whose_disk_is_full_says_so_and_can_be_destroyed() -> None:
+    with tempfile.TemporaryDirectory(prefix="zs-", dir="/var/tmp") as name:
+        (disk := Path(name) / "d").mkdir()
+        private_disk.run(disk, MOUNTED, "200m")
 
 
 def _read(path: Path) -> bytes:

@@ -168,6 +168,14 @@ def test_removals_go_on_without_room(tmp_path: Path, monkeypatch: pytest.MonkeyP
     again.close()
 
 
+def test_one_that_cannot_be_begun_is_not_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as patch:
+        FullDisk(patch).free = 30
+        with pytest.raises(ZtuneError, match="the journal can't be written: No space left on device"):
+            begin(tmp_path / "journal.jsonl")
+    assert list(tmp_path.iterdir()) == []
+
+
 class Remover:
     """A door that notes what goes through it."""
 

@@ -14,8 +14,9 @@ from ztune.trial import room
 from ztune.workloads import registry
 from ztune.workloads.base import JobWorkload, running
 
-GROWS = {"size", "scale", "documents", "entries", "triples", "numjobs", "document_size"}
-"""Parameters that say how much data there is."""
+BYTES = ("size", "document_size", "redo_size", "write_buffer", "max_wal_size")
+COUNTS = ("scale", "documents", "entries", "triples", "numjobs")
+"""Parameters that say how much data or log there is."""
 
 
 def _sized() -> list[tuple[str, str, str]]:
@@ -23,10 +24,8 @@ def _sized() -> list[tuple[str, str, str]]:
     found = []
     for name in registry.names():
         fields = registry.get(name).Parameters.model_fields
-        found += [(name, one, "9999999999T") for one in ("size", "document_size") if one in fields]
-        found += [
-            (name, one, "9" * 30) for one in fields if one in GROWS and one not in ("size", "document_size")
-        ]
+        found += [(name, one, "9999999999T") for one in BYTES if one in fields]
+        found += [(name, one, "9" * 30) for one in COUNTS if one in fields]
     return found
 
 

@@ -50,7 +50,7 @@ def build(modules: Sequence[str] = ()) -> Path:
         if not path.is_file():
             _write(path, files)
         os.utime(path)
-    except OSError as error:
+    except (OSError, InputError) as error:
         return _in_memory(name, files, error)
     for other in folder.glob("ztune-trial-*.pyz"):
         with contextlib.suppress(FileNotFoundError):
@@ -76,7 +76,7 @@ def _write(path: Path, files: Mapping[str, bytes]) -> None:
         partial.unlink(missing_ok=True)
 
 
-def _in_memory(name: str, files: Mapping[str, bytes], error: OSError) -> Path:
+def _in_memory(name: str, files: Mapping[str, bytes], error: OSError | InputError) -> Path:
     """Return the archive in a directory in memory, gone when this process ends: the cache's disk is full.
 
     What cleans a full disk up must not need room on it.
@@ -86,10 +86,8 @@ def _in_memory(name: str, files: Mapping[str, bytes], error: OSError) -> Path:
         atexit.register(shutil.rmtree, folder, ignore_errors=True)
         _write(folder / name, files)
     except OSError:
-        raise InputError(
-            f"the trial program can't be written in {paths.home()}: {error.strerror}; make room there, or "
-            "set ZTUNE_HOME to another place"
-        ) from None
+        why = str(error) if isinstance(error, InputError) else error.strerror
+        raise InputError(f"the trial program can't be written in the state directory: {why}") from None
     return folder / name
 
 

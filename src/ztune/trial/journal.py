@@ -83,16 +83,13 @@ class Journal:
             )
         except OSError as error:
             raise ZtuneError(f"{path}: the journal can't be made: {error.strerror}") from None
-        journal.append(
-            "open",
-            format=FORMAT,
-            version=VERSION,
-            run=run,
-            trial=trial,
-            token=token,
-            boot=journal._boot,
-            **about,
-        )
+        facts = {"format": FORMAT, "version": VERSION, "run": run, "trial": trial, "token": token}
+        try:
+            journal.append("open", **facts, boot=journal._boot, **about)
+        except ZtuneError:
+            journal.close()
+            path.unlink(missing_ok=True)
+            raise
         sync_directory(path.parent)
         return journal
 

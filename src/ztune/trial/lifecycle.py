@@ -316,13 +316,17 @@ class Trial:
         spec.directory.mkdir(mode=0o711)
         spec.directory.chmod(0o711)
         sync_directory(spec.directory.parent)
-        self.journal = Journal.create(
-            spec.directory / JOURNAL,
-            run=spec.run,
-            trial=spec.trial,
-            token=self.door.token,
-            about={"layout": spec.layout.name, "place": spec.place.kind, "job": spec.job},
-        )
+        try:
+            self.journal = Journal.create(
+                spec.directory / JOURNAL,
+                run=spec.run,
+                trial=spec.trial,
+                token=self.door.token,
+                about={"layout": spec.layout.name, "place": spec.place.kind, "job": spec.job},
+            )
+        except ZtuneError:
+            spec.directory.rmdir()
+            raise
         self._begun = True
 
     # -- prepare ---------------------------------------------------------------------------------------

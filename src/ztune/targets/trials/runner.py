@@ -174,9 +174,9 @@ def resume(store: Store, run: Run, place: Place, observer: Observer | None = Non
         runner = _Runner(store, run, place, job, options, layouts, watcher)
         # First of all: what was left may take the room that all the rest needs.
         runner.clean()
-        runner.run = store.resume_run(run.id)
         for layout in layouts:
             place.check(run.resolved_study, layout)
+        runner.run = store.resume_run(run.id)
         return runner.go()
 
 
