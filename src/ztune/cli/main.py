@@ -9,7 +9,8 @@ import sys
 import click
 
 from ztune import __version__, output
-from ztune.errors import ZtuneError
+from ztune.errors import ZtuneError, disk_error
+from ztune.trial.jobs.interrupt import signals_as_interrupt
 
 # name → module. Loaded only when used: importing Arrow for `ztune --help` would cost half a second.
 COMMANDS: dict[str, str] = {
@@ -82,9 +83,11 @@ def main() -> None:
     """Entry point of the console script."""
     output.guard()
     try:
-        code = ztune.main(standalone_mode=False)
-        if sys.stdout is not None:  # closed by who started it
-            sys.stdout.flush()
+        # Whatever the command is doing: what it began is ended and removed before it goes.
+        with signals_as_interrupt():
+            code = ztune.main(standalone_mode=False)
+            if sys.stdout is not None:  # closed by who started it
+                sys.stdout.flush()
     except click.ClickException as error:
         said = io.StringIO()
         error.show(said)
@@ -95,6 +98,12 @@ def main() -> None:
         for note in getattr(error, "__notes__", ()):  # lines of another program
             output.echo(note, err=True)
         sys.exit(error.exit_code)
+    except OSError as error:
+        full = disk_error(error)
+        if full is None:
+            raise
+        output.echo(f"ztune: {output.line(full)}", err=True)
+        sys.exit(full.exit_code)
     except (KeyboardInterrupt, click.exceptions.Abort):
         output.echo("ztune: interrupted", err=True)
         sys.exit(130)

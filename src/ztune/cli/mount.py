@@ -346,6 +346,7 @@ def state_of(point: Any) -> tuple[str, Any]:
 def _list(as_json: bool) -> int:
     from ztune.analysis import units
     from ztune.targets import mount_points
+    from ztune.trial import mounted
 
     rows = []
     points, damaged = mount_points.every()
@@ -379,6 +380,9 @@ def _list(as_json: bool) -> int:
         cells = [row["directory"], row["state"], pid, row["study"], row["layout"]]
         table.add_row(*map(str, cells), units.amount(row["bytes"]), str(row["store"]))  # type: ignore[arg-type]
     _print(table)
+    for point in points:
+        if point.dead() and (said := mounted.last_words(point.disks)):
+            output.echo(f"{point.directory}: {said}")
     if any(row["state"] == "dead" for row in rows):
         output.echo(
             "dead: the program is gone, as in a power cut. `ztune mount` mounts it again; "

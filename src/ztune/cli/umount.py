@@ -75,7 +75,13 @@ def _unmount(point: Any, destroy: bool, force: bool) -> None:
                     f"unmount it under them with --force"
                 )
         with waiting("unmounting: the disks' caches are written"):
-            mount.stop(_STOP_S)
+            try:
+                mount.stop(_STOP_S)
+            except mounted.MountError as error:
+                # What is deleted anyway need not have been written: its disk may be full.
+                if not destroy or mount.alive():
+                    raise
+                output.echo(f"note: {error}", err=True)
         if mount.said:
             output.echo(f"note: {mount.said}", err=True)
     elif state == "dead":

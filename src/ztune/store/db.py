@@ -7,7 +7,7 @@ import os
 import secrets
 import sqlite3
 from collections.abc import Collection, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from datetime import UTC, datetime
 from importlib import resources
@@ -17,13 +17,13 @@ from typing import Any
 import psutil
 
 from ztune import output
-from ztune.errors import InputError
+from ztune.errors import InputError, ZtuneError
 from ztune.store import paths
+from ztune.store.connection import Connection, ReadOnlyError
 from ztune.store.records import Run, SeriesRef, Trial
 from ztune.study import Layout, Objective, Study
 
 _ID_ALPHABET = "23456789abcdefghjkmnpqrstuvwxyz"  # no 0/o, 1/i/l
-_BUSY_S = 30.0
 _RUN_JSON = (
     *("study", "environment", "versions", "objective", "command", "options", "warnings"),
     *("target", "job", "outcome"),
@@ -58,7 +58,7 @@ def _dump(value: object) -> str:
 class Store:
     """The results. Use ``Store.open()``; close it, or use it as a context manager."""
 
-    def __init__(self, path: Path, connection: sqlite3.Connection) -> None:
+    def __init__(self, path: Path, connection: Connection) -> None:
         self.path = path
         self._db = connection
 
@@ -66,23 +66,22 @@ class Store:
     def open(cls, path: Path | None = None) -> Store:
         """Open (and make or migrate) the database at ``path``, by default the one in the state directory.
 
-        Raises InputError for a database of a newer ztune, or a file that is no database.
+        Where it can't be written, for a full or read-only disk, what is stored can be read all the same.
+
+        Raises:
+            InputError: it is of a newer ztune, or damaged, or no database.
+            ZtuneError: its disk fails, or another process keeps it locked.
         """
         path = path or paths.database()
-        connection: sqlite3.Connection | None = None
+        connection = Connection(path)
+        store = cls(path, connection)
         try:
-            connection = sqlite3.connect(path, timeout=_BUSY_S, isolation_level=None)
-            connection.row_factory = sqlite3.Row
-            store = cls(path, connection)
-            store._migrate()
-        except sqlite3.DatabaseError as error:
-            if connection is not None:
-                connection.close()
-            raise InputError(
-                f"the results database {path} cannot be used: {error}; move it away or set ZTUNE_HOME"
-            ) from None
-        except InputError:
-            assert connection is not None
+            try:
+                store._migrate()
+            except ReadOnlyError as error:
+                connection.read_from_memory(str(error))
+                store._migrate()
+        except BaseException:
             connection.close()
             raise
         return store
@@ -98,15 +97,24 @@ class Store:
         self.close()
 
     @contextmanager
-    def _write(self) -> Iterator[sqlite3.Connection]:
+    def _write(self) -> Iterator[Connection]:
+        if self._db.why_read_only:
+            raise ReadOnlyError(self._db.why_read_only)
+        with self._transaction() as db:
+            yield db
+
+    @contextmanager
+    def _transaction(self) -> Iterator[Connection]:
         # IMMEDIATE: take the write lock before reading, so that two processes never deadlock on an upgrade.
         self._db.execute("BEGIN IMMEDIATE")
         try:
             yield self._db
+            self._db.execute("COMMIT")
         except BaseException:
-            self._db.execute("ROLLBACK")
+            # A full disk may have ended the transaction already.
+            with suppress(ZtuneError):
+                self._db.execute("ROLLBACK")
             raise
-        self._db.execute("COMMIT")
 
     def _version(self) -> int:
         return int(self._db.execute("PRAGMA user_version").fetchone()[0])
@@ -120,18 +128,22 @@ class Store:
                 f"up to {newest}; use a newer ztune, or another ZTUNE_HOME"
             )
         if self._version() < newest:
-            self._db.execute("PRAGMA journal_mode = WAL")
+            if not self._db.why_read_only:
+                self._db.execute("PRAGMA journal_mode = WAL")
             # Off while tables are made anew: dropping `run` would take the trials with it. No effect inside a
             # transaction, so it stands before one.
             self._db.execute("PRAGMA foreign_keys = OFF")
-            with self._write() as db:
+            with self._transaction() as db:
                 for version, sql in known:
                     if version > self._version():  # another process may have been first
                         for statement in _statements(sql):
                             db.execute(statement)
                         db.execute(f"PRAGMA user_version = {version:d}")
                 if db.execute("PRAGMA foreign_key_check").fetchone() is not None:
-                    raise sqlite3.DatabaseError("trials without a run")
+                    raise InputError(
+                        f"the results database {self.path} cannot be used: it has trials without a run; move "
+                        "it away or set ZTUNE_HOME"
+                    )
         self._db.execute("PRAGMA foreign_keys = ON")
 
     # runs
@@ -282,7 +294,8 @@ class Store:
         """Delete runs with their trials, all or none. Raises InputError as ``check_deletable`` does."""
         with self._write() as db:
             self.check_deletable(run_ids)
-            db.executemany("DELETE FROM run WHERE id = ?", [(run_id,) for run_id in run_ids])
+            for run_id in run_ids:
+                db.execute("DELETE FROM run WHERE id = ?", (run_id,))
 
     # trials
 
@@ -402,7 +415,7 @@ class Store:
         return _trial(self._db.execute("SELECT * FROM trial WHERE id = ?", (key,)).fetchone())
 
 
-def _again(db: sqlite3.Connection, row: sqlite3.Row, why: str | None) -> None:
+def _again(db: Connection, row: sqlite3.Row, why: str | None) -> None:
     """Make the trial of ``row`` pending; note the attempt that ended with ``why``, if that is said."""
     attempts = json.loads(row["attempts"])
     if why is not None and row["started"] is not None:
@@ -424,7 +437,7 @@ def _statements(sql: str) -> Iterator[str]:
             text = ""
 
 
-def _insert(db: sqlite3.Connection, table: str, row: dict[str, object]) -> int:
+def _insert(db: Connection, table: str, row: dict[str, object]) -> int:
     # Table and column names are this module's own, never a user's.
     marks = ", ".join("?" for _ in row)
     cursor = db.execute(f"INSERT INTO {table} ({', '.join(row)}) VALUES ({marks})", tuple(row.values()))

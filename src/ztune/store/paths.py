@@ -14,8 +14,9 @@ def home() -> Path:
     """Return the state directory, made if missing.
 
     ``$ZTUNE_HOME``, else ``$XDG_STATE_HOME/ztune``, else ``~/.local/state/ztune``.
-    Raises InputError where it cannot be made or written, and where somebody else could write it: programs
-    that ztune runs, and what it deletes, are looked up there.
+    Raises InputError where it cannot be made, and where somebody else could write it: programs that ztune
+    runs, and what it deletes, are looked up there. It need not be writable: what is there can be read all
+    the same.
     """
     own, xdg = os.environ.get("ZTUNE_HOME"), os.environ.get("XDG_STATE_HOME")
     path = Path(own) if own else (Path(xdg) / "ztune" if xdg else Path.home() / ".local" / "state" / "ztune")
@@ -30,8 +31,6 @@ def home() -> Path:
         ) from None
     except own_directory.NotOursError as error:
         raise InputError(f"the state directory {path} can't be used: {error}; or set ZTUNE_HOME") from None
-    if not os.access(path, os.W_OK | os.X_OK):
-        raise InputError(f"the state directory {path} cannot be written; set ZTUNE_HOME to one that can")
     return path
 
 
@@ -43,7 +42,10 @@ def below(parent: Path, name: str, mode: int = own_directory.PASSABLE) -> Path:
     try:
         return own_directory.ensure(parent / name, mode)
     except OSError as error:
-        raise InputError(f"{parent / name} cannot be made: {error.strerror}") from None
+        raise InputError(
+            f"the state directory {parent} cannot be written: {error.strerror}; make room there, or set "
+            "ZTUNE_HOME to one that can"
+        ) from None
 
 
 def database() -> Path:

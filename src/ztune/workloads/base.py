@@ -38,6 +38,8 @@ from pydantic import (
 )
 
 from ztune.errors import InputError, ZtuneError
+from ztune.trial import room
+from ztune.trial.jobs import interrupt
 from ztune.trial.jobs.base import Job, ProgressFn, WorkloadResult, no_progress
 from ztune.trial.jobs.interrupt import signals_as_interrupt
 from ztune.trial.jobs.places import room_for
@@ -452,14 +454,22 @@ def running(
     """
     with signals_as_interrupt():
         workload.check()
+        place = parent or WorkDir.default_parent()
+        needed = sum(room.needed_by(getattr(workload, "job", workload)).values())
+        room.require(f"workload {workload.name}", [(place, needed)], "set TMPDIR to a roomier place")
         workdir = WorkDir.create(workload.name, parent=parent, keep=keep)
         try:
-            workload.prepare(workdir)
-            workload.load(progress)
-            with starting or nullcontext():
-                workload.start(progress)
-            yield workload
-            workload.stop()
+            with room.Watch(f"workload {workload.name}", lambda: [place]):
+                workload.prepare(workdir)
+                workload.load(progress)
+                with starting or nullcontext():
+                    workload.start(progress)
+                yield workload
+                workload.stop()
+        except Exception:
+            # What fails while it is being stopped fails for that.
+            interrupt.check()
+            raise
         finally:
             workload.cleanup()
             workdir.remove()
