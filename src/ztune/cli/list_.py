@@ -73,6 +73,8 @@ def workloads(workload: str | None, as_json: bool) -> None:
 def _standing(entry: Entry) -> list[str]:
     """Return the lines on a workload's roles, and on what it needs and whether that is here."""
     lines = [f"roles: {entry.roles}"] if entry.roles else []
+    if entry.trouble:
+        lines.append(f"trouble: {entry.trouble}")
     if entry.missing:
         lines.append(f"missing: {entry.missing}")
         if entry.needs:

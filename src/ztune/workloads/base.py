@@ -5,7 +5,7 @@ job is what a trial runs, on whatever machine; here it runs under the recorder.
 
 Life cycle, in this order::
 
-    workload = registry.get("postgres-oltp")({"scale": 25})
+    workload = registry.make("postgres-oltp", {"scale": 25})
     with running(workload) as workload:      # prepare, load, start; stop and cleanup whatever happens
         with Recording(pids=workload.pids(), …):
             result = workload.run()          # the timed job: the only step that is recorded
