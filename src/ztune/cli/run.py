@@ -217,7 +217,11 @@ def choose(
         asked = {**study.parameters, **params}
         try:
             study = adjusted(
-                study, profile=profile, arc=arc, database=registry.settings_of(workload_name, asked)
+                study,
+                profile=profile,
+                arc=arc,
+                database=registry.settings_of(workload_name, asked),
+                declared=registry.declared(workload_name, asked),
             )
         except ValueError as error:
             raise InputError(f"--arc {arc}: {plain(error)}" if arc is not None else plain(error)) from None

@@ -15,6 +15,7 @@ from typing import Any
 from pydantic import BaseModel
 from pydantic_core import PydanticUndefined
 
+from ztune.study.declared import Declared
 from ztune.study.layout import Dataset, Layout, Pool, Vdev
 from ztune.study.profile import FlashProfile, HddProfile
 from ztune.study.properties import PROPERTIES
@@ -30,6 +31,7 @@ MODELS: dict[str, type[BaseModel]] = {
     "pool": Pool,
     "vdev": Vdev,
     "dataset": Dataset,
+    "durability": Declared,
     "layouts": NamedLayout,
     "hdd": HddProfile,
     "flash": FlashProfile,
@@ -61,6 +63,8 @@ def model_table(model: type[BaseModel]) -> list[str]:
     """Return a table of the keys of one model."""
     rows = ["| key | default | meaning |", "| --- | --- | --- |"]
     for name, field in model.model_fields.items():
+        if model is Declared and name == "own":
+            continue  # ztune fills it
         key = field.alias or name
         rows.append(f"| `{key}` | {_default(name, field)} | {_cell(field.description or '')} |")
     return rows

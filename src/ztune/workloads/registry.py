@@ -14,6 +14,7 @@ from typing import Any
 
 from ztune.errors import InputError, MissingError, ZtuneError
 from ztune.packages import packages_of
+from ztune.study.declared import Declared
 from ztune.workloads.base import ParameterDoc, Parameters, Workload
 
 GROUP = "ztune.workloads"
@@ -197,6 +198,30 @@ def settings_of(name: str, params: Mapping[str, Any]) -> dict[str, str]:
     """
     settings = getattr(getattr(make(name, params), "job", None), "settings", None)
     return {} if settings is None else dict(settings())
+
+
+def declared(name: str, params: Mapping[str, Any]) -> Declared:
+    """Return what the workload ``name`` with ``params`` declares of its database's durability: nothing where
+    it has nothing to say, or is not here.
+
+    Raises:
+        InputError: what it declares can't be understood.
+    """
+    if name not in names():
+        return Declared()
+    wanted = get(name)
+    try:
+        made = make(name, params)
+    except InputError:  # recorded by a version with other parameters
+        found = getattr(wanted, "durability", None)
+    else:
+        asked = getattr(made, "declared", None)
+        found = asked() if callable(asked) else None
+    if found is not None and not isinstance(found, Declared):
+        raise InputError(
+            f"workload {name!r}: what it declares of durability is no ztune.workloads.base.Declared"
+        )
+    return found or Declared()
 
 
 _REQUIRED = (
