@@ -49,7 +49,8 @@ class Declared(BaseModel):
         "are not acknowledged one by one, such as the rows of an import.",
     )  # fmt: skip
     own: dict[str, str] = Field(
-        default_factory=dict, description="The settings that `default` speaks of, with their values."
+        default_factory=dict,
+        description="The settings that `default` speaks of, with their values; ztune fills it.",
     )
 
     def answer(self, name: str, value: str) -> DurabilityClass | None:

@@ -63,8 +63,6 @@ def model_table(model: type[BaseModel]) -> list[str]:
     """Return a table of the keys of one model."""
     rows = ["| key | default | meaning |", "| --- | --- | --- |"]
     for name, field in model.model_fields.items():
-        if model is Declared and name == "own":
-            continue  # ztune fills it
         key = field.alias or name
         rows.append(f"| `{key}` | {_default(name, field)} | {_cell(field.description or '')} |")
     return rows

@@ -389,20 +389,27 @@ def _declared(layout: Layout, found: list[_Answer]) -> dict[str, str]:
         )
     elif default is not None and default is not DurabilityClass.NOTHING:
         found.append((default, f"the database as it is set: declared to be {default}"))
-    for name, value in {**declared.own, **layout.database}.items():
+    # What a default of ours says is of settings that are not touched, not of the workload's own.
+    spoken_of = declared.own if default is not None or not declared.known else {}
+    for name, value in _settings(layout).items():
         klass = declared.answer(name, value)
         if klass is not None:
             if klass is not DurabilityClass.NOTHING:
                 found.append((klass, f"{name}={value}: declared to be {klass}"))
         elif (
             name not in declared.neutral
-            and declared.own.get(name) != value
+            and spoken_of.get(name) != value
             and not (declared.known and _is_known(name, value))
         ):
             unknown[f"{name}={value}"] = (
                 f"{name}={value}: nobody has declared what a power cut loses with it ([durability])"
             )
     return unknown
+
+
+def _settings(layout: Layout) -> dict[str, str]:
+    """Return the database's settings: those it has anyway, overridden by the layout's."""
+    return {**(layout.declared.own if layout.declared is not None else {}), **layout.database}
 
 
 def _is_known(name: str, value: str) -> bool:
@@ -417,17 +424,18 @@ def _is_known(name: str, value: str) -> bool:
 def _database(layout: Layout, notes: list[str]) -> list[tuple[DurabilityClass, str]]:
     if layout.declared is not None and not layout.declared.known:
         return []  # another database may mean something else by the same name
-    said = [_answer(name, layout.database[name]) for name in _DATABASE if name in layout.database]
+    settings = _settings(layout)
+    said = [_answer(name, settings[name]) for name in _DATABASE if name in settings]
     found = [answer for answer in said if answer is not None and answer[0] is not DurabilityClass.NOTHING]
-    if _journal_comes_back(layout.database):
+    if _journal_comes_back(settings):
         found.append(_JOURNAL_BACK)
     data = layout.dataset_of("data")
     for name, page in _TORN.items():
-        if layout.database.get(name, "").lower() not in _NO:
+        if settings.get(name, "").lower() not in _NO:
             continue
-        size = parse_size(next((layout.database[n] for n in _PAGE if n in layout.database), page))
-        if _PAGE_KIB in layout.database:
-            size = int(layout.database[_PAGE_KIB]) << 10
+        size = parse_size(next((settings[n] for n in _PAGE if n in settings), page))
+        if _PAGE_KIB in settings:
+            size = int(settings[_PAGE_KIB]) << 10
         recordsize = parse_size(data.properties["recordsize"]) if data is not None else 0
         other = data and (data.filesystem or layout.pool(data.pool).filesystem)
         if other and other != "zfs":

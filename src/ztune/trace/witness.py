@@ -40,7 +40,7 @@ class Witness:
     syncs: int
 
     def against(self, declared: Declared | None) -> str:
-        """Return how the trace contradicts the promise that nothing acknowledged is lost; empty if it doesn't.
+        """Return how the trace contradicts that nothing acknowledged is lost; empty if it doesn't.
 
         ``declared``: of the database; None of one that ztune knows.
         """
