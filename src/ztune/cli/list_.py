@@ -101,7 +101,9 @@ def layouts(study: str | None, schema: bool, as_json: bool) -> None:
     from ztune.cli._screening import changes
     from ztune.search.space import first_round
     from ztune.study import load_study, ready
+    from ztune.study.adjust import adjusted
     from ztune.study.schema import study_schema
+    from ztune.workloads import registry
 
     if schema:
         click.echo(json.dumps(study_schema(), indent=1, ensure_ascii=False))
@@ -117,6 +119,9 @@ def layouts(study: str | None, schema: bool, as_json: bool) -> None:
         _print(found, as_json, hide=("file",))
         return
     loaded = ready.find(study)
+    if loaded.workload is not None:
+        said = registry.declared(loaded.workload, loaded.parameters)
+        loaded = adjusted(loaded, declared=said)
     _print(
         [
             {
