@@ -38,7 +38,8 @@ class Fio:
         for job in jobs if isinstance(jobs, list) else []:
             if isinstance(job, dict):
                 _job(source, into, job, {**options, **_mapping(job.get("job options"))})
-        for disk in document.get("disk_util") or []:
+        disks = document.get("disk_util")
+        for disk in disks if isinstance(disks, list) else []:
             if isinstance(disk, dict) and isinstance(disk.get("name"), str):
                 _disk(source, into, disk)
 
