@@ -201,5 +201,7 @@ def _plan(plan: Plan) -> dict[str, Any]:
 
 
 def durability(recommendation: Recommendation) -> DurabilityClass:
-    """Return the class of the layout itself: what an export gives where no live system is compared."""
-    return Layout.model_validate(recommendation.layout).durability()
+    """Return the class of the layout itself, as far as it is known: what an export gives where no live system
+    is compared.
+    """
+    return Layout.model_validate(recommendation.layout).judged().proven

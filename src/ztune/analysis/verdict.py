@@ -10,11 +10,12 @@ from ztune.analysis.candidates import Failed
 from ztune.analysis.measured import MEASURES, Cell, Kind, Measured, clock, gather, goals
 from ztune.analysis.paired import Ratio, paired
 from ztune.store.records import Run, Trial
+from ztune.study.durability import Bar
 
 
 @dataclass(frozen=True)
 class Place:
-    """A layout in its place. ``rank`` is None for one of a weaker durability class than allowed.
+    """A layout in its place. ``rank`` is None for one that is not known to be as durable as is allowed.
 
     ``standing``: leader, worse, equal or open, as the run's last decision has it; "" where there is none.
     ``to_leader``: its ratio to the leader in the measure that decides.
@@ -70,11 +71,9 @@ def standing(run: Run, trials: Sequence[Trial]) -> Standing:
     """Return how the layouts of a measured run stand."""
     found = gather(trials)
     keys = goals(run, found.cells)
-    allowed = run.objective.durability.rank
-    if found.baseline is not None:
-        allowed = max(allowed, found.baseline.durability.rank)
-    strong = [c for c in found.cells if c.durability.rank <= allowed]
-    weak = [c for c in found.cells if c.durability.rank > allowed]
+    bar = Bar.of(run.objective.durability, next((t.layout for t in trials if t.is_baseline), None))
+    strong = [c for c in found.cells if bar.admits(c.layout)]
+    weak = [c for c in found.cells if not bar.admits(c.layout)]
     outcome: dict[str, Any] = run.outcome
     leader = next((c for c in strong if c.arm == outcome.get("leader")), None)
     words = {o["arm"]: o["standing"] for o in outcome.get("others", [])}

@@ -82,7 +82,7 @@ def tune(plan: Plan) -> Outcome:
     Raises InputError, MissingError, ZtuneError; KeyboardInterrupt after everything was cleaned up.
     """
     with signals_as_interrupt():
-        workload = registry.get(plan.workload)({**_memory(plan), **_study_parameters(plan), **plan.params})
+        workload = registry.make(plan.workload, {**_memory(plan), **_study_parameters(plan), **plan.params})
         _check_early(plan, workload)
         engine = engines.check()
         made_out = not plan.out.exists()

@@ -75,6 +75,8 @@ def workloads(workload: str | None, as_json: bool) -> None:
 def _standing(entry: Entry) -> list[str]:
     """Return the lines on a workload's roles, and on what it needs and whether that is here."""
     lines = [f"roles: {entry.roles}"] if entry.roles else []
+    if entry.trouble:
+        lines.append(f"trouble: {entry.trouble}")
     if entry.missing:
         lines.append(f"missing: {entry.missing}")
         if entry.needs:
@@ -101,7 +103,9 @@ def layouts(study: str | None, schema: bool, as_json: bool) -> None:
     from ztune.cli._screening import changes
     from ztune.search.space import first_round
     from ztune.study import load_study, ready
+    from ztune.study.adjust import adjusted
     from ztune.study.schema import study_schema
+    from ztune.workloads import registry
 
     if schema:
         output.print_json(study_schema())
@@ -117,6 +121,9 @@ def layouts(study: str | None, schema: bool, as_json: bool) -> None:
         _print(found, as_json, hide=("file",))
         return
     loaded = ready.find(study)
+    if loaded.workload is not None:
+        said = registry.declared(loaded.workload, loaded.parameters)
+        loaded = adjusted(loaded, declared=said)
     _print(
         [
             {

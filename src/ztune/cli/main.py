@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import io
+import os
 import sys
 
 import click
@@ -35,6 +36,11 @@ COMMANDS: dict[str, str] = {
     "lab": "ztune.cli.lab",
     "disk": "ztune.cli.disk",
 }
+
+
+# Looking for plugins, pydantic reads the entry points of every package that is installed, and a stranger's
+# broken file would end every command. ztune has no use for them.
+os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
 
 
 class LazyGroup(click.Group):

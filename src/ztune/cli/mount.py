@@ -126,7 +126,7 @@ def _study(what: str) -> Any:
     if what.endswith(".toml") or Path(what).is_file() or what in ready.files():
         return ready.find(what)
     if what in registry.names():
-        workload: Any = registry.get(what)({})
+        workload: Any = registry.make(what)
         if not hasattr(workload, "job"):
             raise InputError(f"workload {what} can be recorded but has no layouts of its own; name a study")
         return generic.build(set(workload.job.roles()))

@@ -219,7 +219,11 @@ def choose(
         asked = {**study.parameters, **params}
         try:
             study = adjusted(
-                study, profile=profile, arc=arc, database=registry.settings_of(workload_name, asked)
+                study,
+                profile=profile,
+                arc=arc,
+                database=registry.settings_of(workload_name, asked),
+                declared=registry.declared(workload_name, asked),
             )
         except ValueError as error:
             raise InputError(f"--arc {arc}: {plain(error)}" if arc is not None else plain(error)) from None
@@ -234,7 +238,7 @@ def _job(name: str, params: dict[str, Any], native: bool) -> Any:
     from ztune.targets.trials.plan import workload_job
     from ztune.workloads import registry
 
-    workload = registry.get(name)(params)
+    workload = registry.make(name, params)
     job = workload_job(workload)
     # Elsewhere the database is another one; the trial itself says which.
     return replace(job, version=workload.check()) if native else job
@@ -264,7 +268,7 @@ def _study(what: str, params: dict[str, str]) -> tuple[Any, str]:
             )
     elif what in registry.names():
         workload = what
-        made: Any = registry.get(what)(params)
+        made: Any = registry.make(what, params)
         if not hasattr(made, "job"):
             raise InputError(f"workload {what} can be recorded but not run in trials: it has no job")
         study = generic.build(set(made.job.roles()))

@@ -155,11 +155,34 @@ def choose_study(trace: Any, name: str | None, profile: str | None, arc: str | N
         study = generic.build(roles, page_sizes=manifest.page_size)
     try:
         study.check_roles(roles)
-        return adjusted(study, profile=profile, arc=arc, database=_settings(manifest.workload))
+        return adjusted(
+            study,
+            profile=profile,
+            arc=arc,
+            database=_settings(manifest.workload),
+            declared=_declared(manifest),
+        )
     except ValueError as error:
         raise InputError(
             f"--arc {arc}: {_sentence(error)}" if arc is not None else _sentence(error)
         ) from None
+
+
+# Databases that wait for their log unless they are told otherwise, by their well-known files.
+_WAIT = ("postgresql", "mysql and mariadb", "sqlite")
+
+
+def _declared(manifest: Any) -> Any:
+    """Return what is declared of the durability of the database that was recorded."""
+    from ztune.study.declared import KNOWN, Declared
+    from ztune.trace.roles import databases_of
+    from ztune.workloads import registry
+
+    if manifest.workload is not None:
+        return registry.declared(manifest.workload.name, manifest.workload.parameters)
+    # A live database: nobody says which it is, but its files do.
+    found = databases_of(f.path for f in manifest.files if f.role is not None)
+    return KNOWN if any(name in _WAIT for name in found) else Declared()
 
 
 def _settings(workload: Any) -> dict[str, str]:

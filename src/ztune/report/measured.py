@@ -213,7 +213,8 @@ def cautions(found: Standing) -> list[str]:
         out.append(f"The run is not complete: {found.measured.pending} trials did not run.")
     if any(p.rank is None for p in found.places):
         out.append(
-            "Layouts marked with a durability class may lose more at a power cut; they do not compete."
+            "Layouts marked with a durability class may lose more at a power cut, or nobody knows what they "
+            "lose; they do not compete."
         )
     note = limits(found.run, found.measured.cells)
     if note is not None:

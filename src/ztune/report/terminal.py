@@ -61,7 +61,7 @@ def ranking(r: Recommendation, top: int | None = TOP) -> RenderableType:
     if hidden:
         parts.append(Text(f"{len(r.ranking)} layouts in all; --all shows the rest", style="dim"))
     if r.set_apart:
-        parts.append(Text("\nSet apart: weaker durability, not comparable", style="bold"))
+        parts.append(Text("\nSet apart: weaker durability, or not known: not comparable", style="bold"))
         parts.append(ranking_table(r.set_apart, baseline, top))
         for klass in dict.fromkeys(row.durability for row in r.set_apart):
             parts.append(Text(f"{klass}: {' '.join(r.crash_tests[klass])}", style="dim"))

@@ -13,6 +13,7 @@ from pydantic import BaseModel, ValidationError
 from ztune.errors import InputError
 from ztune.output import line, shown
 from ztune.study import profiles as _profiles
+from ztune.study.declared import Declared
 from ztune.study.layout import Dataset, KeyedError, Layout, Pool, Vdev
 from ztune.study.positions import line_of, positions
 from ztune.study.profile import FlashProfile, HddProfile
@@ -31,6 +32,7 @@ _MODELS: dict[tuple[str, ...], type[BaseModel]] = {
     ("layout", "pool"): Pool,
     ("layout", "pool", "vdev"): Vdev,
     ("layout", "dataset"): Dataset,
+    ("layout", "durability"): Declared,
     ("layouts",): NamedLayout,
 }
 

@@ -39,7 +39,7 @@ def count(value: float) -> str:
     if value < 100_000:
         return f"{value:,.0f}"
     units = "kMGTPE"
-    while (value := value / 1000) >= 1000:
+    while (value := value / 1000) >= 1000 and len(units) > 1:
         units = units[1:]
     return f"{value:.2f}"[:4].rstrip(".") + units[0]
 

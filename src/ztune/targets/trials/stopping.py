@@ -9,6 +9,7 @@ from typing import Any
 from ztune.analysis.measured import MEASURES, Measured, gather, goals
 from ztune.analysis.resolve import Decision, decide
 from ztune.store.records import Run, Trial
+from ztune.study.durability import Bar
 from ztune.targets.trials.plan import Options
 
 
@@ -22,20 +23,15 @@ def judge(run: Run, trials: Sequence[Trial], options: Options) -> tuple[str, Dec
     keys = goals(run, measured.cells)
     if not keys:
         return None
-    values = competing(run, measured, keys[0])
+    bar = Bar.of(run.objective.durability, next((t.layout for t in trials if t.is_baseline), None))
+    values = competing(measured, keys[0], bar)
     decision = decide(values, resolution=options.resolution, looks=options.looks)
     return None if decision is None else (keys[0], decision)
 
 
-def competing(run: Run, measured: Measured, key: str) -> dict[str, dict[int, float]]:
+def competing(measured: Measured, key: str, bar: Bar) -> dict[str, dict[int, float]]:
     """Return arm → block → value of the layouts that may win."""
-    base = measured.baseline
-    allowed = run.objective.durability.rank
-    if base is not None:
-        allowed = max(allowed, base.durability.rank)
-    return {
-        c.arm: dict(c.values[key]) for c in measured.cells if key in c.values and c.durability.rank <= allowed
-    }
+    return {c.arm: dict(c.values[key]) for c in measured.cells if key in c.values and bar.admits(c.layout)}
 
 
 def next_arms(
