@@ -63,16 +63,16 @@ def test_within_both_fewer_bytes_written_win() -> None:
 def test_what_the_objective_cannot_tell_apart_goes_to_the_plainer() -> None:
     exotic = candidate("exotic", 100, settings={"x": "odd", "y": "odd"})
     plain = candidate("plain", 102, settings={"x": "odd", "y": "default"})
-    chosen, why = select([exotic, plain], GOAL, 0.05, {"x": "default", "y": "default"})
-    assert chosen is plain
-    assert why == "nearest to the defaults of 2 that the objective can't tell apart"
+    pick = select([exotic, plain], GOAL, 0.05, {"x": "default", "y": "default"})
+    assert pick.candidate is plain
+    assert pick.why == "nearest to the defaults of 2 that the objective can't tell apart"
 
 
 def test_why_names_the_metric_that_decided() -> None:
-    chosen, why = select([candidate("a", 1), candidate("b", 2)], GOAL, 0.05)
-    assert (chosen.name, why) == ("a", "least modelled time")
-    chosen, why = select([candidate("a", 100), candidate("b", 101, 50)], GOAL, 0.05)
-    assert (chosen.name, why) == ("b", "least space of 2 within 5%")
+    pick = select([candidate("a", 1), candidate("b", 2)], GOAL, 0.05)
+    assert (pick.candidate.name, pick.why) == ("a", "least modelled time")
+    pick = select([candidate("a", 100), candidate("b", 101, 50)], GOAL, 0.05)
+    assert (pick.candidate.name, pick.why) == ("b", "least space of 2 within 5%")
 
 
 def test_departures_count_known_defaults_only() -> None:

@@ -418,6 +418,7 @@ def _row(
         replays=len(candidate.trials),
         differs=differs,
         why=ranked.why,
+        note=ranked.note,
     )
 
 

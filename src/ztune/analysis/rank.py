@@ -6,22 +6,28 @@ docs/recommendation.md states the rule in words and gives an example.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
-from ztune.analysis import units
+from ztune.analysis import processors, units
 from ztune.analysis.candidates import Candidate, Collected, Failed
 from ztune.analysis.metrics import METRICS, resolve
+from ztune.analysis.stats import ratio
 from ztune.errors import InputError
 from ztune.study import DurabilityClass
 
 
 @dataclass(frozen=True)
 class Ranked:
-    """One layout in its place, with the sentence that says why it stands there."""
+    """One layout in its place, with the sentence that says why it stands there.
+
+    ``note``: why it does not stand further ahead although it has less of a metric; "" where nothing held it
+    back.
+    """
 
     rank: int
     candidate: Candidate
     why: str
+    note: str = ""
 
 
 @dataclass(frozen=True)
@@ -47,26 +53,49 @@ def departures(settings: Mapping[str, str], defaults: Mapping[str, str]) -> int:
     return sum(1 for key, value in settings.items() if key in defaults and defaults[key] != value)
 
 
+@dataclass(frozen=True)
+class Pick:
+    """The candidate that an objective picks, what decided, as a clause, and by hash what was held back, and
+    why."""
+
+    candidate: Candidate
+    why: str
+    held: Mapping[str, str] = field(default_factory=dict)
+
+
 def select(
     candidates: Sequence[Candidate],
     minimise: Sequence[str],
     within: float,
     defaults: Mapping[str, str] | None = None,
-) -> tuple[Candidate, str]:
-    """Return the candidate that the objective picks from ``candidates``, and what decided, as a clause.
+) -> Pick:
+    """Return what the objective picks from ``candidates``.
 
-    For each metric of ``minimise`` in turn, those within ``within`` (a share, 0.05 = 5 %) of the least stay.
-    Of those left after the last, which the objective can't tell apart, the one with the fewest departures
-    from ``defaults`` wins; then the least first metric, then the name. Raises ValueError for no candidates.
+    Where time comes first, layouts that processors hold back (``processors.held``) leave. Then for each
+    metric of ``minimise`` in turn, those within ``within`` (a share, 0.05 = 5 %) of the least stay; from the
+    second metric on without those whose gain in it costs more than it brings (``_price``). Of those left
+    after the last, which the objective can't tell apart, the one with the fewest departures from ``defaults``
+    wins; then the least first metric, then the name. Raises ValueError for no candidates.
     """
     left = [c for c in candidates if all(c.value(m) is not None for m in minimise)]
     if not left:
         raise ValueError("no candidate has all metrics of the objective")
+    held: dict[str, str] = {}
+    if minimise[0] == "modelled_s":
+        held = processors.held(left)
+        left = [c for c in left if c.hash not in held]
     why = "the only one left"
     decided = False
     for position, metric in enumerate(minimise):
         if len(left) == 1:
             break
+        if position:
+            later = minimise[position + 1 :]
+            prices = {c.hash: _price(c, left, metric, later, within) for c in left}
+            least = min(_value(c, metric) for c in left)
+            ahead = [c for c in left if _value(c, metric) <= least * (1 + within)]
+            held |= {c.hash: prices[c.hash] for c in ahead if prices[c.hash]}
+            left = [c for c in left if not prices[c.hash]]
         least = min(_value(c, metric) for c in left)
         near = [c for c in left if _value(c, metric) <= least * (1 + within)]
         if len(near) < len(left):
@@ -80,14 +109,41 @@ def select(
                 decided = True
         left = near
     if len(left) == 1:
-        return left[0], why if decided else "least by the objective"
+        return Pick(left[0], why if decided else "least by the objective", held)
     bases = defaults or {}
     chosen = min(left, key=lambda c: (departures(c.settings, bases), _value(c, minimise[0]), c.name, c.hash))
     others = len(left) - 1
     few = sorted(departures(c.settings, bases) for c in left)
-    if few[0] < few[1]:
-        return chosen, f"nearest to the defaults of {others + 1} that the objective can't tell apart"
-    return chosen, f"least {METRICS[minimise[0]].label} of {others + 1} that the objective can't tell apart"
+    start = "nearest to the defaults" if few[0] < few[1] else f"least {METRICS[minimise[0]].label}"
+    return Pick(chosen, f"{start} of {others + 1} that the objective can't tell apart", held)
+
+
+def _price(
+    candidate: Candidate, others: Sequence[Candidate], metric: str, later: Sequence[str], within: float
+) -> str:
+    """Return what a gain in ``metric`` costs in a ``later`` one, as a clause, where that is more than it
+    brings; else "".
+
+    More: the layout needs k times as much of a later metric, or of processor time, as another that needs less
+    than k times as much of ``metric``. Differences within the tolerance, or the spread of processor times,
+    are none.
+    """
+    mine = _value(candidate, metric)
+    worst, said = 1.0, ""
+    for other in others:
+        theirs = _value(other, metric)
+        if theirs <= mine * (1 + within):
+            continue
+        gain = theirs / mine if mine > 0 else float("inf")
+        for key, least in (*((k, 1 + within) for k in later), ("cpu_s", processors.SPREAD)):
+            price = ratio(candidate.value(key), other.value(key))
+            if price is not None and price > max(gain, least) and price / gain > worst:
+                worst = price / gain
+                said = (
+                    f"{METRICS[metric].label} {units.percent(1 / gain)} against {other.name} costs "
+                    f"{METRICS[key].label} {units.times(price)}"
+                )
+    return said
 
 
 def _value(candidate: Candidate, metric: str) -> float:
@@ -109,9 +165,12 @@ def order(
     """Rank all ``candidates``: place n is what ``select`` picks when places 1 … n−1 are taken away."""
     left = [c for c in candidates if all(c.value(m) is not None for m in minimise)]
     ranked: list[Ranked] = []
+    notes: dict[str, str] = {}
     while left:
-        chosen, why = select(left, minimise, within, defaults)
-        ranked.append(Ranked(len(ranked) + 1, chosen, why))
+        pick = select(left, minimise, within, defaults)
+        notes = {**pick.held, **notes}  # the first time that it was held back says why
+        chosen = pick.candidate
+        ranked.append(Ranked(len(ranked) + 1, chosen, pick.why, notes.get(chosen.hash, "")))
         left = [c for c in left if c is not chosen]
     return ranked
 
