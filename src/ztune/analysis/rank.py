@@ -15,6 +15,10 @@ from ztune.analysis.stats import ratio
 from ztune.errors import InputError
 from ztune.study import DurabilityClass
 
+# What a gain of 1 % in a metric after the first may cost of those after it, in %. The objective's order says
+# that the gain matters more; beyond twice as much it is a bad bargain all the same.
+PRICE = 2.0
+
 
 @dataclass(frozen=True)
 class Ranked:
@@ -121,28 +125,33 @@ def select(
 def _price(
     candidate: Candidate, others: Sequence[Candidate], metric: str, later: Sequence[str], within: float
 ) -> str:
-    """Return what a gain in ``metric`` costs in a ``later`` one, as a clause, where that is more than it
-    brings; else "".
+    """Return what a gain in ``metric`` costs elsewhere, as a clause, where that is more than it brings.
 
-    More: the layout needs k times as much of a later metric, or of processor time, as another that needs less
-    than k times as much of ``metric``. Differences within the tolerance, or the spread of processor times,
-    are none.
+    More: another layout needs x % more of ``metric``, and this one more than ``PRICE`` times x % more of a
+    ``later`` one, or of processor and modelled time together. Differences within the tolerance, or within the
+    spread of processor times, are none. "" where no gain costs so much.
     """
-    mine = _value(candidate, metric)
-    worst, said = 1.0, ""
+    mine, here = _value(candidate, metric), processors.need(candidate)
+    worst, said = PRICE, ""
     for other in others:
-        theirs = _value(other, metric)
-        if theirs <= mine * (1 + within):
+        gain = ratio(_value(other, metric), mine) or float("inf")
+        if gain <= 1 + within:
             continue
-        gain = theirs / mine if mine > 0 else float("inf")
-        for key, least in (*((k, 1 + within) for k in later), ("cpu_s", processors.SPREAD)):
-            price = ratio(candidate.value(key), other.value(key))
-            if price is not None and price > max(gain, least) and price / gain > worst:
-                worst = price / gain
-                said = (
-                    f"{METRICS[metric].label} {units.percent(1 / gain)} against {other.name} costs "
-                    f"{METRICS[key].label} {units.times(price)}"
-                )
+        prices = [
+            (price, f"{METRICS[key].label} {units.times(price)}")
+            for key in later
+            if (price := ratio(candidate.value(key), other.value(key))) is not None and price > 1 + within
+        ]
+        there = processors.need(other)
+        if here is not None and there is not None and here.both > there.both * processors.SPREAD:
+            took, instead = (units.seconds(n.both) for n in (here, there))
+            prices.append(
+                (here.both / there.both, f"{took} of processor and modelled time instead of {instead}")
+            )
+        for price, words in prices:
+            if (price - 1) / (gain - 1) > worst:
+                worst = (price - 1) / (gain - 1)
+                said = f"{METRICS[metric].label} {units.percent(1 / gain)} against {other.name} costs {words}"
     return said
 
 

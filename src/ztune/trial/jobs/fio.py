@@ -574,13 +574,15 @@ class Fio(LaunchedJob):
                 "latency_ms": self._latency(sync["lat_ns"] for sync in syncs if "lat_ns" in sync),
             }
         both = [job[direction] for job in jobs for direction in ("read", "write")]
+        # A thread waits for its syncs too, which fio does not count among reads and writes.
+        synced = [job["sync"]["lat_ns"] for job in jobs if "lat_ns" in job.get("sync", {})]
         read_bytes = sum(job["read"]["io_bytes"] for job in jobs)
         write_bytes = sum(job["write"]["io_bytes"] for job in jobs)
         return WorkloadResult(
             seconds=seconds,
             operations=sum(one["total_ios"] for one in both),
             unit="I/O",
-            latency_ms=merged_latency(one["clat_ns"] for one in both),
+            latency_ms=merged_latency([*(one["clat_ns"] for one in both), *synced]),
             offered_per_second=offered_rate(self.sections),
             details={
                 "read_bytes": read_bytes,
