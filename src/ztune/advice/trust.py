@@ -121,8 +121,11 @@ def confidence(
     if busy is not None and busy.limited:
         before = processors.need(baseline) if baseline is not None and baseline is not chosen else None
         also = f" (base layout: {before.sentence()})" if before is not None and before.limited else ""
+        what = (
+            "limit this layout more than its disks" if busy.cpu > busy.disks else "could not keep this pace"
+        )
         limited.append(
-            f"Processors limit this job rather than these disks: the replay took {busy.sentence()}{also}. "
+            f"Processors {what}: the replay took {busy.sentence()}{also}. "
             "Modelled time leaves processors out; `ztune run --from` measures what they cost."
         )
     share = _hit_share(chosen.measure)
