@@ -372,24 +372,30 @@ def pace(cells: Sequence[Cell]) -> Pace | None:
     usual = median(asked)
     if usual <= 0:
         return None
+    best: dict[int, float] = defaultdict(float)
+    for cell in known:
+        for block, done in cell.values["per_second"].items():
+            best[block] = max(best[block], done)
     kept, rates = {}, {}
     for cell in known:
         offered = {b: cell.values.get("offered", {}).get(b) or usual for b in cell.values["per_second"]}
         kept[cell.arm] = {
-            b: done / _enough(offered[b], cell.results[b]) for b, done in cell.values["per_second"].items()
+            b: done / (_KEPT_UP * _due(offered[b], best[b], cell.results[b]))
+            for b, done in cell.values["per_second"].items()
         }
         rates[cell.arm] = (median(cell.values["per_second"].values()), median(offered.values()))
     behind = frozenset(arm for arm, row in kept.items() if median(row.values()) < 1)
     return None if len(behind) == len(kept) else Pace(kept, rates, behind)
 
 
-def _enough(offered: float, result: Result) -> float:
-    """Return the fewest operations per second that count as keeping up with ``offered``.
+def _due(offered: float, best: float, result: Result) -> float:
+    """Return how many operations per second became due: what the ``best`` layout of the block did, if chance
+    explains that it is less than was ``offered``.
 
-    pgbench and sysbench draw the times at which transactions become due (pgbench(1), --rate: Poisson): of N
-    that are expected √N more or fewer become due by chance, and one time in forty more than two times as many
-    fewer.
+    pgbench and sysbench draw the times at which transactions become due, the same for all layouts
+    (pgbench(1), --rate: Poisson): of N that are expected √N fewer become due by chance, and one time in forty
+    2 √N fewer.
     """
     expected = offered * (number_at(result, "job", "seconds") or 0.0)
-    chance = 2 / expected**0.5 if expected > 0 else 0.0
-    return offered * max(0.5, _KEPT_UP - chance)
+    chance = min(0.5, 2 / expected**0.5) if expected > 0 else 0.0
+    return min(offered, max(best, offered * (1 - chance)))

@@ -86,8 +86,10 @@ def select(
         raise ValueError("no candidate has all metrics of the objective")
     held: dict[str, str] = {}
     if minimise[0] == "modelled_s":
-        held = processors.held(left)
-        left = [c for c in left if c.hash not in held]
+        slow = processors.held(left)
+        ahead = min(_value(c, minimise[0]) for c in left if c.hash not in slow) * (1 + within)
+        held = {c.hash: slow[c.hash] for c in left if c.hash in slow and _value(c, minimise[0]) <= ahead}
+        left = [c for c in left if c.hash not in slow]
     why = "the only one left"
     decided = False
     for position, metric in enumerate(minimise):
@@ -97,8 +99,8 @@ def select(
             later = minimise[position + 1 :]
             prices = {c.hash: _price(c, left, metric, later, within) for c in left}
             least = min(_value(c, metric) for c in left)
-            ahead = [c for c in left if _value(c, metric) <= least * (1 + within)]
-            held |= {c.hash: prices[c.hash] for c in ahead if prices[c.hash]}
+            first = [c for c in left if _value(c, metric) <= least * (1 + within)]
+            held |= {c.hash: prices[c.hash] for c in first if prices[c.hash]}
             left = [c for c in left if not prices[c.hash]]
         least = min(_value(c, metric) for c in left)
         near = [c for c in left if _value(c, metric) <= least * (1 + within)]
