@@ -15,12 +15,13 @@ from typing import Any
 import pytest
 from fake_place import JOB, FakePlace, layouts, study
 
+from ztune.analysis.verdict import sentence
 from ztune.errors import InputError, MissingError, ZtuneError
 from ztune.store import series
 from ztune.store.db import Store
 from ztune.store.records import Run, Trial
 from ztune.targets.channel import Lost
-from ztune.targets.trials import runner, stopping
+from ztune.targets.trials import runner
 from ztune.targets.trials import trial as one_trial
 from ztune.targets.trials.plan import Options
 from ztune.targets.trials.runner import Request
@@ -115,7 +116,7 @@ def test_a_clear_winner_ends_the_run_early(place: FakePlace) -> None:
     assert run.outcome["reason"] == "settled" and run.outcome["verdict"] == "resolved"
     assert run.outcome["leader_name"] == "8K" and run.outcome["measure"] == "time"
     assert len(trials(run)) < 16
-    assert "8K has the least time per op" in stopping.sentence(run.outcome, 0.02)
+    assert "8K has the least time per op" in sentence(run.outcome, 0.02)
 
 
 def test_equal_layouts_end_the_run_early(place: FakePlace) -> None:
@@ -131,7 +132,7 @@ def test_an_unresolved_run_says_how_many_more_it_takes(place: FakePlace) -> None
     assert (run.outcome["reason"], run.outcome["verdict"]) == ("blocks", "open")
     assert run.outcome["needed"] > 3
     more = run.outcome["needed"] - 3
-    assert f"about {more} more runs of each" in stopping.sentence(run.outcome, 0.02)
+    assert f"about {more} more runs of each" in sentence(run.outcome, 0.02)
 
 
 def test_settled_layouts_do_not_run_on(place: FakePlace) -> None:

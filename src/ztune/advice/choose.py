@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from ztune.analysis import processors
 from ztune.analysis.candidates import Candidate
 from ztune.analysis.effects import ABSENT, pair_to
 from ztune.analysis.rank import Ranking
@@ -28,7 +29,9 @@ def plainest(ranking: Ranking, defaults: Mapping[str, str]) -> Candidate:
     first = ranking.best
     if first is None:
         raise ValueError("the ranking is empty")
-    field = [r.candidate for r in ranking.ranked]
+    every = [r.candidate for r in ranking.ranked]
+    slow = processors.held(every) if ranking.minimise[0] == "modelled_s" else {}
+    field = [c for c in every if c.hash not in slow]
     fastest = min(field, key=lambda c: c.value(ranking.minimise[0]) or 0.0)
     current = _back(field, first, fastest, ranking, defaults, unseen=True)
     return _back(field, current, fastest, ranking, defaults, unseen=False)

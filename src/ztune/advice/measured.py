@@ -515,7 +515,7 @@ def _confidence(found: Standing, chosen: Cell) -> Confidence:
     base = found.measured.baseline
     if base is None:
         weak.append("The baseline has no result, so nothing is compared with where you are today.")
-    if run.outcome.get("verdict") == "open":
+    if found.outcome.get("verdict") == "open":
         limited.append("The run ended before the best layout was known beyond doubt: more blocks are needed.")
     if run.status in {"interrupted", "failed"}:
         limited.append(f"The run is not complete: {found.measured.pending} trials did not run.")
@@ -571,6 +571,8 @@ def _row(found: Standing, cell: Cell, rank: int | None, chosen: Cell) -> Row:
         "equal": "equal to the leader",
         "open": "not resolved",
     }.get(place.standing, "")
+    if place.lag:
+        why = f"{why}: {place.lag}" if why else place.lag
     return Row(
         rank=rank,
         layout=cell.name,

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ztune.advice import trust
-from ztune.advice.choose import plainest
+from ztune.advice.choose import as_good, plainest
 from ztune.advice.crash_evidence import cited
 from ztune.advice.evidence import change, compare, phrase, promising
 from ztune.advice.facts import L2ARC_HEADER_BYTES, dataset_facts
@@ -176,6 +176,18 @@ def _verdict(chosen: Candidate, ranking: Ranking, sides: Sequence[Side]) -> str:
             "compare with."
         )
     if chosen is baseline:
+        key = ranking.minimise[0]
+        quicker = [
+            r.candidate
+            for r in ranking.ranked
+            if r.note and not as_good(baseline, r.candidate, ranking.minimise[:1], ranking.within)
+        ]
+        if quicker:
+            names = ", ".join(c.name for c in quicker[:3])
+            return (
+                f"Keep the base layout ({chosen.name}): what has less {METRICS[key].label} is held back, "
+                f"as the ranking says ({names}{' and others' if len(quicker) > 3 else ''})."
+            )
         return (
             f"Keep the base layout ({chosen.name}): by the objective no other of {layouts} is better by "
             f"more than {share}."
@@ -420,6 +432,7 @@ def _row(
         replays=len(candidate.trials),
         differs=differs,
         why=ranked.why,
+        note=ranked.note,
     )
 
 

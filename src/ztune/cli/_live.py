@@ -16,11 +16,11 @@ from rich.table import Table
 from ztune import output
 from ztune.analysis import units
 from ztune.analysis.measured import MEASURES, clock, gather
+from ztune.analysis.verdict import sentence
 from ztune.output import Console, Text
 from ztune.report.measured import ratio_text
 from ztune.store.records import Run, Trial
 from ztune.targets.channel import Place
-from ztune.targets.trials import stopping
 from ztune.targets.trials.pace import Pace
 from ztune.targets.trials.plan import Options
 
@@ -129,7 +129,7 @@ class LiveView:
     def judged(self, outcome: dict[str, Any], trials: Sequence[Trial]) -> None:
         """A block ended: who leads?"""
         assert self._run is not None
-        text = stopping.sentence(outcome, Options.of(self._run).resolution)
+        text = sentence(outcome, Options.of(self._run).resolution)
         with self._lock:
             self._best = _best(outcome, trials, self._run)
         if outcome["reason"] == "running":

@@ -76,6 +76,10 @@ def rule(r: Recommendation) -> str:
     for i, key in enumerate(r.minimise):
         start = "" if i == 0 else f"within {units.show(r.within, 'share')} of it " if i == 1 else "then "
         words.append(f"{start}least {METRICS[key].label}")
+    if len(words) > 1:
+        words.append("a gain in a later one may not cost more than twice its share of those after it")
+    if r.minimise[0] == "modelled_s":
+        words.append("not first what processors hold back")
     return "; ".join(words)
 
 

@@ -14,6 +14,7 @@ from ztune.analysis.stats import ratio
 from ztune.output import Console, Text
 
 TOP = 12  # rows of the ranking unless all are asked for
+NOTES = 3  # layouts of which it is said why they stand no further ahead, unless all are asked for
 _SEVERITY = {"danger": "bold red", "warning": "yellow", "note": "cyan"}
 
 
@@ -60,6 +61,14 @@ def ranking(r: Recommendation, top: int | None = TOP) -> RenderableType:
     hidden = 0 if top is None else max(0, len(r.ranking) - top)
     if hidden:
         parts.append(Text(f"{len(r.ranking)} layouts in all; --all shows the rest", style="dim"))
+    notes = [row for row in r.ranking if row.note]
+    parts += [
+        Text(f"held back: {row.layout}: {row.note}", style="dim")
+        for i, row in enumerate(notes)
+        if top is None or i < NOTES
+    ]
+    if top is not None and len(notes) > NOTES:
+        parts.append(Text(f"held back: {len(notes) - NOTES} more; --all says why", style="dim"))
     if r.set_apart:
         parts.append(Text("\nSet apart: weaker durability, or not known: not comparable", style="bold"))
         parts.append(ranking_table(r.set_apart, baseline, top))

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from ztune import __version__
+from ztune.analysis import verdict
 from ztune.errors import InputError, MissingError, ZtuneError
 from ztune.store import environment
 from ztune.store.db import Store
@@ -340,7 +341,7 @@ class _Runner:
         if found is None:
             return None
         names = {t.arm: t.layout_name + (" (again)" if t.twin else "") for t in everything}
-        outcome = stopping.outcome(*found, reason, names)
+        outcome = verdict.outcome(*found, reason, names)
         self.run = self.store.note_run(self.run.id, outcome=outcome)
         self.observer.judged(outcome, everything)
         return found[1]

@@ -44,6 +44,7 @@ class OrientdbGraph(OrientJob):
             operations=int(found["triples"]),
             unit="triple",
             latency_ms=latency(found),
+            offered_per_second=0.0,
             details={
                 "commits": found["commits"],
                 "vertices_created": found["created"],

@@ -288,6 +288,7 @@ class Sqlite(JobBase):
             operations=found["transactions"],
             unit="transaction",
             latency_ms=pgbench.latency_summary([us / 1000.0 for us in found["times_us"]]),
+            offered_per_second=rate,
             details={
                 "tps": found["transactions"] / found["seconds"] * self.dilation,
                 "rows_read": found["seen"],
