@@ -17,8 +17,10 @@ typedef struct {
 } arc_count_t;
 
 typedef struct {
-	uint64_t logical, allocated;
-	double ratio;
+	uint64_t files;		/* bytes of the files, by their sizes: whoever knows the files adds them up */
+	uint64_t logical;	/* of all records, the last one's padding included, and of metadata */
+	uint64_t allocated;
+	double ratio;		/* logical over compressed */
 } space_t;
 
 /* Settings of the POSIX layer, the txg clock and the device model that OpenZFS's library does not apply itself. */

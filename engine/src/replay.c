@@ -1053,6 +1053,9 @@ replay_run(const spec_t *spec, const ops_t *ops, result_t *r, warn_fn *warn, err
 	r->itx.needcopy -= itx0.needcopy;
 	for (size_t i = 0; i < spec->ndatasets; i++)
 		(void) pool_dataset_space(spec->datasets[i].name, &r->dataset_space[i]);
+	for (size_t i = 0; i < R.nfiles; i++)
+		if (R.files[i].f != NULL && !R.files[i].unlinked)
+			r->dataset_space[R.files[i].dataset].files += fl_size(R.files[i].f);
 	for (uint32_t i = 0; i < ops->nthreads; i++)
 		r->thread_wait_s_max = MAX(r->thread_wait_s_max, R.threads[i].wait_s);
 	if (r->skipped > 0)

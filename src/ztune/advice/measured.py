@@ -372,6 +372,7 @@ def _roles(
             properties=properties,
             other_properties={},
             allocated=space.get("used"),
+            files=space.get("files"),
             logical=space.get("logical"),
             compression_ratio=space.get("ratio"),
             written=None,

@@ -133,6 +133,7 @@ def recommend(
         crash_tests=cited((c.durability for c in collected.candidates), workload),
         hazards=hazards(chosen, workload, manifest),
         warnings=trust.warnings(run, chosen, baseline, manifest),
+        outpaced=trust.outpaced(ranking, chosen),
         confidence=trust.confidence(run, ranking, collected, chosen, manifest, unscreened, untried),
         not_tested=trust.not_tested(collected, chosen, manifest),
         ranking=[_row(r, chosen, on_front, reference) for r in ranking.ranked],
@@ -282,6 +283,7 @@ def _roles(
             properties=properties,
             other_properties={k: v for k, v in dataset.properties.items() if k not in REPLAYED},
             allocated=_number(space, "allocated"),
+            files=_number(space, "files"),
             logical=_number(space, "logical"),
             compression_ratio=_number(space, "compressratio"),
             written=_number(writes, "write_bytes"),
@@ -313,12 +315,13 @@ def _costs(chosen: Candidate, baseline: Candidate | None, manifest: Manifest | N
 
     space = chosen.value("allocated")
     if space is not None:
-        logical = chosen.measure.get("space", {}).get("logical")
+        # Results of older engines don't say how large the files are, only the records that hold them.
+        files = _number(chosen.measure.get("space", {}), "files")
         text = f"{units.amount(space)} allocated"
-        if isinstance(logical, int | float) and logical:
-            text += f" for {units.amount(logical)} of files"
-        if (shrink := chosen.value("compression_ratio")) is not None:
-            text += f", compressed {shrink:.2f}×"
+        if files:
+            text += f" for {units.amount(files)} of files"
+            if (shrink := chosen.value("compression_ratio")) is not None:
+                text += f", compressed {shrink:.2f}×"
         out.append(
             Cost(
                 subject="space",

@@ -69,6 +69,8 @@ def ranking(r: Recommendation, top: int | None = TOP) -> RenderableType:
     ]
     if top is not None and len(notes) > NOTES:
         parts.append(Text(f"held back: {len(notes) - NOTES} more; --all says why", style="dim"))
+    if r.outpaced:
+        parts.append(Text(f"\n{r.outpaced}", style="yellow"))
     if r.set_apart:
         parts.append(Text("\nSet apart: weaker durability, or not known: not comparable", style="bold"))
         parts.append(ranking_table(r.set_apart, baseline, top))

@@ -14,6 +14,7 @@ from rich.table import Table
 
 from ztune.output import Console, Text
 from ztune.trace import summary as summaries
+from ztune.trace.compressibility import repeats
 from ztune.trace.counts import PAGE
 from ztune.trace.manifest import Compressibility, Manifest
 from ztune.trace.summary import Rates, Summary, Transfers
@@ -69,6 +70,8 @@ def show_roles(console: Console, summary: Summary, role: str | None = None) -> N
     if measured := [entry for entry in summary.manifest.compressibility if entry.role in shown]:
         title = "How sampled blocks compress, by record size (before rounding to sectors)"
         _titled(console, title, _compressibility(measured))
+        for sentence in repeats(measured):
+            console.print(Text(f"{sentence[:1].upper()}{sentence[1:]}.", style="yellow"))
     for group in groups:
         parts = [
             _distribution(console, f"{group.name} {kind} sizes", transfers)
