@@ -631,12 +631,28 @@ pool_stat_base(void)
 #define	ALL_HITS SUM(hits)
 #endif
 
+static uint64_t
+evictable(arc_state_t *state)
+{
+	return ((uint64_t)zfs_refcount_count(&state->arcs_esize[ARC_BUFC_DATA]) +
+	    (uint64_t)zfs_refcount_count(&state->arcs_esize[ARC_BUFC_METADATA]));
+}
+
+void
+pool_arc_size(uint64_t *size, uint64_t *can_go)
+{
+	*size = aggsum_value(&arc_sums.arcstat_size);
+	*can_go = evictable(arc_mru) + evictable(arc_mfu);
+}
+
 void
 pool_arc(arc_count_t *c)
 {
+	uint64_t can_go;
+
+	pool_arc_size(&c->size, &can_go);
 	c->hits = ALL_HITS;
 	c->misses = SUM(misses);
-	c->size = aggsum_value(&arc_sums.arcstat_size);
 	c->c_max = arc_c_max;
 	c->demand_data_hits = HITS(demand_data);
 	c->demand_data_misses = SUM(demand_data_misses);
