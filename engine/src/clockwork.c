@@ -494,11 +494,11 @@ clockwork_evict(void)
 {
 	uint64_t too_young = wmsum_value(&arc_sums.arcstat_evict_skip);
 
+	/* What is being read or let go of right now can't be evicted, or only by chance. */
+	busy_wait_idle();
 	clockwork_wait_evicted();
 	if (aggsum_value(&arc_sums.arcstat_size) <= arc_c)
 		return (0);
-	/* What is being read or freed right now can't be evicted, or only by chance. */
-	busy_wait_idle();
 	exact = true;
 	ARC_EVICT();
 	exact = false;
