@@ -12,7 +12,7 @@
 #include "store.h"
 
 #define	EVERY_NS 20000000L		/* an engine writes some 10 MB of its pools meanwhile */
-#define	MOVE_AT 85			/* percent of the limit at which the disks move to files */
+#define	NEAR 85				/* percent of a limit: memory moves to files, files are trimmed */
 /* Address space that is taken but never touched: stacks, arenas of the allocator. */
 #define	UNTOUCHED (512ULL << 20)
 
@@ -47,7 +47,7 @@ footprint_yield(void)
 
 	/* None of them needs a right; where one can't be had the others still help. */
 	(void) !nice(10);
-	(void) syscall(SYS_ioprio_set, 1 /* IOPRIO_WHO_PROCESS */, 0, 3 << 13 /* IOPRIO_CLASS_IDLE */);
+	(void) syscall(SYS_ioprio_set, 1 /* IOPRIO_WHO_PROCESS */, 0, 2 << 13 | 7 /* IOPRIO_CLASS_BE, the last */);
 	if (fd >= 0) {
 		(void) !write(fd, "1000", 4);
 		(void) close(fd);
@@ -79,12 +79,13 @@ static void
 look(void)
 {
 	taken_t t = taken();
-	uint64_t mine = t.mine + (store_file_bytes() > 0 ? store_memory_bytes() : 0);
+	uint64_t files = store_file_bytes(), mine = t.mine + (files > 0 ? store_memory_bytes() : 0);
+	static uint64_t trimmed;	/* what the files took after they were last trimmed */
 	err_t e;
 
 	if (mine > peak)
 		__atomic_store_n(&peak, mine, __ATOMIC_RELAXED);
-	if (memory_max > 0 && mine >= memory_max / 100 * MOVE_AT && store_can_move()) {
+	if (memory_max > 0 && mine >= memory_max / 100 * NEAR && store_can_move()) {
 		if (store_move(&e) != 0)
 			end(e.text);
 		t = taken();
@@ -99,7 +100,11 @@ look(void)
 		    (unsigned long long)(mine > pools ? mine - pools : 0) >> 20);
 		end(e.text);
 	}
-	if (file_max > 0 && store_file_bytes() >= file_max) {
+	if (file_max > 0 && files >= file_max / 100 * NEAR && files >= trimmed + file_max / 100 * (100 - NEAR) / 2) {
+		store_trim();
+		trimmed = files = store_file_bytes();
+	}
+	if (file_max > 0 && files >= file_max) {
 		(void) err_set(&e, "The replay's pools need more than the %llu MiB of files that they may take.",
 		    (unsigned long long)file_max >> 20);
 		end(e.text);

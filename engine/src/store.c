@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <sys/statfs.h>
 #include <unistd.h>
 
@@ -135,12 +136,8 @@ store_claim(store_t *s, uint64_t offset, uint64_t len)
 static void
 give_back(const store_t *s, uint64_t page, uint64_t n)
 {
-	if (n == 0)
-		return;
-	if (s->mem != NULL)
+	if (n > 0 && s->mem != NULL)
 		(void) madvise(s->mem + page * PAGE, n * PAGE, MADV_DONTNEED);
-	else
-		(void) fallocate(s->fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, (off_t)(page * PAGE), (off_t)(n * PAGE));
 }
 
 void
@@ -169,12 +166,6 @@ store_release(store_t *s, uint64_t offset, uint64_t len)
 	(void) pthread_rwlock_unlock(&use_lock);
 }
 
-uint64_t
-store_bytes(void)
-{
-	return (__atomic_load_n(&pages_used, __ATOMIC_RELAXED) * PAGE);
-}
-
 static bool
 are_files(void)
 {
@@ -184,13 +175,51 @@ are_files(void)
 uint64_t
 store_memory_bytes(void)
 {
-	return (are_files() && !files_are_memory ? 0 : store_bytes());
+	return (are_files() && !files_are_memory ? 0 : __atomic_load_n(&pages_used, __ATOMIC_RELAXED) * PAGE);
 }
 
 uint64_t
 store_file_bytes(void)
 {
-	return (are_files() ? store_bytes() : 0);
+	struct stat st;
+	uint64_t sum = 0;
+
+	(void) pthread_rwlock_rdlock(&use_lock);
+	for (const store_t *s = stores; s != NULL; s = s->next)
+		if (s->fd >= 0 && fstat(s->fd, &st) == 0)
+			sum += (uint64_t)st.st_blocks * 512;
+	(void) pthread_rwlock_unlock(&use_lock);
+	return (sum);
+}
+
+/* Makes holes of the pages of a part that are not in use. */
+static void
+punch(const store_t *s, uint64_t part)
+{
+	const uint8_t *used = s->used[part];
+	uint64_t n = 0;
+
+	for (uint64_t p = 0; p <= PIECE_PAGES; p++) {
+		if (p < PIECE_PAGES && used[p] == 0) {
+			n++;
+			continue;
+		}
+		if (n > 0)
+			(void) fallocate(s->fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
+			    (off_t)((part * PIECE_PAGES + p - n) * PAGE), (off_t)(n * PAGE));
+		n = 0;
+	}
+}
+
+void
+store_trim(void)
+{
+	(void) pthread_rwlock_wrlock(&use_lock);
+	for (const store_t *s = stores; s != NULL; s = s->next)
+		for (uint64_t part = 0; s->fd >= 0 && part <= s->size / PIECE; part++)
+			if (s->used[part] != NULL)
+				punch(s, part);
+	(void) pthread_rwlock_unlock(&use_lock);
 }
 
 bool

@@ -1,6 +1,7 @@
 /*
- * What stands behind the modelled disks: memory, or unlinked sparse files.  It holds what is in use and no more: a page
- * is given back once everything in it has been freed.  Knows nothing of OpenZFS.
+ * What stands behind the modelled disks: memory, or unlinked sparse files.  Memory holds what is in use and no more: a
+ * page is given back once everything in it has been freed.  Files are cleared when asked, since a file system writes a
+ * page out before it frees it.  Knows nothing of OpenZFS.
  */
 #ifndef ZTUNE_STORE_H
 #define ZTUNE_STORE_H
@@ -27,10 +28,11 @@ void store_claim(store_t *s, uint64_t offset, uint64_t len);
 /* Nothing in this range is needed any more; it reads as zeros or as it was. */
 void store_release(store_t *s, uint64_t offset, uint64_t len);
 
-/* Bytes of the pages in use, of all disks; how many of them take memory, and how many room on the file system. */
-uint64_t store_bytes(void);
+/* What the disks take, bytes: of memory, and of room on the file system. */
 uint64_t store_memory_bytes(void);
 uint64_t store_file_bytes(void);
+/* Frees the room in the files that is not in use. */
+void store_trim(void);
 
 /* Is there a directory to which the disks could still go, and is that no memory itself? */
 bool store_can_move(void);
