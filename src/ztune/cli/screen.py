@@ -9,6 +9,7 @@ from typing import Any
 import click
 
 from ztune import output
+from ztune.cli._place import jobs_option
 from ztune.errors import InputError
 
 
@@ -21,7 +22,7 @@ from ztune.errors import InputError
 @click.option(
     "--arc", metavar="SIZE", help="Memory for the ARC, such as 64M or 7.5G, instead of the study's."
 )
-@click.option("--jobs", type=click.IntRange(1, 1024), help="Layouts at a time; default: one per core.")
+@jobs_option
 @click.option("--seed", type=click.IntRange(0, 2**31 - 1), help="Seed instead of the study's.")
 @click.option(
     "--budget",

@@ -8,7 +8,7 @@ import click
 
 from ztune import output
 from ztune.cli._place import blocks as parse_blocks
-from ztune.cli._place import duration, make_place, pairs, place_options, share
+from ztune.cli._place import duration, jobs_option, make_place, pairs, place_options, share
 from ztune.errors import InputError
 
 
@@ -38,7 +38,7 @@ from ztune.errors import InputError
     type=click.IntRange(1),
     help="Layouts to try; default 32. The pairs that prove the recommendation come on top.",
 )
-@click.option("--jobs", type=click.IntRange(1, 1024), help="Layouts at a time; default: one per core.")
+@jobs_option
 @click.option("--seed", type=click.IntRange(0, 2**31 - 1), help="Seed instead of the study's.")
 @click.option(
     "--recorder", type=click.Choice(["auto", "ebpf", "strace"]), default="auto", show_default=True,
