@@ -75,6 +75,8 @@ uint64_t pool_load_group(uint64_t arc_max);
 void pool_stat_base(void);
 void pool_vdev_stat(void *vdev, uint64_t *reads, uint64_t *read_bytes, uint64_t *writes, uint64_t *write_bytes);
 void pool_arc(arc_count_t *c);
+/* The ARC's size now, and what of it could be evicted, bytes. */
+void pool_arc_size(uint64_t *size, uint64_t *evictable);
 uint64_t pool_over_max(void);
 uint64_t pool_allocated(int pool);
 uint64_t pool_free(int pool);

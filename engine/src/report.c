@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "footprint.h"
 #include "memvdev.h"
 #include "put.h"
 
@@ -97,13 +98,16 @@ vdevs(const spec_t *spec, io_count_t *sum, double *busy_max, char *busy_name, si
 }
 
 static json_t *
-arc_json(const arc_count_t *a)
+arc_json(const result_t *r)
 {
+	const arc_count_t *a = &r->arc;
 	json_t *o = json_object();
 
 	put(o, "hits", a->hits);
 	put(o, "misses", a->misses);
 	put(o, "size_end", a->size);
+	put(o, "size_max", r->arc_most);
+	put(o, "size_max_pinned", r->arc_most_pinned);
 	put(o, "c_max", a->c_max);
 	put(o, "demand_data_hits", a->demand_data_hits);
 	put(o, "demand_data_misses", a->demand_data_misses);
@@ -178,7 +182,7 @@ measure(const spec_t *spec, result_t *r)
 	put(m, "rmw_reads", t->rmw_reads);
 	put(m, "rmw_read_bytes", t->rmw_read_bytes);
 	put_real(m, "write_amplification", r->write_bytes > 0 ? (double)sum.write_bytes / (double)r->write_bytes : 0.0);
-	(void) json_object_set_new(m, "arc", arc_json(&r->arc));
+	(void) json_object_set_new(m, "arc", arc_json(r));
 
 	o = json_object();
 	put(o, "hits", r->arc.l2_hits);
@@ -240,6 +244,7 @@ report_text(const spec_t *spec, result_t *r)
 	put(o, "write_bytes", r->load_bytes);
 	put(o, "warm_bytes", r->warm_bytes);
 	(void) json_object_set_new(root, "load", o);
+	put(root, "memory_peak", footprint_peak());
 
 	(void) json_object_set_new(root, "measure", measure(spec, r));
 	for (size_t i = 0; i < nwarnings; i++)

@@ -153,6 +153,7 @@ class Row(_Part):
     replays: int
     differs: dict[str, str]  # settings that are not the base layout's
     why: str
+    note: str = ""  # why it stands no further ahead although it has less of a metric
 
 
 class FailedRow(_Part):

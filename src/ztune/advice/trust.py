@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ztune.advice.model import Confidence, Level
-from ztune.analysis import demand, units
+from ztune.analysis import demand, processors, units
 from ztune.analysis.candidates import Candidate, Collected
 from ztune.analysis.metrics import METRICS
 from ztune.analysis.rank import Ranking
@@ -114,6 +114,17 @@ def confidence(
             f"needs {units.seconds(modelled)} of modelled I/O time for {units.seconds(seconds)} recorded. "
             f"Ratios "
             f"say how much I/O a layout saves, not how much faster the job gets."
+        )
+    busy = processors.need(chosen)
+    if busy is not None and busy.limited:
+        before = processors.need(baseline) if baseline is not None and baseline is not chosen else None
+        also = f" (base layout: {before.sentence()})" if before is not None and before.limited else ""
+        what = (
+            "limit this layout more than its disks" if busy.cpu > busy.disks else "could not keep this pace"
+        )
+        limited.append(
+            f"Processors {what}: the replay took {busy.sentence()}{also}. "
+            "Modelled time leaves processors out; `ztune run --from` measures what they cost."
         )
     pace = outpaced(ranking, chosen)
     if pace:

@@ -105,4 +105,5 @@ class Rocksdb(base.JobWorkload):
     summary: ClassVar[str] = "RocksDB: reads and writes of random keys, each write synced to the log"
     Parameters: ClassVar[type[base.Parameters]] = RocksdbParameters
     job_class: ClassVar[type[Job]] = rocksdb.Rocksdb
+    durability: ClassVar[base.Declared] = base.KNOWN
     needs: ClassVar[tuple[str, ...]] = ("rocksdb",)

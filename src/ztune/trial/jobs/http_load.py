@@ -109,8 +109,7 @@ class HttpLoad(JobBase):
         """Write a file into ``run``, for the account alone: there may be a password in it."""
         assert self._account is not None
         path = self.home / name
-        path.touch(mode=0o600)
-        path.write_bytes(content)
+        places.write(path, content)
         places.mend(path, 0o600, self._account)
         return path
 
@@ -253,6 +252,8 @@ class HttpLoad(JobBase):
             operations=found.count,
             unit="request",
             latency_ms=pgbench.latency_summary([float(ms) for ms in found.latencies_ms]),
+            # A plan of one's own has its own pace.
+            offered_per_second=None if self.params["plan_text"] else rate,
             details={
                 "answered": answered,
                 "verified": counts["verified"],

@@ -368,6 +368,7 @@ class Rocksdb(JobBase):
             seconds=found["seconds"],
             operations=found["operations"],
             unit="operation",
+            offered_per_second=rate,
             latency_ms=latency(times["operation"]),
             details={
                 "mix": str(params["mix"]),
