@@ -31,19 +31,22 @@ def result(
     space: float = 300e6,
     operations: int = 1000,
     zil: float = 8_000,
+    latency: float | None = None,
+    offered: float | None = None,
 ) -> dict[str, Any]:
     """``seconds``, bytes ``written``, ``read`` and to the ``zil``, and disk operations ``ios`` per
-    operation.
+    operation; ``latency`` in ms, ``offered`` operations per second.
     """
     n = operations
+    mean = seconds * 8000 if latency is None else latency
     return {
         "format": "ztune-result",
         "version": 1,
         "steps": {"prepare": 1.0, "load": 2.0, "settle": 1.0, "measure": seconds * n, "collect": 1.0},
         "job": {
             "seconds": seconds * n, "operations": n, "unit": "transaction", "per_second": 1 / seconds,
-            "latency_ms": {"mean": seconds * 8000, "p50": seconds * 7000, "p90": 1.0,
-                           "p99": seconds * 3e4, "p999": 1.0},
+            "latency_ms": {"mean": mean, "p50": mean * 0.9, "p90": 1.0, "p99": mean * 4, "p999": 1.0},
+            "offered_per_second": offered,
         },
         "measure": {
             "seconds": seconds * n, "operations": n,
@@ -81,7 +84,10 @@ def trials(
     for block in range(1, blocks + 1):
         shared = 1 + dice.gauss(0, drift)
         for at, (chosen, numbers, copy) in enumerate(arms):
-            noise = {k: v * abs(1 + dice.gauss(0, spread)) for k, v in {"seconds": 0.01, **numbers}.items()}
+            noise = {
+                k: v if k == "offered" else v * abs(1 + dice.gauss(0, spread))
+                for k, v in {"seconds": 0.01, **numbers}.items()
+            }
             noise["seconds"] *= abs(shared)
             out.append(
                 Trial(

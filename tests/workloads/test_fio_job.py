@@ -12,7 +12,7 @@ import pytest
 from ztune.errors import InputError, MissingError, ZtuneError
 from ztune.trial.jobs import fio as job_module
 from ztune.trial.jobs import launcher
-from ztune.trial.jobs.fio import merged_latency, parse_jobs, parse_roles
+from ztune.trial.jobs.fio import merged_latency, offered_rate, parse_jobs, parse_roles
 from ztune.trial.jobs.process import descendants
 from ztune.trial.jobs.workdir import WorkDir
 from ztune.workloads.base import running
@@ -125,6 +125,36 @@ def test_the_rate_is_for_all_threads_and_both_directions() -> None:
     assert section.options["rate_iops"] == ",250"
 
 
+@pytest.mark.parametrize(
+    ("text", "rate"),
+    [
+        ("[a]\nrw=randread\nsize=1m\n", 0.0),
+        # For each clone and each direction; one value counts for both.
+        ("[a]\nrw=randrw\nsize=1m\nnumjobs=2\nrate_iops=50\n", 200.0),
+        ("[a]\nrw=randrw\nsize=1m\nrate_iops=40,10\n", 50.0),
+        ("[a]\nrw=write\nsize=1m\nrate_iops=,10\n", 10.0),
+        ("[a]\nrw=write\nbs=8k\nsize=1m\nrate=80k\n", 10.0),
+        # Jobs side by side, to the same end; or not.
+        ("[global]\ntime_based\nruntime=9\nsize=1m\nrate_iops=20\n[a]\nrw=read\n[b]\nrw=write\n", 40.0),
+        ("[global]\nsize=1m\nrate_iops=20\n[a]\nrw=read\n[b]\nrw=write\n", None),
+        ("[global]\ntime_based\nruntime=9\nsize=1m\nrate_iops=9\n[a]\nrw=read\n[b]\nstonewall\n", None),
+        # Nothing holds one direction, or one job, back.
+        ("[a]\nrw=randrw\nsize=1m\nrate_iops=,10\n", None),
+        ("[global]\ntime_based\nruntime=9\nsize=1m\n[a]\nrate_iops=9\n[b]\nrw=write\n", None),
+        # A pace all the same, which only the results show; and what we don't read is no error here.
+        ("[a]\nrw=write\nsize=1m\nthinktime=900\n", None),
+        ("[a]\nrw=write\nbs=8k\nsize=1m\nrate=1.5m\n", None),
+    ],
+)
+def test_the_rate_that_a_job_file_asks_for(text: str, rate: float | None) -> None:
+    assert offered_rate(parse_jobs(text, "my.fio")) == rate
+
+
+def test_the_rate_that_a_shape_asks_for() -> None:
+    assert offered_rate(Fio({"rate_iops": 1000, "numjobs": 4, "rwmixread": 70}).job.sections) == 1000
+    assert offered_rate(Fio({"rate_iops": 0}).job.sections) == 0
+
+
 def test_percentiles_of_several_jobs() -> None:
     one = {"N": 98, "mean": 1e6, "max": 1_010_000, "bins": {"1000000": 98}}
     two = {"N": 2, "mean": 9e6, "max": 9_100_000, "bins": {"9000000": 1, "9100000": 1}}
@@ -166,6 +196,10 @@ def test_a_shape_is_laid_out_done_and_proved(parent: Path) -> None:
     assert list(parent.iterdir()) == []
     assert all(check.ok for check in result.checks) and len(result.checks) == 5
     assert 300 <= result.operations <= 500 and result.details["syncs"] > 0
+    # What was asked for and, on a disk as quick as this one, done.
+    assert result.offered_per_second == 400 and result.per_second == pytest.approx(400, rel=0.25)
+    waits = result.details["roles"]["data"]
+    assert result.latency_ms["max"] == max(waits[k]["latency_ms"]["max"] for k in ("read", "write", "sync"))
     share = result.details["roles"]["data"]["write"]["operations"] / result.operations
     assert 0.2 < share < 0.4
     blocks = [data[at : at + 8192] for at in range(0, len(data), 8192)]

@@ -43,6 +43,7 @@ def test_the_job_is_done_and_proved(loaded: PostgresOltp, script: str) -> None:
     assert all(check.ok for check in result.checks) and len(result.checks) == 3
     assert result.operations == result.details["latencies_logged"] > 0
     assert 0 < result.latency_ms["p50"] <= result.latency_ms["p99"] <= result.latency_ms["max"]
+    assert result.offered_per_second == 200
     assert result.details["wal_bytes"] > 0 and result.details["checkpoints"] >= 1
     assert seen[-1] == ("run the load", 1.0)
     info = loaded.info(result)

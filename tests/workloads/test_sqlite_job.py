@@ -50,6 +50,7 @@ def test_the_job_is_done_and_proved(parent: Path, mode: str) -> None:
         assert result.details["rows_inserted"] == result.operations
         assert result.details["rows_read"] == 4 * result.operations
         assert 0 < result.latency_ms["p50"] <= result.latency_ms["max"]
+        assert result.offered_per_second == 60
         settings = result.details["settings"]
         assert (settings["journal_mode"], settings["page_size"], settings["synchronous"]) == (
             mode,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from ztune.analysis import processors
 from ztune.analysis.candidates import Candidate
 from ztune.analysis.effects import ABSENT, pair_to
 from ztune.analysis.rank import Ranking
@@ -28,7 +29,9 @@ def plainest(ranking: Ranking, defaults: Mapping[str, str]) -> Candidate:
     first = ranking.best
     if first is None:
         raise ValueError("the ranking is empty")
-    field = [r.candidate for r in ranking.ranked]
+    every = [r.candidate for r in ranking.ranked]
+    slow = processors.held(every) if ranking.minimise[0] == "modelled_s" else {}
+    field = [c for c in every if c.hash not in slow]
     fastest = min(field, key=lambda c: c.value(ranking.minimise[0]) or 0.0)
     current = _back(field, first, fastest, ranking, defaults, unseen=True)
     return _back(field, current, fastest, ranking, defaults, unseen=False)
@@ -53,7 +56,7 @@ def _back(
             and defaults[factor] not in (value, ABSENT)
             and (not unseen or (factor.rpartition(".")[2], value) in UNSEEN)
             and (pair := pair_to(field, current, factor, defaults[factor])) is not None
-            and pair.b.durability.rank <= current.durability.rank
+            and pair.b.judged.no_weaker(current.judged)
             and as_good(pair.b, fastest, ranking.minimise[:1], ranking.within)
             and (unseen or as_good(pair.b, start, ranking.minimise[1:], ranking.within))
         ]

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from statistics import median
 from typing import Any, Literal
 
+from ztune.analysis import units
 from ztune.analysis.candidates import Failed
 from ztune.analysis.metrics import number_at
 from ztune.analysis.paired import Ratio, paired
@@ -87,6 +88,8 @@ MEASURES: dict[str, Measure] = {
         Measure("busy", "busiest disk's work per op", "s", _busy, clock=True),
         Measure("latency", "mean latency", "ms", _plain("job", "latency_ms", "mean"), clock=True),
         Measure("per_second", "operations/s", "rate", _plain("job", "per_second"), less=False, clock=True),
+        Measure("offered", "operations/s asked for", "rate", _plain("job", "offered_per_second"), less=None,
+                clock=True),
         Measure("p50", "latency, median", "ms", _plain("job", "latency_ms", "p50"), clock=True),
         Measure("p90", "latency, p90", "ms", _plain("job", "latency_ms", "p90"), clock=True),
         Measure("p99", "latency, p99", "ms", _plain("job", "latency_ms", "p99"), clock=True),
@@ -171,6 +174,8 @@ class Measured:
     blocks: int
     openzfs: str
     warnings: tuple[str, ...]
+    base_layout: Layout | None = None
+    """The baseline's, also where no trial of it finished."""
 
     @property
     def baseline(self) -> Cell | None:
@@ -223,6 +228,7 @@ def gather(trials: Iterable[Trial]) -> Measured:
         max((t.block for t in everything if t.ok), default=0),
         keep,
         tuple(warnings),
+        next((t.layout for t in everything if t.is_baseline), None),
     )
 
 
@@ -265,8 +271,32 @@ def _cell(
 
 
 Kind = Literal["measured", "emulated"]
-_RATES = ("rate", "rate_iops")  # the workloads' parameters: operations per second, 0 for as fast as it goes
 _KEPT_UP = 0.95  # of the rate
+# Rates that are a job's own agree to half a per cent; the same to within this where nobody says what was
+# asked for.
+_SAME_RATE = 0.01
+
+
+@dataclass(frozen=True)
+class Pace:
+    """A job whose operations became due at a rate, and how the layouts kept up with it.
+
+    ``kept``: arm → block → operations done, over the fewest that count as keeping up: below 1 the layout fell
+    behind.
+    ``rates``: arm → operations per second, done and asked for; medians. Both are empty where only the
+    layouts' own agreement shows the rate. ``behind``: the arms that fell behind in most of their blocks.
+    """
+
+    kept: Mapping[str, Mapping[int, float]]
+    rates: Mapping[str, tuple[float, float]]
+    behind: frozenset[str]
+
+    def lag(self, arm: str) -> str:
+        """Return how far a layout fell behind, as a clause; "" for one that kept up."""
+        if arm not in self.behind:
+            return ""
+        done, asked = self.rates[arm]
+        return f"falls behind: {units.show(done, 'rate')} of {units.show(asked, 'rate')}/s"
 
 
 def clock(run: Run) -> Kind:
@@ -319,20 +349,56 @@ def goals(run: Run, cells: Sequence[Cell]) -> tuple[str, ...]:
     """Return the measures that order the layouts, most important first.
 
     Those of the run's objective; but where seconds are emulated, operations and bytes come first. A job with
-    a fixed rate does as much per second under every layout that keeps up: there, latency is its time.
+    a rate does as much per second under every layout that keeps up: there, latency is its time.
     """
     wanted = [_OBJECTIVE.get(m, m) for m in run.objective.minimise]
     if clock(run) == "emulated":
         wanted = ["ios", "bytes", *wanted]
-    if paced(run, cells):
+    if pace(cells) is not None and any("latency" in c.values for c in cells):
         wanted = ["latency" if key == "time" else key for key in wanted]
     wanted = [k for k in dict.fromkeys(wanted) if any(k in c.values for c in cells)]
     return tuple(wanted) or tuple(k for k in ("time", "bytes") if any(k in c.values for c in cells))
 
 
-def paced(run: Run, cells: Sequence[Cell]) -> bool:
-    """Say whether the job had a fixed rate and every layout kept up with it."""
-    params = run.job.get("params") or {}
-    rate = next((params[k] for k in _RATES if isinstance(params.get(k), int | float) and params[k] > 0), None)
-    speeds = [v for c in cells if (v := c.value("per_second")) is not None]
-    return rate is not None and bool(speeds) and min(speeds) >= _KEPT_UP * rate
+def pace(cells: Sequence[Cell]) -> Pace | None:
+    """Return the pace that the job was given; None where it went as fast as it could, under every layout.
+
+    From what each trial says was asked for and what was done. Where no trial says it, as in runs of an older
+    ztune, all layouts doing the same per second show it.
+    """
+    known = [c for c in cells if "per_second" in c.values]
+    asked = [v for c in known for v in c.values.get("offered", {}).values()]
+    if not asked:
+        speeds = [v for c in known if (v := c.value("per_second"))]
+        same = len(speeds) > 1 and max(speeds) <= min(speeds) * (1 + _SAME_RATE)
+        return Pace({}, {}, frozenset()) if same else None
+    usual = median(asked)
+    if usual <= 0:
+        return None
+    best: dict[int, float] = defaultdict(float)
+    for cell in known:
+        for block, done in cell.values["per_second"].items():
+            best[block] = max(best[block], done)
+    kept, rates = {}, {}
+    for cell in known:
+        offered = {b: cell.values.get("offered", {}).get(b) or usual for b in cell.values["per_second"]}
+        kept[cell.arm] = {
+            b: done / (_KEPT_UP * _due(offered[b], best[b], cell.results[b]))
+            for b, done in cell.values["per_second"].items()
+        }
+        rates[cell.arm] = (median(cell.values["per_second"].values()), median(offered.values()))
+    behind = frozenset(arm for arm, row in kept.items() if median(row.values()) < 1)
+    return None if len(behind) == len(kept) else Pace(kept, rates, behind)
+
+
+def _due(offered: float, best: float, result: Result) -> float:
+    """Return how many operations per second became due: what the ``best`` layout of the block did, if chance
+    explains that it is less than was ``offered``.
+
+    pgbench and sysbench draw the times at which transactions become due, the same for all layouts
+    (pgbench(1), --rate: Poisson): of N that are expected √N fewer become due by chance, and one time in forty
+    2 √N fewer.
+    """
+    expected = offered * (number_at(result, "job", "seconds") or 0.0)
+    chance = min(0.5, 2 / expected**0.5) if expected > 0 else 0.0
+    return min(offered, max(best, offered * (1 - chance)))

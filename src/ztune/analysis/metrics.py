@@ -39,6 +39,7 @@ METRICS: dict[str, Metric] = {
         Metric("read_p99", "modelled read latency, p99", "ms", ("model", "read_latency_ms", "p99")),
         Metric("busy_s", "busiest device, modelled", "s", ("model", "busy_s_max")),
         Metric("wait_s", "longest thread's waits, modelled", "s", ("model", "thread_wait_s_max")),
+        Metric("cpu_s", "processor time of the replay", "s", ("cpu_s",)),
         Metric("compression_ratio", "compression ratio", "ratio", ("space", "compression_ratio")),
     )
 }

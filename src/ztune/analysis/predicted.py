@@ -8,9 +8,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from ztune.analysis.candidates import collect
-from ztune.analysis.measured import MEASURES, PREDICTED, Cell, paced
+from ztune.analysis.measured import MEASURES, PREDICTED, Cell, pace
 from ztune.analysis.stats import ratio
-from ztune.store.records import Run, Trial
+from ztune.store.records import Trial
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ class Comparison:
     worst: float
 
 
-def compare(run: Run, cells: Sequence[Cell], screened: Iterable[Trial]) -> list[Comparison]:
+def compare(cells: Sequence[Cell], screened: Iterable[Trial]) -> list[Comparison]:
     """Return, for each measure that both know, predicted against measured; empty without a common baseline.
 
     Both as multiples of the baseline: a trace is a fixed amount of work, a trial does as much as it can, per
@@ -57,8 +57,9 @@ def compare(run: Run, cells: Sequence[Cell], screened: Iterable[Trial]) -> list[
     if base is None or base.hash not in known:
         return []
     out = []
+    paced = pace(cells) is not None
     for key, metric in PREDICTED.items():
-        if key == "time" and paced(run, cells):
+        if key == "time" and paced:
             continue
         points = []
         for cell in cells:

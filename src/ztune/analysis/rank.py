@@ -6,27 +6,40 @@ docs/recommendation.md states the rule in words and gives an example.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
-from ztune.analysis import units
+from ztune.analysis import processors, units
 from ztune.analysis.candidates import Candidate, Collected, Failed
 from ztune.analysis.metrics import METRICS, resolve
+from ztune.analysis.stats import ratio
 from ztune.errors import InputError
 from ztune.study import DurabilityClass
+from ztune.study.durability import Bar
+
+# What a gain of 1 % in a metric after the first may cost of those after it, in %. The objective's order says
+# that the gain matters more; beyond twice as much it is a bad bargain all the same.
+PRICE = 2.0
 
 
 @dataclass(frozen=True)
 class Ranked:
-    """One layout in its place, with the sentence that says why it stands there."""
+    """One layout in its place, with the sentence that says why it stands there.
+
+    ``note``: why it does not stand further ahead although it has less of a metric; "" where nothing held it
+    back.
+    """
 
     rank: int
     candidate: Candidate
     why: str
+    note: str = ""
 
 
 @dataclass(frozen=True)
 class Ranking:
-    """All layouts of a run in order. ``weaker`` are those below the durability that the objective allows."""
+    """All layouts of a run in order. ``weaker`` are those set apart: below the durability that the objective
+    allows, or not known to be as durable.
+    """
 
     minimise: tuple[str, ...]
     within: float
@@ -47,26 +60,51 @@ def departures(settings: Mapping[str, str], defaults: Mapping[str, str]) -> int:
     return sum(1 for key, value in settings.items() if key in defaults and defaults[key] != value)
 
 
+@dataclass(frozen=True)
+class Pick:
+    """The candidate that an objective picks, what decided, as a clause, and by hash what was held back, and
+    why."""
+
+    candidate: Candidate
+    why: str
+    held: Mapping[str, str] = field(default_factory=dict)
+
+
 def select(
     candidates: Sequence[Candidate],
     minimise: Sequence[str],
     within: float,
     defaults: Mapping[str, str] | None = None,
-) -> tuple[Candidate, str]:
-    """Return the candidate that the objective picks from ``candidates``, and what decided, as a clause.
+) -> Pick:
+    """Return what the objective picks from ``candidates``.
 
-    For each metric of ``minimise`` in turn, those within ``within`` (a share, 0.05 = 5 %) of the least stay.
-    Of those left after the last, which the objective can't tell apart, the one with the fewest departures
-    from ``defaults`` wins; then the least first metric, then the name. Raises ValueError for no candidates.
+    Where time comes first, layouts that processors hold back (``processors.held``) leave. Then for each
+    metric of ``minimise`` in turn, those within ``within`` (a share, 0.05 = 5 %) of the least stay; from the
+    second metric on without those whose gain in it costs more than it brings (``_price``). Of those left
+    after the last, which the objective can't tell apart, the one with the fewest departures from ``defaults``
+    wins; then the least first metric, then the name. Raises ValueError for no candidates.
     """
     left = [c for c in candidates if all(c.value(m) is not None for m in minimise)]
     if not left:
         raise ValueError("no candidate has all metrics of the objective")
+    held: dict[str, str] = {}
+    if minimise[0] == "modelled_s":
+        slow = processors.held(left)
+        ahead = min(_value(c, minimise[0]) for c in left if c.hash not in slow) * (1 + within)
+        held = {c.hash: slow[c.hash] for c in left if c.hash in slow and _value(c, minimise[0]) <= ahead}
+        left = [c for c in left if c.hash not in slow]
     why = "the only one left"
     decided = False
     for position, metric in enumerate(minimise):
         if len(left) == 1:
             break
+        if position:
+            later = minimise[position + 1 :]
+            prices = {c.hash: _price(c, left, metric, later, within) for c in left}
+            least = min(_value(c, metric) for c in left)
+            first = [c for c in left if _value(c, metric) <= least * (1 + within)]
+            held |= {c.hash: prices[c.hash] for c in first if prices[c.hash]}
+            left = [c for c in left if not prices[c.hash]]
         least = min(_value(c, metric) for c in left)
         near = [c for c in left if _value(c, metric) <= least * (1 + within)]
         if len(near) < len(left):
@@ -80,14 +118,46 @@ def select(
                 decided = True
         left = near
     if len(left) == 1:
-        return left[0], why if decided else "least by the objective"
+        return Pick(left[0], why if decided else "least by the objective", held)
     bases = defaults or {}
     chosen = min(left, key=lambda c: (departures(c.settings, bases), _value(c, minimise[0]), c.name, c.hash))
     others = len(left) - 1
     few = sorted(departures(c.settings, bases) for c in left)
-    if few[0] < few[1]:
-        return chosen, f"nearest to the defaults of {others + 1} that the objective can't tell apart"
-    return chosen, f"least {METRICS[minimise[0]].label} of {others + 1} that the objective can't tell apart"
+    start = "nearest to the defaults" if few[0] < few[1] else f"least {METRICS[minimise[0]].label}"
+    return Pick(chosen, f"{start} of {others + 1} that the objective can't tell apart", held)
+
+
+def _price(
+    candidate: Candidate, others: Sequence[Candidate], metric: str, later: Sequence[str], within: float
+) -> str:
+    """Return what a gain in ``metric`` costs elsewhere, as a clause, where that is more than it brings.
+
+    More: another layout needs x % more of ``metric``, and this one more than ``PRICE`` times x % more of a
+    ``later`` one, or of processor and modelled time together. Differences within the tolerance, or within the
+    spread of processor times, are none. "" where no gain costs so much.
+    """
+    mine, here = _value(candidate, metric), processors.need(candidate)
+    worst, said = PRICE, ""
+    for other in others:
+        gain = ratio(_value(other, metric), mine) or float("inf")
+        if gain <= 1 + within:
+            continue
+        prices = [
+            (price, f"{METRICS[key].label} {units.times(price)}")
+            for key in later
+            if (price := ratio(candidate.value(key), other.value(key))) is not None and price > 1 + within
+        ]
+        there = processors.need(other)
+        if here is not None and there is not None and here.both > there.both * processors.SPREAD:
+            took, instead = (units.seconds(n.both) for n in (here, there))
+            prices.append(
+                (here.both / there.both, f"{took} of processor and modelled time instead of {instead}")
+            )
+        for price, words in prices:
+            if (price - 1) / (gain - 1) > worst:
+                worst = (price - 1) / (gain - 1)
+                said = f"{METRICS[metric].label} {units.percent(1 / gain)} against {other.name} costs {words}"
+    return said
 
 
 def _value(candidate: Candidate, metric: str) -> float:
@@ -109,9 +179,12 @@ def order(
     """Rank all ``candidates``: place n is what ``select`` picks when places 1 … n−1 are taken away."""
     left = [c for c in candidates if all(c.value(m) is not None for m in minimise)]
     ranked: list[Ranked] = []
+    notes: dict[str, str] = {}
     while left:
-        chosen, why = select(left, minimise, within, defaults)
-        ranked.append(Ranked(len(ranked) + 1, chosen, why))
+        pick = select(left, minimise, within, defaults)
+        notes = {**pick.held, **notes}  # the first time that it was held back says why
+        chosen = pick.candidate
+        ranked.append(Ranked(len(ranked) + 1, chosen, pick.why, notes.get(chosen.hash, "")))
         left = [c for c in left if c is not chosen]
     return ranked
 
@@ -120,10 +193,11 @@ def rank(
     collected: Collected,
     minimise: Sequence[str] = ("modelled_s", "allocated", "written"),
     within: float = 0.05,
-    durability: DurabilityClass | str = DurabilityClass.NOTHING,
+    durability: DurabilityClass | str | Bar = DurabilityClass.NOTHING,
     defaults: Mapping[str, str] | None = None,
 ) -> Ranking:
-    """Rank the layouts of a run; those with a durability class worse than ``durability`` go to ``weaker``.
+    """Rank the layouts of a run; those that ``durability``, the worst class or a bar, keeps out go to
+    ``weaker``.
 
     ``within`` is a share (0.05 = 5 %). Raises InputError for an unknown metric, an empty ``minimise`` or a
     share outside 0 … 1.
@@ -135,7 +209,7 @@ def rank(
         )
     if not 0 <= within < 1:
         raise InputError(f"within is {within:g}; it is a share from 0 to below 1, such as 0.05 for 5 %")
-    allowed = DurabilityClass(durability)
+    bar = durability if isinstance(durability, Bar) else Bar(DurabilityClass(durability))
     usable = [c for c in collected.candidates if all(c.value(k) is not None for k in keys)]
     lacking = [
         Failed(
@@ -148,12 +222,12 @@ def rank(
         for c in collected.candidates
         if c not in usable
     ]
-    strong = [c for c in usable if c.durability.rank <= allowed.rank]
-    weak = [c for c in usable if c.durability.rank > allowed.rank]
+    strong = [c for c in usable if bar.admits(c.layout)]
+    weak = [c for c in usable if not bar.admits(c.layout)]
     return Ranking(
         minimise=keys,
         within=within,
-        durability=allowed,
+        durability=bar.worst,
         ranked=tuple(order(strong, keys, within, defaults)),
         weaker=tuple(order(weak, keys, within, defaults)),
         failed=(*collected.failed, *lacking),

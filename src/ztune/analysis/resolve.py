@@ -22,13 +22,14 @@ Verdict = Literal["resolved", "equal", "open"]
 @dataclass(frozen=True)
 class Against:
     """One layout against the leader. ``needed``: blocks in all to settle it; None where settled or
-    hopeless.
+    hopeless. ``behind``: it does not keep the pace of the job, which is what makes it worse.
     """
 
     arm: str
     standing: Standing
-    ratio: Ratio | None  # layout / leader: above 1 is worse
+    ratio: Ratio | None  # layout / leader: above 1 is worse; None for one that is behind
     needed: int | None = None
+    behind: bool = False
 
 
 @dataclass(frozen=True)
@@ -79,18 +80,22 @@ def decide(
     *,
     resolution: float = DEFAULT_RESOLUTION,
     looks: int = 1,
+    behind: Mapping[str, Mapping[int, float]] | None = None,
 ) -> Decision | None:
     """Return where ``values`` (arm → block → value, less is better) stand; None with fewer than two.
 
     ``resolution`` is a share (0.02 = 2 %): differences below it don't matter. ``looks``: how often the
-    question is asked in all.
+    question is asked in all. ``behind``: further arms, which do not keep the pace of the job: what they did
+    in each block over what would have kept it. They are worse once that is below 1 beyond its interval.
     """
+    late = behind or {}
     best = leader(values)
     rest = [a for a in values if a != best]
-    if best is None or not rest:
+    if best is None or not (rest or late):
         return None
-    level = adjusted(looks, len(rest))
+    level = adjusted(looks, len(rest) + len(late))
     others = [_against(arm, paired(values[arm], values[best], level), resolution) for arm in rest]
+    others += [_behind(arm, row, resolution, level) for arm, row in late.items()]
     blocks = len(values[best])
     undecided = [a for a in others if a.standing == "open"]
     if undecided:
@@ -117,3 +122,11 @@ def _against(arm: str, ratio: Ratio | None, resolution: float) -> Against:
     if ratio.low > 1:
         return Against(arm, "worse", ratio)
     return Against(arm, "open", ratio, blocks_needed(ratio, resolution, ratio.level))
+
+
+def _behind(arm: str, kept: Mapping[int, float], resolution: float, level: float) -> Against:
+    ratio = paired(kept, dict.fromkeys(kept, 1.0), level)
+    if ratio is not None and ratio.known and ratio.high < 1:
+        return Against(arm, "worse", None, behind=True)
+    needed = None if ratio is None else blocks_needed(ratio, resolution, level)
+    return Against(arm, "open", None, needed, behind=True)

@@ -8,6 +8,8 @@ from typing import Any
 
 import click
 
+from ztune import output
+
 _SHOWN = 8
 """So many paths or names of one thing are shown."""
 
@@ -53,11 +55,11 @@ def command(on: str, run_id: str | None, prepared: bool, yes: bool, as_json: boo
         with Store.open() as store:
             found = store.run(run_id)
         if not found.measured or found.target.get("kind") == "lab":
-            click.echo(f"run {found.id} left nothing: it was {'in a lab' if found.measured else 'a replay'}")
+            output.echo(f"run {found.id} left nothing: it was {'in a lab' if found.measured else 'a replay'}")
             return 0
         place = places.again(found)
     elif on == "lab":
-        click.echo("a lab has nothing left: its machine is gone")
+        output.echo("a lab has nothing left: its machine is gone")
         return 0
     else:
         # Where pools go does not matter for removing them.
@@ -74,25 +76,25 @@ def _clean(place: Any, yes: bool, as_json: bool) -> int:
     found = _found(place, program)
     trials, datasets = found["trials"], found["datasets"]
     if as_json:
-        click.echo(json.dumps(found, indent=1))
+        output.print_json(found)
     elif not trials and not datasets:
-        click.echo(f"nothing is left on {place.name}")
+        output.echo(f"nothing is left on {place.name}")
     else:
         for one in trials:
             _show(one)
         for one in datasets:
-            click.echo(f"alive: {_plain(one['name'])} of trial {_plain(one['trial'])}")
+            output.echo(f"alive: {output.line(one['name'])} of trial {output.line(one['trial'])}")
     if not trials and not datasets:
         return 0
     if not yes:
         if not as_json:
-            click.echo("Nothing was changed; --yes destroys it.")
+            output.echo("Nothing was changed; --yes destroys it.")
         return 0
-    left = trial.clean(place, program, lambda text: click.echo(f"  {_plain(text)}", err=True))
+    left = trial.clean(place, program, lambda text: output.echo(f"  {output.line(text)}", err=True))
     for sentence in left:
-        click.echo(f"stayed: {_plain(sentence)}", err=True)
+        output.echo(f"stayed: {output.line(sentence)}", err=True)
     if not left:
-        click.echo("done: all of it is gone", err=as_json)
+        output.echo("done: all of it is gone", err=as_json)
     return 1 if left else 0
 
 
@@ -107,7 +109,7 @@ def _found(place: Any, program: str) -> dict[str, Any]:
         if code != 0:
             said = errors.splitlines()[-1] if errors else f"listing failed with exit code {code}"
             if code == InputError.exit_code and state != place.state:
-                click.echo(f"left alone: {_plain(said)}", err=True)
+                output.echo(f"left alone: {output.line(said)}", err=True)
                 continue
             raise ZtuneError(said)
         answer = json.loads(out.splitlines()[-1])
@@ -118,12 +120,12 @@ def _found(place: Any, program: str) -> dict[str, Any]:
 
 def _show(one: dict[str, Any]) -> None:
     running = "  (still runs: left alone)" if one.get("running") else ""
-    problem = f"  {_plain(one['problem'])}" if one.get("problem") else ""
-    click.echo(f"trial {_plain(one['trial'])}{running}{problem}")
+    problem = f"  {output.line(one['problem'])}" if one.get("problem") else ""
+    output.echo(f"trial {output.line(one['trial'])}{running}{problem}")
     for thing in one.get("things", []):
-        why = f"  refused before: {_plain(thing['refused'])}" if thing.get("refused") else ""
+        why = f"  refused before: {output.line(thing['refused'])}" if thing.get("refused") else ""
         half = "" if thing.get("made") else "  (half made)"
-        click.echo(f"  {_plain(thing['kind']):12} {_plain(thing['id'])}{half}{why}")
+        output.echo(f"  {output.line(thing['kind']):12} {output.line(thing['id'])}{half}{why}")
         _list(thing.get("what", []), but=str(thing["id"]))
     _list(one.get("directories", []))
 
@@ -132,14 +134,9 @@ def _list(what: list[str], but: str = "") -> None:
     """Print what would go, the first few."""
     rows = [text for text in what if text != but]
     for text in rows[:_SHOWN]:
-        click.echo(f"  {'':12} {_plain(text)}")
+        output.echo(f"  {'':12} {output.line(text)}")
     if len(rows) > _SHOWN:
-        click.echo(f"  {'':12} and {len(rows) - _SHOWN} more; --json lists all")
-
-
-def _plain(text: object) -> str:
-    """Return text that came from a journal or a file system with nothing in it that a terminal obeys."""
-    return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in str(text))
+        output.echo(f"  {'':12} and {len(rows) - _SHOWN} more; --json lists all")
 
 
 def _prepared(yes: bool, as_json: bool) -> int:
@@ -149,12 +146,12 @@ def _prepared(yes: bool, as_json: bool) -> int:
     states = prepared.prune(limit=-1) if yes else prepared.states()
     if as_json:
         rows = [{"path": str(Path(s.path)), "job": s.job, "bytes": s.bytes, "removed": yes} for s in states]
-        click.echo(json.dumps(rows, indent=1))
+        output.print_json(rows)
         return 0
     for state in states:
-        click.echo(f"{'removed ' if yes else ''}{state.path}  {state.job}  {amount(state.bytes)}")
+        output.echo(f"{'removed ' if yes else ''}{state.path}  {state.job}  {amount(state.bytes)}")
     if not states:
-        click.echo("no loaded database is kept")
+        output.echo("no loaded database is kept")
     elif not yes:
-        click.echo("Nothing was changed; --yes removes them.")
+        output.echo("Nothing was changed; --yes removes them.")
     return 0

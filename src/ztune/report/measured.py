@@ -7,19 +7,18 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
-from rich.console import Console, Group, RenderableType
+from rich.console import Group, RenderableType
 from rich.table import Table
-from rich.text import Text
 
 from ztune.analysis import units
 from ztune.analysis.contrast import OneFactor, one_factor, two_factor
 from ztune.analysis.measured import MEASURES, Cell, in_user_space, limits
 from ztune.analysis.paired import Ratio
 from ztune.analysis.predicted import Comparison, compare
-from ztune.analysis.verdict import Standing, columns, standing
+from ztune.analysis.verdict import Standing, columns, sentence, standing
+from ztune.output import Console, Text
 from ztune.store.db import Store
 from ztune.store.records import Run, Trial
-from ztune.targets.trials.stopping import sentence
 
 _STANDING = {"leader": "leads", "worse": "worse", "equal": "equal", "open": "not resolved", "": ""}
 _WIDE = 100  # characters that a third measure needs
@@ -56,10 +55,10 @@ def head(found: Standing) -> str:
 
 def verdict(found: Standing) -> str:
     """Return what the run found, in a sentence."""
-    if not found.run.outcome:
+    if not found.outcome:
         return "No two layouts of one block have a result yet, so there is nothing to compare."
-    text = sentence(found.run.outcome, found.resolution)
-    reason = found.run.outcome.get("reason")
+    text = sentence(found.outcome, found.resolution)
+    reason = found.outcome.get("reason")
     if reason in {"time", "interrupted"}:
         text += "; the time limit ended the run" if reason == "time" else "; the run was cut"
     # A layout's name stays as it is written.
@@ -89,6 +88,8 @@ def ranking(run: Run, trials: Sequence[Trial]) -> RenderableType:
             name.append("  (baseline)", style="dim")
         if place.standing in {"worse", "equal", "open"}:
             name.append(f"  {_STANDING[place.standing]}", style="dim")
+        if place.lag:
+            name.append(f"  {place.lag}", style="yellow")
         if place.rank is None:
             name.append(f"  {cell.durability}", style="red")
         row: list[Any] = ["–" if place.rank is None else str(place.rank), name, str(len(cell.trials))]
@@ -151,7 +152,7 @@ def recommendation(run: Run, trials: Sequence[Trial]) -> RenderableType:
             Text("Measured, one setting at a time", style="bold"),
             *(Text(f"  {t}") for t in lines),
         ]
-    comparisons = compare(run, found.measured.cells, screened(run))
+    comparisons = compare(found.measured.cells, screened(run))
     if comparisons:
         parts += [Text(), Text("Screening's prediction against the measurement", style="bold"),
                   *(Text(f"  {accuracy(c)}") for c in comparisons)]  # fmt: skip
@@ -207,13 +208,14 @@ def cautions(found: Standing) -> list[str]:
     caution = found.caution()
     if caution is not None:
         out.append(caution)
-    if found.run.outcome.get("verdict") == "open":
-        out.append("The run ended unresolved: " + sentence(found.run.outcome, found.resolution) + ".")
+    if found.outcome.get("verdict") == "open":
+        out.append("The run ended unresolved: " + sentence(found.outcome, found.resolution) + ".")
     if found.run.status in {"interrupted", "failed"}:
         out.append(f"The run is not complete: {found.measured.pending} trials did not run.")
     if any(p.rank is None for p in found.places):
         out.append(
-            "Layouts marked with a durability class may lose more at a power cut; they do not compete."
+            "Layouts marked with a durability class may lose more at a power cut, or nobody knows what they "
+            "lose; they do not compete."
         )
     note = limits(found.run, found.measured.cells)
     if note is not None:
@@ -243,7 +245,7 @@ def to_json(run: Run, trials: Sequence[Trial]) -> dict[str, Any]:
         "seed": run.seed,
         "evidence": found.clock,
         "goals": list(found.goals),
-        "outcome": run.outcome,
+        "outcome": dict(found.outcome),
         "sentence": verdict(found),
         "recommended": None
         if chosen is None
@@ -258,6 +260,7 @@ def to_json(run: Run, trials: Sequence[Trial]) -> dict[str, Any]:
                 "durability": str(p.cell.durability),
                 "standing": p.standing,
                 "to_leader": ratio(p.to_leader),
+                "behind": p.lag,
                 "trials": list(p.cell.trials),
                 "measures": {
                     k: {
@@ -291,6 +294,6 @@ def to_json(run: Run, trials: Sequence[Trial]) -> dict[str, Any]:
              "layouts": [{**asdict(p), "error": p.error} if p.high < float("inf") else
                          {"name": p.name, "arm": p.arm, "predicted": p.predicted, "measured": p.measured,
                           "error": p.error} for p in c.points]}
-            for c in compare(run, found.measured.cells, screened(run))
+            for c in compare(found.measured.cells, screened(run))
         ],
     }  # fmt: skip

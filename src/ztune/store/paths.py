@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import stat
 from pathlib import Path
 
 from ztune.errors import InputError
@@ -13,8 +14,9 @@ def home() -> Path:
     """Return the state directory, made if missing.
 
     ``$ZTUNE_HOME``, else ``$XDG_STATE_HOME/ztune``, else ``~/.local/state/ztune``.
-    Raises InputError where it cannot be made or written, and where somebody else could write it: programs
-    that ztune runs, and what it deletes, are looked up there.
+    Raises InputError where it cannot be made, and where somebody else could write it: programs that ztune
+    runs, and what it deletes, are looked up there. It need not be writable: what is there can be read all
+    the same.
     """
     own, xdg = os.environ.get("ZTUNE_HOME"), os.environ.get("XDG_STATE_HOME")
     path = Path(own) if own else (Path(xdg) / "ztune" if xdg else Path.home() / ".local" / "state" / "ztune")
@@ -29,8 +31,6 @@ def home() -> Path:
         ) from None
     except own_directory.NotOursError as error:
         raise InputError(f"the state directory {path} can't be used: {error}; or set ZTUNE_HOME") from None
-    if not os.access(path, os.W_OK | os.X_OK):
-        raise InputError(f"the state directory {path} cannot be written; set ZTUNE_HOME to one that can")
     return path
 
 
@@ -42,7 +42,10 @@ def below(parent: Path, name: str, mode: int = own_directory.PASSABLE) -> Path:
     try:
         return own_directory.ensure(parent / name, mode)
     except OSError as error:
-        raise InputError(f"{parent / name} cannot be made: {error.strerror}") from None
+        raise InputError(
+            f"the state directory {parent} cannot be written: {error.strerror}; make room there, or set "
+            "ZTUNE_HOME to one that can"
+        ) from None
 
 
 def database() -> Path:
@@ -62,7 +65,15 @@ def scratch() -> Path:
 
 def traces() -> Path:
     """Return the directory of the traces that ``ztune tune`` recorded: its runs are repeated from them."""
-    return below(home(), "traces", own_directory.PRIVATE)
+    return private(home() / "traces")
+
+
+def private(path: Path) -> Path:
+    """Make ``path`` a directory of this user's alone, closed if it was made open before; return it."""
+    below(path.parent, path.name, own_directory.PRIVATE)
+    if stat.S_IMODE(path.stat().st_mode) & 0o077:
+        path.chmod(own_directory.PRIVATE)
+    return path
 
 
 def lab() -> Path:

@@ -523,6 +523,13 @@ class KernelPools:
             if not made.own_filesystem:
                 self.zfs.run(["zfs", "mount", made.name])
 
+    def fills(self) -> list[Path]:
+        """Return where the files are that stand for disks, or the datasets on a pool of the user's."""
+        place = self.spec.place
+        if place.kind == "files" and place.dir is not None:
+            return [place.dir]
+        return [made.mountpoint for made in list(self.made)] if place.kind == "parent" else []
+
     def gone(self) -> str:
         """Return why the pools are there no more: the kernel's don't go by themselves."""
         return ""

@@ -20,12 +20,13 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from ztune.errors import InputError, ZtuneError
-from ztune.trial import mounts, own_directory, saved
+from ztune.trial import mounts, own_directory, room, saved
 from ztune.trial.context import Context
 from ztune.trial.door import Door
 from ztune.trial.events import Events
 from ztune.trial.hello import environment
 from ztune.trial.home import trials
+from ztune.trial.jobs import interrupt
 from ztune.trial.jobs.base import Job, WorkloadResult
 from ztune.trial.jobs.interrupt import uninterrupted
 from ztune.trial.jobs.places import room_for
@@ -95,7 +96,9 @@ class Parts:
 def teardown(journal: Journal, door: Door, progress: Callable[[float, str], None]) -> list[str]:
     """Remove all that the journal says was made, the latest first; return a sentence for each thing left.
 
-    A thing that something left still uses, such as the files of a pool, is left too.
+    It needs no room: where the journal can't be written any more it goes on all the same, for whatever is
+    removed once more is gone already. A thing that something left still uses, such as the files of a pool, is
+    left too.
     """
     problems: list[str] = []
     things = list(reversed(journal.things.values()))
@@ -104,20 +107,20 @@ def teardown(journal: Journal, door: Door, progress: Callable[[float, str], None
         user = next((t for t in journal.things.values() if thing.id in t.facts.get("uses", ())), None)
         if user is not None:
             problems.append(f"{thing.id}: left alone, as {user.id} still uses it")
-            journal.append("refused", id=thing.id, text=problems[-1])
+            journal.try_append("refused", id=thing.id, text=problems[-1])
             continue
-        journal.append("remove", id=thing.id)
+        journal.try_append("remove", id=thing.id)
         try:
             door.remove(thing)
         except Exception as error:
             # Whatever it was, the other things can still go.
             known = isinstance(error, ZtuneError | OSError)
             problems.append(str(error) if known else f"{thing.id}: {type(error).__name__}: {error}")
-            journal.append("refused", id=thing.id, text=problems[-1])
+            journal.try_append("refused", id=thing.id, text=problems[-1])
         else:
-            journal.append("removed", id=thing.id)
+            journal.try_append("removed", id=thing.id)
     if not journal.things:
-        journal.append("close")
+        journal.try_append("close")
         try:
             door.remove_directory()
         except (ZtuneError, OSError) as error:
@@ -213,20 +216,25 @@ class Trial:
             InputError, MissingError: found before anything was made.
         """
         self._check()
+        spec = self.spec
         status = "failed"
         result: dict[str, Any] | None = None
         try:
             try:
                 with uninterrupted():
                     self._begin()
-                result = self._work()
+                with room.Watch("the trial", lambda: [spec.directory, *self.pools.fills()]):
+                    result = self._work()
                 status = "ok"
             except KeyboardInterrupt:
-                gone = self.pools.gone()
-                self.events.error(gone or "stopped before its end, as was asked for", self.step)
-                status = "failed" if gone else "stopped"
+                status = self._stopped()
             except Exception as error:
-                self.events.error(self._sentence(error), self.step)
+                if interrupt.asked():
+                    # What fails while it is being stopped fails for that.
+                    self.events.log(f"{self.step}: {error}")
+                    status = self._stopped()
+                else:
+                    self.events.error(self._sentence(error), self.step)
         finally:
             # A second Ctrl-C must not stop the clean-up half-way.
             with uninterrupted():
@@ -236,6 +244,11 @@ class Trial:
                 if self._begun and not self._destroy():
                     status = "failed"
         return status
+
+    def _stopped(self) -> str:
+        gone = self.pools.gone()
+        self.events.error(gone or "stopped before its end, as was asked for", self.step)
+        return "failed" if gone else "stopped"
 
     def _sentence(self, error: BaseException) -> str:
         gone = self.pools.gone()
@@ -286,14 +299,16 @@ class Trial:
         self.pools.check()
         kind = self.parts.job(spec.job)
         self.job = kind(spec.params, spec.database, patience=spec.patience, dilation=spec.dilation)
-        needed = set(self.job.roles())
+        wanted = set(self.job.roles())
         have = {role for d in layout.datasets for role in d.roles}
-        if needed - have:
+        if wanted - have:
             raise InputError(
-                f"job {spec.job} uses the role {', '.join(sorted(needed - have))}, which no dataset of the "
+                f"job {spec.job} uses the role {', '.join(sorted(wanted - have))}, which no dataset of the "
                 "layout has"
             )
         self._environment = {**environment(ask_tools=False), "job": self.job.check()}
+        needed = sum(room.needed_by(self.job).values())
+        room.require(f"job {spec.job}", [(path, needed) for path in self.pools.fills()], "make room there")
 
     def _begin(self) -> None:
         spec = self.spec
@@ -306,13 +321,17 @@ class Trial:
         os.environ[MARK] = self.door.token
         self.lock.home.below(spec.trial, make=PRIVATE, new=True).close()
         self.lock.home.sync()
-        self.journal = Journal.create(
-            spec.home / JOURNAL,
-            run=spec.run,
-            trial=spec.trial,
-            token=self.door.token,
-            about={"layout": spec.layout.name, "place": spec.place.kind, "job": spec.job},
-        )
+        try:
+            self.journal = Journal.create(
+                spec.home / JOURNAL,
+                run=spec.run,
+                trial=spec.trial,
+                token=self.door.token,
+                about={"layout": spec.layout.name, "place": spec.place.kind, "job": spec.job},
+            )
+        except ZtuneError:
+            os.rmdir(spec.trial, dir_fd=self.lock.home.fd)
+            raise
         with OwnDirectory.open(spec.directory.parent) as places:
             places.below(spec.trial, make=PASSABLE, new=True).close()
         self._begun = True
@@ -343,35 +362,13 @@ class Trial:
                 self._copy_from(spec.start_path, places)
                 job.adopt(places)
             else:
-                self._watch_room(self._needs(job), places)
+                room.require_on(room.needed_by(job), places)
                 job.load(lambda text, share: self._progress(text, share * 0.9))
                 self._note_pids()
             self._stop_job()
             if spec.start == "keep":
                 assert spec.start_path is not None
                 self._save_to(spec.start_path, places)
-
-    @staticmethod
-    def _needs(job: Job) -> dict[str, int]:
-        """Return the bytes that each role will take, where the job can tell; most can't."""
-        needs = getattr(job, "expected_bytes", None)
-        return dict(needs()) if callable(needs) else {}
-
-    def _watch_room(self, needs: dict[str, int], places: dict[str, Path]) -> None:
-        """Raise InputError when the data of the roles of one file system will not fit on it."""
-        rooms: dict[int, tuple[int, int, list[str]]] = {}
-        for role, size in needs.items():
-            if role in places:
-                found = places[role].stat().st_dev
-                free = shutil.disk_usage(places[role]).free
-                _, total, roles = rooms.get(found, (0, 0, []))
-                rooms[found] = (free, total + size, [*roles, role])
-        for free, total, roles in rooms.values():
-            if total > free:
-                raise InputError(
-                    f"role {' and '.join(sorted(roles))} is larger than the disk: {format_size(total)} of "
-                    f"data, {format_size(free // 1024 * 1024)} free; take a larger disk or less data"
-                )
 
     def _copy_from(self, source: Path, places: dict[str, Path]) -> None:
         job = self.job
@@ -395,7 +392,7 @@ class Trial:
             raise InputError(f"start.from: {source} was saved by another version of ztune; save it anew")
         if about.get("job") != self.spec.job or about.get("params") != dict(self.spec.params):
             raise InputError(f"start.from: {source} was saved by another job or with other parameters")
-        self._watch_room(sizes, places)
+        room.require_on(sizes, places)
         for role, place in places.items():
             # Real writes, not clones of blocks: a clone would have the source's layout.
             self._copy(saved.unpack(source, role, place), place, f"copy {role}", sizes[role])
@@ -571,7 +568,7 @@ class Trial:
         began = time.monotonic()
         self.events.step("destroy", "begin")
         try:
-            self.journal.step("destroy", "begin")
+            self.journal.try_append("step", step="destroy", state="begin")
             if self._probe is not None:
                 self._probe.abandon()
             if self.job is not None:

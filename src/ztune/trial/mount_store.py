@@ -61,13 +61,15 @@ class MountStore:
 
         ``token``: for who has to note it before; else a new one.
         """
+        token = token or secrets.token_hex(16)
+        begun = False
         try:
             path = own_directory.real(path)
             made = not path.exists()
             with OwnDirectory.open(path, make=own_directory.PRIVATE) as here:
                 if here.names():
                     raise InputError(f"{path}: is not empty; a store takes a directory of its own")
-                token = token or secrets.token_hex(16)
+                begun = True
                 inode = os.fstat(here.fd).st_ino
                 marker = {"format": _FORMAT, "token": token, "inode": inode, "made": made}
                 fd = here.open_file(MARKER, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
@@ -75,6 +77,10 @@ class MountStore:
                     json.dump(marker, file)
                 here.below(DISKS, make=own_directory.PRIVATE, new=True).close()
         except OSError as error:
+            if begun:
+                # Nothing half made stays in the way of the next.
+                with contextlib.suppress(Refused, OSError):
+                    cls(path, token).remove_unfinished()
             raise InputError(f"{path}: can't be made a store: {error.strerror}") from None
         except NotOursError as error:
             raise InputError(f"{path}: can't be made a store: {error}") from None

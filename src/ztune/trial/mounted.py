@@ -37,6 +37,8 @@ _ASK_S = 30.0
 _KILL_S = 60.0
 _PROBE_S = 10.0
 _MNT_DETACH, _UMOUNT_NOFOLLOW, _PR_SET_PDEATHSIG = 2, 8, 1
+_KEEP_SIZE = 1  # fallocate(2): blocks for what is to come, without making the file longer
+_LAST_WORDS = 4096  # bytes
 
 
 class MountError(ZtuneError):
@@ -552,7 +554,10 @@ def _signal_name(number: int) -> str:
 def _log_for_writing(store: Path) -> IO[bytes]:
     try:
         flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
-        return os.fdopen(os.open(log_of(store), flags, 0o644), "wb", buffering=0)
+        fd = os.open(log_of(store), flags, 0o644)
+        # A program that ends because the disk is full must still be able to say so.
+        ctypes.CDLL(None).fallocate(fd, _KEEP_SIZE, ctypes.c_int64(0), ctypes.c_int64(_LAST_WORDS))
+        return os.fdopen(fd, "wb", buffering=0)
     except OSError as error:
         raise MountError(f"{log_of(store)}: can't be written: {error.strerror}", 2) from None
 

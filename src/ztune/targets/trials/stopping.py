@@ -3,39 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict
-from typing import Any
 
-from ztune.analysis.measured import MEASURES, Measured, gather, goals
-from ztune.analysis.resolve import Decision, decide
+from ztune.analysis import verdict
+from ztune.analysis.measured import gather
+from ztune.analysis.resolve import Decision
 from ztune.store.records import Run, Trial
 from ztune.targets.trials.plan import Options
 
 
 def judge(run: Run, trials: Sequence[Trial], options: Options) -> tuple[str, Decision] | None:
-    """Return the measure that decides and where the comparison stands; None while nothing can be compared.
-
-    Layouts of a weaker durability class than the objective allows are measured but do not compete, except the
-    baseline, which is what the user lives with today.
-    """
-    measured = gather(trials)
-    keys = goals(run, measured.cells)
-    if not keys:
-        return None
-    values = competing(run, measured, keys[0])
-    decision = decide(values, resolution=options.resolution, looks=options.looks)
-    return None if decision is None else (keys[0], decision)
-
-
-def competing(run: Run, measured: Measured, key: str) -> dict[str, dict[int, float]]:
-    """Return arm → block → value of the layouts that may win."""
-    base = measured.baseline
-    allowed = run.objective.durability.rank
-    if base is not None:
-        allowed = max(allowed, base.durability.rank)
-    return {
-        c.arm: dict(c.values[key]) for c in measured.cells if key in c.values and c.durability.rank <= allowed
-    }
+    """Return the measure that decides and where the comparison stands; None while nothing can be compared."""
+    return verdict.judge(run, gather(trials), options.resolution, options.looks)
 
 
 def next_arms(
@@ -56,53 +34,3 @@ def next_arms(
         return [a for a in arms if a not in hopeless]
     wanted = {baseline, decision.leader, *decision.open}
     return [a for a in arms if a in wanted and a not in hopeless]
-
-
-def outcome(key: str, decision: Decision, reason: str, names: dict[str, str]) -> dict[str, Any]:
-    """Return what is stored of a decision; ``reason``: settled, blocks, time, failed, interrupted,
-    running.
-    """
-    return {
-        "measure": key,
-        "label": MEASURES[key].label,
-        "reason": reason,
-        "verdict": decision.verdict,
-        "leader": decision.leader,
-        "leader_name": names.get(decision.leader, decision.leader),
-        "blocks": decision.blocks,
-        "needed": decision.needed,
-        "level": decision.level,
-        "others": [
-            {
-                "arm": a.arm,
-                "name": names.get(a.arm, a.arm),
-                "standing": a.standing,
-                "needed": a.needed,
-                # A single block has no interval; JSON has no infinity.
-                "ratio": asdict(a.ratio) if a.ratio is not None and a.ratio.known else None,
-            }
-            for a in decision.others
-        ],
-    }
-
-
-def sentence(found: dict[str, Any], resolution: float) -> str:
-    """Return the state of a run in one sentence, for the user."""
-    label, leader = found["label"], found["leader_name"]
-    share = f"{resolution * 100:g}%"
-    runs = f"{found['blocks']} run{'s' if found['blocks'] != 1 else ''} each"
-    match found["verdict"]:
-        case "equal":
-            return f"no difference of {share} or more in {label} between the layouts ({runs})"
-        case "resolved":
-            rest = f"each other layout is worse, or equal within {share}"
-            return f"{leader} has the least {label}; {rest} ({runs})"
-    names = [o["name"] for o in found["others"] if o["standing"] == "open"]
-    who = ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
-    text = f"not resolved in {label} after {runs}: {leader} leads, but {who} may be as good"
-    if found["needed"] is not None:
-        more = max(1, found["needed"] - found["blocks"])
-        text += f"; it would take about {more} more run{'s' if more != 1 else ''} of each"
-    elif found["blocks"] > 1:
-        text += "; the spread is too large for any reasonable number of runs"
-    return text

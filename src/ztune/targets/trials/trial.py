@@ -46,6 +46,8 @@ class Ended:
     series: series.Collected = field(default_factory=series.Collected)
     steps: dict[str, float] = field(default_factory=dict)
     wall_s: float = 0.0
+    asked: bool = False
+    """Whether the user has asked to stop meanwhile, however the trial ended."""
 
     def to_store(self) -> dict[str, Any] | None:
         """Return the result to keep: for a failed trial, what is known of it."""
@@ -96,7 +98,6 @@ def run(place: Place, program: str, spec: Mapping[str, Any], watcher: Watcher) -
 def _listen(channel: Channel, ended: Ended, watcher: Watcher) -> None:
     """Read events to the end of the stream."""
     alarm = _Silence(channel, watcher)
-    stopping = False
     begun: dict[str, float] = {}
     try:
         while True:
@@ -106,9 +107,9 @@ def _listen(channel: Channel, ended: Ended, watcher: Watcher) -> None:
                     _event(line, ended, begun, watcher)
                 return
             except KeyboardInterrupt:
-                if stopping:
+                if ended.asked:
                     raise
-                stopping = True
+                ended.asked = True
                 watcher.say(
                     "stopping: the trial destroys what it made; Ctrl-C again leaves that to `ztune clean`"
                 )

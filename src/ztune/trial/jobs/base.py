@@ -69,6 +69,9 @@ class WorkloadResult:
     """mean, p50, p90, p99, p999, max, in milliseconds; empty where the job has no such thing."""
     checks: tuple[Check, ...] = ()
     details: dict[str, Any] = field(default_factory=dict)
+    offered_per_second: float | None = None
+    """Operations that became due per second of wall time: 0 where the next begins when the last is done,
+    ``None`` where the job does not know."""
 
     @property
     def per_second(self) -> float:
@@ -90,7 +93,8 @@ class WorkloadResult:
         if dilation == 1:
             return self
         latency = {name: ms / dilation for name, ms in self.latency_ms.items()}
-        return replace(self, seconds=self.seconds / dilation, latency_ms=latency)
+        offered = None if self.offered_per_second is None else self.offered_per_second * dilation
+        return replace(self, seconds=self.seconds / dilation, latency_ms=latency, offered_per_second=offered)
 
     def to_json(self) -> dict[str, Any]:
         """Return the result as plain JSON values."""

@@ -279,6 +279,52 @@ def shape(params: Mapping[str, Any]) -> list[Section]:
     return [Section("data", options)]
 
 
+def offered_rate(sections: Iterable[Section]) -> float | None:
+    """Return the reads and writes per second that the jobs are to do together.
+
+    fio holds ``rate_iops`` and ``rate`` (bytes) for each clone and each direction, ``read,write``; one value
+    counts for both (fio(1), I/O rate). 0: no job has a rate. ``None``: only some are held to one, they don't
+    run side by side to the same end, or think times set the pace.
+    """
+    every = list(sections)
+    found = [_offered(section) for section in every]
+    thinking = any("thinktime" in section.options for section in every)
+    if not thinking and not any(
+        name in section.options for section in every for name in ("rate", "rate_iops")
+    ):
+        return 0.0
+    together = len(every) == 1 or (
+        all(section.time_based for section in every) and len({section.seconds for section in every}) == 1
+    )
+    apart = {"stonewall", "wait_for", "startdelay", "wait_for_previous"}
+    if (
+        thinking
+        or not together
+        or any(apart & set(section.options) for section in every[1:])
+        or None in found
+    ):
+        return None
+    return float(sum(rate for rate in found if rate is not None))
+
+
+def _offered(section: Section) -> float | None:
+    """Return the reads and writes per second of all clones of a job; ``None`` where one direction has no
+    limit."""
+    kind = section.options.get("rw", "read")
+    directions = {"read": (0,), "randread": (0,), "write": (1,), "randwrite": (1,)}.get(kind, (0, 1))
+    name = "rate_iops" if "rate_iops" in section.options else "rate"
+    parts = [part.strip() for part in section.options.get(name, "").split(",")]
+    try:
+        each = [Section(section.name, {name: part}).number(name, 0) for part in parts]
+    except InputError:
+        return None  # fio takes more notations than we read
+    wanted = [each[0] if len(each) == 1 else each[d] if d < len(each) else 0 for d in directions]
+    size = 1 if name == "rate_iops" else section.block_size
+    if 0 in wanted or not size:
+        return None
+    return sum(wanted) * section.jobs / size
+
+
 _DURATIONS = ("runtime", "timeout", "startdelay", "thinktime", "thinktime_spin", "thinktime_iotime")
 _RATES = ("rate", "rate_min", "rate_iops", "rate_iops_min")
 _DURATION_UNITS = {"us": 1, "ms": 1e3, "s": 1e6, "m": 60e6, "h": 3600e6, "d": 86400e6}
@@ -528,13 +574,16 @@ class Fio(LaunchedJob):
                 "latency_ms": self._latency(sync["lat_ns"] for sync in syncs if "lat_ns" in sync),
             }
         both = [job[direction] for job in jobs for direction in ("read", "write")]
+        # A thread waits for its syncs too, which fio does not count among reads and writes.
+        synced = [job["sync"]["lat_ns"] for job in jobs if "lat_ns" in job.get("sync", {})]
         read_bytes = sum(job["read"]["io_bytes"] for job in jobs)
         write_bytes = sum(job["write"]["io_bytes"] for job in jobs)
         return WorkloadResult(
             seconds=seconds,
             operations=sum(one["total_ios"] for one in both),
             unit="I/O",
-            latency_ms=merged_latency(one["clat_ns"] for one in both),
+            latency_ms=merged_latency([*(one["clat_ns"] for one in both), *synced]),
+            offered_per_second=offered_rate(self.sections),
             details={
                 "read_bytes": read_bytes,
                 "write_bytes": write_bytes,

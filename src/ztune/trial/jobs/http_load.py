@@ -252,6 +252,8 @@ class HttpLoad(JobBase):
             operations=found.count,
             unit="request",
             latency_ms=pgbench.latency_summary([float(ms) for ms in found.latencies_ms]),
+            # A plan of one's own has its own pace.
+            offered_per_second=None if self.params["plan_text"] else rate,
             details={
                 "answered": answered,
                 "verified": counts["verified"],

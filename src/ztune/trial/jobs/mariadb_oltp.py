@@ -267,6 +267,7 @@ class MariadbOltp(JobBase):
             operations=outcome.transactions,
             unit="transaction",
             latency_ms=outcome.latency_ms,
+            offered_per_second=sysbench.rate(rate),
             details={
                 "tps": outcome.transactions / outcome.seconds * self.dilation,
                 "reads": outcome.reads,
@@ -355,7 +356,7 @@ class MariadbOltp(JobBase):
             *sysbench.MIX,
         ]
         if rate:
-            argv.append(f"--rate={max(1, round(rate))}")
+            argv.append(f"--rate={sysbench.rate(rate)}")
 
         def note(line: str) -> None:
             gone = sysbench.parse_progress(line)

@@ -204,6 +204,7 @@ class MongoRestore(JobBase):
             operations=done.documents,
             unit="document",
             latency_ms=done.latency_ms,
+            offered_per_second=0.0,
             details={
                 "closing_seconds": round(closing / self.dilation, 3),
                 **self.engine.counts(),

@@ -243,6 +243,7 @@ class PostgresOltp(JobBase):
             operations=outcome.transactions,
             unit="transaction",
             latency_ms=pgbench.latency_summary(latencies),
+            offered_per_second=float(self.params["rate"]) / self.dilation,
             details={
                 "tps": outcome.transactions / spent * self.dilation,
                 "failed": outcome.failed,

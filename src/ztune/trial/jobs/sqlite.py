@@ -154,8 +154,11 @@ class Sqlite(JobBase):
                 seconds=60 + self.rows / 5000,
                 on_progress=lambda done: progress(step, done),
             )
-        finally:
-            self.stop()
+        except BaseException:
+            # It is still at work: it would not hear that it is to close.
+            self.kill()
+            raise
+        self.stop()
         if found["rows"] != self.rows:
             raise ZtuneError(
                 f"sqlite: there should be {self.rows} rows after the fill but there are {found['rows']}"
@@ -285,6 +288,7 @@ class Sqlite(JobBase):
             operations=found["transactions"],
             unit="transaction",
             latency_ms=pgbench.latency_summary([us / 1000.0 for us in found["times_us"]]),
+            offered_per_second=rate,
             details={
                 "tps": found["transactions"] / found["seconds"] * self.dilation,
                 "rows_read": found["seen"],

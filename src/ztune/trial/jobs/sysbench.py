@@ -44,6 +44,11 @@ class Outcome:
     latency_ms: dict[str, float]
 
 
+def rate(per_second: float) -> int:
+    """Return the rate that sysbench is given, which takes whole numbers; 0 for as fast as it goes."""
+    return max(1, round(per_second)) if per_second else 0
+
+
 def parse_progress(line: str) -> float | None:
     """Return the seconds gone by, from a line of ``--report-interval``; ``None`` for any other."""
     match = _PROGRESS.match(line)

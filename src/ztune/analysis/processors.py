@@ -1,0 +1,71 @@
+"""Processor time of replays beside the modelled time of their disks."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from ztune.analysis import units
+from ztune.analysis.candidates import Candidate
+from ztune.analysis.metrics import number_at
+
+# Processor times of replays that differ by less are not told apart: the same replay takes that much more
+# beside others on a busy machine (docs/recommendation.md).
+SPREAD = 1.25
+
+
+@dataclass(frozen=True)
+class Need:
+    """What a replay needed, in s: of processors, of the modelled disks; and how long the recorded job
+    took."""
+
+    cpu: float
+    disks: float
+    trace: float | None
+
+    @property
+    def both(self) -> float:
+        """The time of the work if nothing of the two went on at once."""
+        return self.cpu + self.disks
+
+    @property
+    def limited(self) -> bool:
+        """Whether processors need longer than the disks, or than the recorded job took."""
+        return self.cpu > self.disks or (self.trace is not None and self.cpu > self.trace)
+
+    def sentence(self) -> str:
+        """Return the figures as a clause."""
+        text = f"{units.seconds(self.cpu)} of processor time for {units.seconds(self.disks)} of modelled time"
+        if self.cpu <= self.disks and self.trace is not None:
+            text += f" and {units.seconds(self.trace)} recorded"
+        return text
+
+
+def need(candidate: Candidate) -> Need | None:
+    """Return what a layout's replay needed; None where the engine did not report it.
+
+    Processor time is the engine's own, from the first recorded operation to the last transaction group: the
+    library is a debugging build, and what it does in one process a kernel spreads over processors.
+    """
+    cpu, disks = candidate.value("cpu_s"), candidate.value("modelled_s")
+    if cpu is None or disks is None:
+        return None
+    return Need(cpu, disks, number_at(candidate.measure, "model", "trace_s"))
+
+
+def held(candidates: Sequence[Candidate]) -> dict[str, str]:
+    """Return the layouts that their processor time holds back: hash → why, as a clause.
+
+    Those limited by processors whose processor and modelled time together are more than ``SPREAD`` times the
+    least of ``candidates``. So never all: where every layout is limited so, those that need least of both
+    remain.
+    """
+    needs = {c.hash: (c, found) for c in candidates if (found := need(c)) is not None}
+    if not needs:
+        return {}
+    best, least = min(needs.values(), key=lambda pair: (pair[1].both, pair[0].hash))
+    return {
+        key: f"{found.sentence()}; {best.name} needs {units.seconds(least.both)} of both together"
+        for key, (_, found) in needs.items()
+        if found.limited and found.both > least.both * SPREAD
+    }

@@ -1,0 +1,54 @@
+"""What processors hold back, as a recommendation, a terminal and a report say it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import evidence as ev
+from rich.console import Console
+
+from ztune.advice.model import Recommendation
+from ztune.advice.recommend import recommend
+from ztune.report import html, terminal
+from ztune.study import Layout
+
+LOG = "slog=nvme"
+
+
+def recommended(cpu: dict[str, float]) -> Recommendation:
+    """Return the recommendation of base and a log device, with their processor times."""
+
+    def measure(layout: Layout) -> dict[str, Any]:
+        return {**ev.toy_measure(layout), "cpu_s": cpu[layout.name]}
+
+    layouts = [x for x in ev.layouts() if x.name in {"base", LOG}]
+    return recommend(ev.run(), ev.trials(layouts, measure), manifest=ev.manifest())
+
+
+def test_the_base_is_kept_and_what_is_held_back_is_named() -> None:
+    assert recommended({"base": 5.0, LOG: 5.0}).layout_name == LOG
+    kept = recommended({"base": 5.0, LOG: 900.0})
+    assert kept.layout_name == "base"
+    assert kept.verdict == (
+        f"Keep the base layout (base): what has less modelled time is held back, as the ranking says ({LOG})."
+    )
+    note = kept.ranking[-1].note
+    assert note == "900 s of processor time for 106 s of modelled time; base needs 191 s of both together"
+    console = Console(width=300)
+    with console.capture() as shown:
+        console.print(terminal.ranking(kept))
+    assert f"held back: {LOG}: {note}" in shown.get()
+
+
+def test_where_processors_limit_what_is_recommended_it_says_so() -> None:
+    said = " ".join(recommended({"base": 5.0, LOG: 5.0}).confidence.reasons)
+    assert "Processors" not in said
+    reasons = recommended({"base": 2000.0, LOG: 1900.0}).confidence.reasons
+    (reason,) = [r for r in reasons if r.startswith("Processors limit this layout more than its disks")]
+    assert "base layout: 33 min of processor time" in reason and "`ztune run --from`" in reason
+
+
+def test_the_rule_of_the_report_names_both() -> None:
+    rule = html.rule(recommended({"base": 5.0, LOG: 5.0}))
+    assert "more than twice its share of those after it" in rule
+    assert rule.endswith("not first what processors hold back")
