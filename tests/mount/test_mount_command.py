@@ -196,6 +196,26 @@ def test_directories_in_the_way(stand_in: Path, home: Path, study: Path, tmp_pat
     assert (tmp_path / "full" / "precious").exists()
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files away")
+def test_directories_of_somebody_else(stand_in: Path, home: Path, study: Path, tmp_path: Path) -> None:
+    """They could put links where root mounts, and swap its disks."""
+    theirs = tmp_path / "theirs"
+    theirs.mkdir()
+    os.chown(theirs, 65534, 65534)
+    assert f"{theirs} belongs to user 65534" in bad(2, "mount", study, theirs)
+    assert "can't be mounted on" in bad(2, "mount", study, theirs / "mnt")
+    said = bad(2, "mount", study, tmp_path / "mnt", "--store", theirs / "store")
+    assert "can't be made a store" in said and "belongs to user 65534" in said
+    assert list(theirs.iterdir()) == [] and kept(home) == []
+    # Given away while it is mounted: what is below is not removed, in case it leads elsewhere now.
+    place = tmp_path / "parent" / "mnt"
+    place.parent.mkdir()
+    good("mount", study, place)
+    os.chown(place.parent, 65534, 65534)
+    good("umount", "--destroy", place)
+    assert place.is_dir() and kept(home) == []
+
+
 def test_directories_in_the_way_later(stand_in: Path, home: Path, study: Path, tmp_path: Path) -> None:
     place = tmp_path / "mnt"
     good("mount", study, place)
