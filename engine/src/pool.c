@@ -180,11 +180,6 @@ pool_start(const spec_t *spec, pace_t *pace, warn_fn *warn, err_t *err)
 	if (set_library("zfs_txg_timeout", 1000000) != 0 || set_library("zfs_delay_min_dirty_percent", 100) != 0)
 		return (err_set(err, "The OpenZFS library has no zfs_txg_timeout; this version is not supported."));
 	(void) set_library("zfs_deadman_enabled", 0);
-	/*
-	 * The ARC's lists are split by processor, four at least, and which part is evicted from first is chance: of a small ARC
-	 * with large records this would choose what is cached.  One list is what they all come to in a large one.
-	 */
-	(void) set_library("zfs_multilist_num_sublists", 1);
 	/* A DEBUG library sums every cached buffer twice to find stray writes. */
 	zfs_flags = 0;
 	kernel_init(SPA_MODE_READ | SPA_MODE_WRITE);

@@ -84,8 +84,10 @@ def test_near_the_limit_the_disks_move_to_files(tmp_path: Path, noise: Path) -> 
 
 
 def test_files_give_back_too(tmp_path: Path, noise: Path) -> None:
-    s, ops = rewritten(noise, backing="file", backing_dir=str(tmp_path), file_limit=300 * MIB)
-    assert replay(tmp_path, s, ops)["measure"]["physical"]["write_bytes"] > 600 * MIB
+    s = spec(noise, size=16 * MIB, properties={"recordsize": "1M"}, tunables={"zfs_txg_timeout": 1})
+    s.update(backing="file", backing_dir=str(tmp_path), file_limit=150 * MIB)
+    out = replay(tmp_path, s, overwrites(600, 8192, 16 * MIB, step=20_000_000))
+    assert out["measure"]["physical"]["write_bytes"] > 200 * MIB
 
 
 @pytest.mark.parametrize("key", ["memory_limit", "file_limit"])
