@@ -7,9 +7,20 @@ failed, a check did not hold); 2 bad input; 3 this machine lacks something that 
 
 
 class ZtuneError(Exception):
-    """One sentence for the user: what is wrong, where, and what would be right."""
+    """One sentence for the user: what is wrong, where, and what would be right.
+
+    It is one line of text, whatever it quotes: what can't be printed is shown escaped.
+    """
 
     exit_code = 1
+    lines = False
+    """Whether what it quotes may have lines of its own."""
+
+    def __str__(self) -> str:
+        text = super().__str__()
+        if text.isprintable():
+            return text
+        return "".join(c if c.isprintable() or (self.lines and c == "\n") else repr(c)[1:-1] for c in text)
 
 
 class InputError(ZtuneError):

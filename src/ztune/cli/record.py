@@ -14,6 +14,7 @@ from pathlib import Path
 import click
 from rich.console import Console
 
+from ztune.cli._numbers import FiniteRange
 from ztune.errors import InputError
 from ztune.trace.reader import Trace
 from ztune.trace.record import Recording, record
@@ -33,7 +34,7 @@ from ztune.trace.schema import ROLES
 )
 @click.option(
     "--seconds",
-    type=click.FloatRange(min=0, min_open=True),
+    type=FiniteRange(min=0, min_open=True),
     help="How long to record. Default with --pid: until Ctrl-C or the processes end."
     " A command is sent SIGTERM then.",
 )

@@ -363,7 +363,13 @@ def _run(argv: list[str], cwd: Path, out: object, log: Path, what: str, progress
             os.killpg(process.pid, signal.SIGKILL)
             process.wait()
     if process.returncode:
-        raise ZtuneError(f"{what} failed; what matters of {log}:\n{_what_matters(log)}")
+        raise BuildError(f"{what} failed; what matters of {log}:\n{_what_matters(log)}")
+
+
+class BuildError(ZtuneError):
+    """A build failed; the text ends with the lines of its log that say why."""
+
+    lines = True
 
 
 def _what_matters(log: Path, most: int = 15) -> str:
