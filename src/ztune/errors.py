@@ -9,9 +9,18 @@ import errno
 
 
 class ZtuneError(Exception):
-    """One sentence for the user: what is wrong, where, and what would be right."""
+    """One sentence for the user: what is wrong, where, and what would be right.
+
+    It is one line of text, whatever it quotes: what can't be printed is shown escaped.
+    """
 
     exit_code = 1
+
+    def __str__(self) -> str:
+        text = super().__str__()
+        if text.isprintable():
+            return text
+        return "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
 
 
 class InputError(ZtuneError):

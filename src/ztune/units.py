@@ -6,6 +6,8 @@ import re
 from fractions import Fraction
 
 _UNITS = "KMGTPE"
+_TOO_LARGE = 1 << 64
+_LONGEST = 60  # characters
 _SIZE = re.compile(r"^\s*(\d+(?:\.\d+)?)\s*(?:([KMGTPE])(?:i?B)?|B)?\s*$", re.IGNORECASE)
 
 
@@ -19,15 +21,20 @@ def parse_size(value: object) -> int:
     if isinstance(value, int):
         if value < 0:
             raise ValueError(f"{value} is negative; a size is 0 or more bytes")
+        if value >= _TOO_LARGE:
+            raise ValueError("a size is below 16 EiB, which is 2^64 bytes")
         return value
     match = _SIZE.match(value)
-    if match is None:
+    if match is None or len(value) > _LONGEST:
+        value = value if len(value) <= _LONGEST else f"{value[:_LONGEST]}…"
         raise ValueError(f'{value!r} is not a size; write bytes or text such as "8K", "64M", "7.5G"')
     number, unit = Fraction(match[1]), match[2]
     scale = 1024 ** (_UNITS.index(unit.upper()) + 1) if unit else 1
     size = number * scale
     if size.denominator != 1:
         raise ValueError(f"{value!r} is not a whole number of bytes")
+    if size >= _TOO_LARGE:
+        raise ValueError(f"{value!r} is too large; a size is below 16 EiB, which is 2^64 bytes")
     return int(size)
 
 

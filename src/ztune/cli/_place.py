@@ -7,6 +7,8 @@ from typing import Any, TypeVar
 
 import click
 
+from ztune.cli._numbers import FiniteRange
+
 F = TypeVar("F", bound=Callable[..., Any])
 
 _OPTIONS = (
@@ -33,7 +35,7 @@ _OPTIONS = (
     click.option("--page-cache", is_flag=True, help="On a mount: let the kernel cache pages; ZFS would not."),
     click.option("--openzfs", metavar="VERSION", help="In the lab: this version; default the newest built."),
     click.option(
-        "--dilation", type=click.FloatRange(1, 1000), metavar="N",
+        "--dilation", type=FiniteRange(1, 1000), metavar="N",
         help="In the lab: disks, load and timers N times slower than real; reported times are "
         "divided by N. Default: 1 with KVM, 20 under emulation.",
     ),

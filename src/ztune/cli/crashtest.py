@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Literal
 import click
 
 from ztune import output
+from ztune.cli._numbers import FiniteRange
 
 if TYPE_CHECKING:
     from ztune.crash.result import Cut
@@ -69,7 +70,7 @@ class _Progress:
 )
 @click.option(
     "--window",
-    type=click.FloatRange(0.05, 600),
+    type=FiniteRange(0.05, 600),
     default=2.0,
     show_default=True,
     help="Seconds: the longest that they work before a cut.",

@@ -12,6 +12,7 @@ from typing import Literal
 import click
 
 from ztune import files, output
+from ztune.cli._numbers import FiniteRange
 from ztune.errors import InputError
 
 
@@ -50,9 +51,7 @@ def _interrupted(_number: int, _frame: FrameType | None) -> None:
 @click.option("--write", is_flag=True, help="Measure writes and flushes too. Destroys what is on a DEVICE.")
 @click.option("--yes", is_flag=True, help="With --write: this empty DEVICE is the one.")
 @click.option("--size", metavar="SIZE", help="Of the scratch file in DIR.  [default: 8G]")
-@click.option(
-    "--seconds", type=click.FloatRange(0.5, 600), default=8.0, show_default=True, help="Of each job."
-)
+@click.option("--seconds", type=FiniteRange(0.5, 600), default=8.0, show_default=True, help="Of each job.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON: profile, figures, notes.")
 def command(
     target: str,

@@ -100,7 +100,7 @@ def main() -> None:
         output.echo(said.getvalue(), err=True, nl=False)
         sys.exit(2)
     except ZtuneError as error:
-        output.echo(f"ztune: {output.line(str(error))}", err=True)
+        output.echo(f"ztune: {error}", err=True)
         for note in getattr(error, "__notes__", ()):  # lines of another program
             output.echo(note, err=True)
         sys.exit(error.exit_code)
@@ -108,7 +108,7 @@ def main() -> None:
         full = disk_error(error)
         if full is None:
             raise
-        output.echo(f"ztune: {output.line(full)}", err=True)
+        output.echo(f"ztune: {full}", err=True)
         sys.exit(full.exit_code)
     except (KeyboardInterrupt, click.exceptions.Abort):
         output.echo("ztune: interrupted", err=True)

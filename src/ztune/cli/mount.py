@@ -123,7 +123,7 @@ def _study(what: str) -> Any:
     from ztune.study import generic, ready
     from ztune.workloads import registry
 
-    if what.endswith(".toml") or Path(what).is_file() or what in ready.files():
+    if ready.is_path(what) or what in ready.files():
         return ready.find(what)
     if what in registry.names():
         workload: Any = registry.make(what)

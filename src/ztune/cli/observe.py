@@ -12,6 +12,7 @@ from rich.live import Live
 
 from ztune import files, output
 from ztune.advice.findings import Finding, Undecided, findings, undecided
+from ztune.cli._numbers import FiniteRange
 from ztune.errors import InputError
 from ztune.observe.model import Observation
 from ztune.observe.sources import MEANINGS, READERS, read_files
@@ -35,7 +36,7 @@ _SECONDS = 60.0  # where nobody can see when to press Ctrl-C
 )
 @click.option(
     "--seconds",
-    type=click.FloatRange(min=0, min_open=True),
+    type=FiniteRange(min=0, min_open=True),
     help=f"How long. Default: until Ctrl-C on a terminal, else {_SECONDS:g}.",
 )
 @click.option(

@@ -13,6 +13,7 @@ from pathlib import Path
 import click
 
 from ztune import output
+from ztune.cli._numbers import FiniteRange
 from ztune.errors import InputError
 from ztune.trace.reader import Trace
 from ztune.trace.record import Recording, record
@@ -32,7 +33,7 @@ from ztune.trace.schema import ROLES
 )
 @click.option(
     "--seconds",
-    type=click.FloatRange(min=0, min_open=True),
+    type=FiniteRange(min=0, min_open=True),
     help="How long to record. Default with --pid: until Ctrl-C or the processes end."
     " A command is sent SIGTERM then.",
 )

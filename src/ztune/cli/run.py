@@ -254,12 +254,11 @@ def _memory(name: str, study: Any, params: dict[str, str]) -> dict[str, Any]:
 
 def _study(what: str, params: dict[str, str]) -> tuple[Any, str]:
     """Return the study that ``what`` names, and its workload's name."""
-    from pathlib import Path
 
     from ztune.study import generic, ready
     from ztune.workloads import registry
 
-    if what.endswith(".toml") or Path(what).is_file() or what in ready.files():
+    if ready.is_path(what) or what in ready.files():
         study = ready.find(what)
         workload = study.workload or (what if what in registry.names() else None)
         if workload is None:

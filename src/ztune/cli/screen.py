@@ -9,6 +9,7 @@ from typing import Any
 import click
 
 from ztune import output
+from ztune.cli._numbers import FiniteRange
 from ztune.cli._place import jobs_option
 from ztune.errors import InputError
 
@@ -29,9 +30,7 @@ from ztune.errors import InputError
     type=click.IntRange(1),
     help="Layouts to try; default 32. The pairs that prove the recommendation come on top.",
 )
-@click.option(
-    "--timeout", type=click.FloatRange(min=1), metavar="S", help="Give a layout up after S seconds."
-)
+@click.option("--timeout", type=FiniteRange(min=1), metavar="S", help="Give a layout up after S seconds.")
 @click.option("--name", help="A name for the run; default: the study's.")
 @click.option(
     "--resume", metavar="[RUN]", is_flag=False, flag_value="last",

@@ -45,7 +45,9 @@ def adjusted(
             for vdev in pool["vdev"]:
                 if vdev["class"] == "data":
                     vdev.update(profile=found.name, size=None)
-    changed = study.model_copy(update={"layout": Layout.model_validate(raw)})
+    layout = Layout.model_validate(raw)
+    layout.check_arc()
+    changed = study.model_copy(update={"layout": layout})
     # Checked as a whole again: an axis may not fit the new base.
     again = Study.model_validate({**changed.to_json(), "profiles": {}})
     return resolve_profiles(again, extra)

@@ -33,7 +33,10 @@ FACTOR_CLASS = {"slog": "log", "l2arc": "cache", "special": "special", "data": "
 # The smallest volume that takes each file system: mke2fs wants some MiB beside its journal, mkfs.xfs(8)
 # refuses less than 300 MiB since xfsprogs 5.19.
 MIN_VOLUME = {"ext4": 64 << 20, "xfs": 300 << 20}
-MIN_ARC = 16 << 20  # below, the ARC's own floors decide and the number would mean nothing
+MIN_ARC, MAX_ARC = 64 << 20, 1 << 44
+"""What the kernel and the engine take: OpenZFS takes no notice of less (MIN_ARC_MAX in arc.c)."""
+# Runs that are stored may have a layout with an ARC that every place has refused.
+_MIN_STORED_ARC = 16 << 20
 
 
 class KeyedError(ValueError):
@@ -333,9 +336,17 @@ def _database(value: Any) -> Any:
 
 def _arc(value: object) -> int:
     size = parse_size(value)
-    if size < MIN_ARC:
-        raise ValueError(f"{format_size(size)} is too small for an ARC; 16M is the least")
+    if size < _MIN_STORED_ARC:
+        raise ValueError(_arc_range(size))
     return size
+
+
+def _arc_range(size: int) -> str:
+    what = "small" if size < MIN_ARC else "large"
+    return (
+        f"{format_size(size)} is too {what} for an ARC; {format_size(MIN_ARC)} is the least, "
+        f"{format_size(MAX_ARC)} the most"
+    )
 
 
 class Layout(Strict):
@@ -426,6 +437,11 @@ class Layout(Strict):
                         f"{dataset.name} is below {other.name}, a volume, which has no datasets below it",
                     )
         return self
+
+    def check_arc(self) -> None:
+        """Raise ValueError if no place takes an ARC of this size."""
+        if not MIN_ARC <= self.arc <= MAX_ARC:
+            raise ValueError(_arc_range(self.arc))
 
     def pool(self, name: str) -> Pool:
         """Return the pool called ``name``; KeyError without one."""

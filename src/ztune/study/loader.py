@@ -49,7 +49,7 @@ def read_toml(path: Path) -> tuple[dict[str, Any], str]:
         raise InputError(f"{path} is not UTF-8 text; a TOML file is") from None
     try:
         return tomllib.loads(text), text
-    except (tomllib.TOMLDecodeError, RecursionError) as error:
+    except (ValueError, RecursionError) as error:  # a whole number of 5,000 digits is a ValueError
         raise InputError(f"{path} is not TOML: {str(error) or 'nested too deeply'}") from None
 
 
@@ -70,6 +70,12 @@ def parse_study(raw: dict[str, Any], text: str, path: Path) -> Study:
     except ValidationError as error:
         raise InputError(explain(error, raw, text, path)) from None
     _check_text(raw, text, path)
+    for loc, layout in study.with_arcs():
+        try:
+            layout.check_arc()
+        except ValueError as error:
+            line = line_of(positions(text), loc)
+            raise InputError(f"{path}:{line or ''}{':' if line else ''} {show_path(loc)}: {error}") from None
     return resolve_profiles(study, extra, str(path))
 
 
@@ -194,8 +200,6 @@ def explain(
         shown = repr(problem["input"])
         shown = shown if len(shown) <= 60 else shown[:57] + "..."
         message = f"{key} is {shown}; {message[:1].lower()}{message[1:]}"
-    # What the user wrote is quoted, and may hold line breaks or worse: one sentence is one line.
-    message = "".join(c if c.isprintable() else repr(c)[1:-1] for c in message)
     line = line_of(positions(text), loc)
     return f"{path}:{line}: {message}" if line else f"{path}: {message}"
 

@@ -27,11 +27,18 @@ def files() -> dict[str, Path]:
     return dict(sorted(found.items()))
 
 
+def is_path(name: str) -> bool:
+    """Say whether ``name`` means a file rather than a ready study."""
+    try:
+        return name.endswith(".toml") or Path(name).is_file()
+    except OSError:  # too long to be a file's
+        return False
+
+
 def find(name: str) -> Study:
     """Return the study in the file ``name``, or the ready study of that name. Raises InputError."""
-    path = Path(name)
-    if name.endswith(".toml") or path.is_file():
-        return load_study(path)
+    if is_path(name):
+        return load_study(Path(name))
     known = files()
     if name not in known:
         raise InputError(

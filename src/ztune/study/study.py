@@ -6,6 +6,7 @@ A study, once loaded, says everything that a trial needs except the trace: the p
 from __future__ import annotations
 
 import itertools
+from collections.abc import Iterator
 from typing import Any
 
 from pydantic import Field, model_validator
@@ -120,6 +121,15 @@ class Study(Strict):
                     ("profiles", name, "name"), f'the profile "{name}" calls itself "{profile.name}"'
                 )
         return self
+
+    def with_arcs(self) -> Iterator[tuple[tuple[str | int, ...], Layout]]:
+        """Give each layout that says how large its ARC is, and where in the study that stands."""
+        yield ("layout", "arc"), self.layout
+        for i, value in enumerate(self.axes.get("arc", ())):
+            yield ("axes", "arc", i), self.layout.with_settings({"arc": value})
+        for i, named in enumerate(self.layouts):
+            if "arc" in named.set:
+                yield ("layouts", i, "set", "arc"), self.layout.with_settings({"arc": named.set["arc"]})
 
     def check_roles(self, roles: set[str]) -> None:
         """Raise ValueError unless every role in ``roles`` has a dataset in the layout."""

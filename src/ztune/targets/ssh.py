@@ -82,20 +82,21 @@ class Ssh:
 
     def __init__(self, url: str, placing: Placing, *, state: str = STATE) -> None:
         """Take a URL such as ``ssh://user@host:22`` or ``ssh://alias``. Raises InputError."""
-        parts = urlsplit(url)
+        port: int | None
         try:
-            port = parts.port
-        except ValueError:
-            port = -1
-        host = parts.netloc.rpartition("@")[2].partition(":")[0] if "[" not in url else parts.hostname or ""
-        user = parts.username or ""
+            parts = urlsplit(url)
+            port, user = parts.port, parts.username or ""
+            host = (
+                parts.netloc.rpartition("@")[2].partition(":")[0] if "[" not in url else parts.hostname or ""
+            )
+        except ValueError:  # a bracket without its other, a port that is no number
+            parts, port, user, host = urlsplit(""), None, "", ""
         plain = re.compile(r"[A-Za-z0-9_.:%][A-Za-z0-9_.:%-]*")
         if (
             parts.scheme != "ssh"
             or not plain.fullmatch(host)
             or (user and not plain.fullmatch(user))
             or parts.path not in {"", "/"}
-            or port == -1
         ):
             raise InputError(
                 f'"{url}" is not a host; write ssh://HOST, ssh://USER@HOST or ssh://USER@HOST:PORT'

@@ -34,6 +34,7 @@ from pydantic import (
     Field,
     PlainSerializer,
     ValidationError,
+    field_validator,
     model_validator,
 )
 
@@ -67,6 +68,8 @@ __all__ = [
 ]
 
 _LARGEST_FILE = 1 << 20
+_LARGEST_NUMBER = (1 << 63) - 1
+_SHOWN = 60  # characters of a value that a sentence quotes
 
 Size = Annotated[int, BeforeValidator(parse_size), PlainSerializer(format_size, return_type=str), "size"]
 """A parameter in bytes, written and shown with a suffix."""
@@ -124,7 +127,14 @@ class ParameterDoc:
 class Parameters(BaseModel):
     """Base of every workload's parameters: unknown names and values out of range are refused."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+
+    @field_validator("*")
+    @classmethod
+    def _is_countable(cls, value: Any) -> Any:
+        if isinstance(value, int | float) and abs(value) > _LARGEST_NUMBER:
+            raise ValueError("it is larger than 2^63 - 1, the largest number that a program counts with")
+        return value
 
     @classmethod
     def parse(cls, workload: str, values: Mapping[str, object] | None) -> Self:
@@ -144,7 +154,9 @@ class Parameters(BaseModel):
                 hint = f"did you mean {close[0]!r}?" if close else f"it has {', '.join(known)}"
                 raise InputError(f"workload {workload} has no parameter {name!r}; {hint}") from None
             text = re.sub(r"^(Value error, |Assertion failed, )", "", first["msg"])
-            got = f" (got {first['input']!r})" if first.get("loc") else ""
+            given = repr(first["input"])
+            given = given if len(given) <= _SHOWN else f"{given[:_SHOWN]}…"
+            got = f" (got {given})" if first.get("loc") else ""
             raise InputError(
                 f"workload {workload}: parameter {name!r}: {text[:1].lower()}{text[1:]}{got}"
             ) from None

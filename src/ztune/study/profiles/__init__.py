@@ -45,7 +45,7 @@ def find(name: str) -> HddProfile | FlashProfile:
         return load(Path(name))
     for folder in folders():
         path = folder / f"{name}.toml"
-        if "/" not in name and path.is_file():
+        if path in set(folder.glob("*.toml")):
             profile = load(path)
             if profile.name != name:
                 raise InputError(

@@ -460,7 +460,7 @@ class _Runner:
             "state": self.place.state,
             "place": place,
             "layout": {
-                **layout.to_json(),
+                **{k: v for k, v in layout.to_json().items() if k != "durability"},
                 "tunables": {**self.place.tunables(layout), **layout.tunables},
             },
             "job": {

@@ -71,7 +71,7 @@ def parse(text: str, where: str) -> Recipe:
     """
     try:
         raw = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
+    except (ValueError, RecursionError) as error:  # a whole number of 5,000 digits is a ValueError
         raise InputError(f"{where}: it is not TOML: {error}") from None
     # What is declared of durability is read where layouts are judged: ztune.workloads.command.
     known = (*_TEXTS, "roles", "check", "settings", "env", "limits", "page_sizes", "durability")
