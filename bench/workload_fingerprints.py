@@ -34,7 +34,7 @@ SMALL = {
     "postgres-restore": {"scale": 5},
     "mariadb-oltp": {"size": "64M", "seconds": 10},
     "sqlite": {"size": "64M", "seconds": 10},
-    "rocksdb": {"size": "64M", "operations": 20_000},
+    "rocksdb": {"size": "64M", "rate": 500},
     "mongo-restore": {"documents": 50_000, "engine": "wiredtiger"},
     "fio": {"size": "64M", "seconds": 10},
     "orientdb-graph": {"triples": 5000},

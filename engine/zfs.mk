@@ -21,7 +21,8 @@ ZFS_NUMBER := $(shell expr $(or $(call ver,1),0) \* 10000 + $(or $(call ver,2),0
 WARN = -Wall -Wextra -Werror
 BASE = -std=gnu99 -O2 -g -pthread -D_GNU_SOURCE $(WARN) -MMD -MP
 ZDEFS = -DDEBUG -UNDEBUG -DZFS_DEBUG -DOPENZFS_STRING='"$(ZFS_VERSION)"' -DOPENZFS_NUMBER=$(ZFS_NUMBER) \
-	$(if $(shell grep -ls 'define.DMU_TX_WAIT' $(addsuffix /sys/dmu.h,$(ZFS_HEADERS))),-DHAVE_DMU_TX_WAIT)
+	$(if $(shell grep -ls 'define.DMU_TX_WAIT' $(addsuffix /sys/dmu.h,$(ZFS_HEADERS))),-DHAVE_DMU_TX_WAIT) \
+	$(if $(shell grep -ls zfs_range_seg64_t $(addsuffix /sys/vdev.h,$(ZFS_HEADERS))),-DHAVE_ZFS_RANGE_TREE)
 ZINC = -isystem $(ENGINE)/include $(ZFS_CFLAGS) -isystem /usr/include/libzpool $(JANSSON_CFLAGS)
 
 check-zfs-tools:

@@ -5,6 +5,8 @@
 #include <stdlib.h>
 #include <time.h>
 
+#include "store.h"
+
 #include "zfs.h"
 
 /* A sleeping thread that counts as working otherwise. */
@@ -72,12 +74,15 @@ busy_wait_idle(void)
 {
 	struct timespec until;
 
-	(void) clock_gettime(CLOCK_REALTIME, &until);
-	until.tv_sec++;
 	(void) pthread_mutex_lock(&lock);
 	(void) __atomic_add_fetch(&watchers, 1, __ATOMIC_SEQ_CST);
-	while (busy_now() && pthread_cond_timedwait(&idle_cond, &lock, &until) != ETIMEDOUT)
-		;
+	do {
+		(void) clock_gettime(CLOCK_REALTIME, &until);
+		until.tv_sec++;
+		while (busy_now() && pthread_cond_timedwait(&idle_cond, &lock, &until) != ETIMEDOUT)
+			;
+		/* While the disks move to files all I/O stands still, for longer than that. */
+	} while (busy_now() && store_moving());
 	(void) __atomic_sub_fetch(&watchers, 1, __ATOMIC_SEQ_CST);
 	(void) pthread_mutex_unlock(&lock);
 }

@@ -28,9 +28,9 @@ static __thread int real_time;	/* >0: this thread is working out how long to sle
 /* The L2ARC feed: its thread waits here instead of on the wall clock. */
 static pthread_mutex_t feed_lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t feed_cond = PTHREAD_COND_INITIALIZER;
-static __thread bool is_feed_thread;
+static __thread bool is_feed_thread, is_dbuf_thread;
 /* What the threads are for that this thread makes right now. */
-typedef enum { MAKING_OTHER, MAKING_FEED, MAKING_REBUILD } making_t;
+typedef enum { MAKING_OTHER, MAKING_FEED, MAKING_REBUILD, MAKING_DBUF } making_t;
 static __thread making_t making;
 static int rebuilds;		/* L2ARC rebuild threads alive */
 static bool feed_waiting;	/* its thread is parked */
@@ -235,6 +235,17 @@ l2arc_spa_rebuild_start(spa_t *spa)
 	making = MAKING_OTHER;
 }
 
+/* The thread that lets go of blocks in use lately is made here; it too would look again every second of the wall clock. */
+void
+dbuf_init(void)
+{
+	void (*real)(void) = (void (*)(void))(uintptr_t)dlsym(RTLD_NEXT, "dbuf_init");
+
+	making = MAKING_DBUF;
+	real();
+	making = MAKING_OTHER;
+}
+
 bool
 clockwork_rebuilding(void)
 {
@@ -263,6 +274,10 @@ thread_main(void *arg)
 	free(arg);
 	thread_number = ts.number;
 	is_feed_thread = ts.what == MAKING_FEED;
+	is_dbuf_thread = ts.what == MAKING_DBUF;
+	/* What it lets go of the ARC can evict: that is waited for. */
+	if (is_dbuf_thread)
+		busy_enter();
 	/* OpenZFS's threads end in thread_exit(), not here. */
 	pthread_cleanup_push(thread_ended, ts.what == MAKING_REBUILD ? &rebuilds : NULL);
 	ts.func(ts.arg);
@@ -351,6 +366,10 @@ cv_timedwait_hires(kcondvar_t *cv, kmutex_t *mp, hrtime_t time, hrtime_t resolut
 	static wait_fn *real;
 	int rc;
 
+	if (is_dbuf_thread) {
+		cv_wait(cv, mp);
+		return (1);
+	}
 	if (real == NULL)
 		real = (wait_fn *)(uintptr_t)dlsym(RTLD_NEXT, "cv_timedwait_hires");
 	real_time++;
@@ -380,23 +399,29 @@ clockwork_feed_l2arc(int64_t trace_ns)
 /* --- the ARC's eviction --- */
 
 /*
- * A thread evicts while others go on and the cache is too large meanwhile, by as much as chance will have it.  The
- * replay waits for it, so that what is still cached for the next operation does not depend on how fast that thread was.
+ * A thread evicts while others go on, and begins only when the ARC is larger than its limit by a block of the largest
+ * size (16 MiB) and by what its sums don't know exactly (16 times the block last counted): a quarter and more of a small
+ * ARC.  The replay has it done whenever nothing else is under way, and exactly, so that what is cached for the next
+ * operation depends neither on how fast that thread was nor on these allowances.
  */
 static zthr_t *evict_thread;
 static zthr_checkfunc_t *evict_check;
 static pthread_mutex_t evict_lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t evict_cond = PTHREAD_COND_INITIALIZER;
-static bool evicting;
+static uint64_t evict_asked;		/* times the thread was woken */
+static uint64_t evict_done;		/* how many of them it has answered */
+static __thread bool exact;		/* this thread knows the ARC's size exactly */
 
+/* The thread's state is locked while it checks: who wakes it comes before the check, or when it sleeps again. */
 static boolean_t
 check_evict(void *arg, zthr_t *t)
 {
+	uint64_t asked = __atomic_load_n(&evict_asked, __ATOMIC_SEQ_CST);
 	boolean_t more = evict_check(arg, t);
 
-	if (!more && __atomic_load_n(&evicting, __ATOMIC_RELAXED)) {
+	if (!more && asked != __atomic_load_n(&evict_done, __ATOMIC_RELAXED)) {
 		(void) pthread_mutex_lock(&evict_lock);
-		evicting = false;
+		__atomic_store_n(&evict_done, asked, __ATOMIC_RELAXED);
 		(void) pthread_cond_broadcast(&evict_cond);
 		(void) pthread_mutex_unlock(&evict_lock);
 	}
@@ -433,22 +458,50 @@ zthr_wakeup(zthr_t *t)
 	if (real == NULL)
 		real = (wakeup_fn *)(uintptr_t)dlsym(RTLD_NEXT, "zthr_wakeup");
 	if (t == evict_thread)
-		__atomic_store_n(&evicting, true, __ATOMIC_RELAXED);
+		(void) __atomic_add_fetch(&evict_asked, 1, __ATOMIC_SEQ_CST);
 	real(t);
+}
+
+/* Only asked of the ARC's sizes, by what decides whether to evict. */
+int64_t
+aggsum_lower_bound(aggsum_t *sum)
+{
+	typedef int64_t bound_fn(aggsum_t *);
+	static bound_fn *real;
+
+	if (exact)
+		return ((int64_t)aggsum_value(sum) + (sum == &arc_sums.arcstat_size ? ARC_ALLOWANCE : 0));
+	if (real == NULL)
+		real = (bound_fn *)(uintptr_t)dlsym(RTLD_NEXT, "aggsum_lower_bound");
+	return (real(sum));
 }
 
 void
 clockwork_wait_evicted(void)
 {
-	struct timespec until;
+	uint64_t asked = __atomic_load_n(&evict_asked, __ATOMIC_SEQ_CST);
 
-	if (!__atomic_load_n(&evicting, __ATOMIC_RELAXED))
+	if (asked == __atomic_load_n(&evict_done, __ATOMIC_RELAXED))
 		return;
-	(void) clock_gettime(CLOCK_REALTIME, &until);
-	until.tv_sec++;
 	(void) pthread_mutex_lock(&evict_lock);
-	while (evicting && pthread_cond_timedwait(&evict_cond, &evict_lock, &until) != ETIMEDOUT)
-		;
-	evicting = false;
+	while (evict_done < asked)
+		(void) pthread_cond_wait(&evict_cond, &evict_lock);
 	(void) pthread_mutex_unlock(&evict_lock);
+}
+
+uint64_t
+clockwork_evict(void)
+{
+	uint64_t too_young = wmsum_value(&arc_sums.arcstat_evict_skip);
+
+	/* What is being read or let go of right now can't be evicted, or only by chance. */
+	busy_wait_idle();
+	clockwork_wait_evicted();
+	if (aggsum_value(&arc_sums.arcstat_size) <= arc_c)
+		return (0);
+	exact = true;
+	ARC_EVICT();
+	exact = false;
+	clockwork_wait_evicted();
+	return (wmsum_value(&arc_sums.arcstat_evict_skip) - too_young);
 }

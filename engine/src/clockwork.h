@@ -23,6 +23,11 @@ bool clockwork_rebuilding(void);
 
 /* Returns when the ARC's eviction thread, if it was woken, sleeps again. */
 void clockwork_wait_evicted(void);
+/*
+ * Evicts what the ARC holds beyond its limit, as far as OpenZFS will; returns when that is done, with the number of
+ * blocks that it passed over because they were prefetched less than a second ago.
+ */
+uint64_t clockwork_evict(void);
 
 /* Monotonic wall clock and processor time of this process, seconds. */
 double wall_now(void);

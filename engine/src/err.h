@@ -25,6 +25,6 @@ err_set(err_t *e, const char *fmt, ...)
 	return (-1);
 }
 
-enum exit_code { EXIT_FAILED = 1, EXIT_INPUT = 2, EXIT_SELFCHECK = 4, EXIT_SIGNAL = 130 };
+enum exit_code { EXIT_FAILED = 1, EXIT_INPUT = 2, EXIT_SELFCHECK = 4, EXIT_LIMIT = 5, EXIT_SIGNAL = 130 };
 
 #endif

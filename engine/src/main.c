@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "fatal.h"
+#include "footprint.h"
 #include "replay.h"
 #include "report.h"
 #include "selfcheck.h"
@@ -26,7 +27,8 @@ static const char usage[] =
     "\n"
     "Example: ztune-engine replay --spec layout.json --ops trace.ops --progress > result.json\n"
     "\n"
-    "Exit codes: 0 done, 1 failed (for example a full pool), 2 bad input, 4 the OpenZFS library does not match.\n"
+    "Exit codes: 0 done, 1 failed (for example a full pool), 2 bad input, 4 the OpenZFS library does not match,\n"
+    "5 a limit of memory or files that the spec sets is reached.\n"
     "What goes in and comes out is described in docs/engine.md.\n";
 
 /* Nothing is on disk and nothing must be undone. */
@@ -71,6 +73,7 @@ run_replay(int argc, char **argv)
 		(void) err_set(&e, "ztune-engine replay needs --spec FILE and --ops FILE.");
 		return (complain(EXIT_INPUT, &e));
 	}
+	footprint_yield();
 	if (spec_read(spec_path, &spec, &e) != 0 || ops_read(ops_path, &ops, &e) != 0)
 		return (complain(EXIT_INPUT, &e));
 	if (selfcheck_run(&e) != 0)

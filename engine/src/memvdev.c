@@ -1,11 +1,11 @@
 #include "memvdev.h"
 
+#include <dlfcn.h>
 #include <errno.h>
-#include <fcntl.h>
-#include <sys/mman.h>
 #include <unistd.h>
 
 #include "busy.h"
+#include "store.h"
 
 #include "diskvdev.h"
 
@@ -50,8 +50,7 @@ block_key(int pool, uint64_t objset, uint64_t object, uint64_t blkid)
 /* What stands behind a disk_t. */
 typedef struct {
 	model_device_t model;
-	uint8_t *mem;
-	int fd;
+	store_t *store;
 } memdisk_t;
 
 static memdisk_t *
@@ -61,35 +60,15 @@ backing_of(const disk_t *d)
 }
 
 static int
-open_backing(const spec_t *spec, disk_t *disk, err_t *err)
+open_backing(disk_t *disk, err_t *err)
 {
-	char path[4200];
 	memdisk_t *d = calloc(1, sizeof (*d));
 
 	if (d == NULL)
 		abort();
 	disk->backing = d;
 	model_init(&d->model, disk->profile, disk->size);
-	d->fd = -1;
-	if (!spec->file_backing) {
-		d->mem = mmap(NULL, disk->size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-		if (d->mem == MAP_FAILED)
-			return (err_set(err, "No address space for a disk of %llu bytes: %s.", (unsigned long long)disk->size,
-			    strerror(errno)));
-		/* Pools are sparse: a huge page for each 4 KiB written would fill the memory. */
-		(void) madvise(d->mem, disk->size, MADV_NOHUGEPAGE);
-		return (0);
-	}
-	(void) snprintf(path, sizeof (path), "%s/ztune-disk-XXXXXX", spec->backing_dir);
-	if ((d->fd = mkostemp(path, O_CLOEXEC)) < 0)
-		return (err_set(err, "No file for a disk can be made in backing_dir %s: %s.", spec->backing_dir,
-		    strerror(errno)));
-	/* Nothing stays behind, whatever ends this process. */
-	(void) unlink(path);
-	if (ftruncate(d->fd, (off_t)disk->size) != 0)
-		return (err_set(err, "backing_dir %s can't hold a sparse file of %llu bytes: %s.", spec->backing_dir,
-		    (unsigned long long)disk->size, strerror(errno)));
-	return (0);
+	return ((d->store = store_open(disk->size, err)) == NULL ? -1 : 0);
 }
 
 int
@@ -101,9 +80,10 @@ memvdev_create(const spec_t *spec, err_t *err)
 	account_create(spec->ndatasets);
 	if (disks_create(spec, err) != 0)
 		return (-1);
+	store_begin(spec->backing_dir, spec->file_backing);
 	d = disks_all(&n);
 	for (size_t i = 0; i < n; i++)
-		if (open_backing(spec, &d[i], err) != 0)
+		if (open_backing(&d[i], err) != 0)
 			return (-1);
 	return (0);
 }
@@ -418,8 +398,9 @@ park(zio_t *z)
 void
 disk_begin(zio_t *z, disk_t *d)
 {
-	const memdisk_t *b = backing_of(d);
-	int error = 0;
+	store_t *s = backing_of(d)->store;
+	int error = 0, fd;
+	uint8_t *mem;
 
 	(void) __atomic_add_fetch(&in_flight, 1, __ATOMIC_RELAXED);
 	(void) __atomic_add_fetch(&begun, 1, __ATOMIC_RELAXED);
@@ -428,12 +409,16 @@ disk_begin(zio_t *z, disk_t *d)
 		zio_interrupt(z);
 		return;
 	}
-	if (b->fd >= 0)
-		error = disk_file_io(b->fd, z);
+	mem = store_enter(s, &fd);
+	if (z->io_type == ZIO_TYPE_WRITE)
+		store_claim(s, z->io_offset, z->io_size);
+	if (mem == NULL)
+		error = disk_file_io(fd, z);
 	else if (z->io_type == ZIO_TYPE_READ)
-		abd_copy_from_buf_off(z->io_abd, b->mem + z->io_offset, 0, z->io_size);
+		abd_copy_from_buf_off(z->io_abd, mem + z->io_offset, 0, z->io_size);
 	else
-		abd_copy_to_buf_off(b->mem + z->io_offset, z->io_abd, 0, z->io_size);
+		abd_copy_to_buf_off(mem + z->io_offset, z->io_abd, 0, z->io_size);
+	store_leave();
 	if (error != 0) {
 		/* OpenZFS would suspend the pool and wait for ever. */
 		(void) fprintf(stderr, "The backing files of the disks can't be %s: %s.\n",
@@ -450,4 +435,44 @@ void
 disk_end(void)
 {
 	(void) __atomic_sub_fetch(&in_flight, 1, __ATOMIC_RELAXED);
+}
+
+/* --- what OpenZFS frees is given back --- */
+
+static void
+release_on_disk(void *disk, zfs_range_seg64_t *r)
+{
+	store_release(backing_of(disk)->store, r->rs_start + VDEV_LABEL_START_SIZE, r->rs_end - r->rs_start);
+}
+
+/* A range of a top-level vdev, on each of its disks. */
+static void
+release(void *top, uint64_t start, uint64_t size)
+{
+	const zfs_range_seg64_t range = { .rs_start = start, .rs_end = start + size };
+	size_t n;
+	disk_t *d = disks_all(&n);
+
+	for (size_t i = 0; i < n; i++) {
+		vdev_t *leaf = d[i].vdev;
+
+		if (leaf != NULL && leaf->vdev_top == top && leaf->vdev_ops->vdev_op_leaf)
+			vdev_xlate_walk(leaf, &range, release_on_disk, &d[i]);
+	}
+}
+
+/*
+ * The end of a transaction group for a part of a disk.  What the group freed OpenZFS would keep for two more, so that an
+ * older uberblock could be gone back to; nothing here ever does, and until then it can't be allocated again.
+ */
+void
+metaslab_sync_done(metaslab_t *ms, uint64_t txg)
+{
+	typedef void done_fn(metaslab_t *, uint64_t);
+	static done_fn *real;
+
+	if (real == NULL)
+		real = (done_fn *)(uintptr_t)dlsym(RTLD_NEXT, "metaslab_sync_done");
+	zfs_range_tree_walk(ms->ms_freed, release, ms->ms_group->mg_vd);
+	real(ms, txg);
 }

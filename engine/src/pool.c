@@ -180,6 +180,11 @@ pool_start(const spec_t *spec, pace_t *pace, warn_fn *warn, err_t *err)
 	if (set_library("zfs_txg_timeout", 1000000) != 0 || set_library("zfs_delay_min_dirty_percent", 100) != 0)
 		return (err_set(err, "The OpenZFS library has no zfs_txg_timeout; this version is not supported."));
 	(void) set_library("zfs_deadman_enabled", 0);
+	/*
+	 * The ARC's lists are split by processor, four at least, and which part is evicted from first is chance: of a small ARC
+	 * with large records this would choose what is cached.  One list is what they all come to in a large one.
+	 */
+	(void) set_library("zfs_multilist_num_sublists", 1);
 	/* A DEBUG library sums every cached buffer twice to find stray writes. */
 	zfs_flags = 0;
 	kernel_init(SPA_MODE_READ | SPA_MODE_WRITE);
@@ -631,12 +636,28 @@ pool_stat_base(void)
 #define	ALL_HITS SUM(hits)
 #endif
 
+static uint64_t
+evictable(arc_state_t *state)
+{
+	return ((uint64_t)zfs_refcount_count(&state->arcs_esize[ARC_BUFC_DATA]) +
+	    (uint64_t)zfs_refcount_count(&state->arcs_esize[ARC_BUFC_METADATA]));
+}
+
+void
+pool_arc_size(uint64_t *size, uint64_t *can_go)
+{
+	*size = aggsum_value(&arc_sums.arcstat_size);
+	*can_go = evictable(arc_mru) + evictable(arc_mfu);
+}
+
 void
 pool_arc(arc_count_t *c)
 {
+	uint64_t can_go;
+
+	pool_arc_size(&c->size, &can_go);
 	c->hits = ALL_HITS;
 	c->misses = SUM(misses);
-	c->size = aggsum_value(&arc_sums.arcstat_size);
 	c->c_max = arc_c_max;
 	c->demand_data_hits = HITS(demand_data);
 	c->demand_data_misses = SUM(demand_data_misses);

@@ -17,8 +17,10 @@ typedef struct {
 } arc_count_t;
 
 typedef struct {
-	uint64_t logical, allocated;
-	double ratio;
+	uint64_t files;		/* bytes of the files, by their sizes: whoever knows the files adds them up */
+	uint64_t logical;	/* of all records, the last one's padding included, and of metadata */
+	uint64_t allocated;
+	double ratio;		/* logical over compressed */
 } space_t;
 
 /* Settings of the POSIX layer, the txg clock and the device model that OpenZFS's library does not apply itself. */
@@ -73,6 +75,8 @@ uint64_t pool_load_group(uint64_t arc_max);
 void pool_stat_base(void);
 void pool_vdev_stat(void *vdev, uint64_t *reads, uint64_t *read_bytes, uint64_t *writes, uint64_t *write_bytes);
 void pool_arc(arc_count_t *c);
+/* The ARC's size now, and what of it could be evicted, bytes. */
+void pool_arc_size(uint64_t *size, uint64_t *evictable);
 uint64_t pool_over_max(void);
 uint64_t pool_allocated(int pool);
 uint64_t pool_free(int pool);

@@ -11,6 +11,7 @@
 #include "busy.h"
 #include "clockwork.h"
 #include "content.h"
+#include "footprint.h"
 #include "memvdev.h"
 
 #include "zfs.h"
@@ -837,7 +838,7 @@ warm(uint64_t *done)
 		if ((rc = read_range(f, &R.ops->op[i], &got)) != 0)
 			return (rc);
 		R.r->warm_bytes += got;
-		clockwork_wait_evicted();
+		(void) clockwork_evict();
 	}
 	if (i > 0)
 		quiesce();
@@ -846,6 +847,31 @@ warm(uint64_t *done)
 }
 
 /* --- the whole --- */
+
+/*
+ * Before an operation the ARC is within its limit, or a database is cached here that is not on real ZFS.  Beyond it only
+ * that may be which OpenZFS can't evict, there as here: what is dirty, in use, or was prefetched a moment ago.
+ */
+#define	ARC_TOLERANCE 5		/* percent of the limit */
+
+static int
+limit_arc(void)
+{
+	uint64_t too_young = clockwork_evict(), limit = R.spec->arc_max, size, evictable, pinned;
+
+	pool_arc_size(&size, &evictable);
+	pinned = too_young > 0 ? size : size - MIN(evictable, size);
+	if (size > R.r->arc_most) {
+		R.r->arc_most = size;
+		R.r->arc_most_pinned = pinned;
+	}
+	if (size <= MAX(limit, pinned) + limit / 100 * ARC_TOLERANCE)
+		return (0);
+	(void) err_set(R.err, "OpenZFS's ARC holds %llu MiB where %llu MiB are its limit, and %llu MiB of them could be evicted: "
+	    "what was replayed so far does not count.", (unsigned long long)size >> 20, (unsigned long long)limit >> 20,
+	    (unsigned long long)evictable >> 20);
+	return (EXIT_FAILED);
+}
 
 static int
 prepare(void)
@@ -999,14 +1025,17 @@ replay_run(const spec_t *spec, const ops_t *ops, result_t *r, warn_fn *warn, err
 	R.err = err;
 	if ((rc = prepare()) != 0)
 		return (rc);
-	if (memvdev_create(spec, err) != 0 || replay_start(spec, &R.pace, warn, err) != 0 ||
+	if (memvdev_create(spec, err) != 0)
+		return (EXIT_INPUT);
+	footprint_watch(spec->memory_limit, spec->file_limit);
+	if (replay_start(spec, &R.pace, warn, err) != 0 ||
 	    pool_check_properties(spec, err) != 0)
 		return (EXIT_INPUT);
 	progress("load", 0.0, true);
 	if (pool_create_all(spec, &R.pace, err) != 0 || pool_open_volumes(spec, R.vols, err) != 0)
 		return (EXIT_FAILED);
 	settle();
-	if ((rc = load()) != 0 || (rc = warm(&first)) != 0)
+	if ((rc = load()) != 0 || (rc = warm(&first)) != 0 || (rc = limit_arc()) != 0)
 		return (rc);
 
 	note_txgs();
@@ -1023,9 +1052,8 @@ replay_run(const spec_t *spec, const ops_t *ops, result_t *r, warn_fn *warn, err
 	cpu = cpu_now();
 	progress("measure", 0.0, true);
 	for (uint64_t i = first; i < ops->nops; i++) {
-		if ((rc = run_op(i)) != 0)
+		if ((rc = run_op(i)) != 0 || (rc = limit_arc()) != 0)
 			return (rc);
-		clockwork_wait_evicted();
 		r->trace_s = MAX(r->trace_s, (double)(ops->op[i].t + ops->op[i].dur) / 1e9);
 		if ((i & 255) == 0)
 			progress("measure", (double)i / (double)ops->nops, false);
@@ -1053,6 +1081,9 @@ replay_run(const spec_t *spec, const ops_t *ops, result_t *r, warn_fn *warn, err
 	r->itx.needcopy -= itx0.needcopy;
 	for (size_t i = 0; i < spec->ndatasets; i++)
 		(void) pool_dataset_space(spec->datasets[i].name, &r->dataset_space[i]);
+	for (size_t i = 0; i < R.nfiles; i++)
+		if (R.files[i].f != NULL && !R.files[i].unlinked)
+			r->dataset_space[R.files[i].dataset].files += fl_size(R.files[i].f);
 	for (uint32_t i = 0; i < ops->nthreads; i++)
 		r->thread_wait_s_max = MAX(r->thread_wait_s_max, R.threads[i].wait_s);
 	if (r->skipped > 0)

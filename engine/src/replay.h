@@ -27,6 +27,8 @@ typedef struct {
 	uint64_t throttle_delays, throttle_over_max;
 	double throttle_delay_s, throttle_stall_s;
 	arc_count_t arc;		/* during the measure; size and limit at its end */
+	uint64_t arc_most;		/* bytes: the most that the ARC held before an operation */
+	uint64_t arc_most_pinned;	/* of that, what could not be evicted */
 	uint64_t zil_commits;
 	fl_itx_t itx;
 	space_t *dataset_space;		/* [ndatasets] */

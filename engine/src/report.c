@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "footprint.h"
 #include "memvdev.h"
 #include "put.h"
 
@@ -97,13 +98,16 @@ vdevs(const spec_t *spec, io_count_t *sum, double *busy_max, char *busy_name, si
 }
 
 static json_t *
-arc_json(const arc_count_t *a)
+arc_json(const result_t *r)
 {
+	const arc_count_t *a = &r->arc;
 	json_t *o = json_object();
 
 	put(o, "hits", a->hits);
 	put(o, "misses", a->misses);
 	put(o, "size_end", a->size);
+	put(o, "size_max", r->arc_most);
+	put(o, "size_max_pinned", r->arc_most_pinned);
 	put(o, "c_max", a->c_max);
 	put(o, "demand_data_hits", a->demand_data_hits);
 	put(o, "demand_data_misses", a->demand_data_misses);
@@ -120,7 +124,7 @@ static json_t *
 space_json(const spec_t *spec, const result_t *r)
 {
 	json_t *o = json_object(), *list = json_array();
-	uint64_t logical = 0;
+	uint64_t files = 0, logical = 0;
 	double compressed = 0;
 
 	for (size_t i = 0; i < spec->ndatasets; i++) {
@@ -128,16 +132,20 @@ space_json(const spec_t *spec, const result_t *r)
 		json_t *d = json_object();
 
 		put_text(d, "name", spec->datasets[i].name);
+		put(d, "files", s->files);
 		put(d, "logical", s->logical);
 		put(d, "allocated", s->allocated);
 		put_real(d, "compressratio", s->ratio);
 		(void) json_array_append_new(list, d);
+		files += s->files;
 		logical += s->logical;
 		compressed += s->ratio > 0 ? (double)s->logical / s->ratio : 0.0;
 	}
+	put(o, "files", files);
 	put(o, "logical", logical);
 	put(o, "allocated", r->allocated);
-	put_real(o, "compression_ratio", compressed > 0 ? (double)logical / compressed : 1.0);
+	/* Of files: the padding of a file's last record compresses well, and nobody has it. */
+	put_real(o, "compression_ratio", files > 0 && compressed > 0 ? (double)files / compressed : 1.0);
 	(void) json_object_set_new(o, "datasets", list);
 	return (o);
 }
@@ -174,7 +182,7 @@ measure(const spec_t *spec, result_t *r)
 	put(m, "rmw_reads", t->rmw_reads);
 	put(m, "rmw_read_bytes", t->rmw_read_bytes);
 	put_real(m, "write_amplification", r->write_bytes > 0 ? (double)sum.write_bytes / (double)r->write_bytes : 0.0);
-	(void) json_object_set_new(m, "arc", arc_json(&r->arc));
+	(void) json_object_set_new(m, "arc", arc_json(r));
 
 	o = json_object();
 	put(o, "hits", r->arc.l2_hits);
@@ -236,6 +244,7 @@ report_text(const spec_t *spec, result_t *r)
 	put(o, "write_bytes", r->load_bytes);
 	put(o, "warm_bytes", r->warm_bytes);
 	(void) json_object_set_new(root, "load", o);
+	put(root, "memory_peak", footprint_peak());
 
 	(void) json_object_set_new(root, "measure", measure(spec, r));
 	for (size_t i = 0; i < nwarnings; i++)

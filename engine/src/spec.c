@@ -494,11 +494,24 @@ parse_maps(const json_t *root, spec_t *s, err_t *err)
 	return (0);
 }
 
+/* Bytes; 0 where it is not given. */
+static int
+want_limit(const json_t *root, const char *key, uint64_t *out, err_t *err)
+{
+	int64_t n = 0;
+
+	if (json_object_get(root, key) != NULL && want_int(root, "spec", key, 1 << 20, INT64_C(1) << 46, &n, err) != 0)
+		return (-1);
+	*out = (uint64_t)n;
+	return (0);
+}
+
 static int
 parse_root(const json_t *root, spec_t *s, err_t *err)
 {
 	static const char *const keys[] = { "version", "seed", "arc_max", "host_memory", "pools", "datasets", "profiles",
-	    "files", "content", "tunables", "cold", "verify", "backing", "backing_dir", NULL };
+	    "files", "content", "tunables", "cold", "verify", "backing", "backing_dir", "memory_limit",
+	    "file_limit", NULL };
 	static const char *const backings[] = { "memory", "file" };
 	int64_t n;
 	int b = 0;
@@ -527,7 +540,11 @@ parse_root(const json_t *root, spec_t *s, err_t *err)
 	if (json_object_get(root, "backing") != NULL && want_choice(root, "spec", "backing", backings, 2, &b, err) != 0)
 		return (-1);
 	s->file_backing = b == 1;
-	if (s->file_backing && want_text(root, "spec", "backing_dir", s->backing_dir, sizeof (s->backing_dir), err) != 0)
+	if ((s->file_backing || json_object_get(root, "backing_dir") != NULL) &&
+	    want_text(root, "spec", "backing_dir", s->backing_dir, sizeof (s->backing_dir), err) != 0)
+		return (-1);
+	if (want_limit(root, "memory_limit", &s->memory_limit, err) != 0 ||
+	    want_limit(root, "file_limit", &s->file_limit, err) != 0)
 		return (-1);
 	if (parse_maps(root, s, err) != 0 || parse_pools(root, s, err) != 0 || parse_datasets(root, s, err) != 0 ||
 	    parse_files(root, s, err) != 0)

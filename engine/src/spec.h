@@ -73,7 +73,8 @@ typedef struct spec {
 	bool cold;
 	bool verify;
 	bool file_backing;
-	char backing_dir[4096];
+	char backing_dir[4096];	/* "" = none */
+	uint64_t memory_limit, file_limit;	/* bytes that the process may take here; 0 = any */
 	model_profile_t *profiles;
 	size_t nprofiles;
 	spec_pool_t *pools;

@@ -18,6 +18,7 @@
 #include <sys/dsl_prop.h>
 #include <sys/fs/zfs.h>
 #include <sys/metaslab.h>
+#include <sys/metaslab_impl.h>
 #include <sys/spa.h>
 #include <sys/spa_impl.h>
 #include <sys/txg.h>
@@ -46,6 +47,21 @@
 #define	TX_WAIT_FLAG DMU_TX_WAIT
 #else
 #define	TX_WAIT_FLAG TXG_WAIT
+#endif
+
+/* What the ARC may be larger than its limit before anything is evicted (arc_is_overflowing()), and asking for it. */
+#if OPENZFS_NUMBER >= 20300
+#define	ARC_ALLOWANCE ((int64_t)zfs_max_recordsize)
+#define	ARC_EVICT() arc_wait_for_eviction(0, B_TRUE, B_FALSE)
+#else
+#define	ARC_ALLOWANCE ((int64_t)MAX(SPA_MAXBLOCKSIZE, arc_c >> 8) / 2)
+#define	ARC_EVICT() arc_wait_for_eviction(0, B_FALSE)
+#endif
+
+/* Range trees got their prefix during 2.3. */
+#ifndef HAVE_ZFS_RANGE_TREE
+#define	zfs_range_seg64_t range_seg64_t
+#define	zfs_range_tree_walk range_tree_walk
 #endif
 
 /* A flush was an ioctl of its own kind before 2.3. */

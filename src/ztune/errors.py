@@ -5,6 +5,8 @@ failed, a check did not hold); 2 bad input; 3 this machine lacks something that 
 130 interrupted.
 """
 
+import errno
+
 
 class ZtuneError(Exception):
     """One sentence for the user: what is wrong, where, and what would be right."""
@@ -22,3 +24,15 @@ class MissingError(ZtuneError):
     """This machine lacks a program, a library or a right. Exit code 3; the text names what brings it."""
 
     exit_code = 3
+
+
+_NO_ROOM = {errno.ENOSPC: "make room there", errno.EDQUOT: "make room there", errno.EROFS: "make it writable"}
+
+
+def disk_error(error: OSError) -> ZtuneError | None:
+    """Return the sentence for a disk that takes no more, wherever that was met; None for any other error."""
+    remedy = _NO_ROOM.get(error.errno or 0)
+    if remedy is None:
+        return None
+    where = f"{error.filename}: " if error.filename else ""
+    return ZtuneError(f"{where}it can't be written: {error.strerror}; {remedy}, then run it again")

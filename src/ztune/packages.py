@@ -5,6 +5,8 @@ from __future__ import annotations
 import platform
 from pathlib import Path
 
+from ztune.errors import InputError
+
 # By what a person would call the thing; keys are the families of `os_family`.
 _PACKAGES: dict[str, dict[str, str]] = {
     "postgresql": {
@@ -116,9 +118,11 @@ def install_command(thing: str, family: str | None = None) -> str:
 
 
 def packages_of(thing: str, family: str | None = None) -> list[str]:
-    """Return the names of the packages that bring ``thing`` here."""
+    """Return the names of the packages that bring ``thing`` here. Raises InputError for one not known."""
     family = os_family() if family is None else family
-    names = _PACKAGES[thing]
+    names = _PACKAGES.get(thing)
+    if names is None:
+        raise InputError(f"{thing!r} is none of the packages that ztune knows: {', '.join(_PACKAGES)}")
     return (names.get(family) or names.get("") or names["debian"]).split()
 
 

@@ -9,7 +9,7 @@ from ztune.advice import crash_evidence
 from ztune.advice.crash_evidence import cited, parse
 from ztune.study import DurabilityClass
 
-NOTHING, SECONDS, CORRUPT = DurabilityClass
+NOTHING, SECONDS, NOT_KNOWN, CORRUPT = DurabilityClass
 ROW = """
 [[test]]
 name = "{name}"

@@ -22,7 +22,7 @@ BASE = Layout.model_validate(ev.base_layout())
 
 def measure(time: float, space: float = 1e9, written: float = 1e9, **more: Any) -> dict[str, Any]:
     return {
-        "model": {"modelled_s": time, "trace_s": 30.0},
+        "model": {"modelled_s": time, "trace_s": 100.0},
         "space": {"allocated": space, "logical": 2e9},
         "physical": {"write_bytes": written},
         **more,
@@ -233,6 +233,16 @@ def test_the_objective_can_be_changed() -> None:
         chosen(trials, within=0.9999, minimise=("modelled_s", "allocated")).layout_name
         == "data.recordsize=8K"
     )
+
+
+def test_space_is_given_for_the_files_not_for_the_records_that_hold_them() -> None:
+    """390 MiB of records held 218 MiB of files, and 4.30 was the padding's ratio."""
+    space = {"allocated": 100 << 20, "files": 218 << 20, "logical": 390 << 20, "compression_ratio": 2.4}
+    [cost] = [c for c in chosen(run_of(({}, measure(10) | {"space": space}))).costs if c.subject == "space"]
+    assert cost.sentence == "100 MiB allocated for 218 MiB of files, compressed 2.40×."
+    older = {"allocated": 100 << 20, "logical": 390 << 20, "compression_ratio": 4.3}
+    [cost] = [c for c in chosen(run_of(({}, measure(10) | {"space": older}))).costs if c.subject == "space"]
+    assert cost.sentence == "100 MiB allocated."
 
 
 def test_wear_is_given_per_byte_and_per_transaction() -> None:

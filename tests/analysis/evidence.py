@@ -153,7 +153,7 @@ def toy_measure(layout: Layout, scale: float = 1.0) -> dict[str, Any]:
             ],
         },
         "model": {
-            "trace_s": 30.0,
+            "trace_s": 150.0,
             "modelled_s": modelled,
             "busy_s_max": modelled,
             "busy_vdev": "data-0/0",
@@ -265,7 +265,7 @@ def manifest(**changes: Any) -> Manifest:
     raw: dict[str, Any] = {
         "ztune": "0.1.0",
         "created": "2026-11-20T09:59:00Z",
-        "duration_ns": 30_000_000_000,
+        "duration_ns": 150_000_000_000,
         "recorder": {"name": "ebpf"},
         "events": 1,
         "workload": {

@@ -102,7 +102,7 @@ def test_stronger_protection_is_kept(machine: Machine) -> None:
 
 
 def test_durability_before_and_after(machine: Machine) -> None:
-    nothing, seconds, corrupt = DurabilityClass
+    nothing, seconds, _, corrupt = DurabilityClass
     both = planned({"data.sync": "disabled", "wal.sync": "disabled"})
     assert (both.before, both.after, both.weaker) == (nothing, seconds, True)
     # Only the data's dataset is named: what the log has is not known, so the worst is assumed.

@@ -418,9 +418,28 @@ def test_life_of_a_file(tmp_path: Path, noise: Path) -> None:
         ops.add(SYNC, -1, step=6_000_000_000)  # freed space is given back over some groups
     out = replay(tmp_path, s, ops)
     check_sums(out)
+    assert out["measure"]["space"]["files"] == 0  # the one that is open has no name
     assert out["measure"]["space"]["logical"] < MIB
     assert out["measure"]["space"]["allocated"] < 4 * MIB
     assert out["warnings"] == []
+
+
+def test_the_padding_of_last_records_is_no_file(tmp_path: Path, noise: Path) -> None:
+    """Files of 1.1 records of 1M are two records each in ZFS's words, and compress to what is in them."""
+    sizes = [1_150_000] * 24 + [300_000] * 8
+    s = spec(noise, size=sizes, properties={"recordsize": "1M", "compression": "lz4"})
+    s["datasets"].append({"name": "tank/other", "properties": {"compression": "off"}})
+    ops = Ops(files=len(sizes))
+    ops.add(WRITE, 0, offset=1_150_000, size=50_000)
+    ops.add(TRUNCATE, 1, size=1_100_000)
+    ops.add(UNLINK, 2)
+    space = replay(tmp_path, s, ops)["measure"]["space"]
+    files = 22 * 1_150_000 + 1_200_000 + 1_100_000 - 1_150_000 + 8 * 300_000
+    assert space["files"] == files and [d["files"] for d in space["datasets"]] == [files, 0]
+    assert space["logical"] > 1.5 * files
+    # Noise: nothing but the padding compresses.
+    assert space["compression_ratio"] == pytest.approx(1.0, abs=0.02)
+    assert space["datasets"][0]["compressratio"] > 1.5
 
 
 def test_growing_file_keeps_one_block(tmp_path: Path, noise: Path) -> None:

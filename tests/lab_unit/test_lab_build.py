@@ -110,7 +110,7 @@ def failing(tmp_path: Path, text: str, code: int = 2) -> str:
     with log.open("w") as out, pytest.raises(ZtuneError) as error:
         script = f"import sys; sys.stdout.write({text!r}); sys.exit({code})"
         build._run([sys.executable, "-c", script], tmp_path, out, log, "compiling it", lambda _: None)
-    return str(error.value)
+    return "\n".join([str(error.value), *error.value.__notes__])
 
 
 def test_a_failed_build_shows_the_lines_that_matter(tmp_path: Path) -> None:

@@ -133,7 +133,12 @@ DATABASES: list[tuple[str, dict[str, Any], Callable[[JobWorkload], str], bool]] 
         True,
     ),
     ("sqlite", {**SHORT, "size": "3M", "clients": 3}, of_sqlite, False),
-    ("rocksdb", {"size": "8M", "operations": 1500, "threads": 3, "write_buffer": "256K"}, of_rocksdb, False),
+    (
+        "rocksdb",
+        {"size": "8M", "operations": 1500, "rate": 0, "threads": 3, "write_buffer": "256K"},
+        of_rocksdb,
+        False,
+    ),
 ]
 LONG: list[tuple[str, dict[str, Any], Callable[[JobWorkload], str], bool]] = [
     ("sqlite", {**SHORT, "size": "2M", "clients": 2, "journal_mode": "delete"}, of_sqlite, False),
@@ -141,7 +146,7 @@ LONG: list[tuple[str, dict[str, Any], Callable[[JobWorkload], str], bool]] = [
     ("postgres-oltp", {**SHORT, "seconds": 60, "scale": 10, "clients": 8}, of_postgres, True),
     ("mariadb-oltp", {**SHORT, "seconds": 60, "size": "256M", "threads": 8}, of_mariadb, True),
     ("sqlite", {**SHORT, "seconds": 60, "size": "128M", "clients": 8}, of_sqlite, False),
-    ("rocksdb", {"size": "256M", "operations": 60_000, "threads": 8}, of_rocksdb, False),
+    ("rocksdb", {"size": "256M", "operations": 60_000, "rate": 0, "threads": 8}, of_rocksdb, False),
     ("orientdb-graph", {"triples": 3000}, of_orientdb, False),
 ]
 

@@ -74,6 +74,9 @@ def later(times: int = 2, busy: bool = True) -> dict[str, Any]:
 
 class Scene:
     def __init__(self, folder: Path, answers: list[dict[str, Any]]) -> None:
+        (folder / "data").mkdir()
+        # What ZFS counts as 1,000 bytes: the padding of the last record is no file.
+        (folder / "data/table").write_bytes(bytes(400))
         self.said: list[str] = []
         self.columns: dict[str, list[str]] = {}
         self.rows: dict[str, list[list[float]]] = {}
@@ -87,7 +90,7 @@ class Scene:
             datasets=(
                 DatasetContext("tank/data", "tank/data", ("data", "wal"), folder, "tank", "zfs", False, ""),
             ),
-            role_dirs={"data": folder},
+            role_dirs={"data": folder / "data"},
             command=Commands(Events((folder / "events").open("w"))),
             mount=MountContext(os.getpid(), lambda: left.pop(0) if len(left) > 1 else left[0]),
             pids=lambda: [os.getpid()],
@@ -121,7 +124,10 @@ def test_the_measure_is_the_difference_of_two_answers(tmp_path: Path) -> None:
     }
     assert found["txgs"] == 16 and found["logical"]["source"] == "processes"
     assert found["space"]["allocated"] == 900 and found["space"]["logical"] == 1000
-    assert found["space"]["compression_ratio"] == 1.25
+    assert found["space"]["files"] == 400
+    assert found["space"]["compression_ratio"] == 0.5
+    [row] = found["space"]["by_dataset"]
+    assert (row["files"], row["logical"], row["ratio"]) == (400, 1000, 1.25)
     assert found["space"]["by_dataset"][0]["roles"] == ["data", "wal"]
     assert found["cpu"]["mount_user_s"] >= 0 and found["cpu"]["user_s"] >= 0
     assert scene.said == []

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from html.parser import HTMLParser
-from pathlib import Path
 from typing import Any
 
 import evidence as ev
@@ -12,8 +11,7 @@ import pytest
 from rich.console import Console
 
 from ztune.advice.recommend import recommend
-from ztune.errors import InputError
-from ztune.report import charts, files, html, terminal
+from ztune.report import charts, html, terminal
 from ztune.study import Layout
 
 TRIALS = ev.trials(fail=("data.recordsize=64K",))
@@ -254,18 +252,3 @@ def test_bars_grow_to_the_side_of_the_change() -> None:
     assert bar(0.5)[1] < 60
     assert bar(2.0) == ("more", 60.0)
     assert bar(0.0)[0] == "less"  # from something to nothing is cut at the scale's end
-
-
-def test_files_are_written_whole_or_not_at_all(tmp_path: Path) -> None:
-    target = tmp_path / "x.sh"
-    files.write(target, "one", executable=True)
-    assert target.read_text() == "one"
-    assert target.stat().st_mode & 0o100
-    files.write(target, "two")
-    assert target.read_text() == "two"
-    with pytest.raises(InputError, match="cannot write"):
-        files.write(tmp_path / "no" / "x", "three")
-    with pytest.raises(UnicodeEncodeError):
-        files.write(target, "\ud800")
-    assert [p.name for p in tmp_path.iterdir()] == ["x.sh"]
-    assert target.read_text() == "two"

@@ -2,7 +2,8 @@
 """Answers like ztune-engine, with numbers computed from spec and ops: for tests of what is around the engine.
 
 STAND_IN: "crash=TEXT" kills itself in layouts whose spec holds TEXT; "refuse=TEXT", "hang=TEXT",
-"garbage=TEXT" likewise; "slow=SECONDS"; several joined by ";". STAND_IN_VERSION changes its version.
+"garbage=TEXT", "limit=TEXT" likewise; "slow=SECONDS"; several joined by ";". STAND_IN_VERSION changes its
+version.
 """
 
 import argparse
@@ -14,6 +15,7 @@ import time
 from pathlib import Path
 
 VERSION = os.environ.get("STAND_IN_VERSION", "0.0.1")
+UNSEEN = ("content", "backing_dir", "backing", "memory_limit", "file_limit")
 ENGINE = {"version": VERSION, "openzfs": "2.3.2"}
 
 
@@ -23,7 +25,7 @@ def replay(spec_path, ops_path):
     assert ops[:8] == b"ZTOPS\0\0\0"
     for content in spec["content"].values():
         assert Path(content).stat().st_size % (1 << 20) == 0
-    plain = json.dumps({k: v for k, v in spec.items() if k not in ("content", "backing_dir", "backing")})
+    plain = json.dumps({k: v for k, v in spec.items() if k not in UNSEEN})
     wishes = dict(w.split("=", 1) for w in os.environ.get("STAND_IN", "").split(";") if w)
     print(json.dumps({"phase": "load", "done": 0.5}), file=sys.stderr, flush=True)
     time.sleep(float(wishes.get("slow", 0)))
@@ -35,6 +37,9 @@ def replay(spec_path, ops_path):
     if "refuse" in wishes and wishes["refuse"] in plain:
         print("recordsize is odd", file=sys.stderr)
         return 2
+    if "limit" in wishes and wishes["limit"] in plain:
+        print("The replay needs more than the 9 MiB of memory that it may take.", file=sys.stderr)
+        return 5
     if "garbage" in wishes and wishes["garbage"] in plain:
         print("{")
         return 0

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import os
 import re
 import sqlite3
 import subprocess
@@ -224,6 +225,27 @@ def test_state_directory(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Non
     monkeypatch.setenv("ZTUNE_HOME", str(tmp_path / "file" / "x"))
     with pytest.raises(InputError, match=r"cannot be made.*set ZTUNE_HOME"):
         paths.home()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files away")
+def test_a_state_directory_of_somebody_else_is_refused(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Root would run the programs that lie there, and delete what its records say."""
+    theirs = tmp_path / "theirs"
+    theirs.mkdir()
+    os.chown(theirs, 65534, 65534)
+    monkeypatch.setenv("ZTUNE_HOME", str(theirs / "home"))
+    with pytest.raises(InputError, match=f"{theirs}.*belongs to user 65534.*set ZTUNE_HOME"):
+        paths.home()
+    assert list(theirs.iterdir()) == []
+    os.chown(theirs, 0, 0)
+    theirs.chmod(0o1777)  # as /tmp
+    assert paths.home().stat().st_mode & 0o777 == 0o711
+    assert (paths.scratch().stat().st_mode | paths.cache().stat().st_mode) & 0o022 == 0
+    paths.cache().chmod(0o777)
+    with pytest.raises(InputError, match="cache can be written by every user"):
+        paths.cache()
 
 
 def test_environment_has_no_names() -> None:

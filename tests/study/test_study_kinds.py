@@ -14,7 +14,7 @@ from ztune.study.properties import PROPERTIES, version_key
 from ztune.study.tunables import TUNABLES
 
 ROOT = Path(__file__).parents[2]
-NOTHING, SECONDS, CORRUPT = DurabilityClass
+NOTHING, SECONDS, NOT_KNOWN, CORRUPT = DurabilityClass
 # Hashes of layouts as they were before these kinds existed: (study, named layout or the base) → hash.
 BEFORE = {
     ("studies/postgres-oltp.toml", None): "f89b22c68eba",

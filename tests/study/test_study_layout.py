@@ -139,7 +139,7 @@ def durability(**changes: object) -> tuple[DurabilityClass, list[str]]:
 
 
 def test_durability_classes() -> None:
-    nothing, seconds, corrupt = DurabilityClass
+    nothing, seconds, _, corrupt = DurabilityClass
     assert durability() == (nothing, [])
     # Data and log unsynced together on one pool: one consistent moment some seconds ago.
     klass, reasons = durability(data__sync="disabled", wal__sync="disabled")

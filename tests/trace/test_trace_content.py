@@ -131,14 +131,14 @@ def test_kept_samples_are_whole_chunks_of_real_content(tmp_path: Path) -> None:
     assert {kept[i : i + CHUNK] for i in range(0, len(kept), CHUNK)} == real
 
 
-def test_small_files_are_joined_and_repeated_to_a_chunk(tmp_path: Path) -> None:
+def test_small_files_are_joined_and_the_last_chunk_is_filled_up(tmp_path: Path) -> None:
     paths = {}
     for n in range(3):
-        (tmp_path / f"f{n}").write_bytes(bytes([65 + n]) * (6000 + n))
+        (tmp_path / f"f{n}").write_bytes(bytes([65 + n]) * (600_000 + n))
         paths[str(tmp_path / f"f{n}")] = "data"
     _, [sample] = sample_files(paths, keep=tmp_path / "samples")
     kept = (tmp_path / "samples/data.bin").read_bytes()
-    assert len(kept) == sample.bytes == CHUNK
+    assert len(kept) == sample.bytes == 2 * CHUNK
     assert set(kept) == set(b"ABC")  # no padding with zeros
 
 

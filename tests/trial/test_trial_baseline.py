@@ -6,6 +6,7 @@ import contextlib
 import itertools
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -108,6 +109,38 @@ def test_a_saved_state_is_copied_into_another_layout(host: Host, tmp_path: Path)
     host.require_untouched()
 
 
+def test_directories_of_another_user_are_refused(host: Host, tmp_path: Path) -> None:
+    """Root's files and states there could be swapped, or be somebody else's from the beginning."""
+    theirs = tmp_path / "theirs"
+    theirs.mkdir(mode=0o755)
+    saved = theirs / "saved"
+    saved.mkdir()
+    saved.rmdir()
+    os.chown(theirs, 65534, 65534)
+    words = f"{theirs}.*belongs to user 65534"
+    place = {"kind": "files", "dir": str(theirs), "disks": {"main": {"data": [["320M"]]}}}
+    for changes, key in (
+        ({"place": place}, "place.dir"),
+        ({"start": {"kind": "keep", "save": str(saved)}}, "start.save"),
+        ({"start": {"kind": "copy", "from": str(saved)}}, "start.from"),
+        ({"start": {"kind": "copy", "from": str(theirs)}}, "start.from"),
+    ):
+        ran = run_trial({**host.spec(), **changes})
+        assert ran.status == "failed" and re.search(f"{key}: {words}", ran.errors), ran.errors
+        assert list(theirs.iterdir()) == []
+        host.require_untouched()
+    ran = run_trial({**host.spec(), "state": str(theirs / "state")})
+    assert ran.rc == 2 and re.search(words, ran.errors), ran.errors
+    # What is there under the run's name already, in a directory that all may write.
+    host.files.chmod(0o1777)
+    (host.files / "r-test").mkdir()
+    os.chown(host.files / "r-test", 65534, 65534)
+    ran = run_trial(host.spec())
+    assert re.search("place.dir: .*r-test belongs to user 65534", ran.errors), ran.errors
+    (host.files / "r-test").rmdir()
+    host.require_untouched()
+
+
 def wait_for(condition: Callable[[], bool]) -> None:
     deadline = time.monotonic() + 60
     while not condition():
@@ -131,7 +164,7 @@ def killed_and_cleaned(folder: Path, numbers: Iterator[int]) -> tuple[set[str], 
             host.require_untouched()
             server.close()
             return met, number
-        journal = host.state / "r-test" / TRIAL / "journal.jsonl"
+        journal = host.state / "state/r-test" / TRIAL / "journal.jsonl"
         if journal.exists():
             met.add(json.loads((journal.read_text().splitlines() or ['{"do":""}'])[-1])["do"])
         done = server.clean(host.state)

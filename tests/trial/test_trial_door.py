@@ -17,6 +17,7 @@ from ztune.trial import lifecycle, mounts, since, tunables
 from ztune.trial.door import Door, Refused
 from ztune.trial.events import Events
 from ztune.trial.journal import Journal, Thing, boot_id
+from ztune.trial.lock import RunLock
 from ztune.trial.zfs import Commands, Value, Zfs, parse_get, parse_version
 
 STATE = Path("/var/tmp/ztune")
@@ -243,10 +244,13 @@ def test_busy_is_tried_again_and_then_said() -> None:
 
 
 def test_a_journal_moved_to_another_state_directory_opens_no_door(tmp_path: Path) -> None:
-    folder = tmp_path / "r-1/r-1-1"
-    folder.mkdir(parents=True)
+    held = RunLock(tmp_path, "r-1")
+    held.acquire()
+    folder = tmp_path / "state/r-1/r-1-1"
+    folder.mkdir()
     Journal.create(folder / "journal.jsonl", run="r-1", trial="r-1-1", token="ztune:other", about={}).close()
-    left = lifecycle.undo(folder, tmp_path, Zfs(FakeZfs()), patience=1, progress=lambda share, text: None)
+    left = lifecycle.undo(held, "r-1-1", Zfs(FakeZfs()), patience=1, progress=lambda share, text: None)
+    held.release()
     assert left and "its journal is another trial's" in left[0]
     assert (folder / "journal.jsonl").exists()
 
@@ -273,6 +277,30 @@ def test_files_are_removed_by_name_only(tmp_path: Path) -> None:
     with pytest.raises(Refused, match="it is not the directory that this trial made"):
         scene.door.remove(thing)
     assert (tmp_path / "elsewhere/main-data-0-0").exists()
+
+
+def test_files_are_known_by_their_inodes(tmp_path: Path) -> None:
+    folder = tmp_path / "r-1/r-1-1"
+    folder.mkdir(parents=True)
+    path = folder / "main-data-0-0"
+    path.touch(0o600)
+    found = path.stat()
+
+    def thing(device: int, inode: int, boot: str) -> Thing:
+        facts = {"dir": str(folder), "names": [path.name], "inodes": {path.name: [device, inode]}}
+        return Thing("files", "files", {**facts, "made_run": False}, made=True, boot=boot)
+
+    door = Scene().door
+    for device, inode, boot in (
+        (found.st_dev, found.st_ino + 1, boot_id()),
+        (found.st_dev + 1, found.st_ino, boot_id()),
+        (found.st_dev, found.st_ino + 1, "another boot"),
+    ):
+        with pytest.raises(Refused, match="another file has taken its place"):
+            door.remove(thing(device, inode, boot))
+    # After a reboot the disk may have another number.
+    door.remove(thing(found.st_dev + 1, found.st_ino, "another boot"))
+    assert list(tmp_path.iterdir()) == [tmp_path / "r-1"], "the run's directory was there before"
 
 
 class Kernel:
@@ -415,8 +443,8 @@ def test_tables_as_the_tools_print_them() -> None:
 def test_what_a_thing_left_still_uses_is_left(tmp_path: Path) -> None:
     scene = Scene()
     journal = Journal.create(tmp_path / "j", run="r-1", trial="r-1-1", token=scene.door.token, about={})
-    folder = tmp_path / "files"
-    folder.mkdir()
+    folder = tmp_path / "r-1" / "r-1-1"
+    folder.mkdir(parents=True)
     (folder / "disk").write_bytes(b"x")
     journal.make("files", "files", dir=str(folder), names=["disk"])
     facts: Mapping[str, Any] = {**scene.pool.facts, "uses": ["files"]}
@@ -428,6 +456,6 @@ def test_what_a_thing_left_still_uses_is_left(tmp_path: Path) -> None:
     del scene.zfs.datasets["zt1-main/db@mine"]
     again = Journal.open(tmp_path / "j")
     assert list(again.things) == ["files", "pool:main"]
-    scene.door.directory = tmp_path / "gone"
+    scene.door.directory = scene.door.home = tmp_path / "gone"
     assert lifecycle.teardown(again, scene.door, lambda share, text: None) == []
     assert not folder.exists() and "zt1-main" not in scene.zfs.pools

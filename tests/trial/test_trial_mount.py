@@ -314,7 +314,7 @@ def test_the_next_trial_of_a_run_undoes_the_last(host: Host) -> None:
 
 def test_what_may_be_somebody_elses_is_left_alone(host: Host) -> None:
     dead_trial(host)
-    point = host.state / RUN / TRIAL / "mnt" / "main" / "db"
+    point = host.state / "places" / RUN / TRIAL / "mnt" / "main" / "db"
     mounted.detach(point)  # dead
     subprocess.run(["mount", "-t", "tmpfs", "foreign", str(point)], check=True)
     try:
@@ -359,3 +359,19 @@ def test_a_place_that_does_not_fit_is_refused(host: Host) -> None:
     ):
         with pytest.raises(InputError, match=said.replace("/", "/")):
             parse(**changes)
+
+
+@pytest.mark.parametrize("step", ["prepare", "load", "settle", "measure", "collect"])
+def test_a_stop_is_heard_in_every_step(step: str, host: Host) -> None:
+    """Also where what is cut fails for it, and its error takes the place of the interrupt."""
+    spec = host.spec(**{"job.params": {"block": step}})
+
+    def stop(pid: int) -> None:
+        # The step has begun; what it waits for comes a moment later, and either is a stop.
+        time.sleep(0.5)
+        os.kill(pid, signal.SIGTERM)
+
+    ran = run_watched(spec, at(step, stop))
+    assert ran.status == "stopped", ran.errors
+    assert ran.errors == "stopped before its end, as was asked for"
+    host.require_untouched()

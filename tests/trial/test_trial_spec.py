@@ -45,7 +45,8 @@ def test_a_layout_as_the_study_writes_it_is_taken() -> None:
     assert found.layout.arc == 128 << 20
     assert found.layout.datasets[0].properties["recordsize"] == "16K"
     assert found.place.disks["main"] == {"data": (("/dev/a", "/dev/b"),), "log": (("/dev/c",),)}
-    assert found.directory == Path("/var/tmp/ztune/r-test/r-test-0001")
+    assert found.directory == Path("/var/tmp/ztune/places/r-test/r-test-0001")
+    assert found.home == Path("/var/tmp/ztune/state/r-test/r-test-0001")
 
 
 @pytest.mark.parametrize(

@@ -174,7 +174,7 @@ class Bench:
         deadline = time.monotonic() + 60
         while mounts.users(STATE) and time.monotonic() < deadline:
             time.sleep(0.2)  # what it had started is dying
-        yield STATE / RUN / TRIAL / "mnt" / ZT
+        yield STATE / "places" / RUN / TRIAL / "mnt" / ZT
         self.require_cleaned()
 
     @contextlib.contextmanager
@@ -476,15 +476,16 @@ def without_journal(bench: Bench) -> None:
     """The state directory was lost: what says by its own properties that it is ours goes all the same."""
     ran = trial(bench.spec(), at_measure)
     assert ran.rc == -signal.SIGKILL
-    text = (STATE / RUN / TRIAL / "journal.jsonl").read_text()
-    (STATE / RUN / TRIAL / "journal.jsonl").unlink()
+    journal = STATE / "state" / RUN / TRIAL / "journal.jsonl"
+    text = journal.read_text()
+    journal.unlink()
     sh("zfs", "snapshot", f"{ZT}/db@mine")
     bench.require_refused(f"snapshot {ZT}/db@mine is not ours")
     sh("zfs", "destroy", f"{ZT}/db@mine")
     ran = swept()
     assert ZT not in sh("zpool", "list", "-H", "-o", "name"), ran.errors
     # The settings are only in the journal.
-    (STATE / RUN / TRIAL / "journal.jsonl").write_text(text)
+    journal.write_text(text)
     bench.require_cleaned()
 
 

@@ -48,6 +48,7 @@ class Writer:
             "load": 1 << 20,
             "pause": 0.0,
             "fail": "",
+            "block": "",
             "child": "",
             **params,
         }
@@ -56,6 +57,14 @@ class Writer:
         self.work: WorkDir | None = None
         self.process: subprocess.Popen[bytes] | None = None
         self.digest = ""
+
+    def _block(self, step: str) -> None:
+        """Work without end, and fail like a client that is cut when that is interrupted."""
+        if self.params["block"] == step:
+            try:
+                time.sleep(600)
+            finally:
+                raise ZtuneError("the client did not end in order")
 
     def check(self) -> str:
         return f"Writer on Python {sys.version_info.major}.{sys.version_info.minor}"
@@ -73,8 +82,10 @@ class Writer:
             if list(places[role].iterdir()):
                 raise InputError(f"{places[role]} is not empty")
         self.places = dict(places)
+        self._block("prepare")
 
     def load(self, progress: ProgressFn = no_progress) -> None:
+        self._block("load")
         left = int(self.params["load"])
         hasher = hashlib.sha256()
         with (self.places["data"] / "table").open("wb") as file:
@@ -96,6 +107,7 @@ class Writer:
             raise ZtuneError("no state of this job")
 
     def start(self, progress: ProgressFn = no_progress) -> None:
+        self._block("settle")
         assert self.work is not None
         argv = [sys.executable, "-S", "-c", _WRITER, str(self.places["wal"] / "log")]
         argv += [str(self.params[key]) for key in ("records", "size", "pause")]
@@ -116,6 +128,7 @@ class Writer:
         return [self.process.pid] if self.process is not None else []
 
     def run(self, progress: ProgressFn = no_progress) -> WorkloadResult:
+        self._block("measure")
         began = time.monotonic()
         assert self.process is not None and self.process.stdout is not None
         data = (self.places["data"] / "table").read_bytes()
@@ -133,6 +146,7 @@ class Writer:
         )
 
     def verify(self, result: WorkloadResult) -> WorkloadResult:
+        self._block("collect")
         size = (self.places["wal"] / "log").stat().st_size
         wanted = int(self.params["records"]) * int(self.params["size"])
         digest = (self.places["data"] / "digest").read_text()

@@ -40,6 +40,29 @@ def test_it_runs_without_ztune_and_without_packages(tmp_path: Path) -> None:
     assert bad.returncode == 2 and bad.stderr.startswith("ztune-trial: ")
 
 
+@pytest.mark.parametrize("how", ["writable", "linked", "a link", "somebody else's"])
+def test_one_that_others_could_have_written_is_made_anew(tmp_path: Path, how: str) -> None:
+    program = bundle.build()
+    whole = program.read_bytes()
+    evil = tmp_path / "evil"
+    evil.write_text("evil")
+    if how == "linked":
+        os.link(program, tmp_path / "link")
+    elif how == "a link":
+        program.unlink()
+        program.symlink_to(evil)
+    elif how == "writable":
+        program.write_bytes(b"evil")
+        program.chmod(0o777)
+    elif os.geteuid() == 0:
+        program.write_bytes(b"evil")
+        os.chown(program, 65534, 65534)
+    assert bundle.build() == program and program.read_bytes() == whole
+    found = program.lstat()
+    assert (found.st_uid, found.st_nlink, found.st_mode & 0o022) == (os.geteuid(), 1, 0)
+    assert evil.read_text() == "evil"
+
+
 def test_every_module_of_it_imports_alone() -> None:
     program = bundle.build()
     with zipfile.ZipFile(program) as archive:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -11,13 +12,14 @@ import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
 
 from ztune.cli.main import ztune
-from ztune.errors import InputError, MissingError
+from ztune.errors import InputError, MissingError, ZtuneError
 from ztune.store.db import Store
 from ztune.store.records import Run, Trial
 from ztune.study import Layout, Study
@@ -319,4 +321,14 @@ def test_a_run_that_is_killed_is_resumed_and_leaves_nothing(scene: Scene, who: s
     scene.ok("run", "--resume", run.id)
     run, trials = last()
     assert run.status == "done" and [t.status for t in trials] == ["ok", "ok"]
+    assert scene.left() == []
+
+
+def test_clean_up_needs_no_room_and_trials_do(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    full = SimpleNamespace(total=100 << 30, used=100 << 30, free=1 << 20)
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: full)
+    assert scene.ok("clean", "--on", "mount", "--yes") == "nothing is left on mount\n"
+    done = scene.call("run", "small.toml", *INSTANT)
+    assert isinstance(done.exception, ZtuneError)
+    assert "are needed below" in str(done.exception) or "no room for the mounts' disks" in str(done.exception)
     assert scene.left() == []

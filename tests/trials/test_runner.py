@@ -16,12 +16,13 @@ import pytest
 from fake_place import JOB, FakePlace, layouts, study
 
 from ztune.analysis.verdict import sentence
-from ztune.errors import InputError
+from ztune.errors import InputError, MissingError, ZtuneError
 from ztune.store import series
 from ztune.store.db import Store
 from ztune.store.records import Run, Trial
 from ztune.targets.channel import Lost
 from ztune.targets.trials import runner
+from ztune.targets.trials import trial as one_trial
 from ztune.targets.trials.plan import Options
 from ztune.targets.trials.runner import Request
 from ztune.workloads.fio import Fio
@@ -348,3 +349,57 @@ def test_a_place_that_cannot_give_its_disks_is_brought_up_again(
     assert [a["error"] for t in found.values() for a in t.attempts] == [
         "the pool of the last trial is still there"
     ]
+
+
+def test_resume_cleans_up_before_it_asks_for_room(
+    place: FakePlace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What was left may be what fills the disk."""
+    run = go(place, "8K")
+    (Path(place.state) / "made-before").touch()
+
+    def full(*_: object) -> None:
+        raise MissingError("no room for the mounts' disks")
+
+    monkeypatch.setattr(place, "check", full)
+    with Store.open() as store, pytest.raises(MissingError, match="no room"):
+        runner.resume(store, run, place)
+    assert place.left() == []
+
+
+def test_a_stop_ends_the_run_whatever_the_trial_makes_of_it(
+    place: FakePlace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is cut fails, and says so: the layouts that wait must not be tried because of it."""
+
+    def cut(*_: object) -> one_trial.Ended:
+        return one_trial.Ended(status="failed", error="the client did not end", error_step="load", asked=True)
+
+    monkeypatch.setattr(one_trial, "run", cut)
+    with Store.open() as store:
+        with pytest.raises(KeyboardInterrupt):
+            runner.start(store, Request(study(), layouts("8K"), JOB, place, Options(blocks=(1, 1)), seed=1))
+        run = store.run()
+        assert run.status == "interrupted"
+        assert [t.status for t in store.trials(run.id)] == ["pending", "pending"]
+
+
+def test_a_load_that_fails_is_not_tried_again_for_the_next_layout(
+    place: FakePlace, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from ztune.targets.trials import prepared
+
+    loads = []
+
+    def fails(*_: object) -> Path:
+        loads.append(1)
+        raise ZtuneError("the client died")
+
+    monkeypatch.setattr(place, "shared", str)
+    monkeypatch.setattr(prepared, "prepare", fails)
+    monkeypatch.setattr(prepared, "require_room", lambda *_: None)
+    run = go(place, "8K", "16K", blocks=(1, 1))
+    with Store.open() as store:
+        found = store.trials(run.id)
+    assert [t.error for t in found] == ["the database can't be loaded on this host: the client died"] * 3
+    assert len(loads) == 1

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from fake_place import PROGRAM, layouts, study
 
-from ztune.errors import InputError, MissingError
+from ztune.errors import InputError, MissingError, ZtuneError
 from ztune.targets import ssh as module
 from ztune.targets.channel import Lost, ask
 from ztune.targets.placing import Placing
@@ -89,6 +89,37 @@ def test_a_host_with_everything(there: Path, tmp_path: Path) -> None:
         "'-p', '2222'" in log and "'me@host'" in log and "ControlMaster=auto" in log and "'-O', 'exit'" in log
     )
     assert not [p for p in tmp_path.iterdir() if p.name.startswith("ztune-ssh-")]
+
+
+@pytest.mark.root
+@pytest.mark.parametrize("where", ["", ".cache", ".cache/ztune", ".cache/ztune/fake_trial.py"])
+def test_a_program_of_somebody_else_is_not_run_as_root(there: Path, where: str) -> None:
+    if os.geteuid() != 0:
+        pytest.skip("only root gives files away")
+    kept = there / ".cache/ztune"
+    kept.mkdir(parents=True)
+    (kept / PROGRAM.name).write_bytes(b"#" * PROGRAM.stat().st_size)  # of the right size
+    os.chown(there / where, 65534, 65534)
+    with (
+        host() as place,
+        pytest.raises(ZtuneError, match=r"can't be copied to host:.* belongs to user 65534"),
+    ):
+        place.put(PROGRAM)
+    os.chown(there / where, 0, 0)
+    (there / where).chmod(0o777)
+    with host() as place, pytest.raises(ZtuneError, match="can be written by"):
+        place.put(PROGRAM)
+
+
+@pytest.mark.root
+def test_a_home_that_is_a_link_of_root_s(there: Path, tmp_path: Path) -> None:
+    if os.geteuid() != 0:
+        pytest.skip("the stand-in host is this one, and trials need root there")
+    there.rename(tmp_path / "moved")
+    there.symlink_to(tmp_path / "moved")
+    with host() as place:
+        assert Path(place.put(PROGRAM)).read_bytes() == PROGRAM.read_bytes()
+        assert place.hello()["python"].startswith("3.")
 
 
 def test_a_host_that_does_not_let_us_in(there: Path, monkeypatch: pytest.MonkeyPatch) -> None:

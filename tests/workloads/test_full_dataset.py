@@ -38,7 +38,7 @@ def places(parent: Path) -> Iterator[dict[str, Path]]:
     [
         ("sqlite", {"size": "24M"}, "data", "12M", r"disk is full"),
         # a RocksDB built with assertions may abort over its own earlier ENOSPC instead of naming it
-        ("rocksdb", {"size": "48M"}, "data", "20M", r"db_bench .*No space left|is full.*db_bench"),
+        ("rocksdb", {"size": "48M"}, "data", "20M", r"RocksDB client .*No space left|is full.*RocksDB"),
         ("postgres-oltp", {"scale": 2, "rate": 0}, "wal", "40M", r"pg_wal.*No space left on device"),
         ("postgres-oltp", {"scale": 4}, "data", "50M", r"could not extend file .*Check free disk space"),
         ("postgres-backup", {"scale": 3}, "backup", "20M", r"pg_basebackup .*No space left on device"),

@@ -11,7 +11,9 @@ import psutil
 import pytest
 
 from ztune.errors import MissingError, ZtuneError
+from ztune.trial.jobs import places
 from ztune.trial.jobs.process import Account, Program, ending, last_lines, run
+from ztune.trial.own_directory import NotOursError
 
 ME = Account("me", os.geteuid(), os.getegid(), switch=False)
 SHELL = "/bin/sh"
@@ -96,6 +98,7 @@ def test_a_child_ends_when_ztune_is_killed(tmp_path: Path) -> None:
     code = f"""
 import os, time
 from pathlib import Path
+from ztune.trial.jobs import places
 from ztune.trial.jobs.process import Account, Program
 p = Program.start(["/bin/sleep", "300"], what="s", account=Account("me", os.geteuid(), os.getegid(), False),
                   cwd=Path("{tmp_path}"))
@@ -141,3 +144,30 @@ def test_why_it_died_is_said_before_how() -> None:
     assert ending(["finished 100 ops \rfinished 200 ops \rput error: full\r", "", "x" * 400]) == (
         f"put error: full | {'x' * 300} …"
     )
+
+
+def test_links_that_an_account_puts_into_its_directory_are_not_followed(tmp_path: Path) -> None:
+    """Root writes logs and configurations where the database's own user may write too."""
+    precious, home = tmp_path / "precious", tmp_path / "home"
+    precious.write_text("irreplaceable")
+    precious.chmod(0o640)
+    home.mkdir()
+    for name in ("log", "conf"):
+        (home / name).symlink_to(precious)
+    os.mkfifo(home / "fifo")
+    os.link(precious, home / "linked")
+    me = Account("me", os.geteuid(), os.getegid(), switch=os.geteuid() == 0)
+    with pytest.raises(NotOursError, match="log is a link"):
+        Program.start(["/bin/echo", "evil"], what="echo", account=me, cwd=home, log=home / "log")
+    for name in ("conf", "fifo", "linked"):
+        with pytest.raises(NotOursError, match=f"{name} is .*; nothing was written"):
+            places.write(home / name, "evil")
+    (home / "deep").mkdir()
+    (home / "deep" / "link").symlink_to(precious)
+    (home / "linked").unlink()
+    places.hand_over(home, me)
+    assert (precious.read_text(), precious.stat().st_mode & 0o777) == ("irreplaceable", 0o640)
+    assert (home / "deep").stat().st_mode & 0o777 == 0o700
+    places.write(home / "deep" / "file", "fine", mode=0o644)
+    places.write(home / "deep" / "file", b", more", append=True)
+    assert (home / "deep" / "file").read_text() == "fine, more"

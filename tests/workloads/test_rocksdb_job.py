@@ -1,4 +1,4 @@
-"""The workload ``rocksdb`` with the db_bench that is here."""
+"""The workload ``rocksdb`` with the RocksDB that is here."""
 
 from __future__ import annotations
 
@@ -10,62 +10,19 @@ import lz4.block
 import pytest
 
 from ztune.errors import InputError, MissingError, ZtuneError
-from ztune.trial.jobs import db_bench
+from ztune.trial.jobs import filler, rocksdb, rocksdb_client
 from ztune.trial.jobs.workdir import WorkDir
 from ztune.workloads.base import running
 from ztune.workloads.rocksdb import Rocksdb
 
-SMALL = {"size": "4M", "operations": 600, "threads": 2, "write_buffer": "128K", "compression": "none"}
+SMALL = {
+    **{"size": "4M", "operations": 600, "threads": 2, "rate": 0},
+    **{"write_buffer": "128K", "compression": "none"},
+}
 
 needs_rocksdb = pytest.mark.skipif(
-    shutil.which("db_bench") is None or shutil.which("ldb") is None,
-    reason="no db_bench here; `ztune setup rocksdb` brings it",
+    shutil.which("ldb") is None, reason="no RocksDB here; `ztune setup rocksdb` brings it"
 )
-
-REPORT = """\
-readrandomwriterandom :     569.640 micros/op 5442 ops/sec 4.500 seconds 6 operations; ( reads:3 )
-Microseconds per read:
-Count: 4 Average: 12.5000  StdDev: 1.0
-Min: 1  Median: 9.8  Max: 40
-Percentiles: P50: 9.82
-------------------------------------------------------
-[       0,      10 ]        2  50.000%  50.000% ##
-(      10,      20 ]        1  25.000%  75.000% #
-(      30,      50 ]        1  25.000% 100.000% #
-
-Microseconds per write:
-Count: 2 Average: 1000.0000  StdDev: 1.0
-Min: 900  Median: 9.8  Max: 1100
-Percentiles: P50: 9.82
-------------------------------------------------------
-(     870,    1300 ]        2 100.000% 100.000% ####
-
-Microseconds per other:
-nothing
-STATISTICS:
-rocksdb.wal.synced COUNT : 2
-rocksdb.number.keys.written COUNT : 2
-rocksdb.db.get.micros P50 : 9.4 P95 : 21.1 P99 : 80.1 P100 : 34827.0 COUNT : 4 SUM : 290647
-"""
-
-
-def test_the_report_is_read() -> None:
-    report = db_bench.parse("fillseq : 1.0 micros/op 1 ops/sec 1.0 seconds 9 operations;\n" + REPORT)
-    assert (report.name, report.seconds, report.operations) == ("readrandomwriterandom", 4.5, 6)
-    assert report.counters == {"rocksdb.wal.synced": 2, "rocksdb.number.keys.written": 2}
-    assert [(one.kind, one.count, len(one.bins)) for one in report.histograms] == [
-        ("read", 4, 3),
-        ("write", 2, 1),
-    ]
-    [read, _] = report.histograms
-    assert db_bench.latency_summary([read]) == {
-        "mean": 0.0125, "p50": 0.01, "p90": 0.04, "p99": 0.04, "p999": 0.04, "max": 0.04,
-    }  # fmt: skip
-    both = db_bench.latency_summary(report.histograms)
-    assert both["mean"] == pytest.approx((4 * 0.0125 + 2 * 1.0) / 6, abs=1e-4) and both["max"] == 1.1
-    assert db_bench.latency_summary([]) == {}
-    with pytest.raises(ZtuneError, match="reported no result; it ends: put error: No space left"):
-        db_bench.parse("RocksDB\nput error: No space left\n")
 
 
 @pytest.fixture(scope="module")
@@ -119,6 +76,8 @@ def test_a_copy_is_taken_over_and_the_job_proved(saved: dict[str, Path], parent:
             assert details["flushed_bytes"] > 0
         assert details["wal_bytes_per_write"] > 416 and details["wal_syncs"] * 2 >= written
         assert 0 < result.latency_ms["p50"] <= result.latency_ms["max"]
+        kinds = {"mixed": {"read", "write"}, "update": {"read", "write"}, "overwrite": {"write"}}
+        assert details["latency_ms_by_kind"].keys() == kinds[mix]
         assert details["settings"]["block_size"] == "8192"
         paths = workload.role_paths()
         assert list(paths["wal"].glob("*.log")) and not list(paths["data"].glob("*.log"))
@@ -151,10 +110,22 @@ def test_work_that_was_not_done_is_found(saved: dict[str, Path], parent: Path) -
     try:
         workload.start()
         result = workload.run()
+        workload.job._client.do("close")
         key = workload.job._ldb("scan", "--max_keys=1", "--hex").split()[0]
         workload.job._ldb("--hex", "delete", key)
         with pytest.raises(ZtuneError, match="the job was not done: keys in the database should be"):
             workload.verify(result)
+    finally:
+        workload.cleanup()
+
+
+@needs_rocksdb
+def test_a_state_of_other_keys_is_refused(saved: dict[str, Path], parent: Path) -> None:
+    """As that of an older version, whose keys db_bench had made."""
+    workload = adopted(saved, parent, {"size": "5M"})
+    try:
+        with pytest.raises(ZtuneError, match="holds other keys than this job's; load it anew"):
+            workload.start()
     finally:
         workload.cleanup()
 
@@ -165,9 +136,8 @@ def test_a_state_that_is_damaged_is_told_with_rocksdb_s_words(saved: dict[str, P
     try:
         for path in workload.role_paths()["data"].glob("MANIFEST-*"):
             path.write_bytes(b"no manifest")
-        workload.start()
-        with pytest.raises(ZtuneError, match=r"db_bench ended with exit code 1: .*[Cc]orrupt"):
-            workload.run()
+        with pytest.raises(ZtuneError, match=r"the RocksDB client failed in 'open': .*[Cc]orrupt"):
+            workload.start()
         for path in workload.role_paths()["data"].glob("CURRENT"):
             path.unlink()
         with pytest.raises(ZtuneError, match="there is no RocksDB database to take over"):
@@ -182,8 +152,10 @@ def test_a_state_that_is_damaged_is_told_with_rocksdb_s_words(saved: dict[str, P
     [
         ({"blok_size": "1"}, "did you mean 'block_size'"),
         ({"db": "/x"}, "no setting 'db' that a layout could choose"),
-        ({"compression_type": "best"}, "Cannot parse compression type 'best'"),
-        ({"block_size": "big"}, "does not take the settings: ERROR: illegal value 'big'"),
+        ({"compression_type": "best"}, "compression_type can't be 'best'; it is one of none, snappy"),
+        ({"block_size": "big"}, r"does not take the settings: .*block_size"),
+        ({"block_size": "1;wal_dir=/x"}, "block_size can't be '1;wal_dir=/x'"),
+        ({"compaction_style": "9"}, "compaction_style can't be '9'; it is one of 0, 1, 2"),
     ],
 )
 def test_settings_are_checked_before_anything_is_made(settings: dict[str, str], said: str) -> None:
@@ -193,7 +165,53 @@ def test_settings_are_checked_before_anything_is_made(settings: dict[str, str], 
 
 def test_what_is_missing_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "/nowhere")
-    with pytest.raises(MissingError, match="db_bench was not found; install it with"):
+    with pytest.raises(MissingError, match="ldb was not found; install it with"):
         Rocksdb(SMALL).check()
     with pytest.raises(InputError, match="too few for 4 threads"):
         Rocksdb({"operations": 3})
+
+
+@needs_rocksdb
+def test_every_setting_is_one_of_rocksdb_s() -> None:
+    """Each in a value that it can have, in one database: RocksDB reads them all, and opens with them."""
+    words = {
+        **{"compression_type": "zstd", "blob_compression_type": "lz4", "wal_compression": "none"},
+        **{"compaction_style": "1", "compression_level": "3", "min_level_to_compress": "2"},
+    }
+    switches = ("use_", "mmap_", "enable_", "allow_", "unordered_", "manual_", "sync")
+    given = {
+        name: words.get(name, "off" if name.startswith(switches) else "2097152" if "size" in name else "4")
+        for name in rocksdb.SETTINGS
+    }
+    job = Rocksdb(SMALL, database=given).job
+    assert job.check().startswith("RocksDB ")
+    assert "compression_per_level=kNoCompression:kNoCompression:kZSTD:" in job.options()
+    assert "filter_policy=bloomfilter:4:false" in job.options()
+
+
+@needs_rocksdb
+def test_a_rate_is_kept_and_the_load_s_last_compaction_is_waited_for(parent: Path) -> None:
+    values = {"operations": 120, "rate": 60, "mix": "overwrite", "value_size": "8K"}
+    with running(Rocksdb({**SMALL, **values}), parent=parent) as workload:
+        result = workload.verify(workload.run())
+        # 120 due one after the other: the last after 119 / 60 s. It may be late, never early.
+        assert result.operations == 120 and result.seconds >= 119 / 60
+        assert result.details["flushed_bytes"] > 0 and result.details["closing_seconds"] > 0
+
+
+def test_a_run_without_a_rate_from_before_there_was_one_goes_as_fast_as_it_can() -> None:
+    params = {name: value for name, value in Rocksdb(SMALL).job.params.items() if name != "rate"}
+    assert rocksdb.Rocksdb(params)._rate == 0
+
+
+@pytest.mark.parametrize("compressible", [0.25, 0.35, 0.5, 0.7, 0.9, 1.0])
+def test_values_compress_as_asked(compressible: float) -> None:
+    fresh = rocksdb.fresh_share(compressible)
+    values = rocksdb_client.Values(400, fresh, list(filler.PHRASES), seed=1)
+    content = b"".join(values.of(key, 0) for key in range(5000))
+    assert len(content) == 5000 * 400 and values.of(7, 0) == values.of(7, 0) != values.of(7, 1)
+    blocks = [content[at : at + 131072] for at in range(0, len(content), 131072)]
+    left = sum(min(len(b), len(lz4.block.compress(b, store_size=False))) for b in blocks) / len(content)
+    assert left == pytest.approx(compressible, abs=0.06)
+    for size in (1, 15, 100_000):
+        assert len(rocksdb_client.Values(size, fresh, list(filler.PHRASES), seed=1).of(1, 1)) == size

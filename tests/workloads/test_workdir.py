@@ -236,3 +236,15 @@ def test_an_exit_without_cleanup_still_removes(tmp_path: Path) -> None:
     done = subprocess.run([sys.executable, "-c", code, tmp_path], capture_output=True, text=True, check=False)
     assert done.returncode == 1 and done.stdout.strip()
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files away")
+def test_a_parent_of_somebody_else_is_refused(tmp_path: Path) -> None:
+    """They could move the database away, and put another in its place."""
+    theirs = tmp_path / "theirs"
+    (theirs / "below").mkdir(parents=True)
+    os.chown(theirs, 65534, 65534)
+    for parent in (theirs, theirs / "below"):
+        with pytest.raises(InputError, match=f"work directory: {theirs}.* belongs to user 65534"):
+            WorkDir.create("test", parent=parent)
+    assert list(theirs.rglob("*")) == [theirs / "below"]

@@ -56,7 +56,7 @@ def _back(
             and defaults[factor] not in (value, ABSENT)
             and (not unseen or (factor.rpartition(".")[2], value) in UNSEEN)
             and (pair := pair_to(field, current, factor, defaults[factor])) is not None
-            and pair.b.durability.rank <= current.durability.rank
+            and pair.b.judged.no_weaker(current.judged)
             and as_good(pair.b, fastest, ranking.minimise[:1], ranking.within)
             and (unseen or as_good(pair.b, start, ranking.minimise[1:], ranking.within))
         ]

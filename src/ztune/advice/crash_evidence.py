@@ -96,6 +96,8 @@ def _rank(klass: DurabilityClass) -> int:
 
 
 def _of_class(klass: DurabilityClass, workload: str | None, tests: Sequence[CrashTested]) -> list[str]:
+    if klass is DurabilityClass.NOT_KNOWN:
+        return [f"No crash test on record stands behind what nobody has declared ({PAGE})."]
     found = [test for test in tests if test.promised is klass]
     if not found:
         return [f"No crash test of this class is on record: it is judged by its settings alone ({PAGE})."]

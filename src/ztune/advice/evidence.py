@@ -167,7 +167,7 @@ def promising(
             and pair.before == chosen.settings.get(pair.factor, ABSENT)
             and pair.matters(metric, within)
             and gain < 1
-            and pair.b.durability.rank <= pair.a.durability.rank
+            and pair.b.judged.no_weaker(pair.a.judged)
             and pair_to(candidates, chosen, pair.factor, pair.after) is None
         ):
             key = pair.factor, pair.after

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import shlex
 from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
+from ztune import output
 from ztune.advice import commands
 from ztune.advice.model import Recommendation
 from ztune.advice.plan import Plan, applicable, wanted_by_name
@@ -155,7 +155,7 @@ def _yaml(node: Mapping[str, Any], depth: int) -> list[str]:
 
 
 def _scalar(value: object) -> str:
-    return json.dumps(value, ensure_ascii=False)
+    return output.json_text(value, indent=None)
 
 
 def as_json(recommendation: Recommendation, mapping: Mapping[str, str], plan: Plan | None) -> str:
@@ -181,7 +181,7 @@ def as_json(recommendation: Recommendation, mapping: Mapping[str, str], plan: Pl
         "database": dict(layout.database),
         "plan": None if plan is None else _plan(plan),
     }
-    return json.dumps(data, indent=1, ensure_ascii=False) + "\n"
+    return output.json_text(data) + "\n"
 
 
 def _plan(plan: Plan) -> dict[str, Any]:
@@ -201,5 +201,7 @@ def _plan(plan: Plan) -> dict[str, Any]:
 
 
 def durability(recommendation: Recommendation) -> DurabilityClass:
-    """Return the class of the layout itself: what an export gives where no live system is compared."""
-    return Layout.model_validate(recommendation.layout).durability()
+    """Return the class of the layout itself, as far as it is known: what an export gives where no live system
+    is compared.
+    """
+    return Layout.model_validate(recommendation.layout).judged().proven

@@ -38,14 +38,16 @@ from ztune.analysis.paired import Ratio, paired
 from ztune.analysis.verdict import Standing, columns, standing
 from ztune.errors import InputError
 from ztune.store.records import Run, Trial
-from ztune.study import Dataset, DurabilityClass, default_setting
+from ztune.study import Dataset, DurabilityClass, Layout, default_setting
 from ztune.study.properties import PROPERTIES
+from ztune.trace.witness import Witness
 
 MEANING = {
     DurabilityClass.NOTHING: "A power cut loses nothing that the database has acknowledged as committed.",
     DurabilityClass.LAST_SECONDS: (
         "A power cut can lose the last seconds of acknowledged commits; the database stays consistent."
     ),
+    DurabilityClass.NOT_KNOWN: "What a power cut loses is not known: nobody has declared it.",
     DurabilityClass.CORRUPT: "A power cut can leave the database corrupt.",
 }
 _NAMED = 3  # alternatives that a sentence about a setting at its default names
@@ -100,7 +102,7 @@ def recommend_measured(run: Run, trials: Sequence[Trial], screened: Sequence[Tri
         durability=Durability(
             klass=str(chosen.durability),
             allowed=str(run.objective.durability),
-            sentence=MEANING[chosen.durability],
+            sentence=promise(chosen.layout, None),
             reasons=[
                 text[:1].upper() + text[1:].rstrip(".") + "." for text in chosen.layout.durability_reasons()
             ],
@@ -142,6 +144,21 @@ class _Modelled:
             self.chosen, factor, self.defaults, self.candidates, self.pairs, self.minimise, self.within
         )
         return found if found.sides else None
+
+
+def promise(layout: Layout, witness: Witness | None) -> str:
+    """Say what a power cut loses under ``layout``, and what the trace says against it."""
+    klass = layout.durability()
+    against = witness.against(layout.declared) if witness else ""
+    if klass is DurabilityClass.NOTHING and against:
+        return f"By its settings a power cut loses nothing that the database has acknowledged, but {against}."
+    return MEANING[klass]
+
+
+def set_apart(count: int) -> str:
+    """Say how many layouts don't compete, and why."""
+    verb = "layouts are" if count > 1 else "layout is"
+    return f"{count} {verb} set apart for a durability that is weaker or not known"
 
 
 def label(key: str, found: Standing) -> str:
@@ -355,6 +372,7 @@ def _roles(
             properties=properties,
             other_properties={},
             allocated=space.get("used"),
+            files=space.get("files"),
             logical=space.get("logical"),
             compression_ratio=space.get("ratio"),
             written=None,
@@ -481,8 +499,7 @@ def _weaker(found: Standing, chosen: Cell) -> str:
         else f" {label(key, found)} {units.times(ratio.mean)} of the recommended layout's;"
     )
     return (
-        f"{len(apart)} layout{'s are' if len(apart) > 1 else ' is'} set apart for a weaker durability "
-        f"class; the best, {best.name} ({best.durability}), has{gain} it is not comparable."
+        f"{set_apart(len(apart))}; the best, {best.name} ({best.durability}), has{gain} it is not comparable."
     )
 
 

@@ -81,8 +81,9 @@ class RoleAdvice(_Part):
     properties: list[PropertyAdvice]
     other_properties: dict[str, str]  # set, but not modelled by the replay
     allocated: float | None  # bytes, of the dataset
-    logical: float | None
-    compression_ratio: float | None
+    files: float | None = None  # bytes of the files, by their sizes
+    logical: float | None  # of all records, as ZFS counts: padding of last records and metadata included
+    compression_ratio: float | None  # logical over compressed, as ZFS says it
     written: float | None  # physical bytes written for the dataset while measuring
 
 
@@ -222,6 +223,7 @@ class Recommendation(_Part):
     crash_tests: dict[str, list[str]]  # durability class of each layout here → what crash tests of it found
     hazards: list[Hazard]
     warnings: list[str]  # of the trace, the run and the replays
+    outpaced: str = ""  # which layouts could not have kept the recorded pace, with figures
     confidence: Confidence
     not_tested: list[str]
     ranking: list[Row]

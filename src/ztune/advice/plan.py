@@ -17,6 +17,7 @@ from ztune.advice.model import Recommendation
 from ztune.analysis import units
 from ztune.errors import InputError
 from ztune.study import Dataset, DurabilityClass, Layout, Pool
+from ztune.study.durability import judge
 from ztune.study.properties import PROPERTIES, version_key
 from ztune.study.tunables import ARC_MAX, PARAMETERS, TUNABLES
 from ztune.study.words import ROLES
@@ -111,7 +112,7 @@ class Plan:
     pool_commands: tuple[str, ...]
     restart: tuple[str, ...]  # sentences on the database and the kernel module; never done
     restart_commands: tuple[str, ...]
-    before: DurabilityClass
+    before: DurabilityClass  # as far as it is known: no change of ours touches what the database does
     after: DurabilityClass
     reasons: tuple[str, ...]  # what decides ``after``
     hazards: tuple[str, ...] = ()
@@ -515,7 +516,8 @@ def _copy(here: LiveDataset, settings: Sequence[Setting]) -> list[str]:
 def _judge(
     layout: Layout, mapping: Mapping[str, str], values: Mapping[str, Mapping[str, Value]]
 ) -> tuple[DurabilityClass, tuple[str, ...]]:
-    """Return the durability class of the live datasets with ``values``, and what decides it.
+    """Return the durability class of the live datasets with ``values``, as far as it is known, and what
+    decides it.
 
     Roles without a dataset count as ZFS's defaults on another pool: nothing is known of them. Module
     parameters are left out, since they are not changed.
@@ -537,9 +539,11 @@ def _judge(
             "pool": [{"name": p, "vdev": [{"profile": "live"}]} for p in pools],
             "dataset": list(entries.values()),
             "database": layout.database,
+            "durability": layout.declared,
         }
     )
-    return judged.durability(), tuple(judged.durability_reasons())
+    judgement = judge(judged)
+    return judgement.proven, judgement.reasons
 
 
 _CLASSES = {

@@ -11,7 +11,7 @@ from ztune.advice.crash_evidence import cited
 from ztune.advice.evidence import change, compare, phrase, promising
 from ztune.advice.facts import L2ARC_HEADER_BYTES, dataset_facts
 from ztune.advice.hazards import hazards, reason
-from ztune.advice.measured import MEANING, recommend_measured
+from ztune.advice.measured import MEANING, promise, recommend_measured, set_apart
 from ztune.advice.model import (
     Cost,
     Durability,
@@ -38,6 +38,7 @@ from ztune.store.records import Run, Trial
 from ztune.study import Dataset, Objective
 from ztune.study.properties import PROPERTIES, REPLAYED
 from ztune.trace.manifest import Manifest
+from ztune.trace.witness import Witness
 from ztune.units import parse_size
 
 
@@ -48,12 +49,14 @@ def recommend(
     manifest: Manifest | None = None,
     layout_hash: str | None = None,
     screened: Sequence[Trial] = (),
+    witness: Witness | None = None,
 ) -> Recommendation:
     """Return the recommendation that the finished ``trials`` of ``run`` support.
 
     ``objective`` defaults to the run's. ``manifest`` is the trace's, for its warnings, page sizes and
     workload; all else comes from the records. ``layout_hash``: this layout instead of the objective's choice,
-    such as the one that was best when measured. Of a measured run all rests on what was measured, and
+    such as the one that was best when measured. ``witness``: what the trace says of acknowledgments, which
+    may contradict what the settings promise. Of a measured run all rests on what was measured, and
     ``screened``, the trials of the screening that its layouts came from, stands beside it. Raises InputError
     if no layout finished, or none is durable enough.
     """
@@ -123,13 +126,14 @@ def recommend(
         durability=Durability(
             klass=str(chosen.durability),
             allowed=str(allowed),
-            sentence=MEANING[chosen.durability],
+            sentence=promise(chosen.layout, witness),
             reasons=[_sentence(text) for text in chosen.durability_reasons],
         ),
         weaker=_weaker(chosen, ranking),
         crash_tests=cited((c.durability for c in collected.candidates), workload),
         hazards=hazards(chosen, workload, manifest),
         warnings=trust.warnings(run, chosen, baseline, manifest),
+        outpaced=trust.outpaced(ranking, chosen),
         confidence=trust.confidence(run, ranking, collected, chosen, manifest, unscreened, untried),
         not_tested=trust.not_tested(collected, chosen, manifest),
         ranking=[_row(r, chosen, on_front, reference) for r in ranking.ranked],
@@ -218,8 +222,7 @@ def _weaker(chosen: Candidate, ranking: Ranking) -> str:
     if ranking.weaker:
         best = min((r.candidate for r in ranking.weaker), key=lambda c: c.value(key) or 0.0)
         gain = ratio(best.value(key), chosen.value(key))
-        count = len(ranking.weaker)
-        apart = f"{count} layout{'s are' if count > 1 else ' is'} set apart for a weaker durability class"
+        apart = set_apart(len(ranking.weaker))
         if gain is None or gain >= 1:
             parts.append(f"{apart}; none has less {label}.")
         else:
@@ -280,6 +283,7 @@ def _roles(
             properties=properties,
             other_properties={k: v for k, v in dataset.properties.items() if k not in REPLAYED},
             allocated=_number(space, "allocated"),
+            files=_number(space, "files"),
             logical=_number(space, "logical"),
             compression_ratio=_number(space, "compressratio"),
             written=_number(writes, "write_bytes"),
@@ -311,12 +315,13 @@ def _costs(chosen: Candidate, baseline: Candidate | None, manifest: Manifest | N
 
     space = chosen.value("allocated")
     if space is not None:
-        logical = chosen.measure.get("space", {}).get("logical")
+        # Results of older engines don't say how large the files are, only the records that hold them.
+        files = _number(chosen.measure.get("space", {}), "files")
         text = f"{units.amount(space)} allocated"
-        if isinstance(logical, int | float) and logical:
-            text += f" for {units.amount(logical)} of files"
-        if (shrink := chosen.value("compression_ratio")) is not None:
-            text += f", compressed {shrink:.2f}×"
+        if files:
+            text += f" for {units.amount(files)} of files"
+            if (shrink := chosen.value("compression_ratio")) is not None:
+                text += f", compressed {shrink:.2f}×"
         out.append(
             Cost(
                 subject="space",

@@ -11,6 +11,7 @@ from ztune.analysis.candidates import Candidate, Collected, collect
 from ztune.analysis.rank import Ranking, rank
 from ztune.store.records import Trial
 from ztune.study import DurabilityClass, Objective
+from ztune.study.durability import Bar
 
 
 @dataclass(frozen=True)
@@ -36,8 +37,7 @@ def standing(trials: Sequence[Trial], objective: Objective) -> Standing:
     """Return how the finished ones of ``trials`` stand under ``objective``."""
     collected = collect(trials)
     defaults = defaults_of(collected.candidates, collected.baseline)
-    allowed = objective.durability
-    if collected.baseline is not None and collected.baseline.durability.rank > allowed.rank:
-        allowed = collected.baseline.durability  # the base layout is what the user lives with today
-    ranking = rank(collected, objective.minimise, objective.within, allowed, defaults)
-    return Standing(collected, ranking, defaults, allowed)
+    base = next((t.layout for t in trials if t.is_baseline), None)
+    bar = Bar.of(objective.durability, base)
+    ranking = rank(collected, objective.minimise, objective.within, bar, defaults)
+    return Standing(collected, ranking, defaults, bar.worst)

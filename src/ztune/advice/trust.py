@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ztune.advice.model import Confidence, Level
-from ztune.analysis import processors, units
+from ztune.analysis import demand, processors, units
 from ztune.analysis.candidates import Candidate, Collected
 from ztune.analysis.metrics import METRICS
 from ztune.analysis.rank import Ranking
@@ -14,6 +14,7 @@ from ztune.analysis.stats import ratio
 from ztune.store.records import Run
 from ztune.study import default_setting
 from ztune.study.properties import PROPERTIES, REPLAYED
+from ztune.trace.compressibility import repeats
 from ztune.trace.manifest import Manifest
 
 # Below four transaction groups at the default zfs_txg_timeout of 5 s, when a group happens to fall decides
@@ -22,8 +23,6 @@ SHORT_TRACE_S = 20.0
 # If the disks of the base layout need less than this share of the recorded time, the job did not wait for
 # them.
 BUSY_SHARE = 0.5
-# If they need more than this many times the recorded time, they could not have done the job at that pace.
-BEHIND = 1.5
 # ARC hits from this share on mean that reads hardly reach the disks.
 CACHED_SHARE = 0.99
 # If everything takes less than this many times the ARC, how much of it fits in memory decides the order.
@@ -93,6 +92,11 @@ def confidence(
         blind = [w for w in manifest.warnings if w.code in _BLIND - {"dropped", "incomplete", "lost-events"}]
         if blind:
             weak.append("Part of the database's I/O is not in the trace (see the warnings).")
+        if repeats(manifest.compressibility):
+            limited.append(
+                "The recorded data repeats at a distance, as no user's does (see the warnings): what large "
+                "records and compression save is less on yours."
+            )
     if seconds is not None and seconds < SHORT_TRACE_S:
         limited.append(
             f"The trace is short ({units.seconds(seconds)}): less than four transaction groups of 5 s "
@@ -111,12 +115,6 @@ def confidence(
             f"Ratios "
             f"say how much I/O a layout saves, not how much faster the job gets."
         )
-    elif seconds and modelled is not None and modelled > BEHIND * seconds:
-        notes.append(
-            f"On these disks the {'base' if baseline else 'recommended'} layout could not have kept the "
-            f"recorded pace: {units.seconds(modelled)} of modelled I/O time for {units.seconds(seconds)} "
-            "recorded. The order of layouts holds for that amount of work at the disks' own pace."
-        )
     busy = processors.need(chosen)
     if busy is not None and busy.limited:
         before = processors.need(baseline) if baseline is not None and baseline is not chosen else None
@@ -128,6 +126,11 @@ def confidence(
             f"Processors {what}: the replay took {busy.sentence()}{also}. "
             "Modelled time leaves processors out; `ztune run --from` measures what they cost."
         )
+    pace = outpaced(ranking, chosen)
+    if pace:
+        needs = [n for c in (chosen, baseline) if c is not None and (n := demand.demand(c)) is not None]
+        most = max((need.times for need in needs), default=0.0)
+        (weak if most > demand.FAR else limited if most > demand.BOUND else notes).append(pace)
     share = _hit_share(chosen.measure)
     if share is not None and share >= CACHED_SHARE:
         limited.append(
@@ -176,9 +179,15 @@ def confidence(
     sentence = {
         "fair": "Fair: nothing speaks against the evidence, but it is modelled, not measured on your disks.",
         "limited": "Limited: the evidence has the gaps below; it is modelled, not measured on your disks.",
-        "weak": "Weak: part of the I/O was not seen. Record again before you act on it.",
+        "weak": "Weak: the trace can't carry these numbers. Record again, or measure, before you act.",
     }[level]
     return Confidence(level=level, sentence=sentence, reasons=[*weak, *limited, *notes])
+
+
+def outpaced(ranking: Ranking, chosen: Candidate) -> str:
+    """Return which of the ranked layouts could not have kept the recorded pace; "" if all could."""
+    named = [c for c in (ranking.baseline, chosen) if c is not None]
+    return demand.sentence([r.candidate for r in ranking.ranked], named)
 
 
 def _hit_share(measure: Mapping[str, Any]) -> float | None:

@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 from ztune.analysis.metrics import METRICS, extract
 from ztune.analysis.stats import Estimate, estimate
 from ztune.store.records import Trial
 from ztune.study import DurabilityClass, Layout
+from ztune.study.durability import Judgement
 
 
 @dataclass(frozen=True)
@@ -32,6 +34,11 @@ class Candidate:
     estimates: Mapping[str, Estimate]
     measure: Mapping[str, Any] = field(repr=False)
     warnings: tuple[str, ...] = ()
+
+    @cached_property
+    def judged(self) -> Judgement:
+        """What a power cut may lose, and what of that is not known."""
+        return self.layout.judged()
 
     def value(self, metric: str) -> float | None:
         """Return the median of ``metric``, in its unit, or None where the engine didn't report it."""

@@ -174,6 +174,8 @@ class Measured:
     blocks: int
     openzfs: str
     warnings: tuple[str, ...]
+    base_layout: Layout | None = None
+    """The baseline's, also where no trial of it finished."""
 
     @property
     def baseline(self) -> Cell | None:
@@ -226,6 +228,7 @@ def gather(trials: Iterable[Trial]) -> Measured:
         max((t.block for t in everything if t.ok), default=0),
         keep,
         tuple(warnings),
+        next((t.layout for t in everything if t.is_baseline), None),
     )
 
 

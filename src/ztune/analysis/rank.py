@@ -14,6 +14,7 @@ from ztune.analysis.metrics import METRICS, resolve
 from ztune.analysis.stats import ratio
 from ztune.errors import InputError
 from ztune.study import DurabilityClass
+from ztune.study.durability import Bar
 
 # What a gain of 1 % in a metric after the first may cost of those after it, in %. The objective's order says
 # that the gain matters more; beyond twice as much it is a bad bargain all the same.
@@ -36,7 +37,9 @@ class Ranked:
 
 @dataclass(frozen=True)
 class Ranking:
-    """All layouts of a run in order. ``weaker`` are those below the durability that the objective allows."""
+    """All layouts of a run in order. ``weaker`` are those set apart: below the durability that the objective
+    allows, or not known to be as durable.
+    """
 
     minimise: tuple[str, ...]
     within: float
@@ -190,10 +193,11 @@ def rank(
     collected: Collected,
     minimise: Sequence[str] = ("modelled_s", "allocated", "written"),
     within: float = 0.05,
-    durability: DurabilityClass | str = DurabilityClass.NOTHING,
+    durability: DurabilityClass | str | Bar = DurabilityClass.NOTHING,
     defaults: Mapping[str, str] | None = None,
 ) -> Ranking:
-    """Rank the layouts of a run; those with a durability class worse than ``durability`` go to ``weaker``.
+    """Rank the layouts of a run; those that ``durability``, the worst class or a bar, keeps out go to
+    ``weaker``.
 
     ``within`` is a share (0.05 = 5 %). Raises InputError for an unknown metric, an empty ``minimise`` or a
     share outside 0 … 1.
@@ -205,7 +209,7 @@ def rank(
         )
     if not 0 <= within < 1:
         raise InputError(f"within is {within:g}; it is a share from 0 to below 1, such as 0.05 for 5 %")
-    allowed = DurabilityClass(durability)
+    bar = durability if isinstance(durability, Bar) else Bar(DurabilityClass(durability))
     usable = [c for c in collected.candidates if all(c.value(k) is not None for k in keys)]
     lacking = [
         Failed(
@@ -218,12 +222,12 @@ def rank(
         for c in collected.candidates
         if c not in usable
     ]
-    strong = [c for c in usable if c.durability.rank <= allowed.rank]
-    weak = [c for c in usable if c.durability.rank > allowed.rank]
+    strong = [c for c in usable if bar.admits(c.layout)]
+    weak = [c for c in usable if not bar.admits(c.layout)]
     return Ranking(
         minimise=keys,
         within=within,
-        durability=allowed,
+        durability=bar.worst,
         ranked=tuple(order(strong, keys, within, defaults)),
         weaker=tuple(order(weak, keys, within, defaults)),
         failed=(*collected.failed, *lacking),

@@ -11,11 +11,12 @@ from ztune.analysis.measured import MEASURES, Cell, Kind, Measured, Pace, clock,
 from ztune.analysis.paired import Ratio, paired
 from ztune.analysis.resolve import DEFAULT_RESOLUTION, Decision, decide
 from ztune.store.records import Run, Trial
+from ztune.study.durability import Bar
 
 
 @dataclass(frozen=True)
 class Place:
-    """A layout in its place. ``rank`` is None for one of a weaker durability class than allowed.
+    """A layout in its place. ``rank`` is None for one that is not known to be as durable as is allowed.
 
     ``standing``: leader, worse, equal or open, as the run's last decision has it; "" where there is none.
     ``to_leader``: its ratio to the leader in the measure that decides; None for one that falls behind.
@@ -97,15 +98,12 @@ def _lagging(keys: Sequence[str], measured: Measured) -> Pace | None:
 
 def competing(run: Run, measured: Measured, key: str) -> dict[str, dict[int, float]]:
     """Return arm → block → value of the layouts that may win."""
-    allowed = _allowed(run, measured)
-    return {
-        c.arm: dict(c.values[key]) for c in measured.cells if key in c.values and c.durability.rank <= allowed
-    }
+    bar = _bar(run, measured)
+    return {c.arm: dict(c.values[key]) for c in measured.cells if key in c.values and bar.admits(c.layout)}
 
 
-def _allowed(run: Run, measured: Measured) -> int:
-    allowed = run.objective.durability.rank
-    return allowed if measured.baseline is None else max(allowed, measured.baseline.durability.rank)
+def _bar(run: Run, measured: Measured) -> Bar:
+    return Bar.of(run.objective.durability, measured.base_layout)
 
 
 def outcome(key: str, decision: Decision, reason: str, names: dict[str, str]) -> dict[str, Any]:
@@ -175,9 +173,9 @@ def standing(run: Run, trials: Sequence[Trial]) -> Standing:
     """Return how the layouts of a measured run stand."""
     found = gather(trials)
     keys = goals(run, found.cells)
-    allowed = _allowed(run, found)
-    strong = [c for c in found.cells if c.durability.rank <= allowed]
-    weak = [c for c in found.cells if c.durability.rank > allowed]
+    bar = _bar(run, found)
+    strong = [c for c in found.cells if bar.admits(c.layout)]
+    weak = [c for c in found.cells if not bar.admits(c.layout)]
     outcome = _outcome(run, found, keys)
     leader = next((c for c in strong if c.arm == outcome.get("leader")), None)
     words = {o["arm"]: o["standing"] for o in outcome.get("others", [])}

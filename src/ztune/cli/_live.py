@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
-import sys
 import threading
 import time
 from collections.abc import Sequence
 from types import TracebackType
 from typing import Any
 
-from rich.console import Console, Group
+from rich.console import Group
 from rich.live import Live
 from rich.progress_bar import ProgressBar
 from rich.table import Table
-from rich.text import Text
 
+from ztune import output
 from ztune.analysis import units
 from ztune.analysis.measured import MEASURES, clock, gather
 from ztune.analysis.verdict import sentence
+from ztune.output import Console, Text
 from ztune.report.measured import ratio_text
 from ztune.store.records import Run, Trial
 from ztune.targets.channel import Place
@@ -143,9 +143,9 @@ class LiveView:
 
     def _line(self, text: str) -> None:
         if self._live is not None:
-            self._live.console.print(text, markup=False, highlight=False)
+            self._live.console.print(text, highlight=False)
         else:
-            print(text, file=sys.stderr, flush=True)
+            output.echo(text, err=True)
 
     def _left(self, form: str) -> str:
         with self._lock:
@@ -159,8 +159,8 @@ class LiveView:
             best, most = self._best, self._most
         head = Text()
         if trial is not None:
-            words = (("trial ", "dim"), str(trial.number), ("  block ", "dim"), str(trial.block), "  ")
-            head = Text.assemble(*words, (_name(trial), "bold"))
+            head.append("trial ", "dim").append(str(trial.number))
+            head.append("  block ", "dim").append(f"{trial.block}  ").append(_name(trial), "bold")
         bar = Table.grid(padding=(0, 1))
         bar.add_row(
             Text(step or "waiting", style="cyan"), ProgressBar(1.0, share, width=28), Text(text, style="dim")

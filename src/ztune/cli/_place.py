@@ -39,6 +39,13 @@ _OPTIONS = (
     ),
 )  # fmt: skip
 
+jobs_option = click.option(
+    "--jobs",
+    type=click.IntRange(1, 1024),
+    help="Layouts at a time; default: one per core, fewer where memory is short. Together they take 60 % of "
+    "the available memory at most; what their pools need beyond that goes to files in ZTUNE_HOME.",
+)
+
 
 def place_options(function: F) -> F:
     """Add the options to a command; it gets one argument for each."""

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import sys
 import threading
 import time
 from types import TracebackType
 
-from rich.console import Console
 from rich.progress import (
     BarColumn,
     MofNCompleteColumn,
@@ -17,6 +15,8 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 
+from ztune import output
+from ztune.output import Console
 from ztune.report import source, terminal
 from ztune.store.db import Store
 from ztune.store.records import Run, Trial
@@ -101,17 +101,13 @@ class Shown:
             )
         elif self._total and time.monotonic() - self._said > _PLAIN_S:
             self._said = time.monotonic()
-            print(
-                f"{self._done} of {self._total} layouts done; {self._best}".rstrip("; "),
-                file=sys.stderr,
-                flush=True,
-            )
+            output.echo(f"{self._done} of {self._total} layouts done; {self._best}".rstrip("; "), err=True)
 
     def _line(self, text: str) -> None:
         if self._bar is not None:
-            self._bar.console.print(text, markup=False, highlight=False)
+            self._bar.console.print(text, highlight=False)
         else:
-            print(text, file=sys.stderr, flush=True)
+            output.echo(text, err=True)
 
 
 def changes(base: Layout, layout: Layout) -> dict[str, str]:
@@ -124,7 +120,7 @@ def print_ranking(run: Run, store: Store, top: int | None) -> None:
     """Print the layouts in order, best first: the first ``top`` of them, or all."""
     trials = store.trials(run.id)
     if not any(t.ok for t in trials):
-        print(f"run {run.id}: no layout has a result", file=sys.stderr)
+        output.echo(f"run {run.id}: no layout has a result", err=True)
         return
     console = Console(highlight=False)
     console.print(f"Run {run.id}: {run.name}. Times are modelled from the disks' profile, not measured.")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 import sys
 from collections.abc import Iterator
@@ -12,16 +11,16 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
+from ztune import files, output
 from ztune.advice.commands import script
 from ztune.advice.model import Recommendation
 from ztune.cli._live import LiveView
 from ztune.cli._screening import Shown
 from ztune.cli.screen import choose_study, ranking_json
 from ztune.errors import InputError
-from ztune.report import files, html, measured_html, source
+from ztune.report import html, measured_html, source
 from ztune.report import measured as reports
 from ztune.store import paths
 from ztune.store.db import Store
@@ -83,7 +82,7 @@ def tune(plan: Plan) -> Outcome:
     Raises InputError, MissingError, ZtuneError; KeyboardInterrupt after everything was cleaned up.
     """
     with signals_as_interrupt():
-        workload = registry.get(plan.workload)({**_memory(plan), **_study_parameters(plan), **plan.params})
+        workload = registry.make(plan.workload, {**_memory(plan), **_study_parameters(plan), **plan.params})
         _check_early(plan, workload)
         engine = engines.check()
         made_out = not plan.out.exists()
@@ -237,7 +236,7 @@ def _write(plan: Plan, run_id: str, trace: Path, store: Store, measured: Run | N
     whole = {**ranking, "recommendation": recommendation.model_dump(mode="json")}
     if measured is not None:
         whole["measured"] = reports.to_json(measured, trials)
-    files.write(plan.out / "run.json", json.dumps(whole, indent=1, ensure_ascii=False) + "\n")
+    files.write(plan.out / "run.json", output.json_text(whole) + "\n")
     failed = sum(t.status == "failed" for t in [*evidence.trials, *trials])
     found = None if measured is None else (measured, trials)
     return Outcome(run_id, trace, recommendation, failed, found)
@@ -257,7 +256,7 @@ class _Steps:
             self._finish()
             self._name = name
             if self._bar is None:
-                print(name, file=sys.stderr, flush=True)
+                output.echo(name, err=True)
             else:
                 self._task = self._bar.add_task(name, total=1.0)
         if self._bar is not None and self._task is not None:
@@ -270,11 +269,11 @@ class _Steps:
 
 @contextmanager
 def _steps() -> Iterator[_Steps]:
-    console = Console(stderr=True)
+    console = output.Console(stderr=True)
     if not console.is_terminal:
         yield _Steps(None)
         return
-    columns = (TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
+    columns = (TextColumn("{task.description}", markup=False), BarColumn(), TimeElapsedColumn())
     with Progress(*columns, console=console) as bar:
         steps = _Steps(bar)
         yield steps

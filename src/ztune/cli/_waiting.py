@@ -6,9 +6,9 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-import click
-from rich.console import Console
 from rich.status import Status
+
+from ztune import output
 
 _MOMENT_S = 2.0
 
@@ -16,7 +16,7 @@ _MOMENT_S = 2.0
 @contextmanager
 def waiting(text: str) -> Iterator[None]:
     """Within the body: after a moment, ``text`` on stderr; on a terminal until the body ends."""
-    console = Console(stderr=True)
+    console = output.Console(stderr=True)
     shown: list[Status] = []
     lock = threading.Lock()
     over = False
@@ -29,7 +29,7 @@ def waiting(text: str) -> Iterator[None]:
                 shown.append(console.status(f"{text} …"))
                 shown[0].start()
             else:
-                click.echo(text, err=True)
+                output.echo(text, err=True)
 
     timer = threading.Timer(_MOMENT_S, show)
     timer.daemon = True

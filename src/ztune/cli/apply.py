@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from ztune import output
 from ztune.errors import InputError, MissingError
 
 if TYPE_CHECKING:
@@ -155,19 +156,19 @@ def _apply(
             f"script that creates them"
         )
     plan = build(recommendation, mapping, read(host, mapping.values(), parameters(layout)))
-    click.echo(plan_text.render(plan))
-    click.echo()
+    output.echo(plan_text.render(plan))
+    output.echo()
     if not yes:
-        click.echo(plan_text.closing(plan))
+        output.echo(plan_text.closing(plan))
         return 0
     path = undo_file or _undo_path(plan.run)
     with signals_as_interrupt():
-        count = perform.perform(plan, host, path, accepted, lambda text: click.echo(text))
+        count = perform.perform(plan, host, path, accepted, lambda text: output.echo(text))
     if not count:
-        click.echo(plan_text.closing(plan))
+        output.echo(plan_text.closing(plan))
         return 0
     back = f"ztune apply --undo {shlex.quote(str(path))} --yes"
-    click.echo(f"Done: {count} changes, each checked. To take them back: {back}")
+    output.echo(f"Done: {count} changes, each checked. To take them back: {back}")
     return 0
 
 
@@ -187,15 +188,15 @@ def _undo(path: Path, on: str, via: list[str], yes: bool) -> int:
     if on and on != (file.on or "local"):
         raise InputError(f"{path} is for {file.on or 'this host'}, not for {on}")
     host = Host(file.on, via)
-    undone = perform.undo(file, host, lambda text: click.echo(text), yes=yes)
+    undone = perform.undo(file, host, lambda text: output.echo(text), yes=yes)
     for text in undone.left:
-        click.echo(f"left alone: {text}")
+        output.echo(f"left alone: {text}")
     if not yes:
-        click.echo(f"Nothing was changed. With --yes: {len(undone.done)} commands.")
+        output.echo(f"Nothing was changed. With --yes: {len(undone.done)} commands.")
     elif undone.done:
-        click.echo(f"Taken back: {len(undone.done)} of {len(file.changes)} changes.")
+        output.echo(f"Taken back: {len(undone.done)} of {len(file.changes)} changes.")
     else:
-        click.echo("There was nothing to take back.")
+        output.echo("There was nothing to take back.")
     return 1 if undone.left and yes else 0
 
 
@@ -207,11 +208,11 @@ def _export(
     accepted: DurabilityClass | None,
     out: Path | None,
 ) -> None:
+    from ztune import files
     from ztune.advice import exports
     from ztune.advice.host import read
     from ztune.advice.perform import check_allowed
     from ztune.advice.plan import Plan, applicable, build, parameters, parse_datasets
-    from ztune.report import files
     from ztune.study import DurabilityClass
 
     layout = applicable(recommendation)
@@ -221,7 +222,7 @@ def _export(
         try:
             plan = build(recommendation, mapping, read(host, mapping.values(), parameters(layout)))
         except MissingError as error:
-            click.echo(f"ztune: not compared with a live system: {error}", err=True)
+            output.echo(f"ztune: not compared with a live system: {error}", err=True)
     klass = exports.durability(recommendation)
     allowed = DurabilityClass.NOTHING if accepted is None else accepted
     if plan is not None:
@@ -237,7 +238,7 @@ def _export(
         "json": lambda: exports.as_json(recommendation, mapping, plan),
     }[kind]()
     if out is None:
-        click.echo(text, nl=False)
+        output.echo(text, nl=False)
     else:
         files.write(out, text, executable=kind == "sh")
-        click.echo(f"written to {out}", err=True)
+        output.echo(f"written to {out}", err=True)

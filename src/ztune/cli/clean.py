@@ -8,6 +8,11 @@ from typing import Any
 
 import click
 
+from ztune import output
+
+_SHOWN = 8
+"""So many paths or names of one thing are shown."""
+
 
 @click.command("clean", short_help="Destroy what cut trials left behind.")
 @click.option(
@@ -21,11 +26,11 @@ import click
 @click.option("--yes", is_flag=True, help="Do it. Without, it is only shown.")
 @click.option("--json", "as_json", is_flag=True, help="Print what is left, as JSON.")
 def command(on: str, run_id: str | None, prepared: bool, yes: bool, as_json: bool) -> int:
-    """Show what trials left behind, and destroy it with --yes.
+    """Show what trials left behind, with its paths, names and processes, and destroy it with --yes.
 
     Only what a trial's journal or ztune's own properties say ztune made; each thing is looked at again on the
-    live system before it goes. What may be somebody else's stays and is named. Trials that still run are left
-    alone.
+    live system before it goes. What may be somebody else's stays and is named, and a journal that another
+    user could have written is not believed. Trials that still run are left alone.
 
     \b
     Examples:
@@ -50,11 +55,11 @@ def command(on: str, run_id: str | None, prepared: bool, yes: bool, as_json: boo
         with Store.open() as store:
             found = store.run(run_id)
         if not found.measured or found.target.get("kind") == "lab":
-            click.echo(f"run {found.id} left nothing: it was {'in a lab' if found.measured else 'a replay'}")
+            output.echo(f"run {found.id} left nothing: it was {'in a lab' if found.measured else 'a replay'}")
             return 0
         place = places.again(found)
     elif on == "lab":
-        click.echo("a lab has nothing left: its machine is gone")
+        output.echo("a lab has nothing left: its machine is gone")
         return 0
     else:
         # Where pools go does not matter for removing them.
@@ -64,46 +69,74 @@ def command(on: str, run_id: str | None, prepared: bool, yes: bool, as_json: boo
 
 
 def _clean(place: Any, yes: bool, as_json: bool) -> int:
-    from ztune.errors import ZtuneError
     from ztune.targets import bundle
-    from ztune.targets.channel import ask
     from ztune.targets.trials import trial
 
     program = place.put(bundle.build())
-    code, out, errors = ask(place, ["python3", program, "list", "--state", place.state])
-    if code != 0:
-        raise ZtuneError(
-            errors.splitlines()[-1] if errors else f"listing what is left failed with exit code {code}"
-        )
-    found = json.loads(out.splitlines()[-1])
-    trials, datasets = found.get("trials", []), found.get("datasets", [])
+    found = _found(place, program)
+    trials, datasets = found["trials"], found["datasets"]
     if as_json:
-        click.echo(json.dumps(found, indent=1, ensure_ascii=False))
+        output.print_json(found)
     elif not trials and not datasets:
-        click.echo(f"nothing is left on {place.name}")
+        output.echo(f"nothing is left on {place.name}")
     else:
         for one in trials:
-            running = "  (still runs: left alone)" if one.get("running") else ""
-            click.echo(f"trial {one['trial']}{running}{'  ' + one['problem'] if one.get('problem') else ''}")
-            for thing in one.get("things", []):
-                why = f"  refused before: {thing['refused']}" if thing.get("refused") else ""
-                click.echo(
-                    f"  {thing['kind']:12} {thing['id']}{'' if thing.get('made') else '  (half made)'}{why}"
-                )
+            _show(one)
         for one in datasets:
-            click.echo(f"alive: {one['name']} of trial {one['trial']}")
+            output.echo(f"alive: {output.line(one['name'])} of trial {output.line(one['trial'])}")
     if not trials and not datasets:
         return 0
     if not yes:
         if not as_json:
-            click.echo("Nothing was changed; --yes destroys it.")
+            output.echo("Nothing was changed; --yes destroys it.")
         return 0
-    left = trial.clean(place, program, lambda text: click.echo(f"  {text}", err=True))
+    left = trial.clean(place, program, lambda text: output.echo(f"  {output.line(text)}", err=True))
     for sentence in left:
-        click.echo(f"stayed: {sentence}", err=True)
+        output.echo(f"stayed: {output.line(sentence)}", err=True)
     if not left:
-        click.echo("done: all of it is gone", err=as_json)
+        output.echo("done: all of it is gone", err=as_json)
     return 1 if left else 0
+
+
+def _found(place: Any, program: str) -> dict[str, Any]:
+    """Return what is left in the state directories of a place, as one answer. Raises ZtuneError."""
+    from ztune.errors import InputError, ZtuneError
+    from ztune.targets.channel import ask, states
+
+    found: dict[str, Any] = {"state": place.state, "trials": [], "datasets": []}
+    for state in states(place):
+        code, out, errors = ask(place, ["python3", program, "list", "--state", state])
+        if code != 0:
+            said = errors.splitlines()[-1] if errors else f"listing failed with exit code {code}"
+            if code == InputError.exit_code and state != place.state:
+                output.echo(f"left alone: {output.line(said)}", err=True)
+                continue
+            raise ZtuneError(said)
+        answer = json.loads(out.splitlines()[-1])
+        found["trials"] += [{"state": state, **one} for one in answer.get("trials", [])]
+        found["datasets"] += answer.get("datasets", [])
+    return found
+
+
+def _show(one: dict[str, Any]) -> None:
+    running = "  (still runs: left alone)" if one.get("running") else ""
+    problem = f"  {output.line(one['problem'])}" if one.get("problem") else ""
+    output.echo(f"trial {output.line(one['trial'])}{running}{problem}")
+    for thing in one.get("things", []):
+        why = f"  refused before: {output.line(thing['refused'])}" if thing.get("refused") else ""
+        half = "" if thing.get("made") else "  (half made)"
+        output.echo(f"  {output.line(thing['kind']):12} {output.line(thing['id'])}{half}{why}")
+        _list(thing.get("what", []), but=str(thing["id"]))
+    _list(one.get("directories", []))
+
+
+def _list(what: list[str], but: str = "") -> None:
+    """Print what would go, the first few."""
+    rows = [text for text in what if text != but]
+    for text in rows[:_SHOWN]:
+        output.echo(f"  {'':12} {output.line(text)}")
+    if len(rows) > _SHOWN:
+        output.echo(f"  {'':12} and {len(rows) - _SHOWN} more; --json lists all")
 
 
 def _prepared(yes: bool, as_json: bool) -> int:
@@ -113,12 +146,12 @@ def _prepared(yes: bool, as_json: bool) -> int:
     states = prepared.prune(limit=-1) if yes else prepared.states()
     if as_json:
         rows = [{"path": str(Path(s.path)), "job": s.job, "bytes": s.bytes, "removed": yes} for s in states]
-        click.echo(json.dumps(rows, indent=1))
+        output.print_json(rows)
         return 0
     for state in states:
-        click.echo(f"{'removed ' if yes else ''}{state.path}  {state.job}  {amount(state.bytes)}")
+        output.echo(f"{'removed ' if yes else ''}{state.path}  {state.job}  {amount(state.bytes)}")
     if not states:
-        click.echo("no loaded database is kept")
+        output.echo("no loaded database is kept")
     elif not yes:
-        click.echo("Nothing was changed; --yes removes them.")
+        output.echo("Nothing was changed; --yes removes them.")
     return 0

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 import click
+
+from ztune import output
 
 if TYPE_CHECKING:
     from ztune.crash.result import Cut
@@ -24,19 +25,17 @@ class _Progress:
 
     def say(self, text: str) -> None:
         if self._live:
-            click.echo(
-                f"\r\033[K[{min(self._done + 1, self._count)}/{self._count}] {text} …", nl=False, err=True
-            )
+            output.rewrite(f"[{min(self._done + 1, self._count)}/{self._count}] {text} …")
             self._open = True
 
     def report(self, cut: Cut) -> None:
         self._done = cut.number
         self.end()
-        click.echo(f"[{cut.number}/{self._count}] {cut.sentence()}", err=True)
+        output.echo(f"[{cut.number}/{self._count}] {cut.sentence()}", err=True)
 
     def end(self) -> None:
         if self._open:
-            click.echo("\r\033[K", nl=False, err=True)
+            output.rewrite()
             self._open = False
 
 
@@ -141,7 +140,7 @@ def command(
     finally:
         progress.end()
     if as_json:
-        click.echo(json.dumps(result.to_json(), indent=1, ensure_ascii=False))
+        output.print_json(result.to_json())
     else:
-        click.echo("\n".join(result.lines()))
+        output.echo("\n".join(result.lines()))
     return 1 if result.broken else 0

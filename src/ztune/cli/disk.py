@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 import signal
 import sys
@@ -12,6 +11,7 @@ from typing import Literal
 
 import click
 
+from ztune import files, output
 from ztune.errors import InputError
 
 
@@ -26,12 +26,15 @@ class _Progress:
         self.line(f"[{number}/{of}] {what}")
 
     def line(self, text: str) -> None:
-        click.echo(f"\r\033[K{text}" if self._live else text, nl=not self._live, err=True)
+        if self._live:
+            output.rewrite(text)
+        else:
+            output.echo(text, err=True)
         self._open = self._live
 
     def end(self) -> None:
         if self._open:
-            click.echo("\r\033[K", nl=False, err=True)
+            output.rewrite()
             self._open = False
 
 
@@ -80,10 +83,8 @@ def command(
     from ztune.units import parse_size
 
     fio.program()
-    if out is not None and out.exists():
+    if out is not None and files.check(out):
         raise InputError(f"--out {out}: exists already; name a new file")
-    if out is not None and not out.resolve().parent.is_dir():
-        raise InputError(f"--out {out}: its directory does not exist")
     try:
         bytes_ = parse_size(size) if size is not None else None
     except ValueError as error:
@@ -132,18 +133,15 @@ def command(
         signal.signal(signal.SIGTERM, before)
     text = found.to_toml()
     if out is not None:
-        try:
-            out.write_text(text, encoding="utf-8")
-        except OSError as error:
-            raise InputError(f"--out {out}: {error.strerror}") from None
+        files.write(out, text)
     if as_json:
-        click.echo(json.dumps(found.to_json(), indent=1, ensure_ascii=False))
+        output.print_json(found.to_json())
     elif out is None:
-        click.echo(text, nl=False)
+        output.echo(text, nl=False)
     if out is not None:
         for note in found.notes:
-            click.echo(f"note: {note}", err=True)
-        click.echo(f'{out} is written; in a study: profile = "{out}"', err=True)
+            output.echo(f"note: {note}", err=True)
+        output.echo(f'{out} is written; in a study: profile = "{out}"', err=True)
 
 
 def _name(target: str) -> str:

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import json
-
 import click
 from rich import box
-from rich.console import Console
 from rich.table import Table
 
+from ztune import output
 from ztune.doctor.checks import Finding, State, examine, fit
 from ztune.errors import MissingError
 
@@ -32,18 +30,15 @@ def command(context: click.Context, as_json: bool) -> None:
     findings = examine()
     good = fit(findings)
     if as_json:
-        click.echo(json.dumps({"ok": good, "checks": [finding.to_json() for finding in findings]}, indent=2))
+        output.print_json({"ok": good, "checks": [finding.to_json() for finding in findings]})
     else:
-        console = Console()
-        if not console.is_terminal:
-            console = Console(width=120)
-        console.print(_table(findings))
-        click.echo("* needed by `ztune tune`")
+        output.wide(120).print(_table(findings))
+        output.echo("* needed by `ztune tune`")
         if good:
-            click.echo("`ztune tune postgres-oltp` can work here.")
+            output.echo("`ztune tune postgres-oltp` can work here.")
         else:
             lacking = [f.check for f in findings if f.needed and f.state is State.MISSING]
-            click.echo(f"`ztune tune` can't work here yet: it needs {', '.join(lacking)}.", err=True)
+            output.echo(f"`ztune tune` can't work here yet: it needs {', '.join(lacking)}.", err=True)
     if not good:
         context.exit(MissingError.exit_code)
 
@@ -57,5 +52,5 @@ def _table(findings: list[Finding]) -> Table:
         alarm = finding.state is State.OK or finding.needed or finding.state is State.LIMITED
         style = _STYLE[finding.state] if alarm else "dim"
         name = f"{finding.check} *" if finding.needed else finding.check
-        table.add_row(name, f"[{style}]{finding.state}[/]", finding.means, finding.fix)
+        table.add_row(name, output.Text(finding.state, style), finding.means, finding.fix)
     return table

@@ -7,6 +7,7 @@ import time
 
 import click
 
+from ztune import output
 from ztune.errors import MissingError
 
 _OPENZFS = click.option(
@@ -27,15 +28,15 @@ class _Progress:
     def __call__(self, text: str) -> None:
         step = text.partition(":")[0]
         if self._live and step == self._last:
-            click.echo(f"\r\033[K{text}", nl=False, err=True)
+            output.rewrite(text)
         elif step != self._last:
-            click.echo(("\n" if self._live and self._last else "") + text, nl=not self._live, err=True)
+            output.echo(("\n" if self._live and self._last else "") + text, nl=not self._live, err=True)
         self._last = step
 
     def end(self) -> None:
         """Leave the line."""
         if self._live and self._last:
-            click.echo(err=True)
+            output.echo(err=True)
         self._last = ""
 
 
@@ -104,8 +105,8 @@ def build(openzfs: str | None, kernel: str | None) -> None:
             said = guest.run(["zpool", "version"], check=True).stdout.decode().split()
     finally:
         progress.end()
-    click.echo(f"kernel {image.kernel}, {' and '.join(said)}; a guest is ready in {ready:.1f} s")
-    click.echo(_how(verdict.accel, verdict.reason))
+    output.echo(f"kernel {image.kernel}, {' and '.join(said)}; a guest is ready in {ready:.1f} s")
+    output.echo(_how(verdict.accel, verdict.reason))
 
 
 def _how(accel: str, reason: str) -> str:
@@ -135,15 +136,15 @@ def up(openzfs: str | None, memory: str, net: bool) -> None:
         about = keeper.start(openzfs, _mib(memory), net, progress)
     finally:
         progress.end()
-    click.echo(f"a guest with OpenZFS {about['openzfs']}, kernel {about['kernel']} is up")
-    click.echo(_how(about["accel"], about["reason"]))
+    output.echo(f"a guest with OpenZFS {about['openzfs']}, kernel {about['kernel']} is up")
+    output.echo(_how(about["accel"], about["reason"]))
     if about.get("ssh_port"):
-        click.echo(f"its port 22 is 127.0.0.1:{about['ssh_port']}")
-    click.echo(
+        output.echo(f"its port 22 is 127.0.0.1:{about['ssh_port']}")
+    output.echo(
         "  ztune lab run -- zpool list   a command in it; this host's files are at /host, live and read-only"
     )
-    click.echo("  ztune lab shell               a shell in it")
-    click.echo("  ztune lab down                end it; what it wrote is gone")
+    output.echo("  ztune lab shell               a shell in it")
+    output.echo("  ztune lab down                end it; what it wrote is gone")
 
 
 @command.command(
@@ -223,7 +224,7 @@ def down() -> None:
     """
     from ztune.lab import keeper
 
-    click.echo("the guest has ended" if keeper.stop() else "no guest is up")
+    output.echo("the guest has ended" if keeper.stop() else "no guest is up")
 
 
 @command.command("list", short_help="What is built, and whether a guest is up.")
@@ -236,9 +237,7 @@ def list_(as_json: bool) -> None:
       ztune lab list
       ztune lab list --json
     """
-    import json
 
-    from rich.console import Console
     from rich.table import Table
 
     from ztune.lab import accel, image, keeper
@@ -255,7 +254,7 @@ def list_(as_json: bool) -> None:
     ]
     if as_json:
         how = {"accel": verdict.accel, "reason": verdict.reason} if verdict else None
-        click.echo(json.dumps({"images": built, "accel": how, "up": about}, indent=1, ensure_ascii=False))
+        output.print_json({"images": built, "accel": how, "up": about})
         return
     if built:
         table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
@@ -263,12 +262,9 @@ def list_(as_json: bool) -> None:
             table.add_column(heading, overflow="fold", justify="right" if heading == "MiB" else "left")
         for found in image.built():
             table.add_row(found.openzfs, found.kernel, str(found.size() >> 20), str(found.folder))
-        console = Console()
-        if not console.is_terminal:
-            console = Console(width=160)
-        console.print(table)
+        output.wide(160).print(table)
     else:
-        click.echo("no guest is built; `ztune lab build` does it once")
+        output.echo("no guest is built; `ztune lab build` does it once")
     if verdict:
-        click.echo(_how(verdict.accel, verdict.reason))
-    click.echo(f"a guest with OpenZFS {about['openzfs']} is up" if about else "no guest is up")
+        output.echo(_how(verdict.accel, verdict.reason))
+    output.echo(f"a guest with OpenZFS {about['openzfs']} is up" if about else "no guest is up")

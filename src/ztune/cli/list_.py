@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING, Any
 
 import click
+
+from ztune import output
 
 if TYPE_CHECKING:
     from ztune.workloads.registry import Entry
@@ -41,7 +42,6 @@ def workloads(workload: str | None, as_json: bool) -> None:
     """
     from dataclasses import asdict
 
-    from rich.console import Console
     from rich.table import Table
 
     from ztune.workloads import registry
@@ -50,14 +50,16 @@ def workloads(workload: str | None, as_json: bool) -> None:
         registry.get(workload)  # raises with a hint
     entries = [registry.examined(e) for e in registry.entries() if workload in (None, e.name)]
     if as_json:
-        click.echo(json.dumps([asdict(e) for e in entries], indent=1, ensure_ascii=False))
+        output.print_json([asdict(e) for e in entries])
         return
-    console = Console(highlight=False)
+    console = output.Console(highlight=False)
     for entry in entries:
         origin = "" if entry.source == "ztune" else f" (from {entry.source})"
-        console.print(f"[bold]{entry.name}[/bold]{origin}: {entry.summary}", soft_wrap=True)
+        console.print(
+            output.Text.assemble((entry.name, "bold"), f"{origin}: {entry.summary}"), soft_wrap=True
+        )
         for line in _standing(entry):
-            console.print(f"  {line}", soft_wrap=True, markup=False)
+            console.print(f"  {line}", soft_wrap=True)
         if not entry.parameters:
             continue
         table = Table(box=None, pad_edge=True)
@@ -73,6 +75,8 @@ def workloads(workload: str | None, as_json: bool) -> None:
 def _standing(entry: Entry) -> list[str]:
     """Return the lines on a workload's roles, and on what it needs and whether that is here."""
     lines = [f"roles: {entry.roles}"] if entry.roles else []
+    if entry.trouble:
+        lines.append(f"trouble: {entry.trouble}")
     if entry.missing:
         lines.append(f"missing: {entry.missing}")
         if entry.needs:
@@ -99,10 +103,12 @@ def layouts(study: str | None, schema: bool, as_json: bool) -> None:
     from ztune.cli._screening import changes
     from ztune.search.space import first_round
     from ztune.study import load_study, ready
+    from ztune.study.adjust import adjusted
     from ztune.study.schema import study_schema
+    from ztune.workloads import registry
 
     if schema:
-        click.echo(json.dumps(study_schema(), indent=1, ensure_ascii=False))
+        output.print_json(study_schema())
         return
     if study is None:
         found = []
@@ -115,6 +121,9 @@ def layouts(study: str | None, schema: bool, as_json: bool) -> None:
         _print(found, as_json, hide=("file",))
         return
     loaded = ready.find(study)
+    if loaded.workload is not None:
+        said = registry.declared(loaded.workload, loaded.parameters)
+        loaded = adjusted(loaded, declared=said)
     _print(
         [
             {
@@ -154,14 +163,13 @@ def _print(
     rows: list[dict[str, Any]], as_json: bool, *, hide: tuple[str, ...] = (), show: tuple[str, ...] = ()
 ) -> None:
     """Print rows as a table, without the columns ``hide`` or only with ``show``; or all of them as JSON."""
-    from rich.console import Console
     from rich.table import Table
 
     if as_json:
-        click.echo(json.dumps(rows, indent=1, ensure_ascii=False))
+        output.print_json(rows)
         return
     if not rows:
-        click.echo("There are none.")
+        output.echo("There are none.")
         return
     columns = show or tuple(key for key in rows[0] if key not in hide)
     table = Table()
@@ -171,4 +179,4 @@ def _print(
         )
     for row in rows:
         table.add_row(*(str(row[column]) for column in columns))
-    Console().print(table)
+    output.Console().print(table)

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import importlib
+import io
+import os
 import sys
 
 import click
 
-from ztune import __version__
-from ztune.errors import ZtuneError
+from ztune import __version__, output
+from ztune.errors import ZtuneError, disk_error
+from ztune.trial.jobs.interrupt import signals_as_interrupt
 
 # name → module. Loaded only when used: importing Arrow for `ztune --help` would cost half a second.
 COMMANDS: dict[str, str] = {
@@ -33,6 +36,11 @@ COMMANDS: dict[str, str] = {
     "lab": "ztune.cli.lab",
     "disk": "ztune.cli.disk",
 }
+
+
+# Looking for plugins, pydantic reads the entry points of every package that is installed, and a stranger's
+# broken file would end every command. ztune has no use for them.
+os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
 
 
 class LazyGroup(click.Group):
@@ -79,15 +87,30 @@ def ztune() -> None:
 
 def main() -> None:
     """Entry point of the console script."""
+    output.guard()
     try:
-        code = ztune.main(standalone_mode=False)
+        # Whatever the command is doing: what it began is ended and removed before it goes.
+        with signals_as_interrupt():
+            code = ztune.main(standalone_mode=False)
+            if sys.stdout is not None:  # closed by who started it
+                sys.stdout.flush()
     except click.ClickException as error:
-        error.show()
+        said = io.StringIO()
+        error.show(said)
+        output.echo(said.getvalue(), err=True, nl=False)
         sys.exit(2)
     except ZtuneError as error:
-        click.echo(f"ztune: {error}", err=True)
+        output.echo(f"ztune: {output.line(str(error))}", err=True)
+        for note in getattr(error, "__notes__", ()):  # lines of another program
+            output.echo(note, err=True)
         sys.exit(error.exit_code)
+    except OSError as error:
+        full = disk_error(error)
+        if full is None:
+            raise
+        output.echo(f"ztune: {output.line(full)}", err=True)
+        sys.exit(full.exit_code)
     except (KeyboardInterrupt, click.exceptions.Abort):
-        click.echo("ztune: interrupted", err=True)
+        output.echo("ztune: interrupted", err=True)
         sys.exit(130)
     sys.exit(code if isinstance(code, int) else 0)

@@ -9,6 +9,7 @@ from typing import Any
 
 import click
 
+from ztune import output
 from ztune.errors import InputError, ZtuneError
 
 _STOP_S = 3600.0  # a slow disk may have gigabytes to write
@@ -125,7 +126,7 @@ def _study(what: str) -> Any:
     if what.endswith(".toml") or Path(what).is_file() or what in ready.files():
         return ready.find(what)
     if what in registry.names():
-        workload: Any = registry.get(what)({})
+        workload: Any = registry.make(what)
         if not hasattr(workload, "job"):
             raise InputError(f"workload {what} can be recorded but has no layouts of its own; name a study")
         return generic.build(set(workload.job.roles()))
@@ -156,12 +157,19 @@ def _mount(
     from ztune.cli._waiting import waiting
     from ztune.targets import mount_points, mount_program
     from ztune.targets.engine_spec import mount_spec
+    from ztune.trial import own_directory
     from ztune.trial.jobs.interrupt import signals_as_interrupt
     from ztune.trial.mount_store import MountStore
     from ztune.trial.mounted import Mount
 
     mount_points.check_layout(layout)
     program = mount_program.check()
+    try:
+        own_directory.real(directory)
+    except OSError:
+        pass  # what it is instead of a directory is said below
+    except own_directory.NotOursError as error:
+        raise InputError(f"{directory}: can't be mounted on: {error}") from None
     # As it comes back from the record, to be compared with that.
     spec = json.loads(json.dumps(mount_spec(study, layout, study.seed)))
     with signals_as_interrupt():
@@ -189,9 +197,8 @@ def _mount(
 
 def _new(study: Any, layout: Any, spec: dict[str, Any], directory: Path, store: str | None) -> Any:
     """Return the point of a directory that nothing is known of; its store is made."""
-    import os
-
     from ztune.targets import mount_points
+    from ztune.trial import own_directory
     from ztune.trial.mount_store import MountStore
 
     if directory.exists():
@@ -200,7 +207,13 @@ def _new(study: Any, layout: Any, spec: dict[str, Any], directory: Path, store: 
                 raise InputError(f"{directory}: is not empty; a mount takes a directory of its own")
         except OSError as error:
             raise InputError(f"{directory}: can't be mounted on: {error.strerror}") from None
-    where = mount_points.folder_of(directory) / "store" if store is None else Path(os.path.realpath(store))
+    where = mount_points.folder_of(directory) / "store" if store is None else Path.cwd() / store
+    try:
+        where = own_directory.real(where)
+    except OSError as error:
+        raise InputError(f"{where}: can't be made a store: {error.strerror}") from None
+    except own_directory.NotOursError as error:
+        raise InputError(f"{where}: can't be made a store: {error}") from None
     if where == directory or where in directory.parents or directory in where.parents:
         raise InputError(
             f"--store {where} and {directory} lie in each other; name another place for the store"
@@ -282,20 +295,20 @@ def _tell(point: Any, layout: Any, mount: Any, options: Any, as_json: bool) -> N
             "mounts": _rows(point),
             "notes": notes,
         }
-        click.echo(json.dumps(found, indent=1, ensure_ascii=False))
+        output.print_json(found)
         return
     if mount.ready.get("imported"):
         replayed = int(mount.ready.get("replayed") or 0)
         log = f"{replayed} records of the intent log were replayed" if replayed else "no log to replay"
-        click.echo(f"mounted what is kept in {point.store}: the pools were imported, {log}")
+        output.echo(f"mounted what is kept in {point.store}: the pools were imported, {log}")
     table = _table("role", "dataset", "directory", "recordsize", "compression", "logbias", "sync")
     for row in _rows(point):
         table.add_row(", ".join(row.pop("roles")), *row.values())
     _print(table)
     for note in notes:
-        click.echo(f"note: {note}", err=True)
-    click.echo(f"`ztune mount --stats {point.directory}` shows what the disks did.")
-    click.echo(
+        output.echo(f"note: {note}", err=True)
+    output.echo(f"`ztune mount --stats {point.directory}` shows what the disks did.")
+    output.echo(
         f"`ztune umount {point.directory}` unmounts it and keeps the files; --destroy deletes them too."
     )
 
@@ -315,7 +328,7 @@ def _stay(point: Any, mount: Any, tell: Callable[[], None]) -> int:
             mount.stop(_STOP_S)
     if mount.code == 0:
         point.remove_places()
-        click.echo(f"{point.directory} is unmounted; its files are kept in {point.store}", err=True)
+        output.echo(f"{point.directory} is unmounted; its files are kept in {point.store}", err=True)
         return 0
     mount.kill()  # it is dead; what it left mounted goes
     said = mounted.last_words(point.disks)
@@ -333,11 +346,12 @@ def state_of(point: Any) -> tuple[str, Any]:
 def _list(as_json: bool) -> int:
     from ztune.analysis import units
     from ztune.targets import mount_points
+    from ztune.trial import mounted
 
     rows = []
     points, damaged = mount_points.every()
     for sentence in damaged:
-        click.echo(f"note: {sentence}", err=True)
+        output.echo(f"note: {sentence}", err=True)
     for point in points:
         state, mount = state_of(point)
         rows.append(
@@ -355,10 +369,10 @@ def _list(as_json: bool) -> int:
             }
         )
     if as_json:
-        click.echo(json.dumps(rows, indent=1, ensure_ascii=False))
+        output.print_json(rows)
         return 0
     if not rows:
-        click.echo("Nothing is mounted and nothing kept; `ztune mount LAYOUT DIR` mounts.")
+        output.echo("Nothing is mounted and nothing kept; `ztune mount LAYOUT DIR` mounts.")
         return 0
     table = _table("directory", "state", "process", "study", "layout", "size", "store")
     for row in rows:
@@ -366,8 +380,11 @@ def _list(as_json: bool) -> int:
         cells = [row["directory"], row["state"], pid, row["study"], row["layout"]]
         table.add_row(*map(str, cells), units.amount(row["bytes"]), str(row["store"]))  # type: ignore[arg-type]
     _print(table)
+    for point in points:
+        if point.dead() and (said := mounted.last_words(point.disks)):
+            output.echo(f"{point.directory}: {said}")
     if any(row["state"] == "dead" for row in rows):
-        click.echo(
+        output.echo(
             "dead: the program is gone, as in a power cut. `ztune mount` mounts it again; "
             "`ztune umount` takes away what is left of the mount."
         )
@@ -397,7 +414,7 @@ def _stats(directory: Path, as_json: bool) -> int:
     stats = mount.stats()
     if as_json:
         shown = {"directory": str(directory), "layout": point.of.name, "state": state, "pid": mount.pid}
-        click.echo(json.dumps({**shown, **stats}, indent=1, ensure_ascii=False))
+        output.print_json({**shown, **stats})
         return 0
     _show(point, stats)
     return 0
@@ -412,7 +429,7 @@ def _show(point: Any, stats: dict[str, Any]) -> None:
             return "–"
         return units.amount(value) if key.endswith("bytes") or key in _BYTES else units.count(value)
 
-    click.echo(f"{point.directory}: layout {point.of.name}, {units.seconds(float(stats['seconds']))}")
+    output.echo(f"{point.directory}: layout {point.of.name}, {units.seconds(float(stats['seconds']))}")
     table = _table("disk", "reads", "read", "writes", "written", "flushes", "busy", right=True)
     for disk in stats.get("disks", []):
         cells = [figure(disk, k) for k in ("reads", "read_bytes", "writes", "write_bytes", "flushes")]
@@ -435,7 +452,7 @@ def _show(point: Any, stats: dict[str, Any]) -> None:
         share = (
             f", {units.show(int(arc.get('hits') or 0) / asked, 'share')} of what was asked" if asked else ""
         )
-        click.echo(f"ARC: {figure(arc, 'size')} of {figure(arc, 'max')}, {figure(arc, 'hits')} hits{share}")
+        output.echo(f"ARC: {figure(arc, 'size')} of {figure(arc, 'max')}, {figure(arc, 'hits')} hits{share}")
 
 
 _BYTES = {"logical", "allocated", "size", "max"}
@@ -451,11 +468,6 @@ def _table(*columns: str, right: bool = False) -> Any:
 
 
 def _print(table: Any) -> None:
-    from rich.console import Console
-
     if not table.row_count:
         return
-    console = Console()
-    if not console.is_terminal:
-        console = Console(width=160)
-    console.print(table)
+    output.wide(160).print(table)

@@ -8,16 +8,16 @@ from pathlib import Path
 from typing import Any
 
 import click
-from rich.console import Console
 from rich.live import Live
 
+from ztune import files, output
 from ztune.advice.findings import Finding, Undecided, findings, undecided
 from ztune.errors import InputError
 from ztune.observe.model import Observation
 from ztune.observe.sources import MEANINGS, READERS, read_files
 from ztune.observe.subjects import Subject, choose
 from ztune.observe.watch import watch
-from ztune.report import files, observed_html, observed_terminal
+from ztune.report import observed_html, observed_terminal
 from ztune.trace.roles import RoleRules
 from ztune.trace.schema import ROLES
 from ztune.trial.jobs.interrupt import signals_as_interrupt
@@ -108,6 +108,9 @@ def command(
     says what is lost. --from needs nothing.
     """
     rules = RoleRules.parse(roles)
+    for path_ in (out, save):
+        if path_ is not None:
+            files.check(path_)
     live = [pid, unit, dataset, path, seconds]
     if sources:
         if any(value is not None for value in live):
@@ -125,12 +128,12 @@ def command(
     if out is not None:
         files.write(out, observed_html.render(seen, found, open_))
     if as_json:
-        click.echo(json.dumps(_json(seen, found, open_), indent=1))
+        output.print_json(_json(seen, found, open_))
         return
-    observed_terminal.show(Console(), seen, found, open_)
+    observed_terminal.show(output.Console(), seen, found, open_)
     for written in (out, save):
         if written is not None:
-            click.echo(str(written))
+            output.echo(str(written))
 
 
 def _json(seen: Observation, found: list[Finding], open_: list[Undecided]) -> dict[str, Any]:
@@ -145,7 +148,7 @@ def _observe(
     subject: Subject, seconds: float | None, rules: RoleRules, look_at_files: bool, user: str | None
 ) -> Observation:
     """Observe with a view that refreshes on a terminal, else with a line each half minute; on stderr."""
-    console = Console(stderr=True)
+    console = output.Console(stderr=True)
     if seconds is None and not console.is_terminal:
         seconds = _SECONDS
     with signals_as_interrupt(), ExitStack() as stack:

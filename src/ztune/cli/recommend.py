@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
+from ztune import files, output
 from ztune.errors import InputError
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ def command(
       ztune recommend --script layout.sh && sh layout.sh tank/pg     print the commands, change nothing
     """
     from ztune.advice.commands import script as write_script
-    from ztune.report import files, source, terminal
+    from ztune.report import source, terminal
 
     found = source.evidence(run)
     if found.run.measured:
@@ -63,22 +63,20 @@ def command(
     if script is not None:
         files.write(script, write_script(recommendation), executable=True)
     if as_json:
-        click.echo(json.dumps(recommendation.model_dump(mode="json"), indent=1, ensure_ascii=False))
+        output.print_json(recommendation.model_dump(mode="json"))
     else:
         terminal.show(recommendation, top=None if everything else terminal.TOP)
     if script is not None:
-        click.echo(f"\ncommands written to {script}; `sh {script} POOL` prints them", err=as_json)
+        output.echo(f"\ncommands written to {script}; `sh {script} POOL` prints them", err=as_json)
 
 
 def _measured(
     found: source.Evidence, as_json: bool, objective: str | None, within: str | None, script: Path | None
 ) -> None:
     """Print what a measured run advises, and for each role why."""
-    from rich.console import Console
-
     from ztune.advice.commands import script as write_script
     from ztune.advice.measured import recommend_measured
-    from ztune.report import files, measured, terminal
+    from ztune.report import measured, terminal
 
     if objective is not None or within is not None:
         raise InputError("--objective and --within order replays; a measured run has its own resolution")
@@ -88,14 +86,14 @@ def _measured(
     if as_json:
         raw = measured.to_json(found.run, found.trials)
         raw["recommendation"] = advice.model_dump(mode="json")
-        click.echo(json.dumps(raw, indent=1, ensure_ascii=False))
+        output.print_json(raw)
     else:
-        console = Console(highlight=False)
+        console = output.Console(highlight=False)
         console.print(measured.recommendation(found.run, found.trials))
         console.print()
         console.print(terminal.recommendation(advice))
     if script is not None:
-        click.echo(f"\ncommands written to {script}; `sh {script} POOL` prints them", err=as_json)
+        output.echo(f"\ncommands written to {script}; `sh {script} POOL` prints them", err=as_json)
 
 
 def changed_objective(raw: dict[str, object], objective: str | None, within: str | None) -> Objective:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import signal
 import sys
@@ -12,8 +11,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import click
-from rich.console import Console
 
+from ztune import output
 from ztune.errors import InputError
 from ztune.trace.reader import Trace
 from ztune.trace.record import Recording, record
@@ -67,6 +66,9 @@ from ztune.trace.schema import ROLES
     is_flag=True,
     help="Keep real blocks of the files in the trace, for exact compression. It then holds content!",
 )
+@click.option(
+    "--share", is_flag=True, help="Let others read the trace. Without, it is the recording user's alone."
+)
 @click.option("--json", "as_json", is_flag=True, help="Print what was recorded as JSON.")
 def command(
     command_line: tuple[str, ...],
@@ -77,12 +79,14 @@ def command(
     roles: tuple[str, ...],
     paths: tuple[Path, ...],
     samples: bool,
+    share: bool,
     as_json: bool,
 ) -> int:
     """Record the file I/O of a command or of running processes as a trace.
 
     A trace holds names, offsets, sizes and times, and how well the files compress; never content, unless
-    --samples is given. Children and threads are followed.
+    --samples is given. Children and threads are followed. Only the user who records can read it, unless
+    --share is given.
 
     \b
       ztune record -- pgbench -i -s 10 bench
@@ -107,6 +111,7 @@ def command(
             rules=rules,
             paths=paths,
             keep_samples=samples,
+            share=share,
             say=say,
             while_waiting=(lambda passed: tick(passed, seconds)) if pids else None,
             on_done=ended.append,
@@ -115,7 +120,7 @@ def command(
     if seconds is not None and status == -signal.SIGTERM:
         status = 0  # as it was told
     if as_json:
-        click.echo(json.dumps(_report(trace, status), indent=1))
+        output.print_json(_report(trace, status))
     else:
         _print(trace, status)
     return 1 if command_line and status != 0 else 0
@@ -139,10 +144,10 @@ def _progress(
     spinning: bool,
 ) -> Iterator[tuple[Callable[[str], None], Callable[[float, float | None], None]]]:
     """Yield how to say a step, and how to tell of time passing; on stderr, and alive only on a terminal."""
-    console = Console(stderr=True)
+    console = output.Console(stderr=True)
 
     def said(text: str) -> None:
-        click.echo(f"ztune: {text}", err=True)
+        output.echo(f"ztune: {text}", err=True)
 
     if not console.is_terminal or not spinning:
         # Steps that all take a moment need no line; a reason (why strace?) does.
@@ -151,13 +156,14 @@ def _progress(
     with console.status("starting to record") as status:
 
         def tick(passed: float, of: float | None) -> None:
-            status.update(f"recording, {passed:.0f} s" + (f" of {of:.0f}" if of else "; Ctrl-C ends it"))
+            left = f" of {of:.0f}" if of else "; Ctrl-C ends it"
+            status.update(output.Text(f"recording, {passed:.0f} s{left}"))
 
         def step(text: str) -> None:
             if " since " in text:
                 said(text)
             else:
-                status.update(text)
+                status.update(output.Text(text))
 
         yield step, tick
 
@@ -182,15 +188,15 @@ def _print(trace: Trace, status: int | None) -> None:
     manifest = trace.manifest
     if status is not None and status != 0:
         what = f"was ended by signal {-status}" if status < 0 else f"exited with status {status}"
-        click.echo(f"ztune: the command {what}", err=True)
+        output.echo(f"ztune: the command {what}", err=True)
     roles = sorted({file.role for file in manifest.files if file.role})
-    click.echo(
+    output.echo(
         f"{trace.path}: {manifest.events} events on {len(manifest.files)} files in {trace.duration_s:.1f} s,"
         f" recorded with {manifest.recorder.name}; roles: {', '.join(roles) or 'none known (see --role)'}"
     )
     if manifest.samples:
-        click.echo("The trace keeps content: blocks of the files are in its folder samples.")
+        output.echo("The trace keeps content: blocks of the files are in its folder samples.")
     for warning in manifest.warnings:
-        click.echo(f"warning: {warning.message}", err=True)
+        output.echo(f"warning: {warning.message}", err=True)
     sys.stdout.flush()
-    click.echo(f"Next: ztune trace show {trace.path}   ztune screen {trace.path}", err=True)
+    output.echo(f"Next: ztune trace show {trace.path}   ztune screen {trace.path}", err=True)

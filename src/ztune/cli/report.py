@@ -7,6 +7,8 @@ from pathlib import Path
 
 import click
 
+from ztune import files, output
+
 
 @click.command(short_help="Write the HTML report of a run.")
 @click.argument("run", required=False)
@@ -29,7 +31,7 @@ def command(run: str | None, out: Path | None, open_: bool) -> None:
       ztune report                           writes ztune-RUN.html here
       ztune report 7f3k2a --out oltp.html
     """
-    from ztune.report import files, html, measured_html, source
+    from ztune.report import html, measured_html, source
 
     found = source.evidence(run)
     path = out or Path(f"ztune-{found.run.id}.html")
@@ -39,6 +41,6 @@ def command(run: str | None, out: Path | None, open_: bool) -> None:
         recommendation = found.recommend()
         text = html.render(found.run, found.trials, recommendation, found.summary(), found.trace_missing)
     files.write(path, text)
-    click.echo(str(path))
+    output.echo(str(path))
     if open_:
         webbrowser.open(path.absolute().as_uri())

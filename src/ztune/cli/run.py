@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from typing import Any
 
 import click
 
+from ztune import output
 from ztune.cli._place import blocks as parse_blocks
 from ztune.cli._place import duration, make_place, pairs, place_options, share
 from ztune.errors import InputError
@@ -126,6 +126,8 @@ def command(
     from ztune.targets.trials.plan import Options
     from ztune.trial.jobs.interrupt import signals_as_interrupt
 
+    if name is not None:
+        output.plain(name, "--name")
     with Store.open() as store, signals_as_interrupt():
         if resume is not None:
             if what is not None or source is not None or params:
@@ -164,7 +166,7 @@ def command(
         trials = store.trials(run.id)
         print_run(run, trials, as_json)
         if not as_json:
-            click.echo(f"`ztune report {run.id}` shows it; `ztune recommend {run.id}` says what to set.")
+            output.echo(f"`ztune report {run.id}` shows it; `ztune recommend {run.id}` says what to set.")
         return 1 if any(t.status == "failed" for t in trials) else 0
 
 
@@ -173,7 +175,7 @@ def print_run(run: Any, trials: Any, as_json: bool) -> None:
     from ztune.report import measured
 
     if as_json:
-        click.echo(json.dumps(measured.to_json(run, trials), indent=1, ensure_ascii=False))
+        output.print_json(measured.to_json(run, trials))
     else:
         measured.show(run, trials)
 
@@ -217,7 +219,11 @@ def choose(
         asked = {**study.parameters, **params}
         try:
             study = adjusted(
-                study, profile=profile, arc=arc, database=registry.settings_of(workload_name, asked)
+                study,
+                profile=profile,
+                arc=arc,
+                database=registry.settings_of(workload_name, asked),
+                declared=registry.declared(workload_name, asked),
             )
         except ValueError as error:
             raise InputError(f"--arc {arc}: {plain(error)}" if arc is not None else plain(error)) from None
@@ -232,7 +238,7 @@ def _job(name: str, params: dict[str, Any], native: bool) -> Any:
     from ztune.targets.trials.plan import workload_job
     from ztune.workloads import registry
 
-    workload = registry.get(name)(params)
+    workload = registry.make(name, params)
     job = workload_job(workload)
     # Elsewhere the database is another one; the trial itself says which.
     return replace(job, version=workload.check()) if native else job
@@ -262,7 +268,7 @@ def _study(what: str, params: dict[str, str]) -> tuple[Any, str]:
             )
     elif what in registry.names():
         workload = what
-        made: Any = registry.get(what)(params)
+        made: Any = registry.make(what, params)
         if not hasattr(made, "job"):
             raise InputError(f"workload {what} can be recorded but not run in trials: it has no job")
         study = generic.build(set(made.job.roles()))

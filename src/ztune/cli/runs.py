@@ -2,28 +2,44 @@
 
 from __future__ import annotations
 
-import json
+from typing import Any
 
 import click
 
+from ztune import output
+from ztune.errors import InputError
+
 
 @click.command("runs", short_help="The runs there are.")
+@click.option(
+    "--delete", "unwanted", multiple=True, metavar="RUN",
+    help="Delete this run, and the trace that was made for it alone. Repeatable.",
+)  # fmt: skip
+@click.option("--yes", is_flag=True, help="With --delete: do it. Without, it is only shown.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-def command(as_json: bool) -> None:
-    """List the runs, oldest first.
+def command(unwanted: tuple[str, ...], yes: bool, as_json: bool) -> None:
+    """List the runs, oldest first, or delete some.
 
     \b
       ztune runs
       ztune runs --json
-      ztune show last
+      ztune runs --delete 7f3k2a           show what that deletes
+      ztune runs --delete 7f3k2a --yes
+
+    What a cut run left where its trials ran is not in the store: `ztune clean --run RUN` destroys it, before
+    the run is deleted. Undo files of `ztune apply` stay.
     """
     from pathlib import Path
 
-    from rich.console import Console
     from rich.table import Table
 
     from ztune.store.db import Store
 
+    if unwanted:
+        _delete(unwanted, yes, as_json)
+        return
+    if yes:
+        raise InputError("--yes goes with --delete RUN")
     with Store.open() as store:
         rows = []
         for run in store.runs():
@@ -51,10 +67,10 @@ def command(as_json: bool) -> None:
                 }
             )
     if as_json:
-        click.echo(json.dumps(rows, indent=1, ensure_ascii=False))
+        output.print_json(rows)
         return
     if not rows:
-        click.echo("There are no runs yet; `ztune screen TRACE` or `ztune run WORKLOAD` makes one.")
+        output.echo("There are no runs yet; `ztune screen TRACE` or `ztune run WORKLOAD` makes one.")
         return
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
     # The id is what the next command needs: it stays whole, and the trace gives way on a narrow terminal.
@@ -72,4 +88,36 @@ def command(as_json: bool) -> None:
             str(row["name"]),
             Path(str(row["trace"])).name or str(row["target"]),
         )
-    Console().print(table)
+    output.Console().print(table)
+
+
+def _delete(unwanted: tuple[str, ...], yes: bool, as_json: bool) -> None:
+    """Say what deleting the runs takes away; do it with ``yes``."""
+    from ztune.store import deletion
+    from ztune.store.db import Store
+
+    with Store.open() as store:
+        runs = list({found.id: found for found in map(store.run, unwanted)}.values())
+        store.check_deletable([run.id for run in runs])
+        folders = deletion.folders(store, runs)
+        rows: list[dict[str, Any]] = [
+            {
+                "id": run.id,
+                "name": run.name,
+                "trials": len(store.trials(run.id)),
+                "folders": [str(folder) for folder in folders[run.id]],
+                "deleted": yes,
+            }
+            for run in runs
+        ]
+        if yes:
+            deletion.delete(store, runs)
+    if as_json:
+        output.print_json(rows)
+        return
+    for row in rows:
+        output.echo(f"{'deleted ' if yes else ''}run {row['id']}, {row['name']}: {row['trials']} trials")
+        for folder in row["folders"]:
+            output.echo(f"  {folder}")
+    if not yes:
+        output.echo("Nothing was changed; --yes deletes it.")

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from pathlib import Path
 from typing import Any
 
 import click
 
+from ztune import output
+from ztune.cli._place import jobs_option
 from ztune.errors import InputError
 
 
@@ -21,7 +22,7 @@ from ztune.errors import InputError
 @click.option(
     "--arc", metavar="SIZE", help="Memory for the ARC, such as 64M or 7.5G, instead of the study's."
 )
-@click.option("--jobs", type=click.IntRange(1, 1024), help="Layouts at a time; default: one per core.")
+@jobs_option
 @click.option("--seed", type=click.IntRange(0, 2**31 - 1), help="Seed instead of the study's.")
 @click.option(
     "--budget",
@@ -76,6 +77,8 @@ def command(
     from ztune.trace.reader import Trace
     from ztune.trial.jobs.interrupt import signals_as_interrupt
 
+    if name is not None:
+        output.plain(name, "--name")
     if resume is not None and trace is None and Path(resume).is_dir():
         trace, resume = Path(resume), "last"  # `--resume TRACE`: the word is not a run
     if trace is None and resume is None:
@@ -110,10 +113,10 @@ def command(
         trials = store.trials(run.id)
         failed = [t for t in trials if t.status == "failed"]
         if as_json:
-            click.echo(json.dumps(ranking_json(run, trials), indent=1))
+            output.print_json(ranking_json(run, trials))
         else:
             print_ranking(run, store, None if everything else TOP)
-            click.echo(f"`ztune recommend {run.id}` says what to set, and why.")
+            output.echo(f"`ztune recommend {run.id}` says what to set, and why.")
         return 1 if failed else 0
 
 
@@ -153,11 +156,34 @@ def choose_study(trace: Any, name: str | None, profile: str | None, arc: str | N
         study = generic.build(roles, page_sizes=manifest.page_size)
     try:
         study.check_roles(roles)
-        return adjusted(study, profile=profile, arc=arc, database=_settings(manifest.workload))
+        return adjusted(
+            study,
+            profile=profile,
+            arc=arc,
+            database=_settings(manifest.workload),
+            declared=_declared(manifest),
+        )
     except ValueError as error:
         raise InputError(
             f"--arc {arc}: {_sentence(error)}" if arc is not None else _sentence(error)
         ) from None
+
+
+# Databases that wait for their log unless they are told otherwise, by their well-known files.
+_WAIT = ("postgresql", "mysql and mariadb", "sqlite")
+
+
+def _declared(manifest: Any) -> Any:
+    """Return what is declared of the durability of the database that was recorded."""
+    from ztune.study.declared import KNOWN, Declared
+    from ztune.trace.roles import databases_of
+    from ztune.workloads import registry
+
+    if manifest.workload is not None:
+        return registry.declared(manifest.workload.name, manifest.workload.parameters)
+    # A live database: nobody says which it is, but its files do.
+    found = databases_of(f.path for f in manifest.files if f.role is not None)
+    return KNOWN if any(name in _WAIT for name in found) else Declared()
 
 
 def _settings(workload: Any) -> dict[str, str]:
@@ -180,11 +206,14 @@ def _sentence(error: ValueError) -> str:
 
 def ranking_json(run: Any, trials: Any) -> dict[str, Any]:
     """Return the run and its layouts, best first, then those that are not allowed, failed or waiting."""
+    from ztune.advice.standing import standing
+    from ztune.advice.trust import outpaced
     from ztune.cli._screening import changes
     from ztune.study import METRICS
     from ztune.targets.screening import allowed_order
 
     study = run.resolved_study
+    now = standing(trials, study.objective)
     ranked = [t.number for t in allowed_order(study, trials)]
 
     def metric(trial: Any, name: str) -> Any:
@@ -221,5 +250,6 @@ def ranking_json(run: Any, trials: Any) -> dict[str, Any]:
         "trace": {"path": run.trace_path, "sha": run.trace_sha},
         "objective": run.objective.model_dump(mode="json"),
         "warnings": run.warnings,
+        "outpaced": outpaced(now.ranking, now.chosen) if now.chosen is not None else "",
         "layouts": [entry(t) for t in ordered],
     }

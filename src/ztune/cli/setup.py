@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import json
-
 import click
+
+from ztune import output
 
 
 @click.command("setup", short_help="Install what a workload needs.")
@@ -40,7 +40,7 @@ def command(workload: str, params: tuple[str, ...], dry_run: bool, as_json: bool
     wanted = setup.plan(workload, pairs(params))
 
     def say(step: setup.Step) -> None:
-        click.echo(f"{step.text}\n    {step.why}", err=as_json)
+        output.echo(f"{step.text}\n    {step.why}", err=as_json)
 
     done = wanted
     if wanted.steps and dry_run:
@@ -58,9 +58,9 @@ def command(workload: str, params: tuple[str, ...], dry_run: bool, as_json: bool
             "steps": [{"command": list(step.argv), "why": step.why} for step in wanted.steps],
             "done": bool(wanted.steps) and not dry_run,
         }
-        click.echo(json.dumps(shown, indent=1, ensure_ascii=False))
+        output.print_json(shown)
     elif done.version:
-        click.echo(f"{workload}: everything is there: {done.version}")
+        output.echo(f"{workload}: everything is there: {done.version}")
     elif not done.missing:
-        click.echo(f"{workload}: nothing to install")
+        output.echo(f"{workload}: nothing to install")
     return 0

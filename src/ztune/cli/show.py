@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import click
 
+from ztune import output
 from ztune.errors import InputError
 
 
@@ -39,7 +39,7 @@ def command(run: str, trial: int | None, rerun: bool, as_json: bool) -> int:
             if rerun:
                 raise InputError("--rerun needs --trial N")
             if as_json:
-                click.echo(json.dumps(run_json(found, trials), indent=1, ensure_ascii=False))
+                output.print_json(run_json(found, trials))
             elif found.measured:
                 measured.show(found, trials)
                 _print_run(found, trials)
@@ -54,7 +54,7 @@ def command(run: str, trial: int | None, rerun: bool, as_json: bool) -> int:
     if rerun:
         return _rerun(record, as_json)
     if as_json:
-        click.echo(json.dumps(record, indent=1, ensure_ascii=False))
+        output.print_json(record)
     else:
         _print_trial(record)
     return 0
@@ -116,49 +116,49 @@ def _trial_fields(trial: Any) -> dict[str, Any]:
 
 def _print_run(run: Any, trials: Any) -> None:
     if run.trace_path:
-        click.echo(f"\ntrace       {run.trace_path} (sha {run.trace_sha[:12]})")
+        output.echo(f"\ntrace       {run.trace_path} (sha {run.trace_sha[:12]})")
     else:
         params = ", ".join(
             f"{k}={v}" for k, v in run.job.get("params", {}).items() if not isinstance(v, dict)
         )
-        click.echo(f"\njob         {run.job.get('workload', '')}: {params}")
-        click.echo(f"target      {run.target.get('name', '')}")
-    click.echo(f"versions    {', '.join(f'{k} {v}' for k, v in run.versions.items())}")
+        output.echo(f"\njob         {run.job.get('workload', '')}: {params}")
+        output.echo(f"target      {run.target.get('name', '')}")
+    output.echo(f"versions    {', '.join(f'{k} {v}' for k, v in run.versions.items())}")
     environment = run.environment
-    click.echo(
+    output.echo(
         f"machine     {environment['kernel']}, {environment['cpu']}, {environment['memory_bytes'] >> 20} MiB"
     )
-    click.echo(f"made        {run.created}, status {run.status}, seed {run.seed}")
+    output.echo(f"made        {run.created}, status {run.status}, seed {run.seed}")
     for warning in run.warnings:
-        click.echo(f"warning     {warning}")
+        output.echo(f"warning     {warning}")
     for trial in trials:
         if trial.status == "failed":
-            click.echo(f"failed      {trial.number} {trial.layout_name}: {trial.error}")
+            output.echo(f"failed      {trial.number} {trial.layout_name}: {trial.error}")
         elif trial.status != "ok":
-            click.echo(f"not done    {trial.number} {trial.layout_name}")
+            output.echo(f"not done    {trial.number} {trial.layout_name}")
 
 
 def _print_trial(record: dict[str, Any]) -> None:
     trial = record["trial"]
-    click.echo(
+    output.echo(
         f"trial {trial['number']} of run {record['run']['id']}: {trial['layout_name']} "
         f"({trial['layout_hash']})"
     )
-    click.echo(f"status      {trial['status']}" + (f": {trial['error']}" if trial["error"] else ""))
-    click.echo(f"durability  {trial['durability']['class']}")
+    output.echo(f"status      {trial['status']}" + (f": {trial['error']}" if trial["error"] else ""))
+    output.echo(f"durability  {trial['durability']['class']}")
     for reason in trial["durability"]["reasons"]:
-        click.echo(f"            {reason}")
-    click.echo("settings")
+        output.echo(f"            {reason}")
+    output.echo("settings")
     for key, value in trial["settings"].items():
-        click.echo(f"  {key:28} {value}")
+        output.echo(f"  {key:28} {value}")
     if trial["result"]:
-        click.echo("measure")
+        output.echo("measure")
         shown = {k: v for k, v in trial["result"].items() if k in ("job", "measure", "steps")}
         for key, value in _flat(
             shown if record["run"]["kind"] == "run" else trial["result"].get("measure", {})
         ):
-            click.echo(f"  {key:44} {value}")
-    click.echo(f"again       {' '.join(record['again']['command'])}")
+            output.echo(f"  {key:44} {value}")
+    output.echo(f"again       {' '.join(record['again']['command'])}")
 
 
 def _flat(node: Any, prefix: str = "") -> list[tuple[str, Any]]:
@@ -181,12 +181,12 @@ def _rerun(record: dict[str, Any], as_json: bool) -> int:
     with signals_as_interrupt():
         outcome = rerun(record, Trace.open(Path(record["run"]["trace_path"])), engines.check())
     if outcome.result is None:
-        click.echo(f"ztune: the trial failed again: {outcome.error}", err=True)
+        output.echo(f"ztune: the trial failed again: {outcome.error}", err=True)
         return 1
     rows = compare(record, outcome.result)
     if as_json:
-        click.echo(json.dumps({"result": outcome.result, "compared": rows}, indent=1))
+        output.print_json({"result": outcome.result, "compared": rows})
         return 0
     for row in rows:
-        click.echo(f"{row['metric']:44} stored {row['stored']}  again {row['again']}")
+        output.echo(f"{row['metric']:44} stored {row['stored']}  again {row['again']}")
     return 0

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-import json
 from dataclasses import asdict
 from pathlib import Path
 
 import click
-from rich.console import Console
 
+from ztune import output
 from ztune.errors import InputError
 from ztune.trace import view
 from ztune.trace.ops import export_ops
@@ -78,9 +77,9 @@ def show(trace: Path, by: str, role: str | None, top: int, as_json: bool) -> Non
                 data["rates"]["roles"] = {role: data["rates"]["roles"][role]}
         _print_json(data)
     elif by == "role":
-        view.show_roles(Console(), summary, role)
+        view.show_roles(output.Console(), summary, role)
     else:
-        view.show_files(Console(), summary, role, top)
+        view.show_files(output.Console(), summary, role, top)
 
 
 @command.command(short_help="List every file of a trace.")
@@ -101,7 +100,7 @@ def files(trace: Path, role: str | None, as_json: bool) -> None:
         chosen = (file for file in opened.manifest.files if role in (None, file.role or NO_ROLE))
         _print_json([file.model_dump(mode="json") for file in chosen])
     else:
-        view.file_list(Console(), opened.manifest, role)
+        view.file_list(output.Console(), opened.manifest, role)
 
 
 @command.command(short_help="Check that a trace is whole and unchanged.")
@@ -126,7 +125,7 @@ def check(trace: Path, as_json: bool) -> None:
         )
         return
     dropped = f"; {manifest.dropped:,} were dropped while recording" if manifest.dropped else ""
-    click.echo(f"{trace}: {manifest.events:,} events, whole and unchanged{dropped}")
+    output.echo(f"{trace}: {manifest.events:,} events, whole and unchanged{dropped}")
 
 
 @command.command("export-ops", short_help="Write the engine's operations file.")
@@ -149,7 +148,7 @@ def export(trace: Path, out: Path, as_json: bool) -> None:
     if as_json:
         _print_json({**asdict(info), "path": str(info.path)})
         return
-    click.echo(
+    output.echo(
         f"{info.path}: {info.nops:,} operations of {info.threads} threads on {len(info.files):,} files;"
         f" {info.left_out:,} events left out"
     )
@@ -163,12 +162,12 @@ def _need_role(trace: Trace, role: str) -> None:
 
 
 def _print_json(data: object) -> None:
-    click.echo(json.dumps(data, indent=1))
+    output.print_json(data)
 
 
 def _patience(trace: Trace) -> contextlib.AbstractContextManager[object]:
     """Show that work is going on, on a terminal, if it will take more than a moment."""
-    console = Console(stderr=True)
+    console = output.Console(stderr=True)
     if trace.manifest.events < _LONG or not console.is_terminal:
         return contextlib.nullcontext()
     return console.status(f"reading {trace.manifest.events:,} events")

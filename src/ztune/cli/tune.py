@@ -6,8 +6,9 @@ from pathlib import Path
 
 import click
 
+from ztune import output
 from ztune.cli._place import blocks as parse_blocks
-from ztune.cli._place import duration, make_place, pairs, place_options, share
+from ztune.cli._place import duration, jobs_option, make_place, pairs, place_options, share
 from ztune.errors import InputError
 
 
@@ -37,7 +38,7 @@ from ztune.errors import InputError
     type=click.IntRange(1),
     help="Layouts to try; default 32. The pairs that prove the recommendation come on top.",
 )
-@click.option("--jobs", type=click.IntRange(1, 1024), help="Layouts at a time; default: one per core.")
+@jobs_option
 @click.option("--seed", type=click.IntRange(0, 2**31 - 1), help="Seed instead of the study's.")
 @click.option(
     "--recorder", type=click.Choice(["auto", "ebpf", "strace"]), default="auto", show_default=True,
@@ -107,8 +108,6 @@ def command(
     Exit code 1 if some layouts failed; the recommendation is then made from the others.
     """
     # Loaded here: `ztune --help` must not wait for Arrow.
-    import json
-
     from ztune.cli._tune import Plan, tune
     from ztune.report import measured, terminal
     from ztune.targets.trials.plan import Options
@@ -145,18 +144,18 @@ def command(
         shown = outcome.recommendation.model_dump(mode="json")
         if outcome.measured is not None:
             shown["measured"] = measured.to_json(*outcome.measured)
-        click.echo(json.dumps(shown, indent=1, ensure_ascii=False))
+        output.print_json(shown)
     else:
         if outcome.measured is not None:
-            click.echo("MODELLED: every layout, replayed; the layout that measuring chose, and why\n")
+            output.echo("MODELLED: every layout, replayed; the layout that measuring chose, and why\n")
         terminal.show(outcome.recommendation)
         if outcome.measured is not None:
-            click.echo("\nMEASURED: the best few, with the real database on real ZFS\n")
+            output.echo("\nMEASURED: the best few, with the real database on real ZFS\n")
             measured.show(*outcome.measured)
-            click.echo(f"\nMeasured  {plan.out / 'measured.html'}")
-        click.echo(f"\nReport    {plan.out / 'report.html'}")
-        click.echo(f"Commands  {plan.out / 'apply.sh'}   (prints what it would do; --yes does it)")
-        click.echo(
+            output.echo(f"\nMeasured  {plan.out / 'measured.html'}")
+        output.echo(f"\nReport    {plan.out / 'report.html'}")
+        output.echo(f"Commands  {plan.out / 'apply.sh'}   (prints what it would do; --yes does it)")
+        output.echo(
             f"Results   {plan.out / 'run.json'}   (`ztune show {outcome.run_id}` for one trial in full)"
         )
     return 1 if outcome.failed else 0

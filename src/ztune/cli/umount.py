@@ -7,6 +7,7 @@ from typing import Any
 
 import click
 
+from ztune import output
 from ztune.errors import InputError
 
 
@@ -47,9 +48,9 @@ def command(directory: str, destroy: bool, force: bool) -> int:
             point.forget()
             from ztune.analysis.units import amount
 
-            click.echo(f"{point.directory}: what was kept of it is deleted: {amount(size)} in {point.store}")
+            output.echo(f"{point.directory}: what was kept of it is deleted: {amount(size)} in {point.store}")
         else:
-            click.echo(f"{point.directory} is unmounted; its files are kept in {point.store}")
+            output.echo(f"{point.directory} is unmounted; its files are kept in {point.store}")
     return 0
 
 
@@ -74,13 +75,19 @@ def _unmount(point: Any, destroy: bool, force: bool) -> None:
                     f"unmount it under them with --force"
                 )
         with waiting("unmounting: the disks' caches are written"):
-            mount.stop(_STOP_S)
+            try:
+                mount.stop(_STOP_S)
+            except mounted.MountError as error:
+                # What is deleted anyway need not have been written: its disk may be full.
+                if not destroy or mount.alive():
+                    raise
+                output.echo(f"note: {error}", err=True)
         if mount.said:
-            click.echo(f"note: {mount.said}", err=True)
+            output.echo(f"note: {mount.said}", err=True)
     elif state == "dead":
         for place in point.dead():
             mounted.detach(place)
         said = mounted.last_words(point.disks)
         why = f": {said}" if said else ""
-        click.echo(f"{point.directory}: the program was gone already, as in a power cut{why}", err=True)
+        output.echo(f"{point.directory}: the program was gone already, as in a power cut{why}", err=True)
     point.remove_places()

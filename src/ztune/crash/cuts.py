@@ -13,6 +13,8 @@ from ztune.crash.plan import Moment, Plan, plans
 from ztune.crash.power import Power
 from ztune.crash.result import Cut, Result
 from ztune.errors import ZtuneError
+from ztune.trial import room
+from ztune.trial.jobs import interrupt
 from ztune.trial.jobs.interrupt import signals_as_interrupt, uninterrupted
 from ztune.trial.jobs.workdir import WorkDir
 
@@ -106,13 +108,16 @@ class CrashTest:
         began = time.monotonic()
         with signals_as_interrupt():
             try:
-                self._load()
-                for plan in self._plans:
-                    self._cut(plan)
-                self._come_back("none")
+                place = self._parent or WorkDir.default_parent()
+                with room.Watch("the crash test", lambda: [place]):
+                    self._load()
+                    for plan in self._plans:
+                        self._cut(plan)
+                    self._come_back("none")
             except _KeptError:
                 self._keep_it()
             except ZtuneError as error:
+                interrupt.check()
                 failure = self._reason(error)
                 if not self._keep or self._workdir is None:
                     raise failure from error
@@ -211,6 +216,7 @@ class CrashTest:
         try:
             self._mount(cache)
         except ZtuneError as error:
+            interrupt.check()  # what fails while it is being stopped is no damage
             if not self._pending:
                 raise
             return Found(complaints=[f"it can't be mounted any more: {error}"])
@@ -219,6 +225,7 @@ class CrashTest:
         try:
             self.database.start()
         except ZtuneError as error:
+            interrupt.check()
             self.power.watch()
             if not self._pending:
                 raise
@@ -255,6 +262,7 @@ class CrashTest:
         try:
             self._mount(plan.cache)
         except ZtuneError as error:
+            interrupt.check()
             if not self._pending:
                 raise
             problem = f"it can't be mounted any more: {error}"
@@ -269,6 +277,7 @@ class CrashTest:
             self.database.start(after)
         except ZtuneError:
             # Whatever it is, the start after this cut meets it again, and has its time.
+            interrupt.check()
             self.power.watch()
         self._off()
         self.power.clear()

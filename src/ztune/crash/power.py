@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import signal
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Protocol
@@ -135,8 +133,8 @@ class Mounted:
 
     def cut(self) -> None:
         """Kill the program at once."""
-        if self._mount is not None and self._mount.alive():
-            os.kill(self._mount.pid, signal.SIGKILL)
+        if self._mount is not None:
+            self._mount.cut()
 
     def clear(self) -> None:
         """Wait until it is gone, and unmount what it left."""

@@ -83,6 +83,6 @@ def judged(layout: Layout, settings: Mapping[str, str]) -> Layout:
 
 def _parameters(workload: str, params: Mapping[str, str]) -> dict[str, Any]:
     # Those that crash tests know are all workloads with a job.
-    made = registry.get(workload)(params)
+    made = registry.make(workload, params)
     assert isinstance(made, JobWorkload)
     return made.resolved()

@@ -363,7 +363,9 @@ def _run(argv: list[str], cwd: Path, out: object, log: Path, what: str, progress
             os.killpg(process.pid, signal.SIGKILL)
             process.wait()
     if process.returncode:
-        raise ZtuneError(f"{what} failed; what matters of {log}:\n{_what_matters(log)}")
+        failed = ZtuneError(f"{what} failed; what matters of {log}:")
+        failed.add_note(_what_matters(log))
+        raise failed
 
 
 def _what_matters(log: Path, most: int = 15) -> str:

@@ -134,15 +134,22 @@ def stop() -> bool:
     running = connect()
     if running is None:
         return False
-    process = int(running.about["pid"])
-    running.port.send(Frame.HELLO, 0, b"down")
+    process = -1
+    with contextlib.suppress(ProcessLookupError):
+        # Held while it is connected: its number can't become another's.
+        process = os.pidfd_open(int(running.about["pid"]))
     try:
+        running.port.send(Frame.HELLO, 0, b"down")
         running.port.expect(Frame.READY, _ANSWER_S)
     except TimeoutError:
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(process, signal.SIGKILL)
+        if process >= 0:
+            with contextlib.suppress(ProcessLookupError):
+                signal.pidfd_send_signal(process, signal.SIGKILL)
     except Lost:
         pass
+    finally:
+        if process >= 0:
+            os.close(process)
     running.port.close()
     return True
 

@@ -22,7 +22,7 @@ Buckets = dict[int, int]
 class Part(BaseModel):
     """A piece of an observation: never changed, nothing unknown in it."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
 
 class Transfers(Part):
@@ -151,7 +151,7 @@ class Vdev(Part):
     kind: str
     """disk, file, mirror, raidz1 to 3, draid1 to 3."""
     role: Literal["data", "log", "cache", "special", "dedup", "spare"] = "data"
-    ashift: int | None = None
+    ashift: int | None = Field(default=None, ge=0, le=63)
     size: int | None = None
     allocated: int | None = None
     fragmentation: int | None = None

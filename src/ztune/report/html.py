@@ -11,7 +11,7 @@ from typing import Any
 import jinja2
 from markupsafe import Markup
 
-from ztune import __version__
+from ztune import __version__, output
 from ztune.advice import commands
 from ztune.advice.model import EffectRow, Recommendation, RoleAdvice, Side
 from ztune.analysis import units
@@ -42,8 +42,8 @@ def render(
     """
     r = recommendation
     baseline = next((row for row in [*r.ranking, *r.set_apart] if row.baseline), None)
-    template = environment().get_template("template.html.j2")
-    return template.render(
+    return page(
+        "template.html.j2",
         r=r,
         run=run,
         version=__version__,
@@ -81,6 +81,11 @@ def rule(r: Recommendation) -> str:
     if r.minimise[0] == "modelled_s":
         words.append("not first what processors hold back")
     return "; ".join(words)
+
+
+def page(template: str, **values: Any) -> str:
+    """Return a report's page. Text from outside is escaped, its control characters are written out."""
+    return output.shown(environment().get_template(template).render(**values))
 
 
 @cache

@@ -7,9 +7,8 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
-from rich.console import Console, Group, RenderableType
+from rich.console import Group, RenderableType
 from rich.table import Table
-from rich.text import Text
 
 from ztune.analysis import units
 from ztune.analysis.contrast import OneFactor, one_factor, two_factor
@@ -17,6 +16,7 @@ from ztune.analysis.measured import MEASURES, Cell, in_user_space, limits
 from ztune.analysis.paired import Ratio
 from ztune.analysis.predicted import Comparison, compare
 from ztune.analysis.verdict import Standing, columns, sentence, standing
+from ztune.output import Console, Text
 from ztune.store.db import Store
 from ztune.store.records import Run, Trial
 
@@ -214,7 +214,8 @@ def cautions(found: Standing) -> list[str]:
         out.append(f"The run is not complete: {found.measured.pending} trials did not run.")
     if any(p.rank is None for p in found.places):
         out.append(
-            "Layouts marked with a durability class may lose more at a power cut; they do not compete."
+            "Layouts marked with a durability class may lose more at a power cut, or nobody knows what they "
+            "lose; they do not compete."
         )
     note = limits(found.run, found.measured.cells)
     if note is not None:

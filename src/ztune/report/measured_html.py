@@ -34,8 +34,8 @@ def render(run: Run, trials: Sequence[Trial], screened: Sequence[Trial] | None =
     keys = columns(found, 6)
     compared = compare(cells, measured.screened(run) if screened is None else screened)
     reasons = [(c, w) for c in cells if (w := explain(c)) is not None]
-    template = html.environment().get_template("measured.html.j2")
-    return template.render(
+    return html.page(
+        "measured.html.j2",
         version=__version__,
         style=Markup(html.data("style.css")),
         script=Markup(html.data("script.js")),

@@ -32,8 +32,8 @@ _DRAWN = {
 
 def render(seen: Observation, findings: Sequence[Finding], undecided: Sequence[Undecided]) -> str:
     """Return the report as the text of an HTML file. All text from outside is escaped."""
-    template = html.environment().get_template("observed.html.j2")
-    return template.render(
+    return html.page(
+        "observed.html.j2",
         version=seen.ztune,
         style=Markup(html.data("style.css")),  # ours, not escaped: it holds no text from outside
         script=Markup(html.data("script.js")),

@@ -6,17 +6,16 @@ from collections.abc import Sequence
 
 from rich import box
 from rich.columns import Columns
-from rich.console import Console, Group, RenderableType
-from rich.markup import escape
+from rich.console import Group, RenderableType
 from rich.padding import Padding
 from rich.table import Table
-from rich.text import Text
 
 from ztune.advice.findings import Finding, Undecided
 from ztune.analysis import units
 from ztune.observe import histograms
 from ztune.observe.model import Buckets, Observation
 from ztune.observe.model import Group as Seen
+from ztune.output import Console, Text
 from ztune.report import observed_sheets as sheets
 from ztune.report.observed_sheets import Sheet
 from ztune.trace.view import count, rate, share, size, sparkline
@@ -46,20 +45,20 @@ def show(
     for database in seen.databases:
         unknown = f", {len(database.unknown)} are unknown" if database.unknown else ""
         console.print(
-            f"\n{database.kind} {database.version or ''} ({escape(sheets.where(database))}): "
+            f"\n{database.kind} {database.version or ''} ({sheets.where(database)}): "
             f"{len(database.settings)} settings read{unknown}; --json and --out list them",
             highlight=False,
         )
     _titled(console, "Over time", _series_table(console, seen))
     if seen.limits:
-        console.print("\n[bold]Not known[/]")
+        console.print(Text("\nNot known", style="bold"))
         for text in seen.limits:
             console.print(Padding(Text(f"· {text}"), (0, 0, 0, 2)))
 
 
 def head(console: Console, seen: Observation) -> None:
     """Print what was observed, when, where, and what observing cost."""
-    console.print(f"[bold]{escape(seen.subject)}[/]")
+    console.print(Text(seen.subject, style="bold"))
     words = []
     if seen.seconds is not None:
         words.append(f"{units.seconds(seen.seconds)}")
@@ -76,12 +75,12 @@ def head(console: Console, seen: Observation) -> None:
             ", ".join(f"{count(n)} {kind} context switches" for kind, n in seen.context_switches.items())
         )
     if words:
-        console.print(escape("; ".join(words)))
+        console.print("; ".join(words))
 
 
 def show_findings(console: Console, findings: Sequence[Finding], undecided: int) -> None:
     """Print each finding: sentence, evidence, what to do, what it costs, source."""
-    console.print("\n[bold]Findings[/]")
+    console.print(Text("\nFindings", style="bold"))
     if not findings:
         console.print("  none of the rules fires on what is known")
     for found in findings:
@@ -99,9 +98,8 @@ def show_findings(console: Console, findings: Sequence[Finding], undecided: int)
         console.print(Padding(Group(*lines), (0, 0, 0, 2)))
     if undecided:
         rules = "rule" if undecided == 1 else "rules"
-        console.print(
-            f"  [dim]{undecided} more {rules} could not be decided: --json lists them and what they lack[/]"
-        )
+        text = f"  {undecided} more {rules} could not be decided: --json lists them and what they lack"
+        console.print(Text(text, style="dim"))
 
 
 def table(sheet: Sheet) -> Table:
@@ -117,13 +115,13 @@ def table(sheet: Sheet) -> Table:
             min_width=6 if words else None,
         )
     for row in sheet.rows:
-        made.add_row(*(escape(cell) for cell in row))
+        made.add_row(*row)
     return made
 
 
 def _titled(console: Console, title: str, made: Table) -> None:
     if made.row_count:
-        console.print(f"\n[bold]{title}[/]")
+        console.print(Text(f"\n{title}", style="bold"))
         console.print(made)
 
 
@@ -133,11 +131,13 @@ def _sheet(console: Console, sheet: Sheet) -> None:
     if console.measure(made, options=console.options.update(max_width=10_000)).maximum <= console.width:
         _titled(console, sheet.title, made)
         return
-    console.print(f"\n[bold]{sheet.title}[/]")
+    console.print(Text(f"\n{sheet.title}", style="bold"))
     for row in sheet.rows:
         cells = zip(sheet.columns[1:], row[1:], strict=True)
-        words = " · ".join(f"[dim]{escape(column)}[/] {escape(cell)}" for column, cell in cells if cell)
-        console.print(Padding(f"[bold]{escape(row[0])}[/]  {words}", (0, 0, 0, 2)), highlight=False)
+        words = Text.assemble((row[0], "bold"), "  ")
+        for number, (column, cell) in enumerate((column, cell) for column, cell in cells if cell):
+            words.append(" · " if number else "").append(column, "dim").append(f" {cell}")
+        console.print(Padding(words, (0, 0, 0, 2)))
 
 
 def show_histograms(console: Console, seen: Observation) -> None:
@@ -168,7 +168,7 @@ def distribution(console: Console, title: str, buckets: Buckets, times: bool = F
     space = 22 if console.width >= _WIDE else min(console.width, 80) - 26
     made = Table(
         box=None,
-        title=escape(title),
+        title=title,
         title_justify="left",
         title_style="bold",
         pad_edge=False,
@@ -205,7 +205,7 @@ def _series_table(console: Console, seen: Observation) -> Table:
             continue
         form = share if column.endswith("_share") else size if column.endswith("_bytes") else rate
         made.add_row(
-            escape(label),
+            label,
             Text(sparkline(values, width, unicode), style="green"),
             f"mean {form(sum(values) / len(values))}, most {form(max(values))}",
         )

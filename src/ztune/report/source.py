@@ -13,6 +13,7 @@ from ztune.store.records import Run, Trial
 from ztune.study import Objective
 from ztune.trace.reader import Trace
 from ztune.trace.summary import Summary, summarise
+from ztune.trace.witness import Witness, witness
 
 
 @dataclass(frozen=True)
@@ -33,7 +34,7 @@ class Evidence:
         if self.run.measured:
             return self._after_measuring(objective)
         manifest = None if self.trace is None else self.trace.manifest
-        return recommend(self.run, self.trials, objective, manifest)
+        return recommend(self.run, self.trials, objective, manifest, witness=self.witness())
 
     def _after_measuring(self, objective: Objective | None) -> Recommendation:
         from ztune.analysis.verdict import standing
@@ -51,7 +52,9 @@ class Evidence:
             )
         before = evidence(self.run.source_run)
         manifest = None if before.trace is None else before.trace.manifest
-        modelled = recommend(before.run, before.trials, objective, manifest, chosen.hash)
+        modelled = recommend(
+            before.run, before.trials, objective, manifest, chosen.hash, witness=before.witness()
+        )
         if modelled.layout_hash != chosen.hash:
             raise InputError(
                 f"layout {chosen.name} of run {self.run.id} was not screened by run {before.run.id}"
@@ -62,6 +65,13 @@ class Evidence:
                 "warnings": [*measured.cautions(found), *modelled.warnings],
             }
         )
+
+    def witness(self) -> Witness | None:
+        """Return what the trace says of acknowledgments, or None without a trace that can be read."""
+        try:
+            return None if self.trace is None else witness(self.trace)
+        except InputError:  # damaged since
+            return None
 
     def summary(self) -> Summary | None:
         """Return what the trace shows, or None without a trace that can be read."""

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from rich.console import Console, Group, RenderableType
+from rich.console import Group, RenderableType
 from rich.padding import Padding
 from rich.table import Table
-from rich.text import Text
 
 from ztune.advice.model import Hazard, PropertyAdvice, Recommendation, RoleAdvice, Row
 from ztune.analysis import units
 from ztune.analysis.stats import ratio
+from ztune.output import Console, Text
 
 TOP = 12  # rows of the ranking unless all are asked for
 NOTES = 3  # layouts of which it is said why they stand no further ahead, unless all are asked for
@@ -69,8 +69,10 @@ def ranking(r: Recommendation, top: int | None = TOP) -> RenderableType:
     ]
     if top is not None and len(notes) > NOTES:
         parts.append(Text(f"held back: {len(notes) - NOTES} more; --all says why", style="dim"))
+    if r.outpaced:
+        parts.append(Text(f"\n{r.outpaced}", style="yellow"))
     if r.set_apart:
-        parts.append(Text("\nSet apart: weaker durability, not comparable", style="bold"))
+        parts.append(Text("\nSet apart: weaker durability, or not known: not comparable", style="bold"))
         parts.append(ranking_table(r.set_apart, baseline, top))
         for klass in dict.fromkeys(row.durability for row in r.set_apart):
             parts.append(Text(f"{klass}: {' '.join(r.crash_tests[klass])}", style="dim"))

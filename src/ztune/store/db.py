@@ -6,8 +6,8 @@ import json
 import os
 import secrets
 import sqlite3
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from datetime import UTC, datetime
 from importlib import resources
@@ -16,13 +16,14 @@ from typing import Any
 
 import psutil
 
-from ztune.errors import InputError
+from ztune import output
+from ztune.errors import InputError, ZtuneError
 from ztune.store import paths
+from ztune.store.connection import Connection, ReadOnlyError
 from ztune.store.records import Run, SeriesRef, Trial
 from ztune.study import Layout, Objective, Study
 
 _ID_ALPHABET = "23456789abcdefghjkmnpqrstuvwxyz"  # no 0/o, 1/i/l
-_BUSY_S = 30.0
 _RUN_JSON = (
     *("study", "environment", "versions", "objective", "command", "options", "warnings"),
     *("target", "job", "outcome"),
@@ -41,6 +42,14 @@ def now() -> str:
     return datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
+def _is_utf8(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
 def _dump(value: object) -> str:
     # Keys keep their order: that of a study's axes decides which layouts come first.
     return json.dumps(value, separators=(",", ":"), allow_nan=False)
@@ -49,7 +58,7 @@ def _dump(value: object) -> str:
 class Store:
     """The results. Use ``Store.open()``; close it, or use it as a context manager."""
 
-    def __init__(self, path: Path, connection: sqlite3.Connection) -> None:
+    def __init__(self, path: Path, connection: Connection) -> None:
         self.path = path
         self._db = connection
 
@@ -57,23 +66,22 @@ class Store:
     def open(cls, path: Path | None = None) -> Store:
         """Open (and make or migrate) the database at ``path``, by default the one in the state directory.
 
-        Raises InputError for a database of a newer ztune, or a file that is no database.
+        Where it can't be written, for a full or read-only disk, what is stored can be read all the same.
+
+        Raises:
+            InputError: it is of a newer ztune, or damaged, or no database.
+            ZtuneError: its disk fails, or another process keeps it locked.
         """
         path = path or paths.database()
-        connection: sqlite3.Connection | None = None
+        connection = Connection(path)
+        store = cls(path, connection)
         try:
-            connection = sqlite3.connect(path, timeout=_BUSY_S, isolation_level=None)
-            connection.row_factory = sqlite3.Row
-            store = cls(path, connection)
-            store._migrate()
-        except sqlite3.DatabaseError as error:
-            if connection is not None:
-                connection.close()
-            raise InputError(
-                f"the results database {path} cannot be used: {error}; move it away or set ZTUNE_HOME"
-            ) from None
-        except InputError:
-            assert connection is not None
+            try:
+                store._migrate()
+            except ReadOnlyError as error:
+                connection.read_from_memory(str(error))
+                store._migrate()
+        except BaseException:
             connection.close()
             raise
         return store
@@ -89,15 +97,24 @@ class Store:
         self.close()
 
     @contextmanager
-    def _write(self) -> Iterator[sqlite3.Connection]:
+    def _write(self) -> Iterator[Connection]:
+        if self._db.why_read_only:
+            raise ReadOnlyError(self._db.why_read_only)
+        with self._transaction() as db:
+            yield db
+
+    @contextmanager
+    def _transaction(self) -> Iterator[Connection]:
         # IMMEDIATE: take the write lock before reading, so that two processes never deadlock on an upgrade.
         self._db.execute("BEGIN IMMEDIATE")
         try:
             yield self._db
+            self._db.execute("COMMIT")
         except BaseException:
-            self._db.execute("ROLLBACK")
+            # A full disk may have ended the transaction already.
+            with suppress(ZtuneError):
+                self._db.execute("ROLLBACK")
             raise
-        self._db.execute("COMMIT")
 
     def _version(self) -> int:
         return int(self._db.execute("PRAGMA user_version").fetchone()[0])
@@ -111,18 +128,22 @@ class Store:
                 f"up to {newest}; use a newer ztune, or another ZTUNE_HOME"
             )
         if self._version() < newest:
-            self._db.execute("PRAGMA journal_mode = WAL")
+            if not self._db.why_read_only:
+                self._db.execute("PRAGMA journal_mode = WAL")
             # Off while tables are made anew: dropping `run` would take the trials with it. No effect inside a
             # transaction, so it stands before one.
             self._db.execute("PRAGMA foreign_keys = OFF")
-            with self._write() as db:
+            with self._transaction() as db:
                 for version, sql in known:
                     if version > self._version():  # another process may have been first
                         for statement in _statements(sql):
                             db.execute(statement)
                         db.execute(f"PRAGMA user_version = {version:d}")
                 if db.execute("PRAGMA foreign_key_check").fetchone() is not None:
-                    raise sqlite3.DatabaseError("trials without a run")
+                    raise InputError(
+                        f"the results database {self.path} cannot be used: it has trials without a run; move "
+                        "it away or set ZTUNE_HOME"
+                    )
         self._db.execute("PRAGMA foreign_keys = ON")
 
     # runs
@@ -148,8 +169,12 @@ class Store:
         """Add a run of this process with status "running" and return it.
 
         ``target``, ``job`` and ``source_run`` are for trials on real ZFS: where they run, what the job is,
-        and the screening run whose best layouts they try.
+        and the screening run whose best layouts they try. Raises InputError for a ``trace_path`` that the
+        database can't hold, because it is not UTF-8.
         """
+        if trace_path is not None and not _is_utf8(str(trace_path)):
+            shown = output.line(str(trace_path))
+            raise InputError(f"the trace's path {shown} is not UTF-8; rename or move the trace")
         with self._write() as db:
             while True:
                 run_id = "".join(secrets.choice(_ID_ALPHABET) for _ in range(6))
@@ -237,6 +262,8 @@ class Store:
             rows = self._db.execute("SELECT * FROM run ORDER BY seq DESC LIMIT 1").fetchall()
             if not rows:
                 raise InputError(f"there are no runs in {self.path} yet; `ztune screen TRACE` makes one")
+        elif not _is_utf8(run_id):
+            rows = []
         else:
             rows = self._db.execute(
                 "SELECT * FROM run WHERE substr(id, 1, ?) = ? ORDER BY seq", (len(run_id), run_id)
@@ -250,6 +277,25 @@ class Store:
                 f'"{run_id}" begins several runs: {", ".join(row["id"] for row in rows)}; write more of it'
             )
         return _run(rows[0])
+
+    def check_deletable(self, run_ids: Collection[str]) -> None:
+        """Raise InputError if one of the runs goes on, or if a run that stays has its layouts from one."""
+        for run in map(self.run, run_ids):
+            if self.is_live(run):
+                raise InputError(
+                    f"run {run.id} is being worked on by process {run.pid}; wait for it or stop it"
+                )
+            later = self._db.execute("SELECT id FROM run WHERE source_run = ? ORDER BY seq", (run.id,))
+            for (other,) in later:
+                if other not in run_ids:
+                    raise InputError(f"run {other} has its layouts from run {run.id}; delete it too")
+
+    def delete_runs(self, run_ids: Collection[str]) -> None:
+        """Delete runs with their trials, all or none. Raises InputError as ``check_deletable`` does."""
+        with self._write() as db:
+            self.check_deletable(run_ids)
+            for run_id in run_ids:
+                db.execute("DELETE FROM run WHERE id = ?", (run_id,))
 
     # trials
 
@@ -332,7 +378,7 @@ class Store:
                 (
                     "failed" if result is None or error is not None else "ok",
                     None if result is None else _dump(result),
-                    error,
+                    None if error is None else output.shown(error),
                     wall_s,
                     engine.get("version"),
                     openzfs or engine.get("openzfs"),
@@ -369,7 +415,7 @@ class Store:
         return _trial(self._db.execute("SELECT * FROM trial WHERE id = ?", (key,)).fetchone())
 
 
-def _again(db: sqlite3.Connection, row: sqlite3.Row, why: str | None) -> None:
+def _again(db: Connection, row: sqlite3.Row, why: str | None) -> None:
     """Make the trial of ``row`` pending; note the attempt that ended with ``why``, if that is said."""
     attempts = json.loads(row["attempts"])
     if why is not None and row["started"] is not None:
@@ -391,7 +437,7 @@ def _statements(sql: str) -> Iterator[str]:
             text = ""
 
 
-def _insert(db: sqlite3.Connection, table: str, row: dict[str, object]) -> int:
+def _insert(db: Connection, table: str, row: dict[str, object]) -> int:
     # Table and column names are this module's own, never a user's.
     marks = ", ".join("?" for _ in row)
     cursor = db.execute(f"INSERT INTO {table} ({', '.join(row)}) VALUES ({marks})", tuple(row.values()))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from ztune.study import profiles
+from ztune.study.declared import KNOWN, Declared
 from ztune.study.durability import weakening
 from ztune.study.layout import Layout
 from ztune.study.loader import resolve_profiles
@@ -17,17 +18,23 @@ def adjusted(
     profile: str | None = None,
     arc: str | int | None = None,
     database: Mapping[str, str] | None = None,
+    declared: Declared = KNOWN,
 ) -> Study:
     """Return ``study`` whose base layout has other data disks or another ARC; all its layouts follow.
 
     ``profile``: the name or TOML file of a profile for every vdev of class data. ``arc``: bytes or text. Log,
     cache and special devices stay as they are, and so do axes that set data disks themselves. ``database``:
     settings that the workload makes by itself; those that weaken durability become the base layout's, so that
-    each layout is judged by them, unless it has its own. Raises InputError for an unknown profile, ValueError
-    for a size that is none.
+    each layout is judged by them, unless it has its own. ``declared``: what the workload says of its
+    database's durability; what the study declares itself is added. Raises InputError for an unknown profile,
+    ValueError for a size that is none.
     """
     raw = study.layout.to_json()
-    raw["database"] = {**weakening(database or {}), **study.layout.database}
+    whole = declared.with_more(study.layout.declared).beside(database or {})
+    if whole != KNOWN:
+        raw["durability"] = whole.model_dump(mode="json")
+    if whole.known:
+        raw["database"] = {**weakening(database or {}), **study.layout.database}
     extra = dict(study.profiles)
     if arc is not None:
         raw["arc"] = arc

@@ -15,6 +15,7 @@ from typing import Any
 from pydantic import BaseModel
 from pydantic_core import PydanticUndefined
 
+from ztune.study.declared import Declared
 from ztune.study.layout import Dataset, Layout, Pool, Vdev
 from ztune.study.profile import FlashProfile, HddProfile
 from ztune.study.properties import PROPERTIES
@@ -30,6 +31,7 @@ MODELS: dict[str, type[BaseModel]] = {
     "pool": Pool,
     "vdev": Vdev,
     "dataset": Dataset,
+    "durability": Declared,
     "layouts": NamedLayout,
     "hdd": HddProfile,
     "flash": FlashProfile,

@@ -14,6 +14,7 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
 from ztune.study import durability as _durability
+from ztune.study.declared import Declared
 from ztune.study.properties import ALIASES, PROPERTIES, REPLAYED, parse_property, suggest
 from ztune.study.tunables import TUNABLES, parse_tunable
 from ztune.study.words import ROLES, DurabilityClass
@@ -357,6 +358,22 @@ class Layout(Strict):
     database: Annotated[dict[str, str], BeforeValidator(_database)] = Field(
         default_factory=dict, description="Settings of the database itself; replay cannot vary them."
     )
+    declared: Declared | None = Field(
+        default=None,
+        alias="durability",
+        description="What a power cut loses of the database, where ztune does not know it.",
+    )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _own(cls, value: Any) -> Any:
+        """Note which settings a declaration speaks of: the base layout's."""
+        if not isinstance(value, Mapping):
+            return value
+        declared, database = value.get("durability"), value.get("database", {})
+        if isinstance(declared, Mapping) and "own" not in declared and isinstance(database, Mapping):
+            return {**value, "durability": {**declared, "own": _database(database)}}
+        return value
 
     @model_validator(mode="after")
     def _check(self) -> Layout:
@@ -480,7 +497,8 @@ class Layout(Strict):
 
     def canonical(self) -> dict[str, Any]:
         """Return what identifies the layout: everything but its names for people, defaults spelled out."""
-        out = self.model_dump(mode="json", by_alias=True, exclude={"name", "description"})
+        # What is declared changes what is said of the layout, not what it is.
+        out = self.model_dump(mode="json", by_alias=True, exclude={"name", "description", "declared"})
         out["tunables"] = {k: v for k, v in sorted(self.tunables.items()) if v != TUNABLES[k].default}
         # What came later is left out at its default: older layouts keep their hash.
         for pool in out["pool"]:
@@ -497,6 +515,10 @@ class Layout(Strict):
         text = json.dumps(self.canonical(), sort_keys=True, separators=(",", ":"))
         return hashlib.sha256(text.encode()).hexdigest()[:12]
 
+    def judged(self) -> _durability.Judgement:
+        """Return what a power cut may lose, and what of that is not known."""
+        return _durability.judge(self)
+
     def durability(self) -> DurabilityClass:
         """Return what a power cut may lose."""
         return _durability.judge(self).klass
@@ -507,7 +529,10 @@ class Layout(Strict):
 
     def to_json(self) -> dict[str, Any]:
         """Return the form that ``Layout.model_validate`` takes back, fully resolved."""
-        return self.model_dump(mode="json", by_alias=True)
+        out = self.model_dump(mode="json", by_alias=True)
+        if self.declared is None:
+            del out["durability"]
+        return out
 
 
 def default_setting(key: str) -> str | None:

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import re
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
 from ztune.errors import InputError
+from ztune.output import line, shown
 from ztune.study import profiles as _profiles
+from ztune.study.declared import Declared
 from ztune.study.layout import Dataset, KeyedError, Layout, Pool, Vdev
 from ztune.study.positions import line_of, positions
 from ztune.study.profile import FlashProfile, HddProfile
@@ -30,6 +32,7 @@ _MODELS: dict[tuple[str, ...], type[BaseModel]] = {
     ("layout", "pool"): Pool,
     ("layout", "pool", "vdev"): Vdev,
     ("layout", "dataset"): Dataset,
+    ("layout", "durability"): Declared,
     ("layouts",): NamedLayout,
 }
 
@@ -66,6 +69,7 @@ def parse_study(raw: dict[str, Any], text: str, path: Path) -> Study:
         study = Study.model_validate(raw)
     except ValidationError as error:
         raise InputError(explain(error, raw, text, path)) from None
+    _check_text(raw, text, path)
     return resolve_profiles(study, extra, str(path))
 
 
@@ -85,6 +89,34 @@ def resolve_profiles(
         except InputError as error:
             raise InputError(f"{where}: {error}" if where else str(error)) from None
     return study.model_copy(update={"profiles": found})
+
+
+def _check_text(raw: dict[str, Any], text: str, path: Path) -> None:
+    """Refuse control characters; a name, which is printed everywhere, has no line breaks either.
+
+    Not in the models: they read stored runs too, which may be older than this.
+    """
+    for loc, value in _texts(raw, ()):
+        known = shown(value) if loc[-1] != "name" else line(value)
+        if known != value:
+            at = line_of(positions(text), loc)
+            raise InputError(
+                f'{path}{f":{at}" if at else ""}: {line(show_path(loc))} is "{line(value)}"; text in a study '
+                "has no control characters, and a name no line breaks"
+            )
+
+
+def _texts(node: Any, loc: Loc) -> Iterator[tuple[Loc, str]]:
+    """Yield every key and every text below ``node``, with where it stands."""
+    if isinstance(node, str):
+        yield loc, node
+    elif isinstance(node, dict):
+        for key, value in node.items():
+            yield (*loc, key), key
+            yield from _texts(value, (*loc, key))
+    elif isinstance(node, list):
+        for i, value in enumerate(node):
+            yield from _texts(value, (*loc, i))
 
 
 def _resolve_paths(raw: dict[str, Any], path: Path) -> dict[str, HddProfile | FlashProfile]:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
+from ztune import output
 from ztune.study.properties import PROPERTIES
 from ztune.study.study import Study
 from ztune.study.tunables import TUNABLES
@@ -63,4 +63,4 @@ def _default(name: str) -> str:
 
 
 if __name__ == "__main__":
-    print(json.dumps(study_schema(), indent=1, ensure_ascii=False))
+    output.print_json(study_schema())

@@ -10,6 +10,7 @@ from typing import Any
 
 from pydantic import Field, model_validator
 
+from ztune.study.declared import KnownClass
 from ztune.study.layout import KeyedError, Layout, Strict, plain
 from ztune.study.profile import FlashProfile, HddProfile, Profile
 from ztune.study.properties import suggest
@@ -26,7 +27,7 @@ class Objective(Strict):
     within: float = Field(
         default=0.05, ge=0, le=1, description="How near the best counts as equal: 0.05 is 5 %."
     )
-    durability: DurabilityClass = Field(
+    durability: KnownClass = Field(
         default=DurabilityClass.NOTHING, description="The worst class allowed beside the baseline's own."
     )
 

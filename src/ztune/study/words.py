@@ -9,15 +9,20 @@ ROLES = ("data", "wal", "temp", "index", "backup", "archive", "source")
 
 
 class DurabilityClass(StrEnum):
-    """What a power cut may lose under a layout, best class first."""
+    """What a power cut may lose under a layout, best class first.
+
+    ``NOT_KNOWN``: nobody has declared what a setting of the database means. It may be as bad as the worst
+    class, and is never ranked beside another; ``durability.Bar`` says what may be.
+    """
 
     NOTHING = "nothing-acknowledged"
     LAST_SECONDS = "last-seconds"
+    NOT_KNOWN = "not-known"
     CORRUPT = "corrupt"
 
     @property
     def rank(self) -> int:
-        """0 for the best class, 2 for the worst: compare ranks, not words."""
+        """0 for the best class, 3 for the worst: compare ranks, not words."""
         return list(DurabilityClass).index(self)
 
 

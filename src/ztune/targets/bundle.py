@@ -7,21 +7,26 @@ same sources always give the same bytes, and the file's name holds their hash, s
 from __future__ import annotations
 
 import ast
+import atexit
 import contextlib
 import hashlib
 import importlib.util
 import os
+import shutil
+import tempfile
 import time
 import zipfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import ztune
 from ztune.errors import InputError
 from ztune.store import paths
+from ztune.trial import own_directory
 
 _MAIN = "import sys\n\nfrom ztune.trial.main import main\n\nsys.exit(main())\n"
 _SHEBANG = b"#!/usr/bin/env python3\n"
+_MEMORY = "/dev/shm"
 _KEPT_S = 30 * 86_400.0
 """How long a bundle stays in the cache that no run has begun with: a run's own must outlast it."""
 # Modules of the package that the trial program may hold: others need more than the standard library.
@@ -38,11 +43,28 @@ def build(modules: Sequence[str] = ()) -> Path:
     digest = hashlib.sha256()
     for name in sorted(files):
         digest.update(f"{name}\0{len(files[name])}\0".encode() + files[name])
-    folder = paths.cache() / "trial"
-    folder.mkdir(exist_ok=True)
-    path = folder / f"ztune-trial-{digest.hexdigest()[:16]}.pyz"
-    if not path.is_file():
-        partial = path.with_name(f".{path.name}.{os.getpid()}")
+    name = f"ztune-trial-{digest.hexdigest()[:16]}.pyz"
+    try:
+        folder = paths.below(paths.cache(), "trial")
+        path = folder / name
+        # What lies there under a name is run: one that somebody else could have written is made anew.
+        if not _is_own(path):
+            _write(path, files)
+        os.utime(path)
+    except (OSError, InputError) as error:
+        return _in_memory(name, files, error)
+    for other in folder.glob("ztune-trial-*.pyz"):
+        with contextlib.suppress(FileNotFoundError):
+            if time.time() - other.stat().st_mtime > _KEPT_S:
+                other.unlink()
+    return path
+
+
+def _write(path: Path, files: Mapping[str, bytes]) -> None:
+    """Write the archive, whole or not at all. Raises OSError."""
+    partial = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        partial.unlink(missing_ok=True)
         partial.write_bytes(_SHEBANG)
         with zipfile.ZipFile(partial, "a", zipfile.ZIP_DEFLATED) as archive:
             for name in sorted(files):
@@ -52,12 +74,31 @@ def build(modules: Sequence[str] = ()) -> Path:
                 archive.writestr(entry, files[name])
         partial.chmod(0o755)
         partial.replace(path)
-    os.utime(path)
-    for other in folder.glob("ztune-trial-*.pyz"):
-        with contextlib.suppress(FileNotFoundError):
-            if time.time() - other.stat().st_mtime > _KEPT_S:
-                other.unlink()
-    return path
+    finally:
+        partial.unlink(missing_ok=True)
+
+
+def _in_memory(name: str, files: Mapping[str, bytes], error: OSError | InputError) -> Path:
+    """Return the archive in a directory in memory, gone when this process ends: the cache's disk is full.
+
+    What cleans a full disk up must not need room on it.
+    """
+    try:
+        folder = Path(tempfile.mkdtemp(prefix="ztune-trial-", dir=_MEMORY))
+        atexit.register(shutil.rmtree, folder, ignore_errors=True)
+        _write(folder / name, files)
+    except OSError:
+        why = str(error) if isinstance(error, InputError) else error.strerror
+        raise InputError(f"the trial program can't be written in the state directory: {why}") from None
+    return folder / name
+
+
+def _is_own(path: Path) -> bool:
+    try:
+        own_directory.require_file(path, path.lstat())
+    except (OSError, own_directory.NotOursError):
+        return False
+    return True
 
 
 def _own() -> dict[str, bytes]:

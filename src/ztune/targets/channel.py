@@ -16,8 +16,12 @@ from typing import Any, Protocol, Self
 from ztune.errors import InputError, MissingError, ZtuneError
 from ztune.study import Layout, Study
 
-STATE = "/var/tmp/ztune"
-"""Where trials keep their journals on a host, unless its place says otherwise."""
+STATE = "/var/lib/ztune"
+"""Where root's trials keep their journals on a host: nobody else can make it, or write on the way to it."""
+OLD_STATE = "/var/tmp/ztune"
+"""Where older versions kept them, in a directory that all may write: what is left there is still cleaned, as
+far as nobody but root could have written it.
+"""
 CLOSE_S = 60.0
 
 
@@ -188,6 +192,11 @@ class ProcessChannel:
         with contextlib.suppress(ValueError, OSError):
             while self._process.stdout.read1(65536):  # type: ignore[attr-defined]
                 pass
+
+
+def states(place: Place) -> list[str]:
+    """Return where trials at ``place`` may have left something, its own state directory last."""
+    return [OLD_STATE, place.state] if place.state == STATE else [place.state]
 
 
 def ask(place: Place, argv: list[str]) -> tuple[int, str, str]:

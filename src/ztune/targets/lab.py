@@ -159,6 +159,10 @@ class Lab:
                 if folder is not None:
                     shutil.rmtree(folder, ignore_errors=True)
 
+    def fills(self) -> list[Path]:
+        """Return where the guest's disks are, which are sparse files."""
+        return [paths.scratch()]
+
     def _add_scratch(self) -> None:
         """Give the guest room for journals and logs: its own temporary file systems are its memory."""
         assert self._folder is not None

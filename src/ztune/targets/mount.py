@@ -21,13 +21,13 @@ from ztune.targets import bundle, mount_points, mount_program
 from ztune.targets.channel import STATE, Channel, ProcessChannel
 from ztune.targets.engine_spec import HEEDED, mount_spec
 from ztune.targets.hello import said
-from ztune.trial import mounted
+from ztune.trial import mounted, own_directory, room
 from ztune.trial.mount_store import DISKS
 from ztune.trial.mounted import Options
 from ztune.units import format_size
 
-ROOM = 2 << 30
-"""Bytes that must be free for the disks' contents, which are sparse files."""
+ROOM = room.RESERVE + (1 << 30)
+"""Bytes that must be free for the disks' contents, which are sparse files: some, and what stays free."""
 _TRIAL = 16  # letters of a trial's id
 _SOCKET = 107  # the longest path of a socket, without its final zero: unix(7)
 
@@ -41,6 +41,7 @@ class Mounted:
         """Name how the disks behave; nothing is started."""
         self.options = options or Options()
         # A database's own user must be able to pass, which it can't below root's home.
+        # Everybody else's own is closed to others anyway.
         self.state = STATE if os.geteuid() == 0 else str(paths.home() / "trials")
         self._program: Path | None = None
         self._versions: dict[str, str] = {}
@@ -58,12 +59,6 @@ class Mounted:
                 f"{self._stores()}: this path is too long for the socket of a mount; set ZTUNE_HOME to a "
                 "shorter one"
             )
-        free = shutil.disk_usage(self._stores()).free
-        if free < ROOM:
-            raise MissingError(
-                f"no room for the mounts' disks: {self._stores()} has {format_size(free >> 20 << 20)} free, "
-                f"at least {format_size(ROOM)} are needed; set ZTUNE_HOME to a roomier place"
-            )
         return self
 
     def __exit__(
@@ -73,9 +68,7 @@ class Mounted:
 
     @staticmethod
     def _stores() -> Path:
-        path = paths.scratch() / "stores"
-        path.mkdir(exist_ok=True, mode=0o700)
-        return path
+        return paths.below(paths.scratch(), "stores", own_directory.PRIVATE)
 
     def hello(self) -> dict[str, Any]:
         """Return what the trial program says of this host, with the OpenZFS of the mount."""
@@ -112,7 +105,16 @@ class Mounted:
         }
 
     def check(self, study: Study, layout: Layout) -> None:
-        """Raise InputError if the layout can't be tried here; remembers what a mount of it is told."""
+        """Raise InputError, MissingError if the layout can't be tried here; remembers what a mount of it is
+        told.
+        """
+        # Not where the place is brought up: clean-up needs no room, and is needed most where there is none.
+        free = shutil.disk_usage(self._stores()).free
+        if free < ROOM:
+            raise MissingError(
+                f"no room for the mounts' disks: {self._stores()} has {format_size(free >> 20 << 20)} free, "
+                f"at least {format_size(ROOM)} are needed; set ZTUNE_HOME to a roomier place"
+            )
         mount_points.check_layout(layout)
         where = f'layout "{layout.name}" of study "{study.name}"'
         for changed in _changed(study, layout):

@@ -20,9 +20,10 @@ from ztune.study import Layout
 from ztune.study.properties import PROPERTIES
 from ztune.study.tunables import TUNABLES
 from ztune.targets.engine_spec import HEEDED
-from ztune.trial import mounted
+from ztune.trial import mounted, own_directory
 from ztune.trial.mount_store import MountStore
 from ztune.trial.mounted import Mount, Options
+from ztune.trial.own_directory import NotOursError
 
 RECORD = "record.json"
 _FORMAT = "ztune-mount-point"
@@ -92,10 +93,14 @@ class Point:
             (folder / name).unlink(missing_ok=True)
 
     def remove_places(self) -> None:
-        """Remove the directories that were made for the mounts, if they are empty and nothing is mounted."""
+        """Remove the directories that were made for the mounts, if they are empty and nothing is mounted.
+
+        Those on the way to which somebody else may have put a link since stay.
+        """
         for place in (*self.places.values(), *([self.directory] if self.made else [])):
-            with contextlib.suppress(OSError):
-                place.rmdir()
+            with contextlib.suppress(OSError, NotOursError), own_directory.parent_of(place) as parent:
+                if parent is not None:
+                    os.rmdir(place.name, dir_fd=parent.fd)
 
 
 def changed(point: Point, options: Options) -> Point:

@@ -28,6 +28,7 @@ from ztune.store import paths
 from ztune.study import Layout, Study
 from ztune.study.properties import PROPERTIES, REPLAYED
 from ztune.study.tunables import TUNABLES
+from ztune.targets import room
 from ztune.targets.base import Outcome, Progress
 from ztune.targets.engine import Engine, last_line
 from ztune.targets.engine_spec import engine_spec
@@ -37,10 +38,12 @@ from ztune.trace.reader import Trace
 
 MIN_TIMEOUT_S = 900.0
 TIMEOUT_FACTOR = 60.0  # of the recorded seconds; a sane layout takes less than one
-ENGINE_MB = 140 << 20  # resident memory of an engine beside ARC and pool contents, bytes
-MEMORY_SHARE = 0.6  # of the available memory that all engines together may use
+# Memory of an engine beside ARC and pool contents, bytes: itself 140 MiB, and the load's transaction groups.
+ENGINE_BYTES = 320 << 20
+LIMIT_REACHED = 5  # the engine's exit code
 CACHED_TRACES = 4  # how many exports of traces are kept
 _KILL_GRACE_S = 2.0
+_LEAST_FILES = 1 << 30  # bytes; with less room on the disk an engine does not turn to files at all
 
 
 @dataclass(frozen=True)
@@ -58,8 +61,7 @@ def prepare(trace: Trace) -> Inputs:
 
     Raises InputError if the trace is damaged or there is no room.
     """
-    folder = paths.cache() / f"{trace.sha[:24]}-{EXPORT_VERSION}"
-    folder.mkdir(exist_ok=True)
+    folder = paths.private(paths.cache() / f"{trace.sha[:24]}-{EXPORT_VERSION}")
     with _locked(folder / "lock"):
         ops, index = folder / "ops.bin", folder / "files.json"
         if ops.is_file() and index.is_file():
@@ -122,6 +124,7 @@ class Replay:
         self.jobs = jobs
         self.timeout_s = timeout_s or max(MIN_TIMEOUT_S, TIMEOUT_FACTOR * trace.duration_s)
         self.inputs = prepare(trace)
+        self.memory = room.memory_bytes()  # once: engines that run must not make less of those to come
         self._backing = backing
 
     def check(self, study: Study, layout: Layout) -> None:
@@ -188,7 +191,7 @@ class Replay:
         if self._backing is not None:
             return self._backing
         need = self.jobs * (memory_bytes(spec) + contents_bytes(spec, self.written_bytes()))
-        return "memory" if need <= MEMORY_SHARE * psutil.virtual_memory().available else "file"
+        return "memory" if need <= self.memory else "file"
 
     def written_bytes(self) -> int:
         """Return an upper bound of what the trace adds to the files, bytes."""
@@ -215,10 +218,8 @@ class Replay:
                 **spec,
                 "content": {r: str(p.resolve()) for r, p in self.inputs.content.items()},
                 "backing": backing,
+                **self._limits(spec, backing, folder),
             }
-            if backing == "file":
-                full["backing_dir"] = str(folder)
-                self._check_room(spec, folder)
             path = folder / "spec.json"
             path.write_text(json.dumps(full))
             code, words, text = self._process(self.command(path, self.inputs.ops), folder, progress, stop)
@@ -236,15 +237,27 @@ class Replay:
                 error = "the engine's result is not the JSON it should be"
         return Outcome(None, error, wall)
 
-    def _check_room(self, spec: dict[str, Any], folder: Path) -> None:
-        need = self.jobs * contents_bytes(spec, self.written_bytes())
-        free = shutil.disk_usage(folder).free
-        if need > free:
+    def _limits(self, spec: dict[str, Any], backing: str, folder: Path) -> dict[str, Any]:
+        """Return what one engine may take of memory, and of the disk that it then turns to."""
+        memory = self.memory // self.jobs
+        if memory_bytes(spec) > memory:
+            raise InputError(
+                f"an engine with an ARC of {spec['arc_max'] >> 20} MiB takes about "
+                f"{memory_bytes(spec) >> 20} MiB, and {self.jobs} at once may take "
+                f"{self.memory >> 20} MiB of this machine's memory; "
+                f"use fewer --jobs, a smaller --arc, or free memory"
+            )
+        need, free = self.jobs * contents_bytes(spec, self.written_bytes()), room.disk_bytes(folder)
+        if backing == "file" and need > free:
             raise InputError(
                 f"the pools of {self.jobs} layouts at once take about {need >> 20} MiB, more than fits "
-                f"into memory or into {paths.home()} ({free >> 20} MiB free); "
+                f"into memory or into {paths.home()} ({free >> 20} MiB, beside what is left free); "
                 f"use fewer --jobs or another ZTUNE_HOME"
             )
+        limits: dict[str, Any] = {"memory_limit": memory}
+        if free // self.jobs >= _LEAST_FILES:
+            limits |= {"backing_dir": str(folder), "file_limit": free // self.jobs}
+        return limits
 
     def _process(
         self, command: list[str], folder: Path, progress: Progress | None, stop: threading.Event
@@ -295,6 +308,11 @@ class Replay:
             return f"the engine was killed by {signal_name(-code)}{said}"
         if code == 2:
             return f"the engine refused the layout{said}"
+        if code == LIMIT_REACHED:
+            return (
+                f"{words} Use fewer --jobs, a smaller --arc, a ZTUNE_HOME with more room, "
+                f"or a shorter recording"
+            )
         if code == 4:
             raise MissingError(
                 f"the engine does not match this machine's OpenZFS library{said}; run `ztune doctor`"
@@ -310,7 +328,7 @@ def _dataset(layout: Layout, role: str) -> str:
 
 def memory_bytes(spec: dict[str, Any]) -> int:
     """Return about how much memory one engine takes beside the pools' contents, bytes."""
-    return ENGINE_MB + int(1.25 * int(spec["arc_max"]))
+    return ENGINE_BYTES + int(1.25 * int(spec["arc_max"]))
 
 
 def contents_bytes(spec: dict[str, Any], growth: int) -> int:
@@ -374,8 +392,10 @@ def _read_progress(stream: IO[bytes], progress: Progress | None, words: list[str
         return
 
 
-def suggested_jobs(spec: dict[str, Any]) -> int:
-    """Return how many engines can run at once: one per usable core, fewer where memory is short."""
+def suggested_jobs(spec: dict[str, Any], memory: int) -> int:
+    """Return how many engines can run at once: one per usable core, fewer where ``memory`` is short.
+
+    ``memory``: bytes for all of them.
+    """
     cores = len(os.sched_getaffinity(0))
-    room = MEMORY_SHARE * psutil.virtual_memory().available
-    return max(1, min(cores, int(room // memory_bytes(spec))))
+    return max(1, min(cores, memory // memory_bytes(spec)))

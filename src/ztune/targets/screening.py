@@ -106,7 +106,7 @@ def start(
     for layout in layouts:
         target.check(study, layout)
     seed = study.seed if options.seed is None else options.seed
-    target.jobs = options.jobs or suggested_jobs(target.spec(study, study.layout, seed))
+    target.jobs = options.jobs or suggested_jobs(target.spec(study, study.layout, seed), target.memory)
     warnings = [*(w.message for w in trace.manifest.warnings), *target.inputs.warnings]
     if trace.manifest.dropped:
         warnings.append(f"{trace.manifest.dropped} events were lost while recording: the trace is incomplete")
@@ -159,7 +159,7 @@ def resume(
     sweep()
     study = run.resolved_study
     target = Replay(trace, engine, timeout_s=options.timeout_s)
-    target.jobs = options.jobs or suggested_jobs(target.spec(study, study.layout, run.seed))
+    target.jobs = options.jobs or suggested_jobs(target.spec(study, study.layout, run.seed), target.memory)
     run = store.resume_run(run.id)
     return _screen(store, run, study, target, options.budget, observer or Silent())
 

@@ -24,6 +24,7 @@ from ztune.targets import bundle
 from ztune.targets.channel import STATE, Channel, Lost, ProcessChannel, need_zfs
 from ztune.targets.hello import said
 from ztune.targets.placing import Placing
+from ztune.trial import own_directory
 
 CONNECT_S = 20
 # After a minute without an answer the connection counts as lost; the trial there sees the end of its input.
@@ -46,6 +47,33 @@ for p in {pythons}; do
   [ -n "$old" ] || old=$v
 done
 echo "-$old"
+"""
+
+# Puts the file that follows on standard input where nobody else could have written, by the rules of
+# own_directory.py, whose text comes first. "look" says whether it is there already.
+_PUT = """
+import os, sys, types
+from pathlib import Path
+folder, name, step, size, rules = *sys.argv[1:4], *map(int, sys.argv[4:])
+errors, own = types.ModuleType("ztune.errors"), types.ModuleType("own_directory")
+errors.InputError = type("InputError", (Exception,), {})
+sys.modules.update({"ztune": types.ModuleType("ztune"), "ztune.errors": errors, "own_directory": own})
+exec(compile(sys.stdin.buffer.read(rules), "own_directory", "exec"), own.__dict__)
+try:
+    with own.OwnDirectory.open(own.real(Path(folder)), make=own.PRIVATE) as here:
+        if step == "look":
+            found = here.look(name)
+            if found is not None:
+                own.require_file(here.path / name, found)
+                print("there" if found.st_size == size else "other")
+        else:
+            part = f"{name}.{os.getpid()}.part"
+            with os.fdopen(here.open_file(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL), "wb") as file:
+                file.write(sys.stdin.buffer.read(size))
+            os.rename(part, name, src_dir_fd=here.fd, dst_dir_fd=here.fd)
+            print("there")
+except (OSError, errors.InputError) as error:
+    sys.exit(str(error))
 """
 
 
@@ -181,25 +209,29 @@ class Ssh:
         return self._hello
 
     def put(self, local: Path) -> str:
-        """Copy a file there; its name holds the hash of its content, so that one of that name is the same."""
+        """Copy a file there; its name holds the hash of its content, so that one of that name is the same.
+
+        It will be run as root, so it goes where only the user that we log in as, or root, can write.
+        """
         folder = f"{self._home}/.cache/ztune"
         path = f"{folder}/{local.name}"
         if path in self._there:
             return path
-        q = shlex.quote
-        size = local.stat().st_size
-        if self._run(f'[ "$(wc -c < {q(path)} 2>/dev/null)" -eq {size} ]').returncode != 0:
-            done = self._run(
-                f"umask 077 && mkdir -p {q(folder)} && cat > {q(path + '.part')} "
-                f"&& mv {q(path + '.part')} {q(path)}",
-                local.read_bytes(),
-            )
+        data = local.read_bytes()
+        rules = Path(own_directory.__file__).read_bytes()
+        words = [self._python, "-c", _PUT, folder, local.name]
+        for step, sent in (("look", b""), ("write", data)):
+            command = shlex.join([*words, step, str(len(data)), str(len(rules))])
+            done = self._run(f"umask 077; cd / && {command}", rules + sent)
+            said_ = done.stdout.decode(errors="replace").strip()
             if done.returncode != 0:
-                words = done.stderr.decode(errors="replace").strip().splitlines()
+                words_ = done.stderr.decode(errors="replace").strip().splitlines()
                 raise ZtuneError(
                     f"the trial program can't be copied to {self.host}:{path}: "
-                    f"{words[-1] if words else 'no reason given'}"
+                    f"{words_[-1] if words_ else 'no reason given'}"
                 )
+            if said_.endswith("there"):
+                break
         self._there.add(path)
         return path
 

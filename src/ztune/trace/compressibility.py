@@ -8,6 +8,7 @@ pieces. The work is bounded: about 20 MiB are compressed per role and algorithm,
 from __future__ import annotations
 
 import hashlib
+import math
 import os
 import stat
 import zlib
@@ -22,6 +23,7 @@ import zstandard
 from ztune.errors import InputError
 from ztune.trace.manifest import Compressibility, Sample
 from ztune.trace.schema import ROLES
+from ztune.units import format_size
 
 RECORDSIZES = (4096, 8192, 16384, 32768, 65536, 131072, 1 << 20)
 ALGORITHMS = ("lz4", "zstd-3", "gzip-6")
@@ -31,6 +33,12 @@ BLOCK_BUDGET = 2 << 20  # bytes compressed per role, record size and algorithm .
 LEAST_BLOCKS = 8  # ... but at least so many blocks, if there are
 MOST_EXTENTS = 10_000  # of one sparse file
 _HOLE = 64 << 10  # runs of zeros that are not kept as content, see _keep
+SHORT_SIGHTED = "gzip-6"  # sees 32 KiB back, lz4 64 KiB and zstd-3 2 MiB
+JUMP = 1.25
+"""So many times better beside ``SHORT_SIGHTED`` than at a smaller record size: data repeats further back than
+gzip sees. Of eight kinds of real files (programs, libraries, documentation, package lists, Python packages)
+none came to more than 1.12, of the files of seven of our databases none to more than 1.15 (InnoDB's). What
+``db_bench`` writes, pieces of one buffer of 1 MiB, came to 1.46, compressed by snappy to 1.82."""
 
 Compressor = Callable[[bytes], bytes]
 
@@ -109,6 +117,49 @@ def sample_files(
         if progress is not None:
             progress((done + 1) / len(by_role))
     return measured, samples
+
+
+def repeats(measured: Iterable[Compressibility]) -> list[str]:
+    """Return a sentence for each role whose data repeats at a distance, as no user's does.
+
+    At one record size an algorithm becomes ``JUMP`` times better than it was at smaller ones, while
+    ``SHORT_SIGHTED``, which can't see so far, does not.
+    """
+    by_role: dict[str, dict[str, dict[int, float]]] = {}
+    for entry in measured:
+        if entry.blocks:
+            by_role.setdefault(entry.role, {}).setdefault(entry.algorithm, {})[entry.recordsize] = entry.ratio
+    out = []
+    for role, by_algorithm in by_role.items():
+        plain = by_algorithm.pop(SHORT_SIGHTED, {})
+        found = [
+            (jump, algorithm, by_algorithm[algorithm])
+            for algorithm in sorted(by_algorithm)
+            if (jump := _jump(by_algorithm[algorithm], plain)) is not None
+        ]
+        if not found:
+            continue
+        (small, large), algorithm, ratios = min(found)
+        out.append(
+            f"the files of role {role} repeat at a distance of about {format_size(small)} to "
+            f"{format_size(large)}: {algorithm} shrinks them {ratios[large]:.2f}:1 in records of "
+            f"{format_size(large)}, {ratios[small]:.2f}:1 in records of {format_size(small)}, "
+            f"{SHORT_SIGHTED} {plain[large]:.2f} and {plain[small]:.2f}. Synthetic data? Yours will not gain "
+            f"from such records"
+        )
+    return out
+
+
+def _jump(ratios: Mapping[int, float], plain: Mapping[int, float]) -> tuple[int, int] | None:
+    """Return the two neighbouring record sizes between which the jump begins; None for no jump."""
+    sizes = sorted(ratios.keys() & plain.keys())
+    beside = [ratios[size] / plain[size] for size in sizes]
+    gains = [now / min(beside[: n + 1]) for n, now in enumerate(beside)]
+    if not gains or max(gains) < JUMP:
+        return None
+    # Records that are a little longer than the distance gain a little.
+    first = next(n for n, gain in enumerate(gains) if gain > math.sqrt(JUMP))
+    return sizes[first - 1], sizes[first]
 
 
 def _extents(path: str) -> Iterator[_Extent]:
@@ -207,8 +258,9 @@ def _measure(
 
 
 def _keep(role: str, pieces: list[bytes], folder: Path) -> Sample | None:
-    """Write the pieces' content to ``folder/ROLE.bin`` in whole chunks; None if all of it is zeros.
+    """Write the pieces' content to ``folder/ROLE.bin`` in whole chunks; None if it does not fill one.
 
+    Filled up with itself it would repeat within a record of 1 MiB, as the files do not.
     Aligned runs of 64 KiB zeros are left out: they come from space allocated ahead (new WAL segments), which
     the database writes once, and would make everything that is replayed look too compressible.
     """
@@ -221,7 +273,7 @@ def _keep(role: str, pieces: list[bytes], folder: Path) -> Sample | None:
         # The next piece starts at its own alignment, else its pages would straddle blocks.
         while gap := -len(content) % 4096:
             content += piece[:gap]
-    if not content:
+    if len(content) < CHUNK:
         return None
     del content[READ_BUDGET:]
     real = bytes(content)

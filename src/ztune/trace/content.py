@@ -21,7 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ztune.errors import InputError
-from ztune.trace.compressibility import CHUNK, compressor
+from ztune.trace.compressibility import CHUNK, compressor, repeats
 from ztune.trace.manifest import Compressibility
 from ztune.trace.reader import Trace
 from ztune.trace.schema import ROLES
@@ -53,7 +53,8 @@ def content_pools(trace: Trace, folder: Path, warnings: list[str] | None = None)
 
     Kept samples are used where the trace has them. For other roles a pool is synthesised in ``folder`` to
     meet the measured lz4 and zstd-3 ratios (or used again if it is there already). Where nothing was measured
-    the ratio is 2:1, and a sentence saying so is appended to ``warnings``. Raises InputError if a sample is
+    the ratio is 2:1, and a sentence saying so is appended to ``warnings``; so is one for each role whose data
+    repeats as no user's does. Raises InputError if a sample is
     damaged or ``folder`` cannot be written.
     """
     pools: dict[str, Path] = {}
@@ -70,6 +71,8 @@ def content_pools(trace: Trace, folder: Path, warnings: list[str] | None = None)
                 f" replay writes content that lz4 compresses {DEFAULT_RATIO:g}:1"
             )
         pools[role] = _pool(role, measured, folder)
+    if warnings is not None:
+        warnings += repeats(trace.manifest.compressibility)
     return pools
 
 

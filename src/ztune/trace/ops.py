@@ -7,7 +7,6 @@ docs/trace-format.md has the table.
 
 from __future__ import annotations
 
-import contextlib
 import heapq
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ztune.errors import InputError
+from ztune.files import writing
 from ztune.trace.reader import Columns, Trace
 from ztune.trace.schema import Op
 
@@ -111,21 +111,13 @@ def export_ops(trace: Trace, path: Path | str) -> OpsInfo:
     blank = blank_tails(columns, chosen, logs)
     header = np.zeros(1, HEADER)
     header[0] = (MAGIC, OPS_VERSION, RECORD.itemsize, len(chosen), len(files), threads)
-    partial = path.with_name(path.name + ".partial")
-    try:
-        with partial.open("wb") as out:
-            header.tofile(out)
-            for start in range(0, len(chosen), _CHUNK):
-                part = slice(start, start + _CHUNK)
-                records = _records(columns, chosen[part], thread[part], new_id)
-                records["blank"] = blank[part]
-                records.tofile(out)
-        partial.rename(path)
-    except OSError as error:
-        raise InputError(f"cannot write {path}: {error.strerror or 'no space left'}") from error
-    finally:
-        with contextlib.suppress(OSError):  # e.g. the folder is a file
-            partial.unlink(missing_ok=True)
+    with writing(path) as out:
+        out.write(header.tobytes())
+        for start in range(0, len(chosen), _CHUNK):
+            part = slice(start, start + _CHUNK)
+            records = _records(columns, chosen[part], thread[part], new_id)
+            records["blank"] = blank[part]
+            out.write(records.tobytes())
     return OpsInfo(path, len(chosen), threads, files, len(columns["t"]) - len(chosen))
 
 

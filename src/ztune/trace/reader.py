@@ -51,7 +51,10 @@ class Trace:
                     f"{path} is not a trace: a trace is a folder made by `ztune record`, and {why}"
                 )
         except (OSError, ValueError) as error:  # no permission; a NUL or an over-long name
-            raise InputError(f"cannot open the trace {str(path)!r}: {_reason(error)}") from None
+            hint = ""
+            if isinstance(error, PermissionError):
+                hint = "; a trace is its recorder's alone, unless it was recorded with --share"
+            raise InputError(f"cannot open the trace {str(path)!r}: {_reason(error)}{hint}") from None
         trace = cls(path, manifest_module.read(path / MANIFEST))
         trace._check_file()
         return trace

@@ -52,7 +52,8 @@ class Recording:
     ``pids`` are followed with all their descendants, ``command`` is started once nothing can be missed.
     ``paths`` restricts the trace to files below them. ``workload`` and ``page_size`` (role → bytes) may be
     set until the recording is finished. ``warmth`` is what was read and written before it (a replay
-    warms its caches by it). Raises InputError or MissingError; nothing is left behind then.
+    warms its caches by it). ``share``: others may read the trace. Raises InputError or MissingError; nothing
+    is left behind then.
     """
 
     def __init__(
@@ -70,6 +71,7 @@ class Recording:
         warmth: Warmth | None = None,
         say: Progress | None = None,
         ring_bytes: int | None = None,
+        share: bool = False,
     ) -> None:
         self.out = Path(out)
         self.command = list(command) if command else None
@@ -84,6 +86,11 @@ class Recording:
         self._say = say or (lambda _: None)
         self._trace: Trace | None = None
         self._session: Session | None = None
+        if share and keep_samples:
+            raise InputError(
+                "a trace with --samples holds what is in the database, so others may not read it; leave out "
+                "--share or --samples"
+            )
         if bool(self.command) == bool(self.pids):
             raise InputError("say what to record: either a command after --, or --pid")
         _check_paths(self.paths)
@@ -96,7 +103,7 @@ class Recording:
         if reason:
             self._say(reason)
         self._table = FileTable()
-        self._writer = TraceWriter(self.out)
+        self._writer = TraceWriter(self.out, share)
         try:
             self._mapped = [mapping for pid in self.pids for mapping in mapped_files(pid)]
             self._session = self._recorder.start(
@@ -246,6 +253,7 @@ def record(
     say: Progress | None = None,
     while_waiting: Callable[[float], None] | None = None,
     on_done: Callable[[Recording], None] | None = None,
+    share: bool = False,
 ) -> Trace:
     """Record ``command`` until it ends, or ``pids`` for ``seconds`` or until they end, and return the trace.
 
@@ -264,6 +272,7 @@ def record(
         keep_samples=keep_samples,
         workload=workload,
         say=say,
+        share=share,
     )
     with recording:
         if command:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import re
 import tomllib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from importlib import resources
 from pathlib import PurePosixPath
@@ -139,6 +139,19 @@ def known_layouts() -> tuple[KnownLayout, ...]:
         KnownLayout(entry["name"], entry["source"], tuple(Rule.parse(rule) for rule in entry["rules"]))
         for entry in tomllib.loads(text)["layout"]
     )
+
+
+def databases_of(paths: Iterable[str]) -> Iterator[str]:
+    """Give for each of ``paths`` that is a well-known layout's the layout's name."""
+    # A later layout overrides an earlier one.
+    backwards = [
+        (layout.name, rule) for layout in reversed(known_layouts()) for rule in reversed(layout.rules)
+    ]
+    for path in paths:
+        whole = path.removesuffix(_DELETED)
+        name = next((name for name, rule in backwards if rule.pattern.fullmatch(whole)), None)
+        if name is not None:
+            yield name
 
 
 @functools.cache

@@ -8,13 +8,13 @@ from collections.abc import Iterable, Sequence
 
 from rich import box
 from rich.columns import Columns
-from rich.console import Console, RenderableType
-from rich.markup import escape
+from rich.console import RenderableType
 from rich.panel import Panel
 from rich.table import Table
-from rich.text import Text
 
+from ztune.output import Console, Text
 from ztune.trace import summary as summaries
+from ztune.trace.compressibility import repeats
 from ztune.trace.counts import PAGE
 from ztune.trace.manifest import Compressibility, Manifest
 from ztune.trace.summary import Rates, Summary, Transfers
@@ -40,7 +40,7 @@ def count(value: float) -> str:
     if value < 100_000:
         return f"{value:,.0f}"
     units = "kMGTPE"
-    while (value := value / 1000) >= 1000:
+    while (value := value / 1000) >= 1000 and len(units) > 1:
         units = units[1:]
     return f"{value:.2f}"[:4].rstrip(".") + units[0]
 
@@ -70,6 +70,8 @@ def show_roles(console: Console, summary: Summary, role: str | None = None) -> N
     if measured := [entry for entry in summary.manifest.compressibility if entry.role in shown]:
         title = "How sampled blocks compress, by record size (before rounding to sectors)"
         _titled(console, title, _compressibility(measured))
+        for sentence in repeats(measured):
+            console.print(Text(f"{sentence[:1].upper()}{sentence[1:]}.", style="yellow"))
     for group in groups:
         parts = [
             _distribution(console, f"{group.name} {kind} sizes", transfers)
@@ -80,7 +82,8 @@ def show_roles(console: Console, summary: Summary, role: str | None = None) -> N
         if not parts and not rates:
             continue
         console.print()
-        console.rule(f"[bold]{group.name}[/]", align="left", characters="─" if _unicode(console) else "-")
+        characters = "─" if _unicode(console) else "-"
+        console.rule(Text(group.name, style="bold"), align="left", characters=characters)
         if len(parts) == 2 and console.width >= _WIDE:
             console.print(Columns(parts, padding=(0, 4)))
         else:
@@ -102,7 +105,7 @@ def show_files(console: Console, summary: Summary, role: str | None, top: int) -
     table.columns[0].no_wrap, table.columns[0].overflow = False, "fold"
     for group in shown:
         table.add_row(
-            escape(group.name[len(folder) :].lstrip("/") if folder else group.name),
+            group.name[len(folder) :].lstrip("/") if folder else group.name,
             group.role or "-",
             count(group.reads.count),
             size(group.reads.bytes),
@@ -112,10 +115,11 @@ def show_files(console: Console, summary: Summary, role: str | None, top: int) -
             share(group.sync_share),
             share(group.overwrite_share),
         )
-    where = f", below {escape(folder)}" if folder else ""
+    where = f", below {folder}" if folder else ""
     _titled(console, f"Files, most bytes moved first{where}", table)
     if len(groups) > len(shown):
-        console.print(f"[dim]and {len(groups) - len(shown):,} more files; --top {len(groups)} shows all[/]")
+        more = f"and {len(groups) - len(shown):,} more files; --top {len(groups)} shows all"
+        console.print(Text(more, style="dim"))
 
 
 def common_folder(paths: Iterable[str]) -> str:
@@ -141,23 +145,24 @@ def _table(*columns: str) -> Table:
 def _titled(console: Console, title: str, table: Table) -> None:
     """Print ``table`` under its title, which may be wider than the table; nothing if it has no rows."""
     if table.row_count:
-        console.print(f"\n[bold]{title}[/]")
+        console.print(Text(f"\n{title}", style="bold"))
         console.print(table)
 
 
 def _header(console: Console, summary: Summary) -> None:
     manifest = summary.manifest
-    title = f"[bold]{escape(summary.name)}[/]"
+    title = Text(summary.name, style="bold")
+    rest = ""
     if manifest.workload is not None:
-        title += f"  {escape(manifest.workload.name)}"
+        rest = f"  {manifest.workload.name}"
         if manifest.workload.version:
-            title += f", {escape(manifest.workload.version)}"
+            rest += f", {manifest.workload.version}"
     elif manifest.command:
-        title += f"  {escape(' '.join(manifest.command))}"
-    console.print(title, soft_wrap=False)
+        rest = f"  {' '.join(manifest.command)}"
+    console.print(Text.assemble(title, rest))
     console.print(
         f"{manifest.events:,} events on {len(manifest.files):,} files in {manifest.duration_ns / 1e9:,.1f} s,"
-        f" recorded by {escape(manifest.recorder.name)}, {_when(manifest)}"
+        f" recorded by {manifest.recorder.name}, {_when(manifest)}"
     )
     if manifest.dropped or not manifest.complete:
         lost = (
@@ -175,13 +180,13 @@ def _header(console: Console, summary: Summary) -> None:
         )
     for warning in manifest.warnings:
         times = f" ({warning.count:,} times)" if warning.count > 1 else ""
-        console.print(f"[yellow]warning:[/] {escape(warning.message)}{times}")
+        console.print(Text.assemble(("warning:", "yellow"), f" {warning.message}{times}"))
     if summary.global_syncs:
         console.print(f"{summary.global_syncs:,} calls of sync or syncfs, which concern all files")
 
 
 def _when(manifest: Manifest) -> str:
-    return escape(manifest.created.replace("T", " ").replace("+00:00", " UTC"))
+    return manifest.created.replace("T", " ").replace("+00:00", " UTC")
 
 
 def _writes_table(groups: Sequence[summaries.Group]) -> Table:
@@ -346,13 +351,12 @@ def file_list(console: Console, manifest: Manifest, role: str | None) -> None:
         table.add_column(name, justify="right", no_wrap=True)
     table.add_column("path", overflow="fold")
     for file in files:
-        was = [escape(name.path) for name in file.names if name.path != file.path]
-        notes = f" [dim]was {', '.join(was)}[/]" if was else ""
+        was = [name.path for name in file.names if name.path != file.path]
         table.add_row(
             str(file.id),
             file.role or "-",
             "new" if file.created else size(file.size_start),
             "deleted" if file.deleted else ("?" if file.size_end < 0 else size(file.size_end)),
-            escape(file.path) + notes,
+            Text.assemble(file.path, (f" was {', '.join(was)}" if was else "", "dim")),
         )
     _titled(console, f"{len(files):,} files", table)

@@ -13,6 +13,7 @@ import errno
 import hashlib
 import os
 import shutil
+import stat
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -25,6 +26,7 @@ from pydantic import ValidationError
 
 from ztune import __version__
 from ztune.errors import InputError, ZtuneError
+from ztune.files import umask
 from ztune.trace import check
 from ztune.trace.manifest import EVENTS_FILE, MANIFEST, Manifest, ParquetFile, first_problem
 from ztune.trace.schema import EVENTS
@@ -38,19 +40,24 @@ PARTIAL = ".partial"
 class TraceWriter:
     """Collects events and writes the trace folder ``path`` (usually ``NAME.trace``).
 
+    The trace is its owner's alone: it names what a database does, and may hold what is in it. With ``share``
+    others may read it as far as the umask allows.
+
     As a context manager it aborts if it was not finished. Raises InputError if ``path`` exists, cannot be
     made, or the disk fills up; then nothing is left behind.
     """
 
-    def __init__(self, path: Path | str) -> None:
+    def __init__(self, path: Path | str, share: bool = False) -> None:
         self.path = Path(path)
+        self._share = share
         self.partial = self.path.with_name(self.path.name + PARTIAL)
         self.events = 0
         if self.path.exists() or self.path.is_symlink():
             raise InputError(f"{self.path} exists already; remove it or choose another name for the trace")
         with self._writing():
             try:
-                self.partial.mkdir()
+                # Closed from the first moment on, which covers what recorders put there.
+                self.partial.mkdir(mode=0o700)
             except FileExistsError:
                 raise InputError(
                     f"{self.partial} exists: another recording is under way, or one was killed;"
@@ -125,8 +132,14 @@ class TraceWriter:
             _write_synced(self.partial / MANIFEST, manifest.to_json())
             with contextlib.suppress(OSError):
                 (self.partial / "samples").rmdir()  # made but not used
+            self._close_or_share()
             self.partial.rename(self.path)
         return self.path
+
+    def _close_or_share(self) -> None:
+        mode = 0o777 & ~umask() if self._share else 0o700
+        for path in (*self.partial.rglob("*"), self.partial):
+            path.chmod(mode if path.is_dir() else mode & 0o666)
 
     def abort(self) -> None:
         """Remove what was written, unless the trace was finished. May be called twice."""
@@ -159,6 +172,7 @@ def replace_manifest(folder: Path, manifest: Manifest) -> None:
     new = folder / (MANIFEST + PARTIAL)
     try:
         _write_synced(new, manifest.to_json())
+        new.chmod(stat.S_IMODE((folder / MANIFEST).stat().st_mode))
         new.rename(folder / MANIFEST)
     except OSError as error:
         new.unlink(missing_ok=True)

@@ -10,52 +10,46 @@ from ztune.errors import ZtuneError
 from ztune.trial import devices, labels
 from ztune.trial.door import RUN, STATE, TRIAL, Door
 from ztune.trial.events import Events
+from ztune.trial.home import ID, RunHome, runs, trials
 from ztune.trial.journal import NAME as JOURNAL
 from ztune.trial.journal import Journal, Thing
-from ztune.trial.lifecycle import dead_trials, undo
-from ztune.trial.lock import NAME as LOCK
+from ztune.trial.lifecycle import undo
 from ztune.trial.lock import BusyError, RunLock
+from ztune.trial.own_directory import OwnDirectory
 from ztune.trial.zfs import Commands, Zfs, module_version
-
-
-def runs(state: Path) -> list[str]:
-    """Return the runs that have a directory in STATE."""
-    with contextlib.suppress(OSError):
-        return sorted(p.name for p in state.iterdir() if p.is_dir() and not p.is_symlink() and _is_run(p))
-    return []
-
-
-def _is_run(path: Path) -> bool:
-    if (path / LOCK).exists():
-        return True
-    # Killed between the directory and the lock.
-    return not any(path.iterdir())
 
 
 def clean(state: Path, events: Events, *, patience: float = 1.0) -> bool:
     """Remove everything that trials with this state directory left on this host; True if nothing is left.
 
     Runs that are alive are not touched, and neither are trials of another state directory.
+
+    Raises:
+        NotOursError: somebody else could have written the state directory.
     """
     ok = True
     busy: set[str] = set()
     events.step("destroy", "begin")
-    for run in runs(state):
-        lock = RunLock(state, run)
+    for where in runs(state):
+        lock = RunLock(state, where.run, old=where.old)
         try:
             if not lock.acquire(2.0 * patience):
                 continue
         except BusyError as error:
             events.warning(str(error))
-            busy.add(run)
+            busy.add(where.run)
+            ok = False
+            continue
+        except ZtuneError as error:
+            events.error(f"run {where.run}: left alone: {error}", "destroy")
             ok = False
             continue
         try:
             zfs = Zfs(Commands(events, patience=patience, keep_fds=[lock.fd]))
-            for directory in dead_trials(state, run):
-                events.log(f"trial {directory.name}")
+            for trial in trials(lock.home):
+                events.log(f"trial {trial}")
                 try:
-                    left = undo(directory, state, zfs, patience=patience, progress=_progress(events))
+                    left = undo(lock, trial, zfs, patience=patience, progress=_progress(events))
                 except (ZtuneError, OSError) as error:
                     left = [str(error)]
                 for problem in left:
@@ -94,9 +88,12 @@ def _clean_live(state: Path, busy: set[str], events: Events, patience: float) ->
     ok = True
     zfs = Zfs(Commands(events, patience=patience))
     for name, (run, trial) in live(zfs, state).items():
-        directory = state / run / trial
-        if run in busy or (directory / JOURNAL).exists():
+        if not (ID.fullmatch(run) and ID.fullmatch(trial)):
+            continue
+        homes = [RunHome(state, run, old) for old in (False, True)]
+        if run in busy or any((home.believed / trial / JOURNAL).exists() for home in homes):
             continue  # alive, or refused just now
+        directory = homes[0].places / trial
         door = Door(zfs, run=run, trial=trial, state=state, directory=directory, patience=patience)
         tree = zfs.tree(name, ("mountpoint", "mounted", "type"))
         points = {
@@ -162,28 +159,25 @@ def _release(door: Door, node: str, pool: str, events: Events) -> None:
 
 
 def listing(state: Path, events: Events) -> dict[str, Any]:
-    """Return what is left of trials with this state directory, as JSON values; nothing is changed."""
+    """Return what is left of trials with this state directory, as JSON values; nothing is changed.
+
+    Raises:
+        NotOursError: somebody else could have written the state directory.
+    """
     found: list[dict[str, Any]] = []
-    for run in runs(state):
-        lock = RunLock(state, run)
+    for where in runs(state):
+        lock = RunLock(state, where.run, old=where.old)
         running = False
         try:
             lock.acquire(0.0, make=False)
         except BusyError:
             running = True
-        for directory in dead_trials(state, run):
-            entry: dict[str, Any] = {"run": run, "trial": directory.name, "running": running, "things": []}
-            try:
-                journal = Journal.open(directory / JOURNAL)
-            except ZtuneError as error:
-                entry["problem"] = str(error)
-            else:
-                entry["things"] = [
-                    {"id": t.id, "kind": t.kind, "made": t.made, "refused": t.refused}
-                    for t in journal.things.values()
-                ]
-                journal.close()
-            found.append(entry)
+        except ZtuneError as error:
+            entry = {"run": where.run, "trial": where.run, "running": False, "things": []}
+            found.append({**entry, "problem": f"left alone: {error}"})
+            continue
+        with contextlib.suppress(FileNotFoundError), OwnDirectory.open(where.believed) as home:
+            found += [_listed(where, trial, running) for trial in trials(home)]
         if lock.fd >= 0:
             lock.release()
     alive = live(Zfs(Commands(events)), state) if module_version() else {}
@@ -192,3 +186,47 @@ def listing(state: Path, events: Events) -> dict[str, Any]:
         "trials": found,
         "datasets": [{"name": name, "run": run, "trial": trial} for name, (run, trial) in alive.items()],
     }
+
+
+def _listed(where: RunHome, trial: str, running: bool) -> dict[str, Any]:
+    entry: dict[str, Any] = {"run": where.run, "trial": trial, "running": running, "things": []}
+    folders = dict.fromkeys((where.places / trial, where.believed / trial))
+    entry["directories"] = [str(path) for path in folders if path.is_dir()]
+    try:
+        journal = Journal.open(where.believed / trial / JOURNAL)
+    except ZtuneError as error:
+        entry["problem"] = str(error)
+        return entry
+    entry["things"] = [
+        {"id": t.id, "kind": t.kind, "made": t.made, "refused": t.refused, "what": what(t)}
+        for t in journal.things.values()
+    ]
+    journal.close()
+    return entry
+
+
+def what(thing: Thing) -> list[str]:
+    """Return what the removal of a thing would remove, end or put back: paths, names, processes."""
+    facts = thing.facts
+
+    def listed(key: str) -> list[str]:
+        value = facts.get(key)
+        return [str(one) for one in value] if isinstance(value, list) else []
+
+    match thing.kind:
+        case "files":
+            return [str(Path(str(facts.get("dir", ""))) / name) for name in listed("names")]
+        case "pool":
+            return [str(facts.get("name", "")), *listed("nodes")]
+        case "datasets":
+            return listed("names")
+        case "processes":
+            pids = facts.get("pids")
+            return [f"process {pid}" for pid, _ticks in pids] if isinstance(pids, list) else []
+        case "mounts":
+            places = facts.get("places")
+            return [str(point) for point in places.values()] if isinstance(places, dict) else []
+        case "parameters":
+            before = facts.get("previous")
+            return [f"{k}={v}" for k, v in before.items()] if isinstance(before, dict) else []
+    return [str(facts[key]) for key in ("point", "path", "file") if key in facts]

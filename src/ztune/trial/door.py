@@ -5,6 +5,10 @@ our properties with source "local", that no clone, snapshot, bookmark or dataset
 and that nothing foreign is mounted on it or below. What is not beyond doubt ours is left alone, with a
 sentence (``Refused``). There is no option that turns this off, no ``-f`` and no ``-r``: what appears between
 the look and the act makes the act fail.
+
+A journal is not enough. Files and directories go only where a trial makes them, in directories that nobody
+but us could have written (``ztune.trial.own_directory``), by descriptor; a process only if it carries the
+trial's mark.
 """
 
 from __future__ import annotations
@@ -13,7 +17,6 @@ import contextlib
 import hashlib
 import json
 import os
-import shutil
 import stat
 import time
 from collections.abc import Callable, Collection, Mapping
@@ -21,9 +24,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ztune.errors import InputError, ZtuneError
-from ztune.trial import devices, labels, mounts, saved, tunables
+from ztune.trial import devices, labels, mounts, own_directory, saved, tunables
 from ztune.trial.journal import NAME as JOURNAL
 from ztune.trial.journal import Thing, boot_id
+from ztune.trial.own_directory import Inode, NotOursError, OwnDirectory
 from ztune.trial.zfs import Value, Zfs, import_places, last_words
 
 if TYPE_CHECKING:
@@ -31,8 +35,8 @@ if TYPE_CHECKING:
     from ztune.trial.mount_store import MountStore
 
 RUN, TRIAL, STATE = "ztune:run", "ztune:trial", "ztune:state"
-STATE_MARKER = ".ztune-state"
 _LOOK = ("type", "guid", "origin", "clones", "userrefs", RUN, TRIAL)
+_MARKER_BYTES = 1 << 20
 BUSY_SECONDS, BUSY_MOST = 15.0, 60.0
 """How long something that is in use is tried again, and the most on a slow host: udev and the like let go
 within a second."""
@@ -58,12 +62,15 @@ class Door:
         trial: str,
         state: Path,
         directory: Path,
+        home: Path | None = None,
         patience: float = 1.0,
         table: Callable[[], list[mounts.Mount]] = mounts.table,
     ) -> None:
+        """``directory``: where the trial's mount points are; ``home``: where its journal is, if elsewhere."""
         self.zfs = zfs
         self.run, self.trial = run, trial
         self.directory = directory
+        self.home = home or directory
         self.token = token(run, trial, state)
         self._patience = patience
         self._table = table
@@ -88,7 +95,15 @@ class Door:
             Refused: it may not be ours. It was left alone.
             ZtuneError: it is ours, but a command failed.
         """
-        self._kinds[thing.kind](thing)
+        kind = self._kinds.get(thing.kind)
+        if kind is None:
+            raise Refused(f"{thing.id}: left alone: this version of ztune knows no {thing.kind}")
+        try:
+            kind(thing)
+        except NotOursError as error:
+            raise Refused(f"{thing.id}: left alone: {error}") from None
+        except NotADirectoryError as error:
+            raise Refused(f"{thing.id}: left alone: {error.filename} is not a directory") from None
 
     # -- pools -----------------------------------------------------------------------------------------
 
@@ -264,6 +279,7 @@ class Door:
 
     def unmount(self, point: Path, source: str) -> None:
         """Unmount what we mounted: ``source`` is a device node or a dataset. Nothing there is fine."""
+        self._require_inside(point)
         here = mounts.below(point, self._table())
         if not here:
             return
@@ -363,6 +379,7 @@ class Door:
     def detach_loop(self, thing: Thing) -> None:
         """Detach the loop device of one of our files."""
         file = str(thing.facts["file"])
+        self._require_folder(Path(file).parent)
         for entry in sorted(Path("/sys/block").iterdir()):
             if _backing_file(entry) != file:
                 continue
@@ -382,80 +399,96 @@ class Door:
     def remove_files(self, thing: Thing) -> None:
         """Remove the files that stand for disks, by name, and the directories made for them if empty."""
         folder = Path(thing.facts["dir"])
-        try:
-            found = folder.lstat()
-        except FileNotFoundError:
-            return
-        if not stat.S_ISDIR(found.st_mode) or folder.resolve() != folder:
-            raise Refused(f"{folder}: left alone: it is not the directory that this trial made")
-        for name in thing.facts["names"]:
-            path = folder / str(name)
+        self._require_folder(folder)
+        inodes = {
+            str(name): _inode(found, thing.boot) for name, found in thing.facts.get("inodes", {}).items()
+        }
+        with own_directory.parent_of(folder) as parent:
+            if parent is None:
+                return
             try:
-                if not stat.S_ISREG(path.lstat().st_mode):
-                    raise Refused(f"{path}: left alone: it is not the file that this trial made")
-                path.unlink()
+                here = parent.below(self.trial)
             except FileNotFoundError:
-                continue
-        try:
-            folder.rmdir()
-        except OSError as error:
-            raise Refused(
-                f"{folder}: left alone: it holds files that are not ours ({error.strerror})"
-            ) from None
-        # The run's own directory: other trials of the run may still have theirs in it.
-        with contextlib.suppress(OSError):
-            folder.parent.rmdir()
+                pass
+            except NotOursError as error:
+                raise Refused(
+                    f"{folder}: left alone: it is not the directory that this trial made: {error}"
+                ) from None
+            else:
+                with here:
+                    _unlink(here, [str(name) for name in thing.facts["names"]], inodes)
+                try:
+                    os.rmdir(self.trial, dir_fd=parent.fd)
+                except OSError as error:
+                    raise Refused(
+                        f"{folder}: left alone: it holds files that are not ours ({error.strerror})"
+                    ) from None
+        if thing.facts.get("made_run", True):
+            # The run's own directory: other trials of the run may still have theirs in it.
+            with own_directory.parent_of(folder.parent) as base, contextlib.suppress(OSError):
+                if base is not None:
+                    os.rmdir(self.run, dir_fd=base.fd)
+
+    def _require_folder(self, folder: Path) -> None:
+        if not folder.is_absolute() or folder.parts[-2:] != (self.run, self.trial):
+            raise Refused(f"{folder}: left alone: it is not where this trial makes files")
+
+    def _require_inside(self, point: Path) -> None:
+        """Raise Refused unless ``point`` is below the trial's own directory, which only we can write."""
+        if self.directory not in point.parents or ".." in point.parts:
+            raise Refused(f"{point}: left alone: it is not below {self.directory}, where this trial mounts")
+        with contextlib.suppress(FileNotFoundError):
+            own_directory.check(self.directory)
 
     def remove_saved(self, thing: Thing) -> None:
         """Remove a saved state that was cut while it was being copied; a finished one has its final name."""
         path = Path(thing.facts["path"])
-        try:
-            marker = json.loads((path / saved.MARKER).read_text(encoding="utf-8"))
-        except FileNotFoundError:
-            if path.exists() and any(path.iterdir()):
-                raise Refused(f"{path}: left alone: it is not the copy that this trial began") from None
-            if path.is_dir():
-                path.rmdir()
-            return
-        except (OSError, ValueError):
-            raise Refused(f"{path}: left alone: its mark {saved.MARKER} can't be read") from None
-        if not isinstance(marker, dict) or marker.get("token") != self.token:
-            raise Refused(f"{path}: left alone: it is not the copy that this trial began")
-        self._remove_tree(path, last=saved.MARKER)
+        if not path.name.endswith(f".partial-{self.trial}"):
+            raise Refused(f"{path}: left alone: it is not called as the copy that this trial began")
+        with own_directory.parent_of(path) as parent:
+            try:
+                here = parent.below(path.name) if parent is not None else None
+            except FileNotFoundError:
+                here = None
+            if here is None:
+                return
+            with here:
+                try:
+                    fd = here.open_file(saved.MARKER)
+                except FileNotFoundError:
+                    if here.names():
+                        raise Refused(
+                            f"{path}: left alone: it is not the copy that this trial began"
+                        ) from None
+                else:
+                    try:
+                        with os.fdopen(fd, "rb") as file:
+                            marker = json.loads(file.read(_MARKER_BYTES))
+                    except (OSError, ValueError, RecursionError):
+                        raise Refused(f"{path}: left alone: its mark {saved.MARKER} can't be read") from None
+                    if not isinstance(marker, dict) or marker.get("token") != self.token:
+                        raise Refused(f"{path}: left alone: it is not the copy that this trial began")
+        self._remove_tree(path, last=saved.MARKER, inode=_inode(thing.facts.get("inode"), thing.boot))
 
     def remove_directory(self) -> None:
-        """Remove the trial's own directory, its journal last."""
+        """Remove the trial's own directories, its journal last."""
         try:
-            found = self.directory.lstat()
-        except FileNotFoundError:
-            return
-        names = [entry.name for entry in os.scandir(self.directory)]
-        if names and JOURNAL not in names:
-            raise Refused(f"{self.directory}: left alone: it holds no journal of a trial")
-        if not stat.S_ISDIR(found.st_mode):
-            raise Refused(f"{self.directory}: left alone: it is no directory")
-        self._remove_tree(self.directory, last=JOURNAL)
+            for path in dict.fromkeys((self.directory, self.home)):
+                last = JOURNAL if path == self.home else ""
+                if last:
+                    with contextlib.suppress(FileNotFoundError), OwnDirectory.open(path) as here:
+                        names = here.names()
+                        if names and last not in names:
+                            raise Refused(f"{path}: left alone: it holds no journal of a trial")
+                self._remove_tree(path, last=last)
+        except NotOursError as error:
+            raise Refused(f"{self.directory}: left alone: {error}") from None
 
-    def _remove_tree(self, path: Path, last: str) -> None:
-        found = path.lstat()
-        if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid():
-            raise Refused(f"{path}: left alone: it is not a directory of ours")
-        inside = mounts.below(path.resolve(), self._table())
+    def _remove_tree(self, path: Path, last: str, inode: Inode | None = None) -> None:
+        inside = mounts.below(path, self._table())
         if inside:
             raise Refused(f"{path}: left alone: {inside[0].source} is mounted at {inside[0].point}")
-        here = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
-        try:
-            # By descriptor: a path that is swapped under us leads nowhere else.
-            for name in [entry.name for entry in os.scandir(here) if entry.name != last]:
-                if stat.S_ISDIR(os.stat(name, dir_fd=here, follow_symlinks=False).st_mode):
-                    shutil.rmtree(name, dir_fd=here)
-                else:
-                    os.unlink(name, dir_fd=here)
-            with contextlib.suppress(FileNotFoundError):
-                os.unlink(last, dir_fd=here)
-        finally:
-            os.close(here)
-        path.rmdir()
+        own_directory.remove(path, last, inode=inode)
 
     # -- mounts in user space --------------------------------------------------------------------------
 
@@ -465,6 +498,7 @@ class Door:
 
         places = {str(name): Path(point) for name, point in thing.facts["places"].items()}
         for dataset, point in places.items():
+            self._require_inside(point)
             for mount in mounts.below(point, self._table()):
                 own = mounted.ours(mount) and mount.source == mounted.SOURCE + dataset
                 if mount.point != point or not own:
@@ -475,9 +509,17 @@ class Door:
         store = self._store(thing.facts["store"], thing.facts["token"])
         with contextlib.suppress(FileNotFoundError):
             store.check()
-            if mounted.serving(store.disks) is not None:
-                # What it holds goes with it: no need for an end in order.
-                mounted.Mount.attach(store.disks, places).kill()
+            deadline = time.monotonic() + BUSY_SECONDS
+            while mounted.serving(store.disks) is not None:
+                try:
+                    # What it holds goes with it: no need for an end in order.
+                    mounted.Mount.attach(store.disks, places).kill()
+                    break
+                except mounted.MountError as error:
+                    # One that ends just now has let go of its files before its socket.
+                    if time.monotonic() > deadline:
+                        raise Refused(f"{store.disks}: left alone: {error}") from None
+                    time.sleep(0.1)
         deadline = time.monotonic() + BUSY_SECONDS
         for point in places.values():
             # One that was killed with its trial may still be on its way out.
@@ -503,10 +545,11 @@ class Door:
             time.sleep(0.1)
         store.remove()
 
-    @staticmethod
-    def _store(path: Any, token: Any) -> MountStore:
+    def _store(self, path: Any, token: Any) -> MountStore:
         from ztune.trial.mount_store import MountStore
 
+        if Path(path).name != self.trial:
+            raise Refused(f"{path}: left alone: it is not called as the store of this trial")
         return MountStore(Path(path), str(token))
 
     # -- settings and processes ------------------------------------------------------------------------
@@ -520,32 +563,82 @@ class Door:
             raise Refused("; ".join(left))
 
     def end_processes(self, thing: Thing) -> None:
-        """Kill what is left of the job, by process id and start time.
+        """Kill what is left of the job: what was noted, by number and start time, and carries our mark.
 
         What those started is killed too, also when they themselves are gone already: a job's program leads a
-        session of its own, and its children stay in it. Of those, only what works below the trial's directory
-        is ours for certain.
+        session of its own, and its children stay in it. Of those, what carries the mark is ours for certain.
         """
         from ztune.trial.jobs.process import Identity, descendants
 
         if thing.boot != boot_id():
             return
         noted = [Identity(int(pid), int(ticks)) for pid, ticks in thing.facts.get("pids", ())]
+        users = thing.facts.get("users")
         deadline = time.monotonic() + 30 * self._patience
+        ours: set[Identity] = set()
         while True:
-            family = [one for one in noted if one.alive()]
-            family += [below for one in list(family) for below in descendants(one.pid)]
-            leaders = {one.pid for one in noted}
-            family += [one for one in _of_sessions(leaders) if mounts.uses(one.pid, self.directory)]
-            if not any(one.alive() for one in family):
-                return
-            for one in family:
+            for one in (*noted, *_of_sessions({one.pid for one in noted})):
+                # Alive before and after the look: so it was this one that was looked at.
+                if one.alive() and self._is_marked(one.pid, users) and one.alive():
+                    ours.add(one)
+            for one in [one for one in ours if one.alive()]:
+                ours.update(descendants(one.pid))
+            alive = [one for one in ours if one.alive()]
+            strange = [one for one in noted if one not in ours and one.alive()]
+            if not alive and not any(one.exiting() for one in strange):
+                break
+            for one in alive:
                 one.kill()
             if time.monotonic() > deadline:
                 raise ZtuneError(
                     "processes of the job outlived SIGKILL: they wait for a disk that does not answer"
                 )
             time.sleep(0.05)
+        if strange:
+            raise Refused(
+                f"process {strange[0].pid}: left alone: it does not carry the mark of trial {self.trial}; "
+                "end it if it is the job's, then clean again"
+            )
+
+    def _is_marked(self, pid: int, users: Any) -> bool:
+        """Whether a process is the trial's: by its environment, or, as some servers write over theirs, since
+        it works below the trial's directory; and it runs as who the job ran as.
+        """
+        from ztune.trial.jobs.process import is_marked, user_of
+
+        if users is not None and user_of(pid) not in (0, os.geteuid(), *users):
+            return False
+        return is_marked(pid, self.token) or mounts.uses(pid, self.directory)
+
+
+def _inode(noted: Any, boot: str) -> Inode | None:
+    """Return a noted device and inode; after a reboot the device may have another number."""
+    if noted is None:
+        return None
+    device, number = (int(one) for one in noted)
+    return (device if boot == boot_id() else None, number)
+
+
+def _unlink(here: OwnDirectory, names: list[str], inodes: Mapping[str, Inode | None]) -> None:
+    """Delete files of ours in a directory, all or none. Raises Refused."""
+    there = []
+    for name in names:
+        path = here.path / name
+        found = here.look(name) if name and "/" not in name else None
+        if found is None and name and "/" not in name:
+            continue
+        try:
+            if found is None:
+                raise NotOursError(f"{name!r} is no name of a file")
+            own_directory.require_file(path, found)
+            if not own_directory.is_inode(found, inodes.get(name)):
+                raise NotOursError("another file has taken its place")
+        except NotOursError as error:
+            raise Refused(f"{path}: left alone: it is not the file that this trial made: {error}") from None
+        there.append(name)
+    for name in there:
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(name, dir_fd=here.fd)
 
 
 def _of_sessions(leaders: set[int]) -> list[Identity]:

@@ -16,6 +16,7 @@ A line is one JSON object. ``do`` is one of:
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import time
@@ -24,10 +25,14 @@ from pathlib import Path
 from typing import Any
 
 from ztune.errors import ZtuneError
+from ztune.trial.own_directory import NotOursError, OwnDirectory
+from ztune.units import format_size
 
 NAME = "journal.jsonl"
 FORMAT = "ztune-journal"
 VERSION = 1
+MAX_BYTES = 64 << 20
+"""A journal has a few KiB; one that is larger is not read."""
 
 
 @dataclass(slots=True)
@@ -68,6 +73,8 @@ class Journal:
     steps: list[tuple[str, str]] = field(default_factory=list)
     _fd: int = -1
     _n: int = 0
+    _size: int = 0
+    """Bytes of whole lines in the file. What lies behind them was cut, and counts for nothing."""
     _boot: str = ""
 
     @classmethod
@@ -75,21 +82,16 @@ class Journal:
         """Begin a journal at ``path``, which must not exist. Raises ZtuneError when it can't be written."""
         journal = cls(path, run, trial, token, _boot=boot_id())
         try:
-            journal._fd = os.open(
-                path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_CLOEXEC, 0o600
-            )
+            journal._fd = _open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND)
         except OSError as error:
             raise ZtuneError(f"{path}: the journal can't be made: {error.strerror}") from None
-        journal.append(
-            "open",
-            format=FORMAT,
-            version=VERSION,
-            run=run,
-            trial=trial,
-            token=token,
-            boot=journal._boot,
-            **about,
-        )
+        facts = {"format": FORMAT, "version": VERSION, "run": run, "trial": trial, "token": token}
+        try:
+            journal.append("open", **facts, boot=journal._boot, **about)
+        except ZtuneError:
+            journal.close()
+            path.unlink(missing_ok=True)
+            raise
         sync_directory(path.parent)
         return journal
 
@@ -103,36 +105,43 @@ class Journal:
             ZtuneError: it is no journal of ours, or damaged before its last line.
         """
         try:
-            fd = os.open(path, os.O_RDWR | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC)
+            fd = _open(path, os.O_RDWR | os.O_APPEND)
         except OSError as error:
             raise ZtuneError(f"{path}: the journal can't be read: {error.strerror}") from None
+        except NotOursError as error:
+            raise ZtuneError(f"the journal can't be read: {error}; nothing was removed") from None
         with os.fdopen(os.dup(fd), "rb") as file:
-            data = file.read()
-        whole, _, torn = data.rpartition(b"\n")
-        if torn:
-            os.ftruncate(fd, len(data) - len(torn))
+            data = file.read(MAX_BYTES + 1)
+        if len(data) > MAX_BYTES:
+            os.close(fd)
+            raise ZtuneError(
+                f"{path}: the journal is larger than {format_size(MAX_BYTES)}, as none of ours is; "
+                "nothing was removed"
+            )
+        whole, end, _torn = data.rpartition(b"\n")
         records: list[dict[str, Any]] = []
         for number, line in enumerate(whole.split(b"\n") if whole else [], start=1):
             try:
                 record = json.loads(line)
-                if not isinstance(record, dict) or "do" not in record:
+                if not isinstance(record, dict) or not _is_record(record):
                     raise ValueError
-            except ValueError:
+            except (ValueError, RecursionError):
                 os.close(fd)
                 raise ZtuneError(
                     f"{path}: line {number} of the journal is damaged; nothing was removed"
                 ) from None
             records.append(record)
         if not records:
-            journal = cls(path, "", "", "", _boot=boot_id())
+            journal = cls(path, "", "", "", _boot=boot_id(), _size=len(whole) + len(end))
             journal._fd = fd
             return journal
         first = records[0]
         if first.get("format") != FORMAT or first.get("version") != VERSION:
             os.close(fd)
             raise ZtuneError(f"{path}: not a journal of this version of ztune; nothing was removed")
-        journal = cls(path, str(first["run"]), str(first["trial"]), str(first["token"]), _boot=boot_id())
-        journal._fd, journal._n = fd, len(records)
+        run, trial, token = (str(first.get(key, "")) for key in ("run", "trial", "token"))
+        journal = cls(path, run, trial, token, _boot=boot_id())
+        journal._fd, journal._n, journal._size = fd, len(records), len(whole) + len(end)
         for record in records:
             journal._apply(record)
         return journal
@@ -143,18 +152,44 @@ class Journal:
         return self._n == 0
 
     def append(self, do: str, **fields: Any) -> None:
-        """Write one record and wait until it is on the disk."""
+        """Write one record, whole or not at all, and wait until it is on the disk.
+
+        Raises:
+            ZtuneError: it can't be written. What was to be done after it must not be begun.
+        """
         record = {"n": self._n + 1, "t": round(time.time(), 3), "do": do, **fields}
         if do == "make":
             record.setdefault("boot", self._boot)
         data = json.dumps(record, ensure_ascii=False, separators=(",", ":")).encode() + b"\n"
         try:
-            os.write(self._fd, data)
-            os.fdatasync(self._fd)
+            # A line that a full disk or a crash has cut must not become the beginning of this one.
+            if os.fstat(self._fd).st_size > self._size:
+                os.ftruncate(self._fd, self._size)
+            try:
+                left = data
+                while left:
+                    # On a full disk the first part may still fit.
+                    left = left[os.write(self._fd, left) :]
+                os.fdatasync(self._fd)
+            except OSError:
+                with contextlib.suppress(OSError):
+                    os.ftruncate(self._fd, self._size)
+                raise
         except OSError as error:
             raise ZtuneError(f"{self.path}: the journal can't be written: {error.strerror}") from None
         self._n += 1
+        self._size += len(data)
         self._apply(record)
+
+    def try_append(self, do: str, **fields: Any) -> None:
+        """Write one record about what is removed, or remember it if there is no room for it.
+
+        For removals alone, which may be done again: a reader who misses the record finds the thing gone.
+        """
+        try:
+            self.append(do, **fields)
+        except ZtuneError:
+            self._apply({"do": do, **fields})
 
     def step(self, step: str, state: str) -> None:
         """Note that a step of the trial begins or ends."""
@@ -196,6 +231,19 @@ class Journal:
             self.steps.append((str(record["step"]), str(record["state"])))
         elif do == "close":
             self.closed = True
+
+
+def _open(path: Path, flags: int) -> int:
+    """Open a file in a directory of ours. Raises NotOursError where somebody else could have written it."""
+    with OwnDirectory.open(path.parent) as home:
+        return home.open_file(path.name, flags)
+
+
+def _is_record(record: dict[str, Any]) -> bool:
+    known = isinstance(record.get("do"), str) and isinstance(record.get("facts", {}), dict)
+    return known and all(
+        key in record for key in {"make": ("id", "kind"), "step": ("step", "state")}.get(record["do"], ())
+    )
 
 
 def sync_directory(path: Path) -> None:

@@ -9,12 +9,13 @@ from pathlib import Path
 from typing import Any
 
 from ztune.errors import InputError, MissingError, ZtuneError
-from ztune.trial import devices, filesystems, since, tunables
+from ztune.trial import devices, filesystems, own_directory, since, tunables
 from ztune.trial.context import DatasetContext, DeviceContext, MountContext, PoolContext
 from ztune.trial.door import RUN, STATE, TRIAL, Door
 from ztune.trial.events import Events
 from ztune.trial.hello import environment
-from ztune.trial.journal import Journal, sync_directory
+from ztune.trial.journal import Journal
+from ztune.trial.own_directory import NotOursError, OwnDirectory
 from ztune.trial.pools import Made, Say
 from ztune.trial.spec import CLASSES, Dataset, Pool, Spec
 from ztune.trial.zfs import Zfs, import_places, last_words, module_version, parse_version
@@ -120,7 +121,7 @@ class KernelPools:
 
     @property
     def _key(self) -> Path:
-        return self.spec.directory / "key"
+        return self.spec.home / "key"
 
     def _take_disks(self) -> dict[str, dict[str, list[list[str]]]]:
         """Check every disk of the layout, journal it, and return pool → class → vdevs → device nodes."""
@@ -160,7 +161,11 @@ class KernelPools:
         assert base is not None
         if not base.is_dir():
             raise InputError(f"place.dir: {base} is no directory; make it first")
-        base = base.resolve()
+        try:
+            base = own_directory.real(base)
+            own_directory.check(base)
+        except NotOursError as error:
+            raise InputError(f"place.dir: {error}") from None
         folder = base / spec.run / spec.trial
         names: dict[tuple[str, str, int, int], tuple[str, int]] = {}
         for pool, classes in spec.place.sizes.items():
@@ -176,22 +181,32 @@ class KernelPools:
                 f"{format_size(room // 1024 * 1024)} is free there"
             )
         listed = [name for name, _ in names.values()]
-        self.journal.make("files", "files", dir=str(folder), names=listed)
-        (base / spec.run).mkdir(exist_ok=True, mode=0o711)
+        run = folder.parent
+        self.journal.make("files", "files", dir=str(folder), names=listed, made_run=not os.path.lexists(run))
         try:
-            folder.mkdir(mode=0o711)
+            OwnDirectory.open(run, make=own_directory.PRIVATE).close()
+            with own_directory.parent_of(folder) as parent:
+                assert parent is not None
+                here = parent.below(folder.name, make=own_directory.PRIVATE, new=True)
         except FileExistsError:
             # Not ours by this journal: leave it, and do not claim it later either.
             self.journal.append("removed", id="files")
             raise InputError(f"{folder} exists already; remove it or name another directory") from None
-        for name, size in names.values():
-            fd = os.open(folder / name, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-            try:
-                os.ftruncate(fd, size)
-            finally:
-                os.close(fd)
-        sync_directory(folder)
-        self.journal.made("files")
+        except NotOursError as error:
+            self.journal.append("removed", id="files")
+            raise InputError(f"place.dir: {error}") from None
+        inodes = {}
+        with here:
+            for name, size in names.values():
+                fd = here.open_file(name, os.O_RDWR | os.O_CREAT | os.O_EXCL)
+                try:
+                    os.ftruncate(fd, size)
+                    made = os.fstat(fd)
+                    inodes[name] = [made.st_dev, made.st_ino]
+                finally:
+                    os.close(fd)
+            here.sync()
+        self.journal.made("files", inodes=inodes)
         nodes: dict[str, dict[str, list[list[str]]]] = {}
         for pool_ in spec.layout.pools:
             nodes[pool_.name] = {}
@@ -507,6 +522,13 @@ class KernelPools:
         for made in self.made:
             if not made.own_filesystem:
                 self.zfs.run(["zfs", "mount", made.name])
+
+    def fills(self) -> list[Path]:
+        """Return where the files are that stand for disks, or the datasets on a pool of the user's."""
+        place = self.spec.place
+        if place.kind == "files" and place.dir is not None:
+            return [place.dir]
+        return [made.mountpoint for made in list(self.made)] if place.kind == "parent" else []
 
     def gone(self) -> str:
         """Return why the pools are there no more: the kernel's don't go by themselves."""

@@ -20,20 +20,24 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from ztune.errors import InputError, ZtuneError
-from ztune.trial import saved
+from ztune.trial import mounts, own_directory, room, saved
 from ztune.trial.context import Context
-from ztune.trial.door import Door, token
+from ztune.trial.door import Door
 from ztune.trial.events import Events
 from ztune.trial.hello import environment
+from ztune.trial.home import trials
+from ztune.trial.jobs import interrupt
 from ztune.trial.jobs.base import Job, WorkloadResult
 from ztune.trial.jobs.interrupt import uninterrupted
 from ztune.trial.jobs.places import room_for
+from ztune.trial.jobs.process import MARK
 from ztune.trial.jobs.workdir import WorkDir
 from ztune.trial.journal import NAME as JOURNAL
-from ztune.trial.journal import Journal, sync_directory
+from ztune.trial.journal import Journal
 from ztune.trial.kernel_pools import KernelPools
 from ztune.trial.lock import RunLock
 from ztune.trial.mounted_pools import MountedPools
+from ztune.trial.own_directory import PASSABLE, PRIVATE, NotOursError, OwnDirectory
 from ztune.trial.pools import Pools
 from ztune.trial.spec import Spec
 from ztune.trial.zfs import Commands, Zfs
@@ -92,7 +96,9 @@ class Parts:
 def teardown(journal: Journal, door: Door, progress: Callable[[float, str], None]) -> list[str]:
     """Remove all that the journal says was made, the latest first; return a sentence for each thing left.
 
-    A thing that something left still uses, such as the files of a pool, is left too.
+    It needs no room: where the journal can't be written any more it goes on all the same, for whatever is
+    removed once more is gone already. A thing that something left still uses, such as the files of a pool, is
+    left too.
     """
     problems: list[str] = []
     things = list(reversed(journal.things.values()))
@@ -101,20 +107,20 @@ def teardown(journal: Journal, door: Door, progress: Callable[[float, str], None
         user = next((t for t in journal.things.values() if thing.id in t.facts.get("uses", ())), None)
         if user is not None:
             problems.append(f"{thing.id}: left alone, as {user.id} still uses it")
-            journal.append("refused", id=thing.id, text=problems[-1])
+            journal.try_append("refused", id=thing.id, text=problems[-1])
             continue
-        journal.append("remove", id=thing.id)
+        journal.try_append("remove", id=thing.id)
         try:
             door.remove(thing)
         except Exception as error:
             # Whatever it was, the other things can still go.
             known = isinstance(error, ZtuneError | OSError)
             problems.append(str(error) if known else f"{thing.id}: {type(error).__name__}: {error}")
-            journal.append("refused", id=thing.id, text=problems[-1])
+            journal.try_append("refused", id=thing.id, text=problems[-1])
         else:
-            journal.append("removed", id=thing.id)
+            journal.try_append("removed", id=thing.id)
     if not journal.things:
-        journal.append("close")
+        journal.try_append("close")
         try:
             door.remove_directory()
         except (ZtuneError, OSError) as error:
@@ -123,38 +129,40 @@ def teardown(journal: Journal, door: Door, progress: Callable[[float, str], None
 
 
 def undo(
-    directory: Path, state: Path, zfs: Zfs, *, patience: float, progress: Callable[[float, str], None]
+    lock: RunLock, trial: str, zfs: Zfs, *, patience: float, progress: Callable[[float, str], None]
 ) -> list[str]:
-    """Remove what an earlier, dead trial left in STATE/RUN/TRIAL; return a sentence for each thing left.
+    """Remove what an earlier, dead trial of the run left; return a sentence for each thing left.
 
-    Its run's lock must be held. Raises ZtuneError when the journal is damaged.
+    Raises:
+        ZtuneError: the journal is damaged, or may be somebody else's.
     """
-    path = directory / JOURNAL
-    run, trial = directory.parent.name, directory.name
-    door = Door(zfs, run=run, trial=trial, state=state, directory=directory, patience=patience)
-    if not path.exists():
-        # Killed between the directory and the journal: nothing else was begun.
-        if any(directory.iterdir()):
-            return [f"{directory}: left alone: it holds no journal of a trial"]
-        directory.rmdir()
-        return []
-    journal = Journal.open(path)
+    where = lock.where
+    door = Door(
+        zfs,
+        run=where.run,
+        trial=trial,
+        state=where.state,
+        directory=where.places / trial,
+        home=where.believed / trial,
+        patience=patience,
+    )
+    with lock.home.below(trial) as home:
+        if home.look(JOURNAL) is None:
+            # Killed between the directory and the journal: nothing else was begun.
+            if home.names() or (not where.old and os.path.lexists(door.directory)):
+                return [f"{home.path}: left alone: it holds no journal of a trial"]
+            os.rmdir(trial, dir_fd=lock.home.fd)
+            return []
+    journal = Journal.open(home.path / JOURNAL)
     try:
         if journal.empty:
             door.remove_directory()
             return []
-        if journal.token != token(run, trial, state) or (journal.run, journal.trial) != (run, trial):
-            return [f"{directory}: left alone: its journal is another trial's, or was moved here"]
+        if journal.token != door.token or (journal.run, journal.trial) != (where.run, trial):
+            return [f"{home.path}: left alone: its journal is another trial's, or was moved here"]
         return teardown(journal, door, progress)
     finally:
         journal.close()
-
-
-def dead_trials(state: Path, run: str) -> list[Path]:
-    """Return the directories of trials in STATE/RUN, oldest name first."""
-    with contextlib.suppress(OSError):
-        return sorted(p for p in (state / run).iterdir() if p.is_dir() and not p.is_symlink())
-    return []
 
 
 @dataclass(slots=True)
@@ -189,6 +197,7 @@ class Trial:
             trial=spec.trial,
             state=spec.state,
             directory=spec.directory,
+            home=spec.home,
             patience=spec.patience,
         )
         if spec.place.kind == "mount":
@@ -207,20 +216,25 @@ class Trial:
             InputError, MissingError: found before anything was made.
         """
         self._check()
+        spec = self.spec
         status = "failed"
         result: dict[str, Any] | None = None
         try:
             try:
                 with uninterrupted():
                     self._begin()
-                result = self._work()
+                with room.Watch("the trial", lambda: [spec.directory, *self.pools.fills()]):
+                    result = self._work()
                 status = "ok"
             except KeyboardInterrupt:
-                gone = self.pools.gone()
-                self.events.error(gone or "stopped before its end, as was asked for", self.step)
-                status = "failed" if gone else "stopped"
+                status = self._stopped()
             except Exception as error:
-                self.events.error(self._sentence(error), self.step)
+                if interrupt.asked():
+                    # What fails while it is being stopped fails for that.
+                    self.events.log(f"{self.step}: {error}")
+                    status = self._stopped()
+                else:
+                    self.events.error(self._sentence(error), self.step)
         finally:
             # A second Ctrl-C must not stop the clean-up half-way.
             with uninterrupted():
@@ -230,6 +244,11 @@ class Trial:
                 if self._begun and not self._destroy():
                     status = "failed"
         return status
+
+    def _stopped(self) -> str:
+        gone = self.pools.gone()
+        self.events.error(gone or "stopped before its end, as was asked for", self.step)
+        return "failed" if gone else "stopped"
 
     def _sentence(self, error: BaseException) -> str:
         gone = self.pools.gone()
@@ -280,34 +299,41 @@ class Trial:
         self.pools.check()
         kind = self.parts.job(spec.job)
         self.job = kind(spec.params, spec.database, patience=spec.patience, dilation=spec.dilation)
-        needed = set(self.job.roles())
+        wanted = set(self.job.roles())
         have = {role for d in layout.datasets for role in d.roles}
-        if needed - have:
+        if wanted - have:
             raise InputError(
-                f"job {spec.job} uses the role {', '.join(sorted(needed - have))}, which no dataset of the "
+                f"job {spec.job} uses the role {', '.join(sorted(wanted - have))}, which no dataset of the "
                 "layout has"
             )
         self._environment = {**environment(ask_tools=False), "job": self.job.check()}
+        needed = sum(room.needed_by(self.job).values())
+        room.require(f"job {spec.job}", [(path, needed) for path in self.pools.fills()], "make room there")
 
     def _begin(self) -> None:
         spec = self.spec
-        for directory in dead_trials(spec.state, spec.run):
-            self.events.log(f"an earlier trial of this run, {directory.name}, was cut; it is undone first")
-            left = undo(
-                directory, spec.state, self.zfs, patience=spec.patience, progress=lambda share, text: None
-            )
+        for trial in trials(self.lock.home):
+            self.events.log(f"an earlier trial of this run, {trial}, was cut; it is undone first")
+            left = undo(self.lock, trial, self.zfs, patience=spec.patience, progress=lambda share, text: None)
             if left:
                 raise ZtuneError(f"what an earlier trial of this run left can't be removed: {left[0]}")
-        spec.directory.mkdir(mode=0o711)
-        spec.directory.chmod(0o711)
-        sync_directory(spec.directory.parent)
-        self.journal = Journal.create(
-            spec.directory / JOURNAL,
-            run=spec.run,
-            trial=spec.trial,
-            token=self.door.token,
-            about={"layout": spec.layout.name, "place": spec.place.kind, "job": spec.job},
-        )
+        # What the trial starts is known by it again, when it is to be killed.
+        os.environ[MARK] = self.door.token
+        self.lock.home.below(spec.trial, make=PRIVATE, new=True).close()
+        self.lock.home.sync()
+        try:
+            self.journal = Journal.create(
+                spec.home / JOURNAL,
+                run=spec.run,
+                trial=spec.trial,
+                token=self.door.token,
+                about={"layout": spec.layout.name, "place": spec.place.kind, "job": spec.job},
+            )
+        except ZtuneError:
+            os.rmdir(spec.trial, dir_fd=self.lock.home.fd)
+            raise
+        with OwnDirectory.open(spec.directory.parent) as places:
+            places.below(spec.trial, make=PASSABLE, new=True).close()
         self._begun = True
 
     # -- prepare ---------------------------------------------------------------------------------------
@@ -336,7 +362,7 @@ class Trial:
                 self._copy_from(spec.start_path, places)
                 job.adopt(places)
             else:
-                self._watch_room(self._needs(job), places)
+                room.require_on(room.needed_by(job), places)
                 job.load(lambda text, share: self._progress(text, share * 0.9))
                 self._note_pids()
             self._stop_job()
@@ -344,31 +370,16 @@ class Trial:
                 assert spec.start_path is not None
                 self._save_to(spec.start_path, places)
 
-    @staticmethod
-    def _needs(job: Job) -> dict[str, int]:
-        """Return the bytes that each role will take, where the job can tell; most can't."""
-        needs = getattr(job, "expected_bytes", None)
-        return dict(needs()) if callable(needs) else {}
-
-    def _watch_room(self, needs: dict[str, int], places: dict[str, Path]) -> None:
-        """Raise InputError when the data of the roles of one file system will not fit on it."""
-        rooms: dict[int, tuple[int, int, list[str]]] = {}
-        for role, size in needs.items():
-            if role in places:
-                found = places[role].stat().st_dev
-                free = shutil.disk_usage(places[role]).free
-                _, total, roles = rooms.get(found, (0, 0, []))
-                rooms[found] = (free, total + size, [*roles, role])
-        for free, total, roles in rooms.values():
-            if total > free:
-                raise InputError(
-                    f"role {' and '.join(sorted(roles))} is larger than the disk: {format_size(total)} of "
-                    f"data, {format_size(free // 1024 * 1024)} free; take a larger disk or less data"
-                )
-
     def _copy_from(self, source: Path, places: dict[str, Path]) -> None:
         job = self.job
         assert job is not None
+        if not mounts.is_share(source):
+            # What root unpacks keeps its owners and modes: nobody else may have put it there.
+            try:
+                with contextlib.suppress(FileNotFoundError, NotADirectoryError):
+                    own_directory.check(own_directory.real(source))
+            except NotOursError as error:
+                raise InputError(f"start.from: {error}") from None
         try:
             about = json.loads((source / saved.MARKER).read_text(encoding="utf-8"))
             sizes = {role: int(about["bytes"][role]) for role in places}
@@ -381,7 +392,7 @@ class Trial:
             raise InputError(f"start.from: {source} was saved by another version of ztune; save it anew")
         if about.get("job") != self.spec.job or about.get("params") != dict(self.spec.params):
             raise InputError(f"start.from: {source} was saved by another job or with other parameters")
-        self._watch_room(sizes, places)
+        room.require_on(sizes, places)
         for role, place in places.items():
             # Real writes, not clones of blocks: a clone would have the source's layout.
             self._copy(saved.unpack(source, role, place), place, f"copy {role}", sizes[role])
@@ -410,6 +421,10 @@ class Trial:
             raise InputError(f"start.save: {target} exists already; name a new directory")
         if not target.parent.is_dir():
             raise InputError(f"start.save: {target.parent} is no directory")
+        try:
+            target = own_directory.real(target.parent) / target.name
+        except NotOursError as error:
+            raise InputError(f"start.save: {error}") from None
         sizes = {role: _tree_bytes(path) for role, path in places.items()}
         free = shutil.disk_usage(target.parent).free
         if sum(sizes.values()) > free:
@@ -419,7 +434,9 @@ class Trial:
             )
         partial = target.parent / f"{target.name}.partial-{self.spec.trial}"
         self.journal.make("saved", "saved", path=str(partial))
-        partial.mkdir(mode=0o711)
+        partial.mkdir(mode=PASSABLE)
+        made = partial.lstat()
+        self.journal.note("saved", inode=[made.st_dev, made.st_ino])
         saved.mark(
             partial,
             token=self.door.token,
@@ -435,12 +452,14 @@ class Trial:
 
     def _note_pids(self) -> None:
         """Journal the job's processes, so that a dead trial's can be ended."""
-        from ztune.trial.jobs.process import Identity
+        from ztune.trial.jobs.process import Identity, user_of
 
         assert self.job is not None
         found = [one for pid in self.job.pids() if (one := Identity.of(pid)) is not None]
         if found:
-            self.journal.make("processes", "processes", pids=[[one.pid, one.ticks] for one in found])
+            users = sorted({user for one in found if (user := user_of(one.pid)) is not None})
+            pids = [[one.pid, one.ticks] for one in found]
+            self.journal.make("processes", "processes", pids=pids, users=users)
 
     def _stop_job(self) -> None:
         assert self.job is not None
@@ -549,7 +568,7 @@ class Trial:
         began = time.monotonic()
         self.events.step("destroy", "begin")
         try:
-            self.journal.step("destroy", "begin")
+            self.journal.try_append("step", step="destroy", state="begin")
             if self._probe is not None:
                 self._probe.abandon()
             if self.job is not None:

@@ -8,10 +8,12 @@ import os
 import signal
 import sys
 import threading
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ztune.errors import InputError, ZtuneError
+from ztune.trial import own_directory
 
 if TYPE_CHECKING:
     from ztune.trial.events import Events
@@ -65,7 +67,7 @@ def _options(words: list[str]) -> tuple[Path, float]:
         from ztune.trial import hello
 
         patience = hello.patience()
-    return state.resolve(), patience
+    return own_directory.real(state), patience
 
 
 def _clean(command: str, state: Path, patience: float) -> int:
@@ -139,6 +141,7 @@ def _run() -> int:
     with signals_as_interrupt():
         try:
             spec = specs.parse(sys.stdin.readline(MAX_SPEC))
+            spec = replace(spec, state=own_directory.real(spec.state))
             # From here on "stop" and the end of standard input are as good as SIGTERM.
             control.watch()
             status = _trial(spec, events)

@@ -21,9 +21,10 @@ from pathlib import Path
 from typing import Any
 
 from ztune.errors import InputError
-from ztune.trial import mounted, mounts
+from ztune.trial import mounted, mounts, own_directory
 from ztune.trial.door import Refused
 from ztune.trial.jobs.interrupt import uninterrupted
+from ztune.trial.own_directory import NotOursError, OwnDirectory
 
 MARKER = ".ztune-mount-store"
 DISKS = "disks"
@@ -60,23 +61,29 @@ class MountStore:
 
         ``token``: for who has to note it before; else a new one.
         """
-        path = Path(os.path.realpath(path))
-        made = not path.exists()
+        token = token or secrets.token_hex(16)
+        begun = False
         try:
-            path.mkdir(mode=0o700, parents=True, exist_ok=True)
-            if any(path.iterdir()):
-                raise InputError(f"{path}: is not empty; a store takes a directory of its own")
-            found = path.lstat()
-            if found.st_uid != os.geteuid():
-                raise InputError(f"{path}: belongs to user {found.st_uid}; a store is a directory of ours")
-            token = token or secrets.token_hex(16)
-            marker = {"format": _FORMAT, "token": token, "inode": found.st_ino, "made": made}
-            flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
-            with os.fdopen(os.open(path / MARKER, flags, 0o600), "w", encoding="utf-8") as file:
-                json.dump(marker, file)
-            (path / DISKS).mkdir(mode=0o700)
+            path = own_directory.real(path)
+            made = not path.exists()
+            with OwnDirectory.open(path, make=own_directory.PRIVATE) as here:
+                if here.names():
+                    raise InputError(f"{path}: is not empty; a store takes a directory of its own")
+                begun = True
+                inode = os.fstat(here.fd).st_ino
+                marker = {"format": _FORMAT, "token": token, "inode": inode, "made": made}
+                fd = here.open_file(MARKER, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
+                with os.fdopen(fd, "w", encoding="utf-8") as file:
+                    json.dump(marker, file)
+                here.below(DISKS, make=own_directory.PRIVATE, new=True).close()
         except OSError as error:
+            if begun:
+                # Nothing half made stays in the way of the next.
+                with contextlib.suppress(Refused, OSError):
+                    cls(path, token).remove_unfinished()
             raise InputError(f"{path}: can't be made a store: {error.strerror}") from None
+        except NotOursError as error:
+            raise InputError(f"{path}: can't be made a store: {error}") from None
         return cls(path, token)
 
     def check(self) -> None:
@@ -119,7 +126,11 @@ class MountStore:
                     os.unlink(_LOG, dir_fd=here)
                 os.unlink(MARKER, dir_fd=here)
                 if marker.get("made"):
-                    self.path.rmdir()
+                    with own_directory.parent_of(self.path) as parent:
+                        if parent is not None:
+                            os.rmdir(self.path.name, dir_fd=parent.fd)
+        except NotOursError as error:
+            raise Refused(f"{self.path}: not removed entirely: {error}") from None
         except OSError as error:
             raise Refused(f"{self.path}: not removed entirely: {error.strerror}: {error.filename}") from None
         finally:
@@ -131,16 +142,20 @@ class MountStore:
         Raises:
             Refused: it may hold something that isn't ours. Nothing was deleted.
         """
-        marker = self.path / MARKER
-        with contextlib.suppress(OSError):
-            # The marker is written in one piece: it is empty, or whole.
-            if [entry.name for entry in os.scandir(self.path)] == [MARKER]:
-                found = marker.lstat()
-                if stat.S_ISREG(found.st_mode) and found.st_uid == os.geteuid() and found.st_size == 0:
-                    marker.unlink()
-            if not self.path.is_symlink() and self.path.lstat().st_uid == os.geteuid():
-                self.path.rmdir()
+        try:
+            with own_directory.parent_of(self.path) as parent, contextlib.suppress(OSError):
+                if parent is None:
+                    return
+                with parent.below(self.path.name) as here:
+                    # The marker is written in one piece: it is empty, or whole.
+                    if here.names() == [MARKER]:
+                        found = here.look(MARKER)
+                        if found is not None and stat.S_ISREG(found.st_mode) and found.st_size == 0:
+                            os.unlink(MARKER, dir_fd=here.fd)
+                os.rmdir(self.path.name, dir_fd=parent.fd)
                 return
+        except NotOursError as error:
+            raise Refused(f"{self.path}: left alone: {error}") from None
         self.remove()
 
     def locked(self) -> bool:
@@ -162,40 +177,30 @@ class MountStore:
     def _open(self) -> tuple[int, dict[str, Any]]:
         """Return a descriptor, and what the marker says. Raises FileNotFoundError, Refused."""
         path = self.path
-        if not path.is_absolute():
-            raise Refused(f"{path}: left alone: it is no absolute path")
-        found = path.lstat()
-        if stat.S_ISLNK(found.st_mode):
-            raise Refused(f"{path}: left alone: it is a symbolic link")
-        if not stat.S_ISDIR(found.st_mode):
-            raise Refused(f"{path}: left alone: it is not a directory")
-        if found.st_uid != os.geteuid():
-            raise Refused(f"{path}: left alone: it belongs to user {found.st_uid}, not to us")
-        if Path(os.path.realpath(path)) != path:
-            raise Refused(f"{path}: left alone: a symbolic link lies on the way to it")
-        here = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
         try:
-            now = os.fstat(here)
-            if (now.st_dev, now.st_ino) != (found.st_dev, found.st_ino):
-                raise Refused(f"{path}: left alone: it was replaced while we looked")
-            marker = self._marker(here)
-            # The token alone would let a copy through, as by `cp -a`.
-            if marker.get("inode") != found.st_ino:
-                raise Refused(f"{path}: left alone: it is another directory than the one that we made")
-            return here, marker
-        except BaseException:
-            os.close(here)
-            raise
+            with OwnDirectory.open(path) as found:
+                marker = self._marker(found)
+                # The token alone would let a copy through, as by `cp -a`.
+                if marker.get("inode") != os.fstat(found.fd).st_ino:
+                    raise Refused(f"{path}: left alone: it is another directory than the one that we made")
+                return os.dup(found.fd), marker
+        except NotOursError as error:
+            raise Refused(f"{path}: left alone: {error}") from None
+        except NotADirectoryError:
+            raise Refused(f"{path}: left alone: it is not a directory") from None
 
-    def _marker(self, here: int) -> dict[str, Any]:
+    def _marker(self, here: OwnDirectory) -> dict[str, Any]:
         path = self.path
         try:
-            handle = os.open(MARKER, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=here)
+            handle = here.open_file(MARKER)
         except OSError:
             raise Refused(f"{path}: left alone: it has no marker {MARKER}, so it is not ours") from None
+        except NotOursError as error:
+            raise Refused(
+                f"{path}: left alone: it has no marker {MARKER} that is believed: {error}"
+            ) from None
         with os.fdopen(handle, "rb") as file:
-            found = os.fstat(handle)
-            data = file.read(4096) if stat.S_ISREG(found.st_mode) and found.st_uid == os.geteuid() else b""
+            data = file.read(4096)
         try:
             marker = json.loads(data)
         except ValueError:

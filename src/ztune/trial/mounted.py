@@ -37,6 +37,8 @@ _ASK_S = 30.0
 _KILL_S = 60.0
 _PROBE_S = 10.0
 _MNT_DETACH, _UMOUNT_NOFOLLOW, _PR_SET_PDEATHSIG = 2, 8, 1
+_KEEP_SIZE = 1  # fallocate(2): blocks for what is to come, without making the file longer
+_LAST_WORDS = 4096  # bytes
 
 
 class MountError(ZtuneError):
@@ -205,7 +207,11 @@ class Mount:
         if pid is None:
             raise MountError(f"{store}: nothing has it mounted")
         real = {dataset: place.resolve() for dataset, place in places.items()}
-        return cls(pid=pid, store=store, places=real, ready={"ready": True, "pid": pid})
+        found = cls(pid=pid, store=store, places=real, ready={"ready": True, "pid": pid})
+        # The kernel names who made the socket: it may be gone, and its number another's by now.
+        if not mounts.uses(pid, store):
+            raise MountError(f"{store}: process {pid} answers for it, but has none of its files open")
+        return found
 
     def stats(self) -> dict[str, Any]:
         """Return the counters since the start or the last ``reset``; docs/mount.md names them."""
@@ -257,6 +263,10 @@ class Mount:
                 f"exit code {self._code}" if self._code is not None else "it left its mounts behind"
             )
             raise MountError(f"{self.store}: did not end in order: {why}")
+
+    def cut(self) -> None:
+        """Cut the power: SIGKILL; nothing is waited for, and ``kill`` takes away what is left."""
+        self._send(signal.SIGKILL)
 
     def kill(self) -> None:
         """Cut the power: SIGKILL, then unmount what is left of it. Returns when it is gone."""
@@ -544,7 +554,10 @@ def _signal_name(number: int) -> str:
 def _log_for_writing(store: Path) -> IO[bytes]:
     try:
         flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
-        return os.fdopen(os.open(log_of(store), flags, 0o644), "wb", buffering=0)
+        fd = os.open(log_of(store), flags, 0o644)
+        # A program that ends because the disk is full must still be able to say so.
+        ctypes.CDLL(None).fallocate(fd, _KEEP_SIZE, ctypes.c_int64(0), ctypes.c_int64(_LAST_WORDS))
+        return os.fdopen(fd, "wb", buffering=0)
     except OSError as error:
         raise MountError(f"{log_of(store)}: can't be written: {error.strerror}", 2) from None
 

@@ -13,9 +13,10 @@ from pathlib import Path
 from typing import Any
 
 from ztune.errors import InputError, MissingError
-from ztune.trial import mounted
+from ztune.trial import mounted, own_directory
 from ztune.trial.context import DatasetContext, DeviceContext, MountContext, PoolContext
 from ztune.trial.events import Events
+from ztune.trial.jobs import interrupt
 from ztune.trial.journal import Journal
 from ztune.trial.mount_store import MountStore
 from ztune.trial.mounted import Mount, Options
@@ -72,7 +73,7 @@ class MountedPools:
         mounting = self._mounting
         for note in mounting.notes:
             self.events.warning(note)
-        path = Path(os.path.realpath(mounting.stores)) / self.spec.trial
+        path = own_directory.real(mounting.stores) / self.spec.trial
         token = secrets.token_hex(16)
         journal.make(STORE, STORE, path=str(path), token=token)
         self._store = MountStore.create(path, token)
@@ -133,6 +134,10 @@ class MountedPools:
         self._mount = self._watch = None
         self._start({made.name: made.mountpoint for made in self.made})
         self.journal.note(MOUNTS, mounted=True)
+
+    def fills(self) -> list[Path]:
+        """Return where the disks' contents are, which are sparse files."""
+        return [self._mounting.stores]
 
     def gone(self) -> str:
         """Return why the pools are there no more, as a sentence; empty while they are."""
@@ -239,10 +244,8 @@ class _Watch:
                 if self._over.wait(_GRACE_S):
                     return
                 with self._lock:
-                    main = threading.main_thread().ident
-                    # Where nobody made an exception of the signal it would end us on the spot.
-                    if not self._over.is_set() and callable(signal.getsignal(signal.SIGTERM)) and main:
-                        signal.pthread_kill(main, signal.SIGTERM)
+                    if not self._over.is_set():
+                        interrupt.ring()
                 return
         finally:
             os.close(self._fd)

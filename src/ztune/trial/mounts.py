@@ -59,6 +59,13 @@ def below(path: Path, mounts: list[Mount]) -> list[Mount]:
     return [m for m in mounts if m.point == path or path in m.point.parents]
 
 
+def is_share(path: Path) -> bool:
+    """Whether ``path`` lies in what the machine below shares with this one, as the lab's does."""
+    real = Path(os.path.realpath(path))
+    on = [mount for mount in table() if mount.point == real or mount.point in real.parents]
+    return bool(on) and max(on, key=lambda mount: len(mount.point.parts)).type == "9p"
+
+
 def uses(pid: int, path: Path) -> bool:
     """Whether a process stands below ``path``, or has something open or mapped there."""
     prefix = str(path).rstrip("/") + "/"

@@ -61,6 +61,10 @@ class Pools(Protocol):
         """Empty the caches of what the pools hold. Nothing in them is in use."""
         ...
 
+    def fills(self) -> list[Path]:
+        """Return directories on file systems of the host's or the user's that grow with what is written."""
+        ...
+
     def gone(self) -> str:
         """Return why the pools are there no more, as a sentence; empty while they are."""
         ...

@@ -41,7 +41,9 @@ def mark(
         "bytes": dict(sizes),
         "environment": environment,
     }
-    (folder / MARKER).write_text(json.dumps(about), encoding="utf-8")
+    path = folder / MARKER
+    path.write_text(json.dumps(about), encoding="utf-8")
+    path.chmod(0o644)  # whatever the umask: one that others can write is not believed
 
 
 def pack(place: Path, folder: Path, role: str) -> list[str]:

@@ -16,6 +16,8 @@ from typing import Any
 
 from ztune.errors import InputError
 from ztune.trial import hello
+from ztune.trial.home import ID as _ID
+from ztune.trial.home import RunHome
 from ztune.trial.mounted import CACHES, DISKS
 from ztune.units import parse_size
 
@@ -31,7 +33,6 @@ KINDS = {
 }
 MIN_DISK = 64 << 20
 """SPA_MINDEVSIZE: ZFS takes no smaller device."""
-_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
 _NAME = re.compile(r"[A-Za-z0-9_.:-]+")
 _POOL = re.compile(r"[A-Za-z][A-Za-z0-9_.: -]*")
 _ROLE = re.compile(r"[a-z][a-z0-9-]{0,31}")
@@ -158,8 +159,13 @@ class Spec:
 
     @property
     def directory(self) -> Path:
-        """STATE/RUN/TRIAL, where everything of the trial lies."""
-        return self.state / self.run / self.trial
+        """Where the trial's mount points and work directories lie: users of databases pass through."""
+        return RunHome(self.state, self.run).places / self.trial
+
+    @property
+    def home(self) -> Path:
+        """Where its journal and key lie: nobody else enters."""
+        return RunHome(self.state, self.run).believed / self.trial
 
 
 def _fail(where: str, what: str) -> InputError:

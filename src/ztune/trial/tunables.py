@@ -9,6 +9,7 @@ force are read from arcstats, set in the right order, and read again.
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -32,10 +33,17 @@ TIMES = (
 """Parameters that are durations: zfs(4)."""
 
 
+def _path(name: str) -> Path:
+    # A name may come from a journal: it is one of a parameter, and leads nowhere else.
+    if not re.fullmatch(r"[a-z0-9_]+", name):
+        raise ZtuneError(f"{name!r} is no name of a module parameter; nothing was set")
+    return PARAMETERS / name
+
+
 def read(name: str) -> str | None:
     """Return a parameter's value; None when there is no such parameter."""
     try:
-        return (PARAMETERS / name).read_text(encoding="ascii").strip()
+        return _path(name).read_text(encoding="ascii").strip()
     except OSError:
         return None
 
@@ -109,7 +117,7 @@ def plan(
 def write(name: str, value: str) -> None:
     """Set one parameter. Raises ZtuneError when the kernel refuses it, MissingError without the right."""
     try:
-        (PARAMETERS / name).write_text(value, encoding="ascii")
+        _path(name).write_text(value, encoding="ascii")
     except PermissionError:
         raise MissingError(f"{PARAMETERS / name}: only root may set it; run as root") from None
     except OSError as error:

@@ -5,7 +5,7 @@ job is what a trial runs, on whatever machine; here it runs under the recorder.
 
 Life cycle, in this order::
 
-    workload = registry.get("postgres-oltp")({"scale": 25})
+    workload = registry.make("postgres-oltp", {"scale": 25})
     with running(workload) as workload:      # prepare, load, start; stop and cleanup whatever happens
         with Recording(pids=workload.pids(), …):
             result = workload.run()          # the timed job: the only step that is recorded
@@ -38,6 +38,10 @@ from pydantic import (
 )
 
 from ztune.errors import InputError, ZtuneError
+from ztune.study.declared import KNOWN as KNOWN
+from ztune.study.declared import Declared as Declared
+from ztune.trial import room
+from ztune.trial.jobs import interrupt
 from ztune.trial.jobs.base import Job, ProgressFn, WorkloadResult, no_progress
 from ztune.trial.jobs.interrupt import signals_as_interrupt
 from ztune.trial.jobs.places import room_for
@@ -48,7 +52,9 @@ from ztune.workloads.artifacts import Fetched
 
 __all__ = [
     *(
+        "KNOWN",
         "Check",
+        "Declared",
         "JobWorkload",
         "ParameterDoc",
         "Parameters",
@@ -218,7 +224,8 @@ class Workload(Protocol):
 
     The class is called with a mapping of parameters (names to values or their text) and must refuse bad ones
     with ``InputError``. No step may write outside the work directory that ``prepare`` was given. A class with
-    these methods can be recorded; only a ``JobWorkload`` can be run in trials.
+    these methods can be recorded; only a ``JobWorkload`` can be run in trials. What a power cut loses of its
+    database is not known, unless a method ``declared()`` says so (``JobWorkload.durability``).
     """
 
     name: ClassVar[str]
@@ -318,6 +325,10 @@ class JobWorkload:
     """What must be fetched into ztune's cache: ``ztune setup`` does that too."""
     roles_from: ClassVar[str] = ""
     """Where the roles come from, if they are not always the same: for ``ztune list workloads``."""
+    durability: ClassVar[Declared] = Declared()
+    """What a power cut loses of the database; ``KNOWN`` of one whose settings ztune knows. Here nothing is
+    declared, so ztune says of every layout that its durability is not known.
+    """
     job_modules: ClassVar[tuple[str, ...]] = ()
     """Modules of one's own that must be sent along to run the job elsewhere, beside the one that holds it.
     They may import the standard library, each other, ``ztune.trial``, ``ztune.errors`` and ``ztune.units``.
@@ -348,6 +359,10 @@ class JobWorkload:
         files read in where one was named.
         """
         return memory.resolved(self.params.resolved())
+
+    def declared(self) -> Declared:
+        """Return what is declared of the database with these parameters."""
+        return self.durability
 
     def to_fetch(self) -> tuple[Fetched, ...]:
         """Return what must be fetched for these parameters: ``artifacts``, where they make no difference."""
@@ -452,14 +467,22 @@ def running(
     """
     with signals_as_interrupt():
         workload.check()
+        place = parent or WorkDir.default_parent()
+        needed = sum(room.needed_by(getattr(workload, "job", workload)).values())
+        room.require(f"workload {workload.name}", [(place, needed)], "set TMPDIR to a roomier place")
         workdir = WorkDir.create(workload.name, parent=parent, keep=keep)
         try:
-            workload.prepare(workdir)
-            workload.load(progress)
-            with starting or nullcontext():
-                workload.start(progress)
-            yield workload
-            workload.stop()
+            with room.Watch(f"workload {workload.name}", lambda: [place]):
+                workload.prepare(workdir)
+                workload.load(progress)
+                with starting or nullcontext():
+                    workload.start(progress)
+                yield workload
+                workload.stop()
+        except Exception:
+            # What fails while it is being stopped fails for that.
+            interrupt.check()
+            raise
         finally:
             workload.cleanup()
             workdir.remove()

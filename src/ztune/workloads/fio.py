@@ -115,6 +115,7 @@ class Fio(base.JobWorkload):
     needs: ClassVar[tuple[str, ...]] = ("fio",)
     roles_from: ClassVar[str] = "data, or as your job file says"
     job_class: ClassVar[type[Job]] = fio.Fio
+    durability: ClassVar[base.Declared] = base.KNOWN
 
     def resolved(self) -> dict[str, Any]:
         """Return the parameters with the job file read in: it may not be where the job runs."""

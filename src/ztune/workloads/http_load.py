@@ -102,6 +102,7 @@ class HttpLoad(base.JobWorkload):
     summary: ClassVar[str] = "JMeter asks a small web service for documents, with WS-Security or without"
     Parameters: ClassVar[type[base.Parameters]] = HttpParameters
     job_class: ClassVar[type[Job]] = http_load.HttpLoad
+    durability: ClassVar[base.Declared] = base.KNOWN
     needs: ClassVar[tuple[str, ...]] = ("java",)
     artifacts: ClassVar[tuple[Fetched, ...]] = (JMETER,)
 

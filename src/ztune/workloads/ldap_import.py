@@ -117,6 +117,7 @@ class LdapImport(base.JobWorkload):
     summary: ClassVar[str] = "imports an LDIF file into 389 Directory Server or OpenDJ"
     Parameters: ClassVar[type[base.Parameters]] = LdapParameters
     job_class: ClassVar[type[Job]] = ldap_import.LdapImport
+    durability: ClassVar[base.Declared] = base.KNOWN
     needs: ClassVar[tuple[str, ...]] = ("389-ds", "java")
     artifacts: ClassVar[tuple[Fetched, ...]] = (OPENDJ,)
     roles_from: ClassVar[str] = "source, data; temp too with server=opendj"

@@ -116,4 +116,5 @@ class MariadbOltp(base.JobWorkload):
     summary: ClassVar[str] = "short transactions on a MariaDB of our own (sysbench, 2:1 read:write)"
     Parameters: ClassVar[type[base.Parameters]] = MariadbParameters
     job_class: ClassVar[type[Job]] = mariadb_oltp.MariadbOltp
+    durability: ClassVar[base.Declared] = base.KNOWN
     needs: ClassVar[tuple[str, ...]] = ("mariadb", "sysbench")

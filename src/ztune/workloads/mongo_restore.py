@@ -134,6 +134,7 @@ class MongoRestore(base.JobWorkload):
     needs: ClassVar[tuple[str, ...]] = ("wordnet",)
     artifacts: ClassVar[tuple[Fetched, ...]] = (WIREDTIGER,)
     job_class: ClassVar[type[Job]] = mongo_restore.MongoRestore
+    durability: ClassVar[base.Declared] = base.KNOWN
 
     def resolved(self) -> dict[str, Any]:
         """Return the parameters with as many documents as make that size."""

@@ -110,6 +110,7 @@ class OrientdbGraph(OrientWorkload):
     needs: ClassVar[tuple[str, ...]] = ("java", "wordnet")
     artifacts: ClassVar[tuple[Fetched, ...]] = (ORIENTDB,)
     job_class: ClassVar[type[Job]] = orientdb_graph.OrientdbGraph
+    durability: ClassVar[base.Declared] = base.KNOWN
 
 
 class ImportParameters(OrientParameters):
@@ -157,6 +158,7 @@ class OrientdbImport(OrientWorkload):
     needs: ClassVar[tuple[str, ...]] = ("java", "wordnet")
     artifacts: ClassVar[tuple[Fetched, ...]] = (ORIENTDB,)
     job_class: ClassVar[type[Job]] = orientdb_files.OrientdbImport
+    durability: ClassVar[base.Declared] = base.KNOWN
 
     def to_fetch(self) -> tuple[Fetched, ...]:
         """Return the OrientDB of the version asked for."""
@@ -196,6 +198,7 @@ class OrientdbBackup(OrientWorkload):
     needs: ClassVar[tuple[str, ...]] = ("java", "wordnet")
     artifacts: ClassVar[tuple[Fetched, ...]] = (ORIENTDB,)
     job_class: ClassVar[type[Job]] = orientdb_files.OrientdbBackup
+    durability: ClassVar[base.Declared] = base.KNOWN
 
 
 class ArchiveParameters(OrientParameters):
@@ -219,6 +222,7 @@ class OrientdbArchive(OrientWorkload):
     needs: ClassVar[tuple[str, ...]] = ("java", "wordnet")
     artifacts: ClassVar[tuple[Fetched, ...]] = (ORIENTDB,)
     job_class: ClassVar[type[Job]] = orientdb_files.OrientdbArchive
+    durability: ClassVar[base.Declared] = base.KNOWN
 
 
 class OrientdbLucene(OrientWorkload):
@@ -230,3 +234,4 @@ class OrientdbLucene(OrientWorkload):
     needs: ClassVar[tuple[str, ...]] = ("java", "wordnet")
     artifacts: ClassVar[tuple[Fetched, ...]] = (ORIENTDB,)
     job_class: ClassVar[type[Job]] = orientdb_files.OrientdbLucene
+    durability: ClassVar[base.Declared] = base.KNOWN

@@ -79,6 +79,7 @@ class PostgresBackup(base.JobWorkload):
     summary: ClassVar[str] = "a backup of a PostgreSQL of our own (pg_basebackup or pg_dump)"
     Parameters: ClassVar[type[base.Parameters]] = BackupParameters
     job_class: ClassVar[type[Job]] = postgres_backup.PostgresBackup
+    durability: ClassVar[base.Declared] = base.KNOWN
     needs: ClassVar[tuple[str, ...]] = ("postgresql",)
 
 
@@ -89,4 +90,5 @@ class PostgresRestore(base.JobWorkload):
     summary: ClassVar[str] = "a compressed dump restored into a PostgreSQL of our own (pg_restore)"
     Parameters: ClassVar[type[base.Parameters]] = RestoreParameters
     job_class: ClassVar[type[Job]] = postgres_backup.PostgresRestore
+    durability: ClassVar[base.Declared] = base.KNOWN
     needs: ClassVar[tuple[str, ...]] = ("postgresql",)

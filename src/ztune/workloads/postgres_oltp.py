@@ -133,3 +133,4 @@ class PostgresOltp(base.JobWorkload):
     Parameters: ClassVar[type[base.Parameters]] = OltpParameters
     needs: ClassVar[tuple[str, ...]] = ("postgresql",)
     job_class: ClassVar[type[Job]] = postgres_oltp.PostgresOltp
+    durability: ClassVar[base.Declared] = base.KNOWN

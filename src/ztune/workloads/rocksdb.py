@@ -25,14 +25,21 @@ class RocksdbParameters(base.Parameters):
     arc: Size = arc_param()
     mix: Literal["mixed", "update", "overwrite"] = param(
         "mixed",
-        meaning="What the load does with random keys: `mixed` reads one or writes one (db_bench's "
-        "readrandomwriterandom), `update` reads and writes each (updaterandom), `overwrite` only writes.",
+        meaning="What the load does with random keys: `mixed` reads one or writes one, `update` reads and "
+        "writes each, `overwrite` only writes.",
     )
     read_share: int = param(
         67, ge=1, le=99, unit="%", meaning="Share of reads with `mix=mixed`: 67 is two reads for each write."
     )
+    rate: float = param(
+        50.0,
+        ge=0,
+        unit="operations/s",
+        meaning="Operations that become due per second, in all: a pace that a 7200 rpm disk keeps, or counts "
+        "of a replay don't hold. 0: each thread starts the next when the last is done.",
+    )
     operations: int = param(
-        40_000,
+        6000,
         ge=1,
         le=10**10,
         meaning="How many operations, of all threads together: the same work is recorded on a fast and on a "
@@ -54,8 +61,8 @@ class RocksdbParameters(base.Parameters):
         0.5,
         gt=0,
         le=1,
-        meaning="To which share of its size a value can be compressed: 0.5 is 2:1, as real values do. 1 is "
-        "noise, which no data is.",
+        meaning="To which share of its size lz4 shrinks values in records of 128 KiB, from 0.25: 0.5 is "
+        "2:1, as with real ones. 1 is noise, which no data is.",
     )
     compression: Literal["none", "snappy", "lz4", "zstd", "zlib"] = param(
         "snappy",
@@ -70,7 +77,7 @@ class RocksdbParameters(base.Parameters):
         validate_default=True,
     )
     write_buffer: Size = param(
-        "1M",
+        "128K",
         ge=64 * 1024,
         unit="bytes",
         meaning="Writes collect in memory and in the log until so many, then become a table. RocksDB's "
@@ -82,7 +89,7 @@ class RocksdbParameters(base.Parameters):
         False,
         meaning="Direct I/O for reads, flushes and compactions. OpenZFS takes no notice of it before 2.3.",
     )
-    seed: int = param(1, ge=0, le=2**30 - 1, meaning="Decides the random keys.")
+    seed: int = param(1, ge=0, le=2**30 - 1, meaning="Decides the values and the random keys.")
 
     @model_validator(mode="after")
     def _each_has_work(self) -> RocksdbParameters:
@@ -92,10 +99,11 @@ class RocksdbParameters(base.Parameters):
 
 
 class Rocksdb(base.JobWorkload):
-    """RocksDB's own ``db_bench``: tables and log in directories of their own."""
+    """Reads and writes of random keys in RocksDB: tables and log in directories of their own."""
 
     name: ClassVar[str] = "rocksdb"
-    summary: ClassVar[str] = "RocksDB's db_bench: random reads and writes, each write synced to the log"
+    summary: ClassVar[str] = "RocksDB: reads and writes of random keys, each write synced to the log"
     Parameters: ClassVar[type[base.Parameters]] = RocksdbParameters
     job_class: ClassVar[type[Job]] = rocksdb.Rocksdb
+    durability: ClassVar[base.Declared] = base.KNOWN
     needs: ClassVar[tuple[str, ...]] = ("rocksdb",)

@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from ztune.errors import MissingError, ZtuneError
+from ztune.errors import InputError, MissingError, ZtuneError
 from ztune.packages import os_family, packages_of, unattended_install
 from ztune.workloads import registry
 from ztune.workloads.base import JobWorkload
@@ -71,18 +71,20 @@ def plan(
         environ: of the commands.
 
     Raises:
-        InputError: there is no such workload, or it has no such parameter.
+        InputError: there is no such workload, it has no such parameter, or it needs what ztune doesn't know.
         MissingError: something is missing that ztune can't bring: the sentence says what.
     """
     params = params or {}
     entry = registry.examined(next(e for e in registry.entries() if e.name == _known(name)), params)
-    made = registry.get(name)(params) if params else None  # Raises for a parameter that makes no sense.
+    made = registry.make(name, params) if params else None  # Raises for a parameter that makes no sense.
     wanted = (
         made.to_fetch() if isinstance(made, JobWorkload) else getattr(registry.get(name), "artifacts", ())
     )
     fetched = [one for one in wanted if not one.present]
     if not entry.missing and not fetched:
         return Plan(name, entry.version, "", (), params)
+    if entry.trouble:
+        raise InputError(f"workload {name!r} of package {entry.source!r}: {entry.trouble}")
     # What its default does without is missing all the same where another parameter wants it.
     missing = entry.missing or f"{', '.join(one.name for one in fetched)} was not fetched"
     family = os_family() if family is None else family

@@ -123,6 +123,7 @@ class Sqlite(base.JobWorkload):
     summary: ClassVar[str] = "short transactions on an SQLite database, in WAL or rollback-journal mode"
     Parameters: ClassVar[type[base.Parameters]] = SqliteParameters
     job_class: ClassVar[type[Job]] = sqlite.Sqlite
+    durability: ClassVar[base.Declared] = base.KNOWN
     roles_together: ClassVar[dict[str, str]] = {
         "wal": "SQLite keeps its log beside its database, so both have one dataset"
     }

@@ -2,19 +2,53 @@
 
 from __future__ import annotations
 
+import json
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Any, Final, Protocol
 
 from ztune.errors import InputError
 from ztune.observe.sources.collect import Collected
+from ztune.observe.sources.figures import LARGEST
 from ztune.observe.sources.meaning import Meaning
 
 HEAD_CHARS: Final = 1 << 16
 MOST_JSON: Final = 1 << 28
 """Bytes of a JSON document that are read at most: it must be held in memory."""
 LONGEST_LINE: Final = 1 << 20
+
+
+def decoder() -> json.JSONDecoder:
+    """Return a decoder of other tools' JSON; a number that no counter can hold becomes None."""
+    return json.JSONDecoder(parse_int=_whole, parse_float=_real, parse_constant=lambda _: None)
+
+
+def _whole(text: str) -> int | None:
+    return int(text) if len(text) <= 20 and abs(int(text)) <= LARGEST else None
+
+
+def _real(text: str) -> float | None:
+    number = float(text)
+    return number if math.isfinite(number) and abs(number) <= LARGEST else None
+
+
+def readable(value: Any) -> Any:
+    """Return JSON values whose text can be written: half of a surrogate pair is replaced."""
+    if isinstance(value, str):
+        return value.encode("utf-8", "replace").decode()
+    if isinstance(value, list):
+        return [readable(one) for one in value]
+    if isinstance(value, dict):
+        return {readable(key): readable(one) for key, one in value.items()}
+    return value
+
+
+def one_line(text: str, most: int = 300) -> str:
+    """Return ``text`` as a part of a sentence: what can't be printed is escaped, what is too long is cut."""
+    shown = "".join(c if c.isprintable() else repr(c)[1:-1] for c in text[:most])
+    return shown if len(text) <= most else shown + "…"
 
 
 @dataclass

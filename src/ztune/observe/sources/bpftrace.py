@@ -10,7 +10,7 @@ from typing import Any, Final
 from ztune.observe import histograms
 from ztune.observe.model import Buckets
 from ztune.observe.sources import figures, meaning
-from ztune.observe.sources.base import Source
+from ztune.observe.sources.base import Source, readable
 from ztune.observe.sources.collect import Collected, add, direction, plain_call, role_word
 from ztune.observe.sources.meaning import Keys, Meaning
 from ztune.trial.probes.bpf import parse_maps
@@ -119,7 +119,7 @@ def _from_json(source: Source, into: Collected, maps: dict[str, _Map]) -> None:
             except (ValueError, RecursionError):
                 source.limit(into, f"line {number} is cut or not JSON; left out.")
     try:
-        parsed = parse_maps(text)
+        parsed = readable(parse_maps(text))
     except (AttributeError, KeyError, TypeError, RecursionError):
         source.limit(into, "a map is not in the form that bpftrace writes; nothing of it was read.")
         return
@@ -128,7 +128,7 @@ def _from_json(source: Source, into: Collected, maps: dict[str, _Map]) -> None:
         for key, value in values.items():
             if isinstance(value, list):
                 entry.histograms[key] = _json_histogram(source, into, value)
-            elif isinstance(value, int) and not isinstance(value, bool) and value >= 0:
+            elif isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= figures.LARGEST:
                 entry.numbers[key] = value
 
 

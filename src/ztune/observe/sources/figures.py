@@ -10,6 +10,8 @@ _PLAIN = re.compile(r"[+-]?\d+")
 _DECIMAL = re.compile(r"[+-]?\d+[.,]\d+")
 _SCALED = re.compile(r"(\d+(?:[.,]\d+)?)([KMGTPEZ]?)")
 _LONGEST: Final = 24  # digits and separators of any 64-bit number
+LARGEST: Final = (1 << 63) - 1
+"""The largest number that a counter, a size or a time in ns has; what is larger is damaged."""
 
 
 def count(text: str) -> int | None:
@@ -21,10 +23,12 @@ def count(text: str) -> int | None:
     if len(text) > _LONGEST:
         return None
     if _PLAIN.fullmatch(text):
-        return int(text)
-    if _GROUPED.fullmatch(text):
-        return int(re.sub(r"[^\d+-]", "", text))
-    return None
+        number = int(text)
+    elif _GROUPED.fullmatch(text):
+        number = int(re.sub(r"[^\d+-]", "", text))
+    else:
+        return None
+    return number if abs(number) <= LARGEST else None
 
 
 def decimal(text: str) -> float | None:
@@ -32,11 +36,10 @@ def decimal(text: str) -> float | None:
     text = text.strip()
     if len(text) > _LONGEST:
         return None
-    if _PLAIN.fullmatch(text):
-        return float(text)
-    if _DECIMAL.fullmatch(text):
-        return float(text.replace(",", "."))
-    return None
+    if not _PLAIN.fullmatch(text) and not _DECIMAL.fullmatch(text):
+        return None
+    number = float(text.replace(",", "."))
+    return number if abs(number) <= LARGEST else None
 
 
 def scaled(text: str) -> tuple[int, bool] | None:
@@ -48,4 +51,5 @@ def scaled(text: str) -> tuple[int, bool] | None:
     if found is None or len(found[1]) > _LONGEST:
         return None
     scale = 1024 ** (" KMGTPEZ".index(found[2]) if found[2] else 0)
-    return round(float(found[1].replace(",", ".")) * scale), not found[2]
+    number = round(float(found[1].replace(",", ".")) * scale)
+    return (number, not found[2]) if number <= LARGEST else None

@@ -11,7 +11,8 @@ from ztune.errors import InputError
 from ztune.observe import histograms
 from ztune.observe.model import Buckets, Disk
 from ztune.observe.sources import figures
-from ztune.observe.sources.base import Source
+from ztune.observe.sources.base import Source, readable
+from ztune.observe.sources.base import decoder as json_decoder
 from ztune.observe.sources.collect import Collected, GroupSums, TransferSums, add
 from ztune.units import parse_size
 
@@ -37,19 +38,21 @@ class Fio:
         for job in jobs if isinstance(jobs, list) else []:
             if isinstance(job, dict):
                 _job(source, into, job, {**options, **_mapping(job.get("job options"))})
-        for disk in document.get("disk_util") or []:
+        disks = document.get("disk_util")
+        for disk in disks if isinstance(disks, list) else []:
             if isinstance(disk, dict) and isinstance(disk.get("name"), str):
                 _disk(source, into, disk)
 
 
 def _document(source: Source, into: Collected) -> dict[str, Any]:
     """Return the last complete document; of a cut one, its complete jobs."""
-    text, decoder = source.text(), json.JSONDecoder()
+    text, decoder = source.text(), json_decoder()
     found: list[dict[str, Any]] = []
     at = _start(text, 0)
     while at >= 0:
         try:
             value, end = decoder.raw_decode(text, at)
+            value = readable(value)
         except (ValueError, RecursionError):
             break
         if isinstance(value, dict) and "jobs" in value:
@@ -80,6 +83,7 @@ def _jobs(text: str, at: int, decoder: json.JSONDecoder) -> list[Any]:
     while position < len(text):
         try:
             job, position = decoder.raw_decode(text, position)
+            job = readable(job)
         except (ValueError, RecursionError):
             break
         jobs.append(job)
@@ -95,7 +99,7 @@ def _mapping(value: object) -> dict[str, Any]:
 def _number(values: Mapping[str, Any], *names: str) -> float | None:
     for name in names:
         value = values.get(name)
-        if isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < 1 << 63:
+        if isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value <= figures.LARGEST:
             return value
     return None
 
@@ -210,7 +214,7 @@ def _latency(values: Mapping[str, Any], name: str) -> tuple[Buckets, bool]:
         if (share := figures.decimal(text)) is not None
         and isinstance(value, int | float)
         and not isinstance(value, bool)
-        and 0 <= value < 1 << 63
+        and 0 <= value <= figures.LARGEST
         and 0 < share <= 100
     )
     if not calls or not shares:

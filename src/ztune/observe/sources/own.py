@@ -10,8 +10,10 @@ from pydantic import ValidationError
 
 from ztune.errors import InputError
 from ztune.observe.model import FORMAT, VERSION, Observation
-from ztune.observe.sources.base import Source
+from ztune.observe.sources.base import Source, one_line
 from ztune.observe.sources.collect import Collected
+
+_LARGEST = (1 << 64) - 1  # the kernel's own counters
 
 
 def _finite(text: str) -> float:
@@ -19,6 +21,25 @@ def _finite(text: str) -> float:
     if not math.isfinite(number):
         raise ValueError(f"{text} is not a number")
     return number
+
+
+def _unsound(value: object, where: str) -> str:
+    """Return what no observation holds: a number that no counter has, or half of a character."""
+    if isinstance(value, dict):
+        for key, one in value.items():
+            at = f"{where}.{key}" if where else str(key)
+            if wrong := _unsound(key, at) or _unsound(one, at):
+                return wrong
+    elif isinstance(value, list | tuple):
+        for i, one in enumerate(value):
+            if wrong := _unsound(one, f"{where}[{i}]"):
+                return wrong
+    elif isinstance(value, str):
+        if any("\ud800" <= c <= "\udfff" for c in value):
+            return f"{where} holds half a character, which is no text"
+    elif isinstance(value, int | float) and abs(value) > _LARGEST:
+        return f"{where} is larger than 2^64 - 1, which no counter is"
+    return ""
 
 
 class Own:
@@ -46,15 +67,16 @@ class Own:
         if not isinstance(document, dict) or document.get("format") != FORMAT:
             raise InputError(f"{source.path} is not an observation: its format should be {FORMAT!r}")
         if document.get("version") != VERSION:
-            raise InputError(
-                f"{source.path} is version {document.get('version')!r} of the format; this ztune reads"
-                f" {VERSION}"
-            )
+            version = one_line(repr(document.get("version")), 40)
+            raise InputError(f"{source.path} is version {version} of the format; this ztune reads {VERSION}")
         try:
-            return Observation.model_validate(document)
+            found = Observation.model_validate(document)
         except (ValidationError, RecursionError) as error:
             at = ""
             if isinstance(error, ValidationError):
                 first = error.errors()[0]
-                at = f": {'.'.join(map(str, first['loc']))}: {first['msg']}"
+                at = one_line(f": {'.'.join(map(str, first['loc']))}: {first['msg']}")
             raise InputError(f"{source.path} is not a valid observation{at}") from None
+        if wrong := _unsound(found.model_dump(), ""):
+            raise InputError(f"{source.path} is not a valid observation: {one_line(wrong)}")
+        return found

@@ -22,7 +22,7 @@ from typing import Any
 
 from ztune.errors import InputError, ZtuneError
 from ztune.store import paths
-from ztune.trial import saved
+from ztune.trial import own_directory, room, saved
 from ztune.trial.jobs import registry
 from ztune.trial.jobs.workdir import WorkDir
 
@@ -42,11 +42,8 @@ class State:
 
 def folder() -> Path:
     """Return the folder of all saved states."""
-    path = paths.cache() / "prepared"
-    path.mkdir(exist_ok=True)
     # A database's own user must be able to pass.
-    path.chmod(0o711)
-    return path
+    return paths.below(paths.cache(), "prepared", own_directory.PASSABLE)
 
 
 def key(job: str, params: Mapping[str, Any], database: Mapping[str, str], version: str) -> str:
@@ -74,10 +71,30 @@ def prepare(
             return wanted
         if wanted.exists():
             _remove(wanted)
-        sizes = _load(job, wanted, progress)
+        _require_room(name, job)
+        with room.Watch("the load", lambda: [WorkDir.default_parent(), folder()]):
+            sizes = _load(job, wanted, progress)
         saved.mark(wanted, token="", job=name, params=params, sizes=sizes, environment=version)
     prune(keep=wanted)
     return wanted
+
+
+def require_room(name: str, params: Mapping[str, Any], database: Mapping[str, str]) -> None:
+    """Refuse a load that does not fit on this host, unless its state is there already. Raises InputError."""
+    job = registry.get(name)(dict(params), dict(database))
+    needed = room.needed_by(job)
+    if needed and not _there(folder() / key(name, params, database, job.check())):
+        _require_room(name, job)
+
+
+def _require_room(name: str, job: Any) -> None:
+    # It is loaded in one place and kept in the other.
+    size = sum(room.needed_by(job).values())
+    room.require(
+        f"job {name}",
+        [(WorkDir.default_parent(), size), (folder(), size)],
+        "set TMPDIR and ZTUNE_HOME to roomier places",
+    )
 
 
 def _load(job: Any, wanted: Path, progress: Progress) -> dict[str, int]:

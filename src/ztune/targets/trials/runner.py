@@ -26,6 +26,8 @@ from ztune.targets.channel import Lost, Place
 from ztune.targets.trials import plan, prepared, stopping
 from ztune.targets.trials import trial as trials
 from ztune.targets.trials.plan import Job, Options
+from ztune.trial import room
+from ztune.trial.jobs import interrupt
 from ztune.trial.jobs import registry as jobs
 
 RECONNECT = 3  # attempts to bring a lost place up again
@@ -120,6 +122,9 @@ def start(store: Store, request: Request, observer: Observer | None = None) -> R
     layouts = [study.layout] if options.aa else plan.renamed(study, request.layouts)
     for layout in layouts:
         _check_roles(request.job, layout, study)
+    if options.saved is None and request.place.shared(Path("/")) is not None:
+        for database in {repr(one.database): one.database for one in layouts}.values():
+            prepared.require_room(request.job.name, request.job.params, database)
     watcher = observer or Silent()
     with _up(request.place, watcher) as place:
         for layout in layouts:
@@ -164,14 +169,15 @@ def resume(store: Store, run: Run, place: Place, observer: Observer | None = Non
                     f"run {run.id} was made under {part} {before}, {place.name} has {now[part]} now: results "
                     "are not to be mixed; start a new run without --resume"
                 )
-        run = store.resume_run(run.id)
         layouts = list({t.layout_hash: t.layout for t in store.trials(run.id)}.values())
         base = run.resolved_study.layout.hash
         layouts.sort(key=lambda layout: layout.hash != base)
+        runner = _Runner(store, run, place, job, options, layouts, watcher)
+        # First of all: what was left may take the room that all the rest needs.
+        runner.clean()
         for layout in layouts:
             place.check(run.resolved_study, layout)
-        runner = _Runner(store, run, place, job, options, layouts, watcher)
-        runner.clean()
+        runner.run = store.resume_run(run.id)
         return runner.go()
 
 
@@ -254,7 +260,7 @@ class _Runner:
         self.began = time.monotonic()
         self._lost: dict[int, int] = {}
         self._held = ExitStack()
-        self._starts: dict[str, dict[str, Any]] = {}
+        self._starts: dict[str, dict[str, Any] | LoadError] = {}
         # Once: all trials of a run are made by the same program, whatever becomes of its sources meanwhile.
         self._bundle = bundle.build(job.modules)
         described = place.describe()
@@ -342,14 +348,18 @@ class _Runner:
 
     def _one(self, trial: Trial) -> None:
         """Run one trial and store its end."""
+        interrupt.check()
         try:
             start = self._start(trial.layout)
             place = self.place.place_spec(trial.layout)
         except (InputError, MissingError, LoadError) as lacking:
+            # What fails while it is being stopped fails for that, and is no fault of the layout's.
+            interrupt.check()
             # Of this layout alone: the next may do without what is missing.
             self._store_failure(trial, str(lacking))
             return
         except ZtuneError as broken:
+            interrupt.check()
             self.store.start_trial(trial.id, {})
             self._lose(trial, trials.Ended(error=str(broken)))
             return
@@ -357,12 +367,18 @@ class _Runner:
         self.store.start_trial(trial.id, spec)
         self.observer.trial(trial)
         try:
-            ended = trials.run(self.place, self.program, spec, self.observer)
+            with room.Watch("the trial", getattr(self.place, "fills", tuple)):
+                ended = trials.run(self.place, self.program, spec, self.observer)
+        except room.NoRoomError as full:
+            ended = trials.Ended(status="failed", error=str(full), error_step="load")
         except KeyboardInterrupt:
             self.store.reset_trial(trial.id, "stopped by the user")
             raise
-        if ended.status == "stopped":
+        if ended.status == "stopped" or (ended.asked and ended.result is None):
+            # Also where the trial calls it a failure: what is cut fails.
             self.store.reset_trial(trial.id, "stopped by the user")
+            if ended.left:
+                self.observer.say(f"left behind by trial {trial.number}: {'; '.join(ended.left)}")
             raise KeyboardInterrupt
         if ended.status == "lost":
             self._lose(trial, ended)
@@ -385,6 +401,8 @@ class _Runner:
             series=ended.series.write(self.run.id, trial.number),
         )
         self.observer.finished(finished, ended.steps)
+        if ended.asked:
+            raise KeyboardInterrupt
         if error is not None and ended.error_step is None:
             self.clean()  # it ended without a word: killed, perhaps, before it could tidy up
 
@@ -421,6 +439,7 @@ class _Runner:
                 self.place.hello()
                 return
             except ZtuneError as error:
+                interrupt.check()
                 last = error
         raise Lost(f"{last}; `ztune run --resume {self.run.id}` goes on where it was cut")
 
@@ -463,8 +482,16 @@ class _Runner:
         database = dict(layout.database)
         key = repr(sorted(database.items()))
         if key not in self._starts:
-            self._starts[key] = self._prepare(database)
-        return self._starts[key]
+            try:
+                self._starts[key] = self._prepare(database)
+            except LoadError as error:
+                # The next layout would wait as long, for the same.
+                interrupt.check()
+                self._starts[key] = error
+        found = self._starts[key]
+        if isinstance(found, LoadError):
+            raise found
+        return found
 
     def _prepare(self, database: dict[str, str]) -> dict[str, Any]:
         if self.place.shared(Path("/")) is None:

@@ -10,9 +10,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from ztune.errors import ZtuneError
+from ztune.errors import InputError, ZtuneError
 from ztune.store import series
-from ztune.targets.channel import Channel, Lost, Place
+from ztune.targets.channel import Channel, Lost, Place, states
 
 SPEC_FORMAT, SPEC_VERSION = "ztune-trial", 1
 # A trial that says nothing for so long is stuck: jobs tell their progress every few seconds.
@@ -46,6 +46,8 @@ class Ended:
     series: series.Collected = field(default_factory=series.Collected)
     steps: dict[str, float] = field(default_factory=dict)
     wall_s: float = 0.0
+    asked: bool = False
+    """Whether the user has asked to stop meanwhile, however the trial ended."""
 
     def to_store(self) -> dict[str, Any] | None:
         """Return the result to keep: for a failed trial, what is known of it."""
@@ -96,7 +98,6 @@ def run(place: Place, program: str, spec: Mapping[str, Any], watcher: Watcher) -
 def _listen(channel: Channel, ended: Ended, watcher: Watcher) -> None:
     """Read events to the end of the stream."""
     alarm = _Silence(channel, watcher)
-    stopping = False
     begun: dict[str, float] = {}
     try:
         while True:
@@ -106,9 +107,9 @@ def _listen(channel: Channel, ended: Ended, watcher: Watcher) -> None:
                     _event(line, ended, begun, watcher)
                 return
             except KeyboardInterrupt:
-                if stopping:
+                if ended.asked:
                     raise
-                stopping = True
+                ended.asked = True
                 watcher.say(
                     "stopping: the trial destroys what it made; Ctrl-C again leaves that to `ztune clean`"
                 )
@@ -183,16 +184,23 @@ def clean(place: Place, program: str, say: Callable[[str], None], patience: floa
     """Destroy at ``place`` what dead trials left; return a sentence for each thing that stayed. Raises
     Lost.
     """
-    channel = place.open(
-        [
-            "python3",
-            program,
-            "clean",
-            "--state",
-            place.state,
-            *(["--patience", f"{patience:g}"] if patience > 1 else []),
-        ]
-    )
+    left: list[str] = []
+    for state in states(place):
+        problems, code = _clean(place, program, state, say, patience)
+        if code == InputError.exit_code and state != place.state:
+            # Not even the old directory is root's: whatever somebody put there, no trial left it.
+            for sentence in problems:
+                say(sentence)
+        else:
+            left += problems
+    return left
+
+
+def _clean(
+    place: Place, program: str, state: str, say: Callable[[str], None], patience: float
+) -> tuple[list[str], int]:
+    words = ["python3", program, "clean", "--state", state]
+    channel = place.open([*words, *(["--patience", f"{patience:g}"] if patience > 1 else [])])
     left: list[str] = []
     try:
         for line in channel.lines():
@@ -204,8 +212,8 @@ def clean(place: Place, program: str, say: Callable[[str], None], patience: floa
                     say(" ".join(event["command"]))
         code = channel.wait()
         if code != 0 and not left:
-            words = channel.stderr_tail().strip().splitlines()
-            left.append(words[-1] if words else f"clean-up failed with exit code {code}")
+            said = channel.stderr_tail().strip().splitlines()
+            left.append(said[-1] if said else f"clean-up failed with exit code {code}")
     finally:
         channel.close()
-    return left
+    return left, code

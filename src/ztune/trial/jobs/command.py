@@ -73,7 +73,8 @@ def parse(text: str, where: str) -> Recipe:
         raw = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise InputError(f"{where}: it is not TOML: {error}") from None
-    known = (*_TEXTS, "roles", "check", "settings", "env", "limits", "page_sizes")
+    # What is declared of durability is read where layouts are judged: ztune.workloads.command.
+    known = (*_TEXTS, "roles", "check", "settings", "env", "limits", "page_sizes", "durability")
     for key in raw:
         if key not in known:
             close = get_close_matches(key, known, n=1)

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ztune.errors import InputError
-from ztune.trial.jobs import bson, dumps, triples
+from ztune.trial.jobs import bson, dumps, places, triples
 
 _LISTS = {"Tag", "Depends", "Pre-Depends", "Recommends", "Suggests", "Enhances", "Conflicts", "Breaks",
           "Replaces", "Provides", "Built-Using"}  # fmt: skip
@@ -111,7 +111,7 @@ def write(
     machine = hashlib.blake2b(b"%d" % seed, digest_size=5).digest()
     bodies = _endless(kind)
     # As mongodump packs, at gzip's default level; without name and time, so that the same is the same.
-    with target.open("wb") as raw, gzip.GzipFile("", "wb", 6, raw, mtime=0) as out:
+    with places.create(target) as raw, gzip.GzipFile("", "wb", 6, raw, mtime=0) as out:
         for first in range(0, count, _AT_ONCE):
             last = min(first + _AT_ONCE, count)
             out.write(b"".join(_document(n, machine, next(bodies)) for n in range(first, last)))

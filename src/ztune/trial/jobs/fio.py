@@ -20,7 +20,7 @@ from ztune.errors import InputError, MissingError, ZtuneError
 from ztune.packages import install_command
 from ztune.trial.jobs.base import Check, ProgressFn, WorkloadResult, no_progress
 from ztune.trial.jobs.launcher import LaunchedJob, Launcher
-from ztune.trial.jobs.places import hand_over, take
+from ztune.trial.jobs.places import hand_over, take, write
 from ztune.trial.jobs.process import Account, run
 from ztune.trial.jobs.workdir import WorkDir
 from ztune.units import is_power_of_two, parse_size
@@ -455,7 +455,7 @@ class Fio(LaunchedJob):
         home, account = self._home, self._account
         assert account is not None
         path = home / "load.fio"
-        path.write_text(self._load_file(), encoding="utf-8")
+        write(path, self._load_file(), mode=0o644)
         total = sum(self.expected_bytes().values())
 
         def watch() -> None:
@@ -498,7 +498,7 @@ class Fio(LaunchedJob):
         """Start the shell that waits for the word to run fio."""
         home, account = self._home, self._account
         assert account is not None
-        (home / "job.fio").write_text(self._job_file(self._paths), encoding="utf-8")
+        write(home / "job.fio", self._job_file(self._paths), mode=0o644)
         (home / "result.json").unlink(missing_ok=True)
         command: list[str | Path] = [
             self._program(),

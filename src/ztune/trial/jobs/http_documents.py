@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from ztune.trial.jobs import filler
+from ztune.trial.jobs import filler, places
 from ztune.trial.jobs.http_service import path_of
 
 # The mean of 2**x for x spread evenly from -2 to 2: (4 - 1/4) / (4 ln 2).
@@ -74,7 +74,7 @@ class Documents:
             path = path_of(root, name_of(number))
             if number % 1000 == 0:
                 path.parent.mkdir()
-            path.write_bytes(self.text(number))
+            places.write(path, self.text(number))
             if number % 100 == 0:
                 progress(number / self.count)
 

@@ -1,4 +1,8 @@
-"""Termination signals become ``KeyboardInterrupt``, so that one way of cleaning up serves them all."""
+"""Termination signals become ``KeyboardInterrupt``, so that one way of cleaning up serves them all.
+
+An error that arises while an interrupt ends things takes its place: a client that is cut does not shut down
+in order, and says so. So whoever goes on after errors asks here whether the user wanted to stop (``asked``).
+"""
 
 from __future__ import annotations
 
@@ -8,11 +12,52 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
 
-_TERMINATION = (signal.SIGTERM, signal.SIGHUP)
+_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
-def _interrupt(_signum: int, _frame: FrameType | None) -> None:
+class _State:
+    """What is known of the process's signals."""
+
+    depth = 0
+    asked = False
+    rung = 0
+    """Signals on their way that we sent ourselves."""
+
+
+def _own(number: int) -> bool:
+    """Whether this signal is one of ``ring``; it is counted off."""
+    own = number == signal.SIGTERM and _State.rung > 0
+    _State.rung -= own
+    return own
+
+
+def _interrupt(number: int, _frame: FrameType | None) -> None:
+    if not _own(number):
+        _State.asked = True
     raise KeyboardInterrupt
+
+
+def asked() -> bool:
+    """Whether the user has asked to stop, within the outermost ``signals_as_interrupt``."""
+    return _State.asked
+
+
+def check() -> None:
+    """Raise KeyboardInterrupt if the user has asked to stop: for before something new is begun."""
+    if _State.asked:
+        raise KeyboardInterrupt
+
+
+def ring() -> None:
+    """Raise KeyboardInterrupt in the main thread, for a reason of our own that a watching thread found.
+
+    The user has not asked for it: ``asked`` stays as it is. Nothing happens where no signal is an interrupt:
+    it would end the process on the spot.
+    """
+    main = threading.main_thread().ident
+    if _State.depth and main is not None and callable(signal.getsignal(signal.SIGTERM)):
+        _State.rung += 1
+        signal.pthread_kill(main, signal.SIGTERM)
 
 
 @contextmanager
@@ -45,8 +90,14 @@ def signals_as_interrupt() -> Iterator[None]:
     if not _in_main_thread():
         yield
         return
-    with _handled(_TERMINATION, _interrupt):
-        yield
+    _State.depth += 1
+    try:
+        with _handled(_SIGNALS, _interrupt):
+            yield
+    finally:
+        _State.depth -= 1
+        if not _State.depth:
+            _State.asked, _State.rung = False, 0
 
 
 @contextmanager
@@ -59,12 +110,15 @@ def uninterrupted() -> Iterator[None]:
     if not _in_main_thread():
         yield
         return
-    held: list[int] = []
+    held: list[tuple[int, bool]] = []
 
     def hold(number: int, _frame: FrameType | None) -> None:
-        held.append(number)
+        held.append((number, _own(number)))
 
-    with _handled((signal.SIGINT, *_TERMINATION), hold):
+    with _handled(_SIGNALS, hold):
         yield
     if held:
-        signal.raise_signal(held[-1])
+        # The user's goes before our own, which says less.
+        number, own = next((one for one in reversed(held) if not one[1]), held[-1])
+        _State.rung += own
+        signal.raise_signal(number)

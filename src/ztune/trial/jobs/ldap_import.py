@@ -116,7 +116,7 @@ class LdapImport(LaunchedJob):
         progress(step, 0.5)
         self.input = ldif.facts(self.source)
         note = self.source.with_name(_NOTE)
-        note.write_text(json.dumps(asdict(self.input)), encoding="utf-8")
+        places.write(note, json.dumps(asdict(self.input)))
         for path in (self.source, note):
             places.mend(path, 0o600, self.ground.account)
         progress(step, 1.0)

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ztune.errors import InputError, ZtuneError
+from ztune.trial.jobs import places
 
 Values = list[tuple[bytes, bytes]]
 """Names of attributes, in lower case, with a value each."""
@@ -72,7 +73,7 @@ def line(name: str, value: str) -> bytes:
 def write(target: Path, entries: Iterable[bytes]) -> int:
     """Write entries to the new file ``target``, with an empty line behind each; return how many."""
     count = 0
-    with target.open("wb") as out:
+    with places.create(target) as out:
         for text in entries:
             out.write(text + b"\n")
             count += 1

@@ -194,8 +194,7 @@ class MariadbServer:
             fixed |= {"log_bin": str(where.binlog / "binlog"), "server_id": "1"}
         lines = ["# Written by ztune.", "[mysqld]"]
         lines += [f"{name} = {value}" for name, value in {**settings, **fixed}.items()]
-        self._config.write_text("\n".join(lines) + "\n", encoding="utf-8")
-        self._config.chmod(0o644)
+        places.write(self._config, "\n".join(lines) + "\n", mode=0o644)
 
     def initialise(self) -> None:
         """Make the system tables, with the configuration as it is now.

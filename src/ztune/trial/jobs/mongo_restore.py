@@ -141,7 +141,7 @@ class MongoRestore(JobBase):
         )  # fmt: skip
         # Beside it, so that it comes along when a loaded state is copied.
         note = archive.with_name(_FACTS)
-        note.write_text(json.dumps(asdict(self.input)), encoding="utf-8")
+        places.write(note, json.dumps(asdict(self.input)))
         for path in (archive, note):
             places.mend(path, 0o600, account)
         progress(step, 1.0)

@@ -24,6 +24,10 @@ from ztune.trial.jobs.workdir import WorkDir
 from ztune.units import parse_size
 
 INPUT = "triples.nt"
+# Upper estimates, to refuse a disk that is too small: the triples of Debian's packages, and bytes of data per
+# triple with its vertices and index. What is made of a database is not larger than it.
+_ALL_TRIPLES = 1_500_000
+_BYTES_PER_TRIPLE = 450
 _OPEN_SECONDS = 600.0
 # Of a filled database of 3.2: what it has without triples, and for each of them, with vertices and index.
 # From 20,000 and 120,000 triples of WordNet.
@@ -181,6 +185,16 @@ class OrientJob(JobBase):
             raise ZtuneError(f"{self.name}: start comes before this step")
         return self._talk
 
+    def expected_lines(self) -> int:
+        """Return about how many triples there will be; no more where all of an input are asked for."""
+        return int(self.params["triples"]) or _ALL_TRIPLES
+
+    def expected_bytes(self) -> dict[str, int]:
+        """Return about how many bytes each role will hold when all triples are in, before compression."""
+        lines = self.expected_lines()
+        whole = (8 << 20) + lines * _BYTES_PER_TRIPLE
+        return {role: lines * 120 if role == "source" else whole for role in self.roles()}
+
     def write_input(self, progress: ProgressFn) -> triples.Facts:
         """Write the triples into the role ``source`` and note what is in them."""
         step = "write the input"
@@ -211,7 +225,7 @@ class OrientJob(JobBase):
     def write_note(self, noted: Mapping[str, Any]) -> None:
         """Keep what is in the input with the data, so that it comes along when a loaded state is copied."""
         note = self._note()
-        note.write_text(json.dumps(noted), encoding="utf-8")
+        places.write(note, json.dumps(noted))
         assert self._account is not None
         places.mend(note, 0o600, self._account)
 

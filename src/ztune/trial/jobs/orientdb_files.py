@@ -335,7 +335,7 @@ class OrientdbLucene(OrientJob):
         self.fill(self.talk(), progress)
         self.stop()
         note = self.path("data") / self._WORDS
-        note.write_text(json.dumps(some_words(self.source)), encoding="utf-8")
+        places.write(note, json.dumps(some_words(self.source)))
         assert self._account is not None
         places.mend(note, 0o600, self._account)
         self.source.unlink()

@@ -9,9 +9,7 @@ from ztune.errors import ZtuneError
 from ztune.trial.jobs.base import Check, ProgressFn, WorkloadResult, no_progress
 from ztune.trial.jobs.orientdb import OrientJob, latency
 
-# Upper estimates, to refuse a disk that is too small: bytes of data per triple with its vertices and index,
-# and of the log, where each commit of one triple logs the pages that it changed.
-_BYTES_PER_TRIPLE = 450
+# An upper estimate, to refuse a disk that is too small: each commit of one triple logs the pages it changed.
 _LOG_BYTES_PER_TRIPLE = 2500
 
 
@@ -28,12 +26,7 @@ class OrientdbGraph(OrientJob):
 
     def expected_bytes(self) -> dict[str, int]:
         """Return about how many bytes each role will hold when all triples are in."""
-        lines = int(self.params["triples"]) or 1_500_000
-        return {
-            "source": lines * 120,
-            "data": (8 << 20) + lines * _BYTES_PER_TRIPLE,
-            "wal": (8 << 20) + lines * _LOG_BYTES_PER_TRIPLE,
-        }
+        return {**super().expected_bytes(), "wal": (8 << 20) + self.expected_lines() * _LOG_BYTES_PER_TRIPLE}
 
     def run(self, progress: ProgressFn = no_progress) -> WorkloadResult:
         """Load every triple."""

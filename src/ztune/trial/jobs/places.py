@@ -5,12 +5,15 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
+import stat
 import subprocess
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from typing import IO
 
 from ztune.errors import InputError, MissingError, ZtuneError
+from ztune.trial import own_directory
 from ztune.trial.jobs.process import Account
 from ztune.trial.jobs.workdir import WorkDir
 from ztune.units import format_size
@@ -90,18 +93,44 @@ def take(role: str, given: Path | None, workdir: WorkDir, account: Account) -> P
 
 def hand_over(top: Path, account: Account) -> None:
     """Give ``top`` and all below it, as it was copied there, to the account, and to nobody else."""
-    for folder, _, files in os.walk(top):
-        mend(Path(folder), 0o700, account)
-        for name in files:
-            mend(Path(folder, name), 0o600, account)
+    # By descriptor: once something is theirs, the account may put a link in its place.
+    for folder, folders, files, here in os.fwalk(top, topdown=False):
+        for names, mode in ((folders, 0o700), (files, 0o600)):
+            for name in names:
+                _mend(Path(folder, name), name, here, mode, account)
+    mend(top, 0o700, account)
 
 
 def mend(path: Path, mode: int | None, account: Account) -> None:
     """Set owner and, unless it is a link, mode."""
-    if account.owner is not None:
-        os.chown(path, *account.owner, follow_symlinks=False)
-    if mode is not None and not path.is_symlink():
-        path.chmod(mode)
+    _mend(path, path, None, mode, account)
+
+
+def _mend(path: Path, name: str | Path, folder: int | None, mode: int | None, account: Account) -> None:
+    held = os.open(name, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=folder)
+    try:
+        if account.owner is not None:
+            os.chown(name, *account.owner, dir_fd=folder, follow_symlinks=False)
+        if mode is not None and not stat.S_ISLNK(os.fstat(held).st_mode):
+            Path(f"/proc/self/fd/{held}").chmod(mode)
+    finally:
+        os.close(held)
+
+
+def write(path: Path, content: str | bytes, *, append: bool = False, mode: int = 0o600) -> None:
+    """Write a file where the database's account may write too: a link that is there is not followed.
+
+    Raises:
+        NotOursError: there is something else than a file.
+    """
+    with create(path, append=append, mode=mode) as file:
+        file.write(content.encode() if isinstance(content, str) else content)
+
+
+def create(path: Path, *, append: bool = False, mode: int = 0o600) -> IO[bytes]:
+    """Open a file for writing, as ``write`` does."""
+    flags = os.O_WRONLY | os.O_CREAT | (os.O_APPEND if append else os.O_TRUNC)
+    return os.fdopen(own_directory.open_plain(path, flags, mode), "ab" if append else "wb")
 
 
 def must_be_reachable(

@@ -291,8 +291,7 @@ class PostgresServer:
             cwd=self.home,
             seconds=120 * self.patience,
         )
-        with (self.data / "postgresql.conf").open("a", encoding="utf-8") as file:
-            file.write("\ninclude 'ztune.conf'\n")
+        places.write(self.data / "postgresql.conf", "\ninclude 'ztune.conf'\n", append=True)
 
     def adopt(self) -> None:
         """Take over a cluster whose files were copied into ``data`` and ``wal``: the link to the WAL, owners
@@ -345,9 +344,8 @@ class PostgresServer:
             text = ("on" if value else "off") if isinstance(value, bool) else str(value)
             lines.append(f"{name} = '{text.replace(chr(39), chr(39) * 2)}'")
         path = self.data / "ztune.conf"
-        path.write_text("\n".join(lines) + "\n", encoding="utf-8")
-        if self.account.owner is not None:
-            os.chown(path, *self.account.owner)
+        places.write(path, "\n".join(lines) + "\n")
+        places.mend(path, 0o600, self.account)
 
     def start(self, leave_after: float | None = None) -> None:
         """Start the server and wait until it accepts connections, but no longer than ``leave_after`` seconds.

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from ztune.errors import ZtuneError
-from ztune.trial.jobs import filler, pgbench, postgres_time
+from ztune.trial.jobs import filler, pgbench, places, postgres_time
 from ztune.trial.jobs.base import Check, JobBase, ProgressFn, WorkloadResult, no_progress
 from ztune.trial.jobs.postgres import (
     PAGE_SIZE,
@@ -362,7 +362,7 @@ class PostgresOltp(JobBase):
             args.append("--builtin=tpcb-like")
         else:
             script = server.home / f"{params['script']}.sql"
-            script.write_text(pgbench.MIX21, encoding="utf-8")
+            places.write(script, pgbench.MIX21, mode=0o644)
             args += [f"--file={script}", f"--define=scale={self.scale}"]
         if rate and log:
             # The warm-up (without a log) is to fill the cache, however low the rate.

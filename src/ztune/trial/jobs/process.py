@@ -19,13 +19,17 @@ from pathlib import Path
 from typing import IO, Any
 
 from ztune.errors import InputError, MissingError, ZtuneError
+from ztune.trial import own_directory
 
 LAST_LINES = 8
+_PF_EXITING = 0x4  # include/linux/sched.h
 _WHY = re.compile(r"\b(PANIC|FATAL|ERROR)\b")
 LINE_LENGTH = 300
 """Characters of each line of a program that end up in a sentence."""
 KILL_SECONDS = 30.0
 """How long a process that was sent SIGKILL may take to go."""
+MARK = "ZTUNE_TRIAL_MARK"
+"""Environment variable of what a trial starts: the trial's token, by which its programs are known again."""
 PATIENCE = "ZTUNE_PATIENCE"
 """Environment variable: how many times slower than usual this machine may be."""
 
@@ -140,16 +144,19 @@ class Program:
             "TZ": "UTC",
             "HOME": str(cwd),
         }
+        mark = {MARK: os.environ[MARK]} if MARK in os.environ else {}
         sink: IO[bytes] | None = None
         try:
             if log is not None:
-                sink = log.open("ab")
+                # Where it lies the account may write, too: a link of its making would be written through.
+                flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND
+                sink = os.fdopen(own_directory.open_plain(log, flags, 0o644), "ab")
             if not os.access(command[-len(argv)], os.X_OK):
                 raise MissingError(f"{what}: {argv[0]} is not a program that can be run")
             popen: subprocess.Popen[bytes] = subprocess.Popen(
                 command,
                 cwd=cwd,
-                env={**base, **(env or {})},
+                env={**base, **(env or {}), **mark},
                 stdin=stdin,
                 stdout=stdout if stdout is not None else (sink or subprocess.DEVNULL),
                 stderr=stderr if stderr is not None else (sink or subprocess.DEVNULL),
@@ -248,11 +255,21 @@ class Identity:
         fields = _stat(self.pid)
         return bool(fields) and int(fields[19]) == self.ticks and fields[0] not in "ZX"
 
+    def exiting(self) -> bool:
+        """Whether it is on its way out: nothing tells any more what it was."""
+        fields = _stat(self.pid)
+        return bool(fields) and int(fields[19]) == self.ticks and bool(int(fields[6]) & _PF_EXITING)
+
     def kill(self) -> None:
         """Send SIGKILL if it is still the same process."""
-        if self.alive():
-            with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.kill(self.pid, signal.SIGKILL)
+        # Held before the look: a number that is given away meanwhile is not hit.
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            held = os.pidfd_open(self.pid)
+            try:
+                if self.alive():
+                    signal.pidfd_send_signal(held, signal.SIGKILL)
+            finally:
+                os.close(held)
 
 
 def _stat(pid: int) -> list[str]:
@@ -263,6 +280,23 @@ def _stat(pid: int) -> list[str]:
         return []
     # The name, in brackets, may hold anything; the fields begin after the last bracket.
     return text.rpartition(")")[2].split()
+
+
+def user_of(pid: int) -> int | None:
+    """Return the real user id of a process; None if there is no such process."""
+    with contextlib.suppress(OSError, ValueError, IndexError):
+        for line in Path(f"/proc/{pid}/status").read_text(encoding="utf-8", errors="replace").splitlines():
+            if line.startswith("Uid:"):
+                return int(line.split()[1])
+    return None
+
+
+def is_marked(pid: int, token: str) -> bool:
+    """Whether a process was started with the mark of the trial ``token`` in its environment."""
+    try:
+        return f"{MARK}={token}".encode() in Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+    except OSError:
+        return False
 
 
 def all_pids() -> list[int]:

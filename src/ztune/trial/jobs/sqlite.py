@@ -126,8 +126,8 @@ class Sqlite(JobBase):
         places.must_be_reachable((home, self._paths["data"]), workdir, account, patience=self.patience)
         # As text, so that it can be read by its user wherever ztune itself lies, in a zip file even.
         source = inspect.getsource(sqlite_client)
-        (home / "client.py").write_text(source, encoding="utf-8")
-        (home / "client.py").chmod(0o644)
+        places.write(home / "client.py", source)
+        places.mend(home / "client.py", 0o600, account)
 
     @property
     def _database(self) -> Path:
@@ -154,8 +154,11 @@ class Sqlite(JobBase):
                 seconds=60 + self.rows / 5000,
                 on_progress=lambda done: progress(step, done),
             )
-        finally:
-            self.stop()
+        except BaseException:
+            # It is still at work: it would not hear that it is to close.
+            self.kill()
+            raise
+        self.stop()
         if found["rows"] != self.rows:
             raise ZtuneError(
                 f"sqlite: there should be {self.rows} rows after the fill but there are {found['rows']}"

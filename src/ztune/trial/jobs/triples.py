@@ -21,6 +21,7 @@ from urllib.parse import quote
 
 from ztune.errors import InputError, MissingError, ZtuneError
 from ztune.packages import install_command
+from ztune.trial.jobs import places
 
 WORDNET = Path("/usr/share/wordnet")
 _PARTS = ("noun", "verb", "adj", "adv")
@@ -107,7 +108,7 @@ def write(
     """
     found = {"debian": _debian, "wordnet": _wordnet}[kind]() if kind != "file" else _file(Path(own))
     count = 0
-    with target.open("wb") as out:
+    with places.create(target) as out:
         for line in itertools.islice(found, limit or None):
             out.write(line.encode() + b" .\n")
             count += 1

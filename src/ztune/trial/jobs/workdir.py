@@ -14,7 +14,6 @@ import json
 import os
 import re
 import secrets
-import shutil
 import stat
 import tempfile
 from dataclasses import dataclass
@@ -22,8 +21,10 @@ from pathlib import Path
 from typing import Any
 
 from ztune.errors import InputError, ZtuneError
+from ztune.trial import own_directory
 from ztune.trial.jobs.interrupt import uninterrupted
 from ztune.trial.jobs.process import Identity, all_pids
+from ztune.trial.own_directory import NotOursError
 
 MARKER = ".ztune-workdir"
 _PREFIX = "ztune-"
@@ -69,11 +70,14 @@ class WorkDir:
         """
         base = (parent or cls.default_parent()).absolute()
         try:
-            base = base.resolve(strict=True)
+            base = own_directory.real(base)
+            own_directory.check(base)
         except OSError as error:
             raise InputError(
                 f"work directory: {base} can't be used: {error.strerror}; name an existing one"
             ) from None
+        except NotOursError as error:
+            raise InputError(f"work directory: {error}") from None
         sweep(base)
         token = secrets.token_hex(6)
         path = base / f"{_PREFIX}{re.sub('[^a-z0-9-]', '-', purpose.lower()) or 'work'}-{token}"
@@ -154,27 +158,13 @@ class WorkDir:
         inside = [point for point in _mount_points() if point == self.path or self.path in point.parents]
         if inside:
             raise RefusedError(f"{self.path}: not removed: {inside[0]} is a mount point; unmount it first")
-        with uninterrupted():
-            self._delete(found)
-        self._forget()
-
-    def _delete(self, expected: os.stat_result) -> None:
-        # From here on by descriptor: a path that is swapped under us leads nowhere else.
-        here = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
         try:
-            now = os.fstat(here)
-            if (now.st_dev, now.st_ino) != (expected.st_dev, expected.st_ino):
-                raise RefusedError(f"{self.path}: not removed: it was replaced while we looked")
-            # The marker goes last: a removal that is cut can be taken up again.
-            for name in [entry.name for entry in os.scandir(here) if entry.name != MARKER]:
-                if stat.S_ISDIR(os.stat(name, dir_fd=here, follow_symlinks=False).st_mode):
-                    shutil.rmtree(name, dir_fd=here)
-                else:
-                    os.unlink(name, dir_fd=here)
-            os.unlink(MARKER, dir_fd=here)
-        finally:
-            os.close(here)
-        self.path.rmdir()
+            with uninterrupted():
+                # By descriptor, and the marker last: a removal that is cut can be taken up again.
+                own_directory.remove(self.path, MARKER, inode=(self.device, self.inode))
+        except NotOursError as error:
+            raise RefusedError(f"{self.path}: not removed: {error}") from None
+        self._forget()
 
     def _forget(self) -> None:
         self.removed = True

@@ -138,6 +138,7 @@ def _space(context: Context, stats: Mapping[str, Any]) -> dict[str, Any]:
             "name": dataset.layout_name,
             "roles": list(dataset.roles),
             "filesystem": dataset.filesystem,
+            "files": space.files_of(dataset, context)["logical"],
             "used": int(held[dataset.name]["allocated"]),
             "logical": int(held[dataset.name]["logical"]),
             "ratio": float(held[dataset.name]["ratio"]),
@@ -146,6 +147,7 @@ def _space(context: Context, stats: Mapping[str, Any]) -> dict[str, Any]:
     ]
     return {
         "allocated": sum(int(pool["allocated"]) for pool in stats["pools"]),
+        "files": sum(row["files"] for row in found),
         "logical": sum(row["logical"] for row in found),
         "compression_ratio": space.ratio(found),
         "by_dataset": found,

@@ -76,6 +76,8 @@ def _filesystem_used(path: Path) -> int:
 def collect(context: Context) -> dict[str, Any]:
     """Return the result's ``space``: sums, and each dataset and pool. Starts ``zfs get`` and ``zpool list``.
 
+    ``files`` are the files' sizes; ``logical`` is ZFS's own word for what it compressed: metadata too, and
+    the padding of the last record of each file that is longer than one.
     ``allocated`` is what ``zpool list`` calls so, over all pools: parity, copies and metadata included,
     mirrors counted once. On a pool that is not ours it is the sum of the datasets' own. On ext4
     and xfs it is what is not free, journal and tables included.
@@ -109,6 +111,7 @@ def collect(context: Context) -> dict[str, Any]:
             allocated += _filesystem_used(points[0]) if points else 0
     return {
         "allocated": allocated,
+        "files": sum(row["files"] for row in rows),
         "logical": sum(row["logical"] for row in rows),
         "compression_ratio": ratio(rows),
         "by_dataset": rows,
@@ -117,26 +120,36 @@ def collect(context: Context) -> dict[str, Any]:
 
 
 def _row(dataset: DatasetContext, values: Mapping[str, int | float], context: Context) -> dict[str, Any]:
+    held = files_of(dataset, context)
     row: dict[str, Any] = {
         "name": dataset.layout_name,
         "roles": list(dataset.roles),
         "filesystem": dataset.filesystem,
+        "files": held["logical"],
     }
     if dataset.filesystem == "zfs" or dataset.volume:
         used = int(values.get("usedbydataset", 0))
         logical = int(values.get("logicalreferenced", 0))
         return row | {"used": used, "logical": logical, "ratio": values.get("refcompressratio")}
-    held = files([context.role_dirs[role] for role in dataset.roles if role in context.role_dirs])
     return row | {"used": held["used"], "logical": held["logical"], "ratio": None}
 
 
+def files_of(dataset: DatasetContext, context: Context) -> dict[str, int]:
+    """Return the files of a dataset's roles, as ``files`` does."""
+    return files([context.role_dirs[role] for role in dataset.roles if role in context.role_dirs])
+
+
 def ratio(rows: Sequence[Mapping[str, Any]]) -> float | None:
-    """Return logical over compressed bytes of all datasets that ZFS holds, None when it holds nothing."""
-    mine = [row for row in rows if row["ratio"] and row["logical"]]
+    """Return the files' bytes over what they take compressed, in all datasets that ZFS holds.
+
+    None when it holds nothing. Not ZFS's own ratio: in that the padding of files' last records counts, which
+    compresses to nothing.
+    """
+    mine = [row for row in rows if row["ratio"] and row["logical"] and row["files"]]
     if not mine:
         return None
     compressed = sum(row["logical"] / row["ratio"] for row in mine)
-    return round(float(sum(row["logical"] for row in mine) / compressed), 4)
+    return round(float(sum(row["files"] for row in mine) / compressed), 4)
 
 
 class SpaceProbe(Probe):

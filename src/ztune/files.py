@@ -1,0 +1,121 @@
+"""Writing a file that the user named: whole or not at all, and never anything else in its place."""
+
+from __future__ import annotations
+
+import io
+import os
+import stat
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import BinaryIO
+
+from ztune.errors import InputError
+
+
+def write(path: Path, content: str | bytes, executable: bool = False) -> None:
+    """Write ``content`` to ``path`` as ``writing`` does; what is no Unicode in text as ``\\udcff``."""
+    data = content.encode("utf-8", "backslashreplace") if isinstance(content, str) else content
+    with writing(path, executable) as file:
+        file.write(data)
+
+
+@contextmanager
+def writing(path: Path, executable: bool = False) -> Iterator[BinaryIO]:
+    """Yield a file that becomes ``path`` at the end of the block; on an error all is as it was.
+
+    A regular file is replaced in one step and keeps its permissions; behind a symbolic link, what it points
+    to is. A device, a pipe or a terminal is written to, never replaced. ``executable`` sets the execute
+    bits that the umask allows. Raises InputError with the reason.
+    """
+    try:
+        there = _look(path)
+        if there is None or stat.S_ISREG(there.st_mode):
+            yield from _replacing(_target(path, there), there, executable)
+        else:
+            # In the kernel's buffer as soon as it is written: an error has to be seen here.
+            fd = os.open(path, os.O_WRONLY | os.O_NOCTTY | os.O_CLOEXEC)
+            with io.FileIO(fd, "wb") as raw, io.BufferedWriter(raw) as file:
+                yield file
+    except OSError as error:
+        raise InputError(f"cannot write {path}: {error.strerror or error}") from None
+
+
+def check(path: Path) -> bool:
+    """Say whether a regular file is at ``path``, before work whose result is to be written there.
+
+    Raises InputError with the reason if ``writing`` can't succeed.
+    """
+    try:
+        there = _look(path)
+        if there is not None and not stat.S_ISREG(there.st_mode):
+            return False
+        folder = _target(path, there).parent
+        if not folder.is_dir():
+            raise InputError(f"cannot write {path}: its directory does not exist")
+        if not os.access(folder, os.W_OK | os.X_OK):
+            raise InputError(f"cannot write {path}: its directory cannot be written to")
+    except OSError as error:
+        raise InputError(f"cannot write {path}: {error.strerror or error}") from None
+    return there is not None
+
+
+def umask() -> int:
+    """Return this process's umask, which can only be read by setting it."""
+    now = os.umask(0o077)
+    os.umask(now)
+    return now
+
+
+def _look(path: Path) -> os.stat_result | None:
+    """Return what is at ``path``, links followed; None without it. Raises InputError for what can't be it."""
+    link = path.lstat() if path.is_symlink() else None
+    if link is not None and not _ours(link, path.parent.stat()):
+        raise InputError(
+            f"cannot write {path}: it is a symbolic link of another user in a directory that everybody may "
+            "write to; name the file itself"
+        )
+    try:
+        there = path.stat()
+    except FileNotFoundError:
+        return None
+    if stat.S_ISDIR(there.st_mode):
+        raise InputError(f"cannot write {path}: it is a directory; name a file")
+    if stat.S_ISBLK(there.st_mode):
+        raise InputError(f"cannot write {path}: it is a disk; name a file")
+    return there
+
+
+def _ours(link: os.stat_result, folder: os.stat_result) -> bool:
+    """Say whether to follow a link: as Linux does with fs.protected_symlinks, which may be off."""
+    open_to_all = folder.st_mode & stat.S_ISVTX and folder.st_mode & stat.S_IWOTH
+    return not open_to_all or link.st_uid in (os.geteuid(), folder.st_uid)
+
+
+def _target(path: Path, there: os.stat_result | None) -> Path:
+    target = Path(os.path.realpath(path))
+    # /proc/PID/fd/1 leads to files by more than a name, which need not be the file's any more.
+    if there is not None and not (target.exists() and target.samefile(path)):
+        raise InputError(f"cannot write {path}: what it leads to has no name any more")
+    return target
+
+
+def _replacing(target: Path, there: os.stat_result | None, executable: bool) -> Iterator[BinaryIO]:
+    allowed = ~umask()
+    mode = 0o666 & allowed if there is None else stat.S_IMODE(there.st_mode) & 0o777
+    if executable:
+        mode |= 0o111 & allowed
+    # An unpredictable name of its own: nobody can have put something in its place.
+    handle, name = tempfile.mkstemp(dir=target.parent, prefix=".ztune-")
+    partial = Path(name)
+    try:
+        with os.fdopen(handle, "wb") as file:
+            yield file
+            file.flush()
+            os.fchmod(handle, mode)
+            os.fsync(handle)
+        partial.replace(target)
+    except BaseException:
+        partial.unlink(missing_ok=True)
+        raise

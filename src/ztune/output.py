@@ -1,0 +1,179 @@
+"""The one door through which everything is printed.
+
+What ztune prints holds names from outside: of files, runs, layouts, workloads, and what databases say. Here,
+and nowhere else, they lose their power over the terminal: a character that a terminal obeys, or that turns
+the direction of text, is shown as ``\\x1b`` or ``\\u202e``, and no text is ever taken for markup. JSON stays
+exact. A test holds that no other module prints.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import re
+import sys
+from collections.abc import Iterable
+from typing import IO, Any
+
+import click
+import rich.console
+import rich.text
+from rich.segment import Segment
+from rich.status import Status
+
+from ztune.errors import InputError, ZtuneError
+
+# C0 but newline and tab, DEL, C1; what turns the direction of text or breaks lines (Unicode's Bidi_Control,
+# U+2028, U+2029, the deprecated format characters); and surrogates, which stand for bytes that are not UTF-8.
+_CONTROL = re.compile(
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u206f\ud800-\udfff]"
+)
+_CLEAR = "\r\033[K"
+
+
+def shown(text: str) -> str:
+    r"""Return ``text`` with its control characters written out (``\x1b``); newlines and tabs stay."""
+    return _CONTROL.sub(_written, text)
+
+
+def line(text: object) -> str:
+    """Return ``text`` as ``shown`` does, on one line: newlines and tabs are written out too."""
+    return shown(str(text)).replace("\n", "\\n").replace("\t", "\\t")
+
+
+def _written(match: re.Match[str]) -> str:
+    code = ord(match[0])
+    if 0xDC80 <= code <= 0xDCFF:  # how Python holds a byte that is not UTF-8
+        code -= 0xDC00
+    return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}"
+
+
+def plain(text: str, what: str) -> str:
+    """Return a name that the user gave by the flag ``what``.
+
+    Raises InputError for one that holds control characters, line breaks, or bytes that are not UTF-8.
+    """
+    if line(text) != text:
+        raise InputError(
+            f'{what} is "{line(text)}"; a name has no control characters, line breaks, or bytes that are not '
+            "UTF-8"
+        )
+    return text
+
+
+def echo(text: str = "", *, err: bool = False, nl: bool = True) -> None:
+    """Print ``text`` to stdout, or to stderr with ``err``."""
+    click.echo(shown(text), err=err, nl=nl)
+
+
+def rewrite(text: str = "") -> None:
+    """Put ``text`` in place of the line that stderr, a terminal, is on; no line end follows."""
+    click.echo(_CLEAR + line(text), nl=False, err=True)
+
+
+def json_text(value: Any, indent: int | None = 1) -> str:
+    r"""Return ``value`` as JSON for people: readable, exact; control characters as ``\u001b``."""
+    encoded = json.dumps(value, indent=indent, ensure_ascii=False)
+    # Outside of its strings JSON has none of them.
+    return _CONTROL.sub(lambda match: f"\\u{ord(match[0]):04x}", encoded)
+
+
+def print_json(value: Any) -> None:
+    """Print ``value`` to stdout as JSON."""
+    text = json_text(value)
+    if not (getattr(sys.stdout, "encoding", None) or "utf-8").lower().startswith("utf"):
+        text = json.dumps(value, indent=1)
+    click.echo(text)
+
+
+class Text(rich.text.Text):
+    """Rich's text without control characters."""
+
+    def __init__(self, text: str = "", style: Any = "", **options: Any) -> None:
+        super().__init__(shown(text), style, **options)
+
+    def append(self, text: rich.text.Text | str, style: Any = None) -> Text:
+        """Add ``text`` at the end."""
+        super().append(shown(text) if isinstance(text, str) else text, style)
+        return self
+
+
+class Console(rich.console.Console):
+    """Rich's console: what it is given is text, never markup, and has no control characters."""
+
+    def __init__(
+        self,
+        *,
+        stderr: bool = False,
+        highlight: bool = True,
+        width: int | None = None,
+        file: IO[str] | None = None,
+    ) -> None:
+        super().__init__(
+            stderr=stderr, highlight=highlight, width=width, file=file, markup=False, emoji=False
+        )
+
+    def render_str(self, text: str, **options: Any) -> rich.text.Text:
+        """Return ``text`` as rich's; here, so that widths are those of what is shown."""
+        return super().render_str(shown(text), **options)
+
+    def render(
+        self, renderable: Any, options: rich.console.ConsoleOptions | None = None
+    ) -> Iterable[Segment]:
+        """Render anything; whatever made a segment, its text has no control characters."""
+        for segment in super().render(renderable, options):
+            if segment.control is None and _CONTROL.search(segment.text):
+                segment = Segment(shown(segment.text), segment.style)
+            yield segment
+
+    def status(self, status: Any, **options: Any) -> Status:
+        """Return a line with a spinner; rich would take a string for markup."""
+        return super().status(Text(status) if isinstance(status, str) else status, **options)
+
+
+def wide(otherwise: int) -> Console:
+    """Return a console on stdout: as wide as the terminal, ``otherwise`` wide where it is none."""
+    console = Console()
+    return console if console.is_terminal else Console(width=otherwise)
+
+
+class _Stream(io.FileIO):
+    """stdout or stderr; where nothing can be written to it, one sentence, and Python's exit stays quiet."""
+
+    def __init__(self, fd: int) -> None:
+        super().__init__(fd, "wb", closefd=False)
+
+    def write(self, data: Any) -> int | None:  # type: ignore[override]
+        """Write; raise ZtuneError where stdout can't take it. What stderr can't take nobody can be told."""
+        try:
+            return super().write(data)
+        except BlockingIOError:
+            raise
+        except OSError as error:
+            # Else what is still buffered would fail again, at exit, with a traceback of Python's own.
+            null = os.open(os.devnull, os.O_WRONLY)
+            os.dup2(null, self.fileno())
+            os.close(null)
+            if self.fileno() == 2:
+                return len(data)
+            if isinstance(error, BrokenPipeError):
+                raise
+            raise ZtuneError(f"standard output cannot be written: {error.strerror}") from None
+
+
+def guard() -> None:
+    """Make stdout and stderr fail with one sentence, and take any text whatever the locale's encoding."""
+    for name in ("stdout", "stderr"):
+        old = getattr(sys, name)
+        if not isinstance(old, io.TextIOWrapper) or old is not getattr(sys, f"__{name}__"):
+            continue  # closed, or somebody's own
+        old.flush()
+        stream = io.TextIOWrapper(
+            io.BufferedWriter(_Stream(old.fileno())),
+            encoding=old.encoding,
+            errors="backslashreplace",
+            line_buffering=old.line_buffering,
+            write_through=old.write_through,
+        )
+        setattr(sys, name, stream)

@@ -1,0 +1,183 @@
+"""The connection to the results database: every failure is one sentence, and so is waiting for a lock.
+
+SQLite says with a number what went wrong (sqlite.org/rescode.html). Only two of them mean a damaged file; a
+full or read-only disk, or another process, are no reason to set results aside.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import shutil
+import sqlite3
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from ztune import output
+from ztune.errors import InputError, ZtuneError
+
+WAIT_S = 60.0
+"""How long another process may keep the database locked: a write of ours takes milliseconds."""
+SAY_S = 2.0
+"""After so long it is said that somebody is waited for."""
+_EACH_S = 0.1  # short waits in SQLite, so that a request to stop is heard
+_FULL = 1 << 20  # bytes left on a disk that is as good as full: SQLite's index of its log takes 32 KiB alone
+_MEMORY = Path("/dev/shm")
+
+
+class Rows:
+    """What a statement returned, all of it."""
+
+    def __init__(self, rows: list[Any], lastrowid: int | None) -> None:
+        self._rows = rows
+        self.lastrowid = lastrowid
+
+    def fetchall(self) -> list[Any]:
+        """Return every row."""
+        return self._rows
+
+    def fetchone(self) -> Any:
+        """Return the first row, None if there is none."""
+        return self._rows[0] if self._rows else None
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self._rows)
+
+
+class Connection:
+    """A connection to ``path``, or to a copy in memory where that can only be read."""
+
+    def __init__(self, path: Path) -> None:
+        """Open it; nothing is read. Raises ZtuneError."""
+        self.path = path
+        self.why_read_only = ""
+        """Why nothing can be written, as a sentence; empty if it can."""
+        self._db = self._connected(str(path))
+
+    def _connected(self, name: str) -> sqlite3.Connection:
+        try:
+            made = sqlite3.connect(name, timeout=_EACH_S, isolation_level=None)
+        except sqlite3.Error as error:
+            raise self._failure(error) from None
+        made.row_factory = sqlite3.Row
+        return made
+
+    def close(self) -> None:
+        """Close it."""
+        self._db.close()
+
+    def execute(self, sql: str, values: Sequence[object] = ()) -> Rows:
+        """Run one statement and return its rows.
+
+        A database that another process has locked is waited for, and after two seconds that is said.
+
+        Raises:
+            InputError: the database is damaged, or can't be opened.
+            ZtuneError: it is locked for too long, or its disk is full, read-only or failing.
+        """
+        began = time.monotonic()
+        said = False
+        while True:
+            try:
+                cursor = self._db.execute(sql, values)
+                return Rows(cursor.fetchall(), cursor.lastrowid)
+            except (sqlite3.IntegrityError, sqlite3.ProgrammingError):
+                raise  # a fault of ours
+            except sqlite3.DatabaseError as error:
+                waited = time.monotonic() - began
+                if _code(error) not in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED) or waited > WAIT_S:
+                    raise self._failure(error) from None
+                if waited > SAY_S and not said:
+                    said = True
+                    output.echo(f"waiting for another process that has {self.path} locked", err=True)
+                time.sleep(_EACH_S)
+
+    def read_from_memory(self, why: str) -> None:
+        """Go on with a copy of the database in memory, which has what is in its log too.
+
+        For a disk where SQLite can't make the files that reading takes. Raises ZtuneError.
+        """
+        self._db.close()
+        if not self.path.is_file():
+            raise ZtuneError(why)
+        parent = _MEMORY if os.access(_MEMORY, os.W_OK) else None
+        try:
+            with tempfile.TemporaryDirectory(prefix="ztune-results-", dir=parent) as name:
+                copy = Path(name) / self.path.name
+                # The log last: what goes into the database meanwhile is in both then.
+                for ending in ("", "-wal"):
+                    source = self.path.with_name(self.path.name + ending)
+                    if not ending or source.is_file():
+                        shutil.copyfile(source, copy.with_name(copy.name + ending))
+                there = self._connected(str(copy))
+                try:
+                    self._db = self._connected(":memory:")
+                    there.backup(self._db)
+                finally:
+                    there.close()
+        except OSError as error:
+            raise ZtuneError(f"{why} ({error.strerror})") from None
+        except sqlite3.Error as error:
+            raise self._failure(error) from None
+        self.why_read_only = why
+
+    def _failure(self, error: sqlite3.Error) -> ZtuneError:
+        """Return the sentence for what SQLite said."""
+        code, path = _code(error), self.path
+        if code in (sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_CORRUPT):
+            return InputError(
+                f"the results database {path} cannot be used: {error}; move it away or set ZTUNE_HOME"
+            )
+        try:
+            usage = shutil.disk_usage(path.parent)
+        except OSError as unreadable:
+            return ZtuneError(f"the results database {path} can't be reached: {unreadable.strerror}")
+        full = code in (sqlite3.SQLITE_IOERR, sqlite3.SQLITE_CANTOPEN) and usage.free < _FULL
+        if code == sqlite3.SQLITE_FULL or full:
+            return ReadOnlyError(
+                f"there is no room for results: the disk of {path} is full ({usage.free >> 10} KiB free); "
+                "what is stored is kept; make room there, then go on"
+            )
+        if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
+            return ZtuneError(
+                f"the results database {path} is locked by another process for more than {WAIT_S:.0f} s; "
+                "wait until that is done, or stop it"
+            )
+        if code in (sqlite3.SQLITE_READONLY, sqlite3.SQLITE_PERM, sqlite3.SQLITE_AUTH):
+            return ReadOnlyError(_read_only(path))
+        if code == sqlite3.SQLITE_CANTOPEN:
+            return ReadOnlyError(_read_only(path) if path.exists() else _not_made(path))
+        if code == sqlite3.SQLITE_IOERR:
+            return ReadOnlyError(
+                f"the disk of the results database {path} fails: {error} ({error.sqlite_errorname}); what is "
+                "stored is kept; look at the disk"
+            )
+        return InputError(f"the results database {path} cannot be used: {error}; set ZTUNE_HOME for another")
+
+
+class ReadOnlyError(ZtuneError):
+    """Nothing can be written to the database; what is in it may still be read."""
+
+
+def _code(error: sqlite3.Error) -> int:
+    """Return SQLite's primary result code."""
+    return int(getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR)) & 0xFF
+
+
+def _read_only(path: Path) -> str:
+    return (
+        f"the results database {path} can't be written: it or its disk is read-only; what is stored can be "
+        "read; set ZTUNE_HOME to a place that can be written for more"
+    )
+
+
+def _not_made(path: Path) -> str:
+    try:
+        os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644))
+        why = os.strerror(errno.EIO)
+    except OSError as error:
+        why = error.strerror or str(error)
+    return f"the results database {path} cannot be made: {why}; set ZTUNE_HOME to a place that can be written"

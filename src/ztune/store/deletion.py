@@ -1,0 +1,46 @@
+"""Deleting runs: their rows, and the files beside the database that are theirs alone."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+
+from ztune.errors import ZtuneError
+from ztune.store import paths
+from ztune.store.db import Store
+from ztune.store.records import Run
+
+
+def folders(store: Store, runs: Sequence[Run]) -> dict[str, list[Path]]:
+    """Return for each run the folders that go with it: its series, and the trace that was made for it.
+
+    A trace outside of the state directory is the user's; one that runs beside ``runs`` replayed stays too.
+    """
+    ids = {run.id for run in runs}
+    kept = {other.trace_path for other in store.runs() if other.id not in ids}
+    found: dict[str, list[Path]] = {}
+    for run in runs:
+        theirs = [paths.home() / "series" / run.id]
+        trace = Path(run.trace_path)
+        if run.trace_path and trace.parent == paths.traces() and run.trace_path not in kept:
+            theirs.append(trace)
+        # As it is written: nothing behind a link, nor through "..".
+        found[run.id] = [folder for folder in theirs if folder.is_dir() and folder.resolve() == folder]
+    return found
+
+
+def delete(store: Store, runs: Sequence[Run]) -> None:
+    """Delete ``runs`` and their folders. Raises InputError, before anything is, as ``check_deletable`` does.
+
+    Raises ZtuneError if a folder can't be removed; the runs are gone then, and the sentence names the folder.
+    """
+    gone = folders(store, runs)
+    store.delete_runs([run.id for run in runs])
+    for folder in {folder for theirs in gone.values() for folder in theirs}:
+        try:
+            shutil.rmtree(folder)
+        except OSError as error:
+            raise ZtuneError(
+                f"the runs are deleted, but {folder} can't be removed: {error.strerror}; remove it yourself"
+            ) from None

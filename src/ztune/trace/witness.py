@@ -1,0 +1,93 @@
+"""What a trace says against the promise that nothing acknowledged is lost: operations without a sync.
+
+A database that keeps the promise syncs its log before it acknowledges. One sync may stand for many
+operations, those of all clients that wait for it, but not for more than there are clients.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from ztune.study.declared import KNOWN, TOGETHER, Declared
+from ztune.trace.reader import Trace
+from ztune.trace.schema import Flag, Op
+
+LEAST = 1000
+"""Fewer operations, or writes of the log, contradict nothing: a database may begin with a few of its own."""
+# What the operations of ztune's own workloads are called where each is acknowledged by itself.
+_COMMITS = ("transaction", "operation")
+_CLIENTS = ("clients", "threads")
+# What a trace with these warnings lacks may be syncs, or written without a call.
+_BLIND = ("shared-mmap", "dropped", "no-uring", "uring-unseen", "odd-lines")
+
+
+@dataclass(frozen=True)
+class Witness:
+    """What a trace shows of acknowledgments.
+
+    ``operations``: those that the workload counted, 0 where it did not; ``unit`` is what it calls them.
+    ``writes``: calls that wrote to the log, or to data where there is no log. ``syncs``: calls that waited
+    for the disk, writes to files opened with O_SYNC or O_DSYNC among them.
+    """
+
+    operations: int
+    unit: str
+    clients: int
+    writes: int
+    log: bool
+    syncs: int
+
+    def against(self, declared: Declared | None) -> str:
+        """Return how the trace contradicts that nothing acknowledged is lost; empty if it doesn't.
+
+        ``declared``: of the database; None of one that ztune knows.
+        """
+        declared = declared or KNOWN
+        most = declared.together
+        if most is None and declared.known and self.unit not in _COMMITS:
+            most = 0  # rows of an import, I/Os of fio: nobody acknowledges them one by one
+        elif most is None:
+            most = max(TOGETHER, 2 * self.clients)
+        # What wrote nothing needs no sync: a read is acknowledged too.
+        counted = min(self.operations, self.writes)
+        syncs = f"{self.syncs:,} sync{'' if self.syncs == 1 else 's'}"
+        if most and counted >= LEAST and counted > most * self.syncs:
+            return (
+                f"the trace contradicts it: {self.operations:,} {self.unit}s were acknowledged and "
+                f"{self.writes:,} writes made with {syncs}"
+            )
+        if self.log and self.writes >= LEAST and not self.syncs:
+            return f"the trace contradicts it: {self.writes:,} writes of the log, and nothing was ever synced"
+        return ""
+
+
+def witness(trace: Trace) -> Witness | None:
+    """Return what ``trace`` shows; None where part of it may not have been seen. Raises InputError."""
+    manifest = trace.manifest
+    if manifest.dropped or any(w.code in _BLIND for w in manifest.warnings):
+        return None
+    info = manifest.workload
+    result, params = (info.result, info.parameters) if info is not None else ({}, {})
+    columns = trace.columns("op", "flags", "file")
+    op, file = columns["op"], columns["file"]
+    writes = op == Op.WRITE
+    roles = np.array([f.role or "" for f in manifest.files] + [""])  # the last is what -1 indexes
+    log = "wal" in roles
+    of_role = np.isin(roles, ["wal"] if log else ["data", "index"])
+    synced = np.isin(op, (Op.FSYNC, Op.FDATASYNC, Op.MSYNC, Op.SYNC))
+    synced |= writes & ((columns["flags"] & int(Flag.SYNC | Flag.DSYNC)) != 0)
+    return Witness(
+        operations=_count(result.get("operations")),
+        unit=str(result.get("unit") or "operation"),
+        clients=max((_count(params.get(name)) for name in _CLIENTS), default=0),
+        writes=int(np.count_nonzero(writes & of_role[file])),
+        log=log,
+        syncs=int(np.count_nonzero(synced)),
+    )
+
+
+def _count(value: object) -> int:
+    known = isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < 2**63
+    return int(value) if known else 0  # type: ignore[call-overload]

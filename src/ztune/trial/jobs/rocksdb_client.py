@@ -1,0 +1,389 @@
+"""The program that works on a RocksDB database: a process of its own, standard library only.
+
+It calls RocksDB's library through its C interface (``rocksdb/c.h``), imports nothing of ztune, runs as the
+database's user, under the recorder, and can be killed without harm. It reads commands from standard input,
+each a line with a word, a tab and a JSON object, and answers with lines of JSON on standard output.
+``rocksdb.py`` beside it is the other end.
+
+Why not ``db_bench``: its values are pieces of one buffer of 1 MiB, so that they repeat at that distance, and
+zstd with records of 1 MiB halves what nothing else can. Nor can it give reads and writes a common pace.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import hashlib
+import json
+import math
+import random
+import re
+import sys
+import threading
+import time
+from array import array
+from typing import Any
+
+AGAIN = 20
+_TICKER = re.compile(r"^rocksdb\.([\w.\-]+) COUNT : (\d+)\s*$", re.MULTILINE)
+# Of RocksDB's properties: what is 0 when its background threads have nothing left to do.
+_AT_REST = (
+    *("rocksdb.mem-table-flush-pending", "rocksdb.num-running-flushes"),
+    *("rocksdb.compaction-pending", "rocksdb.num-running-compactions"),
+)
+
+
+def say(**what: Any) -> None:
+    """Answer."""
+    sys.stdout.write(json.dumps(what) + "\n")
+    sys.stdout.flush()
+
+
+def key_of(number: int) -> bytes:
+    """Return a key of 16 bytes."""
+    return b"%016d" % number
+
+
+class Values:
+    """Values like an application's records: phrases, which repeat, between bytes of their own, which don't.
+
+    Both are drawn from a hash of seed, key and version, so nothing repeats but the phrases: any record that
+    holds some thousands of bytes shows them to a compressor, and a larger one has nothing more to show.
+    """
+
+    def __init__(self, size: int, fresh: float, phrases: list[str], seed: int) -> None:
+        """Note what they are to be.
+
+        Args:
+            size: bytes of a value.
+            fresh: share of them that no compressor can shrink.
+            phrases: 256 of them.
+            seed: another seed gives other values.
+        """
+        self.size, self.seed = size, seed
+        # The first far more often, as names and words are.
+        self.phrases = [phrases[n * n >> 8].encode() + b" " for n in range(256)]
+        mean = sum(map(len, self.phrases)) / len(self.phrases)
+        self.fresh = min(size, round(mean * fresh / (1 - fresh))) if fresh < 1 else size
+        # Enough of the shortest phrases too; what is too much is cut.
+        self.fields = math.ceil(size / (min(map(len, self.phrases)) + self.fresh))
+
+    def of(self, key: int, version: int) -> bytes:
+        """Return the value that the ``version``-th writing of ``key`` has."""
+        phrases, fresh, each = self.phrases, self.fresh, self.fresh + 1
+        drawn = hashlib.shake_128(b"%d %d %d" % (self.seed, key, version)).digest(each * self.fields)
+        parts = [drawn[at : at + fresh] + phrases[drawn[at + fresh]] for at in range(0, len(drawn), each)]
+        return b"".join(parts)[: self.size]
+
+
+# RocksDB's C interface, as far as it is used: what each returns, and what it takes.
+_FUNCTIONS = (
+    ("options_create", "p", ""),
+    ("options_destroy", "", "p"),
+    ("options_set_create_if_missing", "", "pb"),
+    ("options_enable_statistics", "", "p"),
+    ("options_statistics_get_string", "p", "p"),
+    ("options_set_wal_dir", "", "ps"),
+    ("get_options_from_string", "", "pspe"),
+    ("open", "p", "pse"),
+    ("close", "", "p"),
+    ("property_int", "i", "psl"),
+    ("readoptions_create", "p", ""),
+    ("writeoptions_create", "p", ""),
+    ("writeoptions_set_sync", "", "pb"),
+    ("writeoptions_disable_WAL", "", "pi"),
+    ("flushoptions_create", "p", ""),
+    ("flush", "", "ppe"),
+    ("put", "", "ppsnsne"),
+    ("get", "p", "ppsnze"),
+    ("free", "", "p"),
+)
+_TYPES: dict[str, Any] = {
+    "p": ctypes.c_void_p,
+    "s": ctypes.c_char_p,
+    "n": ctypes.c_size_t,
+    "b": ctypes.c_ubyte,
+    "i": ctypes.c_int,
+    "l": ctypes.POINTER(ctypes.c_uint64),
+    "z": ctypes.POINTER(ctypes.c_size_t),
+    "e": ctypes.POINTER(ctypes.c_void_p),
+    "": None,
+}
+
+
+class Library:
+    """RocksDB's C interface."""
+
+    def __init__(self, name: str) -> None:
+        """Load the library ``name``."""
+        library = ctypes.CDLL(name)
+        self._of: dict[str, Any] = {}
+        for function, gives, takes in _FUNCTIONS:
+            found = getattr(library, f"rocksdb_{function}")
+            found.restype = _TYPES[gives]
+            found.argtypes = [_TYPES[one] for one in takes]
+            self._of[function] = found
+
+    def do(self, function: str, *arguments: Any) -> Any:
+        """Call a function that can't fail."""
+        return self._of[function](*arguments)
+
+    def attempt(self, function: str, *arguments: Any) -> Any:
+        """Call a function that may fail.
+
+        Raises:
+            OSError: it did; with RocksDB's words.
+        """
+        error = ctypes.c_void_p()
+        given = self._of[function](*arguments, ctypes.byref(error))
+        if error.value is not None:
+            raise OSError(self.text(error.value))
+        return given
+
+    def text(self, address: int) -> str:
+        """Return the text at ``address``, which is freed."""
+        found = ctypes.string_at(address).decode(errors="replace")
+        self.do("free", address)
+        return found
+
+
+class Client:
+    """The database and what is known of it between commands."""
+
+    def __init__(self) -> None:
+        self.rocks: Library | None = None
+        self.options = self.database = self.read = self.write = 0
+        self.values: Values | None = None
+        self.keys = 0
+
+    def _library(self, name: str) -> Library:
+        if self.rocks is None:
+            self.rocks = Library(name)
+        return self.rocks
+
+    def check(self, library: str, options: str) -> dict[str, Any]:
+        """Have RocksDB read ``options``, without a database."""
+        rocks = self._library(library)
+        base = rocks.do("options_create")
+        rocks.attempt("get_options_from_string", base, options.encode(), base)
+        rocks.do("options_destroy", base)
+        return {}
+
+    def open(
+        self,
+        library: str,
+        path: str,
+        wal: str,
+        options: str,
+        sync: bool,
+        log: bool,
+        keys: int,
+        values: dict[str, Any],
+        make: bool = False,
+    ) -> dict[str, Any]:
+        """Open the database, or make it."""
+        rocks = self._library(library)
+        base, self.options = rocks.do("options_create"), rocks.do("options_create")
+        rocks.do("options_set_create_if_missing", base, make)
+        rocks.do("options_enable_statistics", base)
+        rocks.attempt("get_options_from_string", base, options.encode(), self.options)
+        # Not by the string, where a path might hold what ends it.
+        rocks.do("options_set_wal_dir", self.options, wal.encode())
+        self.read, self.write = rocks.do("readoptions_create"), rocks.do("writeoptions_create")
+        rocks.do("writeoptions_set_sync", self.write, sync)
+        rocks.do("writeoptions_disable_WAL", self.write, not log)
+        self.database = rocks.attempt("open", self.options, path.encode())
+        self.values, self.keys = Values(**values), keys
+        return {}
+
+    def put(self, key: int, version: int) -> None:
+        """Write a key."""
+        assert self.rocks is not None and self.values is not None
+        name, value = key_of(key), self.values.of(key, version)
+        self.rocks.attempt("put", self.database, self.write, name, len(name), value, len(value))
+
+    def get(self, key: int) -> int:
+        """Read a key; return how long its value is."""
+        assert self.rocks is not None
+        length, name = ctypes.c_size_t(), key_of(key)
+        found = self.rocks.attempt("get", self.database, self.read, name, len(name), ctypes.byref(length))
+        if found is None:
+            raise LookupError(f"key {key} is missing")
+        self.rocks.do("free", found)
+        return length.value
+
+    def look(self) -> dict[str, Any]:
+        """Say whether the first and the last key are there; an older version's database has others."""
+        try:
+            for key in (0, self.keys - 1):
+                self.get(key)
+        except LookupError:
+            return {"whole": False}
+        return {"whole": True}
+
+    def fill(self) -> dict[str, Any]:
+        """Write every key once, then some again, and wait for compaction.
+
+        In the order of keys, which costs no compaction; then one in ``AGAIN`` in no order, so that tables of
+        every level reach over all keys, as after long use.
+        """
+        assert self.rocks is not None
+        count = self.keys
+        step = next(n for n in range(round(count * 0.618), 2 * count + 2) if math.gcd(n, count) == 1)
+        for done in range(count + count // AGAIN):
+            if done % 5000 == 0:
+                say(progress=0.95 * done / (count + count // AGAIN))
+            if done < count:
+                self.put(done, 0)
+            else:
+                self.put(done * step % count, 1)
+        self.rocks.attempt("flush", self.database, self.rocks.do("flushoptions_create"))
+        self.rest()
+        return {}
+
+    def rest(self) -> None:
+        """Wait until RocksDB has nothing left to flush or to compact."""
+        assert self.rocks is not None
+        quiet, number = 0, ctypes.c_uint64()
+        # Several times over: what ends may be about to begin the next.
+        while quiet < 5:
+            time.sleep(0.05)
+            say(progress=1.0)
+            busy = 0
+            for name in _AT_REST:
+                # A property that it doesn't have gives -1.
+                if self.rocks.do("property_int", self.database, name.encode(), ctypes.byref(number)) == 0:
+                    busy += number.value
+            quiet = 0 if busy else quiet + 1
+
+    def counters(self) -> dict[str, int]:
+        """Return RocksDB's own counters."""
+        assert self.rocks is not None
+        text = self.rocks.text(self.rocks.do("options_statistics_get_string", self.options))
+        return {name: int(count) for name, count in _TICKER.findall(text)}
+
+    def run(
+        self, mix: str, read_share: int, operations: int, seconds: float, rate: float, threads: int, seed: int
+    ) -> dict[str, Any]:
+        """Do ``operations``, or as many as go into ``seconds``; return what was done, and the times in µs."""
+        before, began = self.counters(), time.monotonic()
+        workers = [
+            Worker(self, number, threads, mix, read_share, operations, seconds, rate, seed, began)
+            for number in range(threads)
+        ]
+        running = [threading.Thread(target=worker.work) for worker in workers]
+        for thread in running:
+            thread.start()
+        for thread in running:
+            while thread.is_alive():
+                thread.join(0.5)
+                done = sum(worker.done for worker in workers) / operations
+                say(progress=min(1.0, (time.monotonic() - began) / seconds if seconds else done))
+        for worker in workers:
+            if worker.error is not None:
+                raise worker.error
+        ended = max(worker.last for worker in workers)
+        # What the load left to do belongs to it.
+        self.rest()
+        after = self.counters()
+        return {
+            "seconds": ended - began,
+            "closing_seconds": time.monotonic() - ended,
+            "operations": sum(worker.done for worker in workers),
+            "times_us": {
+                kind: sorted(us for worker in workers for us in worker.times[kind])
+                for kind in ("read", "write", "operation")
+            },
+            "counters": {name: count - before.get(name, 0) for name, count in after.items()},
+        }
+
+    def close(self) -> dict[str, Any]:
+        """Close the database."""
+        database, self.database = self.database, 0
+        if database:
+            assert self.rocks is not None
+            self.rocks.do("close", database)
+        return {}
+
+
+class Worker:
+    """One thread of the load: its random keys and its times."""
+
+    def __init__(
+        self,
+        client: Client,
+        number: int,
+        threads: int,
+        mix: str,
+        read_share: int,
+        operations: int,
+        seconds: float,
+        rate: float,
+        seed: int,
+        began: float,
+    ) -> None:
+        self.client = client
+        self.random = random.Random(seed * 1_000_003 + number)
+        self.mix, self.read_share = mix, read_share
+        self.left = math.inf if seconds else (operations + threads - 1 - number) // threads
+        self.until = began + seconds if seconds else math.inf
+        # The threads' operations become due in turn.
+        self.interval = threads / rate if rate else 0.0
+        self.due = began + number / rate if rate else began
+        self.last = began
+        self.done = 0
+        self.times = {"read": array("Q"), "write": array("Q"), "operation": array("Q")}
+        self.error: Exception | None = None
+
+    def work(self) -> None:
+        """Do operations until there are enough."""
+        try:
+            while self.left > 0:
+                start = time.monotonic()
+                if self.interval:
+                    # A late one counts from when it was due, so waiting for a slow one before is included.
+                    if self.due > self.until:
+                        return
+                    time.sleep(max(0.0, self.due - start))
+                    start = self.due
+                    self.due += self.interval
+                if time.monotonic() >= self.until:
+                    return
+                self._operation(start)
+                self.left -= 1
+                self.done += 1
+        except Exception as error:
+            self.error = error
+
+    def _operation(self, start: float) -> None:
+        draw, due = self.random, start
+        key = draw.randrange(self.client.keys)
+        reads = self.mix == "update" or (self.mix == "mixed" and draw.randrange(100) < self.read_share)
+        if reads:
+            self.client.get(key)
+            start = self._note("read", start)
+        if not reads or self.mix == "update":
+            self.client.put(key, 1 + draw.getrandbits(62))
+            self._note("write", start)
+        self._note("operation", due)
+
+    def _note(self, kind: str, start: float) -> float:
+        self.last = time.monotonic()
+        self.times[kind].append(max(0, round((self.last - start) * 1e6)))
+        return self.last
+
+
+def main() -> None:
+    """Read commands until the end of standard input."""
+    client = Client()
+    for line in sys.stdin:
+        word, _, arguments = line.partition("\t")
+        try:
+            found = getattr(client, word)(**json.loads(arguments))
+        except Exception as error:
+            say(error=f"{type(error).__name__}: {error}")
+        else:
+            say(done=found)
+
+
+if __name__ == "__main__":
+    main()

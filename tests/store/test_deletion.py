@@ -1,0 +1,146 @@
+"""``ztune runs --delete``: what goes, what stays, and when it is refused."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from ztune.cli.main import ztune
+from ztune.store import deletion, paths
+from ztune.store.db import Store
+from ztune.study import ready
+
+
+@pytest.fixture(autouse=True)
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("ZTUNE_HOME", str(tmp_path / "home"))
+    return tmp_path / "home"
+
+
+def make(trace: Path | None = None, status: str = "done", source: str | None = None) -> str:
+    study = ready.find("sqlite")
+    with Store.open() as store:
+        run = store.create_run(
+            kind="screen", study=study, trace_path=trace, trace_sha="0" * 64, environment={}, versions={},
+            seed=1, source_run=source,
+        )  # fmt: skip
+        trial = store.add_trial(run.id, study.layout)
+        store.start_trial(trial.id, {})
+        if status != "running":
+            store.finish_run(run.id, status)
+    series = paths.home() / "series" / run.id
+    series.mkdir(parents=True)
+    (series / "0001-cpu.parquet").write_bytes(b"x")
+    return run.id
+
+
+def folder(path: Path) -> Path:
+    path.mkdir(parents=True)
+    (path / "trace.json").write_text("{}")
+    return path
+
+
+def call(*words: str) -> Result:
+    return CliRunner().invoke(ztune, ["runs", *words], standalone_mode=False)
+
+
+def ids() -> list[str]:
+    with Store.open() as store:
+        return [run.id for run in store.runs()]
+
+
+def test_without_yes_nothing_is_changed(home: Path) -> None:
+    run = make()
+    done = call("--delete", run)
+    assert done.output.splitlines() == [
+        f"run {run}, sqlite: 1 trials", f"  {home}/series/{run}", "Nothing was changed; --yes deletes it.",
+    ]  # fmt: skip
+    assert ids() == [run] and (home / "series" / run).is_dir()
+
+
+def test_a_run_goes_with_its_trials_and_series_and_the_trace_made_for_it(home: Path) -> None:
+    own = folder(paths.traces() / "sqlite-1.trace")
+    other, run = make(), make(own)
+    done = call("--delete", run, "--yes", "--json")
+    assert done.exception is None
+    assert json.loads(done.output) == [
+        {"id": run, "name": "sqlite", "trials": 1, "folders": [f"{home}/series/{run}", str(own)],
+         "deleted": True},
+    ]  # fmt: skip
+    assert ids() == [other] and not own.exists() and not (home / "series" / run).exists()
+    assert (home / "series" / other).is_dir()
+    with Store.open() as store:
+        assert store.trials(run) == []
+
+
+def test_traces_of_others_stay(home: Path, tmp_path: Path) -> None:
+    mine = folder(tmp_path / "my.trace")
+    shared = folder(paths.traces() / "shared.trace")
+    link = paths.traces() / "link.trace"
+    link.symlink_to(mine)
+    up = paths.traces() / ".."
+    runs = [make(mine), make(shared), make(link), make(up)]
+    keeper = make(shared)
+    words = [word for run in runs for word in ("--delete", run)]
+    done = call(*words, "--yes")
+    assert done.exception is None, done.exception
+    assert ids() == [keeper]
+    assert mine.is_dir() and shared.is_dir() and link.is_symlink() and (home / "ztune.db").is_file()
+    assert call("--delete", keeper, "--yes").exception is None
+    assert not shared.exists()
+
+
+def test_runs_that_share_a_trace_take_it_along(home: Path) -> None:
+    shared = folder(paths.traces() / "shared.trace")
+    first, second = make(shared), make(shared)
+    assert call("--delete", first, "--delete", second, "--delete", first, "--yes").exception is None
+    assert ids() == [] and not shared.exists()
+
+
+def test_a_run_that_goes_on_is_refused(home: Path) -> None:
+    done, live = make(), make(status="running")
+    refused = call("--delete", done, "--delete", live, "--yes")
+    assert str(refused.exception) == (
+        f"run {live} is being worked on by process {os.getpid()}; wait for it or stop it"
+    )
+    assert ids() == [done, live] and (home / "series" / done).is_dir()
+
+
+def test_a_run_that_another_builds_on_is_refused_unless_both_go(home: Path) -> None:
+    screened = make()
+    measured = make(source=screened)
+    refused = call("--delete", screened, "--yes")
+    assert str(refused.exception) == f"run {measured} has its layouts from run {screened}; delete it too"
+    assert ids() == [screened, measured]
+    assert call("--delete", screened, "--delete", measured, "--yes").exception is None
+    assert ids() == []
+
+
+def test_a_wrong_name_deletes_nothing() -> None:
+    run = make()
+    assert "there is no run" in str(call("--delete", run, "--delete", "zzzzzz", "--yes").exception)
+    assert ids() == [run]
+    assert "--yes goes with --delete" in str(call("--yes").exception)
+
+
+@pytest.mark.parametrize("given", ["last", "prefix"])
+def test_a_run_is_named_as_everywhere(given: str) -> None:
+    run = make()
+    assert call("--delete", "last" if given == "last" else run[:5], "--yes").exception is None
+    assert ids() == []
+
+
+def test_a_folder_that_stays_is_named(monkeypatch: pytest.MonkeyPatch, home: Path) -> None:
+    run = make()
+
+    def fail(_: Path) -> None:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(deletion.shutil, "rmtree", fail)
+    done = call("--delete", run, "--yes")
+    assert f"{home}/series/{run} can't be removed: Permission denied" in str(done.exception)
+    assert ids() == []

@@ -1,0 +1,129 @@
+"""A trace is the recording user's alone, and what it holds of a database nobody else's at any moment."""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+import sys
+import tempfile
+from pathlib import Path
+
+import pytest
+import trace_builder as tb
+from click.testing import CliRunner, Result
+
+from ztune.cli.main import ztune
+from ztune.store import paths
+from ztune.targets.replay import prepare
+from ztune.trace.compressibility import sample_files
+from ztune.trace.reader import Trace
+from ztune.trace.recorders.strace import StraceRecorder
+from ztune.trace.schema import Op
+from ztune.trace.writer import TraceWriter
+
+EVENTS = [{"t": 1, "dur": 1, "pid": 1, "tid": 1, "op": Op.WRITE, "file": 0, "offset": 0, "size": 4096}]
+
+
+@pytest.fixture(autouse=True)
+def usual_umask() -> object:
+    before = os.umask(0o022)
+    yield
+    os.umask(before)
+
+
+def modes(folder: Path) -> dict[str, int]:
+    return {str(p.relative_to(folder)): stat.S_IMODE(p.stat().st_mode) for p in (folder, *folder.rglob("*"))}
+
+
+def written(path: Path, source: Path, *, share: bool = False) -> Path:
+    """Write a trace that keeps content; check while it is made that nobody else can look into it."""
+    writer = TraceWriter(path, share)
+    assert stat.S_IMODE(writer.partial.stat().st_mode) == 0o700
+    writer.add_rows(tb.rows(EVENTS))
+    source.write_bytes(os.urandom(4096) * 16)
+    entries, samples = sample_files({str(source): "data"}, keep=writer.samples_dir)
+    return writer.finish(
+        files=tb.files((str(source), "data", 65536)), duration_ns=tb.S, recorder={"name": "synthetic"},
+        compressibility=entries, samples=samples,
+    )  # fmt: skip
+
+
+def test_a_trace_with_content_is_closed(tmp_path: Path) -> None:
+    made = written(tmp_path / "x.trace", tmp_path / "db")
+    assert modes(made) == {
+        ".": 0o700, "samples": 0o700, "samples/data.bin": 0o600, "trace.json": 0o600, "events.parquet": 0o600,
+    }  # fmt: skip
+
+
+def test_a_trace_without_content_is_closed_unless_shared(tmp_path: Path) -> None:
+    for share, folder, file in ((False, 0o700, 0o600), (True, 0o755, 0o644)):
+        writer = TraceWriter(tmp_path / f"{share}.trace", share)
+        writer.add_rows(tb.rows(EVENTS))
+        made = writer.finish(files=tb.files(("/db", "data", 4096)), duration_ns=1, recorder={"name": "x"})
+        assert modes(made) == {".": folder, "trace.json": file, "events.parquet": file}
+
+
+def test_changing_the_manifest_keeps_its_mode(tmp_path: Path) -> None:
+    trace = tb.build(tmp_path / "x.trace", EVENTS, tb.files(("/db", "data", 4096)))
+    trace.amend(page_size={"data": 8192})
+    assert modes(trace.path)["trace.json"] == 0o600
+
+
+def test_what_is_made_of_a_trace_is_closed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ZTUNE_HOME", str(tmp_path / "home"))
+    trace = tb.build(tmp_path / "x.trace", EVENTS, tb.files(("/db", "data", 4096)))
+    for _ in range(2):
+        folder = prepare(trace).ops.parent
+        assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+        folder.chmod(0o755)  # as an earlier ztune made it
+
+
+def test_the_traces_of_tune_are_closed_also_those_of_an_earlier_ztune(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ZTUNE_HOME", str(tmp_path / "home"))
+    (tmp_path / "home" / "traces").mkdir(parents=True, mode=0o755)
+    assert stat.S_IMODE(paths.traces().stat().st_mode) == 0o700
+
+
+def record(out: Path, *flags: str) -> Result:
+    program = f"import os; fd = os.open({str(out.with_suffix('.db'))!r}, os.O_RDWR | os.O_CREAT); "
+    program += "os.write(fd, b'secret' * 9000); os.fsync(fd)"
+    words = ["record", "--recorder", "strace", "--role", "**/*.db=data", "--out", str(out), *flags]
+    return CliRunner().invoke(ztune, [*words, "--", sys.executable, "-c", program], standalone_mode=False)
+
+
+@pytest.mark.skipif(StraceRecorder().unavailable() is not None, reason="strace can't record here")
+def test_record_closes_its_trace(tmp_path: Path) -> None:
+    done = record(tmp_path / "a.trace", "--samples", "--json")
+    assert done.exception is None, done.exception
+    assert json.loads(done.output)["samples"]
+    found = modes(tmp_path / "a.trace")
+    assert {m for name, m in found.items() if name.endswith((".bin", ".json", ".parquet"))} == {0o600}
+    assert {found["."], found["samples"]} == {0o700}
+    assert record(tmp_path / "b.trace", "--share").exception is None
+    assert modes(tmp_path / "b.trace") == {".": 0o755, "trace.json": 0o644, "events.parquet": 0o644}
+    refused = record(tmp_path / "c.trace", "--share", "--samples")
+    assert "holds what is in the database" in str(refused.exception)
+    assert not [p for p in tmp_path.iterdir() if p.name.startswith("c.")]
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root to be somebody else")
+def test_somebody_else_gets_one_sentence() -> None:
+    with tempfile.TemporaryDirectory(dir="/var/tmp") as name:
+        folder = Path(name)
+        folder.chmod(0o755)
+        trace = tb.build(folder / "x.trace", EVENTS, tb.files(("/db", "data", 4096)))
+        child = os.fork()
+        if child == 0:
+            code = 1
+            try:
+                os.setgid(65534)
+                os.setuid(65534)
+                Trace.open(trace.path)
+            except Exception as error:
+                code = 0 if "unless it was recorded with --share" in str(error) else 2
+            finally:
+                os._exit(code)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
