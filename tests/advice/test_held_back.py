@@ -33,7 +33,9 @@ def test_the_base_is_kept_and_what_is_held_back_is_named() -> None:
         f"Keep the base layout (base): what has less modelled time is held back, as the ranking says ({LOG})."
     )
     note = kept.ranking[-1].note
-    assert note == "900 s of processor time for 106 s of modelled time; base needs 191 s of both together"
+    assert note == (
+        "900 s of processor time for 106 s of modelled time, 17 min of both together; base needs 191 s"
+    )
     console = Console(width=300)
     with console.capture() as shown:
         console.print(terminal.ranking(kept))

@@ -56,16 +56,26 @@ def need(candidate: Candidate) -> Need | None:
 def held(candidates: Sequence[Candidate]) -> dict[str, str]:
     """Return the layouts that their processor time holds back: hash → why, as a clause.
 
-    Those limited by processors whose processor and modelled time together are more than ``SPREAD`` times the
-    least of ``candidates``. So never all: where every layout is limited so, those that need least of both
-    remain.
+    Those limited by processors, unless processor and modelled time together are clearly (``SPREAD``) less
+    than those of any layout that is not: a client may wait for the two in turn. Where every layout is limited
+    so, those within ``SPREAD`` of the least of both remain; so never all are held back.
     """
-    needs = {c.hash: (c, found) for c in candidates if (found := need(c)) is not None}
-    if not needs:
-        return {}
-    best, least = min(needs.values(), key=lambda pair: (pair[1].both, pair[0].hash))
-    return {
-        key: f"{found.sentence()}; {best.name} needs {units.seconds(least.both)} of both together"
-        for key, (_, found) in needs.items()
-        if found.limited and found.both > least.both * SPREAD
-    }
+    needs = [(c, found) for c in candidates if (found := need(c)) is not None]
+    out: dict[str, str] = {}
+    for candidate, mine in needs:
+        if not mine.limited:
+            continue
+        better = [
+            (other, theirs)
+            for other, theirs in needs
+            if (theirs.both < mine.both * SPREAD if not theirs.limited else theirs.both * SPREAD < mine.both)
+        ]
+        if better:
+            other, theirs = min(better, key=lambda pair: (pair[1].both, pair[0].hash))
+            took, instead = units.seconds(mine.both), units.seconds(theirs.both)
+            out[candidate.hash] = f"{mine.sentence()}, {took} of both together; " + (
+                f"{other.name} needs {instead}"
+                if theirs.both < mine.both
+                else f"not {SPREAD:g} times less than the {instead} of {other.name}"
+            )
+    return out
