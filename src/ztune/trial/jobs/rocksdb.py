@@ -369,6 +369,7 @@ class Rocksdb(JobBase):
             operations=found["operations"],
             unit="operation",
             latency_ms=latency(times["operation"]),
+            offered_per_second=rate,
             details={
                 "mix": str(params["mix"]),
                 "keys_read": counted("number.keys.read"),
