@@ -72,6 +72,9 @@ def set_at(s: dict[str, Any], path: str, value: Any) -> dict[str, Any]:
         ("tunables.zfs_txg_timeout", 0, "zfs_txg_timeout"),
         ("backing", "tape", "spec.backing"),
         ("backing", "file", "backing_dir"),
+        ("backing_dir", 7, "spec.backing_dir"),
+        ("memory_limit", 0, "spec.memory_limit"),
+        ("file_limit", "1G", "spec.file_limit"),
     ],
 )
 def test_bad_spec(tmp_path: Path, noise: Path, path: str, value: Any, says: str) -> None:

@@ -196,6 +196,7 @@ def test_a_rate_is_kept_and_the_load_s_last_compaction_is_waited_for(parent: Pat
         result = workload.verify(workload.run())
         # 120 due one after the other: the last after 119 / 60 s. It may be late, never early.
         assert result.operations == 120 and result.seconds >= 119 / 60
+        assert result.offered_per_second == 60
         assert result.details["flushed_bytes"] > 0 and result.details["closing_seconds"] > 0
 
 

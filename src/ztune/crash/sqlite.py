@@ -100,9 +100,7 @@ class Sqlite:
         )
         self._file = given["data"] / DATABASE
         # As text, so that it can be read by its user wherever ztune itself lies.
-        program = self._home / "client.py"
-        program.write_text(inspect.getsource(sqlite_client), encoding="utf-8")
-        program.chmod(0o644)
+        places.lend(self._home / "client.py", inspect.getsource(sqlite_client), self._user)
 
     def load(self, accounts: int) -> None:
         """Make the database."""

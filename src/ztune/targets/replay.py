@@ -255,7 +255,7 @@ class Replay:
                 f"use fewer --jobs or another ZTUNE_HOME"
             )
         limits: dict[str, Any] = {"memory_limit": memory}
-        if free // self.jobs >= _LEAST_FILES:
+        if backing == "file" or free // self.jobs >= _LEAST_FILES:
             limits |= {"backing_dir": str(folder), "file_limit": free // self.jobs}
         return limits
 

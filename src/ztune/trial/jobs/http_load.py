@@ -109,8 +109,7 @@ class HttpLoad(JobBase):
         """Write a file into ``run``, for the account alone: there may be a password in it."""
         assert self._account is not None
         path = self.home / name
-        places.write(path, content)
-        places.mend(path, 0o600, self._account)
+        places.lend(path, content, self._account)
         return path
 
     @property

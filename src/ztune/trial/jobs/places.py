@@ -127,6 +127,12 @@ def write(path: Path, content: str | bytes, *, append: bool = False, mode: int =
         file.write(content.encode() if isinstance(content, str) else content)
 
 
+def lend(path: Path, content: str | bytes, account: Account) -> None:
+    """Write a file for the account, and for nobody else. Raises NotOursError as ``write`` does."""
+    write(path, content)
+    mend(path, 0o600, account)
+
+
 def create(path: Path, *, append: bool = False, mode: int = 0o600) -> IO[bytes]:
     """Open a file for writing, as ``write`` does."""
     flags = os.O_WRONLY | os.O_CREAT | (os.O_APPEND if append else os.O_TRUNC)

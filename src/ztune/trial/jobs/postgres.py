@@ -344,8 +344,7 @@ class PostgresServer:
             text = ("on" if value else "off") if isinstance(value, bool) else str(value)
             lines.append(f"{name} = '{text.replace(chr(39), chr(39) * 2)}'")
         path = self.data / "ztune.conf"
-        places.write(path, "\n".join(lines) + "\n")
-        places.mend(path, 0o600, self.account)
+        places.lend(path, "\n".join(lines) + "\n", self.account)
 
     def start(self, leave_after: float | None = None) -> None:
         """Start the server and wait until it accepts connections, but no longer than ``leave_after`` seconds.

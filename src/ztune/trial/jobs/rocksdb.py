@@ -219,8 +219,7 @@ class Rocksdb(JobBase):
         home = workdir.sub("run", owner=account.owner)
         places.must_be_reachable((home, *self._paths.values()), workdir, account, patience=self.patience)
         # As text, so that it can be read by its user wherever ztune itself lies, in a zip file even.
-        (home / "client.py").write_text(inspect.getsource(rocksdb_client), encoding="utf-8")
-        (home / "client.py").chmod(0o644)
+        places.lend(home / "client.py", inspect.getsource(rocksdb_client), account)
 
     @property
     def _home(self) -> Path:
@@ -370,6 +369,7 @@ class Rocksdb(JobBase):
             unit="operation",
             offered_per_second=rate,
             latency_ms=latency(times["operation"]),
+            offered_per_second=rate,
             details={
                 "mix": str(params["mix"]),
                 "keys_read": counted("number.keys.read"),

@@ -126,8 +126,7 @@ class Sqlite(JobBase):
         places.must_be_reachable((home, self._paths["data"]), workdir, account, patience=self.patience)
         # As text, so that it can be read by its user wherever ztune itself lies, in a zip file even.
         source = inspect.getsource(sqlite_client)
-        places.write(home / "client.py", source)
-        places.mend(home / "client.py", 0o600, account)
+        places.lend(home / "client.py", source, account)
 
     @property
     def _database(self) -> Path:
