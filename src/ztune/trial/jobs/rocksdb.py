@@ -369,7 +369,6 @@ class Rocksdb(JobBase):
             unit="operation",
             offered_per_second=rate,
             latency_ms=latency(times["operation"]),
-            offered_per_second=rate,
             details={
                 "mix": str(params["mix"]),
                 "keys_read": counted("number.keys.read"),
