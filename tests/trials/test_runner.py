@@ -20,6 +20,8 @@ from ztune.errors import InputError, MissingError, ZtuneError
 from ztune.store import series
 from ztune.store.db import Store
 from ztune.store.records import Run, Trial
+from ztune.study import DurabilityClass
+from ztune.study.declared import Declared
 from ztune.targets.channel import Lost
 from ztune.targets.trials import runner
 from ztune.targets.trials import trial as one_trial
@@ -100,6 +102,17 @@ def test_a_place_gives_parameters_that_the_layout_does_not_set(place: FakePlace)
         "base": {"zfs_dirty_data_max": base.arc, "zfs_txg_timeout": 1},
         "own": {"zfs_dirty_data_max": base.arc, "zfs_txg_timeout": 7},
     }
+
+
+def test_what_is_declared_of_durability_stays_here(place: FakePlace) -> None:
+    with Store.open() as store:
+        base = layouts()[0].model_copy(update={"declared": Declared()})
+        other = base.model_copy(update={"name": "other", "tunables": {"zfs_txg_timeout": 7}})
+        request = Request(study(), [base, other], JOB, place, Options(blocks=(1, 1)), seed=3)
+        run = runner.start(store, request)
+    # A trial's own reader takes no key that it does not know.
+    assert [s for s in place.specs() if "durability" in s["layout"]] == []
+    assert trials(run)[0].layout.durability() is DurabilityClass.NOT_KNOWN
 
 
 def test_the_order_depends_on_the_seed_alone(tmp_path: Path) -> None:
