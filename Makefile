@@ -31,8 +31,8 @@ build:
 	@$(MAKE) -s --no-print-directory -C disk
 	@$(MAKE) -s --no-print-directory -C mount
 
-# Less load than the workload's default, so that two cores are done in three minutes: 370 MiB against an ARC of 64 MiB.
-DEMO = -p rate=60 --budget 25
+# 370 MiB against an ARC of 64 MiB, at a pace that most layouts keep on the modelled disk.
+DEMO = -p rate=30 --budget 25
 
 demo: setup
 	$(BIN)/ztune tune postgres-oltp $(DEMO) --out $(OUT)
