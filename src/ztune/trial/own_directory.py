@@ -408,8 +408,10 @@ def _alone_in(gid: int) -> bool:
     if me == 0 or gid != os.getegid():
         return False  # more accounts than root are in root's group on some systems
     try:
-        members = {*grp.getgrgid(gid).gr_mem, *(u.pw_name for u in pwd.getpwall() if u.pw_gid == gid)}
-        return members <= {pwd.getpwuid(me).pw_name}
+        group, name = grp.getgrgid(gid), pwd.getpwuid(me).pw_name
+        # By name, too: a directory service does not list whose first group it is.
+        members = {*group.gr_mem, *(user.pw_name for user in pwd.getpwall() if user.pw_gid == gid)}
+        return group.gr_name == name and members <= {name}
     except KeyError:
         return False
 
