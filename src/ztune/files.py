@@ -7,7 +7,7 @@ import os
 import stat
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO
 
@@ -25,9 +25,9 @@ def write(path: Path, content: str | bytes, executable: bool = False) -> None:
 def writing(path: Path, executable: bool = False) -> Iterator[BinaryIO]:
     """Yield a file that becomes ``path`` at the end of the block; on an error all is as it was.
 
-    A regular file is replaced in one step and keeps its permissions; behind a symbolic link, what it points
-    to is. A device, a pipe or a terminal is written to, never replaced. ``executable`` sets the execute
-    bits that the umask allows. Raises InputError with the reason.
+    A regular file is replaced in one step and keeps owner and permissions; behind a symbolic link, what it
+    points to is. A device, a pipe or a terminal is written to, never replaced. ``executable`` sets the
+    execute bits that the umask allows. Raises InputError with the reason.
     """
     try:
         there = _look(path)
@@ -37,6 +37,8 @@ def writing(path: Path, executable: bool = False) -> Iterator[BinaryIO]:
             # In the kernel's buffer as soon as it is written: an error has to be seen here.
             fd = os.open(path, os.O_WRONLY | os.O_NOCTTY | os.O_CLOEXEC)
             with io.FileIO(fd, "wb") as raw, io.BufferedWriter(raw) as file:
+                if not os.path.samestat(os.fstat(fd), there):
+                    raise InputError(f"cannot write {path}: something else has taken its place")
                 yield file
     except OSError as error:
         raise InputError(f"cannot write {path}: {error.strerror or error}") from None
@@ -113,6 +115,10 @@ def _replacing(target: Path, there: os.stat_result | None, executable: bool) -> 
         with os.fdopen(handle, "wb") as file:
             yield file
             file.flush()
+            if there is not None and (there.st_uid, there.st_gid) != (os.geteuid(), os.getegid()):
+                # Root does not take a user's file away.
+                with suppress(OSError):
+                    os.fchown(handle, there.st_uid, there.st_gid)
             os.fchmod(handle, mode)
             os.fsync(handle)
         partial.replace(target)

@@ -16,7 +16,7 @@ from plain_power import need
 from ztune.cli.main import ztune
 from ztune.cli.mount import choose
 from ztune.crash.plan import Moment
-from ztune.crash.power import CACHES
+from ztune.crash.power import CACHES, Mounted
 from ztune.crash.prepare import prepare
 from ztune.crash.result import Cut
 from ztune.errors import InputError, MissingError, ZtuneError
@@ -48,6 +48,27 @@ set = {{ "data.sync" = "disabled" }}
 SEED = 37
 """Of three cuts: near the window's end, during a checkpoint, during a recovery; each with another cache."""
 SCRIPT = "import sys; from ztune.cli.main import main; main()"
+
+
+def test_whatever_the_umask_a_databases_user_passes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    class _ReadyError(Exception):
+        pass
+
+    def start(*_args: object, **_more: object) -> None:
+        raise _ReadyError
+
+    monkeypatch.setattr(mounted.Mount, "start", start)
+    study, layout = choose("sqlite", None, None, None)
+    power = Mounted(Path("/bin/true"), study, layout, ("data",), tmp_path, seed=1, disks="instant")
+    before = os.umask(0o077)
+    try:
+        for _ in range(2):
+            with pytest.raises(_ReadyError):
+                power.up("none")
+    finally:
+        os.umask(before)
+    for path in (tmp_path / "mnt", *power.places.values()):
+        assert path.stat().st_mode & 0o777 == 0o711
 
 
 @pytest.fixture(autouse=True)

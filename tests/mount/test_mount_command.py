@@ -207,6 +207,15 @@ def test_directories_of_somebody_else(stand_in: Path, home: Path, study: Path, t
     said = bad(2, "mount", study, tmp_path / "mnt", "--store", theirs / "store")
     assert "can't be made a store" in said and "belongs to user 65534" in said
     assert list(theirs.iterdir()) == [] and kept(home) == []
+    # A link of theirs where everybody may make one, to a directory of root's.
+    open_to_all, empty = tmp_path / "open", tmp_path / "empty"
+    for path in (open_to_all, empty):
+        path.mkdir()
+    open_to_all.chmod(0o1777)
+    (open_to_all / "mnt").symlink_to(empty)
+    os.chown(open_to_all / "mnt", 65534, 65534, follow_symlinks=False)
+    assert f"{open_to_all}/mnt is a symbolic link" in bad(2, "mount", study, open_to_all / "mnt")
+    assert list(empty.iterdir()) == [] and kept(home) == []
     # Given away while it is mounted: what is below is not removed, in case it leads elsewhere now.
     place = tmp_path / "parent" / "mnt"
     place.parent.mkdir()

@@ -59,6 +59,36 @@ def test_an_existing_file_keeps_its_permissions(tmp_path: Path) -> None:
     assert stat.S_IMODE((tmp_path / "fresh").stat().st_mode) == 0o700
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root writes other users' files")
+def test_a_file_of_another_user_stays_theirs(tmp_path: Path) -> None:
+    target = tmp_path / "x"
+    target.write_text("old")
+    target.chmod(0o600)
+    os.chown(target, 65534, 65534)
+    files.write(target, "new")
+    found = target.stat()
+    assert (found.st_uid, found.st_gid, stat.S_IMODE(found.st_mode)) == (65534, 65534, 0o600)
+
+
+def test_a_pipe_that_is_swapped_for_a_link_writes_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    precious, pipe, opened = tmp_path / "precious", tmp_path / "pipe", os.open
+    precious.write_text("irreplaceable")
+    os.mkfifo(pipe)
+
+    def swapped(path: os.PathLike[str], *args: int, **more: int) -> int:
+        if path == pipe:
+            pipe.unlink()
+            pipe.symlink_to(precious)
+        return opened(path, *args, **more)
+
+    monkeypatch.setattr(os, "open", swapped)
+    with pytest.raises(InputError, match="something else has taken its place"):
+        files.write(pipe, "text")
+    assert precious.read_text() == "irreplaceable"
+
+
 def test_bytes_that_are_not_utf8_are_shown_in_text(tmp_path: Path) -> None:
     files.write(tmp_path / "x", "of " + os.fsdecode(b"caf\xe9"))
     assert (tmp_path / "x").read_text() == "of caf\\udce9"

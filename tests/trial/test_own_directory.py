@@ -306,9 +306,11 @@ def test_a_path_is_absolute(top: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @as_root
-@pytest.mark.parametrize(("members", "ours"), [("", True), ("somebody", False)])
+@pytest.mark.parametrize(
+    ("members", "name", "ours"), [("", "user", True), ("somebody", "user", False), ("", "users", False)]
+)
 def test_a_group_of_ones_own_may_write(
-    top: Path, members: str, ours: bool, monkeypatch: pytest.MonkeyPatch
+    top: Path, members: str, name: str, ours: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As users are given one on many systems, with a umask that lets it write."""
     import grp
@@ -316,7 +318,7 @@ def test_a_group_of_ones_own_may_write(
 
     uid = 4242
     user = pwd.struct_passwd(("user", "x", uid, uid, "", "/", "/bin/sh"))
-    group = grp.struct_group(("user", "x", uid, [m for m in members.split() if m]))
+    group = grp.struct_group((name, "x", uid, [m for m in members.split() if m]))
     monkeypatch.setattr(pwd, "getpwuid", lambda _uid: user)
     monkeypatch.setattr(pwd, "getpwall", lambda: [user])
     monkeypatch.setattr(grp, "getgrgid", lambda _gid: group)

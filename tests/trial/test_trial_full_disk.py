@@ -25,7 +25,7 @@ host = Host(DISK)
 spec = host.spec(**{{"job.params": {{"load": 100 << 20, "records": 2000, "pause": 0.1}}}})
 ran = run_watched(spec, at({step!r}, lambda pid: os.kill(pid, signal.SIGKILL)))
 assert ran.rc == -signal.SIGKILL
-assert list(host.state.glob("*/*/journal.jsonl"))
+assert list(host.state.glob("*/*/*/journal.jsonl"))
 fill()
 done = trial_support.clean(host.state)
 assert done.rc == 0, done.errors + done.stderr

@@ -91,6 +91,26 @@ def test_it_is_loaded_once(job: type[Load], tmp_path: Path) -> None:
     assert [p.name for p in tmp_path.iterdir()] == ["home"]  # no work directory stays
 
 
+def test_whatever_the_umask_a_databases_user_passes_and_others_read_nothing(
+    job: type[Load], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def modes(_: Load, workdir: Any, places: dict[str, Path]) -> None:
+        paths = {parent for place in places.values() for parent in (place, place.parent, place.parent.parent)}
+        assert all(path.stat().st_mode & 0o001 for path in paths)
+        write(_, workdir, places)
+
+    write = Load.prepare
+    monkeypatch.setattr(Load, "prepare", modes)
+    before = os.umask(0o077)
+    try:
+        prepared.prepare("j", {"scale": 1}, {})
+        os.umask(0o002)
+        state = prepared.prepare("j", {"scale": 2}, {})
+    finally:
+        os.umask(before)
+    assert state.stat().st_mode & 0o077 == 0
+
+
 def test_a_load_that_fails_leaves_nothing(
     job: type[Load], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -6,6 +6,7 @@ import io
 import os
 import shutil
 import signal
+import subprocess
 import threading
 import time
 from dataclasses import replace
@@ -287,3 +288,52 @@ def test_the_schema_names_what_the_entries_have() -> None:
     ours = {key.decode() for key, _ in subscriber.values if key.startswith((b"telco", b"ms", b"im", b"icc"))}
     assert ours == {name.lower() for name in subscribers._ATTRIBUTES}
     assert all(f"NAME '{name}'" in text for name in subscribers._ATTRIBUTES)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root has accounts for databases")
+@pytest.mark.parametrize("server", SERVERS)
+def test_an_account_can_not_lead_root_away_while_the_configuration_is_written(
+    server: str, parent: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    parent.chmod(0o755)
+    precious = parent / "precious"
+    precious.write_text("irreplaceable")
+    job = workload(server).job
+    work = WorkDir.create("ldap", parent=parent)
+    job.prepare(work)
+    job.load()
+    ground = job.ground
+    evil = work.sub("evil", owner=(ground.account.uid, ground.account.gid), mode=0o755)
+    swap = """
+        for path in "$1" "$1/run"; do
+            cd "$path" && mv instance "away-$$" && cp -r "away-$$" "$2/instance" || continue
+            for file in conf/dse.ldif config/config.ldif; do ln -s "$3" "$2/instance/$file" || :; done
+            ln -s "$2/instance" instance
+        done 2> /dev/null
+        """
+    write, attacks = Path.write_bytes, []
+
+    def swapped(self: Path, data: bytes) -> int:
+        # Just before the first file: the account's user has moved the directory away.
+        if not attacks:
+            attacks.append(self)
+            argv = ["/bin/sh", "-c", swap, "sh", str(work.path), str(evil), str(precious)]
+            # As who may look into what root has made: the worst case.
+            top = work.path / "run" / "instance"
+            for path in (top, *top.rglob("*")) if top.exists() else ():
+                path.chmod(0o755)
+            subprocess.run(argv, user=ground.account.uid, group=ground.account.gid, extra_groups=[], cwd="/")
+        return write(self, data)
+
+    monkeypatch.setattr(Path, "write_bytes", swapped)
+    try:
+        assert job.input is not None
+        job.server.configure(ground, job.input, True)
+        assert attacks
+        assert precious.read_text() == "irreplaceable"
+        assert not list(evil.iterdir())
+        assert (work.path / "instance").stat().st_uid == ground.account.uid
+    finally:
+        monkeypatch.undo()
+        job.cleanup()
+        work.remove()

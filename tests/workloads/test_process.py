@@ -171,3 +171,38 @@ def test_links_that_an_account_puts_into_its_directory_are_not_followed(tmp_path
     places.write(home / "deep" / "file", "fine", mode=0o644)
     places.write(home / "deep" / "file", b", more", append=True)
     assert (home / "deep" / "file").read_text() == "fine, more"
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root has accounts for databases")
+def test_a_directory_that_an_account_swaps_for_a_link_is_not_followed(tmp_path: Path) -> None:
+    tmp_path.chmod(0o755)
+    secret, home = tmp_path / "secret", tmp_path / "home"
+    secret.mkdir(mode=0o700)
+    (secret / "log").write_text("PANIC: irreplaceable\n")
+    (tmp_path / "input").write_text("evil")
+    for path in (home, home / "theirs"):
+        path.mkdir()
+        os.chown(path, 65534, 65534)
+    (home / "deep").symlink_to(secret)
+    os.chown(home / "deep", 65534, 65534, follow_symlinks=False)
+    (home / "link").symlink_to(secret / "log")
+    for name in ("deep/log", "deep/new", "link"):
+        with pytest.raises(NotOursError, match="link"):
+            places.write(home / name, "evil")
+        with pytest.raises(NotOursError, match="link"):
+            places.copy(tmp_path / "input", home / name)
+        assert last_lines(home / name) == ""
+    # A link that root made may have been moved there, too.
+    (home / "theirs" / "moved").symlink_to(secret)
+    with pytest.raises(NotOursError, match="belongs to user 65534"):
+        places.write(home / "theirs" / "moved" / "log", "evil")
+    assert [path.name for path in secret.iterdir()] == ["log"]
+    assert (secret / "log").read_text() == "PANIC: irreplaceable\n"
+    # A link of root's, where nobody else can make one, is part of the way.
+    (tmp_path / "way").symlink_to(home)
+    places.copy(tmp_path / "input", tmp_path / "way" / "theirs" / "file")
+    assert last_lines(home / "theirs" / "file") == "evil"
+    os.mkfifo(home / "fifo")
+    assert last_lines(home / "fifo") == ""
+    with pytest.raises(FileNotFoundError, match="missing/file"):
+        places.write(home / "missing" / "file", "")

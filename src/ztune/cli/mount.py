@@ -85,7 +85,7 @@ def command(
 
     study, layout = choose(what, layout_name, profile, arc)
     options = Options(disks=disks, cache=cache, page_cache=page_cache)
-    return _mount(study, layout, resolved(directory), options, store, foreground, as_json)
+    return _mount(study, layout, directory, options, store, foreground, as_json)
 
 
 def choose(what: str, name: str | None, profile: str | None, arc: str | None) -> tuple[Any, Any]:
@@ -148,7 +148,7 @@ def resolved(directory: str | None) -> Path:
 def _mount(
     study: Any,
     layout: Any,
-    directory: Path,
+    where: str,
     options: Any,
     store: str | None,
     foreground: bool,
@@ -165,11 +165,12 @@ def _mount(
     mount_points.check_layout(layout)
     program = mount_program.check()
     try:
-        own_directory.real(directory)
+        # A link that somebody else has put there is not followed.
+        directory = own_directory.real(Path.cwd() / where)
     except OSError:
-        pass  # what it is instead of a directory is said below
+        directory = resolved(where)  # what it is instead of a directory is said below
     except own_directory.NotOursError as error:
-        raise InputError(f"{directory}: can't be mounted on: {error}") from None
+        raise InputError(f"{where}: can't be mounted on: {error}") from None
     # As it comes back from the record, to be compared with that.
     spec = json.loads(json.dumps(mount_spec(study, layout, study.seed)))
     with signals_as_interrupt():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Protocol
@@ -104,7 +105,10 @@ class Mounted:
     def up(self, cache: str) -> int:
         """Mount; return how many records of the intent log were replayed."""
         for place in self._datasets.values():
-            place.mkdir(parents=True, exist_ok=True)
+            for folder in (place.parent, place):
+                with contextlib.suppress(FileExistsError):
+                    folder.mkdir()
+                    folder.chmod(0o711)  # whatever the umask: a database's own user passes here
         self._mount = Mount.start(
             self._program,
             self._spec,

@@ -121,9 +121,7 @@ class Ssh:
         if shutil.which("ssh") is None:
             raise MissingError("the OpenSSH client `ssh` is not installed; install openssh-client")
         # Short: a socket's path takes about 100 bytes.
-        self._folder = Path(
-            tempfile.mkdtemp(prefix="ztune-ssh-", dir=os.environ.get("XDG_RUNTIME_DIR") or "/tmp")
-        )
+        self._folder = Path(tempfile.mkdtemp(prefix="ztune-ssh-", dir=_runtime()))
         try:
             self._probe()
         except BaseException:
@@ -280,3 +278,13 @@ class Ssh:
     def shared(self, path: Path) -> str | None:
         """Nothing of this host can be read there."""
         return None
+
+
+def _runtime() -> str:
+    """Return where the shared connection's socket goes: with `sudo -E` the variable names the caller's."""
+    path = os.environ.get("XDG_RUNTIME_DIR", "")
+    try:
+        own_directory.check(Path(path))
+    except (OSError, own_directory.NotOursError):
+        return "/tmp"
+    return path

@@ -373,16 +373,14 @@ class Trial:
     def _copy_from(self, source: Path, places: dict[str, Path]) -> None:
         job = self.job
         assert job is not None
-        if not mounts.is_share(source):
-            # What root unpacks keeps its owners and modes: nobody else may have put it there.
-            try:
-                with contextlib.suppress(FileNotFoundError, NotADirectoryError):
-                    own_directory.check(own_directory.real(source))
-            except NotOursError as error:
-                raise InputError(f"start.from: {error}") from None
         try:
+            if not mounts.is_share(source):
+                # What root unpacks keeps its owners and modes: nobody else may have put it there.
+                own_directory.check(own_directory.real(source))
             about = json.loads((source / saved.MARKER).read_text(encoding="utf-8"))
             sizes = {role: int(about["bytes"][role]) for role in places}
+        except NotOursError as error:
+            raise InputError(f"start.from: {error}") from None
         except (OSError, ValueError, KeyError, TypeError):
             raise InputError(
                 f"start.from: {source} is no saved state with the roles {', '.join(sorted(places))}; save "
@@ -434,7 +432,8 @@ class Trial:
             )
         partial = target.parent / f"{target.name}.partial-{self.spec.trial}"
         self.journal.make("saved", "saved", path=str(partial))
-        partial.mkdir(mode=PASSABLE)
+        # There may be content of the user's in it.
+        partial.mkdir(mode=PRIVATE)
         made = partial.lstat()
         self.journal.note("saved", inode=[made.st_dev, made.st_ino])
         saved.mark(

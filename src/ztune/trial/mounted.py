@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from ztune.errors import InputError, MissingError, ZtuneError
-from ztune.trial import mounts
+from ztune.trial import mounts, own_directory
 
 TYPE = "fuse.ztune"
 """What the mount table says of the program's mounts; their source is ``ztune:DATASET``."""
@@ -481,6 +481,11 @@ def _clear(dataset: str, place: Path, made: list[Path]) -> Path:
         raise MountError(f"{place}: {what} is mounted there already; name another directory", 2)
     place = _directory(place, made)
     try:
+        # What was missing a moment ago may have been made by somebody else.
+        own_directory.check(place)
+    except (OSError, own_directory.NotOursError) as error:
+        raise MountError(f"{place}: can't be mounted on: {error}", 2) from None
+    try:
         with os.scandir(place) as entries:
             if next(entries, None) is not None:
                 raise MountError(f"{place}: is not empty; a mount would hide what is in it", 2)
@@ -495,8 +500,9 @@ def _directory(path: Path, made: list[Path]) -> Path:
         path = Path(os.path.realpath(path))
         for parent in [*reversed(path.parents), path]:
             if not parent.exists():
-                parent.mkdir(exist_ok=True)
-                made.append(parent)
+                with contextlib.suppress(FileExistsError):
+                    parent.mkdir()
+                    made.append(parent)
         if not path.is_dir():
             raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR))
     except OSError as error:

@@ -226,19 +226,29 @@ def remove(path: Path, last: str = "", *, inode: Inode | None = None) -> None:
 
 def open_plain(path: Path, flags: int, mode: int = 0o600) -> int:
     """Open a file in a directory that may be another user's, a database's own: no link of theirs is followed,
-    none of their FIFOs is waited for.
+    on no level, none of their FIFOs is waited for.
 
     Raises:
         NotOursError: it is no regular file, or has another name too.
         OSError: it can't be opened.
     """
+    path = path.absolute()
+    # Level by level: a directory on the way may be theirs, too, and a link by now.
+    try:
+        folder = _walk(path.parent, links=True, theirs=True)
+    except _EndsError:
+        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(path)) from None
     try:
         # Emptied only after the look: it may be another name of somebody's file.
-        fd = os.open(path, (flags & ~os.O_TRUNC) | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, mode)
+        flags_ = (flags & ~os.O_TRUNC) | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+        fd = os.open(path.name, flags_, mode, dir_fd=folder.fd)
     except OSError as error:
         if error.errno in (errno.ELOOP, errno.ENXIO):
             raise NotOursError(f"{path} is a link, or no regular file; nothing was written") from None
+        error.filename = str(path)
         raise
+    finally:
+        folder.close()
     found = os.fstat(fd)
     if not stat.S_ISREG(found.st_mode) or found.st_nlink > 1:
         os.close(fd)
@@ -270,14 +280,18 @@ class _EndsError(Exception):
         self.path = path
 
 
-def _walk(path: Path, *, make: int | None = None, links: bool = False) -> OwnDirectory:
-    """Return ``path``, of which each level was checked, open for passing only."""
+def _walk(path: Path, *, make: int | None = None, links: bool = False, theirs: bool = False) -> OwnDirectory:
+    """Return ``path``, of which each level was checked, open for passing only.
+
+    ``theirs``: levels may be another user's; links that they could have made are refused all the same.
+    """
     if not path.is_absolute() or (".." in path.parts and not links):
         raise NotOursError(f"{path} is no absolute path")
     here = OwnDirectory(Path("/"), os.open("/", os.O_PATH | _OPEN))
     left, followed = deque(path.parts[1:]), 0
     try:
-        _require(here, path, os.fstat(here.fd))
+        if not theirs:
+            _require(here, path, os.fstat(here.fd))
         while left:
             name = left.popleft()
             try:
@@ -286,6 +300,8 @@ def _walk(path: Path, *, make: int | None = None, links: bool = False) -> OwnDir
                 target = _link(here, name) if links and followed < _MOST_LINKS else None
                 if target is None:
                     raise
+                if theirs:
+                    _require(here, path, os.fstat(here.fd))
                 followed += 1
                 left.extendleft(reversed(target.parts[1:] if target.is_absolute() else target.parts))
                 if target.is_absolute():
@@ -300,6 +316,8 @@ def _walk(path: Path, *, make: int | None = None, links: bool = False) -> OwnDir
             here.close()
             here = below
             found = os.fstat(here.fd)
+            if theirs:
+                continue
             if found.st_dev != before:
                 _require_mount(here, path)
             _require(here, path, found)
@@ -390,8 +408,10 @@ def _alone_in(gid: int) -> bool:
     if me == 0 or gid != os.getegid():
         return False  # more accounts than root are in root's group on some systems
     try:
-        members = {*grp.getgrgid(gid).gr_mem, *(u.pw_name for u in pwd.getpwall() if u.pw_gid == gid)}
-        return members <= {pwd.getpwuid(me).pw_name}
+        group, name = grp.getgrgid(gid), pwd.getpwuid(me).pw_name
+        # By name, too: a directory service does not list whose first group it is.
+        members = {*group.gr_mem, *(user.pw_name for user in pwd.getpwall() if user.pw_gid == gid)}
+        return group.gr_name == name and members <= {name}
     except KeyError:
         return False
 

@@ -104,10 +104,11 @@ def _load(job: Any, wanted: Path, progress: Progress) -> dict[str, int]:
     try:
         if partial.exists():
             _remove(partial)
-        places = {}
-        for role in job.roles():
-            places[role] = work.path / "places" / role
-            places[role].mkdir(parents=True)
+        top = work.sub("places", mode=own_directory.PASSABLE)
+        places = {role: top / role for role in job.roles()}
+        for place in places.values():
+            place.mkdir()
+            place.chmod(0o755)  # whatever the umask: a database's own user works there
         inner = WorkDir.create("prepare-job")
         try:
             job.prepare(inner, places)
@@ -116,7 +117,7 @@ def _load(job: Any, wanted: Path, progress: Progress) -> dict[str, int]:
         finally:
             job.cleanup()
             inner.remove()
-        partial.mkdir(mode=0o711)
+        partial.mkdir(mode=own_directory.PRIVATE)
         sizes = {}
         for role, place in places.items():
             sizes[role] = _bytes(place)

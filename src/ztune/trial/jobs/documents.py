@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import gzip
 import hashlib
-import shutil
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -104,7 +103,7 @@ def write(
     check(kind, own)
     if kind == "file":
         try:
-            shutil.copyfile(own, target)
+            places.copy(Path(own), target)
         except OSError as error:
             raise InputError(f"{own}: can't be copied to {target}: {error.strerror}") from None
         return facts(target, own)

@@ -5,6 +5,7 @@ So there is a process when a recorder attaches, and its counters can still be re
 
 from __future__ import annotations
 
+import os
 import shlex
 import shutil
 import subprocess
@@ -13,6 +14,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from ztune.errors import ZtuneError
+from ztune.trial import own_directory
 from ztune.trial.jobs.base import JobBase
 from ztune.trial.jobs.process import Account, Program, io_of, last_lines
 
@@ -96,8 +98,13 @@ class Launcher:
         return {name: after[name] - before.get(name, 0) for name in after}
 
     def exit_code(self) -> int:
-        """Return how the program ended; for after ``run``."""
-        return int((self.home / "rc").read_text(encoding="ascii"))
+        """Return how the program ended; for after ``run``. Raises ZtuneError where nothing says it."""
+        try:
+            # In the account's directory: not what a link of its making leads to.
+            with os.fdopen(own_directory.open_plain(self.home / "rc", os.O_RDONLY), "rb") as file:
+                return int(file.read(16))
+        except (OSError, ValueError):
+            raise ZtuneError(f"{self.what}: {self.home / 'rc'} does not say how it ended") from None
 
     def said(self) -> str:
         """Return the last lines of what it said."""

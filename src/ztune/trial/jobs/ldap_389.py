@@ -98,7 +98,7 @@ class Server389:
 
     def configure(self, ground: Ground, facts: Facts, telco: bool) -> None:
         """Write ``dse.ldif`` and the schema, and make the directories that it names."""
-        top = ground.home / "instance"
+        top = ground.instance
         shutil.rmtree(top, ignore_errors=True)
         names = ("conf", "conf/schema", "log", "lock", "tmp", "region")
         folders = {name: top / name for name in names}
@@ -174,11 +174,11 @@ class Server389:
         return self._command("db2ldif", ground, "-a", target), {}
 
     def _command(self, mode: str, ground: Ground, *more: str | Path) -> list[str | Path]:
-        return [_program(), mode, "-D", ground.home / "instance" / "conf", "-n", BACKEND, *more]
+        return [_program(), mode, "-D", ground.instance / "conf", "-n", BACKEND, *more]
 
     def log(self, ground: Ground) -> Path:
         """Return the log of errors, which has everything."""
-        return ground.home / "instance" / "log" / "errors"
+        return ground.instance / "log" / "errors"
 
     def claims(self, said: str) -> int | None:
         """Return how many entries ``ldif2db`` says it processed."""

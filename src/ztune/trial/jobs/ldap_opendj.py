@@ -74,7 +74,7 @@ class OpenDj:
         kept = software.require(SOFTWARE, f"{self.title} {VERSION}", "ldap-import")
         if not (ground.workdir.path / "lib").is_dir():
             software.lend(sorted(kept.glob("*.jar")), "lib", ground.workdir, ground.account)
-        top = ground.home / "instance"
+        top = ground.instance
         shutil.rmtree(top, ignore_errors=True)
         for name in (
             "config/schema",
@@ -155,7 +155,7 @@ class OpenDj:
         self, what: str, ground: Ground, ldif: Path, *more: str | Path
     ) -> tuple[Sequence[str | Path], dict[str, str]]:
         assert self._java is not None
-        top = ground.home / "instance"
+        top = ground.instance
         command: list[str | Path] = [
             self._java[0],
             f"-Xmx{parse_size(self.params['heap'])}",
@@ -170,7 +170,7 @@ class OpenDj:
 
     def log(self, ground: Ground) -> Path:
         """Return the log of errors, which has everything."""
-        return ground.home / "instance" / "logs" / "errors"
+        return ground.instance / "logs" / "errors"
 
     def claims(self, said: str) -> int | None:
         """Return how many entries ``import-ldif`` says it imported."""

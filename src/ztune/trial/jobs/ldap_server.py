@@ -19,10 +19,18 @@ class Ground:
 
     workdir: WorkDir
     home: Path
-    """The account's, for what is no part of the database: configuration, logs, locks."""
+    """The account's, where the programs stand."""
     paths: Mapping[str, Path]
     """The directory of each role."""
     account: Account
+
+    @property
+    def instance(self) -> Path:
+        """The directory of what is no part of the database: configuration, logs, locks.
+
+        Not in ``home``: there the account could put a link in its place while root still fills it.
+        """
+        return self.workdir.path / "instance"
 
 
 def indexes(telco: bool) -> dict[str, tuple[str, ...]]:

@@ -79,7 +79,7 @@ class OrientdbImport(OrientJob):
         """Copy the user's export, and count what is in it."""
         progress("read the export", 0.0)
         target = self.path("source") / (EXPORT if is_packed(given) else EXPORT.removesuffix(".gz"))
-        shutil.copyfile(given, target)
+        places.copy(given, target)
         self.own = facts(target)
         pinned, found = str(self.params["export_pin"]), f"{self.own.bytes}:{self.own.sha256}"
         if pinned and pinned != found:

@@ -139,6 +139,12 @@ def create(path: Path, *, append: bool = False, mode: int = 0o600) -> IO[bytes]:
     return os.fdopen(own_directory.open_plain(path, flags, mode), "ab" if append else "wb")
 
 
+def copy(source: Path, target: Path) -> None:
+    """Copy a file of the user's to ``target``, as ``write`` does."""
+    with source.open("rb") as file, create(target) as out:
+        shutil.copyfileobj(file, out, 1 << 20)
+
+
 def must_be_reachable(
     paths: Iterable[Path], workdir: WorkDir, account: Account, *, patience: float = 1.0
 ) -> None:

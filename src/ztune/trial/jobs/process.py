@@ -350,11 +350,12 @@ def last_lines(path: Path | None, count: int = LAST_LINES) -> str:
     if path is None:
         return ""
     try:
-        with path.open("rb") as file:
+        # The account may have put a link or a FIFO there: nobody else's file is to end up in a sentence.
+        with os.fdopen(own_directory.open_plain(path, os.O_RDONLY), "rb") as file:
             file.seek(0, os.SEEK_END)
             file.seek(max(0, file.tell() - 65536))
-            text = file.read().decode("utf-8", errors="replace")
-    except OSError:
+            text = file.read(65536).decode("utf-8", errors="replace")
+    except (OSError, own_directory.NotOursError):
         return ""
     return ending(text.split("\n"), count)
 
