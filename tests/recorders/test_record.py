@@ -166,7 +166,7 @@ for i in range(20000):
 
 def test_samples_roles_and_page_sizes(work: Path, ebpf: str) -> None:
     seen = run_python(
-        "f = open('x.bin', 'wb'); f.write(b'ztune' * 100000); f.close()",
+        "f = open('x.bin', 'wb'); f.write(b'ztune' * 300_000); f.close()",
         work,
         ebpf,
         rules=RoleRules.parse(["*.bin=index"]),

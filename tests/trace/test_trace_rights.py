@@ -41,10 +41,10 @@ def written(path: Path, source: Path, *, share: bool = False) -> Path:
     writer = TraceWriter(path, share)
     assert stat.S_IMODE(writer.partial.stat().st_mode) == 0o700
     writer.add_rows(tb.rows(EVENTS))
-    source.write_bytes(os.urandom(4096) * 16)
+    source.write_bytes(os.urandom(4096) * 512)  # less than a chunk of 1 MiB is not kept
     entries, samples = sample_files({str(source): "data"}, keep=writer.samples_dir)
     return writer.finish(
-        files=tb.files((str(source), "data", 65536)), duration_ns=tb.S, recorder={"name": "synthetic"},
+        files=tb.files((str(source), "data", 2 << 20)), duration_ns=tb.S, recorder={"name": "synthetic"},
         compressibility=entries, samples=samples,
     )  # fmt: skip
 
@@ -89,7 +89,7 @@ def test_the_traces_of_tune_are_closed_also_those_of_an_earlier_ztune(
 
 def record(out: Path, *flags: str) -> Result:
     program = f"import os; fd = os.open({str(out.with_suffix('.db'))!r}, os.O_RDWR | os.O_CREAT); "
-    program += "os.write(fd, b'secret' * 9000); os.fsync(fd)"
+    program += "os.write(fd, b'secret' * 300_000); os.fsync(fd)"
     words = ["record", "--recorder", "strace", "--role", "**/*.db=data", "--out", str(out), *flags]
     return CliRunner().invoke(ztune, [*words, "--", sys.executable, "-c", program], standalone_mode=False)
 

@@ -287,13 +287,25 @@ class Observation(Part):
     """What is not known, and why: a sentence each."""
 
     def to_json(self) -> dict[str, Any]:
-        """Return it as JSON values; but for format and version, what equals its default is left out."""
+        r"""Return it as JSON values; but for format and version, what equals its default is left out.
+
+        JSON is UTF-8: bytes of a file's name that are not are written out (``\xe9``).
+        """
         return {
             "format": self.format,
             "version": self.version,
-            **self.model_dump(mode="json", exclude_defaults=True),
+            **_utf8(self.model_dump(mode="json", exclude_defaults=True)),
         }
 
     def of_kind(self, kind: str) -> list[Group]:
         """Return the groups of one kind."""
         return [group for group in self.groups if group.kind == kind]
+
+
+def _utf8(value: Any) -> Any:
+    """Return ``value`` without the half characters by which Python holds bytes that are not UTF-8."""
+    if isinstance(value, str):
+        return value.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
+    if isinstance(value, dict):
+        return {_utf8(key): _utf8(one) for key, one in value.items()}
+    return [_utf8(one) for one in value] if isinstance(value, list) else value
