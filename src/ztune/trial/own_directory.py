@@ -258,6 +258,14 @@ def open_plain(path: Path, flags: int, mode: int = 0o600) -> int:
     return fd
 
 
+def read_plain(path: Path, most: int = 64 << 20) -> str:
+    """Return the first ``most`` bytes of a text file that another user may have put there, as ``open_plain``
+    opens it. Raises NotOursError, OSError.
+    """
+    with os.fdopen(open_plain(path, os.O_RDONLY), "rb") as file:
+        return file.read(most).decode("utf-8", errors="replace")
+
+
 def require_file(path: Path, found: os.stat_result) -> None:
     """Raise NotOursError unless ``found`` is a file with one name that only we can write."""
     if not stat.S_ISREG(found.st_mode):

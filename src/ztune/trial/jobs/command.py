@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from ztune.errors import InputError, MissingError, ZtuneError
+from ztune.trial import own_directory
 from ztune.trial.jobs import places
 from ztune.trial.jobs.base import Check, JobBase, ProgressFn, WorkloadResult, no_progress
 from ztune.trial.jobs.launcher import Launcher
@@ -328,7 +329,7 @@ class Command(JobBase):
             raise ZtuneError(
                 f"{launcher.what} ended with exit code {launcher.exit_code()}: {launcher.said()}"
             )
-        text = launcher.log.read_text(encoding="utf-8", errors="replace")
+        text = own_directory.read_plain(launcher.log)
         operations = int(float(self._number("operations", text)))
         if self.recipe["seconds"]:
             spent = float(self._number("seconds", text))

@@ -18,6 +18,7 @@ from typing import Any, ClassVar
 
 from ztune.errors import InputError, MissingError, ZtuneError
 from ztune.packages import install_command
+from ztune.trial import own_directory
 from ztune.trial.jobs.base import Check, ProgressFn, WorkloadResult, no_progress
 from ztune.trial.jobs.launcher import LaunchedJob, Launcher
 from ztune.trial.jobs.places import hand_over, take, write
@@ -540,7 +541,7 @@ class Fio(LaunchedJob):
         moved = launcher.run(limit, tick)
         code = launcher.exit_code()
         output = home / "result.json"
-        text = output.read_text(encoding="utf-8", errors="replace") if output.exists() else ""
+        text = own_directory.read_plain(output) if output.exists() else ""
         if code != 0:
             said = text.partition("{")[0].strip().replace("\n", " | ") or launcher.said()
             raise ZtuneError(f"fio ended with exit code {code}: {said[-400:] or 'it said nothing'}")

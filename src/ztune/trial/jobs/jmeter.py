@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import csv
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from ztune.errors import ZtuneError
+from ztune.trial import own_directory
 from ztune.trial.jobs import software
 from ztune.trial.jobs.process import Account
 from ztune.trial.jobs.workdir import WorkDir
@@ -115,7 +117,9 @@ def read(path: Path) -> Samples:
     failed, first_failure = 0, ""
     began, ended = 0, 0
     try:
-        with path.open(encoding="utf-8", errors="replace", newline="") as file:
+        with os.fdopen(
+            own_directory.open_plain(path, os.O_RDONLY), encoding="utf-8", errors="replace", newline=""
+        ) as file:
             lines = csv.DictReader(file)
             lacking = [name for name in _COLUMNS if name not in (lines.fieldnames or ())]
             if lacking:

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import ClassVar
 
 from ztune.errors import InputError, ZtuneError
+from ztune.trial import own_directory
 from ztune.trial.jobs import ldif, places, subscribers
 from ztune.trial.jobs.base import Check, ProgressFn, WorkloadResult, no_progress
 from ztune.trial.jobs.launcher import LaunchedJob, Launcher
@@ -128,7 +129,7 @@ class LdapImport(LaunchedJob):
             places.hand_over(path, self.ground.account)
         note = self.source.with_name(_NOTE)
         try:
-            self.input = ldif.Facts(**json.loads(note.read_text(encoding="utf-8")))
+            self.input = ldif.Facts(**json.loads(own_directory.read_plain(note)))
             whole = self.source.stat().st_size == self.input.bytes
         except (OSError, ValueError, TypeError):
             whole = False
@@ -241,7 +242,7 @@ class LdapImport(LaunchedJob):
         text = ""
         for path in (self._launcher.log, self.server.log(self.ground)):
             with contextlib.suppress(OSError):
-                text += path.read_text(encoding="utf-8", errors="replace")
+                text += own_directory.read_plain(path)
         return text
 
     def _why(self) -> str:

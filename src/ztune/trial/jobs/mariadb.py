@@ -19,6 +19,7 @@ from pathlib import Path
 
 from ztune.errors import InputError, MissingError
 from ztune.packages import install_command
+from ztune.trial import own_directory
 from ztune.trial.jobs import places
 from ztune.trial.jobs.process import Account, run
 from ztune.trial.jobs.server import Server, SocketDirectory
@@ -242,7 +243,7 @@ class MariadbServer:
 
     def _log_text(self) -> str:
         try:
-            return self._server.log.read_text(encoding="utf-8", errors="replace")
+            return own_directory.read_plain(self._server.log)
         except OSError:
             return ""
 

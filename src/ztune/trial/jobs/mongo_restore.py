@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import ClassVar
 
 from ztune.errors import ZtuneError
+from ztune.trial import own_directory
 from ztune.trial.jobs import documents, mongod, places
 from ztune.trial.jobs.base import Check, JobBase, ProgressFn, WorkloadResult, no_progress
 from ztune.trial.jobs.engines import Engine
@@ -154,7 +155,7 @@ class MongoRestore(JobBase):
             places.hand_over(path, self._account)
         note = self._archive.with_name(_FACTS)
         try:
-            self.input = documents.Facts(**json.loads(note.read_text(encoding="utf-8")))
+            self.input = documents.Facts(**json.loads(own_directory.read_plain(note)))
         except (OSError, ValueError, TypeError):
             raise ZtuneError(
                 f"{note}: there is no archive of {self.name} to take over; load it anew"

@@ -19,6 +19,7 @@ from pathlib import Path
 from urllib.parse import quote
 
 from ztune.errors import InputError, MissingError, ZtuneError
+from ztune.trial import own_directory
 from ztune.trial.jobs import bson, dumps, places
 from ztune.trial.jobs.base import Check
 from ztune.trial.jobs.documents import Facts
@@ -217,7 +218,7 @@ class Mongod:
         server.watch()
         # The shell's own note of the end; we look only twenty times a second.
         seconds = max((self._home / "rc").stat().st_mtime - began, 1e-3)
-        said = launcher.log.read_text(encoding="utf-8", errors="replace")
+        said = own_directory.read_plain(launcher.log)
         match = _DONE.search(said)
         if launcher.exit_code() != 0 or match is None:
             raise ZtuneError(f"mongorestore ended with exit code {launcher.exit_code()}: {launcher.said()}")

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from ztune.errors import InputError, ZtuneError
+from ztune.trial import own_directory
 from ztune.trial.jobs import places, software, triples
 from ztune.trial.jobs.base import Check, JobBase, ProgressFn, WorkloadResult, no_progress
 from ztune.trial.jobs.conversation import Conversation
@@ -290,7 +291,7 @@ class OrientJob(JobBase):
         for path in self._paths.values():
             places.hand_over(path, self._account)
         try:
-            self.take_note(json.loads(self._note().read_text(encoding="utf-8")))
+            self.take_note(json.loads(own_directory.read_plain(self._note())))
         except (OSError, ValueError, TypeError):
             raise ZtuneError(
                 f"{self._note()}: there is no database of {self.name} to take over; load it anew"

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from ztune.errors import InputError, ZtuneError
+from ztune.trial import own_directory
 from ztune.trial.jobs import places
 from ztune.trial.jobs.base import Check, ProgressFn, WorkloadResult, no_progress
 from ztune.trial.jobs.launcher import Launcher
@@ -378,7 +379,7 @@ class OrientdbLucene(OrientJob):
         talk.ask("close", seconds=self.limit())
         talk.ask("open", self.path("data"), seconds=self.limit())
         assert self.input is not None
-        words = json.loads((self.path("data") / self._WORDS).read_text(encoding="utf-8"))
+        words = json.loads(own_directory.read_plain(self.path("data") / self._WORDS))
         checks = [Check("vertices indexed", self.input.terms, result.operations)]
         for word in words:
             hits = talk.ask("search", word, seconds=self.limit())["hits"]

@@ -22,6 +22,7 @@ from pathlib import Path
 
 from ztune.errors import InputError, MissingError, ZtuneError
 from ztune.packages import install_command
+from ztune.trial import own_directory
 from ztune.trial.jobs import places
 from ztune.trial.jobs.process import Account, descendants, run
 from ztune.trial.jobs.server import Server, SocketDirectory
@@ -301,7 +302,7 @@ class PostgresServer:
             ZtuneError: there is no cluster of this PostgreSQL's major version there, or it was not shut down.
         """
         try:
-            version = (self.data / "PG_VERSION").read_text(encoding="ascii", errors="replace").strip()
+            version = own_directory.read_plain(self.data / "PG_VERSION", 64).strip()
         except OSError:
             raise ZtuneError(f"{self.data}: there is no PostgreSQL cluster to take over") from None
         if version != str(self.binaries.major):
@@ -363,7 +364,7 @@ class PostgresServer:
     def _ready(self) -> bool:
         # The eighth line of postmaster.pid is the server's own word on its state.
         try:
-            lines = (self.data / "postmaster.pid").read_text(encoding="utf-8", errors="replace").splitlines()
+            lines = own_directory.read_plain(self.data / "postmaster.pid").splitlines()
         except OSError:
             return False
         return len(lines) >= 8 and lines[7].strip() == "ready" and lines[0].strip() == str(self.pid)
