@@ -67,11 +67,14 @@ test-servers: setup
 test-tools: setup
 	@scripts/test-tools.sh
 
+# Two at a time: most tests wait, for servers, guests and disks. The lab's share a guest, so they run one by one.
+PYTEST = $(BIN)/pytest -n 2 --dist loadgroup
+
 test: lint test-servers test-tools test-lab
-	$(BIN)/pytest
+	$(PYTEST)
 
 test-all: lint test-servers test-tools test-lab
-	$(BIN)/pytest --long
+	$(PYTEST) --long
 
 docs: setup
 	$(BIN)/python -m ztune.workloads.docs docs/workloads.md

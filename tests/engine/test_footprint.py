@@ -140,7 +140,9 @@ def test_engines_give_way(tmp_path: Path, noise: Path) -> None:
             engine.kill()
 
 
-@pytest.mark.parametrize("ratio", [1.0, 1.3, 1.6])
+@pytest.mark.parametrize(
+    "ratio", [1.3, *(pytest.param(ratio, marks=pytest.mark.long) for ratio in (1.0, 1.6))]
+)
 def test_the_arc_keeps_its_limit(tmp_path: Path, noise: Path, ratio: float) -> None:
     """Records of 1M, a database about as large as the ARC: what is read does not depend on the seed."""
     size = int(64 * ratio) * MIB
