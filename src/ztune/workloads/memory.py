@@ -18,6 +18,8 @@ _WORDS = {"cached": 0.5, "uncached": 6.0}
 compressed, so of six times its size at 2:1 two thirds can't be cached."""
 LEAST = 1 << 20
 """Bytes of the smallest database."""
+MOST = 1_000_000
+"""Times the ARC: of the least one, 64 TiB."""
 _TIMES = re.compile(r"(\d+(?:\.\d+)?)x")
 
 
@@ -32,15 +34,13 @@ def _checked(value: object) -> str:
     if times is None:
         try:
             size = parse_size(value)
-        except ValueError:
-            raise ValueError(
-                "write cached, uncached, times the ARC such as 3x, or a size such as 256M"
-            ) from None
+        except ValueError as error:
+            raise ValueError(f"{error}; or cached, uncached, or times the ARC such as 3x") from None
         if size < LEAST:
             raise ValueError(f"{format_size(LEAST)} is the least")
         return format_size(size)
-    if times <= 0:
-        raise ValueError("it must be more than 0x")
+    if not 0 < times <= MOST:
+        raise ValueError(f"it must be more than 0x, and at most {MOST:,}x")
     return text
 
 
