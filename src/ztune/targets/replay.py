@@ -28,7 +28,7 @@ from ztune.store import paths
 from ztune.study import Layout, Study
 from ztune.study.properties import PROPERTIES, REPLAYED
 from ztune.study.tunables import TUNABLES
-from ztune.targets import room
+from ztune.targets import engine_limits
 from ztune.targets.base import Outcome, Progress
 from ztune.targets.engine import Engine, last_line
 from ztune.targets.engine_spec import engine_spec
@@ -124,7 +124,9 @@ class Replay:
         self.jobs = jobs
         self.timeout_s = timeout_s or max(MIN_TIMEOUT_S, TIMEOUT_FACTOR * trace.duration_s)
         self.inputs = prepare(trace)
-        self.memory = room.memory_bytes()  # once: engines that run must not make less of those to come
+        self.memory = (
+            engine_limits.memory_bytes()
+        )  # once: engines that run must not make less of those to come
         self._backing = backing
 
     def check(self, study: Study, layout: Layout) -> None:
@@ -247,7 +249,7 @@ class Replay:
                 f"{self.memory >> 20} MiB of this machine's memory; "
                 f"use fewer --jobs, a smaller --arc, or free memory"
             )
-        need, free = self.jobs * contents_bytes(spec, self.written_bytes()), room.disk_bytes(folder)
+        need, free = self.jobs * contents_bytes(spec, self.written_bytes()), engine_limits.disk_bytes(folder)
         if backing == "file" and need > free:
             raise InputError(
                 f"the pools of {self.jobs} layouts at once take about {need >> 20} MiB, more than fits "

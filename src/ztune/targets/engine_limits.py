@@ -7,13 +7,11 @@ from pathlib import Path
 
 import psutil
 
+from ztune.trial.room import reserve
+
 MEMORY_SHARE = 0.6
 """Of the memory that is available at the start, what all engines together may take: the rest is for what
 starts or grows meanwhile, a database for example."""
-
-DISK_RESERVE_SHARE = 0.05
-DISK_RESERVE_MIN = 2 << 30
-"""What the engines' files leave free of a file system: a share of it, bytes at least."""
 
 
 def memory_bytes(proc: Path = Path("/proc/self"), cgroups: Path = Path("/sys/fs/cgroup")) -> int:
@@ -25,7 +23,7 @@ def memory_bytes(proc: Path = Path("/proc/self"), cgroups: Path = Path("/sys/fs/
 def disk_bytes(folder: Path) -> int:
     """Return the bytes that all engines' files together may take in ``folder``, 0 where there is no room."""
     usage = shutil.disk_usage(folder)
-    return max(0, usage.free - max(DISK_RESERVE_MIN, int(DISK_RESERVE_SHARE * usage.total)))
+    return max(0, usage.free - reserve(usage.total))
 
 
 def _cgroup_rooms(proc: Path, cgroups: Path) -> list[int]:

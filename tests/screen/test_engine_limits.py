@@ -13,7 +13,7 @@ import pytest
 from ztune.errors import InputError
 from ztune.study import generic
 from ztune.targets import engine as engines
-from ztune.targets import room
+from ztune.targets import engine_limits
 from ztune.targets.replay import Replay
 from ztune.trace.reader import Trace
 
@@ -34,9 +34,9 @@ def test_memory_heeds_the_groups_above(tmp_path: Path, monkeypatch: pytest.Monke
     group(cgroups / "user", memory__max=str(4 * GIB), memory__current=str(3 * GIB), memory__stat=stat)
     group(cgroups / "user/ztune", memory__max="max", memory__current=str(GIB), memory__stat=stat)
     # 4 GiB less 3 in use, of which 1 is cached pages of files.
-    assert room.memory_bytes(proc, cgroups) == int(room.MEMORY_SHARE * 2 * GIB)
+    assert engine_limits.memory_bytes(proc, cgroups) == int(engine_limits.MEMORY_SHARE * 2 * GIB)
     (cgroups / "user/memory.max").write_text("max\n")
-    assert room.memory_bytes(proc, cgroups) == int(room.MEMORY_SHARE * 16 * GIB)
+    assert engine_limits.memory_bytes(proc, cgroups) == int(engine_limits.MEMORY_SHARE * 16 * GIB)
 
 
 def test_memory_heeds_the_first_kind_of_groups(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -49,15 +49,17 @@ def test_memory_heeds_the_first_kind_of_groups(tmp_path: Path, monkeypatch: pyte
         memory__usage_in_bytes=str(GIB),
         memory__stat="total_inactive_file 0",
     )
-    assert room.memory_bytes(tmp_path / "proc", tmp_path / "cgroup") == int(room.MEMORY_SHARE * GIB)
+    assert engine_limits.memory_bytes(tmp_path / "proc", tmp_path / "cgroup") == int(
+        engine_limits.MEMORY_SHARE * GIB
+    )
 
 
 def test_a_full_disk_has_no_room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     usage = SimpleNamespace(total=100 * GIB, used=90 * GIB, free=10 * GIB)
     monkeypatch.setattr(shutil, "disk_usage", lambda _: usage)
-    assert room.disk_bytes(tmp_path) == 5 * GIB
-    usage.free = 4 * GIB
-    assert room.disk_bytes(tmp_path) == 0
+    assert engine_limits.disk_bytes(tmp_path) == 8 * GIB
+    usage.free = GIB
+    assert engine_limits.disk_bytes(tmp_path) == 0
 
 
 def test_engines_share_what_there_is(stand_in: Path, trace: Trace, tmp_path: Path) -> None:
