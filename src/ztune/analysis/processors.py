@@ -61,13 +61,19 @@ def held(candidates: Sequence[Candidate]) -> dict[str, str]:
     so, those within ``SPREAD`` of the least of both remain; so never all are held back.
     """
     needs = [(c, found) for c in candidates if (found := need(c)) is not None]
+    # The least of both kinds is enough to compare with: where it is not better, none is.
+    least = [
+        min(kind, key=lambda pair: (pair[1].both, pair[0].hash))
+        for limited in (False, True)
+        if (kind := [pair for pair in needs if pair[1].limited == limited])
+    ]
     out: dict[str, str] = {}
     for candidate, mine in needs:
         if not mine.limited:
             continue
         better = [
             (other, theirs)
-            for other, theirs in needs
+            for other, theirs in least
             if (theirs.both < mine.both * SPREAD if not theirs.limited else theirs.both * SPREAD < mine.both)
         ]
         if better:
