@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -33,9 +35,13 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
         mount_program.find()
     except Exception as error:
         pytest.skip(str(error))
-    monkeypatch.setenv("ZTUNE_HOME", str(tmp_path / "h"))
+    # Short, as a mount's socket lies below: a path of one has at most 107 bytes.
+    home = Path(tempfile.mkdtemp(prefix="h-"))
+    monkeypatch.setenv("ZTUNE_HOME", str(home))
     yield tmp_path / "m"
-    end_all(tmp_path)
+    for folder in (tmp_path, home):
+        end_all(folder)
+    shutil.rmtree(home)
 
 
 def spec_of(*changes: str) -> dict[str, object]:
