@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from ztune.analysis import units
 from ztune.analysis.candidates import Candidate
-from ztune.analysis.metrics import extract
+from ztune.analysis.metrics import extract, number_at
 
 BOUND = 1.0
 """Times the recorded seconds that a layout's disks may need. Above it the job would have taken longer."""
@@ -43,11 +43,11 @@ class Demand:
 
 def demand(candidate: Candidate) -> Demand | None:
     """Return what ``candidate`` needs; None where its result has no such times."""
-    recorded = candidate.measure.get("model", {}).get("trace_s")
+    recorded = number_at(candidate.measure, "model", "trace_s")
     needed = extract(candidate.measure, "modelled_s")
-    if needed is None or isinstance(recorded, bool) or not isinstance(recorded, int | float) or recorded <= 0:
+    if needed is None or recorded is None or recorded <= 0:
         return None
-    return Demand(float(recorded), needed)
+    return Demand(recorded, needed)
 
 
 def outpaced(candidates: Sequence[Candidate]) -> list[Candidate]:
