@@ -76,7 +76,10 @@ def test_near_the_limit_the_disks_move_to_files(tmp_path: Path, noise: Path) -> 
     check_sums(moved)
     assert moved["memory_peak"] < 700 * MIB
     assert list(back.iterdir()) == []
-    assert moved["measure"]["space"] == in_memory["measure"]["space"]
+    spaces = [r["measure"]["space"] for r in (moved, in_memory)]
+    # Files and datasets to the byte; what the pool keeps for itself (space maps) goes with threads.
+    assert spaces[0].pop("allocated") == pytest.approx(spaces[1].pop("allocated"), rel=0.01)
+    assert spaces[0] == spaces[1]
     for key in ("logical", "txgs"):
         assert moved["measure"][key] == in_memory["measure"][key]
     written = [r["measure"]["by_cause"]["data"]["write_bytes"] for r in (moved, in_memory)]

