@@ -12,8 +12,8 @@ from typing import Any
 
 from trial_support import HARNESS, TRIAL, Ran, make_spec, parse_events
 
+from ztune import native
 from ztune.onhost.host import mounts
-from ztune.places import mount_program
 from ztune.places.engine_spec import mount_spec
 from ztune.study import Study
 from ztune.study.loader import resolve_profiles
@@ -40,7 +40,7 @@ class Host:
         self.state = folder / "state"
         self.stores = folder / "stores"
         self.stores.mkdir()
-        self.program = mount_program.find().absolute()
+        self.program = native.MOUNT.find().absolute()
         study = resolve_profiles(Study.model_validate(_STUDY))
         self.layout = study.layout.to_json()
         self.engine = mount_spec(study, study.layout, 1)
