@@ -6,6 +6,7 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
+import mount_commands
 import pytest
 from hypothesis import HealthCheck, settings
 from synthetic_traces import STAND_IN, make_trace
@@ -72,6 +73,17 @@ def stand_in_engine(monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.delenv("STAND_IN", raising=False)
     monkeypatch.delenv("STAND_IN_VERSION", raising=False)
     return STAND_IN
+
+
+@pytest.fixture
+def stand_in_mount(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A program in the mount's place, which misbehaves as ``$STAND_IN`` says, and is unmounted."""
+    reason = mount_commands.fuse_problem()
+    if reason is not None:
+        pytest.skip(reason)
+    monkeypatch.setenv("ZTUNE_MOUNT", str(mount_commands.STAND_IN))
+    yield mount_commands.STAND_IN
+    mount_commands.end_all(tmp_path)
 
 
 @pytest.fixture

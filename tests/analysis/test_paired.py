@@ -16,7 +16,8 @@ def data(
 ) -> tuple[dict[int, float], dict[int, float]]:
     """Two layouts, the second ``true`` times the first; each block shares a disturbance of 10 %."""
     dice = random.Random(seed)
-    a, b = {}, {}
+    a: dict[int, float] = {}
+    b: dict[int, float] = {}
     for block in range(blocks):
         shared = math.exp(dice.gauss(0, 0.1))
         for out, factor in ((a, 1.0), (b, true)):

@@ -133,7 +133,7 @@ def test_engines_give_way(tmp_path: Path, noise: Path) -> None:
     s = spec(noise, size=512 * MIB, properties={"recordsize": "8K"})
     (tmp_path / "spec.json").write_text(json.dumps(s))
     (tmp_path / "ops.bin").write_bytes(overwrites(10, 8192, MIB).bytes())
-    command = [
+    command: list[str | Path] = [
         ENGINE,
         "replay",
         "--spec",

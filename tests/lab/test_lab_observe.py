@@ -241,8 +241,8 @@ def test_allocation_is_what_du_shows(guest: Guest, tmp_path: Path) -> None:
                 assert -0.02 <= more / shown <= 0.03, (pool, size, how, more, shown)
             else:
                 assert 0 <= more <= 1024, (pool, size, how, more, shown)
-    said = guest.run(["python3", "-c", VDEVS], env={"PYTHONPATH": IN_GUEST, "PATH": PATH}, check=True).stdout
-    pools = {one["name"]: Pool.model_validate(one) for one in json.loads(said)}
+    done = guest.run(["python3", "-c", VDEVS], env={"PYTHONPATH": IN_GUEST, "PATH": PATH}, check=True)
+    pools = {one["name"]: Pool.model_validate(one) for one in json.loads(done.stdout)}
     assert {name: Allocation.of(pools[name].vdevs[0]) for name in ALLOCATIONS} == ALLOCATIONS
     (vdev,) = (v for v in pools["distributed"].vdevs if v.role == "data")
     assert (vdev.name, vdev.kind, vdev.ashift) == ("draid1:2d:4c:1s-0", "draid1", 12)

@@ -122,7 +122,7 @@ def test_settings_and_names() -> None:
 
 def test_layouts_are_frozen_and_strict() -> None:
     with pytest.raises(ValidationError):
-        layout().arc = 1  # type: ignore[misc]
+        layout().arc = 1
     with pytest.raises(ValidationError, match="set twice"):
         Dataset.model_validate({"name": "a/b", "roles": ["data"], "recsize": "8K", "recordsize": "16K"})
     with pytest.raises(ValueError, match="is not a vdev"):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 import shutil
@@ -14,7 +13,6 @@ import pytest
 
 from ztune.errors import InputError
 from ztune.onhost.host.mounted import Mount
-from ztune.onhost.trial import mount_store
 from ztune.onhost.trial.door import Refused
 from ztune.onhost.trial.mount_store import MARKER, MountStore
 
@@ -178,15 +176,15 @@ def test_refuses_what_belongs_to_others(store: MountStore) -> None:
     refused(store, "belongs to user 65534")
 
 
-@pytest.mark.parametrize("take", [fcntl.flock, fcntl.lockf])
-def test_refuses_a_store_whose_lock_is_held(store: MountStore, take: object) -> None:
+@pytest.mark.parametrize("take", ["flock", "lockf"])
+def test_refuses_a_store_whose_lock_is_held(store: MountStore, take: str) -> None:
     code = f"""
 import fcntl, sys
 file = open(sys.argv[1], "r+")
-fcntl.{take.__name__}(file, fcntl.LOCK_EX)
+fcntl.{take}(file, fcntl.LOCK_EX)
 print("held", flush=True)
 sys.stdin.read()
-"""  # type: ignore[attr-defined]
+"""
     holder = subprocess.Popen(
         ["python3", "-c", code, store.disks / "lock"], stdin=subprocess.PIPE, stdout=subprocess.PIPE
     )
@@ -222,10 +220,10 @@ def test_refuses_mount_points(store: MountStore, precious: Path, where: str) -> 
     store.remove()
 
 
-def test_refuses_while_mounted(stand_in: Path, tmp_path: Path) -> None:
+def test_refuses_while_mounted(stand_in_mount: Path, tmp_path: Path) -> None:
     store = MountStore.create(tmp_path / "store")
     spec = {"pools": [{"name": "main"}]}
-    mount = Mount.start(stand_in, spec, store.disks, {"main/db": tmp_path / "db"})
+    mount = Mount.start(stand_in_mount, spec, store.disks, {"main/db": tmp_path / "db"})
     with pytest.raises(Refused, match=f"process {mount.pid} has it mounted"):
         store.remove()
     mount.stop()
@@ -238,16 +236,16 @@ def test_a_removal_that_was_cut_is_taken_up(store: MountStore, monkeypatch: pyte
     real = os.unlink
     calls: list[str] = []
 
-    def failing(name: str, **more: int) -> None:
+    def failing(name: str, *, dir_fd: int | None = None) -> None:
         calls.append(name)
         if len(calls) == 3:
             raise OSError(5, "Input/output error", name)
-        real(name, **more)  # type: ignore[arg-type]
+        real(name, dir_fd=dir_fd)
 
-    monkeypatch.setattr(mount_store.os, "unlink", failing)
+    monkeypatch.setattr(os, "unlink", failing)
     with pytest.raises(Refused, match="not removed entirely: Input/output error"):
         store.remove()
-    monkeypatch.setattr(mount_store.os, "unlink", real)
+    monkeypatch.setattr(os, "unlink", real)
     assert (store.path / MARKER).exists()
     store.remove()
     assert not store.path.exists()
@@ -256,11 +254,11 @@ def test_a_removal_that_was_cut_is_taken_up(store: MountStore, monkeypatch: pyte
 def test_a_file_that_comes_meanwhile_stays(store: MountStore, monkeypatch: pytest.MonkeyPatch) -> None:
     real = os.unlink
 
-    def slow(name: str, **more: int) -> None:
+    def slow(name: str, *, dir_fd: int | None = None) -> None:
         (store.disks / "photos").write_text("irreplaceable")
-        real(name, **more)  # type: ignore[arg-type]
+        real(name, dir_fd=dir_fd)
 
-    monkeypatch.setattr(mount_store.os, "unlink", slow)
+    monkeypatch.setattr(os, "unlink", slow)
     with pytest.raises(Refused, match="not removed entirely"):
         store.remove()
     assert (store.disks / "photos").read_text() == "irreplaceable" and (store.path / MARKER).exists()

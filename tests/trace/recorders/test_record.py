@@ -46,14 +46,13 @@ def writer(work: Path) -> Iterator[subprocess.Popen[bytes]]:
     process.wait()
 
 
-def ztune(*arguments: str, **options: object) -> subprocess.Popen[str]:
+def ztune(*arguments: str) -> subprocess.Popen[str]:
     program = [sys.executable, "-c", "from ztune.cli.main import main; main()", "record"]
     return subprocess.Popen(
         [*program, *arguments],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
-        **options,  # type: ignore[call-overload]
     )
 
 
