@@ -605,7 +605,7 @@ static void run(uint32_t id, unsigned char *payload, size_t length)
 	if (terminal)
 		out[0] = fcntl(in[1], F_DUPFD_CLOEXEC, 0);
 	*c = (struct command){.id = id, .pid = pid, .used = 1, .in = in[1], .out = out[0], .err = err[0], .pty = terminal,
-	                      .status = -1, .credit = WINDOW};
+	                      .status = -1, .credit = WINDOW,};
 	c->pending = malloc(WINDOW);
 	fcntl(c->in, F_SETFL, O_NONBLOCK);
 	fcntl(c->out, F_SETFL, O_NONBLOCK);

@@ -281,8 +281,9 @@ static __always_inline u32 number_of_file(struct file *file)
 
 static __always_inline u16 open_flags(u32 f)
 {
-	return (f & O_SYNC_BIT ? ZT_F_SYNC : f & O_DSYNC ? ZT_F_DSYNC : 0) | (f & O_DIRECT ? ZT_F_DIRECT : 0) |
-	       (f & O_APPEND ? ZT_F_APPEND : 0);
+	u16 synced = f & O_SYNC_BIT ? ZT_F_SYNC : f & O_DSYNC ? ZT_F_DSYNC : 0;
+
+	return synced | (f & O_DIRECT ? ZT_F_DIRECT : 0) | (f & O_APPEND ? ZT_F_APPEND : 0);
 }
 
 static __always_inline u16 call_flags(u32 rwf)

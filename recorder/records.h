@@ -114,8 +114,8 @@ struct zt_file {
 	unsigned char op;
 	unsigned char part;	 /* 0: the old name or the only one; 1: the new one */
 	unsigned char truncated; /* the path is too long or too deep to be known whole */
-	unsigned int path_bytes; /* names from inside to outside, each ended by NUL: of the file, or of the folder that a
-				    relative user_path begins at */
+	/* names from inside to outside, each ended by NUL: of the file, or of the folder that a relative user_path begins at */
+	unsigned int path_bytes;
 	unsigned int user_bytes; /* the path that the call named, ended by NUL */
 	unsigned int pad;
 	char path[ZT_PATH_BYTES];

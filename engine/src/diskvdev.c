@@ -3,18 +3,17 @@
 #include <errno.h>
 #include <unistd.h>
 
-static int
-vd_open(vdev_t *vd, uint64_t *psize, uint64_t *max_psize, uint64_t *logical_ashift, uint64_t *physical_ashift
 #if OPENZFS_NUMBER >= 20400
-    , cred_t *cr
+#define	CRED_PARAM , __attribute__((unused)) cred_t *cr
+#else
+#define	CRED_PARAM
 #endif
-    )
+
+static int
+vd_open(vdev_t *vd, uint64_t *psize, uint64_t *max_psize, uint64_t *logical_ashift, uint64_t *physical_ashift CRED_PARAM)
 {
 	disk_t *d = vd->vdev_tsd;
 
-#if OPENZFS_NUMBER >= 20400
-	(void) cr;
-#endif
 	if (d == NULL && (d = disks_at(vd->vdev_path)) == NULL) {
 		vd->vdev_stat.vs_aux = VDEV_AUX_OPEN_FAILED;
 		return (ENOENT);
@@ -104,15 +103,15 @@ vd_hold(vdev_t *vd)
 }
 
 #if OPENZFS_NUMBER >= 20400
-#define	VD_ASIZE .vdev_op_psize_to_asize = vdev_default_asize, .vdev_op_asize_to_psize = vdev_default_psize,
+#define	VD_ASIZE .vdev_op_psize_to_asize = vdev_default_asize, .vdev_op_asize_to_psize = vdev_default_psize
 #else
-#define	VD_ASIZE .vdev_op_asize = vdev_default_asize,
+#define	VD_ASIZE .vdev_op_asize = vdev_default_asize
 #endif
 
 #define	VD_OPS(type) { \
 	.vdev_op_open = vd_open, \
 	.vdev_op_close = vd_close, \
-	VD_ASIZE \
+	VD_ASIZE, \
 	.vdev_op_min_asize = vdev_default_min_asize, \
 	.vdev_op_io_start = vd_io_start, \
 	.vdev_op_io_done = vd_io_done, \

@@ -165,11 +165,11 @@ log_write(fl_file_t *f, dmu_tx_t *tx, uint64_t offset, uint64_t len, bool commit
 		itx = zil_itx_create(TX_WRITE, sizeof (*lr) + (k == WR_COPIED ? n : 0));
 		lr = (lr_write_t *)&itx->itx_lr;
 		if (k == WR_COPIED && dmu_read_by_dnode(f->dn, offset, n, lr + 1, DMU_READ_NO_PREFETCH) != 0) {
-			zil_itx_destroy(itx
 #if OPENZFS_NUMBER >= 20400
-			    , 0
+			zil_itx_destroy(itx, 0);
+#else
+			zil_itx_destroy(itx);
 #endif
-			    );
 			itx = zil_itx_create(TX_WRITE, sizeof (*lr));
 			lr = (lr_write_t *)&itx->itx_lr;
 			k = WR_NEED_COPY;

@@ -146,9 +146,9 @@ replay_create(fl_volume_t *vol, void *record_)
 	const char *name = (char *)lr + sizeof (*lr);
 	uint64_t type = ((lr_t *)record_)->lrc_txtype & ~TX_CI;
 	fl_new_t n = { .mode = (uint32_t)WORD(lr, 2), .uid = (uint32_t)WORD(lr, 3), .gid = (uint32_t)WORD(lr, 4),
-	    .rdev = WORD(lr, 8), .target = type == TX_SYMLINK ? name + strlen(name) + 1 : NULL };
+	    .rdev = WORD(lr, 8), .target = type == TX_SYMLINK ? name + strlen(name) + 1 : NULL, };
 	fl_claim_t claim = { .object = LR_FOID_GET_OBJ(WORD(lr, 1)), .slots = (int)LR_FOID_GET_SLOTS(WORD(lr, 1)),
-	    .gen = WORD(lr, 5), .crtime = { WORD(lr, 6), WORD(lr, 7) } };
+	    .gen = WORD(lr, 5), .crtime = { WORD(lr, 6), WORD(lr, 7) }, };
 	fl_file_t *dir, *f;
 	bool commit;
 	int error;
@@ -301,7 +301,7 @@ replay_setattr(fl_volume_t *vol, void *record_)
 	lr_setattr_t *lr = record_;
 	fl_attr_t attr = { .mode = (uint32_t)lr->lr_mode, .uid = (uint32_t)lr->lr_uid, .gid = (uint32_t)lr->lr_gid,
 	    .atime = { (int64_t)lr->lr_atime[0], (int64_t)lr->lr_atime[1] },
-	    .mtime = { (int64_t)lr->lr_mtime[0], (int64_t)lr->lr_mtime[1] } };
+	    .mtime = { (int64_t)lr->lr_mtime[0], (int64_t)lr->lr_mtime[1] }, };
 	unsigned mask = (lr->lr_mask & LOG_MODE ? FL_MODE : 0) | (lr->lr_mask & LOG_UID ? FL_UID : 0) |
 	    (lr->lr_mask & LOG_GID ? FL_GID : 0) | (lr->lr_mask & LOG_ATIME ? FL_ATIME : 0) |
 	    (lr->lr_mask & LOG_MTIME ? FL_MTIME : 0);

@@ -445,9 +445,10 @@ op_getxattr(fuse_req_t req, fuse_ino_t ino, const char *name, size_t size)
 {
 	char *buf = malloc(size + 1);
 	size_t len = 0;
-	int error = buf == NULL ? ENOMEM : !known_xattr(name) ? EOPNOTSUPP :
-	    fl_getxattr(file_of(req, ino), name, buf, size, &len);
+	int error = buf == NULL ? ENOMEM : EOPNOTSUPP;
 
+	if (buf != NULL && known_xattr(name))
+		error = fl_getxattr(file_of(req, ino), name, buf, size, &len);
 	reply_sized(req, error, buf, size, len);
 	free(buf);
 }
