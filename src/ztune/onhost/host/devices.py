@@ -69,8 +69,8 @@ def _size(node: str) -> int:
     except PermissionError:
         if os.geteuid() == 0:
             raise MissingError(
-                f"disk {node}: not even root may open it here; a container's rules for devices, or a security "
-                "module, keep it closed: run on the host itself, or hand the device to the container"
+                f"disk {node}: not even root may open it here; a container's rules for devices, or a "
+                "security module, keep it closed: run on the host itself, or hand the device to the container"
             ) from None
         raise MissingError(f"disk {node}: only root may use it; run as root") from None
     except OSError as error:
