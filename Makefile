@@ -87,7 +87,7 @@ test-tools: setup
 # Two at a time: most tests wait, for servers, guests and disks. The lab's share a guest, so they run one by one.
 PYTEST = $(BIN)/pytest -n 2 --dist loadgroup
 # Those that need nothing but Python; tests/conftest.py says which others need what.
-UNIT = --unit
+UNIT = -m 'not (native or server or mount or lab or root or slow or long)'
 
 check:
 	@for tool in ruff clang-format shellcheck mypy pytest; do \
