@@ -130,4 +130,4 @@ clean:
 	-$(MAKE) --no-print-directory -C recorder clean
 	-$(MAKE) --no-print-directory -C disk clean
 	-$(MAKE) --no-print-directory -C mount clean
-	rm -rf build dist demo-out .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf build dist demo-out .coverage .mypy_cache .ruff_cache .pytest_cache .hypothesis

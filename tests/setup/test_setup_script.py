@@ -313,3 +313,23 @@ def test_a_lab_that_cannot_be_had_is_told_from_a_failure(machine: Machine) -> No
     assert code == 3 and "'apt-get update' failed" in said
     code, said = machine.setup([], [], part="labs")
     assert code == 3 and "unknown part 'labs'" in said
+
+
+def make(*argv: str) -> subprocess.CompletedProcess[str]:
+    env = {k: v for k, v in os.environ.items() if not k.startswith("MAKE")}
+    return subprocess.run(["make", "-C", ROOT, *argv], capture_output=True, text=True, check=False, env=env)
+
+
+def test_make_check_installs_and_builds_nothing() -> None:
+    lines = make("--dry-run", "check").stdout.splitlines()
+    programs = {Path(line.split()[0]).name for line in lines}
+    assert {"ruff", "clang-format", "shellcheck", "mypy", "pytest"} <= programs
+    assert not programs & {"setup.sh", "stale-engine.sh", "test-tools.sh", "pip", "ztune"}
+
+
+def test_make_check_without_an_environment_says_what_to_do(tmp_path: Path) -> None:
+    done = make("check", f"VENV={tmp_path}/none")
+    assert done.returncode != 0
+    assert done.stderr.splitlines()[0] == (
+        f"make check: there is no {tmp_path}/none/bin/ruff; run 'make setup' first"
+    )
