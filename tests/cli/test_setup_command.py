@@ -31,7 +31,7 @@ def bare(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         f"[ $1 = install ] && ln -sf {fio} {place}/fio; exit 0",
         "apt-cache": f"[ -e {tmp_path}/lists ] && echo 'fio | 3.33'; exit 0",
         "dpkg-query": f'[ -e {place}/fio ] && echo "ii "',
-        "sudo": 'exec "$@"',
+        "sudo": f'PATH={place}; exec "$@"',
     }
     for name, text in programs.items():
         path = place / name
