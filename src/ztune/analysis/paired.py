@@ -6,6 +6,7 @@ a warm disk, the hour) is in both layouts of a ratio, and cancels.
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -81,6 +82,7 @@ def interval(values: Sequence[float], level: float = LEVEL, seed: int = 1) -> tu
     return min(float(low), mean - half), max(float(high), mean + half)
 
 
+@functools.cache  # a run asks for the same few again and again
 def student(p: float, freedom: int) -> float:
     """Return the quantile ``p`` (0.5 … below 1) of Student's t with ``freedom`` degrees (1 or more)."""
     if not 0.5 <= p < 1 or freedom < 1:
