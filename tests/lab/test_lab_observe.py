@@ -9,18 +9,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from guests import PATH, SOURCE
 
-import ztune
 from ztune.lab import Guest
 from ztune.observe.allocation import HEADER, Allocation
 from ztune.observe.model import Pool, Zfs
 from ztune.trace.compressibility import compressor
 
 pytestmark = [pytest.mark.slow, pytest.mark.long, pytest.mark.timeout(1200)]
-IN_GUEST = ":".join(
-    f"/host{path}" for path in (Path(ztune.__file__).resolve().parents[1], sysconfig.get_path("purelib"))
-)
-PATH = "/usr/sbin:/usr/bin"
+IN_GUEST = f"{SOURCE}:/host{sysconfig.get_path('purelib')}"
 POOL = """
 cd /tmp
 for i in 0 1 2 3 4 5 6; do truncate -s 200M d$i; done
