@@ -77,7 +77,7 @@ test-all: lint test-servers test-tools test-lab
 	$(PYTEST) --long
 
 docs: setup
-	$(BIN)/python -m ztune.workloads.docs docs/workloads.md
+	$(BIN)/python -m ztune.databases.docs docs/workloads.md
 	$(BIN)/python -m ztune.cli.docs docs/commands.md
 	$(BIN)/python -m ztune.study.docs docs/study-format.md
 	$(BIN)/python -m ztune.advice.findings_docs docs/findings.md

@@ -24,9 +24,9 @@ from ztune.analysis.measured import MEASURES, gather, goals
 from ztune.analysis.paired import paired
 from ztune.analysis.resolve import Verdict, decide
 from ztune.errors import ZtuneError
+from ztune.runs.plan import Options
 from ztune.store.db import Store
 from ztune.store.records import Run, Trial
-from ztune.targets.trials.plan import Options
 
 CASES, WANTED = 100, 95
 

@@ -32,12 +32,12 @@ from typing import Any
 import numpy as np
 import psutil
 
+from ztune.databases.postgresql.workload_oltp import PostgresOltp
+from ztune.databases.workload import running
 from ztune.errors import ZtuneError
+from ztune.onhost.host.mounted import Mount, Options
+from ztune.places import mount_program
 from ztune.study import profiles
-from ztune.targets import mount_program
-from ztune.trial.mounted import Mount, Options
-from ztune.workloads.base import running
-from ztune.workloads.postgres_oltp import PostgresOltp
 
 RESAMPLES = 5000
 DISK = 16 << 30

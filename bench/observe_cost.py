@@ -31,12 +31,12 @@ from typing import Any
 
 import numpy as np
 
+from ztune.databases.postgresql.onhost.pgbench import parse_output
+from ztune.databases.postgresql.workload_oltp import PostgresOltp
+from ztune.databases.workload import running
 from ztune.observe.live import Live, Seen
 from ztune.observe.subjects import Subject, of_path, of_pid
-from ztune.trial.jobs.pgbench import parse_output
-from ztune.trial.probes import procfs
-from ztune.workloads.base import running
-from ztune.workloads.postgres_oltp import PostgresOltp
+from ztune.onhost.probes import procfs
 
 RESAMPLES = 5000
 SCRIPTS = ("select-only", "tpcb-like")

@@ -40,10 +40,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
-from ztune.trial.jobs.pgbench import parse_output
-from ztune.trial.probes import procfs
-from ztune.workloads.base import running
-from ztune.workloads.postgres_oltp import PostgresOltp
+from ztune.databases.postgresql.onhost.pgbench import parse_output
+from ztune.databases.postgresql.workload_oltp import PostgresOltp
+from ztune.databases.workload import running
+from ztune.onhost.probes import procfs
 
 DERBY = Path("/usr/share/java/derby.jar")
 # Calls on files; others (futex, poll) are not what the two are compared for.

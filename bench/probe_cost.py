@@ -43,13 +43,13 @@ def _one(pid: int) -> list[int]:
 def inside(options: argparse.Namespace) -> None:
     """Do the runs on this host, with the trial program's own modules; print one JSON line each."""
     sys.path.insert(0, options.inside)
-    from ztune.trial import probes
-    from ztune.trial.context import Context, DatasetContext, DeviceContext, PoolContext
-    from ztune.trial.events import Events
-    from ztune.trial.hello import environment
-    from ztune.trial.probes import procfs, vdevs
-    from ztune.trial.probes.devzfs import pool_stats
-    from ztune.trial.zfs import Commands, module_version, parse_version
+    from ztune.onhost import probes
+    from ztune.onhost.events import Events
+    from ztune.onhost.hello import environment
+    from ztune.onhost.host.zfs import Commands, module_version, parse_version
+    from ztune.onhost.probes import procfs, vdevs
+    from ztune.onhost.probes.context import Context, DatasetContext, DeviceContext, PoolContext
+    from ztune.onhost.probes.devzfs import pool_stats
 
     with Path(os.devnull).open("w") as null, tempfile.TemporaryDirectory() as folder:
         command = Commands(Events(null), patience=50)
@@ -135,7 +135,7 @@ def inside(options: argparse.Namespace) -> None:
 def in_lab(options: argparse.Namespace) -> list[str]:
     """Do the runs in the lab's guest and return what they print."""
     from ztune.lab import Guest
-    from ztune.targets import bundle
+    from ztune.places import bundle
 
     with tempfile.TemporaryDirectory() as folder, Guest.resume(options.openzfs) as guest:
         image = Path(folder) / "cost.img"

@@ -24,11 +24,11 @@ from pathlib import Path
 
 import numpy as np
 
+from ztune.databases.postgresql.workload_oltp import PostgresOltp
+from ztune.databases.workload import running
 from ztune.trace.reader import Trace
 from ztune.trace.record import Recording
 from ztune.trace.recorders import recorders
-from ztune.workloads.base import running
-from ztune.workloads.postgres_oltp import PostgresOltp
 
 RESAMPLES = 5000
 

@@ -21,10 +21,10 @@ from rich.console import Console
 from rich.table import Table
 
 from ztune.cli.screen import choose_study
+from ztune.places import engine as engines
+from ztune.runs import screening
 from ztune.store import environment, paths
 from ztune.store.db import Store
-from ztune.targets import engine as engines
-from ztune.targets import screening
 from ztune.trace.manifest import RecorderInfo, TraceFile
 from ztune.trace.reader import Trace
 from ztune.trace.schema import Op

@@ -15,11 +15,11 @@ import tempfile
 from pathlib import Path
 
 from ztune.cli._tune import record_workload
+from ztune.databases import registry
+from ztune.databases.workload import JobWorkload
 from ztune.errors import MissingError
 from ztune.trace.summary import Group, summarise
 from ztune.units import format_size
-from ztune.workloads import registry
-from ztune.workloads.base import JobWorkload
 
 PAGE = Path(__file__).parents[1] / "docs" / "workloads.md"
 BLOCK = re.compile(r"(<!-- fingerprints -->\n)(.*?)(<!-- end fingerprints -->)", re.DOTALL)

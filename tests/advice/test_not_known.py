@@ -12,11 +12,11 @@ from rich.console import Console
 from ztune.advice.commands import script
 from ztune.advice.recommend import recommend
 from ztune.analysis.verdict import standing
+from ztune.databases.declared import Declared
 from ztune.report import html, terminal
+from ztune.runs import stopping
+from ztune.runs.plan import Options
 from ztune.study import Layout
-from ztune.study.declared import Declared
-from ztune.targets.trials import stopping
-from ztune.targets.trials.plan import Options
 from ztune.trace.witness import Witness
 
 PROMISE = "A power cut loses nothing that the database has acknowledged"

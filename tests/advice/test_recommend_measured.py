@@ -16,10 +16,10 @@ from ztune.analysis.measured import MEASURES
 from ztune.analysis.paired import Ratio
 from ztune.analysis.verdict import outcome
 from ztune.errors import InputError
+from ztune.runs.plan import Options
+from ztune.runs.stopping import judge
 from ztune.store.records import Run, Trial
 from ztune.study import Layout
-from ztune.targets.trials.plan import Options
-from ztune.targets.trials.stopping import judge
 
 BASE = Layout.model_validate(ev.base_layout())
 # What each layout needs for one operation: seconds, bytes written, bytes read, disk writes.

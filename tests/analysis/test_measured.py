@@ -12,9 +12,9 @@ from ztune.analysis.measured import MEASURES, gather, goals, limits
 from ztune.analysis.predicted import compare, spearman
 from ztune.analysis.verdict import outcome, standing
 from ztune.analysis.why import explain, sentence
+from ztune.runs import plan, stopping
 from ztune.store.records import Trial
 from ztune.study import Objective
-from ztune.targets.trials import plan, stopping
 
 BASE = (layout("base"), {"written": 40_000.0, "ios": 6.0})
 SMALL = (layout("8K", data__recordsize="8K"), {"written": 20_000.0, "ios": 4.0, "seconds": 0.005})

@@ -13,10 +13,10 @@ from conftest_apply import Machine
 from ztune.analysis.verdict import outcome
 from ztune.cli.main import ztune
 from ztune.errors import InputError
+from ztune.runs.plan import Options
+from ztune.runs.stopping import judge
 from ztune.store.db import Store
 from ztune.study import Study
-from ztune.targets.trials.plan import Options
-from ztune.targets.trials.stopping import judge
 
 WHERE = ("--dataset", "data=tank/pg", "--dataset", "wal=tank/pg/wal")
 

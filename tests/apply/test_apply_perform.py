@@ -126,7 +126,7 @@ def test_a_terminated_apply_takes_everything_back(machine: Machine, tmp_path: Pa
         sys.path[:0] = {[str(Path(__file__).parent), str(Path(__file__).parents[1] / "analysis")]!r}
         from pathlib import Path
         from test_apply_perform import do, planned
-        from ztune.trial.jobs.interrupt import signals_as_interrupt
+        from ztune.onhost.host.interrupt import signals_as_interrupt
         plan = planned()
         with signals_as_interrupt():
             do(plan, Path({str(tmp_path / "u.json")!r}))

@@ -9,13 +9,13 @@ import pytest
 from click.testing import CliRunner
 
 from ztune.cli.main import ztune
+from ztune.databases import registry
 from ztune.errors import InputError, ZtuneError
+from ztune.places.placing import Placing
+from ztune.places.ssh import Ssh
 from ztune.study import load_study, ready
 from ztune.study.adjust import adjusted
-from ztune.targets.placing import Placing
-from ztune.targets.ssh import Ssh
 from ztune.units import parse_size
-from ztune.workloads import registry
 
 BAD = [
     "inf",

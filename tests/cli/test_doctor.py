@@ -111,7 +111,7 @@ def test_postgresql_missing(monkeypatch: pytest.MonkeyPatch) -> None:
     def none() -> None:
         raise MissingError("not found")
 
-    monkeypatch.setattr("ztune.trial.jobs.postgres.find_binaries", none)
+    monkeypatch.setattr("ztune.databases.postgresql.onhost.server.find_binaries", none)
     found = checks.check_postgresql()
     assert found.state is State.MISSING and found.needed and "postgresql" in found.fix
 
@@ -133,7 +133,7 @@ def test_zfs_of_the_kernel(tmp_path: Path) -> None:
 
 def test_leftovers_are_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert checks.check_leftovers(tmp_path).state is State.OK
-    monkeypatch.setattr("ztune.trial.jobs.workdir.leftovers", lambda parent: [parent / "ztune-x"])
+    monkeypatch.setattr("ztune.onhost.host.workdir.leftovers", lambda parent: [parent / "ztune-x"])
     assert "ztune-x" in checks.check_leftovers(tmp_path).means
 
 

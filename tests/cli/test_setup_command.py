@@ -12,9 +12,9 @@ import pytest
 from click.testing import CliRunner
 
 from ztune.cli.main import ztune
+from ztune.databases import registry, setup
 from ztune.errors import InputError, MissingError, ZtuneError
 from ztune.packages import _COMMANDS, _UNATTENDED, unattended_install
-from ztune.workloads import registry, setup
 
 needs_fio = pytest.mark.skipif(shutil.which("fio") is None, reason="no fio here")
 

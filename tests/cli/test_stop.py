@@ -20,11 +20,11 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "screen"))
 
 from synthetic_traces import make_trace
 
+from ztune.databases import registry
 from ztune.errors import MissingError
+from ztune.places import mount_program
+from ztune.runs import prepared
 from ztune.store.db import Store
-from ztune.targets import mount_program
-from ztune.targets.trials import prepared
-from ztune.workloads import registry
 
 STAND_IN = Path(__file__).parents[1] / "screen" / "stand_in_engine.py"
 BOUND_S = 120.0

@@ -13,10 +13,10 @@ import pytest
 from ztune.crash.cuts import CrashTest
 from ztune.crash.database import Database, database_of
 from ztune.crash.result import Cut, Result
+from ztune.databases import registry
+from ztune.databases.postgresql.onhost.server import find_binaries
 from ztune.errors import MissingError
 from ztune.study import DurabilityClass
-from ztune.trial.jobs.postgres import find_binaries
-from ztune.workloads import registry
 
 
 def need(workload: str) -> None:

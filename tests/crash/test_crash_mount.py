@@ -20,9 +20,9 @@ from ztune.crash.power import CACHES, Mounted
 from ztune.crash.prepare import prepare
 from ztune.crash.result import Cut
 from ztune.errors import InputError, MissingError, ZtuneError
+from ztune.onhost.host import mounted
+from ztune.places import mount_program
 from ztune.study import DurabilityClass
-from ztune.targets import mount_program
-from ztune.trial import mounted
 
 STUDY = """
 name = "small"

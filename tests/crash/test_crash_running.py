@@ -16,14 +16,14 @@ from plain_power import Forgetful, need, plain_test
 
 from ztune.analysis.stats import upper_bound
 from ztune.crash.plan import Moment, plans
-from ztune.crash.postgres import Postgres
 from ztune.crash.power import CACHES
 from ztune.crash.result import Cut, Result
+from ztune.databases import registry
+from ztune.databases.postgresql.crash import Postgres
+from ztune.databases.postgresql.onhost.server import PAGE_SIZE
+from ztune.onhost.host.process import descendants
+from ztune.onhost.host.workdir import WorkDir
 from ztune.study import DurabilityClass
-from ztune.trial.jobs.postgres import PAGE_SIZE
-from ztune.trial.jobs.process import descendants
-from ztune.trial.jobs.workdir import WorkDir
-from ztune.workloads import registry
 
 
 def left(parent: Path) -> list[Path]:

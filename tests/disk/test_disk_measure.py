@@ -26,9 +26,9 @@ from ztune.disk.fio import Figures, Job
 from ztune.disk.measure import SHORT, fit, jobs, measure, really
 from ztune.disk.target import opened
 from ztune.errors import InputError, ZtuneError
+from ztune.onhost.host import devices
 from ztune.study import profiles
 from ztune.study.profile import FlashProfile, HddProfile
-from ztune.trial import devices
 
 MAIN = "from ztune.cli.main import main; main()"
 needs_fio = pytest.mark.skipif(shutil.which("fio") is None, reason="fio is not installed")

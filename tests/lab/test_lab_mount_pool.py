@@ -13,8 +13,8 @@ import pytest
 from test_lab_disk import Resume
 
 from ztune.errors import ZtuneError
-from ztune.targets import mount_program
-from ztune.trial import mounted
+from ztune.onhost.host import mounted
+from ztune.places import mount_program
 
 pytestmark = [pytest.mark.slow, pytest.mark.root, pytest.mark.timeout(600)]
 

@@ -15,13 +15,13 @@ from typing import Any
 
 import pytest
 
+from ztune.databases.fio.workload import Fio
 from ztune.disk import server
 from ztune.errors import MissingError
 from ztune.lab import Guest
 from ztune.lab.wire import Frame
+from ztune.places import bundle
 from ztune.study import profiles
-from ztune.targets import bundle
-from ztune.workloads.fio import Fio
 
 Resume = Callable[..., AbstractContextManager[Guest]]
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]

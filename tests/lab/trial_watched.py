@@ -17,9 +17,9 @@ from typing import Any
 PYZ, FOLDER = sys.argv[1], Path(sys.argv[2])
 sys.path.insert(0, PYZ)
 
-from ztune.trial import main  # noqa: E402
-from ztune.trial.context import Context  # noqa: E402
-from ztune.trial.probes import measure  # noqa: E402
+from ztune.onhost import main  # noqa: E402
+from ztune.onhost.probes import measure  # noqa: E402
+from ztune.onhost.probes.context import Context  # noqa: E402
 
 
 def said(*argv: str) -> str:

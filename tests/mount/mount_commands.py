@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from ztune.cli.main import main
-from ztune.trial import mounted
+from ztune.onhost.host import mounted
 
 STAND_IN = Path(__file__).parent / "stand_in_mount.py"
 CODE = "from ztune.cli.main import main; main()"

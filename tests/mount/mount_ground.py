@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from ztune.trial.mounted import Mount, MountError, Options
+from ztune.onhost.host.mounted import Mount, MountError, Options
 
 ROOT = Path(__file__).resolve().parents[2]
 PROGRAM = ROOT / "mount" / "build" / "ztune-mount"

@@ -20,10 +20,10 @@ from ztune.cli.mount import choose
 from ztune.doctor import checks
 from ztune.doctor.checks import State
 from ztune.errors import InputError, MissingError
+from ztune.onhost.host import mounted, mounts
+from ztune.places import mount_points, mount_program
+from ztune.places.engine_spec import engine_spec, mount_spec
 from ztune.study import profiles
-from ztune.targets import mount_points, mount_program
-from ztune.targets.engine_spec import engine_spec, mount_spec
-from ztune.trial import mounted, mounts
 
 STUDY = """
 name = "small"

@@ -22,12 +22,12 @@ import pytest
 from mount_children import Child, Died, Signal, in_child
 from mount_ground import LARGE, SMALL, Ground, Mounted, spec
 
+from ztune.databases import registry
+from ztune.databases.mariadb.onhost.oltp import MariadbOltp
+from ztune.databases.postgresql.onhost.oltp import PostgresOltp
+from ztune.databases.workload import JobWorkload
 from ztune.errors import MissingError, ZtuneError
-from ztune.trial.jobs.mariadb_oltp import MariadbOltp
-from ztune.trial.jobs.postgres_oltp import PostgresOltp
-from ztune.trial.jobs.workdir import WorkDir
-from ztune.workloads import registry
-from ztune.workloads.base import JobWorkload
+from ztune.onhost.host.workdir import WorkDir
 
 pytestmark = [
     pytest.mark.timeout(280),

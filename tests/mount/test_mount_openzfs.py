@@ -17,10 +17,10 @@ import pytest
 from mount_commands import CODE, bad, end_all, fuse_problem, good, ztune
 
 from ztune.cli.mount import choose
-from ztune.targets import mount_program
-from ztune.targets.engine_spec import mount_spec
-from ztune.trial import mounted
-from ztune.trial.mounted import Mount, MountError, Options
+from ztune.onhost.host import mounted
+from ztune.onhost.host.mounted import Mount, MountError, Options
+from ztune.places import mount_program
+from ztune.places.engine_spec import mount_spec
 
 INSTANT = Options(disks="instant")
 

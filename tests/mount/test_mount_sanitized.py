@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 from mount_ground import LARGE, ROOT, SMALL, Mounted, spec, why_not
 
-from ztune.trial.mounted import log_of
+from ztune.onhost.host.mounted import log_of
 
 pytestmark = pytest.mark.timeout(280)
 

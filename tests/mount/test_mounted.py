@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 
 from ztune.errors import InputError, MissingError
-from ztune.trial import mounted
-from ztune.trial.mounted import Mount, MountError, Options
+from ztune.onhost.host import mounted
+from ztune.onhost.host.mounted import Mount, MountError, Options
 
 SPEC = {"version": 1, "pools": [{"name": "main"}]}
 
@@ -185,7 +185,7 @@ def test_an_error_of_the_program_is_handed_on(stand_in: Path, tmp_path: Path) ->
 START = """
 import sys
 from pathlib import Path
-from ztune.trial.mounted import Mount
+from ztune.onhost.host.mounted import Mount
 folder = Path(sys.argv[2])
 mount = Mount.start(
     Path(sys.argv[1]),

@@ -13,10 +13,10 @@ from pathlib import Path
 import pytest
 
 from ztune.errors import InputError
-from ztune.trial import mount_store
-from ztune.trial.door import Refused
-from ztune.trial.mount_store import MARKER, MountStore
-from ztune.trial.mounted import Mount
+from ztune.onhost.host.mounted import Mount
+from ztune.onhost.trial import mount_store
+from ztune.onhost.trial.door import Refused
+from ztune.onhost.trial.mount_store import MARKER, MountStore
 
 
 @pytest.fixture

@@ -23,9 +23,9 @@ from ztune.observe import live_kernel, subjects
 from ztune.observe.live import Live, Seen
 from ztune.observe.model import Group
 from ztune.observe.subjects import choose
+from ztune.onhost.host import mounts
 from ztune.trace.recorders import kernel
 from ztune.trace.roles import RoleRules
-from ztune.trial import mounts
 
 REASON = "needs root" if os.geteuid() != 0 else kernel.OBSERVER.problem()
 in_kernel = pytest.mark.skipif(REASON is not None, reason=f"no eBPF: {REASON}")

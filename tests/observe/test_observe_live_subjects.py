@@ -10,7 +10,7 @@ import pytest
 
 from ztune.errors import InputError
 from ztune.observe import subjects
-from ztune.trial import mounts
+from ztune.onhost.host import mounts
 
 GONE = 4_194_304  # above every process id (pid_max is at most this)
 

@@ -15,12 +15,14 @@ from pathlib import Path
 
 import pytest
 
+from ztune.databases.mariadb import settings as mariadb
+from ztune.databases.observed import databases
+from ztune.databases.postgresql import settings as postgresql
+from ztune.databases.postgresql.onhost.server import find_binaries
+from ztune.databases.reading import Process, folders, ldif, size
 from ztune.errors import ZtuneError
 from ztune.observe.model import Database
-from ztune.observe.settings import databases, mariadb, postgresql
-from ztune.observe.settings.common import Process, folders, ldif, size
-from ztune.trial.jobs.postgres import find_binaries
-from ztune.trial.zfs import which
+from ztune.onhost.host.zfs import which
 
 SECRET = "hunter2"
 
@@ -406,8 +408,8 @@ def test_389_directory_server(tmp_path: Path) -> None:
 
 def test_mongodb(tmp_path: Path) -> None:
     pytest.importorskip("yaml")
-    from ztune.observe.settings import mongodb
-    from ztune.observe.settings.common import Instance
+    from ztune.databases.mongodb import settings as mongodb
+    from ztune.databases.reading import Instance
 
     path = tmp_path / "mongod.conf"
     path.write_text(

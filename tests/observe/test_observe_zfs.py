@@ -12,8 +12,8 @@ import pytest
 
 from ztune.observe import zfs_state
 from ztune.observe.zfs_state import Places, Watch, vdevs_of
-from ztune.trial import mounts
-from ztune.trial.probes import kstat, nvlist
+from ztune.onhost.host import mounts
+from ztune.onhost.probes import kstat, nvlist
 
 FIXTURES = Path(__file__).parents[1] / "probes" / "fixtures"
 

@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 
 from ztune.errors import ZtuneError
-from ztune.trial.probes import bpf, kstat, nvlist, perf, procfs, space, vdevs, zdb
-from ztune.trial.probes.syscall_names import call_name
+from ztune.onhost.probes import bpf, kstat, nvlist, perf, procfs, space, vdevs, zdb
+from ztune.onhost.probes.syscall_names import call_name
 
 FIXTURES = Path(__file__).with_name("fixtures")
 VERSIONS = ("2.1", "2.3")

@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
-from ztune.trial import probes
-from ztune.trial.context import Context, DatasetContext, DeviceContext, MountContext, PoolContext
-from ztune.trial.events import Events
-from ztune.trial.probes import measure, mount
-from ztune.trial.zfs import Commands
+from ztune.onhost import probes
+from ztune.onhost.events import Events
+from ztune.onhost.host.zfs import Commands
+from ztune.onhost.probes import measure, mount
+from ztune.onhost.probes.context import Context, DatasetContext, DeviceContext, MountContext, PoolContext
 
 _IO = {"reads": 3, "read_bytes": 12288, "writes": 10, "write_bytes": 81920}
 STATS: dict[str, Any] = {

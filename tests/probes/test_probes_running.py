@@ -13,12 +13,12 @@ from typing import Any, ClassVar
 import pytest
 
 from ztune.errors import InputError, ZtuneError
-from ztune.trial import probes
-from ztune.trial.context import Context, DatasetContext, DeviceContext, PoolContext
-from ztune.trial.events import Events
-from ztune.trial.probes import calls, devzfs, disks, measure, procfs, vdevs
-from ztune.trial.probes.base import HELPERS, Cost, Probe
-from ztune.trial.zfs import Commands, which
+from ztune.onhost import probes
+from ztune.onhost.events import Events
+from ztune.onhost.host.zfs import Commands, which
+from ztune.onhost.probes import calls, devzfs, disks, measure, procfs, vdevs
+from ztune.onhost.probes.base import HELPERS, Cost, Probe
+from ztune.onhost.probes.context import Context, DatasetContext, DeviceContext, PoolContext
 
 OFF = dict.fromkeys(probes.PROBES, False)
 

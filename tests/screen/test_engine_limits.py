@@ -11,10 +11,10 @@ import psutil
 import pytest
 
 from ztune.errors import InputError
+from ztune.places import engine as engines
+from ztune.places import engine_limits
+from ztune.places.replay import Replay
 from ztune.study import generic
-from ztune.targets import engine as engines
-from ztune.targets import engine_limits
-from ztune.targets.replay import Replay
 from ztune.trace.reader import Trace
 
 GIB = 1 << 30

@@ -8,9 +8,9 @@ import pytest
 from synthetic_traces import make_trace
 
 from ztune.errors import InputError
+from ztune.places import engine as engines
+from ztune.places.replay import Replay
 from ztune.study import generic
-from ztune.targets import engine as engines
-from ztune.targets.replay import Replay
 
 
 @pytest.mark.parametrize(

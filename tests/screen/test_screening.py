@@ -17,13 +17,13 @@ from synthetic_traces import make_trace
 
 from ztune.cli.main import main, ztune
 from ztune.errors import InputError, MissingError
+from ztune.places import engine as engines
+from ztune.places.replay import Replay
+from ztune.places.rerun import rerun
+from ztune.runs import screening
+from ztune.runs.screening import Options
 from ztune.store.db import Store
 from ztune.study import Study, generic
-from ztune.targets import engine as engines
-from ztune.targets import screening
-from ztune.targets.replay import Replay
-from ztune.targets.rerun import rerun
-from ztune.targets.screening import Options
 from ztune.trace.manifest import RecorderInfo, TraceFile
 from ztune.trace.reader import Trace
 from ztune.trace.writer import TraceWriter

@@ -14,16 +14,16 @@ import pytest
 from synthetic_traces import make_trace
 
 from ztune.errors import MissingError
+from ztune.places import engine as engines
+from ztune.places.engine import Engine
+from ztune.places.replay import Replay
+from ztune.places.rerun import rerun
+from ztune.runs import screening
+from ztune.runs.screening import Options
 from ztune.store.db import Store
 from ztune.study import Layout, Study, generic
 from ztune.study.loader import resolve_profiles
 from ztune.study.tunables import TUNABLES
-from ztune.targets import engine as engines
-from ztune.targets import screening
-from ztune.targets.engine import Engine
-from ztune.targets.replay import Replay
-from ztune.targets.rerun import rerun
-from ztune.targets.screening import Options
 from ztune.trace.reader import Trace
 
 

@@ -7,14 +7,14 @@ from typing import Any
 
 import pytest
 
+from ztune.databases import registry
+from ztune.databases.command.workload import Command
+from ztune.databases.declared import Declared
 from ztune.errors import InputError
+from ztune.onhost.words import DurabilityClass
 from ztune.study import Layout, generic, load_study
 from ztune.study.adjust import adjusted
-from ztune.study.declared import Declared
 from ztune.study.durability import Bar
-from ztune.study.words import DurabilityClass
-from ztune.workloads import registry
-from ztune.workloads.command import Command
 
 NOTHING, SECONDS, NOT_KNOWN, CORRUPT = DurabilityClass
 REDIS = """

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from ztune.search.space import first_round
+from ztune.databases import registry
+from ztune.onhost.trial.spec import parse
+from ztune.runs.space import first_round
 from ztune.study import DurabilityClass, load_study, ready
 from ztune.study.adjust import adjusted
-from ztune.trial.spec import parse
-from ztune.workloads import registry
 
 KINDS = Path(__file__).parent / "good" / "filesystems.toml"
 REAL = ("postgres-recordsize", "postgres-wal-pool", "postgres-slog", "postgres-filesystems",

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from ztune.search.refine import back_to_default, differing
-from ztune.search.space import changed, describe
+from ztune.runs.refine import back_to_default, differing
+from ztune.runs.space import changed, describe
 from ztune.study import DurabilityClass, Layout, default_setting, generic, load_study, optional_setting
 from ztune.study.properties import PROPERTIES, version_key
 from ztune.study.tunables import TUNABLES

@@ -6,8 +6,8 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from ztune.analysis.metrics import METRICS as ANALYSED
-from ztune.search.refine import back_to_default, combination, differing, next_round, steps
-from ztune.search.space import changed, describe, first_round
+from ztune.runs.refine import back_to_default, combination, differing, next_round, steps
+from ztune.runs.space import changed, describe, first_round
 from ztune.study import METRICS, ROLES, Dataset, DurabilityClass, Layout, Study, default_setting, generic
 from ztune.study.properties import PROPERTIES, REPLAYED, parse_property
 from ztune.study.tunables import TUNABLES, parse_tunable

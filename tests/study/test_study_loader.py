@@ -9,16 +9,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from ztune.databases import registry
 from ztune.errors import InputError
-from ztune.search.space import first_round
+from ztune.onhost.words import DurabilityClass
+from ztune.runs.space import first_round
 from ztune.study import Study, generic, load_study, profiles, ready
 from ztune.study.adjust import adjusted
 from ztune.study.durability import weakening
 from ztune.study.layout import Layout
 from ztune.study.loader import parse_study
 from ztune.study.positions import line_of, positions
-from ztune.study.words import DurabilityClass
-from ztune.workloads import registry
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]

@@ -15,15 +15,20 @@ import pytest
 from rich.console import Console
 from trace_builder import build, files
 
+from ztune.databases.http.onhost.documents import Documents
+from ztune.databases.ldap.onhost import subscribers
+from ztune.databases.mongodb.onhost import documents
+from ztune.databases.rocksdb.onhost import client as rocksdb_client
+from ztune.databases.rocksdb.onhost import random_keys as rocksdb
+from ztune.databases.sqlite.onhost import client as sqlite_client
 from ztune.errors import MissingError
+from ztune.onhost.jobs import filler, triples
 from ztune.trace.compressibility import ALGORITHMS, CHUNK, SHORT_SIGHTED, repeats, sample_files
 from ztune.trace.content import content_pools, synthesise
 from ztune.trace.manifest import Compressibility
 from ztune.trace.reader import Trace
 from ztune.trace.summary import summarise
 from ztune.trace.view import show_roles
-from ztune.trial.jobs import documents, filler, rocksdb, rocksdb_client, sqlite_client, subscribers, triples
-from ztune.trial.jobs.http_documents import Documents
 
 SIZES = tuple(4096 << n for n in range(9))
 MUCH = 8 << 20

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ztune.study.declared import KNOWN, Declared
+from ztune.databases.declared import KNOWN, Declared
 from ztune.trace.manifest import RecorderInfo, TraceFile, Warning_, WorkloadInfo
 from ztune.trace.reader import Trace
 from ztune.trace.schema import Flag, Op

@@ -15,8 +15,8 @@ from typing import Any
 
 import pytest
 
-from ztune.trial import own_directory
-from ztune.trial.own_directory import NotOursError, OwnDirectory
+from ztune.onhost.host import own_directory
+from ztune.onhost.host.own_directory import NotOursError, OwnDirectory
 
 NOBODY = 65534
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files away")

@@ -54,7 +54,7 @@ boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
 
 
 def forged(state, run="aaaaaa", trial="0001", **things):
-    from ztune.trial.door import token
+    from ztune.onhost.trial.door import token
     about = dict(format="ztune-journal", version=1, run=run, trial=trial, boot=boot)
     lines = [dict(n=1, t=1, do="open", token=token(run, trial, state), **about)]
     things = things or {
@@ -102,7 +102,7 @@ def left_alone(state, *words):
 
 
 def program(*words):
-    code = "import sys; from ztune.trial.main import main; sys.exit(main())"
+    code = "import sys; from ztune.onhost.main import main; sys.exit(main())"
     done = subprocess.run([sys.executable, "-c", code, *words], capture_output=True, text=True, cwd="/")
     print(done.stdout, done.stderr)
     return done
@@ -261,8 +261,8 @@ def test_a_process_without_the_mark_is_not_killed_and_one_with_it_is() -> None:
             text = Path(f"/proc/{process.pid}/stat").read_text()
             return process, [process.pid, int(text.rpartition(")")[2].split()[19])]
 
-        from ztune.trial.door import token
-        from ztune.trial.jobs.process import MARK
+        from ztune.onhost.trial.door import token
+        from ztune.onhost.host.process import MARK
         home = OLD / "aaaaaa/0001"
         journal = write(home)
         mark = {**os.environ, MARK: token("aaaaaa", "0001", OLD)}
@@ -310,7 +310,7 @@ def test_what_an_older_version_of_root_left_is_cleaned_and_shown_before() -> Non
 def test_the_other_user_can_change_nothing_of_a_state_directory() -> None:
     attack(
         """
-        from ztune.trial.lock import RunLock
+        from ztune.onhost.trial.lock import RunLock
         held = RunLock(NEW, "aaaaaa")
         assert held.acquire()
         with held.home.below("0001", make=0o700) as home:
@@ -335,7 +335,7 @@ def test_the_other_user_can_change_nothing_of_a_state_directory() -> None:
 
 def _mounts() -> bool:
     from ztune.errors import MissingError
-    from ztune.targets import mount_program
+    from ztune.places import mount_program
 
     try:
         mount_program.check()

@@ -21,7 +21,7 @@ from typing import Any
 import pytest
 from trial_support import HARNESS, TRIAL, Forks, Ran, clean, make_spec, parse_events, pool, run_trial
 
-from ztune.trial import mounts
+from ztune.onhost.host import mounts
 
 
 def can_loop() -> bool:
@@ -340,9 +340,9 @@ def test_what_the_job_s_program_left_behind_is_killed_by_clean(host: Host) -> No
 
 def test_a_command_that_outlives_its_trial_keeps_the_lock(host: Host, tmp_path: Path) -> None:
     """A zpool create goes on in the kernel when we are killed: clean must not look before it is done."""
-    from ztune.trial.events import Events
-    from ztune.trial.lock import BusyError, RunLock
-    from ztune.trial.zfs import Commands
+    from ztune.onhost.events import Events
+    from ztune.onhost.host.zfs import Commands
+    from ztune.onhost.trial.lock import BusyError, RunLock
 
     lock = RunLock(host.state, "r-x")
     lock.acquire()

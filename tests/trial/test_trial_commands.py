@@ -13,9 +13,9 @@ from pathlib import Path
 
 import pytest
 
-from ztune.trial import zfs
-from ztune.trial.events import Events
-from ztune.trial.zfs import Commands
+from ztune.onhost.events import Events
+from ztune.onhost.host import zfs
+from ztune.onhost.host.zfs import Commands
 
 
 def interrupted(run: Callable[[], object], after: float) -> float:

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from ztune.errors import InputError
-from ztune.trial import devices, labels
+from ztune.onhost.host import devices, labels
 
 pytestmark = pytest.mark.skipif(
     os.geteuid() != 0 or not Path("/dev/loop-control").exists(), reason="needs root and loop devices"

@@ -13,12 +13,14 @@ from typing import Any
 import pytest
 
 from ztune.errors import InputError, ZtuneError
-from ztune.trial import lifecycle, mounts, since, tunables
-from ztune.trial.door import Door, Refused
-from ztune.trial.events import Events
-from ztune.trial.journal import Journal, Thing, boot_id
-from ztune.trial.lock import RunLock
-from ztune.trial.zfs import Commands, Value, Zfs, parse_get, parse_version
+from ztune.onhost.events import Events
+from ztune.onhost.host import mounts, tunables
+from ztune.onhost.host import zfs_versions as since
+from ztune.onhost.host.zfs import Commands, Value, Zfs, parse_get, parse_version
+from ztune.onhost.trial import lifecycle
+from ztune.onhost.trial.door import Door, Refused
+from ztune.onhost.trial.journal import Journal, Thing, boot_id
+from ztune.onhost.trial.lock import RunLock
 
 STATE = Path("/var/tmp/ztune")
 MNT = STATE / "r-1/r-1-1/mnt"

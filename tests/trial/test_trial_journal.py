@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from ztune.errors import ZtuneError
-from ztune.trial.journal import Journal, Thing
-from ztune.trial.lifecycle import teardown
+from ztune.onhost.trial.journal import Journal, Thing
+from ztune.onhost.trial.lifecycle import teardown
 
 
 def begin(path: Path) -> Journal:

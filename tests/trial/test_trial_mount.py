@@ -16,13 +16,13 @@ import pytest
 from trial_support import HARNESS, RUN, TRIAL, Forks, Ran, clean, make_spec, parse_events, run_trial
 
 from ztune.errors import InputError, MissingError
+from ztune.onhost.host import mounted, mounts
+from ztune.onhost.trial import spec as specs
+from ztune.onhost.trial.mount_store import MARKER
+from ztune.places import mount_program
+from ztune.places.engine_spec import mount_spec
 from ztune.study import Study
 from ztune.study.loader import resolve_profiles
-from ztune.targets import mount_program
-from ztune.targets.engine_spec import mount_spec
-from ztune.trial import mounted, mounts
-from ztune.trial import spec as specs
-from ztune.trial.mount_store import MARKER
 
 
 def _lacking() -> str | None:

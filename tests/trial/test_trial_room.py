@@ -12,10 +12,9 @@ from typing import Any
 import pytest
 
 from ztune.errors import InputError
-from ztune.trial import room
-from ztune.trial.jobs import interrupt
-from ztune.trial.jobs.interrupt import signals_as_interrupt
-from ztune.trial.room import NoRoomError, Watch
+from ztune.onhost.host import interrupt, room
+from ztune.onhost.host.interrupt import signals_as_interrupt
+from ztune.onhost.host.room import NoRoomError, Watch
 
 GIB = 1 << 30
 

@@ -8,9 +8,9 @@ import pytest
 from trial_support import make_spec, pool
 
 from ztune.errors import InputError
+from ztune.onhost import hello
+from ztune.onhost.trial import spec as specs
 from ztune.study import Layout
-from ztune.trial import hello
-from ztune.trial import spec as specs
 
 DISKS: dict[str, Any] = {"kind": "disks", "disks": {"main": {"data": [["/dev/sdx"]]}}}
 

@@ -24,11 +24,12 @@ import trial_harness
 from trial_job import Writer
 from trial_support import RUN, TRIAL, Ran, make_spec, parse_events, pool
 
-from ztune.trial import clean as cleaning
-from ztune.trial import devices, labels, lifecycle, lock, mounts
-from ztune.trial import spec as specs
-from ztune.trial.events import Events
-from ztune.trial.journal import Journal
+from ztune.onhost.events import Events
+from ztune.onhost.host import devices, labels, mounts
+from ztune.onhost.trial import clean as cleaning
+from ztune.onhost.trial import lifecycle, lock
+from ztune.onhost.trial import spec as specs
+from ztune.onhost.trial.journal import Journal
 
 BASE = Path("/var/tmp/ztune-door")
 STATE = BASE / "state"

@@ -26,9 +26,10 @@ for _path in (os.environ.get("ZTUNE_TRIAL"), Path(__file__).parents[2] / "src"):
 
 from trial_job import Writer  # noqa: E402
 
-from ztune.trial import lifecycle, main  # noqa: E402
-from ztune.trial.context import Context  # noqa: E402
-from ztune.trial.journal import Journal  # noqa: E402
+from ztune.onhost import main  # noqa: E402
+from ztune.onhost.probes.context import Context  # noqa: E402
+from ztune.onhost.trial import lifecycle  # noqa: E402
+from ztune.onhost.trial.journal import Journal  # noqa: E402
 
 
 class NoProbe:
@@ -73,9 +74,6 @@ def kill_at(number: int) -> None:
 
 
 def serve() -> None:
-    import ztune.trial.clean
-    import ztune.trial.jobs.process
-    import ztune.trial.labels  # noqa: F401
 
     for line in sys.stdin:
         order = json.loads(line)

@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from ztune.errors import InputError, ZtuneError
-from ztune.trial.jobs.base import Check, ProgressFn, WorkloadResult, no_progress
-from ztune.trial.jobs.process import Account, Program
-from ztune.trial.jobs.workdir import WorkDir
+from ztune.onhost.host.process import Account, Program
+from ztune.onhost.host.workdir import WorkDir
+from ztune.onhost.jobs.job import Check, ProgressFn, WorkloadResult, no_progress
 
 _WRITER = """
 import os, sys, time

@@ -9,12 +9,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from ztune.databases.fio.workload import Fio
 from ztune.errors import InputError
+from ztune.places.channel import ProcessChannel
+from ztune.places.hello import said
+from ztune.runs.plan import workload_job
 from ztune.study import Layout, Study, generic
-from ztune.targets.channel import ProcessChannel
-from ztune.targets.hello import said
-from ztune.targets.trials.plan import workload_job
-from ztune.workloads.fio import Fio
 
 PROGRAM = Path(__file__).with_name("fake_trial.py")
 

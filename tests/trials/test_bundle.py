@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from ztune.errors import InputError
-from ztune.targets import bundle
+from ztune.places import bundle
 
 
 @pytest.fixture(autouse=True)
@@ -89,7 +89,7 @@ def test_the_same_sources_give_the_same_bytes(home: Path) -> None:
     assert again == first and again.read_bytes() == data
     with zipfile.ZipFile(first) as archive:
         names = set(archive.namelist())
-    assert {"__main__.py", "ztune/trial/main.py", "ztune/errors.py", "ztune/units.py"} <= names
+    assert {"__main__.py", "ztune/onhost/main.py", "ztune/errors.py", "ztune/units.py"} <= names
     assert not any(n.startswith(("ztune/cli", "ztune/store", "ztune/study")) for n in names)
 
 

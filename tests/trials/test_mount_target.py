@@ -20,15 +20,16 @@ from click.testing import CliRunner, Result
 
 from ztune.cli.main import ztune
 from ztune.errors import InputError, MissingError, ZtuneError
+from ztune.onhost.host import mounted, mounts
+from ztune.onhost.host.mounted import Options
+from ztune.places import mount_program
+from ztune.places import named as places
+from ztune.places.mount import Mounted
+from ztune.places.placing import Placing
 from ztune.store.db import Store
 from ztune.store.records import Run, Trial
 from ztune.study import Layout, Study
 from ztune.study.loader import resolve_profiles
-from ztune.targets import mount_program, places
-from ztune.targets.mount import Mounted
-from ztune.targets.placing import Placing
-from ztune.trial import mounted, mounts
-from ztune.trial.mounted import Options
 
 CODE = "from ztune.cli.main import main; main()"
 SMALL = """
@@ -177,7 +178,7 @@ class Scene:
         return done.stdout
 
     def start(self, *words: str) -> subprocess.Popen[bytes]:
-        code = f"import ztune.targets.mount as m; m.STATE = {str(self.state)!r}; {CODE}"
+        code = f"import ztune.places.mount as m; m.STATE = {str(self.state)!r}; {CODE}"
         return subprocess.Popen(
             [sys.executable, "-c", code, *words], start_new_session=True,
             stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
@@ -208,7 +209,7 @@ def scene(home: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Scene]:
     _need_program()
     found = Scene(home)
     monkeypatch.chdir(home)
-    monkeypatch.setattr("ztune.targets.mount.STATE", str(found.state))
+    monkeypatch.setattr("ztune.places.mount.STATE", str(found.state))
     yield found
     pid = found.server()
     if pid is not None:

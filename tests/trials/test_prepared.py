@@ -15,9 +15,9 @@ from typing import Any
 import pytest
 
 from ztune.errors import InputError, ZtuneError
-from ztune.targets.trials import prepared
-from ztune.trial import saved
-from ztune.trial.jobs import registry
+from ztune.onhost.jobs import registry
+from ztune.onhost.trial import saved
+from ztune.runs import prepared
 
 
 class Load:

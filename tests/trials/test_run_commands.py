@@ -14,10 +14,10 @@ from fake_place import FakePlace
 
 from ztune.cli.main import ztune
 from ztune.errors import InputError, ZtuneError
-from ztune.targets import places
-from ztune.targets.placing import Placing
-from ztune.targets.trials import prepared
-from ztune.trial import saved
+from ztune.onhost.trial import saved
+from ztune.places import named as places
+from ztune.places.placing import Placing
+from ztune.runs import prepared
 
 STUDY = """
 name = "two"

@@ -16,18 +16,18 @@ import pytest
 from fake_place import JOB, FakePlace, layouts, study
 
 from ztune.analysis.verdict import sentence
+from ztune.databases.declared import Declared
+from ztune.databases.fio.workload import Fio
 from ztune.errors import InputError, MissingError, ZtuneError
+from ztune.places.channel import Lost
+from ztune.runs import runner
+from ztune.runs import trial as one_trial
+from ztune.runs.plan import Options
+from ztune.runs.runner import Request
 from ztune.store import series
 from ztune.store.db import Store
 from ztune.store.records import Run, Trial
 from ztune.study import DurabilityClass
-from ztune.study.declared import Declared
-from ztune.targets.channel import Lost
-from ztune.targets.trials import runner
-from ztune.targets.trials import trial as one_trial
-from ztune.targets.trials.plan import Options
-from ztune.targets.trials.runner import Request
-from ztune.workloads.fio import Fio
 
 
 @pytest.fixture(autouse=True)
@@ -252,8 +252,8 @@ def test_kill_9_of_ztune_itself_loses_nothing_that_ended(
         "import fake_place\n"
         "FakePlace = fake_place.FakePlace; FakePlace.behave = lambda self, **_: None\n"
         "from ztune.store.db import Store\n"
-        "from ztune.targets.trials import runner\n"
-        "from ztune.targets.trials.plan import Options\n"
+        "from ztune.runs import runner\n"
+        "from ztune.runs.plan import Options\n"
         f"place = FakePlace(Path({place.state!r}))\n"
         "request = runner.Request(fake_place.study(), fake_place.layouts('8K'), fake_place.JOB, place,\n"
         "    Options(blocks=(2, 2)), seed=1)\n"
@@ -402,7 +402,7 @@ def test_a_stop_ends_the_run_whatever_the_trial_makes_of_it(
 def test_a_load_that_fails_is_not_tried_again_for_the_next_layout(
     place: FakePlace, home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from ztune.targets.trials import prepared
+    from ztune.runs import prepared
 
     loads = []
 

@@ -11,10 +11,10 @@ import pytest
 from fake_place import PROGRAM, layouts, study
 
 from ztune.errors import InputError, MissingError, ZtuneError
-from ztune.targets import ssh as module
-from ztune.targets.channel import Lost, ask
-from ztune.targets.placing import Placing
-from ztune.targets.ssh import Ssh
+from ztune.places import ssh as module
+from ztune.places.channel import Lost, ask
+from ztune.places.placing import Placing
+from ztune.places.ssh import Ssh
 
 STAND_IN = """#!{python}
 import os, subprocess, sys

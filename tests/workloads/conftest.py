@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from ztune.databases.postgresql.onhost.server import find_binaries
 from ztune.errors import ZtuneError
-from ztune.trial.jobs.postgres import find_binaries
 
 
 @pytest.fixture(scope="session")

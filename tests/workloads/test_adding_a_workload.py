@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pytest
 
+from ztune.databases import registry
+from ztune.databases.workload import JobWorkload, running
 from ztune.errors import ZtuneError
-from ztune.targets import bundle
-from ztune.targets.trials.plan import workload_job
-from ztune.trial.jobs.workdir import WorkDir
-from ztune.workloads import registry
-from ztune.workloads.base import JobWorkload, running
+from ztune.onhost.host.workdir import WorkDir
+from ztune.places import bundle
+from ztune.runs.plan import workload_job
 
 PAGE = Path(__file__).parents[2] / "docs" / "adding-a-workload.md"
 TEXT = PAGE.read_text(encoding="utf-8")

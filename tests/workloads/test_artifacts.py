@@ -11,13 +11,13 @@ from pathlib import Path
 
 import pytest
 
+from ztune.databases import registry
+from ztune.databases.artifacts import Artifact, Fetched, Jars, Wheel, pins_of
+from ztune.databases.orientdb.artifacts import ORIENTDB_1
+from ztune.databases.workload import JobWorkload
 from ztune.errors import MissingError, ZtuneError
+from ztune.onhost.jobs import software
 from ztune.store import paths
-from ztune.trial.jobs import software
-from ztune.workloads import registry
-from ztune.workloads.artifacts import Artifact, Fetched, Jars, Wheel, pins_of
-from ztune.workloads.base import JobWorkload
-from ztune.workloads.orientdb_artifacts import ORIENTDB_1
 
 
 @pytest.fixture(autouse=True)

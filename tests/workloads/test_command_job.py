@@ -10,13 +10,13 @@ from pathlib import Path
 
 import pytest
 
+from ztune.databases.command.onhost.commands import parse
+from ztune.databases.command.workload import Command
+from ztune.databases.postgresql.onhost.server import find_binaries
+from ztune.databases.workload import running
 from ztune.errors import InputError, MissingError, ZtuneError
-from ztune.trial.jobs.command import parse
-from ztune.trial.jobs.postgres import find_binaries
-from ztune.trial.jobs.process import Identity
-from ztune.trial.jobs.workdir import WorkDir
-from ztune.workloads.base import running
-from ztune.workloads.command import Command
+from ztune.onhost.host.process import Identity
+from ztune.onhost.host.workdir import WorkDir
 
 PAGE = Path(__file__).parents[2] / "docs" / "workloads.md"
 

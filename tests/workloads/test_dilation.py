@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
+from ztune.databases import registry
+from ztune.databases.fio.onhost.load import Fio, parse_jobs, slower
+from ztune.databases.postgresql.onhost.oltp import PostgresOltp
+from ztune.databases.postgresql.onhost.time import slower as slower_settings
 from ztune.errors import InputError
-from ztune.trial import filesystems, tunables
-from ztune.trial.jobs.base import WorkloadResult
-from ztune.trial.jobs.fio import Fio, parse_jobs, slower
-from ztune.trial.jobs.postgres_oltp import PostgresOltp
-from ztune.trial.jobs.postgres_time import slower as slower_settings
-from ztune.workloads import registry
+from ztune.onhost.host import filesystems, tunables
+from ztune.onhost.jobs.job import WorkloadResult
 
 
 def test_fio_goes_slower_by_durations_and_rates_and_nothing_else() -> None:

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from ztune.databases.mongodb.onhost import bson, documents, dumps
 from ztune.errors import InputError, MissingError
-from ztune.trial.jobs import bson, documents, dumps
 
 # What bsonspec.org itself shows as an example.
 HELLO = b"\x16\x00\x00\x00\x02hello\x00\x06\x00\x00\x00world\x00\x00"

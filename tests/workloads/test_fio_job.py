@@ -9,14 +9,14 @@ from pathlib import Path
 import lz4.block
 import pytest
 
+from ztune.databases.fio.onhost import load as job_module
+from ztune.databases.fio.onhost.load import merged_latency, offered_rate, parse_jobs, parse_roles
+from ztune.databases.fio.workload import Fio
+from ztune.databases.workload import running
 from ztune.errors import InputError, MissingError, ZtuneError
-from ztune.trial.jobs import fio as job_module
-from ztune.trial.jobs import launcher
-from ztune.trial.jobs.fio import merged_latency, offered_rate, parse_jobs, parse_roles
-from ztune.trial.jobs.process import descendants
-from ztune.trial.jobs.workdir import WorkDir
-from ztune.workloads.base import running
-from ztune.workloads.fio import Fio
+from ztune.onhost.host.process import descendants
+from ztune.onhost.host.workdir import WorkDir
+from ztune.onhost.jobs import launcher
 
 SMALL = {"size": "4M", "numjobs": 2, "seconds": 1, "rate_iops": 400}
 FILE = """

@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
+from ztune.databases import registry
+from ztune.databases.workload import JobWorkload
 from ztune.errors import MissingError, ZtuneError
-from ztune.trial.jobs.workdir import WorkDir
-from ztune.workloads import registry
-from ztune.workloads.base import JobWorkload
+from ztune.onhost.host.workdir import WorkDir
 
 pytestmark = [
     pytest.mark.root,

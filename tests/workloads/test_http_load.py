@@ -17,13 +17,15 @@ from pathlib import Path
 import psutil
 import pytest
 
+from ztune.databases.http.onhost import load as http_load
+from ztune.databases.http.onhost import service as http_service
+from ztune.databases.http.onhost.load import HttpLoad as HttpJob
+from ztune.databases.http.workload import HttpLoad
+from ztune.databases.workload import running
 from ztune.errors import InputError, MissingError, ZtuneError
-from ztune.targets import bundle
-from ztune.trial.jobs import http_load, http_service, software
-from ztune.trial.jobs.http_load import HttpLoad as HttpJob
-from ztune.trial.jobs.workdir import WorkDir
-from ztune.workloads.base import running
-from ztune.workloads.http_load import HttpLoad
+from ztune.onhost.host.workdir import WorkDir
+from ztune.onhost.jobs import software
+from ztune.places import bundle
 
 pytestmark = pytest.mark.timeout(900)
 
@@ -251,8 +253,8 @@ def test_it_runs_from_the_trial_s_archive(parent: Path) -> None:
     program = (
         f"import sys; sys.path.insert(0, {str(archive)!r})\n"
         "from pathlib import Path\n"
-        "from ztune.trial.jobs import registry\n"
-        "from ztune.trial.jobs.workdir import WorkDir\n"
+        "from ztune.onhost.jobs import registry\n"
+        "from ztune.onhost.host.workdir import WorkDir\n"
         f"job = registry.get('http')({HttpLoad(SMALL).resolved()!r}, {{}})\n"
         f"work = WorkDir.create('http', parent=Path({str(parent)!r}))\n"
         "job.prepare(work); job.load(); job.start()\n"

@@ -19,11 +19,11 @@ from typing import Any
 
 import pytest
 
+from ztune.databases.http.onhost import service
+from ztune.databases.http.onhost.documents import Documents, name_of
 from ztune.errors import ZtuneError
-from ztune.trial.jobs import http_service as service
-from ztune.trial.jobs.conversation import Conversation
-from ztune.trial.jobs.http_documents import Documents, name_of
-from ztune.trial.jobs.process import Account
+from ztune.onhost.host.process import Account
+from ztune.onhost.jobs.conversation import Conversation
 
 USER, PASSWORD = "ann", "pass word ü"
 DOCUMENTS = Documents(total=200_000, typical=8192, seed=7)

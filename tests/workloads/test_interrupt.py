@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from ztune.trial.jobs.interrupt import signals_as_interrupt, uninterrupted
+from ztune.onhost.host.interrupt import signals_as_interrupt, uninterrupted
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from ztune.databases.http.onhost import jmeter
+from ztune.databases.http.workload import HttpLoad
 from ztune.errors import InputError, ZtuneError
-from ztune.trial.jobs import jmeter
-from ztune.workloads.http_load import HttpLoad
 
 
 @pytest.mark.parametrize(

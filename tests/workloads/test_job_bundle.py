@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
+from ztune.databases import registry
+from ztune.databases.workload import JobWorkload
 from ztune.errors import InputError
-from ztune.targets import bundle
-from ztune.targets.trials.plan import workload_job
-from ztune.trial.jobs.registry import JOBS
-from ztune.workloads import registry
-from ztune.workloads.base import JobWorkload
+from ztune.onhost.jobs.registry import JOBS
+from ztune.places import bundle
+from ztune.runs.plan import workload_job
 
 
 @pytest.fixture(autouse=True)
@@ -26,7 +26,7 @@ PARTS = {
     "theirs/__init__.py": "import pydantic\n",
     "theirs/workload.py": """
 from theirs.job import TheirJob
-from ztune.workloads import base
+from ztune.databases import base
 
 class P(base.Parameters):
     rows: int = base.param(3, ge=1, meaning="How many.")
@@ -44,7 +44,7 @@ class Lacking(Theirs):
     "theirs/deep/__init__.py": "raise SystemExit('not for the other machine')\n",
     "theirs/deep/helper.py": "def twice(n):\n    return 2 * n\n",
     "theirs/job.py": """
-from ztune.trial.jobs.base import JobBase
+from ztune.onhost.jobs.job import JobBase
 
 class TheirJob(JobBase):
     name = "theirs"
@@ -82,14 +82,14 @@ def say(archive: Path, program: str) -> str:
 def test_our_jobs_need_nothing_installed() -> None:
     archive = bundle.build()
     program = (
-        "from ztune.trial.jobs import registry; "
+        "from ztune.onhost.jobs import registry; "
         "made = [registry.get(name).__name__ for name in registry.JOBS]; "
         "own = {n.partition('.')[0] for n in sys.modules} - set(sys.stdlib_module_names) - {'__main__'}; "
         "print(*made, *sorted(own))"
     )
     names = [job.__name__ for job in JOBS.values()]
     assert len(names) > 1 and say(archive, program) == f"{' '.join(names)} ztune"
-    program = "import pkgutil; print(len(pkgutil.get_data('ztune.trial.jobs', 'OrientWork.java')) > 1000)"
+    program = "import pkgutil; print(len(pkgutil.get_data('ztune.onhost.jobs', 'OrientWork.java')) > 1000)"
     assert say(archive, program) == "True"
 
 
@@ -125,7 +125,7 @@ def test_a_job_of_a_third_party_is_sent_along(theirs: None) -> None:
     assert (job.name, job.modules) == ("theirs.job:TheirJob", ("theirs.job", "theirs.deep.helper"))
     archive = bundle.build(job.modules)
     program = (
-        "from ztune.trial.jobs import registry; "
+        "from ztune.onhost.jobs import registry; "
         f"job = registry.get({job.name!r})({job.params!r}, {{}}, patience=2); print(job.check())"
     )
     assert say(archive, program) == "TheirDB 42"
@@ -150,7 +150,7 @@ def test_a_workload_without_a_job_can_only_be_recorded() -> None:
 
 
 def test_jobs_that_are_not_there() -> None:
-    from ztune.trial.jobs import registry as jobs
+    from ztune.onhost.jobs import registry as jobs
 
     with pytest.raises(InputError, match="did you mean 'postgres-oltp'"):
         jobs.get("postgres-olt")

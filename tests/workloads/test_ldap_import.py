@@ -15,12 +15,12 @@ from pathlib import Path
 import psutil
 import pytest
 
+from ztune.databases.ldap.onhost import ldif, subscribers
+from ztune.databases.ldap.onhost.importing import LdapImport as LdapJob
+from ztune.databases.ldap.workload import LdapImport
+from ztune.databases.workload import running
 from ztune.errors import InputError, MissingError, ZtuneError
-from ztune.trial.jobs import ldif, subscribers
-from ztune.trial.jobs.ldap_import import LdapImport as LdapJob
-from ztune.trial.jobs.workdir import WorkDir
-from ztune.workloads.base import running
-from ztune.workloads.ldap_import import LdapImport
+from ztune.onhost.host.workdir import WorkDir
 
 pytestmark = pytest.mark.timeout(900)
 

@@ -11,8 +11,8 @@ from pathlib import Path
 import lz4.block
 import pytest
 
+from ztune.databases.ldap.onhost import ldif, subscribers
 from ztune.errors import InputError, ZtuneError
-from ztune.trial.jobs import ldif, subscribers
 
 OWN = b"""version: 1
 

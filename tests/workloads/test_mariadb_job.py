@@ -11,12 +11,12 @@ from pathlib import Path
 import lz4.block
 import pytest
 
+from ztune.databases.mariadb.onhost import sysbench
+from ztune.databases.mariadb.onhost.oltp import MariadbOltp as Job
+from ztune.databases.mariadb.onhost.server import find_binaries
+from ztune.databases.mariadb.workload import MariadbOltp
 from ztune.errors import InputError, MissingError, ZtuneError
-from ztune.trial.jobs import sysbench
-from ztune.trial.jobs.mariadb import find_binaries
-from ztune.trial.jobs.mariadb_oltp import MariadbOltp as Job
-from ztune.trial.jobs.workdir import WorkDir
-from ztune.workloads.mariadb_oltp import MariadbOltp
+from ztune.onhost.host.workdir import WorkDir
 
 SMALL = {"size": "2M", "seconds": 1, "warmup": 0, "threads": 2, "rate": 60, "buffer_pool": "24M"}
 
@@ -228,7 +228,7 @@ def test_times_go_slower_with_the_disks() -> None:
 
 
 def test_what_is_missing_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ztune.trial.jobs.mariadb._find", lambda _name: None)
+    monkeypatch.setattr("ztune.databases.mariadb.onhost.server._find", lambda _name: None)
     with pytest.raises(
         MissingError, match=r"mariadbd, mariadb-install-db, mariadb was not found; install it"
     ):

@@ -16,15 +16,15 @@ import psutil
 import pytest
 from test_dumps import WHOLE
 
+from ztune.databases.mongodb.onhost import bson, wiredtiger
+from ztune.databases.mongodb.onhost.restore import ARCHIVE
+from ztune.databases.mongodb.onhost.restore import MongoRestore as Job
+from ztune.databases.mongodb.workload import MongoRestore
+from ztune.databases.workload import running
 from ztune.errors import InputError, MissingError, ZtuneError
-from ztune.targets import bundle
-from ztune.trial.jobs import bson, wiredtiger
-from ztune.trial.jobs.mongo_restore import ARCHIVE
-from ztune.trial.jobs.mongo_restore import MongoRestore as Job
-from ztune.trial.jobs.process import Identity
-from ztune.trial.jobs.workdir import WorkDir
-from ztune.workloads.base import running
-from ztune.workloads.mongo_restore import MongoRestore
+from ztune.onhost.host.process import Identity
+from ztune.onhost.host.workdir import WorkDir
+from ztune.places import bundle
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -256,8 +256,8 @@ def test_it_runs_from_the_trial_s_archive(own: Path, parent: Path) -> None:
     program = (
         f"import sys; sys.path.insert(0, {str(bundle.build())!r})\n"
         "from pathlib import Path\n"
-        "from ztune.trial.jobs import registry\n"
-        "from ztune.trial.jobs.workdir import WorkDir\n"
+        "from ztune.onhost.jobs import registry\n"
+        "from ztune.onhost.host.workdir import WorkDir\n"
         f"job = registry.get('mongo-restore')({workload(own).resolved()!r}, {{}})\n"
         f"work = WorkDir.create('mongo', parent=Path({str(parent)!r}))\n"
         "job.prepare(work); job.load(); job.start()\n"

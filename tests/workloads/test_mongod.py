@@ -14,13 +14,14 @@ from pathlib import Path
 import pytest
 from test_dumps import WHOLE
 
+from ztune.databases.mongodb.onhost import bson, mongod
+from ztune.databases.mongodb.onhost.restore import MongoRestore as Job
+from ztune.databases.mongodb.workload import MongoRestore
+from ztune.databases.workload import running
 from ztune.errors import InputError, MissingError, ZtuneError
-from ztune.trial.jobs import bson, mongod, software
-from ztune.trial.jobs.mongo_restore import MongoRestore as Job
-from ztune.trial.jobs.process import Account
-from ztune.trial.jobs.workdir import WorkDir
-from ztune.workloads.base import running
-from ztune.workloads.mongo_restore import MongoRestore
+from ztune.onhost.host.process import Account
+from ztune.onhost.host.workdir import WorkDir
+from ztune.onhost.jobs import software
 
 MONGOD = """
 import os, signal, socket, struct, sys

@@ -14,11 +14,13 @@ from pathlib import Path
 
 import pytest
 
+from ztune.databases import registry
+from ztune.databases.orientdb.onhost import export as orientdb_export
+from ztune.databases.orientdb.onhost import files as orientdb_files
+from ztune.databases.workload import JobWorkload, running
 from ztune.errors import InputError, MissingError, ZtuneError
-from ztune.trial.jobs import orientdb_export, orientdb_files, places
-from ztune.trial.jobs.base import WorkloadResult
-from ztune.workloads import registry
-from ztune.workloads.base import JobWorkload, running
+from ztune.onhost.jobs import role_directories as places
+from ztune.onhost.jobs.job import WorkloadResult
 
 # Java starts three or four times in each of them.
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]

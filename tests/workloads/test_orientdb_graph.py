@@ -11,11 +11,11 @@ from pathlib import Path
 import psutil
 import pytest
 
+from ztune.databases.orientdb.onhost.graph import OrientdbGraph as GraphJob
+from ztune.databases.orientdb.workload import OrientdbGraph
+from ztune.databases.workload import running
 from ztune.errors import InputError, MissingError, ZtuneError
-from ztune.trial.jobs.orientdb_graph import OrientdbGraph as GraphJob
-from ztune.trial.jobs.workdir import WorkDir
-from ztune.workloads.base import running
-from ztune.workloads.orientdb import OrientdbGraph
+from ztune.onhost.host.workdir import WorkDir
 
 pytestmark = pytest.mark.timeout(900)
 

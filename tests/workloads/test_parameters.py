@@ -2,10 +2,10 @@ from __future__ import annotations
 
 import pytest
 
+from ztune.databases import memory, registry
+from ztune.databases.postgresql.workload_oltp import OltpParameters, PostgresOltp
+from ztune.databases.workload import JobWorkload
 from ztune.errors import InputError
-from ztune.workloads import memory, registry
-from ztune.workloads.base import JobWorkload
-from ztune.workloads.postgres_oltp import OltpParameters, PostgresOltp
 
 
 def test_text_and_typed_values_mean_the_same() -> None:

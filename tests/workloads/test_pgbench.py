@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
+from ztune.databases.postgresql.onhost import pgbench
 from ztune.errors import ZtuneError
-from ztune.trial.jobs import pgbench
 
 
 def test_closing_report() -> None:

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from ztune.databases.postgresql.onhost.server import Binaries, find_binaries
+from ztune.databases.postgresql.workload_backup import PostgresBackup, PostgresRestore
+from ztune.databases.workload import running
 from ztune.errors import MissingError, ZtuneError
-from ztune.trial.jobs.postgres import Binaries, find_binaries
-from ztune.trial.jobs.workdir import WorkDir
-from ztune.workloads.base import running
-from ztune.workloads.postgres_backup import PostgresBackup, PostgresRestore
+from ztune.onhost.host.workdir import WorkDir
 
 
 def places_of(parent: Path, *roles: str) -> dict[str, Path]:

@@ -14,11 +14,11 @@ import psutil
 import pytest
 import zstandard
 
+from ztune.databases.postgresql.workload_oltp import PostgresOltp
+from ztune.databases.workload import running
 from ztune.errors import ZtuneError
-from ztune.trial.jobs.filler import BYTES_PER_SCALE, WORDS, row_sql
-from ztune.trial.jobs.workdir import WorkDir
-from ztune.workloads.base import running
-from ztune.workloads.postgres_oltp import PostgresOltp
+from ztune.onhost.host.workdir import WorkDir
+from ztune.onhost.jobs.filler import BYTES_PER_SCALE, WORDS, row_sql
 
 SMALL = {"scale": 1, "seconds": 2, "warmup": 1, "clients": 3, "rate": 200, "max_wal_size": "32M"}
 
@@ -85,7 +85,7 @@ def test_settings_reach_the_server(loaded: PostgresOltp) -> None:
 
 
 def test_rows_compress_as_real_ones(loaded: PostgresOltp) -> None:
-    """The bounds of the table in ``ztune.trial.jobs.filler``."""
+    """The bounds of the table in ``ztune.onhost.jobs.filler``."""
     assert len(set(WORDS)) == 256
     relative = loaded.job.server.value("SELECT pg_relation_filepath('pgbench_accounts')")
     loaded.job.server.sql("CHECKPOINT;")
@@ -113,7 +113,7 @@ def test_seed_decides_the_rows(loaded: PostgresOltp) -> None:
 def test_failed_fill_leaves_nothing(
     needs_postgres: None, parent: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("ztune.trial.jobs.filler.row_sql", lambda *_args: "SELECT 1/0, 1, 1, 1")
+    monkeypatch.setattr("ztune.onhost.jobs.filler.row_sql", lambda *_args: "SELECT 1/0, 1, 1, 1")
     with pytest.raises(ZtuneError, match="division by zero"), running(PostgresOltp(SMALL), parent=parent):
         pass
     assert list(parent.iterdir()) == []
@@ -138,8 +138,8 @@ def name_of(process: psutil.Process) -> str:
 RUN = """
 import sys
 from pathlib import Path
-from ztune.workloads.base import running
-from ztune.workloads.postgres_oltp import PostgresOltp
+from ztune.databases.workload import running
+from ztune.databases.postgresql.workload_oltp import PostgresOltp
 workload = PostgresOltp({"scale": 1, "seconds": 100, "warmup": 0, "rate": 100})
 with running(workload, parent=Path(sys.argv[1])) as w:
     print(w.pids()[0], flush=True)

@@ -11,12 +11,12 @@ from pathlib import Path
 
 import pytest
 
+from ztune.databases.postgresql.onhost import server as postgres
+from ztune.databases.postgresql.onhost.server import check_settings, find_binaries
+from ztune.databases.postgresql.workload_oltp import PostgresOltp
 from ztune.errors import InputError, ZtuneError
-from ztune.trial.jobs import postgres
-from ztune.trial.jobs.postgres import check_settings, find_binaries
-from ztune.trial.jobs.process import Identity, descendants
-from ztune.trial.jobs.workdir import WorkDir
-from ztune.workloads.postgres_oltp import PostgresOltp
+from ztune.onhost.host.process import Identity, descendants
+from ztune.onhost.host.workdir import WorkDir
 
 SMALL = {"scale": 1, "seconds": 2, "warmup": 0, "clients": 2, "rate": 100, "max_wal_size": "32M"}
 SETTINGS = {"full_page_writes": "off", "wal_recycle": "off", "max_wal_size": "48MB", "shared_buffers": "16MB"}

@@ -11,9 +11,9 @@ import psutil
 import pytest
 
 from ztune.errors import MissingError, ZtuneError
-from ztune.trial.jobs import places
-from ztune.trial.jobs.process import Account, Program, ending, last_lines, run
-from ztune.trial.own_directory import NotOursError
+from ztune.onhost.host.own_directory import NotOursError
+from ztune.onhost.host.process import Account, Program, ending, last_lines, run
+from ztune.onhost.jobs import role_directories as places
 
 ME = Account("me", os.geteuid(), os.getegid(), switch=False)
 SHELL = "/bin/sh"
@@ -98,8 +98,8 @@ def test_a_child_ends_when_ztune_is_killed(tmp_path: Path) -> None:
     code = f"""
 import os, time
 from pathlib import Path
-from ztune.trial.jobs import places
-from ztune.trial.jobs.process import Account, Program
+from ztune.onhost.jobs import places
+from ztune.onhost.host.process import Account, Program
 p = Program.start(["/bin/sleep", "300"], what="s", account=Account("me", os.geteuid(), os.getegid(), False),
                   cwd=Path("{tmp_path}"))
 Path("{tmp_path}/pid").write_text(str(p.pid)); time.sleep(300)

@@ -4,9 +4,9 @@ from importlib.metadata import EntryPoint
 
 import pytest
 
+from ztune.databases import registry
+from ztune.databases.postgresql.workload_oltp import PostgresOltp
 from ztune.errors import InputError
-from ztune.workloads import registry
-from ztune.workloads.postgres_oltp import PostgresOltp
 
 
 class Fine(PostgresOltp):

@@ -9,11 +9,13 @@ from pathlib import Path
 import lz4.block
 import pytest
 
+from ztune.databases.rocksdb.onhost import client as rocksdb_client
+from ztune.databases.rocksdb.onhost import random_keys as rocksdb
+from ztune.databases.rocksdb.workload import Rocksdb
+from ztune.databases.workload import running
 from ztune.errors import InputError, MissingError, ZtuneError
-from ztune.trial.jobs import filler, rocksdb, rocksdb_client
-from ztune.trial.jobs.workdir import WorkDir
-from ztune.workloads.base import running
-from ztune.workloads.rocksdb import Rocksdb
+from ztune.onhost.host.workdir import WorkDir
+from ztune.onhost.jobs import filler
 
 SMALL = {
     **{"size": "4M", "operations": 600, "threads": 2, "rate": 0},

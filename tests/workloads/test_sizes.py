@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
+from ztune.databases import registry
+from ztune.databases.workload import JobWorkload, running
 from ztune.errors import InputError
-from ztune.trial import room
-from ztune.workloads import registry
-from ztune.workloads.base import JobWorkload, running
+from ztune.onhost.host import room
 
 BYTES = ("size", "document_size", "redo_size", "write_buffer", "max_wal_size")
 COUNTS = ("scale", "documents", "entries", "triples", "numjobs")

@@ -14,15 +14,15 @@ from pathlib import Path
 import lz4.block
 import pytest
 
+from ztune.databases.sqlite.onhost.transactions import _OWNED, BYTES_PER_ROW, SETTINGS
+from ztune.databases.sqlite.workload import Sqlite
+from ztune.databases.workload import running
 from ztune.errors import InputError, ZtuneError
+from ztune.onhost.host.process import Identity
+from ztune.onhost.host.workdir import WorkDir
+from ztune.onhost.jobs.settings import check as check_settings
+from ztune.places import bundle
 from ztune.study import load_study, ready
-from ztune.targets import bundle
-from ztune.trial.jobs.process import Identity
-from ztune.trial.jobs.settings import check as check_settings
-from ztune.trial.jobs.sqlite import _OWNED, BYTES_PER_ROW, SETTINGS
-from ztune.trial.jobs.workdir import WorkDir
-from ztune.workloads.base import running
-from ztune.workloads.sqlite import Sqlite
 
 SMALL = {"size": "2M", "seconds": 1, "warmup": 0, "clients": 2, "rate": 60}
 
@@ -227,8 +227,8 @@ def test_it_runs_from_the_trial_s_archive(parent: Path) -> None:
     program = (
         f"import sys; sys.path.insert(0, {str(archive)!r})\n"
         "from pathlib import Path\n"
-        "from ztune.trial.jobs import registry\n"
-        "from ztune.trial.jobs.workdir import WorkDir\n"
+        "from ztune.onhost.jobs import registry\n"
+        "from ztune.onhost.host.workdir import WorkDir\n"
         f"job = registry.get('sqlite')({Sqlite(SMALL).resolved()!r}, {{}})\n"
         f"work = WorkDir.create('sq', parent=Path({str(parent)!r}))\n"
         "job.prepare(work); job.load(); job.start()\n"

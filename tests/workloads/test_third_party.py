@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 FINE = """
-from ztune.workloads.postgres_oltp import PostgresOltp
+from ztune.databases.postgresql.workload_oltp import PostgresOltp
 
 class Fine(PostgresOltp):
     name = "fine"

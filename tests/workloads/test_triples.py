@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from ztune.errors import InputError, MissingError, ZtuneError
-from ztune.trial.jobs import triples
+from ztune.onhost.jobs import triples
 
 OWN = """# a comment
 <urn:a> <urn:p> <urn:b> .

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from ztune.errors import InputError
-from ztune.trial.jobs import workdir as module
-from ztune.trial.jobs.workdir import MARKER, RefusedError, WorkDir, leftovers, sweep
+from ztune.onhost.host import workdir as module
+from ztune.onhost.host.workdir import MARKER, RefusedError, WorkDir, leftovers, sweep
 
 
 @pytest.fixture
@@ -184,7 +184,7 @@ def test_sub_directories_stay_inside(work: WorkDir, name: str) -> None:
 def dead(tmp_path: Path, **change: object) -> Path:
     """Make what a killed ztune leaves behind."""
     code = (
-        "import os, sys; from pathlib import Path; from ztune.trial.jobs.workdir import WorkDir;"
+        "import os, sys; from pathlib import Path; from ztune.onhost.host.workdir import WorkDir;"
         "w = WorkDir.create('dead', parent=Path(sys.argv[1])); "
         "w.sub('data'); print(w.path, flush=True); os._exit(1)"
     )
@@ -230,7 +230,7 @@ def test_foreign_directories_with_a_fitting_name_are_no_leftovers(tmp_path: Path
 
 def test_an_exit_without_cleanup_still_removes(tmp_path: Path) -> None:
     code = (
-        "import sys; from pathlib import Path; from ztune.trial.jobs.workdir import WorkDir;"
+        "import sys; from pathlib import Path; from ztune.onhost.host.workdir import WorkDir;"
         "w = WorkDir.create('test', parent=Path(sys.argv[1])); print(w.path); raise SystemExit(1)"
     )
     done = subprocess.run([sys.executable, "-c", code, tmp_path], capture_output=True, text=True, check=False)

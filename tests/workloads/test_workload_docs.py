@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
+from ztune.databases import registry
+from ztune.databases.docs import render
 from ztune.errors import InputError
-from ztune.workloads import registry
-from ztune.workloads.docs import render
 
 PAGE = Path(__file__).parents[2] / "docs" / "workloads.md"
 

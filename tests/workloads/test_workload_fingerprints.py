@@ -11,9 +11,9 @@ from types import ModuleType
 
 import pytest
 
+from ztune.databases import registry
 from ztune.errors import MissingError
 from ztune.trace.recorders import choose
-from ztune.workloads import registry
 
 ROOT = Path(__file__).parents[2]
 

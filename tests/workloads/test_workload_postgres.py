@@ -11,10 +11,10 @@ from pathlib import Path
 import psutil
 import pytest
 
+from ztune.databases.postgresql.onhost.server import Binaries, PostgresServer, find_binaries
 from ztune.errors import InputError, MissingError, ZtuneError
-from ztune.trial.jobs.postgres import Binaries, PostgresServer, find_binaries
-from ztune.trial.jobs.process import Account
-from ztune.trial.jobs.workdir import WorkDir
+from ztune.onhost.host.process import Account
+from ztune.onhost.host.workdir import WorkDir
 
 
 def fake(directory: Path, version: str, *, leave_out: str = "") -> Path:

@@ -16,11 +16,11 @@ from ztune.advice.host import Live, LiveDataset, LivePool, Value, canonical
 from ztune.advice.model import Recommendation
 from ztune.analysis import units
 from ztune.errors import InputError
+from ztune.onhost.words import ROLES
 from ztune.study import Dataset, DurabilityClass, Layout, Pool
 from ztune.study.durability import judge
 from ztune.study.properties import PROPERTIES, version_key
 from ztune.study.tunables import ARC_MAX, PARAMETERS, TUNABLES
-from ztune.study.words import ROLES
 from ztune.units import parse_size
 
 REWRITE_SINCE = "2.3.4"  # zfs-rewrite(8)

@@ -18,11 +18,11 @@ from ztune.analysis import units
 from ztune.analysis.measured import MEASURES, clock, gather
 from ztune.analysis.verdict import sentence
 from ztune.output import Console, Text
+from ztune.places.channel import Place
 from ztune.report.measured import ratio_text
+from ztune.runs.pace import Pace
+from ztune.runs.plan import Options
 from ztune.store.records import Run, Trial
-from ztune.targets.channel import Place
-from ztune.targets.trials.pace import Pace
-from ztune.targets.trials.plan import Options
 
 _PLAIN_S = 30.0  # seconds between two lines about the same step where stderr is no terminal
 _PER_SECOND = 4

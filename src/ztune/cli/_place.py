@@ -69,9 +69,9 @@ def make_place(
     page_cache: bool = False,
 ) -> Any:
     """Return the place that the options name, not yet up. Raises InputError."""
-    from ztune.targets import places
-    from ztune.targets.placing import Placing
-    from ztune.trial.mounted import Options
+    from ztune.onhost.host.mounted import Options
+    from ztune.places import named as places
+    from ztune.places.placing import Placing
 
     given = pool is not None or parents or disks or files is not None
     placing = (

@@ -19,27 +19,26 @@ from ztune.advice.model import Recommendation
 from ztune.cli._live import LiveView
 from ztune.cli._screening import Shown
 from ztune.cli.screen import choose_study, ranking_json
+from ztune.databases import memory, registry
+from ztune.databases.workload import JobWorkload, Workload, running
 from ztune.errors import InputError
+from ztune.onhost.host.interrupt import signals_as_interrupt
+from ztune.places import engine as engines
+from ztune.places.channel import Place
 from ztune.report import html, measured_html, source
 from ztune.report import measured as reports
+from ztune.runs import runner, screening
+from ztune.runs.plan import Options, best_of, workload_job
 from ztune.store import paths
 from ztune.store.db import Store
 from ztune.store.records import Run, Trial
 from ztune.study import Study, profiles, ready
-from ztune.targets import engine as engines
-from ztune.targets import screening
-from ztune.targets.channel import Place
-from ztune.targets.trials import runner
-from ztune.targets.trials.plan import Options, best_of, workload_job
 from ztune.trace.manifest import WorkloadInfo
 from ztune.trace.reader import Trace
 from ztune.trace.record import Recording
 from ztune.trace.recorders import choose
 from ztune.trace.roles import NO_ROLE, RoleRules
 from ztune.trace.warming import Warming
-from ztune.trial.jobs.interrupt import signals_as_interrupt
-from ztune.workloads import memory, registry
-from ztune.workloads.base import JobWorkload, Workload, running
 
 
 @dataclass(frozen=True)

@@ -145,7 +145,7 @@ def _apply(
     from ztune.advice import perform, plan_text
     from ztune.advice.host import read
     from ztune.advice.plan import applicable, build, parameters, parse_datasets
-    from ztune.trial.jobs.interrupt import signals_as_interrupt
+    from ztune.onhost.host.interrupt import signals_as_interrupt
 
     layout = applicable(recommendation)
     mapping = parse_datasets(datasets, layout)

@@ -43,10 +43,10 @@ def command(on: str, run_id: str | None, prepared: bool, yes: bool, as_json: boo
 
     Exit code 1 if something stayed.
     """
+    from ztune.onhost.host.interrupt import signals_as_interrupt
+    from ztune.places import named as places
+    from ztune.places.placing import Placing
     from ztune.store.db import Store
-    from ztune.targets import places
-    from ztune.targets.placing import Placing
-    from ztune.trial.jobs.interrupt import signals_as_interrupt
 
     if prepared:
         return _prepared(yes, as_json)
@@ -69,8 +69,8 @@ def command(on: str, run_id: str | None, prepared: bool, yes: bool, as_json: boo
 
 
 def _clean(place: Any, yes: bool, as_json: bool) -> int:
-    from ztune.targets import bundle
-    from ztune.targets.trials import trial
+    from ztune.places import bundle
+    from ztune.runs import trial
 
     program = place.put(bundle.build())
     found = _found(place, program)
@@ -101,7 +101,7 @@ def _clean(place: Any, yes: bool, as_json: bool) -> int:
 def _found(place: Any, program: str) -> dict[str, Any]:
     """Return what is left in the state directories of a place, as one answer. Raises ZtuneError."""
     from ztune.errors import InputError, ZtuneError
-    from ztune.targets.channel import ask, states
+    from ztune.places.channel import ask, states
 
     found: dict[str, Any] = {"state": place.state, "trials": [], "datasets": []}
     for state in states(place):
@@ -141,7 +141,7 @@ def _list(what: list[str], but: str = "") -> None:
 
 def _prepared(yes: bool, as_json: bool) -> int:
     from ztune.analysis.units import amount
-    from ztune.targets.trials import prepared
+    from ztune.runs import prepared
 
     states = prepared.prune(limit=-1) if yes else prepared.states()
     if as_json:

@@ -9,7 +9,7 @@ import click
 from ztune import output
 
 if TYPE_CHECKING:
-    from ztune.workloads.registry import Entry
+    from ztune.databases.registry import Entry
 
 _JSON = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 
@@ -44,7 +44,7 @@ def workloads(workload: str | None, as_json: bool) -> None:
 
     from rich.table import Table
 
-    from ztune.workloads import registry
+    from ztune.databases import registry
 
     if workload is not None:
         registry.get(workload)  # raises with a hint
@@ -101,11 +101,11 @@ def layouts(study: str | None, schema: bool, as_json: bool) -> None:
       ztune list layouts --schema > study.schema.json
     """
     from ztune.cli._screening import changes
-    from ztune.search.space import first_round
+    from ztune.databases import registry
+    from ztune.runs.space import first_round
     from ztune.study import load_study, ready
     from ztune.study.adjust import adjusted
     from ztune.study.schema import study_schema
-    from ztune.workloads import registry
 
     if schema:
         output.print_json(study_schema())

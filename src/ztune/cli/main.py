@@ -11,7 +11,7 @@ import click
 
 from ztune import __version__, output
 from ztune.errors import ZtuneError, disk_error
-from ztune.trial.jobs.interrupt import signals_as_interrupt
+from ztune.onhost.host.interrupt import signals_as_interrupt
 
 # name → module. Loaded only when used: importing Arrow for `ztune --help` would cost half a second.
 COMMANDS: dict[str, str] = {

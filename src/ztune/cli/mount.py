@@ -81,7 +81,7 @@ def command(
         raise InputError(
             "what is to be mounted, and where? `ztune mount LAYOUT DIR`, or --list, or --stats DIR"
         )
-    from ztune.trial.mounted import Options
+    from ztune.onhost.host.mounted import Options
 
     study, layout = choose(what, layout_name, profile, arc)
     options = Options(disks=disks, cache=cache, page_cache=page_cache)
@@ -90,9 +90,9 @@ def command(
 
 def choose(what: str, name: str | None, profile: str | None, arc: str | None) -> tuple[Any, Any]:
     """Return the study and the layout that LAYOUT means: ``STUDY``, ``WORKLOAD``, each with ``:NAME``."""
+    from ztune.runs import plan
     from ztune.study.adjust import adjusted
     from ztune.study.layout import plain
-    from ztune.targets.trials import plan
 
     # Layouts' names have colons too, files may: the first one before which there is a study.
     cuts = [len(what), *(i for i, letter in enumerate(what) if letter == ":")]
@@ -106,8 +106,8 @@ def choose(what: str, name: str | None, profile: str | None, arc: str | None) ->
             name = what[cut + 1 :]
         break
     else:
+        from ztune.databases import registry
         from ztune.study import ready
-        from ztune.workloads import registry
 
         known = ", ".join(dict.fromkeys([*registry.names(), *ready.files()]))
         raise InputError(f'"{what}" is no study and no workload; name a TOML file, or one of {known}')
@@ -120,8 +120,8 @@ def choose(what: str, name: str | None, profile: str | None, arc: str | None) ->
 
 def _study(what: str) -> Any:
     """Return the study that ``what`` names, a workload's own; None if it names none."""
+    from ztune.databases import registry
     from ztune.study import generic, ready
-    from ztune.workloads import registry
 
     if ready.is_path(what) or what in ready.files():
         return ready.find(what)
@@ -155,12 +155,12 @@ def _mount(
     as_json: bool,
 ) -> int:
     from ztune.cli._waiting import waiting
-    from ztune.targets import mount_points, mount_program
-    from ztune.targets.engine_spec import mount_spec
-    from ztune.trial import own_directory
-    from ztune.trial.jobs.interrupt import signals_as_interrupt
-    from ztune.trial.mount_store import MountStore
-    from ztune.trial.mounted import Mount
+    from ztune.onhost.host import own_directory
+    from ztune.onhost.host.interrupt import signals_as_interrupt
+    from ztune.onhost.host.mounted import Mount
+    from ztune.onhost.trial.mount_store import MountStore
+    from ztune.places import mount_points, mount_program
+    from ztune.places.engine_spec import mount_spec
 
     mount_points.check_layout(layout)
     program = mount_program.check()
@@ -198,9 +198,9 @@ def _mount(
 
 def _new(study: Any, layout: Any, spec: dict[str, Any], directory: Path, store: str | None) -> Any:
     """Return the point of a directory that nothing is known of; its store is made."""
-    from ztune.targets import mount_points
-    from ztune.trial import own_directory
-    from ztune.trial.mount_store import MountStore
+    from ztune.onhost.host import own_directory
+    from ztune.onhost.trial.mount_store import MountStore
+    from ztune.places import mount_points
 
     if directory.exists():
         try:
@@ -273,7 +273,7 @@ def _rows(point: Any) -> list[dict[str, Any]]:
 
 
 def _tell(point: Any, layout: Any, mount: Any, options: Any, as_json: bool) -> None:
-    from ztune.targets import mount_points, mount_program
+    from ztune.places import mount_points, mount_program
 
     notes = mount_points.unheeded(layout)
     if not mount_program.others_may_enter():
@@ -317,8 +317,8 @@ def _tell(point: Any, layout: Any, mount: Any, options: Any, as_json: bool) -> N
 def _stay(point: Any, mount: Any, tell: Callable[[], None]) -> int:
     """Wait for a signal, which unmounts, or until somebody else does."""
     from ztune.cli._waiting import waiting
-    from ztune.trial import mounted
-    from ztune.trial.jobs.interrupt import uninterrupted
+    from ztune.onhost.host import mounted
+    from ztune.onhost.host.interrupt import uninterrupted
 
     try:
         tell()
@@ -346,8 +346,8 @@ def state_of(point: Any) -> tuple[str, Any]:
 
 def _list(as_json: bool) -> int:
     from ztune.analysis import units
-    from ztune.targets import mount_points
-    from ztune.trial import mounted
+    from ztune.onhost.host import mounted
+    from ztune.places import mount_points
 
     rows = []
     points, damaged = mount_points.every()
@@ -394,7 +394,7 @@ def _list(as_json: bool) -> int:
 
 def found_at(directory: Path) -> Any:
     """Return the point at ``directory``. Raises InputError with the right one, if there is one."""
-    from ztune.targets import mount_points
+    from ztune.places import mount_points
 
     point = mount_points.find(directory)
     if point is None:

@@ -120,11 +120,11 @@ def command(
     """
     # Loaded here: `ztune --help` must not wait for Arrow.
     from ztune.cli._live import LiveView
+    from ztune.onhost.host.interrupt import signals_as_interrupt
+    from ztune.places import named as places
+    from ztune.runs import runner
+    from ztune.runs.plan import Options
     from ztune.store.db import Store
-    from ztune.targets import places
-    from ztune.targets.trials import runner
-    from ztune.targets.trials.plan import Options
-    from ztune.trial.jobs.interrupt import signals_as_interrupt
 
     if name is not None:
         output.plain(name, "--name")
@@ -194,11 +194,11 @@ def choose(
     """Return study, layouts and job. ``native``: the database runs on this host's programs. Raises
     InputError.
     """
+    from ztune.databases import registry
+    from ztune.runs import plan
+    from ztune.runs.screening import allowed_order
     from ztune.study.adjust import adjusted
     from ztune.study.layout import plain
-    from ztune.targets.screening import allowed_order
-    from ztune.targets.trials import plan
-    from ztune.workloads import registry
 
     if (what is None) == (source is None):
         raise InputError("what is to run? `ztune run STUDY`, `ztune run WORKLOAD`, or `ztune run --from RUN`")
@@ -235,8 +235,8 @@ def choose(
 def _job(name: str, params: dict[str, Any], native: bool) -> Any:
     from dataclasses import replace
 
-    from ztune.targets.trials.plan import workload_job
-    from ztune.workloads import registry
+    from ztune.databases import registry
+    from ztune.runs.plan import workload_job
 
     workload = registry.make(name, params)
     job = workload_job(workload)
@@ -246,7 +246,7 @@ def _job(name: str, params: dict[str, Any], native: bool) -> Any:
 
 def _memory(name: str, study: Any, params: dict[str, str]) -> dict[str, Any]:
     """Return the layouts' ARC, if the workload has a size that is relative to it."""
-    from ztune.workloads import memory, registry
+    from ztune.databases import memory, registry
 
     fields = registry.get(name).Parameters.model_fields
     return {"arc": study.layout.arc} if memory.is_relative(fields, {**study.parameters, **params}) else {}
@@ -255,8 +255,8 @@ def _memory(name: str, study: Any, params: dict[str, str]) -> dict[str, Any]:
 def _study(what: str, params: dict[str, str]) -> tuple[Any, str]:
     """Return the study that ``what`` names, and its workload's name."""
 
+    from ztune.databases import registry
     from ztune.study import generic, ready
-    from ztune.workloads import registry
 
     if ready.is_path(what) or what in ready.files():
         study = ready.find(what)

@@ -69,12 +69,12 @@ def command(
     """
     # Loaded here: `ztune --help` must not wait for Arrow.
     from ztune.cli._screening import Shown, print_ranking
+    from ztune.onhost.host.interrupt import signals_as_interrupt
+    from ztune.places import engine as engines
     from ztune.report.terminal import TOP
+    from ztune.runs import screening
     from ztune.store.db import Store
-    from ztune.targets import engine as engines
-    from ztune.targets import screening
     from ztune.trace.reader import Trace
-    from ztune.trial.jobs.interrupt import signals_as_interrupt
 
     if name is not None:
         output.plain(name, "--name")
@@ -174,9 +174,9 @@ _WAIT = ("postgresql", "mysql and mariadb", "sqlite")
 
 def _declared(manifest: Any) -> Any:
     """Return what is declared of the durability of the database that was recorded."""
-    from ztune.study.declared import KNOWN, Declared
+    from ztune.databases import registry
+    from ztune.databases.declared import KNOWN, Declared
     from ztune.trace.roles import databases_of
-    from ztune.workloads import registry
 
     if manifest.workload is not None:
         return registry.declared(manifest.workload.name, manifest.workload.parameters)
@@ -187,7 +187,7 @@ def _declared(manifest: Any) -> Any:
 
 def _settings(workload: Any) -> dict[str, str]:
     """Return the database's settings that the recorded workload made; of one that is not here, none."""
-    from ztune.workloads import registry
+    from ztune.databases import registry
 
     if workload is None or workload.name not in registry.names():
         return {}
@@ -208,8 +208,8 @@ def ranking_json(run: Any, trials: Any) -> dict[str, Any]:
     from ztune.advice.standing import standing
     from ztune.advice.trust import outpaced
     from ztune.cli._screening import changes
+    from ztune.runs.screening import allowed_order
     from ztune.study import METRICS
-    from ztune.targets.screening import allowed_order
 
     study = run.resolved_study
     now = standing(trials, study.objective)

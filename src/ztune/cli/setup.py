@@ -35,7 +35,7 @@ def command(workload: str, params: tuple[str, ...], dry_run: bool, as_json: bool
     be brought.
     """
     from ztune.cli._place import pairs
-    from ztune.workloads import setup
+    from ztune.databases import setup
 
     wanted = setup.plan(workload, pairs(params))
 

@@ -173,10 +173,10 @@ def _flat(node: Any, prefix: str = "") -> list[tuple[str, Any]]:
 
 def _rerun(record: dict[str, Any], as_json: bool) -> int:
     """Run a trial again from its record alone; 1 if the engine failed."""
-    from ztune.targets import engine as engines
-    from ztune.targets.rerun import compare, rerun
+    from ztune.onhost.host.interrupt import signals_as_interrupt
+    from ztune.places import engine as engines
+    from ztune.places.rerun import compare, rerun
     from ztune.trace.reader import Trace
-    from ztune.trial.jobs.interrupt import signals_as_interrupt
 
     with signals_as_interrupt():
         outcome = rerun(record, Trace.open(Path(record["run"]["trace_path"])), engines.check())

@@ -110,7 +110,7 @@ def command(
     # Loaded here: `ztune --help` must not wait for Arrow.
     from ztune.cli._tune import Plan, tune
     from ztune.report import measured, terminal
-    from ztune.targets.trials.plan import Options
+    from ztune.runs.plan import Options
 
     place = None
     if on is not None:

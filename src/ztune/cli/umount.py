@@ -29,8 +29,8 @@ def command(directory: str, destroy: bool, force: bool) -> int:
     --destroy deletes only what `ztune mount` made, after looking at it again.
     """
     from ztune.cli.mount import found_at, resolved
-    from ztune.targets import mount_points
-    from ztune.trial.jobs.interrupt import signals_as_interrupt
+    from ztune.onhost.host.interrupt import signals_as_interrupt
+    from ztune.places import mount_points
 
     place = resolved(directory)
     found_at(place)
@@ -57,7 +57,7 @@ def command(directory: str, destroy: bool, force: bool) -> int:
 def _unmount(point: Any, destroy: bool, force: bool) -> None:
     from ztune.cli._waiting import waiting
     from ztune.cli.mount import _STOP_S, state_of
-    from ztune.trial import mounted, mounts
+    from ztune.onhost.host import mounted, mounts
 
     state, mount = state_of(point)
     if state == "kept" and not destroy:

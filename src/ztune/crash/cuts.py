@@ -13,10 +13,9 @@ from ztune.crash.plan import Moment, Plan, plans
 from ztune.crash.power import Power
 from ztune.crash.result import Cut, Result
 from ztune.errors import ZtuneError
-from ztune.trial import room
-from ztune.trial.jobs import interrupt
-from ztune.trial.jobs.interrupt import signals_as_interrupt, uninterrupted
-from ztune.trial.jobs.workdir import WorkDir
+from ztune.onhost.host import interrupt, room
+from ztune.onhost.host.interrupt import signals_as_interrupt, uninterrupted
+from ztune.onhost.host.workdir import WorkDir
 
 ACCOUNTS = 10_000
 """About 3 MB of pages that are written over and over, beside a ledger that only grows."""

@@ -9,14 +9,14 @@ from typing import Any, ClassVar, Protocol
 
 from ztune.crash.ledger import Found, Transaction
 from ztune.errors import InputError
-from ztune.trial.jobs.workdir import WorkDir
+from ztune.onhost.host.workdir import WorkDir
 
 NOTE = 120
 """How many characters of a transaction's text its two accounts keep."""
 # Workload → the class that runs its database here.
 _KNOWN = {
-    "postgres-oltp": "ztune.crash.postgres:Postgres",
-    "sqlite": "ztune.crash.sqlite:Sqlite",
+    "postgres-oltp": "ztune.databases.postgresql.crash:Postgres",
+    "sqlite": "ztune.databases.sqlite.crash:Sqlite",
 }
 
 

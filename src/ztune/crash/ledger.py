@@ -15,7 +15,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from ztune.trial.jobs.filler import WORDS
+from ztune.onhost.jobs.filler import WORDS
 
 _SHOWN = 3
 """How many cases of one kind of damage a sentence names."""

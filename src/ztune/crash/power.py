@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from ztune.errors import InputError, ZtuneError
+from ztune.onhost.host.mounted import Mount, Options, last_words
+from ztune.places.engine_spec import mount_spec
 from ztune.study import Layout, Study
-from ztune.targets.engine_spec import mount_spec
-from ztune.trial.mounted import Mount, Options, last_words
 
 CACHES = ("volatile", "lazy", "none")
 """How the disks keep what they acknowledged, in the order of the alternation.

@@ -10,11 +10,11 @@ from ztune.crash.cuts import CrashTest
 from ztune.crash.database import Database, database_of
 from ztune.crash.power import Mounted, Power
 from ztune.crash.result import Cut, Result
+from ztune.databases import registry
+from ztune.databases.workload import JobWorkload
+from ztune.places import mount_program
 from ztune.study import Layout, Study
 from ztune.study.durability import weakening
-from ztune.targets import mount_program
-from ztune.workloads import registry
-from ztune.workloads.base import JobWorkload
 
 
 def prepare(

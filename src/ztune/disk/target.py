@@ -12,7 +12,7 @@ from pathlib import Path
 
 from ztune.disk.measure import LEAST, Kind
 from ztune.errors import InputError, MissingError, ZtuneError
-from ztune.trial import devices
+from ztune.onhost.host import devices
 from ztune.units import format_size
 
 NBD = "nbd+unix://"

@@ -80,7 +80,7 @@ def install_python() -> str:
 
 def check_engine() -> Finding:
     """The replay engine is built and matches the OpenZFS library of this machine."""
-    from ztune.targets import engine
+    from ztune.places import engine
 
     try:
         found = engine.check()
@@ -94,7 +94,7 @@ def check_engine() -> Finding:
 
 def check_mount() -> Finding:
     """Layouts can be mounted: the program is there and runs, FUSE is there and for us."""
-    from ztune.targets import mount_points, mount_program
+    from ztune.places import mount_points, mount_program
 
     name = "mounting"
     try:
@@ -201,7 +201,7 @@ def check_recording() -> Finding:
 
 def check_postgresql() -> Finding:
     """PostgreSQL's programs are there for the workload ``postgres-oltp``."""
-    from ztune.trial.jobs.postgres import find_binaries
+    from ztune.databases.postgresql.onhost.server import find_binaries
 
     try:
         found = find_binaries()
@@ -240,8 +240,8 @@ def check_memory(available: int | None = None) -> Finding:
 
 def check_disk(places: list[Path] | None = None) -> Finding:
     """There is room for databases that workloads make, and for traces and results."""
+    from ztune.onhost.host.workdir import WorkDir
     from ztune.store.paths import home
-    from ztune.trial.jobs.workdir import WorkDir
 
     free: dict[str, int] = {}
     for place in places if places is not None else [WorkDir.default_parent(), home()]:
@@ -331,7 +331,7 @@ def check_lab() -> Finding:
 
 def check_leftovers(parent: Path | None = None) -> Finding:
     """Nothing is left of runs that were killed."""
-    from ztune.trial.jobs.workdir import WorkDir, leftovers
+    from ztune.onhost.host.workdir import WorkDir, leftovers
 
     found = leftovers(parent or WorkDir.default_parent())
     if found:

@@ -19,13 +19,14 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from ztune.observe import histograms, quiet
+from ztune.observe import histograms
 from ztune.observe.allocation import HEADER, Allocation
 from ztune.observe.model import Compressed, Files
+from ztune.onhost.host import mounts
+from ztune.onhost.host import noatime as quiet
 from ztune.trace.compressibility import RECORDSIZES, Compressor, compressor
 from ztune.trace.roles import RoleRules
 from ztune.trace.schema import ROLES
-from ztune.trial import mounts
 
 ALGORITHMS: Final = ("off", "lz4", "zstd-3", "zstd-9", "gzip-6")
 PLACES: Final = 512

@@ -22,10 +22,10 @@ from ztune.observe.model import Call, Group, Transfers
 from ztune.observe.subjects import Subject
 from ztune.observe.system import interrupts as read_interrupts
 from ztune.observe.zfs_state import Places
+from ztune.onhost.probes import kstat, procfs
 from ztune.trace.recorders.files import Mounts, is_storage
 from ztune.trace.recorders.processes import mapped_files
 from ztune.trace.roles import RoleRules
-from ztune.trial.probes import kstat, procfs
 
 LOOK_SECONDS = 1.0
 

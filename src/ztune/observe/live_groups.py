@@ -23,7 +23,7 @@ from ztune.observe.live_kernel import (
     wanted,
 )
 from ztune.observe.model import Buckets, Call, Group, Syncs, Transfers
-from ztune.trial.probes.syscall_names import call_name
+from ztune.onhost.probes.syscall_names import call_name
 
 NO_ROLE = "none"
 MOST_FILES = 2000

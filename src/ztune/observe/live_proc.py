@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ztune.observe.subjects import Subject
-from ztune.trial import mounts
-from ztune.trial.probes import procfs
+from ztune.onhost.host import mounts
+from ztune.onhost.probes import procfs
 
 LOST = (
     "Seen through /proc only: calls and bytes are sums over all that the processes read and wrote, sockets "

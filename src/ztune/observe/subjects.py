@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Literal
 
 from ztune.errors import InputError
-from ztune.trial import mounts
-from ztune.trial.probes import procfs
-from ztune.trial.probes.bpf import kernel_device
-from ztune.trial.zfs import which
+from ztune.onhost.host import mounts
+from ztune.onhost.host.zfs import which
+from ztune.onhost.probes import procfs
+from ztune.onhost.probes.bpf import kernel_device
 
 # Where systemd's groups of processes are: cgroup v2, v2 beside v1, v1 (systemd's own hierarchy).
 CGROUPS = ("/sys/fs/cgroup", "/sys/fs/cgroup/unified", "/sys/fs/cgroup/systemd")

@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import Final
 
 from ztune.observe.model import Disk, Series
-from ztune.trial.probes import kstat, procfs
-from ztune.trial.probes.procfs import Number
+from ztune.onhost.probes import kstat, procfs
+from ztune.onhost.probes.procfs import Number
 
 MOST_ROWS: Final = 3600
 """Readings that are kept: when there are more, every other one is dropped and the interval doubled."""

@@ -9,11 +9,11 @@ from collections.abc import Callable, Iterable
 from contextlib import suppress
 
 from ztune import __version__
+from ztune.databases.observed import databases
 from ztune.observe import files, zfs_state
 from ztune.observe.allocation import Allocation
 from ztune.observe.live import Live, Seen
 from ztune.observe.model import Files, Group, Observation, Zfs
-from ztune.observe.settings import databases
 from ztune.observe.subjects import Subject
 from ztune.observe.system import Sampler
 from ztune.trace.roles import RoleRules

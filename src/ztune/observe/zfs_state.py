@@ -18,10 +18,11 @@ from typing import Any, Final
 
 from ztune.errors import ZtuneError
 from ztune.observe.model import Buckets, Dataset, Pool, Value, Vdev, Zfs
-from ztune.trial import hello, mounts, tunables
-from ztune.trial.events import Events
-from ztune.trial.probes import devzfs, kstat, procfs
-from ztune.trial.zfs import Commands, last_words, module_version, parse_get
+from ztune.onhost import hello
+from ztune.onhost.events import Events
+from ztune.onhost.host import mounts, tunables
+from ztune.onhost.host.zfs import Commands, last_words, module_version, parse_get
+from ztune.onhost.probes import devzfs, kstat, procfs
 
 KSTATS: Final = ("arcstats", "zil", "dmu_tx", "zfetchstats")
 MOST_OBJSETS: Final = 5000

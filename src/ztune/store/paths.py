@@ -7,7 +7,7 @@ import stat
 from pathlib import Path
 
 from ztune.errors import InputError
-from ztune.trial import own_directory
+from ztune.onhost.host import own_directory
 
 
 def home() -> Path:

@@ -43,7 +43,7 @@ class Run:
     target: dict[str, Any] = field(default_factory=dict)  # where a "run" runs; empty for a replay
     job: dict[str, Any] = field(default_factory=dict)  # what a "run" runs: workload, parameters, version
     source_run: str | None = None  # the screening run that its layouts come from
-    outcome: dict[str, Any] = field(default_factory=dict)  # how the last block left it: see targets/trials
+    outcome: dict[str, Any] = field(default_factory=dict)  # how the last block left it: see ztune.runs
 
     @property
     def measured(self) -> bool:

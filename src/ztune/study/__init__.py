@@ -4,10 +4,10 @@ The vocabulary of the rest: this package imports no other part of ztune but its 
 part may import it.
 """
 
+from ztune.onhost.words import METRICS, ROLES, DurabilityClass
 from ztune.study.layout import Dataset, Layout, Pool, Vdev, default_setting, optional_setting
 from ztune.study.profile import FlashProfile, HddProfile, Profile
 from ztune.study.study import NamedLayout, Objective, Study
-from ztune.study.words import METRICS, ROLES, DurabilityClass
 
 __all__ = [
     "METRICS",

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from ztune.databases.declared import KNOWN, Declared
 from ztune.study import profiles
-from ztune.study.declared import KNOWN, Declared
 from ztune.study.durability import weakening
 from ztune.study.layout import Layout
 from ztune.study.loader import resolve_profiles

@@ -15,13 +15,13 @@ from typing import Any
 from pydantic import BaseModel
 from pydantic_core import PydanticUndefined
 
-from ztune.study.declared import Declared
+from ztune.databases.declared import Declared
+from ztune.onhost.words import METRICS
 from ztune.study.layout import Dataset, Layout, Pool, Vdev
 from ztune.study.profile import FlashProfile, HddProfile
 from ztune.study.properties import PROPERTIES
 from ztune.study.study import NamedLayout, Objective, Study
 from ztune.study.tunables import TUNABLES
-from ztune.study.words import METRICS
 from ztune.units import format_size
 
 MODELS: dict[str, type[BaseModel]] = {

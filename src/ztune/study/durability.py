@@ -6,8 +6,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ztune.study.declared import ANY, KNOWN
-from ztune.study.words import DurabilityClass
+from ztune.databases.declared import ANY, KNOWN
+from ztune.onhost.words import DurabilityClass
 from ztune.units import parse_size
 
 if TYPE_CHECKING:

@@ -6,9 +6,9 @@ import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from ztune.onhost.words import ROLES
 from ztune.study.properties import ALIASES, PROPERTIES, parse_property, suggest
 from ztune.study.tunables import parse_tunable
-from ztune.study.words import ROLES
 
 if TYPE_CHECKING:
     from ztune.study.layout import Layout

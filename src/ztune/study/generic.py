@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
+from ztune.onhost.words import ROLES
 from ztune.study.loader import resolve_profiles
 from ztune.study.study import Study
-from ztune.study.words import ROLES
 
 # What is worth trying for each role: random pages; an append-only log; scratch; large sequential files.
 _PAGES = ("8K", "16K", "32K", "64K", "128K", "1M")

@@ -13,11 +13,11 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
+from ztune.databases.declared import Declared
+from ztune.onhost.words import ROLES, DurabilityClass
 from ztune.study import durability as _durability
-from ztune.study.declared import Declared
 from ztune.study.properties import ALIASES, PROPERTIES, REPLAYED, parse_property, suggest
 from ztune.study.tunables import TUNABLES, parse_tunable
-from ztune.study.words import ROLES, DurabilityClass
 from ztune.units import format_size, parse_size
 
 MIN_DISKS = {"stripe": 1, "mirror": 2, "raidz1": 2, "raidz2": 3, "raidz3": 4}

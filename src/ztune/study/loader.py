@@ -10,10 +10,10 @@ from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
+from ztune.databases.declared import Declared
 from ztune.errors import InputError
 from ztune.output import line, shown
 from ztune.study import profiles as _profiles
-from ztune.study.declared import Declared
 from ztune.study.layout import Dataset, KeyedError, Layout, Pool, Vdev
 from ztune.study.positions import line_of, positions
 from ztune.study.profile import FlashProfile, HddProfile

@@ -11,11 +11,11 @@ from typing import Any
 
 from pydantic import Field, model_validator
 
-from ztune.study.declared import KnownClass
+from ztune.databases.declared import KnownClass
+from ztune.onhost.words import METRICS, DurabilityClass
 from ztune.study.layout import KeyedError, Layout, Strict, plain
 from ztune.study.profile import FlashProfile, HddProfile, Profile
 from ztune.study.properties import suggest
-from ztune.study.words import METRICS, DurabilityClass
 
 
 class Objective(Strict):

@@ -13,7 +13,7 @@ from ztune.observe.sources import figures, meaning
 from ztune.observe.sources.base import Source, readable
 from ztune.observe.sources.collect import Collected, add, direction, plain_call, role_word
 from ztune.observe.sources.meaning import Keys, Meaning
-from ztune.trial.probes.bpf import parse_maps
+from ztune.onhost.probes.bpf import parse_maps
 
 _TITLE = re.compile(r"@(\w*)(?:\[(.*)\])?: ?")
 _COUNT = re.compile(r"@(\w*)(?:\[(.*)\])?: (-?[\d.,'_]+)")

@@ -1,0 +1,1 @@
+"""What runs of command beside the pool: standard library only."""

@@ -1,0 +1,1 @@
+"""What runs of fio beside the pool: standard library only."""

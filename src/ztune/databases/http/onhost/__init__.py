@@ -1,0 +1,1 @@
+"""What runs of http beside the pool: standard library only."""

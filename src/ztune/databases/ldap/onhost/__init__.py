@@ -1,0 +1,1 @@
+"""What runs of ldap beside the pool: standard library only."""

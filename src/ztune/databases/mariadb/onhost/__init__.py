@@ -1,0 +1,1 @@
+"""What runs of mariadb beside the pool: standard library only."""

@@ -1,0 +1,316 @@
+"""A MariaDB server of our own: found, initialised, configured, started, asked and stopped.
+
+It listens on a unix socket in a directory that only its own user can enter, never on TCP. Data, redo log,
+system
+tablespace (with the doublewrite buffer) and binary log each have a directory of their own.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import signal
+import subprocess
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from difflib import get_close_matches
+from pathlib import Path
+
+from ztune.errors import InputError, MissingError
+from ztune.onhost.host import own_directory
+from ztune.onhost.host.process import Account, run
+from ztune.onhost.host.workdir import WorkDir
+from ztune.onhost.jobs import role_directories as places
+from ztune.onhost.jobs.server import Server, SocketDirectory
+from ztune.packages import install_command
+
+START_SECONDS = 120.0
+STOP_SECONDS = 120.0
+"""Time limits on an ordinary machine; ``patience`` multiplies them."""
+
+_SOCKET = "mariadb.sock"
+_FOLDERS = ("/usr/sbin", "/usr/libexec", "/usr/local/libexec", "/usr/local/sbin")
+
+_BY_SOCKET = "it is reached by its own socket only"
+_PLACED = "the layout's datasets and the workload's parameters say where files lie"
+_OURS = "the workload decides it"
+OWNED = {
+    **dict.fromkeys(("port", "bind_address", "socket", "skip_networking"), _BY_SOCKET),
+    **dict.fromkeys(("datadir", "innodb_data_home_dir", "innodb_log_group_home_dir"), _PLACED),
+    **dict.fromkeys(("innodb_undo_directory", "innodb_data_file_path", "aria_log_dir_path"), _PLACED),
+    **dict.fromkeys(("log_bin", "log_bin_basename", "log_bin_index", "tmpdir", "innodb_tmpdir"), _PLACED),
+    **dict.fromkeys(("log_error", "pid_file", "user", "basedir", "plugin_dir"), _OURS),
+    "max_connections": "the workload's parameter 'threads' decides it",
+    "innodb_read_only": "the load writes",
+    "read_only": "the load writes",
+    "innodb_force_recovery": "a crash must fail the trial",
+}
+"""Settings that a layout may not change, and why."""
+
+_COMMON = (
+    *("innodb_page_size", "innodb_doublewrite", "innodb_flush_method", "innodb_use_native_aio"),
+    *("innodb_flush_log_at_trx_commit", "sync_binlog", "innodb_log_file_size", "innodb_buffer_pool_size"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Binaries:
+    """MariaDB's programs, and its version."""
+
+    server: Path
+    install: Path
+    client: Path
+    version: str
+    """Such as ``10.11.19``."""
+
+
+def find_binaries(*, patience: float = 1.0) -> Binaries:
+    """Return the MariaDB to use: what is on ``PATH`` or where systems keep servers.
+
+    Raises:
+        MissingError: a program is missing; the text names the command that brings it.
+    """
+    found = {name: _find(name) for name in ("mariadbd", "mariadb-install-db", "mariadb")}
+    missing = [name for name, path in found.items() if path is None]
+    if missing:
+        raise MissingError(
+            f"MariaDB's {', '.join(missing)} was not found; install it with `{install_command('mariadb')}`"
+        )
+    server, install, client = (Path(str(path)) for path in found.values())
+    match = re.search(r"Ver (\d+[\d.]*)", _ask([server, "--no-defaults", "--version"], patience))
+    if match is None:
+        raise MissingError(f"{server} --version names no version")
+    return Binaries(server, install, client, match[1])
+
+
+def _find(name: str) -> str | None:
+    return shutil.which(name, path=os.pathsep.join([*os.get_exec_path(), *_FOLDERS]))
+
+
+def _ask(argv: list[str | Path], patience: float) -> str:
+    try:
+        return subprocess.run(
+            argv, capture_output=True, text=True, errors="replace", timeout=60 * patience, check=True, cwd="/"
+        ).stdout
+    except (OSError, subprocess.SubprocessError) as error:
+        raise MissingError(f"{argv[0]} does not run: {error}") from None
+
+
+def check_settings(
+    binaries: Binaries, account: Account, settings: Mapping[str, str], *, patience: float = 1.0
+) -> None:
+    """Refuse settings that this MariaDB doesn't have, or that are not a layout's to choose.
+
+    Values are the server's to judge: it refuses to start with a wrong one and says which.
+
+    Raises:
+        InputError: the sentence names the first such setting, and one like it where there is one.
+    """
+    if not settings:
+        return
+    for name in settings:
+        if name in OWNED:
+            raise InputError(f"database setting {name!r} can't be chosen by a layout: {OWNED[name]}")
+    # As root it would refuse, even to be asked.
+    user = [f"--user={account.name}"] if account.switch else []
+    said = _ask([binaries.server, "--no-defaults", *user, "--verbose", "--help"], patience)
+    # The table at the end: one line per setting, its name with dashes first.
+    named = re.findall(r"^([a-z][a-z0-9-]+)(?:\s|$)", said, re.MULTILINE)
+    known = {name.replace("-", "_") for name in named}
+    for name in settings:
+        if name not in known:
+            close = get_close_matches(name, sorted(known), n=1)
+            hint = f"did you mean {close[0]!r}?" if close else f"such are {', '.join(_COMMON)}"
+            raise InputError(f"MariaDB {binaries.version} has no setting {name!r}; {hint}")
+
+
+@dataclass(frozen=True, slots=True)
+class Directories:
+    """Where the server's files lie."""
+
+    data: Path
+    redo: Path
+    system: Path
+    """The system tablespace: undo, and the doublewrite buffer."""
+    binlog: Path | None
+
+
+class MariadbServer:
+    """One server: its files in ``Directories``, its log, home and socket in a work directory."""
+
+    def __init__(
+        self,
+        binaries: Binaries,
+        workdir: WorkDir,
+        account: Account,
+        directories: Directories,
+        *,
+        patience: float = 1.0,
+    ) -> None:
+        """Make home and socket directory; nothing is started.
+
+        Args:
+            binaries: which MariaDB.
+            workdir: for all that is no part of the database.
+            account: who it runs as.
+            directories: where its files go; those above them exist.
+            patience: multiplies every time limit.
+        """
+        self.binaries = binaries
+        self.workdir = workdir
+        self.account = account
+        self.directories = directories
+        self.patience = patience
+        self.home = workdir.sub("run", owner=account.owner)
+        self._sockets = SocketDirectory(workdir, account, _SOCKET)
+        self.socket = self._sockets.path / _SOCKET
+        self._server = Server(
+            "MariaDB", workdir.path / "server.log", account, death_signal=signal.SIGKILL, patience=patience
+        )
+
+    @property
+    def _config(self) -> Path:
+        return self.home / "my.cnf"
+
+    def configure(self, settings: Mapping[str, str]) -> None:
+        """Write the configuration that the next start uses."""
+        where = self.directories
+        fixed = {
+            "datadir": str(where.data),
+            "innodb_data_home_dir": str(where.system),
+            "innodb_log_group_home_dir": str(where.redo),
+            "aria_log_dir_path": str(where.data),
+            "tmpdir": str(self.home),
+            "socket": str(self.socket),
+            "pid_file": str(self.home / "mariadb.pid"),
+            # Its own directory for plugins stays; nothing listens on TCP.
+            "skip_networking": "1",
+            "log_warnings": "1",
+            "performance_schema": "0",
+            # Table names are not looked up in a cache of another size on each machine.
+            "loose_feedback": "OFF",
+        }
+        if where.binlog is not None:
+            fixed |= {"log_bin": str(where.binlog / "binlog"), "server_id": "1"}
+        lines = ["# Written by ztune.", "[mysqld]"]
+        lines += [f"{name} = {value}" for name, value in {**settings, **fixed}.items()]
+        places.write(self._config, "\n".join(lines) + "\n", mode=0o644)
+
+    def initialise(self) -> None:
+        """Make the system tables, with the configuration as it is now.
+
+        Raises:
+            ZtuneError: it failed; the sentence holds its last lines.
+        """
+        for path in (self.directories.data, self.directories.redo, self.directories.system):
+            path.mkdir(mode=0o700, exist_ok=True)
+            places.mend(path, 0o700, self.account)
+        run(
+            [
+                self.binaries.install,
+                f"--defaults-file={self._config}",
+                f"--datadir={self.directories.data}",
+                "--auth-root-authentication-method=normal",
+                "--skip-test-db",
+                "--skip-name-resolve",
+            ],
+            what="mariadb-install-db",
+            account=self.account,
+            cwd=self.home,
+            seconds=300 * self.patience,
+        )
+
+    def start(self) -> None:
+        """Start the server and wait until it answers.
+
+        Raises:
+            InputError: it didn't come up; the sentence ends with the last lines of its log.
+        """
+        if self.directories.binlog is not None:
+            self.directories.binlog.mkdir(mode=0o700, exist_ok=True)
+            places.mend(self.directories.binlog, 0o700, self.account)
+        self._server.start(
+            [self.binaries.server, f"--defaults-file={self._config}"],
+            cwd=self.directories.data,
+            ready=self._ready,
+            seconds=START_SECONDS,
+        )
+
+    def _ready(self) -> bool:
+        # It makes the socket last, when it listens.
+        return self.socket.exists() and "ready for connections" in self._log_text()
+
+    def _log_text(self) -> str:
+        try:
+            return own_directory.read_plain(self._server.log)
+        except OSError:
+            return ""
+
+    @property
+    def running(self) -> bool:
+        """Whether it runs."""
+        return self._server.running
+
+    @property
+    def pid(self) -> int:
+        """Its process id."""
+        return self._server.pid
+
+    def watch(self) -> None:
+        """Raise ``ZtuneError`` if it has died."""
+        self._server.watch()
+
+    def stop(self) -> None:
+        """Shut down in order, else kill it.
+
+        Raises:
+            ZtuneError: it had died before, or had to be killed.
+        """
+        self._server.stop(signal.SIGTERM, STOP_SECONDS, "killed")
+
+    def kill(self) -> None:
+        """End it at once."""
+        try:
+            self._server.kill()
+        finally:
+            self._sockets.remove()
+
+    def client(
+        self,
+        argv: list[str | Path],
+        what: str,
+        *,
+        stdin: str | None = None,
+        seconds: float = 600.0,
+        on_line: Callable[[str], None] | None = None,
+    ) -> str:
+        """Run a client program against the server; return its output. It may take ``seconds`` × ``patience``.
+
+        Raises:
+            ZtuneError: it failed, or the server died meanwhile.
+        """
+        return run(
+            argv,
+            what=what,
+            account=self.account,
+            cwd=self.home,
+            stdin=stdin,
+            seconds=seconds * self.patience,
+            on_line=on_line,
+            watch=self.watch,
+        )
+
+    def sql(self, statements: str, *, database: str = "", seconds: float = 600.0) -> list[list[str]]:
+        """Run SQL and return the rows as text, one list per row."""
+        argv: list[str | Path] = [
+            self.binaries.client,
+            "--no-defaults",
+            f"--socket={self.socket}",
+            "--user=root",
+            "--batch",
+            "--skip-column-names",
+            *([database] if database else []),
+        ]
+        out = self.client(argv, "mariadb", stdin=statements, seconds=seconds)
+        return [line.split("\t") for line in out.split("\n")] if out else []

@@ -1,0 +1,211 @@
+"""Settings of MariaDB and MySQL: over the socket with their own client; else from option files.
+
+Source of names: MariaDB's Server System Variables, and MySQL's InnoDB Startup Options. ``SHOW GLOBAL
+VARIABLES`` needs no right. The client reads the option files of whoever runs it, as it always does.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Final, Literal
+
+from ztune.databases.reading import (
+    Instance,
+    Process,
+    accounts,
+    ask,
+    listening_sockets,
+    own_account,
+    size,
+    text_of,
+    told,
+    unknown,
+)
+from ztune.errors import MissingError, ZtuneError
+from ztune.observe.model import Database
+from ztune.onhost.host.zfs import which
+
+SETTINGS: Final = (
+    *("innodb_page_size", "innodb_doublewrite", "innodb_use_atomic_writes", "innodb_checksum_algorithm"),
+    *("innodb_flush_method", "innodb_flush_log_at_trx_commit", "innodb_flush_log_at_timeout"),
+    *("innodb_data_file_buffering", "innodb_data_file_write_through", "innodb_log_file_buffering"),
+    *("innodb_log_file_write_through", "innodb_log_file_mmap"),
+    *("innodb_log_file_size", "innodb_log_files_in_group", "innodb_log_buffer_size"),
+    *("innodb_log_write_ahead_size", "innodb_redo_log_capacity", "innodb_undo_tablespaces"),
+    *("innodb_buffer_pool_size", "innodb_io_capacity", "innodb_io_capacity_max", "innodb_flush_neighbors"),
+    *("innodb_flush_sync", "innodb_read_ahead_threshold", "innodb_random_read_ahead"),
+    *("innodb_read_io_threads", "innodb_write_io_threads", "innodb_use_native_aio", "innodb_use_fdatasync"),
+    *("innodb_file_per_table", "innodb_compression_algorithm", "innodb_compression_default"),
+    *("innodb_extend_and_initialize", "innodb_fill_factor", "innodb_change_buffering"),
+    *(
+        "innodb_data_home_dir",
+        "innodb_log_group_home_dir",
+        "innodb_undo_directory",
+        "innodb_temp_data_file_path",
+    ),
+    *("innodb_doublewrite_dir", "innodb_doublewrite_pages", "datadir", "tmpdir", "log_bin"),
+    *("log_bin_basename", "sync_binlog", "binlog_format", "binlog_cache_size", "max_binlog_size"),
+    *("sync_relay_log", "aria_pagecache_buffer_size", "aria_block_size", "key_buffer_size"),
+    *("tmp_table_size", "max_heap_table_size", "default_storage_engine", "rocksdb_use_direct_reads"),
+)
+"""All that is read: none holds a secret."""
+_SWITCHES = frozenset(
+    (
+        *("innodb_doublewrite", "innodb_use_atomic_writes", "innodb_file_per_table", "innodb_flush_sync"),
+        *("innodb_use_native_aio", "innodb_use_fdatasync", "innodb_random_read_ahead"),
+        *("innodb_data_file_buffering", "innodb_data_file_write_through", "innodb_log_file_buffering"),
+        *("innodb_log_file_write_through", "innodb_log_file_mmap", "innodb_extend_and_initialize"),
+    )
+)
+_SIZES = re.compile(r".*_(size|capacity_bytes)|innodb_redo_log_capacity")
+_GROUPS = re.compile(r"mysqld(-[\d.]+)?|mariadbd?(-[\d.]+)?|mariadbd?|server")
+_DEFAULTS = ("/etc/my.cnf", "/etc/mysql/my.cnf")
+_DEEPEST = 10
+
+
+def find(processes: Sequence[Process], folders: Sequence[Path]) -> Iterator[Instance]:
+    """Yield the servers among the processes, and data folders."""
+    for process in processes:
+        if process.program in ("mariadbd", "mysqld", "mariadbd-safe", "mysqld_safe"):
+            given = process.option("--datadir", "-h")
+            # The server works in its data folder.
+            place = process.folder if process.program in ("mariadbd", "mysqld") else None
+            if place is None and given:
+                place = Path(given)
+            if place is not None:
+                yield Instance(place, process)
+    for folder in folders:
+        if (folder / "ibdata1").is_file() and (folder / "mysql").is_dir():
+            yield Instance(folder)
+
+
+def read(instance: Instance, user: str | None = None) -> Database:
+    """Return the settings of one server. Nothing fails: what can't be read is in ``unknown``."""
+    problems = []
+    sockets = listening_sockets(instance.process.pid) if instance.process else []
+    given = instance.process.option("--socket", "-S") if instance.process else None
+    if given and Path(given) not in sockets:
+        sockets.append(instance.place / given)
+    if instance.process is None:
+        problems.append("no server process was given")
+    elif not sockets:
+        problems.append("it listens on no socket that can be seen")
+    server = instance.process.pid if instance.process else None
+    for socket in sockets:
+        for account in accounts(user, server):
+            try:
+                return _by_socket(socket, account)
+            except ZtuneError as error:
+                problems.append(told(account, error))
+    return _by_files(instance, "; ".join(problems))
+
+
+def _kind(version: str) -> Literal["mariadb", "mysql"]:
+    return "mariadb" if "mariadb" in version.lower() else "mysql"
+
+
+def _by_socket(socket: Path, user: str | None) -> Database:
+    client = next((c for c in ("mariadb", "mysql") if which(c)), None)
+    if client is None:
+        raise MissingError("neither the client mariadb nor mysql is installed")
+    names = ", ".join(f"'{name}'" for name in (*SETTINGS, "version"))
+    out = ask(
+        [client, "--batch", "--skip-column-names", "--connect-timeout=5", f"--socket={socket}"]
+        + ["--protocol=socket", f"--execute=SHOW GLOBAL VARIABLES WHERE Variable_name IN ({names})"]
+        + ([f"--user={user}"] if user else []),
+        {},
+        user,
+    )
+    settings = {}
+    for line in out.splitlines():
+        name, tab, value = line.partition("\t")
+        if tab:
+            settings[name.lower()] = value
+    version = settings.pop("version", "")
+    # Each release of each of the two has some of them only; what is not there is not unknown.
+    return Database(
+        kind=_kind(version),
+        version=version or None,
+        where=str(socket),
+        asked_as=user or own_account(),
+        settings=settings,
+    )
+
+
+def parse_options(path: Path, depth: int = 0) -> dict[str, str]:
+    """Return the server's settings in an option file and in what it includes; the last of a name counts.
+
+    Only those of ``SETTINGS``, sizes in bytes. Raises ZtuneError when the file can't be read.
+    """
+    found: dict[str, str] = {}
+    ours = False
+    for raw in text_of(path).splitlines():
+        line = raw.strip()
+        if line.startswith("!include") and depth < _DEEPEST:
+            word, _, place = line.partition(" ")
+            files = [Path(place.strip())] if word == "!include" else sorted(Path(place.strip()).glob("*.cnf"))
+            for file in files:
+                with suppress(ZtuneError):
+                    found |= parse_options(file, depth + 1)
+        elif line.startswith("["):
+            ours = _GROUPS.fullmatch(line.strip("[]").strip()) is not None
+        elif ours and line and line[0] not in "#;":
+            found |= _option(line)
+    return found
+
+
+def _option(text: str) -> dict[str, str]:
+    name, equals, value = text.partition("=")
+    name = name.strip().lower().replace("-", "_").removeprefix("loose_")
+    value = re.sub(r"\s+#.*", "", value).strip().strip("'\"")
+    if not equals:
+        value = "ON"
+        if name.startswith(("skip_", "disable_")):
+            name, value = name.partition("_")[2], "OFF"
+    if name not in SETTINGS:
+        return {}
+    if name in _SWITCHES:
+        value = {"1": "ON", "TRUE": "ON", "YES": "ON", "0": "OFF", "FALSE": "OFF"}.get(
+            value.upper(), value.upper()
+        )
+    return {name: size(value) if _SIZES.fullmatch(name) else value}
+
+
+def _by_files(instance: Instance, why: str) -> Database:
+    settings: dict[str, str] = {}
+    argv: tuple[str, ...] = ()
+    version = ""
+    paths = [Path(p) for p in _DEFAULTS]
+    kind: Literal["mariadb", "mysql"] = "mysql"
+    if instance.process is not None:
+        argv = instance.process.argv[1:]
+        one, more = (instance.process.option(f"--defaults{end}") for end in ("-file", "-extra-file"))
+        paths = [Path(one)] if one else paths + ([Path(more)] if more else [])
+        paths = [] if "--no-defaults" in argv else paths
+        kind = "mariadb" if instance.process.program.startswith("mariadb") else "mysql"
+    for name in ("mariadb_upgrade_info", "mysql_upgrade_info", "mysql_upgrade_history"):
+        with suppress(ZtuneError):
+            version = version or text_of(instance.place / name).split("\n")[0].strip("\0 ")
+    if "mariadb" in version.lower() or (instance.place / "aria_log_control").exists():
+        kind = "mariadb"
+    problems = [why]
+    for path in paths:
+        if path.exists():
+            try:
+                settings |= parse_options(path)
+            except ZtuneError as error:
+                problems.append(str(error))
+    for word in argv:
+        if word.startswith("--"):
+            settings |= _option(word[2:])
+    reason = f"the server could not be asked ({'; '.join(problems)}), and its option files do not set it"
+    return Database(
+        kind=kind,
+        version=version if version and version[0].isdigit() else None,
+        where=str(instance.place),
+        settings=settings,
+        unknown=unknown(SETTINGS, settings, reason),
+    )

@@ -1,0 +1,1 @@
+"""What runs of mongodb beside the pool: standard library only."""

@@ -1,0 +1,304 @@
+"""MongoDB itself: ``mongorestore`` into a ``mongod`` of our own.
+
+Its journal is a link in the database's directory to that of the role ``wal``: mongod has no option for it.
+It listens on the loopback only. Not tried with a real one where ztune is developed.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import signal
+import socket
+import struct
+import subprocess
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from urllib.parse import quote
+
+from ztune.databases.mongodb.onhost import bson, dumps
+from ztune.databases.mongodb.onhost.documents import Facts
+from ztune.databases.mongodb.onhost.engines import Restored
+from ztune.errors import InputError, MissingError, ZtuneError
+from ztune.onhost.host import own_directory
+from ztune.onhost.host.process import Account, run
+from ztune.onhost.host.workdir import WorkDir
+from ztune.onhost.jobs import role_directories as places
+from ztune.onhost.jobs.job import Check
+from ztune.onhost.jobs.launcher import Launcher
+from ztune.onhost.jobs.server import Server, SocketDirectory
+
+COMPRESSORS = ("none", "snappy", "zlib", "zstd")
+BATCH = 1000
+"""Documents that mongorestore sends at once."""
+_TABLE = ("leaf_page_max", "internal_page_max", "allocation_size", "memory_page_max")
+_KNOWN = (*_TABLE, "block_compressor", "cache_size", "log.compressor", "checkpoint.wait", "sync")
+_START_SECONDS = 120.0
+_STOP_SECONDS = 600.0
+_OP_MSG = 2013
+_DONE = re.compile(r"(\d+) document\(s\) restored successfully")
+
+
+def is_here() -> bool:
+    """Whether both programs are on the PATH."""
+    return all(shutil.which(name) for name in ("mongod", "mongorestore"))
+
+
+class Mongod:
+    """A MongoDB of our own."""
+
+    user = "mongodb"
+
+    def __init__(
+        self,
+        settings: Mapping[str, str],
+        chosen: tuple[str, ...],
+        batch: int,
+        *,
+        patience: float,
+        dilation: float,
+    ) -> None:
+        """Take what ``mongo_restore.SETTINGS`` names; ``chosen`` are those that the layout has chosen."""
+        self.settings = dict(settings)
+        self.chosen = chosen
+        self.batch = batch
+        self.patience = patience
+        self.dilation = dilation
+        self._home = Path()
+        self._account: Account | None = None
+        self._paths: dict[str, Path] = {}
+        self._sockets: SocketDirectory | None = None
+        self._server: Server | None = None
+        self._launcher: Launcher | None = None
+        self._port = 0
+
+    def check(self) -> str:
+        """Return MongoDB's version.
+
+        Raises:
+            MissingError: a program is missing.
+            InputError: a setting isn't one that mongod takes.
+        """
+        for name in ("mongod", "mongorestore", "mongodump"):
+            if shutil.which(name) is None:
+                raise MissingError(f"{name} was not found on the PATH; MongoDB has packages of it")
+        for name in self.chosen:
+            if name not in _KNOWN:
+                raise InputError(f"database setting {name!r} is one that mongod has no option for")
+        for name in ("block_compressor", "log.compressor"):
+            if self.settings[name] not in COMPRESSORS:
+                raise InputError(
+                    f"{name} is {self.settings[name]!r}, which MongoDB does not have; "
+                    f"it is one of {', '.join(COMPRESSORS)}"
+                )
+        if self.batch != BATCH:
+            raise InputError(f"batch is {self.batch}, but mongorestore sends {BATCH} documents at once")
+        try:
+            said = subprocess.run(
+                ["mongod", "--version"], capture_output=True, text=True, timeout=60 * self.patience
+            ).stdout
+        except (OSError, subprocess.SubprocessError) as error:
+            raise MissingError(f"mongod does not run: {error}") from None
+        match = re.search(r"db version v(\S+)", said)
+        if match is None:
+            raise MissingError("mongod --version names no version")
+        return f"MongoDB {match[1]}"
+
+    def prepare(self, workdir: WorkDir, account: Account, paths: Mapping[str, Path]) -> None:
+        """Note where things are."""
+        self._account, self._paths, self._home = account, dict(paths), workdir.path / "run"
+        self._sockets = SocketDirectory(workdir, account, "mongodb-65535.sock")
+
+    def command(self, port: int) -> list[str]:
+        """Return what starts the server."""
+        settings = self.settings
+        assert self._sockets is not None
+        tables = ",".join(f"{name}={settings[name]}" for name in _TABLE if name in settings)
+        return [
+            "mongod",
+            *("--dbpath", str(self._paths["data"])),
+            *("--bind_ip", "127.0.0.1", "--port", str(port)),
+            *("--unixSocketPrefix", str(self._sockets.path)),
+            *("--wiredTigerCollectionBlockCompressor", settings["block_compressor"]),
+            *("--wiredTigerJournalCompressor", settings["log.compressor"]),
+            *("--wiredTigerCollectionConfigString", tables),
+            # In bytes; the option for it takes no less than 256 MB.
+            *("--wiredTigerEngineConfigString", f"cache_size={settings['cache_size']}"),
+            *("--syncdelay", str(max(1, round(int(settings["checkpoint.wait"]) * self.dilation)))),
+            *("--setParameter", "diagnosticDataCollectionEnabled=false"),
+        ]
+
+    @property
+    def _socket(self) -> Path:
+        assert self._sockets is not None
+        return self._sockets.path / f"mongodb-{self._port}.sock"
+
+    def restore_command(self, archive: Path) -> list[str]:
+        """Return what restores ``archive``."""
+        concern = json.dumps({"w": 1, "j": self.settings["sync"] == "on"})
+        common = [
+            "mongorestore",
+            f"--uri={self._uri}",
+            "--gzip",
+            "--stopOnError",
+            f"--writeConcern={concern}",
+        ]
+        if dumps.is_archive(archive):
+            excluded = [f"--nsExclude={name}.*" for name in dumps.OWN_DATABASES]
+            return [*common, *excluded, f"--archive={archive}"]
+        return [*common, f"--db={dumps.DATABASE}", f"--collection={dumps.COLLECTION}", str(archive)]
+
+    @property
+    def _uri(self) -> str:
+        return f"mongodb://{quote(str(self._socket), safe='')}/"
+
+    def start(self, archive: Path) -> None:
+        """Start the server, and the shell that waits for the word to run mongorestore."""
+        account, data = self._account, self._paths["data"]
+        assert account is not None
+        journal = data / "journal"
+        journal.symlink_to(self._paths["wal"])
+        places.mend(journal, None, account)
+        self._port = _free_port()
+        self._server = Server(
+            "mongod",
+            self._home.parent / "mongod.log",
+            account,
+            death_signal=signal.SIGKILL,
+            patience=self.patience,
+        )
+        program, *arguments = self.command(self._port)
+        self._server.start(
+            [_path(program), *arguments], cwd=self._home, ready=self._answers, seconds=_START_SECONDS
+        )
+        self._launcher = Launcher(
+            "mongorestore",
+            self._home,
+            account,
+            log=self._home.parent / "mongorestore.log",
+            patience=self.patience,
+        )
+        program, *arguments = self.restore_command(archive)
+        self._launcher.start([_path(program), *arguments])
+
+    def _answers(self) -> bool:
+        try:
+            self._ask({"ping": 1}, 5.0)
+        except (OSError, ZtuneError):
+            return False
+        return True
+
+    def _ask(self, command: dict[str, int], seconds: float) -> None:
+        """Give the server a command (OP_MSG of MongoDB's wire protocol); raises OSError, ZtuneError."""
+        body = b"\0\0\0\0\0" + bson.encode({**command, "$db": "admin"})
+        with socket.socket(socket.AF_UNIX) as line:
+            line.settimeout(seconds)
+            line.connect(str(self._socket))
+            line.sendall(struct.pack("<iiii", 16 + len(body), 1, 0, _OP_MSG) + body)
+            with line.makefile("rb") as answer:
+                head = answer.read(16)
+                reply = answer.read(int.from_bytes(head[:4], "little") - 16)[5:] if len(head) == 16 else b""
+        if not reply or bson.field(reply, "ok") != (bson.DOUBLE, struct.pack("<d", 1.0)):
+            said = bson.text(reply, "errmsg") if reply else "it said nothing"
+            raise ZtuneError(f"mongod refused {next(iter(command))}: {said}")
+
+    def pids(self) -> list[int]:
+        """Return the server's pid and that of the shell below which mongorestore runs."""
+        served = [self._server.pid] if self._server is not None and self._server.running else []
+        return [*served, *(self._launcher.pids() if self._launcher is not None else [])]
+
+    def restore(self, wanted: Facts, limit: float, tick: Callable[[float], None]) -> Restored:
+        """Run mongorestore."""
+        launcher, server = self._launcher, self._server
+        if launcher is None or server is None:
+            raise ZtuneError("mongo-restore: start comes before this step")
+        began = time.time()
+        launcher.run(limit * self.patience, lambda _gone: server.watch())
+        server.watch()
+        # The shell's own note of the end; we look only twenty times a second.
+        seconds = max((self._home / "rc").stat().st_mtime - began, 1e-3)
+        said = own_directory.read_plain(launcher.log)
+        match = _DONE.search(said)
+        if launcher.exit_code() != 0 or match is None:
+            raise ZtuneError(f"mongorestore ended with exit code {launcher.exit_code()}: {launcher.said()}")
+        return Restored(seconds, int(match[1]))
+
+    def checkpoint(self, limit: float) -> float:
+        """Have the server write a checkpoint (its command ``fsync``) and return the seconds."""
+        began = time.monotonic()
+        try:
+            self._ask({"fsync": 1}, limit * self.patience)
+        except OSError as error:
+            raise ZtuneError(f"mongod did not write a checkpoint: {error}") from None
+        return time.monotonic() - began
+
+    def counts(self) -> dict[str, int]:
+        """Return nothing."""
+        return {}
+
+    def prove(self, wanted: Facts, limit: float) -> list[Check]:
+        """Return checks of what mongodump reads back."""
+        assert self._account is not None
+        dumped = self._home / "verify.archive.gz"
+        run(
+            [_path("mongodump"), f"--uri={self._uri}", "--gzip", f"--archive={dumped}"],
+            what="mongodump (reading the database back)",
+            account=self._account,
+            cwd=self._home,
+            seconds=limit * self.patience,
+        )
+        found: dict[str, int] = {}
+        total = 0
+        try:
+            for namespace, document in dumps.documents(dumped):
+                found[namespace] = found.get(namespace, 0) + 1
+                total += dumps.checksum(namespace, document)
+        except dumps.DumpError as error:
+            raise ZtuneError(f"what mongodump read back is no whole archive: {error}") from None
+        finally:
+            dumped.unlink(missing_ok=True)
+        return [
+            *(Check(f"documents in {name}", count, found.get(name, 0))
+              for name, count in wanted.namespaces.items()),
+            Check("collections", len(wanted.namespaces), len(found)),
+            Check("sum over all documents", wanted.crc_sum, total),
+        ]  # fmt: skip
+
+    def stop(self) -> None:
+        """Shut mongorestore's shell and the server down."""
+        launcher, self._launcher = self._launcher, None
+        server, self._server = self._server, None
+        try:
+            if launcher is not None:
+                launcher.stop()
+        finally:
+            if server is not None:
+                server.stop(signal.SIGTERM, _STOP_SECONDS, "killed")
+
+    def kill(self) -> None:
+        """End everything at once."""
+        launcher, self._launcher = self._launcher, None
+        server, self._server = self._server, None
+        try:
+            if launcher is not None:
+                launcher.kill()
+            if server is not None:
+                server.kill()
+        finally:
+            if self._sockets is not None:
+                self._sockets.remove()
+
+
+def _path(name: str) -> Path:
+    found = shutil.which(name)
+    if found is None:
+        raise MissingError(f"{name} was not found on the PATH")
+    return Path(found)
+
+
+def _free_port() -> int:
+    with socket.socket() as tried:
+        tried.bind(("127.0.0.1", 0))
+        return int(tried.getsockname()[1])

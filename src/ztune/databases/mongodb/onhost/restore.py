@@ -1,0 +1,253 @@
+"""``mongo-restore``: a gzip archive of documents, restored into a database that is empty.
+
+By ``mongorestore`` into ``mongod`` where both are on the PATH, else into WiredTiger, MongoDB's storage
+engine, without MongoDB.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import ClassVar
+
+from ztune.databases.mongodb.onhost import documents, mongod
+from ztune.databases.mongodb.onhost.engines import Engine
+from ztune.databases.mongodb.onhost.wiredtiger import WiredTiger
+from ztune.errors import ZtuneError
+from ztune.onhost.host import own_directory
+from ztune.onhost.host.process import Account
+from ztune.onhost.host.workdir import WorkDir
+from ztune.onhost.jobs import role_directories as places
+from ztune.onhost.jobs.job import Check, JobBase, ProgressFn, WorkloadResult, no_progress
+from ztune.onhost.jobs.settings import check as check_settings
+from ztune.units import parse_size
+
+ARCHIVE = "documents.bson.gz"
+_FACTS = "documents.json"
+
+# What a layout may set, in WiredTiger's words, with the values that are allowed; none: a whole number, of
+# bytes or seconds. `sync` is ours: whether a batch is acknowledged when it is in the log on the disk.
+SETTINGS: dict[str, tuple[str, ...]] = {
+    "block_compressor": ("none", "snappy", "lz4", "zlib", "zstd"),
+    "leaf_page_max": (),
+    "internal_page_max": (),
+    "allocation_size": (),
+    "memory_page_max": (),
+    "cache_size": (),
+    "log.enabled": ("true", "false"),
+    "log.compressor": ("none", "snappy", "lz4", "zlib", "zstd"),
+    "log.file_max": (),
+    "log.prealloc": ("true", "false"),
+    "checkpoint.wait": (),
+    "sync": ("on", "off"),
+}
+_OWNED = {"log.path": "the role wal says where the log lies"}
+
+
+class MongoRestore(JobBase):
+    """A dump of documents becomes a database."""
+
+    name: ClassVar[str] = "mongo-restore"
+    ROLES: ClassVar[tuple[str, ...]] = ("source", "data", "wal")
+
+    def _set_up(self) -> None:
+        super()._set_up()
+        self.input: documents.Facts | None = None
+        """What is in the archive; known after ``load`` or ``adopt``."""
+        self._account: Account | None = None
+        self._version = ""
+        self._started = False
+        self._engine: Engine | None = None
+
+    def settings(self) -> dict[str, str]:
+        """Return the database's settings: the parameters, overridden by the layout's."""
+        params = self.params
+        # MongoDB compresses with snappy unless told otherwise; WiredTiger here has lz4, which is its like.
+        usual = "snappy" if self._kind() == "mongod" else "lz4"
+        given = str(params["block_compressor"])
+        return {
+            "block_compressor": usual if given == "default" else given,
+            "leaf_page_max": str(parse_size(params["leaf_page"])),
+            "cache_size": str(parse_size(params["cache"])),
+            "log.enabled": "true",
+            "log.compressor": usual,
+            "log.file_max": str(100 << 20),
+            "log.prealloc": "true",
+            "checkpoint.wait": str(params["checkpoint_every"]),
+            "sync": "on" if params["sync"] else "off",
+            **{name: value.lower() for name, value in self.database.items()},
+        }
+
+    def _kind(self) -> str:
+        asked = str(self.params["engine"])
+        return asked if asked != "auto" else "mongod" if mongod.is_here() else "wiredtiger"
+
+    @property
+    def engine(self) -> Engine:
+        """The database."""
+        if self._engine is None:
+            batch = int(self.params["batch"])
+            if self._kind() == "mongod":
+                self._engine = mongod.Mongod(
+                    self.settings(),
+                    tuple(self.database),
+                    batch,
+                    patience=self.patience,
+                    dilation=self.dilation,
+                )
+            else:
+                self._engine = WiredTiger(
+                    self.settings(), batch, patience=self.patience, dilation=self.dilation
+                )
+        return self._engine
+
+    def check(self) -> str:
+        """Return the database and its version.
+
+        Raises:
+            MissingError: there is no database, or the input isn't here.
+            InputError: a setting in ``database`` is unknown here, not the layout's to set, or not to be had.
+        """
+        if not self._version:
+            check_settings("WiredTiger", self.database, SETTINGS, _OWNED)
+            version = self.engine.check()
+            documents.check(str(self.params["input"]), str(self.params["file"]))
+            self._version = version
+        return self._version
+
+    def prepare(self, workdir: WorkDir, places_: Mapping[str, Path] | None = None) -> None:
+        """Make or take the directories."""
+        self.check()
+        self.workdir = workdir
+        self._account = account = Account.for_database(self.engine.user)
+        home = workdir.sub("run", owner=account.owner)
+        for role in self.ROLES:
+            self._paths[role] = places.take(role, self.place(role, places_), workdir, account)
+        places.must_be_reachable((home, *self._paths.values()), workdir, account, patience=self.patience)
+        self.engine.prepare(workdir, account, self._paths)
+
+    @property
+    def _archive(self) -> Path:
+        return self.role_paths()["source"] / ARCHIVE
+
+    def load(self, progress: ProgressFn = no_progress) -> None:
+        """Write the archive, and note what is in it."""
+        params, step = self.params, "write the archive"
+        archive, account = self._archive, self._account
+        assert account is not None
+        self.input = documents.write(
+            str(params["input"]), archive, int(params["documents"]), int(params["seed"]), str(params["file"]),
+            lambda done: progress(step, done),
+        )  # fmt: skip
+        # Beside it, so that it comes along when a loaded state is copied.
+        note = archive.with_name(_FACTS)
+        places.write(note, json.dumps(asdict(self.input)))
+        for path in (archive, note):
+            places.mend(path, 0o600, account)
+        progress(step, 1.0)
+
+    def adopt(self, places_: Mapping[str, Path]) -> None:
+        """Take over files that were copied into ``places_``."""
+        assert self._account is not None
+        self.must_be_in_place(places_)
+        for path in self._paths.values():
+            places.hand_over(path, self._account)
+        note = self._archive.with_name(_FACTS)
+        try:
+            self.input = documents.Facts(**json.loads(own_directory.read_plain(note)))
+        except (OSError, ValueError, TypeError):
+            raise ZtuneError(
+                f"{note}: there is no archive of {self.name} to take over; load it anew"
+            ) from None
+
+    def start(self, progress: ProgressFn = no_progress) -> None:
+        """Start an empty database, and what will restore into it."""
+        if not self._started:
+            progress("start the database", 0.0)
+            self._facts()
+            self.engine.start(self._archive)
+            self._started = True
+        progress("start the database", 1.0)
+
+    def _facts(self) -> documents.Facts:
+        if self.input is None:
+            raise ZtuneError(f"{self.name}: load comes before this step")
+        return self.input
+
+    def pids(self) -> list[int]:
+        """Return the processes that read the archive and write the database."""
+        return self.engine.pids() if self._started else []
+
+    def expected_bytes(self) -> dict[str, int]:
+        """Return about how many bytes each role will hold; of an archive of one's own nothing is known."""
+        if self.params["input"] == "file":
+            return {}
+        size = int(self.params["documents"]) * BYTES_PER_DOCUMENT[str(self.params["input"])]
+        # The log is kept until a checkpoint.
+        return {"source": size // 3, "data": size * 5 // 4, "wal": size * 5 // 4}
+
+    def _limit(self) -> float:
+        """Return the seconds that work on all documents may take: 100 a second, on a very slow disk."""
+        return 600.0 + self._facts().documents / 100
+
+    def run(self, progress: ProgressFn = no_progress) -> WorkloadResult:
+        """Restore the archive. ``verify`` proves it."""
+        wanted, step = self._facts(), "restore the archive"
+        if not self._started:
+            raise ZtuneError(f"{self.name}: start comes before this step")
+        progress(step, 0.0)
+        done = self.engine.restore(wanted, self._limit(), lambda share: progress(step, share))
+        closing = self.engine.checkpoint(self._limit()) if self.params["final_checkpoint"] else 0.0
+        progress(step, 1.0)
+        return WorkloadResult(
+            seconds=done.seconds + closing,
+            operations=done.documents,
+            unit="document",
+            latency_ms=done.latency_ms,
+            offered_per_second=0.0,
+            details={
+                "closing_seconds": round(closing / self.dilation, 3),
+                **self.engine.counts(),
+                "input": {**asdict(wanted), "kind": str(self.params["input"])},
+                "settings": self.settings(),
+            },
+        ).undilated(self.dilation)
+
+    def verify(self, result: WorkloadResult) -> WorkloadResult:
+        """Return ``result`` with its checks: what was put in is what is read back.
+
+        Raises:
+            ZtuneError: a check does not hold.
+        """
+        wanted = self._facts()
+        checks = (
+            Check("documents restored", wanted.documents, result.operations),
+            *self.engine.prove(wanted, self._limit()),
+        )
+        return replace(result, checks=checks).require_ok(self.name)
+
+    def stop(self) -> None:
+        """Shut the database down.
+
+        Raises:
+            ZtuneError: it did not end in order.
+        """
+        self._started = False
+        if self._engine is not None:
+            self._engine.stop()
+
+    def kill(self) -> None:
+        """End every process at once."""
+        self._started = False
+        if self._engine is not None:
+            self._engine.kill()
+
+    def page_sizes(self) -> dict[str, int]:
+        """Return nothing: WiredTiger's blocks on the disk are of many sizes, once they are compressed."""
+        return {}
+
+
+BYTES_PER_DOCUMENT = {"wordnet": 400, "debian": 930}
+"""Unpacked: measured over 200,000 of each."""

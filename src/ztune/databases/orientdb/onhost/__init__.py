@@ -1,0 +1,1 @@
+"""What runs of orientdb beside the pool: standard library only."""

@@ -1,0 +1,226 @@
+"""PostgreSQL in a crash test: a psql for each client; pg_amcheck and a full scan with checksums as check."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import subprocess
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, ClassVar
+
+from ztune.crash.database import NOTE
+from ztune.crash.ledger import Account, Entry, Found, Transaction
+from ztune.databases.postgresql.onhost.oltp import PostgresOltp
+from ztune.databases.postgresql.onhost.server import PostgresServer, find_binaries
+from ztune.errors import MissingError, ZtuneError
+from ztune.onhost.host.process import Account as User
+from ztune.onhost.host.process import Program, last_lines
+from ztune.onhost.host.workdir import WorkDir
+from ztune.onhost.jobs.filler import WORDS
+
+_SCHEMA = f"""
+CREATE EXTENSION amcheck;
+CREATE TABLE account (id int PRIMARY KEY, balance bigint NOT NULL, version int NOT NULL,
+  last_client int NOT NULL, last_number int NOT NULL, note text NOT NULL);
+CREATE INDEX account_note ON account (note);
+CREATE TABLE ledger (client int, number int, source int NOT NULL, target int NOT NULL, delta bigint NOT NULL,
+  payload text NOT NULL, checksum text NOT NULL, PRIMARY KEY (client, number));
+CREATE INDEX ledger_checksum ON ledger (checksum);
+INSERT INTO account SELECT n, 0, 0, 0, 0, rpad('{WORDS[0]} ' || n, {NOTE}, ' {WORDS[1]}')
+  FROM generate_series(1, :accounts) n;
+"""
+# One line, so one message to the server: the answer comes after the commit.
+_COMMIT = (
+    "BEGIN\\; INSERT INTO ledger VALUES ({client}, {number}, {source}, {target}, {delta}, '{payload}',"
+    " '{checksum}')\\; {updates} COMMIT;\n"
+)
+_UPDATE = (
+    "UPDATE account SET balance = balance + ({delta}), version = version + 1, last_client = {client},"
+    " last_number = {number}, note = '{note}' WHERE id = {id}\\;"
+)
+_READ_LEDGER = """
+SELECT client, number, source, target, delta,
+  md5(concat_ws(':', client, number, source, target, delta, payload)) = checksum FROM ledger;
+"""
+_READ_ACCOUNTS = f"""
+SELECT id, balance, version, version = 0
+  OR coalesce(note = substr(payload, 1, {NOTE}) AND id IN (source, target), false)
+  FROM account LEFT JOIN ledger ON client = last_client AND number = last_number;
+"""
+# An index may hide what the table has lost, and the other way round: the reading takes the tables,
+# pg_amcheck compares both.
+_BY_SCAN = "SET enable_indexscan = off; SET enable_indexonlyscan = off; SET enable_bitmapscan = off;"
+
+
+class Session:
+    """A psql that is told one transaction at a time."""
+
+    def __init__(self, server: PostgresServer, log: Path) -> None:
+        self.log = log
+        self.program = Program.start(
+            [
+                server.binaries["psql"],
+                *("--no-psqlrc", "--quiet", "--no-align", "--tuples-only"),
+                *("--set=ON_ERROR_STOP=1", "--file=-"),
+            ],
+            what="psql",
+            account=server.account,
+            cwd=server.home,
+            env=server.client_env,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            log=log,
+        )
+
+    def commit(self, transaction: Transaction) -> bool:
+        """Do one transaction; whether it was acknowledged."""
+        t = transaction
+        # In the order of their keys, so that two clients never wait for each other.
+        changes = sorted(((t.source, -t.delta), (t.target, t.delta)))
+        updates = " ".join(
+            _UPDATE.format(delta=delta, client=t.client, number=t.number, note=t.payload[:NOTE], id=id_)
+            for id_, delta in changes
+        )
+        statement = _COMMIT.format(
+            client=t.client,
+            number=t.number,
+            source=t.source,
+            target=t.target,
+            delta=t.delta,
+            payload=t.payload,
+            checksum=t.checksum,
+            updates=updates,
+        )
+        return self._ask(statement, f"{t.client}/{t.number}")
+
+    def checkpoint(self) -> bool:
+        """Have the server make a checkpoint."""
+        return self._ask("CHECKPOINT;\n", "checkpoint")
+
+    def _ask(self, statement: str, mark: str) -> bool:
+        pipes = self.program.popen
+        assert pipes.stdin is not None and pipes.stdout is not None
+        try:
+            # psql ends at the first error, so it comes to the mark only when the statement was done.
+            pipes.stdin.write(f"{statement}\\echo {mark}\n".encode())
+            pipes.stdin.flush()
+            return pipes.stdout.readline() == f"{mark}\n".encode()
+        except (OSError, ValueError):
+            return False
+
+    def said(self) -> str:
+        """Return its last words."""
+        return last_lines(self.log) or "(nothing)"
+
+
+class Postgres:
+    """The database of ``postgres-oltp``."""
+
+    workload: ClassVar[str] = "postgres-oltp"
+    checkpoints = True
+    checks = ("pg_amcheck --heapallindexed", "a full scan with data checksums")
+
+    def __init__(self, params: Mapping[str, Any], settings: Mapping[str, str], *, clients: int) -> None:
+        """Take the settings; nothing is started."""
+        self._job = PostgresOltp({**params, "clients": clients}, settings)
+        self.version = self._job.check()
+        self._binaries = find_binaries(patience=self._job.patience)
+        if not os.access(self._binaries["pg_amcheck"], os.X_OK):
+            raise MissingError(
+                f"pg_amcheck, which checks a cluster after each cut, is not in {self._binaries.directory}; "
+                "PostgreSQL 14 and later bring it"
+            )
+        self._server: PostgresServer | None = None
+        self._sessions: list[Session] = []
+
+    @property
+    def roles(self) -> tuple[str, ...]:
+        """Data and WAL."""
+        return self._job.roles()
+
+    @property
+    def settings(self) -> dict[str, str]:
+        """What goes into the configuration."""
+        return self._job.settings()
+
+    @property
+    def server(self) -> PostgresServer:
+        """The server; there is one after ``prepare``."""
+        assert self._server is not None
+        return self._server
+
+    def prepare(self, workdir: WorkDir, places: Mapping[str, Path]) -> None:
+        """Take the directories."""
+        self._server = PostgresServer(
+            self._binaries,
+            workdir,
+            User.for_database("postgres"),
+            data=places["data"],
+            wal=places["wal"],
+            patience=self._job.patience,
+        )
+        self._server.prepare()
+
+    def load(self, accounts: int) -> None:
+        """Make the cluster and the tables."""
+        self.server.initialise()
+        self.server.configure(self.settings)
+        self.server.start()
+        self.server.sql(_SCHEMA.replace(":accounts", str(accounts)))
+        self.server.stop()
+
+    def start(self, seconds: float | None = None) -> None:
+        """Start the server, which replays its WAL."""
+        self.server.start(leave_after=seconds)
+
+    def client(self) -> Session:
+        """Start a psql."""
+        session = Session(self.server, self.server.workdir.path / f"psql-{len(self._sessions) + 1}.log")
+        session.log.unlink(missing_ok=True)
+        self._sessions.append(session)
+        return session
+
+    def read(self) -> Found:
+        """Return both tables, read in full, and what pg_amcheck says."""
+        found = Found()
+        try:
+            for row in self.server.sql(_BY_SCAN + _READ_LEDGER + _READ_ACCOUNTS):
+                right = row[-1] == "t"
+                if len(row) == 6:
+                    client, number, source, target, delta = map(int, row[:-1])
+                    found.entries.append(Entry(client, number, source, target, delta, right))
+                else:
+                    id_, balance, version = map(int, row[:-1])
+                    found.accounts.append(Account(id_, balance, version, right))
+        except ZtuneError as error:
+            return Found(complaints=[f"the tables can't be read: {error}"])
+        try:
+            self.server.client("pg_amcheck", "--heapallindexed", "--database=postgres")
+        except ZtuneError as error:
+            found.complaints.append(str(error))
+        return found
+
+    def watch(self) -> None:
+        """Raise ZtuneError if the server died by itself."""
+        self.server.watch()
+
+    def cut(self) -> None:
+        """End server and clients at once."""
+        if self._server is not None:
+            self._server.cut()
+        self._end_sessions()
+
+    def end(self) -> None:
+        """End server and clients, and remove the socket's directory."""
+        self.cut()
+        if self._server is not None:
+            self._server.kill()
+
+    def _end_sessions(self) -> None:
+        sessions, self._sessions = self._sessions, []
+        for session in sessions:
+            session.program.kill()
+            with contextlib.suppress(OSError):
+                assert session.program.popen.stdin is not None
+                session.program.popen.stdin.close()

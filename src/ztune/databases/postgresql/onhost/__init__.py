@@ -1,0 +1,1 @@
+"""What runs of postgresql beside the pool: standard library only."""

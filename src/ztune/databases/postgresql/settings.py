@@ -1,0 +1,261 @@
+"""PostgreSQL's settings: over its socket with psql; else from its configuration files and pg_controldata.
+
+Source of names and units: PostgreSQL's documentation, Server Configuration, and its view pg_settings. The
+session is read-only, and needs no more rights than any role has.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Final
+
+from ztune.databases.reading import (
+    Instance,
+    Process,
+    accounts,
+    ask,
+    own_account,
+    size,
+    text_of,
+    told,
+    unknown,
+)
+from ztune.errors import ZtuneError
+from ztune.observe.model import Database
+
+_8K, _K, _M = 8192, 1024, 1 << 20
+SETTINGS: Final[dict[str, int | None]] = {
+    # What the files are made of; can't be changed in a running server.
+    **{"block_size": 1, "wal_block_size": 1, "segment_size": _8K, "wal_segment_size": 1},
+    "data_checksums": None,
+    # Log.
+    **{"fsync": None, "full_page_writes": None, "synchronous_commit": None, "wal_sync_method": None},
+    **{"wal_level": None, "wal_compression": None, "wal_log_hints": None, "wal_recycle": None},
+    **{"wal_init_zero": None, "wal_buffers": _8K, "wal_writer_delay": None, "wal_writer_flush_after": _8K},
+    **{"wal_skip_threshold": _K, "commit_delay": None, "commit_siblings": None, "archive_mode": None},
+    **{"max_wal_size": _M, "min_wal_size": _M, "wal_keep_size": _M, "checkpoint_timeout": None},
+    **{"checkpoint_completion_target": None, "checkpoint_flush_after": _8K},
+    # Memory.
+    **{"shared_buffers": _8K, "effective_cache_size": _8K, "work_mem": _K, "maintenance_work_mem": _K},
+    **{"temp_buffers": _8K, "huge_pages": None},
+    # Reads, writes and where they go.
+    **{"bgwriter_flush_after": _8K, "backend_flush_after": _8K, "bgwriter_delay": None},
+    **{"effective_io_concurrency": None, "maintenance_io_concurrency": None, "io_combine_limit": _8K},
+    **{"io_method": None, "debug_io_direct": None, "io_direct": None, "random_page_cost": None},
+    **{"seq_page_cost": None, "temp_tablespaces": None, "default_tablespace": None},
+    **{"default_toast_compression": None, "autovacuum": None, "track_io_timing": None},
+    **{"file_copy_method": None, "recovery_init_sync_method": None},
+}
+"""All that is read → bytes that a number without a unit counts in; None where it is no size."""
+
+_SINCE = {
+    **{"wal_recycle": 12, "wal_init_zero": 12, "wal_skip_threshold": 13, "wal_keep_size": 13},
+    **{"maintenance_io_concurrency": 13, "default_toast_compression": 14, "recovery_init_sync_method": 14},
+    **{"io_direct": 16, "debug_io_direct": 16, "io_combine_limit": 17, "io_method": 18},
+    "file_copy_method": 18,
+}
+_SEPARATOR = "\x1f"
+_LINE = re.compile(r"\s*([A-Za-z_][\w.]*)\s*(?:=|\s)\s*('(?:[^']|'')*'|[^\s#']+)")
+_DEEPEST = 10
+
+
+def find(processes: Sequence[Process], folders: Sequence[Path]) -> Iterator[Instance]:
+    """Yield the clusters that the processes serve or that are in the folders."""
+    for process in processes:
+        if process.program in ("postgres", "postmaster"):
+            # Every process of a cluster works in its data folder.
+            for place in (process.folder, _folder(process.option("-D"))):
+                if place is not None:
+                    yield Instance(place, process)
+                    break
+    for folder in folders:
+        if (folder / "PG_VERSION").is_file() and (folder / "global").is_dir():
+            yield Instance(folder)
+
+
+def _folder(text: str | None) -> Path | None:
+    return Path(text) if text else None
+
+
+def read(instance: Instance, user: str | None = None) -> Database:
+    """Return the settings of one cluster. Nothing fails: what can't be read is in ``unknown``."""
+    version = ""
+    with suppress(ZtuneError):
+        version = text_of(instance.place / "PG_VERSION").strip()
+    problems: list[str] = []
+    try:
+        host, port, server = _socket(instance)
+        for account in accounts(user, server):
+            try:
+                return _by_socket(host, port, account, version)
+            except ZtuneError as error:
+                problems.append(told(account, error))
+    except ZtuneError as error:
+        problems.append(" ".join(str(error).split()))
+    return _by_files(instance, version, "; ".join(problems))
+
+
+def _names(version: str) -> list[str]:
+    major = re.match(r"\d+", version)
+    return [n for n in SETTINGS if major is None or int(major[0]) >= _SINCE.get(n, 0)]
+
+
+def _socket(instance: Instance) -> tuple[str, str, int]:
+    """Return the folder of a running server's socket, its port and its process. Raises ZtuneError."""
+    # postmaster.pid: pid, data folder, start, port, folder of the socket …
+    lines = text_of(instance.place / "postmaster.pid").splitlines()
+    if len(lines) < 5 or not lines[4].strip() or not lines[3].strip().isdigit():
+        raise ZtuneError(f"{instance.place}/postmaster.pid names no socket")
+    server = lines[0].strip()
+    if not server.isdigit() or not Path(f"/proc/{server}").exists():
+        raise ZtuneError("the server is not running")
+    return lines[4].strip(), lines[3].strip(), int(server)
+
+
+def _by_socket(host: str, port: str, user: str | None, version: str) -> Database:
+    names = ", ".join(f"'{name}'" for name in [*SETTINGS, "server_version"])
+    query = f"SELECT name, setting, coalesce(unit, '') FROM pg_settings WHERE name IN ({names})"
+    out = ask(
+        [
+            *("psql", "-X", "-A", "-t", "-w", "-q", "-F", _SEPARATOR),
+            *("-h", host, "-p", port, "-d", "postgres", "-c", query),
+        ],
+        {
+            "PGOPTIONS": "-c default_transaction_read_only=on -c statement_timeout=10000",
+            "PGCONNECT_TIMEOUT": "5",
+            "PGAPPNAME": "ztune observe",
+            # What is in the caller's environment must not lead elsewhere.
+            "PGHOSTADDR": None,
+            "PGSERVICE": None,
+            **({"PGUSER": user} if user else {}),
+        },
+        user,
+    )
+    settings: dict[str, str] = {}
+    for line in out.splitlines():
+        fields = line.split(_SEPARATOR)
+        if len(fields) == 3:
+            settings[fields[0]] = value_of(fields[1], fields[2])
+    said = settings.pop("server_version", version)
+    return Database(
+        kind="postgresql",
+        version=said or None,
+        where=f"{host}/.s.PGSQL.{port}",
+        asked_as=user or own_account(),
+        settings=settings,
+        unknown=unknown(_names(said), settings, "the server does not know it, or not show it to this role"),
+    )
+
+
+def value_of(setting: str, unit: str) -> str:
+    """Return a value of pg_settings: sizes in bytes, others with their unit: ("16", "8kB") → "131072"."""
+    match = re.fullmatch(r"(\d*)(B|kB|MB|GB|TB)", unit)
+    if match is None:
+        return f"{setting}{unit}"
+    if not setting.isdigit():
+        return setting  # -1: automatic
+    return str(int(setting) * int(match[1] or 1) * 1024 ** ("B", "kB", "MB", "GB", "TB").index(match[2]))
+
+
+def parse_conf(path: Path, depth: int = 0) -> dict[str, str]:
+    """Return the settings in a postgresql.conf and in what it includes; the last of a name counts.
+
+    Only those of ``SETTINGS``. Raises ZtuneError when the file can't be read.
+    """
+    found: dict[str, str] = {}
+    for line in text_of(path).splitlines():
+        match = _LINE.match(line)
+        if match is None:
+            continue
+        name, value = match[1].lower(), match[2]
+        if value.startswith("'"):
+            value = value[1:-1].replace("''", "'")
+        if name in ("include", "include_if_exists", "include_dir") and depth < _DEEPEST:
+            place = path.parent / value
+            files = sorted(place.glob("*.conf")) if name == "include_dir" else [place]
+            for file in files:
+                with suppress(ZtuneError):
+                    found |= parse_conf(file, depth + 1)
+        elif name in SETTINGS:
+            unit = SETTINGS[name]
+            found[name] = value if unit is None else size(value, unit)
+    return found
+
+
+def _given(words: Sequence[str]) -> dict[str, str]:
+    """Return what is set on a server's command line: "-c name=value", "--name=value"."""
+    found: dict[str, str] = {}
+    for i, word in enumerate(words):
+        text = words[i + 1] if word == "-c" and i + 1 < len(words) else word
+        text = text.removeprefix("-c") if not text.startswith("--") else text[2:]
+        name, equals, value = text.partition("=")
+        if equals:
+            found[name.strip().replace("-", "_").lower()] = value
+    return found
+
+
+def _trusted(path: Path) -> bool:
+    """Whether a program may be run because of where it lies: nobody else may have put it there."""
+    with suppress(OSError):
+        return path.is_file() and path.resolve().stat().st_uid in (0, os.geteuid())
+    return False
+
+
+def _control(instance: Instance, version: str) -> dict[str, str]:
+    programs = [
+        f"/usr/lib/postgresql/{version}/bin/pg_controldata",
+        f"/usr/pgsql-{version}/bin/pg_controldata",
+    ]
+    if instance.process is not None and instance.process.executable is not None:
+        programs.insert(0, str(instance.process.executable.parent / "pg_controldata"))
+    program = next((p for p in programs if _trusted(Path(p))), "pg_controldata")
+    found: dict[str, str] = {}
+    wanted = {
+        "Database block size": "block_size",
+        "WAL block size": "wal_block_size",
+        "Bytes per WAL segment": "wal_segment_size",
+        "Data page checksum version": "data_checksums",
+    }
+    with suppress(ZtuneError):
+        for line in ask([program, str(instance.place)], {}).splitlines():
+            name, _, value = line.partition(":")
+            if name in wanted:
+                found[wanted[name]] = value.strip()
+    if "data_checksums" in found:
+        found["data_checksums"] = "off" if found["data_checksums"] == "0" else "on"
+    return found
+
+
+def _by_files(instance: Instance, version: str, why: str) -> Database:
+    settings: dict[str, str] = {}
+    problems = [why]
+    given: dict[str, str] = {}
+    with suppress(ZtuneError):
+        # What the server was started with, each word in double quotes.
+        given = _given(re.findall(r'"([^"]*)"', text_of(instance.place / "postmaster.opts")))
+    main = Path(given.get("config_file", str(instance.place / "postgresql.conf")))
+    if not main.exists():
+        # Debian's place for it: /var/lib/postgresql/15/main → /etc/postgresql/15/main.
+        main = Path("/etc/postgresql", *instance.place.parts[-2:], "postgresql.conf")
+    for path in (main, instance.place / "postgresql.auto.conf"):
+        try:
+            settings |= parse_conf(path)
+        except ZtuneError as error:
+            problems.append(str(error))
+    for name, value in given.items():
+        if name in SETTINGS:
+            unit = SETTINGS[name]
+            settings[name] = value if unit is None else size(value, unit)
+    settings |= _control(instance, version)
+    reason = f"the server could not be asked ({'; '.join(problems)}), and its configuration does not set it"
+    return Database(
+        kind="postgresql",
+        version=version or None,
+        where=str(instance.place),
+        settings=settings,
+        unknown=unknown(_names(version), settings, reason),
+    )

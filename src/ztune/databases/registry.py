@@ -1,0 +1,301 @@
+"""Where workloads are found: our own by name, others' by the entry-point group ``ztune.workloads``."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+from collections import defaultdict
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from difflib import get_close_matches
+from importlib import metadata
+from importlib.metadata import EntryPoint
+from typing import Any
+
+from ztune.databases.declared import Declared
+from ztune.databases.workload import ParameterDoc, Parameters, Workload
+from ztune.errors import InputError, MissingError, ZtuneError
+from ztune.packages import packages_of
+
+GROUP = "ztune.workloads"
+# Imported only when asked for.
+_BUILT_IN: dict[str, str] = {
+    "postgres-oltp": "ztune.databases.postgresql.workload_oltp:PostgresOltp",
+    "postgres-backup": "ztune.databases.postgresql.workload_backup:PostgresBackup",
+    "postgres-restore": "ztune.databases.postgresql.workload_backup:PostgresRestore",
+    "mariadb-oltp": "ztune.databases.mariadb.workload:MariadbOltp",
+    "sqlite": "ztune.databases.sqlite.workload:Sqlite",
+    "rocksdb": "ztune.databases.rocksdb.workload:Rocksdb",
+    "mongo-restore": "ztune.databases.mongodb.workload:MongoRestore",
+    "fio": "ztune.databases.fio.workload:Fio",
+    "command": "ztune.databases.command.workload:Command",
+    "orientdb-graph": "ztune.databases.orientdb.workload:OrientdbGraph",
+    "orientdb-import": "ztune.databases.orientdb.workload:OrientdbImport",
+    "orientdb-backup": "ztune.databases.orientdb.workload:OrientdbBackup",
+    "orientdb-archive": "ztune.databases.orientdb.workload:OrientdbArchive",
+    "orientdb-lucene": "ztune.databases.orientdb.workload:OrientdbLucene",
+    "ldap-import": "ztune.databases.ldap.workload:LdapImport",
+    "http": "ztune.databases.http.workload:HttpLoad",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One line of ``ztune list workloads``."""
+
+    name: str
+    summary: str
+    source: str
+    """``ztune``, or the name of the package that brought it."""
+    parameters: list[ParameterDoc]
+    roles: str = ""
+    """The roles of its files, or where they come from."""
+    needs: tuple[str, ...] = ()
+    """The packages that bring what it needs on this system."""
+    version: str = ""
+    """Of what would run here; empty if something is missing."""
+    missing: str = ""
+    """What is missing here, and the command that brings it."""
+    trouble: str = ""
+    """What is wrong with what a third party says of it, in a sentence."""
+
+
+def entry_points(group: str) -> list[EntryPoint]:
+    """Return the entry points of ``group``; a package whose file of them can't be read has none."""
+    return [point for _, points, _ in _by_package(group) for point in points]
+
+
+def _by_package(group: str) -> list[tuple[str, list[EntryPoint], str]]:
+    """Return package, entry points of ``group``, and why its file of them can't be read, or nothing."""
+    try:
+        points = metadata.entry_points(group=group)
+        return [(_package(point), [point], "") for point in points]
+    except Exception:
+        pass  # One package's file is broken, which breaks the reading of all: they are read one by one.
+    found = []
+    seen: set[str] = set()
+    for dist in metadata.distributions():
+        name = "?"
+        try:
+            name = str(dist.name or "?")
+            if name in seen:  # the first on the path is the one that is imported
+                continue
+            seen.add(name)
+            found.append((name, [point for point in dist.entry_points if point.group == group], ""))
+        except Exception as error:
+            found.append((name, [], _one_line(error)))
+    return found
+
+
+def _third_party() -> dict[str, list[EntryPoint]]:
+    # A name of ours can't be taken over: what `postgres-oltp` means must not depend on what else is
+    # installed.
+    found: dict[str, list[EntryPoint]] = defaultdict(list)
+    for point in entry_points(group=GROUP):
+        if point.name not in _BUILT_IN:
+            found[point.name].append(point)
+    return found
+
+
+def names() -> list[str]:
+    """Return the names of all workloads: ours first, then others' in order of name."""
+    return [*_BUILT_IN, *sorted(_third_party())]
+
+
+def get(name: str) -> type[Workload]:
+    """Return the class of the workload ``name``; ``make`` makes one.
+
+    Raises:
+        InputError: there is none of that name, or the package that brings it is broken.
+    """
+    if name in _BUILT_IN:
+        module, _, attribute = _BUILT_IN[name].partition(":")
+        found = getattr(importlib.import_module(module), attribute)
+        assert isinstance(found, type)
+        return found
+    points = _third_party().get(name, [])
+    if not points:
+        close = get_close_matches(name, names(), n=1)
+        hint = f"did you mean {close[0]!r}?" if close else f"there are: {', '.join(names())}"
+        raise InputError(f"there is no workload {name!r}; {hint}")
+    if len(points) > 1:
+        whose = " and ".join(sorted(repr(_package(point)) for point in points))
+        raise InputError(f"workload {name!r} is offered by the packages {whose}; uninstall all but one")
+    what = f"workload {name!r} of package {_package(points[0])!r}"
+    try:
+        loaded = points[0].load()
+    # A module may end the process at its import; that is no reason for ztune to end.
+    except (Exception, SystemExit) as error:
+        raise InputError(f"{what} can't be loaded: {_one_line(error)}") from error
+    try:
+        wrong = _wrong_with(loaded)
+    except Exception as error:
+        wrong = _one_line(error)
+    if wrong:
+        raise InputError(f"{what} is not a workload: {wrong}")
+    checked: type[Workload] = loaded
+    return checked
+
+
+def make(name: str, params: Mapping[str, object] | None = None) -> Workload:
+    """Return a workload ``name`` with ``params``.
+
+    Raises:
+        InputError: no such workload, a parameter is wrong, or another's class can't be made.
+    """
+    wanted = get(name)
+    try:
+        return wanted(params)
+    except ZtuneError:
+        raise
+    except Exception as error:
+        if name in _BUILT_IN:
+            raise
+        raise InputError(f"workload {name!r} can't be made: {_one_line(error)}") from error
+
+
+def _wrong_with(loaded: Any) -> str:
+    """Return what keeps an entry point's object from being a workload; empty if nothing does."""
+    lacking = [part for part in _REQUIRED if not hasattr(loaded, part)]
+    if not isinstance(loaded, type) or lacking:
+        return f"it has no {', '.join(lacking) or 'class'}"
+    if inspect.isabstract(loaded):
+        methods: frozenset[str] = vars(loaded)["__abstractmethods__"]
+        return f"its class is abstract: it lacks {', '.join(sorted(methods))}"
+    for part in ("name", "summary"):
+        if not isinstance(getattr(loaded, part), str):
+            return f"its {part} is no text"
+    parameters = getattr(loaded, "Parameters")  # noqa: B009
+    if not isinstance(parameters, type) or not issubclass(parameters, Parameters):
+        return "its Parameters are no subclass of ztune.databases.workload.Parameters"
+    parameters.docs()
+    needs, artifacts = getattr(loaded, "needs", ()), getattr(loaded, "artifacts", ())
+    if not isinstance(needs, tuple | list) or not all(isinstance(one, str) for one in needs):
+        return "its needs are no tuple of names"
+    if not isinstance(artifacts, tuple | list) or not all(
+        hasattr(one, part) for one in artifacts for part in ("name", "present", "fetch_commands")
+    ):
+        return "its artifacts are no tuple of what ztune.databases.artifacts has"
+    _roles(loaded)
+    return ""
+
+
+def _one_line(error: BaseException) -> str:
+    """Return what ``error`` says, on one line and printable; its kind where it says nothing."""
+    said = " ".join(str(error).split())
+    text = "".join(c if c.isprintable() else repr(c)[1:-1] for c in said)[:300]
+    # A KeyError says the key alone.
+    plain = isinstance(error, ImportError | ZtuneError) and text
+    return text if plain else f"{type(error).__name__}{': ' if text else ''}{text}"
+
+
+def settings_of(name: str, params: Mapping[str, Any]) -> dict[str, str]:
+    """Return the settings that the workload ``name`` makes in its database with ``params``, in the database's
+    own words; nothing for one whose job does not say.
+
+    Raises:
+        InputError: no such workload, or a parameter is wrong.
+    """
+    settings = getattr(getattr(make(name, params), "job", None), "settings", None)
+    return {} if settings is None else dict(settings())
+
+
+def declared(name: str, params: Mapping[str, Any]) -> Declared:
+    """Return what the workload ``name`` with ``params`` declares of its database's durability: nothing where
+    it has nothing to say, or is not here.
+
+    Raises:
+        InputError: what it declares can't be understood.
+    """
+    if name not in names():
+        return Declared()
+    wanted = get(name)
+    try:
+        made = make(name, params)
+    except InputError:  # recorded by a version with other parameters
+        found = getattr(wanted, "durability", None)
+    else:
+        asked = getattr(made, "declared", None)
+        found = asked() if callable(asked) else None
+    if found is not None and not isinstance(found, Declared):
+        raise InputError(
+            f"workload {name!r}: what it declares of durability is no ztune.databases.workload.Declared"
+        )
+    return found or Declared()
+
+
+_REQUIRED = (
+    *("name", "summary", "Parameters", "check", "prepare", "load", "start", "pids", "run", "verify", "stop"),
+    *("cleanup", "role_paths", "page_sizes", "info"),
+)
+
+
+def _package(point: EntryPoint) -> str:
+    name = point.dist.name if point.dist is not None else None
+    return str(name or point.value)
+
+
+def entries() -> list[Entry]:
+    """Describe every workload; nothing is run. One that can't be loaded is named with its error."""
+    found = []
+    third = _third_party()
+    for name in names():
+        source = " and ".join(sorted(map(_package, third[name]))) if name in third else "ztune"
+        try:
+            workload = get(name)
+        except InputError as error:
+            found.append(Entry(name, f"broken: {error}", source, []))
+            continue
+        needs, trouble = _needs(workload)
+        found.append(
+            Entry(
+                name,
+                workload.summary,
+                source,
+                workload.Parameters.docs(),
+                roles=_roles(workload),
+                needs=(*needs, *(artifact.name for artifact in getattr(workload, "artifacts", ()))),
+                trouble=trouble,
+            )
+        )
+    found += [
+        Entry(package, f"broken: the entry points of package {package!r} can't be read: {why}", package, [])
+        for package, _, why in _by_package(GROUP)
+        if why
+    ]
+    return found
+
+
+def _needs(workload: type[Workload]) -> tuple[list[str], str]:
+    """Return the packages that a workload needs, and what is wrong with what it asks for."""
+    packages: list[str] = []
+    trouble = ""
+    for thing in getattr(workload, "needs", ()):
+        try:
+            packages += packages_of(thing)
+        except InputError as error:
+            trouble = trouble or f"it needs what ztune can't install: {error}"
+    return packages, trouble
+
+
+def examined(entry: Entry, params: Mapping[str, object] | None = None) -> Entry:
+    """Return ``entry`` with what is here for ``params`` (default: none are given): the version that would
+    run, or what is missing. Runs programs.
+    """
+    try:
+        return replace(entry, version=str(make(entry.name, params).check()))
+    except MissingError as error:
+        return replace(entry, missing=str(error))
+    except ZtuneError:
+        # It can't do without a parameter, so there is nothing to ask yet.
+        return entry
+    except Exception as error:
+        if entry.source == "ztune":
+            raise
+        return replace(entry, missing=f"its check failed: {_one_line(error)}")
+
+
+def _roles(workload: type[Workload]) -> str:
+    stated = str(getattr(workload, "roles_from", ""))
+    job = getattr(workload, "job_class", None)
+    return stated or ", ".join(getattr(job, "ROLES", ()))

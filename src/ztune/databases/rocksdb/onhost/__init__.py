@@ -1,0 +1,1 @@
+"""What runs of rocksdb beside the pool: standard library only."""

@@ -1,0 +1,230 @@
+"""What a workload lacks on this machine, and the steps that bring it; done one by one, each said before.
+
+The system's own package manager is used, and only for the packages that are missing; what it doesn't have is
+fetched by Maven or pip into a cache of ztune's own. Nothing is removed, downgraded or reconfigured, and no
+server is set up: a workload makes its own.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+import shutil
+import subprocess
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from ztune.databases import registry
+from ztune.databases.workload import JobWorkload
+from ztune.errors import InputError, MissingError, ZtuneError
+from ztune.packages import os_family, packages_of, unattended_install
+
+KERNEL_SETTINGS = Path("/etc/sysctl.d/70-dirsrv.conf")
+CLUSTER_SETTINGS = Path("/etc/postgresql-common/createcluster.d/ztune.conf")
+_INSTALL_SECONDS = 3600.0
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One command, and why it is run."""
+
+    argv: tuple[str, ...]
+    why: str
+    undo: tuple[str, ...] = ()
+    """Run at the end, whatever came of the steps between."""
+    then: Callable[[], None] | None = None
+    """Done by ztune itself when the command has ended well."""
+
+    @property
+    def text(self) -> str:
+        """The command as one would type it."""
+        return shlex.join(self.argv)
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What is to be done for a workload; no steps if everything is there."""
+
+    workload: str
+    version: str
+    """Of what would run; empty if something is missing."""
+    missing: str
+    steps: tuple[Step, ...]
+    params: Mapping[str, str] = field(default_factory=dict)
+    """Of the workload, where another version needs other things."""
+
+
+def plan(
+    name: str,
+    params: Mapping[str, str] | None = None,
+    *,
+    family: str | None = None,
+    environ: Mapping[str, str] = os.environ,
+) -> Plan:
+    """Return what ``ztune setup`` would do for the workload ``name``. Changes nothing.
+
+    Args:
+        name: of the workload.
+        params: its parameters; those left out have their default.
+        family: of the system, as ``ztune.packages`` calls it.
+        environ: of the commands.
+
+    Raises:
+        InputError: there is no such workload, it has no such parameter, or it needs what ztune doesn't know.
+        MissingError: something is missing that ztune can't bring: the sentence says what.
+    """
+    params = params or {}
+    entry = registry.examined(next(e for e in registry.entries() if e.name == _known(name)), params)
+    made = registry.make(name, params) if params else None  # Raises for a parameter that makes no sense.
+    wanted = (
+        made.to_fetch() if isinstance(made, JobWorkload) else getattr(registry.get(name), "artifacts", ())
+    )
+    fetched = [one for one in wanted if not one.present]
+    if not entry.missing and not fetched:
+        return Plan(name, entry.version, "", (), params)
+    if entry.trouble:
+        raise InputError(f"workload {name!r} of package {entry.source!r}: {entry.trouble}")
+    # What its default does without is missing all the same where another parameter wants it.
+    missing = entry.missing or f"{', '.join(one.name for one in fetched)} was not fetched"
+    family = os_family() if family is None else family
+    things = getattr(registry.get(name), "needs", ())
+    for one in fetched:
+        things = (*things, *one.needs(environ.get("PATH")))
+    packages = [package for thing in dict.fromkeys(things) for package in packages_of(thing, family)]
+    if family == "debian":
+        packages = [package for package in packages if not _installed(package)]
+    steps: list[Step] = []
+    if packages:
+        steps += _install(packages, family, environ, missing)
+    for one in fetched:
+        *parts, last = one.fetch_commands()
+        steps += [Step(argv, f"fetches a part of {one.name}") for argv in parts]
+        why = f"fetches {one.name} into {one.directory.parent}, by its SHA-256; nothing else is changed"
+        steps.append(Step(last, why, then=one.install))
+    if not steps:
+        raise MissingError(missing)
+    return Plan(name, "", missing, tuple(steps), params)
+
+
+def _install(packages: list[str], family: str, environ: Mapping[str, str], missing: str) -> list[Step]:
+    """Return the steps that install ``packages``."""
+    command = unattended_install(packages, family)
+    if not command:
+        raise MissingError(missing)
+    root = _as_root(environ, missing)
+    steps: list[Step] = []
+    if family == "debian":
+        if any(not _offered(package) for package in packages):
+            steps.append(Step((*root, "apt-get", "update", "-q"), "reads the lists of packages"))
+        if "postgresql" in packages and not _installed("postgresql-common"):
+            # Debian's package makes and starts a cluster for everybody.
+            write = f"mkdir -p {CLUSTER_SETTINGS.parent} && echo 'create_main_cluster = false' > "
+            steps.append(
+                Step(
+                    (*root, "sh", "-c", f"{write}{CLUSTER_SETTINGS}"),
+                    "keeps the package from making and starting a cluster; removed again afterwards",
+                    undo=(*root, "rm", "-f", str(CLUSTER_SETTINGS)),
+                )
+            )
+    if "389-ds-base" in packages:
+        # A file of the same name in /etc stands for the package's (sysctl.d(5)): what is installed for a
+        # measurement must not change what is measured.
+        mask = f"[ -e {KERNEL_SETTINGS} ] || {{ mkdir -p {KERNEL_SETTINGS.parent} && "
+        steps.append(
+            Step(
+                (*root, "sh", "-c", f"{mask}ln -s /dev/null {KERNEL_SETTINGS}; }}"),
+                "keeps the package from changing the kernel's settings for memory and network at the next "
+                "start; it stays",
+            )
+        )
+    why = f"installs {', '.join(packages)} and what they depend on; removes nothing"
+    steps.append(Step((*root, *command), why))
+    return steps
+
+
+def carry_out(wanted: Plan, say: Callable[[Step], None], *, environ: Mapping[str, str] = os.environ) -> Plan:
+    """Do the steps of ``wanted``, and return how things stand afterwards.
+
+    Args:
+        wanted: from ``plan``.
+        say: called with each step before it is done.
+        environ: of the commands.
+
+    Raises:
+        ZtuneError: a command failed; the sentence ends with its last lines.
+        MissingError: everything was done, and something is missing all the same.
+    """
+    undo: list[tuple[str, ...]] = []
+    try:
+        for step in wanted.steps:
+            say(step)
+            if step.undo:
+                undo.append(step.undo)
+            _run(step.argv, environ)
+            if step.then is not None:
+                step.then()
+    finally:
+        for argv in undo:
+            _run(argv, environ)
+    entry = next(e for e in registry.entries() if e.name == wanted.workload)
+    entry = registry.examined(entry, wanted.params)
+    if entry.missing:
+        raise MissingError(f"{wanted.workload}: still missing after the set-up: {entry.missing}")
+    return Plan(wanted.workload, entry.version, "", wanted.steps, wanted.params)
+
+
+def _known(name: str) -> str:
+    registry.get(name)  # Raises with a hint.
+    return name
+
+
+def _run(argv: tuple[str, ...], environ: Mapping[str, str]) -> None:
+    try:
+        done = subprocess.run(
+            argv,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            errors="replace",
+            env={**environ, "DEBIAN_FRONTEND": "noninteractive", "LC_ALL": "C.UTF-8"},
+            timeout=_INSTALL_SECONDS,
+        )
+    except OSError as error:
+        raise MissingError(f"`{shlex.join(argv)}` can't be run: {error.strerror}") from None
+    except subprocess.TimeoutExpired:
+        raise ZtuneError(f"`{shlex.join(argv)}` did not end within {_INSTALL_SECONDS:.0f} s") from None
+    if done.returncode != 0:
+        said = " | ".join([line.strip() for line in done.stdout.splitlines() if line.strip()][-4:])
+        raise ZtuneError(f"`{shlex.join(argv)}` failed: {said or 'it said nothing'}")
+
+
+def _as_root(environ: Mapping[str, str], missing: str) -> tuple[str, ...]:
+    if os.geteuid() == 0:
+        return ()
+    chosen = environ.get("SUDO", "").split()
+    if chosen:
+        return tuple(chosen)
+    if shutil.which("sudo", path=environ.get("PATH")):
+        return ("sudo",)
+    raise MissingError(
+        "installing packages needs root: be root, install sudo, or set SUDO to what you use instead; "
+        f"{missing}"
+    )
+
+
+def _installed(package: str) -> bool:
+    return _says(("dpkg-query", "-W", "-f", "${db:Status-Abbrev}", package)) == "ii"
+
+
+def _offered(package: str) -> bool:
+    return bool(_says(("apt-cache", "madison", package)))
+
+
+def _says(argv: tuple[str, ...]) -> str:
+    try:
+        done = subprocess.run(argv, capture_output=True, text=True, errors="replace", timeout=60)
+    except (OSError, subprocess.SubprocessError):
+        return ""
+    return done.stdout.strip() if done.returncode == 0 else ""

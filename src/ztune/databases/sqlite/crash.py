@@ -1,0 +1,201 @@
+"""SQLite in a crash test: a process for each client, its own integrity check for the check."""
+
+from __future__ import annotations
+
+import contextlib
+import inspect
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, ClassVar
+
+from ztune.crash.database import NOTE
+from ztune.crash.ledger import Account, Entry, Found, Transaction
+from ztune.databases.sqlite import crash_client as sqlite_client
+from ztune.databases.sqlite.onhost.transactions import Sqlite as Job
+from ztune.errors import InputError, MissingError, ZtuneError
+from ztune.onhost.host.process import Account as User
+from ztune.onhost.host.workdir import WorkDir
+from ztune.onhost.jobs import filler, software
+from ztune.onhost.jobs import role_directories as places
+from ztune.onhost.jobs.conversation import Client
+
+DATABASE = "ledger.db"
+_MADE = ("page_size", "auto_vacuum", "journal_mode")
+"""Settings that must be there when the database is made."""
+_START_SECONDS = 120.0
+
+
+class Session:
+    """One connection, in a process of its own."""
+
+    def __init__(self, client: Client) -> None:
+        self.client = client
+        self._said = ""
+
+    def commit(self, transaction: Transaction) -> bool:
+        """Do one transaction; whether it was acknowledged."""
+        t = transaction
+        row = [t.client, t.number, t.source, t.target, t.delta, t.payload, t.checksum]
+        return self._do("commit", {"row": row})
+
+    def checkpoint(self) -> bool:
+        """Bring the log into the database."""
+        return self._do("checkpoint", {})
+
+    def _do(self, word: str, arguments: dict[str, Any]) -> bool:
+        try:
+            self.client.do(word, arguments)
+        except ZtuneError as error:
+            self._said = str(error)
+            return False
+        return True
+
+    def said(self) -> str:
+        """Return what it said last."""
+        return self._said or "(nothing)"
+
+
+class Sqlite:
+    """The database of ``sqlite``."""
+
+    workload: ClassVar[str] = "sqlite"
+    checks = ("PRAGMA integrity_check", "a full scan")
+
+    def __init__(self, params: Mapping[str, Any], settings: Mapping[str, str], *, clients: int) -> None:
+        """Take the settings; nothing is started."""
+        self._job = Job({**params, "clients": clients}, settings)
+        self.version = self._job.check()
+        self._user = User.for_database("nobody")
+        self.checkpoints = self.settings["journal_mode"] == "wal"
+        found = software.pythons("import sqlite3; print(1)", self._user, patience=self._job.patience)
+        python = next(found, None)
+        if python is None:
+            raise MissingError(f"there is no Python with sqlite3 that user {self._user.name!r} can run")
+        self._python = python[0]
+        self._home = Path()
+        self._file = Path()
+        self._sessions: list[Session] = []
+
+    @property
+    def roles(self) -> tuple[str, ...]:
+        """Data; the log lies beside it."""
+        return self._job.roles()
+
+    @property
+    def settings(self) -> dict[str, str]:
+        """The PRAGMAs of every connection."""
+        return self._job.settings()
+
+    def prepare(self, workdir: WorkDir, given: Mapping[str, Path]) -> None:
+        """Take the directory."""
+        if given["data"] != given["wal"]:
+            raise InputError(
+                "sqlite: the layout gives data and wal datasets of their own, but SQLite keeps its log "
+                "beside its database; give one dataset both roles"
+            )
+        places.take("data", given["data"], workdir, self._user)
+        self._home = workdir.sub("run", owner=self._user.owner)
+        places.must_be_reachable(
+            (self._home, given["data"]), workdir, self._user, patience=self._job.patience
+        )
+        self._file = given["data"] / DATABASE
+        # As text, so that it can be read by its user wherever ztune itself lies.
+        places.lend(self._home / "client.py", inspect.getsource(sqlite_client), self._user)
+
+    def load(self, accounts: int) -> None:
+        """Make the database."""
+        settings = self.settings
+        session = self._session("load")
+        try:
+            session.client.do(
+                "load",
+                {
+                    "path": str(self._file),
+                    "pragmas": {name: settings[name] for name in _MADE if name in settings},
+                    "accounts": accounts,
+                    "notes": list(filler.PHRASES),
+                },
+            )
+        finally:
+            self.cut()
+
+    def start(self, seconds: float | None = None) -> None:
+        """Open the database and read of it, which recovers it."""
+        until = None if seconds is None else time.monotonic() + seconds
+        session = self._session("keeper")
+        if until is None:
+            self._open(session, _START_SECONDS)
+            return
+        # What went wrong within these moments will be seen when there is time for it.
+        with contextlib.suppress(ZtuneError):
+            self._open(session, (seconds or 0) / self._job.patience)
+        time.sleep(max(0.0, until - time.monotonic()))
+
+    def _open(self, session: Session, seconds: float) -> None:
+        settings = {name: value for name, value in self.settings.items() if name not in _MADE[:2]}
+        found = session.client.do(
+            "open",
+            {
+                "path": str(self._file),
+                "pragmas": settings,
+                "busy_ms": round(60_000 * self._job.patience),
+                "note": NOTE,
+            },
+            seconds=seconds,
+        )
+        mode = settings["journal_mode"]
+        if found["settings"]["journal_mode"] != mode:
+            raise ZtuneError(
+                f"sqlite: journal_mode is {found['settings']['journal_mode']}, not {mode}, which was set"
+            )
+
+    def client(self) -> Session:
+        """Start a process and connect."""
+        session = self._session(f"client-{len(self._sessions)}")
+        self._open(session, _START_SECONDS)
+        return session
+
+    def _session(self, name: str) -> Session:
+        client = Client(
+            [self._python, "-I", "-B", self._home / "client.py"],
+            what="the SQLite client",
+            account=self._user,
+            home=self._home,
+            log=self._home / f"{name}.log",
+            patience=self._job.patience,
+            env={"SQLITE_TMPDIR": str(self._home)},
+        )
+        session = Session(client)
+        self._sessions.append(session)
+        return session
+
+    def read(self) -> Found:
+        """Return both tables, and what integrity_check says."""
+        try:
+            answer = self._sessions[0].client.do("read")
+        except ZtuneError as error:
+            return Found(complaints=[f"the tables can't be read: {error}"])
+        return Found(
+            [Entry(*row) for row in answer["entries"]],
+            [Account(*row) for row in answer["accounts"]],
+            [f"integrity_check: {text}" for text in answer["said"] if text != "ok"],
+        )
+
+    def watch(self) -> None:
+        """Raise ZtuneError if the first connection died by itself."""
+        program = self._sessions[0].client.program
+        if not program.alive():
+            raise ZtuneError(f"{program.what} {program.how_it_ended()} by itself")
+
+    def cut(self) -> None:
+        """End every process at once."""
+        sessions, self._sessions = self._sessions, []
+        for session in sessions:
+            session.client.program.popen.kill()
+        for session in sessions:
+            session.client.program.kill()
+
+    def end(self) -> None:
+        """End every process; all else lies in the work directory."""
+        self.cut()

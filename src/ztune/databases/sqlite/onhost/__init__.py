@@ -1,0 +1,1 @@
+"""What runs of sqlite beside the pool: standard library only."""

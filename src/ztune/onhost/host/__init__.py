@@ -1,0 +1,1 @@
+"""Reads and steers a host: its disks, mounts, processes and OpenZFS."""

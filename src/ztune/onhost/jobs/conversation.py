@@ -1,0 +1,174 @@
+"""A program of ours that does what it is told line by line, and answers in JSON.
+
+A command is one line: a word and its arguments, divided by tabs. Answers are lines: ``{"progress": 0.5}``,
+any number of times, then ``{"done": {…}}`` or ``{"error": "…"}``. It ends when its input does.
+"""
+
+from __future__ import annotations
+
+import json
+import queue
+import subprocess
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from ztune.errors import ZtuneError
+from ztune.onhost.host.process import Account, Program, last_lines
+
+STOP_SECONDS = 120.0
+CLOSE_SECONDS = 60.0
+
+
+class Conversation:
+    """The running program: one question at a time."""
+
+    def __init__(
+        self,
+        argv: Sequence[str | Path],
+        *,
+        what: str,
+        account: Account,
+        home: Path,
+        log: Path,
+        patience: float = 1.0,
+        env: dict[str, str] | None = None,
+    ) -> None:
+        """Start the program.
+
+        Args:
+            argv: the program and its arguments.
+            what: how messages call it.
+            account: who it runs as.
+            home: where it stands.
+            log: where its standard error goes.
+            patience: multiplies time limits.
+            env: added to a minimal environment.
+
+        Raises:
+            MissingError: it can't be run.
+        """
+        self.what = what
+        self.log = log
+        self.patience = patience
+        log.unlink(missing_ok=True)
+        self.program = Program.start(
+            argv,
+            what=what,
+            account=account,
+            cwd=home,
+            env=env,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            log=log,
+        )
+        self._lines: queue.Queue[bytes] = queue.Queue()
+        threading.Thread(target=self._collect, daemon=True).start()
+
+    def _collect(self) -> None:
+        pipe = self.program.popen.stdout
+        assert pipe is not None
+        with pipe:
+            for line in pipe:
+                self._lines.put(line)
+        self._lines.put(b"")
+
+    def ask(
+        self,
+        *words: str | int | Path,
+        seconds: float = 600.0,
+        on_progress: Callable[[float], None] | None = None,
+    ) -> dict[str, Any]:
+        """Give a command and return its answer; it may take ``seconds`` times ``patience``.
+
+        Raises:
+            ZtuneError: it failed, took too long or died; the sentence holds its last words.
+        """
+        line = "\t".join(map(str, words))
+        if "\n" in line or line.count("\t") != len(words) - 1:
+            raise ZtuneError(f"{self.what}: {line!r} can't be said in one line; choose another path")
+        pipe = self.program.popen.stdin
+        assert pipe is not None
+        try:
+            pipe.write(line.encode() + b"\n")
+            pipe.flush()
+        except OSError:
+            raise self._died(str(words[0])) from None
+        limit = seconds * self.patience
+        deadline = time.monotonic() + limit
+        while True:
+            try:
+                answer = self._lines.get(timeout=min(0.5, max(0.01, deadline - time.monotonic())))
+            except queue.Empty:
+                if time.monotonic() > deadline:
+                    raise ZtuneError(f"{self.what} did not end {words[0]!r} within {limit:.0f} s") from None
+                continue
+            if not answer:
+                raise self._died(str(words[0]))
+            try:
+                said = json.loads(answer)
+            except ValueError:
+                raise ZtuneError(f"{self.what} said what can't be read: {answer[:200]!r}") from None
+            if "error" in said:
+                raise ZtuneError(f"{self.what} failed in {words[0]!r}: {said['error']}")
+            if "done" in said:
+                found: dict[str, Any] = said["done"]
+                return found
+            if on_progress is not None:
+                on_progress(float(said["progress"]))
+
+    def _died(self, word: str) -> ZtuneError:
+        self.program.wait(5.0)
+        how = self.program.how_it_ended()
+        return ZtuneError(
+            f"{self.what} died in {word!r} ({how}); its log ends: {last_lines(self.log) or '(nothing)'}"
+        )
+
+    def pids(self) -> list[int]:
+        """Return its pid, while it lives."""
+        return [self.program.pid] if self.program.alive() else []
+
+    def stop(self) -> None:
+        """End its input and wait until it has ended.
+
+        Raises:
+            ZtuneError: it had died, ended with an error, or had to be killed.
+        """
+        try:
+            if not self.program.alive():
+                raise self._died("waiting")
+            assert self.program.popen.stdin is not None
+            self.program.popen.stdin.close()
+            limit = STOP_SECONDS * self.patience
+            if not self.program.wait(limit):
+                raise ZtuneError(f"{self.what} did not end within {limit:.0f} s and was killed")
+            if self.program.popen.returncode != 0:
+                raise self._died("ending")
+        finally:
+            self.program.kill()
+
+
+class Client(Conversation):
+    """A program that takes a word and a JSON object of arguments, and closes its database when told to."""
+
+    def do(
+        self,
+        word: str,
+        arguments: Mapping[str, Any] | None = None,
+        *,
+        seconds: float = 600.0,
+        on_progress: Callable[[float], None] | None = None,
+    ) -> dict[str, Any]:
+        """Have it do something and return its answer, as ``ask`` does."""
+        return self.ask(word, json.dumps(arguments or {}), seconds=seconds, on_progress=on_progress)
+
+    def stop(self) -> None:
+        """Close the database and end the program; raises ZtuneError as ``Conversation.stop`` does."""
+        try:
+            self.do("close", seconds=CLOSE_SECONDS)
+        except ZtuneError:
+            self.program.kill()
+            raise
+        super().stop()

@@ -1,0 +1,276 @@
+"""What ``ztune-mount`` counts, where the pools are in user space: the measure and a probe."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar
+
+from ztune.onhost.probes import disks, kstat, procfs, space
+from ztune.onhost.probes.base import Cost, Probe
+from ztune.onhost.probes.context import Context, MountContext
+
+_COUNTS = ("reads", "read_bytes", "writes", "write_bytes")
+_LEVELS = frozenset(("size", "max", "l2_size", "logical", "allocated", "free", "ratio"))
+"""What is as it is, and no sum over time."""
+_TEXTS = ("pool", "class", "name", "profile")
+
+
+def change(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the counters' differences between two answers of the program, and levels as they are then."""
+    found: dict[str, Any] = {}
+    for key, now in after.items():
+        then = before.get(key)
+        if isinstance(now, Mapping):
+            found[key] = change(then if isinstance(then, Mapping) else {}, now)
+        elif isinstance(now, list):
+            # The program names its disks, datasets and pools in the same order each time.
+            old = then if isinstance(then, list) and len(then) == len(now) else [{}] * len(now)
+            found[key] = [change(a, b) for a, b in zip(old, now, strict=True)]
+        elif key in _LEVELS or not isinstance(now, int | float):
+            found[key] = now
+        else:
+            value = now - (then if isinstance(then, int | float) else 0)
+            found[key] = round(value, 6) if isinstance(value, float) else value
+    return found
+
+
+def mount_of(context: Context) -> MountContext:
+    """Return the mount, which must be there."""
+    assert context.mount is not None
+    return context.mount
+
+
+def own_time(pid: int) -> tuple[float, float]:
+    """Return the seconds of processor time, user and system, of the program so far."""
+    stat = procfs.parse_pid_stat(Path(f"/proc/{pid}/stat").read_text(errors="replace"))
+    return stat.user_s, stat.system_s
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """All counters at one time."""
+
+    seconds: float
+    stats: dict[str, Any]
+    job: procfs.Job
+    host: procfs.Host
+    own: tuple[float, float]
+
+
+def _snapshot(context: Context, *, closing: bool) -> Snapshot:
+    """Return all counters now; the program's next to the window, those of every process further from it."""
+    mount = mount_of(context)
+    if closing:
+        seconds = time.monotonic()
+        stats = mount.stats()
+        own = own_time(mount.pid)
+        return Snapshot(seconds, stats, procfs.job(context.pids()), procfs.host(), own)
+    host, job, own = procfs.host(), procfs.job(context.pids()), own_time(mount.pid)
+    stats = mount.stats()
+    return Snapshot(time.monotonic(), stats, job, host, own)
+
+
+def rows(context: Context, stats: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Return the result's ``by_vdev``."""
+    paths = {
+        (pool.layout_name, name): path
+        for pool in context.pools
+        for _class, name, path, _node in disks.given(pool)
+    }
+    # Instant disks keep no time.
+    timed = any(disk["busy_s"] for disk in stats["disks"])
+    return [
+        {
+            "pool": disk["pool"],
+            "class": disk["class"],
+            "name": disk["name"],
+            "path": paths.get((disk["pool"], disk["name"]), ""),
+            "profile": disk.get("profile", ""),
+            **{key: disk[key] for key in _COUNTS},
+            "flushes": disk["flushes"],
+            "busy_ms": round(1e3 * disk["busy_s"], 3) if timed else None,
+            "source": "mount",
+        }
+        for disk in stats["disks"]
+    ]
+
+
+def _arc(stats: Mapping[str, Any]) -> dict[str, int]:
+    arc = stats["arc"]
+    found = {key: value for key, value in arc.items() if key.endswith(("hits", "misses")) and key[:2] != "l2"}
+    return found | {"size_end": arc["size"], "c_end": arc["max"], "c_max": arc["max"]}
+
+
+def _l2arc(stats: Mapping[str, Any]) -> dict[str, int]:
+    arc = stats["arc"]
+    return {
+        "hits": arc["l2_hits"],
+        "misses": arc["l2_misses"],
+        "write_bytes": arc["l2_write_bytes"],
+        "size_end": arc["l2_size"],
+    }
+
+
+def _zil(stats: Mapping[str, Any]) -> dict[str, Any]:
+    def add(key: str) -> int:
+        return sum(int(dataset[key]) for dataset in stats["datasets"])
+
+    kinds = {key: add(key) for key in ("itx_indirect", "itx_copied", "itx_needcopy")}
+    return {
+        "commits": add("commits"),
+        "itx": sum(kinds.values()),
+        **kinds,
+        "writes": stats["causes"]["zil"]["writes"],
+        "bytes": stats["causes"]["zil"]["write_bytes"],
+        "slog_writes": stats["slog_writes"],
+        "slog_bytes": stats["slog_bytes"],
+        "source": "mount",
+    }
+
+
+def _space(context: Context, stats: Mapping[str, Any]) -> dict[str, Any]:
+    held = {dataset["name"]: dataset for dataset in stats["datasets"]}
+    found = [
+        {
+            "name": dataset.layout_name,
+            "roles": list(dataset.roles),
+            "filesystem": dataset.filesystem,
+            "files": space.files_of(dataset, context)["logical"],
+            "used": int(held[dataset.name]["allocated"]),
+            "logical": int(held[dataset.name]["logical"]),
+            "ratio": float(held[dataset.name]["ratio"]),
+        }
+        for dataset in context.datasets
+    ]
+    return {
+        "allocated": sum(int(pool["allocated"]) for pool in stats["pools"]),
+        "files": sum(row["files"] for row in found),
+        "logical": sum(row["logical"] for row in found),
+        "compression_ratio": space.ratio(found),
+        "by_dataset": found,
+        "by_pool": {
+            pool["name"]: {"allocated": pool["allocated"], "free": pool["free"]} for pool in stats["pools"]
+        },
+    }
+
+
+class Window:
+    """The measure window, open from here to ``end``: as ``measure.Window``, by the program's counters."""
+
+    def __init__(self, context: Context) -> None:
+        self.context = context
+        self.after: Snapshot | None = None
+        self.before = _snapshot(context, closing=False)
+
+    def close(self) -> None:
+        """Take the second reading, and nothing else; call it after the pools were synced."""
+        self.after = _snapshot(self.context, closing=True)
+
+    def end(self) -> dict[str, Any]:
+        """Return the result's ``measure``; closes the window, unless ``close`` did."""
+        if self.after is None:
+            self.close()
+        assert self.after is not None
+        before, after = self.before, self.after
+        stats = change(before.stats, after.stats)
+        by_vdev = rows(self.context, stats)
+        logical = None
+        if before.job.io is not None and after.job.io is not None and after.job.processes:
+            io = kstat.difference(before.job.io, after.job.io)
+            logical = {
+                "reads": io.get("syscr", 0),
+                "read_bytes": io.get("rchar", 0),
+                "writes": io.get("syscw", 0),
+                "write_bytes": io.get("wchar", 0),
+                "source": "processes",
+            }
+        user, system = after.job.user_s - before.job.user_s, after.job.system_s - before.job.system_s
+        known = user >= -0.02 and system >= -0.02
+        if not known:
+            self.context.warn("some of the job's processes ended unseen: its CPU time is not known")
+        own = [round(now - then, 3) for now, then in zip(after.own, before.own, strict=True)]
+        host = after.host.since(before.host)
+        return {
+            "seconds": round(after.seconds - before.seconds, 6),
+            "physical": disks.total(by_vdev),
+            "by_vdev": by_vdev,
+            "by_cause": stats["causes"],
+            "arc": _arc(stats),
+            "l2arc": _l2arc(stats),
+            "zil": _zil(stats),
+            "txgs": stats["txgs"],
+            "logical": logical,
+            "cpu": {
+                "user_s": round(user, 3) if known else None,
+                "system_s": round(system, 3) if known else None,
+                # All of OpenZFS runs in the program, and half of FUSE: the kernel's half is in system time.
+                "mount_user_s": own[0],
+                "mount_system_s": own[1],
+                "context_switches": host["context_switches"],
+                "processes": after.job.processes,
+                "host": host,
+            },
+            "space": _space(self.context, after.stats),
+        }
+
+
+class MountProbe(Probe):
+    """Everything that the program counts."""
+
+    name: ClassVar[str] = "mount"
+    measures: ClassVar[str] = (
+        "on a mount: what OpenZFS in user space counted: each disk, what was read and written for (data, "
+        "metadata, the intent log), each dataset and its part of the intent log, the ARC"
+    )
+    cost: ClassVar[Cost] = "none"
+    default: ClassVar[bool] = True
+
+    @classmethod
+    def available(cls, context: Context) -> str | None:
+        """Only a mount has them."""
+        return "the pools are the kernel's, not a mount's" if context.mount is None else None
+
+    def begin(self) -> None:
+        """Ask for them."""
+        self.before = mount_of(self.context).stats()
+
+    def freeze(self) -> None:
+        """Ask again."""
+        self.after = mount_of(self.context).stats()
+
+    def finish(self) -> dict[str, Any]:
+        """Return the differences, and sizes as they are at the end."""
+        found = change(self.before, self.after)
+        roles = {dataset.name: list(dataset.roles) for dataset in self.context.datasets}
+        for dataset in found["datasets"]:
+            dataset["roles"] = roles.get(dataset["name"], [])
+        return found
+
+
+class Sampler:
+    """The series probe's readings on a mount."""
+
+    _disk = (*_COUNTS, "flushes", "busy_s")
+    _arc = ("hits", "misses", "size")
+    _dataset = _COUNTS
+
+    def __init__(self, context: Context) -> None:
+        self.mount = mount_of(context)
+        stats = self.mount.stats()
+        self.groups = {
+            "disks": [f"{d['pool']}/{d['name']} {c}" for d in stats["disks"] for c in self._disk],
+            "arc": list(self._arc),
+            "datasets": [f"{d['name']} {c}" for d in stats["datasets"] for c in self._dataset],
+        }
+
+    def values(self) -> dict[str, list[float]]:
+        """Return what is there now, by group, in the order of its columns."""
+        stats = self.mount.stats()
+        return {
+            "disks": [float(d[c]) for d in stats["disks"] for c in self._disk],
+            "arc": [float(stats["arc"][c]) for c in self._arc],
+            "datasets": [float(d[c]) for d in stats["datasets"] for c in self._dataset],
+        }

@@ -1,0 +1,250 @@
+"""A trial's pools in user space: one ``ztune-mount`` on a store of the trial's own, behind FUSE."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import select
+import signal
+import threading
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from ztune.errors import InputError, MissingError
+from ztune.onhost.events import Events
+from ztune.onhost.host import interrupt, mounted, own_directory
+from ztune.onhost.host.mounted import Mount, Options
+from ztune.onhost.probes.context import DatasetContext, DeviceContext, MountContext, PoolContext
+from ztune.onhost.trial.journal import Journal
+from ztune.onhost.trial.mount_store import MountStore
+from ztune.onhost.trial.pools import Made, Say
+from ztune.onhost.trial.spec import CLASSES, Mounting, Pool, Spec
+
+STORE, MOUNTS = "store", "mounts"
+_READY_S = 600.0
+"""A pool on slow disks is made, or imported with its log replayed, within this."""
+_STOP_S = 3600.0
+"""The disks' caches, and all dirty data, are written on the way out."""
+_PROBE_S, _DYING_S = 2.0, 60.0
+_LOOK_MS = 200
+_GRACE_S = 2.0
+"""What the death of the mount breaks fails by itself within this, mostly, and says more."""
+
+
+@dataclass(slots=True)
+class MountedPools:
+    """``ztune.onhost.trial.pools.Pools`` by ``ztune-mount``, as the user that we are."""
+
+    spec: Spec
+    events: Events
+    made: list[Made] = field(default_factory=list)
+    journal: Journal = field(init=False)
+    _store: MountStore | None = None
+    _mount: Mount | None = None
+    _watch: _Watch | None = None
+    _gone: str = ""
+
+    @property
+    def _mounting(self) -> Mounting:
+        mounting = self.spec.place.mounting
+        assert mounting is not None
+        return mounting
+
+    def check(self) -> None:
+        """Raise InputError, MissingError if the layout can't be had here; nothing is made."""
+        mounting, layout = self._mounting, self.spec.layout
+        if not os.access(mounting.program, os.X_OK):
+            raise MissingError(f"{mounting.program}: can't be run; `make setup` builds ztune-mount")
+        if not mounting.stores.is_dir():
+            raise InputError(f"place.stores: {mounting.stores} is no directory; make it first")
+        for pool in layout.pools:
+            if pool.filesystem != "zfs":
+                raise InputError(f'layout: pool "{pool.name}" is {pool.filesystem}; a mount is OpenZFS alone')
+        for dataset in layout.datasets:
+            if dataset.volume is not None:
+                raise InputError(f'layout: "{dataset.name}" is a volume; a mount has file systems only')
+
+    def make(self, journal: Journal, say: Say) -> None:
+        """Make the pools and datasets of the layout."""
+        self.journal = journal
+        mounting = self._mounting
+        for note in mounting.notes:
+            self.events.warning(note)
+        path = own_directory.real(mounting.stores) / self.spec.trial
+        token = secrets.token_hex(16)
+        journal.make(STORE, STORE, path=str(path), token=token)
+        self._store = MountStore.create(path, token)
+        journal.made(STORE)
+        root = self.spec.directory / "mnt"
+        root.mkdir()
+        root.chmod(0o711)
+        points: dict[str, Path] = {}
+        for dataset in self.spec.layout.datasets:
+            # As with the kernel's: one directory below the pool's, whatever the dataset's depth.
+            point = root / dataset.pool / (dataset.rest.replace("/", ".") or "_pool")
+            for folder in (point.parent, point):
+                folder.mkdir(exist_ok=True)
+                folder.chmod(0o711)  # whatever the umask: a database's own user passes here
+            points[dataset.name] = point
+        say("pools", 0.2)
+        journal.make(
+            MOUNTS,
+            MOUNTS,
+            store=str(path),
+            token=token,
+            places={name: str(point) for name, point in points.items()},
+            uses=[STORE],
+        )
+        self._start(points)
+        journal.made(MOUNTS)
+        for dataset in self.spec.layout.datasets:
+            self.made.append(Made(dataset, dataset.name, points[dataset.name], dataset.pool))
+
+    def _start(self, points: Mapping[str, Path]) -> None:
+        assert self._store is not None
+        mounting = self._mounting
+        self._mount = Mount.start(
+            mounting.program,
+            mounting.engine,
+            self._store.disks,
+            points,
+            Options(mounting.disks, mounting.cache, mounting.page_cache),
+            _READY_S * self.spec.patience,
+            # Whatever ends this program ends the mount; what it leaves is in the journal.
+            die_with_caller=True,
+        )
+        self.events.log(f"mounted by process {self._mount.pid}")
+        self._watch = _Watch(self._mount.pid)
+
+    def sync(self) -> None:
+        """Return when all that was written is on the disks."""
+        assert self._mount is not None
+        self._mount.sync()
+
+    def cool(self) -> None:
+        """Empty the caches of what the pools hold. Nothing in them is in use."""
+        assert self._mount is not None and self._watch is not None
+        self.journal.note(MOUNTS, mounted=False)
+        self._watch.end()
+        self._mount.stop(_STOP_S * self.spec.patience)
+        # It ended as it was asked to: should the next not start, that one's words are what counts.
+        self._mount = self._watch = None
+        self._start({made.name: made.mountpoint for made in self.made})
+        self.journal.note(MOUNTS, mounted=True)
+
+    def fills(self) -> list[Path]:
+        """Return where the disks' contents are, which are sparse files."""
+        return [self._mounting.stores]
+
+    def gone(self) -> str:
+        """Return why the pools are there no more, as a sentence; empty while they are."""
+        if self._watch is not None and not self._gone and self._mount is not None:
+            # Its files are gone before it is: the kernel first gives back its memory.
+            dying = any(mounted.dead(point, _PROBE_S) for point in self._mount.places.values())
+            if not self._mount.wait(_DYING_S if dying else 0.0):
+                return ""
+            how = _how(self._mount.code)
+            said = mounted.last_words(self._mount.store)
+            self._gone = f"ztune-mount, which holds the pools, {how}{f': {said}' if said else ''}"
+        return self._gone
+
+    def release(self) -> None:
+        """The trial is over: nobody need be told any more when the pools go."""
+        if self._watch is not None:
+            self._watch.end()
+
+    # -- what is known of them -------------------------------------------------------------------------
+
+    def contexts(self) -> tuple[tuple[PoolContext, ...], tuple[DatasetContext, ...]]:
+        """Return what probes may know of them."""
+        pools = tuple(
+            PoolContext(pool.name, pool.name, pool.filesystem, "", self._devices(pool), True)
+            for pool in self.spec.layout.pools
+        )
+        datasets = tuple(
+            DatasetContext(
+                made.name, made.dataset.name, made.dataset.roles, made.mountpoint, made.pool, "zfs", False, ""
+            )
+            for made in self.made
+        )
+        return pools, datasets
+
+    def _devices(self, pool: Pool) -> tuple[DeviceContext, ...]:
+        assert self._store is not None
+        found = []
+        for class_ in CLASSES:
+            for i, vdev in enumerate(pool.of_class(class_)):
+                for j in range(vdev.disks):
+                    file = str(self._store.disks / f"disk-{pool.name}-{class_}-{i}-{j}.img")
+                    found.append(DeviceContext(class_, i, file, file))
+        return tuple(found)
+
+    def mount(self) -> MountContext | None:
+        """Return the mount, for probes."""
+        assert self._mount is not None
+        store, patience = self._mount.store, _STOP_S * self.spec.patience
+        # It answers one at a time: during a sync of slow disks the answer takes as long as that.
+        return MountContext(self._mount.pid, lambda: mounted.ask(store, "stats", patience))
+
+    def facts(self) -> dict[str, Any]:
+        """Return what belongs into the result's environment: OpenZFS, tunables, pools, devices."""
+        assert self._mount is not None
+        mounting = self._mounting
+        return {
+            "openzfs": {"library": str(self._mount.ready.get("openzfs", ""))},
+            "mount": {
+                "disks": mounting.disks,
+                "cache": mounting.cache,
+                "page_cache": mounting.page_cache,
+                "profiles": mounting.engine.get("profiles", {}),
+            },
+            "tunables": dict(mounting.engine.get("tunables", {})),
+            "pools": {
+                pool.name: {"guid": "", "devices": [[d.class_, d.path] for d in self._devices(pool)]}
+                for pool in self.spec.layout.pools
+            },
+        }
+
+
+def _how(code: int | None) -> str:
+    if code is None or code >= 0:
+        return f"ended by itself with exit code {code}"
+    try:
+        return f"was killed by {signal.Signals(-code).name}"
+    except ValueError:
+        return f"was killed by signal {-code}"
+
+
+class _Watch:
+    """Interrupts the trial when the mount dies: whatever waits for it may wait for ever."""
+
+    def __init__(self, pid: int) -> None:
+        self._over = threading.Event()
+        self._lock = threading.Lock()
+        self._fd = os.pidfd_open(pid)
+        self._thread = threading.Thread(target=self._look, daemon=True, name="mount watch")
+        self._thread.start()
+
+    def end(self) -> None:
+        """Watch no more; nothing is interrupted after this."""
+        with self._lock:
+            self._over.set()
+        self._thread.join()
+
+    def _look(self) -> None:
+        poll = select.poll()
+        poll.register(self._fd, select.POLLIN)
+        try:
+            while not self._over.is_set():
+                if not poll.poll(_LOOK_MS):
+                    continue
+                if self._over.wait(_GRACE_S):
+                    return
+                with self._lock:
+                    if not self._over.is_set():
+                        interrupt.ring()
+                return
+        finally:
+            os.close(self._fd)

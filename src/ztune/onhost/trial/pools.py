@@ -1,0 +1,86 @@
+"""Where a trial's pools are: what the lifecycle asks of that place, whatever is behind it.
+
+``kernel_pools`` makes them with ``zpool`` and ``zfs`` in this host's kernel, ``mounted_pools`` with
+``ztune-mount`` in user space.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+from ztune.onhost.probes.context import DatasetContext, MountContext, PoolContext
+from ztune.onhost.trial.journal import Journal
+from ztune.onhost.trial.spec import Dataset
+
+
+@dataclass(slots=True)
+class Made:
+    """A dataset of the layout as it was made here."""
+
+    dataset: Dataset
+    name: str
+    mountpoint: Path
+    pool: str
+    node: str = ""
+
+    @property
+    def own_filesystem(self) -> bool:
+        """Whether ext4 or xfs is mounted for it alone: it is a volume."""
+        return self.dataset.volume is not None
+
+
+class Say(Protocol):
+    """Tells how far a step is."""
+
+    def __call__(self, text: str, share: float) -> None:
+        """Say what is being done, and the share of the step that is done."""
+        ...
+
+
+class Pools(Protocol):
+    """The pools of one trial, with their datasets. Whatever is made is journaled, and removed by the door."""
+
+    made: list[Made]
+    """The layout's datasets, from ``make`` on, each mounted."""
+
+    def check(self) -> None:
+        """Raise InputError, MissingError if the layout can't be had here; nothing is made."""
+        ...
+
+    def make(self, journal: Journal, say: Say) -> None:
+        """Make the pools and datasets of the layout."""
+        ...
+
+    def sync(self) -> None:
+        """Return when all that was written is on the disks."""
+        ...
+
+    def cool(self) -> None:
+        """Empty the caches of what the pools hold. Nothing in them is in use."""
+        ...
+
+    def fills(self) -> list[Path]:
+        """Return directories on file systems of the host's or the user's that grow with what is written."""
+        ...
+
+    def gone(self) -> str:
+        """Return why the pools are there no more, as a sentence; empty while they are."""
+        ...
+
+    def release(self) -> None:
+        """The trial is over: nobody need be told any more when the pools go."""
+        ...
+
+    def contexts(self) -> tuple[tuple[PoolContext, ...], tuple[DatasetContext, ...]]:
+        """Return what probes may know of them."""
+        ...
+
+    def mount(self) -> MountContext | None:
+        """Return the mount that the pools are behind, for probes; None if the kernel has them."""
+        ...
+
+    def facts(self) -> dict[str, Any]:
+        """Return what belongs into the result's environment: OpenZFS, tunables, pools, devices."""
+        ...

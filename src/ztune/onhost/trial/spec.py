@@ -1,0 +1,497 @@
+"""The spec of a trial: parsed and checked as strictly as a user's file, in one sentence per fault.
+
+It comes from another program, most often another host, so nothing in it is trusted: names that become paths,
+dataset names or arguments of commands are checked here. See docs/trial-format.md for every field.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from ztune.errors import InputError
+from ztune.onhost import hello
+from ztune.onhost.host.home import ID as _ID
+from ztune.onhost.host.home import RunHome
+from ztune.onhost.host.mounted import CACHES, DISKS
+from ztune.units import parse_size
+
+FORMAT = "ztune-trial"
+VERSION = 1
+CLASSES = ("data", "special", "log", "cache")
+FILESYSTEMS = ("zfs", "ext4", "xfs")
+KINDS = {
+    "data": ("stripe", "mirror", "raidz1", "raidz2", "raidz3"),
+    "special": ("stripe", "mirror", "raidz1", "raidz2", "raidz3"),
+    "log": ("stripe", "mirror"),
+    "cache": ("stripe",),
+}
+MIN_DISK = 64 << 20
+"""SPA_MINDEVSIZE: ZFS takes no smaller device."""
+_NAME = re.compile(r"[A-Za-z0-9_.:-]+")
+_POOL = re.compile(r"[A-Za-z][A-Za-z0-9_.: -]*")
+_ROLE = re.compile(r"[a-z][a-z0-9-]{0,31}")
+_PROPERTY = re.compile(r"[a-z][a-z0-9_]*")
+_VALUE = re.compile(r"[A-Za-z0-9_.:+-]+")
+
+
+@dataclass(frozen=True, slots=True)
+class Vdev:
+    """One vdev of the layout."""
+
+    class_: str
+    kind: str
+    disks: int
+
+
+@dataclass(frozen=True, slots=True)
+class Pool:
+    """One pool of the layout, by the layout's name for it."""
+
+    name: str
+    ashift: int
+    filesystem: str
+    vdevs: tuple[Vdev, ...]
+
+    def of_class(self, class_: str) -> list[Vdev]:
+        """Return its vdevs of one class, in the layout's order."""
+        return [v for v in self.vdevs if v.class_ == class_]
+
+
+@dataclass(frozen=True, slots=True)
+class Dataset:
+    """One dataset of the layout: its roles and properties, and its file system where it is a volume."""
+
+    name: str
+    roles: tuple[str, ...]
+    properties: Mapping[str, str]
+    volume: int | None
+    filesystem: str
+
+    @property
+    def pool(self) -> str:
+        """The layout's name of its pool."""
+        return self.name.partition("/")[0]
+
+    @property
+    def rest(self) -> str:
+        """Its name below the pool; empty for the pool's own dataset."""
+        return self.name.partition("/")[2]
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """What the trial needs of a layout: the pools in use, the datasets, the ARC in bytes, the tunables."""
+
+    name: str
+    arc: int
+    pools: tuple[Pool, ...]
+    datasets: tuple[Dataset, ...]
+    tunables: Mapping[str, int]
+    database: Mapping[str, str]
+
+    @property
+    def uses_zfs(self) -> bool:
+        """Whether any pool is ZFS."""
+        return any(p.filesystem == "zfs" for p in self.pools)
+
+
+@dataclass(frozen=True, slots=True)
+class Mounting:
+    """How ``ztune-mount`` holds the pools: the program, where it keeps disks, and what it is told."""
+
+    program: Path
+    stores: Path
+    """The directory in which the trial makes its store."""
+    engine: Mapping[str, Any]
+    """The layout as OpenZFS in user space takes it; the program checks it."""
+    disks: str
+    cache: str
+    page_cache: bool
+    notes: tuple[str, ...]
+    """What a reader of the result must know: settings that a mount does not have."""
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where the layout's pools go.
+
+    ``disks`` maps pool → class → one tuple per vdev of its disks: paths for kind "disks", sizes in bytes for
+    kind "files". ``parents`` maps pool → an existing dataset, for kind "parent". ``mounting`` is for kind
+    "mount".
+    """
+
+    kind: str
+    disks: Mapping[str, Mapping[str, tuple[tuple[str, ...], ...]]] = field(default_factory=dict)
+    sizes: Mapping[str, Mapping[str, tuple[tuple[int, ...], ...]]] = field(default_factory=dict)
+    dir: Path | None = None
+    parents: Mapping[str, str] = field(default_factory=dict)
+    mounting: Mounting | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Spec:
+    """A whole trial."""
+
+    run: str
+    trial: str
+    seed: int
+    state: Path
+    place: Place
+    layout: Layout
+    job: str
+    params: Mapping[str, Any]
+    database: Mapping[str, str]
+    start: str
+    """load, copy or keep."""
+    start_path: Path | None
+    settle: str
+    probes: Mapping[str, Any]
+    dilation: float
+    patience: float
+    raw: Mapping[str, Any]
+    """The spec as it came, for the record."""
+
+    @property
+    def directory(self) -> Path:
+        """Where the trial's mount points and work directories lie: users of databases pass through."""
+        return RunHome(self.state, self.run).places / self.trial
+
+    @property
+    def home(self) -> Path:
+        """Where its journal and key lie: nobody else enters."""
+        return RunHome(self.state, self.run).believed / self.trial
+
+
+def _fail(where: str, what: str) -> InputError:
+    return InputError(f"spec: {where + ': ' if where else ''}{what}")
+
+
+def _object(
+    value: Any, where: str, needed: tuple[str, ...], optional: tuple[str, ...] = ()
+) -> dict[str, Any]:
+    if not isinstance(value, dict):
+        raise _fail(where, f"{_show(value)} is not an object")
+    for key in value:
+        if key not in needed and key not in optional:
+            raise _fail(where, f'"{key}" is not a key here; the keys are {", ".join((*needed, *optional))}')
+    for key in needed:
+        if key not in value:
+            raise _fail(where, f'"{key}" is missing')
+    return value
+
+
+def _show(value: Any) -> str:
+    text = json.dumps(value, ensure_ascii=True, default=str)
+    return text if len(text) <= 60 else text[:57] + "..."
+
+
+def _text(value: Any, where: str, pattern: re.Pattern[str] | None = None, what: str = "text") -> str:
+    if not isinstance(value, str) or not value or "\0" in value:
+        raise _fail(where, f"{_show(value)} is not {what}")
+    if pattern is not None and not pattern.fullmatch(value):
+        raise _fail(where, f"{_show(value)} is not {what}")
+    return value
+
+
+def _choice(value: Any, where: str, words: tuple[str, ...]) -> str:
+    if value not in words or not isinstance(value, str):
+        raise _fail(where, f"{_show(value)} is not one of {', '.join(words)}")
+    return value
+
+
+def _int(value: Any, where: str, low: int, high: int) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
+        raise _fail(where, f"{_show(value)} is not a whole number from {low} to {high}")
+    return value
+
+
+def _number(value: Any, where: str, low: float, high: float) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+        raise _fail(where, f"{_show(value)} is not a number")
+    if not low <= value <= high:
+        raise _fail(where, f"{value:g} is not a number from {low:g} to {high:g}")
+    return float(value)
+
+
+def _list(value: Any, where: str) -> list[Any]:
+    if not isinstance(value, list) or not value:
+        raise _fail(where, f"{_show(value)} is not a list with at least one entry")
+    return value
+
+
+def _path(value: Any, where: str) -> Path:
+    text = _text(value, where, what="a path")
+    pure = PurePosixPath(text)
+    if not pure.is_absolute() or ".." in pure.parts or any(ord(c) < 32 for c in text):
+        raise _fail(where, f"{_show(value)} is not an absolute path without ..")
+    return Path(pure)
+
+
+def _dataset_name(value: Any, where: str) -> str:
+    text = _text(value, where, what="a dataset name")
+    first, *rest = text.split("/")
+    if (
+        len(text) > 200
+        or not _POOL.fullmatch(first)
+        or any(not _NAME.fullmatch(p) or p in (".", "..") for p in rest)
+    ):
+        raise _fail(where, f'{_show(value)} is not a dataset name such as "tank/ztune"')
+    return text
+
+
+def parse(text: str) -> Spec:
+    """Return the spec in ``text``, one JSON object.
+
+    Raises:
+        InputError: the first fault found, as one sentence that begins with "spec:".
+    """
+    try:
+        raw = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise InputError(f"spec: not JSON: {error}") from None
+    top = _object(
+        raw,
+        "",
+        ("format", "version", "run", "trial", "state", "place", "layout", "job"),
+        ("seed", "start", "settle", "probes", "dilation", "patience"),
+    )
+    if top["format"] != FORMAT:
+        raise _fail("format", f'{_show(top["format"])} is not "{FORMAT}"')
+    if top["version"] != VERSION or isinstance(top["version"], bool):
+        raise _fail("version", f"{_show(top['version'])} is not {VERSION}, the one that this program knows")
+    run = _text(top["run"], "run", _ID, "an id of letters, digits, - and _")
+    trial = _text(top["trial"], "trial", _ID, "an id of letters, digits, - and _")
+    layout = _layout(top["layout"])
+    job = _object(top["job"], "job", ("name",), ("params", "database"))
+    start = _object(top.get("start", {"kind": "load"}), "start", ("kind",), ("from", "save"))
+    kind = _choice(start["kind"], "start.kind", ("load", "copy", "keep"))
+    path_key = {"copy": "from", "keep": "save"}.get(kind)
+    for key in ("from", "save"):
+        if (key in start) != (key == path_key):
+            raise _fail(
+                "start", f'"{key}" {"is missing" if key == path_key else f"does not go with kind {kind}"}'
+            )
+    probes = top.get("probes", {})
+    if not isinstance(probes, dict):
+        raise _fail("probes", f"{_show(probes)} is not an object")
+    params = job.get("params", {})
+    if not isinstance(params, dict):
+        raise _fail("job.params", f"{_show(params)} is not an object")
+    return Spec(
+        run=run,
+        trial=trial,
+        seed=_int(top.get("seed", 0), "seed", 0, (1 << 63) - 1),
+        state=_path(top["state"], "state"),
+        place=_place(top["place"], layout),
+        layout=layout,
+        job=_text(job["name"], "job.name"),
+        params=params,
+        database=_database(job.get("database", {}), "job.database") or layout.database,
+        start=kind,
+        start_path=_path(start[path_key], f"start.{path_key}") if path_key else None,
+        settle=_choice(top.get("settle", "cold"), "settle", ("cold", "warm")),
+        probes=probes,
+        dilation=_number(top.get("dilation", 1.0), "dilation", 0.001, 10_000),
+        patience=_number(top["patience"], "patience", 1, 10_000) if "patience" in top else hello.patience(),
+        raw=raw,
+    )
+
+
+def _database(value: Any, where: str) -> dict[str, str]:
+    if not isinstance(value, dict) or not all(isinstance(v, str) for v in value.values()):
+        raise _fail(where, f"{_show(value)} is not an object of texts")
+    return dict(value)
+
+
+def _layout(value: Any) -> Layout:
+    top = _object(
+        value, "layout", ("arc", "pool", "dataset"), ("name", "description", "tunables", "database")
+    )
+    pools = [_pool(p, f"layout.pool[{i}]") for i, p in enumerate(_list(top["pool"], "layout.pool"))]
+    by_name = {p.name: p for p in pools}
+    if len(by_name) != len(pools):
+        raise _fail("layout.pool", "two pools have the same name")
+    datasets: list[Dataset] = []
+    roles: set[str] = set()
+    for i, item in enumerate(_list(top["dataset"], "layout.dataset")):
+        where = f"layout.dataset[{i}]"
+        dataset = _dataset(item, where)
+        if dataset.pool not in by_name:
+            raise _fail(where, f'"{dataset.name}" is on a pool that the layout does not have')
+        if any(d.name == dataset.name for d in datasets):
+            raise _fail(where, f'"{dataset.name}" is there twice')
+        for role in dataset.roles:
+            if role in roles:
+                raise _fail(where, f'role "{role}" is on two datasets')
+            roles.add(role)
+        if by_name[dataset.pool].filesystem != "zfs" and dataset.volume is not None:
+            raise _fail(where, f'"{dataset.name}" is a volume on a pool that is not ZFS')
+        if dataset.volume is not None and (
+            not dataset.rest or any(d.name.startswith(dataset.name + "/") for d in datasets)
+        ):
+            raise _fail(where, f'"{dataset.name}" is a volume and has datasets below it')
+        if any(d.volume is not None and dataset.name.startswith(d.name + "/") for d in datasets):
+            raise _fail(where, f'"{dataset.name}" is below a volume')
+        datasets.append(dataset)
+    tunables = top.get("tunables", {})
+    if not isinstance(tunables, dict):
+        raise _fail("layout.tunables", f"{_show(tunables)} is not an object")
+    for name, number in tunables.items():
+        if not _PROPERTY.fullmatch(name):
+            raise _fail("layout.tunables", f"{_show(name)} is not a module parameter")
+        _int(number, f"layout.tunables.{name}", 0, (1 << 63) - 1)
+    used = {d.pool for d in datasets}
+    return Layout(
+        name=str(top.get("name", "")),
+        arc=_int(top["arc"], "layout.arc", 1 << 20, 1 << 50),
+        pools=tuple(p for p in pools if p.name in used),
+        datasets=tuple(datasets),
+        tunables=dict(tunables),
+        database=_database(top.get("database", {}), "layout.database"),
+    )
+
+
+def _pool(value: Any, where: str) -> Pool:
+    item = _object(value, where, ("name", "vdev"), ("ashift", "filesystem"))
+    vdevs: list[Vdev] = []
+    for i, entry in enumerate(_list(item["vdev"], f"{where}.vdev")):
+        here = f"{where}.vdev[{i}]"
+        vdev = _object(entry, here, (), ("class", "kind", "disks", "profile", "size"))
+        class_ = _choice(vdev.get("class", "data"), f"{here}.class", CLASSES)
+        kind = _choice(vdev.get("kind", "stripe"), f"{here}.kind", KINDS[class_])
+        vdevs.append(Vdev(class_, kind, _int(vdev.get("disks", 1), f"{here}.disks", 1, 255)))
+    pool = Pool(
+        name=_text(item["name"], f"{where}.name", _POOL, "a pool name"),
+        ashift=_int(item.get("ashift", 12), f"{where}.ashift", 9, 16),
+        filesystem=_choice(item.get("filesystem", "zfs"), f"{where}.filesystem", FILESYSTEMS),
+        vdevs=tuple(vdevs),
+    )
+    if not pool.of_class("data"):
+        raise _fail(where, f'pool "{pool.name}" has no data vdev')
+    if pool.filesystem != "zfs" and [(v.class_, v.kind, v.disks) for v in vdevs] != [("data", "stripe", 1)]:
+        raise _fail(where, f'pool "{pool.name}" is {pool.filesystem}, which takes exactly one disk')
+    return pool
+
+
+def _dataset(value: Any, where: str) -> Dataset:
+    item = _object(value, where, ("name", "roles"), ("properties", "volume", "filesystem"))
+    properties = item.get("properties", {})
+    if not isinstance(properties, dict):
+        raise _fail(f"{where}.properties", f"{_show(properties)} is not an object")
+    for name in ("mountpoint", "canmount", "keylocation", "keyformat", "readonly", "sharenfs", "sharesmb"):
+        if name in properties:
+            raise _fail(f"{where}.properties", f"{name} is the trial's own to set")
+    for name, text in properties.items():
+        if not _PROPERTY.fullmatch(name) or not isinstance(text, str) or not _VALUE.fullmatch(text):
+            raise _fail(f"{where}.properties", f"{_show({name: text})} is not a property and its value")
+    roles = tuple(_text(r, f"{where}.roles", _ROLE, "a role") for r in _list(item["roles"], f"{where}.roles"))
+    volume = item.get("volume")
+    try:
+        size = None if volume is None else parse_size(volume)
+    except ValueError as error:
+        raise _fail(f"{where}.volume", str(error)) from None
+    filesystem = item.get("filesystem") or ("ext4" if size is not None else "zfs")
+    _choice(filesystem, f"{where}.filesystem", FILESYSTEMS)
+    if size is not None and filesystem == "zfs":
+        raise _fail(where, "a volume needs a filesystem, ext4 or xfs")
+    return Dataset(_dataset_name(item["name"], f"{where}.name"), roles, dict(properties), size, filesystem)
+
+
+def _place(value: Any, layout: Layout) -> Place:
+    if not isinstance(value, dict):
+        raise _fail("place", f"{_show(value)} is not an object")
+    kind = _choice(value.get("kind"), "place.kind", ("disks", "files", "parent", "mount"))
+    if kind == "mount":
+        return Place(kind, mounting=_mounting(value, layout))
+    pools = {p.name: p for p in layout.pools}
+    if kind == "parent":
+        given = _object(value, "place", ("kind", "parents"))["parents"]
+        if not isinstance(given, dict):
+            raise _fail("place.parents", f"{_show(given)} is not an object")
+        for pool in layout.pools:
+            if pool.name not in given:
+                raise _fail("place.parents", f'pool "{pool.name}" of the layout has no parent dataset')
+            if pool.filesystem != "zfs":
+                raise _fail("place.parents", f'pool "{pool.name}" is {pool.filesystem}; that needs a disk')
+        return Place(
+            kind,
+            parents={
+                name: _dataset_name(parent, f"place.parents.{name}")
+                for name, parent in given.items()
+                if name in pools
+            },
+        )
+    item = _object(value, "place", ("kind", "disks"), ("dir",) if kind == "files" else ())
+    if kind == "files" and "dir" not in item:
+        raise _fail("place", '"dir" is missing')
+    given = item["disks"]
+    if not isinstance(given, dict):
+        raise _fail("place.disks", f"{_show(given)} is not an object")
+    found: dict[str, dict[str, tuple[tuple[Any, ...], ...]]] = {}
+    for pool in layout.pools:
+        where = f"place.disks.{pool.name}"
+        if pool.name not in given:
+            raise _fail("place.disks", f'pool "{pool.name}" of the layout has no disks')
+        classes = _object(given[pool.name], where, (), CLASSES)
+        found[pool.name] = {}
+        for class_ in CLASSES:
+            vdevs = pool.of_class(class_)
+            groups = classes.get(class_, [])
+            here = f"{where}.{class_}"
+            if not isinstance(groups, list) or [len(g) if isinstance(g, list) else -1 for g in groups] != [
+                v.disks for v in vdevs
+            ]:
+                shape = " + ".join(str(v.disks) for v in vdevs) or "no"
+                raise _fail(here, f"{_show(groups)} does not fit the layout, which has {shape} disks there")
+            if vdevs:
+                found[pool.name][class_] = tuple(
+                    tuple(_disk(kind, d, f"{here}[{i}][{j}]") for j, d in enumerate(group))
+                    for i, group in enumerate(groups)
+                )
+    if kind == "files":
+        return Place(kind, sizes=found, dir=_path(item["dir"], "place.dir"))
+    return Place(kind, disks=found)
+
+
+def _mounting(value: Any, layout: Layout) -> Mounting:
+    item = _object(
+        value, "place", ("kind", "program", "stores", "engine"), ("disks", "cache", "page_cache", "notes")
+    )
+    engine = item["engine"]
+    datasets = engine.get("datasets") if isinstance(engine, dict) else None
+    names = [d.get("name") for d in datasets if isinstance(d, dict)] if isinstance(datasets, list) else []
+    if sorted(map(str, names)) != sorted(d.name for d in layout.datasets):
+        raise _fail("place.engine", "it has other datasets than the layout")
+    page_cache = item.get("page_cache", False)
+    if not isinstance(page_cache, bool):
+        raise _fail("place.page_cache", f"{_show(page_cache)} is neither true nor false")
+    notes = item.get("notes", [])
+    if not isinstance(notes, list):
+        raise _fail("place.notes", f"{_show(notes)} is not a list")
+    return Mounting(
+        _path(item["program"], "place.program"),
+        _path(item["stores"], "place.stores"),
+        engine,
+        _choice(item.get("disks", DISKS[0]), "place.disks", DISKS),
+        _choice(item.get("cache", CACHES[0]), "place.cache", CACHES),
+        page_cache,
+        tuple(_text(note, "place.notes") for note in notes),
+    )
+
+
+def _disk(kind: str, value: Any, where: str) -> str | int:
+    if kind == "disks":
+        return str(_path(value, where))
+    try:
+        size = parse_size(value)
+    except ValueError as error:
+        raise _fail(where, str(error)) from None
+    if size < MIN_DISK:
+        raise _fail(where, f"{_show(value)} is too small; ZFS takes disks of 64M and more")
+    return size

@@ -1,0 +1,135 @@
+"""The trial program as one file: a zipapp that any host with python3 runs.
+
+What goes in: ``ztune.onhost`` and the ``onhost`` folder of each database. They import the standard library,
+each other, ``ztune.errors``, ``ztune.packages`` and ``ztune.units``. The same sources always give the same
+bytes, and the file's name holds their hash, so that it is copied once.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import hashlib
+import importlib.util
+import os
+import shutil
+import tempfile
+import time
+import zipfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import ztune
+from ztune.errors import InputError
+from ztune.onhost.host import own_directory
+from ztune.store import paths
+
+_MAIN = "import sys\n\nfrom ztune.onhost.main import main\n\nsys.exit(main())\n"
+_SHEBANG = b"#!/usr/bin/env python3\n"
+_MEMORY = "/dev/shm"
+_KEPT_S = 30 * 86_400.0
+"""How long a bundle stays in the cache that no run has begun with: a run's own must outlast it."""
+
+
+def build(modules: Sequence[str] = ()) -> Path:
+    """Return the trial program, made if it is not in the cache.
+
+    ``modules``: further modules to put in, for jobs of third parties; they may import the standard library
+    and each other. Raises InputError for a module that can't be found or is no Python source.
+    """
+    files = {**_own(), **_others(modules), "__main__.py": _MAIN.encode()}
+    digest = hashlib.sha256()
+    for name in sorted(files):
+        digest.update(f"{name}\0{len(files[name])}\0".encode() + files[name])
+    name = f"ztune-trial-{digest.hexdigest()[:16]}.pyz"
+    try:
+        folder = paths.below(paths.cache(), "trial")
+        path = folder / name
+        # What lies there under a name is run: one that somebody else could have written is made anew.
+        if not _is_own(path):
+            _write(path, files)
+        os.utime(path)
+    except (OSError, InputError) as error:
+        return _in_memory(name, files, error)
+    for other in folder.glob("ztune-trial-*.pyz"):
+        with contextlib.suppress(FileNotFoundError):
+            if time.time() - other.stat().st_mtime > _KEPT_S:
+                other.unlink()
+    return path
+
+
+def _write(path: Path, files: Mapping[str, bytes]) -> None:
+    """Write the archive, whole or not at all. Raises OSError."""
+    partial = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        partial.unlink(missing_ok=True)
+        partial.write_bytes(_SHEBANG)
+        with zipfile.ZipFile(partial, "a", zipfile.ZIP_DEFLATED) as archive:
+            for name in sorted(files):
+                entry = zipfile.ZipInfo(name, (1980, 1, 1, 0, 0, 0))
+                entry.external_attr = 0o644 << 16
+                entry.compress_type = zipfile.ZIP_DEFLATED
+                archive.writestr(entry, files[name])
+        partial.chmod(0o755)
+        partial.replace(path)
+    finally:
+        partial.unlink(missing_ok=True)
+
+
+def _in_memory(name: str, files: Mapping[str, bytes], error: OSError | InputError) -> Path:
+    """Return the archive in a directory in memory, gone when this process ends: the cache's disk is full.
+
+    What cleans a full disk up must not need room on it.
+    """
+    try:
+        folder = Path(tempfile.mkdtemp(prefix="ztune-trial-", dir=_MEMORY))
+        atexit.register(shutil.rmtree, folder, ignore_errors=True)
+        _write(folder / name, files)
+    except OSError:
+        why = str(error) if isinstance(error, InputError) else error.strerror
+        raise InputError(f"the trial program can't be written in the state directory: {why}") from None
+    return folder / name
+
+
+def _is_own(path: Path) -> bool:
+    try:
+        own_directory.require_file(path, path.lstat())
+    except (OSError, own_directory.NotOursError):
+        return False
+    return True
+
+
+def _own() -> dict[str, bytes]:
+    """Return name in the archive → content of what is ztune's own."""
+    root = Path(ztune.__file__).resolve().parent
+    kinds = ("*.py", "*.java", "*.jmx")  # a job compiles or reads some of it where it runs
+    whole = [root / "onhost", *root.glob("databases/*/onhost")]
+    found = [path for folder in whole for kind in kinds for path in folder.rglob(kind)]
+    found += [
+        root / name
+        for name in ("__init__.py", "databases/__init__.py", "errors.py", "packages.py", "units.py")
+    ]
+    found += root.glob("databases/*/__init__.py")
+    return {f"ztune/{path.relative_to(root).as_posix()}": path.read_bytes() for path in found}
+
+
+def _others(modules: Sequence[str]) -> dict[str, bytes]:
+    """Return name in the archive → source of the modules of a third party, with empty packages above them."""
+    files: dict[str, bytes] = {}
+    for name in modules:
+        if name.split(".")[0] == "ztune":
+            continue
+        try:
+            spec = importlib.util.find_spec(name)
+        except (ImportError, ValueError):
+            spec = None
+        if spec is None or spec.origin is None or not spec.origin.endswith(".py"):
+            raise InputError(
+                f"module {name} of the workload is not there as Python source, so it can't be sent"
+            )
+        parts = name.split(".")
+        package = spec.submodule_search_locations is not None
+        for i in range(1, len(parts)):
+            files.setdefault("/".join(parts[:i]) + "/__init__.py", b"")
+        files["/".join(parts) + ("/__init__.py" if package else ".py")] = Path(spec.origin).read_bytes()
+    return files

@@ -1,0 +1,357 @@
+"""The lab target: trials in a throw-away virtual machine, on disks with the times of their profiles."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from ztune.disk import server as shaped
+from ztune.errors import InputError, MissingError, ZtuneError
+from ztune.lab import guest as guests
+from ztune.lab import qemu, wire
+from ztune.lab.guest import Guest
+from ztune.places import bundle
+from ztune.places.channel import Channel, Lost, need_zfs
+from ztune.places.hello import said
+from ztune.store import paths
+from ztune.study import Layout, Pool, Study
+from ztune.study.layout import CLASS_KINDS
+from ztune.study.profile import Profile
+from ztune.study.tunables import dirty_data_max
+from ztune.units import format_size
+
+DILATION = 20.0
+"""How many times slower than real everything goes under emulation: about as much as the processors are, so
+that disk and processor keep their proportion. docs/accuracy.md has what less does."""
+PATIENCE = 50.0
+"""What time limits are multiplied by under emulation."""
+ROOM = 4 << 30
+"""Bytes that must be free for the disks' contents, which are sparse files."""
+SCRATCH = 256 << 30
+"""Bytes of the file system for journals and logs, sparse too."""
+HIDDEN = ("/tmp", "/run", "/var/tmp", "/dev", "/proc", "/sys")
+"""Where the guest has file systems of its own: what the host has there is seen below /host."""
+WRITEBACK = ("vm/dirty_expire_centisecs", "vm/dirty_writeback_centisecs", "fs/xfs/xfssyncd_centisecs")
+"""When Linux writes dirty pages back: vm.rst and xfs.rst of its documentation."""
+_MIB = 1 << 20
+
+
+@dataclass(frozen=True)
+class _Disk:
+    """A disk that a layout needs."""
+
+    serial: str
+    profile: Profile
+    size: int
+
+
+class LabChannel(guests.Channel):
+    """A command in the guest, with the words of ``ztune.places.channel``."""
+
+    def send(self, line: str) -> None:
+        """Send one line. A program that no longer reads has said why, or ``wait`` tells."""
+        with contextlib.suppress(wire.Lost):
+            super().send(line)
+
+    def lines(self) -> Iterator[str]:
+        """Yield its lines. Raises Lost."""
+        try:
+            yield from super().lines()
+        except wire.Lost as error:
+            raise Lost(str(error)) from None
+
+    def wait(self) -> int:
+        """Return its exit code; negative: killed by that signal. Raises Lost."""
+        try:
+            code = super().wait()
+        except wire.Lost as error:
+            raise Lost(str(error)) from None
+        return 128 - code if 128 < code <= 192 else code
+
+
+class Lab:
+    """A guest of its own, with one shaped disk for each disk of a layout."""
+
+    name = "lab"
+
+    def __init__(
+        self,
+        openzfs: str | None = None,
+        *,
+        memory: int = guests.MEMORY,
+        accel: str | None = None,
+        dilation: float | None = None,
+    ) -> None:
+        """Name the machine; nothing is started.
+
+        ``openzfs``: version or its beginning. ``memory``: MiB. ``dilation``: how many times slower than real
+        everything goes, ≥ 1; default 1 with KVM and ``DILATION`` under emulation.
+        """
+        self.openzfs = openzfs
+        self.memory = memory
+        self.state = "/scratch/ztune"
+        self._accel = accel
+        self._dilation = dilation
+        self._guest: Guest | None = None
+        self._folder: Path | None = None
+        self._sockets: Path | None = None
+        self._servers: dict[str, shaped.Server] = {}
+        self._profiles: dict[str, Profile] = {}
+        self._hello: dict[str, Any] | None = None
+        self._plugged: dict[str, Any] = {}
+
+    # --- up and down
+
+    def __enter__(self) -> Self:
+        """Resume a guest.
+
+        Raises MissingError without QEMU, image or room, ZtuneError if it does not start.
+        """
+        if self._guest is not None:
+            raise ZtuneError("the lab is up already")
+        free = shutil.disk_usage(paths.scratch()).free
+        if free < ROOM:
+            raise MissingError(
+                f"no room for the lab's disks: {paths.scratch()} has {free / 2**30:.1f} GiB free, at least "
+                f"{ROOM >> 30} GiB are needed; set ZTUNE_HOME to a roomier place"
+            )
+        self._folder = Path(tempfile.mkdtemp(prefix=f"lab-{os.getpid()}-disks-", dir=paths.scratch()))
+        # Names of sockets may have 107 bytes only.
+        self._sockets = Path(tempfile.mkdtemp(prefix="ztune-"))
+        try:
+            self._guest = Guest.resume(self.openzfs, memory=self.memory, accel=self._accel)
+            self._add_scratch()
+            self._slow_writeback()
+        except wire.Lost as error:
+            self._down()
+            raise Lost(str(error)) from None
+        except BaseException:
+            self._down()
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Throw the guest and its disks away."""
+        self._down()
+
+    def _down(self) -> None:
+        guest, self._guest = self._guest, None
+        try:
+            if guest is not None:
+                guest.cut()  # nothing on its disks is kept
+        finally:
+            for server in self._servers.values():
+                server.kill()
+            self._servers.clear()
+            self._plugged = {}
+            for folder in (self._folder, self._sockets):
+                if folder is not None:
+                    shutil.rmtree(folder, ignore_errors=True)
+
+    def fills(self) -> list[Path]:
+        """Return where the guest's disks are, which are sparse files."""
+        return [paths.scratch()]
+
+    def _add_scratch(self) -> None:
+        """Give the guest room for journals and logs: its own temporary file systems are its memory."""
+        assert self._folder is not None
+        file = self._folder / "scratch.img"
+        with file.open("wb") as out:
+            out.truncate(SCRATCH)
+        mkfs = shutil.which("mkfs.ext4", path=f"{os.environ.get('PATH', os.defpath)}:/usr/sbin:/sbin")
+        if mkfs is None:
+            raise MissingError(
+                "the lab needs mkfs.ext4 (e2fsprogs) for the guest's scratch disk; `make lab` brings it"
+            )
+        options = "nodiscard,lazy_itable_init=1,lazy_journal_init=1,root_owner=0:0"
+        command = [mkfs, "-q", "-F", "-m", "0", "-O", "^has_journal,^metadata_csum", "-E", options, str(file)]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+        if done.returncode:
+            raise ZtuneError(f"the lab's scratch disk cannot be formatted: {done.stderr.strip()}")
+        path = self.guest.add_disk(file, "scratch", unsafe=True)
+        script = f"mkdir -p /scratch && mount -o noatime {path} /scratch && mkdir -p {self.state}"
+        self.guest.run(["sh", "-c", script], check=True, timeout=60 * self.patience)
+
+    def _slow_writeback(self) -> None:
+        """Let Linux write back dirty pages (of ext4 and xfs) as much less often as the disks are slower.
+
+        OpenZFS's own times are set by each trial, which puts them back; this is for the guest's whole life.
+        """
+        if self.dilation == 1:
+            return
+        script = "for f in {}; do [ -e $f ] && read n < $f && echo $((n * {} / 1000)) > $f; done; true"
+        names = " ".join(f"/proc/sys/{name}" for name in WRITEBACK)
+        factor = round(self.dilation * 1000)
+        self.guest.run(["sh", "-c", script.format(names, factor)], check=True, timeout=60 * self.patience)
+
+    @property
+    def guest(self) -> Guest:
+        """The guest. Raises ZtuneError when the lab is not up."""
+        if self._guest is None:
+            raise ZtuneError("the lab is not up")
+        return self._guest
+
+    @property
+    def dilation(self) -> float:
+        """How many times slower than real time its disks run."""
+        if self._dilation is not None:
+            return self._dilation
+        return DILATION if self.guest.machine.accel == "tcg" else 1.0
+
+    @property
+    def patience(self) -> float:
+        """What time limits are multiplied by."""
+        return PATIENCE if self.guest.machine.accel == "tcg" else 1.0
+
+    # --- what trials need
+
+    def hello(self) -> dict[str, Any]:
+        """Return what the trial program says of the guest."""
+        if self._hello is None:
+            self._hello = said(self, "the lab", bundle.build())
+        return self._hello
+
+    def put(self, local: Path) -> str:
+        """Nothing to copy: the guest reads this host's files."""
+        return f"/host{local.resolve()}"
+
+    def shared(self, path: Path) -> str | None:
+        """Every file of this host that we can read."""
+        return f"/host{path.resolve()}"
+
+    def open(self, argv: list[str]) -> Channel:
+        """Start a command in the guest, as root. Raises Lost."""
+        words = [_python(), *argv[1:]] if argv[0] == "python3" else argv
+        try:
+            return LabChannel(self.guest.start(words))
+        except wire.Lost as error:
+            raise Lost(str(error)) from None
+
+    def check(self, study: Study, layout: Layout) -> None:
+        """Raise InputError if the layout can't be tried here; remembers the study's profiles."""
+        self._profiles.update(study.profiles)
+        need_zfs("the lab", self.hello(), layout)
+        for disks in _wanted(layout, study.profiles).values():
+            for groups in disks.values():
+                for disk in (disk for group in groups for disk in group):
+                    if disk.size < 64 * _MIB:
+                        raise InputError(
+                            f'layout "{layout.name}": a disk of {format_size(disk.size)} holds no pool'
+                        )
+        if layout.arc > self.memory * _MIB // 2:
+            raise InputError(
+                f'layout "{layout.name}" has an ARC of {format_size(layout.arc)}, more than half of the '
+                f"lab's memory of {format_size(self.memory * _MIB)}"
+            )
+
+    def place_spec(self, layout: Layout) -> dict[str, Any]:
+        """Plug in new, empty disks for ``layout`` and return the spec's place; those of the last trial go.
+
+        Raises Lost, ZtuneError.
+        """
+        try:
+            self._unplug()
+            spec: dict[str, Any] = {}
+            for pool, classes in _wanted(layout, self._profiles).items():
+                spec[pool] = {
+                    class_: [[self._plug(disk) for disk in group] for group in groups]
+                    for class_, groups in classes.items()
+                }
+            return {"kind": "disks", "disks": spec}
+        except wire.Lost as error:
+            raise Lost(str(error)) from None
+
+    def describe(self) -> dict[str, Any]:
+        """Return the environment record."""
+        machine = self.guest.machine
+        return {
+            "kind": "lab",
+            "accel": machine.accel,
+            "why_no_kvm": self.guest.why_no_kvm,
+            "dilation": self.dilation,
+            "patience": self.patience,
+            "memory": machine.memory * _MIB,
+            "cpus": machine.cpus,
+            "openzfs": self.guest.image.openzfs,
+            "kernel": self.guest.image.kernel,
+            "qemu": qemu.version(),
+            "disks": self._plugged,
+        }
+
+    def tunables(self, layout: Layout) -> dict[str, int]:
+        """What follows from memory follows from that of the host that screening models, not the guest's."""
+        return {"zfs_dirty_data_max": dirty_data_max(layout.arc)}
+
+    # --- disks
+
+    def _plug(self, disk: _Disk) -> str:
+        assert self._folder is not None and self._sockets is not None
+        backing = self._folder / f"{disk.serial}.img"
+        socket = self._sockets / disk.serial
+        self._servers[disk.serial] = shaped.start(
+            disk.profile, disk.size, backing, socket, dilation=self.dilation
+        )
+        rotation = round(disk.profile.rpm) if disk.profile.kind == "hdd" else 1
+        path = self.guest.add_disk(socket, disk.serial, rotation)
+        self._plugged[path] = {"profile": disk.profile.model_dump(), "size": disk.size}
+        return path
+
+    def _unplug(self) -> None:
+        if self._servers:
+            pools = self.guest.run(["zpool", "list", "-H", "-o", "name"], timeout=60 * self.patience)
+            left = pools.stdout.decode().split()
+            if left:
+                raise ZtuneError(f"in the lab's guest the pool {left[0]} of the last trial is still there")
+        for serial, server in list(self._servers.items()):
+            self.guest.remove_disk(serial)
+            server.kill()
+            del self._servers[serial]
+            assert self._folder is not None
+            (self._folder / f"{serial}.img").unlink(missing_ok=True)
+        self._plugged = {}
+
+
+def _wanted(layout: Layout, profiles: Mapping[str, Profile]) -> dict[str, dict[str, list[list[_Disk]]]]:
+    """Return pool → class → vdevs → disks."""
+    wanted: dict[str, dict[str, list[list[_Disk]]]] = {}
+    for number, pool in enumerate(layout.used_pools()):
+        wanted[pool.name] = {}
+        for class_ in CLASS_KINDS:
+            groups = _groups(pool, class_, number, profiles)
+            if groups:
+                wanted[pool.name][class_] = groups
+    return wanted
+
+
+def _groups(pool: Pool, class_: str, number: int, profiles: Mapping[str, Profile]) -> list[list[_Disk]]:
+    groups: list[list[_Disk]] = []
+    count = 0
+    for vdev in pool.vdevs:
+        if vdev.class_ != class_:
+            continue
+        group = []
+        for _ in range(vdev.disks):
+            # A serial has 20 letters; the pool's number keeps two long names apart.
+            serial = f"{pool.name[:8]}{number if len(pool.name) > 8 else ''}-{class_}-{count}"
+            profile = profiles[vdev.profile]
+            group.append(_Disk(serial, profile, vdev.size or profile.size))
+            count += 1
+        groups.append(group)
+    return groups
+
+
+def _python() -> str:
+    """Return this host's own Python as the guest sees it: known to be new enough."""
+    path = str(Path(sys.executable).resolve())
+    return f"/host{path}" if path.startswith(tuple(f"{place}/" for place in HIDDEN)) else path

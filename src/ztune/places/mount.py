@@ -1,0 +1,182 @@
+"""The mount target: trials on this host with OpenZFS in user space, on disks that follow their profiles."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from ztune.errors import InputError, MissingError, ZtuneError
+from ztune.onhost.host import mounted, own_directory, room
+from ztune.onhost.host.mounted import Options
+from ztune.onhost.trial.mount_store import DISKS
+from ztune.places import bundle, mount_points, mount_program
+from ztune.places.channel import STATE, Channel, ProcessChannel
+from ztune.places.engine_spec import HEEDED, mount_spec
+from ztune.places.hello import said
+from ztune.store import paths
+from ztune.study import Layout, Study
+from ztune.study.properties import PROPERTIES
+from ztune.study.tunables import TUNABLES
+from ztune.units import format_size
+
+ROOM = room.RESERVE + (1 << 30)
+"""Bytes that must be free for the disks' contents, which are sparse files: some, and what stays free."""
+_TRIAL = 16  # letters of a trial's id
+_SOCKET = 107  # the longest path of a socket, without its final zero: unix(7)
+
+
+class Mounted:
+    """This host, without its kernel's ZFS: a trial runs as the user that ztune runs as."""
+
+    name = "mount"
+
+    def __init__(self, options: Options | None = None) -> None:
+        """Name how the disks behave; nothing is started."""
+        self.options = options or Options()
+        # A database's own user must be able to pass, which it can't below root's home.
+        # Everybody else's own is closed to others anyway.
+        self.state = STATE if os.geteuid() == 0 else str(paths.home() / "trials")
+        self._program: Path | None = None
+        self._versions: dict[str, str] = {}
+        self._hello: dict[str, Any] | None = None
+        self._specs: dict[str, dict[str, Any]] = {}
+
+    def __enter__(self) -> Self:
+        """Make sure that the program is there and may mount. Raises MissingError, InputError."""
+        self.options.arguments()
+        self._program = mount_program.check()
+        self._versions = _versions(self._program)
+        longest = self._stores() / ("x" * _TRIAL) / DISKS / mounted.CONTROL
+        if len(os.fsencode(longest)) > _SOCKET:
+            raise InputError(
+                f"{self._stores()}: this path is too long for the socket of a mount; set ZTUNE_HOME to a "
+                "shorter one"
+            )
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Nothing stays up: each trial has a mount of its own."""
+
+    @staticmethod
+    def _stores() -> Path:
+        return paths.below(paths.scratch(), "stores", own_directory.PRIVATE)
+
+    def hello(self) -> dict[str, Any]:
+        """Return what the trial program says of this host, with the OpenZFS of the mount."""
+        if self._hello is None:
+            said_here = said(self, "this host", bundle.build())
+            self._hello = {
+                **said_here,
+                "openzfs": {"library": self._versions["openzfs"]},
+                "mount": self._versions["version"],
+            }
+        return self._hello
+
+    def put(self, local: Path) -> str:
+        """Nothing to copy."""
+        return str(local)
+
+    def open(self, argv: list[str]) -> Channel:
+        """Start a command as the user that we are."""
+        return ProcessChannel([sys.executable, *argv[1:]] if argv[0] == "python3" else argv)
+
+    def place_spec(self, layout: Layout) -> dict[str, Any]:
+        """Return the spec's place."""
+        if self._program is None:
+            raise ZtuneError("the target mount is not up")
+        return {
+            "kind": "mount",
+            "program": str(self._program.absolute()),
+            "stores": str(self._stores()),
+            "engine": self._specs[layout.hash],
+            "disks": self.options.disks,
+            "cache": self.options.cache,
+            "page_cache": self.options.page_cache,
+            "notes": mount_points.unheeded(layout),
+        }
+
+    def check(self, study: Study, layout: Layout) -> None:
+        """Raise InputError, MissingError if the layout can't be tried here; remembers what a mount of it is
+        told.
+        """
+        # Not where the place is brought up: clean-up needs no room, and is needed most where there is none.
+        free = shutil.disk_usage(self._stores()).free
+        if free < ROOM:
+            raise MissingError(
+                f"no room for the mounts' disks: {self._stores()} has {format_size(free >> 20 << 20)} free, "
+                f"at least {format_size(ROOM)} are needed; set ZTUNE_HOME to a roomier place"
+            )
+        mount_points.check_layout(layout)
+        where = f'layout "{layout.name}" of study "{study.name}"'
+        for changed in _changed(study, layout):
+            raise InputError(
+                f"{where} changes {changed}, which a mount does not have; --on lab or --on local does"
+            )
+        memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+        if layout.arc > memory // 2:
+            raise InputError(
+                f"{where} has an ARC of {format_size(layout.arc)}, more than half of this host's memory of "
+                f"{format_size(memory >> 20 << 20)}"
+            )
+        self._specs[layout.hash] = mount_spec(study, layout, study.seed)
+
+    def describe(self) -> dict[str, Any]:
+        """Return the environment record."""
+        return {
+            "kind": "mount",
+            "accel": "none",
+            "dilation": 1.0,
+            "patience": 1.0,
+            "disks": self.options.disks,
+            "cache": self.options.cache,
+            "page_cache": self.options.page_cache,
+        }
+
+    def tunables(self, layout: Layout) -> dict[str, int]:
+        """None: what follows from memory follows from that of the host that the program models."""
+        return {}
+
+    def shared(self, path: Path) -> str | None:
+        """Everything of this host can be read here."""
+        return str(path)
+
+
+def _versions(program: Path) -> dict[str, str]:
+    """Return the program's version and that of its OpenZFS. Raises MissingError if it doesn't run."""
+    try:
+        done = subprocess.run([program, "version"], capture_output=True, text=True, timeout=60, check=False)
+        answer = json.loads(done.stdout)
+        return {"version": str(answer["version"]), "openzfs": str(answer["openzfs"])}
+    except OSError as error:
+        raise MissingError(f"{program}: can't be run: {error.strerror}") from None
+    except subprocess.TimeoutExpired:
+        raise MissingError(f"{program}: does not say its version") from None
+    except (ValueError, KeyError, TypeError):
+        words = done.stderr.strip().splitlines()
+        raise MissingError(
+            f"{program}: does not say its version{': ' + words[-1] if words else ''}; `make setup` builds it"
+        ) from None
+
+
+def _changed(study: Study, layout: Layout) -> Iterator[str]:
+    """Yield what the layout changes against the study's base although a mount does not heed it."""
+    for name in sorted({*layout.tunables, *study.layout.tunables}):
+        default = TUNABLES[name].default
+        changed = layout.tunables.get(name, default) != study.layout.tunables.get(name, default)
+        if changed and not TUNABLES[name].replayed:
+            yield name
+    for dataset in layout.datasets:
+        base = next((d for d in study.layout.datasets if d.roles == dataset.roles), dataset)
+        for name, value in dataset.properties.items():
+            before = base.properties.get(name, PROPERTIES[name].default)
+            if name not in HEEDED and value != before:
+                yield f"{name} of {dataset.name}"

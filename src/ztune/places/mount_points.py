@@ -1,0 +1,241 @@
+"""What ``ztune mount`` put where: one record for each directory, so that a later command finds it again."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import hashlib
+import json
+import os
+import re
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from ztune.errors import InputError, ZtuneError
+from ztune.onhost.host import mounted, own_directory
+from ztune.onhost.host.mounted import Mount, Options
+from ztune.onhost.host.own_directory import NotOursError
+from ztune.onhost.trial.mount_store import MountStore
+from ztune.places.engine_spec import HEEDED
+from ztune.store import paths
+from ztune.study import Layout
+from ztune.study.properties import PROPERTIES
+from ztune.study.tunables import TUNABLES
+
+RECORD = "record.json"
+_FORMAT = "ztune-mount-point"
+_VERSION = 1
+
+
+@dataclass(frozen=True)
+class Point:
+    """One directory with the mounts of one layout below it."""
+
+    directory: Path
+    """Where the datasets' directories are; absolute, without symbolic links."""
+    store: Path
+    token: str
+    places: dict[str, Path]
+    """Dataset → directory."""
+    study: str
+    layout: dict[str, Any]
+    spec: dict[str, Any]
+    """What OpenZFS was told: another one does not fit the store."""
+    options: dict[str, Any]
+    """Of the last mount."""
+    made: bool
+    """Whether ``directory`` was made by us."""
+
+    @property
+    def kept(self) -> MountStore:
+        """The store, to be checked and removed."""
+        return MountStore(self.store, self.token)
+
+    @property
+    def disks(self) -> Path:
+        """The store's folder that the program works in."""
+        return self.kept.disks
+
+    @property
+    def of(self) -> Layout:
+        """The layout."""
+        return Layout.model_validate(self.layout)
+
+    def mount(self) -> Mount | None:
+        """Return the mount if its program runs. Raises MountError."""
+        return None if mounted.serving(self.disks) is None else Mount.attach(self.disks, self.places)
+
+    def dead(self) -> list[Path]:
+        """Return where dead mounts of ours lie."""
+        found = []
+        for dataset, place in self.places.items():
+            top = mounted.on_top(place)
+            own = top is not None and mounted.ours(top) and top.source == mounted.SOURCE + dataset
+            if own and mounted.dead(place):
+                found.append(place)
+        return found
+
+    def write(self) -> None:
+        """Keep it, whole or not at all."""
+        folder = folder_of(self.directory)
+        partial = folder / f"{RECORD}.partial"
+        raw = {"format": _FORMAT, "version": _VERSION, **asdict(self)}
+        partial.write_text(json.dumps(raw, indent=1, default=str, ensure_ascii=False), encoding="utf-8")
+        partial.rename(folder / RECORD)
+
+    def forget(self) -> None:
+        """Remove the record, once there is no store any more."""
+        folder = folder_of(self.directory)
+        for name in (RECORD, f"{RECORD}.partial"):
+            (folder / name).unlink(missing_ok=True)
+
+    def remove_places(self) -> None:
+        """Remove the directories that were made for the mounts, if they are empty and nothing is mounted.
+
+        Those on the way to which somebody else may have put a link since stay.
+        """
+        for place in (*self.places.values(), *([self.directory] if self.made else [])):
+            with contextlib.suppress(OSError, NotOursError), own_directory.parent_of(place) as parent:
+                if parent is not None:
+                    os.rmdir(place.name, dir_fd=parent.fd)
+
+
+def changed(point: Point, options: Options) -> Point:
+    """Return ``point`` with the options of a new mount, and keep it."""
+    point = replace(point, options=asdict(options))
+    point.write()
+    return point
+
+
+def folder_of(directory: Path) -> Path:
+    """Return the folder of what is kept of ``directory``; not made."""
+    digest = hashlib.sha256(os.fsencode(directory)).hexdigest()[:12]
+    # The name is for people who look there; short, for the store's socket has little room.
+    name = re.sub(r"[^A-Za-z0-9_-]+", "-", directory.name)[:12].strip("-")
+    return paths.mounts() / "-".join(filter(None, (name, digest)))
+
+
+def find(directory: Path) -> Point | None:
+    """Return what is known of ``directory``, None if nothing is. Raises InputError if that can't be read."""
+    return _read(folder_of(directory) / RECORD)
+
+
+def every() -> tuple[list[Point], list[str]]:
+    """Return all that is known, by directory, and a sentence for each record that can't be read."""
+    found, damaged = [], []
+    for path in sorted(paths.mounts().glob(f"*/{RECORD}")):
+        try:
+            point = _read(path)
+        except InputError as error:
+            damaged.append(str(error))
+        else:
+            found += [] if point is None else [point]
+    return sorted(found, key=lambda point: point.directory), damaged
+
+
+def above(directory: Path) -> Point | None:
+    """Return the point that has ``directory`` as one of its places, if there is one."""
+    return next((point for point in every()[0] if directory in point.places.values()), None)
+
+
+def _read(path: Path) -> Point | None:
+    try:
+        raw = json.loads(path.read_text(encoding="utf-8"))
+        if raw.pop("format") != _FORMAT or raw.pop("version") != _VERSION:
+            raise ValueError
+        raw["directory"], raw["store"] = Path(raw["directory"]), Path(raw["store"])
+        raw["places"] = {name: Path(place) for name, place in raw["places"].items()}
+        return Point(**raw)
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        raise InputError(
+            f"{path} is damaged, or from another version of ztune, so what lies beside it is left alone; "
+            f"unmount what it was for and remove it by hand"
+        ) from None
+
+
+@contextlib.contextmanager
+def locked(directory: Path) -> Iterator[None]:
+    """Within the body no other ztune mounts or unmounts at ``directory``. Raises ZtuneError at once."""
+    folder = folder_of(directory)
+    while True:
+        folder.mkdir(mode=0o700, exist_ok=True)
+        try:
+            file = (folder / "busy").open("w")
+        except FileNotFoundError:
+            continue  # the one before has just tidied it away
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if os.fstat(file.fileno()).st_ino == (folder / "busy").stat().st_ino:
+                break
+        except FileNotFoundError:
+            pass
+        except OSError:
+            file.close()
+            raise ZtuneError(f"{directory}: another ztune is mounting or unmounting it") from None
+        file.close()
+    with file:
+        try:
+            yield
+        finally:
+            if [entry.name for entry in folder.iterdir()] == ["busy"]:
+                (folder / "busy").unlink()
+                folder.rmdir()
+
+
+def names(datasets: Sequence[str]) -> dict[str, str]:
+    """Return dataset → the name of its directory: its path below the pool, with "-" for "/".
+
+    With the pool's name in front where two would be the same.
+    """
+    short = {name: (name.partition("/")[2] or name).replace("/", "-") for name in datasets}
+    often = Counter(short.values())
+    out = {name: text if often[text] == 1 else name.replace("/", "-") for name, text in short.items()}
+    taken: set[str] = set()
+    for name, text in out.items():
+        # "tank/a-b" and "tank/a/b": rare enough for a number.
+        number = 2
+        while out[name] in taken:
+            out[name] = f"{text}-{number}"
+            number += 1
+        taken.add(out[name])
+    return out
+
+
+def check_layout(layout: Layout) -> None:
+    """Raise InputError if ``layout`` can't be mounted."""
+    for pool in layout.used_pools():
+        if pool.filesystem != "zfs":
+            raise InputError(
+                f'layout "{layout.name}" has {pool.filesystem} in place of pool {pool.name}: a mount is '
+                f"OpenZFS and nothing else; `ztune run --on lab` measures both"
+            )
+    for dataset in layout.datasets:
+        if dataset.volume is not None:
+            raise InputError(
+                f'layout "{layout.name}" has {dataset.name} as a volume with {dataset.filesystem}: a mount '
+                f"has file systems only; `ztune run --on lab` measures volumes"
+            )
+        if dataset.properties.get("encryption", "off") != "off":
+            raise InputError(
+                f'layout "{layout.name}" encrypts {dataset.name}: a mount has no encryption; '
+                "`ztune run --on lab` does"
+            )
+
+
+def unheeded(layout: Layout) -> list[str]:
+    """Return a note for each property that the layout sets and a mount does not have."""
+    return [
+        f"{name}={value} of {dataset.name} is not heeded: a mount does not have it"
+        for dataset in layout.datasets
+        for name, value in dataset.properties.items()
+        if name not in HEEDED and value != PROPERTIES[name].default
+    ] + [
+        f"{name}={value} is not heeded: a mount does not have it"
+        for name, value in layout.tunables.items()
+        if not TUNABLES[name].replayed and value != TUNABLES[name].default
+    ]

@@ -1,0 +1,78 @@
+"""From the word after ``--on`` to a place."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ztune.errors import InputError
+from ztune.onhost.host.mounted import Options
+from ztune.places.channel import Place
+from ztune.places.placing import Placing
+from ztune.store.records import Run
+
+
+def make(
+    on: str,
+    placing: Placing | None,
+    openzfs: str | None = None,
+    dilation: float | None = None,
+    mounting: Options | None = None,
+) -> Place:
+    """Return the place called ``lab``, ``mount``, ``local`` or ``ssh://…``, not yet up. Raises InputError.
+
+    ``placing``: where pools go, for all but the lab and a mount, which bring their own disks. ``openzfs``,
+    ``dilation``: for the lab. ``mounting``: for a mount.
+    """
+    if mounting is not None and on != "mount":
+        raise InputError(f"--disks and --page-cache are for --on mount; {on} has disks of its own")
+    if on == "lab":
+        if placing is not None:
+            raise InputError(
+                "the lab makes its own disks from the profiles of the layouts; leave --pool, --disk and "
+                "--files out"
+            )
+        from ztune.places.lab import Lab
+
+        return Lab(openzfs=openzfs, dilation=dilation)
+    if on == "mount":
+        if placing is not None:
+            raise InputError(
+                "a mount makes its own disks from the profiles of the layouts; leave --pool, --disk and "
+                "--files out"
+            )
+        if dilation is not None:
+            raise InputError("--dilation is for the lab; a mount's disks keep real time")
+        if openzfs is not None:
+            raise InputError("--openzfs is for the lab; a mount has the version that it was built with")
+        from ztune.places.mount import Mounted
+
+        return Mounted(mounting)
+    if dilation is not None:
+        raise InputError(f"--dilation is for the lab; {on} has disks of its own, which keep their time")
+    if openzfs is not None:
+        raise InputError(f"--openzfs is for the lab; {on} has the version that its kernel has")
+    if on != "local" and not on.startswith("ssh://"):
+        raise InputError(f'--on is "{on}"; write lab, mount, local or ssh://HOST')
+    if placing is None:
+        placing = Placing.parse()  # says what is missing
+    if on == "local":
+        from ztune.places.local import Local
+
+        return Local(placing)
+    from ztune.places.ssh import Ssh
+
+    return Ssh(on, placing)
+
+
+def again(run: Run) -> Place:
+    """Return the place that a stored run ran at. Raises InputError."""
+    target: dict[str, Any] = run.target
+    name = str(target.get("name", ""))
+    if name == "lab":
+        # The same version, whatever is the newest now, and the same pace.
+        version = run.versions.get("openzfs", "").partition("-")[0] or None
+        return make("lab", None, version, float(target.get("dilation") or 1.0))
+    if name == "mount":
+        options = {k: target[k] for k in ("disks", "cache", "page_cache") if k in target}
+        return make("mount", None, mounting=Options(**options))
+    return make(name, Placing.from_json(target.get("place", {})))

@@ -1,0 +1,403 @@
+"""The replay target: a trace through the real OpenZFS code in user space, by ``ztune-engine``.
+
+One process per trial: it cannot take others down with it, and its memory is gone when it ends.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+import shutil
+import signal
+import subprocess
+import tempfile
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any
+
+import psutil
+
+from ztune.errors import InputError, MissingError
+from ztune.places import engine_limits
+from ztune.places.engine import Engine, last_line
+from ztune.places.engine_spec import engine_spec
+from ztune.places.target import Outcome, Progress
+from ztune.store import paths
+from ztune.study import Layout, Study
+from ztune.study.properties import PROPERTIES, REPLAYED
+from ztune.study.tunables import TUNABLES
+from ztune.trace.content import content_pools
+from ztune.trace.ops import EXPORT_VERSION, OpsFile, OpsInfo, export_ops
+from ztune.trace.reader import Trace
+
+MIN_TIMEOUT_S = 900.0
+TIMEOUT_FACTOR = 60.0  # of the recorded seconds; a sane layout takes less than one
+# Memory of an engine beside ARC and pool contents, bytes: itself 140 MiB, and the load's transaction groups.
+ENGINE_BYTES = 320 << 20
+LIMIT_REACHED = 5  # the engine's exit code
+CACHED_TRACES = 4  # how many exports of traces are kept
+_KILL_GRACE_S = 2.0
+_LEAST_FILES = 1 << 30  # bytes; with less room on the disk an engine does not turn to files at all
+
+
+@dataclass(frozen=True)
+class Inputs:
+    """What the engine reads beside the spec."""
+
+    ops: Path
+    files: tuple[OpsFile, ...]
+    content: dict[str, Path]
+    warnings: tuple[str, ...]
+
+
+def prepare(trace: Trace) -> Inputs:
+    """Export the trace for the engine, or find the export made before. Safe when several processes do it.
+
+    Raises InputError if the trace is damaged or there is no room.
+    """
+    folder = paths.private(paths.cache() / f"{trace.sha[:24]}-{EXPORT_VERSION}")
+    with _locked(folder / "lock"):
+        ops, index = folder / "ops.bin", folder / "files.json"
+        if ops.is_file() and index.is_file():
+            files = tuple(OpsFile(**f) for f in json.loads(index.read_text()))
+        else:
+            info: OpsInfo = export_ops(trace, ops)
+            files = tuple(info.files)
+            partial = index.with_suffix(".partial")
+            partial.write_text(json.dumps([vars(f) for f in files]))
+            partial.rename(index)
+        warnings: list[str] = []
+        content = content_pools(trace, folder, warnings)
+        os.utime(folder)
+    _prune(keep=folder)
+    return Inputs(ops, files, content, tuple(warnings))
+
+
+@contextmanager
+def _locked(path: Path) -> Iterator[None]:
+    with path.open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+def _prune(keep: Path) -> None:
+    """Remove the exports that were not used for longest; those in use by others are locked and stay."""
+    # The lab and other parts keep things beside them, which are not ours to remove.
+    ours = (f for f in keep.parent.glob(f"{'[0-9a-f]' * 24}-*") if f.is_dir())
+    folders = sorted(ours, key=lambda f: f.stat().st_mtime)
+    for folder in folders[: max(0, len(folders) - CACHED_TRACES)]:
+        # A day: a run that takes longer than that on one trace is not expected.
+        if folder != keep and time.time() - folder.stat().st_mtime > 86400:
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+def sweep() -> None:
+    """Remove the folders of trials whose ztune was killed before it could."""
+    for folder in paths.scratch().glob("trial-*-*"):
+        pid = folder.name.split("-")[1]
+        if pid.isdigit() and not psutil.pid_exists(int(pid)):
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+class Replay:
+    """The replay target for one trace."""
+
+    name = "replay"
+
+    def __init__(
+        self,
+        trace: Trace,
+        engine: Engine,
+        *,
+        jobs: int = 1,
+        timeout_s: float | None = None,
+        backing: str | None = None,
+    ) -> None:
+        self.trace = trace
+        self.engine = engine
+        self.jobs = jobs
+        self.timeout_s = timeout_s or max(MIN_TIMEOUT_S, TIMEOUT_FACTOR * trace.duration_s)
+        self.inputs = prepare(trace)
+        self.memory = (
+            engine_limits.memory_bytes()
+        )  # once: engines that run must not make less of those to come
+        self._backing = backing
+
+    def check(self, study: Study, layout: Layout) -> None:
+        """Raise InputError if a replayed trace cannot answer what ``layout`` asks."""
+        roles = {f.role for f in self.inputs.files}
+        for role in sorted(roles):
+            if layout.dataset_of(role) is None:
+                raise InputError(
+                    f'role {role} has no dataset in layout "{layout.name}" of study "{study.name}"; '
+                    f"add it to the roles of a dataset"
+                )
+        if layout.database != study.layout.database:
+            names = sorted(
+                k for k in {*layout.database, *study.layout.database}
+                if layout.database.get(k) != study.layout.database.get(k)
+            )  # fmt: skip
+            raise InputError(
+                f'layout "{layout.name}" of study "{study.name}" changes the database setting {names[0]}: '
+                f"a recorded trace cannot show that, since the database would write otherwise; "
+                f"record a trace for each value"
+            )
+        for name in sorted({*layout.tunables, *study.layout.tunables}):
+            default = TUNABLES[name].default
+            changed = layout.tunables.get(name, default) != study.layout.tunables.get(name, default)
+            if changed and not TUNABLES[name].replayed:
+                raise InputError(
+                    f'layout "{layout.name}" of study "{study.name}" changes {name}, which the replay engine '
+                    f"does not have; set it in the base, for the commands only"
+                )
+        for pool in layout.used_pools():
+            if pool.filesystem != "zfs":
+                raise InputError(
+                    f'layout "{layout.name}" of study "{study.name}" has {pool.filesystem} in place of pool '
+                    f"{pool.name}: the replay engine is OpenZFS and nothing else; `ztune run` measures both"
+                )
+        for dataset in layout.datasets:
+            if dataset.volume is not None:
+                raise InputError(
+                    f'layout "{layout.name}" of study "{study.name}" has {dataset.name} as a volume with '
+                    f"{dataset.filesystem}: a trace of files cannot say what that file system would do; "
+                    f"`ztune run` measures it"
+                )
+            base = next((d for d in study.layout.datasets if d.roles == dataset.roles), dataset)
+            for name, value in dataset.properties.items():
+                before = base.properties.get(name, PROPERTIES[name].default)
+                if name not in REPLAYED and value != before:
+                    raise InputError(
+                        f'layout "{layout.name}" of study "{study.name}" changes {name} of {dataset.name}, '
+                        f"which the replay engine does not have; set it in the base, for the commands only"
+                    )
+
+    def spec(self, study: Study, layout: Layout, seed: int) -> dict[str, Any]:
+        """Return the engine's spec of ``layout`` without content, backing and other paths of this machine."""
+        return {
+            **engine_spec(study, layout, seed),
+            "files": [
+                {"id": f.id, "dataset": _dataset(layout, f.role), "size": f.size, "content": f.role}
+                for f in self.inputs.files
+            ],
+        }
+
+    def backing(self, spec: dict[str, Any]) -> str:
+        """Return "memory", or "file" where the pools of all jobs at once would take too much memory."""
+        if self._backing is not None:
+            return self._backing
+        need = self.jobs * (memory_bytes(spec) + contents_bytes(spec, self.written_bytes()))
+        return "memory" if need <= self.memory else "file"
+
+    def written_bytes(self) -> int:
+        """Return an upper bound of what the trace adds to the files, bytes."""
+        grown = 0
+        for file in self.inputs.files:
+            end = self.trace.manifest.files[file.trace_id].size_end
+            grown += max(0, end - file.size)
+        return grown
+
+    def command(self, spec: Path | str, ops: Path | str) -> list[str]:
+        """Return the engine's command line."""
+        return [str(self.engine.path), "replay", "--spec", str(spec), "--ops", str(ops), "--progress"]
+
+    def run(self, spec: dict[str, Any], progress: Progress | None, stop: threading.Event) -> Outcome:
+        """Run the engine on ``spec``. Its crash, refusal or timeout becomes the outcome's error.
+
+        Raises MissingError where the engine finds that it does not match the library: no layout would work.
+        """
+        started = time.monotonic()
+        with tempfile.TemporaryDirectory(prefix=f"trial-{os.getpid()}-", dir=paths.scratch()) as name:
+            folder = Path(name)
+            backing = self.backing(spec)
+            full = {
+                **spec,
+                "content": {r: str(p.resolve()) for r, p in self.inputs.content.items()},
+                "backing": backing,
+                **self._limits(spec, backing, folder),
+            }
+            path = folder / "spec.json"
+            path.write_text(json.dumps(full))
+            code, words, text = self._process(self.command(path, self.inputs.ops), folder, progress, stop)
+        wall = time.monotonic() - started
+        if stop.is_set():
+            return Outcome(None, "it was interrupted", wall)
+        error = self._error(code, words)
+        if error is None:
+            try:
+                result = json.loads(text)
+                if not isinstance(result, dict) or not isinstance(result.get("measure"), dict):
+                    raise ValueError
+                return Outcome(result, None, wall)
+            except ValueError:
+                error = "the engine's result is not the JSON it should be"
+        return Outcome(None, error, wall)
+
+    def _limits(self, spec: dict[str, Any], backing: str, folder: Path) -> dict[str, Any]:
+        """Return what one engine may take of memory, and of the disk that it then turns to."""
+        memory = self.memory // self.jobs
+        if memory_bytes(spec) > memory:
+            raise InputError(
+                f"an engine with an ARC of {spec['arc_max'] >> 20} MiB takes about "
+                f"{memory_bytes(spec) >> 20} MiB, and {self.jobs} at once may take "
+                f"{self.memory >> 20} MiB of this machine's memory; "
+                f"use fewer --jobs, a smaller --arc, or free memory"
+            )
+        need, free = self.jobs * contents_bytes(spec, self.written_bytes()), engine_limits.disk_bytes(folder)
+        if backing == "file" and need > free:
+            raise InputError(
+                f"the pools of {self.jobs} layouts at once take about {need >> 20} MiB, more than fits "
+                f"into memory or into {paths.home()} ({free >> 20} MiB, beside what is left free); "
+                f"use fewer --jobs or another ZTUNE_HOME"
+            )
+        limits: dict[str, Any] = {"memory_limit": memory}
+        if backing == "file" or free // self.jobs >= _LEAST_FILES:
+            limits |= {"backing_dir": str(folder), "file_limit": free // self.jobs}
+        return limits
+
+    def _process(
+        self, command: list[str], folder: Path, progress: Progress | None, stop: threading.Event
+    ) -> tuple[int | None, str, str]:
+        """Return exit code (None: timeout), the last words on stderr, and stdout."""
+        # The engine must not outlive a ztune that is killed: the kernel then kills it too.
+        if shutil.which("setpriv"):
+            command = ["setpriv", "--pdeathsig", "KILL", *command]
+        with (folder / "stdout").open("w+b") as out:
+            process = subprocess.Popen(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=out,
+                stderr=subprocess.PIPE,
+                start_new_session=True,
+                cwd=folder,
+            )
+            assert process.stderr is not None
+            words: list[str] = []
+            reader = threading.Thread(
+                target=_read_progress, args=(process.stderr, progress, words), daemon=True
+            )
+            reader.start()
+            deadline = time.monotonic() + self.timeout_s
+            code: int | None = None
+            try:
+                while True:
+                    try:
+                        code = process.wait(timeout=0.1)
+                        break
+                    except subprocess.TimeoutExpired:
+                        if stop.is_set() or time.monotonic() > deadline:
+                            break
+            finally:
+                kill_group(process)
+                reader.join(timeout=_KILL_GRACE_S)
+                process.stderr.close()
+            out.seek(0)
+            return code, last_line("\n".join(words)), out.read().decode(errors="replace")
+
+    def _error(self, code: int | None, words: str) -> str | None:
+        said = f': "{words}"' if words else ""
+        if code is None:
+            return f"the engine did not finish in {self.timeout_s:.0f} s and was stopped{said}"
+        if code == 0:
+            return None
+        if code < 0:
+            return f"the engine was killed by {signal_name(-code)}{said}"
+        if code == 2:
+            return f"the engine refused the layout{said}"
+        if code == LIMIT_REACHED:
+            return (
+                f"{words} Use fewer --jobs, a smaller --arc, a ZTUNE_HOME with more room, "
+                f"or a shorter recording"
+            )
+        if code == 4:
+            raise MissingError(
+                f"the engine does not match this machine's OpenZFS library{said}; run `ztune doctor`"
+            )
+        return f"the engine failed with exit code {code}{said}"
+
+
+def _dataset(layout: Layout, role: str) -> str:
+    dataset = layout.dataset_of(role)
+    assert dataset is not None, role  # check() comes first
+    return dataset.name
+
+
+def memory_bytes(spec: dict[str, Any]) -> int:
+    """Return about how much memory one engine takes beside the pools' contents, bytes."""
+    return ENGINE_BYTES + int(1.25 * int(spec["arc_max"]))
+
+
+def contents_bytes(spec: dict[str, Any], growth: int) -> int:
+    """Return an upper estimate of what the pools of one trial hold, bytes, redundancy included.
+
+    Compression is left out. Half as much again allows for metadata, and for old blocks that copy-on-write
+    frees only some transaction groups later.
+    """
+    factor = 1.0
+    for pool in spec["pools"]:
+        for vdev in pool["vdevs"]:
+            disks = len(vdev["disks"])
+            if vdev["class"] == "data" and vdev["kind"] == "mirror":
+                factor = max(factor, disks)
+            elif vdev["class"] == "data" and vdev["kind"].startswith("raidz"):
+                parity = int(vdev["kind"][-1])
+                factor = max(
+                    factor, disks / max(1, disks - parity), 1.0 + parity
+                )  # small records are all parity
+    copies = max((int(d["properties"]["copies"]) for d in spec["datasets"]), default=1)
+    return int(1.5 * factor * copies * (sum(f["size"] for f in spec["files"]) + growth)) + (64 << 20)
+
+
+def signal_name(number: int) -> str:
+    """Return "SIGSEGV" for 11; "signal 99" for one without a name."""
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
+
+
+def kill_group(process: subprocess.Popen[bytes]) -> None:
+    """Stop a process that leads its own group, and everything it started; returns when it is gone."""
+    if process.poll() is None:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGTERM)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(timeout=_KILL_GRACE_S)
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+
+
+def _read_progress(stream: IO[bytes], progress: Progress | None, words: list[str]) -> None:
+    """Hand on progress lines; keep the last other lines, which are the engine's words."""
+    try:
+        for raw in stream:
+            line = raw.decode(errors="replace").strip()
+            if line.startswith("{"):
+                try:
+                    report = json.loads(line)
+                    if progress is not None:
+                        progress(str(report["phase"]), min(1.0, max(0.0, float(report["done"]))))
+                    continue
+                except (ValueError, KeyError, TypeError):
+                    pass
+            if line:
+                words.append(line)
+                del words[:-20]
+    except ValueError:  # the stream was closed under us, at the end
+        return
+
+
+def suggested_jobs(spec: dict[str, Any], memory: int) -> int:
+    """Return how many engines can run at once: one per usable core, fewer where ``memory`` is short.
+
+    ``memory``: bytes for all of them.
+    """
+    cores = len(os.sched_getaffinity(0))
+    return max(1, min(cores, memory // memory_bytes(spec)))

@@ -1,0 +1,44 @@
+"""Runs a stored trial again from its record: a result that cannot be repeated from its record is a bug."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+from ztune.errors import InputError
+from ztune.places.engine import Engine
+from ztune.places.replay import Replay
+from ztune.places.target import Outcome
+from ztune.study import METRICS
+from ztune.trace.reader import Trace
+
+
+def rerun(record: dict[str, Any], trace: Trace, engine: Engine) -> Outcome:
+    """Run the trial of ``record`` (as ``ztune show RUN --trial N --json`` prints it) again.
+
+    Raises InputError if the trace or the versions are not those of the record, or the trial never got a spec.
+    """
+    run, trial = record["run"], record["trial"]
+    if trace.sha != run["trace_sha"]:
+        raise InputError(f"{trace.path} is not the trace of run {run['id']}: its sha is another")
+    for key, now in (("engine", engine.version), ("openzfs", engine.openzfs)):
+        if run["versions"][key] != now:
+            raise InputError(f"run {run['id']} was made with {key} {run['versions'][key]}, here is {now}")
+    if trial["spec"] is None:
+        raise InputError(f"trial {trial['number']} of run {run['id']} never began, so it has no spec")
+    return Replay(trace, engine).run(trial["spec"], None, threading.Event())
+
+
+def compare(record: dict[str, Any], result: dict[str, Any]) -> list[dict[str, Any]]:
+    """Return metric by metric what was stored and what came out again."""
+    stored = (record["trial"]["result"] or {}).get("measure", {})
+    return [
+        {"metric": name, "stored": _at(stored, path), "again": _at(result["measure"], path), "unit": unit}
+        for name, (path, unit) in METRICS.items()
+    ]
+
+
+def _at(node: Any, path: tuple[str, ...]) -> Any:
+    for part in path:
+        node = node.get(part) if isinstance(node, dict) else None
+    return node

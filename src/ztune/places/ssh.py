@@ -1,0 +1,290 @@
+"""The ssh target: trials on another host, through the user's own OpenSSH client and configuration.
+
+The host needs python3, OpenZFS and the database; nothing of ours is installed. One connection is shared by
+all commands (a control socket in a private directory), and never asks for anything.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import tempfile
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+from urllib.parse import urlsplit
+
+from ztune.errors import InputError, MissingError, ZtuneError
+from ztune.onhost.host import own_directory
+from ztune.places import bundle
+from ztune.places.channel import STATE, Channel, Lost, ProcessChannel, need_zfs
+from ztune.places.hello import said
+from ztune.places.placing import Placing
+from ztune.study import Layout, Study
+
+CONNECT_S = 20
+# After a minute without an answer the connection counts as lost; the trial there sees the end of its input.
+_ALIVE = ("-o", "ServerAliveInterval=15", "-o", "ServerAliveCountMax=4")
+_LOST = 255  # ssh's own exit code
+_PYTHONS = ("python3", *(f"python3.{minor}" for minor in range(20, 10, -1)))
+# Prints user id, whether sudo works quietly, and the first Python that is new enough (or the version of the
+# one
+# that is not).
+_PROBE = """
+id -u
+sudo -n true 2>/dev/null && echo sudo || echo plain
+old=
+for p in {pythons}; do
+  command -v $p >/dev/null 2>&1 || continue
+  v=$($p -c 'import sys; print("%d.%d" % sys.version_info[:2])' 2>/dev/null) || continue
+  if $p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then
+    command -v $p; exit 0
+  fi
+  [ -n "$old" ] || old=$v
+done
+echo "-$old"
+"""
+
+# Puts the file that follows on standard input where nobody else could have written, by the rules of
+# own_directory.py, whose text comes first. "look" says whether it is there already.
+_PUT = """
+import os, sys, types
+from pathlib import Path
+folder, name, step, size, rules = *sys.argv[1:4], *map(int, sys.argv[4:])
+errors, own = types.ModuleType("ztune.errors"), types.ModuleType("own_directory")
+errors.InputError = type("InputError", (Exception,), {})
+sys.modules.update({"ztune": types.ModuleType("ztune"), "ztune.errors": errors, "own_directory": own})
+exec(compile(sys.stdin.buffer.read(rules), "own_directory", "exec"), own.__dict__)
+try:
+    with own.OwnDirectory.open(own.real(Path(folder)), make=own.PRIVATE) as here:
+        if step == "look":
+            found = here.look(name)
+            if found is not None:
+                own.require_file(here.path / name, found)
+                print("there" if found.st_size == size else "other")
+        else:
+            part = f"{name}.{os.getpid()}.part"
+            with os.fdopen(here.open_file(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL), "wb") as file:
+                file.write(sys.stdin.buffer.read(size))
+            os.rename(part, name, src_dir_fd=here.fd, dst_dir_fd=here.fd)
+            print("there")
+except (OSError, errors.InputError) as error:
+    sys.exit(str(error))
+"""
+
+
+class Ssh:
+    """A host that OpenSSH knows."""
+
+    def __init__(self, url: str, placing: Placing, *, state: str = STATE) -> None:
+        """Take a URL such as ``ssh://user@host:22`` or ``ssh://alias``. Raises InputError."""
+        port: int | None
+        try:
+            parts = urlsplit(url)
+            port, user = parts.port, parts.username or ""
+            host = (
+                parts.netloc.rpartition("@")[2].partition(":")[0] if "[" not in url else parts.hostname or ""
+            )
+        except ValueError:  # a bracket without its other, a port that is no number
+            parts, port, user, host = urlsplit(""), None, "", ""
+        plain = re.compile(r"[A-Za-z0-9_.:%][A-Za-z0-9_.:%-]*")
+        if (
+            parts.scheme != "ssh"
+            or not plain.fullmatch(host)
+            or (user and not plain.fullmatch(user))
+            or parts.path not in {"", "/"}
+        ):
+            raise InputError(
+                f'"{url}" is not a host; write ssh://HOST, ssh://USER@HOST or ssh://USER@HOST:PORT'
+            )
+        self.name = url.rstrip("/")
+        self.host = host
+        self.placing = placing
+        self.state = state
+        self._destination = f"{user}@{host}" if user else host
+        self._port = port
+        self._folder: Path | None = None
+        self._python = ""
+        self._before: tuple[str, ...] = ()
+        self._home = ""
+        self._hello: dict[str, Any] | None = None
+        self._there: set[str] = set()
+
+    # --- up and down
+
+    def __enter__(self) -> Self:
+        """Connect and find Python and root. Raises MissingError, InputError with one sentence."""
+        if shutil.which("ssh") is None:
+            raise MissingError("the OpenSSH client `ssh` is not installed; install openssh-client")
+        # Short: a socket's path takes about 100 bytes.
+        self._folder = Path(tempfile.mkdtemp(prefix="ztune-ssh-", dir=_runtime()))
+        try:
+            self._probe()
+        except BaseException:
+            self.__exit__(None, None, None)
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """End the shared connection."""
+        if self._folder is None:
+            return
+        with contextlib.suppress(OSError, subprocess.TimeoutExpired):
+            subprocess.run(
+                [*self._ssh(), "-O", "exit", self._destination],
+                stdin=subprocess.DEVNULL, capture_output=True, timeout=10, check=False,
+            )  # fmt: skip
+        shutil.rmtree(self._folder, ignore_errors=True)
+        self._folder = None
+        self._hello = None
+        self._there.clear()
+
+    def _ssh(self) -> list[str]:
+        assert self._folder is not None
+        words = ["ssh", "-T", "-o", "BatchMode=yes", "-o", f"ConnectTimeout={CONNECT_S}", *_ALIVE]
+        words += [
+            "-o",
+            "ControlMaster=auto",
+            "-o",
+            f"ControlPath={self._folder}/%C",
+            "-o",
+            "ControlPersist=60",
+        ]
+        return [*words, *(["-p", str(self._port)] if self._port else [])]
+
+    def _run(
+        self, script: str, stdin: bytes = b"", timeout: float = 120.0
+    ) -> subprocess.CompletedProcess[bytes]:
+        """Run a shell script there. Raises Lost with ssh's own words if it can't be reached."""
+        try:
+            done = subprocess.run(
+                [*self._ssh(), self._destination, "sh -c " + shlex.quote(script)],
+                input=stdin, capture_output=True, timeout=timeout, check=False,
+            )  # fmt: skip
+        except subprocess.TimeoutExpired:
+            raise Lost(f"{self.host} did not answer within {timeout:.0f} s") from None
+        if done.returncode == _LOST:
+            raise Lost(self._why(done.stderr.decode(errors="replace")))
+        return done
+
+    def _why(self, said_: str) -> str:
+        lines = [line.strip() for line in said_.splitlines() if line.strip()]
+        # Warnings come first, the reason last.
+        reason = lines[-1].removeprefix("ssh: ") if lines else "the connection was lost"
+        return f"{self.host} can't be reached by ssh: {reason}"
+
+    def _probe(self) -> None:
+        done = self._run(_PROBE.format(pythons=" ".join(_PYTHONS)))
+        lines = done.stdout.decode(errors="replace").split("\n")
+        # A login shell may print a greeting before.
+        found = [line.strip() for line in lines if line.strip()][-3:]
+        if len(found) < 3 or not found[0].isdigit():
+            raise InputError(f"{self.host} answers with no POSIX shell; ztune needs sh and python3 there")
+        user, sudo, python = found
+        if python.startswith("-"):
+            if python == "-":
+                raise MissingError(f"{self.host} has no python3; install python3, 3.11 or newer, there")
+            raise MissingError(f"{self.host} has Python {python[1:]}; trials need 3.11 or newer there")
+        if user != "0" and sudo != "sudo":
+            raise MissingError(
+                f"trials need root: on {self.host} log in as root, or allow sudo without a password there"
+            )
+        self._before = () if user == "0" else ("sudo", "-n", "--")
+        self._python = python
+        self._home = self._run('printf %s "$HOME"').stdout.decode(errors="replace").strip() or "/tmp"
+
+    # --- a place
+
+    def hello(self) -> dict[str, Any]:
+        """Return what the trial program says of the host."""
+        if self._hello is None:
+            self._hello = said(self, self.host, bundle.build())
+        return self._hello
+
+    def put(self, local: Path) -> str:
+        """Copy a file there; its name holds the hash of its content, so that one of that name is the same.
+
+        It will be run as root, so it goes where only the user that we log in as, or root, can write.
+        """
+        folder = f"{self._home}/.cache/ztune"
+        path = f"{folder}/{local.name}"
+        if path in self._there:
+            return path
+        data = local.read_bytes()
+        rules = Path(own_directory.__file__).read_bytes()
+        words = [self._python, "-c", _PUT, folder, local.name]
+        for step, sent in (("look", b""), ("write", data)):
+            command = shlex.join([*words, step, str(len(data)), str(len(rules))])
+            done = self._run(f"umask 077; cd / && {command}", rules + sent)
+            said_ = done.stdout.decode(errors="replace").strip()
+            if done.returncode != 0:
+                words_ = done.stderr.decode(errors="replace").strip().splitlines()
+                raise ZtuneError(
+                    f"the trial program can't be copied to {self.host}:{path}: "
+                    f"{words_[-1] if words_ else 'no reason given'}"
+                )
+            if said_.endswith("there"):
+                break
+        self._there.add(path)
+        return path
+
+    def open(self, argv: list[str]) -> Channel:
+        """Start a command there as root."""
+        words = [self._python, *argv[1:]] if argv[0] == "python3" else argv
+        # sudo and login shells of plain users leave out where zpool is.
+        command = shlex.join(
+            [
+                *self._before,
+                "env",
+                "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
+                *words,
+            ]
+        )
+
+        def lost(code: int, said_: str) -> str | None:
+            return self._why(said_) if code == _LOST else None
+
+        return ProcessChannel([*self._ssh(), self._destination, command], lost=lost)
+
+    def place_spec(self, layout: Layout) -> dict[str, Any]:
+        """Return the spec's place."""
+        return self.placing.spec(layout)
+
+    def check(self, study: Study, layout: Layout) -> None:
+        """Raise InputError, MissingError if the layout can't be tried there."""
+        self.placing.check(study, layout)
+        need_zfs(self.host, self.hello(), layout)
+
+    def describe(self) -> dict[str, Any]:
+        """Return the environment record."""
+        return {
+            "kind": "ssh",
+            "accel": self.hello().get("accel", "none"),
+            "dilation": 1.0,
+            "patience": 1.0,
+            "place": self.placing.to_json(),
+        }
+
+    def tunables(self, layout: Layout) -> dict[str, int]:
+        """None: a real host has its own."""
+        return {}
+
+    def shared(self, path: Path) -> str | None:
+        """Nothing of this host can be read there."""
+        return None
+
+
+def _runtime() -> str:
+    """Return where the shared connection's socket goes: with `sudo -E` the variable names the caller's."""
+    path = os.environ.get("XDG_RUNTIME_DIR", "")
+    try:
+        own_directory.check(Path(path))
+    except (OSError, own_directory.NotOursError):
+        return "/tmp"
+    return path

@@ -1,0 +1,50 @@
+"""How long the rest of a run takes, from the trials that are done."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from statistics import median
+
+from ztune.onhost.events import STEPS
+from ztune.store.records import Trial
+
+
+class Pace:
+    """Learns how long each step takes; answers how much time is left."""
+
+    def __init__(self, done: Iterable[Trial] = ()) -> None:
+        self._steps: dict[str, list[float]] = {step: [] for step in STEPS}
+        self._walls: list[float] = []
+        for trial in done:
+            if trial.ok:
+                self.add((trial.result or {}).get("steps", {}), trial.wall_s or 0.0)
+
+    def add(self, steps: dict[str, float], wall_s: float) -> None:
+        """Note a finished trial: seconds by step, and in all."""
+        for step, seconds in steps.items():
+            if step in self._steps and isinstance(seconds, int | float):
+                self._steps[step].append(float(seconds))
+        self._walls.append(wall_s)
+
+    @property
+    def trial_s(self) -> float | None:
+        """Seconds of a whole trial; None before the first ended."""
+        return median(self._walls) if self._walls else None
+
+    def rest_s(self, step: str, share: float) -> float | None:
+        """Return the seconds left of a trial that is in ``step``, done to ``share``; None if not known."""
+        if not self._walls or step not in self._steps:
+            return self.trial_s
+        later = STEPS[STEPS.index(step) + 1 :]
+        total = sum(median(self._steps[s]) for s in later if self._steps[s])
+        if self._steps[step]:
+            total += median(self._steps[step]) * (1 - min(1.0, max(0.0, share)))
+        return total
+
+    def left_s(self, waiting: int, step: str = "", share: float = 0.0) -> float | None:
+        """Return the seconds left for ``waiting`` whole trials after the one in ``step``."""
+        one = self.trial_s
+        if one is None:
+            return None
+        now = self.rest_s(step, share) if step else 0.0
+        return waiting * one + (now or 0.0)

@@ -1,0 +1,165 @@
+"""What a run is asked to do: which job, which layouts, how often, in which order."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from ztune.analysis.resolve import DEFAULT_RESOLUTION
+from ztune.errors import InputError
+from ztune.runs.space import changed, first_round
+from ztune.store.records import Run, Trial
+from ztune.study import Layout, Study
+
+DEFAULT_BLOCKS = (3, 8)
+
+
+@dataclass(frozen=True)
+class Job:
+    """The job of a run, as a trial's spec wants it. ``modules``: to be sent along; ``version``: of the
+    database.
+    """
+
+    workload: str
+    name: str
+    params: Mapping[str, Any]
+    modules: tuple[str, ...] = ()
+    version: str = ""
+    roles: tuple[str, ...] = ()
+
+    def to_json(self) -> dict[str, Any]:
+        """Return it as JSON values, for the run's record."""
+        return {**asdict(self), "modules": list(self.modules), "roles": list(self.roles)}
+
+    @classmethod
+    def of(cls, run: Run) -> Job:
+        """Return the job of a stored run."""
+        raw = run.job
+        return cls(
+            workload=str(raw["workload"]),
+            name=str(raw["name"]),
+            params=dict(raw["params"]),
+            modules=tuple(raw.get("modules", ())),
+            version=str(raw.get("version", "")),
+            roles=tuple(raw.get("roles", ())),
+        )
+
+
+@dataclass(frozen=True)
+class Options:
+    """How to run.
+
+    ``blocks``: the fewest and the most times that each layout runs. ``resolution``: a share; smaller
+    differences don't matter. ``time_limit_s``: no trial begins after so many seconds. ``aa``: the baseline
+    against itself. ``settle``: "cold" or "warm". ``saved``: a directory on the target for the loaded
+    database.
+    """
+
+    blocks: tuple[int, int] = DEFAULT_BLOCKS
+    resolution: float = DEFAULT_RESOLUTION
+    time_limit_s: float | None = None
+    aa: bool = False
+    settle: str = "cold"
+    saved: str | None = None
+    probes: Mapping[str, Any] = field(default_factory=dict)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return it as JSON values, for the run's record."""
+        return {**asdict(self), "blocks": list(self.blocks)}
+
+    @classmethod
+    def of(cls, run: Run) -> Options:
+        """Return the options of a stored run."""
+        raw = dict(run.options)
+        raw["blocks"] = tuple(raw.get("blocks", DEFAULT_BLOCKS))
+        known = {k: v for k, v in raw.items() if k in cls.__dataclass_fields__}
+        return cls(**known)
+
+    @property
+    def looks(self) -> int:
+        """How often it is asked whether the best is known."""
+        return self.blocks[1] - self.blocks[0] + 1
+
+
+def workload_job(workload: Any) -> Job:
+    """Return the job of a workload's instance. Raises InputError if it can only be recorded."""
+    if not hasattr(workload, "job_name"):
+        raise InputError(f"workload {workload.name} can be recorded but not run in trials: it has no job")
+    modules = tuple(workload.job_modules)
+    name = str(workload.job_name())
+    if ":" in name:
+        modules = (name.partition(":")[0], *modules)
+    return Job(
+        workload=workload.name,
+        name=name,
+        params=workload.resolved(),
+        modules=tuple(dict.fromkeys(modules)),
+        roles=tuple(workload.job.roles()),
+    )
+
+
+def layouts(study: Study, names: Sequence[str] = ()) -> list[Layout]:
+    """Return the baseline and the study's layouts, or those of them called so (by name, or beginning of
+    hash).
+
+    Raises InputError for a name that the study does not have.
+    """
+    every = first_round(study)
+    if not names:
+        return every
+    return _with_base(study, [_named(every, name, f'study "{study.name}"') for name in names])
+
+
+def best_of(
+    run: Run, ranked: Sequence[Trial], trials: Sequence[Trial], top: int, names: Sequence[str] = ()
+) -> list[Layout]:
+    """Return the baseline and the ``top`` best layouts of a screening run, or those called so."""
+    study = run.resolved_study
+    if names:
+        return _with_base(study, [_named([t.layout for t in trials], n, f"run {run.id}") for n in names])
+    if not ranked:
+        raise InputError(
+            f"run {run.id} has no finished layout to choose from; `ztune show {run.id}` says why"
+        )
+    return _with_base(study, [t.layout for t in ranked[:top]])
+
+
+def _with_base(study: Study, chosen: Sequence[Layout]) -> list[Layout]:
+    out = {study.layout.hash: study.layout}
+    for layout in chosen:
+        out.setdefault(layout.hash, layout)
+    return list(out.values())
+
+
+def _named(every: Sequence[Layout], name: str, where: str) -> Layout:
+    exact = [one for one in every if one.name == name]
+    found = exact or [one for one in every if len(name) >= 4 and one.hash.startswith(name)]
+    if len({one.hash for one in found}) != 1:
+        listed = ", ".join(f'"{one.name}"' for one in every[:8]) + (" …" if len(every) > 8 else "")
+        what = "has no layout" if not found else "has several layouts"
+        raise InputError(f'{where} {what} "{name}"; it has {listed}; the beginning of a hash will do too')
+    return found[0]
+
+
+def order(arms: Sequence[str], block: int, seed: int) -> list[str]:
+    """Return ``arms`` in the random order of one block: the same for the same seed, another for each
+    block.
+    """
+    shuffled = sorted(arms)
+    # Text seeds are hashed by their bytes: the order is the same in every Python.
+    random.Random(f"{seed}:{block}").shuffle(shuffled)
+    return shuffled
+
+
+def renamed(study: Study, found: Sequence[Layout]) -> list[Layout]:
+    """Return layouts with names that differ, as a table needs them."""
+    seen: dict[str, str] = {}
+    out = []
+    for layout in found:
+        if seen.setdefault(layout.name, layout.hash) != layout.hash:
+            layout = changed(study.layout, {}, layout.name) if layout.hash == study.layout.hash else layout
+            layout = layout.model_copy(update={"name": f"{layout.name} ({layout.hash[:4]})"})
+        out.append(layout)
+    return out

@@ -1,0 +1,212 @@
+"""The database in its starting state, loaded once on this host and copied into every trial.
+
+Filling a database takes longer than most measurements, and under emulation twenty times longer. So the job
+loads it here, natively, and each trial copies the files; the job then takes them over (``adopt``). States are
+kept in the cache by what they depend on: job, parameters, the layout's database settings, and the database's
+version.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import json
+import os
+import shutil
+import subprocess
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ztune.errors import InputError, ZtuneError
+from ztune.onhost.host import own_directory, room
+from ztune.onhost.host.workdir import WorkDir
+from ztune.onhost.jobs import registry
+from ztune.onhost.trial import saved
+from ztune.store import paths
+
+MAX_BYTES = 20 << 30  # all states together; those not used for longest go first
+
+Progress = Callable[[str, float], None]
+
+
+@dataclass(frozen=True)
+class State:
+    """A saved state: its folder, what it is for, and its size in bytes."""
+
+    path: Path
+    job: str
+    bytes: int
+
+
+def folder() -> Path:
+    """Return the folder of all saved states."""
+    # A database's own user must be able to pass.
+    return paths.below(paths.cache(), "prepared", own_directory.PASSABLE)
+
+
+def key(job: str, params: Mapping[str, Any], database: Mapping[str, str], version: str) -> str:
+    """Return the name of the state: equal for equal content."""
+    text = json.dumps([saved.VERSION, job, dict(params), dict(database), version], sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()[:20]
+
+
+def prepare(
+    name: str, params: Mapping[str, Any], database: Mapping[str, str], progress: Progress = lambda *_: None
+) -> Path:
+    """Return the folder of the state, loaded now if it is not there. Safe when several processes do it.
+
+    Raises MissingError or InputError where the job can't run on this host, ZtuneError where loading fails.
+    """
+    job = registry.get(name)(dict(params), dict(database))
+    version = job.check()
+    wanted = folder() / key(name, params, database, version)
+    # Shared where it is there: others may be copying it for as long as their runs last.
+    with _locked(wanted, fcntl.LOCK_SH, progress):
+        if _there(wanted):
+            return wanted
+    with _locked(wanted, fcntl.LOCK_EX, progress):
+        if _there(wanted):
+            return wanted
+        if wanted.exists():
+            _remove(wanted)
+        _require_room(name, job)
+        with room.Watch("the load", lambda: [WorkDir.default_parent(), folder()]):
+            sizes = _load(job, wanted, progress)
+        saved.mark(wanted, token="", job=name, params=params, sizes=sizes, environment=version)
+    prune(keep=wanted)
+    return wanted
+
+
+def require_room(name: str, params: Mapping[str, Any], database: Mapping[str, str]) -> None:
+    """Refuse a load that does not fit on this host, unless its state is there already. Raises InputError."""
+    job = registry.get(name)(dict(params), dict(database))
+    needed = room.needed_by(job)
+    if needed and not _there(folder() / key(name, params, database, job.check())):
+        _require_room(name, job)
+
+
+def _require_room(name: str, job: Any) -> None:
+    # It is loaded in one place and kept in the other.
+    size = sum(room.needed_by(job).values())
+    room.require(
+        f"job {name}",
+        [(WorkDir.default_parent(), size), (folder(), size)],
+        "set TMPDIR and ZTUNE_HOME to roomier places",
+    )
+
+
+def _load(job: Any, wanted: Path, progress: Progress) -> dict[str, int]:
+    """Load into places of a work directory, then save the places in ``wanted``; return bytes by role."""
+    work = WorkDir.create("prepare")
+    partial = wanted.with_name(wanted.name + ".partial")
+    try:
+        if partial.exists():
+            _remove(partial)
+        top = work.sub("places", mode=own_directory.PASSABLE)
+        places = {role: top / role for role in job.roles()}
+        for place in places.values():
+            place.mkdir()
+            place.chmod(0o755)  # whatever the umask: a database's own user works there
+        inner = WorkDir.create("prepare-job")
+        try:
+            job.prepare(inner, places)
+            job.load(progress)
+            job.stop()
+        finally:
+            job.cleanup()
+            inner.remove()
+        partial.mkdir(mode=own_directory.PRIVATE)
+        sizes = {}
+        for role, place in places.items():
+            sizes[role] = _bytes(place)
+            _save(saved.pack(place, partial, role), partial)
+        partial.rename(wanted)
+        return sizes
+    finally:
+        if partial.exists():
+            _remove(partial)
+        work.remove()
+
+
+def _save(command: list[str], target: Path) -> None:
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        said = done.stderr.strip().splitlines()
+        raise ZtuneError(
+            f"the loaded database cannot be kept in {target.parent}: {said[-1] if said else 'tar failed'}"
+        )
+
+
+def _bytes(path: Path) -> int:
+    return sum(p.lstat().st_size for p in path.rglob("*") if not p.is_dir() or p.is_symlink())
+
+
+def _there(wanted: Path) -> bool:
+    if not (wanted / saved.MARKER).is_file():
+        return False
+    os.utime(wanted)
+    return True
+
+
+@contextmanager
+def _locked(wanted: Path, how: int, progress: Progress) -> Iterator[None]:
+    with (wanted.parent / f"{wanted.name}.lock").open("w") as file:
+        try:
+            fcntl.flock(file, how | fcntl.LOCK_NB)
+        except BlockingIOError:
+            progress("wait for another ztune that fills the same database", 0.0)
+            fcntl.flock(file, how)
+        yield
+
+
+def states() -> list[State]:
+    """Return the states that are kept, the longest unused first."""
+    found = []
+    for path in sorted(
+        (p for p in folder().iterdir() if (p / saved.MARKER).is_file()), key=lambda p: p.stat().st_mtime
+    ):
+        try:
+            about = json.loads((path / saved.MARKER).read_text(encoding="utf-8"))
+            found.append(State(path, str(about["job"]), sum(int(v) for v in about["bytes"].values())))
+        except (OSError, ValueError, KeyError, TypeError):
+            found.append(State(path, "?", _bytes(path)))
+    return found
+
+
+def prune(keep: Path | None = None, limit: int = MAX_BYTES) -> list[State]:
+    """Remove states until the rest is within ``limit`` bytes; return those removed. ``keep`` stays."""
+    known = states()
+    total = sum(s.bytes for s in known)
+    gone = []
+    for state in known:
+        if total <= limit:
+            break
+        if state.path == keep:
+            continue
+        with (state.path.parent / f"{state.path.name}.lock").open("w") as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:  # somebody makes or uses it
+                continue
+            _remove(state.path)
+        total -= state.bytes
+        gone.append(state)
+    return gone
+
+
+@contextmanager
+def in_use(path: Path) -> Iterator[None]:
+    """Within the body nobody removes the state at ``path``."""
+    with (path.parent / f"{path.name}.lock").open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_SH)
+        yield
+
+
+def _remove(path: Path) -> None:
+    # Only ever a child of our own cache folder.
+    if path.parent != folder() or path.is_symlink():
+        raise InputError(f"{path} is no saved state of ztune's; it was left alone")
+    shutil.rmtree(path, ignore_errors=False)

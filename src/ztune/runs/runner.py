@@ -1,0 +1,525 @@
+"""Goes through a run: block by block, trial by trial, each stored as soon as it ended.
+
+``start`` begins a run, ``resume`` goes on with one that was cut at any point; both return the run when it is
+done.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol
+
+from ztune import __version__
+from ztune.analysis import verdict
+from ztune.errors import InputError, MissingError, ZtuneError
+from ztune.onhost.host import interrupt, room
+from ztune.onhost.jobs import registry as jobs
+from ztune.places import bundle
+from ztune.places.channel import Lost, Place
+from ztune.runs import plan, prepared, stopping
+from ztune.runs import trial as trials
+from ztune.runs.plan import Job, Options
+from ztune.store import environment
+from ztune.store.db import Store
+from ztune.store.records import Run, Trial
+from ztune.study import Layout, Study
+
+RECONNECT = 3  # attempts to bring a lost place up again
+LOST_TRIALS = 2  # so often may a trial take its place down before it counts as failed
+_PAUSE_S = 5.0
+
+
+class LoadError(ZtuneError):
+    """The database can't be brought to its starting state."""
+
+
+class Observer(Protocol):
+    """Is told what happens, all from the calling thread but ``say``."""
+
+    def begin(self, run: Run, place: Place, trials: Sequence[Trial]) -> None:
+        """A run began or goes on."""
+        ...
+
+    def block(self, number: int, waiting: int, most: int) -> None:
+        """A block begins: trials of it that wait, and the most that the whole run may still hold after it."""
+        ...
+
+    def trial(self, trial: Trial) -> None:
+        """A trial begins."""
+        ...
+
+    def step(self, step: str, state: str, share: float, text: str) -> None:
+        """The trial is in this step."""
+        ...
+
+    def finished(self, trial: Trial, steps: dict[str, float]) -> None:
+        """A trial ended, and is stored."""
+        ...
+
+    def judged(self, outcome: dict[str, Any], trials: Sequence[Trial]) -> None:
+        """A block ended."""
+        ...
+
+    def say(self, text: str) -> None:
+        """A sentence for the user."""
+        ...
+
+
+class Silent:
+    """An observer that shows nothing."""
+
+    def begin(self, run: Run, place: Place, trials: Sequence[Trial]) -> None:
+        """Do nothing."""
+
+    def block(self, number: int, waiting: int, most: int) -> None:
+        """Do nothing."""
+
+    def trial(self, trial: Trial) -> None:
+        """Do nothing."""
+
+    def step(self, step: str, state: str, share: float, text: str) -> None:
+        """Do nothing."""
+
+    def finished(self, trial: Trial, steps: dict[str, float]) -> None:
+        """Do nothing."""
+
+    def judged(self, outcome: dict[str, Any], trials: Sequence[Trial]) -> None:
+        """Do nothing."""
+
+    def say(self, text: str) -> None:
+        """Do nothing."""
+
+
+@dataclass(frozen=True)
+class Request:
+    """What to run where. ``layouts``: the baseline first."""
+
+    study: Study
+    layouts: Sequence[Layout]
+    job: Job
+    place: Place
+    options: Options = field(default_factory=Options)
+    seed: int | None = None
+    name: str | None = None
+    command: Sequence[str] = ()
+    source_run: str | None = None
+
+
+def start(store: Store, request: Request, observer: Observer | None = None) -> Run:
+    """Run the layouts of ``request`` and return the run.
+
+    What is wrong with the input is found before the run is stored. Raises InputError, MissingError,
+    ZtuneError; KeyboardInterrupt after the trial tidied up and the run was marked interrupted.
+    """
+    study, options = request.study, request.options
+    _check_options(options, request.layouts)
+    layouts = [study.layout] if options.aa else plan.renamed(study, request.layouts)
+    for layout in layouts:
+        _check_roles(request.job, layout, study)
+    if options.saved is None and request.place.shared(Path("/")) is not None:
+        for database in {repr(one.database): one.database for one in layouts}.values():
+            prepared.require_room(request.job.name, request.job.params, database)
+    watcher = observer or Silent()
+    with _up(request.place, watcher) as place:
+        for layout in layouts:
+            place.check(study, layout)
+        hello = place.hello()
+        described = place.describe()
+        # A load that can't be slowed down is refused now, not by each trial after its database was made.
+        jobs.get(request.job.name)(request.job.params, dilation=_dilation(described))
+        run = store.create_run(
+            kind="run",
+            study=study,
+            environment={**environment.collect(), "target": hello},
+            versions=_versions(hello, request.job),
+            seed=study.seed if request.seed is None else request.seed,
+            name=request.name,
+            command=list(request.command),
+            options=options.to_json(),
+            target={"name": place.name, **described},
+            job=request.job.to_json(),
+            source_run=request.source_run,
+        )
+        _add_block(store, run, layouts, 1, options)
+        return _Runner(store, run, place, request.job, options, layouts, watcher).go()
+
+
+def resume(store: Store, run: Run, place: Place, observer: Observer | None = None) -> Run:
+    """Go on with ``run``: what finished stays; what failed or was cut is tried again, after a clean-up.
+
+    Raises InputError where another process works on it, or the target's OpenZFS is another than the run's.
+    """
+    if not run.measured:
+        raise InputError(f"run {run.id} is a replay; `ztune screen --resume {run.id}` goes on with it")
+    if store.is_live(run):
+        raise InputError(f"run {run.id} is being worked on by process {run.pid}; wait for it or stop it")
+    job, options = Job.of(run), Options.of(run)
+    watcher = observer or Silent()
+    with _up(place, watcher):
+        now = _versions(place.hello(), job)
+        for part, before in run.versions.items():
+            if part != "ztune" and now.get(part, before) != before:
+                raise InputError(
+                    f"run {run.id} was made under {part} {before}, {place.name} has {now[part]} now: results "
+                    "are not to be mixed; start a new run without --resume"
+                )
+        layouts = list({t.layout_hash: t.layout for t in store.trials(run.id)}.values())
+        base = run.resolved_study.layout.hash
+        layouts.sort(key=lambda layout: layout.hash != base)
+        runner = _Runner(store, run, place, job, options, layouts, watcher)
+        # First of all: what was left may take the room that all the rest needs.
+        runner.clean()
+        for layout in layouts:
+            place.check(run.resolved_study, layout)
+        runner.run = store.resume_run(run.id)
+        return runner.go()
+
+
+def _check_options(options: Options, layouts: Sequence[Layout]) -> None:
+    least, most = options.blocks
+    if not 1 <= least <= most:
+        raise InputError(f"--blocks is {least}:{most}; write MIN:MAX with 1 ≤ MIN ≤ MAX, such as 3:8")
+    if not 0 < options.resolution < 1:
+        raise InputError(f"--resolution is {options.resolution:g}; it is a share such as 2%")
+    if len(layouts) < 2 and not options.aa:
+        raise InputError("there is only the baseline to run; a comparison needs another layout")
+
+
+def _check_roles(job: Job, layout: Layout, study: Study) -> None:
+    for role in job.roles:
+        if layout.dataset_of(role) is None:
+            raise InputError(
+                f'role {role} of workload {job.workload} has no dataset in layout "{layout.name}" of study '
+                f'"{study.name}"; add it to the roles of a dataset'
+            )
+
+
+def _versions(hello: dict[str, Any], job: Job) -> dict[str, str]:
+    zfs = hello.get("openzfs") or {}
+    found = {
+        "ztune": __version__,
+        # In user space there is no module, but a library.
+        "openzfs": str(zfs.get("kernel") or zfs.get("library", "")),
+        "ztune-mount": str(hello.get("mount", "")),
+        "kernel": str(hello.get("kernel", "")),
+        "database": job.version,
+    }
+    return {k: v for k, v in found.items() if v}
+
+
+@contextmanager
+def _up(place: Place, observer: Observer) -> Iterator[Place]:
+    """Bring the place up, and down at the end; a place that is lost may be brought up again inside."""
+    place.__enter__()
+    try:
+        yield place
+    finally:
+        with contextlib.suppress(Lost):
+            place.__exit__(None, None, None)
+
+
+def _add_block(store: Store, run: Run, layouts: Sequence[Layout], number: int, options: Options) -> None:
+    """Store the trials of one block as pending, in their random order: the plan survives whatever happens."""
+    base = run.resolved_study.layout.hash
+    by_arm = {layout.hash: (layout, 0) for layout in layouts}
+    if options.aa:
+        by_arm[f"{layouts[0].hash}+1"] = (layouts[0], 1)
+    for arm in plan.order(list(by_arm), number, run.seed):
+        layout, twin = by_arm[arm]
+        store.add_trial(
+            run.id, layout, target=str(run.target["name"]), is_baseline=layout.hash == base and not twin,
+            block=number, twin=twin,
+        )  # fmt: skip
+
+
+def _dilation(described: dict[str, Any]) -> float:
+    return float(described.get("dilation") or 1.0)
+
+
+class _Runner:
+    """A run that is going on."""
+
+    def __init__(
+        self,
+        store: Store,
+        run: Run,
+        place: Place,
+        job: Job,
+        options: Options,
+        layouts: Sequence[Layout],
+        observer: Observer,
+    ) -> None:
+        self.store, self.run, self.place, self.job = store, run, place, job
+        self.options, self.layouts, self.observer = options, list(layouts), observer
+        self.began = time.monotonic()
+        self._lost: dict[int, int] = {}
+        self._held = ExitStack()
+        self._starts: dict[str, dict[str, Any] | LoadError] = {}
+        # Once: all trials of a run are made by the same program, whatever becomes of its sources meanwhile.
+        self._bundle = bundle.build(job.modules)
+        described = place.describe()
+        self._dilation = _dilation(described)
+        self._patience = max(1.0, float(described.get("patience") or 1.0))
+
+    @property
+    def program(self) -> str:
+        """The trial program's path at the place, copied there if need be."""
+        return self.place.put(self._bundle)
+
+    def go(self) -> Run:
+        """Run to the end and return the run."""
+        self.observer.begin(self.run, self.place, self._all())
+        reason = "failed"
+        try:
+            with self._held:
+                reason = self._blocks()
+        except KeyboardInterrupt:
+            self._judge("interrupted")
+            self.store.finish_run(self.run.id, "interrupted")
+            raise
+        except Lost:
+            self._judge("interrupted")
+            self.store.finish_run(self.run.id, "interrupted")
+            raise
+        except BaseException:
+            self.store.finish_run(self.run.id, "failed")
+            raise
+        self._judge(reason)
+        ok = any(t.ok for t in self._all())
+        self.store.finish_run(self.run.id, "done" if ok else "failed")
+        return self.store.run(self.run.id)
+
+    def _all(self) -> list[Trial]:
+        return self.store.trials(self.run.id)
+
+    def _blocks(self) -> str:
+        """Run blocks until one of the limits; return which."""
+        least, most = self.options.blocks
+        while True:
+            waiting = [t for t in self._all() if t.status == "pending"]
+            number = max((t.block for t in self._all()), default=0)
+            self.observer.block(number, len(waiting), (most - number) * len(waiting))
+            for trial in waiting:
+                if self._late():
+                    return "time"
+                self._one(trial)
+            everything = self._all()
+            if not any(t.ok for t in everything):
+                return "failed"
+            decision = self._judge("running")
+            if (
+                number >= least
+                and decision is not None
+                and decision.verdict != "open"
+                and not self.options.aa
+            ):
+                return "settled"
+            if number >= most:
+                return "blocks"
+            arms = list(dict.fromkeys(t.arm for t in everything))
+            base = next((t.arm for t in everything if t.is_baseline), arms[0])
+            wanted = stopping.next_arms(arms, base, decision, everything, self.options)
+            chosen = [layout for layout in self.layouts if layout.hash in wanted]
+            if len(wanted) < 2:
+                return "failed"
+            _add_block(self.store, self.run, chosen, number + 1, self.options)
+
+    def _late(self) -> bool:
+        limit = self.options.time_limit_s
+        return limit is not None and time.monotonic() - self.began > limit
+
+    def _judge(self, reason: str) -> Any:
+        """Store where the comparison stands; return the decision, None while there is none."""
+        everything = self._all()
+        found = stopping.judge(self.run, everything, self.options)
+        if found is None:
+            return None
+        names = {t.arm: t.layout_name + (" (again)" if t.twin else "") for t in everything}
+        outcome = verdict.outcome(*found, reason, names)
+        self.run = self.store.note_run(self.run.id, outcome=outcome)
+        self.observer.judged(outcome, everything)
+        return found[1]
+
+    def _one(self, trial: Trial) -> None:
+        """Run one trial and store its end."""
+        interrupt.check()
+        try:
+            start = self._start(trial.layout)
+            place = self.place.place_spec(trial.layout)
+        except (InputError, MissingError, LoadError) as lacking:
+            # What fails while it is being stopped fails for that, and is no fault of the layout's.
+            interrupt.check()
+            # Of this layout alone: the next may do without what is missing.
+            self._store_failure(trial, str(lacking))
+            return
+        except ZtuneError as broken:
+            interrupt.check()
+            self.store.start_trial(trial.id, {})
+            self._lose(trial, trials.Ended(error=str(broken)))
+            return
+        spec = self._spec(trial, start, place)
+        self.store.start_trial(trial.id, spec)
+        self.observer.trial(trial)
+        try:
+            with room.Watch("the trial", getattr(self.place, "fills", tuple)):
+                ended = trials.run(self.place, self.program, spec, self.observer)
+        except room.NoRoomError as full:
+            ended = trials.Ended(status="failed", error=str(full), error_step="load")
+        except KeyboardInterrupt:
+            self.store.reset_trial(trial.id, "stopped by the user")
+            raise
+        if ended.status == "stopped" or (ended.asked and ended.result is None):
+            # Also where the trial calls it a failure: what is cut fails.
+            self.store.reset_trial(trial.id, "stopped by the user")
+            if ended.left:
+                self.observer.say(f"left behind by trial {trial.number}: {'; '.join(ended.left)}")
+            raise KeyboardInterrupt
+        if ended.status == "lost":
+            self._lose(trial, ended)
+            return
+        error = (
+            None
+            if ended.status == "ok" and ended.result is not None
+            else (ended.error or "it failed without a word")
+        )
+        result = ended.to_store()
+        if ended.left:
+            self.observer.say(f"left behind by trial {trial.number}: {'; '.join(ended.left)}")
+            result = {**(result or {}), "warnings": [*(result or {}).get("warnings", []), *ended.left]}
+        finished = self.store.finish_trial(
+            trial.id,
+            result=result,
+            error=error,
+            wall_s=ended.wall_s,
+            openzfs=self.run.versions.get("openzfs"),
+            series=ended.series.write(self.run.id, trial.number),
+        )
+        self.observer.finished(finished, ended.steps)
+        if ended.asked:
+            raise KeyboardInterrupt
+        if error is not None and ended.error_step is None:
+            self.clean()  # it ended without a word: killed, perhaps, before it could tidy up
+
+    def _store_failure(self, trial: Trial, sentence: str) -> None:
+        self.store.start_trial(trial.id, {})
+        self.observer.trial(trial)
+        self.observer.finished(self.store.finish_trial(trial.id, error=sentence, wall_s=0.0), {})
+
+    def _lose(self, trial: Trial, ended: trials.Ended) -> None:
+        """The place went away under a trial: bring it up again, tidy up, and let the trial wait for its
+        turn.
+        """
+        why = ended.error or f"{self.place.name} is gone"
+        count = self._lost[trial.id] = self._lost.get(trial.id, 0) + 1
+        self.store.reset_trial(trial.id, why)
+        self.observer.say(f"trial {trial.number} was cut: {why}")
+        self._reconnect(why)
+        self.clean()
+        again = self.store.trial(self.run.id, trial.number)
+        if count >= LOST_TRIALS:
+            self._store_failure(again, f"it was cut {count} times: {why}")
+        else:
+            self._one(again)
+
+    def _reconnect(self, why: str) -> None:
+        last: ZtuneError = Lost(why)
+        for attempt in range(RECONNECT):
+            with contextlib.suppress(ZtuneError):
+                self.place.__exit__(None, None, None)
+            if attempt:
+                time.sleep(_PAUSE_S * 3**attempt)
+            try:
+                self.place.__enter__()
+                self.place.hello()
+                return
+            except ZtuneError as error:
+                interrupt.check()
+                last = error
+        raise Lost(f"{last}; `ztune run --resume {self.run.id}` goes on where it was cut")
+
+    def clean(self) -> None:
+        """Destroy what dead trials left at the place; say what stayed."""
+        for sentence in trials.clean(self.place, self.program, lambda _: None, self._patience):
+            self.observer.say(f"clean-up: {sentence}")
+
+    def _spec(self, trial: Trial, start: dict[str, Any], place: dict[str, Any]) -> dict[str, Any]:
+        attempt = len(trial.attempts)
+        layout = trial.layout
+        return {
+            "format": trials.SPEC_FORMAT,
+            "version": trials.SPEC_VERSION,
+            "run": self.run.id,
+            "trial": f"{self.run.id}-{trial.number:04d}" + (f"-{attempt}" if attempt else ""),
+            "seed": self.run.seed + trial.block,
+            "state": self.place.state,
+            "place": place,
+            "layout": {
+                **{k: v for k, v in layout.to_json().items() if k != "durability"},
+                "tunables": {**self.place.tunables(layout), **layout.tunables},
+            },
+            "job": {
+                "name": self.job.name,
+                "params": dict(self.job.params),
+                "database": dict(layout.database),
+            },
+            "start": start,
+            "settle": self.options.settle,
+            "probes": dict(self.options.probes),
+            "dilation": self._dilation,
+            "patience": self._patience,
+        }
+
+    def _start(self, layout: Layout) -> dict[str, Any]:
+        """Return how the trial gets its database: loaded, or copied from a state that was loaded once."""
+        if self.options.saved is not None:
+            return _on_target(self.place, self.options.saved, self.job, layout)
+        database = dict(layout.database)
+        key = repr(sorted(database.items()))
+        if key not in self._starts:
+            try:
+                self._starts[key] = self._prepare(database)
+            except LoadError as error:
+                # The next layout would wait as long, for the same.
+                interrupt.check()
+                self._starts[key] = error
+        found = self._starts[key]
+        if isinstance(found, LoadError):
+            raise found
+        return found
+
+    def _prepare(self, database: dict[str, str]) -> dict[str, Any]:
+        if self.place.shared(Path("/")) is None:
+            return {"kind": "load"}
+        said: list[str] = []
+
+        def progress(step: str, share: float) -> None:
+            if step not in said:
+                said.append(step)
+                self.observer.say(f"once for all trials: {step}")
+            self.observer.step("load", "progress", share, step)
+
+        try:
+            state = prepared.prepare(self.job.name, self.job.params, database, progress)
+        except (InputError, MissingError):
+            raise
+        except ZtuneError as error:
+            raise LoadError(f"the database can't be loaded on this host: {error}") from None
+        self._held.enter_context(prepared.in_use(state))
+        there = self.place.shared(state)
+        return {"kind": "load"} if there is None else {"kind": "copy", "from": there}
+
+
+def _on_target(place: Place, folder: str, job: Job, layout: Layout) -> dict[str, Any]:
+    """Return the start from a directory of the target that the user named: kept there by the first trial."""
+    from ztune.places.channel import ask
+
+    path = (
+        f"{folder.rstrip('/')}/ztune-saved-{prepared.key(job.name, job.params, layout.database, job.version)}"
+    )
+    code, _, _ = ask(place, ["test", "-d", path])
+    return {"kind": "copy", "from": path} if code == 0 else {"kind": "keep", "save": path}

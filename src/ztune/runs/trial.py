@@ -1,0 +1,219 @@
+"""One trial over a channel: its spec goes in, its events come out."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from ztune.errors import InputError, ZtuneError
+from ztune.places.channel import Channel, Lost, Place, states
+from ztune.store import series
+
+SPEC_FORMAT, SPEC_VERSION = "ztune-trial", 1
+# A trial that says nothing for so long is stuck: jobs tell their progress every few seconds.
+SILENCE_S = 2 * 3600.0
+_KEPT_LOG = 200  # commands kept of a trial that failed
+
+
+class Watcher(Protocol):
+    """Is told what a trial says, as it says it."""
+
+    def step(self, step: str, state: str, share: float, text: str) -> None:
+        """The trial is in this step."""
+        ...
+
+    def say(self, text: str) -> None:
+        """A sentence for the user."""
+        ...
+
+
+@dataclass
+class Ended:
+    """How a trial ended. ``status``: ok, failed, stopped, or lost (the other end went away)."""
+
+    status: str = "lost"
+    result: dict[str, Any] | None = None
+    error: str | None = None
+    error_step: str | None = None
+    left: list[str] = field(default_factory=list)  # what it could not destroy
+    commands: list[dict[str, Any]] = field(default_factory=list)
+    warnings: list[str] = field(default_factory=list)
+    series: series.Collected = field(default_factory=series.Collected)
+    steps: dict[str, float] = field(default_factory=dict)
+    wall_s: float = 0.0
+    asked: bool = False
+    """Whether the user has asked to stop meanwhile, however the trial ended."""
+
+    def to_store(self) -> dict[str, Any] | None:
+        """Return the result to keep: for a failed trial, what is known of it."""
+        if self.result is not None:
+            return self.result
+        if not (self.commands or self.warnings or self.steps):
+            return None
+        return {
+            "commands": self.commands[-_KEPT_LOG:],
+            "warnings": self.warnings,
+            "steps": self.steps,
+            "failed_in": self.error_step,
+        }
+
+
+def run(place: Place, program: str, spec: Mapping[str, Any], watcher: Watcher) -> Ended:
+    """Run one trial and return how it ended; a lost connection is an end like others.
+
+    A KeyboardInterrupt is handed on as "stop"; the trial then destroys what it made, and ends with the status
+    "stopped". A second one gives up waiting and is raised.
+    """
+    ended = Ended()
+    began = time.monotonic()
+    channel: Channel | None = None
+    try:
+        channel = place.open(["python3", program, "run"])
+        channel.send(json.dumps(spec, separators=(",", ":")))
+        _listen(channel, ended, watcher)
+        if ended.status == "lost":
+            code = channel.wait()
+            words = channel.stderr_tail().strip().splitlines()
+            ended.error = words[-1] if words else f"the trial program ended without a word (exit code {code})"
+            ended.status = "failed"
+    except Lost as error:
+        ended.error = str(error)
+    except (KeyboardInterrupt, SystemExit):
+        raise
+    except ZtuneError as error:
+        # A channel raises nothing but the loss of its other end, whatever its own name for it is.
+        ended.error = str(error)
+    finally:
+        if channel is not None:
+            channel.close()
+        ended.wall_s = time.monotonic() - began
+    return ended
+
+
+def _listen(channel: Channel, ended: Ended, watcher: Watcher) -> None:
+    """Read events to the end of the stream."""
+    alarm = _Silence(channel, watcher)
+    begun: dict[str, float] = {}
+    try:
+        while True:
+            try:
+                for line in channel.lines():
+                    alarm.heard()
+                    _event(line, ended, begun, watcher)
+                return
+            except KeyboardInterrupt:
+                if ended.asked:
+                    raise
+                ended.asked = True
+                watcher.say(
+                    "stopping: the trial destroys what it made; Ctrl-C again leaves that to `ztune clean`"
+                )
+                channel.send("stop")
+    finally:
+        alarm.end()
+
+
+def _event(line: str, ended: Ended, begun: dict[str, float], watcher: Watcher) -> None:
+    try:
+        event = json.loads(line)
+        kind = event["event"]
+    except (ValueError, KeyError, TypeError):
+        return  # half a line, cut by a signal or by the end of the program
+    match kind:
+        case "step":
+            step, state = str(event.get("step", "")), str(event.get("state", ""))
+            now = time.monotonic()
+            if state == "begin":
+                begun[step] = now
+            elif state == "end" and step in begun:
+                ended.steps[step] = round(now - begun[step], 3)
+            with contextlib.suppress(TypeError, ValueError):
+                watcher.step(step, state, float(event.get("share") or 0.0), str(event.get("text") or ""))
+        case "log":
+            if isinstance(event.get("command"), list):
+                ended.commands.append(
+                    {k: event[k] for k in ("command", "rc", "seconds", "text") if k in event}
+                )
+        case "warning":
+            ended.warnings.append(str(event.get("text", "")))
+            watcher.say(f"warning: {event.get('text', '')}")
+        case "error":
+            if event.get("step") == "destroy" and (ended.error is not None or ended.result is not None):
+                ended.left.append(str(event.get("text", "")))
+            elif ended.error is None:
+                ended.error, ended.error_step = str(event.get("text", "")), event.get("step")
+        case "series":
+            with contextlib.suppress(KeyError, TypeError):
+                ended.series.add(str(event["probe"]), event["columns"], event["rows"])
+        case "result":
+            if isinstance(event.get("result"), dict):
+                ended.result = event["result"]
+        case "end":
+            ended.status = str(event.get("status", "failed"))
+
+
+class _Silence:
+    """Closes the channel when nothing was heard for too long."""
+
+    def __init__(self, channel: Channel, watcher: Watcher) -> None:
+        self._last = time.monotonic()
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._watch, args=(channel, watcher), daemon=True)
+        self._thread.start()
+
+    def heard(self) -> None:
+        self._last = time.monotonic()
+
+    def end(self) -> None:
+        self._over.set()
+
+    def _watch(self, channel: Channel, watcher: Watcher) -> None:
+        while not self._over.wait(10.0):
+            if time.monotonic() - self._last > SILENCE_S:
+                watcher.say(f"the trial said nothing for {SILENCE_S / 3600:.0f} hours; it is stopped")
+                channel.close()
+                return
+
+
+def clean(place: Place, program: str, say: Callable[[str], None], patience: float = 1.0) -> list[str]:
+    """Destroy at ``place`` what dead trials left; return a sentence for each thing that stayed. Raises
+    Lost.
+    """
+    left: list[str] = []
+    for state in states(place):
+        problems, code = _clean(place, program, state, say, patience)
+        if code == InputError.exit_code and state != place.state:
+            # Not even the old directory is root's: whatever somebody put there, no trial left it.
+            for sentence in problems:
+                say(sentence)
+        else:
+            left += problems
+    return left
+
+
+def _clean(
+    place: Place, program: str, state: str, say: Callable[[str], None], patience: float
+) -> tuple[list[str], int]:
+    words = ["python3", program, "clean", "--state", state]
+    channel = place.open([*words, *(["--patience", f"{patience:g}"] if patience > 1 else [])])
+    left: list[str] = []
+    try:
+        for line in channel.lines():
+            with contextlib.suppress(ValueError, KeyError, TypeError):
+                event = json.loads(line)
+                if event["event"] in {"error", "warning"}:
+                    left.append(str(event["text"]))
+                elif event["event"] == "log" and isinstance(event.get("command"), list):
+                    say(" ".join(event["command"]))
+        code = channel.wait()
+        if code != 0 and not left:
+            said = channel.stderr_tail().strip().splitlines()
+            left.append(said[-1] if said else f"clean-up failed with exit code {code}")
+    finally:
+        channel.close()
+    return left, code
