@@ -556,8 +556,8 @@ def _not_tested(found: Standing, chosen: Cell, workload: str | None) -> list[str
         "An aged pool: each trial starts on an empty one, without fragmentation, snapshots or other tenants."
     )
     out.append(
-        f"Other workloads than {workload or 'this one'}, such as backups, imports and long reports; other "
-        f"sizes."
+        f"Other workloads than {workload or 'this one'}, "
+        "such as backups, imports and long reports; other sizes."
     )
     return out
 

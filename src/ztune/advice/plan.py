@@ -451,9 +451,9 @@ def _rewriting(here: LiveDataset, settings: Sequence[Setting], live: Live) -> tu
     record = any(s.name == "recordsize" for s in settings)
     if record:
         said.append(
-            "A file of more than one block keeps its record size for good: zfs send, zfs receive and zfs "
-            "rewrite keep it too. Only copying the files makes them anew; a copy by reflink would share the "
-            "old blocks."
+            "A file of more than one block keeps its record size for good: "
+            "zfs send, zfs receive and zfs rewrite keep it too. "
+            "Only copying the files makes them anew; a copy by reflink would share the old blocks."
         )
     elif version_key(live.version) >= version_key(REWRITE_SINCE):
         mount = here.text("mountpoint")

@@ -117,8 +117,8 @@ def command(
         place = make_place(on, pool, parents, disks, files, size, openzfs, dilation, pace, page_cache)
     elif pool or parents or disks or files or openzfs or dilation or pace or page_cache:
         raise InputError(
-            "--pool, --parent, --disk, --files, --disks, --page-cache, --openzfs and --dilation say where to "
-            "measure; add --on"
+            "--pool, --parent, --disk, --files, --disks, --page-cache, "
+            "--openzfs and --dilation say where to measure; add --on"
         )
     plan = Plan(
         workload=workload,

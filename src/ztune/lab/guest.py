@@ -480,8 +480,8 @@ def _check_clock(found: Image, machine: Machine, state: Path) -> None:
         error = guest.clock_error()
     if abs(error) > CLOCK_ERROR:
         raise Lost(
-            f"its clock runs {1 + error:.3g} times as fast as this host's: this machine was too busy while "
-            "the guest booted"
+            f"its clock runs {1 + error:.3g} times as fast as this host's: "
+            "this machine was too busy while the guest booted"
         )
 
 

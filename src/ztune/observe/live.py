@@ -285,8 +285,8 @@ class Live:
             if paths:
                 more = f" and {len(paths) - 1} more" if len(paths) > 1 else ""
                 yield (
-                    f"{paths[0]}{more} may be {how} through mapped memory, which is no call: that is not "
-                    f"counted."
+                    f"{paths[0]}{more} may be {how} through mapped memory, "
+                    "which is no call: that is not counted."
                 )
         if (writable or read_only) and not self.subject.by_files and self._ended is None:
             faults = max(0, procfs.major_faults(self.subject.now()) - self._faults_before)

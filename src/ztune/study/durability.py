@@ -372,9 +372,9 @@ def _logbias(layout: Layout, notes: list[str]) -> None:
     ]
     if indirect:
         notes.append(
-            f"logbias=throughput on {', '.join(indirect)}: if a file is written, cut short and written again "
-            "between two syncs, a power cut can take the last of it (docs/durability.md, What was found in "
-            "OpenZFS)"
+            f"logbias=throughput on {', '.join(indirect)}: if a file is written, "
+            "cut short and written again between two syncs, "
+            "a power cut can take the last of it (docs/durability.md, What was found in OpenZFS)"
         )
 
 
@@ -456,8 +456,7 @@ def _database(layout: Layout, notes: list[str]) -> list[tuple[DurabilityClass, s
             )
         else:
             notes.append(
-                f"{name}=off is safe here only because ZFS writes a record of at least one page at "
-                "once; copies made "
-                "elsewhere than on ZFS are not protected"
+                f"{name}=off is safe here only because ZFS writes a record of at least one page at once; "
+                "copies made elsewhere than on ZFS are not protected"
             )
     return found

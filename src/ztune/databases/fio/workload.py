@@ -82,8 +82,9 @@ class FioParameters(base.Parameters):
     )
     distribution: str = param(
         "random",
-        meaning="Which places are met how often: `random` (all alike), or `zipf:1.1`, `pareto:0.2`, "
-        "`normal:20`.",
+        meaning=(
+            "Which places are met how often: `random` (all alike), or `zipf:1.1`, `pareto:0.2`, `normal:20`."
+        ),
     )
     compress: int = param(
         50,

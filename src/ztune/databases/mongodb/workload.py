@@ -42,9 +42,11 @@ class MongoRestoreParameters(base.InputParameters):
     )
     file: str = param(
         "",
-        meaning="Path of your own dump: what `mongodump --gzip` writes, an archive (`--archive`) or a "
-        "collection's `.bson.gz`. `input` is then `file`. It must be there on the machine where the job "
-        "runs.",
+        meaning=(
+            "Path of your own dump: what `mongodump --gzip` writes, "
+            "an archive (`--archive`) or a collection's `.bson.gz`. "
+            "`input` is then `file`. It must be there on the machine where the job runs."
+        ),
     )
     documents: int = param(
         200_000,
@@ -77,8 +79,10 @@ class MongoRestoreParameters(base.InputParameters):
         ge=1,
         le=100_000,
         unit="documents",
-        meaning="How many are acknowledged together. 1000 is what mongorestore does, and can't be changed "
-        "with `mongod`.",
+        meaning=(
+            "How many are acknowledged together. "
+            "1000 is what mongorestore does, and can't be changed with `mongod`."
+        ),
     )
     cache: Size = param(
         "64M",

@@ -248,9 +248,8 @@ class Collected:
         for sentence in other.limits:
             self.limit(sentence)
         self.limit(
-            f"{name}: read beside other files, so only its groups, calls, disks and the histograms of its"
-            " pools"
-            " were taken; read it alone for the rest."
+            f"{name}: read beside other files, so only its groups, calls, "
+            "disks and the histograms of its pools were taken; read it alone for the rest."
         )
 
     def done(self, subject: str) -> Observation:

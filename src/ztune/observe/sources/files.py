@@ -50,8 +50,8 @@ def reader_of(source: Source, format: str | None) -> Reader:
             return reader
     known = "; ".join(f"{reader.name}: {reader.what}" for reader in READERS)
     raise InputError(
-        f"{source.path} is of no format that observe reads ({known}); if it is one of these, name it with"
-        " --format"
+        f"{source.path} is of no format that observe reads ({known}); "
+        "if it is one of these, name it with --format"
     )
 
 

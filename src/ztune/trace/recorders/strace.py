@@ -216,8 +216,10 @@ class StraceSession:
             warnings.append(
                 Warning_(
                     code="uring-unseen",
-                    message="io_uring was used, which strace cannot see: its reads and writes are missing."
-                    " Record with eBPF.",
+                    message=(
+                        "io_uring was used, which strace cannot see: "
+                        "its reads and writes are missing. Record with eBPF."
+                    ),
                     count=max(1, self._parser.uring),
                 )
             )
