@@ -56,8 +56,8 @@ def plain(text: str, what: str) -> str:
     """
     if line(text) != text:
         raise InputError(
-            f'{what} is "{line(text)}"; a name has no control characters, line breaks, or bytes that are not '
-            "UTF-8"
+            f'{what} is "{line(text)}"; '
+            "a name has no control characters, line breaks, or bytes that are not UTF-8"
         )
     return text
 

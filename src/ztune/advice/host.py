@@ -169,8 +169,7 @@ class Live:
 
 
 def canonical(name: str, value: str) -> str:
-    """Return a property's value as layouts write it ("131072" → "128K"), or as it is if ztune knows it "
-    "not."""
+    """Return a property's value as layouts write it ("131072" → "128K"); as it is if not known."""
     try:
         return parse_property(name, value)[1]
     except ValueError:

@@ -188,8 +188,8 @@ def _verdict(chosen: Candidate, ranking: Ranking, sides: Sequence[Side]) -> str:
                 f"as the ranking says ({names}{' and others' if len(quicker) > 3 else ''})."
             )
         return (
-            f"Keep the base layout ({chosen.name}): by the objective no other of {layouts} is better by "
-            f"more than {share}."
+            f"Keep the base layout ({chosen.name}): "
+            f"by the objective no other of {layouts} is better by more than {share}."
         )
     text = f"{chosen.name} instead of {baseline.name}: {phrase(sides, MAIN)}. Chosen among {layouts}."
     if chosen is not ranking.best and ranking.best is not None:

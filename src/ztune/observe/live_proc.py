@@ -23,8 +23,8 @@ LOST_FILES = (
     "their calls on other files are counted too."
 )
 LOST_RIGHTS = (
-    "The reads and writes of other users' processes are not known: reading /proc/PID/io needs root or "
-    "CAP_SYS_PTRACE."
+    "The reads and writes of other users' processes are not known: "
+    "reading /proc/PID/io needs root or CAP_SYS_PTRACE."
 )
 _IO = ("syscr", "rchar", "syscw", "wchar")
 
