@@ -159,7 +159,7 @@ class _Stream(io.FileIO):
                 return len(data)
             if isinstance(error, BrokenPipeError):
                 raise
-            raise ZtuneError(f"standard output cannot be written: {error.strerror}") from None
+            raise ZtuneError(f"standard output can't be written: {error.strerror}") from None
 
 
 def guard() -> None:

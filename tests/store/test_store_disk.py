@@ -163,7 +163,7 @@ def test_only_a_damaged_one_is_to_be_moved_away(damage: str, home: Path) -> None
     else:
         data[100:4096] = bytes(3996)
     path.write_bytes(data)
-    with pytest.raises(InputError, match=re.escape(f"{path} cannot be used") + ".*move it away"):
+    with pytest.raises(InputError, match=re.escape(f"{path} can't be used") + ".*move it away"):
         Store.open().runs()
 
 

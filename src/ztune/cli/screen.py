@@ -88,7 +88,7 @@ def command(
             given = {"--study": study_name, "--profile": profile, "--arc": arc, "--name": name}
             wrong = [flag for flag, value in given.items() if value is not None]
             if wrong:
-                raise InputError(f"{wrong[0]} cannot be changed when a run is resumed; start a new run")
+                raise InputError(f"{wrong[0]} can't be changed when a run is resumed; start a new run")
             opened = None if trace is None else Trace.open(trace)
             run = _unfinished(store, resume, opened)
             opened = opened or Trace.open(run.trace_path)

@@ -506,7 +506,7 @@ def _save(found: Image, machine: Machine, state: Path) -> None:
         deadline = time.monotonic() + 120
         while (status := qemu.command("query-migrate").get("status")) != "completed":
             if status in ("failed", "cancelled") or time.monotonic() > deadline:
-                raise Lost(f"its state cannot be saved ({status}); is there room in {state.parent}?")
+                raise Lost(f"its state can't be saved ({status}); is there room in {state.parent}?")
             time.sleep(0.05)
         qemu.quit()  # waits for zstd, its child: the pipe is closed before it ends
     finally:

@@ -102,9 +102,12 @@ class MongoRestoreParameters(base.InputParameters):
     )
     block_compressor: Literal["default", "none", "snappy", "lz4", "zlib", "zstd"] = param(
         "default",
-        meaning="How WiredTiger compresses pages; what it has compressed ZFS hardly can. `default`: snappy "
-        "with `mongod`, as there; `lz4` with `wiredtiger`, which has no snappy here. `lz4` is not to be had "
-        "with the former, `snappy` and `zstd` not with the latter.",
+        meaning=(
+            "How WiredTiger compresses pages; ZFS can hardly shrink such pages further. "
+            "`default` is `snappy` with `mongod`, as there, and `lz4` with `wiredtiger`, "
+            "which has no snappy here. `lz4` works with `wiredtiger` only, "
+            "`snappy` and `zstd` with `mongod` only."
+        ),
     )
     checkpoint_every: int = param(
         60,

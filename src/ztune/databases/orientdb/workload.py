@@ -42,7 +42,7 @@ class OrientParameters(base.InputParameters):
         unit="bytes",
         meaning="About the size of a database of OrientDB 3.2 instead of `triples`: `cached` (half of "
         "`arc`), `uncached` (six times `arc`), any multiple such as `2.5x`, or a size such as `256M`. 0: "
-        "`triples` counts. All of WordNet makes about 185 MB; what the input hasn't is refused.",
+        "`triples` counts. All of WordNet makes about 185 MB; a size beyond the input is refused.",
     )
     arc: Size = arc_param()
     page_size: Size = param(

@@ -35,8 +35,11 @@ class RocksdbParameters(base.Parameters):
         50.0,
         ge=0,
         unit="operations/s",
-        meaning="Operations that become due per second, in all: a pace that a 7200 rpm disk keeps, or counts "
-        "of a replay don't hold. 0: each thread starts the next when the last is done.",
+        meaning=(
+            "Operations that become due per second, in all. A 7200 rpm disk keeps this pace; "
+            "at one that the disk can't keep, the counts of a replay don't hold. "
+            "0: each thread starts the next when the last is done."
+        ),
     )
     operations: int = param(
         6000,
@@ -71,7 +74,8 @@ class RocksdbParameters(base.Parameters):
     compression: Literal["none", "snappy", "lz4", "zstd", "zlib"] = param(
         "snappy",
         meaning=(
-            "How RocksDB compresses its blocks. snappy is its default; what it has compressed ZFS hardly can."
+            "How RocksDB compresses its blocks. snappy is its default; "
+            "ZFS can hardly shrink such blocks further."
         ),
     )
     cache: Size = param(

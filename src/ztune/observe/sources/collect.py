@@ -227,7 +227,7 @@ class Collected:
         return role_word(key) or self.rules.role(key)
 
     def add_observation(self, other: Observation, name: str) -> None:
-        """Add another document's groups, calls, disks and pools' histograms; the rest cannot be added up."""
+        """Add another document's groups, calls, disks and pools' histograms; the rest can't be added up."""
         self.pieces += 1
         for group in other.groups:
             self.group(group.kind, group.name, group.role, group.pool).add(group)

@@ -68,7 +68,7 @@ def read_files(
     ``MEANINGS``) says what histograms count that do not say it themselves. ``format`` (a name in
     ``READERS``) is used instead of recognising each file.
 
-    Raises InputError: a file that cannot be read, is of no known format, or holds nothing that could be
+    Raises InputError: a file that can't be read, is of no known format, or holds nothing that could be
     read. A file that is cut is no error: what was read is kept, and ``limits`` says so. A single observation
     of ztune's own is returned as it is, with its own source.
     """

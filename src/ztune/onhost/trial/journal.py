@@ -116,7 +116,7 @@ class Journal:
             os.close(fd)
             raise ZtuneError(
                 f"{path}: the journal is larger than {format_size(MAX_BYTES)}, "
-                "as none of ours is; nothing was removed"
+                "so it is not one of ztune's; nothing was removed"
             )
         whole, end, _torn = data.rpartition(b"\n")
         records: list[dict[str, Any]] = []
