@@ -26,7 +26,7 @@ PARTS = {
     "theirs/__init__.py": "import pydantic\n",
     "theirs/workload.py": """
 from theirs.job import TheirJob
-from ztune.databases import base
+from ztune.databases import workload as base
 
 class P(base.Parameters):
     rows: int = base.param(3, ge=1, meaning="How many.")
@@ -89,7 +89,7 @@ def test_our_jobs_need_nothing_installed() -> None:
     )
     names = [job.__name__ for job in JOBS.values()]
     assert len(names) > 1 and say(archive, program) == f"{' '.join(names)} ztune"
-    program = "import pkgutil; print(len(pkgutil.get_data('ztune.onhost.jobs', 'OrientWork.java')) > 1000)"
+    program = "import pkgutil; print(len(pkgutil.get_data('ztune.databases.orientdb.onhost', 'OrientWork.java')) > 1000)"
     assert say(archive, program) == "True"
 
 
