@@ -13,6 +13,9 @@ PAGES = sorted(
 )
 LONGEST = 110
 LINK = re.compile(r"\[[^]]*\]\(([^)\s]+)\)")
+PATH = re.compile(
+    r"`((?:src/ztune|tests|bench|scripts|studies|recorder|engine|mount|disk|lab|dtrace)/[\w./-]+)`"
+)
 CODE = re.compile(r"```.*?```|`[^`\n]+`", re.DOTALL)
 # CONTRIBUTING.md, "Style". What stands in `code` is a name or a message, and tested where it is made.
 ONE_SPELLING = {
@@ -49,6 +52,10 @@ def wrong_links(page: Path) -> list[str]:
     return wrong
 
 
+def missing_paths(page: Path) -> list[str]:
+    return [path for path in PATH.findall(page.read_text(encoding="utf-8")) if not (ROOT / path).exists()]
+
+
 def long_lines(page: Path) -> list[str]:
     """Tables can't be broken, nor can a link."""
     return [
@@ -81,6 +88,11 @@ def test_every_relative_link_leads_somewhere(page: Path) -> None:
 
 
 @pytest.mark.parametrize("page", PAGES, ids=named)
+def test_every_file_that_is_named_exists(page: Path) -> None:
+    assert missing_paths(page) == []
+
+
+@pytest.mark.parametrize("page", PAGES, ids=named)
 def test_lines_have_a_normal_length(page: Path) -> None:
     assert long_lines(page) == []
 
@@ -100,9 +112,14 @@ def test_what_is_wrong_is_found(tmp_path: Path) -> None:
     page = tmp_path / "page.md"
     page.write_text(
         "# A page, and more\n\n[good](#a-page-and-more) [gone](gone.md) [none](page.md#none) [out](https://x.y/)\n"
-        "It cannot be modeled `cannot`.\n| " + "table " * 30 + "\n" + "word " * 30 + "\n"
+        "It cannot be modeled `cannot` in `src/ztune/gone.py`, `src/ztune/units.py`.\n| "
+        + "table " * 30
+        + "\n"
+        + "word " * 30
+        + "\n"
     )
     assert wrong_links(page) == ["gone.md", "page.md#none"]
+    assert missing_paths(page) == ["src/ztune/gone.py"]
     assert other_spellings(page) == ["cannot (here: can't)", "modeled (here: …ll…)"]
     [line] = long_lines(page)
     assert line.startswith("6: word")
