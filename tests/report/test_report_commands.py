@@ -96,7 +96,7 @@ def test_objective_and_tolerance_from_the_command_line() -> None:
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["--objective", "speed"], "nothing that can be minimised"),
+        (["--objective", "speed"], '"speed" can\'t be minimised'),
         (["--objective", " , "], "names nothing"),
         (["--within", "150%"], "a share from 0 to below 1"),
         (["--within", "some"], "a share from 0 to below 1"),

@@ -231,5 +231,5 @@ def test_another_users_database_can_be_read(home: Path, monkeypatch: pytest.Monk
     monkeypatch.setattr(sqlite3, "connect", read_only)
     with Store.open() as store:
         assert [run.id for run in store.runs()] == [kept]
-        with pytest.raises(ZtuneError, match="is read-only; what is stored can be read"):
+        with pytest.raises(ZtuneError, match="is read-only; what is stored can still be read"):
             new_run(store)

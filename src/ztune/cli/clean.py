@@ -23,7 +23,7 @@ _SHOWN = 8
 @click.option(
     "--prepared", is_flag=True, help="Remove the loaded databases that ztune keeps in its cache instead."
 )
-@click.option("--yes", is_flag=True, help="Do it. Without, it is only shown.")
+@click.option("--yes", is_flag=True, help="Do it. Without --yes it is only shown.")
 @click.option("--json", "as_json", is_flag=True, help="Print what is left, as JSON.")
 def command(on: str, run_id: str | None, prepared: bool, yes: bool, as_json: bool) -> int:
     """Show what trials left behind, with its paths, names and processes, and destroy it with --yes.

@@ -68,7 +68,7 @@ from ztune.trace.schema import ROLES
     help="Keep real blocks of the files in the trace, for exact compression. It then holds content!",
 )
 @click.option(
-    "--share", is_flag=True, help="Let others read the trace. Without, it is the recording user's alone."
+    "--share", is_flag=True, help="Let others read the trace; else it is the recording user's alone."
 )
 @click.option("--json", "as_json", is_flag=True, help="Print what was recorded as JSON.")
 def command(

@@ -49,7 +49,7 @@ from ztune.errors import InputError
     "--resolution", default="2%", show_default=True, metavar="SHARE",
     help="Smaller differences don't matter; decides when it is enough.",
 )  # fmt: skip
-@click.option("--time-limit", metavar="TIME", help="Begin no trial after so long: seconds, 30m, 2h.")
+@click.option("--time-limit", metavar="TIME", help="Begin no trial after this long: seconds, 30m, 2h.")
 @click.option(
     "--warm", is_flag=True, help="Leave the caches as loading left them, instead of emptying them first."
 )

@@ -60,7 +60,7 @@ from ztune.errors import InputError
     "--resolution", default="2%", show_default=True, metavar="SHARE",
     help="With --on: smaller differences don't matter.",
 )  # fmt: skip
-@click.option("--time-limit", metavar="TIME", help="With --on: begin no trial after so long, such as 2h.")
+@click.option("--time-limit", metavar="TIME", help="With --on: begin no trial after this long, such as 2h.")
 @click.option("--json", "as_json", is_flag=True, help="Print the recommendation as JSON.")
 def command(
     workload: str,

@@ -49,7 +49,7 @@ class FioParameters(base.Parameters):
     )
     rwmixread: int = param(70, ge=1, le=99, unit="%", meaning="Share of reads with `rw=randrw`.")
     fsync: int = param(
-        8, ge=0, unit="writes", meaning="Each thread calls fsync after so many writes. 0: never."
+        8, ge=0, unit="writes", meaning="Each thread calls fsync after this many writes. 0: never."
     )
     fdatasync: int = param(0, ge=0, unit="writes", meaning="The same with fdatasync.")
     rate_iops: int = param(

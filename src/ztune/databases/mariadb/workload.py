@@ -40,7 +40,7 @@ class MariadbParameters(base.Parameters):
         ge=0,
         le=3600,
         unit="s",
-        meaning="The same load, as fast as it goes, for so long before the recorded part.",
+        meaning="The same load, as fast as it goes, for this long before the recorded part.",
     )
     distribution: Literal["uniform", "gaussian", "special", "pareto", "zipfian"] = param(
         "uniform",

@@ -63,7 +63,7 @@ class OltpParameters(base.Parameters):
         ge=0,
         le=3600,
         unit="s",
-        meaning="The same load, as fast as it goes, for so long before the recorded part, so that "
+        meaning="The same load, as fast as it goes, for this long before the recorded part, so that "
         "PostgreSQL's cache is as in use.",
     )
     seed: int = param(1, ge=0, le=2**30 - 1, meaning="Decides the rows and the random keys of the load.")

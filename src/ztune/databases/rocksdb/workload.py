@@ -51,7 +51,7 @@ class RocksdbParameters(base.Parameters):
         ),
     )
     seconds: int = param(
-        0, ge=0, le=86_400, unit="s", meaning="Go on for so long instead. 0: `operations` counts."
+        0, ge=0, le=86_400, unit="s", meaning="Go on for this long instead. 0: `operations` counts."
     )
     threads: int = param(4, ge=1, le=256, unit="threads", meaning="Threads that work at the same time.")
     sync: bool = param(
@@ -90,7 +90,7 @@ class RocksdbParameters(base.Parameters):
         ge=64 * 1024,
         unit="bytes",
         meaning=(
-            "Writes collect in memory and in the log until so many, then become a table. RocksDB's default "
+            "Writes collect in memory and in the log up to this size, then become a table. RocksDB's default "
             "is 64 MiB, which a short load doesn't fill; small ones bring flushes and compactions into it."
         ),
         validate_default=True,

@@ -69,7 +69,7 @@ class SqliteParameters(base.Parameters):
         ge=1,
         le=1_000_000,
         unit="pages",
-        meaning="In WAL mode a checkpoint begins when the log has so many pages; 1000 is SQLite's default.",
+        meaning="In WAL mode a checkpoint begins when the log has this many pages; 1000 is SQLite's default.",
     )
     final_checkpoint: bool = param(
         True,
@@ -112,7 +112,7 @@ class SqliteParameters(base.Parameters):
         le=3600,
         unit="s",
         meaning=(
-            "The same load, as fast as it goes, for so long before the recorded part, "
+            "The same load, as fast as it goes, for this long before the recorded part, "
             "so that caches and log are as in use."
         ),
     )
