@@ -54,9 +54,8 @@ def command(
 ) -> int:
     """Replay TRACE through OpenZFS against many layouts, and rank them.
 
-    \b
-    Needs no ZFS on this machine, no root and no spare disk. Times are modelled from the disks' profile, never
-    measured; reads, writes and space are what OpenZFS really did.
+    This needs no ZFS on this machine, no root and no spare disk. Times are modelled from the disks'
+    profile, never measured; reads, writes and space are what OpenZFS really did.
 
     \b
       ztune screen my.trace
