@@ -25,14 +25,33 @@ settings.load_profile("ztune")
 
 
 NEEDS = {
-    "lab": {"lab_image"},
-}
-"""What a test needs is marked by the fixtures that it uses."""
-
-
-def fixtures_of(item: pytest.Item) -> list[str]:
-    """Return the names of all fixtures that a test uses, directly or through others."""
-    return list(getattr(item, "fixturenames", []))
+    # Programs of ours that are compiled, or a compiler.
+    "native": (
+        "engine", "native", "recorders", "test_disk_measure", "test_disk_model", "test_disk_server",
+        "test_observe_live", "test_screening_engine", "test_workload_fingerprints",
+    ),
+    # A database, or another server that somebody else wrote.
+    "server": (
+        "crash", "test_adding_a_workload", "test_full_dataset", "test_http_load",
+        "test_ldap_import", "test_mariadb_job", "test_mongo_restore", "test_observe_settings",
+        "test_orientdb_files", "test_orientdb_graph", "test_pgbench", "test_postgres_backup",
+        "test_postgres_oltp", "test_postgres_places", "test_rocksdb_job", "test_workload_postgres",
+    ),
+    "mount": ("mount", "test_mount_target"),
+    # Root's rights: to mount, for a disk of its own.
+    "root": (
+        "test_no_room", "test_probes_running", "test_store_disk", "test_trial_attack",
+        "test_trial_devices", "test_trial_full_disk",
+    ),
+    # Whole commands or trials in processes of their own, or long computations: seconds each.
+    "slow": (
+        "test_aa", "test_apply_perform", "test_command_job", "test_fio_job", "test_http_service",
+        "test_mongod", "test_observe_command", "test_output", "test_process", "test_repeats",
+        "test_runner", "test_screening", "test_sqlite_job", "test_ssh", "test_stop",
+        "test_third_party", "test_trial_baseline", "test_trial_mount",
+    ),
+}  # fmt: skip
+"""What tests need besides Python, by folder or file; `make check` runs those that are not named here."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -42,12 +61,17 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     here = Path(__file__).parent
+    _check_needs(here)
     for item in items:
-        needed = {marker for marker, fixtures in NEEDS.items() if fixtures & set(fixtures_of(item))}
-        for marker in needed:
-            item.add_marker(marker)
+        where = {item.path.stem, *item.path.relative_to(here).parts}
+        for need, places in NEEDS.items():
+            if where.intersection(places):
+                item.add_marker(need)
+        in_lab = "lab_image" in getattr(item, "fixturenames", ())
+        if in_lab:
+            item.add_marker("lab")
         # What shares a guest, or the fixtures of a module, runs in one process.
-        group = "lab" if "lab" in needed else str(item.path.relative_to(here))
+        group = "lab" if in_lab else str(item.path.relative_to(here))
         item.add_marker(pytest.mark.xdist_group(group))
     if config.getoption("--long"):
         return
@@ -55,6 +79,15 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     for item in items:
         if item.get_closest_marker("long") is not None:
             item.add_marker(skipped)
+
+
+def _check_needs(here: Path) -> None:
+    there = {name for path in here.rglob("test_*.py") for name in (path.stem, *path.relative_to(here).parts)}
+    gone = {place for places in NEEDS.values() for place in places} - there
+    if gone:
+        raise pytest.UsageError(
+            f"tests/conftest.py: NEEDS names what is not there: {', '.join(sorted(gone))}"
+        )
 
 
 @pytest.fixture

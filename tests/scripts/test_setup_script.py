@@ -17,9 +17,8 @@ SCRIPTS = [*sorted((ROOT / "scripts").glob("*.sh")), ROOT / ".ci" / "run"]
 
 @pytest.mark.parametrize("script", SCRIPTS, ids=lambda path: path.name)
 def test_shellcheck(script: Path) -> None:
-    if shutil.which("shellcheck") is None:
-        pytest.skip("shellcheck is not installed")
-    done = subprocess.run(["shellcheck", script], capture_output=True, text=True, check=False)
+    program = Path(sys.executable).with_name("shellcheck")
+    done = subprocess.run([program, script], capture_output=True, text=True, check=False, cwd=ROOT)
     assert done.returncode == 0, done.stdout
 
 
@@ -217,6 +216,53 @@ def test_no_library_to_be_had(machine: Machine) -> None:
     assert not any(" install " in line for line in machine.log())
 
 
+BUSY = """#!/bin/bash
+echo "apt-get $*" >>"$STATE/log"
+[ "$(wc -l <"$STATE/log")" -gt 6 ] && exit 0
+echo "E: Could not get lock /var/lib/dpkg/lock-frontend. It is held by process 7 (apt-get)" >&2
+exit 100
+"""
+
+
+def test_another_apt_is_waited_for(machine: Machine) -> None:
+    tools = machine.state.parent / "bin"
+    (tools / "apt-get").write_text(BUSY)
+    (tools / "sleep").write_text('#!/bin/sh\necho "sleep $*" >>"$STATE/log"\n')
+    (tools / "sleep").chmod(0o755)
+    code, said = machine.setup(["gcc=1", "make=1"], LAB, part="lab")
+    assert code == 0, said
+    assert said.count("another apt is at work on this machine: waiting for it") == 1
+    assert "Could not get lock" not in said
+    log = machine.log()
+    assert len([line for line in log if " install " in line]) > 1 and "sleep 5" in log
+
+
+@pytest.fixture
+def tools_machine(machine: Machine) -> Machine:
+    """One that has the tests' packages, and of cargo what rustup puts there before a Rust is chosen."""
+    (machine.state / "installed").write_text("stress-ng=1\nlmdb-utils=1\n")
+    cargo = machine.state.parent / "bin" / "cargo"
+    cargo.write_text(
+        "#!/bin/sh\necho 'error: no default is configured' >&2; echo 'Stack backtrace:' >&2; exit 1\n"
+    )
+    cargo.chmod(0o755)
+    return machine
+
+
+def test_a_cargo_without_a_rust_costs_one_sentence(tools_machine: Machine) -> None:
+    done = subprocess.run(
+        [tools_machine.root / "scripts" / "test-tools.sh"],
+        env=tools_machine.env,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0 and done.stderr == ""
+    lines = done.stdout.splitlines()
+    assert [line.split()[2] for line in lines] == ["fsx", "pjdfstest"]
+    assert all("cargo is there but does not run" in line for line in lines)
+
+
 def test_an_existing_postgresql_is_left_alone(machine: Machine) -> None:
     there = [line for line in REST if not line.startswith(("fio", "strace"))]
     code, said = machine.setup([*there, f"libzfslinux-dev={NEW}", "postgresql-common=1"], REST)
@@ -267,3 +313,23 @@ def test_a_lab_that_cannot_be_had_is_told_from_a_failure(machine: Machine) -> No
     assert code == 3 and "'apt-get update' failed" in said
     code, said = machine.setup([], [], part="labs")
     assert code == 3 and "unknown part 'labs'" in said
+
+
+def make(*argv: str) -> subprocess.CompletedProcess[str]:
+    env = {k: v for k, v in os.environ.items() if not k.startswith("MAKE")}
+    return subprocess.run(["make", "-C", ROOT, *argv], capture_output=True, text=True, check=False, env=env)
+
+
+def test_make_check_installs_and_builds_nothing() -> None:
+    lines = make("--dry-run", "check").stdout.splitlines()
+    programs = {Path(line.split()[0]).name for line in lines}
+    assert {"ruff", "clang-format", "shellcheck", "mypy", "pytest"} <= programs
+    assert not programs & {"setup.sh", "stale-engine.sh", "test-tools.sh", "pip", "ztune"}
+
+
+def test_make_check_without_an_environment_says_what_to_do(tmp_path: Path) -> None:
+    done = make("check", f"VENV={tmp_path}/none")
+    assert done.returncode != 0
+    assert done.stderr.splitlines()[0] == (
+        f"make check: there is no {tmp_path}/none/bin/ruff; run 'make setup' first"
+    )

@@ -9,6 +9,11 @@ from ztune.databases.mongodb.onhost import bson, dumps
 END = b"\xff\xff\xff\xff"
 
 
+def packed(data: bytes, level: int = 9) -> bytes:
+    """Without the time: it would be in the names of tests, which must be the same in all processes."""
+    return gzip.compress(data, level, mtime=0)
+
+
 def doc(number: int) -> bytes:
     return bson.encode({"_id": number, "text": f"number {number}"})
 
@@ -20,7 +25,7 @@ def header(name: str, *, end: bool = False, database: str = "shop") -> bytes:
 def archive(*parts: bytes) -> bytes:
     first = bson.encode({"concurrent_collections": 4, "version": "0.1", "server_version": "5.0.9"})
     about = bson.encode({"db": "shop", "collection": "a", "metadata": "{}", "size": 5})
-    return gzip.compress(dumps.MAGIC + first + about + END + b"".join(parts))
+    return packed(dumps.MAGIC + first + about + END + b"".join(parts))
 
 
 WHOLE = archive(

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import gzip
 import hashlib
 import struct
 import zlib
 from pathlib import Path
 
 import pytest
-from mongo_dumps import END, WHOLE, archive, doc, header
+from mongo_dumps import END, WHOLE, archive, doc, header, packed
 
 from ztune.databases.mongodb.onhost import bson, documents, dumps
 from ztune.errors import InputError, MissingError
@@ -82,12 +81,12 @@ def test_an_archive_is_read_but_for_the_server_s_own(tmp_path: Path) -> None:
 def test_a_large_document_is_read_over_the_ends_of_blocks(tmp_path: Path) -> None:
     path = tmp_path / "own.bson.gz"
     large = bson.encode({"_id": 1, "text": "x" * (3 << 20)})
-    path.write_bytes(gzip.compress(large + doc(2) + large, 1))
+    path.write_bytes(packed(large + doc(2) + large, 1))
     assert [len(found) for _, found in dumps.documents(path)] == [len(large), len(doc(2)), len(large)]
     assert not dumps.is_archive(path)
 
 
-DATA = gzip.compress(doc(1) + doc(2))
+DATA = packed(doc(1) + doc(2))
 
 
 @pytest.mark.parametrize(
@@ -97,14 +96,14 @@ DATA = gzip.compress(doc(1) + doc(2))
         (b"", "no documents in it"),
         (DATA[:-9], "cut off or damaged"),
         (DATA[:20] + b"\0\0\0\0" + DATA[24:], "damaged"),
-        (gzip.compress(doc(1) + doc(2)[:-3]), "ends in the middle of a document"),
-        (gzip.compress(doc(1) + b"\1\0"), "ends in the middle of a document"),
-        (gzip.compress(doc(1)[:-1] + b"x"), "no BSON document"),
-        (gzip.compress(b"hello world, this is text"), "no BSON document"),
-        (gzip.compress(doc(1) + END), "no BSON document"),
-        (gzip.compress(HELLO), "a document has no _id"),
-        (gzip.compress(b""), "no documents in it"),
-        (gzip.compress(dumps.MAGIC + bson.encode({"version": "0.1"})), "before its first collection"),
+        (packed(doc(1) + doc(2)[:-3]), "ends in the middle of a document"),
+        (packed(doc(1) + b"\1\0"), "ends in the middle of a document"),
+        (packed(doc(1)[:-1] + b"x"), "no BSON document"),
+        (packed(b"hello world, this is text"), "no BSON document"),
+        (packed(doc(1) + END), "no BSON document"),
+        (packed(HELLO), "a document has no _id"),
+        (packed(b""), "no documents in it"),
+        (packed(dumps.MAGIC + bson.encode({"version": "0.1"})), "before its first collection"),
         (archive(header("a"), doc(1)), "in the middle of the collection shop.a"),
         (archive(header("a"), doc(1), END), "before the end of the collection shop.a"),
         (archive(header("a", end=True), END), "no documents in it"),
