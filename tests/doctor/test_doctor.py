@@ -54,7 +54,7 @@ def test_observing_without_type_information(monkeypatch: pytest.MonkeyPatch, tmp
 
 def test_ebpf_without_rights(tmp_path: Path) -> None:
     found = checks.check_ebpf(btf=tmp_path, status=status(tmp_path, 1 << 39))
-    assert found.state is State.MISSING and "CAP_PERFMON lacking" in found.means and "sudo" in found.fix
+    assert found.state is State.MISSING and "lacks CAP_PERFMON" in found.means and "sudo" in found.fix
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""What an engine takes of the machine: as much as its pools hold, within limits that it cannot pass."""
+"""What an engine takes of the machine: as much as its pools hold, within limits that it can't pass."""
 
 from __future__ import annotations
 

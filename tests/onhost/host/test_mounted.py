@@ -127,7 +127,7 @@ def test_a_store_in_use_is_refused(stand_in_mount: Path, tmp_path: Path) -> None
         ("refuse", r"^spec: version 99 is unknown\.$", InputError.exit_code),
         ("missing", r"^libzpool is another one", MissingError.exit_code),
         ("early", r"killed by SIGKILL: a word of warning", 1),
-        ("garbage", r"something else than that it is ready", 1),
+        ("garbage", r"first words are not that it is ready", 1),
         ("silent", r"did not get ready in 1 s", 1),
     ],
 )

@@ -223,7 +223,7 @@ def test_what_may_be_somebody_elses_is_left_alone(host: Host) -> None:
     (store / MARKER).write_text(marker)
     (store / "disks" / "mine").write_text("precious")
     refused = clean(host.state)
-    assert refused.rc == 1 and "disks/mine in it is none of a store's" in refused.errors
+    assert refused.rc == 1 and "disks/mine in it is no file of a store's" in refused.errors
     assert (store / "disks" / "mine").read_text() == "precious"
     (store / "disks" / "mine").unlink()
     assert (clean(host.state).rc, list(host.stores.iterdir())) == (0, [])

@@ -210,7 +210,7 @@ def test_a_program_that_cannot_be_run(work: Path, ebpf: str) -> None:
     broken = work / "broken"
     broken.write_text("#!/no/such/interpreter\n")
     broken.chmod(0o755)
-    with pytest.raises(InputError, match=r"cannot run .*broken: No such file"):
+    with pytest.raises(InputError, match=r"can't run .*broken: No such file"):
         Recording(work / "t.trace", command=[str(broken)], recorder=ebpf)
     assert nothing_left(work)
 
