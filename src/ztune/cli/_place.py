@@ -8,6 +8,10 @@ from typing import Any, TypeVar
 import click
 
 from ztune.cli._numbers import FiniteRange
+from ztune.errors import InputError
+from ztune.onhost.host.mounted import Options
+from ztune.places import named as places
+from ztune.places.placing import Placing
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -69,9 +73,6 @@ def make_place(
     page_cache: bool = False,
 ) -> Any:
     """Return the place that the options name, not yet up. Raises InputError."""
-    from ztune.onhost.host.mounted import Options
-    from ztune.places import named as places
-    from ztune.places.placing import Placing
 
     given = pool is not None or parents or disks or files is not None
     placing = (
@@ -85,7 +86,6 @@ def make_place(
 
 def pairs(given: tuple[str, ...]) -> dict[str, str]:
     """Return the NAME=VALUE of ``-p``. Raises InputError."""
-    from ztune.errors import InputError
 
     out = {}
     for text in given:
@@ -98,7 +98,6 @@ def pairs(given: tuple[str, ...]) -> dict[str, str]:
 
 def share(text: str, flag: str) -> float:
     """Return the share that ``text`` means: "2%" and "0.02" are 0.02. Raises InputError."""
-    from ztune.errors import InputError
 
     try:
         value = float(text.strip().removesuffix("%")) / (100 if text.strip().endswith("%") else 1)
@@ -111,7 +110,6 @@ def share(text: str, flag: str) -> float:
 
 def blocks(text: str) -> tuple[int, int]:
     """Return the fewest and the most runs of "MIN:MAX" or "N". Raises InputError."""
-    from ztune.errors import InputError
 
     low, colon, high = text.partition(":")
     try:
@@ -126,7 +124,6 @@ def blocks(text: str) -> tuple[int, int]:
 
 def duration(text: str | None) -> float | None:
     """Return the seconds of "90", "30m", "2h". Raises InputError."""
-    from ztune.errors import InputError
 
     if text is None:
         return None

@@ -22,7 +22,6 @@ from ztune.cli.screen import choose_study, ranking_json
 from ztune.databases import memory, registry
 from ztune.databases.workload import JobWorkload, Workload, running
 from ztune.errors import InputError
-from ztune.onhost.host.interrupt import signals_as_interrupt
 from ztune.places import engine as engines
 from ztune.places.channel import Place
 from ztune.report import html, measured_html, source
@@ -80,44 +79,41 @@ def tune(plan: Plan) -> Outcome:
 
     Raises InputError, MissingError, ZtuneError; KeyboardInterrupt after everything was cleaned up.
     """
-    with signals_as_interrupt():
-        workload = registry.make(plan.workload, {**_memory(plan), **_study_parameters(plan), **plan.params})
-        _check_early(plan, workload)
-        engine = engines.check()
-        made_out = not plan.out.exists()
-        try:
-            plan.out.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise InputError(f"cannot make the folder {plan.out}: {error.strerror}") from None
-        done = False
-        try:
-            # Kept with the results: a run whose trace is gone could not be repeated.
-            stamp = datetime.now(UTC).strftime("%Y%m%d-%H%M%S-%f")
-            trace = record_workload(
-                workload, plan.recorder, paths.traces() / f"{plan.workload}-{stamp}.trace"
-            )
-            study = choose_study(trace, plan.study, plan.profile, plan.arc)
-            options = screening.Options(
-                jobs=plan.jobs, budget=plan.budget or screening.DEFAULT_BUDGET, seed=plan.seed
-            )
-            with Store.open() as store:
-                with Shown(trace, store) as shown:
-                    run = screening.start(
-                        store, trace, study, engine, options,
-                        kind="tune", command=["ztune", *sys.argv[1:]], observer=shown,
-                    )  # fmt: skip
-                measured = None
-                if plan.place is not None:
-                    # The screening's files are there whatever comes of the trials.
-                    _write(plan, run.id, trace.path, store, None)
-                    done = True
-                    measured = _measure(plan, plan.place, workload, run, store)
-                outcome = _write(plan, run.id, trace.path, store, measured)
-            done = True
-            return outcome
-        finally:
-            if made_out and not done:
-                shutil.rmtree(plan.out, ignore_errors=True)
+    workload = registry.make(plan.workload, {**_memory(plan), **_study_parameters(plan), **plan.params})
+    _check_early(plan, workload)
+    engine = engines.check()
+    made_out = not plan.out.exists()
+    try:
+        plan.out.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InputError(f"cannot make the folder {plan.out}: {error.strerror}") from None
+    done = False
+    try:
+        # Kept with the results: a run whose trace is gone could not be repeated.
+        stamp = datetime.now(UTC).strftime("%Y%m%d-%H%M%S-%f")
+        trace = record_workload(workload, plan.recorder, paths.traces() / f"{plan.workload}-{stamp}.trace")
+        study = choose_study(trace, plan.study, plan.profile, plan.arc)
+        options = screening.Options(
+            jobs=plan.jobs, budget=plan.budget or screening.DEFAULT_BUDGET, seed=plan.seed
+        )
+        with Store.open() as store:
+            with Shown(trace, store) as shown:
+                run = screening.start(
+                    store, trace, study, engine, options,
+                    kind="tune", command=["ztune", *sys.argv[1:]], observer=shown,
+                )  # fmt: skip
+            measured = None
+            if plan.place is not None:
+                # The screening's files are there whatever comes of the trials.
+                _write(plan, run.id, trace.path, store, None)
+                done = True
+                measured = _measure(plan, plan.place, workload, run, store)
+            outcome = _write(plan, run.id, trace.path, store, measured)
+        done = True
+        return outcome
+    finally:
+        if made_out and not done:
+            shutil.rmtree(plan.out, ignore_errors=True)
 
 
 def _study_parameters(plan: Plan) -> dict[str, Any]:

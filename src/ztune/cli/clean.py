@@ -9,12 +9,20 @@ from typing import Any
 import click
 
 from ztune import output
+from ztune.analysis.units import amount
+from ztune.errors import InputError, ZtuneError
+from ztune.places import bundle
+from ztune.places import named as places
+from ztune.places.channel import ask, states
+from ztune.places.placing import Placing
+from ztune.runs import prepared, trial
+from ztune.store.db import Store
 
 _SHOWN = 8
 """So many paths or names of one thing are shown."""
 
 
-@click.command("clean", short_help="Destroy what cut trials left behind.")
+@click.command("clean")
 @click.option(
     "--on", default="local", show_default=True, metavar="local|mount|ssh://HOST",
     help="Where to look. A lab has nothing left: its machine is gone.",
@@ -43,10 +51,6 @@ def command(on: str, run_id: str | None, prepared: bool, yes: bool, as_json: boo
 
     Exit code 1 if something stayed.
     """
-    from ztune.onhost.host.interrupt import signals_as_interrupt
-    from ztune.places import named as places
-    from ztune.places.placing import Placing
-    from ztune.store.db import Store
 
     if prepared:
         return _prepared(yes, as_json)
@@ -64,13 +68,11 @@ def command(on: str, run_id: str | None, prepared: bool, yes: bool, as_json: boo
     else:
         # Where pools go does not matter for removing them.
         place = places.make(on, None if on == "mount" else Placing(files="/"))
-    with signals_as_interrupt(), place:
+    with place:
         return _clean(place, yes, as_json)
 
 
 def _clean(place: Any, yes: bool, as_json: bool) -> int:
-    from ztune.places import bundle
-    from ztune.runs import trial
 
     program = place.put(bundle.build())
     found = _found(place, program)
@@ -100,8 +102,6 @@ def _clean(place: Any, yes: bool, as_json: bool) -> int:
 
 def _found(place: Any, program: str) -> dict[str, Any]:
     """Return what is left in the state directories of a place, as one answer. Raises ZtuneError."""
-    from ztune.errors import InputError, ZtuneError
-    from ztune.places.channel import ask, states
 
     found: dict[str, Any] = {"state": place.state, "trials": [], "datasets": []}
     for state in states(place):
@@ -140,8 +140,6 @@ def _list(what: list[str], but: str = "") -> None:
 
 
 def _prepared(yes: bool, as_json: bool) -> int:
-    from ztune.analysis.units import amount
-    from ztune.runs import prepared
 
     states = prepared.prune(limit=-1) if yes else prepared.states()
     if as_json:

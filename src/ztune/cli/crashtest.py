@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 import click
 
 from ztune import output
 from ztune.cli._numbers import FiniteRange
-
-if TYPE_CHECKING:
-    from ztune.crash.result import Cut
+from ztune.cli._place import pairs
+from ztune.cli.mount import choose
+from ztune.crash.database import database_of
+from ztune.crash.prepare import prepare
+from ztune.crash.result import Cut
 
 
 class _Progress:
@@ -40,7 +42,7 @@ class _Progress:
             self._open = False
 
 
-@click.command("crashtest", short_help="Cut a database's power again and again, and check each commit.")
+@click.command("crashtest")
 @click.argument("workload")
 @click.option(
     "--layout",
@@ -123,10 +125,6 @@ def command(
     WORKLOAD is postgres-oltp or sqlite. Exit code 1 if more was lost, or damaged, than the durability class
     of the layout allows. docs/durability.md has results, and says what such a test can't show.
     """
-    from ztune.cli._place import pairs
-    from ztune.cli.mount import choose
-    from ztune.crash.database import database_of
-    from ztune.crash.prepare import prepare
 
     database_of(workload)  # a wrong name is said before a layout is looked for
     study, chosen = choose(layout or workload, None, profile, arc)

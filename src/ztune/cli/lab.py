@@ -6,9 +6,14 @@ import sys
 import time
 
 import click
+from rich.table import Table
 
 from ztune import output
-from ztune.errors import MissingError
+from ztune.errors import InputError, MissingError
+from ztune.lab import accel, image, keeper
+from ztune.lab import build as building
+from ztune.lab.guest import Guest
+from ztune.units import parse_size
 
 _OPENZFS = click.option(
     "--openzfs", metavar="VERSION", help="OpenZFS version or its beginning, such as 2.1 or 2.3."
@@ -41,8 +46,6 @@ class _Progress:
 
 
 def _mib(text: str) -> int:
-    from ztune.errors import InputError
-    from ztune.units import parse_size
 
     try:
         size = parse_size(text)
@@ -89,9 +92,6 @@ def build(openzfs: str | None, kernel: str | None) -> None:
       ztune lab build
       ztune lab build --openzfs 2.1     another version beside the first
     """
-    from ztune.lab import accel
-    from ztune.lab import build as building
-    from ztune.lab.guest import Guest
 
     progress = _Progress()
     try:
@@ -129,7 +129,6 @@ def up(openzfs: str | None, memory: str, net: bool) -> None:
       ztune lab up
       ztune lab up --openzfs 2.1 --memory 4G
     """
-    from ztune.lab import keeper
 
     progress = _Progress()
     try:
@@ -166,8 +165,6 @@ def run(openzfs: str | None, fresh: bool, argv: tuple[str, ...]) -> None:
       ztune lab run --openzfs 2.1 -- modinfo -F version zfs
       ztune lab run sh < script.sh
     """
-    from ztune.lab import keeper
-    from ztune.lab.guest import Guest
 
     running = None if fresh else keeper.connect()
     if running is not None:
@@ -192,8 +189,6 @@ def shell(openzfs: str | None) -> None:
       ztune lab shell
       ztune lab shell --openzfs 2.1
     """
-    from ztune.lab import keeper
-    from ztune.lab.guest import Guest
 
     if not sys.stdin.isatty():
         raise MissingError("`ztune lab shell` needs a terminal; `ztune lab run -- CMD` needs none")
@@ -222,7 +217,6 @@ def down() -> None:
     Example:
       ztune lab down
     """
-    from ztune.lab import keeper
 
     output.echo("the guest has ended" if keeper.stop() else "no guest is up")
 
@@ -237,10 +231,6 @@ def list_(as_json: bool) -> None:
       ztune lab list
       ztune lab list --json
     """
-
-    from rich.table import Table
-
-    from ztune.lab import accel, image, keeper
 
     running = keeper.connect()
     about = running.about if running else None

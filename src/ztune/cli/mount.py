@@ -3,19 +3,34 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import click
+from rich.table import Table
 
 from ztune import output
+from ztune.analysis import units
+from ztune.cli._waiting import waiting
+from ztune.databases import registry
 from ztune.errors import InputError, ZtuneError
+from ztune.onhost.host import mounted, own_directory
+from ztune.onhost.host.interrupt import uninterrupted
+from ztune.onhost.host.mounted import Mount, Options
+from ztune.onhost.trial.mount_store import MountStore
+from ztune.places import mount_points, mount_program
+from ztune.places.engine_spec import mount_spec
+from ztune.runs import plan
+from ztune.study import generic, ready
+from ztune.study.adjust import adjusted
+from ztune.study.layout import plain
 
 _STOP_S = 3600.0  # a slow disk may have gigabytes to write
 
 
-@click.command("mount", short_help="Mount a layout: OpenZFS in user space, no kernel module.")
+@click.command("mount")
 @click.argument("what", required=False, metavar="[LAYOUT]")
 @click.argument("directory", required=False, metavar="[DIR]")
 @click.option(
@@ -81,7 +96,6 @@ def command(
         raise InputError(
             "what is to be mounted, and where? `ztune mount LAYOUT DIR`, or --list, or --stats DIR"
         )
-    from ztune.onhost.host.mounted import Options
 
     study, layout = choose(what, layout_name, profile, arc)
     options = Options(disks=disks, cache=cache, page_cache=page_cache)
@@ -90,9 +104,6 @@ def command(
 
 def choose(what: str, name: str | None, profile: str | None, arc: str | None) -> tuple[Any, Any]:
     """Return the study and the layout that LAYOUT means: ``STUDY``, ``WORKLOAD``, each with ``:NAME``."""
-    from ztune.runs import plan
-    from ztune.study.adjust import adjusted
-    from ztune.study.layout import plain
 
     # Layouts' names have colons too, files may: the first one before which there is a study.
     cuts = [len(what), *(i for i, letter in enumerate(what) if letter == ":")]
@@ -106,9 +117,6 @@ def choose(what: str, name: str | None, profile: str | None, arc: str | None) ->
             name = what[cut + 1 :]
         break
     else:
-        from ztune.databases import registry
-        from ztune.study import ready
-
         known = ", ".join(dict.fromkeys([*registry.names(), *ready.files()]))
         raise InputError(f'"{what}" is no study and no workload; name a TOML file, or one of {known}')
     try:
@@ -120,8 +128,6 @@ def choose(what: str, name: str | None, profile: str | None, arc: str | None) ->
 
 def _study(what: str) -> Any:
     """Return the study that ``what`` names, a workload's own; None if it names none."""
-    from ztune.databases import registry
-    from ztune.study import generic, ready
 
     if ready.is_path(what) or what in ready.files():
         return ready.find(what)
@@ -135,7 +141,6 @@ def _study(what: str) -> Any:
 
 def resolved(directory: str | None) -> Path:
     """Return a DIR of the command line without links. Raises InputError without one."""
-    import os
 
     if directory is None:
         raise InputError(
@@ -154,13 +159,6 @@ def _mount(
     foreground: bool,
     as_json: bool,
 ) -> int:
-    from ztune.cli._waiting import waiting
-    from ztune.onhost.host import own_directory
-    from ztune.onhost.host.interrupt import signals_as_interrupt
-    from ztune.onhost.host.mounted import Mount
-    from ztune.onhost.trial.mount_store import MountStore
-    from ztune.places import mount_points, mount_program
-    from ztune.places.engine_spec import mount_spec
 
     mount_points.check_layout(layout)
     program = mount_program.check()
@@ -173,34 +171,30 @@ def _mount(
         raise InputError(f"{where}: can't be mounted on: {error}") from None
     # As it comes back from the record, to be compared with that.
     spec = json.loads(json.dumps(mount_spec(study, layout, study.seed)))
-    with signals_as_interrupt():
-        with mount_points.locked(directory):
-            point = mount_points.find(directory)
-            new = point is None
-            if point is None:
-                point = _new(study, layout, spec, directory, store)
-            else:
-                point = _again(point, layout, spec, store)
-            try:
-                point = mount_points.changed(point, options)
-                with waiting(f"{'making' if new else 'importing'} the pools of {layout.name}"):
-                    mount = Mount.start(program, spec, point.disks, point.places, options, patience_s=_STOP_S)
-            except BaseException:
-                if new:
-                    MountStore(point.store, point.token).remove()
-                    point.forget()
-                raise
-        if foreground:
-            return _stay(point, mount, lambda: _tell(point, layout, mount, options, as_json))
-        _tell(point, layout, mount, options, as_json)
-        return 0
+    with mount_points.locked(directory):
+        point = mount_points.find(directory)
+        new = point is None
+        if point is None:
+            point = _new(study, layout, spec, directory, store)
+        else:
+            point = _again(point, layout, spec, store)
+        try:
+            point = mount_points.changed(point, options)
+            with waiting(f"{'making' if new else 'importing'} the pools of {layout.name}"):
+                mount = Mount.start(program, spec, point.disks, point.places, options, patience_s=_STOP_S)
+        except BaseException:
+            if new:
+                MountStore(point.store, point.token).remove()
+                point.forget()
+            raise
+    if foreground:
+        return _stay(point, mount, lambda: _tell(point, layout, mount, options, as_json))
+    _tell(point, layout, mount, options, as_json)
+    return 0
 
 
 def _new(study: Any, layout: Any, spec: dict[str, Any], directory: Path, store: str | None) -> Any:
     """Return the point of a directory that nothing is known of; its store is made."""
-    from ztune.onhost.host import own_directory
-    from ztune.onhost.trial.mount_store import MountStore
-    from ztune.places import mount_points
 
     if directory.exists():
         try:
@@ -236,7 +230,6 @@ def _new(study: Any, layout: Any, spec: dict[str, Any], directory: Path, store: 
 
 def _again(point: Any, layout: Any, spec: dict[str, Any], store: str | None) -> Any:
     """Return the point of a directory mounted before, if it fits what is asked. Raises InputError."""
-    import os
 
     if point.mount() is not None:
         raise InputError(
@@ -273,7 +266,6 @@ def _rows(point: Any) -> list[dict[str, Any]]:
 
 
 def _tell(point: Any, layout: Any, mount: Any, options: Any, as_json: bool) -> None:
-    from ztune.places import mount_points, mount_program
 
     notes = mount_points.unheeded(layout)
     if not mount_program.others_may_enter():
@@ -316,9 +308,6 @@ def _tell(point: Any, layout: Any, mount: Any, options: Any, as_json: bool) -> N
 
 def _stay(point: Any, mount: Any, tell: Callable[[], None]) -> int:
     """Wait for a signal, which unmounts, or until somebody else does."""
-    from ztune.cli._waiting import waiting
-    from ztune.onhost.host import mounted
-    from ztune.onhost.host.interrupt import uninterrupted
 
     try:
         tell()
@@ -345,9 +334,6 @@ def state_of(point: Any) -> tuple[str, Any]:
 
 
 def _list(as_json: bool) -> int:
-    from ztune.analysis import units
-    from ztune.onhost.host import mounted
-    from ztune.places import mount_points
 
     rows = []
     points, damaged = mount_points.every()
@@ -394,7 +380,6 @@ def _list(as_json: bool) -> int:
 
 def found_at(directory: Path) -> Any:
     """Return the point at ``directory``. Raises InputError with the right one, if there is one."""
-    from ztune.places import mount_points
 
     point = mount_points.find(directory)
     if point is None:
@@ -422,7 +407,6 @@ def _stats(directory: Path, as_json: bool) -> int:
 
 
 def _show(point: Any, stats: dict[str, Any]) -> None:
-    from ztune.analysis import units
 
     def figure(row: dict[str, Any], key: str) -> str:
         value = row.get(key)
@@ -460,7 +444,6 @@ _BYTES = {"logical", "allocated", "size", "max"}
 
 
 def _table(*columns: str, right: bool = False) -> Any:
-    from rich.table import Table
 
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
     for number, column in enumerate(columns):

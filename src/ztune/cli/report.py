@@ -8,9 +8,10 @@ from pathlib import Path
 import click
 
 from ztune import files, output
+from ztune.report import html, measured_html, source
 
 
-@click.command(short_help="Write the HTML report of a run.")
+@click.command()
 @click.argument("run", required=False)
 @click.option(
     "--out",
@@ -31,7 +32,6 @@ def command(run: str | None, out: Path | None, open_: bool) -> None:
       ztune report                           writes ztune-RUN.html here
       ztune report 7f3k2a --out oltp.html
     """
-    from ztune.report import html, measured_html, source
 
     found = source.evidence(run)
     path = out or Path(f"ztune-{found.run.id}.html")

@@ -3,17 +3,31 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import click
 
 from ztune import output
+from ztune.cli._live import LiveView
 from ztune.cli._place import blocks as parse_blocks
 from ztune.cli._place import duration, make_place, pairs, place_options, share
+from ztune.databases import memory, registry
 from ztune.errors import InputError
+from ztune.places import named as places
+from ztune.report import measured
+from ztune.runs import plan, runner
+from ztune.runs.plan import Options, workload_job
+from ztune.runs.screening import allowed_order
+from ztune.store.db import Store
+from ztune.study import generic, ready
+from ztune.study.adjust import adjusted
+from ztune.study.layout import plain
+from ztune.trace.reader import Trace
 
 
-@click.command("run", short_help="Run the real database on layouts of real ZFS.")
+@click.command("run")
 @click.argument("what", required=False, metavar="[STUDY|WORKLOAD]")
 @click.option(
     "-p", "--param", "params", multiple=True, metavar="NAME=VALUE",
@@ -118,17 +132,10 @@ def command(
 
     Ctrl-C stops in order: the trial destroys what it made. Exit code 1 if some trials failed.
     """
-    # Loaded here: `ztune --help` must not wait for Arrow.
-    from ztune.cli._live import LiveView
-    from ztune.onhost.host.interrupt import signals_as_interrupt
-    from ztune.places import named as places
-    from ztune.runs import runner
-    from ztune.runs.plan import Options
-    from ztune.store.db import Store
 
     if name is not None:
         output.plain(name, "--name")
-    with Store.open() as store, signals_as_interrupt():
+    with Store.open() as store:
         if resume is not None:
             if what is not None or source is not None or params:
                 raise InputError("--resume goes on with a run as it was begun; leave the rest out")
@@ -172,7 +179,6 @@ def command(
 
 def print_run(run: Any, trials: Any, as_json: bool) -> None:
     """Print the ranking of a measured run, as a table or as JSON."""
-    from ztune.report import measured
 
     if as_json:
         output.print_json(measured.to_json(run, trials))
@@ -194,11 +200,6 @@ def choose(
     """Return study, layouts and job. ``native``: the database runs on this host's programs. Raises
     InputError.
     """
-    from ztune.databases import registry
-    from ztune.runs import plan
-    from ztune.runs.screening import allowed_order
-    from ztune.study.adjust import adjusted
-    from ztune.study.layout import plain
 
     if (what is None) == (source is None):
         raise InputError("what is to run? `ztune run STUDY`, `ztune run WORKLOAD`, or `ztune run --from RUN`")
@@ -233,10 +234,6 @@ def choose(
 
 
 def _job(name: str, params: dict[str, Any], native: bool) -> Any:
-    from dataclasses import replace
-
-    from ztune.databases import registry
-    from ztune.runs.plan import workload_job
 
     workload = registry.make(name, params)
     job = workload_job(workload)
@@ -246,7 +243,6 @@ def _job(name: str, params: dict[str, Any], native: bool) -> Any:
 
 def _memory(name: str, study: Any, params: dict[str, str]) -> dict[str, Any]:
     """Return the layouts' ARC, if the workload has a size that is relative to it."""
-    from ztune.databases import memory, registry
 
     fields = registry.get(name).Parameters.model_fields
     return {"arc": study.layout.arc} if memory.is_relative(fields, {**study.parameters, **params}) else {}
@@ -254,9 +250,6 @@ def _memory(name: str, study: Any, params: dict[str, str]) -> dict[str, Any]:
 
 def _study(what: str, params: dict[str, str]) -> tuple[Any, str]:
     """Return the study that ``what`` names, and its workload's name."""
-
-    from ztune.databases import registry
-    from ztune.study import generic, ready
 
     if ready.is_path(what) or what in ready.files():
         study = ready.find(what)
@@ -279,9 +272,6 @@ def _study(what: str, params: dict[str, str]) -> tuple[Any, str]:
 
 def _recorded(run: Any) -> tuple[str, dict[str, Any]]:
     """Return the workload of a screening run and the parameters that it was recorded with, from its trace."""
-    from pathlib import Path
-
-    from ztune.trace.reader import Trace
 
     try:
         workload = Trace.open(Path(run.trace_path)).manifest.workload

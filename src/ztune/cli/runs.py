@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import click
+from rich.table import Table
 
 from ztune import output
 from ztune.errors import InputError
+from ztune.store import deletion
+from ztune.store.db import Store
 
 
-@click.command("runs", short_help="The runs there are.")
+@click.command("runs")
 @click.option(
     "--delete", "unwanted", multiple=True, metavar="RUN",
     help="Delete this run, and the trace that was made for it alone. Repeatable.",
@@ -29,11 +33,6 @@ def command(unwanted: tuple[str, ...], yes: bool, as_json: bool) -> None:
     What a cut run left where its trials ran is not in the store: `ztune clean --run RUN` destroys it, before
     the run is deleted. Undo files of `ztune apply` stay.
     """
-    from pathlib import Path
-
-    from rich.table import Table
-
-    from ztune.store.db import Store
 
     if unwanted:
         _delete(unwanted, yes, as_json)
@@ -93,8 +92,6 @@ def command(unwanted: tuple[str, ...], yes: bool, as_json: bool) -> None:
 
 def _delete(unwanted: tuple[str, ...], yes: bool, as_json: bool) -> None:
     """Say what deleting the runs takes away; do it with ``yes``."""
-    from ztune.store import deletion
-    from ztune.store.db import Store
 
     with Store.open() as store:
         runs = list({found.id: found for found in map(store.run, unwanted)}.values())

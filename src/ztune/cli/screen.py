@@ -9,12 +9,27 @@ from typing import Any
 import click
 
 from ztune import output
+from ztune.advice.standing import standing
+from ztune.advice.trust import outpaced
 from ztune.cli._numbers import FiniteRange
 from ztune.cli._place import jobs_option
+from ztune.cli._screening import Shown, changes, print_ranking
+from ztune.databases import registry
+from ztune.databases.declared import KNOWN, Declared
 from ztune.errors import InputError
+from ztune.places import engine as engines
+from ztune.report.terminal import TOP
+from ztune.runs import screening
+from ztune.runs.screening import allowed_order
+from ztune.store.db import Store
+from ztune.study import METRICS, generic, ready
+from ztune.study.adjust import adjusted
+from ztune.study.layout import plain
+from ztune.trace.reader import Trace
+from ztune.trace.roles import databases_of
 
 
-@click.command("screen", short_help="Rank layouts for a recorded trace.")
+@click.command("screen")
 @click.argument("trace", required=False, type=click.Path(path_type=Path))
 @click.option(
     "--study", "study_name", metavar="FILE|NAME", help="The layouts to try: a TOML file or a ready study."
@@ -67,14 +82,6 @@ def command(
 
     Exit code 1 if some layouts failed; the others are ranked all the same.
     """
-    # Loaded here: `ztune --help` must not wait for Arrow.
-    from ztune.cli._screening import Shown, print_ranking
-    from ztune.onhost.host.interrupt import signals_as_interrupt
-    from ztune.places import engine as engines
-    from ztune.report.terminal import TOP
-    from ztune.runs import screening
-    from ztune.store.db import Store
-    from ztune.trace.reader import Trace
 
     if name is not None:
         output.plain(name, "--name")
@@ -82,7 +89,7 @@ def command(
         trace, resume = Path(resume), "last"  # `--resume TRACE`: the word is not a run
     if trace is None and resume is None:
         raise InputError("which trace? `ztune screen TRACE`; `ztune record` makes one")
-    with Store.open() as store, signals_as_interrupt():
+    with Store.open() as store:
         options: dict[str, Any] = {"jobs": jobs or 0, "seed": seed, "timeout_s": timeout}
         if resume is not None:
             given = {"--study": study_name, "--profile": profile, "--arc": arc, "--name": name}
@@ -136,8 +143,6 @@ def choose_study(trace: Any, name: str | None, profile: str | None, arc: str | N
 
     Raises InputError; also if a role of the trace has no dataset in it.
     """
-    from ztune.study import generic, ready
-    from ztune.study.adjust import adjusted
 
     manifest = trace.manifest
     roles = {f.role for f in manifest.files if f.role is not None}
@@ -174,9 +179,6 @@ _WAIT = ("postgresql", "mysql and mariadb", "sqlite")
 
 def _declared(manifest: Any) -> Any:
     """Return what is declared of the durability of the database that was recorded."""
-    from ztune.databases import registry
-    from ztune.databases.declared import KNOWN, Declared
-    from ztune.trace.roles import databases_of
 
     if manifest.workload is not None:
         return registry.declared(manifest.workload.name, manifest.workload.parameters)
@@ -187,7 +189,6 @@ def _declared(manifest: Any) -> Any:
 
 def _settings(workload: Any) -> dict[str, str]:
     """Return the database's settings that the recorded workload made; of one that is not here, none."""
-    from ztune.databases import registry
 
     if workload is None or workload.name not in registry.names():
         return {}
@@ -198,18 +199,12 @@ def _settings(workload: Any) -> dict[str, str]:
 
 
 def _sentence(error: ValueError) -> str:
-    from ztune.study.layout import plain
 
     return plain(error)
 
 
 def ranking_json(run: Any, trials: Any) -> dict[str, Any]:
     """Return the run and its layouts, best first, then those that are not allowed, failed or waiting."""
-    from ztune.advice.standing import standing
-    from ztune.advice.trust import outpaced
-    from ztune.cli._screening import changes
-    from ztune.runs.screening import allowed_order
-    from ztune.study import METRICS
 
     study = run.resolved_study
     now = standing(trials, study.objective)

@@ -5,9 +5,11 @@ from __future__ import annotations
 import click
 
 from ztune import output
+from ztune.cli._place import pairs
+from ztune.databases import setup
 
 
-@click.command("setup", short_help="Install what a workload needs.")
+@click.command("setup")
 @click.argument("workload")
 @click.option(
     "-p", "--param", "params", multiple=True, metavar="NAME=VALUE",
@@ -34,8 +36,6 @@ def command(workload: str, params: tuple[str, ...], dry_run: bool, as_json: bool
     Exit code 0 if everything is there at the end, 1 if a command failed, 3 if something is missing that can't
     be brought.
     """
-    from ztune.cli._place import pairs
-    from ztune.databases import setup
 
     wanted = setup.plan(workload, pairs(params))
 

@@ -9,10 +9,16 @@ from typing import Any
 import click
 
 from ztune import output
+from ztune.cli._screening import print_ranking
 from ztune.errors import InputError
+from ztune.places import engine as engines
+from ztune.places.rerun import compare, rerun
+from ztune.report import measured
+from ztune.store.db import Store
+from ztune.trace.reader import Trace
 
 
-@click.command("show", short_help="One run, or one trial in full.")
+@click.command("show")
 @click.argument("run", default="last")
 @click.option("--trial", type=click.IntRange(1), metavar="N", help="One trial of the run, in full.")
 @click.option(
@@ -28,9 +34,6 @@ def command(run: str, trial: int | None, rerun: bool, as_json: bool) -> int:
       ztune show 7f3k2a --trial 4 --json       what it takes to run trial 4 again
       ztune show 7f3k2a --trial 4 --rerun      run it again, and compare
     """
-    from ztune.cli._screening import print_ranking
-    from ztune.report import measured
-    from ztune.store.db import Store
 
     with Store.open() as store:
         found = store.run(run)
@@ -173,13 +176,8 @@ def _flat(node: Any, prefix: str = "") -> list[tuple[str, Any]]:
 
 def _rerun(record: dict[str, Any], as_json: bool) -> int:
     """Run a trial again from its record alone; 1 if the engine failed."""
-    from ztune.onhost.host.interrupt import signals_as_interrupt
-    from ztune.places import engine as engines
-    from ztune.places.rerun import compare, rerun
-    from ztune.trace.reader import Trace
 
-    with signals_as_interrupt():
-        outcome = rerun(record, Trace.open(Path(record["run"]["trace_path"])), engines.check())
+    outcome = rerun(record, Trace.open(Path(record["run"]["trace_path"])), engines.check())
     if outcome.result is None:
         output.echo(f"ztune: the trial failed again: {outcome.error}", err=True)
         return 1

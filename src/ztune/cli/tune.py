@@ -9,10 +9,13 @@ import click
 from ztune import output
 from ztune.cli._place import blocks as parse_blocks
 from ztune.cli._place import duration, jobs_option, make_place, pairs, place_options, share
+from ztune.cli._tune import Plan, tune
 from ztune.errors import InputError
+from ztune.report import measured, terminal
+from ztune.runs.plan import Options
 
 
-@click.command("tune", short_help="The whole loop: run a workload, record, screen, recommend.")
+@click.command("tune")
 @click.argument("workload")
 @click.option(
     "-p", "--param", "params", multiple=True, metavar="NAME=VALUE",
@@ -107,10 +110,6 @@ def command(
 
     Exit code 1 if some layouts failed; the recommendation is then made from the others.
     """
-    # Loaded here: `ztune --help` must not wait for Arrow.
-    from ztune.cli._tune import Plan, tune
-    from ztune.report import measured, terminal
-    from ztune.runs.plan import Options
 
     place = None
     if on is not None:

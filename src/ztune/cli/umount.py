@@ -8,10 +8,15 @@ from typing import Any
 import click
 
 from ztune import output
+from ztune.analysis.units import amount
+from ztune.cli._waiting import waiting
+from ztune.cli.mount import _STOP_S, found_at, resolved, state_of
 from ztune.errors import InputError
+from ztune.onhost.host import mounted, mounts
+from ztune.places import mount_points
 
 
-@click.command("umount", short_help="Unmount what `ztune mount` mounted.")
+@click.command("umount")
 @click.argument("directory", metavar="DIR")
 @click.option("--destroy", is_flag=True, help="Delete the disks' files too, with all that is on them.")
 @click.option("--force", is_flag=True, help="Unmount even if programs use it; they get errors from then on.")
@@ -28,13 +33,10 @@ def command(directory: str, destroy: bool, force: bool) -> int:
 
     --destroy deletes only what `ztune mount` made, after looking at it again.
     """
-    from ztune.cli.mount import found_at, resolved
-    from ztune.onhost.host.interrupt import signals_as_interrupt
-    from ztune.places import mount_points
 
     place = resolved(directory)
     found_at(place)
-    with signals_as_interrupt(), mount_points.locked(place):
+    with mount_points.locked(place):
         point = found_at(place)
         if destroy:
             # Before the mount is ended, not after.
@@ -46,7 +48,6 @@ def command(directory: str, destroy: bool, force: bool) -> int:
             size = store.allocated()
             store.remove()
             point.forget()
-            from ztune.analysis.units import amount
 
             output.echo(f"{point.directory}: what was kept of it is deleted: {amount(size)} in {point.store}")
         else:
@@ -55,9 +56,6 @@ def command(directory: str, destroy: bool, force: bool) -> int:
 
 
 def _unmount(point: Any, destroy: bool, force: bool) -> None:
-    from ztune.cli._waiting import waiting
-    from ztune.cli.mount import _STOP_S, state_of
-    from ztune.onhost.host import mounted, mounts
 
     state, mount = state_of(point)
     if state == "kept" and not destroy:

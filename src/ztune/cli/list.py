@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from dataclasses import asdict
+from typing import Any
 
 import click
+from rich.table import Table
 
 from ztune import output
-
-if TYPE_CHECKING:
-    from ztune.databases.registry import Entry
+from ztune.cli._screening import changes
+from ztune.databases import registry
+from ztune.databases.registry import Entry
+from ztune.runs.space import first_round
+from ztune.study import load_study, ready
+from ztune.study import profiles as known
+from ztune.study.adjust import adjusted
+from ztune.study.schema import study_schema
 
 _JSON = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 
 
-@click.group("list", short_help="Workloads, studies and disk profiles.")
+@click.group("list")
 def command() -> None:
     """List what there is to choose from.
 
@@ -40,11 +47,6 @@ def workloads(workload: str | None, as_json: bool) -> None:
       ztune setup postgres-oltp             brings what it needs
       ztune tune postgres-oltp -p NAME=VALUE
     """
-    from dataclasses import asdict
-
-    from rich.table import Table
-
-    from ztune.databases import registry
 
     if workload is not None:
         registry.get(workload)  # raises with a hint
@@ -100,12 +102,6 @@ def layouts(study: str | None, schema: bool, as_json: bool) -> None:
       ztune list layouts my-study.toml --json
       ztune list layouts --schema > study.schema.json
     """
-    from ztune.cli._screening import changes
-    from ztune.databases import registry
-    from ztune.runs.space import first_round
-    from ztune.study import load_study, ready
-    from ztune.study.adjust import adjusted
-    from ztune.study.schema import study_schema
 
     if schema:
         output.print_json(study_schema())
@@ -150,7 +146,6 @@ def profiles(as_json: bool) -> None:
       ztune screen my.trace --profile nvme
       ztune screen my.trace --profile ./my-disk.toml
     """
-    from ztune.study import profiles as known
 
     _print(
         [known.find(name).model_dump(mode="json") for name in known.names()],
@@ -163,7 +158,6 @@ def _print(
     rows: list[dict[str, Any]], as_json: bool, *, hide: tuple[str, ...] = (), show: tuple[str, ...] = ()
 ) -> None:
     """Print rows as a table, without the columns ``hide`` or only with ``show``; or all of them as JSON."""
-    from rich.table import Table
 
     if as_json:
         output.print_json(rows)
