@@ -6,7 +6,6 @@ import sys
 import time
 
 import click
-from rich.table import Table
 
 from ztune import output
 from ztune.errors import InputError, MissingError
@@ -247,12 +246,11 @@ def list_(as_json: bool) -> None:
         output.print_json({"images": built, "accel": how, "up": about})
         return
     if built:
-        table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
-        for heading in ("OpenZFS", "kernel", "MiB", "folder"):
-            table.add_column(heading, overflow="fold", justify="right" if heading == "MiB" else "left")
-        for found in image.built():
-            table.add_row(found.openzfs, found.kernel, str(found.size() >> 20), str(found.folder))
-        output.wide(160).print(table)
+        output.print_table(
+            ("OpenZFS", "kernel", "MiB", "folder"),
+            [(one.openzfs, one.kernel, str(one.size() >> 20), str(one.folder)) for one in image.built()],
+            right=("MiB",),
+        )
     else:
         output.echo("no guest is built; `ztune lab build` does it once")
     if verdict:

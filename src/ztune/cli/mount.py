@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import click
-from rich.table import Table
 
 from ztune import output
 from ztune.analysis import units
@@ -294,10 +293,8 @@ def _tell(point: Any, layout: Any, mount: Any, options: Any, as_json: bool) -> N
         replayed = int(mount.ready.get("replayed") or 0)
         log = f"{replayed} records of the intent log were replayed" if replayed else "no log to replay"
         output.echo(f"mounted what is kept in {point.store}: the pools were imported, {log}")
-    table = _table("role", "dataset", "directory", "recordsize", "compression", "logbias", "sync")
-    for row in _rows(point):
-        table.add_row(", ".join(row.pop("roles")), *row.values())
-    _print(table)
+    rows = [(", ".join(row.pop("roles")), *row.values()) for row in _rows(point)]
+    output.print_table(("role", "dataset", "directory", "recordsize", "compression", "logbias", "sync"), rows)
     for note in notes:
         output.echo(f"note: {note}", err=True)
     output.echo(f"`ztune mount --stats {point.directory}` shows what the disks did.")
@@ -335,7 +332,7 @@ def state_of(point: Any) -> tuple[str, Any]:
 
 def _list(as_json: bool) -> int:
 
-    rows = []
+    rows: list[dict[str, Any]] = []
     points, damaged = mount_points.every()
     for sentence in damaged:
         output.echo(f"note: {sentence}", err=True)
@@ -361,12 +358,12 @@ def _list(as_json: bool) -> int:
     if not rows:
         output.echo("Nothing is mounted and nothing kept; `ztune mount LAYOUT DIR` mounts.")
         return 0
-    table = _table("directory", "state", "process", "study", "layout", "size", "store")
+    cells = []
     for row in rows:
         pid = "–" if row["pid"] is None else str(row["pid"])
-        cells = [row["directory"], row["state"], pid, row["study"], row["layout"]]
-        table.add_row(*map(str, cells), units.amount(row["bytes"]), str(row["store"]))  # type: ignore[arg-type]
-    _print(table)
+        first = (row["directory"], row["state"], pid, row["study"], row["layout"])
+        cells.append((*first, units.amount(row["bytes"]), row["store"]))
+    output.print_table(("directory", "state", "process", "study", "layout", "size", "store"), cells)
     for point in points:
         if point.dead() and (said := mounted.last_words(point.disks)):
             output.echo(f"{point.directory}: {said}")
@@ -415,22 +412,22 @@ def _show(point: Any, stats: dict[str, Any]) -> None:
         return units.amount(value) if key.endswith("bytes") or key in _BYTES else units.count(value)
 
     output.echo(f"{point.directory}: layout {point.of.name}, {units.seconds(float(stats['seconds']))}")
-    table = _table("disk", "reads", "read", "writes", "written", "flushes", "busy", right=True)
+    rows = []
     for disk in stats.get("disks", []):
         cells = [figure(disk, k) for k in ("reads", "read_bytes", "writes", "write_bytes", "flushes")]
         busy = units.seconds(float(disk.get("busy_s") or 0))
-        table.add_row(f"{disk.get('pool')} {disk.get('class')} {disk.get('name')}", *cells, busy)
-    _print(table)
-    table = _table("cause", "reads", "read", "writes", "written", right=True)
-    for name, row in stats.get("causes", {}).items():
-        table.add_row(name, *(figure(row, k) for k in ("reads", "read_bytes", "writes", "write_bytes")))
-    _print(table)
-    table = _table("dataset", "logical", "on disk", "ratio", "log", "commits", right=True)
+        rows.append([f"{disk.get('pool')} {disk.get('class')} {disk.get('name')}", *cells, busy])
+    _figures(("disk", "reads", "read", "writes", "written", "flushes", "busy"), rows)
+    rows = [
+        [name, *(figure(row, k) for k in ("reads", "read_bytes", "writes", "write_bytes"))]
+        for name, row in stats.get("causes", {}).items()
+    ]
+    _figures(("cause", "reads", "read", "writes", "written"), rows)
+    rows = []
     for row in stats.get("datasets", []):
-        ratio = row.get("ratio")
-        cells = [figure(row, "logical"), figure(row, "allocated"), units.times(ratio)]
-        table.add_row(str(row.get("name")), *cells, figure(row, "zil_bytes"), figure(row, "commits"))
-    _print(table)
+        cells = [figure(row, "logical"), figure(row, "allocated"), units.times(row.get("ratio"))]
+        rows.append([str(row.get("name")), *cells, figure(row, "zil_bytes"), figure(row, "commits")])
+    _figures(("dataset", "logical", "on disk", "ratio", "log", "commits"), rows)
     arc = stats.get("arc", {})
     if arc:
         asked = int(arc.get("hits") or 0) + int(arc.get("misses") or 0)
@@ -440,18 +437,10 @@ def _show(point: Any, stats: dict[str, Any]) -> None:
         output.echo(f"ARC: {figure(arc, 'size')} of {figure(arc, 'max')}, {figure(arc, 'hits')} hits{share}")
 
 
+def _figures(heads: tuple[str, ...], rows: list[list[str]]) -> None:
+    """Print rows of figures, flush right, if there are any."""
+    if rows:
+        output.print_table(heads, rows, right=heads[1:])
+
+
 _BYTES = {"logical", "allocated", "size", "max"}
-
-
-def _table(*columns: str, right: bool = False) -> Any:
-
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
-    for number, column in enumerate(columns):
-        table.add_column(column, justify="right" if right and number else "left", overflow="fold")
-    return table
-
-
-def _print(table: Any) -> None:
-    if not table.row_count:
-        return
-    output.wide(160).print(table)

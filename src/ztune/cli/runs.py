@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 import click
-from rich.table import Table
 
 from ztune import output
 from ztune.errors import InputError
@@ -71,23 +70,15 @@ def command(unwanted: tuple[str, ...], yes: bool, as_json: bool) -> None:
     if not rows:
         output.echo("There are no runs yet; `ztune screen TRACE` or `ztune run WORKLOAD` makes one.")
         return
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
-    # The id is what the next command needs: it stays whole, and the trace gives way on a narrow terminal.
-    for column, width in (("run", 6), ("created (UTC)", 16), ("status", 11), ("trials", 8), ("name", 13)):
-        table.add_column(column, no_wrap=True, min_width=width)
-    table.add_column("trace, or where it ran", no_wrap=True, overflow="ellipsis")
-    for row in rows:
-        layouts = f"{row['ok']} of {row['trials']}" + (f", {row['failed']} failed" if row["failed"] else "")
-        created = str(row["created"])[:16].replace("T", " ")
-        table.add_row(
-            str(row["id"]),
-            created,
-            str(row["status"]),
-            layouts,
-            str(row["name"]),
-            Path(str(row["trace"])).name or str(row["target"]),
-        )
-    output.Console().print(table)
+    output.print_table(
+        ("run", "created (UTC)", "status", "trials", "name", "trace, or where it ran"), map(_cells, rows)
+    )
+
+
+def _cells(row: dict[str, Any]) -> tuple[str, ...]:
+    done = f"{row['ok']} of {row['trials']}" + (f", {row['failed']} failed" if row["failed"] else "")
+    created = row["created"][:16].replace("T", " ")
+    return row["id"], created, row["status"], done, row["name"], Path(row["trace"]).name or row["target"]
 
 
 def _delete(unwanted: tuple[str, ...], yes: bool, as_json: bool) -> None:
