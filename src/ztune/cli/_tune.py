@@ -17,7 +17,6 @@ from ztune import files, output
 from ztune.advice.commands import script
 from ztune.advice.model import Recommendation
 from ztune.cli._live import LiveView
-from ztune.cli._screening import Shown
 from ztune.cli.screen import choose_study, ranking_json
 from ztune.databases import memory, registry
 from ztune.databases.workload import JobWorkload, Workload, running
@@ -27,7 +26,8 @@ from ztune.places.channel import Place
 from ztune.report import html, measured_html, source
 from ztune.report import measured as reports
 from ztune.runs import runner, screening
-from ztune.runs.plan import Options, best_of, workload_job
+from ztune.runs.options import DEFAULT_BUDGET, ScreenOptions, TrialOptions
+from ztune.runs.plan import best_of, workload_job
 from ztune.store import paths
 from ztune.store.db import Store
 from ztune.store.records import Run, Trial
@@ -57,7 +57,7 @@ class Plan:
     place: Place | None = None
     """Where the best layouts are measured, not yet up; None: nowhere."""
     top: int = 3
-    options: Options = field(default_factory=Options)
+    options: TrialOptions = field(default_factory=TrialOptions)
 
 
 @dataclass(frozen=True)
@@ -93,14 +93,12 @@ def tune(plan: Plan) -> Outcome:
         stamp = datetime.now(UTC).strftime("%Y%m%d-%H%M%S-%f")
         trace = record_workload(workload, plan.recorder, paths.traces() / f"{plan.workload}-{stamp}.trace")
         study = choose_study(trace, plan.study, plan.profile, plan.arc)
-        options = screening.Options(
-            jobs=plan.jobs, budget=plan.budget or screening.DEFAULT_BUDGET, seed=plan.seed
-        )
+        options = ScreenOptions(jobs=plan.jobs, budget=plan.budget or DEFAULT_BUDGET, seed=plan.seed)
         with Store.open() as store:
-            with Shown(trace, store) as shown:
+            with LiveView() as live:
                 run = screening.start(
                     store, trace, study, engine, options,
-                    kind="tune", command=["ztune", *sys.argv[1:]], observer=shown,
+                    kind="tune", command=["ztune", *sys.argv[1:]], observer=live,
                 )  # fmt: skip
             measured = None
             if plan.place is not None:

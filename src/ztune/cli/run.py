@@ -18,7 +18,8 @@ from ztune.errors import InputError
 from ztune.places import named as places
 from ztune.report import measured
 from ztune.runs import plan, runner
-from ztune.runs.plan import Options, workload_job
+from ztune.runs.options import TrialOptions
+from ztune.runs.plan import workload_job
 from ztune.runs.screening import allowed_order
 from ztune.store.db import Store
 from ztune.study import generic, ready
@@ -143,7 +144,7 @@ def command(
             with LiveView() as live:
                 run = runner.resume(store, run, places.again(run), live)
         else:
-            options = Options(
+            options = TrialOptions(
                 blocks=parse_blocks(blocks),
                 resolution=share(resolution, "--resolution"),
                 time_limit_s=duration(time_limit),

@@ -11,15 +11,17 @@ import click
 from ztune import output
 from ztune.advice.standing import standing
 from ztune.advice.trust import outpaced
+from ztune.cli._live import LiveView
 from ztune.cli._numbers import FiniteRange
 from ztune.cli._place import jobs_option
-from ztune.cli._screening import Shown, changes, print_ranking
+from ztune.cli._screening import changes, print_ranking
 from ztune.databases import registry
 from ztune.databases.declared import KNOWN, Declared
 from ztune.errors import InputError
 from ztune.places import engine as engines
 from ztune.report.terminal import TOP
 from ztune.runs import screening
+from ztune.runs.options import DEFAULT_BUDGET, ScreenOptions
 from ztune.runs.screening import allowed_order
 from ztune.store.db import Store
 from ztune.study import METRICS, generic, ready
@@ -100,21 +102,19 @@ def command(
             run = _unfinished(store, resume, opened)
             opened = opened or Trace.open(run.trace_path)
             engine = engines.check()
-            options["budget"] = budget or run.options.get("budget", screening.DEFAULT_BUDGET)
-            with Shown(opened, store) as shown:
-                run = screening.resume(
-                    store, run, opened, engine, screening.Options(**options), observer=shown
-                )
+            options["budget"] = budget or run.options.get("budget", DEFAULT_BUDGET)
+            with LiveView() as live:
+                run = screening.resume(store, run, opened, engine, ScreenOptions(**options), observer=live)
         else:
             assert trace is not None
             opened = Trace.open(trace)
             study = choose_study(opened, study_name, profile, arc)
             engine = engines.check()
-            options["budget"] = budget or screening.DEFAULT_BUDGET
-            with Shown(opened, store) as shown:
+            options["budget"] = budget or DEFAULT_BUDGET
+            with LiveView() as live:
                 run = screening.start(
-                    store, opened, study, engine, screening.Options(**options),
-                    name=name, command=["ztune", *sys.argv[1:]], observer=shown,
+                    store, opened, study, engine, ScreenOptions(**options),
+                    name=name, command=["ztune", *sys.argv[1:]], observer=live,
                 )  # fmt: skip
         trials = store.trials(run.id)
         failed = [t for t in trials if t.status == "failed"]

@@ -12,7 +12,7 @@ from ztune.cli._place import duration, jobs_option, make_place, pairs, place_opt
 from ztune.cli._tune import Plan, tune
 from ztune.errors import InputError
 from ztune.report import measured, terminal
-from ztune.runs.plan import Options
+from ztune.runs.options import TrialOptions
 
 
 @click.command("tune")
@@ -132,7 +132,7 @@ def command(
         recorder=recorder,
         place=place,
         top=top,
-        options=Options(
+        options=TrialOptions(
             blocks=parse_blocks(blocks),
             resolution=share(resolution, "--resolution"),
             time_limit_s=duration(time_limit),
