@@ -16,11 +16,11 @@ from pathlib import Path
 import pytest
 from mount_commands import CODE, bad, end_all, fuse_problem, good, ztune
 
-from ztune.cli.mount import choose
 from ztune.onhost.host import mounted
 from ztune.onhost.host.mounted import Mount, MountError, Options
 from ztune.places import mount_program
 from ztune.places.engine_spec import mount_spec
+from ztune.runs.asked import layout_of
 
 INSTANT = Options(disks="instant")
 
@@ -45,7 +45,7 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 
 def spec_of(*changes: str) -> dict[str, object]:
-    study, layout = choose("postgres-oltp", None, *(changes or (None,)), None)  # type: ignore[arg-type]
+    study, layout = layout_of("postgres-oltp", None, *(changes or (None,)), None)  # type: ignore[arg-type]
     return mount_spec(study, layout, 1)
 
 

@@ -17,7 +17,7 @@ from ztune import files, output
 from ztune.advice.commands import script
 from ztune.advice.model import Recommendation
 from ztune.cli._live import LiveView
-from ztune.cli.screen import choose_study, ranking_json
+from ztune.cli.screen import ranking_json
 from ztune.databases import memory, registry
 from ztune.databases.workload import JobWorkload, Workload, running
 from ztune.errors import InputError
@@ -26,6 +26,7 @@ from ztune.places.channel import Place
 from ztune.report import html, measured_html, source
 from ztune.report import measured as reports
 from ztune.runs import runner, screening
+from ztune.runs.asked import study_for
 from ztune.runs.options import DEFAULT_BUDGET, ScreenOptions, TrialOptions
 from ztune.runs.plan import best_of, workload_job
 from ztune.store import paths
@@ -92,7 +93,7 @@ def tune(plan: Plan) -> Outcome:
         # Kept with the results: a run whose trace is gone could not be repeated.
         stamp = datetime.now(UTC).strftime("%Y%m%d-%H%M%S-%f")
         trace = record_workload(workload, plan.recorder, paths.traces() / f"{plan.workload}-{stamp}.trace")
-        study = choose_study(trace, plan.study, plan.profile, plan.arc)
+        study = study_for(trace, plan.study, plan.profile, plan.arc)
         options = ScreenOptions(jobs=plan.jobs, budget=plan.budget or DEFAULT_BUDGET, seed=plan.seed)
         with Store.open() as store:
             with LiveView() as live:

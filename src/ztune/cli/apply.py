@@ -19,6 +19,7 @@ from ztune.cli.recommend import changed_objective
 from ztune.errors import InputError, MissingError
 from ztune.report import source
 from ztune.report.measured import screened
+from ztune.runs.named import run_id
 from ztune.store import paths
 from ztune.study import DurabilityClass
 
@@ -124,7 +125,7 @@ def command(
 
 def _recommendation(run: str | None, objective: str | None) -> Recommendation:
 
-    found = source.evidence(run)
+    found = source.evidence(run and run_id(run))
     if found.run.measured:
         if objective is not None:
             raise InputError("--objective orders replays; a measured run has its own order")

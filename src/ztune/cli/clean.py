@@ -16,6 +16,7 @@ from ztune.places import named as places
 from ztune.places.channel import ask, states
 from ztune.places.placing import Placing
 from ztune.runs import prepared, trial
+from ztune.runs.named import resolve
 from ztune.store.db import Store
 
 _SHOWN = 8
@@ -57,7 +58,7 @@ def command(on: str, run_id: str | None, prepared: bool, yes: bool, as_json: boo
     place: Any
     if run_id is not None:
         with Store.open() as store:
-            found = store.run(run_id)
+            found = resolve(run_id, "run", store=store)
         if not found.measured or found.target.get("kind") == "lab":
             output.echo(f"run {found.id} left nothing: it was {'in a lab' if found.measured else 'a replay'}")
             return 0

@@ -11,10 +11,10 @@ import click
 from ztune import output
 from ztune.cli._numbers import FiniteRange
 from ztune.cli._place import pairs
-from ztune.cli.mount import choose
 from ztune.crash.database import database_of
 from ztune.crash.prepare import prepare
 from ztune.crash.result import Cut
+from ztune.runs.asked import layout_of
 
 
 class _Progress:
@@ -127,7 +127,7 @@ def command(
     """
 
     database_of(workload)  # a wrong name is said before a layout is looked for
-    study, chosen = choose(layout or workload, None, profile, arc)
+    study, chosen = layout_of(layout or workload, None, profile, arc)
 
     progress = _Progress(cuts)
     test = prepare(

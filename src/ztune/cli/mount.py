@@ -13,7 +13,6 @@ import click
 from ztune import output
 from ztune.analysis import units
 from ztune.cli._waiting import waiting
-from ztune.databases import registry
 from ztune.errors import InputError, ZtuneError
 from ztune.onhost.host import mounted, own_directory
 from ztune.onhost.host.interrupt import uninterrupted
@@ -21,10 +20,7 @@ from ztune.onhost.host.mounted import Mount, Options
 from ztune.onhost.trial.mount_store import MountStore
 from ztune.places import mount_points, mount_program
 from ztune.places.engine_spec import mount_spec
-from ztune.runs import plan
-from ztune.study import generic, ready
-from ztune.study.adjust import adjusted
-from ztune.study.layout import plain
+from ztune.runs.asked import layout_of
 
 _STOP_S = 3600.0  # a slow disk may have gigabytes to write
 
@@ -96,46 +92,9 @@ def command(
             "what is to be mounted, and where? `ztune mount LAYOUT DIR`, or --list, or --stats DIR"
         )
 
-    study, layout = choose(what, layout_name, profile, arc)
+    study, layout = layout_of(what, layout_name, profile, arc)
     options = Options(disks=disks, cache=cache, page_cache=page_cache)
     return _mount(study, layout, directory, options, store, foreground, as_json)
-
-
-def choose(what: str, name: str | None, profile: str | None, arc: str | None) -> tuple[Any, Any]:
-    """Return the study and the layout that LAYOUT means: ``STUDY``, ``WORKLOAD``, each with ``:NAME``."""
-
-    # Layouts' names have colons too, files may: the first one before which there is a study.
-    cuts = [len(what), *(i for i, letter in enumerate(what) if letter == ":")]
-    for cut in cuts:
-        study = _study(what[:cut])
-        if study is None:
-            continue
-        if cut < len(what):
-            if name is not None:
-                raise InputError(f'"{what}" names a layout, and so does --layout; one of them is enough')
-            name = what[cut + 1 :]
-        break
-    else:
-        known = ", ".join(dict.fromkeys([*registry.names(), *ready.files()]))
-        raise InputError(f'"{what}" is no study and no workload; name a TOML file, or one of {known}')
-    try:
-        study = adjusted(study, profile=profile, arc=arc)
-    except ValueError as error:
-        raise InputError(f"--arc {arc}: {plain(error)}" if arc is not None else plain(error)) from None
-    return study, study.layout if name is None else plan.layouts(study, [name])[-1]
-
-
-def _study(what: str) -> Any:
-    """Return the study that ``what`` names, a workload's own; None if it names none."""
-
-    if ready.is_path(what) or what in ready.files():
-        return ready.find(what)
-    if what in registry.names():
-        workload: Any = registry.make(what)
-        if not hasattr(workload, "job"):
-            raise InputError(f"workload {what} can be recorded but has no layouts of its own; name a study")
-        return generic.build(set(workload.job.roles()))
-    return None
 
 
 def resolved(directory: str | None) -> Path:

@@ -12,6 +12,7 @@ from ztune.advice.measured import recommend_measured
 from ztune.analysis.metrics import resolve
 from ztune.errors import InputError
 from ztune.report import measured, source, terminal
+from ztune.runs.named import run_id
 from ztune.study import Objective
 
 
@@ -52,7 +53,7 @@ def command(
       ztune recommend --script layout.sh && sh layout.sh tank/pg     print the commands, change nothing
     """
 
-    found = source.evidence(run)
+    found = source.evidence(run and run_id(run))
     if found.run.measured:
         _measured(found, as_json, objective, within, script)
         return

@@ -9,6 +9,7 @@ import click
 
 from ztune import files, output
 from ztune.report import html, measured_html, source
+from ztune.runs.named import run_id
 
 
 @click.command()
@@ -33,7 +34,7 @@ def command(run: str | None, out: Path | None, open_: bool) -> None:
       ztune report 7f3k2a --out oltp.html
     """
 
-    found = source.evidence(run)
+    found = source.evidence(run and run_id(run))
     path = out or Path(f"ztune-{found.run.id}.html")
     if found.run.measured:
         text = measured_html.render(found.run, found.trials)

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import click
@@ -13,19 +11,13 @@ from ztune import output
 from ztune.cli._live import LiveView
 from ztune.cli._place import blocks as parse_blocks
 from ztune.cli._place import duration, make_place, pairs, place_options, share
-from ztune.databases import memory, registry
 from ztune.errors import InputError
 from ztune.places import named as places
 from ztune.report import measured
-from ztune.runs import plan, runner
+from ztune.runs import asked, runner
+from ztune.runs.named import resolve
 from ztune.runs.options import TrialOptions
-from ztune.runs.plan import workload_job
-from ztune.runs.screening import allowed_order
 from ztune.store.db import Store
-from ztune.study import generic, ready
-from ztune.study.adjust import adjusted
-from ztune.study.layout import plain
-from ztune.trace.reader import Trace
 
 
 @click.command("run")
@@ -140,7 +132,7 @@ def command(
         if resume is not None:
             if what is not None or source is not None or params:
                 raise InputError("--resume goes on with a run as it was begun; leave the rest out")
-            run = store.run(resume)
+            run = resolve(resume, "run", store=store)
             with LiveView() as live:
                 run = runner.resume(store, run, places.again(run), live)
         else:
@@ -153,21 +145,25 @@ def command(
                 saved=saved,
                 probes=_probes(probes),
             )
-            study, layouts, job = choose(
-                store,
-                what,
-                source,
-                pairs(params),
-                names,
-                top,
-                profile,
-                arc,
-                native=not on.startswith("ssh://"),
-            )
+            native = not on.startswith("ssh://")
+            before = None
+            if source is not None and what is None:
+                if profile is not None or arc is not None:
+                    raise InputError(
+                        "--profile and --arc are those of the screening run; leave them out with --from"
+                    )
+                before = resolve(source, "run", store=store)
+                task = asked.task_after(before, store, pairs(params), names, top, native=native)
+            elif what is not None and source is None:
+                task = asked.task(what, pairs(params), names, profile, arc, native=native)
+            else:
+                raise InputError(
+                    "what is to run? `ztune run STUDY`, `ztune run WORKLOAD`, or `ztune run --from RUN`"
+                )
             place = make_place(on, pool, parents, disks, files, size, openzfs, dilation, pace, page_cache)
             request = runner.Request(
-                study=study, layouts=layouts, job=job, place=place, options=options, seed=seed, name=name,
-                command=["ztune", *sys.argv[1:]], source_run=None if source is None else store.run(source).id,
+                study=task.study, layouts=task.layouts, job=task.job, place=place, options=options, seed=seed,
+                name=name, command=["ztune", *sys.argv[1:]], source_run=None if before is None else before.id,
             )  # fmt: skip
             with LiveView() as live:
                 run = runner.start(store, request, live)
@@ -185,108 +181,6 @@ def print_run(run: Any, trials: Any, as_json: bool) -> None:
         output.print_json(measured.to_json(run, trials))
     else:
         measured.show(run, trials)
-
-
-def choose(
-    store: Any,
-    what: str | None,
-    source: str | None,
-    params: dict[str, str],
-    names: tuple[str, ...],
-    top: int,
-    profile: str | None = None,
-    arc: str | None = None,
-    native: bool = True,
-) -> tuple[Any, Any, Any]:
-    """Return study, layouts and job. ``native``: the database runs on this host's programs. Raises
-    InputError.
-    """
-
-    if (what is None) == (source is None):
-        raise InputError("what is to run? `ztune run STUDY`, `ztune run WORKLOAD`, or `ztune run --from RUN`")
-    if source is not None:
-        run = store.run(source)
-        if run.measured:
-            raise InputError(f"run {run.id} was measured already; --from takes a screening run")
-        if profile is not None or arc is not None:
-            raise InputError("--profile and --arc are those of the screening run; leave them out with --from")
-        study = run.resolved_study
-        workload_name, recorded = _recorded(run)
-        trials = store.trials(run.id)
-        layouts = plan.best_of(run, allowed_order(study, trials), trials, top, names)
-        job = _job(workload_name, {**recorded, **params}, native)
-    else:
-        assert what is not None
-        study, workload_name = _study(what, params)
-        asked = {**study.parameters, **params}
-        try:
-            study = adjusted(
-                study,
-                profile=profile,
-                arc=arc,
-                database=registry.settings_of(workload_name, asked),
-                declared=registry.declared(workload_name, asked),
-            )
-        except ValueError as error:
-            raise InputError(f"--arc {arc}: {plain(error)}" if arc is not None else plain(error)) from None
-        layouts = plan.layouts(study, names)
-        job = _job(workload_name, {**_memory(workload_name, study, params), **asked}, native)
-    return study, layouts, job
-
-
-def _job(name: str, params: dict[str, Any], native: bool) -> Any:
-
-    workload = registry.make(name, params)
-    job = workload_job(workload)
-    # Elsewhere the database is another one; the trial itself says which.
-    return replace(job, version=workload.check()) if native else job
-
-
-def _memory(name: str, study: Any, params: dict[str, str]) -> dict[str, Any]:
-    """Return the layouts' ARC, if the workload has a size that is relative to it."""
-
-    fields = registry.get(name).Parameters.model_fields
-    return {"arc": study.layout.arc} if memory.is_relative(fields, {**study.parameters, **params}) else {}
-
-
-def _study(what: str, params: dict[str, str]) -> tuple[Any, str]:
-    """Return the study that ``what`` names, and its workload's name."""
-
-    if ready.is_path(what) or what in ready.files():
-        study = ready.find(what)
-        workload = study.workload or (what if what in registry.names() else None)
-        if workload is None:
-            raise InputError(
-                f'study "{study.name}" names no workload, so nothing can run; add workload = "…"'
-            )
-    elif what in registry.names():
-        workload = what
-        made: Any = registry.make(what, params)
-        if not hasattr(made, "job"):
-            raise InputError(f"workload {what} can be recorded but not run in trials: it has no job")
-        study = generic.build(set(made.job.roles()))
-    else:
-        known = ", ".join(dict.fromkeys([*registry.names(), *ready.files()]))
-        raise InputError(f'"{what}" is no study and no workload; name a TOML file, or one of {known}')
-    return study, workload
-
-
-def _recorded(run: Any) -> tuple[str, dict[str, Any]]:
-    """Return the workload of a screening run and the parameters that it was recorded with, from its trace."""
-
-    try:
-        workload = Trace.open(Path(run.trace_path)).manifest.workload
-    except InputError:
-        workload = None
-    if workload is not None:
-        return workload.name, dict(workload.parameters)
-    name = run.study.get("workload")
-    if not isinstance(name, str):
-        raise InputError(
-            f"run {run.id} screened a trace that no workload of ztune's made, so there is nothing to run; "
-            "`ztune run WORKLOAD` runs one"
-        )
-    return name, {}
 
 
 def _probes(given: tuple[str, ...]) -> dict[str, Any]:

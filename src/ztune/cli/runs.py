@@ -9,6 +9,7 @@ import click
 
 from ztune import output
 from ztune.errors import InputError
+from ztune.runs.named import resolve
 from ztune.store import deletion
 from ztune.store.db import Store
 
@@ -85,7 +86,9 @@ def _delete(unwanted: tuple[str, ...], yes: bool, as_json: bool) -> None:
     """Say what deleting the runs takes away; do it with ``yes``."""
 
     with Store.open() as store:
-        runs = list({found.id: found for found in map(store.run, unwanted)}.values())
+        runs = list(
+            {found.id: found for found in (resolve(one, "run", store=store) for one in unwanted)}.values()
+        )
         store.check_deletable([run.id for run in runs])
         folders = deletion.folders(store, runs)
         rows: list[dict[str, Any]] = [

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,20 +16,18 @@ from ztune.cli._live import LiveView
 from ztune.cli._numbers import FiniteRange
 from ztune.cli._place import jobs_option
 from ztune.cli._screening import changes, print_ranking
-from ztune.databases import registry
-from ztune.databases.declared import KNOWN, Declared
 from ztune.errors import InputError
 from ztune.places import engine as engines
 from ztune.report.terminal import TOP
 from ztune.runs import screening
+from ztune.runs.asked import study_for
+from ztune.runs.named import resolve
 from ztune.runs.options import DEFAULT_BUDGET, ScreenOptions
 from ztune.runs.screening import allowed_order
 from ztune.store.db import Store
-from ztune.study import METRICS, generic, ready
-from ztune.study.adjust import adjusted
-from ztune.study.layout import plain
+from ztune.store.records import Run, Trial
+from ztune.study import METRICS
 from ztune.trace.reader import Trace
-from ztune.trace.roles import databases_of
 
 
 @click.command("screen")
@@ -98,7 +97,7 @@ def command(
             wrong = [flag for flag, value in given.items() if value is not None]
             if wrong:
                 raise InputError(f"{wrong[0]} cannot be changed when a run is resumed; start a new run")
-            opened = None if trace is None else Trace.open(trace)
+            opened = None if trace is None else resolve(str(trace), "trace", store=store)
             run = _unfinished(store, resume, opened)
             opened = opened or Trace.open(run.trace_path)
             engine = engines.check()
@@ -107,8 +106,8 @@ def command(
                 run = screening.resume(store, run, opened, engine, ScreenOptions(**options), observer=live)
         else:
             assert trace is not None
-            opened = Trace.open(trace)
-            study = choose_study(opened, study_name, profile, arc)
+            opened = resolve(str(trace), "trace", store=store)
+            study = study_for(opened, study_name, profile, arc)
             engine = engines.check()
             options["budget"] = budget or DEFAULT_BUDGET
             with LiveView() as live:
@@ -126,10 +125,10 @@ def command(
         return 1 if failed else 0
 
 
-def _unfinished(store: Any, name: str, trace: Any) -> Any:
+def _unfinished(store: Store, name: str, trace: Trace | None) -> Run:
     """Return the run to resume: the one named, or the last that was made from ``trace`` and not finished."""
-    if name != "last":
-        return store.run(name)
+    if name not in ("last", "latest"):
+        return resolve(name, "run", store=store)
     runs = [r for r in store.runs() if trace is None or r.trace_sha == trace.sha]
     cut = [r for r in runs if r.status != "done" or any(t.status != "ok" for t in store.trials(r.id))]
     if not cut:
@@ -138,85 +137,20 @@ def _unfinished(store: Any, name: str, trace: Any) -> Any:
     return cut[-1]
 
 
-def choose_study(trace: Any, name: str | None, profile: str | None, arc: str | None) -> Any:
-    """Return the study named, else the ready one of the trace's workload, else one built from its roles.
-
-    Raises InputError; also if a role of the trace has no dataset in it.
-    """
-
-    manifest = trace.manifest
-    roles = {f.role for f in manifest.files if f.role is not None}
-    if not roles:
-        raise InputError(
-            f"no file in {trace.path} has a role, so there is nothing to lay out; "
-            f"record again with rules such as --role '/srv/db/**=data'"
-        )
-    workload = manifest.workload.name if manifest.workload is not None else None
-    if name is not None:
-        study = ready.find(name)
-    elif workload is not None and workload in ready.files():
-        study = ready.find(workload)
-    else:
-        study = generic.build(roles, page_sizes=manifest.page_size)
-    try:
-        study.check_roles(roles)
-        return adjusted(
-            study,
-            profile=profile,
-            arc=arc,
-            database=_settings(manifest.workload),
-            declared=_declared(manifest),
-        )
-    except ValueError as error:
-        raise InputError(
-            f"--arc {arc}: {_sentence(error)}" if arc is not None else _sentence(error)
-        ) from None
-
-
-# Databases that wait for their log unless they are told otherwise, by their well-known files.
-_WAIT = ("postgresql", "mysql and mariadb", "sqlite")
-
-
-def _declared(manifest: Any) -> Any:
-    """Return what is declared of the durability of the database that was recorded."""
-
-    if manifest.workload is not None:
-        return registry.declared(manifest.workload.name, manifest.workload.parameters)
-    # A live database: nobody says which it is, but its files do.
-    found = databases_of(f.path for f in manifest.files if f.role is not None)
-    return KNOWN if any(name in _WAIT for name in found) else Declared()
-
-
-def _settings(workload: Any) -> dict[str, str]:
-    """Return the database's settings that the recorded workload made; of one that is not here, none."""
-
-    if workload is None or workload.name not in registry.names():
-        return {}
-    try:
-        return registry.settings_of(workload.name, workload.parameters)
-    except InputError:  # recorded by a version with other parameters
-        return {}
-
-
-def _sentence(error: ValueError) -> str:
-
-    return plain(error)
-
-
-def ranking_json(run: Any, trials: Any) -> dict[str, Any]:
+def ranking_json(run: Run, trials: Sequence[Trial]) -> dict[str, Any]:
     """Return the run and its layouts, best first, then those that are not allowed, failed or waiting."""
 
     study = run.resolved_study
     now = standing(trials, study.objective)
     ranked = [t.number for t in allowed_order(study, trials)]
 
-    def metric(trial: Any, name: str) -> Any:
+    def metric(trial: Trial, name: str) -> Any:
         node: Any = trial.measure
         for part in METRICS[name][0]:
             node = node.get(part) if isinstance(node, dict) else None
         return node
 
-    def entry(trial: Any) -> dict[str, Any]:
+    def entry(trial: Trial) -> dict[str, Any]:
         return {
             "rank": ranked.index(trial.number) + 1 if trial.number in ranked else None,
             "trial": trial.number,

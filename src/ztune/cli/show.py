@@ -14,6 +14,7 @@ from ztune.errors import InputError
 from ztune.places import engine as engines
 from ztune.places.rerun import compare, rerun
 from ztune.report import measured
+from ztune.runs.named import resolve
 from ztune.store.db import Store
 from ztune.trace.reader import Trace
 
@@ -36,7 +37,7 @@ def command(run: str, trial: int | None, rerun: bool, as_json: bool) -> int:
     """
 
     with Store.open() as store:
-        found = store.run(run)
+        found = resolve(run, "run", store=store)
         trials = store.trials(found.id)
         if trial is None:
             if rerun:
