@@ -73,7 +73,6 @@ def make_place(
     page_cache: bool = False,
 ) -> Any:
     """Return the place that the options name, not yet up. Raises InputError."""
-
     given = pool is not None or parents or disks or files is not None
     placing = (
         Placing.parse(pool=pool, parents=parents, disks=disks, files=files, size=size) if given else None
@@ -86,7 +85,6 @@ def make_place(
 
 def pairs(given: tuple[str, ...]) -> dict[str, str]:
     """Return the NAME=VALUE of ``-p``. Raises InputError."""
-
     out = {}
     for text in given:
         name, equals, value = text.partition("=")
@@ -98,7 +96,6 @@ def pairs(given: tuple[str, ...]) -> dict[str, str]:
 
 def share(text: str, flag: str) -> float:
     """Return the share that ``text`` means: "2%" and "0.02" are 0.02. Raises InputError."""
-
     try:
         value = float(text.strip().removesuffix("%")) / (100 if text.strip().endswith("%") else 1)
     except ValueError:
@@ -110,7 +107,6 @@ def share(text: str, flag: str) -> float:
 
 def blocks(text: str) -> tuple[int, int]:
     """Return the fewest and the most runs of "MIN:MAX" or "N". Raises InputError."""
-
     low, colon, high = text.partition(":")
     try:
         least = int(low)
@@ -124,7 +120,6 @@ def blocks(text: str) -> tuple[int, int]:
 
 def duration(text: str | None) -> float | None:
     """Return the seconds of "90", "30m", "2h". Raises InputError."""
-
     if text is None:
         return None
     scale = {"s": 1, "m": 60, "h": 3600}.get(text.strip()[-1:].lower(), 0)

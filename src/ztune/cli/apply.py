@@ -100,7 +100,6 @@ def command(
       ztune apply 7f3k2a --on ssh://db1 --via "sudo -n" --dataset data=tank/pg
       ztune apply 7f3k2a --export ansible --dataset data=tank/pg --out tasks.yml
     """
-
     if out is not None and export is None:
         raise InputError("--out goes with --export")
     if export is not None and yes:
@@ -124,7 +123,6 @@ def command(
 
 
 def _recommendation(run: str | None, objective: str | None) -> Recommendation:
-
     found = source.evidence(run and run_id(run))
     if found.run.measured:
         if objective is not None:
@@ -142,7 +140,6 @@ def _apply(
     accepted: DurabilityClass | None,
     undo_file: Path | None,
 ) -> int:
-
     layout = applicable(recommendation)
     mapping = parse_datasets(datasets, layout)
     if not mapping:
@@ -168,12 +165,10 @@ def _apply(
 
 
 def _undo_path(run: str) -> Path:
-
     return paths.home() / "undo" / f"{run}-{datetime.now(UTC):%Y%m%dT%H%M%S%fZ}.json"
 
 
 def _undo(path: Path, on: str, via: list[str], yes: bool) -> int:
-
     file = perform.read_undo(path)
     if on and on != (file.on or "local"):
         raise InputError(f"{path} is for {file.on or 'this host'}, not for {on}")
@@ -198,7 +193,6 @@ def _export(
     accepted: DurabilityClass | None,
     out: Path | None,
 ) -> None:
-
     layout = applicable(recommendation)
     mapping = parse_datasets(datasets, layout)
     plan: Plan | None = None

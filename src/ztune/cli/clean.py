@@ -52,7 +52,6 @@ def command(on: str, run_id: str | None, prepared: bool, yes: bool, as_json: boo
 
     Exit code 1 if something stayed.
     """
-
     if prepared:
         return _prepared(yes, as_json)
     place: Any
@@ -74,7 +73,6 @@ def command(on: str, run_id: str | None, prepared: bool, yes: bool, as_json: boo
 
 
 def _clean(place: Any, yes: bool, as_json: bool) -> int:
-
     program = place.put(bundle.build())
     found = _found(place, program)
     trials, datasets = found["trials"], found["datasets"]
@@ -103,7 +101,6 @@ def _clean(place: Any, yes: bool, as_json: bool) -> int:
 
 def _found(place: Any, program: str) -> dict[str, Any]:
     """Return what is left in the state directories of a place, as one answer. Raises ZtuneError."""
-
     found: dict[str, Any] = {"state": place.state, "trials": [], "datasets": []}
     for state in states(place):
         code, out, errors = ask(place, ["python3", program, "list", "--state", state])
@@ -141,7 +138,6 @@ def _list(what: list[str], but: str = "") -> None:
 
 
 def _prepared(yes: bool, as_json: bool) -> int:
-
     states = prepared.prune(limit=-1) if yes else prepared.states()
     if as_json:
         rows = [{"path": str(Path(s.path)), "job": s.job, "bytes": s.bytes, "removed": yes} for s in states]

@@ -125,7 +125,6 @@ def command(
     WORKLOAD is postgres-oltp or sqlite. Exit code 1 if more was lost, or damaged, than the durability class
     of the layout allows. docs/durability.md has results, and says what such a test can't show.
     """
-
     database_of(workload)  # a wrong name is said before a layout is looked for
     study, chosen = layout_of(layout or workload, None, profile, arc)
 

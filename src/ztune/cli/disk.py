@@ -74,7 +74,6 @@ def command(
       ztune disk /dev/sdc --write --yes             an empty disk
     In a study:  profile = "sdb.toml"
     """
-
     fio.program()
     if out is not None and files.check(out):
         raise InputError(f"--out {out}: exists already; name a new file")

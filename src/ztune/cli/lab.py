@@ -45,7 +45,6 @@ class _Progress:
 
 
 def _mib(text: str) -> int:
-
     try:
         size = parse_size(text)
     except ValueError as error:
@@ -91,7 +90,6 @@ def build(openzfs: str | None, kernel: str | None) -> None:
       ztune lab build
       ztune lab build --openzfs 2.1     another version beside the first
     """
-
     progress = _Progress()
     try:
         image = building.build(openzfs, kernel, progress)
@@ -128,7 +126,6 @@ def up(openzfs: str | None, memory: str, net: bool) -> None:
       ztune lab up
       ztune lab up --openzfs 2.1 --memory 4G
     """
-
     progress = _Progress()
     try:
         about = keeper.start(openzfs, _mib(memory), net, progress)
@@ -164,7 +161,6 @@ def run(openzfs: str | None, fresh: bool, argv: tuple[str, ...]) -> None:
       ztune lab run --openzfs 2.1 -- modinfo -F version zfs
       ztune lab run sh < script.sh
     """
-
     running = None if fresh else keeper.connect()
     if running is not None:
         if openzfs is not None:
@@ -188,7 +184,6 @@ def shell(openzfs: str | None) -> None:
       ztune lab shell
       ztune lab shell --openzfs 2.1
     """
-
     if not sys.stdin.isatty():
         raise MissingError("`ztune lab shell` needs a terminal; `ztune lab run -- CMD` needs none")
     # Not the host's start-up files: under emulation they take their time.
@@ -216,7 +211,6 @@ def down() -> None:
     Example:
       ztune lab down
     """
-
     output.echo("the guest has ended" if keeper.stop() else "no guest is up")
 
 
@@ -230,7 +224,6 @@ def list_(as_json: bool) -> None:
       ztune lab list
       ztune lab list --json
     """
-
     running = keeper.connect()
     about = running.about if running else None
     try:

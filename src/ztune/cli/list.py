@@ -116,7 +116,6 @@ def layouts(study: str | None, schema: bool, as_json: bool) -> None:
       ztune list layouts my-study.toml --json
       ztune list layouts --schema > study.schema.json
     """
-
     if schema:
         output.print_json(study_schema())
         return
@@ -160,7 +159,6 @@ def profiles(as_json: bool) -> None:
       ztune screen my.trace --profile nvme
       ztune screen my.trace --profile ./my-disk.toml
     """
-
     _print(
         [known.find(name).model_dump(mode="json") for name in known.names()],
         as_json,
@@ -172,7 +170,6 @@ def _print(
     rows: list[dict[str, Any]], as_json: bool, *, hide: tuple[str, ...] = (), show: tuple[str, ...] = ()
 ) -> None:
     """Print rows as a table, without the columns ``hide`` or only with ``show``; or all of them as JSON."""
-
     if as_json:
         output.print_json(rows)
         return

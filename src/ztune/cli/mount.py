@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import json
-import os
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import click
@@ -14,15 +11,13 @@ from ztune import output
 from ztune.analysis import units
 from ztune.cli._waiting import waiting
 from ztune.errors import InputError, ZtuneError
-from ztune.onhost.host import mounted, own_directory
+from ztune.onhost.host import mounted
 from ztune.onhost.host.interrupt import uninterrupted
 from ztune.onhost.host.mounted import Mount, Options
-from ztune.onhost.trial.mount_store import MountStore
-from ztune.places import mount_points, mount_program
-from ztune.places.engine_spec import mount_spec
+from ztune.places import mount_points, mount_program, mounting
+from ztune.places.mount_points import Point
 from ztune.runs.asked import layout_of
-
-_STOP_S = 3600.0  # a slow disk may have gigabytes to write
+from ztune.study import Layout
 
 
 @click.command("mount")
@@ -86,7 +81,7 @@ def command(
     if list_ or stats:
         if what is not None and (list_ or directory is not None):
             raise InputError("--list takes no argument, --stats one: `ztune mount --stats DIR`")
-        return _list(as_json) if list_ else _stats(resolved(what), as_json)
+        return _list(as_json) if list_ else _stats(what, as_json)
     if what is None or directory is None:
         raise InputError(
             "what is to be mounted, and where? `ztune mount LAYOUT DIR`, or --list, or --stats DIR"
@@ -94,126 +89,14 @@ def command(
 
     study, layout = layout_of(what, layout_name, profile, arc)
     options = Options(disks=disks, cache=cache, page_cache=page_cache)
-    return _mount(study, layout, directory, options, store, foreground, as_json)
-
-
-def resolved(directory: str | None) -> Path:
-    """Return a DIR of the command line without links. Raises InputError without one."""
-
-    if directory is None:
-        raise InputError(
-            "whose counters? `ztune mount --stats DIR`; `ztune mount --list` shows what there is"
-        )
-    # Not `Path.resolve`, to which a mount whose program is gone is an error.
-    return Path(os.path.realpath(directory))
-
-
-def _mount(
-    study: Any,
-    layout: Any,
-    where: str,
-    options: Any,
-    store: str | None,
-    foreground: bool,
-    as_json: bool,
-) -> int:
-
-    mount_points.check_layout(layout)
-    program = mount_program.check()
-    try:
-        # A link that somebody else has put there is not followed.
-        directory = own_directory.real(Path.cwd() / where)
-    except OSError:
-        directory = resolved(where)  # what it is instead of a directory is said below
-    except own_directory.NotOursError as error:
-        raise InputError(f"{where}: can't be mounted on: {error}") from None
-    # As it comes back from the record, to be compared with that.
-    spec = json.loads(json.dumps(mount_spec(study, layout, study.seed)))
-    with mount_points.locked(directory):
-        point = mount_points.find(directory)
-        new = point is None
-        if point is None:
-            point = _new(study, layout, spec, directory, store)
-        else:
-            point = _again(point, layout, spec, store)
-        try:
-            point = mount_points.changed(point, options)
-            with waiting(f"{'making' if new else 'importing'} the pools of {layout.name}"):
-                mount = Mount.start(program, spec, point.disks, point.places, options, patience_s=_STOP_S)
-        except BaseException:
-            if new:
-                MountStore(point.store, point.token).remove()
-                point.forget()
-            raise
+    point, running = mounting.mount(study, layout, directory, options, store, waiting)
     if foreground:
-        return _stay(point, mount, lambda: _tell(point, layout, mount, options, as_json))
-    _tell(point, layout, mount, options, as_json)
+        return _stay(point, running, lambda: _tell(point, layout, running, options, as_json))
+    _tell(point, layout, running, options, as_json)
     return 0
 
 
-def _new(study: Any, layout: Any, spec: dict[str, Any], directory: Path, store: str | None) -> Any:
-    """Return the point of a directory that nothing is known of; its store is made."""
-
-    if directory.exists():
-        try:
-            if any(directory.iterdir()):
-                raise InputError(f"{directory}: is not empty; a mount takes a directory of its own")
-        except OSError as error:
-            raise InputError(f"{directory}: can't be mounted on: {error.strerror}") from None
-    where = mount_points.folder_of(directory) / "store" if store is None else Path.cwd() / store
-    try:
-        where = own_directory.real(where)
-    except OSError as error:
-        raise InputError(f"{where}: can't be made a store: {error.strerror}") from None
-    except own_directory.NotOursError as error:
-        raise InputError(f"{where}: can't be made a store: {error}") from None
-    if where == directory or where in directory.parents or directory in where.parents:
-        raise InputError(
-            f"--store {where} and {directory} lie in each other; name another place for the store"
-        )
-    names = mount_points.names([dataset.name for dataset in layout.datasets])
-    made = MountStore.create(where)
-    return mount_points.Point(
-        directory=directory,
-        store=made.path,
-        token=made.token,
-        places={dataset: directory / name for dataset, name in names.items()},
-        study=study.name,
-        layout=layout.to_json(),
-        spec=spec,
-        options={},
-        made=not directory.exists(),
-    )
-
-
-def _again(point: Any, layout: Any, spec: dict[str, Any], store: str | None) -> Any:
-    """Return the point of a directory mounted before, if it fits what is asked. Raises InputError."""
-
-    if point.mount() is not None:
-        raise InputError(
-            f'{point.directory}: layout "{point.of.name}" is mounted there already; '
-            f"`ztune mount --stats {point.directory}` shows it, `ztune umount {point.directory}` unmounts it"
-        )
-    if point.spec != spec:
-        same = point.of.hash == layout.hash
-        holds = "other disks or another version of them" if same else f'layout "{point.of.name}"'
-        raise InputError(
-            f"{point.directory}: what is kept of it has {holds} (study {point.study}, {point.of.hash}); "
-            f"mount that again, or delete it with `ztune umount --destroy {point.directory}`"
-        )
-    if store is not None and Path(os.path.realpath(store)) != point.store:
-        raise InputError(f"{point.directory}: its store is {point.store} already; leave --store out")
-    try:
-        point.kept.check()
-    except FileNotFoundError:
-        raise InputError(
-            f"{point.directory}: its store {point.store} is gone; "
-            f"`ztune umount --destroy {point.directory}` forgets it"
-        ) from None
-    return point
-
-
-def _rows(point: Any) -> list[dict[str, Any]]:
+def _rows(point: Point) -> list[dict[str, Any]]:
     layout = point.of
     rows = []
     for dataset in layout.datasets:
@@ -223,8 +106,7 @@ def _rows(point: Any) -> list[dict[str, Any]]:
     return rows
 
 
-def _tell(point: Any, layout: Any, mount: Any, options: Any, as_json: bool) -> None:
-
+def _tell(point: Point, layout: Layout, mount: Mount, options: Options, as_json: bool) -> None:
     notes = mount_points.unheeded(layout)
     if not mount_program.others_may_enter():
         notes.append(
@@ -262,16 +144,15 @@ def _tell(point: Any, layout: Any, mount: Any, options: Any, as_json: bool) -> N
     )
 
 
-def _stay(point: Any, mount: Any, tell: Callable[[], None]) -> int:
+def _stay(point: Point, mount: Mount, tell: Callable[[], None]) -> int:
     """Wait for a signal, which unmounts, or until somebody else does."""
-
     try:
         tell()
         while not mount.wait(3600):
             pass
     except KeyboardInterrupt:
         with uninterrupted(), waiting("unmounting: the disks' caches are written"):
-            mount.stop(_STOP_S)
+            mount.stop(mounting.STOP_S)
     if mount.code == 0:
         point.remove_places()
         output.echo(f"{point.directory} is unmounted; its files are kept in {point.store}", err=True)
@@ -281,22 +162,13 @@ def _stay(point: Any, mount: Any, tell: Callable[[], None]) -> int:
     raise ZtuneError(f"{point.directory}: the mount has died{f': {said}' if said else ''}")
 
 
-def state_of(point: Any) -> tuple[str, Any]:
-    """Return "mounted", "dead" or "kept", and the mount if there is one."""
-    mount = point.mount()
-    if mount is not None:
-        return "mounted", mount
-    return ("dead" if point.dead() else "kept"), None
-
-
 def _list(as_json: bool) -> int:
-
     rows: list[dict[str, Any]] = []
     points, damaged = mount_points.every()
     for sentence in damaged:
         output.echo(f"note: {sentence}", err=True)
     for point in points:
-        state, mount = state_of(point)
+        state, mount = mounting.state_of(point)
         rows.append(
             {
                 "directory": str(point.directory),
@@ -334,23 +206,14 @@ def _list(as_json: bool) -> int:
     return 0
 
 
-def found_at(directory: Path) -> Any:
-    """Return the point at ``directory``. Raises InputError with the right one, if there is one."""
-
-    point = mount_points.find(directory)
-    if point is None:
-        other = mount_points.above(directory)
-        if other is not None:
-            raise InputError(f"{directory} is one directory of a layout that is mounted at {other.directory}")
+def _stats(what: str | None, as_json: bool) -> int:
+    if what is None:
         raise InputError(
-            f"{directory}: nothing was mounted there; `ztune mount --list` shows what was, and where"
+            "whose counters? `ztune mount --stats DIR`; `ztune mount --list` shows what there is"
         )
-    return point
-
-
-def _stats(directory: Path, as_json: bool) -> int:
-    point = found_at(directory)
-    state, mount = state_of(point)
+    directory = mounting.resolved(what)
+    point = mounting.found_at(directory)
+    state, mount = mounting.state_of(point)
     if mount is None:
         raise InputError(f"{directory}: is not mounted now; `ztune mount --list` shows what is")
     stats = mount.stats()
@@ -362,8 +225,7 @@ def _stats(directory: Path, as_json: bool) -> int:
     return 0
 
 
-def _show(point: Any, stats: dict[str, Any]) -> None:
-
+def _show(point: Point, stats: dict[str, Any]) -> None:
     def figure(row: dict[str, Any], key: str) -> str:
         value = row.get(key)
         if value is None:

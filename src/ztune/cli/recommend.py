@@ -52,7 +52,6 @@ def command(
       ztune recommend 7f3k2a --objective space,time    smallest first
       ztune recommend --script layout.sh && sh layout.sh tank/pg     print the commands, change nothing
     """
-
     found = source.evidence(run and run_id(run))
     if found.run.measured:
         _measured(found, as_json, objective, within, script)
@@ -73,7 +72,6 @@ def _measured(
     found: source.Evidence, as_json: bool, objective: str | None, within: str | None, script: Path | None
 ) -> None:
     """Print what a measured run advises, and for each role why."""
-
     if objective is not None or within is not None:
         raise InputError("--objective and --within order replays; a measured run has its own resolution")
     advice = recommend_measured(found.run, found.trials, measured.screened(found.run))
@@ -94,7 +92,6 @@ def _measured(
 
 def changed_objective(raw: dict[str, object], objective: str | None, within: str | None) -> Objective:
     """Return the run's objective with what the user's flags change; raises InputError."""
-
     if objective is not None:
         names = [word for word in objective.split(",") if word.strip()]
         if not names:

@@ -33,7 +33,6 @@ def command(run: str | None, out: Path | None, open_: bool) -> None:
       ztune report                           writes ztune-RUN.html here
       ztune report 7f3k2a --out oltp.html
     """
-
     found = source.evidence(run and run_id(run))
     path = out or Path(f"ztune-{found.run.id}.html")
     if found.run.measured:

@@ -125,7 +125,6 @@ def command(
 
     Ctrl-C stops in order: the trial destroys what it made. Exit code 1 if some trials failed.
     """
-
     if name is not None:
         output.plain(name, "--name")
     with Store.open() as store:
@@ -176,7 +175,6 @@ def command(
 
 def print_run(run: Any, trials: Any, as_json: bool) -> None:
     """Print the ranking of a measured run, as a table or as JSON."""
-
     if as_json:
         output.print_json(measured.to_json(run, trials))
     else:

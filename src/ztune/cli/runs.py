@@ -33,7 +33,6 @@ def command(unwanted: tuple[str, ...], yes: bool, as_json: bool) -> None:
     What a cut run left where its trials ran is not in the store: `ztune clean --run RUN` destroys it, before
     the run is deleted. Undo files of `ztune apply` stay.
     """
-
     if unwanted:
         _delete(unwanted, yes, as_json)
         return
@@ -84,7 +83,6 @@ def _cells(row: dict[str, Any]) -> tuple[str, ...]:
 
 def _delete(unwanted: tuple[str, ...], yes: bool, as_json: bool) -> None:
     """Say what deleting the runs takes away; do it with ``yes``."""
-
     with Store.open() as store:
         runs = list(
             {found.id: found for found in (resolve(one, "run", store=store) for one in unwanted)}.values()

@@ -83,7 +83,6 @@ def command(
 
     Exit code 1 if some layouts failed; the others are ranked all the same.
     """
-
     if name is not None:
         output.plain(name, "--name")
     if resume is not None and trace is None and Path(resume).is_dir():
@@ -139,7 +138,6 @@ def _unfinished(store: Store, name: str, trace: Trace | None) -> Run:
 
 def ranking_json(run: Run, trials: Sequence[Trial]) -> dict[str, Any]:
     """Return the run and its layouts, best first, then those that are not allowed, failed or waiting."""
-
     study = run.resolved_study
     now = standing(trials, study.objective)
     ranked = [t.number for t in allowed_order(study, trials)]

@@ -36,7 +36,6 @@ def command(workload: str, params: tuple[str, ...], dry_run: bool, as_json: bool
     Exit code 0 if everything is there at the end, 1 if a command failed, 3 if something is missing that can't
     be brought.
     """
-
     wanted = setup.plan(workload, pairs(params))
 
     def say(step: setup.Step) -> None:

@@ -35,7 +35,6 @@ def command(run: str, trial: int | None, rerun: bool, as_json: bool) -> int:
       ztune show 7f3k2a --trial 4 --json       what it takes to run trial 4 again
       ztune show 7f3k2a --trial 4 --rerun      run it again, and compare
     """
-
     with Store.open() as store:
         found = resolve(run, "run", store=store)
         trials = store.trials(found.id)
@@ -177,7 +176,6 @@ def _flat(node: Any, prefix: str = "") -> list[tuple[str, Any]]:
 
 def _rerun(record: dict[str, Any], as_json: bool) -> int:
     """Run a trial again from its record alone; 1 if the engine failed."""
-
     outcome = rerun(record, Trace.open(Path(record["run"]["trace_path"])), engines.check())
     if outcome.result is None:
         output.echo(f"ztune: the trial failed again: {outcome.error}", err=True)

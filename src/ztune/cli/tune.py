@@ -110,7 +110,6 @@ def command(
 
     Exit code 1 if some layouts failed; the recommendation is then made from the others.
     """
-
     place = None
     if on is not None:
         place = make_place(on, pool, parents, disks, files, size, openzfs, dilation, pace, page_cache)
