@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import click
@@ -59,7 +60,12 @@ def test_what_is_declared_reaches_the_function(full: str) -> None:
     command, _ = FOUND[full]
     if isinstance(command, click.Group) or command.callback is None:
         return
-    accepted = set(inspect.signature(inspect.unwrap(command.callback)).parameters)
+    function: Callable[..., object] = command.callback
+    accepted = set(vars(function).get("takes", ()))
+    while (inner := getattr(function, "__wrapped__", None)) is not None:  # a group of options takes some
+        function = inner
+        accepted |= set(vars(function).get("takes", ()))
+    accepted |= set(inspect.signature(function).parameters)
     for param in command.params:
         if param.expose_value:
             assert param.name in accepted, f"{full}: its function takes no {param.name!r}"

@@ -52,11 +52,11 @@ def test_what_is_something_else_is_said_to_be_that(store: Store, tmp_path: Path)
     (trace / "trace.json").write_text("{}")
     run = store.runs()[0].id
     for word, wanted, said in (
-        ("postgres-oltp", "run", '^"postgres-oltp" is a study or a workload, not a run: '),
-        (str(trace), "run", 'my.trace" is a trace, not a run: '),
-        ("last", "study", '^"last" is a run, not a study or a workload: '),
-        (str(trace), "study", 'my.trace" is a trace, not a study or a workload: '),
-        ("sqlite", "trace", '^"sqlite" is a study or a workload, not a trace: '),
+        ("postgres-oltp", "run", '^"postgres-oltp" is a study or a workload, not a run; '),
+        (str(trace), "run", 'my.trace" is a trace, not a run; '),
+        ("last", "study", '^"last" is a run, not a study or a workload; '),
+        (str(trace), "study", 'my.trace" is a trace, not a study or a workload; '),
+        ("sqlite", "trace", '^"sqlite" is a study or a workload, not a trace; '),
     ):
         with pytest.raises(InputError, match=said) as raised:
             resolve(word, wanted, store=store)  # type: ignore[call-overload]

@@ -9,8 +9,8 @@ from typing import Literal
 import click
 
 from ztune import output
-from ztune.cli._numbers import FiniteRange
-from ztune.cli._place import pairs
+from ztune.cli._options import arc_option, params_option, profile_option
+from ztune.cli._values import FiniteRange
 from ztune.crash.database import database_of
 from ztune.crash.prepare import prepare
 from ztune.crash.result import Cut
@@ -49,17 +49,10 @@ class _Progress:
     metavar="STUDY[:NAME]",
     help="A study or a ready study, and one of its layouts; default: the workload's own, and its baseline.",
 )
-@click.option("--profile", metavar="NAME|FILE", help="Disks instead of the study's data disks.")
-@click.option("--arc", metavar="SIZE", help="Memory for the ARC instead of the study's.")
+@profile_option
+@arc_option
 @click.option("--cuts", type=click.IntRange(1, 100_000), default=20, show_default=True, help="How many.")
-@click.option(
-    "-p",
-    "--param",
-    "params",
-    multiple=True,
-    metavar="NAME=VALUE",
-    help="A parameter of the workload that sets its database; `ztune list workloads` shows them.",
-)
+@params_option
 @click.option(
     "--disks",
     type=click.Choice(["instant", "profile"]),
@@ -97,7 +90,7 @@ def command(
     profile: str | None,
     arc: str | None,
     cuts: int,
-    params: tuple[str, ...],
+    params: dict[str, str],
     disks: Literal["instant", "profile"],
     clients: int,
     window: float,
@@ -130,7 +123,7 @@ def command(
 
     progress = _Progress(cuts)
     test = prepare(
-        workload, study, chosen, pairs(params), cuts=cuts, disks=disks, clients=clients, window_s=window,
+        workload, study, chosen, params, cuts=cuts, disks=disks, clients=clients, window_s=window,
         seed=seed, keep=keep, parent=parent, report=progress.report, say=progress.say,
     )  # fmt: skip
     try:

@@ -10,7 +10,7 @@ from typing import Literal
 import click
 
 from ztune import files, output
-from ztune.cli._numbers import FiniteRange
+from ztune.cli._values import FiniteRange
 from ztune.disk import fio
 from ztune.disk import target as targets
 from ztune.disk.measure import measure, really

@@ -9,6 +9,7 @@ import click
 
 from ztune import output
 from ztune.analysis import units
+from ztune.cli._options import arc_option, profile_option
 from ztune.cli._waiting import waiting
 from ztune.errors import InputError, ZtuneError
 from ztune.onhost.host import mounted
@@ -34,8 +35,8 @@ from ztune.study import Layout
     "--cache", type=click.Choice(["volatile", "none", "lazy"]), default="volatile", show_default=True,
     help="The disks' write cache: lost with the program; none; or written out only when flushed or full.",
 )  # fmt: skip
-@click.option("--profile", metavar="NAME|FILE", help="Disks instead of the study's data disks.")
-@click.option("--arc", metavar="SIZE", help="Memory for the ARC instead of the study's.")
+@profile_option
+@arc_option
 @click.option(
     "--store", metavar="DIR",
     help="Where the disks' files are kept; default below ztune's state directory.",

@@ -12,7 +12,7 @@ from rich.live import Live
 
 from ztune import files, output
 from ztune.advice.findings import Finding, Undecided, findings, undecided
-from ztune.cli._numbers import FiniteRange
+from ztune.cli._values import FiniteRange
 from ztune.errors import InputError
 from ztune.observe.model import Observation
 from ztune.observe.sources import MEANINGS, READERS, read_files

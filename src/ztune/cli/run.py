@@ -9,23 +9,28 @@ import click
 
 from ztune import output
 from ztune.cli._live import LiveView
-from ztune.cli._place import blocks as parse_blocks
-from ztune.cli._place import duration, make_place, pairs, place_options, share
+from ztune.cli._options import (
+    Trials,
+    Where,
+    arc_option,
+    params_option,
+    profile_option,
+    seed_option,
+    trials_options,
+    where_options,
+)
+from ztune.cli._values import pairs
 from ztune.errors import InputError
 from ztune.places import named as places
 from ztune.report import measured
 from ztune.runs import asked, runner
 from ztune.runs.named import resolve
-from ztune.runs.options import TrialOptions
 from ztune.store.db import Store
 
 
 @click.command("run")
 @click.argument("what", required=False, metavar="[STUDY|WORKLOAD]")
-@click.option(
-    "-p", "--param", "params", multiple=True, metavar="NAME=VALUE",
-    help="A parameter of the workload; `ztune list workloads` shows them.",
-)  # fmt: skip
+@params_option
 @click.option(
     "--on",
     default="lab",
@@ -33,30 +38,15 @@ from ztune.store.db import Store
     metavar="lab|mount|local|ssh://HOST",
     help="Where the trials run.",
 )
-@place_options
-@click.option(
-    "--profile",
-    metavar="NAME|FILE",
-    help="Disks instead of the study's data disks, in the lab or on a mount.",
-)
-@click.option("--arc", metavar="SIZE", help="Memory for the ARC instead of the study's.")
+@where_options
+@profile_option
+@arc_option
 @click.option(
     "--layouts", "names", multiple=True, metavar="NAME|HASH",
     help="Only this layout of the study (may be repeated); the baseline always runs.",
 )  # fmt: skip
 @click.option("--from", "source", metavar="RUN", help="Take the best layouts of this screening run.")
-@click.option(
-    "--top", type=click.IntRange(1), default=3, show_default=True, help="With --from: how many of the best."
-)
-@click.option(
-    "--blocks", default="3:8", show_default=True, metavar="MIN:MAX",
-    help="The fewest and the most times that each layout runs.",
-)  # fmt: skip
-@click.option(
-    "--resolution", default="2%", show_default=True, metavar="SHARE",
-    help="Smaller differences don't matter; decides when it is enough.",
-)  # fmt: skip
-@click.option("--time-limit", metavar="TIME", help="Begin no trial after so long: seconds, 30m, 2h.")
+@trials_options("--from")
 @click.option(
     "--warm", is_flag=True, help="Leave the caches as loading left them, instead of emptying them first."
 )
@@ -68,7 +58,7 @@ from ztune.store.db import Store
 @click.option(
     "--aa", is_flag=True, help="Run the baseline against itself: an A/A study, to test the measuring."
 )
-@click.option("--seed", type=click.IntRange(0, 2**31 - 1), help="Seed instead of the study's.")
+@seed_option
 @click.option("--name", help="A name for the run; default: the study's.")
 @click.option(
     "--resume",
@@ -78,25 +68,14 @@ from ztune.store.db import Store
 @click.option("--json", "as_json", is_flag=True, help="Print the ranking as JSON.")
 def command(
     what: str | None,
-    params: tuple[str, ...],
+    params: dict[str, str],
     on: str,
-    pool: str | None,
-    parents: tuple[str, ...],
-    disks: tuple[str, ...],
-    files: str | None,
-    size: str,
-    pace: str | None,
-    page_cache: bool,
-    openzfs: str | None,
-    dilation: float | None,
+    where: Where,
     profile: str | None,
     arc: str | None,
     names: tuple[str, ...],
     source: str | None,
-    top: int,
-    blocks: str,
-    resolution: str,
-    time_limit: str | None,
+    trials: Trials,
     warm: bool,
     probes: tuple[str, ...],
     saved: str | None,
@@ -135,14 +114,8 @@ def command(
             with LiveView() as live:
                 run = runner.resume(store, run, places.again(run), live)
         else:
-            options = TrialOptions(
-                blocks=parse_blocks(blocks),
-                resolution=share(resolution, "--resolution"),
-                time_limit_s=duration(time_limit),
-                aa=aa,
-                settle="warm" if warm else "cold",
-                saved=saved,
-                probes=_probes(probes),
+            options = trials.options(
+                aa=aa, settle="warm" if warm else "cold", saved=saved, probes=_probes(probes)
             )
             native = not on.startswith("ssh://")
             before = None
@@ -152,33 +125,27 @@ def command(
                         "--profile and --arc are those of the screening run; leave them out with --from"
                     )
                 before = resolve(source, "run", store=store)
-                task = asked.task_after(before, store, pairs(params), names, top, native=native)
+                task = asked.task_after(before, store, params, names, trials.top, native=native)
             elif what is not None and source is None:
-                task = asked.task(what, pairs(params), names, profile, arc, native=native)
+                task = asked.task(what, params, names, profile, arc, native=native)
             else:
                 raise InputError(
                     "what is to run? `ztune run STUDY`, `ztune run WORKLOAD`, or `ztune run --from RUN`"
                 )
-            place = make_place(on, pool, parents, disks, files, size, openzfs, dilation, pace, page_cache)
+            place = where.place(on)
             request = runner.Request(
                 study=task.study, layouts=task.layouts, job=task.job, place=place, options=options, seed=seed,
                 name=name, command=["ztune", *sys.argv[1:]], source_run=None if before is None else before.id,
             )  # fmt: skip
             with LiveView() as live:
                 run = runner.start(store, request, live)
-        trials = store.trials(run.id)
-        print_run(run, trials, as_json)
-        if not as_json:
+        ran = store.trials(run.id)
+        if as_json:
+            output.print_json(measured.to_json(run, ran))
+        else:
+            measured.show(run, ran)
             output.echo(f"`ztune report {run.id}` shows it; `ztune recommend {run.id}` says what to set.")
-        return 1 if any(t.status == "failed" for t in trials) else 0
-
-
-def print_run(run: Any, trials: Any, as_json: bool) -> None:
-    """Print the ranking of a measured run, as a table or as JSON."""
-    if as_json:
-        output.print_json(measured.to_json(run, trials))
-    else:
-        measured.show(run, trials)
+        return 1 if any(t.status == "failed" for t in ran) else 0
 
 
 def _probes(given: tuple[str, ...]) -> dict[str, Any]:

@@ -13,9 +13,9 @@ from ztune import output
 from ztune.advice.standing import standing
 from ztune.advice.trust import outpaced
 from ztune.cli._live import LiveView
-from ztune.cli._numbers import FiniteRange
-from ztune.cli._place import jobs_option
+from ztune.cli._options import arc_option, jobs_option, profile_option, seed_option
 from ztune.cli._screening import changes, print_ranking
+from ztune.cli._values import FiniteRange
 from ztune.errors import InputError
 from ztune.places import engine as engines
 from ztune.report.terminal import TOP
@@ -35,12 +35,10 @@ from ztune.trace.reader import Trace
 @click.option(
     "--study", "study_name", metavar="FILE|NAME", help="The layouts to try: a TOML file or a ready study."
 )
-@click.option("--profile", metavar="NAME|FILE", help="Disks to model instead of the study's data disks.")
-@click.option(
-    "--arc", metavar="SIZE", help="Memory for the ARC, such as 64M or 7.5G, instead of the study's."
-)
+@profile_option
+@arc_option
 @jobs_option
-@click.option("--seed", type=click.IntRange(0, 2**31 - 1), help="Seed instead of the study's.")
+@seed_option
 @click.option(
     "--budget",
     type=click.IntRange(1),

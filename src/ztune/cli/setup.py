@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from ztune import output
-from ztune.cli._place import pairs
+from ztune.cli._values import pairs
 from ztune.databases import setup
 
 

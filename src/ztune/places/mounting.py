@@ -34,7 +34,7 @@ def resolved(directory: str) -> Path:
 def mount(
     study: Study, layout: Layout, where: str, options: Options, store: str | None, waiting: Waiting
 ) -> tuple[Point, Mount]:
-    """Mount ``layout`` of ``study`` below the directory ``where``, and return its record and the running mount.
+    """Mount ``layout`` of ``study`` below the directory ``where``; return its record and the mount.
 
     ``store``: where the disks' files are kept; by default below the state directory. What was mounted there
     before is mounted again. Raises InputError, MissingError, MountError; a new store is then removed again.
@@ -156,7 +156,7 @@ def unmount(
     """Unmount what is mounted at ``directory``; with ``destroy`` delete its disks' files too.
 
     Returns its record, and how many bytes were deleted: None where all is kept. ``force``: even if programs
-    use it; ``say`` is told what else there is to know. Raises InputError, MountError, and what ``MountStore.remove`` raises.
+    use it; ``say`` is told what else there is to know. Raises InputError, MountError.
     """
     place = resolved(directory)
     found_at(place)

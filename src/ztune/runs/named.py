@@ -20,6 +20,11 @@ if TYPE_CHECKING:
 Kind = Literal["run", "trace", "study"]
 _LAST = ("last", "latest")
 _A = {"run": "a run", "trace": "a trace", "study": "a study or a workload"}
+_MORE = {
+    "run": "`ztune runs` lists the runs",
+    "trace": "`ztune record` makes one",
+    "study": "`ztune list layouts` and `ztune list workloads` list them",
+}
 
 
 @dataclass(frozen=True)
@@ -57,11 +62,11 @@ def resolve(
 
             return Trace.open(what)
         return _study(what, params or {})
-    except InputError as error:
+    except InputError:
         other = next((kind for kind in meanings(what, store) if kind != wanted), None)
         if other is None or wanted in meanings(what, store):
             raise
-        raise InputError(f'"{what}" is {_A[other]}, not {_A[wanted]}: {error}') from None
+        raise InputError(f'"{what}" is {_A[other]}, not {_A[wanted]}; {_MORE[wanted]}') from None
 
 
 def meanings(what: str, store: Store | None = None) -> list[Kind]:
