@@ -13,7 +13,7 @@ from ztune.analysis.units import amount
 from ztune.errors import InputError, ZtuneError
 from ztune.places import bundle
 from ztune.places import named as places
-from ztune.places.channel import ask, states
+from ztune.places.channel import Place, ask, states
 from ztune.places.placing import Placing
 from ztune.runs import prepared, trial
 from ztune.runs.named import resolve
@@ -54,7 +54,7 @@ def command(on: str, run_id: str | None, prepared: bool, yes: bool, as_json: boo
     """
     if prepared:
         return _prepared(yes, as_json)
-    place: Any
+    place: Place
     if run_id is not None:
         with Store.open() as store:
             found = resolve(run_id, "run", store=store)
@@ -72,7 +72,7 @@ def command(on: str, run_id: str | None, prepared: bool, yes: bool, as_json: boo
         return _clean(place, yes, as_json)
 
 
-def _clean(place: Any, yes: bool, as_json: bool) -> int:
+def _clean(place: Place, yes: bool, as_json: bool) -> int:
     program = place.put(bundle.build())
     found = _found(place, program)
     trials, datasets = found["trials"], found["datasets"]
@@ -99,7 +99,7 @@ def _clean(place: Any, yes: bool, as_json: bool) -> int:
     return 1 if left else 0
 
 
-def _found(place: Any, program: str) -> dict[str, Any]:
+def _found(place: Place, program: str) -> dict[str, Any]:
     """Return what is left in the state directories of a place, as one answer. Raises ZtuneError."""
     found: dict[str, Any] = {"state": place.state, "trials": [], "datasets": []}
     for state in states(place):

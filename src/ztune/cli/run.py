@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from typing import Any
 
 import click
 
@@ -148,8 +147,8 @@ def command(
         return 1 if any(t.status == "failed" for t in ran) else 0
 
 
-def _probes(given: tuple[str, ...]) -> dict[str, Any]:
-    out: dict[str, Any] = {}
+def _probes(given: tuple[str, ...]) -> dict[str, bool]:
+    out: dict[str, bool] = {}
     for name, value in pairs(given).items():
         if value not in {"on", "off"}:
             raise InputError(f"--probe {name}={value}: write {name}=on or {name}=off")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -88,7 +89,7 @@ def command(
     if trace is None and resume is None:
         raise InputError("which trace? `ztune screen TRACE`; `ztune record` makes one")
     with Store.open() as store:
-        options: dict[str, Any] = {"jobs": jobs or 0, "seed": seed, "timeout_s": timeout}
+        options = ScreenOptions(jobs or 0, budget or DEFAULT_BUDGET, timeout, seed)
         if resume is not None:
             given = {"--study": study_name, "--profile": profile, "--arc": arc, "--name": name}
             wrong = [flag for flag, value in given.items() if value is not None]
@@ -98,18 +99,17 @@ def command(
             run = _unfinished(store, resume, opened)
             opened = opened or Trace.open(run.trace_path)
             engine = engines.check()
-            options["budget"] = budget or run.options.get("budget", DEFAULT_BUDGET)
+            options = replace(options, budget=budget or ScreenOptions.of(run).budget)
             with LiveView() as live:
-                run = screening.resume(store, run, opened, engine, ScreenOptions(**options), observer=live)
+                run = screening.resume(store, run, opened, engine, options, observer=live)
         else:
             assert trace is not None
             opened = resolve(str(trace), "trace", store=store)
             study = study_for(opened, study_name, profile, arc)
             engine = engines.check()
-            options["budget"] = budget or DEFAULT_BUDGET
             with LiveView() as live:
                 run = screening.start(
-                    store, opened, study, engine, ScreenOptions(**options),
+                    store, opened, study, engine, options,
                     name=name, command=["ztune", *sys.argv[1:]], observer=live,
                 )  # fmt: skip
         trials = store.trials(run.id)

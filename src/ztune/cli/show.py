@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from ztune.places.rerun import compare, rerun
 from ztune.report import measured
 from ztune.runs.named import resolve
 from ztune.store.db import Store
+from ztune.store.records import Run, Trial
 from ztune.trace.reader import Trace
 
 
@@ -63,12 +65,12 @@ def command(run: str, trial: int | None, rerun: bool, as_json: bool) -> int:
     return 0
 
 
-def run_json(run: Any, trials: Any) -> dict[str, Any]:
+def run_json(run: Run, trials: Sequence[Trial]) -> dict[str, Any]:
     """Return everything stored of a run."""
     return {**_run_fields(run), "study": run.study, "trials": [_trial_fields(t) for t in trials]}
 
 
-def trial_json(run: Any, trial: Any) -> dict[str, Any]:
+def trial_json(run: Run, trial: Trial) -> dict[str, Any]:
     """Return one trial with all that it takes to run it again: spec, trace, seed, versions, command."""
     if run.measured:
         return {
@@ -92,7 +94,7 @@ def trial_json(run: Any, trial: Any) -> dict[str, Any]:
     }
 
 
-def _run_fields(run: Any) -> dict[str, Any]:
+def _run_fields(run: Run) -> dict[str, Any]:
     names = (
         "id", "kind", "name", "created", "status", "trace_path", "trace_sha", "environment", "versions",
         "seed", "command", "options", "warnings", "target", "job", "source_run", "outcome",
@@ -100,7 +102,7 @@ def _run_fields(run: Any) -> dict[str, Any]:
     return {**{n: getattr(run, n) for n in names}, "objective": run.objective.model_dump(mode="json")}
 
 
-def _trial_fields(trial: Any) -> dict[str, Any]:
+def _trial_fields(trial: Trial) -> dict[str, Any]:
     names = (
         "number", "round", "block", "twin", "layout_name", "layout_hash", "target", "status", "error",
         "engine_version",
@@ -117,7 +119,7 @@ def _trial_fields(trial: Any) -> dict[str, Any]:
     }
 
 
-def _print_run(run: Any, trials: Any) -> None:
+def _print_run(run: Run, trials: Sequence[Trial]) -> None:
     if run.trace_path:
         output.echo(f"\ntrace       {run.trace_path} (sha {run.trace_sha[:12]})")
     else:
