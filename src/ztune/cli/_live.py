@@ -208,14 +208,12 @@ def _begun(run: Run, trials: Sequence[Trial], at_once: int) -> list[str]:
     what = f"OpenZFS {zfs}, kernel {run.versions.get('kernel', '?')}" if zfs else "no OpenZFS"
     least, most = TrialOptions.of(run).blocks
     times = str(least) if least == most else f"{least} to {most}"
-    said = [
-        f"run {run.id}: {run.job['workload']} on {where} ({what}), {layouts} layouts, "
-        f"{times} run{'' if times == '1' else 's'} each"
-    ]
+    much = f"{layouts} layouts, {times} run{'' if times == '1' else 's'} each"
+    said = [f"run {run.id}: {run.job['workload']} on {where} ({what}), {much}"]
     if clock(run) == "emulated":
         said.append(
-            f"{where} runs without hardware virtualisation: operations and bytes are real, "
-            "seconds are emulated"
+            f"{where} runs without hardware virtualisation: "
+            "operations and bytes are real, seconds are emulated"
         )
     return said
 

@@ -115,8 +115,10 @@ where_options = _group(
     click.option("--size", default="8G", show_default=True, help="The size of each such file."),
     click.option(
         "--disks", "pace", type=click.Choice(["profile", "instant"]),
-        help="On a mount: disks with the times of their profiles, or as fast as this machine. "
-        "[default: profile]",
+        help=(
+            "On a mount: disks with the times of their profiles, "
+            "or as fast as this machine. [default: profile]"
+        ),
     ),
     click.option("--page-cache", is_flag=True, help="On a mount: let the kernel cache pages; ZFS would not."),
     click.option("--openzfs", metavar="VERSION", help="In the lab: this version; default the newest built."),
@@ -172,7 +174,7 @@ def trials_options(flag: str, when: str = "") -> Callable[[F], F]:
             ),
             click.option(
                 "--time-limit", metavar="TIME",
-                help=text("Begin no trial after so long: seconds, 30m, 2h."),
+                help=text("Begin no trial after this long: seconds, 30m, 2h."),
             ),
         ),
     )  # fmt: skip

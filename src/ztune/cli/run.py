@@ -86,10 +86,10 @@ def command(
 ) -> int:
     """Run the workload of a study on each of its layouts, with the real database on real ZFS.
 
-    Layouts run in blocks: each block holds every layout once, in random order, the baseline among them. After
-    each block it is asked whether the best is known; if so, or if no difference is as large as --resolution,
-    it ends. Pools and datasets are made for each trial and destroyed after it; results are stored after each
-    trial.
+    Layouts run in blocks: each block holds every layout once, in random order, the baseline among them.
+    After each block ztune asks whether the best is known, and ends if it is, or if no difference is as
+    large as --resolution. Pools and datasets are made for each trial and destroyed after it; results are
+    stored after each trial.
 
     \b
     Examples:

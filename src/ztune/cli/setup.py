@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import click
 
-from ztune import output
+from ztune import native, output
 from ztune.cli._values import pairs
 from ztune.databases import setup
+from ztune.errors import InputError
 
 
 @click.command("setup")
@@ -20,14 +21,18 @@ from ztune.databases import setup
 def command(workload: str, params: tuple[str, ...], dry_run: bool, as_json: bool) -> int:
     """Install what WORKLOAD needs, with this system's own package manager, and nothing else.
 
+    "programs" stands for ztune's own: what they are built with is installed, and they are built, for this
+    machine's OpenZFS. Without it they are built on first use, if that is here.
+
     What no package has, such as OrientDB, is fetched with Maven or pip into ztune's own cache: a pinned
     version, checked by its SHA-256.
 
-    Says each command and why before it runs it. What is there already stays as it is; a second run finds
-    everything there. No database is set up: a workload makes its own for each run.
+    ztune says each command, and why, before it runs it. What is there already stays as it is; a second run
+    finds everything there. No database is set up: a workload makes its own for each run.
 
     \b
     Examples:
+      ztune setup programs                    the replay engine, the mount, the recorders
       ztune setup mariadb-oltp
       ztune setup rocksdb --dry-run
       ztune setup postgres-oltp --json
@@ -36,6 +41,12 @@ def command(workload: str, params: tuple[str, ...], dry_run: bool, as_json: bool
     Exit code 0 if everything is there at the end, 1 if a command failed, 3 if something is missing that can't
     be brought.
     """
+    if workload == "programs":
+        if params or dry_run or as_json:
+            raise InputError("`ztune setup programs` takes no options")
+        native.install()
+        output.echo("programs: " + ", ".join(str(program.find()) for program in native.ALL))
+        return 0
     wanted = setup.plan(workload, pairs(params))
 
     def say(step: setup.Step) -> None:

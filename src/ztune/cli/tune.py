@@ -93,8 +93,8 @@ def command(
     """
     if on is None and where.given:
         raise InputError(
-            "--pool, --parent, --disk, --files, --disks, --page-cache, --openzfs and --dilation say where to "
-            "measure; add --on"
+            "--pool, --parent, --disk, --files, --disks, --page-cache, "
+            "--openzfs and --dilation say where to measure; add --on"
         )
     plan = Plan(
         workload=workload,
