@@ -24,7 +24,7 @@ from ztune.analysis.measured import MEASURES, gather, goals
 from ztune.analysis.paired import paired
 from ztune.analysis.resolve import Verdict, decide
 from ztune.errors import ZtuneError
-from ztune.runs.plan import Options
+from ztune.runs.options import TrialOptions
 from ztune.store.db import Store
 from ztune.store.records import Run, Trial
 
@@ -39,7 +39,7 @@ def verdict(pairs: list[tuple[float, float]], resolution: float, looks: int) -> 
     return decision.verdict
 
 
-def resample(pairs: list[tuple[float, float]], options: Options, seed: int) -> Verdict:
+def resample(pairs: list[tuple[float, float]], options: TrialOptions, seed: int) -> Verdict:
     """Return what one run drawn from ``pairs`` ends with."""
     dice = random.Random(seed)
     drawn: list[tuple[float, float]] = []
@@ -58,7 +58,7 @@ def judge(run: Run, trials: list[Trial]) -> list[dict[str, object]]:
     cells = gather(trials).cells
     if len(cells) != 2 or cells[0].hash != cells[1].hash:
         raise ZtuneError(f"run {run.id} is no A/A run: `ztune run WORKLOAD --aa --blocks 20` makes one")
-    options = Options(resolution=Options.of(run).resolution)
+    options = TrialOptions(resolution=TrialOptions.of(run).resolution)
     out: list[dict[str, object]] = []
     for key in dict.fromkeys([*goals(run, cells), "ios", "bytes", "written", "time"]):
         a, b = (c.values.get(key, {}) for c in cells)

@@ -23,6 +23,7 @@ from rich.table import Table
 from ztune.cli.screen import choose_study
 from ztune.places import engine as engines
 from ztune.runs import screening
+from ztune.runs.options import ScreenOptions
 from ztune.store import environment, paths
 from ztune.store.db import Store
 from ztune.trace.manifest import RecorderInfo, TraceFile
@@ -76,7 +77,7 @@ def measure(trace: Trace, budget: int, jobs: int) -> dict[str, object]:
     engine = engines.check()
     with Store.open() as store:
         begun = time.monotonic()
-        run = screening.start(store, trace, study, engine, screening.Options(budget=budget, jobs=jobs))
+        run = screening.start(store, trace, study, engine, ScreenOptions(budget=budget, jobs=jobs))
         wall = time.monotonic() - begun
         trials = store.trials(run.id)
     ok = [t for t in trials if t.ok]

@@ -13,14 +13,16 @@ import json
 import os
 import re
 import sys
-from collections.abc import Iterable
-from typing import IO, Any
+from collections.abc import Container, Iterable, Sequence
+from typing import IO, Any, Literal
 
 import click
 import rich.console
 import rich.text
+from rich.cells import cell_len
 from rich.segment import Segment
 from rich.status import Status
+from rich.table import Table
 
 from ztune.errors import InputError, ZtuneError
 
@@ -30,6 +32,7 @@ _CONTROL = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u206f\ud800-\udfff]"
 )
 _CLEAR = "\r\033[K"
+_WHOLE = 16  # a table's cell of so many characters is not folded
 
 
 def shown(text: str) -> str:
@@ -133,9 +136,48 @@ class Console(rich.console.Console):
 
 
 def wide(otherwise: int) -> Console:
-    """Return a console on stdout: as wide as the terminal, ``otherwise`` wide where it is none."""
-    console = Console()
-    return console if console.is_terminal else Console(width=otherwise)
+    """Return a console on stdout: as wide as the terminal or COLUMNS say, else ``otherwise`` wide."""
+    console = Console(highlight=False)
+    asked = console.is_terminal or os.environ.get("COLUMNS", "").isdigit()
+    return console if asked else Console(highlight=False, width=otherwise)
+
+
+def print_table(
+    heads: Sequence[str],
+    rows: Iterable[Sequence[str | rich.text.Text]],
+    *,
+    right: Container[str] = (),
+    otherwise: int = 160,
+) -> None:
+    """Print ``rows`` below ``heads``; the columns in ``right`` are flush right. No head is ever cut.
+
+    Long cells are folded; where there is no room for that either, each row is a block of its own with a line
+    for each head. ``otherwise``: the width where stdout is no terminal.
+    """
+    console = wide(otherwise)
+    cells = [[cell if isinstance(cell, rich.text.Text) else Text(cell) for cell in row] for row in rows]
+    longest = [max((row[i].cell_len for row in cells), default=0) for i in range(len(heads))]
+    least = [max(cell_len(head), min(size, _WHOLE)) for head, size in zip(heads, longest, strict=True)]
+    if sum(least) + 2 * (len(heads) - 1) > console.width:
+        indent = max(map(cell_len, heads)) + 2
+        for number, row in enumerate(cells):
+            block = Table(box=None, show_header=False, pad_edge=False, padding=(0, 2, 0, 0))
+            block.add_column(style="bold", no_wrap=True, width=indent - 2)
+            block.add_column(overflow="fold")
+            for head, cell in zip(heads, row, strict=True):
+                if cell.plain:
+                    block.add_row(Text(head), cell)
+            if number:
+                console.print()
+            console.print(block)
+        return
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
+    for head, width in zip(heads, least, strict=True):
+        side: Literal["left", "right"] = "right" if head in right else "left"
+        table.add_column(Text(head), justify=side, overflow="fold", min_width=width)
+    for row in cells:
+        table.add_row(*row)
+    console.print(table)
 
 
 class _Stream(io.FileIO):

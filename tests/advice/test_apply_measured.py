@@ -13,7 +13,7 @@ from zfs_machine import Machine
 from ztune.analysis.verdict import outcome
 from ztune.cli.main import ztune
 from ztune.errors import InputError
-from ztune.runs.plan import Options
+from ztune.runs.options import TrialOptions
 from ztune.runs.stopping import judge
 from ztune.store.db import Store
 from ztune.study import Study
@@ -48,7 +48,7 @@ def stored(accel: str = "kvm", kind: str = "local") -> str:
                 result = {"measure": measure, "job": job, "warnings": []}
                 store.finish_trial(trial.id, result=result, wall_s=1.0, openzfs="2.3.2")
         trials = store.trials(run.id)
-        found = judge(store.run(run.id), trials, Options())
+        found = judge(store.run(run.id), trials, TrialOptions())
         assert found is not None
         store.note_run(run.id, outcome=outcome(*found, "settled", {t.arm: t.layout_name for t in trials}))
         store.finish_run(run.id, "done")

@@ -15,7 +15,7 @@ from ztune.databases.declared import Declared
 from ztune.output import Console
 from ztune.report import html, terminal
 from ztune.runs import stopping
-from ztune.runs.plan import Options
+from ztune.runs.options import TrialOptions
 from ztune.study import Layout
 from ztune.trace.witness import Witness
 
@@ -92,7 +92,7 @@ def test_measured_layouts_too() -> None:
     asked = measured_trials.run()
     now = standing(asked, found)
     assert [(p.rank, p.cell.name) for p in now.places] == [(1, "good"), (2, "base"), (None, "odd")]
-    judged = stopping.judge(asked, found, Options())
+    judged = stopping.judge(asked, found, TrialOptions())
     assert judged is not None and judged[1].leader == good.hash
     assert odd.hash not in [other.arm for other in judged[1].others]
     r = recommend(asked, found)

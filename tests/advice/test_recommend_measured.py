@@ -16,7 +16,7 @@ from ztune.analysis.measured import MEASURES
 from ztune.analysis.paired import Ratio
 from ztune.analysis.verdict import outcome
 from ztune.errors import InputError
-from ztune.runs.plan import Options
+from ztune.runs.options import TrialOptions
 from ztune.runs.stopping import judge
 from ztune.store.records import Run, Trial
 from ztune.study import Layout
@@ -66,7 +66,7 @@ def run(of: list[Trial], accel: str = "kvm", kind: str = "lab", **changes: Any) 
         kind="run", trace_path="", trace_sha="", target={"kind": kind, "name": kind, "accel": accel},
         job={"workload": "postgres-oltp", "params": {}}, options={"resolution": 0.02}, **changes,
     )  # fmt: skip
-    found = judge(made, of, Options())
+    found = judge(made, of, TrialOptions())
     if found is None:
         return made
     names = {t.arm: t.layout_name for t in of}

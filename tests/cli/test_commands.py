@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-import importlib.util
 import inspect
+import subprocess
+import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import click
@@ -18,9 +20,21 @@ FOUND = {full: (command, context) for full, command, context in all_commands()}
 
 
 def test_every_command_of_the_table_exists() -> None:
-    for name, module in COMMANDS.items():
-        assert importlib.util.find_spec(module) is not None, f"{module} is missing"
+    for name, line in COMMANDS.items():
         assert f"ztune {name}" in FOUND
+        assert line.endswith(".") and len(line) <= 66, f"{name}: its line fits on 80 columns"
+
+
+def test_the_help_of_all_imports_no_command() -> None:
+    code = (
+        "import sys; from click.testing import CliRunner; from ztune.cli.main import COMMANDS, ztune;"
+        "shown = CliRunner().invoke(ztune, ['--help']).output;"
+        "assert all(line in shown for line in COMMANDS.values()), shown;"
+        "heavy = {'numpy', 'pyarrow', 'pydantic', 'psutil', *(f'ztune.cli.{name}' for name in COMMANDS)};"
+        "sys.exit(', '.join(heavy & set(sys.modules)) or 0)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
 
 
 @pytest.mark.parametrize("full", FOUND)
@@ -46,7 +60,12 @@ def test_what_is_declared_reaches_the_function(full: str) -> None:
     command, _ = FOUND[full]
     if isinstance(command, click.Group) or command.callback is None:
         return
-    accepted = set(inspect.signature(inspect.unwrap(command.callback)).parameters)
+    function: Callable[..., object] = command.callback
+    accepted = set(vars(function).get("takes", ()))
+    while (inner := getattr(function, "__wrapped__", None)) is not None:  # a group of options takes some
+        function = inner
+        accepted |= set(vars(function).get("takes", ()))
+    accepted |= set(inspect.signature(function).parameters)
     for param in command.params:
         if param.expose_value:
             assert param.name in accepted, f"{full}: its function takes no {param.name!r}"

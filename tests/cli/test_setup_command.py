@@ -172,8 +172,12 @@ def test_the_list_says_what_is_here(bare: Path) -> None:
     assert [row["name"] for row in json.loads(one.stdout)] == ["fio"]
     wrong = CliRunner().invoke(ztune, ["list", "workloads", "postgres"])
     assert wrong.exit_code != 0
-    shown = CliRunner().invoke(ztune, ["list", "workloads"]).output
-    assert "missing: fio was not found" in shown and "`ztune setup fio` installs" in shown
+    for words in (["fio"], ["--all"]):
+        shown = CliRunner().invoke(ztune, ["list", "workloads", *words]).output
+        assert "missing: fio was not found" in shown and "`ztune setup fio` installs" in shown
+    lines = CliRunner().invoke(ztune, ["list", "workloads"]).output.splitlines()
+    assert len(lines) == len(registry.entries()) + 2  # a head and a hint
+    assert [line.split()[:2] for line in lines if line.startswith("fio ")] == [["fio", "no"]]
 
 
 def test_every_workload_of_ours_says_its_roles_and_needs() -> None:

@@ -14,7 +14,6 @@ from click.testing import CliRunner, Result
 from plain_power import need
 
 from ztune.cli.main import ztune
-from ztune.cli.mount import choose
 from ztune.crash.plan import Moment
 from ztune.crash.power import CACHES, Mounted
 from ztune.crash.prepare import prepare
@@ -22,6 +21,7 @@ from ztune.crash.result import Cut
 from ztune.errors import InputError, MissingError, ZtuneError
 from ztune.onhost.host import mounted
 from ztune.places import mount_program
+from ztune.runs.asked import layout_of
 from ztune.study import DurabilityClass
 
 STUDY = """
@@ -58,7 +58,7 @@ def test_whatever_the_umask_a_databases_user_passes(tmp_path: Path, monkeypatch:
         raise _ReadyError
 
     monkeypatch.setattr(mounted.Mount, "start", start)
-    study, layout = choose("sqlite", None, None, None)
+    study, layout = layout_of("sqlite", None, None, None)
     power = Mounted(Path("/bin/true"), study, layout, ("data",), tmp_path, seed=1, disks="instant")
     before = os.umask(0o077)
     try:
@@ -208,7 +208,7 @@ def test_a_mount_that_dies_by_itself_is_no_finding(parent: Path) -> None:
             assert pid is not None
             os.kill(pid, signal.SIGKILL)
 
-    chosen, layout = choose(f"{study(parent, 'sqlite')}:base", None, None, None)
+    chosen, layout = layout_of(f"{study(parent, 'sqlite')}:base", None, None, None)
     test = prepare(
         "sqlite", chosen, layout, {}, cuts=3, disks="instant", clients=2, window_s=0.2, seed=SEED,
         parent=parent / "run", report=cuts.append, say=kill,

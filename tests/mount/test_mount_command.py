@@ -17,13 +17,13 @@ from mount_commands import CODE, bad, good, good_elsewhere, ztune
 
 from ztune import native
 from ztune.cli import _waiting
-from ztune.cli.mount import choose
 from ztune.doctor import checks
 from ztune.doctor.checks import State
 from ztune.errors import InputError, MissingError
 from ztune.onhost.host import mounted, mounts
 from ztune.places import mount_points, mount_program
 from ztune.places.engine_spec import engine_spec, mount_spec
+from ztune.runs.asked import layout_of
 from ztune.study import profiles
 
 STUDY = """
@@ -363,16 +363,16 @@ def test_what_the_arguments_must_be(home: Path, study: Path, tmp_path: Path) -> 
 
 
 def test_how_a_layout_is_chosen(home: Path, study: Path) -> None:
-    assert choose(str(study), None, None, None)[1].name == "base"
-    assert choose(f"{study}:data.recordsize=8K", None, None, None)[1].name == "data.recordsize=8K"
-    found = choose(str(study), "data.recordsize=8K", None, None)[1]
-    assert choose(f"{study}:{found.hash[:6]}", None, None, None)[1] == found
+    assert layout_of(str(study), None, None, None)[1].name == "base"
+    assert layout_of(f"{study}:data.recordsize=8K", None, None, None)[1].name == "data.recordsize=8K"
+    found = layout_of(str(study), "data.recordsize=8K", None, None)[1]
+    assert layout_of(f"{study}:{found.hash[:6]}", None, None, None)[1] == found
     odd = study.with_name("odd:name")
     odd.write_text(STUDY)
-    assert choose(f"{odd}:data.recordsize=8K", None, None, None)[1] == found
-    found_study, layout = choose("postgres-oltp", None, "nvme", "1G")
+    assert layout_of(f"{odd}:data.recordsize=8K", None, None, None)[1] == found
+    found_study, layout = layout_of("postgres-oltp", None, "nvme", "1G")
     assert layout == found_study.layout and layout.arc == 1 << 30 and layout.profiles() == ("nvme",)
-    assert choose("fio", None, None, None)[0].name == "generic"
+    assert layout_of("fio", None, None, None)[0].name == "generic"
 
 
 def test_layouts_that_cannot_be_mounted(home: Path, tmp_path: Path, study: Path) -> None:
@@ -518,10 +518,10 @@ def test_what_is_waited_for_is_said(
 def test_the_disks_caches_are_told(tmp_path: Path, study: Path) -> None:
     profile = tmp_path / "odd.toml"
     profile.write_text(profile_text("nvme") + "cache_mb = 7\n")
-    found, layout = choose(str(study), None, str(profile), None)
+    found, layout = layout_of(str(study), None, str(profile), None)
     assert {p.get("cache_mb") for p in mount_spec(found, layout, 1)["profiles"].values()} == {7}
     assert all("cache_mb" not in p for p in engine_spec(found, layout, 1)["profiles"].values())
-    found, layout = choose(str(study), None, "hdd-7200", None)
+    found, layout = layout_of(str(study), None, "hdd-7200", None)
     assert all("cache_mb" not in p for p in mount_spec(found, layout, 1)["profiles"].values())
 
 

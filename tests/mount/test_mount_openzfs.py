@@ -17,10 +17,10 @@ import pytest
 from mount_commands import CODE, bad, end_all, fuse_problem, good, ztune
 
 from ztune import native
-from ztune.cli.mount import choose
 from ztune.onhost.host import mounted
 from ztune.onhost.host.mounted import Mount, MountError, Options
 from ztune.places.engine_spec import mount_spec
+from ztune.runs.asked import layout_of
 
 INSTANT = Options(disks="instant")
 
@@ -45,7 +45,7 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 
 def spec_of(profile: str | None = None) -> dict[str, object]:
-    study, layout = choose("postgres-oltp", None, profile, None)
+    study, layout = layout_of("postgres-oltp", None, profile, None)
     return mount_spec(study, layout, 1)
 
 

@@ -17,7 +17,8 @@ from ztune.errors import InputError
 from ztune.store.db import Store
 from ztune.study import Study
 from ztune.study.loader import load_study
-from ztune.trace.schema import EVENTS, Op
+from ztune.trace.columns import EVENTS
+from ztune.trace.schema import Op
 from ztune.trace.writer import EVENT_DTYPE, TraceWriter
 
 NAME = "[/x][bold]\x1b[2J\x9b1m\u202enoise:warning:"

@@ -15,8 +15,9 @@ from ztune.cli.main import ztune
 from ztune.errors import InputError
 from ztune.store.db import Store
 from ztune.study import Study
+from ztune.trace.columns import EVENTS
 from ztune.trace.reader import Trace
-from ztune.trace.schema import EVENTS, Op
+from ztune.trace.schema import Op
 from ztune.trace.writer import TraceWriter
 
 

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -23,7 +24,8 @@ from ztune.errors import InputError, MissingError, ZtuneError
 from ztune.places.channel import Lost
 from ztune.runs import runner
 from ztune.runs import trial as one_trial
-from ztune.runs.plan import Options
+from ztune.runs.observer import Observer
+from ztune.runs.options import TrialOptions
 from ztune.runs.runner import Request
 from ztune.store import series
 from ztune.store.db import Store
@@ -43,7 +45,7 @@ def place(tmp_path: Path) -> FakePlace:
     return FakePlace(tmp_path / "there")
 
 
-class Notes(runner.Silent):
+class Notes(Observer):
     def __init__(self) -> None:
         self.said: list[str] = []
         self.ended: list[tuple[str, str]] = []
@@ -52,7 +54,7 @@ class Notes(runner.Silent):
     def say(self, text: str) -> None:
         self.said.append(text)
 
-    def finished(self, trial: Trial, steps: dict[str, float]) -> None:
+    def finished(self, trial: Trial, steps: Mapping[str, float]) -> None:
         with Store.open() as other:  # what another process sees at this moment
             self.stored.append(sum(t.status in {"ok", "failed"} for t in other.trials(trial.run_id)))
         self.ended.append((trial.layout_name, trial.status))
@@ -61,7 +63,7 @@ class Notes(runner.Silent):
 def go(place: FakePlace, *sizes: str, notes: Notes | None = None, seed: int = 3, **options: Any) -> Run:
     options.setdefault("blocks", (2, 2))
     with Store.open() as store:
-        request = Request(study(), layouts(*sizes), JOB, place, Options(**options), seed=seed)
+        request = Request(study(), layouts(*sizes), JOB, place, TrialOptions(**options), seed=seed)
         return runner.start(store, request, notes)
 
 
@@ -97,7 +99,7 @@ def test_a_place_gives_parameters_that_the_layout_does_not_set(place: FakePlace)
     with Store.open() as store:
         base = layouts()[0]
         own = base.model_copy(update={"name": "own", "tunables": {"zfs_txg_timeout": 7}})
-        runner.start(store, Request(study(), [base, own], JOB, place, Options(blocks=(1, 1)), seed=3))
+        runner.start(store, Request(study(), [base, own], JOB, place, TrialOptions(blocks=(1, 1)), seed=3))
     given = {s["layout"]["name"]: s["layout"]["tunables"] for s in place.specs()}
     assert given == {
         "base": {"zfs_dirty_data_max": base.arc, "zfs_txg_timeout": 1},
@@ -109,7 +111,7 @@ def test_what_is_declared_of_durability_stays_here(place: FakePlace) -> None:
     with Store.open() as store:
         base = layouts()[0].model_copy(update={"declared": Declared()})
         other = base.model_copy(update={"name": "other", "tunables": {"zfs_txg_timeout": 7}})
-        request = Request(study(), [base, other], JOB, place, Options(blocks=(1, 1)), seed=3)
+        request = Request(study(), [base, other], JOB, place, TrialOptions(blocks=(1, 1)), seed=3)
         run = runner.start(store, request)
     # A trial's own reader takes no key that it does not know.
     assert [s for s in place.specs() if "durability" in s["layout"]] == []
@@ -253,10 +255,10 @@ def test_kill_9_of_ztune_itself_loses_nothing_that_ended(
         "FakePlace = fake_place.FakePlace; FakePlace.behave = lambda self, **_: None\n"
         "from ztune.store.db import Store\n"
         "from ztune.runs import runner\n"
-        "from ztune.runs.plan import Options\n"
+        "from ztune.runs.options import TrialOptions\n"
         f"place = FakePlace(Path({place.state!r}))\n"
         "request = runner.Request(fake_place.study(), fake_place.layouts('8K'), fake_place.JOB, place,\n"
-        "    Options(blocks=(2, 2)), seed=1)\n"
+        "    TrialOptions(blocks=(2, 2)), seed=1)\n"
         "with Store.open() as store: runner.start(store, request)\n"
     )
     victim = subprocess.Popen([sys.executable, str(script)], env=environment())
@@ -393,7 +395,9 @@ def test_a_stop_ends_the_run_whatever_the_trial_makes_of_it(
     monkeypatch.setattr(one_trial, "run", cut)
     with Store.open() as store:
         with pytest.raises(KeyboardInterrupt):
-            runner.start(store, Request(study(), layouts("8K"), JOB, place, Options(blocks=(1, 1)), seed=1))
+            runner.start(
+                store, Request(study(), layouts("8K"), JOB, place, TrialOptions(blocks=(1, 1)), seed=1)
+            )
         run = store.run()
         assert run.status == "interrupted"
         assert [t.status for t in store.trials(run.id)] == ["pending", "pending"]

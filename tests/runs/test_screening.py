@@ -21,8 +21,10 @@ from ztune.places import engine as engines
 from ztune.places.replay import Replay
 from ztune.places.rerun import rerun
 from ztune.runs import screening
-from ztune.runs.screening import Options
+from ztune.runs.observer import Observer
+from ztune.runs.options import ScreenOptions
 from ztune.store.db import Store
+from ztune.store.records import Trial
 from ztune.study import Study, generic
 from ztune.trace.manifest import RecorderInfo, TraceFile
 from ztune.trace.reader import Trace
@@ -321,9 +323,9 @@ def test_properties_the_engine_lacks_cannot_be_varied(stand_in_engine: Path, tra
 def test_progress_reaches_the_observer(stand_in_engine: Path, trace: Trace) -> None:
     seen: list[tuple[str, float]] = []
 
-    class Watcher(screening.Silent):
-        def progress(self, trial: object, phase: str, share: float) -> None:
-            seen.append((phase, share))
+    class Watcher(Observer):
+        def step(self, trial: Trial, step: str, state: str, share: float, text: str) -> None:
+            seen.append((step, share))
 
     with Store.open() as store:
         screening.start(
@@ -331,7 +333,7 @@ def test_progress_reaches_the_observer(stand_in_engine: Path, trace: Trace) -> N
             trace,
             generic.build({"data", "wal"}),
             engines.check(),
-            Options(budget=1),
+            ScreenOptions(budget=1),
             observer=Watcher(),
         )
     assert seen == [("load", 0.5), ("measure", 1.0)]

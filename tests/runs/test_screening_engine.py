@@ -19,7 +19,7 @@ from ztune.places.engine import Engine
 from ztune.places.replay import Replay
 from ztune.places.rerun import rerun
 from ztune.runs import screening
-from ztune.runs.screening import Options
+from ztune.runs.options import ScreenOptions
 from ztune.store.db import Store
 from ztune.study import Layout, Study, generic
 from ztune.study.loader import resolve_profiles
@@ -50,7 +50,7 @@ def test_stored_trial_runs_again_with_the_same_bytes(engine: Engine, trace: Trac
     from ztune.cli.show import trial_json
 
     with Store.open() as store:
-        done = screening.start(store, trace, generic.build({"data", "wal"}), engine, Options(budget=2))
+        done = screening.start(store, trace, generic.build({"data", "wal"}), engine, ScreenOptions(budget=2))
         trials = store.trials(done.id)
         assert [t.status for t in trials] == ["ok", "ok"]
         record = json.loads(json.dumps(trial_json(done, trials[1])))

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
+from ztune.trace.columns import EVENTS
 from ztune.trace.reader import Trace
-from ztune.trace.schema import EVENTS
 from ztune.trace.writer import EVENT_DTYPE, TraceWriter
 
 MS = 1_000_000

@@ -16,9 +16,10 @@ from trace_builder import build, files, rows
 
 from ztune.errors import InputError
 from ztune.trace import manifest as manifests
+from ztune.trace.columns import EVENTS
 from ztune.trace.manifest import Manifest, Sample, WorkloadInfo
 from ztune.trace.reader import Trace
-from ztune.trace.schema import EVENTS, Op, Via
+from ztune.trace.schema import Op, Via
 from ztune.trace.writer import EVENT_DTYPE, TraceWriter
 
 FILES = files(("/db/data", "data", 1 << 20), ("/db/wal", "wal", 0), ("/var/log/x", None, 5))

@@ -1,14 +1,16 @@
-"""What ``ztune run`` shows: a live view on a terminal, lines elsewhere. All on stderr."""
+"""What is shown of a run while it goes on: a live view on a terminal, lines elsewhere. All on stderr."""
 
 from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from rich.console import Group
+from rich.console import Group, RenderableType
 from rich.live import Live
 from rich.progress_bar import ProgressBar
 from rich.table import Table
@@ -18,18 +20,31 @@ from ztune.analysis import units
 from ztune.analysis.measured import MEASURES, clock, gather
 from ztune.analysis.verdict import sentence
 from ztune.output import Console, Text
-from ztune.places.channel import Place
 from ztune.report.measured import ratio_text
+from ztune.runs.observer import Observer
+from ztune.runs.options import TrialOptions
 from ztune.runs.pace import Pace
-from ztune.runs.plan import Options
+from ztune.runs.screening import allowed_order
 from ztune.store.records import Run, Trial
 
-_PLAIN_S = 30.0  # seconds between two lines about the same step where stderr is no terminal
+_STEP_S = 30.0  # seconds between two lines about the same step where stderr is no terminal
+_REPLAYS_S = 15.0  # and between two lines about replays, of which many end in that time
 _PER_SECOND = 4
+_SHOWN = 8  # trials that run side by side, a line each
 
 
-class LiveView:
-    """An observer of a run. Use as a context manager."""
+@dataclass
+class _Running:
+    """Where a trial is."""
+
+    trial: Trial
+    step: str = ""
+    share: float = 0.0
+    text: str = ""
+
+
+class LiveView(Observer):
+    """Shows a run, of replays or of real databases. Use as a context manager."""
 
     def __init__(self) -> None:
         self._console = Console(stderr=True)
@@ -37,10 +52,9 @@ class LiveView:
         self._lock = threading.RLock()
         self._run: Run | None = None
         self._pace = Pace()
-        self._trial: Trial | None = None
-        self._step, self._share, self._text = "", 0.0, ""
-        self._began = time.monotonic()
-        self._waiting, self._most, self._block = 0, 0, 0
+        self._at_once = 1
+        self._running: dict[int, _Running] = {}
+        self._number, self._waiting, self._more = 0, 0, 0
         self._done = self._failed = 0
         self._best = ""
         self._said = 0.0
@@ -64,116 +78,144 @@ class LiveView:
 
     # --- the observer
 
-    def begin(self, run: Run, place: Place, trials: Sequence[Trial]) -> None:
+    def begin(self, run: Run, trials: Sequence[Trial], at_once: int) -> None:
         """Say which run it is, so that a cut run can be named."""
-        self._run = run
+        self._run, self._at_once = run, at_once
         self._pace = Pace(trials)
         self._done = sum(t.ok for t in trials)
         self._failed = sum(t.status == "failed" for t in trials)
-        layouts = len({t.arm for t in trials})
-        zfs = run.versions.get("openzfs")
-        what = f"OpenZFS {zfs}, kernel {run.versions.get('kernel', '?')}" if zfs else "no OpenZFS"
-        least, most = Options.of(run).blocks
-        runs = str(least) if least == most else f"{least} to {most}"
-        self.say(
-            f"run {run.id}: {run.job['workload']} on {place.name} ({what}), {layouts} layouts, "
-            f"{runs} run{'' if runs == '1' else 's'} each"
-        )
-        if clock(run) == "emulated":
-            self.say(
-                f"{place.name} runs without hardware virtualisation: "
-                "operations and bytes are real, seconds are emulated"
-            )
+        for line in _begun(run, trials, at_once):
+            self.say(line)
 
-    def block(self, number: int, waiting: int, most: int) -> None:
-        """A block begins."""
+    def round(self, number: int, waiting: int, more: int) -> None:
+        """A round begins; what failed in a run that was cut waits again."""
         with self._lock:
-            self._block, self._waiting, self._most = number, waiting, most
+            self._number, self._waiting, self._more = number, waiting, more
 
     def trial(self, trial: Trial) -> None:
         """A trial begins."""
         with self._lock:
-            self._trial, self._step, self._share, self._text = trial, "", 0.0, ""
-            self._began = time.monotonic()
+            self._running[trial.id] = _Running(trial)
             self._waiting = max(0, self._waiting - 1)
-            self._said = 0.0
-        if self._live is None:
-            self._line(f"trial {trial.number}, block {trial.block}: {_name(trial)}")
+            if self._measured:
+                self._said = 0.0
+        if self._live is None and self._measured:
+            self.say(f"trial {trial.number}, block {trial.block}: {_name(trial)}")
 
-    def step(self, step: str, state: str, share: float, text: str) -> None:
+    def step(self, trial: Trial, step: str, state: str, share: float, text: str) -> None:
         """The trial got on."""
         with self._lock:
-            new = step != self._step
-            self._step, self._share, self._text = step, (1.0 if state == "end" else share), text
-            quiet = self._live is not None or state == "end"
-            if quiet or (not new and time.monotonic() - self._said < _PLAIN_S):
+            # Loading once for all trials comes before the first of them begins.
+            at = self._running.setdefault(trial.id, _Running(trial))
+            new = step != at.step
+            at.step, at.share, at.text = step, (1.0 if state == "end" else share), text
+            wait = _STEP_S if self._measured else _REPLAYS_S
+            soon = time.monotonic() - self._said < wait and not (new and self._measured)
+            if self._live is not None or state == "end" or soon:
                 return
             self._said = time.monotonic()
-        detail = f" {share:.0%}" if state == "progress" and share else ""
-        self._line(f"  {step}{detail}{': ' + text if text else ''}{self._left(', {} left')}")
+        if self._measured:
+            detail = f" {share:.0%}" if state == "progress" and share else ""
+            self.say(f"  {step}{detail}{': ' + text if text else ''}{self._left(', {} left')}")
+        else:
+            self._tell_progress()
 
-    def finished(self, trial: Trial, steps: dict[str, float]) -> None:
+    def finished(self, trial: Trial, steps: Mapping[str, float]) -> None:
         """A trial ended."""
         with self._lock:
-            self._trial = None
+            self._running.pop(trial.id, None)
             if trial.ok:
                 self._done += 1
                 self._pace.add({**steps, **(trial.result or {}).get("steps", {})}, trial.wall_s or 0.0)
             else:
                 self._failed += 1
-        if trial.ok:
-            self.say(f"trial {trial.number}, {_name(trial)}: {_result(trial, self._run)}")
-        else:
+        if not trial.ok:
             self.say(f"trial {trial.number}, {_name(trial)} failed: {trial.error}")
+        elif self._measured:
+            self.say(f"trial {trial.number}, {_name(trial)}: {_result(trial, self._run)}")
 
-    def judged(self, outcome: dict[str, Any], trials: Sequence[Trial]) -> None:
-        """A block ended: who leads?"""
+    def judged(self, trials: Sequence[Trial], outcome: Mapping[str, Any] | None) -> None:
+        """Who leads?"""
         assert self._run is not None
-        text = sentence(outcome, Options.of(self._run).resolution)
+        if outcome is None:
+            best = _best_replay(self._run, trials)
+        else:
+            best = _best_measured(outcome, trials, self._run)
         with self._lock:
-            self._best = _best(outcome, trials, self._run)
-        if outcome["reason"] == "running":
-            self.say(f"block {self._block}: {text}")
+            self._best = best
+        if outcome is not None and outcome["reason"] == "running":
+            text = sentence(dict(outcome), TrialOptions.of(self._run).resolution)
+            self.say(f"block {self._number}: {text}")
 
     def say(self, text: str) -> None:
         """Print a sentence above the view."""
-        self._line(text)
-
-    # --- drawing
-
-    def _line(self, text: str) -> None:
         if self._live is not None:
             self._live.console.print(text, highlight=False)
         else:
             output.echo(text, err=True)
 
+    # --- drawing
+
+    @property
+    def _measured(self) -> bool:
+        return self._run is not None and self._run.measured
+
+    def _tell_progress(self) -> None:
+        with self._lock:
+            total = self._done + self._failed + len(self._running) + self._waiting
+            words = f"{self._done + self._failed} of {total} layouts done", self._best
+        self.say("; ".join(filter(None, words)) + self._left(", {} left"))
+
     def _left(self, form: str) -> str:
         with self._lock:
-            least = self._pace.left_s(self._waiting, self._step if self._trial else "", self._share)
+            running = [(at.step, at.share) for at in self._running.values()]
+            least = self._pace.left_s(self._waiting, running, self._at_once)
         return "" if least is None else form.format(units.seconds(least))
 
     def _view(self) -> Group:
         with self._lock:
-            trial, step, share, text = self._trial, self._step, self._share, self._text
+            running = [_Running(at.trial, at.step, at.share, at.text) for at in self._running.values()]
             done, failed, waiting = self._done, self._failed, self._waiting
-            best, most = self._best, self._most
-        head = Text()
-        if trial is not None:
-            head.append("trial ", "dim").append(str(trial.number))
-            head.append("  block ", "dim").append(f"{trial.block}  ").append(_name(trial), "bold")
-        bar = Table.grid(padding=(0, 1))
-        bar.add_row(
-            Text(step or "waiting", style="cyan"), ProgressBar(1.0, share, width=28), Text(text, style="dim")
-        )
-        state = (
-            f"{done} done" + (f", {failed} failed" if failed else "") + f", {waiting} waiting in this block"
-        )
-        left = self._left("; {} left in it")
-        tail = f"; up to {most} trials may follow" if most else ""
-        parts: list[Any] = [head, bar, Text(state + left + tail, style="dim")]
+            best, more = self._best, self._more
+        rows = Table.grid(padding=(0, 1))
+        for at in running[:_SHOWN]:
+            block = f"block {at.trial.block}" if self._measured else ""
+            rows.add_row(
+                Text(f"trial {at.trial.number}", style="dim"),
+                Text(block, style="dim"),
+                Text(_name(at.trial), style="bold"),
+                Text(at.step or "waiting", style="cyan"),
+                ProgressBar(1.0, at.share, width=20),
+                Text(at.text, style="dim"),
+            )
+        state = f"{done} done" + (f", {failed} failed" if failed else "")
+        state += f", {waiting} waiting in this {'block' if self._measured else 'round'}"
+        tail = self._left("; {} left in it") + (f"; up to {more} trials may follow" if more else "")
+        parts: list[RenderableType] = [rows, Text(state + tail, style="dim")]
         if best:
             parts.append(Text(best))
         return Group(*parts)
+
+
+def _begun(run: Run, trials: Sequence[Trial], at_once: int) -> list[str]:
+    """Return the sentences that a run begins with."""
+    zfs = run.versions.get("openzfs")
+    if not run.measured:
+        name = Path(run.trace_path or "").name.removesuffix(".trace")
+        return [f"run {run.id}: {name} through OpenZFS {zfs}, {at_once} at a time"]
+    where = str(run.target["name"])
+    layouts = len({t.arm for t in trials})
+    what = f"OpenZFS {zfs}, kernel {run.versions.get('kernel', '?')}" if zfs else "no OpenZFS"
+    least, most = TrialOptions.of(run).blocks
+    times = str(least) if least == most else f"{least} to {most}"
+    much = f"{layouts} layouts, {times} run{'' if times == '1' else 's'} each"
+    said = [f"run {run.id}: {run.job['workload']} on {where} ({what}), {much}"]
+    if clock(run) == "emulated":
+        said.append(
+            f"{where} runs without hardware virtualisation: "
+            "operations and bytes are real, seconds are emulated"
+        )
+    return said
 
 
 def _name(trial: Trial) -> str:
@@ -201,7 +243,7 @@ def _result(trial: Trial, run: Run | None) -> str:
     return ", ".join(words) or "done"
 
 
-def _best(outcome: dict[str, Any], trials: Sequence[Trial], run: Run) -> str:
+def _best_measured(outcome: Mapping[str, Any], trials: Sequence[Trial], run: Run) -> str:
     """Return the best layout so far with its interval against the baseline."""
     cell = next((c for c in gather(trials).cells if c.arm == outcome["leader"]), None)
     if cell is None:
@@ -216,3 +258,12 @@ def _best(outcome: dict[str, Any], trials: Sequence[Trial], run: Run) -> str:
     if ratio is not None and ratio.known:
         text += f", {ratio_text(ratio)} of the baseline's"
     return text
+
+
+def _best_replay(run: Run, trials: Sequence[Trial]) -> str:
+    """Return the best layout so far with its modelled seconds."""
+    ranked = allowed_order(run.resolved_study, trials)
+    if not ranked:
+        return ""
+    seconds = ranked[0].measure.get("model", {}).get("modelled_s", 0.0)
+    return f"best so far: {ranked[0].layout_name}, {units.seconds(seconds)} modelled"

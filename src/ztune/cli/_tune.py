@@ -17,18 +17,18 @@ from ztune import files, output
 from ztune.advice.commands import script
 from ztune.advice.model import Recommendation
 from ztune.cli._live import LiveView
-from ztune.cli._screening import Shown
-from ztune.cli.screen import choose_study, ranking_json
+from ztune.cli.screen import ranking_json
 from ztune.databases import memory, registry
 from ztune.databases.workload import JobWorkload, Workload, running
 from ztune.errors import InputError
-from ztune.onhost.host.interrupt import signals_as_interrupt
 from ztune.places import engine as engines
 from ztune.places.channel import Place
 from ztune.report import html, measured_html, source
 from ztune.report import measured as reports
 from ztune.runs import runner, screening
-from ztune.runs.plan import Options, best_of, workload_job
+from ztune.runs.asked import study_for
+from ztune.runs.options import DEFAULT_BUDGET, ScreenOptions, TrialOptions
+from ztune.runs.plan import best_of, workload_job
 from ztune.store import paths
 from ztune.store.db import Store
 from ztune.store.records import Run, Trial
@@ -58,7 +58,7 @@ class Plan:
     place: Place | None = None
     """Where the best layouts are measured, not yet up; None: nowhere."""
     top: int = 3
-    options: Options = field(default_factory=Options)
+    options: TrialOptions = field(default_factory=TrialOptions)
 
 
 @dataclass(frozen=True)
@@ -80,44 +80,39 @@ def tune(plan: Plan) -> Outcome:
 
     Raises InputError, MissingError, ZtuneError; KeyboardInterrupt after everything was cleaned up.
     """
-    with signals_as_interrupt():
-        workload = registry.make(plan.workload, {**_memory(plan), **_study_parameters(plan), **plan.params})
-        _check_early(plan, workload)
-        engine = engines.check()
-        made_out = not plan.out.exists()
-        try:
-            plan.out.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise InputError(f"can't make the folder {plan.out}: {error.strerror}") from None
-        done = False
-        try:
-            # Kept with the results: a run whose trace is gone could not be repeated.
-            stamp = datetime.now(UTC).strftime("%Y%m%d-%H%M%S-%f")
-            trace = record_workload(
-                workload, plan.recorder, paths.traces() / f"{plan.workload}-{stamp}.trace"
-            )
-            study = choose_study(trace, plan.study, plan.profile, plan.arc)
-            options = screening.Options(
-                jobs=plan.jobs, budget=plan.budget or screening.DEFAULT_BUDGET, seed=plan.seed
-            )
-            with Store.open() as store:
-                with Shown(trace, store) as shown:
-                    run = screening.start(
-                        store, trace, study, engine, options,
-                        kind="tune", command=["ztune", *sys.argv[1:]], observer=shown,
-                    )  # fmt: skip
-                measured = None
-                if plan.place is not None:
-                    # The screening's files are there whatever comes of the trials.
-                    _write(plan, run.id, trace.path, store, None)
-                    done = True
-                    measured = _measure(plan, plan.place, workload, run, store)
-                outcome = _write(plan, run.id, trace.path, store, measured)
-            done = True
-            return outcome
-        finally:
-            if made_out and not done:
-                shutil.rmtree(plan.out, ignore_errors=True)
+    workload = registry.make(plan.workload, {**_memory(plan), **_study_parameters(plan), **plan.params})
+    _check_early(plan, workload)
+    engine = engines.check()
+    made_out = not plan.out.exists()
+    try:
+        plan.out.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InputError(f"can't make the folder {plan.out}: {error.strerror}") from None
+    done = False
+    try:
+        # Kept with the results: a run whose trace is gone could not be repeated.
+        stamp = datetime.now(UTC).strftime("%Y%m%d-%H%M%S-%f")
+        trace = record_workload(workload, plan.recorder, paths.traces() / f"{plan.workload}-{stamp}.trace")
+        study = study_for(trace, plan.study, plan.profile, plan.arc)
+        options = ScreenOptions(jobs=plan.jobs, budget=plan.budget or DEFAULT_BUDGET, seed=plan.seed)
+        with Store.open() as store:
+            with LiveView() as live:
+                run = screening.start(
+                    store, trace, study, engine, options,
+                    kind="tune", command=["ztune", *sys.argv[1:]], observer=live,
+                )  # fmt: skip
+            measured = None
+            if plan.place is not None:
+                # The screening's files are there whatever comes of the trials.
+                _write(plan, run.id, trace.path, store, None)
+                done = True
+                measured = _measure(plan, plan.place, workload, run, store)
+            outcome = _write(plan, run.id, trace.path, store, measured)
+        done = True
+        return outcome
+    finally:
+        if made_out and not done:
+            shutil.rmtree(plan.out, ignore_errors=True)
 
 
 def _study_parameters(plan: Plan) -> dict[str, Any]:

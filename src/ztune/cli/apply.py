@@ -3,23 +3,30 @@
 from __future__ import annotations
 
 import shlex
+from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
-from ztune import output
+from ztune import files, output
+from ztune.advice import exports, perform, plan_text
+from ztune.advice.host import Host, read
+from ztune.advice.measured import recommend_measured
+from ztune.advice.model import Recommendation
+from ztune.advice.perform import check_allowed
+from ztune.advice.plan import Plan, applicable, build, parameters, parse_datasets
+from ztune.cli.recommend import changed_objective
 from ztune.errors import InputError, MissingError
-
-if TYPE_CHECKING:
-    from ztune.advice.host import Host
-    from ztune.advice.model import Recommendation
-    from ztune.study import DurabilityClass
+from ztune.report import source
+from ztune.report.measured import screened
+from ztune.runs.named import run_id
+from ztune.store import paths
+from ztune.study import DurabilityClass
 
 _CLASSES = ("nothing-acknowledged", "last-seconds", "corrupt")
 
 
-@click.command(short_help="Put the recommended layout in place, or take it back.")
+@click.command()
 @click.argument("run", required=False)
 @click.option(
     "--dataset",
@@ -93,9 +100,6 @@ def command(
       ztune apply 7f3k2a --on ssh://db1 --via "sudo -n" --dataset data=tank/pg
       ztune apply 7f3k2a --export ansible --dataset data=tank/pg --out tasks.yml
     """
-    from ztune.advice.host import Host
-    from ztune.study import DurabilityClass
-
     if out is not None and export is None:
         raise InputError("--out goes with --export")
     if export is not None and yes:
@@ -119,14 +123,8 @@ def command(
 
 
 def _recommendation(run: str | None, objective: str | None) -> Recommendation:
-    from ztune.cli.recommend import changed_objective
-    from ztune.report import source
-
-    found = source.evidence(run)
+    found = source.evidence(run and run_id(run))
     if found.run.measured:
-        from ztune.advice.measured import recommend_measured
-        from ztune.report.measured import screened
-
         if objective is not None:
             raise InputError("--objective orders replays; a measured run has its own order")
         return recommend_measured(found.run, found.trials, screened(found.run))
@@ -142,11 +140,6 @@ def _apply(
     accepted: DurabilityClass | None,
     undo_file: Path | None,
 ) -> int:
-    from ztune.advice import perform, plan_text
-    from ztune.advice.host import read
-    from ztune.advice.plan import applicable, build, parameters, parse_datasets
-    from ztune.onhost.host.interrupt import signals_as_interrupt
-
     layout = applicable(recommendation)
     mapping = parse_datasets(datasets, layout)
     if not mapping:
@@ -162,8 +155,7 @@ def _apply(
         output.echo(plan_text.closing(plan))
         return 0
     path = undo_file or _undo_path(plan.run)
-    with signals_as_interrupt():
-        count = perform.perform(plan, host, path, accepted, lambda text: output.echo(text))
+    count = perform.perform(plan, host, path, accepted, lambda text: output.echo(text))
     if not count:
         output.echo(plan_text.closing(plan))
         return 0
@@ -173,17 +165,10 @@ def _apply(
 
 
 def _undo_path(run: str) -> Path:
-    from datetime import UTC, datetime
-
-    from ztune.store import paths
-
     return paths.home() / "undo" / f"{run}-{datetime.now(UTC):%Y%m%dT%H%M%S%fZ}.json"
 
 
 def _undo(path: Path, on: str, via: list[str], yes: bool) -> int:
-    from ztune.advice import perform
-    from ztune.advice.host import Host
-
     file = perform.read_undo(path)
     if on and on != (file.on or "local"):
         raise InputError(f"{path} is for {file.on or 'this host'}, not for {on}")
@@ -208,13 +193,6 @@ def _export(
     accepted: DurabilityClass | None,
     out: Path | None,
 ) -> None:
-    from ztune import files
-    from ztune.advice import exports
-    from ztune.advice.host import read
-    from ztune.advice.perform import check_allowed
-    from ztune.advice.plan import Plan, applicable, build, parameters, parse_datasets
-    from ztune.study import DurabilityClass
-
     layout = applicable(recommendation)
     mapping = parse_datasets(datasets, layout)
     plan: Plan | None = None

@@ -9,12 +9,21 @@ from typing import Any
 import click
 
 from ztune import output
+from ztune.analysis.units import amount
+from ztune.errors import InputError, ZtuneError
+from ztune.places import bundle
+from ztune.places import named as places
+from ztune.places.channel import Place, ask, states
+from ztune.places.placing import Placing
+from ztune.runs import prepared, trial
+from ztune.runs.named import resolve
+from ztune.store.db import Store
 
 _SHOWN = 8
 """So many paths or names of one thing are shown."""
 
 
-@click.command("clean", short_help="Destroy what cut trials left behind.")
+@click.command("clean")
 @click.option(
     "--on", default="local", show_default=True, metavar="local|mount|ssh://HOST",
     help="Where to look. A lab has nothing left: its machine is gone.",
@@ -43,17 +52,12 @@ def command(on: str, run_id: str | None, prepared: bool, yes: bool, as_json: boo
 
     Exit code 1 if something stayed.
     """
-    from ztune.onhost.host.interrupt import signals_as_interrupt
-    from ztune.places import named as places
-    from ztune.places.placing import Placing
-    from ztune.store.db import Store
-
     if prepared:
         return _prepared(yes, as_json)
-    place: Any
+    place: Place
     if run_id is not None:
         with Store.open() as store:
-            found = store.run(run_id)
+            found = resolve(run_id, "run", store=store)
         if not found.measured or found.target.get("kind") == "lab":
             output.echo(f"run {found.id} left nothing: it was {'in a lab' if found.measured else 'a replay'}")
             return 0
@@ -64,14 +68,11 @@ def command(on: str, run_id: str | None, prepared: bool, yes: bool, as_json: boo
     else:
         # Where pools go does not matter for removing them.
         place = places.make(on, None if on == "mount" else Placing(files="/"))
-    with signals_as_interrupt(), place:
+    with place:
         return _clean(place, yes, as_json)
 
 
-def _clean(place: Any, yes: bool, as_json: bool) -> int:
-    from ztune.places import bundle
-    from ztune.runs import trial
-
+def _clean(place: Place, yes: bool, as_json: bool) -> int:
     program = place.put(bundle.build())
     found = _found(place, program)
     trials, datasets = found["trials"], found["datasets"]
@@ -98,11 +99,8 @@ def _clean(place: Any, yes: bool, as_json: bool) -> int:
     return 1 if left else 0
 
 
-def _found(place: Any, program: str) -> dict[str, Any]:
+def _found(place: Place, program: str) -> dict[str, Any]:
     """Return what is left in the state directories of a place, as one answer. Raises ZtuneError."""
-    from ztune.errors import InputError, ZtuneError
-    from ztune.places.channel import ask, states
-
     found: dict[str, Any] = {"state": place.state, "trials": [], "datasets": []}
     for state in states(place):
         code, out, errors = ask(place, ["python3", program, "list", "--state", state])
@@ -140,9 +138,6 @@ def _list(what: list[str], but: str = "") -> None:
 
 
 def _prepared(yes: bool, as_json: bool) -> int:
-    from ztune.analysis.units import amount
-    from ztune.runs import prepared
-
     states = prepared.prune(limit=-1) if yes else prepared.states()
     if as_json:
         rows = [{"path": str(Path(s.path)), "job": s.job, "bytes": s.bytes, "removed": yes} for s in states]

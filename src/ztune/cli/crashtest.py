@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 import click
 
 from ztune import output
-from ztune.cli._numbers import FiniteRange
-
-if TYPE_CHECKING:
-    from ztune.crash.result import Cut
+from ztune.cli._options import arc_option, params_option, profile_option
+from ztune.cli._values import FiniteRange
+from ztune.crash.database import database_of
+from ztune.crash.prepare import prepare
+from ztune.crash.result import Cut
+from ztune.runs.asked import layout_of
 
 
 class _Progress:
@@ -40,24 +42,17 @@ class _Progress:
             self._open = False
 
 
-@click.command("crashtest", short_help="Cut a database's power again and again, and check each commit.")
+@click.command("crashtest")
 @click.argument("workload")
 @click.option(
     "--layout",
     metavar="STUDY[:NAME]",
     help="A study or a ready study, and one of its layouts; default: the workload's own, and its baseline.",
 )
-@click.option("--profile", metavar="NAME|FILE", help="Disks instead of the study's data disks.")
-@click.option("--arc", metavar="SIZE", help="Memory for the ARC instead of the study's.")
+@profile_option
+@arc_option
 @click.option("--cuts", type=click.IntRange(1, 100_000), default=20, show_default=True, help="How many.")
-@click.option(
-    "-p",
-    "--param",
-    "params",
-    multiple=True,
-    metavar="NAME=VALUE",
-    help="A parameter of the workload that sets its database; `ztune list workloads` shows them.",
-)
+@params_option
 @click.option(
     "--disks",
     type=click.Choice(["instant", "profile"]),
@@ -95,7 +90,7 @@ def command(
     profile: str | None,
     arc: str | None,
     cuts: int,
-    params: tuple[str, ...],
+    params: dict[str, str],
     disks: Literal["instant", "profile"],
     clients: int,
     window: float,
@@ -123,17 +118,12 @@ def command(
     WORKLOAD is postgres-oltp or sqlite. Exit code 1 if more was lost, or damaged, than the durability class
     of the layout allows. docs/durability.md has results, and says what such a test can't show.
     """
-    from ztune.cli._place import pairs
-    from ztune.cli.mount import choose
-    from ztune.crash.database import database_of
-    from ztune.crash.prepare import prepare
-
     database_of(workload)  # a wrong name is said before a layout is looked for
-    study, chosen = choose(layout or workload, None, profile, arc)
+    study, chosen = layout_of(layout or workload, None, profile, arc)
 
     progress = _Progress(cuts)
     test = prepare(
-        workload, study, chosen, pairs(params), cuts=cuts, disks=disks, clients=clients, window_s=window,
+        workload, study, chosen, params, cuts=cuts, disks=disks, clients=clients, window_s=window,
         seed=seed, keep=keep, parent=parent, report=progress.report, say=progress.say,
     )  # fmt: skip
     try:

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import re
-import signal
 import sys
 from pathlib import Path
-from types import FrameType
 from typing import Literal
 
 import click
 
 from ztune import files, output
-from ztune.cli._numbers import FiniteRange
+from ztune.cli._values import FiniteRange
+from ztune.disk import fio
+from ztune.disk import target as targets
+from ztune.disk.measure import measure, really
 from ztune.errors import InputError
+from ztune.study.profile import FlashProfile
+from ztune.units import parse_size
 
 
 class _Progress:
@@ -37,10 +40,6 @@ class _Progress:
         if self._open:
             output.rewrite()
             self._open = False
-
-
-def _interrupted(_number: int, _frame: FrameType | None) -> None:
-    raise KeyboardInterrupt
 
 
 @click.command()
@@ -75,12 +74,6 @@ def command(
       ztune disk /dev/sdc --write --yes             an empty disk
     In a study:  profile = "sdb.toml"
     """
-    from ztune.disk import fio
-    from ztune.disk import target as targets
-    from ztune.disk.measure import measure, really
-    from ztune.study.profile import FlashProfile
-    from ztune.units import parse_size
-
     fio.program()
     if out is not None and files.check(out):
         raise InputError(f"--out {out}: exists already; name a new file")
@@ -94,7 +87,6 @@ def command(
             f"--name {name}: a profile's name begins with a letter and has letters, digits, _ . - only"
         )
     progress = _Progress()
-    before = signal.signal(signal.SIGTERM, _interrupted)
     try:
         if write and Path(target).is_dir():
             progress.line("writing the scratch file")
@@ -129,7 +121,6 @@ def command(
                 found.notes.insert(0, why)
     finally:
         progress.end()
-        signal.signal(signal.SIGTERM, before)
     text = found.to_toml()
     if out is not None:
         files.write(out, text)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import re
 import sys
 from collections.abc import Iterator
@@ -10,7 +9,7 @@ from pathlib import Path
 
 import click
 
-from ztune.cli.main import COMMANDS, ztune
+from ztune.cli.main import ztune
 
 _HEAD = """\
 # Commands
@@ -30,8 +29,6 @@ def commands(
 ) -> Iterator[tuple[str, click.Command, click.Context]]:
     """Yield every command below ``group`` with its full name, parents before children."""
     for name in group.list_commands(context):
-        if group is ztune and importlib.util.find_spec(COMMANDS[name]) is None:
-            continue
         command = group.get_command(context, name)
         if command is None or command.hidden:
             continue

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import click
-from rich import box
-from rich.table import Table
+from rich.text import Text
 
 from ztune import output
 from ztune.doctor.checks import Finding, State, examine, fit
@@ -32,7 +31,9 @@ def command(context: click.Context, as_json: bool) -> None:
     if as_json:
         output.print_json({"ok": good, "checks": [finding.to_json() for finding in findings]})
     else:
-        output.wide(120).print(_table(findings))
+        output.print_table(
+            ("check", "state", "what it means", "what brings it"), map(_row, findings), otherwise=120
+        )
         output.echo("* needed by `ztune tune`")
         if good:
             output.echo("`ztune tune postgres-oltp` can work here.")
@@ -43,14 +44,8 @@ def command(context: click.Context, as_json: bool) -> None:
         context.exit(MissingError.exit_code)
 
 
-def _table(findings: list[Finding]) -> Table:
-    table = Table(box=box.SIMPLE, pad_edge=False)
-    for heading in ("check", "state", "what it means", "what brings it"):
-        table.add_column(heading, overflow="fold")
-    for finding in findings:
-        # What nobody needs is no alarm.
-        alarm = finding.state is State.OK or finding.needed or finding.state is State.LIMITED
-        style = _STYLE[finding.state] if alarm else "dim"
-        name = f"{finding.check} *" if finding.needed else finding.check
-        table.add_row(name, output.Text(finding.state, style), finding.means, finding.fix)
-    return table
+def _row(finding: Finding) -> tuple[str | Text, ...]:
+    # What nobody needs is no alarm.
+    alarm = finding.state is State.OK or finding.needed or finding.state is State.LIMITED
+    state = output.Text(finding.state, _STYLE[finding.state] if alarm else "dim")
+    return f"{finding.check} *" if finding.needed else finding.check, state, finding.means, finding.fix

@@ -8,7 +8,11 @@ import time
 import click
 
 from ztune import output
-from ztune.errors import MissingError
+from ztune.errors import InputError, MissingError
+from ztune.lab import accel, image, keeper
+from ztune.lab import build as building
+from ztune.lab.guest import Guest
+from ztune.units import parse_size
 
 _OPENZFS = click.option(
     "--openzfs", metavar="VERSION", help="OpenZFS version or its beginning, such as 2.1 or 2.3."
@@ -41,9 +45,6 @@ class _Progress:
 
 
 def _mib(text: str) -> int:
-    from ztune.errors import InputError
-    from ztune.units import parse_size
-
     try:
         size = parse_size(text)
     except ValueError as error:
@@ -89,10 +90,6 @@ def build(openzfs: str | None, kernel: str | None) -> None:
       ztune lab build
       ztune lab build --openzfs 2.1     another version beside the first
     """
-    from ztune.lab import accel
-    from ztune.lab import build as building
-    from ztune.lab.guest import Guest
-
     progress = _Progress()
     try:
         image = building.build(openzfs, kernel, progress)
@@ -129,8 +126,6 @@ def up(openzfs: str | None, memory: str, net: bool) -> None:
       ztune lab up
       ztune lab up --openzfs 2.1 --memory 4G
     """
-    from ztune.lab import keeper
-
     progress = _Progress()
     try:
         about = keeper.start(openzfs, _mib(memory), net, progress)
@@ -166,9 +161,6 @@ def run(openzfs: str | None, fresh: bool, argv: tuple[str, ...]) -> None:
       ztune lab run --openzfs 2.1 -- modinfo -F version zfs
       ztune lab run sh < script.sh
     """
-    from ztune.lab import keeper
-    from ztune.lab.guest import Guest
-
     running = None if fresh else keeper.connect()
     if running is not None:
         if openzfs is not None:
@@ -192,9 +184,6 @@ def shell(openzfs: str | None) -> None:
       ztune lab shell
       ztune lab shell --openzfs 2.1
     """
-    from ztune.lab import keeper
-    from ztune.lab.guest import Guest
-
     if not sys.stdin.isatty():
         raise MissingError("`ztune lab shell` needs a terminal; `ztune lab run -- CMD` needs none")
     # Not the host's start-up files: under emulation they take their time.
@@ -222,8 +211,6 @@ def down() -> None:
     Example:
       ztune lab down
     """
-    from ztune.lab import keeper
-
     output.echo("the guest has ended" if keeper.stop() else "no guest is up")
 
 
@@ -237,11 +224,6 @@ def list_(as_json: bool) -> None:
       ztune lab list
       ztune lab list --json
     """
-
-    from rich.table import Table
-
-    from ztune.lab import accel, image, keeper
-
     running = keeper.connect()
     about = running.about if running else None
     try:
@@ -257,12 +239,11 @@ def list_(as_json: bool) -> None:
         output.print_json({"images": built, "accel": how, "up": about})
         return
     if built:
-        table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
-        for heading in ("OpenZFS", "kernel", "MiB", "folder"):
-            table.add_column(heading, overflow="fold", justify="right" if heading == "MiB" else "left")
-        for found in image.built():
-            table.add_row(found.openzfs, found.kernel, str(found.size() >> 20), str(found.folder))
-        output.wide(160).print(table)
+        output.print_table(
+            ("OpenZFS", "kernel", "MiB", "folder"),
+            [(one.openzfs, one.kernel, str(one.size() >> 20), str(one.folder)) for one in image.built()],
+            right=("MiB",),
+        )
     else:
         output.echo("no guest is built; `ztune lab build` does it once")
     if verdict:

@@ -13,28 +13,29 @@ from ztune import __version__, output
 from ztune.errors import ZtuneError, disk_error
 from ztune.onhost.host.interrupt import signals_as_interrupt
 
-# name → module. Loaded only when used: importing Arrow for `ztune --help` would cost half a second.
+# name → its line in `ztune --help`, which so need not import every command: that would take a second.
+# The module of that name has the `command`.
 COMMANDS: dict[str, str] = {
-    "tune": "ztune.cli.tune",
-    "doctor": "ztune.cli.doctor",
-    "list": "ztune.cli.list_",
-    "setup": "ztune.cli.setup",
-    "observe": "ztune.cli.observe",
-    "record": "ztune.cli.record",
-    "trace": "ztune.cli.trace",
-    "screen": "ztune.cli.screen",
-    "run": "ztune.cli.run",
-    "clean": "ztune.cli.clean",
-    "crashtest": "ztune.cli.crashtest",
-    "recommend": "ztune.cli.recommend",
-    "apply": "ztune.cli.apply",
-    "report": "ztune.cli.report",
-    "runs": "ztune.cli.runs",
-    "show": "ztune.cli.show",
-    "mount": "ztune.cli.mount",
-    "umount": "ztune.cli.umount",
-    "lab": "ztune.cli.lab",
-    "disk": "ztune.cli.disk",
+    "tune": "The whole loop: run a workload, record, screen, recommend.",
+    "doctor": "What this machine can do, and what brings what is missing.",
+    "list": "Workloads, studies and disk profiles.",
+    "setup": "Install what a workload needs.",
+    "observe": "What a live database does to its file system, and what to change.",
+    "record": "Record the file I/O of a command or of running processes.",
+    "trace": "Look at a recorded trace.",
+    "screen": "Rank layouts for a recorded trace.",
+    "run": "Run the real database on layouts of real ZFS.",
+    "clean": "Destroy what cut trials left behind.",
+    "crashtest": "Cut a database's power again and again, and check each commit.",
+    "recommend": "What to set for each role, and why.",
+    "apply": "Put the recommended layout in place, or take it back.",
+    "report": "Write the HTML report of a run.",
+    "runs": "The runs there are.",
+    "show": "One run, or one trial in full.",
+    "mount": "Mount a layout: OpenZFS in user space, no kernel module.",
+    "umount": "Unmount what `ztune mount` mounted.",
+    "lab": "A throw-away virtual machine with OpenZFS.",
+    "disk": "Measure a disk into a profile for studies and the lab.",
 }
 
 
@@ -52,12 +53,16 @@ class LazyGroup(click.Group):
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """Import the module of ``cmd_name`` and return its ``command``."""
-        module = COMMANDS.get(cmd_name)
-        if module is None:
+        if cmd_name not in COMMANDS:
             return None
-        command = importlib.import_module(module).command
+        command = importlib.import_module(f"ztune.cli.{cmd_name}").command
         assert isinstance(command, click.Command)
         return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the commands with their lines."""
+        with formatter.section("Commands"):
+            formatter.write_dl(list(COMMANDS.items()))
 
 
 _CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 110}

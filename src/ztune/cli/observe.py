@@ -12,13 +12,12 @@ from rich.live import Live
 
 from ztune import files, output
 from ztune.advice.findings import Finding, Undecided, findings, undecided
-from ztune.cli._numbers import FiniteRange
+from ztune.cli._values import FiniteRange
 from ztune.errors import InputError
 from ztune.observe.model import Observation
 from ztune.observe.sources import MEANINGS, READERS, read_files
 from ztune.observe.subjects import Subject, choose
 from ztune.observe.watch import watch
-from ztune.onhost.host.interrupt import signals_as_interrupt
 from ztune.report import observed_html, observed_terminal
 from ztune.trace.roles import RoleRules
 from ztune.trace.schema import ROLES
@@ -27,7 +26,7 @@ _LINE_S = 30.0
 _SECONDS = 60.0  # where nobody can see when to press Ctrl-C
 
 
-@click.command(short_help="See what a live database does to its file system, and what would be better.")
+@click.command()
 @click.option("--pid", type=click.IntRange(min=1), help="Observe this process and all its descendants.")
 @click.option("--unit", help="Observe the processes of this systemd unit.")
 @click.option("--dataset", help="Observe everything that touches this ZFS dataset, or one below it.")
@@ -152,7 +151,7 @@ def _observe(
     console = output.Console(stderr=True)
     if seconds is None and not console.is_terminal:
         seconds = _SECONDS
-    with signals_as_interrupt(), ExitStack() as stack:
+    with ExitStack() as stack:
         view = None
         if console.is_terminal:
             view = stack.enter_context(Live(console=console, auto_refresh=False, transient=True))

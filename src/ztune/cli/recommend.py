@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
 from ztune import files, output
+from ztune.advice.commands import script as write_script
+from ztune.advice.measured import recommend_measured
+from ztune.analysis.metrics import resolve
 from ztune.errors import InputError
+from ztune.report import measured, source, terminal
+from ztune.runs.named import run_id
+from ztune.study import Objective
 
-if TYPE_CHECKING:
-    from ztune.report import source
-    from ztune.study import Objective
 
-
-@click.command(short_help="What to set for each role, and why.")
+@click.command()
 @click.argument("run", required=False)
 @click.option("--json", "as_json", is_flag=True, help="Print the recommendation as JSON.")
 @click.option(
@@ -51,10 +52,7 @@ def command(
       ztune recommend 7f3k2a --objective space,time    smallest first
       ztune recommend --script layout.sh && sh layout.sh tank/pg     print the commands, change nothing
     """
-    from ztune.advice.commands import script as write_script
-    from ztune.report import source, terminal
-
-    found = source.evidence(run)
+    found = source.evidence(run and run_id(run))
     if found.run.measured:
         _measured(found, as_json, objective, within, script)
         return
@@ -74,10 +72,6 @@ def _measured(
     found: source.Evidence, as_json: bool, objective: str | None, within: str | None, script: Path | None
 ) -> None:
     """Print what a measured run advises, and for each role why."""
-    from ztune.advice.commands import script as write_script
-    from ztune.advice.measured import recommend_measured
-    from ztune.report import measured, terminal
-
     if objective is not None or within is not None:
         raise InputError("--objective and --within order replays; a measured run has its own resolution")
     advice = recommend_measured(found.run, found.trials, measured.screened(found.run))
@@ -98,9 +92,6 @@ def _measured(
 
 def changed_objective(raw: dict[str, object], objective: str | None, within: str | None) -> Objective:
     """Return the run's objective with what the user's flags change; raises InputError."""
-    from ztune.analysis.metrics import resolve
-    from ztune.study import Objective
-
     if objective is not None:
         names = [word for word in objective.split(",") if word.strip()]
         if not names:

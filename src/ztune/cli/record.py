@@ -13,7 +13,7 @@ from pathlib import Path
 import click
 
 from ztune import output
-from ztune.cli._numbers import FiniteRange
+from ztune.cli._values import FiniteRange
 from ztune.errors import InputError
 from ztune.trace.reader import Trace
 from ztune.trace.record import Recording, record

@@ -8,9 +8,11 @@ from pathlib import Path
 import click
 
 from ztune import files, output
+from ztune.report import html, measured_html, source
+from ztune.runs.named import run_id
 
 
-@click.command(short_help="Write the HTML report of a run.")
+@click.command()
 @click.argument("run", required=False)
 @click.option(
     "--out",
@@ -31,9 +33,7 @@ def command(run: str | None, out: Path | None, open_: bool) -> None:
       ztune report                           writes ztune-RUN.html here
       ztune report 7f3k2a --out oltp.html
     """
-    from ztune.report import html, measured_html, source
-
-    found = source.evidence(run)
+    found = source.evidence(run and run_id(run))
     path = out or Path(f"ztune-{found.run.id}.html")
     if found.run.measured:
         text = measured_html.render(found.run, found.trials)

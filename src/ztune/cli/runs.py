@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import click
 
 from ztune import output
 from ztune.errors import InputError
+from ztune.runs.named import resolve
+from ztune.store import deletion
+from ztune.store.db import Store
 
 
-@click.command("runs", short_help="The runs there are.")
+@click.command("runs")
 @click.option(
     "--delete", "unwanted", multiple=True, metavar="RUN",
     help="Delete this run, and the trace that was made for it alone. Repeatable.",
@@ -29,12 +33,6 @@ def command(unwanted: tuple[str, ...], yes: bool, as_json: bool) -> None:
     What a cut run left where its trials ran is not in the store: `ztune clean --run RUN` destroys it, before
     the run is deleted. Undo files of `ztune apply` stay.
     """
-    from pathlib import Path
-
-    from rich.table import Table
-
-    from ztune.store.db import Store
-
     if unwanted:
         _delete(unwanted, yes, as_json)
         return
@@ -72,32 +70,23 @@ def command(unwanted: tuple[str, ...], yes: bool, as_json: bool) -> None:
     if not rows:
         output.echo("There are no runs yet; `ztune screen TRACE` or `ztune run WORKLOAD` makes one.")
         return
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
-    # The id is what the next command needs: it stays whole, and the trace gives way on a narrow terminal.
-    for column, width in (("run", 6), ("created (UTC)", 16), ("status", 11), ("trials", 8), ("name", 13)):
-        table.add_column(column, no_wrap=True, min_width=width)
-    table.add_column("trace, or where it ran", no_wrap=True, overflow="ellipsis")
-    for row in rows:
-        layouts = f"{row['ok']} of {row['trials']}" + (f", {row['failed']} failed" if row["failed"] else "")
-        created = str(row["created"])[:16].replace("T", " ")
-        table.add_row(
-            str(row["id"]),
-            created,
-            str(row["status"]),
-            layouts,
-            str(row["name"]),
-            Path(str(row["trace"])).name or str(row["target"]),
-        )
-    output.Console().print(table)
+    output.print_table(
+        ("run", "created (UTC)", "status", "trials", "name", "trace, or where it ran"), map(_cells, rows)
+    )
+
+
+def _cells(row: dict[str, Any]) -> tuple[str, ...]:
+    done = f"{row['ok']} of {row['trials']}" + (f", {row['failed']} failed" if row["failed"] else "")
+    created = row["created"][:16].replace("T", " ")
+    return row["id"], created, row["status"], done, row["name"], Path(row["trace"]).name or row["target"]
 
 
 def _delete(unwanted: tuple[str, ...], yes: bool, as_json: bool) -> None:
     """Say what deleting the runs takes away; do it with ``yes``."""
-    from ztune.store import deletion
-    from ztune.store.db import Store
-
     with Store.open() as store:
-        runs = list({found.id: found for found in map(store.run, unwanted)}.values())
+        runs = list(
+            {found.id: found for found in (resolve(one, "run", store=store) for one in unwanted)}.values()
+        )
         store.check_deletable([run.id for run in runs])
         folders = deletion.folders(store, runs)
         rows: list[dict[str, Any]] = [

@@ -3,28 +3,43 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import click
 
 from ztune import output
-from ztune.cli._numbers import FiniteRange
-from ztune.cli._place import jobs_option
+from ztune.advice.standing import standing
+from ztune.advice.trust import outpaced
+from ztune.cli._live import LiveView
+from ztune.cli._options import arc_option, jobs_option, profile_option, seed_option
+from ztune.cli._screening import changes, print_ranking
+from ztune.cli._values import FiniteRange
 from ztune.errors import InputError
+from ztune.places import engine as engines
+from ztune.report.terminal import TOP
+from ztune.runs import screening
+from ztune.runs.asked import study_for
+from ztune.runs.named import resolve
+from ztune.runs.options import DEFAULT_BUDGET, ScreenOptions
+from ztune.runs.screening import allowed_order
+from ztune.store.db import Store
+from ztune.store.records import Run, Trial
+from ztune.study import METRICS
+from ztune.trace.reader import Trace
 
 
-@click.command("screen", short_help="Rank layouts for a recorded trace.")
+@click.command("screen")
 @click.argument("trace", required=False, type=click.Path(path_type=Path))
 @click.option(
     "--study", "study_name", metavar="FILE|NAME", help="The layouts to try: a TOML file or a ready study."
 )
-@click.option("--profile", metavar="NAME|FILE", help="Disks to model instead of the study's data disks.")
-@click.option(
-    "--arc", metavar="SIZE", help="Memory for the ARC, such as 64M or 7.5G, instead of the study's."
-)
+@profile_option
+@arc_option
 @jobs_option
-@click.option("--seed", type=click.IntRange(0, 2**31 - 1), help="Seed instead of the study's.")
+@seed_option
 @click.option(
     "--budget",
     type=click.IntRange(1),
@@ -66,47 +81,35 @@ def command(
 
     Exit code 1 if some layouts failed; the others are ranked all the same.
     """
-    # Loaded here: `ztune --help` must not wait for Arrow.
-    from ztune.cli._screening import Shown, print_ranking
-    from ztune.onhost.host.interrupt import signals_as_interrupt
-    from ztune.places import engine as engines
-    from ztune.report.terminal import TOP
-    from ztune.runs import screening
-    from ztune.store.db import Store
-    from ztune.trace.reader import Trace
-
     if name is not None:
         output.plain(name, "--name")
     if resume is not None and trace is None and Path(resume).is_dir():
         trace, resume = Path(resume), "last"  # `--resume TRACE`: the word is not a run
     if trace is None and resume is None:
         raise InputError("which trace? `ztune screen TRACE`; `ztune record` makes one")
-    with Store.open() as store, signals_as_interrupt():
-        options: dict[str, Any] = {"jobs": jobs or 0, "seed": seed, "timeout_s": timeout}
+    with Store.open() as store:
+        options = ScreenOptions(jobs or 0, budget or DEFAULT_BUDGET, timeout, seed)
         if resume is not None:
             given = {"--study": study_name, "--profile": profile, "--arc": arc, "--name": name}
             wrong = [flag for flag, value in given.items() if value is not None]
             if wrong:
                 raise InputError(f"{wrong[0]} can't be changed when a run is resumed; start a new run")
-            opened = None if trace is None else Trace.open(trace)
+            opened = None if trace is None else resolve(str(trace), "trace", store=store)
             run = _unfinished(store, resume, opened)
             opened = opened or Trace.open(run.trace_path)
             engine = engines.check()
-            options["budget"] = budget or run.options.get("budget", screening.DEFAULT_BUDGET)
-            with Shown(opened, store) as shown:
-                run = screening.resume(
-                    store, run, opened, engine, screening.Options(**options), observer=shown
-                )
+            options = replace(options, budget=budget or ScreenOptions.of(run).budget)
+            with LiveView() as live:
+                run = screening.resume(store, run, opened, engine, options, observer=live)
         else:
             assert trace is not None
-            opened = Trace.open(trace)
-            study = choose_study(opened, study_name, profile, arc)
+            opened = resolve(str(trace), "trace", store=store)
+            study = study_for(opened, study_name, profile, arc)
             engine = engines.check()
-            options["budget"] = budget or screening.DEFAULT_BUDGET
-            with Shown(opened, store) as shown:
+            with LiveView() as live:
                 run = screening.start(
-                    store, opened, study, engine, screening.Options(**options),
-                    name=name, command=["ztune", *sys.argv[1:]], observer=shown,
+                    store, opened, study, engine, options,
+                    name=name, command=["ztune", *sys.argv[1:]], observer=live,
                 )  # fmt: skip
         trials = store.trials(run.id)
         failed = [t for t in trials if t.status == "failed"]
@@ -118,10 +121,10 @@ def command(
         return 1 if failed else 0
 
 
-def _unfinished(store: Any, name: str, trace: Any) -> Any:
+def _unfinished(store: Store, name: str, trace: Trace | None) -> Run:
     """Return the run to resume: the one named, or the last that was made from ``trace`` and not finished."""
-    if name != "last":
-        return store.run(name)
+    if name not in ("last", "latest"):
+        return resolve(name, "run", store=store)
     runs = [r for r in store.runs() if trace is None or r.trace_sha == trace.sha]
     cut = [r for r in runs if r.status != "done" or any(t.status != "ok" for t in store.trials(r.id))]
     if not cut:
@@ -130,97 +133,19 @@ def _unfinished(store: Any, name: str, trace: Any) -> Any:
     return cut[-1]
 
 
-def choose_study(trace: Any, name: str | None, profile: str | None, arc: str | None) -> Any:
-    """Return the study named, else the ready one of the trace's workload, else one built from its roles.
-
-    Raises InputError; also if a role of the trace has no dataset in it.
-    """
-    from ztune.study import generic, ready
-    from ztune.study.adjust import adjusted
-
-    manifest = trace.manifest
-    roles = {f.role for f in manifest.files if f.role is not None}
-    if not roles:
-        raise InputError(
-            f"no file in {trace.path} has a role, so there is nothing to lay out; "
-            f"record again with rules such as --role '/srv/db/**=data'"
-        )
-    workload = manifest.workload.name if manifest.workload is not None else None
-    if name is not None:
-        study = ready.find(name)
-    elif workload is not None and workload in ready.files():
-        study = ready.find(workload)
-    else:
-        study = generic.build(roles, page_sizes=manifest.page_size)
-    try:
-        study.check_roles(roles)
-        return adjusted(
-            study,
-            profile=profile,
-            arc=arc,
-            database=_settings(manifest.workload),
-            declared=_declared(manifest),
-        )
-    except ValueError as error:
-        raise InputError(
-            f"--arc {arc}: {_sentence(error)}" if arc is not None else _sentence(error)
-        ) from None
-
-
-# Databases that wait for their log unless they are told otherwise, by their well-known files.
-_WAIT = ("postgresql", "mysql and mariadb", "sqlite")
-
-
-def _declared(manifest: Any) -> Any:
-    """Return what is declared of the durability of the database that was recorded."""
-    from ztune.databases import registry
-    from ztune.databases.declared import KNOWN, Declared
-    from ztune.trace.roles import databases_of
-
-    if manifest.workload is not None:
-        return registry.declared(manifest.workload.name, manifest.workload.parameters)
-    # A live database: nobody says which it is, but its files do.
-    found = databases_of(f.path for f in manifest.files if f.role is not None)
-    return KNOWN if any(name in _WAIT for name in found) else Declared()
-
-
-def _settings(workload: Any) -> dict[str, str]:
-    """Return the database's settings that the recorded workload made; of one that is not here, none."""
-    from ztune.databases import registry
-
-    if workload is None or workload.name not in registry.names():
-        return {}
-    try:
-        return registry.settings_of(workload.name, workload.parameters)
-    except InputError:  # recorded by a version with other parameters
-        return {}
-
-
-def _sentence(error: ValueError) -> str:
-    from ztune.study.layout import plain
-
-    return plain(error)
-
-
-def ranking_json(run: Any, trials: Any) -> dict[str, Any]:
+def ranking_json(run: Run, trials: Sequence[Trial]) -> dict[str, Any]:
     """Return the run and its layouts, best first, then those that are not allowed, failed or waiting."""
-    from ztune.advice.standing import standing
-    from ztune.advice.trust import outpaced
-    from ztune.cli._screening import changes
-    from ztune.runs.screening import allowed_order
-    from ztune.study import METRICS
-
     study = run.resolved_study
     now = standing(trials, study.objective)
     ranked = [t.number for t in allowed_order(study, trials)]
 
-    def metric(trial: Any, name: str) -> Any:
+    def metric(trial: Trial, name: str) -> Any:
         node: Any = trial.measure
         for part in METRICS[name][0]:
             node = node.get(part) if isinstance(node, dict) else None
         return node
 
-    def entry(trial: Any) -> dict[str, Any]:
+    def entry(trial: Trial) -> dict[str, Any]:
         return {
             "rank": ranked.index(trial.number) + 1 if trial.number in ranked else None,
             "trial": trial.number,

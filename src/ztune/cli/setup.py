@@ -5,10 +5,12 @@ from __future__ import annotations
 import click
 
 from ztune import native, output
+from ztune.cli._values import pairs
+from ztune.databases import setup
 from ztune.errors import InputError
 
 
-@click.command("setup", short_help="Install what a workload needs.")
+@click.command("setup")
 @click.argument("workload")
 @click.option(
     "-p", "--param", "params", multiple=True, metavar="NAME=VALUE",
@@ -39,9 +41,6 @@ def command(workload: str, params: tuple[str, ...], dry_run: bool, as_json: bool
     Exit code 0 if everything is there at the end, 1 if a command failed, 3 if something is missing that can't
     be brought.
     """
-    from ztune.cli._place import pairs
-    from ztune.databases import setup
-
     if workload == "programs":
         if params or dry_run or as_json:
             raise InputError("`ztune setup programs` takes no options")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -9,10 +10,18 @@ from typing import Any
 import click
 
 from ztune import output
+from ztune.cli._screening import print_ranking
 from ztune.errors import InputError
+from ztune.places import engine as engines
+from ztune.places.rerun import compare, rerun
+from ztune.report import measured
+from ztune.runs.named import resolve
+from ztune.store.db import Store
+from ztune.store.records import Run, Trial
+from ztune.trace.reader import Trace
 
 
-@click.command("show", short_help="One run, or one trial in full.")
+@click.command("show")
 @click.argument("run", default="last")
 @click.option("--trial", type=click.IntRange(1), metavar="N", help="One trial of the run, in full.")
 @click.option(
@@ -28,12 +37,8 @@ def command(run: str, trial: int | None, rerun: bool, as_json: bool) -> int:
       ztune show 7f3k2a --trial 4 --json       what it takes to run trial 4 again
       ztune show 7f3k2a --trial 4 --rerun      run it again, and compare
     """
-    from ztune.cli._screening import print_ranking
-    from ztune.report import measured
-    from ztune.store.db import Store
-
     with Store.open() as store:
-        found = store.run(run)
+        found = resolve(run, "run", store=store)
         trials = store.trials(found.id)
         if trial is None:
             if rerun:
@@ -60,12 +65,12 @@ def command(run: str, trial: int | None, rerun: bool, as_json: bool) -> int:
     return 0
 
 
-def run_json(run: Any, trials: Any) -> dict[str, Any]:
+def run_json(run: Run, trials: Sequence[Trial]) -> dict[str, Any]:
     """Return everything stored of a run."""
     return {**_run_fields(run), "study": run.study, "trials": [_trial_fields(t) for t in trials]}
 
 
-def trial_json(run: Any, trial: Any) -> dict[str, Any]:
+def trial_json(run: Run, trial: Trial) -> dict[str, Any]:
     """Return one trial with all that it takes to run it again: spec, trace, seed, versions, command."""
     if run.measured:
         return {
@@ -90,7 +95,7 @@ def trial_json(run: Any, trial: Any) -> dict[str, Any]:
     }
 
 
-def _run_fields(run: Any) -> dict[str, Any]:
+def _run_fields(run: Run) -> dict[str, Any]:
     names = (
         "id", "kind", "name", "created", "status", "trace_path", "trace_sha", "environment", "versions",
         "seed", "command", "options", "warnings", "target", "job", "source_run", "outcome",
@@ -98,7 +103,7 @@ def _run_fields(run: Any) -> dict[str, Any]:
     return {**{n: getattr(run, n) for n in names}, "objective": run.objective.model_dump(mode="json")}
 
 
-def _trial_fields(trial: Any) -> dict[str, Any]:
+def _trial_fields(trial: Trial) -> dict[str, Any]:
     names = (
         "number", "round", "block", "twin", "layout_name", "layout_hash", "target", "status", "error",
         "engine_version",
@@ -115,7 +120,7 @@ def _trial_fields(trial: Any) -> dict[str, Any]:
     }
 
 
-def _print_run(run: Any, trials: Any) -> None:
+def _print_run(run: Run, trials: Sequence[Trial]) -> None:
     if run.trace_path:
         output.echo(f"\ntrace       {run.trace_path} (sha {run.trace_sha[:12]})")
     else:
@@ -174,13 +179,7 @@ def _flat(node: Any, prefix: str = "") -> list[tuple[str, Any]]:
 
 def _rerun(record: dict[str, Any], as_json: bool) -> int:
     """Run a trial again from its record alone; 1 if the engine failed."""
-    from ztune.onhost.host.interrupt import signals_as_interrupt
-    from ztune.places import engine as engines
-    from ztune.places.rerun import compare, rerun
-    from ztune.trace.reader import Trace
-
-    with signals_as_interrupt():
-        outcome = rerun(record, Trace.open(Path(record["run"]["trace_path"])), engines.check())
+    outcome = rerun(record, Trace.open(Path(record["run"]["trace_path"])), engines.check())
     if outcome.result is None:
         output.echo(f"ztune: the trial failed again: {outcome.error}", err=True)
         return 1

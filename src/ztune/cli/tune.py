@@ -7,17 +7,25 @@ from pathlib import Path
 import click
 
 from ztune import output
-from ztune.cli._place import blocks as parse_blocks
-from ztune.cli._place import duration, jobs_option, make_place, pairs, place_options, share
+from ztune.cli._options import (
+    Trials,
+    Where,
+    arc_option,
+    jobs_option,
+    params_option,
+    profile_option,
+    seed_option,
+    trials_options,
+    where_options,
+)
+from ztune.cli._tune import Plan, tune
 from ztune.errors import InputError
+from ztune.report import measured, terminal
 
 
-@click.command("tune", short_help="The whole loop: run a workload, record, screen, recommend.")
+@click.command("tune")
 @click.argument("workload")
-@click.option(
-    "-p", "--param", "params", multiple=True, metavar="NAME=VALUE",
-    help="A parameter of the workload; `ztune list workloads` shows them.",
-)  # fmt: skip
+@params_option
 @click.option(
     "--out",
     type=click.Path(path_type=Path, file_okay=False),
@@ -29,17 +37,15 @@ from ztune.errors import InputError
     metavar="FILE|NAME",
     help="The layouts to try: a TOML file or a ready study. Default: the workload's own.",
 )
-@click.option("--profile", metavar="NAME|FILE", help="Disks to model instead of the study's data disks.")
-@click.option(
-    "--arc", metavar="SIZE", help="Memory for the ARC, such as 64M or 7.5G, instead of the study's."
-)
+@profile_option
+@arc_option
 @click.option(
     "--budget",
     type=click.IntRange(1),
     help="Layouts to try; default 32. The pairs that prove the recommendation come on top.",
 )
 @jobs_option
-@click.option("--seed", type=click.IntRange(0, 2**31 - 1), help="Seed instead of the study's.")
+@seed_option
 @click.option(
     "--recorder", type=click.Choice(["auto", "ebpf", "strace"]), default="auto", show_default=True,
     help="How to record; auto takes eBPF where it is allowed.",
@@ -48,23 +54,12 @@ from ztune.errors import InputError
     "--on", metavar="lab|mount|local|ssh://HOST",
     help="Then measure the best layouts and the baseline there, with the real database on real ZFS.",
 )  # fmt: skip
-@place_options
-@click.option(
-    "--top", type=click.IntRange(1), default=3, show_default=True, help="With --on: how many of the best."
-)
-@click.option(
-    "--blocks", default="3:8", show_default=True, metavar="MIN:MAX",
-    help="With --on: the fewest and the most times that each layout runs.",
-)  # fmt: skip
-@click.option(
-    "--resolution", default="2%", show_default=True, metavar="SHARE",
-    help="With --on: smaller differences don't matter.",
-)  # fmt: skip
-@click.option("--time-limit", metavar="TIME", help="With --on: begin no trial after this long, such as 2h.")
+@where_options
+@trials_options("--on", "--on")
 @click.option("--json", "as_json", is_flag=True, help="Print the recommendation as JSON.")
 def command(
     workload: str,
-    params: tuple[str, ...],
+    params: dict[str, str],
     out: Path | None,
     study: str | None,
     profile: str | None,
@@ -74,19 +69,8 @@ def command(
     seed: int | None,
     recorder: str,
     on: str | None,
-    pool: str | None,
-    parents: tuple[str, ...],
-    disks: tuple[str, ...],
-    files: str | None,
-    size: str,
-    pace: str | None,
-    page_cache: bool,
-    openzfs: str | None,
-    dilation: float | None,
-    top: int,
-    blocks: str,
-    resolution: str,
-    time_limit: str | None,
+    where: Where,
+    trials: Trials,
     as_json: bool,
 ) -> int:
     """Run WORKLOAD on a database of our own, record it, screen layouts, and recommend one per role.
@@ -107,22 +91,14 @@ def command(
 
     Exit code 1 if some layouts failed; the recommendation is then made from the others.
     """
-    # Loaded here: `ztune --help` must not wait for Arrow.
-    from ztune.cli._tune import Plan, tune
-    from ztune.report import measured, terminal
-    from ztune.runs.plan import Options
-
-    place = None
-    if on is not None:
-        place = make_place(on, pool, parents, disks, files, size, openzfs, dilation, pace, page_cache)
-    elif pool or parents or disks or files or openzfs or dilation or pace or page_cache:
+    if on is None and where.given:
         raise InputError(
             "--pool, --parent, --disk, --files, --disks, --page-cache, "
             "--openzfs and --dilation say where to measure; add --on"
         )
     plan = Plan(
         workload=workload,
-        params=pairs(params),
+        params=params,
         out=out or Path(f"ztune-{workload}"),
         study=study,
         profile=profile,
@@ -131,13 +107,9 @@ def command(
         jobs=jobs or 0,
         seed=seed,
         recorder=recorder,
-        place=place,
-        top=top,
-        options=Options(
-            blocks=parse_blocks(blocks),
-            resolution=share(resolution, "--resolution"),
-            time_limit_s=duration(time_limit),
-        ),
+        place=None if on is None else where.place(on),
+        top=trials.top,
+        options=trials.options(),
     )
     outcome = tune(plan)
     if as_json:

@@ -13,6 +13,7 @@ import subprocess
 import tempfile
 import threading
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
@@ -25,7 +26,6 @@ from ztune.onhost.host.process import end_group
 from ztune.places import engine_limits
 from ztune.places.engine import Engine, last_line
 from ztune.places.engine_spec import engine_spec
-from ztune.places.target import Outcome, Progress
 from ztune.store import paths
 from ztune.study import Layout, Study
 from ztune.study.properties import PROPERTIES, REPLAYED
@@ -42,6 +42,24 @@ LIMIT_REACHED = 5  # the engine's exit code
 CACHED_TRACES = 4  # how many exports of traces are kept
 _KILL_GRACE_S = 2.0
 _LEAST_FILES = 1 << 30  # bytes; with less room on the disk an engine does not turn to files at all
+
+
+# Called with the phase ("load", "measure") and the share of it that is done, 0 to 1.
+Progress = Callable[[str, float], None]
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How a trial ended: with a result, or with one sentence that says why there is none."""
+
+    result: dict[str, Any] | None
+    error: str | None
+    wall_s: float
+
+    @property
+    def ok(self) -> bool:
+        """Whether there is a result."""
+        return self.result is not None
 
 
 @dataclass(frozen=True)

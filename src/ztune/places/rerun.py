@@ -7,8 +7,7 @@ from typing import Any
 
 from ztune.errors import InputError
 from ztune.places.engine import Engine
-from ztune.places.replay import Replay
-from ztune.places.target import Outcome
+from ztune.places.replay import Outcome, Replay
 from ztune.study import METRICS
 from ztune.trace.reader import Trace
 

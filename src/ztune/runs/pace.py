@@ -35,16 +35,23 @@ class Pace:
         """Return the seconds left of a trial that is in ``step``, done to ``share``; None if not known."""
         if not self._walls or step not in self._steps:
             return self.trial_s
+        if not any(self._steps.values()):  # a replay tells no times of its steps
+            return median(self._walls) * (1 - min(1.0, max(0.0, share)))
         later = STEPS[STEPS.index(step) + 1 :]
         total = sum(median(self._steps[s]) for s in later if self._steps[s])
         if self._steps[step]:
             total += median(self._steps[step]) * (1 - min(1.0, max(0.0, share)))
         return total
 
-    def left_s(self, waiting: int, step: str = "", share: float = 0.0) -> float | None:
-        """Return the seconds left for ``waiting`` whole trials after the one in ``step``."""
+    def left_s(
+        self, waiting: int, running: Iterable[tuple[str, float]] = (), at_once: int = 1
+    ) -> float | None:
+        """Return the seconds left for ``waiting`` trials after those that are in a step, done to a share.
+
+        None before the first trial ended. ``at_once``: how many run side by side.
+        """
         one = self.trial_s
         if one is None:
             return None
-        now = self.rest_s(step, share) if step else 0.0
-        return waiting * one + (now or 0.0)
+        now = sum(self.rest_s(step, share) or 0.0 for step, share in running if step)
+        return (waiting * one + now) / at_once

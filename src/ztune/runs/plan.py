@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import random
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from typing import Any
 
-from ztune.analysis.resolve import DEFAULT_RESOLUTION
 from ztune.errors import InputError
 from ztune.runs.space import changed, first_round
 from ztune.store.records import Run, Trial
 from ztune.study import Layout, Study
-
-DEFAULT_BLOCKS = (3, 8)
 
 
 @dataclass(frozen=True)
@@ -45,42 +42,6 @@ class Job:
             version=str(raw.get("version", "")),
             roles=tuple(raw.get("roles", ())),
         )
-
-
-@dataclass(frozen=True)
-class Options:
-    """How to run.
-
-    ``blocks``: the fewest and the most times that each layout runs. ``resolution``: a share; smaller
-    differences don't matter. ``time_limit_s``: no trial begins after so many seconds. ``aa``: the baseline
-    against itself. ``settle``: "cold" or "warm". ``saved``: a directory on the target for the loaded
-    database.
-    """
-
-    blocks: tuple[int, int] = DEFAULT_BLOCKS
-    resolution: float = DEFAULT_RESOLUTION
-    time_limit_s: float | None = None
-    aa: bool = False
-    settle: str = "cold"
-    saved: str | None = None
-    probes: Mapping[str, Any] = field(default_factory=dict)
-
-    def to_json(self) -> dict[str, Any]:
-        """Return it as JSON values, for the run's record."""
-        return {**asdict(self), "blocks": list(self.blocks)}
-
-    @classmethod
-    def of(cls, run: Run) -> Options:
-        """Return the options of a stored run."""
-        raw = dict(run.options)
-        raw["blocks"] = tuple(raw.get("blocks", DEFAULT_BLOCKS))
-        known = {k: v for k, v in raw.items() if k in cls.__dataclass_fields__}
-        return cls(**known)
-
-    @property
-    def looks(self) -> int:
-        """How often it is asked whether the best is known."""
-        return self.blocks[1] - self.blocks[0] + 1
 
 
 def workload_job(workload: Any) -> Job:

@@ -7,12 +7,13 @@ done.
 from __future__ import annotations
 
 import contextlib
+import functools
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from ztune import __version__
 from ztune.analysis import verdict
@@ -20,10 +21,13 @@ from ztune.errors import InputError, MissingError, ZtuneError
 from ztune.onhost.host import interrupt, room
 from ztune.onhost.jobs import registry as jobs
 from ztune.places import bundle
-from ztune.places.channel import Lost, Place
+from ztune.places.channel import Lost, Place, ask
 from ztune.runs import plan, prepared, stopping
 from ztune.runs import trial as trials
-from ztune.runs.plan import Job, Options
+from ztune.runs.ending import ending
+from ztune.runs.observer import Observer
+from ztune.runs.options import TrialOptions
+from ztune.runs.plan import Job
 from ztune.store import environment
 from ztune.store.db import Store
 from ztune.store.records import Run, Trial
@@ -38,63 +42,6 @@ class LoadError(ZtuneError):
     """The database can't be brought to its starting state."""
 
 
-class Observer(Protocol):
-    """Is told what happens, all from the calling thread but ``say``."""
-
-    def begin(self, run: Run, place: Place, trials: Sequence[Trial]) -> None:
-        """A run began or goes on."""
-        ...
-
-    def block(self, number: int, waiting: int, most: int) -> None:
-        """A block begins: trials of it that wait, and the most that the whole run may still hold after it."""
-        ...
-
-    def trial(self, trial: Trial) -> None:
-        """A trial begins."""
-        ...
-
-    def step(self, step: str, state: str, share: float, text: str) -> None:
-        """The trial is in this step."""
-        ...
-
-    def finished(self, trial: Trial, steps: dict[str, float]) -> None:
-        """A trial ended, and is stored."""
-        ...
-
-    def judged(self, outcome: dict[str, Any], trials: Sequence[Trial]) -> None:
-        """A block ended."""
-        ...
-
-    def say(self, text: str) -> None:
-        """A sentence for the user."""
-        ...
-
-
-class Silent:
-    """An observer that shows nothing."""
-
-    def begin(self, run: Run, place: Place, trials: Sequence[Trial]) -> None:
-        """Do nothing."""
-
-    def block(self, number: int, waiting: int, most: int) -> None:
-        """Do nothing."""
-
-    def trial(self, trial: Trial) -> None:
-        """Do nothing."""
-
-    def step(self, step: str, state: str, share: float, text: str) -> None:
-        """Do nothing."""
-
-    def finished(self, trial: Trial, steps: dict[str, float]) -> None:
-        """Do nothing."""
-
-    def judged(self, outcome: dict[str, Any], trials: Sequence[Trial]) -> None:
-        """Do nothing."""
-
-    def say(self, text: str) -> None:
-        """Do nothing."""
-
-
 @dataclass(frozen=True)
 class Request:
     """What to run where. ``layouts``: the baseline first."""
@@ -103,7 +50,7 @@ class Request:
     layouts: Sequence[Layout]
     job: Job
     place: Place
-    options: Options = field(default_factory=Options)
+    options: TrialOptions = field(default_factory=TrialOptions)
     seed: int | None = None
     name: str | None = None
     command: Sequence[str] = ()
@@ -124,7 +71,7 @@ def start(store: Store, request: Request, observer: Observer | None = None) -> R
     if options.saved is None and request.place.shared(Path("/")) is not None:
         for database in {repr(one.database): one.database for one in layouts}.values():
             prepared.require_room(request.job.name, request.job.params, database)
-    watcher = observer or Silent()
+    watcher = observer or Observer()
     with _up(request.place, watcher) as place:
         for layout in layouts:
             place.check(study, layout)
@@ -158,8 +105,8 @@ def resume(store: Store, run: Run, place: Place, observer: Observer | None = Non
         raise InputError(f"run {run.id} is a replay; `ztune screen --resume {run.id}` goes on with it")
     if store.is_live(run):
         raise InputError(f"run {run.id} is being worked on by process {run.pid}; wait for it or stop it")
-    job, options = Job.of(run), Options.of(run)
-    watcher = observer or Silent()
+    job, options = Job.of(run), TrialOptions.of(run)
+    watcher = observer or Observer()
     with _up(place, watcher):
         now = _versions(place.hello(), job)
         for part, before in run.versions.items():
@@ -180,7 +127,7 @@ def resume(store: Store, run: Run, place: Place, observer: Observer | None = Non
         return runner.go()
 
 
-def _check_options(options: Options, layouts: Sequence[Layout]) -> None:
+def _check_options(options: TrialOptions, layouts: Sequence[Layout]) -> None:
     least, most = options.blocks
     if not 1 <= least <= most:
         raise InputError(f"--blocks is {least}:{most}; write MIN:MAX with 1 ≤ MIN ≤ MAX, such as 3:8")
@@ -223,7 +170,7 @@ def _up(place: Place, observer: Observer) -> Iterator[Place]:
             place.__exit__(None, None, None)
 
 
-def _add_block(store: Store, run: Run, layouts: Sequence[Layout], number: int, options: Options) -> None:
+def _add_block(store: Store, run: Run, layouts: Sequence[Layout], number: int, options: TrialOptions) -> None:
     """Store the trials of one block as pending, in their random order: the plan survives whatever happens."""
     base = run.resolved_study.layout.hash
     by_arm = {layout.hash: (layout, 0) for layout in layouts}
@@ -250,7 +197,7 @@ class _Runner:
         run: Run,
         place: Place,
         job: Job,
-        options: Options,
+        options: TrialOptions,
         layouts: Sequence[Layout],
         observer: Observer,
     ) -> None:
@@ -273,25 +220,15 @@ class _Runner:
 
     def go(self) -> Run:
         """Run to the end and return the run."""
-        self.observer.begin(self.run, self.place, self._all())
-        reason = "failed"
-        try:
-            with self._held:
-                reason = self._blocks()
-        except KeyboardInterrupt:
-            self._judge("interrupted")
-            self.store.finish_run(self.run.id, "interrupted")
-            raise
-        except Lost:
-            self._judge("interrupted")
-            self.store.finish_run(self.run.id, "interrupted")
-            raise
-        except BaseException:
-            self.store.finish_run(self.run.id, "failed")
-            raise
-        self._judge(reason)
-        ok = any(t.ok for t in self._all())
-        self.store.finish_run(self.run.id, "done" if ok else "failed")
+        self.observer.begin(self.run, self._all(), 1)
+        with ending(self.store, self.run):
+            try:
+                with self._held:
+                    reason = self._blocks()
+            except (KeyboardInterrupt, Lost):
+                self._judge("interrupted")
+                raise
+            self._judge(reason)
         return self.store.run(self.run.id)
 
     def _all(self) -> list[Trial]:
@@ -303,7 +240,7 @@ class _Runner:
         while True:
             waiting = [t for t in self._all() if t.status == "pending"]
             number = max((t.block for t in self._all()), default=0)
-            self.observer.block(number, len(waiting), (most - number) * len(waiting))
+            self.observer.round(number, len(waiting), (most - number) * len(waiting))
             for trial in waiting:
                 if self._late():
                     return "time"
@@ -342,14 +279,14 @@ class _Runner:
         names = {t.arm: t.layout_name + (" (again)" if t.twin else "") for t in everything}
         outcome = verdict.outcome(*found, reason, names)
         self.run = self.store.note_run(self.run.id, outcome=outcome)
-        self.observer.judged(outcome, everything)
+        self.observer.judged(everything, outcome)
         return found[1]
 
     def _one(self, trial: Trial) -> None:
         """Run one trial and store its end."""
         interrupt.check()
         try:
-            start = self._start(trial.layout)
+            start = self._start(trial)
             place = self.place.place_spec(trial.layout)
         except (InputError, MissingError, LoadError) as lacking:
             # What fails while it is being stopped fails for that, and is no fault of the layout's.
@@ -367,7 +304,8 @@ class _Runner:
         self.observer.trial(trial)
         try:
             with room.Watch("the trial", getattr(self.place, "fills", tuple)):
-                ended = trials.run(self.place, self.program, spec, self.observer)
+                tell = functools.partial(self.observer.step, trial)
+                ended = trials.run(self.place, self.program, spec, tell, self.observer.say)
         except room.NoRoomError as full:
             ended = trials.Ended(status="failed", error=str(full), error_step="load")
         except KeyboardInterrupt:
@@ -474,15 +412,16 @@ class _Runner:
             "patience": self._patience,
         }
 
-    def _start(self, layout: Layout) -> dict[str, Any]:
+    def _start(self, trial: Trial) -> dict[str, Any]:
         """Return how the trial gets its database: loaded, or copied from a state that was loaded once."""
+        layout = trial.layout
         if self.options.saved is not None:
             return _on_target(self.place, self.options.saved, self.job, layout)
         database = dict(layout.database)
         key = repr(sorted(database.items()))
         if key not in self._starts:
             try:
-                self._starts[key] = self._prepare(database)
+                self._starts[key] = self._prepare(trial, database)
             except LoadError as error:
                 # The next layout would wait as long, for the same.
                 interrupt.check()
@@ -492,7 +431,7 @@ class _Runner:
             raise found
         return found
 
-    def _prepare(self, database: dict[str, str]) -> dict[str, Any]:
+    def _prepare(self, trial: Trial, database: dict[str, str]) -> dict[str, Any]:
         if self.place.shared(Path("/")) is None:
             return {"kind": "load"}
         said: list[str] = []
@@ -501,7 +440,7 @@ class _Runner:
             if step not in said:
                 said.append(step)
                 self.observer.say(f"once for all trials: {step}")
-            self.observer.step("load", "progress", share, step)
+            self.observer.step(trial, "load", "progress", share, step)
 
         try:
             state = prepared.prepare(self.job.name, self.job.params, database, progress)
@@ -516,8 +455,6 @@ class _Runner:
 
 def _on_target(place: Place, folder: str, job: Job, layout: Layout) -> dict[str, Any]:
     """Return the start from a directory of the target that the user named: kept there by the first trial."""
-    from ztune.places.channel import ask
-
     path = (
         f"{folder.rstrip('/')}/ztune-saved-{prepared.key(job.name, job.params, layout.database, job.version)}"
     )

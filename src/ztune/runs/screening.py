@@ -9,15 +9,16 @@ from __future__ import annotations
 import queue
 import threading
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
-from typing import Any, Protocol
+from typing import Any
 
 from ztune import __version__
 from ztune.advice.standing import standing
 from ztune.errors import InputError
 from ztune.places.engine import Engine
-from ztune.places.replay import Replay, suggested_jobs, sweep
-from ztune.places.target import Outcome, Target
+from ztune.places.replay import Outcome, Replay, suggested_jobs, sweep
+from ztune.runs.ending import ending
+from ztune.runs.observer import Observer
+from ztune.runs.options import ScreenOptions
 from ztune.runs.refine import MAX_ROUNDS, next_round, returns
 from ztune.runs.space import first_round
 from ztune.store import environment
@@ -26,54 +27,6 @@ from ztune.store.records import Run, Trial
 from ztune.study import Layout, Study
 from ztune.trace.reader import Trace
 from ztune.units import parse_size
-
-DEFAULT_BUDGET = 32
-
-
-@dataclass(frozen=True)
-class Options:
-    """How to screen. ``jobs`` 0: one per core as far as memory goes. ``budget``: layouts in all."""
-
-    jobs: int = 0
-    budget: int = DEFAULT_BUDGET
-    timeout_s: float | None = None
-    seed: int | None = None
-
-
-class Observer(Protocol):
-    """Is told what happens, from the calling thread, except ``progress``, which any thread may call."""
-
-    def begin(self, run: Run, jobs: int) -> None:
-        """A run began or goes on."""
-        ...
-
-    def total(self, done: int, total: int) -> None:
-        """How many layouts are done, and how many there are so far."""
-        ...
-
-    def progress(self, trial: Trial, phase: str, share: float) -> None:
-        """A trial got on."""
-        ...
-
-    def finished(self, trial: Trial, best: Trial | None) -> None:
-        """A trial ended; ``best`` is the best layout so far."""
-        ...
-
-
-class Silent:
-    """An observer that shows nothing."""
-
-    def begin(self, run: Run, jobs: int) -> None:
-        """Do nothing."""
-
-    def total(self, done: int, total: int) -> None:
-        """Do nothing."""
-
-    def progress(self, trial: Trial, phase: str, share: float) -> None:
-        """Do nothing."""
-
-    def finished(self, trial: Trial, best: Trial | None) -> None:
-        """Do nothing."""
 
 
 def versions(engine: Engine) -> dict[str, str]:
@@ -86,7 +39,7 @@ def start(
     trace: Trace,
     study: Study,
     engine: Engine,
-    options: Options,
+    options: ScreenOptions,
     *,
     kind: str = "screen",
     name: str | None = None,
@@ -120,10 +73,10 @@ def start(
         seed=seed,
         name=name,
         command=list(command),
-        options=asdict(options),
+        options=options.to_json(),
         warnings=warnings,
     )
-    return _screen(store, run, study, target, options.budget, observer or Silent())
+    return _Screening(store, run, target, options.budget, observer or Observer()).go()
 
 
 def resume(
@@ -131,7 +84,7 @@ def resume(
     run: Run,
     trace: Trace,
     engine: Engine,
-    options: Options,
+    options: ScreenOptions,
     *,
     observer: Observer | None = None,
 ) -> Run:
@@ -161,7 +114,7 @@ def resume(
     target = Replay(trace, engine, timeout_s=options.timeout_s)
     target.jobs = options.jobs or suggested_jobs(target.spec(study, study.layout, run.seed), target.memory)
     run = store.resume_run(run.id)
-    return _screen(store, run, study, target, options.budget, observer or Silent())
+    return _Screening(store, run, target, options.budget, observer or Observer()).go()
 
 
 def allowed_order(study: Study, trials: Sequence[Trial]) -> list[Trial]:
@@ -170,111 +123,112 @@ def allowed_order(study: Study, trials: Sequence[Trial]) -> list[Trial]:
     return [by_hash[entry.candidate.hash] for entry in standing(trials, study.objective).ranking.ranked]
 
 
-def _screen(store: Store, run: Run, study: Study, target: Replay, budget: int, observer: Observer) -> Run:
-    observer.begin(run, target.jobs)
-    try:
-        for layout in first_round(study)[:budget]:
-            store.add_trial(run.id, layout, is_baseline=layout.hash == study.layout.hash)
-        _run_pending(store, run, study, target, observer)
+class _Screening:
+    """A screening that is going on. The store is used from the calling thread alone."""
+
+    def __init__(self, store: Store, run: Run, target: Replay, budget: int, observer: Observer) -> None:
+        self.store, self.run, self.target = store, run, target
+        self.budget, self.observer = budget, observer
+        self.study = run.resolved_study
+
+    def go(self) -> Run:
+        """Run to the end and return the run."""
+        self.observer.begin(self.run, self._all(), self.target.jobs)
+        with ending(self.store, self.run):
+            self._rounds()
+        return self.store.run(self.run.id)
+
+    def _all(self) -> list[Trial]:
+        return self.store.trials(self.run.id)
+
+    def _rounds(self) -> None:
+        study = self.study
+        for layout in first_round(study)[: self.budget]:
+            self.store.add_trial(self.run.id, layout, is_baseline=layout.hash == study.layout.hash)
+        self._run_pending()
         for _ in range(MAX_ROUNDS):
-            trials = store.trials(run.id)
+            trials = self._all()
             ranked = [t.layout for t in allowed_order(study, trials)]
             tried = {t.layout_hash for t in trials}
-            if not _round(
-                store, run, study, target, observer, next_round(study, ranked, tried, budget - len(trials))
-            ):
+            if not self._round(next_round(study, ranked, tried, self.budget - len(trials))):
                 break
         # On top of the budget, a handful: what each property of the layout to recommend does alone. It can
         # show that another layout is better, which then needs its own pairs.
         for _ in range(MAX_ROUNDS):
-            trials = store.trials(run.id)
+            trials = self._all()
             chosen = standing(trials, study.objective).chosen
             tried = {t.layout_hash for t in trials}
-            if chosen is None or not _round(
-                store, run, study, target, observer, returns(study, chosen.layout, tried)
-            ):
+            if chosen is None or not self._round(returns(study, chosen.layout, tried)):
                 break
-    except KeyboardInterrupt:
-        store.finish_run(run.id, "interrupted")
-        raise
-    except BaseException:
-        store.finish_run(run.id, "failed")
-        raise
-    ok = any(t.ok for t in store.trials(run.id))
-    store.finish_run(run.id, "done" if ok else "failed")
-    return store.run(run.id)
 
+    def _round(self, layouts: Sequence[Layout]) -> bool:
+        """Run ``layouts`` as the next round; False if there is none that can be replayed."""
+        possible = [layout for layout in layouts if self._possible(layout)]
+        if not possible:
+            return False
+        number = 1 + max(t.round for t in self._all())
+        for layout in possible:
+            self.store.add_trial(self.run.id, layout, round_=number)
+        self._run_pending()
+        return True
 
-def _round(
-    store: Store, run: Run, study: Study, target: Replay, observer: Observer, layouts: Sequence[Layout]
-) -> bool:
-    """Run ``layouts`` as the next round; False if there is none that the target can run."""
-    possible = [layout for layout in layouts if _possible(target, study, layout)]
-    if not possible:
-        return False
-    number = 1 + max(t.round for t in store.trials(run.id))
-    for layout in possible:
-        store.add_trial(run.id, layout, round_=number)
-    _run_pending(store, run, study, target, observer)
-    return True
-
-
-def _possible(target: Target, study: Study, layout: Layout) -> bool:
-    try:
-        target.check(study, layout)
-    except InputError:
-        return False
-    return True
-
-
-def _run_pending(store: Store, run: Run, study: Study, target: Replay, observer: Observer) -> None:
-    """Run the run's pending trials, ``target.jobs`` at a time; the store is used from this thread alone."""
-    pending = [t for t in store.trials(run.id) if t.status == "pending"]
-    total = len(store.trials(run.id))
-    done = total - len(pending)
-    observer.total(done, total)
-    stop = threading.Event()
-    ended: queue.SimpleQueue[tuple[Trial, Outcome | BaseException]] = queue.SimpleQueue()
-    running: dict[int, threading.Thread] = {}
-
-    def work(trial: Trial, spec: dict[str, Any]) -> None:
+    def _possible(self, layout: Layout) -> bool:
         try:
-            ended.put((trial, target.run(spec, lambda p, s: observer.progress(trial, p, s), stop)))
-        except BaseException as error:  # handed to the main thread, which raises it
-            ended.put((trial, error))
+            self.target.check(self.study, layout)
+        except InputError:
+            return False
+        return True
 
-    # The longest first, so that no core is left with a long one at the end; the baseline before all.
-    waiting = sorted(pending, key=lambda t: (not t.is_baseline, -expected_cost(t.layout)))
-    try:
-        while waiting or running:
-            while waiting and len(running) < target.jobs:
-                trial = waiting.pop(0)
-                spec = target.spec(study, trial.layout, run.seed)
-                store.start_trial(trial.id, spec)
-                thread = threading.Thread(target=work, args=(trial, spec), daemon=True)
-                running[trial.id] = thread
-                thread.start()
-            trial, outcome = _next(ended)
-            running.pop(trial.id).join()
-            if isinstance(outcome, BaseException):
-                raise outcome
-            _check_versions(run, outcome)
-            finished = store.finish_trial(
-                trial.id, result=outcome.result, error=outcome.error, wall_s=outcome.wall_s
-            )
-            done += 1
-            ranked = allowed_order(study, store.trials(run.id))
-            observer.finished(finished, ranked[0] if ranked else None)
-            observer.total(done, total)
-    finally:
-        stop.set()
-        for thread in running.values():
-            if thread.ident is not None:  # it was begun before the interruption came
-                thread.join()
-        # By the store: an interruption may come between its notes and ours.
-        for trial in store.trials(run.id):
-            if trial.status == "running":
-                store.reset_trial(trial.id)
+    def _run_pending(self) -> None:
+        """Run the run's pending trials, ``target.jobs`` at a time."""
+        everything = self._all()
+        pending = [t for t in everything if t.status == "pending"]
+        more = max(0, self.budget - len(everything))
+        self.observer.round(max(t.round for t in everything), len(pending), more)
+        stop = threading.Event()
+        ended: queue.SimpleQueue[tuple[Trial, Outcome | BaseException]] = queue.SimpleQueue()
+        running: dict[int, threading.Thread] = {}
+
+        def work(trial: Trial, spec: dict[str, Any]) -> None:
+            def tell(phase: str, share: float) -> None:
+                self.observer.step(trial, phase, "progress", share, "")
+
+            try:
+                ended.put((trial, self.target.run(spec, tell, stop)))
+            except BaseException as error:  # handed to the main thread, which raises it
+                ended.put((trial, error))
+
+        # The longest first, so that no core is left with a long one at the end; the baseline before all.
+        waiting = sorted(pending, key=lambda t: (not t.is_baseline, -expected_cost(t.layout)))
+        try:
+            while waiting or running:
+                while waiting and len(running) < self.target.jobs:
+                    trial = waiting.pop(0)
+                    spec = self.target.spec(self.study, trial.layout, self.run.seed)
+                    self.store.start_trial(trial.id, spec)
+                    self.observer.trial(trial)
+                    thread = threading.Thread(target=work, args=(trial, spec), daemon=True)
+                    running[trial.id] = thread
+                    thread.start()
+                trial, outcome = _next(ended)
+                running.pop(trial.id).join()
+                if isinstance(outcome, BaseException):
+                    raise outcome
+                _check_versions(self.run, outcome)
+                finished = self.store.finish_trial(
+                    trial.id, result=outcome.result, error=outcome.error, wall_s=outcome.wall_s
+                )
+                self.observer.finished(finished, {})
+                self.observer.judged(self._all(), None)
+        finally:
+            stop.set()
+            for thread in running.values():
+                if thread.ident is not None:  # it was begun before the interruption came
+                    thread.join()
+            # By the store: an interruption may come between its notes and ours.
+            for trial in self._all():
+                if trial.status == "running":
+                    self.store.reset_trial(trial.id)
 
 
 def expected_cost(layout: Layout) -> int:

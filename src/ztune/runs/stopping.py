@@ -7,17 +7,21 @@ from collections.abc import Sequence
 from ztune.analysis import verdict
 from ztune.analysis.measured import gather
 from ztune.analysis.resolve import Decision
-from ztune.runs.plan import Options
+from ztune.runs.options import TrialOptions
 from ztune.store.records import Run, Trial
 
 
-def judge(run: Run, trials: Sequence[Trial], options: Options) -> tuple[str, Decision] | None:
+def judge(run: Run, trials: Sequence[Trial], options: TrialOptions) -> tuple[str, Decision] | None:
     """Return the measure that decides and where the comparison stands; None while nothing can be compared."""
     return verdict.judge(run, gather(trials), options.resolution, options.looks)
 
 
 def next_arms(
-    arms: Sequence[str], baseline: str, decision: Decision | None, trials: Sequence[Trial], options: Options
+    arms: Sequence[str],
+    baseline: str,
+    decision: Decision | None,
+    trials: Sequence[Trial],
+    options: TrialOptions,
 ) -> list[str]:
     """Return the arms of the next block: all until the fewest blocks are there, then those still undecided.
 

@@ -8,7 +8,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any
 
 from ztune.errors import InputError, ZtuneError
 from ztune.places.channel import Channel, Lost, Place, states
@@ -20,16 +20,9 @@ SILENCE_S = 2 * 3600.0
 _KEPT_LOG = 200  # commands kept of a trial that failed
 
 
-class Watcher(Protocol):
-    """Is told what a trial says, as it says it."""
-
-    def step(self, step: str, state: str, share: float, text: str) -> None:
-        """The trial is in this step."""
-        ...
-
-    def say(self, text: str) -> None:
-        """A sentence for the user."""
-        ...
+# Is told the step that the trial is in, its state (begin, progress, end), the share that is done, and a text.
+Step = Callable[[str, str, float, str], None]
+Say = Callable[[str], None]
 
 
 @dataclass
@@ -63,7 +56,7 @@ class Ended:
         }
 
 
-def run(place: Place, program: str, spec: Mapping[str, Any], watcher: Watcher) -> Ended:
+def run(place: Place, program: str, spec: Mapping[str, Any], tell: Step, say: Say) -> Ended:
     """Run one trial and return how it ended; a lost connection is an end like others.
 
     A KeyboardInterrupt is handed on as "stop"; the trial then destroys what it made, and ends with the status
@@ -75,7 +68,7 @@ def run(place: Place, program: str, spec: Mapping[str, Any], watcher: Watcher) -
     try:
         channel = place.open(["python3", program, "run"])
         channel.send(json.dumps(spec, separators=(",", ":")))
-        _listen(channel, ended, watcher)
+        _listen(channel, ended, tell, say)
         if ended.status == "lost":
             code = channel.wait()
             words = channel.stderr_tail().strip().splitlines()
@@ -97,30 +90,28 @@ def run(place: Place, program: str, spec: Mapping[str, Any], watcher: Watcher) -
     return ended
 
 
-def _listen(channel: Channel, ended: Ended, watcher: Watcher) -> None:
+def _listen(channel: Channel, ended: Ended, tell: Step, say: Say) -> None:
     """Read events to the end of the stream."""
-    alarm = _Silence(channel, watcher)
+    alarm = _Silence(channel, say)
     begun: dict[str, float] = {}
     try:
         while True:
             try:
                 for line in channel.lines():
                     alarm.heard()
-                    _event(line, ended, begun, watcher)
+                    _event(line, ended, begun, tell, say)
                 return
             except KeyboardInterrupt:
                 if ended.asked:
                     raise
                 ended.asked = True
-                watcher.say(
-                    "stopping: the trial destroys what it made; Ctrl-C again leaves that to `ztune clean`"
-                )
+                say("stopping: the trial destroys what it made; Ctrl-C again leaves that to `ztune clean`")
                 channel.send("stop")
     finally:
         alarm.end()
 
 
-def _event(line: str, ended: Ended, begun: dict[str, float], watcher: Watcher) -> None:
+def _event(line: str, ended: Ended, begun: dict[str, float], tell: Step, say: Say) -> None:
     try:
         event = json.loads(line)
         kind = event["event"]
@@ -135,7 +126,7 @@ def _event(line: str, ended: Ended, begun: dict[str, float], watcher: Watcher) -
             elif state == "end" and step in begun:
                 ended.steps[step] = round(now - begun[step], 3)
             with contextlib.suppress(TypeError, ValueError):
-                watcher.step(step, state, float(event.get("share") or 0.0), str(event.get("text") or ""))
+                tell(step, state, float(event.get("share") or 0.0), str(event.get("text") or ""))
         case "log":
             if isinstance(event.get("command"), list):
                 ended.commands.append(
@@ -143,7 +134,7 @@ def _event(line: str, ended: Ended, begun: dict[str, float], watcher: Watcher) -
                 )
         case "warning":
             ended.warnings.append(str(event.get("text", "")))
-            watcher.say(f"warning: {event.get('text', '')}")
+            say(f"warning: {event.get('text', '')}")
         case "error":
             if event.get("step") == "destroy" and (ended.error is not None or ended.result is not None):
                 ended.left.append(str(event.get("text", "")))
@@ -162,10 +153,10 @@ def _event(line: str, ended: Ended, begun: dict[str, float], watcher: Watcher) -
 class _Silence:
     """Closes the channel when nothing was heard for too long."""
 
-    def __init__(self, channel: Channel, watcher: Watcher) -> None:
+    def __init__(self, channel: Channel, say: Say) -> None:
         self._last = time.monotonic()
         self._over = threading.Event()
-        self._thread = threading.Thread(target=self._watch, args=(channel, watcher), daemon=True)
+        self._thread = threading.Thread(target=self._watch, args=(channel, say), daemon=True)
         self._thread.start()
 
     def heard(self) -> None:
@@ -174,15 +165,15 @@ class _Silence:
     def end(self) -> None:
         self._over.set()
 
-    def _watch(self, channel: Channel, watcher: Watcher) -> None:
+    def _watch(self, channel: Channel, say: Say) -> None:
         while not self._over.wait(10.0):
             if time.monotonic() - self._last > SILENCE_S:
-                watcher.say(f"the trial said nothing for {SILENCE_S / 3600:.0f} hours; it is stopped")
+                say(f"the trial said nothing for {SILENCE_S / 3600:.0f} hours; it is stopped")
                 channel.close()
                 return
 
 
-def clean(place: Place, program: str, say: Callable[[str], None], patience: float = 1.0) -> list[str]:
+def clean(place: Place, program: str, say: Say, patience: float = 1.0) -> list[str]:
     """Destroy at ``place`` what dead trials left; return a sentence for each thing that stayed. Raises
     Lost.
     """
@@ -198,9 +189,7 @@ def clean(place: Place, program: str, say: Callable[[str], None], patience: floa
     return left
 
 
-def _clean(
-    place: Place, program: str, state: str, say: Callable[[str], None], patience: float
-) -> tuple[list[str], int]:
+def _clean(place: Place, program: str, state: str, say: Say, patience: float) -> tuple[list[str], int]:
     words = ["python3", program, "clean", "--state", state]
     channel = place.open([*words, *(["--patience", f"{patience:g}"] if patience > 1 else [])])
     left: list[str] = []

@@ -14,8 +14,8 @@ import pyarrow.parquet as pq
 from ztune.errors import InputError
 from ztune.trace import check
 from ztune.trace import manifest as manifest_module
+from ztune.trace.columns import EVENTS
 from ztune.trace.manifest import EVENTS_FILE, MANIFEST, Manifest, Sample
-from ztune.trace.schema import EVENTS
 from ztune.trace.writer import PARTIAL, replace_manifest
 
 Columns = dict[str, npt.NDArray[Any]]

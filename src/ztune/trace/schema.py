@@ -1,10 +1,8 @@
-"""The words of the trace format: operation codes, flags, the Arrow schema. See docs/trace-format.md."""
+"""The words of the trace format: operation codes, flags. See docs/trace-format.md."""
 
 from __future__ import annotations
 
 from enum import IntEnum, IntFlag
-
-import pyarrow as pa
 
 FORMAT = "ztune-trace"
 VERSION = 2
@@ -49,20 +47,3 @@ class Flag(IntFlag):
     KEEP_SIZE = 16
     PUNCH = 32
     ZERO = 64
-
-
-EVENTS = pa.schema(
-    [
-        pa.field("t", pa.int64(), nullable=False),  # ns since the trace began, at the start of the call
-        pa.field("dur", pa.int64(), nullable=False),  # ns
-        pa.field("pid", pa.int32(), nullable=False),
-        pa.field("tid", pa.int32(), nullable=False),
-        pa.field("op", pa.uint8(), nullable=False),
-        pa.field("via", pa.uint8(), nullable=False),
-        pa.field("flags", pa.uint16(), nullable=False),
-        pa.field("file", pa.int32(), nullable=False),  # index into the manifest's files, -1 for none
-        pa.field("file2", pa.int32(), nullable=False),  # second file, -1 for none
-        pa.field("offset", pa.int64(), nullable=False),  # bytes, -1 where it means nothing
-        pa.field("size", pa.int64(), nullable=False),  # bytes really transferred, not asked for
-    ]
-)

@@ -135,7 +135,10 @@ def _unicode(console: Console) -> bool:
 
 
 def _table(*columns: str) -> Table:
-    table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, header_style="dim")
+    # Two blanks between columns: a terminal of 80 has room for the longest figures.
+    table = Table(
+        box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, 1, 0, 0), header_style="dim"
+    )
     for column in columns:
         table.add_column(column, no_wrap=True)
     return table

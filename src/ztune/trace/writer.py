@@ -28,8 +28,8 @@ from ztune import __version__
 from ztune.errors import InputError, ZtuneError
 from ztune.files import umask
 from ztune.trace import check
+from ztune.trace.columns import EVENTS
 from ztune.trace.manifest import EVENTS_FILE, MANIFEST, Manifest, ParquetFile, first_problem
-from ztune.trace.schema import EVENTS
 
 # One row of the spool; the same names and types as EVENTS, without padding (54 bytes).
 EVENT_DTYPE = np.dtype([(field.name, field.type.to_pandas_dtype()) for field in EVENTS])

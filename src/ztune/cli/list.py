@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from dataclasses import asdict
+from typing import Any
 
 import click
 
 from ztune import output
-
-if TYPE_CHECKING:
-    from ztune.databases.registry import Entry
+from ztune.cli._screening import changes
+from ztune.databases import registry
+from ztune.databases.registry import Entry
+from ztune.runs.space import first_round
+from ztune.study import load_study, ready
+from ztune.study import profiles as known
+from ztune.study.adjust import adjusted
+from ztune.study.schema import study_schema
 
 _JSON = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 
 
-@click.group("list", short_help="Workloads, studies and disk profiles.")
+@click.group("list")
 def command() -> None:
     """List what there is to choose from.
 
@@ -28,11 +34,12 @@ def command() -> None:
 
 @command.command("workloads")
 @click.argument("workload", required=False)
+@click.option("--all", "everything", is_flag=True, help="Every workload with its parameters.")
 @_JSON
-def workloads(workload: str | None, as_json: bool) -> None:
-    """List the workloads that ztune can run itself, or one of them.
+def workloads(workload: str | None, everything: bool, as_json: bool) -> None:
+    """List the workloads that ztune can run itself, a line for each; or all about one of them.
 
-    Each is listed with its roles, its parameters, and whether what it needs is here.
+    That is its roles, its parameters, what it needs, and whether that is here.
 
     \b
       ztune list workloads
@@ -40,36 +47,45 @@ def workloads(workload: str | None, as_json: bool) -> None:
       ztune setup postgres-oltp             brings what it needs
       ztune tune postgres-oltp -p NAME=VALUE
     """
-    from dataclasses import asdict
-
-    from rich.table import Table
-
-    from ztune.databases import registry
-
     if workload is not None:
         registry.get(workload)  # raises with a hint
     entries = [registry.examined(e) for e in registry.entries() if workload in (None, e.name)]
     if as_json:
         output.print_json([asdict(e) for e in entries])
-        return
-    console = output.Console(highlight=False)
-    for entry in entries:
-        origin = "" if entry.source == "ztune" else f" (from {entry.source})"
-        console.print(
-            output.Text.assemble((entry.name, "bold"), f"{origin}: {entry.summary}"), soft_wrap=True
+    elif workload is None and not everything:
+        output.print_table(
+            ("workload", "here", "what it does"),
+            [(_named(entry), _here(entry), entry.trouble or entry.summary) for entry in entries],
+            otherwise=200,
         )
-        for line in _standing(entry):
-            console.print(f"  {line}", soft_wrap=True)
-        if not entry.parameters:
-            continue
-        table = Table(box=None, pad_edge=True)
-        for heading in ("parameter", "type", "default", "meaning"):
-            table.add_column(heading, overflow="fold")
-        for p in entry.parameters:
-            unit = f" {p.unit}" if p.unit else ""
-            limits = f" ({p.allowed})" if p.allowed else ""
-            table.add_row(p.name, p.type, f"{p.default}{unit}", p.meaning + limits)
-        console.print(table)
+        output.echo("`ztune list workloads NAME` shows its parameters, and what it needs.")
+    else:
+        for entry in entries:
+            _show(entry)
+
+
+def _named(entry: Entry) -> str:
+    return entry.name if entry.source == "ztune" else f"{entry.name} (from {entry.source})"
+
+
+def _here(entry: Entry) -> str:
+    """Return in a word whether a workload can run here."""
+    return "no" if entry.trouble or entry.missing else "yes"
+
+
+def _show(entry: Entry) -> None:
+    """Print all about one workload."""
+    console = output.Console(highlight=False)
+    console.print(output.Text.assemble((_named(entry), "bold"), f": {entry.summary}"), soft_wrap=True)
+    for line in _standing(entry):
+        console.print(f"  {line}", soft_wrap=True)
+    rows = []
+    for p in entry.parameters:
+        unit = f" {p.unit}" if p.unit else ""
+        limits = f" ({p.allowed})" if p.allowed else ""
+        rows.append((p.name, p.type, f"{p.default}{unit}", p.meaning + limits))
+    if rows:
+        output.print_table(("parameter", "type", "default", "meaning"), rows, otherwise=80)
 
 
 def _standing(entry: Entry) -> list[str]:
@@ -100,13 +116,6 @@ def layouts(study: str | None, schema: bool, as_json: bool) -> None:
       ztune list layouts my-study.toml --json
       ztune list layouts --schema > study.schema.json
     """
-    from ztune.cli._screening import changes
-    from ztune.databases import registry
-    from ztune.runs.space import first_round
-    from ztune.study import load_study, ready
-    from ztune.study.adjust import adjusted
-    from ztune.study.schema import study_schema
-
     if schema:
         output.print_json(study_schema())
         return
@@ -150,8 +159,6 @@ def profiles(as_json: bool) -> None:
       ztune screen my.trace --profile nvme
       ztune screen my.trace --profile ./my-disk.toml
     """
-    from ztune.study import profiles as known
-
     _print(
         [known.find(name).model_dump(mode="json") for name in known.names()],
         as_json,
@@ -163,8 +170,6 @@ def _print(
     rows: list[dict[str, Any]], as_json: bool, *, hide: tuple[str, ...] = (), show: tuple[str, ...] = ()
 ) -> None:
     """Print rows as a table, without the columns ``hide`` or only with ``show``; or all of them as JSON."""
-    from rich.table import Table
-
     if as_json:
         output.print_json(rows)
         return
@@ -172,11 +177,9 @@ def _print(
         output.echo("There are none.")
         return
     columns = show or tuple(key for key in rows[0] if key not in hide)
-    table = Table()
-    for column in columns:
-        table.add_column(
-            column, justify="right" if isinstance(rows[0][column], int) else "left", overflow="fold"
-        )
-    for row in rows:
-        table.add_row(*(str(row[column]) for column in columns))
-    output.Console().print(table)
+    output.print_table(
+        columns,
+        [[str(row[column]) for column in columns] for row in rows],
+        right=[column for column in columns if isinstance(rows[0][column], int)],
+        otherwise=80,
+    )

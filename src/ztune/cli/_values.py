@@ -1,0 +1,70 @@
+"""What is written on the command line, read: numbers, shares, times, NAME=VALUE."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import click
+
+from ztune.errors import InputError
+
+
+class FiniteRange(click.FloatRange):
+    """A number within a range; "inf" and "nan" are none, though Python reads them."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Return the number. Fails with a sentence."""
+        number = super().convert(value, param, ctx)
+        if not math.isfinite(number):
+            self.fail(f"{value} is not a number.", param, ctx)
+        return number
+
+
+def pairs(given: tuple[str, ...]) -> dict[str, str]:
+    """Return the NAME=VALUE of ``-p``. Raises InputError."""
+    out = {}
+    for text in given:
+        name, equals, value = text.partition("=")
+        if not equals or not name.strip():
+            raise InputError(f'-p is "{text}"; write NAME=VALUE, for example -p scale=50')
+        out[name.strip()] = value.strip()
+    return out
+
+
+def share(text: str, flag: str) -> float:
+    """Return the share that ``text`` means: "2%" and "0.02" are 0.02. Raises InputError."""
+    try:
+        value = float(text.strip().removesuffix("%")) / (100 if text.strip().endswith("%") else 1)
+    except ValueError:
+        value = -1.0
+    if not 0 < value < 1:
+        raise InputError(f'{flag} is "{text}"; it is a share above 0 and below 1, such as 2% or 0.02')
+    return value
+
+
+def blocks(text: str) -> tuple[int, int]:
+    """Return the fewest and the most runs of "MIN:MAX" or "N". Raises InputError."""
+    low, colon, high = text.partition(":")
+    try:
+        least = int(low)
+        most = int(high) if colon else least
+    except ValueError:
+        least, most = 0, 0
+    if not 1 <= least <= most <= 1000:
+        raise InputError(f'--blocks is "{text}"; write MIN:MAX with 1 ≤ MIN ≤ MAX ≤ 1000, or one number')
+    return least, most
+
+
+def duration(text: str | None) -> float | None:
+    """Return the seconds of "90", "30m", "2h". Raises InputError."""
+    if text is None:
+        return None
+    scale = {"s": 1, "m": 60, "h": 3600}.get(text.strip()[-1:].lower(), 0)
+    try:
+        value = float(text.strip()[:-1]) * scale if scale else float(text)
+    except ValueError:
+        value = -1.0
+    if not 0 < value < 1e9:
+        raise InputError(f'--time-limit is "{text}"; write seconds, or a number with m or h, such as 90m')
+    return value

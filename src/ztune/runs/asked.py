@@ -1,0 +1,170 @@
+"""What the user asks for: the study that a word names, with what the command line changes in it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from ztune.databases import memory, registry
+from ztune.databases.declared import KNOWN, Declared
+from ztune.errors import InputError
+from ztune.runs import plan
+from ztune.runs.named import resolve
+from ztune.runs.plan import Job, workload_job
+from ztune.runs.screening import allowed_order
+from ztune.store.db import Store
+from ztune.store.records import Run
+from ztune.study import Layout, Study, generic, ready
+from ztune.study.adjust import adjusted
+from ztune.study.layout import plain
+from ztune.trace.manifest import Manifest, WorkloadInfo
+from ztune.trace.reader import Trace
+from ztune.trace.roles import databases_of
+
+# Databases that wait for their log unless they are told otherwise, by their well-known files.
+_WAIT = ("postgresql", "mysql and mariadb", "sqlite")
+
+
+def changed(
+    study: Study,
+    profile: str | None,
+    arc: str | None,
+    database: Mapping[str, str] | None = None,
+    declared: Declared = KNOWN,
+) -> Study:
+    """Return ``study`` with what a command line changes. Raises InputError."""
+    try:
+        return adjusted(study, profile=profile, arc=arc, database=database or {}, declared=declared)
+    except ValueError as error:
+        raise InputError(f"--arc {arc}: {plain(error)}" if arc is not None else plain(error)) from None
+
+
+def layout_of(what: str, name: str | None, profile: str | None, arc: str | None) -> tuple[Study, Layout]:
+    """Return the study and the one layout that ``what`` means, or ``name`` beside it; else the baseline."""
+    asked = resolve(what, "study")
+    if asked.layout is not None and name is not None:
+        raise InputError(f'"{what}" names a layout, and so does --layout; one of them is enough')
+    name = asked.layout if name is None else name
+    study = changed(asked.study, profile, arc)
+    return study, study.layout if name is None else plan.layouts(study, [name])[-1]
+
+
+def study_for(trace: Trace, name: str | None, profile: str | None, arc: str | None) -> Study:
+    """Return the study named, else the ready one of the trace's workload, else one built from its roles.
+
+    Raises InputError; also if a role of the trace has no dataset in it.
+    """
+    manifest = trace.manifest
+    roles: set[str] = {f.role for f in manifest.files if f.role is not None}
+    if not roles:
+        raise InputError(
+            f"no file in {trace.path} has a role, so there is nothing to lay out; "
+            f"record again with rules such as --role '/srv/db/**=data'"
+        )
+    workload = manifest.workload.name if manifest.workload is not None else None
+    if name is not None:
+        study = ready.find(name)
+    elif workload is not None and workload in ready.files():
+        study = ready.find(workload)
+    else:
+        study = generic.build(
+            roles, page_sizes={str(role): size for role, size in manifest.page_size.items()}
+        )
+    try:
+        study.check_roles(roles)
+    except ValueError as error:
+        raise InputError(plain(error)) from None
+    return changed(study, profile, arc, _settings(manifest.workload), _declared(manifest))
+
+
+def _declared(manifest: Manifest) -> Declared:
+    """Return what is declared of the durability of the database that was recorded."""
+    if manifest.workload is not None:
+        return registry.declared(manifest.workload.name, manifest.workload.parameters)
+    # A live database: nobody says which it is, but its files do.
+    found = databases_of(f.path for f in manifest.files if f.role is not None)
+    return KNOWN if any(name in _WAIT for name in found) else Declared()
+
+
+def _settings(workload: WorkloadInfo | None) -> dict[str, str]:
+    """Return the database's settings that the recorded workload made; of one that is not here, none."""
+    if workload is None or workload.name not in registry.names():
+        return {}
+    try:
+        return registry.settings_of(workload.name, workload.parameters)
+    except InputError:  # recorded by a version with other parameters
+        return {}
+
+
+@dataclass(frozen=True)
+class Task:
+    """What trials do: the layouts of a study, the baseline first, and the job on each."""
+
+    study: Study
+    layouts: Sequence[Layout]
+    job: Job
+
+
+def task(
+    what: str,
+    params: Mapping[str, str],
+    names: Sequence[str],
+    profile: str | None,
+    arc: str | None,
+    *,
+    native: bool,
+) -> Task:
+    """Return what to run for the study or workload ``what``; ``names``: only these of its layouts.
+
+    ``native``: with the database of this host.
+    """
+    asked = resolve(what, "study", params=params)
+    study, workload = asked.study, asked.workload
+    if workload is None:
+        raise InputError(f'study "{study.name}" names no workload, so nothing can run; add workload = "…"')
+    if asked.layout is not None:
+        names = [asked.layout, *names]
+    given = {**study.parameters, **params}
+    settings, declared = registry.settings_of(workload, given), registry.declared(workload, given)
+    study = changed(study, profile, arc, settings, declared)
+    fields = registry.get(workload).Parameters.model_fields
+    sizes = {"arc": study.layout.arc} if memory.is_relative(fields, given) else {}
+    return Task(study, plan.layouts(study, names), _job(workload, {**sizes, **given}, native))
+
+
+def task_after(
+    run: Run, store: Store, params: Mapping[str, str], names: Sequence[str], top: int, *, native: bool
+) -> Task:
+    """Return what to run for the ``top`` best layouts of a screening run, or those in ``names``."""
+    if run.measured:
+        raise InputError(f"run {run.id} was measured already; --from takes a screening run")
+    study = run.resolved_study
+    workload, recorded = _recorded(run)
+    trials = store.trials(run.id)
+    layouts = plan.best_of(run, allowed_order(study, trials), trials, top, names)
+    return Task(study, layouts, _job(workload, {**recorded, **params}, native))
+
+
+def _job(name: str, params: Mapping[str, Any], native: bool) -> Job:
+    workload = registry.make(name, params)
+    job = workload_job(workload)
+    # Elsewhere the database is another one; the trial itself says which.
+    return replace(job, version=workload.check()) if native else job
+
+
+def _recorded(run: Run) -> tuple[str, dict[str, Any]]:
+    """Return the workload of a screening run and the parameters that it was recorded with, from its trace."""
+    try:
+        workload = Trace.open(run.trace_path or "").manifest.workload
+    except InputError:
+        workload = None
+    if workload is not None:
+        return workload.name, dict(workload.parameters)
+    name = run.study.get("workload")
+    if not isinstance(name, str):
+        raise InputError(
+            f"run {run.id} screened a trace that no workload of ztune's made, so there is nothing to run; "
+            "`ztune run WORKLOAD` runs one"
+        )
+    return name, {}

@@ -1,0 +1,62 @@
+"""How to run: what the user chose, kept with the run."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any, Self
+
+from ztune.analysis.resolve import DEFAULT_RESOLUTION
+from ztune.store.records import Run
+
+DEFAULT_BUDGET = 32
+DEFAULT_BLOCKS = (3, 8)
+
+
+class Options:
+    """How options are kept with a run, and read back."""
+
+    def to_json(self) -> dict[str, Any]:
+        """Return them as JSON values, for the run's record."""
+        values = asdict(self)  # type: ignore[call-overload]
+        return {k: list(v) if isinstance(v, tuple) else v for k, v in values.items()}
+
+    @classmethod
+    def of(cls, run: Run) -> Self:
+        """Return the options of a stored run; what another version kept beside them is left out."""
+        known: Mapping[str, object] = cls.__dict__["__dataclass_fields__"]
+        raw = {k: tuple(v) if isinstance(v, list) else v for k, v in run.options.items() if k in known}
+        return cls(**raw)
+
+
+@dataclass(frozen=True)
+class ScreenOptions(Options):
+    """How to screen. ``jobs`` 0: one per core as far as memory goes. ``budget``: layouts in all."""
+
+    jobs: int = 0
+    budget: int = DEFAULT_BUDGET
+    timeout_s: float | None = None
+    seed: int | None = None
+
+
+@dataclass(frozen=True)
+class TrialOptions(Options):
+    """How to run trials.
+
+    ``blocks``: the fewest and the most times that each layout runs. ``resolution``: a share; smaller
+    differences don't matter. ``time_limit_s``: no trial begins after so many seconds. ``aa``: the baseline
+    against itself. ``settle``: "cold" or "warm". ``saved``: a directory at the place for the loaded database.
+    """
+
+    blocks: tuple[int, int] = DEFAULT_BLOCKS
+    resolution: float = DEFAULT_RESOLUTION
+    time_limit_s: float | None = None
+    aa: bool = False
+    settle: str = "cold"
+    saved: str | None = None
+    probes: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def looks(self) -> int:
+        """How often it is asked whether the best is known."""
+        return self.blocks[1] - self.blocks[0] + 1

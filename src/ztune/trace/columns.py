@@ -1,0 +1,24 @@
+"""The columns of a trace's events, for Arrow. See docs/trace-format.md.
+
+Apart from the words of the format: those are needed where nobody waits for Arrow.
+"""
+
+from __future__ import annotations
+
+import pyarrow as pa
+
+EVENTS = pa.schema(
+    [
+        pa.field("t", pa.int64(), nullable=False),  # ns since the trace began, at the start of the call
+        pa.field("dur", pa.int64(), nullable=False),  # ns
+        pa.field("pid", pa.int32(), nullable=False),
+        pa.field("tid", pa.int32(), nullable=False),
+        pa.field("op", pa.uint8(), nullable=False),
+        pa.field("via", pa.uint8(), nullable=False),
+        pa.field("flags", pa.uint16(), nullable=False),
+        pa.field("file", pa.int32(), nullable=False),  # index into the manifest's files, -1 for none
+        pa.field("file2", pa.int32(), nullable=False),  # second file, -1 for none
+        pa.field("offset", pa.int64(), nullable=False),  # bytes, -1 where it means nothing
+        pa.field("size", pa.int64(), nullable=False),  # bytes really transferred, not asked for
+    ]
+)

@@ -1,0 +1,106 @@
+"""The one view of a run that goes on: of replays many at a time, of real databases one by one."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ztune import output
+from ztune.cli import _live
+from ztune.cli._live import LiveView
+from ztune.runs.options import ScreenOptions, TrialOptions
+from ztune.store.db import Store
+from ztune.store.records import Run, Trial
+from ztune.study import ready
+
+
+@pytest.fixture(autouse=True)
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ZTUNE_HOME", str(tmp_path / "home"))
+    monkeypatch.setattr(_live, "_REPLAYS_S", 0.0)
+    monkeypatch.setattr(_live, "allowed_order", lambda _study, trials: [t for t in trials if t.ok])
+
+
+def made(**fields: Any) -> tuple[Run, list[Trial]]:
+    """Return a run with two trials: one that ended well, one that failed."""
+    study = ready.find("sqlite")
+    with Store.open() as store:
+        run = store.create_run(
+            study=study, environment={}, seed=1, **{"versions": {"openzfs": "2.3.2"}, **fields}
+        )
+        store.add_trial(run.id, study.layout, is_baseline=True, block=1)
+        store.add_trial(run.id, study.layout.with_settings({"data.recordsize": "8K"}, "8K"), block=1)
+        first, second = store.trials(run.id)
+        store.start_trial(first.id, {})
+        store.start_trial(second.id, {})
+        result = {"measure": {"model": {"modelled_s": 12.5}}}
+        store.finish_trial(first.id, result=result, wall_s=1.0)
+        store.finish_trial(second.id, error="no room", wall_s=1.0)
+        return store.run(run.id), store.trials(run.id)
+
+
+def replays() -> tuple[Run, list[Trial]]:
+    return made(
+        kind="screen", trace_path=Path("/t/day.trace"), trace_sha="0" * 64, options=ScreenOptions().to_json()
+    )
+
+
+def test_replays_say_how_many_are_done(capsys: pytest.CaptureFixture[str]) -> None:
+    run, trials = replays()
+    with LiveView() as view:
+        view.begin(run, [], 2)
+        view.round(0, 2, 30)
+        for trial in trials:
+            view.trial(trial)
+        view.step(trials[0], "load", "progress", 0.5, "")
+        view.finished(trials[0], {})
+        view.judged(trials, None)
+        view.step(trials[1], "measure", "progress", 0.5, "")
+        view.finished(trials[1], {})
+    lines = capsys.readouterr().err.splitlines()
+    assert lines == [
+        f"run {run.id}: day through OpenZFS 2.3.2, 2 at a time",
+        "0 of 2 layouts done",
+        "1 of 2 layouts done; best so far: base, 12.5 s modelled, 250 ms left",
+        "trial 2, 8K failed: no room",
+    ]
+
+
+def test_trials_say_each_step(capsys: pytest.CaptureFixture[str]) -> None:
+    run, trials = made(
+        kind="run", options=TrialOptions().to_json(), target={"name": "lab", "kind": "lab"},
+        job={"workload": "sqlite", "name": "sqlite", "params": {}},
+    )  # fmt: skip
+    with LiveView() as view:
+        view.begin(run, trials, 1)
+        view.round(1, 2, 14)
+        view.step(trials[0], "load", "progress", 0.25, "rows")  # once for all trials, before the first begins
+        view.trial(trials[0])
+        view.step(trials[0], "measure", "begin", 0.0, "")
+        view.finished(trials[0], {})
+    assert capsys.readouterr().err.splitlines() == [
+        f"run {run.id}: sqlite on lab (OpenZFS 2.3.2, kernel ?), 2 layouts, 3 to 8 runs each",
+        "  load 25%: rows, 2.75 s left",
+        "trial 1, block 1: base",
+        "  measure, 2.00 s left",
+        "trial 1, base: done",
+    ]
+
+
+def test_a_terminal_shows_the_trials_side_by_side(capsys: pytest.CaptureFixture[str]) -> None:
+    run, trials = replays()
+    view = LiveView()
+    view.begin(run, [], 2)
+    view.round(0, 3, 30)
+    for trial in trials:
+        view.trial(trial)
+    view.step(trials[1], "measure", "progress", 0.5, "")
+    view.finished(trials[0], {})
+    view.judged(trials, None)
+    output.Console(width=100).print(view._view())
+    lines = [" ".join(line.split()) for line in capsys.readouterr().out.splitlines()]
+    assert lines[0].startswith("trial 2 8K measure ━")
+    assert lines[1].startswith("1 done, 1 waiting in this round; ") and "up to 30 trials" in lines[1]
+    assert lines[2] == "best so far: base, 12.5 s modelled"
