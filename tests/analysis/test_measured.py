@@ -193,7 +193,7 @@ def test_why_bytes_are_written() -> None:
     assert why.zil + why.rest == pytest.approx(why.written)
     assert why.by_class["log"] == pytest.approx(4000) and why.hit_share == pytest.approx(0.9)
     text = sentence(cell, "transaction")
-    assert "39.1 KiB written per transaction: 7.81 KiB at once by the ZIL" in text and "3.6×" in text
+    assert "39.1 KiB written per transaction: 7.81 KiB at once by the ZIL" in text and "×3.64 of it" in text
 
 
 def test_where_a_run_was_says_what_its_seconds_leave_out() -> None:

@@ -46,21 +46,20 @@ def test_seconds(value: float, text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("ratio_", "text"),
+    ("numbers", "text"),
     [
-        (1.0, "±0%"),
-        (1.12, "+12%"),
-        (0.5, "−50%"),
-        (1.004, "+0.4%"),
-        (3.1, "×3.10"),
-        (None, "–"),
-        (0.9999, "±0%"),
-        (0.0005, "÷2,000"),
-        (0.0, "−100%"),
+        ((1.0,), "×1.00"),
+        ((1.12,), "×1.12"),
+        ((0.5,), "×0.50"),
+        ((0.35, 0.0058, 0.35), "×0.35 (0.0058 … 0.35)"),
+        ((171.0, 0.4, 2000.0), "×171 (0.40 … 2,000)"),
+        ((0.0005,), "×0.00050"),
+        ((0.0,), "×0"),
+        ((None,), "–"),
     ],
 )
-def test_percent(ratio_: float | None, text: str) -> None:
-    assert units.percent(ratio_) == text
+def test_every_ratio_is_a_factor(numbers: tuple[float | None, ...], text: str) -> None:
+    assert units.times(*numbers) == text
 
 
 def test_share_has_no_idle_digits() -> None:

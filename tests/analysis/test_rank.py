@@ -219,7 +219,7 @@ def test_a_gain_in_a_later_metric_is_not_bought_at_several_times_its_price() -> 
     small = replace(SQLITE[2], estimates={k: v for k, v in SQLITE[2].estimates.items() if k != "cpu_s"})
     ranked = order([*SQLITE[:2], small], GOAL, 0.05)
     assert [r.candidate.name for r in ranked] == ["zstd-3, log device", "1M zstd-3, log device", "base"]
-    assert ranked[1].note == "space −12% against zstd-3, log device costs bytes written ×3.96"
+    assert ranked[1].note == "space ×0.88 against zstd-3, log device costs bytes written ×3.96"
     assert ranked[0].note == ranked[2].note == ""
 
 

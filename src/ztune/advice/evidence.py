@@ -73,7 +73,7 @@ def phrase(sides: Sequence[Side], metrics: Sequence[str] = MAIN) -> str:
     for side in sides:
         if side.metric in metrics:
             here, other = units.show(side.here, side.unit), units.show(side.other, side.unit)
-            change = "" if side.ratio is None else f" {units.percent(side.ratio)}"
+            change = "" if side.ratio is None else f" {units.times(side.ratio)}"
             parts.append(
                 f"{side.label}{change}" + (f" ({here} → {other})" if here != other else f" ({here})")
             )
@@ -133,8 +133,8 @@ def change(
         verdict = "not screened alone"
     if reach is not None and len(same) > 1 and reach.high > reach.low * (1 + within):
         text += (
-            f" Over {len(same)} pairs {METRICS[minimise[0]].label} changes by {units.percent(reach.low)} to "
-            f"{units.percent(reach.high)}: it depends on the other settings."
+            f" Over {len(same)} pairs {METRICS[minimise[0]].label} changes by {units.times(reach.low)} to "
+            f"{units.times(reach.high)}: it depends on the other settings."
         )
     return Change(
         other=default,
@@ -174,7 +174,7 @@ def promising(
             gains[key] = min(gain, gains.get(key, gain))
     label = METRICS[metric].label
     return [
-        f"{factor}={value} ({label} {units.percent(gain)})"
+        f"{factor}={value} ({label} {units.times(gain)})"
         for (factor, value), gain in sorted(gains.items(), key=lambda item: item[1])
     ]
 
@@ -212,7 +212,7 @@ def _alternatives(
     said = []
     for pair in found[:_NAMED]:
         moved = [s for s in compare(pair.a, pair.b, within, (*MAIN, *minimise)) if s.matters]
-        words = ", ".join(f"{s.label} {units.percent(s.ratio)}" for s in moved)
+        words = ", ".join(f"{s.label} {units.times(s.ratio)}" for s in moved)
         words = words or f"nothing beyond {units.show(within, 'share')}"
         weaker = f"; durability {pair.b.durability}" if pair.b.durability != pair.a.durability else ""
         said.append(f"{pair.after} ({words}{weaker})")

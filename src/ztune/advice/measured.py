@@ -208,10 +208,7 @@ def _sides(found: Standing, here: Cell, other: Cell, keys: Iterable[str]) -> lis
 def _phrase(sides: Sequence[Side], most: int = _SHOWN) -> str:
     parts = []
     for side in sides[:most]:
-        text = f"{side.label} {units.times(side.ratio)}"
-        if side.low is not None and side.high is not None:
-            text += f" ({units.times(side.low).lstrip('×')} … {units.times(side.high).lstrip('×')})"
-        parts.append(text)
+        parts.append(f"{side.label} {units.times(side.ratio, side.low, side.high)}")
     return ", ".join(parts)
 
 

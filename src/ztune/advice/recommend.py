@@ -213,7 +213,7 @@ def _weaker(chosen: Candidate, ranking: Ranking) -> str:
     stronger = [r.candidate for r in ranking.ranked if r.candidate.durability.rank < chosen.durability.rank]
     if stronger:
         best = stronger[0]
-        change_ = units.percent(ratio(best.value(key), chosen.value(key)))
+        change_ = units.times(ratio(best.value(key), chosen.value(key)))
         parts.append(
             f"The best layout of the stronger class {best.durability} is {best.name}: {label} {change_} "
             f"against the one "
@@ -228,7 +228,7 @@ def _weaker(chosen: Candidate, ranking: Ranking) -> str:
         else:
             why = (best.durability_reasons or (MEANING[best.durability],))[0].rstrip(".")
             parts.append(
-                f"{apart}; the best, {best.name} ({best.durability}), has {label} {units.percent(gain)}. "
+                f"{apart}; the best, {best.name} ({best.durability}), has {label} {units.times(gain)}. "
                 f"It is not "
                 f"comparable: {why}."
             )
@@ -321,7 +321,7 @@ def _costs(chosen: Candidate, baseline: Candidate | None, manifest: Manifest | N
         if files:
             text += f" for {units.amount(files)} of files"
             if (shrink := chosen.value("compression_ratio")) is not None:
-                text += f", compressed {shrink:.2f}×"
+                text += f", compressed {units.times(shrink)}"
         out.append(
             Cost(
                 subject="space",

@@ -156,7 +156,7 @@ def _price(
         for price, words in prices:
             if (price - 1) / (gain - 1) > worst:
                 worst = (price - 1) / (gain - 1)
-                said = f"{METRICS[metric].label} {units.percent(1 / gain)} against {other.name} costs {words}"
+                said = f"{METRICS[metric].label} {units.times(1 / gain)} against {other.name} costs {words}"
     return said
 
 

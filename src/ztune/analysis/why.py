@@ -97,7 +97,7 @@ def sentence(cell: Cell, unit: str) -> str:
         )
     if why.asked:
         text += f"; the database asked for {units.amount(why.asked)}, "
-        text += f"so the disks write {why.written / why.asked:.1f}×"
+        text += f"so the disks write {units.times(why.written / why.asked)} of it"
     if why.read is not None:
         text += f"; {units.amount(why.read)} read"
         if why.hit_share is not None:

@@ -19,7 +19,6 @@ from ztune.analysis.measured import MEASURES, clock, gather
 from ztune.analysis.verdict import sentence
 from ztune.output import Console, Text
 from ztune.places.channel import Place
-from ztune.report.measured import ratio_text
 from ztune.runs.pace import Pace
 from ztune.runs.plan import Options
 from ztune.store.records import Run, Trial
@@ -214,5 +213,5 @@ def _best(outcome: dict[str, Any], trials: Sequence[Trial], run: Run) -> str:
         text += " (emulated)" if MEASURES[key].clock and clock(run) == "emulated" else ""
     ratio = cell.against.get(key)
     if ratio is not None and ratio.known:
-        text += f", {ratio_text(ratio)} of the baseline's"
+        text += f", {ratio.text} of the baseline's"
     return text

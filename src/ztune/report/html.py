@@ -103,7 +103,6 @@ def environment() -> jinja2.Environment:
         seconds=units.seconds,
         count=units.count,
         times=units.times,
-        percent=units.percent,
         size=format_size,
         sentence=lambda text: text[:1].upper() + text[1:],
         code=_code,
@@ -136,7 +135,7 @@ def _heading(r: Recommendation) -> str:
 def _tile(side: Side) -> dict[str, Any]:
     """Return one metric under the recommended layout (``other``) against the base layout (``here``)."""
     kind = "" if not side.matters else "less" if side.other < side.here else "more"
-    change = units.percent(side.ratio)
+    change = units.times(side.ratio)
     return {
         "label": side.label,
         "kind": kind,
@@ -191,20 +190,20 @@ def _effects(rows: Sequence[EffectRow]) -> list[dict[str, Any]]:
                 cells.append({"bar": Markup(""), "text": "–", "range": "", "title": ""})
                 continue
             median, low, high = row.ratios[metric]
-            least, most = units.percent(low), units.percent(high)
+            least, most = units.times(low), units.times(high)
             ends = row.ends[metric]
             title = "" if low == high else f"least with {ends[0]}; most with {ends[1]}"
             cells.append(
                 {
                     "bar": charts.ratio_bar(median, low, high, reach),
-                    "text": units.percent(median),
+                    "text": units.times(median),
                     "range": "" if least == most else f"{least} … {most}",
                     "title": title,
                 }
             )
         causes = [m for m in EXPLAIN if m in row.ratios and abs(row.ratios[m][0] - 1) >= 0.05]
         causes.sort(key=lambda m: -_size(row.ratios[m][0]))
-        explain = [f"{METRICS[m].label} {units.percent(row.ratios[m][0])}" for m in causes[:_CAUSES]]
+        explain = [f"{METRICS[m].label} {units.times(row.ratios[m][0])}" for m in causes[:_CAUSES]]
         grouped_rows.setdefault(row.factor, []).append({"row": row, "cells": cells, "explain": explain})
 
     def weight(entries: list[dict[str, Any]]) -> float:

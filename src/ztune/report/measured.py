@@ -119,15 +119,7 @@ def value_text(cell: Cell, key: str) -> str:
 def against(cell: Cell, key: str) -> str:
     """Return a layout against the baseline in one measure, with its interval."""
     ratio = cell.against.get(key)
-    return "" if ratio is None else ratio_text(ratio)
-
-
-def ratio_text(ratio: Ratio) -> str:
-    """Return "×0.62 (0.60 … 0.64)"; without the interval for a single block."""
-    text = units.times(ratio.mean)
-    if not ratio.known:
-        return text
-    return f"{text} ({units.times(ratio.low).lstrip('×')} … {units.times(ratio.high).lstrip('×')})"
+    return "" if ratio is None else ratio.text
 
 
 def recommendation(run: Run, trials: Sequence[Trial]) -> RenderableType:
@@ -192,7 +184,7 @@ def describe(effect: OneFactor, found: Standing) -> str:
     key = next(iter(effect.ratios))
     return (
         f"{effect.factor} {effect.before} → {effect.after}: {heading(key, found)} "
-        f"{ratio_text(effect.ratios[key])} (beside {effect.a.name})"
+        f"{effect.ratios[key].text} (beside {effect.a.name})"
     )
 
 

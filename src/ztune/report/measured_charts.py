@@ -159,7 +159,7 @@ def scatter(comparison: Comparison, wide: int = 330, tall: int = 300) -> Markup:
                 left, wide - 14, py, py
             )
         )
-        text = f"×{value:.3g}"
+        text = units.times(value)
         out.append(
             Markup('<text x="{:.1f}" y="{}" text-anchor="middle">{}</text>').format(px, bottom + 16, text)
         )
@@ -175,8 +175,10 @@ def scatter(comparison: Comparison, wide: int = 330, tall: int = 300) -> Markup:
         out.append(
             Markup(
                 '<circle class="p front" cx="{:.1f}" cy="{:.1f}" r="5">'
-                "<title>{}: predicted ×{:.2f}, measured ×{:.2f}</title></circle>"
-            ).format(x.at(p.predicted), y.at(p.measured), p.name, p.predicted, p.measured)
+                "<title>{}: predicted {}, measured {}</title></circle>"
+            ).format(
+                x.at(p.predicted), y.at(p.measured), p.name, units.times(p.predicted), units.times(p.measured)
+            )
         )
     out.append(Markup('<text x="{}" y="{}" text-anchor="end">predicted</text>').format(wide - 14, tall - 6))
     out.append(Markup('<text x="4" y="11">measured</text>'))

@@ -62,7 +62,6 @@ def render(run: Run, trials: Sequence[Trial], screened: Sequence[Trial] | None =
         compared=[(c, charts.scatter(c), measured.accuracy(c)) for c in compared],
         effects=_effects(found, keys),
         interactions=[t for k in found.goals[:1] for t in two_factor(cells, k)],
-        ratio_text=measured.ratio_text,
         trials=trials,
         blocks=found.measured.blocks,
         environment=_environment(run, cells),
@@ -95,7 +94,7 @@ def _tiles(found: Standing, chosen: Cell | None) -> list[dict[str, str]]:
                 "what": measured.heading(key, found),
                 "big": units.show(value, MEASURES[key].unit),
                 "kind": "" if not sure or better is None else "less" if good else "more",
-                "from": f"{measured.ratio_text(ratio)} of the baseline's",
+                "from": f"{ratio.text} of the baseline's",
             }
         )
     return out
@@ -149,7 +148,7 @@ def _effects(found: Standing, keys: Sequence[str]) -> list[dict[str, Any]]:
                 shown.append({"bar": Markup(""), "text": "–"})
                 continue
             low, high = (ratio.low, ratio.high) if ratio.known else (ratio.mean, ratio.mean)
-            shown.append({"bar": ratio_bar(ratio.mean, low, high, 4.0), "text": measured.ratio_text(ratio)})
+            shown.append({"bar": ratio_bar(ratio.mean, low, high, 4.0), "text": ratio.text})
         out.append({"effect": effect, "cells": shown})
     return out
 

@@ -102,7 +102,7 @@ def recommendation(r: Recommendation) -> RenderableType:
     for cost in r.costs:
         before = ""
         if cost.baseline is not None and cost.subject != "memory":
-            change = units.percent(ratio(cost.value, cost.baseline))
+            change = units.times(ratio(cost.value, cost.baseline))
             before = f" Base layout: {units.show(cost.baseline, cost.unit)} ({change})."
         parts.append(_indent(cost.sentence + before))
     parts += [Text(), _heading(f"Durability: {r.durability.klass}"), _indent(r.durability.sentence)]
