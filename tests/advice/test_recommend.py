@@ -7,12 +7,11 @@ from typing import Any
 import evidence as ev
 import pytest
 
-from ztune.advice.choose import plainest
-from ztune.advice.evidence import defaults_of
 from ztune.advice.model import PropertyAdvice, Recommendation
 from ztune.advice.recommend import recommend
-from ztune.analysis.candidates import collect
-from ztune.analysis.rank import rank
+from ztune.analysis.choose import plainest
+from ztune.analysis.rank import defaults_of, rank
+from ztune.analysis.results import collect
 from ztune.errors import InputError
 from ztune.store.records import Trial
 from ztune.study import Layout, Objective
@@ -105,7 +104,7 @@ def test_small_steps_to_the_defaults_do_not_add_up() -> None:
         (b, measure(104.5)),
         ({**a, **b}, measure(100)),
     )
-    ranking = rank(collect(trials), within=0.05, defaults=defaults_of(collect(trials).candidates, None))
+    ranking = rank(collect(trials), within=0.05, defaults=defaults_of(collect(trials).layouts, None))
     got = plainest(ranking, {"data.compression": "lz4", "wal.compression": "lz4"})
     assert got.name in {"data.compression=zstd-3", "wal.compression=zstd-3"}
     assert got.name != "base"

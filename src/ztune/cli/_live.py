@@ -15,7 +15,9 @@ from rich.table import Table
 
 from ztune import output
 from ztune.analysis import units
-from ztune.analysis.measured import MEASURES, clock, gather
+from ztune.analysis.basis import basis
+from ztune.analysis.metrics import MEASURED
+from ztune.analysis.results import collect
 from ztune.analysis.verdict import sentence
 from ztune.output import Console, Text
 from ztune.places.channel import Place
@@ -78,7 +80,7 @@ class LiveView:
             f"run {run.id}: {run.job['workload']} on {place.name} ({what}), {layouts} layouts, "
             f"{runs} run{'' if runs == '1' else 's'} each"
         )
-        if clock(run) == "emulated":
+        if basis(run) == "emulated":
             self.say(
                 f"{place.name} runs without hardware virtualisation: operations and bytes are real, "
                 "seconds are emulated"
@@ -188,30 +190,29 @@ def _result(trial: Trial, run: Run | None) -> str:
         ("written", "{} written each"),
         ("ios", "{} disk operations each"),
     ):
-        value = MEASURES[key].read(result)
+        value = MEASURED[key].read(result)
         if value is None:
             continue
         if key == "per_second":
             unit = str((result.get("job") or {}).get("unit") or "operation")
-            emulated = " emulated" if run is not None and clock(run) == "emulated" else ""
+            emulated = " emulated" if run is not None and basis(run) == "emulated" else ""
             words.append(f"{value:,.1f} {units.plural(unit)}/s{emulated}")
         else:
-            words.append(form.format(units.show(value, MEASURES[key].unit)))
+            words.append(form.format(units.show(value, MEASURED[key].unit)))
     return ", ".join(words) or "done"
 
 
 def _best(outcome: dict[str, Any], trials: Sequence[Trial], run: Run) -> str:
     """Return the best layout so far with its interval against the baseline."""
-    cell = next((c for c in gather(trials).cells if c.arm == outcome["leader"]), None)
-    if cell is None:
+    leader = next((c for c in collect(trials, basis(run)).layouts if c.arm == outcome["leader"]), None)
+    if leader is None:
         return ""
     key = outcome["measure"]
-    value = cell.value(key)
-    text = f"best so far: {cell.name}"
-    if value is not None:
-        text += f", {outcome['label']} {units.show(value, MEASURES[key].unit)}"
-        text += " (emulated)" if MEASURES[key].clock and clock(run) == "emulated" else ""
-    ratio = cell.against.get(key)
+    text = f"best so far: {leader.name}"
+    if key in leader.estimates:
+        text += f", {outcome['label']} {leader.text(key)}"
+        text += " (emulated)" if MEASURED[key].clock and basis(run) == "emulated" else ""
+    ratio = leader.against.get(key)
     if ratio is not None and ratio.known:
         text += f", {ratio.text} of the baseline's"
     return text

@@ -123,15 +123,7 @@ def _recommendation(run: str | None, objective: str | None) -> Recommendation:
     from ztune.report import source
 
     found = source.evidence(run)
-    if found.run.measured:
-        from ztune.advice.measured import recommend_measured
-        from ztune.report.measured import screened
-
-        if objective is not None:
-            raise InputError("--objective orders replays; a measured run has its own order")
-        return recommend_measured(found.run, found.trials, screened(found.run))
-    goal = changed_objective(found.run.objective.model_dump(mode="json"), objective, None)
-    return found.recommend(goal)
+    return found.recommend(changed_objective(found.run.objective, objective, None))
 
 
 def _apply(

@@ -31,15 +31,11 @@ def command(run: str | None, out: Path | None, open_: bool) -> None:
       ztune report                           writes ztune-RUN.html here
       ztune report 7f3k2a --out oltp.html
     """
-    from ztune.report import html, measured_html, source
+    from ztune.report import html, source
 
     found = source.evidence(run)
     path = out or Path(f"ztune-{found.run.id}.html")
-    if found.run.measured:
-        text = measured_html.render(found.run, found.trials)
-    else:
-        recommendation = found.recommend()
-        text = html.render(found.run, found.trials, recommendation, found.summary(), found.trace_missing)
+    text = html.of(found)
     files.write(path, text)
     output.echo(str(path))
     if open_:

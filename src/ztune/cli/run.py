@@ -211,7 +211,7 @@ def choose(
         study = run.resolved_study
         workload_name, recorded = _recorded(run)
         trials = store.trials(run.id)
-        layouts = plan.best_of(run, allowed_order(study, trials), trials, top, names)
+        layouts = plan.best_of(run, allowed_order(run, trials), trials, top, names)
         job = _job(workload_name, {**recorded, **params}, native)
     else:
         assert what is not None

@@ -205,15 +205,15 @@ def _sentence(error: ValueError) -> str:
 
 def ranking_json(run: Any, trials: Any) -> dict[str, Any]:
     """Return the run and its layouts, best first, then those that are not allowed, failed or waiting."""
-    from ztune.advice.standing import standing
     from ztune.advice.trust import outpaced
+    from ztune.analysis.standing import standing
     from ztune.cli._screening import changes
     from ztune.runs.screening import allowed_order
     from ztune.study import METRICS
 
     study = run.resolved_study
-    now = standing(trials, study.objective)
-    ranked = [t.number for t in allowed_order(study, trials)]
+    now = standing(run, trials)
+    ranked = [t.number for t in allowed_order(run, trials)]
 
     def metric(trial: Any, name: str) -> Any:
         node: Any = trial.measure
@@ -249,6 +249,6 @@ def ranking_json(run: Any, trials: Any) -> dict[str, Any]:
         "trace": {"path": run.trace_path, "sha": run.trace_sha},
         "objective": run.objective.model_dump(mode="json"),
         "warnings": run.warnings,
-        "outpaced": outpaced(now.ranking, now.chosen) if now.chosen is not None else "",
+        "outpaced": outpaced(now) if now.chosen is not None else "",
         "layouts": [entry(t) for t in ordered],
     }

@@ -10,8 +10,11 @@ from rich.table import Table
 
 from ztune.advice.model import Hazard, PropertyAdvice, Recommendation, RoleAdvice, Row
 from ztune.analysis import units
+from ztune.analysis.standing import standing
 from ztune.analysis.stats import ratio
 from ztune.output import Console, Text
+from ztune.report import measured
+from ztune.report.source import Evidence
 
 TOP = 12  # rows of the ranking unless all are asked for
 NOTES = 3  # layouts of which it is said why they stand no further ahead, unless all are asked for
@@ -32,8 +35,7 @@ def ranking_table(rows: Sequence[Row], baseline: Row | None, top: int | None = T
     shown = [r for i, r in enumerate(rows) if top is None or i < top or r.baseline or r.recommended]
     for row in shown:
         name = Text(row.layout)
-        if row.recommended:
-            name.append("  ◀ recommended", style="bold green")
+        measured.mark(name, row.recommended, row.passed_over)
         if row.baseline:
             name.append("  (base)", style="dim")
         if row.durability != "nothing-acknowledged":
@@ -183,9 +185,20 @@ def _indent(text: str, by: int = 2, style: str = "") -> Padding:
     return Padding(Text(text, style=style), (0, 0, 0, by))
 
 
-def show(r: Recommendation, console: Console | None = None, top: int | None = TOP) -> None:
-    """Print the ranking and the recommendation to ``console`` (default: stdout)."""
+def show(
+    r: Recommendation, console: Console | None = None, top: int | None = TOP, found: Evidence | None = None
+) -> None:
+    """Print the ranking and the recommendation to ``console`` (default: stdout).
+
+    ``found``: the run, whose ranking has intervals and predictions where it was measured.
+    """
     out = console or Console(highlight=False)
-    out.print(ranking(r, top))
-    out.print()
-    out.print(recommendation(r))
+    parts: list[RenderableType] = []
+    if found is not None and found.run.measured:
+        now = standing(found.run, found.trials)
+        parts += [measured.ranking(now), Text(), recommendation(r)]
+        predicted = measured.predictions(now, found.screened)
+        parts += [] if predicted is None else [Text(), predicted]
+    else:
+        parts += [ranking(r, top), Text(), recommendation(r)]
+    out.print(Group(*parts))

@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, Protocol
 
 from ztune import __version__
-from ztune.advice.standing import standing
+from ztune.analysis.standing import standing
 from ztune.errors import InputError
 from ztune.places.engine import Engine
 from ztune.places.replay import Replay, suggested_jobs, sweep
@@ -164,10 +164,10 @@ def resume(
     return _screen(store, run, study, target, options.budget, observer or Silent())
 
 
-def allowed_order(study: Study, trials: Sequence[Trial]) -> list[Trial]:
+def allowed_order(run: Run, trials: Sequence[Trial]) -> list[Trial]:
     """Return the finished trials that the objective allows, best first."""
     by_hash = {t.layout_hash: t for t in trials}
-    return [by_hash[entry.candidate.hash] for entry in standing(trials, study.objective).ranking.ranked]
+    return [by_hash[place.result.hash] for place in standing(run, trials).ranked]
 
 
 def _screen(store: Store, run: Run, study: Study, target: Replay, budget: int, observer: Observer) -> Run:
@@ -178,7 +178,7 @@ def _screen(store: Store, run: Run, study: Study, target: Replay, budget: int, o
         _run_pending(store, run, study, target, observer)
         for _ in range(MAX_ROUNDS):
             trials = store.trials(run.id)
-            ranked = [t.layout for t in allowed_order(study, trials)]
+            ranked = [t.layout for t in allowed_order(run, trials)]
             tried = {t.layout_hash for t in trials}
             if not _round(
                 store, run, study, target, observer, next_round(study, ranked, tried, budget - len(trials))
@@ -188,7 +188,7 @@ def _screen(store: Store, run: Run, study: Study, target: Replay, budget: int, o
         # show that another layout is better, which then needs its own pairs.
         for _ in range(MAX_ROUNDS):
             trials = store.trials(run.id)
-            chosen = standing(trials, study.objective).chosen
+            chosen = standing(run, trials).chosen
             tried = {t.layout_hash for t in trials}
             if chosen is None or not _round(
                 store, run, study, target, observer, returns(study, chosen.layout, tried)
@@ -263,7 +263,7 @@ def _run_pending(store: Store, run: Run, study: Study, target: Replay, observer:
                 trial.id, result=outcome.result, error=outcome.error, wall_s=outcome.wall_s
             )
             done += 1
-            ranked = allowed_order(study, store.trials(run.id))
+            ranked = allowed_order(run, store.trials(run.id))
             observer.finished(finished, ranked[0] if ranked else None)
             observer.total(done, total)
     finally:
