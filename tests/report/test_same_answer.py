@@ -12,6 +12,7 @@ import pytest
 from click.testing import CliRunner
 from measured_trials import result
 
+from ztune.advice.recommend import recommend
 from ztune.analysis.results import collect
 from ztune.analysis.verdict import outcome
 from ztune.cli import _tune
@@ -36,6 +37,7 @@ NONE = {**dict.fromkeys(CLEAR, 0.020), "8K": 0.0199}
 @pytest.fixture(autouse=True)
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("ZTUNE_HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("COLUMNS", "160")
     monkeypatch.chdir(tmp_path)
     return tmp_path
 
@@ -126,9 +128,20 @@ def test_what_screening_said_stands_beside_as_prediction() -> None:
 def test_the_first_row_says_why_it_is_not_the_one() -> None:
     _, run = stored(NONE)
     first = json.loads(told("recommend", run.id, "--json"))["recommendation"]["ranking"][0]
-    assert not first["recommended"] and first["passed_over"] == "not known to be better than the baseline"
+    assert not first["recommended"] and first["passed_over"] == "is not known to be better than the baseline"
     rows = told("recommend", run.id).splitlines()
     assert any(first["layout"] in row and "not known to be better" in row for row in rows)
+
+
+def test_the_first_of_a_screening_says_so_too() -> None:
+    flattered = BASE.with_settings({"data.logbias": "throughput"}, "throughput")
+    measure = ev.toy_measure(BASE)
+    less = {**measure, "physical": {**measure["physical"], "write_bytes": 1e6}}
+    trials = [ev.trial(BASE, 1, measure, baseline=True), ev.trial(flattered, 2, less)]
+    found = recommend(ev.run(), trials)
+    assert (found.layout_name, found.ranking[0].layout) == ("base", "throughput")
+    assert found.ranking[0].passed_over == "a short replay flatters its logbias=throughput"
+    assert "throughput comes first in the ranking, but a short replay flatters its" in found.verdict
 
 
 def test_each_estimate_says_what_it_rests_on() -> None:

@@ -210,37 +210,31 @@ def promise(layout: Layout, witness: Witness | None) -> str:
 def _verdict(now: Standing, chosen: LayoutResult, sides: Sequence[Side]) -> str:
     count = len(now.ranked)
     layouts = f"{count} layout{'s' if count != 1 else ''}"
-    share = units.show(now.within, "share")
     baseline = now.baseline
     if baseline is None:
         return f"{chosen.name} comes first of {layouts}; the base layout has no result to compare with."
-    if chosen is baseline:
-        if now.basis != "modelled":
-            return f"Keep the base layout ({chosen.name}): of {layouts} none is known to be better."
-        key = now.minimise[0]
-        quicker = [
-            p.result
-            for p in now.ranked
-            if p.note and not as_good(baseline, p.result, now.minimise[:1], now.within)
-        ]
-        if quicker:
-            names = ", ".join(c.name for c in quicker[:3])
-            return (
-                f"Keep the base layout ({chosen.name}): what has less {now.label(key)} is held back, "
-                f"as the ranking says ({names}{' and others' if len(quicker) > 3 else ''})."
-            )
+    first = ""
+    if now.passed_over and now.first is not None:
+        first = f" {now.first.name} comes first in the ranking, but {now.passed_over}."
+    if chosen is not baseline:
+        quoted = [s for s in sides if s.metric in MAIN] if now.basis == "modelled" else sides
+        return f"{chosen.name} instead of {baseline.name}: {phrase(quoted)}. Chosen among {layouts}.{first}"
+    if now.basis != "modelled":
+        return f"Keep the base layout ({chosen.name}): of {layouts} none is known to be better."
+    key = now.minimise[0]
+    held = [p.result for p in now.ranked if p.note]
+    quicker = [c for c in held if not as_good(baseline, c, now.minimise[:1], now.within)]
+    if quicker:
+        names = ", ".join(c.name for c in quicker[:3]) + (" and others" if len(quicker) > 3 else "")
         return (
-            f"Keep the base layout ({chosen.name}): by the objective no other of {layouts} is better by "
-            f"more than {share}."
+            f"Keep the base layout ({chosen.name}): what has less {now.label(key)} is held back, "
+            f"as the ranking says ({names}).{first}"
         )
-    quoted = [s for s in sides if s.metric in MAIN] if now.basis == "modelled" else sides
-    text = f"{chosen.name} instead of {baseline.name}: {phrase(quoted)}. Chosen among {layouts}."
-    if chosen is not now.first and now.first is not None:
-        text += (
-            f" {now.first.name} comes first in the ranking, but by no more than {share}, and is "
-            "further from the defaults."
-        )
-    return text
+    share = units.show(now.within, "share")
+    return (
+        f"Keep the base layout ({chosen.name}): by the objective no other of {layouts} is better by "
+        f"more than {share}.{first}"
+    )
 
 
 def _sentence(text: str) -> str:

@@ -8,7 +8,7 @@ from typing import Any
 
 from ztune.analysis import verdict
 from ztune.analysis.basis import basis
-from ztune.analysis.choose import plainest
+from ztune.analysis.choose import UNSEEN, plainest
 from ztune.analysis.metrics import Basis, table
 from ztune.analysis.pace import Pace, pace
 from ztune.analysis.paired import Ratio, paired
@@ -64,12 +64,17 @@ class Standing:
 
     @property
     def passed_over(self) -> str:
-        """Why the layout in the first place is not the one to recommend, in a few words; "" where it is."""
-        if self.chosen is self.first:
+        """Why the layout in the first place is not the one to recommend, to follow "but"; "" where it is."""
+        if self.chosen is self.first or self.chosen is None or self.first is None:
             return ""
-        if self.basis == "modelled":
-            return "as good, but further from the defaults"
-        return "not known to be better than the baseline"
+        if self.basis != "modelled":
+            return "is not known to be better than the baseline"
+        kept = self.chosen.settings
+        for factor, value in self.first.settings.items():
+            name = factor.rpartition(".")[2]
+            if (name, value) in UNSEEN and kept.get(factor) != value:
+                return f"a short replay flatters its {name}={value}"
+        return "is as good, and further from the defaults"
 
     def label(self, key: str) -> str:
         """Return a metric's name; seconds of an emulated lab are marked so."""

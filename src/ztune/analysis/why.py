@@ -26,8 +26,6 @@ class Why:
     asked: float | None
     read: float | None
     hit_share: float | None  # of ARC lookups
-    commits: float | None  # of the ZIL, per operation
-    txgs: float | None
     by_class: Mapping[str, float]  # data, log, cache, special → bytes written per operation
 
 
@@ -46,8 +44,6 @@ def explain(cell: LayoutResult) -> Why | None:
         asked=_middle(cell, per_operation("measure", "logical", "write_bytes")),
         read=cell.value("read"),
         hit_share=_middle(cell, _hits),
-        commits=_middle(cell, per_operation("measure", "zil", "commits")),
-        txgs=_middle(cell, lambda r: number_at(r, "measure", "txgs")),
         by_class=_classes(cell),
     )
 

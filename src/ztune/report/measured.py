@@ -116,8 +116,8 @@ def predictions(now: Standing, screened: Sequence[Trial]) -> RenderableType | No
     found = compare(now.found.layouts, screened)
     if not found:
         return None
-    head_ = Text("Screening's prediction against the measurement", style="bold")
-    return Group(head_, *(Text(f"  {accuracy(c)}") for c in found))
+    title = Text("Screening's prediction against the measurement", style="bold")
+    return Group(title, *(Text(f"  {accuracy(c)}") for c in found))
 
 
 def accuracy(c: Comparison) -> str:
