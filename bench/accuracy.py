@@ -73,7 +73,7 @@ def _sum(*keys: str) -> Callable[[LayoutResult], float | None]:
     return read
 
 
-# By the measure of a trial: analysis/measured.py. ``busy`` is the seconds for which the busiest disk worked.
+# By the measure of a trial: analysis/metrics.py. ``busy`` is the seconds for which the busiest disk worked.
 COMPARED: dict[str, Compared] = {
     "ios": Compared("operations", _sum("write_ops", "read_ops"), goal=True),
     "bytes": Compared("bytes", _sum("written", "read"), goal=True),

@@ -174,8 +174,10 @@ def merged(parts: list[dict[str, Any]]) -> Result:
 def table(results: dict[str, Result]) -> list[str]:
     """Return the table for docs/durability.md."""
     lines = [
-        "| database | settings | promised | cuts | commits acknowledged | lost | damaged | "
-        "log records replayed per cut: median, most | found |",
+        (
+            "| database | settings | promised | cuts | commits acknowledged | lost | damaged | "
+            "log records replayed per cut: median, most | found |"
+        ),
         "| --- | --- | --- | --- | --- | --- | --- | --- | --- |",
     ]
     for case in CASES:

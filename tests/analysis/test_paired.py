@@ -27,16 +27,6 @@ def data(
     return a, b
 
 
-@pytest.mark.parametrize(
-    ("p", "freedom", "value"),
-    # Tables of Student's t, Abramowitz & Stegun 26.10.
-    [(0.975, 1, 12.706), (0.975, 2, 4.303), (0.975, 3, 3.182), (0.975, 10, 2.228), (0.9995, 4, 8.610), (0.95,
-    30, 1.697)],
-)  # fmt: skip
-def test_student_is_the_tables(p: float, freedom: int, value: float) -> None:
-    assert student(p, freedom) == pytest.approx(value, abs=1e-3)
-
-
 def test_what_disturbs_a_block_cancels() -> None:
     a = {1: 10.0, 2: 100.0, 3: 1000.0}
     ratio = paired({k: v * 1.2 for k, v in a.items()}, a)

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 from mount_commands import CODE, bad, good, good_elsewhere, ztune
 
+from ztune import native
 from ztune.cli import _waiting
 from ztune.cli.mount import choose
 from ztune.doctor import checks
@@ -205,7 +206,7 @@ def test_directories_of_somebody_else(stand_in: Path, home: Path, study: Path, t
     assert f"{theirs} belongs to user 65534" in bad(2, "mount", study, theirs)
     assert "can't be mounted on" in bad(2, "mount", study, theirs / "mnt")
     said = bad(2, "mount", study, tmp_path / "mnt", "--store", theirs / "store")
-    assert "can't be made a store" in said and "belongs to user 65534" in said
+    assert "can't become a store" in said and "belongs to user 65534" in said
     assert list(theirs.iterdir()) == [] and kept(home) == []
     # A link of theirs where everybody may make one, to a directory of root's.
     open_to_all, empty = tmp_path / "open", tmp_path / "empty"
@@ -244,7 +245,7 @@ def test_a_store_of_ones_own(stand_in: Path, home: Path, study: Path, tmp_path: 
     assert found["store"] == str(store) and (store / "disks" / "spec.json").exists()
     good("umount", place)
     (store / "precious").write_text("x")
-    assert "precious in it is none of a store's" in bad(1, "umount", "--destroy", place)
+    assert "precious in it is no file of a store's" in bad(1, "umount", "--destroy", place)
     assert (store / "disks" / "spec.json").exists()
     (store / "precious").unlink()
     good("umount", "--destroy", place)
@@ -416,7 +417,7 @@ def test_what_a_machine_lacks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     assert "takes fusermount3" in means(False) and means(True) == ""
     assert "fuse3" in (mount_program.lacking(device, False) or ("", ""))[1]
     monkeypatch.setattr(mount_program.os, "access", lambda path, mode: False)
-    assert "not for this user" in means(False)
+    assert "this user may not open" in means(False)
 
 
 def test_what_is_lacking_ends_the_command(
@@ -463,9 +464,9 @@ def test_without_the_program(
 ) -> None:
     monkeypatch.setenv("ZTUNE_MOUNT", str(tmp_path / "none"))
     assert "ZTUNE_MOUNT names" in bad(3, "mount", study, tmp_path / "mnt")
-    monkeypatch.setattr(mount_program.programs, "find", lambda *_: None)
+    monkeypatch.setattr(native.Program, "built", lambda _: None)
     with pytest.raises(MissingError, match="is not built"):
-        mount_program.find()
+        native.MOUNT.find()
 
 
 def test_a_damaged_record(stand_in: Path, home: Path, study: Path, tmp_path: Path) -> None:

@@ -98,7 +98,7 @@ def test_no_roles_at_all_is_bad_input(tmp_path: Path) -> None:
 
 def test_an_export_that_cannot_be_written_leaves_nothing(tmp_path: Path) -> None:
     trace = build(tmp_path / "a.trace", [], FILES)
-    with pytest.raises(InputError, match="cannot write"):
+    with pytest.raises(InputError, match="can't write"):
         export_ops(trace, tmp_path / "none" / "ops.bin")
     assert [p.name for p in tmp_path.iterdir()] == ["a.trace"]
 

@@ -180,7 +180,7 @@ def test_not_a_trace(tmp_path: Path) -> None:
     assert "not a trace" in complaint(tmp_path / "dir")
     assert "not a trace" in complaint(tmp_path / "file")
     assert "no trace" in complaint(Path("nul\0byte"))
-    assert "cannot open" in complaint(Path("x" * 300))
+    assert "can't open" in complaint(Path("x" * 300))
 
 
 def test_an_unfinished_recording_says_so(tmp_path: Path) -> None:

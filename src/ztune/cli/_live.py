@@ -82,8 +82,8 @@ class LiveView:
         )
         if basis(run) == "emulated":
             self.say(
-                f"{place.name} runs without hardware virtualisation: operations and bytes are real, "
-                "seconds are emulated"
+                f"{place.name} runs without hardware virtualisation: "
+                "operations and bytes are real, seconds are emulated"
             )
 
     def block(self, number: int, waiting: int, most: int) -> None:

@@ -13,11 +13,12 @@ from typing import Any
 
 import psutil
 
+from ztune import native
 from ztune.errors import ZtuneError
 from ztune.packages import install_command
 
 GIB = 1 << 30
-SETUP = "make setup"
+SETUP = native.setup_command()
 # Bits of CapEff in /proc/PID/status, from linux/capability.h.
 CAPABILITIES = {"CAP_SYS_PTRACE": 19, "CAP_SYS_ADMIN": 21, "CAP_PERFMON": 38, "CAP_BPF": 39}
 
@@ -83,7 +84,10 @@ def check_engine() -> Finding:
     from ztune.places import engine
 
     try:
-        found = engine.check()
+        path = native.ENGINE.built()
+        if path is None:
+            return _not_built("replay engine", native.ENGINE, needed=True)
+        found = engine.check(path)
     except ZtuneError as error:
         said = str(error).partition("; `ztune doctor`")[0].partition(" (`ztune doctor`")[0]
         return Finding("replay engine", State.MISSING, said, SETUP, needed=True)
@@ -92,15 +96,24 @@ def check_engine() -> Finding:
     return Finding("replay engine", State.OK, means, needed=True, details=details)
 
 
+def _not_built(check: str, program: native.Program, needed: bool = False) -> Finding:
+    if native.is_source_tree():
+        return Finding(check, State.MISSING, f"{program.name} is not built", SETUP, needed=needed)
+    means = f"{program.name} is built at its first use, if what that takes is here"
+    return Finding(check, State.LIMITED, means, SETUP, needed=needed)
+
+
 def check_mount() -> Finding:
     """Layouts can be mounted: the program is there and runs, FUSE is there and for us."""
     from ztune.places import mount_points, mount_program
 
     name = "mounting"
     try:
-        found = mount_program.find()
+        found = native.MOUNT.built()
     except ZtuneError as error:
         return Finding(name, State.MISSING, str(error).partition("; `")[0], SETUP)
+    if found is None:
+        return _not_built(name, native.MOUNT)
     details = {"path": str(found)}
     lacking = mount_program.lacking()
     if lacking is not None:
@@ -109,7 +122,7 @@ def check_mount() -> Finding:
     points, _ = mount_points.every()
     dead = [str(point.directory) for point in points if point.dead()]
     if dead:
-        means = f"the program of {', '.join(dead)} has died, and what is there answers with errors only"
+        means = f"the program of {', '.join(dead)} has died; files there answer with errors only"
         return Finding(
             name, State.LIMITED, means, f"ztune umount {dead[0]}", details={**details, "dead": dead}
         )
@@ -135,9 +148,7 @@ def check_ebpf(
     have = capabilities(status)
     lacking = [cap for cap in ("CAP_BPF", "CAP_PERFMON") if cap not in have and "CAP_SYS_ADMIN" not in have]
     if lacking:
-        means = (
-            f"not with our rights ({' and '.join(lacking)} lacking); strace records instead, at a higher cost"
-        )
+        means = f"this user lacks {' and '.join(lacking)}; strace records instead, at a higher cost"
         return Finding(name, State.MISSING, means, "sudo ztune …", details={"lacking": lacking})
     return _recorder(name, "ebpf", "records with little cost", SETUP)
 
@@ -290,7 +301,7 @@ def check_kvm(device: Path = Path("/dev/kvm")) -> Finding:
     if not device.exists():
         return Finding("KVM", State.MISSING, f"no {device}: {slow}")
     if not os.access(device, os.R_OK | os.W_OK):
-        means = f"{device} is there but not for us: {slow}"
+        means = f"{device} is there, but this user may not open it: {slow}"
         return Finding("KVM", State.LIMITED, means, "sudo usermod -aG kvm $USER")
     if verdict is None:
         means = f"{device} is there; whether a kernel boots under it is tried with the first guest"
@@ -316,10 +327,8 @@ def check_lab() -> Finding:
     if not built:
         means = f"QEMU {release}; the guest is not built yet (ten to twenty minutes, once)"
         return Finding("lab", State.MISSING, means, "ztune lab build", details={"qemu": release})
-    from ztune.disk import server
-
     try:
-        server.find()
+        native.DISK.find()
         built[0].check()
     except ZtuneError as error:
         fix = "ztune lab build" if "damaged" in str(error) else "make build"
@@ -370,7 +379,7 @@ def examine(checks: tuple[Callable[[], Finding], ...] = CHECKS) -> list[Finding]
             found.append(check())
         except Exception as error:
             name = check.__name__.removeprefix("check_").replace("_", " ")
-            means = f"the check itself failed ({type(error).__name__}: {error}): ztune is not installed whole"
+            means = f"the check itself failed ({type(error).__name__}: {error}): ztune is not whole"
             found.append(Finding(name, State.MISSING, means, SETUP, needed=True))
     return found
 

@@ -21,6 +21,7 @@ from ztune.errors import ZtuneError
 from ztune.lab import qemu
 from ztune.lab.image import Image
 from ztune.lab.wire import Frame
+from ztune.onhost.host import shared_files
 from ztune.store import paths
 
 PROBE_S = 10.0
@@ -69,14 +70,15 @@ def verdict(image: Image, progress: Callable[[str], None] = lambda _: None) -> V
         reason = "this host has no /dev/kvm"
     elif not os.access(device, os.R_OK | os.W_OK):
         # Not kept: rights change without a boot.
-        return Verdict("tcg", "/dev/kvm is not for us: `sudo usermod -aG kvm $USER`, then log in again")
+        return Verdict(
+            "tcg", "this user may not open /dev/kvm: `sudo usermod -aG kvm $USER`, then log in again"
+        )
     else:
         progress("trying whether a kernel runs under KVM")
         reason = probe(image)
     answer = Verdict("tcg" if reason else "kvm", reason, _boot_id(), qemu.version())
-    part = _file().with_suffix(f".{os.getpid()}")
-    part.write_text(json.dumps(asdict(answer)) + "\n")
-    part.rename(_file())
+    with shared_files.replacing(_file()) as partial:
+        partial.write_text(json.dumps(asdict(answer)) + "\n")
     return answer
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import os
 import secrets
 import shutil
@@ -26,6 +25,7 @@ from ztune.lab import image as images
 from ztune.lab.image import Image
 from ztune.lab.qemu import Machine, Qemu
 from ztune.lab.wire import Command, Frame, Lost
+from ztune.onhost.host import shared_files
 from ztune.store import paths
 
 MEMORY = 2048
@@ -448,25 +448,21 @@ def saved_state(found: Image, machine: Machine, progress: Callable[[str], None] 
         return state
     if shutil.which("zstd") is None:
         raise MissingError("the lab needs the program zstd for its saved states: `make lab` installs it")
-    with (folder / "lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
+    with shared_files.locked(folder / "lock"):
         if state.is_file():
             return state
         found.check()
         last: Exception | None = None
-        part = state.with_suffix(".part")
         for attempt in range(ATTEMPTS):
             again = f": attempt {attempt + 1}, as {last}" if last else ""
             progress(f"booting a guest once, to save its state{again}")
             try:
-                _save(found, machine, part)
-                _check_clock(found, machine, part)
-                part.rename(state)
+                with shared_files.replacing(state) as part:
+                    _save(found, machine, part)
+                    _check_clock(found, machine, part)
                 return state
             except Lost as error:
                 last = error
-            finally:
-                part.unlink(missing_ok=True)
         raise ZtuneError(f"the lab's guest does not boot: {last}")
 
 
@@ -480,8 +476,8 @@ def _check_clock(found: Image, machine: Machine, state: Path) -> None:
         error = guest.clock_error()
     if abs(error) > CLOCK_ERROR:
         raise Lost(
-            f"its clock runs {1 + error:.3g} times as fast as this host's: this machine was too busy while "
-            "the guest booted"
+            f"its clock runs {1 + error:.3g} times as fast as this host's: "
+            "this machine was too busy while the guest booted"
         )
 
 
@@ -506,7 +502,7 @@ def _save(found: Image, machine: Machine, state: Path) -> None:
         deadline = time.monotonic() + 120
         while (status := qemu.command("query-migrate").get("status")) != "completed":
             if status in ("failed", "cancelled") or time.monotonic() > deadline:
-                raise Lost(f"its state cannot be saved ({status}); is there room in {state.parent}?")
+                raise Lost(f"its state can't be saved ({status}); is there room in {state.parent}?")
             time.sleep(0.05)
         qemu.quit()  # waits for zstd, its child: the pipe is closed before it ends
     finally:

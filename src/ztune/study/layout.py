@@ -48,7 +48,7 @@ class KeyedError(ValueError):
 
 
 class Strict(BaseModel):
-    """Base of all models: unknown keys are refused, values cannot be changed."""
+    """Base of all models: unknown keys are refused, values can't be changed."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
@@ -96,7 +96,7 @@ class Vdev(Strict):
     def _check(self) -> Vdev:
         if self.kind not in CLASS_KINDS[self.class_]:
             allowed = " or ".join(CLASS_KINDS[self.class_])
-            raise KeyedError(("kind",), f"a {self.class_} vdev cannot be {self.kind}; it is {allowed}")
+            raise KeyedError(("kind",), f"a {self.class_} vdev can't be {self.kind}; it is {allowed}")
         if self.disks < MIN_DISKS[self.kind]:
             raise KeyedError(
                 ("disks",),
@@ -265,7 +265,7 @@ class Dataset(Strict):
             return self
         assert self.filesystem is not None  # _gather fills it
         if "/" not in self.name:
-            raise KeyedError(("name",), f"{self.name} is a pool's root, which cannot be a volume")
+            raise KeyedError(("name",), f"{self.name} is a pool's root, which can't be a volume")
         if self.volume < MIN_VOLUME[self.filesystem]:
             raise KeyedError(
                 ("volume",),
@@ -367,7 +367,7 @@ class Layout(Strict):
         default_factory=dict, description="Module parameters, by name."
     )
     database: Annotated[dict[str, str], BeforeValidator(_database)] = Field(
-        default_factory=dict, description="Settings of the database itself; replay cannot vary them."
+        default_factory=dict, description="Settings of the database itself; replay can't vary them."
     )
     declared: Declared | None = Field(
         default=None,

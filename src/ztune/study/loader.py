@@ -44,7 +44,7 @@ def read_toml(path: Path) -> tuple[dict[str, Any], str]:
             raise InputError(f"{path} has more than {_MAX_BYTES >> 20} MiB; it is no study or profile")
         text = path.read_bytes().decode("utf-8")
     except OSError as error:
-        raise InputError(f"{path} cannot be read: {error.strerror}") from None
+        raise InputError(f"{path} can't be read: {error.strerror}") from None
     except UnicodeDecodeError:
         raise InputError(f"{path} is not UTF-8 text; a TOML file is") from None
     try:
