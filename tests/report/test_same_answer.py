@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from ztune.analysis.results import collect
 from ztune.analysis.verdict import outcome
 from ztune.cli import _tune
 from ztune.cli.main import ztune
+from ztune.report import html
 from ztune.runs.plan import Options
 from ztune.runs.stopping import judge
 from ztune.store.db import Store
@@ -154,3 +156,29 @@ def test_each_estimate_says_what_it_rests_on() -> None:
         assert bases(store.trials(screened.id)) == {"modelled"}
         assert bases(store.trials(run.id)) == {"measured"}
         assert bases(store.trials(run.id), basis="emulated") == {"emulated"}
+
+
+def test_a_measured_run_without_a_result_has_a_report_all_the_same() -> None:
+    _, run = stored(CLEAR)
+    with Store.open() as store:
+        lost = [replace(t, status="failed", error="no room", result=None) for t in store.trials(run.id)]
+    page = html.render(run, lost, None)
+    assert '<div class="name">No result</div>' in page and "no room" in page
+    assert 'id="reasons"' not in page and 'id="commands"' not in page
+
+
+def test_another_file_system_has_reasons_and_no_commands() -> None:
+    _, run = stored(CLEAR)
+    plain = BASE.with_settings({"pool.tank.filesystem": "ext4"}, "ext4")
+    with Store.open() as store:
+        trials = [
+            replace(t, layout=plain, layout_hash=plain.hash, layout_name="ext4") if t.layout == SMALL else t
+            for t in store.trials(run.id)
+        ]
+    names = {t.arm: t.layout_name for t in trials}
+    found = judge(run, trials, Options())
+    assert found is not None
+    made = replace(run, outcome=outcome(*found, "settled", names))
+    page = html.render(made, trials, recommend(made, trials))
+    assert '<div class="name">ext4</div>' in page
+    assert 'id="reasons"' in page and 'id="commands"' not in page

@@ -87,6 +87,9 @@ def ranking(r: Recommendation, top: int | None = TOP) -> RenderableType:
 def recommendation(r: Recommendation) -> RenderableType:
     """Return the recommendation: verdict, what to set for each role and why, costs, hazards, how sure."""
     parts: list[RenderableType] = [Text(r.verdict, style="bold")]
+    for row in [*r.ranking, *r.set_apart]:
+        if row.recommended:
+            parts += [Text(f"  {key} = {value}") for key, value in row.differs.items()]
     tail = f"Replayed through OpenZFS {r.subject.openzfs}; all times are modelled, none is measured."
     if r.basis != "modelled":
         said = r.evidence()
