@@ -20,9 +20,11 @@ import subprocess
 import sys
 from pathlib import Path
 
-from ztune.analysis.measured import MEASURES, gather, goals
+from ztune.analysis.metrics import MEASURED
 from ztune.analysis.paired import paired
 from ztune.analysis.resolve import Verdict, decide
+from ztune.analysis.results import collect
+from ztune.analysis.verdict import goals
 from ztune.errors import ZtuneError
 from ztune.runs.options import TrialOptions
 from ztune.store.db import Store
@@ -55,7 +57,7 @@ def resample(pairs: list[tuple[float, float]], options: TrialOptions, seed: int)
 
 def judge(run: Run, trials: list[Trial]) -> list[dict[str, object]]:
     """Return, for each measure that orders layouts, how many of 100 comparisons say "no difference"."""
-    cells = gather(trials).cells
+    cells = collect(trials).layouts
     if len(cells) != 2 or cells[0].hash != cells[1].hash:
         raise ZtuneError(f"run {run.id} is no A/A run: `ztune run WORKLOAD --aa --blocks 20` makes one")
     options = TrialOptions(resolution=TrialOptions.of(run).resolution)
@@ -70,7 +72,7 @@ def judge(run: Run, trials: list[Trial]) -> list[dict[str, object]]:
         assert whole is not None
         out.append(
             {
-                "measure": MEASURES[key].label,
+                "measure": MEASURED[key].label,
                 "blocks": len(pairs),
                 "no_difference": CASES - said.count("resolved"),
                 "equal": said.count("equal"),

@@ -30,9 +30,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ztune.analysis.candidates import Candidate, collect
-from ztune.analysis.measured import MEASURES, Cell, clock, gather
+from ztune.analysis.basis import basis
+from ztune.analysis.metrics import MEASURED
 from ztune.analysis.predicted import spearman
+from ztune.analysis.results import LayoutResult, collect
 from ztune.errors import ZtuneError
 from ztune.store.db import Store
 from ztune.store.records import Trial
@@ -59,20 +60,20 @@ class Compared:
     """One measure, where a replay has it (None: nowhere), and whether the goal of 10 % is for it."""
 
     label: str
-    replayed: Callable[[Candidate], float | None]
+    replayed: Callable[[LayoutResult], float | None]
     goal: bool = False
     total: bool = False  # not per operation
 
 
-def _sum(*keys: str) -> Callable[[Candidate], float | None]:
-    def read(candidate: Candidate) -> float | None:
+def _sum(*keys: str) -> Callable[[LayoutResult], float | None]:
+    def read(candidate: LayoutResult) -> float | None:
         found = [candidate.value(key) for key in keys]
         return None if None in found else sum(v for v in found if v is not None)
 
     return read
 
 
-# By the measure of a trial: analysis/measured.py. ``busy`` is the seconds for which the busiest disk worked.
+# By the measure of a trial: analysis/metrics.py. ``busy`` is the seconds for which the busiest disk worked.
 COMPARED: dict[str, Compared] = {
     "ios": Compared("operations", _sum("write_ops", "read_ops"), goal=True),
     "bytes": Compared("bytes", _sum("written", "read"), goal=True),
@@ -107,7 +108,9 @@ class Line:
         return self.values[place] / base - 1 if place in self.values and base else None
 
 
-def compare(places: dict[str, list[Cell]], screened: list[Candidate], operations: int) -> list[Line]:
+def compare(
+    places: dict[str, list[LayoutResult]], screened: list[LayoutResult], operations: int
+) -> list[Line]:
     """Return every measure of every layout that two places have; ``operations`` are those of the trace."""
     known = {c.hash: c for c in screened}
     order = {cell.hash: cell.name for cells in places.values() for cell in cells}
@@ -176,8 +179,8 @@ def judge(run_ids: list[str], against: str | None = None) -> dict[str, Any]:
         trials: dict[str, list[Trial]] = {}
         for one, found in runs.items():
             trials.setdefault(str(found.target["kind"]), []).extend(store.trials(one))
-        places = {place: list(gather(those).cells) for place, those in trials.items()}
-        screened = list(collect(store.trials(source.id)).candidates)
+        places = {place: list(collect(those).layouts) for place, those in trials.items()}
+        screened = list(collect(store.trials(source.id)).layouts)
     workload = Trace.open(Path(source.trace_path)).manifest.workload
     operations = int(workload.result["operations"]) if workload is not None else 0
     for found in runs.values():
@@ -198,7 +201,7 @@ def judge(run_ids: list[str], against: str | None = None) -> dict[str, Any]:
         "workload": run.job["workload"],
         "params": run.job["params"],
         "profiles": sorted({v.profile for c in cells for p in c.layout.pools for v in p.vdevs}),
-        "clocks": {str(found.target["kind"]): clock(found) for found in runs.values()},
+        "clocks": {str(found.target["kind"]): basis(found) for found in runs.values()},
         "dilation": max((found.target.get("dilation") or 1.0 for found in runs.values()), default=1.0),
         "operations": {
             "trace": operations,
@@ -223,7 +226,7 @@ def judge(run_ids: list[str], against: str | None = None) -> dict[str, Any]:
 def _text(key: str, value: float | None) -> str:
     if value is None:
         return "–"
-    return format_size(round(value)) if MEASURES[key].unit == "bytes" else f"{value:.4g}"
+    return format_size(round(value)) if MEASURED[key].unit == "bytes" else f"{value:.4g}"
 
 
 def _missed(found: dict[str, Any], row: dict[str, Any]) -> bool:

@@ -20,11 +20,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ztune.cli.mount import choose
 from ztune.crash.plan import Moment
 from ztune.crash.prepare import prepare
 from ztune.crash.result import Cut, Result
 from ztune.errors import ZtuneError
+from ztune.runs.asked import layout_of
 from ztune.study import DurabilityClass
 
 HERE = Path(__file__).resolve().parent
@@ -137,7 +137,7 @@ def save(path: Path, parts: dict[str, list[dict[str, Any]]]) -> None:
 def run(case: Case, parts: list[dict[str, Any]], args: argparse.Namespace) -> Result:
     """Run the next part."""
     done = sum(len(part["cuts"]) for part in parts)
-    study, layout = choose(case.layout, None, None, None)
+    study, layout = layout_of(case.layout, None, None, None)
     count = min(args.part, args.cuts - done)
 
     def report(cut: Cut) -> None:

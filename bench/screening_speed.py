@@ -20,9 +20,9 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-from ztune.cli.screen import choose_study
 from ztune.places import engine as engines
 from ztune.runs import screening
+from ztune.runs.asked import study_for
 from ztune.runs.options import ScreenOptions
 from ztune.store import environment, paths
 from ztune.store.db import Store
@@ -73,7 +73,7 @@ def synthetic(path: Path) -> Trace:
 def measure(trace: Trace, budget: int, jobs: int) -> dict[str, object]:
     """Screen once, in a state directory of its own, and return the figures."""
     cores = len(os.sched_getaffinity(0))
-    study = choose_study(trace, None, None, None)
+    study = study_for(trace, None, None, None)
     engine = engines.check()
     with Store.open() as store:
         begun = time.monotonic()

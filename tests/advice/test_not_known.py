@@ -10,7 +10,7 @@ from evidence import layouts, manifest, run, trials
 
 from ztune.advice.commands import script
 from ztune.advice.recommend import recommend
-from ztune.analysis.verdict import standing
+from ztune.analysis.standing import standing
 from ztune.databases.declared import Declared
 from ztune.output import Console
 from ztune.report import html, terminal
@@ -91,7 +91,7 @@ def test_measured_layouts_too() -> None:
     )
     asked = measured_trials.run()
     now = standing(asked, found)
-    assert [(p.rank, p.cell.name) for p in now.places] == [(1, "good"), (2, "base"), (None, "odd")]
+    assert [(p.rank, p.result.name) for p in now.places] == [(1, "good"), (2, "base"), (None, "odd")]
     judged = stopping.judge(asked, found, TrialOptions())
     assert judged is not None and judged[1].leader == good.hash
     assert odd.hash not in [other.arm for other in judged[1].others]

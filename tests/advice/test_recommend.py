@@ -7,12 +7,11 @@ from typing import Any
 import evidence as ev
 import pytest
 
-from ztune.advice.choose import plainest
-from ztune.advice.evidence import defaults_of
 from ztune.advice.model import PropertyAdvice, Recommendation
 from ztune.advice.recommend import recommend
-from ztune.analysis.candidates import collect
-from ztune.analysis.rank import rank
+from ztune.analysis.choose import plainest
+from ztune.analysis.rank import defaults_of, rank
+from ztune.analysis.results import collect
 from ztune.errors import InputError
 from ztune.store.records import Trial
 from ztune.study import Layout, Objective
@@ -73,7 +72,7 @@ def test_every_property_back_at_its_default_is_backed_by_a_pair_that_differs_in_
 
 def test_the_sentence_names_time_space_and_bytes() -> None:
     text = prop(FULL, "data", "recordsize").change.sentence
-    assert text.startswith("Back at 128K: modelled time +")
+    assert text.startswith("Back at 128K: modelled time ×")
     assert "space" in text
     assert "bytes written" in text
 
@@ -105,7 +104,7 @@ def test_small_steps_to_the_defaults_do_not_add_up() -> None:
         (b, measure(104.5)),
         ({**a, **b}, measure(100)),
     )
-    ranking = rank(collect(trials), within=0.05, defaults=defaults_of(collect(trials).candidates, None))
+    ranking = rank(collect(trials), within=0.05, defaults=defaults_of(collect(trials).layouts, None))
     got = plainest(ranking, {"data.compression": "lz4", "wal.compression": "lz4"})
     assert got.name in {"data.compression=zstd-3", "wal.compression=zstd-3"}
     assert got.name != "base"
@@ -141,7 +140,7 @@ def test_durability_comes_before_speed() -> None:
     assert [row.layout for row in r.ranking] == ["base"]
     assert [row.rank for row in r.set_apart] == [None]
     assert "not comparable" in r.weaker
-    assert "has modelled time ÷100" in r.weaker
+    assert "has modelled time ×0.01" in r.weaker
 
 
 def test_an_allowed_weaker_class_names_the_best_stronger_one() -> None:
@@ -208,11 +207,11 @@ def test_a_default_says_what_was_tried_instead() -> None:
     r = chosen(trials)
     assert (
         prop(r, "data", "recordsize").change.sentence
-        == "The default. Tried instead: 8K (modelled time +50%)."
+        == "The default. Tried instead: 8K (modelled time ×1.50)."
     )
     slog = next(p for p in r.pools if p.setting == "slog")
     assert slog.change is not None
-    assert slog.change.sentence == "The default. Tried instead: nvme (modelled time +20%)."
+    assert slog.change.sentence == "The default. Tried instead: nvme (modelled time ×1.20)."
     assert (
         r.verdict
         == "Keep the base layout (base): by the objective no other of 3 layouts is better by more than 5%."
@@ -239,7 +238,7 @@ def test_space_is_given_for_the_files_not_for_the_records_that_hold_them() -> No
     """390 MiB of records held 218 MiB of files, and 4.30 was the padding's ratio."""
     space = {"allocated": 100 << 20, "files": 218 << 20, "logical": 390 << 20, "compression_ratio": 2.4}
     [cost] = [c for c in chosen(run_of(({}, measure(10) | {"space": space}))).costs if c.subject == "space"]
-    assert cost.sentence == "100 MiB allocated for 218 MiB of files, compressed 2.40×."
+    assert cost.sentence == "100 MiB allocated for 218 MiB of files, compressed ×2.40."
     older = {"allocated": 100 << 20, "logical": 390 << 20, "compression_ratio": 4.3}
     [cost] = [c for c in chosen(run_of(({}, measure(10) | {"space": older}))).costs if c.subject == "space"]
     assert cost.sentence == "100 MiB allocated."
@@ -335,7 +334,7 @@ def test_what_was_better_elsewhere_but_not_tried_here_is_said() -> None:
     r = chosen(trials)
     assert r.layout_name == "slog=nvme"
     (said,) = [t for t in r.confidence.reasons if t.startswith("Better in another context")]
-    assert "data.compression=zstd-3 (modelled time −20%)" in said
+    assert "data.compression=zstd-3 (modelled time ×0.80)" in said
     assert "recordsize" not in said
     assert "sync" not in said
     tried = run_of(

@@ -9,10 +9,10 @@ import evidence as ev
 import pytest
 
 from ztune.advice.commands import script
-from ztune.advice.measured import matters
+from ztune.advice.evidence import matters
 from ztune.advice.model import Change, Recommendation
 from ztune.advice.recommend import recommend
-from ztune.analysis.measured import MEASURES
+from ztune.analysis.metrics import MEASURED
 from ztune.analysis.paired import Ratio
 from ztune.analysis.verdict import outcome
 from ztune.errors import InputError
@@ -118,7 +118,7 @@ def test_an_emulated_run_says_it_everywhere() -> None:
         for item in advice.properties:
             assert item.change.basis == "emulated"
             for side in item.change.sides:
-                assert side.label.endswith("(emulated)") == MEASURES[side.metric].clock
+                assert side.label.endswith("(emulated)") == MEASURED[side.metric].clock
     # Ordered by operations and bytes: the seconds of an emulated CPU must not decide.
     assert found.minimise[:2] == ["ios", "bytes"]
     text = script(found)
@@ -148,7 +148,7 @@ def test_no_difference_keeps_the_baseline() -> None:
     same = {"base": COSTS["base"], "8K": ({"data.recordsize": "8K"}, COSTS["base"][1])}
     found = advised(trials(costs=same))
     assert found.layout_name == "base"
-    assert found.verdict.startswith("Keep the baseline")
+    assert found.verdict.startswith("Keep the base layout")
 
 
 def test_modelled_evidence_stands_beside_and_apart() -> None:
@@ -191,7 +191,7 @@ def test_it_survives_json_and_nothing_finished_is_an_error() -> None:
     again = Recommendation.model_validate(json.loads(json.dumps(found.model_dump(mode="json"))))
     assert again == found
     failed = [Trial(**{**vars(t), "status": "failed", "error": "no room", "result": None}) for t in trials(1)]
-    with pytest.raises(InputError, match=r"no layout with a result to recommend.*no room"):
+    with pytest.raises(InputError, match=r"nothing to recommend: all 5 layouts failed.*no room"):
         recommend(run(failed), failed)
 
 

@@ -35,5 +35,5 @@ def test_the_example_comes_out_as_written() -> None:
     rows = re.findall(r"^\| ([A-D]) \| (\d+) s \| (\d+) GiB \| (\d+) GiB \|$", TEXT, re.MULTILINE)
     assert len(rows) == 4
     field = [candidate(name, float(t), float(s), float(w)) for name, t, s, w in rows]
-    ranked = [r.candidate.name for r in order(field, ("modelled_s", "allocated", "written"), 0.05)]
+    ranked = [r.result.name for r in order(field, ("modelled_s", "allocated", "written"), 0.05)]
     assert f"is {', '.join(ranked)}." in " ".join(TEXT.split())

@@ -10,7 +10,7 @@ import pytest
 from ztune.advice.facts import DATASET_FACTS, LAYOUT_FACTS, dataset_facts, layout_facts, raidz_sectors
 from ztune.advice.hazards import hazard_rules, hazards, reason
 from ztune.advice.rules import RuleError, check, holds, load, say
-from ztune.analysis.candidates import Candidate, collect
+from ztune.analysis.results import LayoutResult, collect
 from ztune.study import Layout
 from ztune.trace.manifest import Manifest
 
@@ -100,10 +100,10 @@ def vdev(class_: str, kind: str = "stripe", disks: int = 1) -> dict[str, Any]:
     return {"class": class_, "kind": kind, "disks": disks, "profile": "nvme"}
 
 
-def only(raw: dict[str, Any], **measure: Any) -> Candidate:
+def only(raw: dict[str, Any], **measure: Any) -> LayoutResult:
     made = Layout.model_validate(raw)
     result = {"space": {"allocated": 1}, "physical": {}, "model": {"modelled_s": 1.0}, **measure}
-    return collect([ev.trial(made, 1, result, baseline=True)]).candidates[0]
+    return collect([ev.trial(made, 1, result, baseline=True)]).layouts[0]
 
 
 DATA, WAL_POOL = (
@@ -122,7 +122,7 @@ TWO_POOLS: dict[str, Any] = {
     "pool": [ev.base_layout()["pool"][0], WAL_POOL],
     "dataset": [{"name": "tank/data", "roles": ["data"]}, {"name": "fast/wal", "roles": ["wal"]}],
 }
-CASES: dict[str, tuple[Candidate, Candidate]] = {
+CASES: dict[str, tuple[LayoutResult, LayoutResult]] = {
     "sync-disabled": (only(layout({"sync": "disabled"})), only(layout({"sync": "always"}))),
     "in-place-no-checksums": (only(kind(pool__tank__filesystem="ext4")), only(layout())),
     "in-place-torn-pages": (

@@ -7,12 +7,12 @@ import itertools
 import evidence as ev
 from candidates_made import candidate
 
-from ztune.analysis.candidates import collect
 from ztune.analysis.effects import ABSENT, effects, pair_to, pairs, span
+from ztune.analysis.results import collect
 
 
 def test_pairs_are_exactly_those_that_differ_in_one_setting() -> None:
-    found = collect(ev.trials()).candidates
+    found = collect(ev.trials()).layouts
     got = {frozenset((p.a.name, p.b.name)) for p in pairs(found)}
     wanted = {
         frozenset((a.name, b.name))
@@ -61,7 +61,7 @@ def test_pairs_between_two_other_values_are_left_out() -> None:
 
 
 def test_a_weaker_class_is_marked() -> None:
-    found = collect(ev.trials()).candidates
+    found = collect(ev.trials()).layouts
     base = next(c for c in found if c.baseline)
     marked = {(e.factor, e.after) for e in effects(pairs(found), base.settings) if e.durability_changes}
     assert ("data.sync", "disabled") in marked

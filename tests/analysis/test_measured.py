@@ -7,12 +7,17 @@ from dataclasses import replace
 import pytest
 from measured_trials import layout, result, run, trials
 
-from ztune.analysis.contrast import one_factor, two_factor
-from ztune.analysis.measured import MEASURES, gather, goals, limits
+from ztune.analysis.basis import limits
+from ztune.analysis.contrast import two_factor
+from ztune.analysis.effects import from_baseline
+from ztune.analysis.metrics import MEASURED
 from ztune.analysis.predicted import compare, spearman
-from ztune.analysis.verdict import outcome, standing
+from ztune.analysis.results import collect
+from ztune.analysis.standing import standing
+from ztune.analysis.verdict import goals, outcome
 from ztune.analysis.why import explain, sentence
-from ztune.runs import plan, stopping
+from ztune.runs import stopping
+from ztune.runs.options import TrialOptions
 from ztune.store.records import Trial
 from ztune.study import Objective
 
@@ -22,14 +27,14 @@ SMALL = (layout("8K", data__recordsize="8K"), {"written": 20_000.0, "ios": 4.0, 
 
 def judged(found: list[Trial], **fields: object) -> object:
     first = run(**fields)
-    answer = stopping.judge(first, found, plan.Options())
+    answer = stopping.judge(first, found, TrialOptions())
     assert answer is not None
     names = {t.arm: t.layout_name for t in found}
     return replace(first, outcome=outcome(*answer, "settled", names))
 
 
 def test_measures_are_per_operation_of_the_job() -> None:
-    found = {k: m.read(result(seconds=0.01, written=20_000, operations=500)) for k, m in MEASURES.items()}
+    found = {k: m.read(result(seconds=0.01, written=20_000, operations=500)) for k, m in MEASURED.items()}
     assert found["time"] == pytest.approx(0.01) and found["per_second"] == pytest.approx(100)
     assert found["written"] == pytest.approx(20_000) and found["written_all"] == pytest.approx(1e7)
     assert found["ios"] == pytest.approx(3) and found["flushes"] == 1
@@ -40,23 +45,23 @@ def test_measures_are_per_operation_of_the_job() -> None:
     # apart.
     assert [key for key, value in found.items() if value is None] == ["offered", "mount_cpu"]
     slow = {**result(), "environment": {"dilation": 10}}
-    assert MEASURES["busy"].read(slow) == pytest.approx(0.0003)
+    assert MEASURED["busy"].read(slow) == pytest.approx(0.0003)
 
 
 def test_a_result_that_lacks_something_lacks_only_that() -> None:
     empty = {
         k: m.read({"job": {"operations": 0}, "measure": {"seconds": 3, "logical": None}})
-        for k, m in MEASURES.items()
+        for k, m in MEASURED.items()
     }
     assert set(empty.values()) == {None}
     some = result()
     some["measure"]["logical"] = None
-    assert MEASURES["amplification"].read(some) is None and MEASURES["written"].read(some) is not None
+    assert MEASURED["amplification"].read(some) is None and MEASURED["written"].read(some) is not None
 
 
 def test_layouts_are_compared_within_blocks() -> None:
-    found = gather(trials([BASE, SMALL], 5, spread=0.001, drift=0.5))
-    base, small = found.cells
+    found = collect(trials([BASE, SMALL], 5, spread=0.001, drift=0.5))
+    base, small = found.layouts
     assert found.baseline is base and (len(base.trials), found.blocks, found.pending) == (5, 5, 0)
     ratio = small.against["time"]
     # The blocks differ by half; their ratios don't.
@@ -68,19 +73,23 @@ def test_layouts_are_compared_within_blocks() -> None:
 def test_other_versions_of_openzfs_are_not_mixed() -> None:
     all_ = trials([BASE, SMALL], 3)
     all_[-1] = replace(all_[-1], openzfs_version="2.1.11")
-    found = gather(all_)
-    assert found.openzfs == "2.3.2" and len(found.cells[1].trials) == 2
+    found = collect(all_)
+    assert found.openzfs == "2.3.2" and len(found.layouts[1].trials) == 2
     assert "2.1.11" in found.failed[0].reason
 
 
 def test_twins_of_an_aa_run_are_apart() -> None:
-    found = gather(trials([BASE], 4, twin=True))
-    assert [c.name for c in found.cells] == ["base", "base (again)"]
-    assert found.cells[0].baseline and not found.cells[1].baseline and found.cells[1].against["time"].n == 4
+    found = collect(trials([BASE], 4, twin=True))
+    assert [c.name for c in found.layouts] == ["base", "base (again)"]
+    assert (
+        found.layouts[0].baseline
+        and not found.layouts[1].baseline
+        and found.layouts[1].against["time"].n == 4
+    )
 
 
 def test_what_orders_layouts() -> None:
-    cells = gather(trials([BASE, SMALL], 2)).cells
+    cells = collect(trials([BASE, SMALL], 2)).layouts
     assert goals(run(), cells) == ("time", "space", "written")
     # Emulated seconds are nobody's: operations and bytes first.
     assert goals(run(target={"name": "lab", "accel": "tcg"}), cells)[:3] == ("ios", "bytes", "time")
@@ -90,11 +99,11 @@ def test_what_orders_layouts() -> None:
 def test_the_order_and_the_advice() -> None:
     found = trials([BASE, SMALL], 5)
     now = standing(judged(found), found)  # type: ignore[arg-type]
-    assert [(p.rank, p.cell.name, p.standing) for p in now.places] == [
+    assert [(p.rank, p.result.name, p.standing) for p in now.places] == [
         (1, "8K", "leader"),
         (2, "base", "worse"),
     ]
-    chosen = now.recommended()
+    chosen = now.chosen
     assert chosen is not None and chosen.name == "8K" and now.caution() is None
 
 
@@ -103,7 +112,7 @@ def test_what_is_not_better_for_sure_is_not_advised() -> None:
         [BASE, (layout("same", data__recordsize="64K"), {**BASE[1], "seconds": 0.0099})], 4, spread=0.2
     )
     now = standing(judged(found), found)  # type: ignore[arg-type]
-    chosen = now.recommended()
+    chosen = now.chosen
     assert chosen is not None and chosen.baseline
 
 
@@ -112,28 +121,26 @@ def test_a_weaker_durability_class_does_not_compete() -> None:
     found = trials([BASE, SMALL, fast], 4)
     now = standing(judged(found), found)  # type: ignore[arg-type]
     assert now.run.outcome["leader_name"] == "8K"
-    assert [(p.rank, p.cell.name) for p in now.places] == [(1, "8K"), (2, "base"), (None, "unsafe")]
+    assert [(p.rank, p.result.name) for p in now.places] == [(1, "8K"), (2, "base"), (None, "unsafe")]
 
 
 def test_emulated_seconds_come_with_a_warning() -> None:
     found = trials([BASE, SMALL], 4)
     now = standing(judged(found, target={"name": "lab", "kind": "lab", "accel": "tcg"}), found)  # type: ignore[arg-type]
-    assert now.clock == "emulated" and now.goals[0] == "ios"
+    assert now.basis == "emulated" and now.minimise[0] == "ios"
     assert "do not choose by the times" in (now.caution() or "")
 
 
-def test_one_factor_effects_start_at_the_baselines_value() -> None:
-    (effect,) = one_factor(gather(trials([SMALL, BASE], 4, spread=0.001)).cells, ["time", "written"])
-    assert (effect.factor, effect.before, effect.after) == (
-        "data.recordsize",
-        "8K",
-        "128K",
-    )  # SMALL is the baseline here
-    assert effect.ratios["time"].mean == pytest.approx(2.0, rel=0.01)
-    (back,) = one_factor(gather(trials([BASE, SMALL], 4, spread=0.001)).cells, ["written"])
-    assert (back.before, back.after) == ("128K", "8K") and back.ratios["written"].mean == pytest.approx(
-        0.5, rel=0.01
-    )
+def test_pairs_start_at_the_baselines_value() -> None:
+    (pair,) = from_baseline(collect(trials([SMALL, BASE], 4, spread=0.001)).layouts)
+    # SMALL is the baseline here
+    assert (pair.factor, pair.before, pair.after) == ("data.recordsize", "8K", "128K")
+    ratio = pair.paired("time")
+    assert ratio is not None and ratio.mean == pytest.approx(2.0, rel=0.01)
+    (back,) = from_baseline(collect(trials([BASE, SMALL], 4, spread=0.001)).layouts)
+    ratio = back.paired("written")
+    assert (back.before, back.after) == ("128K", "8K")
+    assert ratio is not None and ratio.mean == pytest.approx(0.5, rel=0.01)
 
 
 def test_two_factors_that_help_only_together() -> None:
@@ -144,11 +151,11 @@ def test_two_factors_that_help_only_together() -> None:
         (layout("b", data__compression="zstd"), {"written": 80.0}),
         (layout("ab", **both), {"written": 36.0}),
     ]
-    found = two_factor(gather(trials(square, 5, spread=0.002)).cells, "written")
+    found = two_factor(collect(trials(square, 5, spread=0.002)).layouts, "written")
     assert len(found) == 1 and found[0].base.name == "base" and found[0].both.name == "ab"
     # 36 · 100 / (90 · 80) = 0.5: half of what the two do alone.
     assert found[0].ratio.mean == pytest.approx(0.5, rel=0.02) and found[0].ratio.high < 1
-    assert two_factor(gather(trials(square[:3], 5)).cells, "written") == []
+    assert two_factor(collect(trials(square[:3], 5)).layouts, "written") == []
 
 
 def test_predicted_against_measured() -> None:
@@ -165,17 +172,17 @@ def test_predicted_against_measured() -> None:
         )
         for t, s, w in zip(found[:3], (100.0, 60.0, 55.0), (4e9, 2.2e9, 3e9), strict=True)
     ]  # fmt: skip
-    by = {c.measure: c for c in compare(gather(found).cells, screened)}
+    by = {c.measure: c for c in compare(collect(found).layouts, screened)}
     written = by["written"]
     assert written.spearman == pytest.approx(1.0) and written.worst == pytest.approx(0.1, abs=0.01)
     assert by["time"].spearman == pytest.approx(0.5)  # the last two the wrong way round
-    assert compare(gather(found).cells, screened[1:]) == []  # no common baseline
+    assert compare(collect(found).layouts, screened[1:]) == []  # no common baseline
     paced = [
         replace(t, result={**t.result, "job": {**t.result["job"], "offered_per_second": 100}})
         for t in found
         if t.result
     ]
-    assert {c.measure for c in compare(gather(paced).cells, screened)} == {*by} - {"time"}
+    assert {c.measure for c in compare(collect(paced).layouts, screened)} == {*by} - {"time"}
 
 
 def test_spearman() -> None:
@@ -187,13 +194,13 @@ def test_spearman() -> None:
 
 
 def test_why_bytes_are_written() -> None:
-    (cell,) = gather(trials([BASE], 3, spread=0.0)).cells
+    (cell,) = collect(trials([BASE], 3, spread=0.0)).layouts
     why = explain(cell)
     assert why is not None and why.zil is not None and why.rest is not None
     assert why.zil + why.rest == pytest.approx(why.written)
     assert why.by_class["log"] == pytest.approx(4000) and why.hit_share == pytest.approx(0.9)
     text = sentence(cell, "transaction")
-    assert "39.1 KiB written per transaction: 7.81 KiB at once by the ZIL" in text and "3.6×" in text
+    assert "39.1 KiB written per transaction: 7.81 KiB at once by the ZIL" in text and "×3.64 of it" in text
 
 
 def test_where_a_run_was_says_what_its_seconds_leave_out() -> None:
@@ -211,6 +218,6 @@ def test_where_a_run_was_says_what_its_seconds_leave_out() -> None:
         cpu = {"mount_user_s": 3.0, "mount_system_s": 1.0, "host": {"user_s": 12.0, "system_s": 4.0}}
         trial.result["measure"]["cpu"].update(cpu)
         trial.result["environment"] = {"cpus": 2}
-    said = str(limits(mount, gather(done).cells))
+    said = str(limits(mount, collect(done).layouts))
     assert "The processors were 80% busy; ZFS and FUSE in the mount took 20% of them." in said
-    assert MEASURES["mount_cpu"].read(done[0].result or {}) == pytest.approx(4 / 1000)
+    assert MEASURED["mount_cpu"].read(done[0].result or {}) == pytest.approx(4 / 1000)

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ztune.analysis import units
-from ztune.analysis.metrics import METRICS, extract, resolve
+from ztune.analysis.metrics import REPLAYED, resolve
 from ztune.analysis.stats import Estimate, differs, estimate, ratio
 from ztune.errors import InputError
 from ztune.study import METRICS as OBJECTIVES
@@ -46,21 +46,20 @@ def test_seconds(value: float, text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("ratio_", "text"),
+    ("numbers", "text"),
     [
-        (1.0, "±0%"),
-        (1.12, "+12%"),
-        (0.5, "−50%"),
-        (1.004, "+0.4%"),
-        (3.1, "×3.10"),
-        (None, "–"),
-        (0.9999, "±0%"),
-        (0.0005, "÷2,000"),
-        (0.0, "−100%"),
+        ((1.0,), "×1.00"),
+        ((1.12,), "×1.12"),
+        ((0.5,), "×0.50"),
+        ((0.35, 0.0058, 0.35), "×0.35 (0.0058 … 0.35)"),
+        ((171.0, 0.4, 2000.0), "×171 (0.40 … 2,000)"),
+        ((0.0005,), "×0.00050"),
+        ((0.0,), "×0"),
+        ((None,), "–"),
     ],
 )
-def test_percent(ratio_: float | None, text: str) -> None:
-    assert units.percent(ratio_) == text
+def test_every_ratio_is_a_factor(numbers: tuple[float | None, ...], text: str) -> None:
+    assert units.times(*numbers) == text
 
 
 def test_share_has_no_idle_digits() -> None:
@@ -77,9 +76,12 @@ def test_rates_keep_figures_that_say_something(value: float, text: str) -> None:
 
 
 def test_every_objective_is_a_metric_and_reads_the_same_number() -> None:
-    for key, (path, _) in OBJECTIVES.items():
-        assert METRICS[key].path == path
-        assert resolve(key) == key
+    for key, (path, unit) in OBJECTIVES.items():
+        node: object = 7.0
+        for part in reversed(path):
+            node = {part: node}
+        assert REPLAYED[key].read({"measure": node}) == 7.0
+        assert (REPLAYED[key].unit, resolve(key)) == (unit, key)
 
 
 def test_aliases_and_unknown_metrics() -> None:
@@ -88,11 +90,11 @@ def test_aliases_and_unknown_metrics() -> None:
         resolve("speed")
 
 
-def test_extract_takes_numbers_only() -> None:
-    assert extract({"model": {"modelled_s": 2}}, "modelled_s") == 2.0
+def test_a_metric_is_a_number_or_nothing() -> None:
+    assert REPLAYED["modelled_s"].read({"measure": {"model": {"modelled_s": 2}}}) == 2.0
     for bad in ({}, {"model": None}, {"model": {"modelled_s": "2"}}, {"model": {"modelled_s": True}}):
-        assert extract(bad, "modelled_s") is None
-    assert extract({"model": {"modelled_s": math.nan}}, "modelled_s") is None
+        assert REPLAYED["modelled_s"].read({"measure": bad}) is None
+    assert REPLAYED["modelled_s"].read({"measure": {"model": {"modelled_s": math.nan}}}) is None
 
 
 def test_one_replay_has_no_interval() -> None:

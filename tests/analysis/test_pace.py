@@ -12,9 +12,11 @@ from typing import Any
 import pytest
 from measured_trials import layout, run, trials
 
-from ztune.analysis.measured import Cell, gather, goals, pace
+from ztune.analysis.pace import pace
 from ztune.analysis.resolve import decide
-from ztune.analysis.verdict import Standing, columns, judge, outcome, sentence, standing
+from ztune.analysis.results import LayoutResult, collect
+from ztune.analysis.standing import Standing, standing
+from ztune.analysis.verdict import goals, judge, outcome, sentence
 from ztune.report import measured as report
 from ztune.store.records import Run, Trial
 
@@ -27,13 +29,13 @@ QUICK: Numbers = {**KEPT, "latency": 5.4}
 LATE: Numbers = {**KEPT, "seconds": 1 / 412, "latency": 2.0}  # fio's latency knows no queue before a late I/O
 
 
-def cells(*arms: tuple[Any, Numbers], blocks: int = 3, **noise: float) -> tuple[Cell, ...]:
-    return gather(trials(arms, blocks, **{"spread": 0.003, "drift": 0.0, **noise})).cells  # type: ignore[arg-type]
+def cells(*arms: tuple[Any, Numbers], blocks: int = 3, **noise: float) -> tuple[LayoutResult, ...]:
+    return collect(trials(arms, blocks, **{"spread": 0.003, "drift": 0.0, **noise})).layouts  # type: ignore[arg-type]
 
 
 def decided(found: list[Trial], **fields: Any) -> tuple[Run, Standing]:
     first = run(**fields)
-    answer = judge(first, gather(found), 0.02, 6)
+    answer = judge(first, collect(found), 0.02, 6)
     assert answer is not None
     names = {t.arm: t.layout_name for t in found}
     made = replace(first, outcome=outcome(*answer, "settled", names))
@@ -44,12 +46,12 @@ def test_where_all_keep_the_pace_latency_decides() -> None:
     found = trials([(BASE, KEPT), (LOG, QUICK)], 4, spread=0.003, drift=0.0)
     made, now = decided(found)
     assert made.outcome["measure"] == "latency" and made.outcome["verdict"] == "resolved"
-    assert [(p.rank, p.cell.name, p.standing) for p in now.places] == [
+    assert [(p.rank, p.result.name, p.standing) for p in now.places] == [
         (1, "log device", "leader"),
         (2, "base", "worse"),
     ]
     # The mean decides; beside it, its p99.
-    assert columns(now, 3) == ["latency", "p99", "space"]
+    assert now.columns(3) == ["latency", "p99", "space"]
 
 
 def test_parameters_that_the_job_does_not_use_say_nothing() -> None:
@@ -58,7 +60,7 @@ def test_parameters_that_the_job_does_not_use_say_nothing() -> None:
     slow = {**KEPT, "seconds": 1 / 53, "offered": 53.0}
     found = trials([(BASE, slow), (LOG, {**slow, "latency": 5.4})], 4, spread=0.003, drift=0.0)
     made, now = decided(found, job=job)
-    assert made.outcome["measure"] == "latency" and now.leader is not None and now.leader.name == "log device"
+    assert made.outcome["measure"] == "latency" and now.first is not None and now.first.name == "log device"
     # postgres-backup: its rate is that of bystanders, its operations are rows, and none has a latency of its
     # own.
     rows = trials([(BASE, {}), (LOG, {"seconds": 0.005})], 3)
@@ -66,7 +68,7 @@ def test_parameters_that_the_job_does_not_use_say_nothing() -> None:
         assert trial.result is not None
         trial.result["job"]["latency_ms"] = {}
     backup = {"workload": "postgres-backup", "name": "postgres-backup", "params": {"rate": 50}}
-    assert goals(run(job=backup), gather(rows).cells)[0] == "time"
+    assert goals(run(job=backup), collect(rows).layouts)[0] == "time"
 
 
 def test_one_that_falls_behind_is_set_apart_and_does_not_decide_for_the_others() -> None:
@@ -74,7 +76,7 @@ def test_one_that_falls_behind_is_set_apart_and_does_not_decide_for_the_others()
                    spread=0.003, drift=0.0)  # fmt: skip
     made, now = decided(found)
     assert made.outcome["measure"] == "latency" and made.outcome["verdict"] == "resolved"
-    assert [(p.cell.name, p.standing, p.lag) for p in now.places] == [
+    assert [(p.result.name, p.standing, p.lag) for p in now.places] == [
         ("log device", "leader", ""),
         ("8K", "worse", ""),
         ("base", "worse", ""),
@@ -87,8 +89,8 @@ def test_one_that_falls_behind_is_set_apart_and_does_not_decide_for_the_others()
 
 def test_a_baseline_that_falls_behind_is_worse_than_what_keeps_up() -> None:
     _, now = decided(trials([(BASE, LATE), (LOG, QUICK)], 4, spread=0.003, drift=0.0))
-    assert [p.cell.name for p in now.places] == ["log device", "base"]
-    chosen = now.recommended()
+    assert [p.result.name for p in now.places] == ["log device", "base"]
+    chosen = now.chosen
     assert chosen is not None and chosen.name == "log device"
 
 
@@ -116,7 +118,7 @@ def test_a_run_that_was_decided_by_time_is_decided_again() -> None:
     base,
               "leader_name": "base", "blocks": 4, "needed": None, "level": 0.99, "others": []}  # fmt: skip
     now = standing(run(outcome=stored), found)
-    assert now.leader is not None and now.leader.name == "log device"
+    assert now.first is not None and now.first.name == "log device"
     assert now.outcome["measure"] == "latency" and now.outcome["reason"] == "blocks"
 
 
@@ -146,7 +148,7 @@ def test_a_layout_against_itself_shows_no_difference() -> None:
     wrong = 0
     for seed in range(40):
         found = trials([(BASE, KEPT)], 5, spread=0.05, drift=0.0, seed=seed, twin=True)
-        answer = judge(run(), gather(found), 0.02, 6)
+        answer = judge(run(), collect(found), 0.02, 6)
         assert answer is not None and answer[0] == "latency"
         wrong += any(o.standing == "worse" for o in answer[1].others)
     assert wrong <= 2  # 5 % of 40
@@ -172,11 +174,14 @@ def test_a_recorded_run_of_a_job_file() -> None:
     assert stored["params"]["rate_iops"] == 1000
     made, now = decided(found, job={"workload": "fio", "name": "fio", "params": stored["params"]})
     assert made.outcome["measure"] == "latency" and made.outcome["leader_name"] == "log device"
-    assert [p.cell.name for p in now.places] == ["log device", "8K, log device", "base", "1M"]
+    assert [p.result.name for p in now.places] == ["log device", "8K, log device", "base", "1M"]
     assert [p.lag for p in now.places] == ["", "", "", "falls behind: 78.0 of 85.0/s"]
     # Runs of an older ztune don't say what was asked for; then one that lags leaves time per operation.
     for trial in found:
         assert trial.result is not None
         del trial.result["job"]["offered_per_second"]
     kept = [t for t in found if t.layout_name != "1M"]
-    assert goals(run(), gather(kept).cells)[0] == "latency" and goals(run(), gather(found).cells)[0] == "time"
+    assert (
+        goals(run(), collect(kept).layouts)[0] == "latency"
+        and goals(run(), collect(found).layouts)[0] == "time"
+    )

@@ -11,10 +11,10 @@ from candidates_made import candidate
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ztune.advice.choose import plainest
-from ztune.analysis.candidates import Candidate, collect
+from ztune.analysis.choose import plainest
 from ztune.analysis.pareto import front
 from ztune.analysis.rank import Ranking, departures, order, rank, select
+from ztune.analysis.results import LayoutResult, collect
 from ztune.analysis.stats import Estimate
 from ztune.errors import InputError
 from ztune.study import DurabilityClass, Layout
@@ -22,8 +22,8 @@ from ztune.study import DurabilityClass, Layout
 GOAL = ("modelled_s", "allocated", "written")
 
 
-def names(candidates: list[Candidate]) -> list[str]:
-    return [r.candidate.name for r in order(candidates, GOAL, 0.05)]
+def names(candidates: list[LayoutResult]) -> list[str]:
+    return [r.result.name for r in order(candidates, GOAL, 0.05)]
 
 
 def test_less_time_wins() -> None:
@@ -44,15 +44,15 @@ def test_what_the_objective_cannot_tell_apart_goes_to_the_plainer() -> None:
     exotic = candidate("exotic", 100, settings={"x": "odd", "y": "odd"})
     plain = candidate("plain", 102, settings={"x": "odd", "y": "default"})
     pick = select([exotic, plain], GOAL, 0.05, {"x": "default", "y": "default"})
-    assert pick.candidate is plain
+    assert pick.result is plain
     assert pick.why == "nearest to the defaults of 2 that the objective can't tell apart"
 
 
 def test_why_names_the_metric_that_decided() -> None:
     pick = select([candidate("a", 1), candidate("b", 2)], GOAL, 0.05)
-    assert (pick.candidate.name, pick.why) == ("a", "least modelled time")
+    assert (pick.result.name, pick.why) == ("a", "least modelled time")
     pick = select([candidate("a", 100), candidate("b", 101, 50)], GOAL, 0.05)
-    assert (pick.candidate.name, pick.why) == ("b", "least space of 2 within 5%")
+    assert (pick.result.name, pick.why) == ("b", "least space of 2 within 5%")
 
 
 def test_departures_count_known_defaults_only() -> None:
@@ -68,10 +68,10 @@ def test_every_layout_gets_one_place_and_the_first_is_within_the_tolerance(
 ) -> None:
     field = [candidate(f"n{i}", *triple) for i, triple in enumerate(triples)]
     ranked = order(field, GOAL, within)
-    assert sorted(r.candidate.name for r in ranked) == sorted(c.name for c in field)
+    assert sorted(r.result.name for r in ranked) == sorted(c.name for c in field)
     assert [r.rank for r in ranked] == list(range(1, len(field) + 1))
     best = min(t[0] for t in triples)
-    assert ranked[0].candidate.value("modelled_s") <= best * (1 + within)  # type: ignore[operator]
+    assert ranked[0].result.value("modelled_s") <= best * (1 + within)  # type: ignore[operator]
 
 
 @given(st.lists(st.tuples(values, values, values), min_size=1, max_size=10))
@@ -82,13 +82,13 @@ def test_the_order_of_trials_does_not_matter(triples: list[tuple[float, float, f
 
 def test_weaker_durability_is_set_apart_not_ranked() -> None:
     ranking = rank(collect(ev.trials()), GOAL)
-    assert all(r.candidate.durability is DurabilityClass.NOTHING for r in ranking.ranked)
-    assert {r.candidate.durability for r in ranking.weaker} == {
+    assert all(r.result.durability is DurabilityClass.NOTHING for r in ranking.ranked)
+    assert {r.result.durability for r in ranking.weaker} == {
         DurabilityClass.LAST_SECONDS,
         DurabilityClass.CORRUPT,
     }
     allowed = rank(collect(ev.trials()), GOAL, durability="last-seconds")
-    assert {r.candidate.durability for r in allowed.weaker} == {DurabilityClass.CORRUPT}
+    assert {r.result.durability for r in allowed.weaker} == {DurabilityClass.CORRUPT}
 
 
 def test_bad_objectives_are_refused() -> None:
@@ -117,7 +117,7 @@ def test_a_layout_without_the_metric_is_not_ranked() -> None:
         return out
 
     ranking = rank(collect(ev.trials(measure=measure)), GOAL)
-    assert "slog=nvme" not in [r.candidate.name for r in ranking.ranked]
+    assert "slog=nvme" not in [r.result.name for r in ranking.ranked]
     assert ("slog=nvme", "the engine did not report space") in [(f.name, f.reason) for f in ranking.failed]
 
 
@@ -129,7 +129,7 @@ def test_results_of_two_engines_are_never_mixed() -> None:
         ev.trial(third, 3, ev.toy_measure(third), engine="0.0.9"),
     ]
     found = collect(trials)
-    assert [c.name for c in found.candidates] == [base.name, other.name]
+    assert [c.name for c in found.layouts] == [base.name, other.name]
     assert found.engine == "0.1.0"
     assert found.failed[0].name == third.name
     assert found.failed[0].reason.startswith(
@@ -142,7 +142,7 @@ def test_repeats_become_a_median_with_an_interval() -> None:
     trials = [
         ev.trial(base, n, ev.toy_measure(base, scale)) for n, scale in enumerate((1.0, 1.2, 1.1), start=1)
     ]
-    (only,) = collect(trials).candidates
+    (only,) = collect(trials).layouts
     times = sorted(t.measure["model"]["modelled_s"] for t in trials)
     got = only.estimates["modelled_s"]
     assert (got.n, got.median, got.low, got.high) == (3, times[1], times[0], times[2])
@@ -174,7 +174,9 @@ def test_each_layout_off_the_front_is_beaten_by_one_on_it(triples: list[tuple[fl
         assert beaten == (f"n{i}" not in kept)
 
 
-def busy(name: str, time: float, space: float, written: float, cpu: float, trace: float = 30.0) -> Candidate:
+def busy(
+    name: str, time: float, space: float, written: float, cpu: float, trace: float = 30.0
+) -> LayoutResult:
     plain = candidate(name, time, space, written)
     return replace(
         plain,
@@ -196,8 +198,8 @@ def test_a_gain_in_a_later_metric_is_not_bought_at_several_times_its_price() -> 
     # Without its processor time, too: 12 % less space for four times the bytes written.
     small = replace(SQLITE[2], estimates={k: v for k, v in SQLITE[2].estimates.items() if k != "cpu_s"})
     ranked = order([*SQLITE[:2], small], GOAL, 0.05)
-    assert [r.candidate.name for r in ranked] == ["zstd-3, log device", "1M zstd-3, log device", "base"]
-    assert ranked[1].note == "space −12% against zstd-3, log device costs bytes written ×3.96"
+    assert [r.result.name for r in ranked] == ["zstd-3, log device", "1M zstd-3, log device", "base"]
+    assert ranked[1].note == "space ×0.88 against zstd-3, log device costs bytes written ×3.96"
     assert ranked[0].note == ranked[2].note == ""
 
 
@@ -212,7 +214,7 @@ def test_a_price_of_less_than_twice_the_gain_is_paid() -> None:
 def test_what_processors_hold_back_is_not_first_and_says_why() -> None:
     alone = [SQLITE[1], replace(SQLITE[2], estimates={**SQLITE[2].estimates, "written": Estimate(1, 25.0)})]
     ranked = order(alone, GOAL, 0.05)
-    assert [r.candidate.name for r in ranked] == ["zstd-3, log device", "1M zstd-3, log device"]
+    assert [r.result.name for r in ranked] == ["zstd-3, log device", "1M zstd-3, log device"]
     assert ranked[1].note == (
         "6.60 s of processor time for 5.20 s of modelled time, 11.8 s of both together; "
         "zstd-3, log device needs 6.68 s"
@@ -220,12 +222,12 @@ def test_what_processors_hold_back_is_not_first_and_says_why() -> None:
     # More than the recorded job lasted is as much.
     late = [busy("lz4", 45, 100, 100, 8, 31.8), busy("gzip-9", 42, 90, 100, 41, 31.8)]
     ranked = order(late, GOAL, 0.05)
-    assert ranked[0].candidate.name == "lz4"
+    assert ranked[0].result.name == "lz4"
     assert "and 31.8 s recorded, 83.0 s of both together; lz4 needs 53.0 s" in ranked[1].note
     # RocksDB: a little less of both together is not enough where another
     # needs less of processors than of disks.
     rocks = order([busy("base", 65, 100, 100, 13, 300), busy("zstd-3", 31.8, 60, 80, 41, 300)], GOAL, 0.05)
-    assert [r.candidate.name for r in rocks] == ["base", "zstd-3"]
+    assert [r.result.name for r in rocks] == ["base", "zstd-3"]
     assert rocks[1].note.endswith("72.8 s of both together; not 1.25 times less than the 78.0 s of base")
 
 
@@ -245,7 +247,7 @@ def test_where_processors_limit_every_layout_the_least_of_both_remains() -> None
 
 def test_processors_hold_nothing_back_where_time_is_not_what_is_wanted() -> None:
     ranked = order(SQLITE, ("allocated", "modelled_s"), 0.05)
-    assert ranked[0].candidate.name == "1M zstd-3, log device"
+    assert ranked[0].result.name == "1M zstd-3, log device"
 
 
 def test_going_back_to_a_default_does_not_end_at_what_is_held_back() -> None:

@@ -132,7 +132,7 @@ def test_html_says_what_matters() -> None:
     for words in (
         "modelled from device profiles, none is measured",
         FULL.layout_name,
-        "Back at 128K: modelled time +",
+        "Back at 128K: modelled time ×",
         "Set apart: weaker durability",
         "the pool ran out of space",
         "zfs create \\\n    -o recordsize=8K \\",

@@ -41,7 +41,8 @@ def test_a_study_by_file_name_or_workload(store: Store, tmp_path: Path) -> None:
     made = resolve("fio", "study")  # has no ready study
     assert made.workload == "fio" and {r for d in made.study.layout.datasets for r in d.roles} == {"data"}
     study, layout = layout_of("postgres-oltp:data.recordsize=8K", None, None, "1G")
-    assert layout.dataset_of("data").properties["recordsize"] == "8K" and study.layout.arc == 1 << 30
+    data = layout.dataset_of("data")
+    assert data is not None and data.properties["recordsize"] == "8K" and study.layout.arc == 1 << 30
     with pytest.raises(InputError, match="names a layout, and so does --layout"):
         layout_of("postgres-oltp:data.recordsize=8K", "base", None, None)
 

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from ztune.analysis.metrics import METRICS as ANALYSED
+from ztune.analysis.metrics import REPLAYED as ANALYSED
 from ztune.runs.refine import back_to_default, combination, differing, next_round, steps
 from ztune.runs.space import changed, describe, first_round
 from ztune.study import METRICS, ROLES, Dataset, DurabilityClass, Layout, Study, default_setting, generic
@@ -44,7 +44,7 @@ def test_sizes_survive_being_written(size: int) -> None:
 
 def test_words_agree_with_the_trace_and_the_analysis() -> None:
     assert ROLES == schema.ROLES
-    assert {m.key: (m.path, m.unit) for m in ANALYSED.values() if m.key in METRICS} == METRICS
+    assert METRICS.keys() <= ANALYSED.keys()
 
 
 def test_canonical_values() -> None:

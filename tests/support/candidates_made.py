@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import evidence as ev
 
-from ztune.analysis.candidates import Candidate
+from ztune.analysis.results import LayoutResult
 from ztune.analysis.stats import Estimate
 from ztune.study import DurabilityClass, Layout
 
@@ -17,9 +17,9 @@ def candidate(
     space: float = 100.0,
     written: float = 100.0,
     settings: dict[str, str] | None = None,
-) -> Candidate:
+) -> LayoutResult:
     values = {"modelled_s": time, "allocated": space, "written": written}
-    return Candidate(
+    return LayoutResult(
         name=name,
         hash=name,
         layout=BASE,

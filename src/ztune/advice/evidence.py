@@ -1,65 +1,75 @@
-"""What changes when one property goes back to its default: from screened pairs, or said to be missing."""
+"""What single changes to a layout do: from pairs of layouts of one run, or said to be missing."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
 
 from ztune.advice.model import Change, Side, Verdict
 from ztune.analysis import units
-from ztune.analysis.candidates import Candidate
-from ztune.analysis.effects import ABSENT, Pair, pair_to, span
-from ztune.analysis.metrics import EXPLAIN, MAIN, METRICS
+from ztune.analysis.effects import ABSENT, Pair, pair_to, pairs, span
+from ztune.analysis.metrics import EXPLAIN, MAIN, Basis, table
+from ztune.analysis.paired import Ratio
+from ztune.analysis.results import LayoutResult
+from ztune.analysis.standing import Standing
 from ztune.analysis.stats import differs, ratio
 from ztune.study import default_setting
 
-# How many alternatives a sentence about a property at its default names.
-_NAMED = 3
+_NAMED = 3  # alternatives that a sentence about a setting at its default names
+_QUOTED = 4  # metrics of trials that a sentence quotes
 
 
-def defaults_of(candidates: Sequence[Candidate], baseline: Candidate | None) -> dict[str, str]:
-    """Return the value that counts as "the default" of each setting of ``candidates``.
+def matters(found: Ratio, resolution: float) -> bool:
+    """Say whether a ratio differs from 1 by more than its interval and by more than ``resolution`` (a
+    share)."""
+    if not found.known or found.low <= 1 <= found.high:
+        return False
+    return max(found.mean, 1 / found.mean) > 1 + resolution
 
-    ZFS's own default; where ZFS has none (disks, sector size, ARC, which pool), the base layout's value.
+
+def compare(here: LayoutResult, other: LayoutResult, within: float, metrics: Iterable[str]) -> list[Side]:
+    """Return ``metrics`` of two layouts side by side; those that one of them lacks are left out.
+
+    Of trials, ratios are those within the blocks that both have.
     """
-    out: dict[str, str] = {}
-    for candidate in candidates:
-        for key in candidate.settings:
-            if key in out:
-                continue
-            value = default_setting(key)
-            if value is None and baseline is not None:
-                value = baseline.settings.get(key)
-            if value is not None:
-                out[key] = value
-    return out
-
-
-def compare(here: Candidate, other: Candidate, within: float, metrics: Sequence[str]) -> list[Side]:
-    """Return ``metrics`` of two layouts side by side; those that one of them lacks are left out."""
     sides = []
     for key in dict.fromkeys(metrics):
         a, b = here.value(key), other.value(key)
-        if a is None or b is None:
+        found = None if here.basis == "modelled" else Pair("", here, other).paired(key)
+        if a is None or b is None or (found is None and here.basis != "modelled"):
             continue
+        known = found is not None and found.known
         sides.append(
             Side(
                 metric=key,
-                label=METRICS[key].label,
-                unit=METRICS[key].unit,
+                label=here.metric(key).named(here.basis),
+                unit=here.metric(key).unit,
                 here=a,
                 other=b,
-                ratio=ratio(b, a),
-                matters=differs(other.estimates.get(key), here.estimates.get(key), within),
+                ratio=ratio(b, a) if found is None else found.mean,
+                matters=differs(other.estimates.get(key), here.estimates.get(key), within)
+                if found is None
+                else matters(found, within),
+                low=found.low if found is not None and known else None,
+                high=found.high if found is not None and known else None,
+                blocks=1 if found is None else found.n,
             )
         )
     return sides
 
 
-def judge(sides: Sequence[Side], metrics: Sequence[str]) -> Verdict:
+def judge(sides: Sequence[Side], metrics: Sequence[str], basis: Basis) -> Verdict:
     """Return what ``sides`` (other against here) say of the value here, looking at ``metrics`` alone."""
-    looked = [s for s in sides if s.metric in metrics and s.matters]
-    worse = [s for s in looked if s.other > s.here]  # the other value needs more
-    better = [s for s in looked if s.other < s.here]
+    worse = better = False
+    for side in sides:
+        if side.metric not in metrics or not side.matters:
+            continue
+        more = side.other > side.here if side.ratio is None else side.ratio > 1
+        if more == (table(basis)[side.metric].less is not False):
+            worse = True  # the other value needs more
+        else:
+            better = True
     if worse and better:
         return "trade-off"
     if worse:
@@ -67,166 +77,238 @@ def judge(sides: Sequence[Side], metrics: Sequence[str]) -> Verdict:
     return "worse" if better else "too small to matter"
 
 
-def phrase(sides: Sequence[Side], metrics: Sequence[str] = MAIN) -> str:
-    """Return ``sides`` as words: "modelled time +180% (35.7 s → 100 s), space −12% (…)"."""
+def phrase(sides: Sequence[Side]) -> str:
+    """Return ``sides`` as words: "modelled time ×2.80 (35.7 s → 100 s), …"; of trials with the intervals."""
     parts = []
     for side in sides:
-        if side.metric in metrics:
+        text = side.label
+        if side.ratio is not None:
+            text += f" {units.times(side.ratio, side.low, side.high)}"
+        if side.low is None:
             here, other = units.show(side.here, side.unit), units.show(side.other, side.unit)
-            change = "" if side.ratio is None else f" {units.percent(side.ratio)}"
-            parts.append(
-                f"{side.label}{change}" + (f" ({here} → {other})" if here != other else f" ({here})")
-            )
+            text += f" ({here} → {other})" if here != other else f" ({here})"
+        parts.append(text)
     return ", ".join(parts)
 
 
-def change(
-    candidate: Candidate,
-    factor: str,
-    defaults: Mapping[str, str],
-    candidates: Sequence[Candidate],
-    pairs: Sequence[Pair],
-    minimise: Sequence[str],
-    within: float,
-) -> Change:
-    """Return what happens to ``candidate`` when ``factor`` alone goes back to its default.
+@dataclass(frozen=True)
+class Changes:
+    """What the layouts of one run say of single changes to ``chosen``.
 
-    For a factor that is at its default: what was tried instead. ``pairs`` are all pairs of the run. Only
-    pairs that differ in ``factor`` alone are used; without one beside this layout, pairs in other contexts
-    are quoted and said to be that.
+    ``metrics`` are compared; ``deciding`` of them are judged by and quoted.
     """
-    value = candidate.settings.get(factor, ABSENT)
-    default = defaults.get(factor)
-    metrics = (*MAIN, *minimise)
-    if default is None or value in (default, ABSENT):
-        return _alternatives(candidate, factor, pairs, minimise, within)
 
-    beside = pair_to(candidates, candidate, factor, default)
-    same = [
-        p if p.before == value else p.flipped()
-        for p in pairs
-        if p.factor == factor
-        and value in (p.before, p.after)
-        and _is_default(p.after if p.before == value else p.before, default)
-    ]
-    if beside is None and not same:
+    chosen: LayoutResult
+    layouts: tuple[LayoutResult, ...]
+    defaults: Mapping[str, str]
+    minimise: tuple[str, ...]
+    within: float
+    metrics: tuple[str, ...]
+    deciding: tuple[str, ...]
+
+    @classmethod
+    def of(cls, now: Standing, chosen: LayoutResult) -> Changes:
+        """Return what ``now`` says of changes to ``chosen``, one of its layouts."""
+        layouts, defaults, minimise = now.found.layouts, now.defaults, now.minimise
+        if now.basis == "modelled":
+            return cls.replayed(chosen, layouts, defaults, minimise, now.within)
+        return cls(chosen, layouts, defaults, minimise, now.within, (*minimise, *now.columns()), minimise)
+
+    @classmethod
+    def replayed(
+        cls,
+        chosen: LayoutResult,
+        layouts: tuple[LayoutResult, ...],
+        defaults: Mapping[str, str],
+        minimise: tuple[str, ...],
+        within: float,
+    ) -> Changes:
+        """Return what the replays of ``layouts`` say of changes to ``chosen``."""
+        deciding = (*MAIN, *minimise)
+        return cls(chosen, layouts, defaults, minimise, within, (*deciding, *EXPLAIN), deciding)
+
+    @cached_property
+    def pairs(self) -> list[Pair]:
+        """All pairs of layouts that differ in one setting alone."""
+        return pairs(self.layouts)
+
+    @property
+    def _modelled(self) -> bool:
+        return self.chosen.basis == "modelled"
+
+    @property
+    def _done(self) -> str:
+        return "screened" if self._modelled else "measured"
+
+    def sides(self, here: LayoutResult, other: LayoutResult) -> list[Side]:
+        """Return two layouts side by side."""
+        return compare(here, other, self.within, self.metrics)
+
+    def quoted(self, sides: Sequence[Side]) -> list[Side]:
+        """Return the sides that a sentence quotes."""
+        if self._modelled:
+            return [s for s in sides if s.metric in self.deciding]
+        return list(sides[:_QUOTED])
+
+    def change(self, factor: str) -> Change:
+        """Return what happens to the layout when ``factor`` alone goes back to its default.
+
+        For a factor that is at its default: what was tried instead. Only pairs that differ in ``factor``
+        alone are used; where a replay has none beside this layout, pairs in other contexts are quoted and
+        said to be that.
+        """
+        value = self.chosen.settings.get(factor, ABSENT)
+        default = self.defaults.get(factor)
+        if default is None or value in (default, ABSENT):
+            return self._alternatives(factor)
+        beside = pair_to(self.layouts, self.chosen, factor, default)
+        same = [p for p in self._from(factor) if p.after in (default, ABSENT)] if self._modelled else []
+        if beside is None and not same:
+            return Change(
+                other=default,
+                verdict="not screened alone" if self._modelled else "not measured alone",
+                basis=self.chosen.basis,
+                sentence=f"Not {self._done} alone: no two layouts of this run differ only in {factor} = "
+                f"{value} or {default}.",
+            )
+        shown = beside or min(same, key=lambda p: _distance(p.a, self.chosen))
+        sides = self.sides(shown.a, shown.b)
+        verdict = judge(sides, self.deciding, self.chosen.basis)
+        text = f"{self._start(sides, 'Back at', 'back at')} {default}: {phrase(self.quoted(sides))}."
+        if verdict == "too small to matter":
+            text += f" Differences within {units.show(self.within, 'share')}"
+            text += " are" if self._modelled else " or their interval are"
+            text += " too small to matter."
+        if shown.b.durability != shown.a.durability:
+            text += f" The durability class changes from {shown.a.durability} to {shown.b.durability}."
+        if beside is None:
+            text = (
+                f"Not screened alone beside this layout. In another context ({shown.a.name}): "
+                f"{text[0].lower()}{text[1:]}"
+            )
+            verdict = "not screened alone"
+        low, high = _ends(sides)
+        reach = span(same, self.minimise[0]) if same else None
+        if reach is not None:
+            low, high = reach.low, reach.high
+            if len(same) > 1 and high > low * (1 + self.within):
+                text += (
+                    f" Over {len(same)} pairs {self.chosen.metric(self.minimise[0]).label} changes by "
+                    f"{units.times(low)} to {units.times(high)}: it depends on the other settings."
+                )
+        return self._made(shown, default, verdict, sides, text, max(len(same), 1), beside is None, low, high)
+
+    def _alternatives(self, factor: str) -> Change:
+        """Return what other values of a factor at its default did: beside this layout, else, of replays, in
+        other contexts."""
+        start = "The default." if default_setting(factor) is not None else "As in the base layout."
+        turned = self._from(factor)
+        beside = [p for p in turned if p.a is self.chosen]
+        found = beside
+        if not found and self._modelled:  # one for each other value, from the context nearest to this layout
+            nearest: dict[str, Pair] = {}
+            for pair in sorted(turned, key=lambda p: _distance(p.a, self.chosen)):
+                nearest.setdefault(pair.after, pair)
+            found = list(nearest.values())
+        if not found:
+            where = "" if self._modelled else " beside this layout"
+            sentence = f"{start} No other value was {self._done}{where}."
+            return Change(other="", verdict="default", basis=self.chosen.basis, sentence=sentence)
+        compared = [(pair, self.sides(pair.a, pair.b)) for pair in found]
+        compared.sort(key=lambda item: (_ratio_of(item[1], self.minimise[0]), item[0].after))
+        said = []
+        for pair, sides in compared[:_NAMED]:
+            moved = [s for s in self.quoted(sides) if s.matters]
+            words = ", ".join(f"{s.label} {units.times(s.ratio, s.low, s.high)}" for s in moved)
+            words = words or f"nothing beyond {units.show(self.within, 'share')}"
+            weaker = f"; durability {pair.b.durability}" if pair.b.durability != pair.a.durability else ""
+            said.append(f"{pair.after} ({words}{weaker})")
+        more = f" and {len(found) - _NAMED} more" if len(found) > _NAMED else ""
+        best, sides = compared[0]
+        where = self._start(sides, "Tried instead", "tried instead")
+        if not beside:
+            where = "Not varied beside this layout; in another context"
+        text = f"{start} {where}: {'; '.join(said)}{more}."
+        return self._made(best, best.after, "default", sides, text, len(found), not beside, *_ends(sides))
+
+    def _start(self, sides: Sequence[Side], alone: str, after: str) -> str:
+        """Return how a sentence begins: of trials with what they are and how many blocks."""
+        if self._modelled:
+            return alone
+        blocks = max((s.blocks for s in sides), default=0)
+        return f"{self.chosen.basis.capitalize()} over {blocks} blocks, {after}"
+
+    def _made(
+        self,
+        pair: Pair,
+        value: str,
+        verdict: Verdict,
+        sides: list[Side],
+        sentence: str,
+        count: int,
+        elsewhere: bool,
+        low: float | None,
+        high: float | None,
+    ) -> Change:
         return Change(
-            other=default,
-            verdict="not screened alone",
-            sentence=f"Not screened alone: no two layouts of this run differ only in {factor} = {value} or "
-            f"{default}.",
+            other=value,
+            verdict=verdict,
+            sides=sides,
+            here_layout=pair.a.name,
+            other_layout=pair.b.name,
+            trials=[*pair.a.trials, *pair.b.trials],
+            elsewhere=elsewhere,
+            pairs=count,
+            low=low,
+            high=high,
+            sentence=sentence,
+            basis=self.chosen.basis,
         )
-    shown = beside or min(same, key=lambda p: _distance(p.a, candidate))
-    sides = compare(shown.a, shown.b, within, (*metrics, *EXPLAIN))
-    verdict = judge(sides, metrics)
-    reach = span(same, minimise[0])
-    text = f"Back at {default}: {phrase(sides, metrics)}."
-    if verdict == "too small to matter":
-        text += f" Differences within {units.show(within, 'share')} are too small to matter."
-    if shown.b.durability != shown.a.durability:
-        text += f" The durability class changes from {shown.a.durability} to {shown.b.durability}."
-    if beside is None:
-        text = (
-            f"Not screened alone beside this layout. In another context ({shown.a.name}): "
-            f"{text[0].lower()}{text[1:]}"
-        )
-        verdict = "not screened alone"
-    if reach is not None and len(same) > 1 and reach.high > reach.low * (1 + within):
-        text += (
-            f" Over {len(same)} pairs {METRICS[minimise[0]].label} changes by {units.percent(reach.low)} to "
-            f"{units.percent(reach.high)}: it depends on the other settings."
-        )
-    return Change(
-        other=default,
-        verdict=verdict,
-        sides=sides,
-        here_layout=shown.a.name,
-        other_layout=shown.b.name,
-        trials=[*shown.a.trials, *shown.b.trials],
-        elsewhere=beside is None,
-        pairs=max(len(same), 1),
-        low=None if reach is None else reach.low,
-        high=None if reach is None else reach.high,
-        sentence=text,
-    )
+
+    def _from(self, factor: str) -> list[Pair]:
+        """Return the pairs in ``factor`` that have this layout's value on one side, seen from there."""
+        value = self.chosen.settings.get(factor, ABSENT)
+        return [
+            p if p.before == value else p.flipped()
+            for p in self.pairs
+            if p.factor == factor and value in (p.before, p.after)
+        ]
+
+    def promising(self) -> list[str]:
+        """Return single changes that lowered the first metric beyond the tolerance, but were not tried here.
+
+        A change starts from the value that the layout has and does not weaken durability. Each is given with
+        its best ratio: "data.compression=zstd-3 (modelled time ×0.82)", the largest gain first.
+        """
+        metric = self.minimise[0]
+        gains: dict[tuple[str, str], float] = {}
+        for pair in (turned for p in self.pairs for turned in (p, p.flipped())):
+            gain = pair.ratio(metric)
+            if (
+                gain is not None
+                and pair.before == self.chosen.settings.get(pair.factor, ABSENT)
+                and pair.matters(metric, self.within)
+                and gain < 1
+                and pair.b.judged.no_weaker(pair.a.judged)
+                and pair_to(self.layouts, self.chosen, pair.factor, pair.after) is None
+            ):
+                key = pair.factor, pair.after
+                gains[key] = min(gain, gains.get(key, gain))
+        label = self.chosen.metric(metric).label
+        return [
+            f"{factor}={value} ({label} {units.times(gain)})"
+            for (factor, value), gain in sorted(gains.items(), key=lambda item: item[1])
+        ]
 
 
-def promising(
-    chosen: Candidate, candidates: Sequence[Candidate], pairs: Sequence[Pair], metric: str, within: float
-) -> list[str]:
-    """Return single changes that lowered ``metric`` beyond ``within``, but were not tried on ``chosen``.
-
-    A change starts from the value that ``chosen`` has and does not weaken durability. Each is given with its
-    best ratio: "data.compression=zstd-3 (modelled time −18%)", the largest gain first.
-    """
-    gains: dict[tuple[str, str], float] = {}
-    for pair in (turned for p in pairs for turned in (p, p.flipped())):
-        gain = pair.ratio(metric)
-        if (
-            gain is not None
-            and pair.before == chosen.settings.get(pair.factor, ABSENT)
-            and pair.matters(metric, within)
-            and gain < 1
-            and pair.b.judged.no_weaker(pair.a.judged)
-            and pair_to(candidates, chosen, pair.factor, pair.after) is None
-        ):
-            key = pair.factor, pair.after
-            gains[key] = min(gain, gains.get(key, gain))
-    label = METRICS[metric].label
-    return [
-        f"{factor}={value} ({label} {units.percent(gain)})"
-        for (factor, value), gain in sorted(gains.items(), key=lambda item: item[1])
-    ]
-
-
-def _is_default(value: str, default: str) -> bool:
-    return value in (default, ABSENT)  # tunables at their default are not among a layout's settings
-
-
-def _distance(a: Candidate, b: Candidate) -> int:
+def _distance(a: LayoutResult, b: LayoutResult) -> int:
     keys = {*a.settings, *b.settings}
     return sum(1 for k in keys if a.settings.get(k) != b.settings.get(k))
 
 
-def _alternatives(
-    candidate: Candidate, factor: str, pairs: Sequence[Pair], minimise: Sequence[str], within: float
-) -> Change:
-    """Return what other values of a factor at its default did: beside this layout, else in other contexts."""
-    start = "The default." if default_setting(factor) is not None else "As in the base layout."
-    value = candidate.settings.get(factor, ABSENT)
-    turned = [
-        p if p.before == value else p.flipped()
-        for p in pairs
-        if p.factor == factor and value in (p.before, p.after)
-    ]
-    beside = [p for p in turned if p.a is candidate]
-    found = beside
-    if not found:  # one pair for each other value, from the context nearest to this layout
-        nearest: dict[str, Pair] = {}
-        for pair in sorted(turned, key=lambda p: _distance(p.a, candidate)):
-            nearest.setdefault(pair.after, pair)
-        found = list(nearest.values())
-    if not found:
-        return Change(other="", verdict="default", sentence=f"{start} No other value was screened.")
-    found.sort(key=lambda p: (p.ratio(minimise[0]) or 0.0, p.after))
-    said = []
-    for pair in found[:_NAMED]:
-        moved = [s for s in compare(pair.a, pair.b, within, (*MAIN, *minimise)) if s.matters]
-        words = ", ".join(f"{s.label} {units.percent(s.ratio)}" for s in moved)
-        words = words or f"nothing beyond {units.show(within, 'share')}"
-        weaker = f"; durability {pair.b.durability}" if pair.b.durability != pair.a.durability else ""
-        said.append(f"{pair.after} ({words}{weaker})")
-    more = f" and {len(found) - _NAMED} more" if len(found) > _NAMED else ""
-    where = "Tried instead" if beside else "Not varied beside this layout; in another context"
-    best = found[0]
-    return Change(
-        other=best.after,
-        verdict="default",
-        sides=compare(best.a, best.b, within, (*MAIN, *minimise, *EXPLAIN)),
-        here_layout=best.a.name,
-        other_layout=best.b.name,
-        trials=[*best.a.trials, *best.b.trials],
-        elsewhere=not beside,
-        pairs=len(found),
-        sentence=f"{start} {where}: {'; '.join(said)}{more}.",
-    )
+def _ends(sides: Sequence[Side]) -> tuple[float | None, float | None]:
+    return (sides[0].low, sides[0].high) if sides else (None, None)
+
+
+def _ratio_of(sides: Sequence[Side], metric: str) -> float:
+    return next((s.ratio for s in sides if s.metric == metric and s.ratio is not None), 0.0)

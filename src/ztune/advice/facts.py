@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from math import ceil
 from typing import Any
 
-from ztune.analysis.candidates import Candidate
+from ztune.analysis.results import LayoutResult
 from ztune.study import Dataset, Layout, Pool
 from ztune.study.tunables import TUNABLES
 from ztune.trace.manifest import Manifest
@@ -73,10 +73,10 @@ def database_of(workload: str | None, manifest: Manifest | None) -> str | None:
 
 
 def layout_facts(
-    candidate: Candidate, workload: str | None = None, manifest: Manifest | None = None
+    result: LayoutResult, workload: str | None = None, manifest: Manifest | None = None
 ) -> dict[str, Any]:
     """Return the facts of a whole layout; keys as in LAYOUT_FACTS, None where not known. Sizes are bytes."""
-    layout = candidate.layout
+    layout = result.layout
     data, wal = layout.dataset_of("data"), layout.dataset_of("wal")
     return {
         "arc": layout.arc,
@@ -94,19 +94,19 @@ def layout_facts(
         "recordsize_changed": any(
             d.properties["recordsize"] != "128K" for d in layout.datasets if d.volume is None
         ),
-        "write_amplification": candidate.value("write_amplification"),
-        "rmw_reads": candidate.value("rmw_reads"),
+        "write_amplification": result.amplification,
+        "rmw_reads": result.value("rmw_reads"),
     }
 
 
 def dataset_facts(
-    candidate: Candidate,
+    result: LayoutResult,
     dataset: Dataset,
     workload: str | None = None,
     manifest: Manifest | None = None,
 ) -> dict[str, Any]:
     """Return the facts of one dataset and of the pool it is on; keys as in DATASET_FACTS. Sizes are bytes."""
-    layout = candidate.layout
+    layout = result.layout
     pool = layout.pool(dataset.pool)
     properties = dataset.properties
     zfs = pool.filesystem == "zfs"
@@ -115,7 +115,7 @@ def dataset_facts(
     algorithm, _, level = properties["compression"].partition("-")
     sector = 1 << pool.ashift
     facts: dict[str, Any] = {
-        **layout_facts(candidate, workload, manifest),
+        **layout_facts(result, workload, manifest),
         "dataset": dataset.name,
         "roles": list(dataset.roles),
         "page": _page(dataset, manifest),
@@ -150,7 +150,7 @@ def dataset_facts(
     if not zfs:
         facts.update(dict.fromkeys(_OF_ZFS))  # not known: no rule about ZFS fires
         return facts
-    cached = _l2arc_bytes(candidate)
+    cached = _l2arc_bytes(result)
     if facts["l2arc"] and cached is not None:
         facts["l2arc_bytes"] = cached
         facts["l2arc_header_bytes"] = cached / recordsize * L2ARC_HEADER_BYTES
@@ -214,7 +214,7 @@ def _page(dataset: Dataset, manifest: Manifest | None) -> int | None:
     return max((pages[r] for r in dataset.roles if r in pages and r != "wal"), default=None)
 
 
-def _l2arc_bytes(candidate: Candidate) -> float | None:
-    node = candidate.measure.get("l2arc")
+def _l2arc_bytes(result: LayoutResult) -> float | None:
+    node = result.measure.get("l2arc")
     size = node.get("size_end") if isinstance(node, Mapping) else None
     return float(size) if isinstance(size, int | float) and size > 0 else None

@@ -5,7 +5,7 @@ from __future__ import annotations
 from ztune.advice.facts import DATASET_FACTS, dataset_facts, layout_facts
 from ztune.advice.model import Hazard
 from ztune.advice.rules import Facts, Rule, holds, load, say
-from ztune.analysis.candidates import Candidate
+from ztune.analysis.results import LayoutResult
 from ztune.trace.manifest import Manifest
 
 _ORDER = {"danger": 0, "warning": 1, "note": 2}
@@ -26,13 +26,13 @@ def firing(rules: tuple[Rule, ...], scope: str, facts: Facts) -> list[Hazard]:
 
 
 def hazards(
-    candidate: Candidate, workload: str | None = None, manifest: Manifest | None = None
+    result: LayoutResult, workload: str | None = None, manifest: Manifest | None = None
 ) -> list[Hazard]:
     """Return all hazards of a layout, the worst first, each sentence once."""
     rules = hazard_rules()
-    found = firing(rules, "layout", layout_facts(candidate, workload, manifest))
-    for dataset in candidate.layout.datasets:
-        found += firing(rules, "dataset", dataset_facts(candidate, dataset, workload, manifest))
+    found = firing(rules, "layout", layout_facts(result, workload, manifest))
+    for dataset in result.layout.datasets:
+        found += firing(rules, "dataset", dataset_facts(result, dataset, workload, manifest))
     unique = {(h.id, h.sentence): h for h in found}
     return sorted(unique.values(), key=lambda h: _ORDER[h.severity])
 

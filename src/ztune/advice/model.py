@@ -7,6 +7,7 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict
 
 from ztune.advice.rules import Severity
+from ztune.analysis.metrics import Basis
 
 Verdict = Literal[
     "better",  # going back to the default makes something worse, nothing better
@@ -18,9 +19,6 @@ Verdict = Literal[
     "not measured alone",  # the same of layouts that were run
 ]
 Level = Literal["good", "fair", "limited", "weak"]
-# What numbers are: modelled from a replay; measured on real ZFS; or emulated, measured in a lab without
-# hardware virtualisation, where operations and bytes are real and seconds are not.
-Basis = Literal["modelled", "measured", "emulated"]
 
 
 class _Part(BaseModel):
@@ -120,7 +118,7 @@ class Hazard(_Part):
 
 
 class Confidence(_Part):
-    """How far to trust the numbers: measured and resolved is "good"; a replay is "fair" at best."""
+    """How far to trust the numbers. Only what was measured and resolved is "good"; replays at best "fair"."""
 
     level: Level
     sentence: str
@@ -153,6 +151,7 @@ class Row(_Part):
     differs: dict[str, str]  # settings that are not the base layout's
     why: str
     note: str = ""  # why it stands no further ahead although it has less of a metric
+    passed_over: str = ""  # of the first row, where another is recommended: why, in a few words
 
 
 class FailedRow(_Part):

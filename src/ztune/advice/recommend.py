@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 from ztune.advice import trust
-from ztune.advice.choose import as_good, plainest
+from ztune.advice.costs import costs
 from ztune.advice.crash_evidence import cited
-from ztune.advice.evidence import change, compare, phrase, promising
-from ztune.advice.facts import L2ARC_HEADER_BYTES, dataset_facts
+from ztune.advice.evidence import Changes, compare, phrase
+from ztune.advice.facts import dataset_facts
 from ztune.advice.hazards import hazards, reason
-from ztune.advice.measured import MEANING, promise, recommend_measured, set_apart
 from ztune.advice.model import (
-    Cost,
     Durability,
     EffectRow,
     FailedRow,
@@ -22,24 +19,32 @@ from ztune.advice.model import (
     RoleAdvice,
     Row,
     Side,
+    Subject,
 )
-from ztune.advice.pools import pool_advice
-from ztune.advice.standing import standing
-from ztune.advice.subject import subject
+from ztune.advice.pools import modelled_change, pool_advice
 from ztune.analysis import units
-from ztune.analysis.candidates import Candidate, Collected
-from ztune.analysis.effects import Effect, Pair, effects, pairs
-from ztune.analysis.metrics import EXPLAIN, MAIN, METRICS
+from ztune.analysis.choose import as_good
+from ztune.analysis.effects import Effect, effects
+from ztune.analysis.metrics import MAIN, number_at
 from ztune.analysis.pareto import front
-from ztune.analysis.rank import Ranked, Ranking
-from ztune.analysis.stats import ratio
+from ztune.analysis.rank import Place, defaults_of
+from ztune.analysis.results import LayoutResult, collect
+from ztune.analysis.standing import Standing, standing
 from ztune.errors import InputError
 from ztune.store.records import Run, Trial
-from ztune.study import Dataset, Objective
+from ztune.study import Dataset, DurabilityClass, Layout, Objective
 from ztune.study.properties import PROPERTIES, REPLAYED
 from ztune.trace.manifest import Manifest
 from ztune.trace.witness import Witness
-from ztune.units import parse_size
+
+MEANING = {
+    DurabilityClass.NOTHING: "A power cut loses nothing that the database has acknowledged as committed.",
+    DurabilityClass.LAST_SECONDS: (
+        "A power cut can lose the last seconds of acknowledged commits; the database stays consistent."
+    ),
+    DurabilityClass.NOT_KNOWN: "What a power cut loses is not known: nobody has declared it.",
+    DurabilityClass.CORRUPT: "A power cut can leave the database corrupt.",
+}
 
 
 def recommend(
@@ -47,47 +52,36 @@ def recommend(
     trials: Sequence[Trial],
     objective: Objective | None = None,
     manifest: Manifest | None = None,
-    layout_hash: str | None = None,
     screened: Sequence[Trial] = (),
     witness: Witness | None = None,
 ) -> Recommendation:
     """Return the recommendation that the finished ``trials`` of ``run`` support.
 
     ``objective`` defaults to the run's. ``manifest`` is the trace's, for its warnings, page sizes and
-    workload; all else comes from the records. ``layout_hash``: this layout instead of the objective's choice,
-    such as the one that was best when measured. ``witness``: what the trace says of acknowledgments, which
-    may contradict what the settings promise. Of a measured run all rests on what was measured, and
-    ``screened``, the trials of the screening that its layouts came from, stands beside it. Raises InputError
-    if no layout finished, or none is durable enough.
+    workload; all else comes from the records. ``witness``: what the trace says of acknowledgments, which may
+    contradict what the settings promise. Of a measured run all rests on what was measured, and ``screened``,
+    the trials of the screening that its layouts came from, stands beside it as prediction. Raises InputError
+    if no layout finished, none is durable enough, or a measured run is given another objective.
     """
-    if run.measured:
-        return recommend_measured(run, trials, screened)
-    goal = objective or run.objective
-    now = standing(trials, goal)
-    collected, ranking, defaults, allowed = now.collected, now.ranking, now.defaults, now.allowed
-    if not collected.candidates:
-        raise InputError(_nothing(run, collected))
-    if not ranking.ranked:
+    if run.measured and objective is not None:
         raise InputError(
-            f"run {run.id} has no layout of durability class {goal.durability} or better, "
-            "so there is nothing to recommend; add a layout with sync=standard and checksum=on to the study, "
-            "or set the objective's durability to the class you can live with"
+            "--objective and --within order replays; a measured run has its own order and resolution"
         )
-    wanted = [c for c in collected.candidates if c.hash == layout_hash]
-    chosen = wanted[0] if wanted else plainest(ranking, defaults)
-    baseline = ranking.baseline
-    found = pairs(collected.candidates)
-    seconds = trust.trace_seconds(collected, manifest)
+    now = standing(run, trials, objective)
+    chosen, baseline = now.chosen, now.baseline
+    if chosen is None:
+        raise InputError(_nothing(now))
+    modelled = now.basis == "modelled"
+    found = Changes.of(now, chosen)
+    beside = _screened(run, screened, chosen)
+    seconds = trust.trace_seconds(now.found, manifest) if modelled else None
     workload = _workload(run, manifest)
-
     roles = [
         advice
         for dataset in chosen.layout.datasets
-        for advice in _roles(chosen, dataset, collected, defaults, found, ranking, workload, manifest)
+        for advice in _roles(found, dataset, workload, manifest, beside)
     ]
-    pools = pool_advice(
-        chosen, collected.candidates, defaults, found, ranking.minimise, ranking.within, seconds
-    )
+    pools = pool_advice(found, beside, seconds)
     unscreened = list(
         dict.fromkeys(
             f"{r.dataset.rpartition('/')[2]}.{p.name}"
@@ -96,59 +90,61 @@ def recommend(
             if p.change.verdict == "not screened alone"
         )
     ) + [p.setting for p in pools if p.change is not None and p.change.verdict == "not screened alone"]
-    untried = promising(chosen, collected.candidates, found, ranking.minimise[0], ranking.within)
-    sides = (
-        []
-        if baseline is None
-        else compare(baseline, chosen, ranking.within, (*MAIN, *ranking.minimise, *EXPLAIN))
-    )
-    on_front = {c.hash for c in front([r.candidate for r in ranking.ranked])}
-    reference = dict(baseline.settings) if baseline is not None else defaults
-
+    sides: list[Side] = []
+    if baseline is not None and (modelled or baseline is not chosen):
+        sides = compare(baseline, chosen, now.within, found.metrics if modelled else now.columns())
+    on_front = {c.hash for c in front([p.result for p in now.ranked])} if modelled else set()
+    reference = now.defaults if baseline is None else baseline.settings
+    rows = [_row(now, p, on_front, reference) for p in now.places]
     return Recommendation(
-        subject=subject(
-            run, chosen.layout, workload, openzfs=collected.openzfs, engine=collected.engine, trace_s=seconds
-        ),
-        minimise=list(ranking.minimise),
-        within=ranking.within,
+        basis=now.basis,
+        subject=_subject(now, chosen.layout, workload, seconds),
+        minimise=list(now.minimise),
+        within=now.within,
         layout_name=chosen.name,
         layout=chosen.layout.to_json(),
         layout_hash=chosen.hash,
         trials=list(chosen.trials),
-        first=ranking.ranked[0].candidate.name,
-        verdict=_verdict(chosen, ranking, sides),
+        first=(now.first or chosen).name,
+        verdict=_verdict(now, chosen, found.quoted(sides)),
         against_baseline=sides,
         roles=roles,
         pools=pools,
-        costs=_costs(chosen, baseline, manifest),
+        costs=costs(chosen, baseline, manifest),
         durability=Durability(
             klass=str(chosen.durability),
-            allowed=str(allowed),
+            allowed=str(now.allowed),
             sentence=promise(chosen.layout, witness),
             reasons=[_sentence(text) for text in chosen.durability_reasons],
         ),
-        weaker=_weaker(chosen, ranking),
-        crash_tests=cited((c.durability for c in collected.candidates), workload),
+        weaker=_weaker(now, chosen),
+        crash_tests=cited((c.durability for c in now.found.layouts), workload),
         hazards=hazards(chosen, workload, manifest),
-        warnings=trust.warnings(run, chosen, baseline, manifest),
-        outpaced=trust.outpaced(ranking, chosen),
-        confidence=trust.confidence(run, ranking, collected, chosen, manifest, unscreened, untried),
-        not_tested=trust.not_tested(collected, chosen, manifest),
-        ranking=[_row(r, chosen, on_front, reference) for r in ranking.ranked],
-        set_apart=[_row(r, chosen, set(), reference, apart=True) for r in ranking.weaker],
+        warnings=trust.warnings(now, manifest),
+        outpaced=trust.outpaced(now) if modelled else "",
+        confidence=trust.confidence(now, chosen, manifest, unscreened, found.promising() if modelled else ()),
+        not_tested=trust.not_tested(now, chosen, workload, manifest),
+        ranking=[row for row in rows if row.rank is not None],
+        set_apart=[row for row in rows if row.rank is None],
         failed=[
-            FailedRow(layout=f.name, hash=f.hash, trials=list(f.trials), reason=f.reason)
-            for f in ranking.failed
+            FailedRow(layout=f.name, hash=f.hash, trials=list(f.trials), reason=f.reason) for f in now.failed
         ],
-        effects=[_effect(e, ranking.within) for e in effects(found, reference)],
+        effects=[_effect(e, now.within) for e in effects(found.pairs, reference)] if modelled else [],
     )
 
 
-def _nothing(run: Run, collected: Collected) -> str:
-    if collected.failed:
-        first = collected.failed[0]
+def _nothing(now: Standing) -> str:
+    run, found = now.run, now.found
+    if found.layouts and now.minimise:
         return (
-            f"run {run.id} has nothing to recommend: all {len(collected.failed)} layouts failed, the first "
+            f"run {run.id} has no layout of durability class {now.allowed} or better, so there is nothing to "
+            "recommend; add a layout with sync=standard and checksum=on to the study, or set the objective's "
+            "durability to the class you can live with"
+        )
+    if found.failed:
+        first = found.failed[0]
+        return (
+            f"run {run.id} has nothing to recommend: all {len(found.failed)} layouts failed, the first "
             f'("{first.name}") with: {first.reason}'
         )
     return (
@@ -157,99 +153,151 @@ def _nothing(run: Run, collected: Collected) -> str:
     )
 
 
+def _screened(run: Run, trials: Sequence[Trial], chosen: LayoutResult) -> Changes | None:
+    """Return what a screening says of changes to the layout that was chosen by measuring."""
+    found = collect(trials)
+    here = next((c for c in found.layouts if c.hash == chosen.hash), None)
+    if here is None:
+        return None
+    goal, defaults = run.objective, defaults_of(found.layouts, found.baseline)
+    minimise = tuple(goal.minimise)
+    return Changes.replayed(here, found.layouts, defaults, minimise, goal.within)
+
+
 def _workload(run: Run, manifest: Manifest | None) -> str | None:
     if manifest is not None and manifest.workload is not None:
         return manifest.workload.name
-    name = run.study.get("workload")
+    name = run.job.get("workload") or run.study.get("workload")
     return name if isinstance(name, str) else None
 
 
-def _verdict(chosen: Candidate, ranking: Ranking, sides: Sequence[Side]) -> str:
-    count = len(ranking.ranked)
+def _subject(now: Standing, layout: Layout, workload: str | None, trace_s: float | None) -> Subject:
+    run = now.run
+    profiles = run.study.get("profiles")
+    profiles = profiles if isinstance(profiles, Mapping) else {}
+    described = {}
+    for name in layout.profiles():
+        entry = profiles.get(name)
+        described[name] = str(entry.get("description", "")) if isinstance(entry, Mapping) else ""
+    return Subject(
+        run=run.id,
+        kind=run.kind,
+        name=run.name,
+        created=run.created,
+        study=str(run.study.get("name", run.name)),
+        workload=workload,
+        trace=run.trace_path,
+        trace_s=trace_s,
+        engine=now.found.engine,
+        openzfs=now.found.openzfs,
+        seed=run.seed,
+        environment=run.environment,
+        versions=run.versions,
+        command=run.command,
+        profiles=described,
+    )
+
+
+def promise(layout: Layout, witness: Witness | None) -> str:
+    """Say what a power cut loses under ``layout``, and what the trace says against it."""
+    klass = layout.durability()
+    against = witness.against(layout.declared) if witness else ""
+    if klass is DurabilityClass.NOTHING and against:
+        return f"By its settings a power cut loses nothing that the database has acknowledged, but {against}."
+    return MEANING[klass]
+
+
+def _verdict(now: Standing, chosen: LayoutResult, sides: Sequence[Side]) -> str:
+    count = len(now.ranked)
     layouts = f"{count} layout{'s' if count != 1 else ''}"
-    share = units.show(ranking.within, "share")
-    baseline = ranking.baseline
+    baseline = now.baseline
     if baseline is None:
+        return f"{chosen.name} comes first of {layouts}; the base layout has no result to compare with."
+    first = ""
+    if now.passed_over and now.first is not None:
+        first = f" {now.first.name} comes first in the ranking, but {now.passed_over}."
+    if chosen is not baseline:
+        quoted = [s for s in sides if s.metric in MAIN] if now.basis == "modelled" else sides
+        return f"{chosen.name} instead of {baseline.name}: {phrase(quoted)}. Chosen among {layouts}.{first}"
+    if now.basis != "modelled":
+        return f"Keep the base layout ({chosen.name}): of {layouts} none is known to be better."
+    key = now.minimise[0]
+    held = [p.result for p in now.ranked if p.note]
+    quicker = [c for c in held if not as_good(baseline, c, now.minimise[:1], now.within)]
+    if quicker:
+        names = ", ".join(c.name for c in quicker[:3]) + (" and others" if len(quicker) > 3 else "")
         return (
-            f"{chosen.name} is the best of {layouts} by the objective; "
-            "the base layout has no result to compare with."
+            f"Keep the base layout ({chosen.name}): what has less {now.label(key)} is held back, "
+            f"as the ranking says ({names}).{first}"
         )
-    if chosen is baseline:
-        key = ranking.minimise[0]
-        quicker = [
-            r.candidate
-            for r in ranking.ranked
-            if r.note and not as_good(baseline, r.candidate, ranking.minimise[:1], ranking.within)
-        ]
-        if quicker:
-            names = ", ".join(c.name for c in quicker[:3])
-            return (
-                f"Keep the base layout ({chosen.name}): what has less {METRICS[key].label} is held back, "
-                f"as the ranking says ({names}{' and others' if len(quicker) > 3 else ''})."
-            )
-        return (
-            f"Keep the base layout ({chosen.name}): "
-            f"by the objective no other of {layouts} is better by more than {share}."
-        )
-    text = f"{chosen.name} instead of {baseline.name}: {phrase(sides, MAIN)}. Chosen among {layouts}."
-    if chosen is not ranking.best and ranking.best is not None:
-        text += (
-            f" {ranking.best.name} comes first in the ranking, but by no more than {share}, and is "
-            "further from the defaults."
-        )
-    return text
+    share = units.show(now.within, "share")
+    return (
+        f"Keep the base layout ({chosen.name}): by the objective no other of {layouts} is better by "
+        f"more than {share}.{first}"
+    )
 
 
 def _sentence(text: str) -> str:
     return text[:1].upper() + text[1:].rstrip(".") + "."
 
 
-def _weaker(chosen: Candidate, ranking: Ranking) -> str:
-    key = ranking.minimise[0]
-    label = METRICS[key].label
+def _weaker(now: Standing, chosen: LayoutResult) -> str:
+    """Return what layouts of another durability class would gain, or ""."""
+    if not now.minimise:
+        return ""
+    key = now.minimise[0]
     parts = []
-    stronger = [r.candidate for r in ranking.ranked if r.candidate.durability.rank < chosen.durability.rank]
-    if stronger:
-        best = stronger[0]
-        change_ = units.percent(ratio(best.value(key), chosen.value(key)))
+
+    def against(other: LayoutResult) -> Side | None:
+        return next(iter(compare(chosen, other, now.within, [key])), None)
+
+    stronger = [p.result for p in now.ranked if p.result.durability.rank < chosen.durability.rank]
+    if stronger and (side := against(stronger[0])) is not None:
         parts.append(
-            f"The best layout of the stronger class {best.durability} is {best.name}: "
-            f"{label} {change_} against the one recommended here, which the objective allows."
+            f"The best layout of the stronger class {stronger[0].durability} is {stronger[0].name}: "
+            f"{phrase([side])} against the one recommended here, which the objective allows."
         )
-    if ranking.weaker:
-        best = min((r.candidate for r in ranking.weaker), key=lambda c: c.value(key) or 0.0)
-        gain = ratio(best.value(key), chosen.value(key))
-        apart = set_apart(len(ranking.weaker))
-        if gain is None or gain >= 1:
-            parts.append(f"{apart}; none has less {label}.")
+    if now.weaker:
+        verb = "layouts are" if len(now.weaker) > 1 else "layout is"
+        apart = f"{len(now.weaker)} {verb} set apart for a durability that is weaker or not known"
+        best = min((p.result for p in now.weaker), key=lambda c: c.value(key) or 0.0)
+        side = against(best)
+        if side is None or side.ratio is None or side.ratio >= 1:
+            parts.append(f"{apart}; none has less {now.label(key)}.")
         else:
             why = (best.durability_reasons or (MEANING[best.durability],))[0].rstrip(".")
             parts.append(
-                f"{apart}; the best, {best.name} ({best.durability}), "
-                f"has {label} {units.percent(gain)}. It is not comparable: {why}."
+                f"{apart}; the best, {best.name} ({best.durability}), has {side.label} "
+                f"{units.times(side.ratio, side.low, side.high)}. It is not comparable: {why}."
             )
     return " ".join(parts)
 
 
 def _roles(
-    chosen: Candidate,
+    found: Changes,
     dataset: Dataset,
-    collected: Collected,
-    defaults: Mapping[str, str],
-    found: Sequence[Pair],
-    ranking: Ranking,
     workload: str | None,
     manifest: Manifest | None,
+    screened: Changes | None,
 ) -> list[RoleAdvice]:
+    chosen = found.chosen
+    modelled = chosen.basis == "modelled"
     facts = dataset_facts(chosen, dataset, workload, manifest)
+    # A replay models some properties; trials had them all, as far as the file system has them.
+    names = [*REPLAYED] if modelled else [*dataset.properties]
+    if chosen.layout.pool(dataset.pool).filesystem != "zfs":
+        names = []
     properties = []
-    for name in REPLAYED:
+    for name in names:
+        if dataset.volume is not None and not modelled and not PROPERTIES[name].volumes:
+            continue
         if name == "special_small_blocks" and not facts["special"]:
             continue
-        if name == "secondarycache" and not facts["l2arc"] and dataset.properties[name] == "all":
-            continue
         value, default = dataset.properties[name], PROPERTIES[name].default
+        if modelled and name == "secondarycache" and not facts["l2arc"] and value == "all":
+            continue
         why, source = reason(name, facts)
+        factor = f"{dataset.key}.{name}"
         properties.append(
             PropertyAdvice(
                 name=name,
@@ -258,38 +306,33 @@ def _roles(
                 is_default=value == default,
                 reason=why,
                 source=source,
-                change=change(
-                    chosen,
-                    f"{dataset.key}.{name}",
-                    defaults,
-                    collected.candidates,
-                    found,
-                    ranking.minimise,
-                    ranking.within,
-                ),
+                change=found.change(factor),
+                modelled=modelled_change(screened, factor),
             )
         )
-    space = _named(chosen.measure, ("space", "datasets"), dataset.name)
-    writes = _named(chosen.measure, ("by_dataset",), dataset.name)
+    space = _named(chosen, ("space", "datasets" if modelled else "by_dataset"), dataset.name)
+    writes = _named(chosen, ("by_dataset",), dataset.name) if modelled else {}
+    other = {k: v for k, v in dataset.properties.items() if k not in REPLAYED} if modelled else {}
     return [
         RoleAdvice(
             role=role,
             dataset=dataset.name,
             with_roles=[r for r in dataset.roles if r != role],
             properties=properties,
-            other_properties={k: v for k, v in dataset.properties.items() if k not in REPLAYED},
-            allocated=_number(space, "allocated"),
-            files=_number(space, "files"),
-            logical=_number(space, "logical"),
-            compression_ratio=_number(space, "compressratio"),
-            written=_number(writes, "write_bytes"),
+            other_properties=other,
+            allocated=number_at(space, "allocated" if modelled else "used"),
+            files=number_at(space, "files"),
+            logical=number_at(space, "logical"),
+            compression_ratio=number_at(space, "compressratio" if modelled else "ratio"),
+            written=number_at(writes, "write_bytes"),
         )
         for role in dataset.roles
     ]
 
 
-def _named(measure: Mapping[str, Any], path: tuple[str, ...], name: str) -> Mapping[str, Any]:
-    node: Any = measure
+def _named(result: LayoutResult, path: Sequence[str], name: str) -> Mapping[str, object]:
+    """Return the entry called ``name`` of a list in a layout's measure; empty without one."""
+    node: object = result.measure
     for part in path:
         node = node.get(part) if isinstance(node, Mapping) else None
     for entry in node if isinstance(node, list) else []:
@@ -298,148 +341,33 @@ def _named(measure: Mapping[str, Any], path: tuple[str, ...], name: str) -> Mapp
     return {}
 
 
-def _number(entry: Mapping[str, Any], key: str) -> float | None:
-    value = entry.get(key)
-    return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else None
-
-
-def _costs(chosen: Candidate, baseline: Candidate | None, manifest: Manifest | None) -> list[Cost]:
-    out: list[Cost] = []
-
-    def base(key: str) -> float | None:
-        return None if baseline is None or baseline is chosen else baseline.value(key)
-
-    space = chosen.value("allocated")
-    if space is not None:
-        # Results of older engines don't say how large the files are, only the records that hold them.
-        files = _number(chosen.measure.get("space", {}), "files")
-        text = f"{units.amount(space)} allocated"
-        if files:
-            text += f" for {units.amount(files)} of files"
-            if (shrink := chosen.value("compression_ratio")) is not None:
-                text += f", compressed {shrink:.2f}×"
-        out.append(
-            Cost(
-                subject="space",
-                label="Space",
-                value=space,
-                unit="bytes",
-                baseline=base("allocated"),
-                sentence=text + ".",
-            )
-        )
-    wear = chosen.value("write_amplification")
-    if wear is not None:
-        out.append(
-            Cost(
-                subject="wear",
-                label="Bytes written per byte asked",
-                value=wear,
-                unit="ratio",
-                baseline=base("write_amplification"),
-                sentence=f"The disks write {wear:.2f} bytes for each byte that the database writes.",
-            )
-        )
-    written, work = chosen.value("written"), _operations(manifest)
-    if written is not None and work is not None:
-        number, unit = work
-        before = base("written")
-        out.append(
-            Cost(
-                subject="wear",
-                label=f"Bytes written per {unit}",
-                value=written / number,
-                unit="bytes",
-                baseline=None if before is None else before / number,
-                sentence=(
-                    f"{units.amount(written / number)} written per {unit}, "
-                    f"over {units.count(number)} recorded."
-                ),
-            )
-        )
-    out.append(_memory(chosen, baseline))
-    return out
-
-
-def _operations(manifest: Manifest | None) -> tuple[float, str] | None:
-    """Return how many operations the workload did while it was recorded, and their name ("transaction")."""
-    if manifest is None or manifest.workload is None:
-        return None
-    result = manifest.workload.result
-    number, unit = result.get("operations"), result.get("unit")
-    if isinstance(number, bool) or not isinstance(number, int | float) or number <= 0:
-        return None
-    return float(number), unit if isinstance(unit, str) and unit else "operation"
-
-
-def _memory(chosen: Candidate, baseline: Candidate | None) -> Cost:
-    layout = chosen.layout
-    sizes = [parse_size(d.properties["recordsize"]) for d in layout.datasets]
-    text = f"The ARC was limited to {units.amount(layout.arc)}."
-    node = chosen.measure.get("l2arc")
-    cached = node.get("size_end") if isinstance(node, Mapping) else None
-    if any(v.class_ == "cache" for p in layout.used_pools() for v in p.vdevs):
-        smallest = min(sizes)
-        text += (
-            f" Each block on the cache device takes {L2ARC_HEADER_BYTES} bytes of it: "
-            f"{units.amount(2**30 / smallest * L2ARC_HEADER_BYTES)} per GiB cached at recordsize "
-            f"{smallest >> 10}K"
-        )
-        if isinstance(cached, int | float) and cached > 0:
-            text += (
-                f", up to {units.amount(cached / smallest * L2ARC_HEADER_BYTES)} for the "
-                f"{units.amount(cached)} cached here"
-            )
-        text += "."
-    largest = max(sizes)
-    text += (
-        f" A change to part of a record holds the whole record in memory until it is written: up to "
-        f"{units.amount(largest)} for each."
-    )
-    return Cost(
-        subject="memory",
-        label="ARC",
-        value=float(layout.arc),
-        unit="bytes",
-        baseline=None if baseline is None or baseline is chosen else float(baseline.layout.arc),
-        sentence=text,
-    )
-
-
-def _row(
-    ranked: Ranked, chosen: Candidate, on_front: set[str], reference: Mapping[str, str], apart: bool = False
-) -> Row:
-    candidate = ranked.candidate
-    differs = {
-        key: candidate.settings.get(key, "default")
-        for key in sorted({*candidate.settings, *(k for k in reference if k in chosen.settings)})
-        if candidate.settings.get(key) != reference.get(key) and not _same_default(key, candidate, reference)
-    }
+def _row(now: Standing, place: Place, on_front: set[str], reference: Mapping[str, str]) -> Row:
+    result = place.result
     return Row(
-        rank=None if apart else ranked.rank,
-        layout=candidate.name,
-        hash=candidate.hash,
-        trials=list(candidate.trials),
-        baseline=candidate.baseline,
-        recommended=candidate is chosen,
-        durability=str(candidate.durability),
-        front=candidate.hash in on_front,
-        values={k: e.median for k, e in candidate.estimates.items()},
+        rank=place.rank,
+        layout=result.name,
+        hash=result.hash,
+        trials=list(result.trials),
+        baseline=result.baseline,
+        recommended=result is now.chosen,
+        durability=str(result.durability),
+        front=result.hash in on_front and place.rank is not None,
+        values={k: e.median for k, e in result.estimates.items()},
         ranges={
             k: (e.low, e.high)
-            for k, e in candidate.estimates.items()
+            for k, e in result.estimates.items()
             if e.low is not None and e.high is not None
         },
-        replays=len(candidate.trials),
-        differs=differs,
-        why=ranked.why,
-        note=ranked.note,
+        replays=len(result.trials),
+        differs={
+            key: result.settings.get(key, "default")
+            for key in sorted({*result.settings, *reference})
+            if result.settings.get(key) != reference.get(key)
+        },
+        why=place.why,
+        note=place.note,
+        passed_over=now.passed_over if result is now.first else "",
     )
-
-
-def _same_default(key: str, candidate: Candidate, reference: Mapping[str, str]) -> bool:
-    """Say whether a setting that only one side carries is absent because it is at its default."""
-    return key not in candidate.settings and key not in reference
 
 
 def _effect(effect: Effect, within: float) -> EffectRow:

@@ -6,12 +6,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ztune.advice.model import Confidence, Level
-from ztune.analysis import demand, processors, units
-from ztune.analysis.candidates import Candidate, Collected
-from ztune.analysis.metrics import METRICS
-from ztune.analysis.rank import Ranking
+from ztune.analysis import demand, units
+from ztune.analysis.basis import in_user_space, limits
+from ztune.analysis.results import LayoutResult, Results
+from ztune.analysis.standing import Standing
 from ztune.analysis.stats import ratio
-from ztune.store.records import Run
 from ztune.study import default_setting
 from ztune.study.properties import PROPERTIES, REPLAYED
 from ztune.trace.compressibility import repeats
@@ -32,19 +31,19 @@ ROOMY = 2.0
 _BLIND = {"shared-mmap", "dropped", "incomplete", "lost-events"}
 
 
-def trace_seconds(collected: Collected, manifest: Manifest | None) -> float | None:
+def trace_seconds(found: Results, manifest: Manifest | None) -> float | None:
     """Return the recorded seconds, from the manifest or from a result."""
     if manifest is not None and manifest.duration_ns:
         return manifest.duration_ns / 1e9
-    for candidate in collected.candidates:
-        model = candidate.measure.get("model")
+    for result in found.layouts:
+        model = result.measure.get("model")
         if isinstance(model, Mapping) and isinstance(model.get("trace_s"), int | float):
             return float(model["trace_s"])
     return None
 
 
-def warnings(run: Run, chosen: Candidate, baseline: Candidate | None, manifest: Manifest | None) -> list[str]:
-    """Return the warnings of the trace, of the run and of the replays that the recommendation rests on."""
+def warnings(now: Standing, manifest: Manifest | None) -> list[str]:
+    """Return the warnings of the trace, of the run and of the trials that the recommendation rests on."""
     out: dict[str, None] = {}
     if manifest is not None:
         if manifest.dropped:
@@ -53,11 +52,9 @@ def warnings(run: Run, chosen: Candidate, baseline: Candidate | None, manifest: 
             out["The trace is marked incomplete."] = None
         for warning in manifest.warnings:
             out[f"{warning.message} ({warning.count}×)" if warning.count > 1 else warning.message] = None
-    for text in run.warnings:
+    rested = (now.chosen, now.baseline) if now.basis == "modelled" else now.found.layouts
+    for text in (*now.run.warnings, *(w for c in rested if c is not None for w in c.warnings)):
         out[text] = None
-    for candidate in (chosen, baseline):
-        for text in candidate.warnings if candidate is not None else ():
-            out[text] = None
     return list(out)
 
 
@@ -69,19 +66,19 @@ def _size_against_arc(measure: Mapping[str, Any]) -> float | None:
 
 
 def confidence(
-    run: Run,
-    ranking: Ranking,
-    collected: Collected,
-    chosen: Candidate,
+    now: Standing,
+    chosen: LayoutResult,
     manifest: Manifest | None,
     unscreened: Sequence[str],
-    untried: Sequence[str] = (),
+    untried: Sequence[str],
 ) -> Confidence:
     """Return how far to trust the numbers, with one sentence for each thing that limits it."""
+    if now.basis != "modelled":
+        return _measured_confidence(now, chosen)
     weak: list[str] = []
     limited: list[str] = []
     notes: list[str] = []
-    seconds = trace_seconds(collected, manifest)
+    seconds = trace_seconds(now.found, manifest)
     if manifest is None:
         notes.append(
             "The trace is no longer where the run read it, so its own warnings are not repeated here."
@@ -102,7 +99,7 @@ def confidence(
             f"The trace is short ({units.seconds(seconds)}): "
             "less than four transaction groups of 5 s decide it."
         )
-    baseline = ranking.baseline
+    baseline = now.baseline
     if baseline is None:
         limited.append("The base layout has no result, so nothing is compared with where you are today.")
     reference = baseline or chosen
@@ -113,20 +110,22 @@ def confidence(
             f"layout needs {units.seconds(modelled)} of modelled I/O time for {units.seconds(seconds)} "
             "recorded. Ratios say how much I/O a layout saves, not how much faster the job gets."
         )
-    busy = processors.need(chosen)
+    busy = demand.need(chosen)
     if busy is not None and busy.limited:
-        before = processors.need(baseline) if baseline is not None and baseline is not chosen else None
+        before = demand.need(baseline) if baseline is not None and baseline is not chosen else None
         also = f" (base layout: {before.sentence()})" if before is not None and before.limited else ""
         what = (
-            "limit this layout more than its disks" if busy.cpu > busy.disks else "could not keep this pace"
+            "limit this layout more than its disks"
+            if (busy.cpu or 0.0) > busy.disks
+            else "could not keep this pace"
         )
         limited.append(
             f"Processors {what}: the replay took {busy.sentence()}{also}. "
             "Modelled time leaves processors out; `ztune run --from` measures what they cost."
         )
-    pace = outpaced(ranking, chosen)
+    pace = outpaced(now)
     if pace:
-        needs = [n for c in (chosen, baseline) if c is not None and (n := demand.demand(c)) is not None]
+        needs = [n for c in (chosen, baseline) if c is not None and (n := demand.need(c)) is not None]
         most = max((need.times for need in needs), default=0.0)
         (weak if most > demand.FAR else limited if most > demand.BOUND else notes).append(pace)
     share = _hit_share(chosen.measure)
@@ -142,10 +141,11 @@ def confidence(
             f"compressed: part of its gain is that more of the database stays in memory. A larger database "
             f"gains less; record one as large, beside its ARC, as yours."
         )
-    if run.status == "interrupted" or collected.pending:
+    found = now.found
+    if now.run.status == "interrupted" or found.pending:
         limited.append(
-            f"The run is not complete: {collected.pending} of "
-            f"{collected.pending + len(collected.candidates) + len(collected.failed)} "
+            f"The run is not complete: {found.pending} of "
+            f"{found.pending + len(found.layouts) + len(found.failed)} "
             "layouts have no result yet."
         )
     if unscreened:
@@ -158,16 +158,16 @@ def confidence(
             f"Better in another context, but not tried together with this layout: {'; '.join(untried)}. "
             "A larger budget may find a better layout."
         )
-    runner = next((r.candidate for r in ranking.ranked if r.candidate is not chosen), None)
-    key = ranking.minimise[0]
+    runner = next((r.result for r in now.ranked if r.result is not chosen), None)
+    key = now.minimise[0]
     if runner is not None:
         gap = ratio(runner.value(key), chosen.value(key))
-        if gap is not None and gap <= 1 + ranking.within:
+        if gap is not None and gap <= 1 + now.within:
             notes.append(
-                f"{runner.name} is within {units.show(ranking.within, 'share')} in "
-                f"{METRICS[key].label}; differences that small are too small to matter."
+                f"{runner.name} is within {units.show(now.within, 'share')} in "
+                f"{now.label(key)}; differences that small are too small to matter."
             )
-    if all(c.estimates[key].n == 1 for c in collected.candidates if key in c.estimates):
+    if all(c.estimates[key].n == 1 for c in found.layouts if key in c.estimates):
         notes.append(
             "One replay per layout. Replays of one trace repeat to about 1% in bytes and 3% in operations."
         )
@@ -180,10 +180,47 @@ def confidence(
     return Confidence(level=level, sentence=sentence, reasons=[*weak, *limited, *notes])
 
 
-def outpaced(ranking: Ranking, chosen: Candidate) -> str:
+def _measured_confidence(now: Standing, chosen: LayoutResult) -> Confidence:
+    weak: list[str] = []
+    limited: list[str] = []
+    notes: list[str] = []
+    run = now.run
+    caution = now.caution()
+    if caution is not None:
+        limited.append(caution)
+    if len(chosen.trials) < 2:
+        weak.append("The recommended layout ran once: nothing is known of how much its runs differ.")
+    base = now.baseline
+    if base is None:
+        weak.append("The baseline has no result, so nothing is compared with where you are today.")
+    if now.outcome.get("verdict") == "open":
+        limited.append("The run ended before the best layout was known beyond doubt: more blocks are needed.")
+    if run.status in {"interrupted", "failed"}:
+        limited.append(f"The run is not complete: {now.found.pending} trials did not run.")
+    note = limits(run, now.found.layouts)
+    if note is not None:
+        notes.append(note)
+        if not limited:
+            limited.append("What your disks do beyond their profile is not in it.")
+    equal = [p.result.name for p in now.places if p.standing == "equal" and p.result is not chosen]
+    if equal:
+        notes.append(
+            f"Equal within {units.show(now.within, 'share')}: {', '.join(equal)}; any of them will do."
+        )
+    level: Level = "weak" if weak else "limited" if limited else "good"
+    zfs = "OpenZFS in user space" if in_user_space(run) else "real ZFS"
+    sentence = {
+        "good": f"Good: measured with the real database on {zfs}, and repeated until it was resolved.",
+        "limited": f"Limited: measured on {zfs}, with the gaps below.",
+        "weak": "Weak: too little was measured. Run more blocks before you act on it.",
+    }[level]
+    return Confidence(level=level, sentence=sentence, reasons=[*weak, *limited, *notes])
+
+
+def outpaced(now: Standing) -> str:
     """Return which of the ranked layouts could not have kept the recorded pace; "" if all could."""
-    named = [c for c in (ranking.baseline, chosen) if c is not None]
-    return demand.sentence([r.candidate for r in ranking.ranked], named)
+    named = [c for c in (now.baseline, now.chosen) if c is not None]
+    return demand.outpaced_sentence([r.result for r in now.ranked], named)
 
 
 def _hit_share(measure: Mapping[str, Any]) -> float | None:
@@ -196,15 +233,19 @@ def _hit_share(measure: Mapping[str, Any]) -> float | None:
     return hits / (hits + misses)
 
 
-def not_tested(collected: Collected, chosen: Candidate, manifest: Manifest | None) -> list[str]:
+def not_tested(
+    now: Standing, chosen: LayoutResult, workload: str | None, manifest: Manifest | None
+) -> list[str]:
     """Return, as sentences, what this run says nothing about."""
+    if now.basis != "modelled":
+        return _measured_not_tested(now, chosen, workload)
     same: dict[str, list[str]] = {}
     for dataset in chosen.layout.datasets:
         for name in REPLAYED:
             key = f"{dataset.key}.{name}"
             if name == "special_small_blocks" and chosen.settings.get("special") == "none":
                 continue
-            if len({c.settings.get(key) for c in collected.candidates}) == 1:
+            if len({c.settings.get(key) for c in now.found.layouts}) == 1:
                 same.setdefault(dataset.key, []).append(f"{name}={chosen.settings.get(key)}")
     out = []
     if same:
@@ -218,14 +259,14 @@ def not_tested(collected: Collected, chosen: Candidate, manifest: Manifest | Non
             ("special", "special vdev"),
             ("arc", "ARC"),
         )
-        if key in chosen.settings and len({c.settings.get(key) for c in collected.candidates}) == 1
+        if key in chosen.settings and len({c.settings.get(key) for c in now.found.layouts}) == 1
     ]
     fixed += [
         f"{key.removeprefix('pool.')} ({value})"
         for key, value in chosen.settings.items()
         if key.startswith("pool.")
         and default_setting(key) is None
-        and len({c.settings.get(key) for c in collected.candidates}) == 1
+        and len({c.settings.get(key) for c in now.found.layouts}) == 1
     ]
     if fixed:
         out.append(f"Pool and memory settings with one value in all layouts: {', '.join(fixed)}.")
@@ -247,4 +288,25 @@ def not_tested(collected: Collected, chosen: Candidate, manifest: Manifest | Non
             "Other hours and other jobs than the recorded ones, such as backups, imports and long reports."
         )
     out.append("Settings of the database itself (page size, full_page_writes, WAL recycling).")
+    return out
+
+
+def _measured_not_tested(now: Standing, chosen: LayoutResult, workload: str | None) -> list[str]:
+    same: dict[str, list[str]] = {}
+    for dataset in chosen.layout.datasets:
+        for name in dataset.properties:
+            key = f"{dataset.key}.{name}"
+            if len({c.settings.get(key) for c in now.found.layouts}) == 1:
+                same.setdefault(dataset.key, []).append(name)
+    out = []
+    if same:
+        varied = "; ".join(f"{role}: {', '.join(names)}" for role, names in same.items())
+        out.append(f"Properties with one value in all layouts: {varied}.")
+    out.append(
+        "An aged pool: each trial starts on an empty one, without fragmentation, snapshots or other tenants."
+    )
+    out.append(
+        f"Other workloads than {workload or 'this one'}, such as backups, imports and long reports; other "
+        f"sizes."
+    )
     return out

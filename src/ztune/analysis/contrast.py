@@ -1,27 +1,14 @@
-"""What single settings do in measured trials, and how they act together: always paired within blocks."""
+"""How two settings act together in measured trials: always paired within blocks."""
 
 from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ztune.analysis.effects import ABSENT
-from ztune.analysis.measured import Cell
-from ztune.analysis.paired import LEVEL, Ratio, interval, paired
-
-
-@dataclass(frozen=True)
-class OneFactor:
-    """Two layouts that differ in one setting alone: ``ratios`` holds after / before by measure."""
-
-    factor: str
-    before: str
-    after: str
-    a: Cell
-    b: Cell
-    ratios: Mapping[str, Ratio]
+from ztune.analysis.paired import LEVEL, Ratio, interval
+from ztune.analysis.results import LayoutResult
 
 
 @dataclass(frozen=True)
@@ -33,54 +20,25 @@ class TwoFactor:
 
     first: str
     second: str
-    base: Cell
-    only_first: Cell
-    only_second: Cell
-    both: Cell
+    base: LayoutResult
+    only_first: LayoutResult
+    only_second: LayoutResult
+    both: LayoutResult
     measure: str
     ratio: Ratio
 
 
-def _difference(a: Cell, b: Cell) -> list[str]:
+def _difference(a: LayoutResult, b: LayoutResult) -> list[str]:
     keys = {*a.settings, *b.settings}
     return sorted(k for k in keys if a.settings.get(k) != b.settings.get(k))
 
 
-def one_factor(cells: Sequence[Cell], measures: Sequence[str]) -> list[OneFactor]:
-    """Return every pair of layouts that differ in exactly one setting, from the baseline's value where it
-    has it.
-
-    O(layouts²): a measured run has few.
-    """
-    base = next((c for c in cells if c.baseline), None)
-    out = []
-    for i, left in enumerate(cells):
-        for right in cells[i + 1 :]:
-            changed = _difference(left, right)
-            if len(changed) != 1:
-                continue
-            key = changed[0]
-            a, b = left, right
-            if base is not None and b.settings.get(key) == base.settings.get(key):
-                a, b = right, left
-            ratios = {
-                m: r
-                for m in measures
-                if m in a.values and m in b.values and (r := paired(b.values[m], a.values[m])) is not None
-            }
-            if ratios:
-                out.append(
-                    OneFactor(key, a.settings.get(key, ABSENT), b.settings.get(key, ABSENT), a, b, ratios)
-                )
-    return sorted(out, key=lambda e: (e.factor, e.before, e.after, e.a.name))
-
-
-def two_factor(cells: Sequence[Cell], measure: str) -> list[TwoFactor]:
+def two_factor(results: Sequence[LayoutResult], measure: str) -> list[TwoFactor]:
     """Return the interactions on ``measure``, for each square of four layouts in two settings that the run
     has.
     """
-    neighbours: dict[str, list[tuple[str, Cell]]] = defaultdict(list)
-    by_settings = {frozenset(c.settings.items()): c for c in cells if measure in c.values}
+    neighbours: dict[str, list[tuple[str, LayoutResult]]] = defaultdict(list)
+    by_settings = {frozenset(c.settings.items()): c for c in results if measure in c.values}
     usable = list(by_settings.values())
     base = next((c for c in usable if c.baseline), None)
     for a in usable:
@@ -107,15 +65,16 @@ def two_factor(cells: Sequence[Cell], measure: str) -> list[TwoFactor]:
                 square = frozenset((corner.arm, x.arm, y.arm, both.arm))
                 if len(square) < 4 or square in seen:
                     continue
-                ratio = _interaction(corner, x, y, both, measure)
+                ratio = _interaction((corner, x, y, both), measure)
                 if ratio is not None:
                     seen.add(square)
                     out.append(TwoFactor(first, second, corner, x, y, both, measure, ratio))
     return out
 
 
-def _interaction(base: Cell, x: Cell, y: Cell, both: Cell, measure: str) -> Ratio | None:
-    rows = [c.values[measure] for c in (base, x, y, both)]
+def _interaction(square: Sequence[LayoutResult], measure: str) -> Ratio | None:
+    """``square``: neither setting, each alone, both."""
+    rows = [c.values[measure] for c in square]
     blocks = sorted(set(rows[0]).intersection(*rows[1:]))
     logs = [
         math.log(rows[3][k]) + math.log(rows[0][k]) - math.log(rows[1][k]) - math.log(rows[2][k])

@@ -1,4 +1,4 @@
-"""Whether the modelled disks could have done the recorded job in the time in which it was recorded.
+"""What the recorded job needs of a layout's disks and of processors, and whether that fits in its time.
 
 A replay issues each call at its recorded time, however late the disks are. Where they need longer than the
 recording lasted, the real job would have taken longer too: with more transaction groups, each with less in it
@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ztune.analysis import units
-from ztune.analysis.candidates import Candidate
-from ztune.analysis.metrics import extract, number_at
+from ztune.analysis.metrics import number_at
+from ztune.analysis.results import LayoutResult
 
 BOUND = 1.0
 """Times the recorded seconds that a layout's disks may need. Above it the job would have taken longer."""
@@ -21,53 +21,115 @@ FAR = 3.0
 0.4 to 3.0 times the recorded seconds operations were within 5 % and bytes within 14 %; at 28 and 32 times
 operations were 23 and 19 % off and bytes written 48 and 51 %, and in an earlier recording at 12 times 44 and
 73 % (docs/accuracy.md)."""
+# Processor times of replays that differ by less are not told apart: the same replay takes that much more
+# beside others on a busy machine (docs/recommendation.md).
+SPREAD = 1.25
 
 
 @dataclass(frozen=True)
-class Demand:
-    """What a layout's disks need for the job, against what was recorded; seconds."""
+class Need:
+    """What a replay needed, in s: of the modelled disks, of processors (None: not reported); and how long the
+    recorded job took (None: not known).
 
-    recorded_s: float
-    needed_s: float
+    Processor time is the engine's own, from the first recorded operation to the last transaction group: the
+    library is a debugging build, and what it does in one process a kernel spreads over processors.
+    """
+
+    disks: float
+    cpu: float | None
+    recorded: float | None
 
     @property
     def times(self) -> float:
-        """How many times the recorded seconds."""
-        return self.needed_s / self.recorded_s
+        """How many times the recorded seconds the disks need; 0 where those are not known."""
+        return self.disks / self.recorded if self.recorded else 0.0
 
     @property
     def outpaced(self) -> bool:
         """Whether the job went faster than the disks can."""
         return self.times > BOUND
 
+    @property
+    def both(self) -> float:
+        """The time of the work if nothing of disks and processors went on at once."""
+        return (self.cpu or 0.0) + self.disks
 
-def demand(candidate: Candidate) -> Demand | None:
-    """Return what ``candidate`` needs; None where its result has no such times."""
-    recorded = number_at(candidate.measure, "model", "trace_s")
-    needed = extract(candidate.measure, "modelled_s")
-    if needed is None or recorded is None or recorded <= 0:
+    @property
+    def limited(self) -> bool:
+        """Whether processors need longer than the disks, or than the recorded job took."""
+        if self.cpu is None:
+            return False
+        return self.cpu > self.disks or (self.recorded is not None and self.cpu > self.recorded)
+
+    def sentence(self) -> str:
+        """Return the figures of processors and disks as a clause."""
+        cpu = self.cpu or 0.0
+        text = f"{units.seconds(cpu)} of processor time for {units.seconds(self.disks)} of modelled time"
+        if cpu <= self.disks and self.recorded is not None:
+            text += f" and {units.seconds(self.recorded)} recorded"
+        return text
+
+
+def need(result: LayoutResult) -> Need | None:
+    """Return what a layout's replay needed; None where it has no modelled time."""
+    disks = result.value("modelled_s")
+    if disks is None:
         return None
-    return Demand(recorded, needed)
+    return Need(disks, result.value("cpu_s"), number_at(result.measure, "model", "trace_s"))
 
 
-def outpaced(candidates: Sequence[Candidate]) -> list[Candidate]:
-    """Return the candidates whose disks could not have kept the recorded pace."""
-    return [c for c in candidates if (need := demand(c)) is not None and need.outpaced]
+def outpaced(results: Sequence[LayoutResult]) -> list[LayoutResult]:
+    """Return the layouts whose disks could not have kept the recorded pace."""
+    return [c for c in results if (found := need(c)) is not None and found.outpaced]
 
 
-def sentence(candidates: Sequence[Candidate], named: Sequence[Candidate]) -> str:
-    """Return what has to be said of ``candidates``, with the figures of those ``named``; "" for nothing."""
-    slow = outpaced(candidates)
+def outpaced_sentence(results: Sequence[LayoutResult], named: Sequence[LayoutResult]) -> str:
+    """Return what has to be said of ``results``, with the figures of those ``named``; "" for nothing."""
+    slow = outpaced(results)
     if not slow:
         return ""
     by_hash = {c.hash: c for c in slow}
     hashes = [h for h in dict.fromkeys(c.hash for c in named) if h in by_hash] or [slow[0].hash]
-    needs = [(by_hash[h].name, need) for h in hashes if (need := demand(by_hash[h])) is not None]
-    figures = " and ".join(f"{units.seconds(need.needed_s)} for it under {name}" for name, need in needs)
+    needs = [(by_hash[h].name, found) for h in hashes if (found := need(by_hash[h])) is not None]
+    figures = " and ".join(f"{units.seconds(found.disks)} for it under {name}" for name, found in needs)
     return (
-        f"The job was recorded in {units.seconds(needs[0][1].recorded_s)}; these disks need {figures}. "
-        f"{len(slow)} of {len(candidates)} layouts could not have kept the recorded pace: there the job "
+        f"The job was recorded in {units.seconds(needs[0][1].recorded or 0.0)}; these disks need {figures}. "
+        f"{len(slow)} of {len(results)} layouts could not have kept the recorded pace: there the job "
         "takes longer, in more transaction groups that hold less each. Their operations and bytes, and "
         "their place in the order, may not hold. Record the job at a pace that these disks keep, or "
         "measure: `ztune run --from`."
     )
+
+
+def held(results: Sequence[LayoutResult]) -> dict[str, str]:
+    """Return the layouts that their processor time holds back: hash → why, as a clause.
+
+    Those limited by processors, unless processor and modelled time together are clearly (``SPREAD``) less
+    than those of any layout that is not: a client may wait for the two in turn. Where every layout is limited
+    so, those within ``SPREAD`` of the least of both remain; so never all are held back.
+    """
+    needs = [(c, found) for c in results if (found := need(c)) is not None and found.cpu is not None]
+    # The least of both kinds is enough to compare with: where it is not better, none is.
+    least = [
+        min(kind, key=lambda pair: (pair[1].both, pair[0].hash))
+        for limited in (False, True)
+        if (kind := [pair for pair in needs if pair[1].limited == limited])
+    ]
+    out: dict[str, str] = {}
+    for result, mine in needs:
+        if not mine.limited:
+            continue
+        better = [
+            (other, theirs)
+            for other, theirs in least
+            if (theirs.both < mine.both * SPREAD if not theirs.limited else theirs.both * SPREAD < mine.both)
+        ]
+        if better:
+            other, theirs = min(better, key=lambda pair: (pair[1].both, pair[0].hash))
+            took, instead = units.seconds(mine.both), units.seconds(theirs.both)
+            out[result.hash] = f"{mine.sentence()}, {took} of both together; " + (
+                f"{other.name} needs {instead}"
+                if theirs.both < mine.both
+                else f"not {SPREAD:g} times less than the {instead} of {other.name}"
+            )
+    return out

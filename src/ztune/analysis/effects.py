@@ -6,8 +6,9 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from ztune.analysis.candidates import Candidate
 from ztune.analysis.metrics import EXPLAIN, MAIN
+from ztune.analysis.paired import Ratio, paired
+from ztune.analysis.results import LayoutResult
 from ztune.analysis.stats import differs, ratio
 from ztune.study import optional_setting
 
@@ -21,8 +22,8 @@ class Pair:
     """Two layouts equal in every setting but ``factor``."""
 
     factor: str
-    a: Candidate
-    b: Candidate
+    a: LayoutResult
+    b: LayoutResult
 
     @property
     def before(self) -> str:
@@ -41,6 +42,11 @@ class Pair:
     def matters(self, metric: str, within: float) -> bool:
         """Say whether the two differ in ``metric`` by more than ``within`` and their intervals."""
         return differs(self.b.estimates.get(metric), self.a.estimates.get(metric), within)
+
+    def paired(self, metric: str) -> Ratio | None:
+        """Return metric(b) / metric(a) within the blocks that have both; None where none has."""
+        a, b = self.a.values.get(metric), self.b.values.get(metric)
+        return None if a is None or b is None else paired(b, a)
 
     def flipped(self) -> Pair:
         """Return the same pair seen from the other side."""
@@ -75,7 +81,7 @@ class Effect:
         return span is not None and span.high > span.low * (1 + within)
 
 
-def pairs(candidates: Sequence[Candidate]) -> list[Pair]:
+def pairs(candidates: Sequence[LayoutResult]) -> list[Pair]:
     """Return all pairs that differ in exactly one setting, grouped by setting, in the candidates' order.
 
     A setting that only one of the two has counts as a difference. O(layouts × settings).
@@ -83,7 +89,7 @@ def pairs(candidates: Sequence[Candidate]) -> list[Pair]:
     factors = list(dict.fromkeys(key for c in candidates for key in c.settings))
     found: list[Pair] = []
     for factor in factors:
-        groups: dict[frozenset[tuple[str, str]], list[Candidate]] = defaultdict(list)
+        groups: dict[frozenset[tuple[str, str]], list[LayoutResult]] = defaultdict(list)
         for candidate in candidates:
             rest = frozenset((k, v) for k, v in candidate.settings.items() if k != factor)
             groups[rest].append(candidate)
@@ -93,6 +99,16 @@ def pairs(candidates: Sequence[Candidate]) -> list[Pair]:
                     if a.settings.get(factor, ABSENT) != b.settings.get(factor, ABSENT):
                         found.append(Pair(factor, a, b))
     return found
+
+
+def from_baseline(results: Sequence[LayoutResult]) -> list[Pair]:
+    """Return all pairs, each starting at the baseline's value where one of the two has it, by setting."""
+    base = next((c for c in results if c.baseline), None)
+    turned = [
+        p.flipped() if base is not None and p.b.settings.get(p.factor) == base.settings.get(p.factor) else p
+        for p in pairs(results)
+    ]
+    return sorted(turned, key=lambda p: (p.factor, p.before, p.after, p.a.name))
 
 
 def effects(found: Iterable[Pair], reference: Mapping[str, str]) -> list[Effect]:
@@ -137,7 +153,7 @@ def span(group: Sequence[Pair], metric: str) -> Span | None:
 
 
 def pair_to(
-    candidates: Sequence[Candidate], candidate: Candidate, factor: str, value: str | None
+    candidates: Sequence[LayoutResult], candidate: LayoutResult, factor: str, value: str | None
 ) -> Pair | None:
     """Return the pair of ``candidate`` and the layout that differs from it only by ``factor`` = ``value``.
 

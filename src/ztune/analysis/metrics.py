@@ -1,48 +1,189 @@
-"""What is compared: names, units, and where each number stands in the engine's result."""
+"""What is compared: names, units, and where each number stands in the result of a replay or of a trial.
+
+A replay does a fixed amount of work, so its numbers are totals. In a trial a faster layout does more in the
+same time, so its numbers are per operation of the job.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
 
 from ztune.errors import InputError
 from ztune.study import METRICS as OBJECTIVES
 
+Basis = Literal["modelled", "measured", "emulated"]
+"""What a number rests on: a replay; trials; or trials in a lab without hardware virtualisation, where
+operations and bytes are real and seconds are not."""
+Raw = Mapping[str, Any]  # a trial's result as it is stored
+Reader = Callable[[Raw], float | None]
+
 
 @dataclass(frozen=True)
 class Metric:
-    """One number of a trial. Less is better for all but the compression ratio."""
+    """One number of a layout. ``less``: whether less is better; None where neither is.
+
+    Of trials: ``asked``, the objective's words that it answers; ``predicted``, the metric of a replay that
+    foretells it.
+    """
 
     key: str
     label: str  # as a column head or in a sentence
     unit: str  # see units.show
-    path: tuple[str, ...]  # into Trial.measure
+    read: Reader = field(repr=False)
+    less: bool | None = True
+    clock: bool = False  # whether it depends on the guest's clock, which emulation distorts
+    asked: tuple[str, ...] = ()
+    predicted: str = ""
+
+    def named(self, basis: Basis) -> str:
+        """Return the label; seconds of an emulated lab are never shown without that word."""
+        return self.label + (" (emulated)" if self.clock and basis == "emulated" else "")
 
 
-# A superset of what an objective may minimise (ztune.study.METRICS; a test holds the two together).
-METRICS: dict[str, Metric] = {
-    m.key: m
-    for m in (
-        Metric("modelled_s", "modelled time", "s", ("model", "modelled_s")),
-        Metric("allocated", "space", "bytes", ("space", "allocated")),
-        Metric("written", "bytes written", "bytes", ("physical", "write_bytes")),
-        Metric("read", "bytes read", "bytes", ("physical", "read_bytes")),
-        Metric("write_ops", "write operations", "count", ("physical", "writes")),
-        Metric("read_ops", "read operations", "count", ("physical", "reads")),
-        Metric("flushes", "cache flushes", "count", ("physical", "flushes")),
-        Metric("rmw_reads", "read-modify-write reads", "count", ("rmw_reads",)),
-        Metric("write_amplification", "bytes written per byte asked", "ratio", ("write_amplification",)),
-        Metric("zil_bytes", "bytes written by the ZIL", "bytes", ("by_cause", "zil", "write_bytes")),
-        Metric("sync_p50", "modelled sync latency, median", "ms", ("model", "sync_latency_ms", "p50")),
-        Metric("sync_p99", "modelled sync latency, p99", "ms", ("model", "sync_latency_ms", "p99")),
-        Metric("read_p99", "modelled read latency, p99", "ms", ("model", "read_latency_ms", "p99")),
-        Metric("busy_s", "busiest device, modelled", "s", ("model", "busy_s_max")),
-        Metric("wait_s", "longest thread's waits, modelled", "s", ("model", "thread_wait_s_max")),
-        Metric("cpu_s", "processor time of the replay", "s", ("cpu_s",)),
-        Metric("compression_ratio", "compression ratio", "ratio", ("space", "compression_ratio")),
-    )
-}
+def number_at(values: Raw, *path: str) -> float | None:
+    """Return the number at ``path`` in nested mappings, None where there is no number."""
+    node: Any = values
+    for part in path:
+        if not isinstance(node, Mapping) or part not in node:
+            return None
+        node = node[part]
+    if isinstance(node, bool) or not isinstance(node, int | float) or node != node:
+        return None
+    return float(node)
+
+
+def operations(result: Raw) -> float | None:
+    """Return how many operations the job of a trial did."""
+    found = number_at(result, "job", "operations")
+    return number_at(result, "measure", "operations") if found is None else found
+
+
+def _plain(*path: str) -> Reader:
+    return lambda result: number_at(result, *path)
+
+
+def _share(above: Reader, below: Reader) -> Reader:
+    def read(result: Raw) -> float | None:
+        a, b = above(result), below(result)
+        return None if a is None or not b else a / b
+
+    return read
+
+
+def per_operation(*path: str) -> Reader:
+    """Return a reader of a count divided by the operations of the job."""
+    return _share(_plain(*path), operations)
+
+
+def _sum(*readers: Reader) -> Reader:
+    def read(result: Raw) -> float | None:
+        found = [r(result) for r in readers]
+        return None if None in found else sum(filter(None, found))
+
+    return read
+
+
+def _busy(result: Raw) -> float | None:
+    """Return the seconds of one operation for which the busiest disk had something to do."""
+    measure = result.get("measure")
+    rows = measure.get("by_vdev") if isinstance(measure, Mapping) else None
+    times = [number_at(row, "busy_ms") for row in rows or () if isinstance(row, Mapping)]
+    known, count = [t for t in times if t is not None], operations(result)
+    if not known or len(known) < len(times) or not count:
+        return None
+    return max(known) / 1e3 / (number_at(result, "environment", "dilation") or 1.0) / count
+
+
+def _asked(key: str, label: str) -> Metric:
+    """Return a metric that an objective may minimise; where it stands is said in the words of studies."""
+    path, unit = OBJECTIVES[key]
+    return Metric(key, label, unit, _plain("measure", *path))
+
+
+def _replayed(key: str, label: str, unit: str, *path: str, less: bool = True) -> Metric:
+    return Metric(key, label, unit, _plain("measure", *path), less)
+
+
+def _by_key(metrics: Iterable[Metric]) -> dict[str, Metric]:
+    return {m.key: m for m in metrics}
+
+
+REPLAYED = _by_key((
+    _asked("modelled_s", "modelled time"),
+    _asked("allocated", "space"),
+    _asked("written", "bytes written"),
+    _asked("read", "bytes read"),
+    _asked("write_ops", "write operations"),
+    _asked("read_ops", "read operations"),
+    _asked("flushes", "cache flushes"),
+    _replayed("rmw_reads", "read-modify-write reads", "count", "rmw_reads"),
+    _replayed("write_amplification", "bytes written per byte asked", "ratio", "write_amplification"),
+    _replayed("zil_bytes", "bytes written by the ZIL", "bytes", "by_cause", "zil", "write_bytes"),
+    _asked("sync_p50", "modelled sync latency, median"),
+    _asked("sync_p99", "modelled sync latency, p99"),
+    _asked("read_p99", "modelled read latency, p99"),
+    _asked("busy_s", "busiest device, modelled"),
+    _replayed("wait_s", "longest thread's waits, modelled", "s", "model", "thread_wait_s_max"),
+    _replayed("cpu_s", "processor time of the replay", "s", "cpu_s"),
+    _replayed("compression_ratio", "compression ratio", "ratio", "space", "compression_ratio", less=False),
+))  # fmt: skip
+
+_IO = ("measure", "physical")
+MEASURED = _by_key((
+    Metric("time", "time per op", "s", per_operation("measure", "seconds"), clock=True,
+           asked=("modelled_s",), predicted="modelled_s"),
+    Metric("busy", "busiest disk's work per op", "s", _busy, clock=True,
+           asked=("busy_s",), predicted="busy_s"),
+    Metric("latency", "mean latency", "ms", _plain("job", "latency_ms", "mean"), clock=True),
+    Metric("per_second", "operations/s", "rate", _plain("job", "per_second"), less=False, clock=True),
+    Metric("offered", "operations/s asked for", "rate", _plain("job", "offered_per_second"), less=None,
+           clock=True),
+    Metric("p50", "latency, median", "ms", _plain("job", "latency_ms", "p50"), clock=True,
+           asked=("sync_p50",)),
+    Metric("p90", "latency, p90", "ms", _plain("job", "latency_ms", "p90"), clock=True),
+    Metric("p99", "latency, p99", "ms", _plain("job", "latency_ms", "p99"), clock=True,
+           asked=("sync_p99", "read_p99")),
+    Metric("p999", "latency, p99.9", "ms", _plain("job", "latency_ms", "p999"), clock=True),
+    Metric("ios", "disk I/Os per op", "ratio",
+           _sum(per_operation(*_IO, "reads"), per_operation(*_IO, "writes"))),
+    Metric("bytes", "bytes moved per op", "bytes",
+           _sum(per_operation(*_IO, "read_bytes"), per_operation(*_IO, "write_bytes"))),
+    Metric("written", "written per op", "bytes", per_operation(*_IO, "write_bytes"), predicted="written"),
+    Metric("read", "read per op", "bytes", per_operation(*_IO, "read_bytes"), predicted="read"),
+    Metric("writes", "disk writes per op", "ratio", per_operation(*_IO, "writes"),
+           asked=("write_ops",), predicted="write_ops"),
+    Metric("reads", "disk reads per op", "ratio", per_operation(*_IO, "reads"),
+           asked=("read_ops",), predicted="read_ops"),
+    Metric("flushes", "flushes per op", "ratio", per_operation(*_IO, "flushes"), predicted="flushes"),
+    Metric("written_all", "bytes written", "bytes", _plain(*_IO, "write_bytes"), less=None),
+    Metric("read_all", "bytes read", "bytes", _plain(*_IO, "read_bytes"), less=None),
+    Metric("writes_all", "disk writes", "count", _plain(*_IO, "writes"), less=None),
+    Metric("reads_all", "disk reads", "count", _plain(*_IO, "reads"), less=None),
+    Metric("flushes_all", "cache flushes", "count", _plain(*_IO, "flushes"), less=None),
+    Metric("amplification", "bytes written per byte asked", "ratio",
+           _share(_plain(*_IO, "write_bytes"), _plain("measure", "logical", "write_bytes"))),
+    Metric("zil", "ZIL bytes per op", "bytes", per_operation("measure", "zil", "bytes")),
+    Metric("space", "space", "bytes", _plain("measure", "space", "allocated"),
+           asked=("allocated",), predicted="allocated"),
+    Metric("compression", "compression ratio", "ratio", _plain("measure", "space", "compression_ratio"),
+           less=False),
+    Metric("cpu", "CPU per op", "s",
+           _sum(per_operation("measure", "cpu", "user_s"), per_operation("measure", "cpu", "system_s")),
+           clock=True),
+    Metric("mount_cpu", "CPU of the mount per op", "s",
+           _sum(per_operation("measure", "cpu", "mount_user_s"),
+                per_operation("measure", "cpu", "mount_system_s")), clock=True),
+    Metric("switches", "context switches per op", "ratio",
+           per_operation("measure", "cpu", "context_switches")),
+))  # fmt: skip
+
+
+def table(basis: Basis) -> Mapping[str, Metric]:
+    """Return the metrics of layouts that were filled so, by key."""
+    return REPLAYED if basis == "modelled" else MEASURED
+
 
 ALIASES = {"time": "modelled_s", "space": "allocated", "wear": "written"}
 
@@ -58,20 +199,3 @@ def resolve(name: str) -> str:
     if key not in OBJECTIVES:
         raise InputError(f'"{name}" can\'t be minimised; use one of {", ".join([*ALIASES, *OBJECTIVES])}')
     return key
-
-
-def extract(measure: Mapping[str, Any], key: str) -> float | None:
-    """Return the metric ``key`` of one trial's measure in the metric's unit, or None where it is absent."""
-    return number_at(measure, *METRICS[key].path)
-
-
-def number_at(values: Mapping[str, Any], *path: str) -> float | None:
-    """Return the number at ``path`` in nested mappings, None where there is no number."""
-    node: Any = values
-    for part in path:
-        if not isinstance(node, Mapping) or part not in node:
-            return None
-        node = node[part]
-    if isinstance(node, bool) or not isinstance(node, int | float) or node != node:
-        return None
-    return float(node)

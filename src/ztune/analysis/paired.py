@@ -13,6 +13,8 @@ from statistics import NormalDist
 
 import numpy as np
 
+from ztune.analysis import units
+
 RESAMPLES = 2000  # see stats.RESAMPLES
 LEVEL = 0.95
 
@@ -36,6 +38,11 @@ class Ratio:
     def known(self) -> bool:
         """Whether there is an interval."""
         return self.n > 1
+
+    @property
+    def text(self) -> str:
+        """The ratio for people, with its interval where there is one: "×0.62 (0.60 … 0.64)"."""
+        return units.times(self.mean, self.low, self.high) if self.known else units.times(self.mean)
 
 
 def paired(

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ztune.analysis.candidates import Candidate
 from ztune.analysis.metrics import MAIN
+from ztune.analysis.results import LayoutResult
 
 
-def front(candidates: Sequence[Candidate], metrics: Sequence[str] = MAIN) -> list[Candidate]:
+def front(candidates: Sequence[LayoutResult], metrics: Sequence[str] = MAIN) -> list[LayoutResult]:
     """Return the candidates that no other is at least as good as in all ``metrics`` and better in one.
 
     Less is better. Equal candidates stay together; those that lack a metric are left out. O(n²).

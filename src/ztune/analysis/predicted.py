@@ -7,8 +7,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ztune.analysis.candidates import collect
-from ztune.analysis.measured import MEASURES, PREDICTED, Cell, pace
+from ztune.analysis.metrics import MEASURED
+from ztune.analysis.pace import pace
+from ztune.analysis.results import LayoutResult, collect
 from ztune.analysis.stats import ratio
 from ztune.store.records import Trial
 
@@ -45,27 +46,27 @@ class Comparison:
     worst: float
 
 
-def compare(cells: Sequence[Cell], screened: Iterable[Trial]) -> list[Comparison]:
+def compare(cells: Sequence[LayoutResult], screened: Iterable[Trial]) -> list[Comparison]:
     """Return, for each measure that both know, predicted against measured; empty without a common baseline.
 
     Both as multiples of the baseline: a trace is a fixed amount of work, a trial does as much as it can, per
     operation they mean the same. Time is left out where the job had a pace of its own that all layouts kept:
     it says nothing of them then; what the busiest disk had to do does.
     """
-    known = {c.hash: c for c in collect(screened).candidates}
+    known = {c.hash: c for c in collect(screened).layouts}
     base = next((c for c in cells if c.baseline), None)
     if base is None or base.hash not in known:
         return []
     out = []
     paced = pace(cells) is not None
-    for key, metric in PREDICTED.items():
-        if key == "time" and paced:
+    for key, metric in MEASURED.items():
+        if not metric.predicted or (key == "time" and paced):
             continue
         points = []
         for cell in cells:
             if cell.hash not in known:
                 continue
-            guess = ratio(known[cell.hash].value(metric), known[base.hash].value(metric))
+            guess = ratio(*(known[h].value(metric.predicted) for h in (cell.hash, base.hash)))
             found = cell.against.get(key)
             if cell is base:
                 if guess is None or key not in cell.values:
@@ -78,7 +79,7 @@ def compare(cells: Sequence[Cell], screened: Iterable[Trial]) -> list[Comparison
         out.append(
             Comparison(
                 key,
-                MEASURES[key].label,
+                metric.label,
                 tuple(points),
                 spearman([p.predicted for p in points], [p.measured for p in points]),
                 max((abs(p.error) for p in points), default=0.0),

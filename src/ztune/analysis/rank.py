@@ -6,14 +6,15 @@ docs/recommendation.md states the rule in words and gives an example.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
-from ztune.analysis import processors, units
-from ztune.analysis.candidates import Candidate, Collected, Failed
-from ztune.analysis.metrics import METRICS, resolve
+from ztune.analysis import demand, units
+from ztune.analysis.metrics import REPLAYED, resolve
+from ztune.analysis.paired import Ratio
+from ztune.analysis.results import Failed, LayoutResult, Results
 from ztune.analysis.stats import ratio
 from ztune.errors import InputError
-from ztune.study import DurabilityClass
+from ztune.study import DurabilityClass, default_setting
 from ztune.study.durability import Bar
 
 # What a gain of 1 % in a metric after the first may cost of those after it, in %. The objective's order says
@@ -22,17 +23,24 @@ PRICE = 2.0
 
 
 @dataclass(frozen=True)
-class Ranked:
-    """One layout in its place, with the sentence that says why it stands there.
+class Place:
+    """A layout in its place. ``rank`` is None for one that is not known to be as durable as is allowed.
 
-    ``note``: why it does not stand further ahead although it has less of a metric; "" where nothing held it
-    back.
+    ``why``: why it stands there. ``note``: why it does not stand further ahead although it has less of a
+    metric; "" where nothing held it back.
+
+    Of trials: ``standing``: leader, worse, equal or open, as the run's last decision has it; "" without one.
+    ``to_leader``: its ratio to the leader in the metric that decides; None for one that falls behind.
+    ``lag``: how far it falls behind the pace of the job: "falls behind: 412 of 1,000/s"; else "".
     """
 
-    rank: int
-    candidate: Candidate
-    why: str
+    rank: int | None
+    result: LayoutResult
+    why: str = ""
     note: str = ""
+    standing: str = ""
+    to_leader: Ratio | None = None
+    lag: str = ""
 
 
 @dataclass(frozen=True)
@@ -44,15 +52,30 @@ class Ranking:
     minimise: tuple[str, ...]
     within: float
     durability: DurabilityClass  # the worst class allowed
-    ranked: tuple[Ranked, ...]
-    weaker: tuple[Ranked, ...]
+    ranked: tuple[Place, ...]
+    weaker: tuple[Place, ...]
     failed: tuple[Failed, ...]
-    baseline: Candidate | None
+    baseline: LayoutResult | None
 
     @property
-    def best(self) -> Candidate | None:
+    def best(self) -> LayoutResult | None:
         """The layout in the first place, or None if none is durable enough."""
-        return self.ranked[0].candidate if self.ranked else None
+        return self.ranked[0].result if self.ranked else None
+
+
+def defaults_of(results: Sequence[LayoutResult], baseline: LayoutResult | None) -> dict[str, str]:
+    """Return the value that counts as "the default" of each setting of ``results``.
+
+    ZFS's own default; where ZFS has none (disks, sector size, ARC, which pool), the base layout's value.
+    """
+    out: dict[str, str] = {}
+    for key in dict.fromkeys(key for result in results for key in result.settings):
+        value = default_setting(key)
+        if value is None and baseline is not None:
+            value = baseline.settings.get(key)
+        if value is not None:
+            out[key] = value
+    return out
 
 
 def departures(settings: Mapping[str, str], defaults: Mapping[str, str]) -> int:
@@ -65,20 +88,20 @@ class Pick:
     """The candidate that an objective picks, what decided, as a clause, and by hash what was held back, and
     why."""
 
-    candidate: Candidate
+    result: LayoutResult
     why: str
     held: Mapping[str, str] = field(default_factory=dict)
 
 
 def select(
-    candidates: Sequence[Candidate],
+    candidates: Sequence[LayoutResult],
     minimise: Sequence[str],
     within: float,
     defaults: Mapping[str, str] | None = None,
 ) -> Pick:
     """Return what the objective picks from ``candidates``.
 
-    Where time comes first, layouts that processors hold back (``processors.held``) leave. Then for each
+    Where time comes first, layouts that processors hold back (``demand.held``) leave. Then for each
     metric of ``minimise`` in turn, those within ``within`` (a share, 0.05 = 5 %) of the least stay; from the
     second metric on without those whose gain in it costs more than it brings (``_price``). Of those left
     after the last, which the objective can't tell apart, the one with the fewest departures from ``defaults``
@@ -89,7 +112,7 @@ def select(
         raise ValueError("no candidate has all metrics of the objective")
     held: dict[str, str] = {}
     if minimise[0] == "modelled_s":
-        slow = processors.held(left)
+        slow = demand.held(left)
         ahead = min(_value(c, minimise[0]) for c in left if c.hash not in slow) * (1 + within)
         held = {c.hash: slow[c.hash] for c in left if c.hash in slow and _value(c, minimise[0]) <= ahead}
         left = [c for c in left if c.hash not in slow]
@@ -108,7 +131,7 @@ def select(
         least = min(_value(c, metric) for c in left)
         near = [c for c in left if _value(c, metric) <= least * (1 + within)]
         if len(near) < len(left):
-            label = METRICS[metric].label
+            label = REPLAYED[metric].label
             if len(near) == 1:
                 why = (
                     f"least {label}"
@@ -123,12 +146,12 @@ def select(
     chosen = min(left, key=lambda c: (departures(c.settings, bases), _value(c, minimise[0]), c.name, c.hash))
     others = len(left) - 1
     few = sorted(departures(c.settings, bases) for c in left)
-    start = "nearest to the defaults" if few[0] < few[1] else f"least {METRICS[minimise[0]].label}"
+    start = "nearest to the defaults" if few[0] < few[1] else f"least {REPLAYED[minimise[0]].label}"
     return Pick(chosen, f"{start} of {others + 1} that the objective can't tell apart", held)
 
 
 def _price(
-    candidate: Candidate, others: Sequence[Candidate], metric: str, later: Sequence[str], within: float
+    candidate: LayoutResult, others: Sequence[LayoutResult], metric: str, later: Sequence[str], within: float
 ) -> str:
     """Return what a gain in ``metric`` costs elsewhere, as a clause, where that is more than it brings.
 
@@ -136,19 +159,19 @@ def _price(
     ``later`` one, or of processor and modelled time together. Differences within the tolerance, or within the
     spread of processor times, are none. "" where no gain costs so much.
     """
-    mine, here = _value(candidate, metric), processors.need(candidate)
+    mine, here = _value(candidate, metric), demand.need(candidate)
     worst, said = PRICE, ""
     for other in others:
         gain = ratio(_value(other, metric), mine) or float("inf")
         if gain <= 1 + within:
             continue
         prices = [
-            (price, f"{METRICS[key].label} {units.times(price)}")
+            (price, f"{REPLAYED[key].label} {units.times(price)}")
             for key in later
             if (price := ratio(candidate.value(key), other.value(key))) is not None and price > 1 + within
         ]
-        there = processors.need(other)
-        if here is not None and there is not None and here.both > there.both * processors.SPREAD:
+        there = demand.need(other)
+        if here and there and here.cpu and there.cpu and here.both > there.both * demand.SPREAD:
             took, instead = (units.seconds(n.both) for n in (here, there))
             prices.append(
                 (here.both / there.both, f"{took} of processor and modelled time instead of {instead}")
@@ -156,11 +179,11 @@ def _price(
         for price, words in prices:
             if (price - 1) / (gain - 1) > worst:
                 worst = (price - 1) / (gain - 1)
-                said = f"{METRICS[metric].label} {units.percent(1 / gain)} against {other.name} costs {words}"
+                said = f"{REPLAYED[metric].label} {units.times(1 / gain)} against {other.name} costs {words}"
     return said
 
 
-def _value(candidate: Candidate, metric: str) -> float:
+def _value(candidate: LayoutResult, metric: str) -> float:
     value = candidate.value(metric)
     assert value is not None  # select() dropped those without
     return value
@@ -171,26 +194,26 @@ def _share(within: float) -> str:
 
 
 def order(
-    candidates: Sequence[Candidate],
+    candidates: Sequence[LayoutResult],
     minimise: Sequence[str],
     within: float,
     defaults: Mapping[str, str] | None = None,
-) -> list[Ranked]:
+) -> list[Place]:
     """Rank all ``candidates``: place n is what ``select`` picks when places 1 … n−1 are taken away."""
     left = [c for c in candidates if all(c.value(m) is not None for m in minimise)]
-    ranked: list[Ranked] = []
+    ranked: list[Place] = []
     notes: dict[str, str] = {}
     while left:
         pick = select(left, minimise, within, defaults)
         notes = {**pick.held, **notes}  # the first time that it was held back says why
-        chosen = pick.candidate
-        ranked.append(Ranked(len(ranked) + 1, chosen, pick.why, notes.get(chosen.hash, "")))
+        chosen = pick.result
+        ranked.append(Place(len(ranked) + 1, chosen, pick.why, notes.get(chosen.hash, "")))
         left = [c for c in left if c is not chosen]
     return ranked
 
 
 def rank(
-    collected: Collected,
+    collected: Results,
     minimise: Sequence[str] = ("modelled_s", "allocated", "written"),
     within: float = 0.05,
     durability: DurabilityClass | str | Bar = DurabilityClass.NOTHING,
@@ -210,16 +233,16 @@ def rank(
     if not 0 <= within < 1:
         raise InputError(f"within is {within:g}; it is a share from 0 to below 1, such as 0.05 for 5 %")
     bar = durability if isinstance(durability, Bar) else Bar(DurabilityClass(durability))
-    usable = [c for c in collected.candidates if all(c.value(k) is not None for k in keys)]
+    usable = [c for c in collected.layouts if all(c.value(k) is not None for k in keys)]
     lacking = [
         Failed(
             c.name,
             c.hash,
             c.trials,
-            "the engine did not report " + ", ".join(METRICS[k].label for k in keys if c.value(k) is None),
+            "the engine did not report " + ", ".join(REPLAYED[k].label for k in keys if c.value(k) is None),
             c.baseline,
         )
-        for c in collected.candidates
+        for c in collected.layouts
         if c not in usable
     ]
     strong = [c for c in usable if bar.admits(c.layout)]
@@ -229,7 +252,7 @@ def rank(
         within=within,
         durability=bar.worst,
         ranked=tuple(order(strong, keys, within, defaults)),
-        weaker=tuple(order(weak, keys, within, defaults)),
+        weaker=tuple(replace(p, rank=None) for p in order(weak, keys, within, defaults)),
         failed=(*collected.failed, *lacking),
         baseline=collected.baseline,
     )

@@ -8,6 +8,8 @@ from typing import Literal
 
 import numpy as np
 
+from ztune.analysis.metrics import Basis
+
 # Resamples of the bootstrap. 2,000 put the ends of a 95 % percentile interval within about 1 % of its width
 # (Efron & Tibshirani 1993, ch. 13: 1,000 or more).
 RESAMPLES = 2000
@@ -17,16 +19,17 @@ BOOTSTRAP_FROM = 5
 
 @dataclass(frozen=True)
 class Estimate:
-    """A median and how well it is known. ``low``/``high`` are None for a single replay."""
+    """A median, what it rests on and how well it is known. ``low``/``high`` are None for a single replay."""
 
     n: int
     median: float
     low: float | None = None
     high: float | None = None
     kind: Literal["one replay", "range", "bootstrap 95 %"] = "one replay"
+    basis: Basis = "modelled"
 
 
-def estimate(values: Sequence[float], seed: int = 1) -> Estimate:
+def estimate(values: Sequence[float], seed: int = 1, basis: Basis = "modelled") -> Estimate:
     """Return the median of ``values`` with an interval: their range for 2–4, a 95 % bootstrap from 5 on.
 
     ``seed`` fixes the resampling, so that the same records always give the same report.
@@ -37,13 +40,13 @@ def estimate(values: Sequence[float], seed: int = 1) -> Estimate:
     data = np.asarray(values, dtype=float)
     median = float(np.median(data))
     if len(data) == 1:
-        return Estimate(1, median)
+        return Estimate(1, median, basis=basis)
     if len(data) < BOOTSTRAP_FROM:
-        return Estimate(len(data), median, float(data.min()), float(data.max()), "range")
+        return Estimate(len(data), median, float(data.min()), float(data.max()), "range", basis)
     rng = np.random.default_rng(seed)
     medians = np.median(rng.choice(data, size=(RESAMPLES, len(data))), axis=1)
     low, high = np.percentile(medians, [2.5, 97.5])
-    return Estimate(len(data), median, float(low), float(high), "bootstrap 95 %")
+    return Estimate(len(data), median, float(low), float(high), "bootstrap 95 %", basis)
 
 
 def ratio(after: float | None, before: float | None) -> float | None:

@@ -43,27 +43,17 @@ def plural(noun: str) -> str:
     return f"{noun[:-1]}ies" if noun.endswith("y") and noun[-2:-1] not in "aeiou" else f"{noun}s"
 
 
-def times(ratio: float | None) -> str:
-    """Return a ratio as "×2.37", far below 1 as "÷250"; None (nothing to divide by) as "–"."""
+def times(ratio: float | None, low: float | None = None, high: float | None = None) -> str:
+    """Return a ratio as "×0.35", with the ends of its interval as "×0.35 (0.33 … 0.37)"; None, for nothing to
+    divide by, as "–". Every ratio that ztune shows is written so."""
     if ratio is None:
         return "–"
-    if ratio == 0:
-        return "×0"
-    return f"×{_three(ratio)}" if ratio >= 0.1 else f"÷{_three(1 / ratio)}"
+    text = f"×{_factor(ratio)}"
+    return text if low is None or high is None else f"{text} ({_factor(low)} … {_factor(high)})"
 
 
-def percent(ratio: float | None) -> str:
-    """Return the change that a ratio means: 1.12 → "+12%", 0.5 → "−50%"; beyond ×3 and ÷20 the factor."""
-    if ratio is None:
-        return "–"
-    if ratio >= 3 or 0 < ratio < 0.05:
-        return times(ratio)
-    change = (ratio - 1) * 100
-    digits = 1 if abs(change) < 1 else 0
-    text = f"{abs(change):.{digits}f}"
-    if float(text) == 0:
-        return "±0%"
-    return f"{'+' if change > 0 else '−'}{text}%"
+def _factor(ratio: float) -> str:
+    return "0" if ratio == 0 else _three(ratio)
 
 
 def show(value: float, unit: str) -> str:

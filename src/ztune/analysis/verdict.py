@@ -1,109 +1,68 @@
-"""The standing of a measured run: layouts in order, and what may be concluded."""
+"""What may be concluded from the blocks of a measured run so far."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import Any
 
-from ztune.analysis.candidates import Failed
-from ztune.analysis.measured import MEASURES, Cell, Kind, Measured, Pace, clock, gather, goals, pace
-from ztune.analysis.paired import Ratio, paired
+from ztune.analysis.basis import basis
+from ztune.analysis.metrics import MEASURED
+from ztune.analysis.pace import Pace, pace
 from ztune.analysis.resolve import DEFAULT_RESOLUTION, Decision, decide
-from ztune.store.records import Run, Trial
+from ztune.analysis.results import LayoutResult, Results
+from ztune.store.records import Run
 from ztune.study.durability import Bar
 
 
-@dataclass(frozen=True)
-class Place:
-    """A layout in its place. ``rank`` is None for one that is not known to be as durable as is allowed.
+def goals(run: Run, results: Sequence[LayoutResult]) -> tuple[str, ...]:
+    """Return the measures that order the layouts, most important first.
 
-    ``standing``: leader, worse, equal or open, as the run's last decision has it; "" where there is none.
-    ``to_leader``: its ratio to the leader in the measure that decides; None for one that falls behind.
-    ``lag``: how far it falls behind the pace of the job: "falls behind: 412 of 1,000/s"; else "".
+    Those of the run's objective; but where seconds are emulated, operations and bytes come first. A job with
+    a rate does as much per second under every layout that keeps up: there, latency is its time.
     """
-
-    rank: int | None
-    cell: Cell
-    standing: str
-    to_leader: Ratio | None
-    lag: str = ""
-
-
-@dataclass(frozen=True)
-class Standing:
-    """All layouts of a measured run, best first. ``outcome``: what was decided, in the form of
-    ``Run.outcome``."""
-
-    run: Run
-    measured: Measured
-    goals: tuple[str, ...]
-    clock: Kind
-    places: tuple[Place, ...]
-    failed: tuple[Failed, ...]
-    outcome: Mapping[str, Any]
-    pace: Pace | None
-
-    @property
-    def leader(self) -> Cell | None:
-        """The layout in the first place."""
-        return next((p.cell for p in self.places if p.rank == 1), None)
-
-    @property
-    def resolution(self) -> float:
-        """The share below which differences don't matter."""
-        return _resolution(self.run)
-
-    def recommended(self) -> Cell | None:
-        """Return the layout to take: the leader; the baseline where nothing is known to be better than it."""
-        base = self.measured.baseline
-        for place in self.places:
-            if base is not None and place.cell is base and place.standing in {"equal", "open"}:
-                return base
-        return self.leader
-
-    def caution(self) -> str | None:
-        """Return what must be said beside any advice from this run, or None."""
-        if self.clock == "emulated":
-            return (
-                "The target ran without hardware virtualisation: its operations and bytes are those of real "
-                "ZFS, its seconds are not those of any machine. Layouts are ordered by operations and "
-                "bytes; do not choose by the times."
-            )
-        return None
+    words = {word: m.key for m in MEASURED.values() for word in m.asked}
+    wanted = [words.get(m, m) for m in run.objective.minimise]
+    if basis(run) == "emulated":
+        wanted = ["ios", "bytes", *wanted]
+    if pace(results) is not None and any("latency" in r.values for r in results):
+        wanted = ["latency" if key == "time" else key for key in wanted]
+    wanted = [k for k in dict.fromkeys(wanted) if any(k in r.values for r in results)]
+    return tuple(wanted) or tuple(k for k in ("time", "bytes") if any(k in r.values for r in results))
 
 
-def judge(run: Run, measured: Measured, resolution: float, looks: int) -> tuple[str, Decision] | None:
+def judge(run: Run, found: Results, resolution: float, looks: int) -> tuple[str, Decision] | None:
     """Return the measure that decides and where the comparison stands; None while nothing can be compared.
 
     Layouts of a weaker durability class than the objective allows are measured but do not compete, except the
     baseline, which is what the user lives with today. Those that do not keep the pace of a paced job are not
     compared by latency but worse.
     """
-    keys = goals(run, measured.cells)
+    keys = goals(run, found.layouts)
     if not keys:
         return None
-    values = competing(run, measured, keys[0])
-    lagging = _lagging(keys, measured)
-    behind = {} if lagging is None else {a: lagging.kept[a] for a in values if a in lagging.behind}
+    values = competing(run, found, keys[0])
+    late = lagging(keys, found)
+    behind = {} if late is None else {a: late.kept[a] for a in values if a in late.behind}
     keeping = {a: row for a, row in values.items() if a not in behind}
     decision = decide(keeping, resolution=resolution, looks=looks, behind=behind)
     return None if decision is None else (keys[0], decision)
 
 
-def _lagging(keys: Sequence[str], measured: Measured) -> Pace | None:
+def lagging(keys: Sequence[str], found: Results) -> Pace | None:
     """Return the pace that layouts must keep; None where the first goal is something else than time."""
-    return pace(measured.cells) if keys and keys[0] == "latency" else None
+    return pace(found.layouts) if keys and keys[0] == "latency" else None
 
 
-def competing(run: Run, measured: Measured, key: str) -> dict[str, dict[int, float]]:
+def competing(run: Run, found: Results, key: str) -> dict[str, dict[int, float]]:
     """Return arm → block → value of the layouts that may win."""
-    bar = _bar(run, measured)
-    return {c.arm: dict(c.values[key]) for c in measured.cells if key in c.values and bar.admits(c.layout)}
+    bar = bar_of(run, found)
+    return {c.arm: dict(c.values[key]) for c in found.layouts if key in c.values and bar.admits(c.layout)}
 
 
-def _bar(run: Run, measured: Measured) -> Bar:
-    return Bar.of(run.objective.durability, measured.base_layout)
+def bar_of(run: Run, found: Results) -> Bar:
+    """Return which layouts compete: as durable as the objective allows, or as the baseline is."""
+    return Bar.of(run.objective.durability, found.base_layout)
 
 
 def outcome(key: str, decision: Decision, reason: str, names: dict[str, str]) -> dict[str, Any]:
@@ -112,7 +71,7 @@ def outcome(key: str, decision: Decision, reason: str, names: dict[str, str]) ->
     """
     return {
         "measure": key,
-        "label": MEASURES[key].label,
+        "label": MEASURED[key].label,
         "reason": reason,
         "verdict": decision.verdict,
         "leader": decision.leader,
@@ -165,86 +124,6 @@ def _compared(found: Mapping[str, Any], resolution: float) -> str:
     return text
 
 
-def _resolution(run: Run) -> float:
+def resolution_of(run: Run) -> float:
+    """Return the share below which differences of a measured run don't matter."""
     return float(run.options.get("resolution", DEFAULT_RESOLUTION))
-
-
-def standing(run: Run, trials: Sequence[Trial]) -> Standing:
-    """Return how the layouts of a measured run stand."""
-    found = gather(trials)
-    keys = goals(run, found.cells)
-    bar = _bar(run, found)
-    strong = [c for c in found.cells if bar.admits(c.layout)]
-    weak = [c for c in found.cells if not bar.admits(c.layout)]
-    outcome = _outcome(run, found, keys)
-    leader = next((c for c in strong if c.arm == outcome.get("leader")), None)
-    words = {o["arm"]: o["standing"] for o in outcome.get("others", [])}
-    lagging = _lagging(keys, found)
-
-    def behind(cell: Cell) -> bool:
-        return lagging is not None and cell.arm in lagging.behind
-
-    def order(cell: Cell) -> tuple[bool, bool, float]:
-        if not keys:
-            return (cell is not leader, False, 0.0)
-        if lagging is not None and behind(cell):
-            done, asked = lagging.rates[cell.arm]
-            return (True, True, -done / asked)
-        ratio = _to(cell, leader, keys[0])
-        value = cell.value(keys[0])
-        return (
-            cell is not leader,
-            False,
-            ratio.mean if ratio is not None else (value if value is not None else 1e300),
-        )
-
-    def place(rank: int | None, cell: Cell, word: str) -> Place:
-        late = behind(cell)
-        return Place(
-            rank,
-            cell,
-            word,
-            _to(cell, leader, keys[0]) if keys and not late else None,
-            lagging.lag(cell.arm) if lagging is not None else "",
-        )
-
-    places = [
-        place(i, c, "leader" if c is leader else words.get(c.arm, ""))
-        for i, c in enumerate(sorted(strong, key=order), start=1)
-    ]
-    places += [place(None, c, "") for c in sorted(weak, key=order)]
-    return Standing(run, found, keys, clock(run), tuple(places), found.failed, outcome, pace(found.cells))
-
-
-def _outcome(run: Run, found: Measured, keys: Sequence[str]) -> Mapping[str, Any]:
-    """Return the run's own decision; made anew where an older ztune decided by another measure."""
-    stored: dict[str, Any] = run.outcome
-    if not stored or not keys or stored.get("measure") == keys[0]:
-        return stored
-    least, most = run.options.get("blocks", (1, 1))
-    again = judge(run, found, _resolution(run), most - least + 1)
-    if again is None:
-        return stored
-    names = {c.arm: c.name for c in found.cells}
-    return outcome(*again, str(stored.get("reason", "")), names)
-
-
-def _to(cell: Cell, leader: Cell | None, key: str) -> Ratio | None:
-    if leader is None or cell is leader or key not in cell.values or key not in leader.values:
-        return None
-    return paired(cell.values[key], leader.values[key])
-
-
-def columns(found: Standing, most: int = 7) -> list[str]:
-    """Return the measures that a table shows: the goals first, then what explains them. Beside the mean
-    latency its p99."""
-    usual = ["time", "latency", "p99", "ios", "written", "read", "space", "cpu", "mount_cpu"]
-    if found.clock == "emulated":
-        usual = ["ios", "written", "read", "space", "time"]
-    first = ["latency", "p99"] if found.goals[:1] == ("latency",) else []
-    have = [
-        k
-        for k in dict.fromkeys([*first, *found.goals, *usual])
-        if any(k in p.cell.values for p in found.places)
-    ]
-    return [k for k in have if k in MEASURES][:most]

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from statistics import median
 
-from ztune.analysis.measured import Cell, Result
-from ztune.analysis.metrics import number_at
+from ztune.analysis import units
+from ztune.analysis.metrics import Raw, Reader, number_at, operations, per_operation
+from ztune.analysis.results import LayoutResult
 
 
 @dataclass(frozen=True)
@@ -25,12 +26,10 @@ class Why:
     asked: float | None
     read: float | None
     hit_share: float | None  # of ARC lookups
-    commits: float | None  # of the ZIL, per operation
-    txgs: float | None
     by_class: Mapping[str, float]  # data, log, cache, special → bytes written per operation
 
 
-def explain(cell: Cell) -> Why | None:
+def explain(cell: LayoutResult) -> Why | None:
     """Return where a layout's writes come from, or None if they were not measured."""
     written = cell.value("written")
     if written is None:
@@ -42,36 +41,29 @@ def explain(cell: Cell) -> Why | None:
         written=written,
         zil=zil,
         rest=None if zil is None else written - zil,
-        asked=_middle(cell, lambda r: _per(r, "measure", "logical", "write_bytes")),
+        asked=_middle(cell, per_operation("measure", "logical", "write_bytes")),
         read=cell.value("read"),
         hit_share=_middle(cell, _hits),
-        commits=_middle(cell, lambda r: _per(r, "measure", "zil", "commits")),
-        txgs=_middle(cell, lambda r: number_at(r, "measure", "txgs")),
         by_class=_classes(cell),
     )
 
 
-def _per(result: Result, *path: str) -> float | None:
-    value, operations = number_at(result, *path), number_at(result, "job", "operations")
-    return None if value is None or not operations else value / operations
-
-
-def _hits(result: Result) -> float | None:
+def _hits(result: Raw) -> float | None:
     hits, misses = number_at(result, "measure", "arc", "hits"), number_at(result, "measure", "arc", "misses")
     return None if hits is None or misses is None or hits + misses == 0 else hits / (hits + misses)
 
 
-def _middle(cell: Cell, read: Callable[[Result], float | None]) -> float | None:
+def _middle(cell: LayoutResult, read: Reader) -> float | None:
     found = [v for r in cell.results.values() if (v := read(r)) is not None]
     return median(found) if found else None
 
 
-def _classes(cell: Cell) -> dict[str, float]:
+def _classes(cell: LayoutResult) -> dict[str, float]:
     rows: dict[str, list[float]] = {}
     for result in cell.results.values():
-        operations = number_at(result, "job", "operations")
+        count = operations(result)
         devices = (result.get("measure") or {}).get("by_vdev")
-        if not operations or not isinstance(devices, list):
+        if not count or not isinstance(devices, list):
             continue
         total: dict[str, float] = {}
         for device in devices:
@@ -79,14 +71,12 @@ def _classes(cell: Cell) -> dict[str, float]:
                 name = str(device.get("class", "data"))
                 total[name] = total.get(name, 0.0) + float(device["write_bytes"])
         for name, value in total.items():
-            rows.setdefault(name, []).append(value / operations)
+            rows.setdefault(name, []).append(value / count)
     return {name: median(values) for name, values in rows.items()}
 
 
-def sentence(cell: Cell, unit: str) -> str:
+def sentence(cell: LayoutResult, unit: str) -> str:
     """Return the explanation as a sentence; ``unit``: what the job calls an operation."""
-    from ztune.analysis import units
-
     why = explain(cell)
     if why is None:
         return ""
@@ -97,7 +87,7 @@ def sentence(cell: Cell, unit: str) -> str:
         )
     if why.asked:
         text += f"; the database asked for {units.amount(why.asked)}, "
-        text += f"so the disks write {why.written / why.asked:.1f}×"
+        text += f"so the disks write {units.times(why.written / why.asked)} of it"
     if why.read is not None:
         text += f"; {units.amount(why.read)} read"
         if why.hit_share is not None:

@@ -17,10 +17,11 @@ from rich.table import Table
 
 from ztune import output
 from ztune.analysis import units
-from ztune.analysis.measured import MEASURES, clock, gather
+from ztune.analysis.basis import basis
+from ztune.analysis.metrics import MEASURED
+from ztune.analysis.results import collect
 from ztune.analysis.verdict import sentence
 from ztune.output import Console, Text
-from ztune.report.measured import ratio_text
 from ztune.runs.observer import Observer
 from ztune.runs.options import TrialOptions
 from ztune.runs.pace import Pace
@@ -210,7 +211,7 @@ def _begun(run: Run, trials: Sequence[Trial], at_once: int) -> list[str]:
     times = str(least) if least == most else f"{least} to {most}"
     much = f"{layouts} layouts, {times} run{'' if times == '1' else 's'} each"
     said = [f"run {run.id}: {run.job['workload']} on {where} ({what}), {much}"]
-    if clock(run) == "emulated":
+    if basis(run) == "emulated":
         said.append(
             f"{where} runs without hardware virtualisation: "
             "operations and bytes are real, seconds are emulated"
@@ -231,38 +232,37 @@ def _result(trial: Trial, run: Run | None) -> str:
         ("written", "{} written each"),
         ("ios", "{} disk operations each"),
     ):
-        value = MEASURES[key].read(result)
+        value = MEASURED[key].read(result)
         if value is None:
             continue
         if key == "per_second":
             unit = str((result.get("job") or {}).get("unit") or "operation")
-            emulated = " emulated" if run is not None and clock(run) == "emulated" else ""
+            emulated = " emulated" if run is not None and basis(run) == "emulated" else ""
             words.append(f"{value:,.1f} {units.plural(unit)}/s{emulated}")
         else:
-            words.append(form.format(units.show(value, MEASURES[key].unit)))
+            words.append(form.format(units.show(value, MEASURED[key].unit)))
     return ", ".join(words) or "done"
 
 
 def _best_measured(outcome: Mapping[str, Any], trials: Sequence[Trial], run: Run) -> str:
     """Return the best layout so far with its interval against the baseline."""
-    cell = next((c for c in gather(trials).cells if c.arm == outcome["leader"]), None)
-    if cell is None:
+    leader = next((c for c in collect(trials, basis(run)).layouts if c.arm == outcome["leader"]), None)
+    if leader is None:
         return ""
     key = outcome["measure"]
-    value = cell.value(key)
-    text = f"best so far: {cell.name}"
-    if value is not None:
-        text += f", {outcome['label']} {units.show(value, MEASURES[key].unit)}"
-        text += " (emulated)" if MEASURES[key].clock and clock(run) == "emulated" else ""
-    ratio = cell.against.get(key)
+    text = f"best so far: {leader.name}"
+    if key in leader.estimates:
+        text += f", {outcome['label']} {leader.text(key)}"
+        text += " (emulated)" if MEASURED[key].clock and basis(run) == "emulated" else ""
+    ratio = leader.against.get(key)
     if ratio is not None and ratio.known:
-        text += f", {ratio_text(ratio)} of the baseline's"
+        text += f", {ratio.text} of the baseline's"
     return text
 
 
 def _best_replay(run: Run, trials: Sequence[Trial]) -> str:
     """Return the best layout so far with its modelled seconds."""
-    ranked = allowed_order(run.resolved_study, trials)
+    ranked = allowed_order(run, trials)
     if not ranked:
         return ""
     seconds = ranked[0].measure.get("model", {}).get("modelled_s", 0.0)

@@ -23,7 +23,7 @@ from ztune.databases.workload import JobWorkload, Workload, running
 from ztune.errors import InputError
 from ztune.places import engine as engines
 from ztune.places.channel import Place
-from ztune.report import html, measured_html, source
+from ztune.report import html, source
 from ztune.report import measured as reports
 from ztune.runs import runner, screening
 from ztune.runs.asked import study_for
@@ -31,7 +31,7 @@ from ztune.runs.options import DEFAULT_BUDGET, ScreenOptions, TrialOptions
 from ztune.runs.plan import best_of, workload_job
 from ztune.store import paths
 from ztune.store.db import Store
-from ztune.store.records import Run, Trial
+from ztune.store.records import Run
 from ztune.study import Study, profiles, ready
 from ztune.trace.manifest import WorkloadInfo
 from ztune.trace.reader import Trace
@@ -65,14 +65,15 @@ class Plan:
 class Outcome:
     """What came of it. ``failed``: how many layouts and trials failed; each was named when it did.
 
-    ``recommendation`` is of the screening; where layouts were measured, of the one that measuring chose.
+    ``decides``: the run that ``recommendation`` is of: the measured one where there is one with a result.
     """
 
     run_id: str
     trace: Path
     recommendation: Recommendation
     failed: int
-    measured: tuple[Run, list[Trial]] | None = None
+    decides: source.Evidence
+    measured: source.Evidence | None = None
 
 
 def tune(plan: Plan) -> Outcome:
@@ -199,7 +200,7 @@ def _measure(plan: Plan, place: Place, workload: Workload, screened: Run, store:
     study = screened.resolved_study
     request = runner.Request(
         study=study,
-        layouts=best_of(screened, screening.allowed_order(study, trials), trials, plan.top),
+        layouts=best_of(screened, screening.allowed_order(screened, trials), trials, plan.top),
         job=job,
         place=place,
         options=plan.options,
@@ -212,28 +213,26 @@ def _measure(plan: Plan, place: Place, workload: Workload, screened: Run, store:
 
 
 def _write(plan: Plan, run_id: str, trace: Path, store: Store, measured: Run | None) -> Outcome:
-    evidence = source.evidence(run_id, store)
-    recommendation = evidence.recommend()
-    trials: list[Trial] = []
+    """Write the files of the run that decides: the measured one, if any of its trials has a result.
+
+    The report of the other stands beside it: what screening predicted, or what of the trials failed.
+    """
+    screened = source.evidence(run_id, store)
+    found = screened if measured is None else source.evidence(measured.id, store)
+    decides = found if any(t.ok for t in found.trials) else screened
+    recommendation = decides.recommend()
+    files.write(plan.out / "report.html", html.of(decides))
+    whole = ranking_json(screened.run, screened.trials)
+    whole["recommendation"] = recommendation.model_dump(mode="json")
     if measured is not None:
-        trials = store.trials(measured.id)
-        if any(t.ok for t in trials):
-            recommendation = source.evidence(measured.id, store).recommend()
-        page = measured_html.render(measured, trials, evidence.trials)
-        files.write(plan.out / "measured.html", page)
-    page = html.render(
-        evidence.run, evidence.trials, recommendation, evidence.summary(), evidence.trace_missing
-    )
-    files.write(plan.out / "report.html", page)
+        name, other = ("screened", screened) if decides is found else ("measured", found)
+        files.write(plan.out / f"{name}.html", html.of(other))
+        whole["measured"] = reports.to_json(found.run, found.trials, found.screened)
     files.write(plan.out / "apply.sh", script(recommendation), executable=True)
-    ranking = ranking_json(evidence.run, evidence.trials)
-    whole = {**ranking, "recommendation": recommendation.model_dump(mode="json")}
-    if measured is not None:
-        whole["measured"] = reports.to_json(measured, trials)
     files.write(plan.out / "run.json", output.json_text(whole) + "\n")
-    failed = sum(t.status == "failed" for t in [*evidence.trials, *trials])
-    found = None if measured is None else (measured, trials)
-    return Outcome(run_id, trace, recommendation, failed, found)
+    trials = screened.trials if measured is None else [*screened.trials, *found.trials]
+    failed = sum(t.status == "failed" for t in trials)
+    return Outcome(run_id, trace, recommendation, failed, decides, None if measured is None else found)
 
 
 class _Steps:

@@ -11,14 +11,12 @@ import click
 from ztune import files, output
 from ztune.advice import exports, perform, plan_text
 from ztune.advice.host import Host, read
-from ztune.advice.measured import recommend_measured
 from ztune.advice.model import Recommendation
 from ztune.advice.perform import check_allowed
 from ztune.advice.plan import Plan, applicable, build, parameters, parse_datasets
 from ztune.cli.recommend import changed_objective
 from ztune.errors import InputError, MissingError
 from ztune.report import source
-from ztune.report.measured import screened
 from ztune.runs.named import run_id
 from ztune.store import paths
 from ztune.study import DurabilityClass
@@ -124,12 +122,7 @@ def command(
 
 def _recommendation(run: str | None, objective: str | None) -> Recommendation:
     found = source.evidence(run and run_id(run))
-    if found.run.measured:
-        if objective is not None:
-            raise InputError("--objective orders replays; a measured run has its own order")
-        return recommend_measured(found.run, found.trials, screened(found.run))
-    goal = changed_objective(found.run.objective.model_dump(mode="json"), objective, None)
-    return found.recommend(goal)
+    return found.recommend(changed_objective(found.run.objective, objective, None))
 
 
 def _apply(

@@ -8,7 +8,6 @@ import click
 
 from ztune import files, output
 from ztune.advice.commands import script as write_script
-from ztune.advice.measured import recommend_measured
 from ztune.analysis.metrics import resolve
 from ztune.errors import InputError
 from ztune.report import measured, source, terminal
@@ -53,45 +52,25 @@ def command(
       ztune recommend --script layout.sh && sh layout.sh tank/pg     print the commands, change nothing
     """
     found = source.evidence(run and run_id(run))
-    if found.run.measured:
-        _measured(found, as_json, objective, within, script)
-        return
-    goal = changed_objective(found.run.objective.model_dump(mode="json"), objective, within)
-    recommendation = found.recommend(goal)
+    recommendation = found.recommend(changed_objective(found.run.objective, objective, within))
     if script is not None:
         files.write(script, write_script(recommendation), executable=True)
     if as_json:
-        output.print_json(recommendation.model_dump(mode="json"))
+        shown = recommendation.model_dump(mode="json")
+        if found.run.measured:
+            shown = {**measured.to_json(found.run, found.trials, found.screened), "recommendation": shown}
+        output.print_json(shown)
     else:
-        terminal.show(recommendation, top=None if everything else terminal.TOP)
+        terminal.show(recommendation, top=None if everything else terminal.TOP, found=found)
     if script is not None:
         output.echo(f"\ncommands written to {script}; `sh {script} POOL` prints them", err=as_json)
 
 
-def _measured(
-    found: source.Evidence, as_json: bool, objective: str | None, within: str | None, script: Path | None
-) -> None:
-    """Print what a measured run advises, and for each role why."""
-    if objective is not None or within is not None:
-        raise InputError("--objective and --within order replays; a measured run has its own resolution")
-    advice = recommend_measured(found.run, found.trials, measured.screened(found.run))
-    if script is not None:
-        files.write(script, write_script(advice), executable=True)
-    if as_json:
-        raw = measured.to_json(found.run, found.trials)
-        raw["recommendation"] = advice.model_dump(mode="json")
-        output.print_json(raw)
-    else:
-        console = output.Console(highlight=False)
-        console.print(measured.recommendation(found.run, found.trials))
-        console.print()
-        console.print(terminal.recommendation(advice))
-    if script is not None:
-        output.echo(f"\ncommands written to {script}; `sh {script} POOL` prints them", err=as_json)
-
-
-def changed_objective(raw: dict[str, object], objective: str | None, within: str | None) -> Objective:
-    """Return the run's objective with what the user's flags change; raises InputError."""
+def changed_objective(base: Objective, objective: str | None, within: str | None) -> Objective | None:
+    """Return a run's objective with what the user's flags change, None without flags; raises InputError."""
+    if objective is None and within is None:
+        return None
+    raw = base.model_dump(mode="json")
     if objective is not None:
         names = [word for word in objective.split(",") if word.strip()]
         if not names:

@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 
 from ztune import files, output
-from ztune.report import html, measured_html, source
+from ztune.report import html, source
 from ztune.runs.named import run_id
 
 
@@ -35,11 +35,7 @@ def command(run: str | None, out: Path | None, open_: bool) -> None:
     """
     found = source.evidence(run and run_id(run))
     path = out or Path(f"ztune-{found.run.id}.html")
-    if found.run.measured:
-        text = measured_html.render(found.run, found.trials)
-    else:
-        recommendation = found.recommend()
-        text = html.render(found.run, found.trials, recommendation, found.summary(), found.trace_missing)
+    text = html.of(found)
     files.write(path, text)
     output.echo(str(path))
     if open_:

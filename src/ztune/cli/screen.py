@@ -11,8 +11,8 @@ from typing import Any
 import click
 
 from ztune import output
-from ztune.advice.standing import standing
 from ztune.advice.trust import outpaced
+from ztune.analysis.standing import standing
 from ztune.cli._live import LiveView
 from ztune.cli._options import arc_option, jobs_option, profile_option, seed_option
 from ztune.cli._screening import changes, print_ranking
@@ -136,8 +136,8 @@ def _unfinished(store: Store, name: str, trace: Trace | None) -> Run:
 def ranking_json(run: Run, trials: Sequence[Trial]) -> dict[str, Any]:
     """Return the run and its layouts, best first, then those that are not allowed, failed or waiting."""
     study = run.resolved_study
-    now = standing(trials, study.objective)
-    ranked = [t.number for t in allowed_order(study, trials)]
+    now = standing(run, trials)
+    ranked = [t.number for t in allowed_order(run, trials)]
 
     def metric(trial: Trial, name: str) -> Any:
         node: Any = trial.measure
@@ -173,6 +173,6 @@ def ranking_json(run: Run, trials: Sequence[Trial]) -> dict[str, Any]:
         "trace": {"path": run.trace_path, "sha": run.trace_sha},
         "objective": run.objective.model_dump(mode="json"),
         "warnings": run.warnings,
-        "outpaced": outpaced(now.ranking, now.chosen) if now.chosen is not None else "",
+        "outpaced": outpaced(now) if now.chosen is not None else "",
         "layouts": [entry(t) for t in ordered],
     }

@@ -115,17 +115,16 @@ def command(
     if as_json:
         shown = outcome.recommendation.model_dump(mode="json")
         if outcome.measured is not None:
-            shown["measured"] = measured.to_json(*outcome.measured)
+            found = outcome.measured
+            shown["measured"] = measured.to_json(found.run, found.trials, found.screened)
         output.print_json(shown)
     else:
-        if outcome.measured is not None:
-            output.echo("MODELLED: every layout, replayed; the layout that measuring chose, and why\n")
-        terminal.show(outcome.recommendation)
-        if outcome.measured is not None:
-            output.echo("\nMEASURED: the best few, with the real database on real ZFS\n")
-            measured.show(*outcome.measured)
-            output.echo(f"\nMeasured  {plan.out / 'measured.html'}")
+        terminal.show(outcome.recommendation, found=outcome.decides)
         output.echo(f"\nReport    {plan.out / 'report.html'}")
+        if outcome.decides.run.measured:
+            output.echo(f"Predicted {plan.out / 'screened.html'}   (every layout, replayed)")
+        elif outcome.measured is not None:
+            output.echo(f"Measured  {plan.out / 'measured.html'}   (no trial has a result)")
         output.echo(f"Commands  {plan.out / 'apply.sh'}   (prints what it would do; --yes does it)")
         output.echo(
             f"Results   {plan.out / 'run.json'}   (`ztune show {outcome.run_id}` for one trial in full)"

@@ -15,14 +15,21 @@ from ztune import __version__, output
 from ztune.advice import commands
 from ztune.advice.model import EffectRow, Recommendation, RoleAdvice, Side
 from ztune.analysis import units
-from ztune.analysis.metrics import EXPLAIN, MAIN, METRICS
+from ztune.analysis.metrics import EXPLAIN, MAIN, REPLAYED, table
+from ztune.analysis.standing import standing
 from ztune.analysis.stats import ratio
-from ztune.report import charts
+from ztune.errors import InputError
+from ztune.report import charts, measured_html
+from ztune.report.source import Evidence
 from ztune.report.terminal import grouped, said
 from ztune.store.records import Run, Trial
+from ztune.study import Layout
 from ztune.trace.summary import Group, Summary, Transfers
 from ztune.units import format_size
 
+# Sections that only one kind of run has.
+_NONE: dict[str, Any] = {"compared": [], "causes": "", "plot": "", "cautions": [], "outcome": ""}
+_TILES = 4  # metrics of trials that stand at the top
 _CAUSES = 3  # how many counts explain an effect
 # The columns of the table of roles: those that a DBA looks for first. The others follow in the details.
 _COLUMNS = ("recordsize", "compression", "logbias", "sync", "primarycache")
@@ -31,43 +38,81 @@ _COLUMNS = ("recordsize", "compression", "logbias", "sync", "primarycache")
 def render(
     run: Run,
     trials: Sequence[Trial],
-    recommendation: Recommendation,
+    recommendation: Recommendation | None,
     summary: Summary | None = None,
     trace_missing: str = "",
+    screened: Sequence[Trial] = (),
 ) -> str:
-    """Return the report as the text of an HTML file.
+    """Return the report as the text of an HTML file. All text from outside is escaped.
 
-    ``summary`` is what the trace shows; without it the histograms are left out and ``trace_missing`` says
-    why. All text from studies, traces and names is escaped.
+    ``recommendation`` None: of a measured run without a result. ``summary`` is what the trace shows; without
+    it the histograms are left out and ``trace_missing`` says why. ``screened``: the trials of the screening
+    that a measured run took its layouts from.
     """
     r = recommendation
-    baseline = next((row for row in [*r.ranking, *r.set_apart] if row.baseline), None)
+    sections = (
+        measured_html.sections(standing(run, trials), trials, screened)
+        if run.measured or r is None
+        else _replayed(r, trials, summary, trace_missing)
+    )
     return page(
-        "template.html.j2",
+        "report.html.j2",
         r=r,
         run=run,
+        measured=run.measured,
         version=__version__,
         style=Markup(data("style.css")),  # ours, not escaped: it holds no text from outside
         script=Markup(data("script.js")),
-        heading=_heading(r),
-        rule=rule(r),
-        tiles=[_tile(s) for s in r.against_baseline if s.metric in MAIN],
-        datasets=_datasets(r.roles),
-        columns=_COLUMNS,
-        rows=r.ranking,
-        baseline=baseline,
-        base_time=None if baseline is None else baseline.values.get("modelled_s"),
-        create=_multiline(commands.create_commands(r)),
-        shell=commands.script(r),
-        plot=charts.trade_off(r.ranking, r.set_apart),
-        effects=_effects(r.effects),
-        hazards=grouped(r.hazards),
-        workload=[_histogram(g) for g in summary.roles if g.reads.count or g.writes.count] if summary else [],
-        trace_missing=trace_missing,
-        replay_s=sum(t.wall_s or 0.0 for t in trials),
-        finished=sum(t.ok for t in trials),
-        total=len(trials),
+        heading=_heading(run, r),
+        tiles=[] if r is None else _tiles(r),
+        datasets=[] if r is None else _datasets(r.roles),
+        properties=_COLUMNS,
+        create="" if r is None or not _zfs(r) else _multiline(commands.create_commands(r)),
+        shell="" if r is None or not _zfs(r) else commands.script(r),
+        hazards=[] if r is None else grouped(r.hazards),
+        chosen=next((row for row in r.ranking if row.recommended), None) if r else None,
+        **{**_NONE, **sections},
     )
+
+
+def of(found: Evidence) -> str:
+    """Return the report of a run and its recommendation. Raises InputError where a screening has no result;
+    that of a measured run then shows what failed."""
+    recommendation: Recommendation | None = None
+    try:
+        recommendation = found.recommend()
+    except InputError:
+        if not found.run.measured:
+            raise
+    return render(
+        found.run, found.trials, recommendation, found.summary(), found.trace_missing, found.screened
+    )
+
+
+def _zfs(r: Recommendation) -> bool:
+    """Whether there are commands for the layout: not for another file system in the place of ZFS."""
+    return all(p.filesystem == "zfs" for p in Layout.model_validate(r.layout).used_pools())
+
+
+def _replayed(
+    r: Recommendation, trials: Sequence[Trial], summary: Summary | None, trace_missing: str
+) -> dict[str, Any]:
+    """Return what the template's sections of screenings show."""
+    baseline = next((row for row in [*r.ranking, *r.set_apart] if row.baseline), None)
+    return {
+        "rule": rule(r),
+        "rows": r.ranking,
+        "base_time": None if baseline is None else baseline.values.get("modelled_s"),
+        "plot": charts.trade_off(r.ranking, r.set_apart),
+        "effects": _effects(r.effects),
+        "workload": [_histogram(g) for g in summary.roles if g.reads.count or g.writes.count]
+        if summary
+        else [],
+        "trace_missing": trace_missing,
+        "replay_s": sum(t.wall_s or 0.0 for t in trials),
+        "finished": sum(t.ok for t in trials),
+        "total": len(trials),
+    }
 
 
 def rule(r: Recommendation) -> str:
@@ -75,7 +120,7 @@ def rule(r: Recommendation) -> str:
     words = []
     for i, key in enumerate(r.minimise):
         start = "" if i == 0 else f"within {units.show(r.within, 'share')} of it " if i == 1 else "then "
-        words.append(f"{start}least {METRICS[key].label}")
+        words.append(f"{start}least {REPLAYED[key].label}")
     if len(words) > 1:
         words.append("a gain in a later one may not cost more than twice its share of those after it")
     if r.minimise[0] == "modelled_s":
@@ -103,7 +148,6 @@ def environment() -> jinja2.Environment:
         seconds=units.seconds,
         count=units.count,
         times=units.times,
-        percent=units.percent,
         size=format_size,
         sentence=lambda text: text[:1].upper() + text[1:],
         code=_code,
@@ -111,7 +155,6 @@ def environment() -> jinja2.Environment:
     made.globals.update(
         show=units.show,
         ratio=ratio,
-        METRICS=METRICS,
     )
     return made
 
@@ -128,15 +171,23 @@ def data(name: str) -> str:
     return files("ztune.report").joinpath(name).read_text("utf-8")
 
 
-def _heading(r: Recommendation) -> str:
-    what = r.subject.workload or r.subject.study
+def _heading(run: Run, r: Recommendation | None) -> str:
+    what = run.job.get("workload", run.name) if r is None else r.subject.workload or r.subject.study
     return f"ZFS layout for {what}"
 
 
-def _tile(side: Side) -> dict[str, Any]:
-    """Return one metric under the recommended layout (``other``) against the base layout (``here``)."""
-    kind = "" if not side.matters else "less" if side.other < side.here else "more"
-    change = units.percent(side.ratio)
+def _tiles(r: Recommendation) -> list[dict[str, Any]]:
+    """Return the main metrics under the recommended layout (``other``) against the base layout (``here``)."""
+    if r.basis == "modelled":
+        return [_tile(s, r) for s in r.against_baseline if s.metric in MAIN]
+    return [_tile(s, r) for s in r.against_baseline[:_TILES]]
+
+
+def _tile(side: Side, r: Recommendation) -> dict[str, Any]:
+    metric = table(r.basis)[side.metric]
+    sure = side.matters and metric.less is not None and not (metric.clock and r.basis == "emulated")
+    kind = "" if not sure else "less" if (side.other < side.here) == metric.less else "more"
+    change = units.times(side.ratio, side.low, side.high)
     return {
         "label": side.label,
         "kind": kind,
@@ -191,20 +242,20 @@ def _effects(rows: Sequence[EffectRow]) -> list[dict[str, Any]]:
                 cells.append({"bar": Markup(""), "text": "–", "range": "", "title": ""})
                 continue
             median, low, high = row.ratios[metric]
-            least, most = units.percent(low), units.percent(high)
+            least, most = units.times(low), units.times(high)
             ends = row.ends[metric]
             title = "" if low == high else f"least with {ends[0]}; most with {ends[1]}"
             cells.append(
                 {
                     "bar": charts.ratio_bar(median, low, high, reach),
-                    "text": units.percent(median),
+                    "text": units.times(median),
                     "range": "" if least == most else f"{least} … {most}",
                     "title": title,
                 }
             )
         causes = [m for m in EXPLAIN if m in row.ratios and abs(row.ratios[m][0] - 1) >= 0.05]
         causes.sort(key=lambda m: -_size(row.ratios[m][0]))
-        explain = [f"{METRICS[m].label} {units.percent(row.ratios[m][0])}" for m in causes[:_CAUSES]]
+        explain = [f"{REPLAYED[m].label} {units.times(row.ratios[m][0])}" for m in causes[:_CAUSES]]
         grouped_rows.setdefault(row.factor, []).append({"row": row, "cells": cells, "explain": explain})
 
     def weight(entries: list[dict[str, Any]]) -> float:
@@ -222,7 +273,7 @@ def _effects(rows: Sequence[EffectRow]) -> list[dict[str, Any]]:
 
 
 def _size(ratio: float) -> float:
-    """Return how large a change is, whichever way: 2 for both ×2 and ÷2."""
+    """Return how large a change is, whichever way: 2 for both ×2 and ×0.5."""
     return max(ratio, 1 / ratio) if ratio > 0 else float("inf")
 
 

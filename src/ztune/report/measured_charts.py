@@ -7,8 +7,9 @@ from collections.abc import Sequence
 from markupsafe import Markup
 
 from ztune.analysis import units
-from ztune.analysis.measured import MEASURES, Cell
+from ztune.analysis.metrics import MEASURED
 from ztune.analysis.predicted import Comparison
+from ztune.analysis.results import LayoutResult
 from ztune.analysis.why import Why
 from ztune.report.charts import Axis
 
@@ -35,7 +36,7 @@ def _grid(axis: Axis, unit: str, top: float, bottom: float) -> list[Markup]:
     return out
 
 
-def dots(cells: Sequence[Cell], key: str, chosen: Cell | None, wide: int = 1040) -> Markup:
+def dots(cells: Sequence[LayoutResult], key: str, chosen: LayoutResult | None, wide: int = 1040) -> Markup:
     """Return one row per layout with a dot for each block, the median, and its interval; empty without
     values.
     """
@@ -43,13 +44,13 @@ def dots(cells: Sequence[Cell], key: str, chosen: Cell | None, wide: int = 1040)
     values = [v for c in rows for v in c.values[key].values()]
     if not values:
         return Markup("")
-    unit = MEASURES[key].unit
+    unit = MEASURED[key].unit
     tall = 14 + _ROW * len(rows) + 40
     bottom = tall - 34
     axis = Axis.over(values, _NAME, wide - 30)
     out = [
         Markup('<svg viewBox="0 0 {} {}" role="img" aria-label="{} of each layout in each block">').format(
-            wide, tall, MEASURES[key].label
+            wide, tall, MEASURED[key].label
         ),
         *_grid(axis, unit, 8, bottom),
     ]
@@ -84,7 +85,7 @@ def dots(cells: Sequence[Cell], key: str, chosen: Cell | None, wide: int = 1040)
     return Markup("").join([*out, Markup("</svg>")])
 
 
-def causes(rows: Sequence[tuple[Cell, Why]], wide: int = 1040) -> Markup:
+def causes(rows: Sequence[tuple[LayoutResult, Why]], wide: int = 1040) -> Markup:
     """Return a bar per layout: bytes written per operation, the ZIL's part, and what the database asked
     for.
     """
@@ -159,7 +160,7 @@ def scatter(comparison: Comparison, wide: int = 330, tall: int = 300) -> Markup:
                 left, wide - 14, py, py
             )
         )
-        text = f"×{value:.3g}"
+        text = units.times(value)
         out.append(
             Markup('<text x="{:.1f}" y="{}" text-anchor="middle">{}</text>').format(px, bottom + 16, text)
         )
@@ -175,8 +176,10 @@ def scatter(comparison: Comparison, wide: int = 330, tall: int = 300) -> Markup:
         out.append(
             Markup(
                 '<circle class="p front" cx="{:.1f}" cy="{:.1f}" r="5">'
-                "<title>{}: predicted ×{:.2f}, measured ×{:.2f}</title></circle>"
-            ).format(x.at(p.predicted), y.at(p.measured), p.name, p.predicted, p.measured)
+                "<title>{}: predicted {}, measured {}</title></circle>"
+            ).format(
+                x.at(p.predicted), y.at(p.measured), p.name, units.times(p.predicted), units.times(p.measured)
+            )
         )
     out.append(Markup('<text x="{}" y="{}" text-anchor="end">predicted</text>').format(wide - 14, tall - 6))
     out.append(Markup('<text x="4" y="11">measured</text>'))

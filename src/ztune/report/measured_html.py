@@ -1,4 +1,4 @@
-"""The report of a measured run as one HTML file."""
+"""What only a measured run has in its HTML report: ranking, every run, why bytes are written, predictions."""
 
 from __future__ import annotations
 
@@ -7,69 +7,51 @@ from typing import Any
 
 from markupsafe import Markup
 
-from ztune import __version__
 from ztune.analysis import units
-from ztune.analysis.contrast import one_factor, two_factor
-from ztune.analysis.measured import MEASURES, Cell
+from ztune.analysis.contrast import two_factor
+from ztune.analysis.effects import from_baseline
+from ztune.analysis.metrics import MEASURED
 from ztune.analysis.predicted import compare
-from ztune.analysis.verdict import Standing, columns, standing
+from ztune.analysis.rank import Place
+from ztune.analysis.results import LayoutResult
+from ztune.analysis.standing import Standing
 from ztune.analysis.why import explain, sentence
-from ztune.report import html, measured
+from ztune.report import measured
 from ztune.report import measured_charts as charts
 from ztune.report.charts import ratio_bar
 from ztune.store.records import Run, Trial
 
-_DOTS = 3  # measures that are drawn block by block
+_DOTS = 3  # metrics that are drawn block by block
 
 
-def render(run: Run, trials: Sequence[Trial], screened: Sequence[Trial] | None = None) -> str:
-    """Return the report as the text of an HTML file. All text from outside is escaped.
-
-    ``screened``: the trials of the screening run that the layouts came from; default: looked up in the store.
-    """
-    found = standing(run, trials)
-    cells = [p.cell for p in found.places]
-    chosen = found.recommended()
-    base = found.measured.baseline
-    keys = columns(found, 6)
-    compared = compare(cells, measured.screened(run) if screened is None else screened)
-    reasons = [(c, w) for c in cells if (w := explain(c)) is not None]
-    return html.page(
-        "measured.html.j2",
-        version=__version__,
-        style=Markup(html.data("style.css")),
-        script=Markup(html.data("script.js")),
-        run=run,
-        found=found,
-        heading=f"Measured: {run.job.get('workload', run.name)}",
-        head=measured.head(found),
-        verdict=measured.verdict(found),
-        advice=measured.advice(found),
-        chosen=chosen,
-        base=base,
-        changes={} if chosen is None else measured.changes(base, chosen),
-        tiles=_tiles(found, chosen),
-        cautions=measured.cautions(found),
-        columns=[(k, measured.heading(k, found)) for k in keys],
-        rows=[_row(p, keys, found) for p in found.places],
-        failed=found.failed,
-        dots=[(measured.heading(k, found), charts.dots(cells, k, chosen)) for k in keys[:_DOTS]],
-        causes=charts.causes(reasons),
-        has_zil=any(w.zil is not None for _, w in reasons),
-        reasons=[(c, sentence(c, _unit(c))) for c, _ in reasons],
-        classes=_classes(reasons),
-        unit=_unit(cells[0]) if cells else "operation",
-        compared=[(c, charts.scatter(c), measured.accuracy(c)) for c in compared],
-        effects=_effects(found, keys),
-        interactions=[t for k in found.goals[:1] for t in two_factor(cells, k)],
-        ratio_text=measured.ratio_text,
-        trials=trials,
-        blocks=found.measured.blocks,
-        environment=_environment(run, cells),
-    )
+def sections(now: Standing, trials: Sequence[Trial], screened: Sequence[Trial]) -> dict[str, Any]:
+    """Return what the template's sections of measured runs show; ``screened``: what predicted it."""
+    layouts = [p.result for p in now.places]
+    keys = now.columns(6)
+    reasons = [(c, w) for c in layouts if (w := explain(c)) is not None]
+    compared = compare(layouts, screened)
+    return {
+        "now": now,
+        "head": measured.head(now),
+        "outcome": measured.verdict(now),
+        "cautions": measured.cautions(now),
+        "columns": [(k, now.label(k)) for k in keys],
+        "rows": [_row(p, keys, now) for p in now.places],
+        "dots": [(now.label(k), charts.dots(layouts, k, now.chosen)) for k in keys[:_DOTS]],
+        "causes": charts.causes(reasons),
+        "has_zil": any(w.zil is not None for _, w in reasons),
+        "reasons": [(c, sentence(c, _unit(c))) for c, _ in reasons],
+        "classes": _classes(reasons),
+        "unit": _unit(layouts[0]) if layouts else "operation",
+        "compared": [(c, charts.scatter(c), measured.accuracy(c)) for c in compared],
+        "effects": _effects(now, keys),
+        "interactions": [t for k in now.minimise[:1] for t in two_factor(layouts, k)],
+        "trials": trials,
+        "environment": _environment(now.run, layouts),
+    }
 
 
-def _unit(cell: Cell) -> str:
+def _unit(cell: LayoutResult) -> str:
     for result in cell.results.values():
         unit = (result.get("job") or {}).get("unit")
         if isinstance(unit, str) and unit:
@@ -77,36 +59,12 @@ def _unit(cell: Cell) -> str:
     return "operation"
 
 
-def _tiles(found: Standing, chosen: Cell | None) -> list[dict[str, str]]:
-    """Return the main measures of the chosen layout against the baseline."""
-    if chosen is None or chosen is found.measured.baseline:
-        return []
-    out = []
-    for key in columns(found, 4):
-        ratio, value = chosen.against.get(key), chosen.value(key)
-        if ratio is None or value is None:
-            continue
-        better = MEASURES[key].less
-        emulated = MEASURES[key].clock and found.clock == "emulated"
-        sure = not emulated and ratio.known and (ratio.high < 1 or ratio.low > 1)
-        good = (ratio.mean < 1) == (better is not False)
-        out.append(
-            {
-                "what": measured.heading(key, found),
-                "big": units.show(value, MEASURES[key].unit),
-                "kind": "" if not sure or better is None else "less" if good else "more",
-                "from": f"{measured.ratio_text(ratio)} of the baseline's",
-            }
-        )
-    return out
-
-
-def _row(place: Any, keys: Sequence[str], found: Standing) -> dict[str, Any]:
-    cell: Cell = place.cell
+def _row(place: Place, keys: Sequence[str], now: Standing) -> dict[str, Any]:
+    cell = place.result
     values: list[dict[str, Any]] = []
     for key in keys:
         estimate = cell.estimates.get(key)
-        unit = MEASURES[key].unit
+        unit = MEASURED[key].unit
         if estimate is None:
             values.append({"text": "–", "sort": "", "range": ""})
             continue
@@ -114,20 +72,20 @@ def _row(place: Any, keys: Sequence[str], found: Standing) -> dict[str, Any]:
         if estimate.low is not None and estimate.high is not None:
             span = f"{units.show(estimate.low, unit)} … {units.show(estimate.high, unit)}"
         values.append({"text": units.show(estimate.median, unit), "sort": estimate.median, "range": span})
-    key = found.goals[0] if found.goals else ""
+    key = now.minimise[0] if now.minimise else ""
     return {
         "place": place,
         "cell": cell,
         "values": values,
         "against": "" if not key else measured.against(cell, key),
         "sort": cell.against[key].mean if key in cell.against else 1.0,
-        "standing": {"worse": "worse", "equal": "equal", "open": "not resolved", "leader": "leads"}.get(
-            place.standing, ""
-        ),
+        "standing": measured.STANDING[place.standing],
+        "recommended": cell is now.chosen,
+        "passed_over": now.passed_over if cell is now.first else "",
     }
 
 
-def _classes(reasons: Sequence[tuple[Cell, Any]]) -> list[tuple[str, dict[str, str]]]:
+def _classes(reasons: Sequence[tuple[LayoutResult, Any]]) -> list[tuple[str, dict[str, str]]]:
     """Return the bytes written by class of device, where there is more than one class."""
     names = list(dict.fromkeys(n for _, w in reasons for n in w.by_class))
     if len(names) < 2:
@@ -138,23 +96,22 @@ def _classes(reasons: Sequence[tuple[Cell, Any]]) -> list[tuple[str, dict[str, s
     ]
 
 
-def _effects(found: Standing, keys: Sequence[str]) -> list[dict[str, Any]]:
-    measures = list(keys[:4])
+def _effects(now: Standing, keys: Sequence[str]) -> list[dict[str, Any]]:
     out = []
-    for effect in one_factor(found.measured.cells, measures):
+    for pair in from_baseline(now.found.layouts):
         shown = []
-        for key in measures:
-            ratio = effect.ratios.get(key)
+        for key in keys[:4]:
+            ratio = pair.paired(key)
             if ratio is None:
                 shown.append({"bar": Markup(""), "text": "–"})
                 continue
             low, high = (ratio.low, ratio.high) if ratio.known else (ratio.mean, ratio.mean)
-            shown.append({"bar": ratio_bar(ratio.mean, low, high, 4.0), "text": measured.ratio_text(ratio)})
-        out.append({"effect": effect, "cells": shown})
+            shown.append({"bar": ratio_bar(ratio.mean, low, high, 4.0), "text": ratio.text})
+        out.append({"effect": pair, "cells": shown})
     return out
 
 
-def _environment(run: Run, cells: Sequence[Cell]) -> dict[str, str]:
+def _environment(run: Run, cells: Sequence[LayoutResult]) -> dict[str, str]:
     out: dict[str, str] = {"Target": str(run.target.get("name", ""))}
     accel = run.target.get("accel")
     if accel:

@@ -24,47 +24,12 @@ class Evidence:
     trials: list[Trial]
     trace: Trace | None
     trace_missing: str  # why ``trace`` is None, as a sentence
+    screened: list[Trial]  # of the screening that a measured run took its layouts from; else empty
 
     def recommend(self, objective: Objective | None = None) -> Recommendation:
-        """Return the recommendation; see ``ztune.advice.recommend.recommend``.
-
-        Of a measured run: for the layout that was best when measured, with the evidence of the screening run
-        that it came from, and a verdict that says which is which. Raises InputError if it came from none.
-        """
-        if self.run.measured:
-            return self._after_measuring(objective)
+        """Return the recommendation; every command asks here. See ``ztune.advice.recommend.recommend``."""
         manifest = None if self.trace is None else self.trace.manifest
-        return recommend(self.run, self.trials, objective, manifest, witness=self.witness())
-
-    def _after_measuring(self, objective: Objective | None) -> Recommendation:
-        from ztune.analysis.verdict import standing
-        from ztune.report import measured
-
-        found = standing(self.run, self.trials)
-        chosen = found.recommended()
-        if chosen is None:
-            raise InputError(f"run {self.run.id} has no result, so there is nothing to recommend")
-        if self.run.source_run is None:
-            raise InputError(
-                f"run {self.run.id} measured a study without a screening run, so there are no reasons "
-                f"property by property; `ztune recommend {self.run.id}` says what was measured, "
-                f"`ztune run --from RUN` has both"
-            )
-        before = evidence(self.run.source_run)
-        manifest = None if before.trace is None else before.trace.manifest
-        modelled = recommend(
-            before.run, before.trials, objective, manifest, chosen.hash, witness=before.witness()
-        )
-        if modelled.layout_hash != chosen.hash:
-            raise InputError(
-                f"layout {chosen.name} of run {self.run.id} was not screened by run {before.run.id}"
-            )
-        return modelled.model_copy(
-            update={
-                "verdict": f"Measured: {measured.advice(found)} Modelled: {modelled.verdict}",
-                "warnings": [*measured.cautions(found), *modelled.warnings],
-            }
-        )
+        return recommend(self.run, self.trials, objective, manifest, self.screened, self.witness())
 
     def witness(self) -> Witness | None:
         """Return what the trace says of acknowledgments, or None without a trace that can be read."""
@@ -96,7 +61,8 @@ def evidence(run_id: str | None = None, store: Store | None = None) -> Evidence:
             return evidence(run_id, opened)
     run = store.run(run_id or last_finished(store))
     trace, why = _trace(run)
-    return Evidence(run, store.trials(run.id), trace, why)
+    screened = [] if run.source_run is None else store.trials(run.source_run)
+    return Evidence(run, store.trials(run.id), trace, why, screened)
 
 
 def _trace(run: Run) -> tuple[Trace | None, str]:

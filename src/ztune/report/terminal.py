@@ -10,8 +10,11 @@ from rich.table import Table
 
 from ztune.advice.model import Hazard, PropertyAdvice, Recommendation, RoleAdvice, Row
 from ztune.analysis import units
+from ztune.analysis.standing import standing
 from ztune.analysis.stats import ratio
 from ztune.output import Console, Text
+from ztune.report import measured
+from ztune.report.source import Evidence
 
 TOP = 12  # rows of the ranking unless all are asked for
 NOTES = 3  # layouts of which it is said why they stand no further ahead, unless all are asked for
@@ -32,8 +35,7 @@ def ranking_table(rows: Sequence[Row], baseline: Row | None, top: int | None = T
     shown = [r for i, r in enumerate(rows) if top is None or i < top or r.baseline or r.recommended]
     for row in shown:
         name = Text(row.layout)
-        if row.recommended:
-            name.append("  ◀ recommended", style="bold green")
+        measured.mark(name, row.recommended, row.passed_over)
         if row.baseline:
             name.append("  (base)", style="dim")
         if row.durability != "nothing-acknowledged":
@@ -85,6 +87,9 @@ def ranking(r: Recommendation, top: int | None = TOP) -> RenderableType:
 def recommendation(r: Recommendation) -> RenderableType:
     """Return the recommendation: verdict, what to set for each role and why, costs, hazards, how sure."""
     parts: list[RenderableType] = [Text(r.verdict, style="bold")]
+    for row in [*r.ranking, *r.set_apart]:
+        if row.recommended:
+            parts += [Text(f"  {key} = {value}") for key, value in row.differs.items()]
     tail = f"Replayed through OpenZFS {r.subject.openzfs}; all times are modelled, none is measured."
     if r.basis != "modelled":
         said = r.evidence()
@@ -102,7 +107,7 @@ def recommendation(r: Recommendation) -> RenderableType:
     for cost in r.costs:
         before = ""
         if cost.baseline is not None and cost.subject != "memory":
-            change = units.percent(ratio(cost.value, cost.baseline))
+            change = units.times(ratio(cost.value, cost.baseline))
             before = f" Base layout: {units.show(cost.baseline, cost.unit)} ({change})."
         parts.append(_indent(cost.sentence + before))
     parts += [Text(), _heading(f"Durability: {r.durability.klass}"), _indent(r.durability.sentence)]
@@ -183,9 +188,20 @@ def _indent(text: str, by: int = 2, style: str = "") -> Padding:
     return Padding(Text(text, style=style), (0, 0, 0, by))
 
 
-def show(r: Recommendation, console: Console | None = None, top: int | None = TOP) -> None:
-    """Print the ranking and the recommendation to ``console`` (default: stdout)."""
+def show(
+    r: Recommendation, console: Console | None = None, top: int | None = TOP, found: Evidence | None = None
+) -> None:
+    """Print the ranking and the recommendation to ``console`` (default: stdout).
+
+    ``found``: the run, whose ranking has intervals and predictions where it was measured.
+    """
     out = console or Console(highlight=False)
-    out.print(ranking(r, top))
-    out.print()
-    out.print(recommendation(r))
+    parts: list[RenderableType] = []
+    if found is not None and found.run.measured:
+        now = standing(found.run, found.trials)
+        parts += [measured.ranking(now), Text(), recommendation(r)]
+        predicted = measured.predictions(now, found.screened)
+        parts += [] if predicted is None else [Text(), predicted]
+    else:
+        parts += [ranking(r, top), Text(), recommendation(r)]
+    out.print(Group(*parts))

@@ -142,7 +142,7 @@ def task_after(
     study = run.resolved_study
     workload, recorded = _recorded(run)
     trials = store.trials(run.id)
-    layouts = plan.best_of(run, allowed_order(study, trials), trials, top, names)
+    layouts = plan.best_of(run, allowed_order(run, trials), trials, top, names)
     return Task(study, layouts, _job(workload, {**recorded, **params}, native))
 
 

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from ztune import __version__
-from ztune.advice.standing import standing
+from ztune.analysis.standing import standing
 from ztune.errors import InputError
 from ztune.places.engine import Engine
 from ztune.places.replay import Outcome, Replay, suggested_jobs, sweep
@@ -117,10 +117,10 @@ def resume(
     return _Screening(store, run, target, options.budget, observer or Observer()).go()
 
 
-def allowed_order(study: Study, trials: Sequence[Trial]) -> list[Trial]:
+def allowed_order(run: Run, trials: Sequence[Trial]) -> list[Trial]:
     """Return the finished trials that the objective allows, best first."""
     by_hash = {t.layout_hash: t for t in trials}
-    return [by_hash[entry.candidate.hash] for entry in standing(trials, study.objective).ranking.ranked]
+    return [by_hash[place.result.hash] for place in standing(run, trials).ranked]
 
 
 class _Screening:
@@ -148,7 +148,7 @@ class _Screening:
         self._run_pending()
         for _ in range(MAX_ROUNDS):
             trials = self._all()
-            ranked = [t.layout for t in allowed_order(study, trials)]
+            ranked = [t.layout for t in allowed_order(self.run, trials)]
             tried = {t.layout_hash for t in trials}
             if not self._round(next_round(study, ranked, tried, self.budget - len(trials))):
                 break
@@ -156,7 +156,7 @@ class _Screening:
         # show that another layout is better, which then needs its own pairs.
         for _ in range(MAX_ROUNDS):
             trials = self._all()
-            chosen = standing(trials, study.objective).chosen
+            chosen = standing(self.run, trials).chosen
             tried = {t.layout_hash for t in trials}
             if chosen is None or not self._round(returns(study, chosen.layout, tried)):
                 break

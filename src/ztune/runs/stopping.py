@@ -5,15 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ztune.analysis import verdict
-from ztune.analysis.measured import gather
+from ztune.analysis.basis import basis
 from ztune.analysis.resolve import Decision
+from ztune.analysis.results import collect
 from ztune.runs.options import TrialOptions
 from ztune.store.records import Run, Trial
 
 
 def judge(run: Run, trials: Sequence[Trial], options: TrialOptions) -> tuple[str, Decision] | None:
     """Return the measure that decides and where the comparison stands; None while nothing can be compared."""
-    return verdict.judge(run, gather(trials), options.resolution, options.looks)
+    return verdict.judge(run, collect(trials, basis(run)), options.resolution, options.looks)
 
 
 def next_arms(

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from ztune.analysis import processors
-from ztune.analysis.candidates import Candidate
+from ztune.analysis import demand
 from ztune.analysis.effects import ABSENT, pair_to
 from ztune.analysis.rank import Ranking
+from ztune.analysis.results import LayoutResult
 from ztune.analysis.stats import differs
 
 # Settings that a short replay flatters. logbias=throughput, zfsprops(7): its blocks end up where reads that
@@ -15,7 +15,7 @@ from ztune.analysis.stats import differs
 UNSEEN = frozenset({("logbias", "throughput")})
 
 
-def plainest(ranking: Ranking, defaults: Mapping[str, str]) -> Candidate:
+def plainest(ranking: Ranking, defaults: Mapping[str, str]) -> LayoutResult:
     """Return the layout to recommend.
 
     From the first in the ranking, one setting after the other goes back to its default as long as the layout
@@ -29,8 +29,8 @@ def plainest(ranking: Ranking, defaults: Mapping[str, str]) -> Candidate:
     first = ranking.best
     if first is None:
         raise ValueError("the ranking is empty")
-    every = [r.candidate for r in ranking.ranked]
-    slow = processors.held(every) if ranking.minimise[0] == "modelled_s" else {}
+    every = [r.result for r in ranking.ranked]
+    slow = demand.held(every) if ranking.minimise[0] == "modelled_s" else {}
     field = [c for c in every if c.hash not in slow]
     fastest = min(field, key=lambda c: c.value(ranking.minimise[0]) or 0.0)
     current = _back(field, first, fastest, ranking, defaults, unseen=True)
@@ -38,14 +38,14 @@ def plainest(ranking: Ranking, defaults: Mapping[str, str]) -> Candidate:
 
 
 def _back(
-    field: Sequence[Candidate],
-    start: Candidate,
-    fastest: Candidate,
+    field: Sequence[LayoutResult],
+    start: LayoutResult,
+    fastest: LayoutResult,
     ranking: Ranking,
     defaults: Mapping[str, str],
     *,
     unseen: bool,
-) -> Candidate:
+) -> LayoutResult:
     """Take steps back to the defaults from ``start``; with ``unseen`` only of settings in ``UNSEEN``."""
     current = start
     while True:
@@ -65,7 +65,7 @@ def _back(
         current = min(steps, key=lambda c: (c.value(ranking.minimise[0]) or 0.0, c.name, c.hash))
 
 
-def as_good(candidate: Candidate, than: Candidate, minimise: Sequence[str], within: float) -> bool:
+def as_good(candidate: LayoutResult, than: LayoutResult, minimise: Sequence[str], within: float) -> bool:
     """Say whether ``candidate`` is worse than ``than`` in none of ``minimise`` by more than ``within``."""
     for metric in minimise:
         mine, theirs = candidate.value(metric), than.value(metric)

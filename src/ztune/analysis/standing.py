@@ -1,0 +1,214 @@
+"""How the layouts of a run stand: in order, what decides, and the one to recommend."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from ztune.analysis import verdict
+from ztune.analysis.basis import basis
+from ztune.analysis.choose import UNSEEN, plainest
+from ztune.analysis.metrics import Basis, table
+from ztune.analysis.pace import Pace, pace
+from ztune.analysis.paired import Ratio, paired
+from ztune.analysis.rank import Place, defaults_of, rank
+from ztune.analysis.results import Failed, LayoutResult, Results, collect
+from ztune.store.records import Run, Trial
+from ztune.study import DurabilityClass, Objective
+from ztune.study.durability import Bar
+
+
+@dataclass(frozen=True)
+class Standing:
+    """All layouts of a run, best first; those set apart for their durability after them, without a rank.
+
+    ``minimise``: the metrics that order them, most important first; ``within``: the share below which
+    differences don't matter. ``chosen``: the layout to recommend; None while nothing is ranked. ``allowed``:
+    the worst durability class that is ranked. ``defaults``: by setting, the value that counts as the default.
+    Of trials: ``outcome``, what was decided, in the form of ``Run.outcome``; ``pace`` of the job.
+    """
+
+    run: Run
+    basis: Basis
+    found: Results
+    minimise: tuple[str, ...]
+    within: float
+    places: tuple[Place, ...]
+    failed: tuple[Failed, ...]
+    chosen: LayoutResult | None
+    allowed: DurabilityClass
+    defaults: Mapping[str, str]
+    outcome: Mapping[str, Any] = field(default_factory=dict)
+    pace: Pace | None = None
+
+    @property
+    def ranked(self) -> tuple[Place, ...]:
+        """The layouts that compete."""
+        return tuple(p for p in self.places if p.rank is not None)
+
+    @property
+    def weaker(self) -> tuple[Place, ...]:
+        """The layouts that are set apart."""
+        return tuple(p for p in self.places if p.rank is None)
+
+    @property
+    def first(self) -> LayoutResult | None:
+        """The layout in the first place."""
+        return self.ranked[0].result if self.ranked else None
+
+    @property
+    def baseline(self) -> LayoutResult | None:
+        """The layout that the user lives with today, if it has a result."""
+        return self.found.baseline
+
+    @property
+    def passed_over(self) -> str:
+        """Why the layout in the first place is not the one to recommend, to follow "but"; "" where it is."""
+        if self.chosen is self.first or self.chosen is None or self.first is None:
+            return ""
+        if self.basis != "modelled":
+            return "is not known to be better than the baseline"
+        kept = self.chosen.settings
+        for factor, value in self.first.settings.items():
+            name = factor.rpartition(".")[2]
+            if (name, value) in UNSEEN and kept.get(factor) != value:
+                return f"a short replay flatters its {name}={value}"
+        return "is as good, and further from the defaults"
+
+    def label(self, key: str) -> str:
+        """Return a metric's name; seconds of an emulated lab are marked so."""
+        return table(self.basis)[key].named(self.basis)
+
+    def caution(self) -> str | None:
+        """Return what must be said beside any advice from this run, or None."""
+        if self.basis != "emulated":
+            return None
+        return (
+            "The target ran without hardware virtualisation: its operations and bytes are those of real "
+            "ZFS, its seconds are not those of any machine. Layouts are ordered by operations and "
+            "bytes; do not choose by the times."
+        )
+
+    def columns(self, most: int = 7) -> list[str]:
+        """Return the metrics that a table of trials shows: first what orders, then what explains.
+
+        Beside the mean latency stands its p99.
+        """
+        usual = ["time", "latency", "p99", "ios", "written", "read", "space", "cpu", "mount_cpu"]
+        if self.basis == "emulated":
+            usual = ["ios", "written", "read", "space", "time"]
+        first = ["latency", "p99"] if self.minimise[:1] == ("latency",) else []
+        known = {k for p in self.places for k in p.result.values}
+        return [k for k in dict.fromkeys([*first, *self.minimise, *usual]) if k in known][:most]
+
+
+def standing(run: Run, trials: Sequence[Trial], objective: Objective | None = None) -> Standing:
+    """Return how the finished ones of ``trials`` stand: replays under ``objective`` (default: the run's),
+    what was measured by the run's own decision."""
+    found = collect(trials, basis(run))
+    if run.measured:
+        return _measured(run, found)
+    goal = objective or run.objective
+    defaults = defaults_of(found.layouts, found.baseline)
+    bar = Bar.of(goal.durability, found.base_layout)
+    ranking = rank(found, goal.minimise, goal.within, bar, defaults)
+    return Standing(
+        run=run,
+        basis="modelled",
+        found=found,
+        minimise=ranking.minimise,
+        within=ranking.within,
+        places=(*ranking.ranked, *ranking.weaker),
+        failed=ranking.failed,
+        chosen=plainest(ranking, defaults) if ranking.ranked else None,
+        allowed=bar.worst,
+        defaults=defaults,
+    )
+
+
+_WHY = {
+    "leader": "leads", "worse": "worse than the leader", "equal": "equal to the leader",
+    "open": "not resolved",
+}  # fmt: skip
+
+
+def _measured(run: Run, found: Results) -> Standing:
+    keys = verdict.goals(run, found.layouts)
+    bar = verdict.bar_of(run, found)
+    strong = [c for c in found.layouts if bar.admits(c.layout)]
+    weak = [c for c in found.layouts if not bar.admits(c.layout)]
+    outcome = _outcome(run, found, keys)
+    leader = next((c for c in strong if c.arm == outcome.get("leader")), None)
+    words = {o["arm"]: o["standing"] for o in outcome.get("others", [])}
+    lagging = verdict.lagging(keys, found)
+
+    def behind(result: LayoutResult) -> bool:
+        return lagging is not None and result.arm in lagging.behind
+
+    def order(result: LayoutResult) -> tuple[bool, bool, float]:
+        if not keys:
+            return (result is not leader, False, 0.0)
+        if lagging is not None and behind(result):
+            done, asked = lagging.rates[result.arm]
+            return (True, True, -done / asked)
+        ratio = _to(result, leader, keys[0])
+        value = result.value(keys[0])
+        return (
+            result is not leader,
+            False,
+            ratio.mean if ratio is not None else (value if value is not None else 1e300),
+        )
+
+    def place(rank: int | None, result: LayoutResult, word: str) -> Place:
+        lag = lagging.lag(result.arm) if lagging is not None else ""
+        return Place(
+            rank,
+            result,
+            ": ".join(filter(None, (_WHY.get(word, ""), lag))),
+            standing=word,
+            to_leader=_to(result, leader, keys[0]) if keys and not behind(result) else None,
+            lag=lag,
+        )
+
+    places = [
+        place(i, c, "leader" if c is leader else words.get(c.arm, ""))
+        for i, c in enumerate(sorted(strong, key=order), start=1)
+    ]
+    places += [place(None, c, "") for c in sorted(weak, key=order)]
+    first = places[0].result if strong else None
+    # The baseline stays where nothing is known to be better than it.
+    kept = [p.result for p in places if p.result is found.baseline and p.standing in {"equal", "open"}]
+    return Standing(
+        run=run,
+        basis=basis(run),
+        found=found,
+        minimise=keys,
+        within=verdict.resolution_of(run),
+        places=tuple(places),
+        failed=found.failed,
+        chosen=kept[0] if kept else first,
+        allowed=run.objective.durability,
+        defaults=defaults_of(found.layouts, found.baseline),
+        outcome=outcome,
+        pace=pace(found.layouts),
+    )
+
+
+def _outcome(run: Run, found: Results, keys: Sequence[str]) -> Mapping[str, Any]:
+    """Return the run's own decision; made anew where an older ztune decided by another measure."""
+    stored: dict[str, Any] = run.outcome
+    if not stored or not keys or stored.get("measure") == keys[0]:
+        return stored
+    least, most = run.options.get("blocks", (1, 1))
+    again = verdict.judge(run, found, verdict.resolution_of(run), most - least + 1)
+    if again is None:
+        return stored
+    names = {c.arm: c.name for c in found.layouts}
+    return verdict.outcome(*again, str(stored.get("reason", "")), names)
+
+
+def _to(result: LayoutResult, leader: LayoutResult | None, key: str) -> Ratio | None:
+    if leader is None or result is leader or key not in result.values or key not in leader.values:
+        return None
+    return paired(result.values[key], leader.values[key])

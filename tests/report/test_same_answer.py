@@ -1,0 +1,184 @@
+"""The same measured run gives the same recommendation by every door."""
+
+from __future__ import annotations
+
+import json
+import random
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import evidence as ev
+import pytest
+from click.testing import CliRunner
+from measured_trials import result
+
+from ztune.advice.recommend import recommend
+from ztune.analysis.results import collect
+from ztune.analysis.verdict import outcome
+from ztune.cli import _tune
+from ztune.cli.main import ztune
+from ztune.report import html
+from ztune.runs.options import TrialOptions
+from ztune.runs.stopping import judge
+from ztune.store.db import Store
+from ztune.store.records import Run, Trial
+from ztune.study import Layout, Study
+
+STUDY = Study.model_validate({k: v for k, v in ev.run().study.items() if k != "profiles"})
+BASE = STUDY.layout
+SMALL = BASE.with_settings({"data.recordsize": "8K"}, "8K")
+LOG = BASE.with_settings({"slog": "nvme"}, "log device")
+BOTH = BASE.with_settings({"data.recordsize": "8K", "slog": "nvme"}, "8K, log device")
+LAYOUTS = [BASE, SMALL, LOG, BOTH]
+# A replay finds the log device best. Seconds per operation with the real database say otherwise.
+CLEAR = {"base": 0.020, "8K": 0.008, "log device": 0.019, "8K, log device": 0.012}
+NONE = {**dict.fromkeys(CLEAR, 0.020), "8K": 0.0199}
+
+
+@pytest.fixture(autouse=True)
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("ZTUNE_HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("COLUMNS", "160")
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def stored(seconds: dict[str, float]) -> tuple[Run, Run]:
+    """Store a screening and the run that measured its layouts; return both."""
+    with Store.open() as store:
+        made: dict[str, Any] = {"study": STUDY, "environment": {"kernel": "6.1"}, "seed": 1}
+        versions = {"ztune": "0.1.0", "openzfs": "2.3.2"}
+        first = store.create_run(
+            kind="tune", trace_path=Path("/nowhere/x.trace"), trace_sha="0" * 64, **made,
+            versions={**versions, "engine": "0.1.0"},
+        )  # fmt: skip
+        for layout in LAYOUTS:
+            trial = store.add_trial(first.id, layout, is_baseline=layout is BASE)
+            store.start_trial(trial.id, {})
+            engine = {"version": "0.1.0", "openzfs": "2.3.2"}
+            replayed = {"engine": engine, "measure": ev.toy_measure(layout), "warnings": []}
+            store.finish_trial(trial.id, result=replayed, wall_s=1.0)
+        store.finish_run(first.id, "done")
+        second = store.create_run(
+            kind="run", versions=versions, target={"kind": "local", "name": "local", "accel": "kvm"},
+            job={"workload": "postgres-oltp", "params": {}}, options={"resolution": 0.02, "blocks": [3, 8]},
+            source_run=first.id, **made,
+        )  # fmt: skip
+        dice = random.Random(3)
+        for block in range(1, 6):
+            for layout in LAYOUTS:
+                trial = store.add_trial(second.id, layout, is_baseline=layout is BASE, block=block)
+                store.start_trial(trial.id, {})
+                took = seconds[layout.name] * (1 + dice.gauss(0, 0.002))
+                store.finish_trial(trial.id, result=result(took), wall_s=1.0, openzfs="2.3.2")
+        trials = store.trials(second.id)
+        found = judge(store.run(second.id), trials, TrialOptions())
+        assert found is not None
+        names = {t.arm: t.layout_name for t in trials}
+        store.note_run(second.id, outcome=outcome(*found, "settled", names))
+        store.finish_run(second.id, "done")
+        return store.run(first.id), store.run(second.id)
+
+
+def told(*words: str) -> str:
+    done = CliRunner().invoke(ztune, list(words), standalone_mode=False)
+    assert done.exception is None, done.exception
+    return done.stdout
+
+
+@pytest.mark.parametrize(("seconds", "wins"), [(CLEAR, SMALL), (NONE, BASE)])
+def test_every_door_gives_the_same_answer(home: Path, seconds: dict[str, float], wins: Layout) -> None:
+    screened, run = stored(seconds)
+    asked = json.loads(told("recommend", run.id, "--json"))
+    answer = asked["recommendation"]
+    assert (answer["layout_name"], answer["basis"]) == (wins.name, "measured")
+    assert asked["recommended"] == {"layout": wins.name, "hash": wins.hash, "text": answer["verdict"]}
+    # apply
+    exported = json.loads(told("apply", run.id, "--export", "json"))
+    assert wins.name in json.dumps(exported) and "modelled: the recorded I/O" not in json.dumps(exported)
+    # report
+    told("report", run.id, "--out", "r.html")
+    page = Path("r.html").read_text()
+    assert f'<div class="name">{wins.name}</div>' in page and "Recommended layout, measured" in page
+    # the terminal
+    lines = [line for line in told("recommend", run.id).splitlines() if "◀ recommended" in line]
+    assert len(lines) == 1 and wins.name in lines[0]
+    # tune --on, when the trials are done
+    plan = _tune.Plan("postgres-oltp", {}, home, None, None, None, None, 0, None, "auto")
+    with Store.open() as store:
+        written = _tune._write(plan, screened.id, Path("/nowhere/x.trace"), store, run)
+    assert written.recommendation.model_dump(mode="json") == answer
+    assert json.loads((home / "run.json").read_text())["recommendation"] == answer
+    assert (home / "report.html").read_text() == page
+    assert "none is measured" in (home / "screened.html").read_text()
+    told("recommend", run.id, "--script", "again.sh")
+    assert (home / "apply.sh").read_text() == Path("again.sh").read_text()
+
+
+def test_what_screening_said_stands_beside_as_prediction() -> None:
+    _, run = stored(CLEAR)
+    answer = json.loads(told("recommend", run.id, "--json"))["recommendation"]
+    data = next(r for r in answer["roles"] if r["role"] == "data")
+    size = next(p for p in data["properties"] if p["name"] == "recordsize")
+    assert (size["change"]["basis"], size["modelled"]["basis"]) == ("measured", "modelled")
+    text = " ".join(told("recommend", run.id).split())
+    assert "Modelled, by screening:" in text
+    assert "Screening's prediction against the measurement" in text
+
+
+def test_the_first_row_says_why_it_is_not_the_one() -> None:
+    _, run = stored(NONE)
+    first = json.loads(told("recommend", run.id, "--json"))["recommendation"]["ranking"][0]
+    assert not first["recommended"] and first["passed_over"] == "is not known to be better than the baseline"
+    rows = told("recommend", run.id).splitlines()
+    assert any(first["layout"] in row and "not known to be better" in row for row in rows)
+
+
+def test_the_first_of_a_screening_says_so_too() -> None:
+    flattered = BASE.with_settings({"data.logbias": "throughput"}, "throughput")
+    measure = ev.toy_measure(BASE)
+    less = {**measure, "physical": {**measure["physical"], "write_bytes": 1e6}}
+    trials = [ev.trial(BASE, 1, measure, baseline=True), ev.trial(flattered, 2, less)]
+    found = recommend(ev.run(), trials)
+    assert (found.layout_name, found.ranking[0].layout) == ("base", "throughput")
+    assert found.ranking[0].passed_over == "a short replay flatters its logbias=throughput"
+    assert "throughput comes first in the ranking, but a short replay flatters its" in found.verdict
+
+
+def test_each_estimate_says_what_it_rests_on() -> None:
+    screened, run = stored(CLEAR)
+
+    def bases(of: list[Trial], **asked: Any) -> set[str]:
+        return {e.basis for c in collect(of, **asked).layouts for e in c.estimates.values()}
+
+    with Store.open() as store:
+        assert bases(store.trials(screened.id)) == {"modelled"}
+        assert bases(store.trials(run.id)) == {"measured"}
+        assert bases(store.trials(run.id), basis="emulated") == {"emulated"}
+
+
+def test_a_measured_run_without_a_result_has_a_report_all_the_same() -> None:
+    _, run = stored(CLEAR)
+    with Store.open() as store:
+        lost = [replace(t, status="failed", error="no room", result=None) for t in store.trials(run.id)]
+    page = html.render(run, lost, None)
+    assert '<div class="name">No result</div>' in page and "no room" in page
+    assert 'id="reasons"' not in page and 'id="commands"' not in page
+
+
+def test_another_file_system_has_reasons_and_no_commands() -> None:
+    _, run = stored(CLEAR)
+    plain = BASE.with_settings({"pool.tank.filesystem": "ext4"}, "ext4")
+    with Store.open() as store:
+        trials = [
+            replace(t, layout=plain, layout_hash=plain.hash, layout_name="ext4") if t.layout == SMALL else t
+            for t in store.trials(run.id)
+        ]
+    names = {t.arm: t.layout_name for t in trials}
+    found = judge(run, trials, TrialOptions())
+    assert found is not None
+    made = replace(run, outcome=outcome(*found, "settled", names))
+    page = html.render(made, trials, recommend(made, trials))
+    assert '<div class="name">ext4</div>' in page
+    assert 'id="reasons"' in page and 'id="commands"' not in page
