@@ -67,7 +67,10 @@ def test_a_layout_as_the_study_writes_it_is_taken() -> None:
         ({"layout.arc": "64M"}, "spec: layout.arc: "),
         ({"layout.colour": 1}, '"colour" is not a key here'),
         ({"layout.dataset": []}, "is not a list with at least one entry"),
-        ({"layout.dataset": [{"name": "other/db", "roles": ["data"]}]}, "pool that the layout does not have"),
+        (
+            {"layout.dataset": [{"name": "other/db", "roles": ["data"]}]},
+            "pool other, which the layout does not",
+        ),
         ({"layout.dataset": [{"name": "main/a b", "roles": ["data"]}]}, "is not a dataset name"),
         ({"layout.dataset": [{"name": "main/-o", "roles": ["Data"]}]}, "is not a role"),
         (
@@ -84,7 +87,7 @@ def test_a_layout_as_the_study_writes_it_is_taken() -> None:
         ),
         (
             {"layout.dataset": [{"name": f"main/{i}", "roles": ["data"]} for i in "ab"]},
-            'role "data" is on two datasets',
+            "dataset[1].roles: role data lives on main/a and on main/b; a role has one dataset",
         ),
         ({"layout.pool": [pool(filesystem="btrfs")]}, "is not one of zfs, ext4, xfs"),
         (
@@ -93,14 +96,14 @@ def test_a_layout_as_the_study_writes_it_is_taken() -> None:
                     pool(filesystem="ext4", vdev=[{"class": "data", "kind": "mirror", "disks": 2}])
                 ]
             },
-            "takes exactly one disk",
+            "pool[0].vdev: pool main is ext4, which takes one disk and nothing else",
         ),
         (
             {
                 "layout.pool": [pool(filesystem="ext4")],
                 "layout.dataset": [{"name": "main/x", "roles": ["data"], "volume": "1G"}],
             },
-            "is a volume on a pool that is not ZFS",
+            "main/x is on ext4, which has no volumes",
         ),
         ({"layout.tunables": {"../x": 1}}, "is not a module parameter"),
         ({"place": {"kind": "disks", "disks": {}}}, 'pool "main" of the layout has no disks'),

@@ -209,7 +209,7 @@ def ranking_json(run: Any, trials: Any) -> dict[str, Any]:
     from ztune.advice.trust import outpaced
     from ztune.cli._screening import changes
     from ztune.runs.screening import allowed_order
-    from ztune.study import METRICS
+    from ztune.study import OBJECTIVES
 
     study = run.resolved_study
     now = standing(trials, study.objective)
@@ -217,7 +217,7 @@ def ranking_json(run: Any, trials: Any) -> dict[str, Any]:
 
     def metric(trial: Any, name: str) -> Any:
         node: Any = trial.measure
-        for part in METRICS[name][0]:
+        for part in OBJECTIVES[name][0]:
             node = node.get(part) if isinstance(node, dict) else None
         return node
 
@@ -233,7 +233,7 @@ def ranking_json(run: Any, trials: Any) -> dict[str, Any]:
             "round": trial.round,
             "durability": trial.layout.durability().value,
             "changes": changes(study.layout, trial.layout),
-            "metrics": {name: metric(trial, name) for name in METRICS} if trial.ok else None,
+            "metrics": {name: metric(trial, name) for name in OBJECTIVES} if trial.ok else None,
             "wall_s": trial.wall_s,
         }
 

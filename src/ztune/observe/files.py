@@ -24,9 +24,9 @@ from ztune.observe.allocation import HEADER, Allocation
 from ztune.observe.model import Compressed, Files
 from ztune.onhost.host import mounts
 from ztune.onhost.host import noatime as quiet
+from ztune.onhost.words import ROLES
 from ztune.trace.compressibility import RECORDSIZES, Compressor, compressor
 from ztune.trace.roles import RoleRules
-from ztune.trace.schema import ROLES
 
 ALGORITHMS: Final = ("off", "lz4", "zstd-3", "zstd-9", "gzip-6")
 PLACES: Final = 512

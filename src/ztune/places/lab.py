@@ -19,12 +19,12 @@ from ztune.errors import InputError, MissingError, ZtuneError
 from ztune.lab import guest as guests
 from ztune.lab import qemu, wire
 from ztune.lab.guest import Guest
+from ztune.onhost.layout import CLASSES
 from ztune.places import bundle
 from ztune.places.channel import Channel, Lost, need_zfs
 from ztune.places.hello import said
 from ztune.store import paths
 from ztune.study import Layout, Pool, Study
-from ztune.study.layout import CLASS_KINDS
 from ztune.study.profile import Profile
 from ztune.study.tunables import dirty_data_max
 from ztune.units import format_size
@@ -327,7 +327,7 @@ def _wanted(layout: Layout, profiles: Mapping[str, Profile]) -> dict[str, dict[s
     wanted: dict[str, dict[str, list[list[_Disk]]]] = {}
     for number, pool in enumerate(layout.used_pools()):
         wanted[pool.name] = {}
-        for class_ in CLASS_KINDS:
+        for class_ in CLASSES:
             groups = _groups(pool, class_, number, profiles)
             if groups:
                 wanted[pool.name][class_] = groups

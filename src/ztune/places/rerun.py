@@ -9,7 +9,7 @@ from ztune.errors import InputError
 from ztune.places.engine import Engine
 from ztune.places.replay import Replay
 from ztune.places.target import Outcome
-from ztune.study import METRICS
+from ztune.study import OBJECTIVES
 from ztune.trace.reader import Trace
 
 
@@ -34,7 +34,7 @@ def compare(record: dict[str, Any], result: dict[str, Any]) -> list[dict[str, An
     stored = (record["trial"]["result"] or {}).get("measure", {})
     return [
         {"metric": name, "stored": _at(stored, path), "again": _at(result["measure"], path), "unit": unit}
-        for name, (path, unit) in METRICS.items()
+        for name, (path, unit) in OBJECTIVES.items()
     ]
 
 

@@ -11,7 +11,8 @@ from ztune.onhost.words import DurabilityClass
 from ztune.units import parse_size
 
 if TYPE_CHECKING:
-    from ztune.study.layout import Dataset, Layout
+    from ztune.onhost.layout import Dataset
+    from ztune.study.layout import Layout
 
 # Nothing on these must survive a power cut: databases empty their temporary files at the start, and a source
 # is only read.

@@ -6,8 +6,8 @@ import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from ztune.onhost.words import ROLES
-from ztune.study.properties import ALIASES, PROPERTIES, parse_property, suggest
+from ztune.onhost.words import ROLES, suggest
+from ztune.study.properties import ALIASES, PROPERTIES, parse_property
 from ztune.study.tunables import parse_tunable
 
 if TYPE_CHECKING:
@@ -59,14 +59,14 @@ def _change(raw: dict[str, Any], layout: Layout, key: str, value: object) -> Non
 
 
 def _vdevs(pool: dict[str, Any], factor: str, value: object) -> None:
-    from ztune.study.layout import FACTOR_CLASS, parse_vdevs
+    from ztune.study.layout import FACTOR_CLASS, parse_vdevs, vdev_table
 
     class_ = FACTOR_CLASS[factor]
     # "same": disks like the pool's first data disk, whatever `--profile` made of it.
     like = next(v["profile"] for v in pool["vdev"] if v["class"] == "data")
     new = parse_vdevs(re.sub(r"\bsame\b(?!-)", lambda _: like, str(value)), class_)
     others = [v for v in pool["vdev"] if v["class"] != class_]
-    made = [v.model_dump(mode="json", by_alias=True) for v in new]
+    made = [vdev_table(v) for v in new]
     pool["vdev"] = [*made, *others] if class_ == "data" else [*others, *made]
 
 

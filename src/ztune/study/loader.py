@@ -8,24 +8,28 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from pydantic import BaseModel, ValidationError
+from pydantic import ValidationError
 
 from ztune.databases.declared import Declared
 from ztune.errors import InputError
+from ztune.onhost.layout import Dataset, KeyedError, Pool, Vdev
+from ztune.onhost.words import suggest
 from ztune.output import line, shown
 from ztune.study import profiles as _profiles
-from ztune.study.layout import Dataset, KeyedError, Layout, Pool, Vdev
+from ztune.study.layout import Layout, fields_of
 from ztune.study.positions import line_of, positions
 from ztune.study.profile import FlashProfile, HddProfile
-from ztune.study.properties import PROPERTIES, suggest
+from ztune.study.properties import PROPERTIES
 from ztune.study.study import NamedLayout, Objective, Study
 from ztune.study.tunables import TUNABLES
 
 Loc = tuple[str | int, ...]
+# pydantic's names for a key too many, of a model and of a dataclass.
+_NOT_A_KEY = ("extra_forbidden", "unexpected_keyword_argument")
 _MAX_BYTES = 4 << 20  # a study is written by hand; more is another kind of file
 _TOML_PATH = re.compile(r"[^\s+:]+\.toml\b")
 # Which model describes the table at a path (numbers left out), for "did you mean".
-_MODELS: dict[tuple[str, ...], type[BaseModel]] = {
+_MODELS: dict[tuple[str, ...], type] = {
     (): Study,
     ("objective",): Objective,
     ("layout",): Layout,
@@ -172,7 +176,7 @@ def explain(
     """Return one sentence for pydantic's first complaint; ``keys``: those of ``what``, if no study."""
     problems = error.errors(include_url=False)
     # A misspelt key is also a missing one: say what was written rather than what was not.
-    problem = next((p for p in problems if p["type"] == "extra_forbidden"), problems[0])
+    problem = next((p for p in problems if p["type"] in _NOT_A_KEY), problems[0])
     loc = _real(problem["loc"], raw)
     message = str(problem["msg"]).removeprefix("Value error, ")
     cause = problem.get("ctx", {}).get("error")
@@ -182,7 +186,7 @@ def explain(
     kind = problem["type"]
     if kind == "missing":
         message = f"{key} is missing{_description(loc)}"
-    elif kind == "extra_forbidden":
+    elif kind in _NOT_A_KEY:
         message = f'"{loc[-1]}" is not a key of {show_path(loc[:-1]) or what}.{_near(loc, keys)}'
         if not _near(loc, keys):
             message = message.removesuffix(".") + f"; its keys are {', '.join(keys or _keys(loc))}"
@@ -230,7 +234,7 @@ def show_path(loc: Loc) -> str:
     return text
 
 
-def _model(loc: Loc) -> type[BaseModel] | None:
+def _model(loc: Loc) -> type | None:
     return _MODELS.get(tuple(p for p in loc if isinstance(p, str)))
 
 
@@ -238,7 +242,7 @@ def _keys(loc: Loc) -> list[str]:
     model = _model(loc[:-1])
     if model is None:
         return sorted({*HddProfile.model_fields, *FlashProfile.model_fields})
-    names = [field.alias or name for name, field in model.model_fields.items()]
+    names = [field.alias or name for name, field in fields_of(model).items()]
     return [*names, *PROPERTIES] if model is Dataset else names
 
 
@@ -255,7 +259,7 @@ def _near(loc: Loc, keys: Sequence[str] | None = None) -> str:
 
 def _description(loc: Loc) -> str:
     model = _model(loc[:-1])
-    for name, field in (model.model_fields if model else {}).items():
+    for name, field in (fields_of(model) if model else {}).items():
         if loc[-1] in {name, field.alias} and field.description:
             return f": {field.description[:1].lower()}{field.description[1:].rstrip('.')}"
     return ""

@@ -6,8 +6,8 @@ from importlib import resources
 from pathlib import Path
 
 from ztune.errors import InputError
+from ztune.onhost.words import suggest
 from ztune.study.loader import load_study
-from ztune.study.properties import suggest
 from ztune.study.study import Study
 
 

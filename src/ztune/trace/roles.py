@@ -15,7 +15,7 @@ from importlib import resources
 from pathlib import PurePosixPath
 
 from ztune.errors import InputError
-from ztune.trace.schema import ROLES
+from ztune.onhost.words import ROLES
 
 NO_ROLE = "-"
 _DELETED = " (deleted)"  # what /proc/PID/fd appends to the name of a removed file

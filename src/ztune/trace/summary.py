@@ -13,11 +13,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from ztune.onhost.words import ROLES, Role
 from ztune.trace.counts import SYNCS, Bools, FileCounts, Ints, count_files, sum_by
 from ztune.trace.counts import Transfers as FileTransfers
-from ztune.trace.manifest import Manifest, Role
+from ztune.trace.manifest import Manifest
 from ztune.trace.reader import Columns, Trace
-from ztune.trace.schema import ROLES, Op
+from ztune.trace.schema import Op
 
 NO_ROLE = "none"  # the name under which files without a role are shown
 ALIGNMENTS = (512, 4096, 8192)

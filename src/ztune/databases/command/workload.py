@@ -15,8 +15,8 @@ from ztune.databases.declared import Declared
 from ztune.databases.workload import param, read_text
 from ztune.errors import InputError
 from ztune.onhost.jobs.job import Job
+from ztune.onhost.words import suggest
 from ztune.study.loader import explain
-from ztune.study.properties import suggest
 
 
 class CommandParameters(base.Parameters):

@@ -20,8 +20,8 @@ from ztune.observe.model import (
     Transfers,
     Zfs,
 )
+from ztune.onhost.words import ROLES
 from ztune.trace.roles import RoleRules
-from ztune.trace.schema import ROLES
 
 Kind = Literal["role", "file", "call", "device"]
 NO_ROLE: Final = "none"

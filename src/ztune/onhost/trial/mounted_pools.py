@@ -16,11 +16,12 @@ from ztune.errors import InputError, MissingError
 from ztune.onhost.events import Events
 from ztune.onhost.host import interrupt, mounted, own_directory
 from ztune.onhost.host.mounted import Mount, Options
+from ztune.onhost.layout import CLASSES, Pool
 from ztune.onhost.probes.context import DatasetContext, DeviceContext, MountContext, PoolContext
 from ztune.onhost.trial.journal import Journal
 from ztune.onhost.trial.mount_store import MountStore
 from ztune.onhost.trial.pools import Made, Say
-from ztune.onhost.trial.spec import CLASSES, Mounting, Pool, Spec
+from ztune.onhost.trial.spec import Mounting, Spec
 
 STORE, MOUNTS = "store", "mounts"
 _READY_S = 600.0

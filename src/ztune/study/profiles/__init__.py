@@ -8,8 +8,8 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from ztune.errors import InputError
+from ztune.onhost.words import suggest
 from ztune.study.profile import PROFILE, FlashProfile, HddProfile
-from ztune.study.properties import suggest
 
 
 def folders() -> list[Path]:
