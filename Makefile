@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 OUT ?= demo-out
 export VENV
 
-.PHONY: help setup build demo lab test-lab test-servers test-tools test test-all lint docs bench bench-lab clean
+.PHONY: help setup build demo lab test-lab test-servers test-tools test test-all lint wheel docs bench bench-lab clean
 
 help:
 	@echo 'make setup   install what ztune needs (Debian, Ubuntu) and build it; ztune is then $(BIN)/ztune'
@@ -14,6 +14,7 @@ help:
 	@echo 'make test    set up, install the databases of the workloads, check style and types, run the tests'
 	@echo 'make test-all   the same with the tests that take minutes each'
 	@echo 'make lint    style and types only'
+	@echo 'make wheel   the package, in dist/: it works away from the source tree (docs/setup.md)'
 	@echo 'make docs    write again the parts of docs/ that are made from the code'
 	@echo 'make bench   cost of recording, speed of screening and of reading traces'
 	@echo 'make bench-lab   the same for the lab, its disks and the accuracy of screening; many hours under emulation'
@@ -76,6 +77,9 @@ test: lint test-servers test-tools test-lab
 test-all: lint test-servers test-tools test-lab
 	$(PYTEST) --long
 
+wheel: setup
+	$(BIN)/pip wheel --quiet --no-deps -w dist .
+
 docs: setup
 	$(BIN)/python -m ztune.databases.docs docs/workloads.md
 	$(BIN)/python -m ztune.cli.docs docs/commands.md
@@ -97,4 +101,4 @@ clean:
 	-$(MAKE) --no-print-directory -C recorder clean
 	-$(MAKE) --no-print-directory -C disk clean
 	-$(MAKE) --no-print-directory -C mount clean
-	rm -rf build demo-out .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf build dist demo-out .mypy_cache .ruff_cache .pytest_cache .hypothesis

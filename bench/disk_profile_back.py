@@ -14,6 +14,7 @@ import tempfile
 from dataclasses import replace
 from pathlib import Path
 
+from ztune import native
 from ztune.disk import fio, server
 from ztune.disk.fio import Figures, Job
 from ztune.disk.measure import measure
@@ -53,7 +54,7 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=20.0)
     args = parser.parse_args()
     try:
-        fio.program(), server.find()
+        fio.program(), native.DISK.find()
     except MissingError as error:
         print(f"skipped: {error}")
         return 0

@@ -4,6 +4,7 @@
 # within seconds.
 #
 #   scripts/setup.sh        what `make setup` and `make demo` need
+#   scripts/setup.sh programs   only what the programs of an installed ztune are built with (`ztune setup programs`)
 #   scripts/setup.sh lab    besides, what the lab (`ztune lab`) needs: QEMU and file system tools; builds nothing
 #
 # Nothing that the host already has is removed, downgraded or reconfigured; no PostgreSQL cluster is created.
@@ -21,7 +22,7 @@ export DEBIAN_FRONTEND=noninteractive LC_ALL=C.UTF-8
 say() { printf 'setup: %s\n' "$*"; }
 fail() { printf 'setup: %s\n' "$*" >&2; exit 3; }
 
-case "$part" in all | lab) ;; *) fail "unknown part '$part': leave it out, or say lab." ;; esac
+case "$part" in all | programs | lab) ;; *) fail "unknown part '$part': leave it out, or say programs or lab." ;; esac
 
 # --- who and where we are ------------------------------------------------------------------------------------------
 
@@ -142,7 +143,10 @@ e2fsprogs|ext4, for the guest's scratch disk and as a baseline
 xfsprogs|xfs, as a baseline
 bpftrace|two of the probes: sizes of calls, system calls
 "
-[ "$part" = all ] || reasons=$lab_reasons
+case "$part" in
+    programs) reasons=$(grep -Ev '^(python3|postgresql|fio)' <<<"$reasons") ;;
+    lab) reasons=$lab_reasons ;;
+esac
 missing() {
     local name why
     while IFS='|' read -r name why; do
@@ -167,7 +171,7 @@ without_cluster() {
 install_packages() {
     local lacking zfs="" names
     lacking=$(missing)
-    if [ "$part" = all ] && ! installed libzfslinux-dev; then
+    if [ "$part" != lab ] && ! installed libzfslinux-dev; then
         add_source
         [ -n "$(versions libzfslinux-dev)" ] || apt_update
         # An assignment of its own: a failure inside must end the script.
@@ -176,7 +180,7 @@ install_packages() {
     fi
     lacking=$(sed '/^$/d' <<<"$lacking")
     if [ -z "$lacking" ]; then
-        if [ "$part" = all ]; then say "system packages: all there (OpenZFS library $(version_of libzfslinux-dev))"
+        if [ "$part" != lab ]; then say "system packages: all there (OpenZFS library $(version_of libzfslinux-dev))"
         else say "system packages for the lab: all there"
         fi
         return

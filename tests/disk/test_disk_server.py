@@ -20,6 +20,7 @@ import pytest
 from disk_started import SIZE, Start
 from nbd_client import FUA, READ, TRIM, WRITE, Client, NbdError
 
+from ztune import native
 from ztune.disk import server
 from ztune.errors import InputError, MissingError, ZtuneError
 from ztune.study.profile import FlashProfile, HddProfile
@@ -294,7 +295,7 @@ def test_starting_says_what_is_wrong(start: Start, flash: FlashProfile, tmp_path
         start(flash, backing=tmp_path / "odd.img")
     first = start(flash, backing=tmp_path / "one.img")
     with pytest.raises(ZtuneError, match=r"one\.img is in use by another disk"):
-        server.start(flash, SIZE, first.backing, tmp_path / "other", program=server.find())
+        server.start(flash, SIZE, first.backing, tmp_path / "other", program=native.DISK.find())
     with pytest.raises(InputError, match="exists already"):
         server.start(flash, SIZE, tmp_path / "two.img", first.socket)
     with pytest.raises(MissingError, match="cannot be run"):

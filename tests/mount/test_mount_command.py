@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 from mount_commands import CODE, bad, good, good_elsewhere, ztune
 
+from ztune import native
 from ztune.cli import _waiting
 from ztune.cli.mount import choose
 from ztune.doctor import checks
@@ -463,9 +464,9 @@ def test_without_the_program(
 ) -> None:
     monkeypatch.setenv("ZTUNE_MOUNT", str(tmp_path / "none"))
     assert "ZTUNE_MOUNT names" in bad(3, "mount", study, tmp_path / "mnt")
-    monkeypatch.setattr(mount_program.programs, "find", lambda *_: None)
+    monkeypatch.setattr(native.Program, "built", lambda _: None)
     with pytest.raises(MissingError, match="is not built"):
-        mount_program.find()
+        native.MOUNT.find()
 
 
 def test_a_damaged_record(stand_in: Path, home: Path, study: Path, tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 from trial_support import HARNESS, RUN, TRIAL, Forks, Ran, clean, make_spec, parse_events, run_trial
 
+from ztune import native
 from ztune.errors import InputError, MissingError
 from ztune.onhost.host import mounted, mounts
 from ztune.onhost.trial import spec as specs
@@ -59,7 +60,7 @@ class Host:
         self.state = folder / "state"
         self.stores = folder / "stores"
         self.stores.mkdir()
-        self.program = mount_program.find().absolute()
+        self.program = native.MOUNT.find().absolute()
         study = resolve_profiles(Study.model_validate(_STUDY))
         self.layout = study.layout.to_json()
         self.engine = mount_spec(study, study.layout, 1)

@@ -89,7 +89,8 @@ def test_our_jobs_need_nothing_installed() -> None:
     )
     names = [job.__name__ for job in JOBS.values()]
     assert len(names) > 1 and say(archive, program) == f"{' '.join(names)} ztune"
-    program = "import pkgutil; print(len(pkgutil.get_data('ztune.databases.orientdb.onhost', 'OrientWork.java')) > 1000)"
+    where = "ztune.databases.orientdb.onhost"
+    program = f"import pkgutil; print(len(pkgutil.get_data('{where}', 'OrientWork.java')) > 1000)"
     assert say(archive, program) == "True"
 
 

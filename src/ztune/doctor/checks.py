@@ -13,11 +13,12 @@ from typing import Any
 
 import psutil
 
+from ztune import native
 from ztune.errors import ZtuneError
 from ztune.packages import install_command
 
 GIB = 1 << 30
-SETUP = "make setup"
+SETUP = native.setup_command()
 # Bits of CapEff in /proc/PID/status, from linux/capability.h.
 CAPABILITIES = {"CAP_SYS_PTRACE": 19, "CAP_SYS_ADMIN": 21, "CAP_PERFMON": 38, "CAP_BPF": 39}
 
@@ -83,7 +84,10 @@ def check_engine() -> Finding:
     from ztune.places import engine
 
     try:
-        found = engine.check()
+        path = native.ENGINE.built()
+        if path is None:
+            return _not_built("replay engine", native.ENGINE, needed=True)
+        found = engine.check(path)
     except ZtuneError as error:
         said = str(error).partition("; `ztune doctor`")[0].partition(" (`ztune doctor`")[0]
         return Finding("replay engine", State.MISSING, said, SETUP, needed=True)
@@ -92,15 +96,24 @@ def check_engine() -> Finding:
     return Finding("replay engine", State.OK, means, needed=True, details=details)
 
 
+def _not_built(check: str, program: native.Program, needed: bool = False) -> Finding:
+    if native.is_source_tree():
+        return Finding(check, State.MISSING, f"{program.name} is not built", SETUP, needed=needed)
+    means = f"{program.name} is built at its first use, if what that takes is here"
+    return Finding(check, State.LIMITED, means, SETUP, needed=needed)
+
+
 def check_mount() -> Finding:
     """Layouts can be mounted: the program is there and runs, FUSE is there and for us."""
     from ztune.places import mount_points, mount_program
 
     name = "mounting"
     try:
-        found = mount_program.find()
+        found = native.MOUNT.built()
     except ZtuneError as error:
         return Finding(name, State.MISSING, str(error).partition("; `")[0], SETUP)
+    if found is None:
+        return _not_built(name, native.MOUNT)
     details = {"path": str(found)}
     lacking = mount_program.lacking()
     if lacking is not None:
@@ -316,10 +329,8 @@ def check_lab() -> Finding:
     if not built:
         means = f"QEMU {release}; the guest is not built yet (ten to twenty minutes, once)"
         return Finding("lab", State.MISSING, means, "ztune lab build", details={"qemu": release})
-    from ztune.disk import server
-
     try:
-        server.find()
+        native.DISK.find()
         built[0].check()
     except ZtuneError as error:
         fix = "ztune lab build" if "damaged" in str(error) else "make build"

@@ -14,12 +14,12 @@ import subprocess
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-import ztune
+from ztune import native
 from ztune.errors import MissingError, ZtuneError
 from ztune.packages import os_release
 
 _TIMEOUT_S = 900.0
-SCRIPT = Path(ztune.__file__).resolve().parents[2] / "scripts" / "apt-source.sh"
+SCRIPT = native.SOURCES / "scripts" / "apt-source.sh"
 ETC = Path("/etc/apt")
 
 

@@ -12,11 +12,11 @@ from pathlib import Path
 
 import zstandard
 
-import ztune
+from ztune import native
 from ztune.errors import MissingError, ZtuneError
 from ztune.packages import install_command
 
-AGENT = Path(ztune.__file__).resolve().parents[2] / "lab" / "agent.c"
+AGENT = native.SOURCES / "lab" / "agent.c"
 MODULES = (
     "virtio_pci",
     "virtio_console",

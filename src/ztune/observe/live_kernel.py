@@ -22,7 +22,7 @@ from ztune.trace.recorders import kernel
 from ztune.trace.recorders.ebpf import FILE
 from ztune.trace.recorders.files import Mounts, is_storage
 
-PROGRAM = kernel.OBSERVER.program
+PROGRAM = kernel.OBSERVER.program.name
 START_SECONDS = 300.0  # loading takes a third of a second; under emulation, on a busy host, a minute
 ANSWER_SECONDS = 300.0
 
