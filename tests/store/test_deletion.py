@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
+from ztune import paths
 from ztune.cli.main import ztune
-from ztune.store import deletion, paths
+from ztune.store import deletion
 from ztune.store.db import Store
 from ztune.study import ready
 

@@ -10,8 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from ztune import paths
 from ztune.errors import InputError
-from ztune.store import environment, paths
+from ztune.store import environment
 from ztune.store.db import Store, migrations
 from ztune.store.records import Run
 from ztune.study import Study, generic

@@ -8,9 +8,9 @@ import pytest
 
 from ztune.study import load_study
 from ztune.study.docs import MODELS, fill
-from ztune.study.layout import fields_of
 from ztune.study.properties import PROPERTIES
 from ztune.study.schema import study_schema
+from ztune.study.tables import fields_of
 from ztune.study.tunables import TUNABLES
 
 ROOT = Path(__file__).parents[2]

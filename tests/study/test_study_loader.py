@@ -16,9 +16,10 @@ from ztune.runs.space import first_round
 from ztune.study import Study, generic, load_study, profiles, ready
 from ztune.study.adjust import adjusted
 from ztune.study.durability import weakening
-from ztune.study.layout import Layout, non_default
+from ztune.study.layout import Layout
 from ztune.study.loader import parse_study
 from ztune.study.positions import line_of, positions
+from ztune.study.tables import non_default
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]

@@ -13,7 +13,7 @@ from typing import Any
 
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
-from ztune import files, output
+from ztune import files, output, paths
 from ztune.advice.commands import script
 from ztune.advice.model import Recommendation
 from ztune.cli._live import LiveView
@@ -29,7 +29,6 @@ from ztune.report import html, measured_html, source
 from ztune.report import measured as reports
 from ztune.runs import runner, screening
 from ztune.runs.plan import Options, best_of, workload_job
-from ztune.store import paths
 from ztune.store.db import Store
 from ztune.store.records import Run, Trial
 from ztune.study import Study, profiles, ready

@@ -254,7 +254,7 @@ def check_memory(available: int | None = None) -> Finding:
 def check_disk(places: list[Path] | None = None) -> Finding:
     """There is room for databases that workloads make, and for traces and results."""
     from ztune.onhost.host.workdir import WorkDir
-    from ztune.store.paths import home
+    from ztune.paths import home
 
     free: dict[str, int] = {}
     for place in places if places is not None else [WorkDir.default_parent(), home()]:

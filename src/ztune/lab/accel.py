@@ -17,11 +17,11 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from ztune import paths
 from ztune.errors import ZtuneError
 from ztune.lab import qemu
 from ztune.lab.image import Image
 from ztune.lab.wire import Frame
-from ztune.store import paths
 
 PROBE_S = 10.0
 """A kernel takes a second to its first process under KVM."""

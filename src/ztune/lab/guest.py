@@ -20,13 +20,13 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
+from ztune import paths
 from ztune.errors import InputError, MissingError, ZtuneError
 from ztune.lab import accel as acceleration
 from ztune.lab import image as images
 from ztune.lab.image import Image
 from ztune.lab.qemu import Machine, Qemu
 from ztune.lab.wire import Command, Frame, Lost
-from ztune.store import paths
 
 MEMORY = 2048
 """MiB of a guest unless told otherwise."""

@@ -9,8 +9,8 @@ import re
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
+from ztune import paths
 from ztune.errors import InputError, MissingError, ZtuneError
-from ztune.store import paths
 
 FORMAT = 1
 

@@ -24,11 +24,11 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
+from ztune import paths
 from ztune.errors import InputError, ZtuneError
 from ztune.lab.guest import ENVIRONMENT, Guest
 from ztune.lab.image import matches
 from ztune.lab.wire import RUN_PTY, WINDOW, Command, Frame, Frames, Lost, Port, pack
-from ztune.store import paths
 
 TERMINAL = {"TERM": os.environ.get("TERM", "linux"), "PS1": "lab:\\w# "}
 _START_S = 600.0

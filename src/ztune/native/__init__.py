@@ -15,10 +15,9 @@ import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 
-from ztune import output
+from ztune import output, paths
 from ztune.errors import MissingError, ZtuneError
 from ztune.packages import install_command
-from ztune.store import paths
 
 SOURCES = Path(__file__).resolve().parent
 """Folders of C sources, each with a Makefile; ``lab`` and ``scripts`` are used as they are."""

@@ -14,6 +14,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
+from ztune import paths
 from ztune.disk import server as shaped
 from ztune.errors import InputError, MissingError, ZtuneError
 from ztune.lab import guest as guests
@@ -23,7 +24,6 @@ from ztune.onhost.layout import CLASSES
 from ztune.places import bundle
 from ztune.places.channel import Channel, Lost, need_zfs
 from ztune.places.hello import said
-from ztune.store import paths
 from ztune.study import Layout, Pool, Study
 from ztune.study.profile import Profile
 from ztune.study.tunables import dirty_data_max

@@ -12,6 +12,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
+from ztune import paths
 from ztune.errors import InputError, MissingError, ZtuneError
 from ztune.onhost.host import mounted, own_directory, room
 from ztune.onhost.host.mounted import Options
@@ -20,7 +21,6 @@ from ztune.places import bundle, mount_points, mount_program
 from ztune.places.channel import STATE, Channel, ProcessChannel
 from ztune.places.engine_spec import HEEDED, mount_spec
 from ztune.places.hello import said
-from ztune.store import paths
 from ztune.study import Layout, Study
 from ztune.study.properties import PROPERTIES
 from ztune.study.tunables import TUNABLES

@@ -14,13 +14,13 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from ztune import paths
 from ztune.errors import InputError, ZtuneError
 from ztune.onhost.host import mounted, own_directory
 from ztune.onhost.host.mounted import Mount, Options
 from ztune.onhost.host.own_directory import NotOursError
 from ztune.onhost.trial.mount_store import MountStore
 from ztune.places.engine_spec import HEEDED
-from ztune.store import paths
 from ztune.study import Layout
 from ztune.study.properties import PROPERTIES
 from ztune.study.tunables import TUNABLES

@@ -20,12 +20,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from ztune import paths
 from ztune.errors import InputError, ZtuneError
 from ztune.onhost.host import own_directory, room
 from ztune.onhost.host.workdir import WorkDir
 from ztune.onhost.jobs import registry
 from ztune.onhost.trial import saved
-from ztune.store import paths
 
 MAX_BYTES = 20 << 30  # all states together; those not used for longest go first
 

@@ -13,8 +13,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from ztune import paths
 from ztune.errors import InputError
-from ztune.store import paths
 from ztune.store.records import SeriesRef, Trial
 
 _SAFE = re.compile(r"[^A-Za-z0-9_-]+")

@@ -17,10 +17,11 @@ from pydantic_core import PydanticUndefined
 from ztune.databases.declared import Declared
 from ztune.onhost.layout import Dataset, Pool, Vdev
 from ztune.onhost.words import OBJECTIVES
-from ztune.study.layout import Layout, fields_of
+from ztune.study.layout import Layout
 from ztune.study.profile import FlashProfile, HddProfile
 from ztune.study.properties import PROPERTIES
 from ztune.study.study import NamedLayout, Objective, Study
+from ztune.study.tables import fields_of
 from ztune.study.tunables import TUNABLES
 from ztune.units import format_size
 

@@ -14,8 +14,9 @@ from pydantic import Field, model_validator
 from ztune.databases.declared import KnownClass
 from ztune.onhost.layout import KeyedError
 from ztune.onhost.words import OBJECTIVES, DurabilityClass, suggest
-from ztune.study.layout import Layout, Strict, plain
+from ztune.study.layout import Layout, plain
 from ztune.study.profile import FlashProfile, HddProfile, Profile
+from ztune.study.tables import Strict
 
 
 class Objective(Strict):

@@ -16,7 +16,7 @@ from ztune.databases.workload import param, read_text
 from ztune.errors import InputError
 from ztune.onhost.jobs.job import Job
 from ztune.onhost.words import suggest
-from ztune.study.loader import explain
+from ztune.study.toml import explain
 
 
 class CommandParameters(base.Parameters):

@@ -7,23 +7,21 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
+from ztune import paths
 from ztune.errors import InputError
 from ztune.onhost.words import suggest
 from ztune.study.profile import PROFILE, FlashProfile, HddProfile
+from ztune.study.toml import explain, read_toml
 
 
 def folders() -> list[Path]:
     """Return the folders that hold profiles, the user's own first."""
-    from ztune.store import paths
-
     shipped = Path(str(resources.files("ztune.study.profiles")))
     return [paths.home() / "profiles", shipped]
 
 
 def load(path: Path) -> HddProfile | FlashProfile:
     """Return the profile in the TOML file ``path``. Raises InputError with one sentence."""
-    from ztune.study.loader import explain, read_toml
-
     raw, text = read_toml(path)
     raw.setdefault("name", path.stem)
     try:
