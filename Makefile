@@ -42,6 +42,7 @@ lint: setup
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	$(BIN)/lint-imports --no-logo
 
 lab: setup
 	@scripts/setup.sh lab
@@ -101,4 +102,4 @@ clean:
 	-$(MAKE) --no-print-directory -C recorder clean
 	-$(MAKE) --no-print-directory -C disk clean
 	-$(MAKE) --no-print-directory -C mount clean
-	rm -rf build dist demo-out .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf build dist demo-out .mypy_cache .import_linter_cache .ruff_cache .pytest_cache .hypothesis

@@ -17,6 +17,7 @@ from ztune.errors import InputError, MissingError, ZtuneError
 from ztune.lab import accel, apt, keeper, qemu
 from ztune.lab.qemu import Machine
 from ztune.lab.wire import WINDOW, Frame, Frames, Lost, Port, pack
+from ztune.onhost.host.about import boot_id
 
 MACHINE = Machine(Path("/k"), Path("/i"), "tcg", 1024, 2)
 
@@ -169,7 +170,7 @@ def test_no_qemu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_the_verdict_is_of_this_boot_and_this_qemu(fake_qemu: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert accel.known() is None
-    said = {"accel": "tcg", "reason": "why", "boot_id": accel._boot_id(), "qemu": "9.1.0 (Test 1:9.1)"}
+    said = {"accel": "tcg", "reason": "why", "boot_id": boot_id(), "qemu": "9.1.0 (Test 1:9.1)"}
     accel._file().write_text(json.dumps(said))
     found = accel.known()
     assert found is not None and (found.accel, found.reason) == ("tcg", "why")
@@ -195,7 +196,7 @@ def test_doctor_says_how_guests_run(fake_qemu: Path, tmp_path: Path) -> None:
     device.write_text("")
     found = checks.check_kvm(device)
     assert found.state is checks.State.LIMITED and found.fix == "ztune lab build"
-    said = {"accel": "tcg", "reason": "no kernel boots", "boot_id": accel._boot_id(), "qemu": qemu.version()}
+    said = {"accel": "tcg", "reason": "no kernel boots", "boot_id": boot_id(), "qemu": qemu.version()}
     accel._file().write_text(json.dumps(said))
     assert checks.check_kvm(device).means.startswith("no kernel boots: the lab's guests are emulated")
     accel._file().write_text(json.dumps({**said, "accel": "kvm", "reason": ""}))

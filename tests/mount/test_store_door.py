@@ -12,10 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from ztune.errors import InputError
+from ztune.errors import InputError, Refused
 from ztune.onhost.host.mounted import Mount
 from ztune.onhost.trial import mount_store
-from ztune.onhost.trial.door import Refused
 from ztune.onhost.trial.mount_store import MARKER, MountStore
 
 

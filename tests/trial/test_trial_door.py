@@ -12,14 +12,15 @@ from typing import Any
 
 import pytest
 
-from ztune.errors import InputError, ZtuneError
+from ztune.errors import InputError, Refused, ZtuneError
 from ztune.onhost.events import Events
 from ztune.onhost.host import mounts, tunables
 from ztune.onhost.host import zfs_versions as since
+from ztune.onhost.host.about import boot_id
 from ztune.onhost.host.zfs import Commands, Value, Zfs, parse_get, parse_version
 from ztune.onhost.trial import lifecycle
-from ztune.onhost.trial.door import Door, Refused
-from ztune.onhost.trial.journal import Journal, Thing, boot_id
+from ztune.onhost.trial.door import Door
+from ztune.onhost.trial.journal import Journal, Thing
 from ztune.onhost.trial.lock import RunLock
 
 STATE = Path("/var/tmp/ztune")

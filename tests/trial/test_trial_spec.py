@@ -8,7 +8,7 @@ import pytest
 from trial_support import make_spec, pool
 
 from ztune.errors import InputError
-from ztune.onhost import hello
+from ztune.onhost.host import about
 from ztune.onhost.trial import spec as specs
 from ztune.study import Layout
 
@@ -137,6 +137,6 @@ def test_what_is_no_spec_at_all(text: str) -> None:
 def test_patience_is_the_host_s_unless_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     place = {"kind": "parent", "parents": {"main": "tank/ztune"}}
     for accelerator, wanted in (("none", 1.0), ("kvm", 1.0), ("tcg", 50.0)):
-        monkeypatch.setattr(hello, "accelerator", lambda name=accelerator: name)
+        monkeypatch.setattr(about, "accelerator", lambda name=accelerator: name)
         assert specs.parse(json.dumps(make_spec(tmp_path, place))).patience == wanted
         assert specs.parse(json.dumps(make_spec(tmp_path, place, patience=7))).patience == 7.0

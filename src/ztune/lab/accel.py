@@ -22,6 +22,7 @@ from ztune.errors import ZtuneError
 from ztune.lab import qemu
 from ztune.lab.image import Image
 from ztune.lab.wire import Frame
+from ztune.onhost.host.about import boot_id
 
 PROBE_S = 10.0
 """A kernel takes a second to its first process under KVM."""
@@ -39,13 +40,6 @@ class Verdict:
     qemu: str = ""
 
 
-def _boot_id() -> str:
-    try:
-        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-    except OSError:
-        return ""
-
-
 def _file() -> Path:
     return paths.lab() / "accel.json"
 
@@ -56,7 +50,7 @@ def known() -> Verdict | None:
         verdict = Verdict(**json.loads(_file().read_text()))
     except (OSError, ValueError, TypeError):
         return None
-    return verdict if verdict.boot_id == _boot_id() and verdict.qemu == qemu.version() else None
+    return verdict if verdict.boot_id == boot_id() and verdict.qemu == qemu.version() else None
 
 
 def verdict(image: Image, progress: Callable[[str], None] = lambda _: None) -> Verdict:
@@ -73,7 +67,7 @@ def verdict(image: Image, progress: Callable[[str], None] = lambda _: None) -> V
     else:
         progress("trying whether a kernel runs under KVM")
         reason = probe(image)
-    answer = Verdict("tcg" if reason else "kvm", reason, _boot_id(), qemu.version())
+    answer = Verdict("tcg" if reason else "kvm", reason, boot_id(), qemu.version())
     part = _file().with_suffix(f".{os.getpid()}")
     part.write_text(json.dumps(asdict(answer)) + "\n")
     part.rename(_file())

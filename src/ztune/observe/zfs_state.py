@@ -18,9 +18,8 @@ from typing import Any, Final
 
 from ztune.errors import ZtuneError
 from ztune.observe.model import Buckets, Dataset, Pool, Value, Vdev, Zfs
-from ztune.onhost import hello
 from ztune.onhost.events import Events
-from ztune.onhost.host import mounts, tunables
+from ztune.onhost.host import about, mounts, tunables
 from ztune.onhost.host.zfs import Commands, last_words, module_version, parse_get
 from ztune.onhost.probes import devzfs, kstat, procfs
 
@@ -237,7 +236,7 @@ class Watch:
         wanted = sorted({name.partition("/")[0].partition("@")[0] for name in roles})
         if not files and not roles:
             wanted = sorted(after.txgs)
-        ask = Commands(Events(io.StringIO()), patience=hello.patience())
+        ask = Commands(Events(io.StringIO()), patience=about.patience())
         counters = {
             name: kstat.difference(before.kstats.get(name, {}), values)
             for name, values in after.kstats.items()

@@ -29,7 +29,7 @@ def main(argv: list[str] | None = None) -> int:
     try:
         command = words.pop(0) if words else ""
         if command == "hello" and not words:
-            from ztune.onhost.hello import environment
+            from ztune.onhost.host.about import environment
 
             print(json.dumps(environment()), flush=True)
             return 0
@@ -64,9 +64,9 @@ def _options(words: list[str]) -> tuple[Path, float]:
     if state is None or not state.is_absolute():
         raise InputError("--state takes the absolute path of the state directory; " + USAGE)
     if patience is None:
-        from ztune.onhost import hello
+        from ztune.onhost.host import about
 
-        patience = hello.patience()
+        patience = about.patience()
     return own_directory.real(state), patience
 
 

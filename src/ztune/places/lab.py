@@ -22,8 +22,8 @@ from ztune.lab import qemu, wire
 from ztune.lab.guest import Guest
 from ztune.onhost.layout import CLASSES
 from ztune.places import bundle
+from ztune.places.about import said_of_host
 from ztune.places.channel import Channel, Lost, need_zfs
-from ztune.places.hello import said
 from ztune.study import Layout, Pool, Study
 from ztune.study.profile import Profile
 from ztune.study.tunables import dirty_data_max
@@ -219,7 +219,7 @@ class Lab:
     def hello(self) -> dict[str, Any]:
         """Return what the trial program says of the guest."""
         if self._hello is None:
-            self._hello = said(self, "the lab", bundle.build())
+            self._hello = said_of_host(self, "the lab", bundle.build())
         return self._hello
 
     def put(self, local: Path) -> str:

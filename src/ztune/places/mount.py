@@ -18,9 +18,9 @@ from ztune.onhost.host import mounted, own_directory, room
 from ztune.onhost.host.mounted import Options
 from ztune.onhost.trial.mount_store import DISKS
 from ztune.places import bundle, mount_points, mount_program
+from ztune.places.about import said_of_host
 from ztune.places.channel import STATE, Channel, ProcessChannel
 from ztune.places.engine_spec import HEEDED, mount_spec
-from ztune.places.hello import said
 from ztune.study import Layout, Study
 from ztune.study.properties import PROPERTIES
 from ztune.study.tunables import TUNABLES
@@ -73,7 +73,7 @@ class Mounted:
     def hello(self) -> dict[str, Any]:
         """Return what the trial program says of this host, with the OpenZFS of the mount."""
         if self._hello is None:
-            said_here = said(self, "this host", bundle.build())
+            said_here = said_of_host(self, "this host", bundle.build())
             self._hello = {
                 **said_here,
                 "openzfs": {"library": self._versions["openzfs"]},

@@ -10,9 +10,9 @@ from typing import Any
 
 from ztune.errors import InputError, MissingError, ZtuneError
 from ztune.onhost.events import Events
-from ztune.onhost.hello import environment
 from ztune.onhost.host import devices, filesystems, own_directory, tunables
 from ztune.onhost.host import zfs_versions as since
+from ztune.onhost.host.about import environment
 from ztune.onhost.host.own_directory import NotOursError, OwnDirectory
 from ztune.onhost.host.zfs import Zfs, import_places, last_words, module_version, parse_version
 from ztune.onhost.layout import CLASSES, Dataset, Pool

@@ -21,8 +21,8 @@ from typing import Any, Protocol
 
 from ztune.errors import InputError, ZtuneError
 from ztune.onhost.events import Events
-from ztune.onhost.hello import environment
 from ztune.onhost.host import interrupt, mounts, own_directory, room
+from ztune.onhost.host.about import environment
 from ztune.onhost.host.home import trials
 from ztune.onhost.host.interrupt import uninterrupted
 from ztune.onhost.host.own_directory import PASSABLE, PRIVATE, NotOursError, OwnDirectory

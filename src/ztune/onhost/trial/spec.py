@@ -15,7 +15,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any, TypeVar
 
 from ztune.errors import InputError
-from ztune.onhost import hello
+from ztune.onhost.host import about
 from ztune.onhost.host.home import ID as _ID
 from ztune.onhost.host.home import RunHome
 from ztune.onhost.host.mounted import CACHES, DISKS
@@ -262,7 +262,7 @@ def parse(text: str) -> Spec:
         settle=_choice(top.get("settle", "cold"), "settle", ("cold", "warm")),
         probes=probes,
         dilation=_number(top.get("dilation", 1.0), "dilation", 0.001, 10_000),
-        patience=_number(top["patience"], "patience", 1, 10_000) if "patience" in top else hello.patience(),
+        patience=_number(top["patience"], "patience", 1, 10_000) if "patience" in top else about.patience(),
         raw=raw,
     )
 
