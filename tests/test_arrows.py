@@ -1,4 +1,4 @@
-"""What is sent to a host runs there with Python alone. The rooms' order is import-linter's (``make lint``)."""
+"""What is sent to a host runs there with Python alone. The order of rooms is held by ``make lint``."""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from ztune.disk import server
-from ztune.disk.fidelity import Bench, Case, Outcome
+from ztune.disk.fidelity import Bench, Case, CaseResult
 from ztune.lab import Guest
 from ztune.study import profiles
 
@@ -31,7 +31,7 @@ CASES = {
 }
 
 
-def judged(bench: Bench, name: str, case: Case) -> Outcome:
+def judged(bench: Bench, name: str, case: Case) -> CaseResult:
     """Return the median of one run, of three if that is off: one hiccup of this machine is not the disk's."""
     found = bench.outcome(profiles.find(name), case, runs=1, seconds=4)
     return found if abs(found.error) <= LIMIT else bench.outcome(profiles.find(name), case, runs=3, seconds=6)

@@ -19,10 +19,10 @@ from mount_commands import CODE, bad, end_all, fuse_problem, good, ztune
 from ztune import native
 from ztune.cli.mount import choose
 from ztune.onhost.host import mounted
-from ztune.onhost.host.mounted import Mount, MountError, Options
+from ztune.onhost.host.mounted import Mount, MountError, MountOptions
 from ztune.places.engine_spec import mount_spec
 
-INSTANT = Options(disks="instant")
+INSTANT = MountOptions(disks="instant")
 
 
 @pytest.fixture
@@ -49,7 +49,7 @@ def spec_of(*changes: str) -> dict[str, object]:
     return mount_spec(study, layout, 1)
 
 
-def begin(folder: Path, options: Options = INSTANT, spec: dict[str, object] | None = None) -> Mount:
+def begin(folder: Path, options: MountOptions = INSTANT, spec: dict[str, object] | None = None) -> Mount:
     places = {"tank/data": folder / "m" / "data", "tank/wal": folder / "m" / "wal"}
     return Mount.start(native.MOUNT.find(), spec or spec_of(), folder / "s", places, options)
 

@@ -14,7 +14,7 @@ from ztune.errors import InputError
 from ztune.trace import counts
 from ztune.trace.counts import running_maximum
 from ztune.trace.schema import Flag, Op
-from ztune.trace.summary import MOST_BINS, Group, Summary, summarise
+from ztune.trace.summary import MOST_BINS, GroupSummary, Summary, summarise
 
 K = 1024
 
@@ -27,7 +27,7 @@ def summary(
     return summarise(trace)
 
 
-def role(summary: Summary, name: str = "data") -> Group:
+def role(summary: Summary, name: str = "data") -> GroupSummary:
     return next(group for group in summary.roles if group.name == name)
 
 

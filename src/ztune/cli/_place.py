@@ -69,7 +69,7 @@ def make_place(
     page_cache: bool = False,
 ) -> Any:
     """Return the place that the options name, not yet up. Raises InputError."""
-    from ztune.onhost.host.mounted import Options
+    from ztune.onhost.host.mounted import MountOptions
     from ztune.places import named as places
     from ztune.places.placing import Placing
 
@@ -79,7 +79,7 @@ def make_place(
     )
     mounting = None
     if pace is not None or page_cache:
-        mounting = Options(disks=pace or Options().disks, page_cache=page_cache)
+        mounting = MountOptions(disks=pace or MountOptions().disks, page_cache=page_cache)
     return places.make(on, placing, openzfs, dilation, mounting)
 
 

@@ -7,7 +7,7 @@ from rich import box
 from rich.table import Table
 
 from ztune import output
-from ztune.doctor.checks import Finding, State, examine, fit
+from ztune.doctor.checks import Checked, State, examine, fit
 from ztune.errors import MissingError
 
 _STYLE = {State.OK: "green", State.LIMITED: "yellow", State.MISSING: "red"}
@@ -43,7 +43,7 @@ def command(context: click.Context, as_json: bool) -> None:
         context.exit(MissingError.exit_code)
 
 
-def _table(findings: list[Finding]) -> Table:
+def _table(findings: list[Checked]) -> Table:
     table = Table(box=box.SIMPLE, pad_edge=False)
     for heading in ("check", "state", "what it means", "what brings it"):
         table.add_column(heading, overflow="fold")

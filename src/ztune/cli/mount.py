@@ -81,10 +81,10 @@ def command(
         raise InputError(
             "what is to be mounted, and where? `ztune mount LAYOUT DIR`, or --list, or --stats DIR"
         )
-    from ztune.onhost.host.mounted import Options
+    from ztune.onhost.host.mounted import MountOptions
 
     study, layout = choose(what, layout_name, profile, arc)
-    options = Options(disks=disks, cache=cache, page_cache=page_cache)
+    options = MountOptions(disks=disks, cache=cache, page_cache=page_cache)
     return _mount(study, layout, directory, options, store, foreground, as_json)
 
 
@@ -221,7 +221,7 @@ def _new(study: Any, layout: Any, spec: dict[str, Any], directory: Path, store: 
         )
     names = mount_points.names([dataset.name for dataset in layout.datasets])
     made = MountStore.create(where)
-    return mount_points.Point(
+    return mount_points.MountPoint(
         directory=directory,
         store=made.path,
         token=made.token,

@@ -29,7 +29,7 @@ PROBE_S = 10.0
 
 
 @dataclass(frozen=True)
-class Verdict:
+class Acceleration:
     """How guests run here."""
 
     accel: str
@@ -44,16 +44,16 @@ def _file() -> Path:
     return paths.lab() / "accel.json"
 
 
-def known() -> Verdict | None:
+def known() -> Acceleration | None:
     """Return the verdict of this boot of the host, None if nobody tried yet."""
     try:
-        verdict = Verdict(**json.loads(_file().read_text()))
+        verdict = Acceleration(**json.loads(_file().read_text()))
     except (OSError, ValueError, TypeError):
         return None
     return verdict if verdict.boot_id == boot_id() and verdict.qemu == qemu.version() else None
 
 
-def verdict(image: Image, progress: Callable[[str], None] = lambda _: None) -> Verdict:
+def verdict(image: Image, progress: Callable[[str], None] = lambda _: None) -> Acceleration:
     """Return how guests run here, tried out with ``image`` once per boot of the host."""
     found = known()
     device = Path("/dev/kvm")
@@ -63,11 +63,11 @@ def verdict(image: Image, progress: Callable[[str], None] = lambda _: None) -> V
         reason = "this host has no /dev/kvm"
     elif not os.access(device, os.R_OK | os.W_OK):
         # Not kept: rights change without a boot.
-        return Verdict("tcg", "/dev/kvm is not for us: `sudo usermod -aG kvm $USER`, then log in again")
+        return Acceleration("tcg", "/dev/kvm is not for us: `sudo usermod -aG kvm $USER`, then log in again")
     else:
         progress("trying whether a kernel runs under KVM")
         reason = probe(image)
-    answer = Verdict("tcg" if reason else "kvm", reason, boot_id(), qemu.version())
+    answer = Acceleration("tcg" if reason else "kvm", reason, boot_id(), qemu.version())
     part = _file().with_suffix(f".{os.getpid()}")
     part.write_text(json.dumps(asdict(answer)) + "\n")
     part.rename(_file())

@@ -159,13 +159,13 @@ def _run() -> int:
 
 def _trial(spec: Spec, events: Events) -> str:
     # Imported here: under emulation it takes seconds, and a spec with a fault needs none of it.
-    from ztune.onhost.trial.lifecycle import Parts, Trial
+    from ztune.onhost.trial.lifecycle import Parts, RunningTrial
     from ztune.onhost.trial.lock import RunLock
 
     lock = RunLock(spec.state, spec.run)
     lock.acquire()
     try:
-        return Trial(spec, events, Parts.standard(), lock).run()
+        return RunningTrial(spec, events, Parts.standard(), lock).run()
     finally:
         lock.release()
 

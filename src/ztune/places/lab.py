@@ -54,26 +54,26 @@ class _Disk:
     size: int
 
 
-class LabChannel(guests.Channel):
+class LabChannel(guests.GuestChannel):
     """A command in the guest, with the words of ``ztune.places.channel``."""
 
     def send(self, line: str) -> None:
         """Send one line. A program that no longer reads has said why, or ``wait`` tells."""
-        with contextlib.suppress(wire.Lost):
+        with contextlib.suppress(wire.GuestLost):
             super().send(line)
 
     def lines(self) -> Iterator[str]:
         """Yield its lines. Raises Lost."""
         try:
             yield from super().lines()
-        except wire.Lost as error:
+        except wire.GuestLost as error:
             raise Lost(str(error)) from None
 
     def wait(self) -> int:
         """Return its exit code; negative: killed by that signal. Raises Lost."""
         try:
             code = super().wait()
-        except wire.Lost as error:
+        except wire.GuestLost as error:
             raise Lost(str(error)) from None
         return 128 - code if 128 < code <= 192 else code
 
@@ -104,7 +104,7 @@ class Lab:
         self._guest: Guest | None = None
         self._folder: Path | None = None
         self._sockets: Path | None = None
-        self._servers: dict[str, shaped.Server] = {}
+        self._servers: dict[str, shaped.DiskServer] = {}
         self._profiles: dict[str, Profile] = {}
         self._hello: dict[str, Any] | None = None
         self._plugged: dict[str, Any] = {}
@@ -131,7 +131,7 @@ class Lab:
             self._guest = Guest.resume(self.openzfs, memory=self.memory, accel=self._accel)
             self._add_scratch()
             self._slow_writeback()
-        except wire.Lost as error:
+        except wire.GuestLost as error:
             self._down()
             raise Lost(str(error)) from None
         except BaseException:
@@ -235,7 +235,7 @@ class Lab:
         words = [_python(), *argv[1:]] if argv[0] == "python3" else argv
         try:
             return LabChannel(self.guest.start(words))
-        except wire.Lost as error:
+        except wire.GuestLost as error:
             raise Lost(str(error)) from None
 
     def check(self, study: Study, layout: Layout) -> None:
@@ -269,7 +269,7 @@ class Lab:
                     for class_, groups in classes.items()
                 }
             return {"kind": "disks", "disks": spec}
-        except wire.Lost as error:
+        except wire.GuestLost as error:
             raise Lost(str(error)) from None
 
     def describe(self) -> dict[str, Any]:

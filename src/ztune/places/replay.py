@@ -28,7 +28,7 @@ from ztune.errors import InputError, MissingError
 from ztune.places import engine_limits
 from ztune.places.engine import Engine, last_line
 from ztune.places.engine_spec import engine_spec
-from ztune.places.target import Outcome, Progress
+from ztune.places.screening import Outcome, Progress
 from ztune.study import Layout, Study
 from ztune.study.properties import PROPERTIES, REPLAYED
 from ztune.study.tunables import TUNABLES

@@ -8,7 +8,7 @@ from typing import Any
 from ztune.errors import InputError
 from ztune.places.engine import Engine
 from ztune.places.replay import Replay
-from ztune.places.target import Outcome
+from ztune.places.screening import Outcome
 from ztune.study import OBJECTIVES
 from ztune.trace.reader import Trace
 

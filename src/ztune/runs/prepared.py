@@ -73,7 +73,7 @@ def prepare(
         if wanted.exists():
             _remove(wanted)
         _require_room(name, job)
-        with room.Watch("the load", lambda: [WorkDir.default_parent(), folder()]):
+        with room.RoomWatch("the load", lambda: [WorkDir.default_parent(), folder()]):
             sizes = _load(job, wanted, progress)
         saved.mark(wanted, token="", job=name, params=params, sizes=sizes, environment=version)
     prune(keep=wanted)

@@ -366,7 +366,7 @@ class _Runner:
         self.store.start_trial(trial.id, spec)
         self.observer.trial(trial)
         try:
-            with room.Watch("the trial", getattr(self.place, "fills", tuple)):
+            with room.RoomWatch("the trial", getattr(self.place, "fills", tuple)):
                 ended = trials.run(self.place, self.program, spec, self.observer)
         except room.NoRoomError as full:
             ended = trials.Ended(status="failed", error=str(full), error_step="load")

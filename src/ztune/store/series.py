@@ -20,7 +20,7 @@ from ztune.store.records import SeriesRef, Trial
 _SAFE = re.compile(r"[^A-Za-z0-9_-]+")
 
 
-class Collected:
+class SeriesRows:
     """Gathers the rows of a trial's series until they are written."""
 
     def __init__(self) -> None:

@@ -33,7 +33,7 @@ Bools = npt.NDArray[np.bool_]
 
 
 @dataclass(frozen=True)
-class Transfers:
+class FileTransfers:
     """Reads, or writes, of each file; arrays over the files, those of sizes over files and buckets."""
 
     count: Ints
@@ -51,8 +51,8 @@ class FileCounts:
 
     events: Ints
     kinds: Ints  # files × KINDS
-    reads: Transfers
-    writes: Transfers
+    reads: FileTransfers
+    writes: FileTransfers
     pages: Ints
     sync_writes: Ints
     sync_write_bytes: Ints
@@ -118,8 +118,8 @@ def _join(blocks: list[FileCounts], global_syncs: int) -> FileCounts:
         whole: Ints = np.concatenate([get(block) for block in blocks])
         return whole
 
-    def transfers(get: Callable[[FileCounts], Transfers]) -> Transfers:
-        return Transfers(
+    def transfers(get: Callable[[FileCounts], FileTransfers]) -> FileTransfers:
+        return FileTransfers(
             count=joined(lambda block: get(block).count),
             bytes=joined(lambda block: get(block).bytes),
             sizes=joined(lambda block: get(block).sizes),
@@ -177,7 +177,9 @@ def _count(block: _Block, everywhere: Ints, alignments: Sequence[int]) -> FileCo
     )
 
 
-def _transfers(block: _Block, mask: Bools, base: Ints, alignments: Sequence[int]) -> tuple[Transfers, _Runs]:
+def _transfers(
+    block: _Block, mask: Bools, base: Ints, alignments: Sequence[int]
+) -> tuple[FileTransfers, _Runs]:
     rows = np.flatnonzero(mask)
     n = block.n
     file, offset, size = block.file[rows], block.offset[rows], block.size[rows]
@@ -190,7 +192,7 @@ def _transfers(block: _Block, mask: Bools, base: Ints, alignments: Sequence[int]
     last = np.where(size == 0, first, last)  # nothing moved, no page touched
     order = np.argsort(first)
     runs = (first[order], last[order], file[order])
-    counts = Transfers(
+    counts = FileTransfers(
         count=sum_by(file, None, n),
         bytes=sum_by(file, size, n),
         sizes=sum_by(bucket, None, BUCKETS * n).reshape(-1, BUCKETS),

@@ -1,7 +1,7 @@
 """What a trace shows: sizes, sync, sequence, overwriting, alignment, working set, rates; by role and by file.
 
 Events are counted per file (counts.py) and added up by role. The definitions are in
-docs/trace-format.md ("What `ztune trace show` computes") and in ``Group``.
+docs/trace-format.md ("What `ztune trace show` computes") and in ``GroupSummary``.
 """
 
 from __future__ import annotations
@@ -14,8 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ztune.onhost.words import ROLES, Role
-from ztune.trace.counts import SYNCS, Bools, FileCounts, Ints, count_files, sum_by
-from ztune.trace.counts import Transfers as FileTransfers
+from ztune.trace.counts import SYNCS, Bools, FileCounts, FileTransfers, Ints, count_files, sum_by
 from ztune.trace.manifest import Manifest
 from ztune.trace.reader import Columns, Trace
 from ztune.trace.schema import Op
@@ -56,7 +55,7 @@ class Latencies:
 
 
 @dataclass(frozen=True)
-class Group:
+class GroupSummary:
     """One role (``files`` of them) or one file."""
 
     name: str  # role ("none" for files without) or path
@@ -103,8 +102,8 @@ class Summary:
 
     name: str
     manifest: Manifest
-    roles: list[Group]  # in the order of ROLES, then "none"; only those with files or events
-    files: list[Group]  # the files with events, most bytes moved first
+    roles: list[GroupSummary]  # in the order of ROLES, then "none"; only those with files or events
+    files: list[GroupSummary]  # the files with events, most bytes moved first
     bin_s: float
     rates: dict[str, Rates]  # by the name of the role
     global_syncs: int  # sync and syncfs calls, which concern all files
@@ -125,7 +124,7 @@ class Summary:
         return data
 
 
-def _group_json(group: Group) -> dict[str, Any]:
+def _group_json(group: GroupSummary) -> dict[str, Any]:
     return {
         **asdict(group),
         "sync_share": round(group.sync_share, 6),
@@ -193,13 +192,15 @@ def _rates(
     }
 
 
-def _group(counts: FileCounts, manifest: Manifest, name: str, role: Role | None, ids: Sequence[int]) -> Group:
+def _group(
+    counts: FileCounts, manifest: Manifest, name: str, role: Role | None, ids: Sequence[int]
+) -> GroupSummary:
     """Return the sums over the files ``ids``."""
     chosen = np.array(ids)
     files = [manifest.files[i] for i in ids]
     kinds = counts.kinds[chosen].sum(axis=0)
     durations = [counts.sync_durations[counts.sync_start[i] : counts.sync_start[i + 1]] for i in ids]
-    return Group(
+    return GroupSummary(
         name=name,
         role=role,
         files=len(ids),

@@ -59,7 +59,7 @@ class Door:
         directory: Path,
         home: Path | None = None,
         patience: float = 1.0,
-        table: Callable[[], list[mounts.Mount]] = mounts.table,
+        table: Callable[[], list[mounts.MountInfo]] = mounts.table,
     ) -> None:
         """``directory``: where the trial's mount points are; ``home``: where its journal is, if elsewhere."""
         self.zfs = zfs
@@ -646,7 +646,7 @@ def _of_sessions(leaders: set[int]) -> list[Identity]:
     return found
 
 
-def _same_source(mount: mounts.Mount, source: str) -> bool:
+def _same_source(mount: mounts.MountInfo, source: str) -> bool:
     if mount.source == source:
         return True
     with contextlib.suppress(OSError):

@@ -10,8 +10,7 @@ from typing import Any
 
 from ztune.errors import InputError, MissingError, ZtuneError
 from ztune.onhost.events import Events
-from ztune.onhost.host import devices, filesystems, own_directory, tunables
-from ztune.onhost.host import zfs_versions as since
+from ztune.onhost.host import devices, filesystems, own_directory, tunables, zfs_versions
 from ztune.onhost.host.about import environment
 from ztune.onhost.host.own_directory import NotOursError, OwnDirectory
 from ztune.onhost.host.zfs import Zfs, import_places, last_words, module_version, parse_version
@@ -61,11 +60,11 @@ class KernelPools:
         largest = self.spec.layout.tunables.get("zfs_max_recordsize", int(text) if text else None)
         for dataset in self.spec.layout.datasets:
             for name, value in self._properties(dataset).items():
-                since.check_property(name, value, self.version, largest)
+                zfs_versions.check_property(name, value, self.version, largest)
         for pool in self.spec.layout.pools:
             for vdev in pool.vdevs:
-                version = since.VDEV_CLASSES.get(vdev.class_)
-                if pool.filesystem == "zfs" and version and self.version < since.number(version):
+                version = zfs_versions.VDEV_CLASSES.get(vdev.class_)
+                if pool.filesystem == "zfs" and version and self.version < zfs_versions.number(version):
                     raise InputError(f"a {vdev.class_} vdev needs OpenZFS {version} or later")
 
     # -- making ----------------------------------------------------------------------------------------
@@ -244,12 +243,12 @@ class KernelPools:
             values.pop("encryption", None)
         # ZFS knows no special_small_blocks without the allocation-classes feature, and 0 is what it is then.
         for name in ("special_small_blocks", "prefetch", "direct"):
-            if values.get(name) in ("0", "all", "standard") and self.version < since.number(
-                since.PROPERTIES[name]
+            if values.get(name) in ("0", "all", "standard") and self.version < zfs_versions.number(
+                zfs_versions.PROPERTIES[name]
             ):
                 values.pop(name)
         if dataset.volume is not None:
-            allowed = since.VOLUME_PROPERTIES | (
+            allowed = zfs_versions.VOLUME_PROPERTIES | (
                 {"special_small_blocks"} if self.version >= (2, 4) else set()
             )
             values = {name: value for name, value in values.items() if name in allowed}

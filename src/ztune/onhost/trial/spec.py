@@ -81,7 +81,7 @@ class Mounting:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class PoolPlacement:
     """Where the layout's pools go.
 
     ``disks`` maps pool → class → one tuple per vdev of its disks: paths for kind "disks", sizes in bytes for
@@ -105,7 +105,7 @@ class Spec:
     trial: str
     seed: int
     state: Path
-    place: Place
+    place: PoolPlacement
     layout: TrialLayout
     job: str
     params: Mapping[str, Any]
@@ -355,12 +355,12 @@ def _dataset(value: Any, where: str) -> Dataset:
     )
 
 
-def _place(value: Any, layout: TrialLayout) -> Place:
+def _place(value: Any, layout: TrialLayout) -> PoolPlacement:
     if not isinstance(value, dict):
         raise _fail("place", f"{_show(value)} is not an object")
     kind = _choice(value.get("kind"), "place.kind", ("disks", "files", "parent", "mount"))
     if kind == "mount":
-        return Place(kind, mounting=_mounting(value, layout))
+        return PoolPlacement(kind, mounting=_mounting(value, layout))
     pools = {p.name: p for p in layout.pools}
     if kind == "parent":
         given = _object(value, "place", ("kind", "parents"))["parents"]
@@ -371,7 +371,7 @@ def _place(value: Any, layout: TrialLayout) -> Place:
                 raise _fail("place.parents", f'pool "{pool.name}" of the layout has no parent dataset')
             if pool.filesystem != "zfs":
                 raise _fail("place.parents", f'pool "{pool.name}" is {pool.filesystem}; that needs a disk')
-        return Place(
+        return PoolPlacement(
             kind,
             parents={
                 name: _dataset_name(parent, f"place.parents.{name}")
@@ -407,8 +407,8 @@ def _place(value: Any, layout: TrialLayout) -> Place:
                     for i, group in enumerate(groups)
                 )
     if kind == "files":
-        return Place(kind, sizes=found, dir=_path(item["dir"], "place.dir"))
-    return Place(kind, disks=found)
+        return PoolPlacement(kind, sizes=found, dir=_path(item["dir"], "place.dir"))
+    return PoolPlacement(kind, disks=found)
 
 
 def _mounting(value: Any, layout: TrialLayout) -> Mounting:

@@ -28,7 +28,7 @@ class Restored:
     """Of a batch, from the end of the one before."""
 
 
-class Engine(Protocol):
+class StorageEngine(Protocol):
     """A database of our own, made anew for each trial."""
 
     user: str

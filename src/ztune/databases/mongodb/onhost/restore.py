@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import ClassVar
 
 from ztune.databases.mongodb.onhost import documents, mongod
-from ztune.databases.mongodb.onhost.engines import Engine
+from ztune.databases.mongodb.onhost.engines import StorageEngine
 from ztune.databases.mongodb.onhost.wiredtiger import WiredTiger
 from ztune.errors import ZtuneError
 from ztune.onhost.host import own_directory
@@ -59,7 +59,7 @@ class MongoRestore(JobBase):
         self._account: Account | None = None
         self._version = ""
         self._started = False
-        self._engine: Engine | None = None
+        self._engine: StorageEngine | None = None
 
     def settings(self) -> dict[str, str]:
         """Return the database's settings: the parameters, overridden by the layout's."""
@@ -85,7 +85,7 @@ class MongoRestore(JobBase):
         return asked if asked != "auto" else "mongod" if mongod.is_here() else "wiredtiger"
 
     @property
-    def engine(self) -> Engine:
+    def engine(self) -> StorageEngine:
         """The database."""
         if self._engine is None:
             batch = int(self.params["batch"])

@@ -27,7 +27,7 @@ class Outcome:
         return self.result is not None
 
 
-class Target(Protocol):
+class ScreeningPlace(Protocol):
     """A place where trials run."""
 
     name: str
