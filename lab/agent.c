@@ -45,15 +45,15 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { /* from the host */
+enum {               /* from the host */
 	F_HELLO = 1, /* any bytes; answered by HELLO with the same bytes */
 	F_SETUP,     /* u64 clock in ns, 32 bytes of seed, lines KEY=VALUE */
-	F_RUN,       /* u32 flags, u16 rows, u16 columns, u32 n of arguments, then strings: directory, arguments, environment */
-	F_STDIN,     /* bytes */
-	F_EOF,       /* no more stdin */
-	F_CREDIT,    /* u32: so many bytes of output have been taken */
-	F_SIGNAL,    /* u32: to the command's process group */
-	F_RESIZE,    /* u16 rows, u16 columns */
+	F_RUN, /* u32 flags, u16 rows, u16 columns, u32 n of arguments, then strings: directory, arguments, environment */
+	F_STDIN,  /* bytes */
+	F_EOF,    /* no more stdin */
+	F_CREDIT, /* u32: so many bytes of output have been taken */
+	F_SIGNAL, /* u32: to the command's process group */
+	F_RESIZE, /* u16 rows, u16 columns */
 	/* from the guest */
 	F_BOOTED = 16, /* text */
 	F_READY,       /* SETUP is done */
@@ -231,7 +231,8 @@ static int find_port(void)
 		while (dir && (entry = readdir(dir))) {
 			char path[300], name[64];
 			snprintf(path, sizeof path, "/sys/class/virtio-ports/%s/name", entry->d_name);
-			if (entry->d_name[0] == '.' || read_small(path, name, sizeof name) < 0 || strcmp(name, "ztune\n"))
+			if (entry->d_name[0] == '.' || read_small(path, name, sizeof name) < 0 ||
+			    strcmp(name, "ztune\n"))
 				continue;
 			snprintf(path, sizeof path, "/dev/%s", entry->d_name);
 			int fd = open(path, O_RDWR | O_CLOEXEC);
@@ -306,7 +307,7 @@ static void block_event(int add, const char *devpath, unsigned major_, unsigned 
 	if (symlink(target, text) && errno != EEXIST)
 		say("ztune-lab: %s: %s", text, strerror(errno));
 	snprintf(text, sizeof text, "S:%s\nI:%ld\nE:ID_SERIAL=%s\nE:ID_BUS=scsi\nG:systemd\nQ:systemd\nV:1\n", link,
-	         (long)time(NULL), serial);
+	    (long)time(NULL), serial);
 	write_small(data, text);
 }
 
@@ -395,7 +396,10 @@ static int setup(unsigned char *payload, size_t length)
 	char options[256], lower[64];
 	struct timespec now;
 	uint64_t clock;
-	struct { int bits, size; unsigned char seed[32]; } entropy = {256, 32, {0}};
+	struct {
+		int bits, size;
+		unsigned char seed[32];
+	} entropy = {256, 32, {0}};
 
 	snprintf(failure, sizeof failure, "the request is too short");
 	if (length < 40)
@@ -604,8 +608,17 @@ static void run(uint32_t id, unsigned char *payload, size_t length)
 	free(strings);
 	if (terminal)
 		out[0] = fcntl(in[1], F_DUPFD_CLOEXEC, 0);
-	*c = (struct command){.id = id, .pid = pid, .used = 1, .in = in[1], .out = out[0], .err = err[0], .pty = terminal,
-	                      .status = -1, .credit = WINDOW};
+	*c = (struct command){
+		.id = id,
+		.pid = pid,
+		.used = 1,
+		.in = in[1],
+		.out = out[0],
+		.err = err[0],
+		.pty = terminal,
+		.status = -1,
+		.credit = WINDOW,
+	};
 	c->pending = malloc(WINDOW);
 	fcntl(c->in, F_SETFL, O_NONBLOCK);
 	fcntl(c->out, F_SETFL, O_NONBLOCK);

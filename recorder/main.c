@@ -162,9 +162,12 @@ static void release(const char *name, int go, int failed)
 static int record(int argc, char **argv)
 {
 	static const struct option options[] = {
-		{"out", required_argument, NULL, 'o'},	   {"status", required_argument, NULL, 's'},
-		{"control", required_argument, NULL, 'c'}, {"pid", required_argument, NULL, 'p'},
-		{"exclude", required_argument, NULL, 'x'}, {"ring-bytes", required_argument, NULL, 'r'},
+		{"out", required_argument, NULL, 'o'},
+		{"status", required_argument, NULL, 's'},
+		{"control", required_argument, NULL, 'c'},
+		{"pid", required_argument, NULL, 'p'},
+		{"exclude", required_argument, NULL, 'x'},
+		{"ring-bytes", required_argument, NULL, 'r'},
 		{0},
 	};
 	unsigned int pids[MAX_PIDS], excluded[8], npids = 0, nexcluded = 0, ring_bytes = 0, me = getpid();
@@ -248,8 +251,8 @@ static int record(int argc, char **argv)
 		release(argv[optind], go, failed);
 		npids--;
 	}
-	say("{\"state\":\"recording\",\"monotonic\":%llu,\"unix\":%llu,\"child\":%d,\"uring\":%s}",
-	    started_monotonic, started_unix, child, l.uring ? "true" : "false");
+	say("{\"state\":\"recording\",\"monotonic\":%llu,\"unix\":%llu,\"child\":%d,\"uring\":%s}", started_monotonic,
+	    started_unix, child, l.uring ? "true" : "false");
 
 	for (;;) {
 		struct pollfd fds[1] = {{.fd = control, .events = POLLIN}};
@@ -283,7 +286,7 @@ static int record(int argc, char **argv)
 		int error = r.events.error ? r.events.error : r.files.error;
 
 		fail(error == ENOSPC || error == EDQUOT ? "no-space" : "output",
-		     "cannot write what was recorded, after %llu events: %s", r.nevents, strerror(error));
+		    "cannot write what was recorded, after %llu events: %s", r.nevents, strerror(error));
 	}
 	say("{\"state\":\"done\",\"why\":\"%s\",\"events\":%llu,\"files\":%llu,\"dropped\":%llu,\"ended\":%llu,\"wait\":%d}",
 	    why, r.nevents, r.nfiles, count_drops(), ended, status);

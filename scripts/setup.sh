@@ -17,10 +17,10 @@ cd "$(dirname "$0")/.."
 
 VENV=${VENV:-.venv}
 part=${1:-all}
-export DEBIAN_FRONTEND=noninteractive LC_ALL=C.UTF-8
 
 say() { printf 'setup: %s\n' "$*"; }
 fail() { printf 'setup: %s\n' "$*" >&2; exit 3; }
+. scripts/common.sh
 
 case "$part" in all | programs | lab) ;; *) fail "unknown part '$part': leave it out, or say programs or lab." ;; esac
 
@@ -32,15 +32,6 @@ command -v apt-get >/dev/null ||
 . /etc/os-release
 : "${VERSION_CODENAME:?/etc/os-release names no release}"
 
-as_root() {
-    if [ "$(id -u)" = 0 ]; then "$@"
-    elif [ -n "${SUDO:-}" ]; then $SUDO "$@"
-    elif command -v sudo >/dev/null; then sudo "$@"
-    else fail "installing packages needs root: run 'make setup' as root, or install sudo, or set SUDO to what you use instead."
-    fi
-}
-
-installed() { [ "$(dpkg-query -W -f '${db:Status-Abbrev}' "$1" 2>/dev/null)" = "ii " ]; }
 version_of() { dpkg-query -W -f '${Version}' "$1" 2>/dev/null; }
 # The versions of a package that could be installed, newest first.
 versions() {
@@ -51,15 +42,8 @@ updated=no
 apt_update() {
     [ "$updated" = no ] || return 0
     say "reading the package lists (apt-get update)"
-    as_root apt-get update -q || fail "'apt-get update' failed (above): mend the apt sources or the network and run 'make setup' again."
+    apt_get update || fail "'apt-get update' failed (above): mend the apt sources or the network and run 'make setup' again."
     updated=yes
-}
-
-# --noremove: a package of the host is never sacrificed. Its apt.conf may say otherwise; this is ours.
-apt_install() {
-    as_root env DEBIAN_FRONTEND=noninteractive apt-get install -q -y --no-install-recommends --no-remove \
-        -o Dpkg::Options::=--force-confdef -o Dpkg::Options::=--force-confold \
-        -o Dpkg::Use-Pty=0 -o APT::Get::Assume-Yes=true "$@"
 }
 
 # --- the OpenZFS library: contrib and backports on Debian, universe on Ubuntu -----------------------------------------
@@ -171,6 +155,13 @@ without_cluster() {
 install_packages() {
     local lacking zfs="" names
     lacking=$(missing)
+    if [ -z "$lacking" ] && { [ "$part" = lab ] || installed libzfslinux-dev; }; then
+        if [ "$part" != lab ]; then say "system packages: all there (OpenZFS library $(version_of libzfslinux-dev))"
+        else say "system packages for the lab: all there"
+        fi
+        return
+    fi
+    need_root || exit
     if [ "$part" != lab ] && ! installed libzfslinux-dev; then
         add_source
         [ -n "$(versions libzfslinux-dev)" ] || apt_update
@@ -179,12 +170,6 @@ install_packages() {
         lacking=$(printf '%s\n%s' "$lacking" "$(printf '%s\n' "$zfs" | sed 's/$/|OpenZFS in user space, for the engine/')")
     fi
     lacking=$(sed '/^$/d' <<<"$lacking")
-    if [ -z "$lacking" ]; then
-        if [ "$part" != lab ]; then say "system packages: all there (OpenZFS library $(version_of libzfslinux-dev))"
-        else say "system packages for the lab: all there"
-        fi
-        return
-    fi
     say "installing with apt-get:"
     awk -F'|' '{ printf "setup:     %-34s %s\n", $1, $2 }' <<<"$lacking"
     mapfile -t names < <(cut -d'|' -f1 <<<"$lacking")

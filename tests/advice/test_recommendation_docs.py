@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 from typing import get_args
 
-from test_rank import candidate
+from candidates_made import candidate
 
 from ztune.advice.hazards import hazard_rules
 from ztune.advice.model import Level, Verdict

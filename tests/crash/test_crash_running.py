@@ -12,6 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from children import environment
 from plain_power import Forgetful, need, plain_test
 
 from ztune.analysis.stats import upper_bound
@@ -160,9 +161,8 @@ def test_keep_stops_at_the_first_failure_and_leaves_everything(parent: Path) -> 
 
 
 def test_an_interrupt_leaves_nothing(parent: Path) -> None:
-    code = f"""
+    code = """
         import sys
-        sys.path.insert(0, {str(Path(__file__).parent)!r})
         from pathlib import Path
         from plain_power import plain_test
         def report(cut):
@@ -173,6 +173,7 @@ def test_an_interrupt_leaves_nothing(parent: Path) -> None:
         [sys.executable, "-c", textwrap.dedent(code), str(parent)],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
+        env=environment(),
     ) as running:
         assert running.stdout is not None
         assert running.stdout.readline().strip() == b"1"

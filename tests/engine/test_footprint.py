@@ -10,9 +10,20 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
-from .build import ENGINE, MIB, READ, UNLINK, WRITE, Ops, group, overwrites, replay, run, spec
-from .test_known_cases import check_sums
+from engine_build import (
+    ENGINE,
+    MIB,
+    READ,
+    UNLINK,
+    WRITE,
+    Ops,
+    check_sums,
+    group,
+    overwrites,
+    replay,
+    run,
+    spec,
+)
 
 LIMIT_REACHED = 5  # the exit code for a limit that is reached
 

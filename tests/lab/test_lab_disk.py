@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
-from contextlib import AbstractContextManager
 from pathlib import Path
 
 import pytest
+from guests import Resume
 
 from ztune.disk import server
 from ztune.disk.fidelity import Bench, Case, CaseResult
-from ztune.lab import Guest
 from ztune.study import profiles
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
-Resume = Callable[..., AbstractContextManager[Guest]]
 LIMIT = 0.10
 SIZE = 1 << 30
 CASES = {

@@ -1,27 +1,27 @@
 """Trials, hostile cases and kills on real kernel ZFS, in the lab's guest.
 
-The cases themselves are in tests/trial/trial_driver.py, which runs in the guest.
+The cases themselves are in tests/support/trial_driver.py, which runs in the guest.
 """
 
 from __future__ import annotations
 
 import ast
 import json
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, ExitStack
+from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 import pytest
+from guests import Resume
 
 from ztune.lab import Guest
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
-TRIAL = Path(__file__).parents[1] / "trial"
+TRIAL = Path(__file__).parents[1] / "support"
 DRIVER = TRIAL / "trial_driver.py"
 DISK = 1 << 30
 GUESTS = 2  # as many as the processors of the smallest machine that the tests run on
-Resume = Callable[..., AbstractContextManager[Guest]]
 
 
 def scenarios() -> list[str]:

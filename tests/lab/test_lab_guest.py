@@ -12,11 +12,10 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
-from contextlib import AbstractContextManager
 from pathlib import Path
 
 import pytest
+from guests import Resume
 
 from ztune.errors import InputError, ZtuneError
 from ztune.lab import Guest
@@ -26,7 +25,6 @@ from ztune.lab.image import Image
 from ztune.lab.qemu import Machine
 from ztune.lab.wire import GuestLost
 
-Resume = Callable[..., AbstractContextManager[Guest]]
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 MIB = 1 << 20
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from test_lab_disk import Resume
+from guests import Resume
 
 from ztune.errors import ZtuneError
 from ztune.onhost.host import mounted

@@ -15,7 +15,7 @@ from ztune.observe.zfs_state import Places, ZfsWatch, vdevs_of
 from ztune.onhost.host import mounts
 from ztune.onhost.probes import kstat, nvlist
 
-FIXTURES = Path(__file__).parents[1] / "probes" / "fixtures"
+FIXTURES = Path(__file__).parents[1] / "onhost" / "probes" / "fixtures"
 
 
 def config(version: str) -> dict[str, Any]:

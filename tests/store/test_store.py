@@ -9,13 +9,12 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
+from stored_runs import new_run, study
 
 from ztune import paths
 from ztune.errors import InputError
 from ztune.store import environment
 from ztune.store.db import Store, migrations
-from ztune.store.records import Run
-from ztune.study import Study, generic
 
 ROOT = Path(__file__).parents[2]
 
@@ -24,25 +23,6 @@ ROOT = Path(__file__).parents[2]
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("ZTUNE_HOME", str(tmp_path / "home"))
     return tmp_path / "home"
-
-
-def study() -> Study:
-    return generic.build({"data", "wal"})
-
-
-def new_run(store: Store, **fields: object) -> Run:
-    values: dict[str, object] = {
-        "kind": "screen",
-        "study": study(),
-        "trace_path": Path("/t.trace"),
-        "trace_sha": "ab" * 32,
-        "environment": environment.collect(),
-        "versions": {"ztune": "0.1.0", "engine": "1", "openzfs": "2.3.2"},
-        "seed": 5,
-        "warnings": ["events were lost"],
-        **fields,
-    }
-    return store.create_run(**values)  # type: ignore[arg-type]
 
 
 RESULT = {

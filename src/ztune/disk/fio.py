@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 import shutil
-import signal
 import subprocess
 from dataclasses import dataclass
 from typing import Any
 
 from ztune.errors import MissingError, ZtuneError
+from ztune.onhost.host.process import end_group
 from ztune.packages import install_command
 
 ENDS = "zoned:50/2:0/96:50/2"
@@ -105,10 +104,7 @@ def run(target: str, job: FioJob) -> Figures:
     except subprocess.TimeoutExpired:
         raise ZtuneError(f"fio on {target} does not end: the disk does not answer") from None
     finally:
-        if process.poll() is None:
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
+        end_group(process)
     return parse(target, out.decode(errors="replace"), err.decode(errors="replace"), process.returncode)
 
 

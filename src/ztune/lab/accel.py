@@ -22,6 +22,7 @@ from ztune.errors import ZtuneError
 from ztune.lab import qemu
 from ztune.lab.image import Image
 from ztune.lab.wire import Frame
+from ztune.onhost.host import shared_files
 from ztune.onhost.host.about import boot_id
 
 PROBE_S = 10.0
@@ -68,9 +69,8 @@ def verdict(image: Image, progress: Callable[[str], None] = lambda _: None) -> A
         progress("trying whether a kernel runs under KVM")
         reason = probe(image)
     answer = Acceleration("tcg" if reason else "kvm", reason, boot_id(), qemu.version())
-    part = _file().with_suffix(f".{os.getpid()}")
-    part.write_text(json.dumps(asdict(answer)) + "\n")
-    part.rename(_file())
+    with shared_files.replacing(_file()) as partial:
+        partial.write_text(json.dumps(asdict(answer)) + "\n")
     return answer
 
 

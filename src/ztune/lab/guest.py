@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import os
 import secrets
 import shutil
@@ -27,6 +26,7 @@ from ztune.lab import image as images
 from ztune.lab.image import Image
 from ztune.lab.qemu import Machine, Qemu
 from ztune.lab.wire import Frame, GuestCommand, GuestLost
+from ztune.onhost.host import shared_files
 
 MEMORY = 2048
 """MiB of a guest unless told otherwise."""
@@ -450,25 +450,21 @@ def saved_state(found: Image, machine: Machine, progress: Callable[[str], None] 
         return state
     if shutil.which("zstd") is None:
         raise MissingError("the lab needs the program zstd for its saved states: `make lab` installs it")
-    with (folder / "lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
+    with shared_files.locked(folder / "lock"):
         if state.is_file():
             return state
         found.check()
         last: Exception | None = None
-        part = state.with_suffix(".part")
         for attempt in range(ATTEMPTS):
             again = f": attempt {attempt + 1}, as {last}" if last else ""
             progress(f"booting a guest once, to save its state{again}")
             try:
-                _save(found, machine, part)
-                _check_clock(found, machine, part)
-                part.rename(state)
+                with shared_files.replacing(state) as part:
+                    _save(found, machine, part)
+                    _check_clock(found, machine, part)
                 return state
             except GuestLost as error:
                 last = error
-            finally:
-                part.unlink(missing_ok=True)
         raise ZtuneError(f"the lab's guest does not boot: {last}")
 
 

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 import re
 import shutil
-import signal
 import socket
 import subprocess
 import threading
@@ -19,6 +17,7 @@ from typing import Any
 
 from ztune.errors import MissingError, ZtuneError
 from ztune.lab.wire import GuestLost, Port
+from ztune.onhost.host.process import end_group
 from ztune.packages import install_command
 
 PROGRAM = "qemu-system-x86_64"
@@ -236,8 +235,7 @@ class Qemu:
 
     def kill(self) -> None:
         """End it at once, as a power cut does."""
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(self.process.pid, signal.SIGKILL)
+        end_group(self.process)
         self._end()
 
     def quit(self) -> None:

@@ -7,7 +7,6 @@ package brings their sources and not the programs. In a source tree the folders 
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import os
 import shutil
@@ -17,6 +16,7 @@ from pathlib import Path
 
 from ztune import output, paths
 from ztune.errors import MissingError, ZtuneError
+from ztune.onhost.host import shared_files
 from ztune.packages import install_command
 
 SOURCES = Path(__file__).resolve().parent
@@ -146,8 +146,7 @@ def _build(program: NativeProgram, path: Path) -> None:
     """Build ``program`` at ``path`` in the cache; two at a time wait for each other."""
     top = path.parents[2]
     paths.below(paths.below(paths.cache(), "programs"), top.name)
-    with (top / ".lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
+    with shared_files.locked(top / ".lock"):
         for file in _files():
             copy = top / file.relative_to(SOURCES)
             copy.parent.mkdir(parents=True, exist_ok=True)

@@ -5,8 +5,6 @@ One process per trial: it cannot take others down with it, and its memory is gon
 
 from __future__ import annotations
 
-import contextlib
-import fcntl
 import json
 import os
 import shutil
@@ -15,8 +13,6 @@ import subprocess
 import tempfile
 import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
@@ -25,6 +21,8 @@ import psutil
 
 from ztune import paths
 from ztune.errors import InputError, MissingError
+from ztune.onhost.host import shared_files
+from ztune.onhost.host.process import end_group
 from ztune.places import engine_limits
 from ztune.places.engine import Engine, last_line
 from ztune.places.engine_spec import engine_spec
@@ -62,28 +60,20 @@ def prepare(trace: Trace) -> Inputs:
     Raises InputError if the trace is damaged or there is no room.
     """
     folder = paths.private(paths.cache() / f"{trace.sha[:24]}-{EXPORT_VERSION}")
-    with _locked(folder / "lock"):
+    with shared_files.locked(folder / "lock"):
         ops, index = folder / "ops.bin", folder / "files.json"
         if ops.is_file() and index.is_file():
             files = tuple(OpsFile(**f) for f in json.loads(index.read_text()))
         else:
             info: OpsInfo = export_ops(trace, ops)
             files = tuple(info.files)
-            partial = index.with_suffix(".partial")
-            partial.write_text(json.dumps([vars(f) for f in files]))
-            partial.rename(index)
+            with shared_files.replacing(index) as partial:
+                partial.write_text(json.dumps([vars(f) for f in files]))
         warnings: list[str] = []
         content = content_pools(trace, folder, warnings)
         os.utime(folder)
     _prune(keep=folder)
     return Inputs(ops, files, content, tuple(warnings))
-
-
-@contextmanager
-def _locked(path: Path) -> Iterator[None]:
-    with path.open("w") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
-        yield
 
 
 def _prune(keep: Path) -> None:
@@ -294,7 +284,7 @@ class Replay:
                         if stop.is_set() or time.monotonic() > deadline:
                             break
             finally:
-                kill_group(process)
+                end_group(process, _KILL_GRACE_S)
                 reader.join(timeout=_KILL_GRACE_S)
                 process.stderr.close()
             out.seek(0)
@@ -360,18 +350,6 @@ def signal_name(number: int) -> str:
         return signal.Signals(number).name
     except ValueError:
         return f"signal {number}"
-
-
-def kill_group(process: subprocess.Popen[bytes]) -> None:
-    """Stop a process that leads its own group, and everything it started; returns when it is gone."""
-    if process.poll() is None:
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGTERM)
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            process.wait(timeout=_KILL_GRACE_S)
-    with contextlib.suppress(ProcessLookupError):
-        os.killpg(process.pid, signal.SIGKILL)
-    process.wait()
 
 
 def _read_progress(stream: IO[bytes], progress: Progress | None, words: list[str]) -> None:

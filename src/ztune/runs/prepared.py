@@ -8,7 +8,6 @@ version.
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import json
 import os
@@ -22,7 +21,7 @@ from typing import Any
 
 from ztune import paths
 from ztune.errors import InputError, ZtuneError
-from ztune.onhost.host import own_directory, room
+from ztune.onhost.host import own_directory, room, shared_files
 from ztune.onhost.host.workdir import WorkDir
 from ztune.onhost.jobs import registry
 from ztune.onhost.trial import saved
@@ -64,10 +63,10 @@ def prepare(
     version = job.check()
     wanted = folder() / key(name, params, database, version)
     # Shared where it is there: others may be copying it for as long as their runs last.
-    with _locked(wanted, fcntl.LOCK_SH, progress):
+    with _locked(wanted, True, progress):
         if _there(wanted):
             return wanted
-    with _locked(wanted, fcntl.LOCK_EX, progress):
+    with _locked(wanted, False, progress):
         if _there(wanted):
             return wanted
         if wanted.exists():
@@ -152,13 +151,11 @@ def _there(wanted: Path) -> bool:
 
 
 @contextmanager
-def _locked(wanted: Path, how: int, progress: Progress) -> Iterator[None]:
-    with (wanted.parent / f"{wanted.name}.lock").open("w") as file:
-        try:
-            fcntl.flock(file, how | fcntl.LOCK_NB)
-        except BlockingIOError:
-            progress("wait for another ztune that fills the same database", 0.0)
-            fcntl.flock(file, how)
+def _locked(wanted: Path, shared: bool, progress: Progress) -> Iterator[None]:
+    def waiting() -> None:
+        progress("wait for another ztune that fills the same database", 0.0)
+
+    with shared_files.locked(_lock_of(wanted), shared=shared, waiting=waiting):
         yield
 
 
@@ -186,12 +183,11 @@ def prune(keep: Path | None = None, limit: int = MAX_BYTES) -> list[State]:
             break
         if state.path == keep:
             continue
-        with (state.path.parent / f"{state.path.name}.lock").open("w") as file:
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:  # somebody makes or uses it
-                continue
-            _remove(state.path)
+        try:
+            with shared_files.locked(_lock_of(state.path), wait=False):
+                _remove(state.path)
+        except BlockingIOError:  # somebody makes or uses it
+            continue
         total -= state.bytes
         gone.append(state)
     return gone
@@ -200,9 +196,12 @@ def prune(keep: Path | None = None, limit: int = MAX_BYTES) -> list[State]:
 @contextmanager
 def in_use(path: Path) -> Iterator[None]:
     """Within the body nobody removes the state at ``path``."""
-    with (path.parent / f"{path.name}.lock").open("w") as file:
-        fcntl.flock(file, fcntl.LOCK_SH)
+    with shared_files.locked(_lock_of(path), shared=True):
         yield
+
+
+def _lock_of(state: Path) -> Path:
+    return state.parent / f"{state.name}.lock"
 
 
 def _remove(path: Path) -> None:

@@ -10,7 +10,6 @@ same bytes.
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import json
 from collections.abc import Sequence
@@ -21,6 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ztune.errors import InputError
+from ztune.onhost.host import shared_files
 from ztune.onhost.words import ROLES
 from ztune.trace.compressibility import CHUNK, compressor, repeats
 from ztune.trace.manifest import Compressibility
@@ -183,16 +183,12 @@ def _pool(role: str, measured: list[Compressibility], folder: Path) -> Path:
     key = [[entry.algorithm, entry.recordsize, entry.ratio] for entry in measured]
     name = hashlib.sha256(json.dumps([SYNTHESIS_VERSION, POOL_CHUNKS, sorted(key)]).encode()).hexdigest()[:16]
     path = folder / f"{role}-{name}.bin"
-    partial = path.with_name(path.name + ".partial")
     try:
         if path.is_file() and path.stat().st_size == POOL_CHUNKS * CHUNK:
             return path
         folder.mkdir(parents=True, exist_ok=True)
-        partial.write_bytes(synthesise(measured, seed=1 + ROLES.index(role)))
-        partial.rename(path)
+        with shared_files.replacing(path) as partial:
+            partial.write_bytes(synthesise(measured, seed=1 + ROLES.index(role)))
     except OSError as error:
         raise InputError(f"cannot write the content pool {path}: {error.strerror}") from error
-    finally:
-        with contextlib.suppress(OSError):
-            partial.unlink(missing_ok=True)
     return path
