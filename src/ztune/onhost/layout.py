@@ -103,7 +103,7 @@ class Vdev:
     def __post_init__(self) -> None:
         if self.kind not in CLASS_KINDS[self.class_]:
             allowed = " or ".join(CLASS_KINDS[self.class_])
-            raise KeyedError(("kind",), f"a {self.class_} vdev cannot be {self.kind}; it is {allowed}")
+            raise KeyedError(("kind",), f"a {self.class_} vdev can't be {self.kind}; it is {allowed}")
         if self.disks < MIN_DISKS[self.kind]:
             raise KeyedError(
                 ("disks",),
@@ -221,7 +221,7 @@ class Dataset:
                 raise KeyedError(("volblocksize",), f"{self.name} is no volume; files have a recordsize")
             return
         if not self.rest:
-            raise KeyedError(("name",), f"{self.name} is a pool's root, which cannot be a volume")
+            raise KeyedError(("name",), f"{self.name} is a pool's root, which can't be a volume")
         if self.filesystem is None:
             object.__setattr__(self, "filesystem", "ext4")
         assert self.filesystem is not None

@@ -12,10 +12,11 @@ from pydantic import ValidationError
 from ztune.errors import InputError
 from ztune.output import line, shown
 from ztune.study import profiles as _profiles
-from ztune.study.positions import line_of, positions
+from ztune.study.hints import HINTS
 from ztune.study.profile import FlashProfile, HddProfile
 from ztune.study.study import Study
-from ztune.study.toml import Loc, explain, read_toml, show_path
+from ztune.toml.positions import line_of, positions
+from ztune.toml.reading import Loc, explain, read_toml, show_path
 
 _TOML_PATH = re.compile(r"[^\s+:]+\.toml\b")
 
@@ -35,7 +36,7 @@ def parse_study(raw: dict[str, Any], text: str, path: Path) -> Study:
     try:
         study = Study.model_validate(raw)
     except ValidationError as error:
-        raise InputError(explain(error, raw, text, path)) from None
+        raise InputError(explain(error, raw, text, path, HINTS, "a study")) from None
     _check_text(raw, text, path)
     for loc, layout in study.with_arcs():
         try:

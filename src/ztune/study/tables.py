@@ -24,7 +24,7 @@ _DATASET_KEYS = ("name", "roles", "volume", "filesystem", "properties")
 
 
 class Strict(BaseModel):
-    """Base of all models: unknown keys are refused, values cannot be changed."""
+    """Base of all models: unknown keys are refused, values can't be changed."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 

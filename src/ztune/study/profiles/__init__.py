@@ -11,7 +11,7 @@ from ztune import paths
 from ztune.errors import InputError
 from ztune.onhost.words import suggest
 from ztune.study.profile import PROFILE, FlashProfile, HddProfile
-from ztune.study.toml import explain, read_toml
+from ztune.toml.reading import Hints, explain, read_toml
 
 
 def folders() -> list[Path]:
@@ -28,8 +28,8 @@ def load(path: Path) -> HddProfile | FlashProfile:
         return PROFILE.validate_python(raw)
     except ValidationError as error:
         model = HddProfile if raw.get("kind") == "hdd" else FlashProfile
-        keys = list(model.model_fields)
-        raise InputError(explain(error, raw, text, path, keys, f"a {raw.get('kind')} profile")) from None
+        hints = Hints.of(list(model.model_fields))
+        raise InputError(explain(error, raw, text, path, hints, f"a {raw.get('kind')} profile")) from None
 
 
 def names() -> list[str]:

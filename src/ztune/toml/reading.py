@@ -1,42 +1,42 @@
-"""Reading TOML, and what is wrong with it as one sentence: file, line, key and what would be right."""
+"""Reading a TOML file, and what is wrong with it as one sentence: file, line, key and what would be right."""
 
 from __future__ import annotations
 
 import re
 import tomllib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from pydantic import ValidationError
 
-from ztune.databases.declared import Declared
 from ztune.errors import InputError
-from ztune.onhost.layout import Dataset, KeyedError, Pool, Vdev
+from ztune.onhost.layout import KeyedError
 from ztune.onhost.words import suggest
-from ztune.study.layout import Layout
-from ztune.study.positions import line_of, positions
-from ztune.study.profile import FlashProfile, HddProfile
-from ztune.study.properties import PROPERTIES
-from ztune.study.study import NamedLayout, Objective, Study
-from ztune.study.tables import fields_of
-from ztune.study.tunables import TUNABLES
+from ztune.toml.positions import line_of, positions
 
 Loc = tuple[str | int, ...]
 _MAX_BYTES = 4 << 20  # a study is written by hand; more is another kind of file
 # pydantic's names for a key too many, of a model and of a dataclass.
 _NOT_A_KEY = ("extra_forbidden", "unexpected_keyword_argument")
-# Which model describes the table at a path (numbers left out), for "did you mean".
-_MODELS: dict[tuple[str, ...], type] = {
-    (): Study,
-    ("objective",): Objective,
-    ("layout",): Layout,
-    ("layout", "pool"): Pool,
-    ("layout", "pool", "vdev"): Vdev,
-    ("layout", "dataset"): Dataset,
-    ("layout", "durability"): Declared,
-    ("layouts",): NamedLayout,
-}
+
+
+@dataclass(frozen=True)
+class Hints:
+    """What helps whoever wrote a wrong key, by where it stands."""
+
+    keys: Callable[[Loc], Sequence[str]]
+    """The keys that are there."""
+    near: Callable[[Loc], str]
+    """A sentence, with a blank before it, that says which was meant or where it belongs; empty for none."""
+    description: Callable[[Loc], str]
+    """What a missing key says, after a colon; empty for none."""
+
+    @classmethod
+    def of(cls, keys: Sequence[str]) -> Hints:
+        """Return the hints of a file with one table, which has ``keys``."""
+        return cls(lambda _: keys, lambda loc: suggest(str(loc[-1]), keys), lambda _: "")
 
 
 def read_toml(path: Path) -> tuple[dict[str, Any], str]:
@@ -46,7 +46,7 @@ def read_toml(path: Path) -> tuple[dict[str, Any], str]:
             raise InputError(f"{path} has more than {_MAX_BYTES >> 20} MiB; it is no study or profile")
         text = path.read_bytes().decode("utf-8")
     except OSError as error:
-        raise InputError(f"{path} cannot be read: {error.strerror}") from None
+        raise InputError(f"{path} can't be read: {error.strerror}") from None
     except UnicodeDecodeError:
         raise InputError(f"{path} is not UTF-8 text; a TOML file is") from None
     try:
@@ -55,15 +55,11 @@ def read_toml(path: Path) -> tuple[dict[str, Any], str]:
         raise InputError(f"{path} is not TOML: {str(error) or 'nested too deeply'}") from None
 
 
-def explain(
-    error: ValidationError,
-    raw: Any,
-    text: str,
-    path: Path,
-    keys: Sequence[str] | None = None,
-    what: str = "a study",
-) -> str:
-    """Return one sentence for pydantic's first complaint; ``keys``: those of ``what``, if no study."""
+def explain(error: ValidationError, raw: Any, text: str, path: Path, hints: Hints, what: str) -> str:
+    """Return one sentence for pydantic's first complaint of ``raw``, which stands as ``text`` in ``path``.
+
+    ``what``: what the whole file is, such as "a study".
+    """
     problems = error.errors(include_url=False)
     # A misspelt key is also a missing one: say what was written rather than what was not.
     problem = next((p for p in problems if p["type"] in _NOT_A_KEY), problems[0])
@@ -75,11 +71,11 @@ def explain(
     key = show_path(loc)
     kind = problem["type"]
     if kind == "missing":
-        message = f"{key} is missing{_description(loc)}"
+        message = f"{key} is missing{hints.description(loc)}"
     elif kind in _NOT_A_KEY:
-        message = f'"{loc[-1]}" is not a key of {show_path(loc[:-1]) or what}.{_near(loc, keys)}'
-        if not _near(loc, keys):
-            message = message.removesuffix(".") + f"; its keys are {', '.join(keys or _keys(loc))}"
+        message = f'"{loc[-1]}" is not a key of {show_path(loc[:-1]) or what}.{hints.near(loc)}'
+        if not hints.near(loc):
+            message = message.removesuffix(".") + f"; its keys are {', '.join(hints.keys(loc))}"
     elif kind == "value_error":
         message = f"{key}: {message}" if key else message
     elif kind in {"union_tag_invalid", "union_tag_not_found"}:
@@ -122,34 +118,3 @@ def show_path(loc: Loc) -> str:
             bare = re.fullmatch(r"[A-Za-z0-9_-]+", part) is not None
             text += ("." if text else "") + (part if bare else f'"{part}"')
     return text
-
-
-def _model(loc: Loc) -> type | None:
-    return _MODELS.get(tuple(p for p in loc if isinstance(p, str)))
-
-
-def _keys(loc: Loc) -> list[str]:
-    model = _model(loc[:-1])
-    if model is None:
-        return sorted({*HddProfile.model_fields, *FlashProfile.model_fields})
-    names = [field.alias or name for name, field in fields_of(model).items()]
-    return [*names, *PROPERTIES] if model is Dataset else names
-
-
-def _near(loc: Loc, keys: Sequence[str] | None = None) -> str:
-    name = str(loc[-1])
-    if keys is not None:
-        return suggest(name, keys)
-    if name in TUNABLES:
-        return " Tunables stand in [layout.tunables]."
-    if name in PROPERTIES:
-        return " Properties stand in [[layout.dataset]]."
-    return suggest(name, _keys(loc))
-
-
-def _description(loc: Loc) -> str:
-    model = _model(loc[:-1])
-    for name, field in (fields_of(model) if model else {}).items():
-        if loc[-1] in {name, field.alias} and field.description:
-            return f": {field.description[:1].lower()}{field.description[1:].rstrip('.')}"
-    return ""
