@@ -54,7 +54,7 @@ class MongoRestore(JobBase):
 
     def _set_up(self) -> None:
         super()._set_up()
-        self.input: documents.Facts | None = None
+        self.input: documents.DocumentFacts | None = None
         """What is in the archive; known after ``load`` or ``adopt``."""
         self._account: Account | None = None
         self._version = ""
@@ -156,7 +156,7 @@ class MongoRestore(JobBase):
             places.hand_over(path, self._account)
         note = self._archive.with_name(_FACTS)
         try:
-            self.input = documents.Facts(**json.loads(own_directory.read_plain(note)))
+            self.input = documents.DocumentFacts(**json.loads(own_directory.read_plain(note)))
         except (OSError, ValueError, TypeError):
             raise ZtuneError(
                 f"{note}: there is no archive of {self.name} to take over; load it anew"
@@ -171,7 +171,7 @@ class MongoRestore(JobBase):
             self._started = True
         progress("start the database", 1.0)
 
-    def _facts(self) -> documents.Facts:
+    def _facts(self) -> documents.DocumentFacts:
         if self.input is None:
             raise ZtuneError(f"{self.name}: load comes before this step")
         return self.input
