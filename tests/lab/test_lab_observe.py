@@ -38,7 +38,7 @@ from ztune.observe import zfs_state
 from ztune.observe.system import Sampler
 def out(*argv): return subprocess.run(argv, check=True, capture_output=True, text=True).stdout
 def kept(): return out("zpool", "get", "-Hp", "all", "tank"), out("zfs", "get", "-Hp", "all", "tank/pg")
-watch, sampler = zfs_state.Watch(), Sampler(0.5)
+watch, sampler = zfs_state.ZfsWatch(), Sampler(0.5)
 sampler.start()
 before = out("zpool", "iostat", "-rHp", "tank"), out("zpool", "iostat", "-wHp", "tank")
 with open("/tank/pg/wal/file", "wb", 0) as f:
@@ -180,7 +180,7 @@ ALLOCATIONS = {
 VDEVS = """
 import json
 from ztune.observe import zfs_state
-print(json.dumps([pool.model_dump(mode="json") for pool in zfs_state.Watch().state({})[0].pools]))
+print(json.dumps([pool.model_dump(mode="json") for pool in zfs_state.ZfsWatch().state({})[0].pools]))
 """
 
 

@@ -11,6 +11,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -110,7 +111,7 @@ def test_what_a_layout_changes_and_a_mount_does_not_have_is_refused(home: Path) 
     constant = changed(tunables={"zfs_vdev_aggregation_limit": 65536})
     (dataset,) = study.layout.datasets
     properties = {**dataset.properties, "dnodesize": "auto"}
-    for layout in (constant, changed(datasets=(dataset.model_copy(update={"properties": properties}),))):
+    for layout in (constant, changed(datasets=(replace(dataset, properties=properties),))):
         try:
             MountPlace().check(study, layout)
         except InputError as error:

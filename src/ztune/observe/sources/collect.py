@@ -61,7 +61,7 @@ _OF_EACH_CALL: Final = (
 
 @dataclass
 class TransferSums:
-    """Reads or writes so far. See ``model.Transfers`` for the fields."""
+    """Reads or writes so far. See ``model.ObservedTransfers`` for the fields."""
 
     calls: int = 0
     bytes: int | None = None
