@@ -65,7 +65,7 @@ lab: setup
 	@scripts/setup.sh lab
 	$(BIN)/ztune lab build
 
-# Where QEMU or the packages cannot be had (3) the lab's tests are skipped and say so; a build that fails is an error.
+# Where QEMU or the packages can't be had (3) the lab's tests are skipped and say so; a build that fails is an error.
 test-lab: setup
 	@scripts/setup.sh lab && $(BIN)/ztune lab build; status=$$?; \
 	case $$status in \
@@ -74,7 +74,7 @@ test-lab: setup
 	*) exit $$status ;; \
 	esac
 
-# The databases that the workloads run. Where one cannot be had its tests are skipped and say so.
+# The databases that the workloads run. Where one can't be had its tests are skipped and say so.
 SERVERS = mariadb-oltp rocksdb mongo-restore orientdb-graph ldap-import http
 
 test-servers: setup

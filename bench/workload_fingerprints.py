@@ -28,7 +28,7 @@ HEAD = (
     "syncs/s |\n"
     "| --- | --- | --- | --- | --- | --- | --- | --- | --- |\n"
 )
-SMALL = {
+SMALL: dict[str, dict[str, object]] = {
     "postgres-oltp": {"scale": 5, "rate": 200, "seconds": 10},
     "postgres-backup": {"scale": 5, "rate": 200},
     "postgres-restore": {"scale": 5},
@@ -90,7 +90,7 @@ def main() -> None:
     text = PAGE.read_text(encoding="utf-8")
     found = BLOCK.search(text)
     assert found is not None
-    kept = {name: [] for name in SMALL}
+    kept: dict[str, list[str]] = {name: [] for name in SMALL}
     for line in found[2].splitlines(keepends=True):
         name = line.split("`")[1] if line.startswith("| `") else ""
         if name in kept:

@@ -217,7 +217,7 @@ static void load_modules(void)
 		snprintf(path, sizeof path, "/modules/%s", names[i]);
 		int fd = open(path, O_RDONLY | O_CLOEXEC);
 		if (syscall(SYS_finit_module, fd, parameters, 0) != 0 && errno != EEXIST)
-			say("ztune-lab: module %s cannot be loaded: %s", names[i], strerror(errno));
+			say("ztune-lab: module %s can't be loaded: %s", names[i], strerror(errno));
 		close(fd);
 		unlink(path); /* its memory would be part of the saved state */
 	}
@@ -375,7 +375,7 @@ static int mount_it(const char *what, const char *where, const char *type, unsig
 	mkdir(where, 0755);
 	if (mount(what, where, type, flags, options) == 0)
 		return 0;
-	snprintf(failure, sizeof failure, "%s cannot be mounted on %s: %s", type, where, strerror(errno));
+	snprintf(failure, sizeof failure, "%s can't be mounted on %s: %s", type, where, strerror(errno));
 	return -1;
 }
 
@@ -439,7 +439,7 @@ static int setup(unsigned char *payload, size_t length)
 	unlink("/new/etc/zfs/zpool.cache");
 	if (mount("/dev", "/new/dev", NULL, MS_MOVE, NULL) || mount("/proc", "/new/proc", NULL, MS_MOVE, NULL) ||
 	    mount("/sys", "/new/sys", NULL, MS_MOVE, NULL)) {
-		snprintf(failure, sizeof failure, "kernel file systems cannot be moved: %s", strerror(errno));
+		snprintf(failure, sizeof failure, "kernel file systems can't be moved: %s", strerror(errno));
 		return -1;
 	}
 	mkdir("/new/tmp", 0755);
@@ -455,7 +455,7 @@ static int setup(unsigned char *payload, size_t length)
 	mkdir("/new/dev/disk", 0755);
 	mkdir("/new/dev/disk/by-id", 0755);
 	if (chdir("/new") || mount(".", "/", NULL, MS_MOVE, NULL) || chroot(".") || chdir("/")) {
-		snprintf(failure, sizeof failure, "the new root cannot be entered: %s", strerror(errno));
+		snprintf(failure, sizeof failure, "the new root can't be entered: %s", strerror(errno));
 		return -1;
 	}
 	char *net = option(lines, "net"), *hostname = option(lines, "hostname");
@@ -594,7 +594,7 @@ static void run(uint32_t id, unsigned char *payload, size_t length)
 		child(directory, strings, env, in[0], out[1], err[1], 0);
 	}
 	if (pid < 0)
-		send_text(F_FAILED, id, "cannot start a process: %s", strerror(errno));
+		send_text(F_FAILED, id, "can't start a process: %s", strerror(errno));
 	close_fd(&in[0]);
 	close_fd(&out[1]);
 	close_fd(&err[1]);

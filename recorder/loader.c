@@ -226,7 +226,7 @@ void open_object(void)
 		    "CONFIG_DEBUG_INFO_BTF");
 	l.object = bpf_object__open_mem(bpf_object_start, bpf_object_end - bpf_object_start, NULL);
 	if (!l.object)
-		fail("kernel", "cannot read the BPF object: %s", l.last_message);
+		fail("kernel", "can't read the BPF object: %s", l.last_message);
 	choose_programs(kernel);
 	btf__free(kernel);
 }
@@ -247,7 +247,7 @@ static void share_variables(void)
 		memory = (void *)bpf_map__initial_value(map, &size);
 		if (mmap(memory, size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, bpf_map__fd(map), 0) ==
 		    MAP_FAILED)
-			fail("kernel", "cannot map the variables of the eBPF programs: %s", strerror(errno));
+			fail("kernel", "can't map the variables of the eBPF programs: %s", strerror(errno));
 	}
 }
 
@@ -256,7 +256,7 @@ void load_object(unsigned int ring_bytes)
 	struct bpf_map *ring = bpf_object__find_map_by_name(l.object, "ring");
 
 	if (ring_bytes && bpf_map__set_max_entries(ring, ring_bytes))
-		fail("output", "the ring cannot have %u bytes", ring_bytes);
+		fail("output", "the ring can't have %u bytes", ring_bytes);
 	/* Kernels before 5.11 count BPF memory against this limit. */
 	setrlimit(RLIMIT_MEMLOCK, &(struct rlimit){RLIM_INFINITY, RLIM_INFINITY});
 	if (bpf_object__load(l.object)) {
@@ -287,7 +287,7 @@ void attach(void)
 		link = bpf_program__attach(program);
 		if (!link)
 			fail(errno == EPERM ? "permission" : "kernel",
-			    "cannot hang the eBPF program %s on the kernel: %s", bpf_program__name(program),
+			    "can't hang the eBPF program %s on the kernel: %s", bpf_program__name(program),
 			    strerror(errno));
 		l.links[l.nlinks++] = link;
 	}
@@ -298,7 +298,7 @@ struct bpf_link *iterator(const char *program)
 	struct bpf_link *link = bpf_program__attach_iter(bpf_object__find_program_by_name(l.object, program), NULL);
 
 	if (!link)
-		fail("kernel", "cannot go through the tasks: %s", strerror(errno));
+		fail("kernel", "can't go through the tasks: %s", strerror(errno));
 	return link;
 }
 
@@ -308,7 +308,7 @@ void run_iterator(struct bpf_link *link)
 	char buffer[64];
 
 	if (fd < 0)
-		fail("kernel", "cannot go through the tasks: %s", strerror(errno));
+		fail("kernel", "can't go through the tasks: %s", strerror(errno));
 	while (read(fd, buffer, sizeof(buffer)) > 0)
 		;
 	close(fd);

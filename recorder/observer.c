@@ -265,7 +265,7 @@ static void hand_over(unsigned long long begun, bool last)
 static void put(const char *map, const void *key, const void *value)
 {
 	if (bpf_map_update_elem(map_fd(map), key, value, BPF_ANY))
-		fail("kernel", "cannot enter what to observe into the map %s: %s", map, strerror(errno));
+		fail("kernel", "can't enter what to observe into the map %s: %s", map, strerror(errno));
 }
 
 /* What a line asks for, beyond what it enters into maps: 'g'o, 'r'ead, 'e'nd, 'm'ark new processes, or 0. */
@@ -413,7 +413,7 @@ static int run(int argc, char **argv)
 	load(everyone, below);
 	o.ring = ring_buffer__new(map_fd("ring"), take_file, NULL, NULL);
 	if (!o.ring)
-		fail("kernel", "cannot map the ring buffer: %s", strerror(errno));
+		fail("kernel", "can't map the ring buffer: %s", strerror(errno));
 	o.tally = iterator("tally");
 	put("excluded", &(unsigned int){getpid()}, &(unsigned char){1});
 	follow(control);

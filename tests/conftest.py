@@ -6,6 +6,7 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
+import mount_commands
 import pytest
 from hypothesis import HealthCheck, settings
 from synthetic_traces import STAND_IN, make_trace
@@ -45,13 +46,16 @@ NEEDS = {
     ),
     # Whole commands or trials in processes of their own, or long computations: seconds each.
     "slow": (
-        "test_aa", "test_apply_perform", "test_command_job", "test_fio_job", "test_http_service",
+        "test_apply_perform", "test_command_job", "test_fio_job", "test_http_service",
         "test_mongod", "test_observe_command", "test_output", "test_process", "test_repeats",
         "test_runner", "test_screening", "test_sqlite_job", "test_ssh", "test_stop",
         "test_third_party", "test_trial_baseline", "test_trial_mount",
     ),
 }  # fmt: skip
 """What tests need besides Python, by folder or file; `make check` runs those that are not named here."""
+
+NEEDED_FIXTURES = {"lab": {"lab_image"}, "root": {"stand_in_mount"}, "server": {"needs_postgres"}}
+"""What tests need by the fixtures that they use, wherever they lie."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -67,11 +71,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         for need, places in NEEDS.items():
             if where.intersection(places):
                 item.add_marker(need)
-        in_lab = "lab_image" in getattr(item, "fixturenames", ())
-        if in_lab:
-            item.add_marker("lab")
+        fixtures = set(getattr(item, "fixturenames", ()))
+        for need, names in NEEDED_FIXTURES.items():
+            if fixtures & names:
+                item.add_marker(need)
         # What shares a guest, or the fixtures of a module, runs in one process.
-        group = "lab" if in_lab else str(item.path.relative_to(here))
+        group = "lab" if item.get_closest_marker("lab") else str(item.path.relative_to(here))
         item.add_marker(pytest.mark.xdist_group(group))
     if config.getoption("--long"):
         return
@@ -105,6 +110,17 @@ def stand_in_engine(monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.delenv("STAND_IN", raising=False)
     monkeypatch.delenv("STAND_IN_VERSION", raising=False)
     return STAND_IN
+
+
+@pytest.fixture
+def stand_in_mount(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A program in the mount's place, which misbehaves as ``$STAND_IN`` says, and is unmounted."""
+    reason = mount_commands.fuse_problem()
+    if reason is not None:
+        pytest.skip(reason)
+    monkeypatch.setenv("ZTUNE_MOUNT", str(mount_commands.STAND_IN))
+    yield mount_commands.STAND_IN
+    mount_commands.end_all(tmp_path)
 
 
 @pytest.fixture

@@ -125,7 +125,7 @@ def start(
 def test_a_full_device_behind_stdout_is_one_sentence(tmp_path: Path, words: tuple[str, ...]) -> None:
     done = start(tmp_path, *words, out="/dev/full")
     said = done.stderr.decode()
-    assert said == "ztune: standard output cannot be written: No space left on device\n"
+    assert said == "ztune: standard output can't be written: No space left on device\n"
     assert done.returncode == 1
 
 

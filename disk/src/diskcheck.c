@@ -164,7 +164,7 @@ static void after_cut(device_t *d)
 		uint64_t found;
 
 		if (pread(d->fd, data, SECTOR, (off_t)(s * SECTOR)) != SECTOR)
-			fail(1, "the medium cannot be read");
+			fail(1, "the medium can't be read");
 		compare(data, s, durable[s], "after a cut");
 		memcpy(&found, data, 8);
 		acked[s] = durable[s] = issued[s] = found;
@@ -238,7 +238,7 @@ static void fuzz(device_t *d, char **argv)
 	if (in_flight != 0)
 		fail(1, "%" PRIu64 " requests were never answered", in_flight);
 	if (device_settle(d) != 0)
-		fail(1, "the cache cannot be written");
+		fail(1, "the cache can't be written");
 	memcpy(durable, acked, sizeof(acked));
 	after_cut(d);
 	(void)printf("{\"done\":%" PRIu64 ",\"cuts\":%" PRIu64 ",\"merged\":%" PRIu64 ",\"cut_bytes\":%" PRIu64 "}\n",

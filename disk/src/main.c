@@ -36,13 +36,13 @@ static int open_medium(const char *path, uint64_t size)
 	int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
 
 	if (fd < 0)
-		fail(1, "%s cannot be opened: %s", path, strerror(errno));
+		fail(1, "%s can't be opened: %s", path, strerror(errno));
 	if (flock(fd, LOCK_EX | LOCK_NB) != 0)
 		fail(1, "%s is in use by another disk", path);
 	if (fstat(fd, &st) != 0 || !S_ISREG(st.st_mode))
 		fail(1, "%s is not a file", path);
 	if (st.st_size == 0 && ftruncate(fd, (off_t)size) != 0)
-		fail(1, "%s cannot be made %" PRIu64 " bytes long: %s", path, size, strerror(errno));
+		fail(1, "%s can't be made %" PRIu64 " bytes long: %s", path, size, strerror(errno));
 	if (st.st_size != 0 && (uint64_t)st.st_size != size)
 		fail(1, "%s has %lld bytes, not the disk's %" PRIu64, path, (long long)st.st_size, size);
 	return fd;
@@ -376,6 +376,6 @@ int main(int argc, char **argv)
 	(void)unlink(s.o.socket);
 	(void)unlink(s.o.control);
 	if (error != 0)
-		fail(1, "%s: what was cached cannot be written: %s", s.o.file, strerror(error));
+		fail(1, "%s: what was cached can't be written: %s", s.o.file, strerror(error));
 	return 0;
 }

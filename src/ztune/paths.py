@@ -14,7 +14,7 @@ def home() -> Path:
     """Return the state directory, made if missing.
 
     ``$ZTUNE_HOME``, else ``$XDG_STATE_HOME/ztune``, else ``~/.local/state/ztune``.
-    Raises InputError where it cannot be made, and where somebody else could write it: programs that ztune
+    Raises InputError where it can't be made, and where somebody else could write it: programs that ztune
     runs, and what it deletes, are looked up there. It need not be writable: what is there can be read all
     the same.
     """
@@ -27,7 +27,8 @@ def home() -> Path:
         own_directory.ensure(path, own_directory.PRIVATE if os.geteuid() else own_directory.PASSABLE)
     except OSError as error:
         raise InputError(
-            f"the state directory {path} cannot be made: {error.strerror}; set ZTUNE_HOME to one that can"
+            f"the state directory {path} can't be made: {error.strerror}; "
+            "set ZTUNE_HOME to one that can be made"
         ) from None
     except own_directory.NotOursError as error:
         raise InputError(f"the state directory {path} can't be used: {error}; or set ZTUNE_HOME") from None
@@ -43,8 +44,8 @@ def below(parent: Path, name: str, mode: int = own_directory.PASSABLE) -> Path:
         return own_directory.ensure(parent / name, mode)
     except OSError as error:
         raise InputError(
-            f"the state directory {parent} cannot be written: {error.strerror}; make room there, or set "
-            "ZTUNE_HOME to one that can"
+            f"the state directory {parent} can't be written: {error.strerror}; "
+            "make room there, or set ZTUNE_HOME to one that can be written"
         ) from None
 
 

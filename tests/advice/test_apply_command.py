@@ -136,7 +136,7 @@ def test_over_ssh(machine: Machine, tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert len(log.read_text().splitlines()) > before  # by ssh again, without --on
     assert "recordsize" not in machine.local("tank/pg")
     lost = call(*WHERE, "--on", "ssh://db9")
-    assert "ssh://db9 cannot be reached: no route" in str(lost.exception)
+    assert "ssh://db9 can't be reached: no route" in str(lost.exception)
 
 
 def test_exports_say_when_there_is_no_zfs_and_still_work(no_zfs: None, tmp_path: Path) -> None:

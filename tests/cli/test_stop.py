@@ -17,8 +17,8 @@ from pathlib import Path
 import needs
 import pytest
 from synthetic_traces import STAND_IN, make_trace
+from workloads_made import job_workload
 
-from ztune.databases import registry
 from ztune.runs import prepared
 from ztune.store.db import Store
 
@@ -123,7 +123,7 @@ def test_while_a_database_is_prepared(scene: Scene) -> None:
 
 @needs_mount
 def test_while_another_prepares_the_same(scene: Scene) -> None:
-    params = registry.get("sqlite")({"size": "1M"})
+    params = job_workload("sqlite", {"size": "1M"})
     name = prepared.key("sqlite", params.resolved(), {}, params.check())
     lock = prepared.folder() / f"{name}.lock"
     # Whatever a layout sets in the database: the locks of all of them are held.

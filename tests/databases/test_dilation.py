@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from workloads_made import job_workload
 
-from ztune.databases import registry
 from ztune.databases.fio.onhost.load import Fio, parse_jobs, slower
 from ztune.databases.postgresql.onhost.oltp import PostgresOltp
 from ztune.databases.postgresql.onhost.time import slower as slower_settings
@@ -44,7 +44,7 @@ def test_a_rate_that_fio_cannot_go_slower_than_is_said() -> None:
 
 
 def test_fio_from_parameters() -> None:
-    workload = registry.get("fio")({"seconds": 30, "rate_iops": 400, "numjobs": 4, "rwmixread": 50})
+    workload = job_workload("fio", {"seconds": 30, "rate_iops": 400, "numjobs": 4, "rwmixread": 50})
     [section] = Fio(workload.job.params, dilation=10).sections
     assert section.seconds == 300 and section.options["rate_iops"] == "5,5"
 
@@ -73,7 +73,7 @@ def test_results_read_as_on_the_real_disk() -> None:
 
 
 def test_oltp_takes_a_dilation() -> None:
-    workload = registry.get("postgres-oltp")({})
+    workload = job_workload("postgres-oltp")
     assert PostgresOltp(workload.job.params, dilation=4).dilation == 4
 
 

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import pytest
+from workloads_made import job_workload
 
 from ztune.databases import memory, registry
 from ztune.databases.postgresql.workload_oltp import OltpParameters, PostgresOltp
@@ -75,10 +76,10 @@ def test_every_parameter_is_documented() -> None:
 
 def test_size_decides_how_much_is_imported() -> None:
     for name, key, each in (("ldap-import", "entries", 5620), ("mongo-restore", "documents", 400)):
-        made = registry.get(name)({"size": "uncached", "arc": "64M"})
+        made = job_workload(name, {"size": "uncached", "arc": "64M"})
         found = made.resolved()
         assert found["size"] == "384M" and found[key] == (384 << 20) // each
-        usual = registry.get(name)({}).resolved()
+        usual = job_workload(name).resolved()
         assert usual["size"] == "0" and usual[key] == {"entries": 20_000, "documents": 200_000}[key]
         with pytest.raises(InputError, match="size is for"):
             registry.get(name)({"size": "3x", "file": "/srv/mine"})

@@ -30,7 +30,7 @@ def _sized() -> list[tuple[str, str, str]]:
 
 
 def test_every_workload_is_there() -> None:
-    # The sizes of `command` are its own commands'; what cannot be told is the watch's.
+    # The sizes of `command` are its own commands'; what can't be told is the watch's.
     assert {name for name, _, _ in _sized()} >= set(registry.names()) - {"command"}
 
 

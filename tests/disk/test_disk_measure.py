@@ -14,6 +14,7 @@ import sys
 import time
 import tomllib
 from pathlib import Path
+from typing import Literal
 
 import pytest
 from click.testing import CliRunner
@@ -43,7 +44,7 @@ class Perfect:
     def __call__(self, job: FioJob) -> Figures:
         p = self.profile
         random_ = job.rw.startswith("rand")
-        rw = "write" if job.rw.endswith("write") else "read"
+        rw: Literal["read", "write"] = "write" if job.rw.endswith("write") else "read"
         if p.kind == "hdd" and random_:
             dice, turn = random.Random(3), 60e3 / p.rpm
 

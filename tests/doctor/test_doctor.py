@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import stat
 from pathlib import Path
 
@@ -53,21 +54,21 @@ def test_observing_without_type_information(monkeypatch: pytest.MonkeyPatch, tmp
 
 def test_ebpf_without_rights(tmp_path: Path) -> None:
     found = checks.check_ebpf(btf=tmp_path, status=status(tmp_path, 1 << 39))
-    assert found.state is State.MISSING and "CAP_PERFMON lacking" in found.means and "sudo" in found.fix
+    assert found.state is State.MISSING and "lacks CAP_PERFMON" in found.means and "sudo" in found.fix
 
 
 @pytest.mark.parametrize(
     ("level", "state"), [("1", State.LIMITED), ("2", State.MISSING), ("3", State.MISSING)]
 )
 def test_strace_under_yama(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, level: str, state: State) -> None:
-    monkeypatch.setattr(checks.shutil, "which", lambda name: f"/usr/bin/{name}")
+    monkeypatch.setattr(shutil, "which", lambda name: f"/usr/bin/{name}")
     (tmp_path / "scope").write_text(f"{level}\n")
     found = checks.check_strace(scope=tmp_path / "scope", status=status(tmp_path, 0))
     assert found.state is state and f"ptrace_scope is {level}" in found.means
 
 
 def test_without_strace(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(checks.shutil, "which", lambda name: None)
+    monkeypatch.setattr(shutil, "which", lambda name: None)
     assert checks.check_strace().state is State.MISSING
     assert checks.check_fio().state is State.MISSING and not checks.check_fio().needed
 
@@ -120,7 +121,7 @@ def test_little_memory_and_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     assert checks.check_memory(available=1 << 20).state is State.LIMITED
     assert checks.check_memory(available=1 << 50).state is State.OK
     usage = type("Usage", (), {"free": 1 << 30})
-    monkeypatch.setattr(checks.shutil, "disk_usage", lambda path: usage)
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: usage)
     found = checks.check_disk([tmp_path / "not" / "there"])
     assert found.state is State.LIMITED and "1.0 GiB in" in found.means
 

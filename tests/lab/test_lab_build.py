@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from ztune import paths
 from ztune.errors import InputError, MissingError, ZtuneError
-from ztune.lab import build, image, recipe
+from ztune.lab import build, image, qemu, recipe
 from ztune.lab.image import Image
 
 KERNEL = "6.1.0-56-amd64"
@@ -60,7 +61,7 @@ def test_what_apt_does_not_offer_is_named_with_what_it_does() -> None:
     with pytest.raises(InputError, match=r"no generic kernel 5\.10 here"):
         choose(kernel="5.10")
     with pytest.raises(MissingError, match="zfs-dkms"):
-        choose(**{"zfs-dkms": True})
+        choose(None, None, **{"zfs-dkms": True})
 
 
 def test_a_kernel_without_headers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -73,10 +74,10 @@ def test_a_kernel_without_headers(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 
 def test_no_room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ZTUNE_HOME", str(tmp_path))
-    monkeypatch.setattr(build.qemu, "program", lambda: "qemu")
-    monkeypatch.setattr(build.shutil, "which", lambda tool: tool)
+    monkeypatch.setattr(qemu, "program", lambda: "qemu")
+    monkeypatch.setattr(shutil, "which", lambda tool: tool)
     usage = shutil.disk_usage(tmp_path)._replace(free=1 << 30)
-    monkeypatch.setattr(build.shutil, "disk_usage", lambda _: usage)
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: usage)
     with pytest.raises(MissingError, match=r"has 1\.0 GiB free, a build takes 3 GiB; set ZTUNE_HOME"):
         build.build()
 
@@ -176,7 +177,7 @@ def test_a_changed_file_is_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 
 def test_what_killed_builds_left_is_swept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ZTUNE_HOME", str(tmp_path))
-    lab = build.paths.lab()
+    lab = paths.lab()
     (lab / "build-abc" / "root").mkdir(parents=True)
     (lab / "modules" / "kept").mkdir(parents=True)
     with build._lock():

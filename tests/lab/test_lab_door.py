@@ -13,13 +13,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from guests import Resume
+from guests import PATH, SOURCE, Resume
 
 from ztune.lab import Guest
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
-TRIAL = Path(__file__).parents[1] / "support"
-DRIVER = TRIAL / "trial_driver.py"
+DRIVER = Path(__file__).parents[1] / "support" / "trial_driver.py"
 DISK = 1 << 30
 GUESTS = 2  # as many as the processors of the smallest machine that the tests run on
 
@@ -44,7 +43,8 @@ class Driver:
     """One run of the driver in the guest; its answers in order."""
 
     def __init__(self, guest: Guest, disks: list[str], names: list[str]) -> None:
-        self.channel = guest.popen(["python3", f"/host{DRIVER.resolve()}", *disks, *names])
+        argv = ["python3", f"/host{DRIVER.resolve()}", *disks, *names]
+        self.channel = guest.popen(argv, env={"PYTHONPATH": SOURCE, "PATH": PATH})
         self._lines = self.channel.lines()
 
     def next(self) -> dict[str, Any]:

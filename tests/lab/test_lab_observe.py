@@ -9,18 +9,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from guests import PATH, SOURCE
 
-import ztune
 from ztune.lab import Guest
 from ztune.observe.allocation import HEADER, Allocation
 from ztune.observe.model import ObservedPool, ObservedZfs
 from ztune.trace.compressibility import compressor
 
 pytestmark = [pytest.mark.slow, pytest.mark.long, pytest.mark.timeout(1200)]
-IN_GUEST = ":".join(
-    f"/host{path}" for path in (Path(ztune.__file__).resolve().parents[1], sysconfig.get_path("purelib"))
-)
-PATH = "/usr/sbin:/usr/bin"
+IN_GUEST = f"{SOURCE}:/host{sysconfig.get_path('purelib')}"
 POOL = """
 cd /tmp
 for i in 0 1 2 3 4 5 6; do truncate -s 200M d$i; done
@@ -241,8 +238,8 @@ def test_allocation_is_what_du_shows(guest: Guest, tmp_path: Path) -> None:
                 assert -0.02 <= more / shown <= 0.03, (pool, size, how, more, shown)
             else:
                 assert 0 <= more <= 1024, (pool, size, how, more, shown)
-    said = guest.run(["python3", "-c", VDEVS], env={"PYTHONPATH": IN_GUEST, "PATH": PATH}, check=True).stdout
-    pools = {one["name"]: ObservedPool.model_validate(one) for one in json.loads(said)}
+    done = guest.run(["python3", "-c", VDEVS], env={"PYTHONPATH": IN_GUEST, "PATH": PATH}, check=True)
+    pools = {one["name"]: ObservedPool.model_validate(one) for one in json.loads(done.stdout)}
     assert {name: Allocation.of(pools[name].vdevs[0]) for name in ALLOCATIONS} == ALLOCATIONS
     (vdev,) = (v for v in pools["distributed"].vdevs if v.role == "data")
     assert (vdev.name, vdev.kind, vdev.ashift) == ("draid1:2d:4c:1s-0", "draid1", 12)

@@ -44,8 +44,8 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     shutil.rmtree(home)
 
 
-def spec_of(*changes: str) -> dict[str, object]:
-    study, layout = choose("postgres-oltp", None, *(changes or (None,)), None)  # type: ignore[arg-type]
+def spec_of(profile: str | None = None) -> dict[str, object]:
+    study, layout = choose("postgres-oltp", None, profile, None)
     return mount_spec(study, layout, 1)
 
 

@@ -16,12 +16,12 @@ from typing import Any
 
 import pytest
 from observations import observation
-from rich.console import Console
 
 from ztune.advice.findings import findings, undecided
 from ztune.errors import InputError
 from ztune.observe.model import Observation
 from ztune.observe.sources import READERS, read_files
+from ztune.output import Console
 from ztune.report import observed_html, observed_terminal
 
 DATA = Path(__file__).parent / "data"

@@ -139,7 +139,7 @@ def test_a_newer_database_is_refused(home: Path) -> None:
 def test_a_file_that_is_no_database_is_refused(home: Path) -> None:
     paths.home()
     (home / "ztune.db").write_text("not a database, but long enough to have a header" * 10)
-    with pytest.raises(InputError, match="cannot be used: file is not a database"):
+    with pytest.raises(InputError, match="can't be used: file is not a database"):
         Store.open()
 
 
@@ -204,7 +204,7 @@ def test_state_directory(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Non
     assert paths.home() == tmp_path / "c" / ".local" / "state" / "ztune"
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("ZTUNE_HOME", str(tmp_path / "file" / "x"))
-    with pytest.raises(InputError, match=r"cannot be made.*set ZTUNE_HOME"):
+    with pytest.raises(InputError, match=r"can't be made.*set ZTUNE_HOME"):
         paths.home()
 
 

@@ -158,5 +158,5 @@ def test_series_lie_beside_the_database(home: Path) -> None:
     with pytest.raises(InputError, match="has no series"):
         series.read(done, "l2arc")
     (home / refs[0].file).unlink()
-    with pytest.raises(InputError, match="cannot be read"):
+    with pytest.raises(InputError, match="can't be read"):
         series.read(done, "arc")

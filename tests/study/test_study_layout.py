@@ -117,7 +117,7 @@ def test_settings_and_names() -> None:
 
 def test_layouts_are_frozen_and_strict() -> None:
     with pytest.raises(ValidationError):
-        layout().arc = 1  # type: ignore[misc]
+        layout().arc = 1
     with pytest.raises(ValidationError, match="set twice"):
         Layout.model_validate(
             {

@@ -14,6 +14,7 @@ import sys
 import threading
 import time
 from pathlib import Path
+from typing import Any
 
 STEPS = ("prepare", "load", "settle", "measure", "collect", "destroy")
 
@@ -41,7 +42,7 @@ def clean(state: Path) -> int:
     return 0
 
 
-def result(spec: dict, seconds: float) -> dict:
+def result(spec: dict[str, Any], seconds: float) -> dict[str, Any]:
     operations = 1000
     writes = 3000 if "128K" in spec["layout"]["name"] else 2000
     return {

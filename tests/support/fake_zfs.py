@@ -14,6 +14,7 @@ import os
 import signal
 import sys
 from pathlib import Path
+from typing import Any
 
 STATE = Path(os.environ["FAKE_ZFS"])
 DEFAULTS = {
@@ -35,7 +36,7 @@ def die(text: str, code: int = 1) -> None:
     sys.exit(code)
 
 
-def lookup(state: dict, name: str, prop: str) -> tuple[str, str]:
+def lookup(state: dict[str, Any], name: str, prop: str) -> tuple[str, str]:
     """Return (value, source) as zfs get shows them."""
     dataset = state["datasets"][name]
     volume = dataset["type"] == "volume"
@@ -75,7 +76,7 @@ def size(text: str) -> str:
     return str(int(text[:-1]) << units[text[-1]]) if text[-1] in units else text
 
 
-def wishes(call: str, state: dict) -> None:
+def wishes(call: str, state: dict[str, Any]) -> None:
     """Fail, or end the caller, where $FAKE_FAIL asks for it; each line counts once."""
     used = state.setdefault("used", [])
     for line in os.environ.get("FAKE_FAIL", "").splitlines():

@@ -84,7 +84,7 @@ def trials(
     for block in range(1, blocks + 1):
         shared = 1 + dice.gauss(0, drift)
         for at, (chosen, numbers, copy) in enumerate(arms):
-            noise = {
+            noise: dict[str, Any] = {
                 k: v if k == "offered" else v * abs(1 + dice.gauss(0, spread))
                 for k, v in {"seconds": 0.01, **numbers}.items()
             }

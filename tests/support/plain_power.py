@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from workloads_made import job_workload
 
 from ztune.crash.cuts import CrashTest
 from ztune.crash.database import Database, database_of
 from ztune.crash.result import Cut, Result
-from ztune.databases import registry
 from ztune.databases.postgresql.onhost.server import find_binaries
 from ztune.errors import MissingError
 from ztune.study import DurabilityClass
@@ -102,7 +102,7 @@ def plain_test(
     keep: bool = False,
     window_s: float = 0.4,
 ) -> CrashTest:
-    values = registry.get(workload)(params or {}).resolved()
+    values = job_workload(workload, params).resolved()
     made = database_of(workload)(values, {}, clients=clients)
 
     def database() -> Database:

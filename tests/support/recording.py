@@ -66,4 +66,4 @@ def run_python(text: str, folder: Path, recorder: str, **options: Any) -> Seen:
 
 def shell(*command: str, **options: Any) -> str:
     done = subprocess.run(command, capture_output=True, text=True, check=True, **options)
-    return done.stdout
+    return str(done.stdout)

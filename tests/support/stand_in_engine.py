@@ -19,7 +19,7 @@ UNSEEN = ("content", "backing_dir", "backing", "memory_limit", "file_limit")
 ENGINE = {"version": VERSION, "openzfs": "2.3.2"}
 
 
-def replay(spec_path, ops_path):
+def replay(spec_path: str, ops_path: str) -> int:
     spec = json.loads(Path(spec_path).read_text())
     ops = Path(ops_path).read_bytes()
     assert ops[:8] == b"ZTOPS\0\0\0"

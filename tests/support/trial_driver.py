@@ -63,8 +63,8 @@ def forked(body: Callable[[Events], str]) -> Ran:
             code = 0 if status == "ok" else 1
         finally:
             os._exit(code)
-    _pid, status = os.waitpid(pid, 0)
-    return Ran(os.waitstatus_to_exitcode(status), parse_events(path.read_text()), "")
+    _pid, ended = os.waitpid(pid, 0)
+    return Ran(os.waitstatus_to_exitcode(ended), parse_events(path.read_text()), "")
 
 
 def trial(

@@ -15,20 +15,14 @@ import os
 import signal
 import sys
 import time
-from pathlib import Path
 from typing import Any
 
-for _path in (os.environ.get("ZTUNE_TRIAL"), Path(__file__).parents[2] / "src"):
-    if _path and Path(_path).exists():
-        sys.path.append(str(_path))
-        break
+from trial_job import Writer
 
-from trial_job import Writer  # noqa: E402
-
-from ztune.onhost import main  # noqa: E402
-from ztune.onhost.probes.context import Context  # noqa: E402
-from ztune.onhost.trial import lifecycle  # noqa: E402
-from ztune.onhost.trial.journal import Journal  # noqa: E402
+from ztune.onhost import main
+from ztune.onhost.probes.context import Context
+from ztune.onhost.trial import lifecycle
+from ztune.onhost.trial.journal import Journal
 
 
 class NoProbe:

@@ -14,7 +14,7 @@ from ztune.advice.model import Recommendation
 from ztune.advice.perform import perform
 from ztune.advice.plan import Plan, build
 from ztune.advice.recommend import recommend
-from ztune.study import DurabilityClass, Layout
+from ztune.study import DurabilityClass, Layout, Objective
 
 STAND_IN = Path(__file__).with_name("fake_zfs.py")
 MAPPING = {"data": "tank/pg", "wal": "tank/pg/wal"}
@@ -90,7 +90,7 @@ def recommended(changes: dict[str, Any] | None = None, **layout: Any) -> Recomme
         "physical": {"write_bytes": 1.0},
     }
     allowed = chosen.durability()
-    run = ev.run(ev.Objective(durability=allowed))
+    run = ev.run(Objective(durability=allowed))
     return recommend(run, [ev.trial(chosen, 1, measure, baseline=True)], manifest=ev.manifest())
 
 

@@ -128,7 +128,7 @@ def test_overwritten_is_what_lies_below_the_size_at_that_time(tmp_path: Path) ->
 
 
 def test_a_created_file_starts_empty(tmp_path: Path) -> None:
-    events = [{"op": Op.CREATE}, write(0, 10), write(5, 10)]
+    events: list[dict[str, int]] = [{"op": Op.CREATE}, write(0, 10), write(5, 10)]
     assert role(summary(tmp_path, events)).overwritten_bytes == 5
 
 
@@ -258,7 +258,8 @@ def test_against_counting_one_by_one(
     entries = files(*((f"/{i}", "data", size) for i, size in enumerate(starts)))
     result = summarise(build(path, events, entries, duration_ns=20 * S))
     events = sorted(events, key=lambda one: one["t"])
-    size, end = list(starts), {}
+    size = list(starts)
+    end: dict[tuple[int, int], int] = {}
     overwritten = synced = sequential = 0
     pages: dict[int, set[tuple[int, int]]] = {Op.READ: set(), Op.WRITE: set()}
     for index, one in enumerate(events):

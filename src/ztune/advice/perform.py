@@ -122,7 +122,7 @@ def write_undo(undo: UndoFile, path: Path) -> None:
         raise InputError(f"{path} exists already; name another undo file, nothing was changed") from None
     except OSError as error:
         raise InputError(
-            f"the undo file {path} cannot be written ({error.strerror}), so nothing was changed"
+            f"the undo file {path} can't be written ({error.strerror}), so nothing was changed"
         ) from None
 
 
@@ -133,7 +133,7 @@ def read_undo(path: Path) -> UndoFile:
             raise InputError(f"{path} is too large for an undo file of ztune")
         raw: Any = json.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
-        raise InputError(f"{path} cannot be read: {error.strerror}") from None
+        raise InputError(f"{path} can't be read: {error.strerror}") from None
     except (ValueError, RecursionError):
         raise InputError(f"{path} is not JSON; an undo file of `ztune apply` is") from None
     try:

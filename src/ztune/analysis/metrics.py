@@ -61,9 +61,7 @@ def resolve(name: str) -> str:
     """Return the objective's metric that ``name`` means ("time" → "modelled_s"); or raise InputError."""
     key = ALIASES.get(name.strip(), name.strip())
     if key not in OBJECTIVES:
-        raise InputError(
-            f'"{name}" is nothing that can be minimised; use one of {", ".join([*ALIASES, *OBJECTIVES])}'
-        )
+        raise InputError(f'"{name}" can\'t be minimised; use one of {", ".join([*ALIASES, *OBJECTIVES])}')
     return key
 
 

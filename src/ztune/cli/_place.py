@@ -29,8 +29,10 @@ _OPTIONS = (
     click.option("--size", default="8G", show_default=True, help="The size of each such file."),
     click.option(
         "--disks", "pace", type=click.Choice(["profile", "instant"]),
-        help="On a mount: disks with the times of their profiles, or as fast as this machine. "
-        "[default: profile]",
+        help=(
+            "On a mount: disks with the times of their profiles, "
+            "or as fast as this machine. [default: profile]"
+        ),
     ),
     click.option("--page-cache", is_flag=True, help="On a mount: let the kernel cache pages; ZFS would not."),
     click.option("--openzfs", metavar="VERSION", help="In the lab: this version; default the newest built."),

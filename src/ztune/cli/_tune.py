@@ -87,7 +87,7 @@ def tune(plan: Plan) -> Outcome:
         try:
             plan.out.mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            raise InputError(f"cannot make the folder {plan.out}: {error.strerror}") from None
+            raise InputError(f"can't make the folder {plan.out}: {error.strerror}") from None
         done = False
         try:
             # Kept with the results: a run whose trace is gone could not be repeated.

@@ -66,7 +66,7 @@ def command(
 ) -> None:
     """Measure a disk with fio; the result is a profile for studies and the lab.
 
-    Reads only, unless --write is given. Then a DEVICE that is mounted, in a pool, or holds anything is
+    It only reads, unless --write is given. Then a DEVICE that is mounted, in a pool, or holds anything is
     refused, and in a DIR a scratch file is measured, which is removed in the end.
 
     \b

@@ -19,8 +19,8 @@ _STYLE = {State.OK: "green", State.LIMITED: "yellow", State.MISSING: "red"}
 def command(context: click.Context, as_json: bool) -> None:
     """Say what this machine can do, what is missing, and the command that brings it.
 
-    Looks only, changes nothing. Exit code 0 when `ztune tune` can work here, 3 when something that it needs
-    is missing.
+    It only looks, and changes nothing. Exit code 0 when `ztune tune` can work here, 3 when something that
+    it needs is missing.
 
     \b
     Examples:

@@ -212,9 +212,9 @@ def _new(study: Any, layout: Any, spec: dict[str, Any], directory: Path, store: 
     try:
         where = own_directory.real(where)
     except OSError as error:
-        raise InputError(f"{where}: can't be made a store: {error.strerror}") from None
+        raise InputError(f"{where}: can't become a store: {error.strerror}") from None
     except own_directory.NotOursError as error:
-        raise InputError(f"{where}: can't be made a store: {error}") from None
+        raise InputError(f"{where}: can't become a store: {error}") from None
     if where == directory or where in directory.parents or directory in where.parents:
         raise InputError(
             f"--store {where} and {directory} lie in each other; name another place for the store"

@@ -54,9 +54,8 @@ def command(
 ) -> int:
     """Replay TRACE through OpenZFS against many layouts, and rank them.
 
-    \b
-    Needs no ZFS on this machine, no root and no spare disk. Times are modelled from the disks' profile, never
-    measured; reads, writes and space are what OpenZFS really did.
+    This needs no ZFS on this machine, no root and no spare disk. Times are modelled from the disks'
+    profile, never measured; reads, writes and space are what OpenZFS really did.
 
     \b
       ztune screen my.trace
@@ -88,7 +87,7 @@ def command(
             given = {"--study": study_name, "--profile": profile, "--arc": arc, "--name": name}
             wrong = [flag for flag, value in given.items() if value is not None]
             if wrong:
-                raise InputError(f"{wrong[0]} cannot be changed when a run is resumed; start a new run")
+                raise InputError(f"{wrong[0]} can't be changed when a run is resumed; start a new run")
             opened = None if trace is None else Trace.open(trace)
             run = _unfinished(store, resume, opened)
             opened = opened or Trace.open(run.trace_path)

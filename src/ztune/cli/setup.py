@@ -25,8 +25,8 @@ def command(workload: str, params: tuple[str, ...], dry_run: bool, as_json: bool
     What no package has, such as OrientDB, is fetched with Maven or pip into ztune's own cache: a pinned
     version, checked by its SHA-256.
 
-    Says each command and why before it runs it. What is there already stays as it is; a second run finds
-    everything there. No database is set up: a workload makes its own for each run.
+    ztune says each command, and why, before it runs it. What is there already stays as it is; a second run
+    finds everything there. No database is set up: a workload makes its own for each run.
 
     \b
     Examples:

@@ -138,8 +138,8 @@ def _install(packages: list[str], family: str, environ: Mapping[str, str], missi
         steps.append(
             Step(
                 (*root, "sh", "-c", f"{mask}ln -s /dev/null {KERNEL_SETTINGS}; }}"),
-                "keeps the package from changing the kernel's settings for memory and network at the next "
-                "start; it stays",
+                "keeps the package from changing the kernel's settings "
+                "for memory and network at the next start; it stays",
             )
         )
     why = f"installs {', '.join(packages)} and what they depend on; removes nothing"

@@ -220,8 +220,10 @@ class Bench:
 def table(name: str, outcomes: Sequence[CaseResult], limit: float) -> list[str]:
     """Return lines for a terminal."""
     lines = [
-        f"{name:12} {'load':34} {'dilation':>8} {'expected/s':>11} {'measured/s':>11} {'flush ms':>15} "
-        f"{'spread':>7} {'error':>7} {'late':>6} {'load':>5}"
+        (
+            f"{name:12} {'load':34} {'dilation':>8} {'expected/s':>11} {'measured/s':>11} {'flush ms':>15} "
+            f"{'spread':>7} {'error':>7} {'late':>6} {'load':>5}"
+        )
     ]
     for o in outcomes:
         flush = ""

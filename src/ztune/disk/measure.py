@@ -223,7 +223,7 @@ def _fit_hdd(raw: dict[str, Any], figures: dict[str, Figures], notes: list[str])
     if abs(whole / predicted - 1) > 0.1:
         notes.append(
             f"random reads over the whole disk took {whole:.2f} ms, the profile gives {predicted:.2f}: "
-            "the disk was busy, or is none with one head; treat the profile as rough"
+            "the disk was busy, or does not have one head; treat the profile as rough"
         )
     flushed = figures.get("writes, each with a flush")
     if flushed is not None and flushed.flush_ms is not None:

@@ -215,7 +215,7 @@ def start(
         )
     except OSError as error:
         log.unlink()
-        raise MissingError(f"{argv[0]} cannot be run: {error.strerror}") from None
+        raise MissingError(f"{argv[0]} can't be run: {error.strerror}") from None
     finally:
         os.close(handle)
     server = DiskServer(process, socket, backing, size, log)

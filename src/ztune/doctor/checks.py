@@ -122,7 +122,7 @@ def check_mount() -> Checked:
     points, _ = mount_points.every()
     dead = [str(point.directory) for point in points if point.dead()]
     if dead:
-        means = f"the program of {', '.join(dead)} has died, and what is there answers with errors only"
+        means = f"the program of {', '.join(dead)} has died; files there answer with errors only"
         return Checked(
             name, State.LIMITED, means, f"ztune umount {dead[0]}", details={**details, "dead": dead}
         )
@@ -148,9 +148,7 @@ def check_ebpf(
     have = capabilities(status)
     lacking = [cap for cap in ("CAP_BPF", "CAP_PERFMON") if cap not in have and "CAP_SYS_ADMIN" not in have]
     if lacking:
-        means = (
-            f"not with our rights ({' and '.join(lacking)} lacking); strace records instead, at a higher cost"
-        )
+        means = f"this user lacks {' and '.join(lacking)}; strace records instead, at a higher cost"
         return Checked(name, State.MISSING, means, "sudo ztune …", details={"lacking": lacking})
     return _recorder(name, "ebpf", "records with little cost", SETUP)
 
@@ -303,7 +301,7 @@ def check_kvm(device: Path = Path("/dev/kvm")) -> Checked:
     if not device.exists():
         return Checked("KVM", State.MISSING, f"no {device}: {slow}")
     if not os.access(device, os.R_OK | os.W_OK):
-        means = f"{device} is there but not for us: {slow}"
+        means = f"{device} is there, but this user may not open it: {slow}"
         return Checked("KVM", State.LIMITED, means, "sudo usermod -aG kvm $USER")
     if verdict is None:
         means = f"{device} is there; whether a kernel boots under it is tried with the first guest"
@@ -381,7 +379,7 @@ def examine(checks: tuple[Callable[[], Checked], ...] = CHECKS) -> list[Checked]
             found.append(check())
         except Exception as error:
             name = check.__name__.removeprefix("check_").replace("_", " ")
-            means = f"the check itself failed ({type(error).__name__}: {error}): ztune is not installed whole"
+            means = f"the check itself failed ({type(error).__name__}: {error}): ztune is not whole"
             found.append(Checked(name, State.MISSING, means, SETUP, needed=True))
     return found
 

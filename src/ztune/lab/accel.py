@@ -64,7 +64,9 @@ def verdict(image: Image, progress: Callable[[str], None] = lambda _: None) -> A
         reason = "this host has no /dev/kvm"
     elif not os.access(device, os.R_OK | os.W_OK):
         # Not kept: rights change without a boot.
-        return Acceleration("tcg", "/dev/kvm is not for us: `sudo usermod -aG kvm $USER`, then log in again")
+        return Acceleration(
+            "tcg", "this user may not open /dev/kvm: `sudo usermod -aG kvm $USER`, then log in again"
+        )
     else:
         progress("trying whether a kernel runs under KVM")
         reason = probe(image)

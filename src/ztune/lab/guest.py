@@ -478,8 +478,8 @@ def _check_clock(found: Image, machine: Machine, state: Path) -> None:
         error = guest.clock_error()
     if abs(error) > CLOCK_ERROR:
         raise GuestLost(
-            f"its clock runs {1 + error:.3g} times as fast as this host's: this machine was too busy while "
-            "the guest booted"
+            f"its clock runs {1 + error:.3g} times as fast as this host's: "
+            "this machine was too busy while the guest booted"
         )
 
 
@@ -504,7 +504,7 @@ def _save(found: Image, machine: Machine, state: Path) -> None:
         deadline = time.monotonic() + 120
         while (status := qemu.command("query-migrate").get("status")) != "completed":
             if status in ("failed", "cancelled") or time.monotonic() > deadline:
-                raise GuestLost(f"its state cannot be saved ({status}); is there room in {state.parent}?")
+                raise GuestLost(f"its state can't be saved ({status}); is there room in {state.parent}?")
             time.sleep(0.05)
         qemu.quit()  # waits for zstd, its child: the pipe is closed before it ends
     finally:

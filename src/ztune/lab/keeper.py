@@ -126,7 +126,7 @@ def start(openzfs: str | None, memory: int, net: bool, progress: Callable[[str],
     finally:
         timer.cancel()
         process.stdout.close()
-    raise ZtuneError("the keeper of the guest ended without a word")
+    raise ZtuneError("the keeper of the guest ended without a message")
 
 
 def stop() -> bool:

@@ -137,7 +137,7 @@ class Qemu:
                     start_new_session=True,
                 )
             except OSError as error:
-                raise MissingError(f"{full[0]} cannot be run: {error.strerror}") from None
+                raise MissingError(f"{full[0]} can't be run: {error.strerror}") from None
             finally:
                 qmp.close()
                 theirs.close()

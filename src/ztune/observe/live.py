@@ -88,7 +88,7 @@ class LiveObservation:
             try:
                 self._session = ObserverSession(self.subject)
             except Unfit as error:
-                self._why_proc = f"this kernel cannot be observed with eBPF: {error}"
+                self._why_proc = f"this kernel can't be observed with eBPF: {error}"
         if self._session is None:
             self._proc = ProcSession(self.subject)
         self._begun, self._begun_at = time.monotonic(), datetime.now(UTC)
@@ -276,8 +276,8 @@ class LiveObservation:
             yield f"{lost} calls could not be counted by file: there were too many files or calls at once."
         if grouped.files_left_out:
             yield (
-                f"{grouped.files_left_out} files are told of in their role's sums only; the {MOST_FILES} "
-                f"with the most calls have their own."
+                f"{grouped.files_left_out} files are in the sums of their role only; "
+                f"the {MOST_FILES} with the most calls have their own."
             )
         writable = sorted(self._mapped_before | set(grouped.mapped_writable))
         read_only = sorted(set(grouped.mapped) - set(writable))
@@ -285,8 +285,8 @@ class LiveObservation:
             if paths:
                 more = f" and {len(paths) - 1} more" if len(paths) > 1 else ""
                 yield (
-                    f"{paths[0]}{more} may be {how} through mapped memory, which is no call: that is not "
-                    f"counted."
+                    f"{paths[0]}{more} may be {how} through mapped memory, "
+                    "which is no call: that is not counted."
                 )
         if (writable or read_only) and not self.subject.by_files and self._ended is None:
             faults = max(0, procfs.major_faults(self.subject.now()) - self._faults_before)

@@ -117,7 +117,7 @@ class ObserverSession:
         except OSError as error:
             self._status.close()
             os.close(self._control)
-            raise MissingError(f"cannot run {path}: {error.strerror}") from None
+            raise MissingError(f"can't run {path}: {error.strerror}") from None
         finally:
             os.close(status_write)
             os.close(control_read)

@@ -94,7 +94,7 @@ _GAUGE_ENDS = ("_size", "_lsize", "_limit", "_used", "_data", "_metadata", "_met
 def missing() -> str | None:
     """Return why there is nothing to ask ZFS, as a sentence; None when it is there."""
     if not module_version():
-        return "no OpenZFS module is loaded on this host: pools, datasets, ARC and ZIL are not told of"
+        return "no OpenZFS module is loaded on this host: nothing is known of pools, datasets, ARC and ZIL"
     return None
 
 

@@ -41,7 +41,7 @@ def check(path: Path | None = None) -> Engine:
                 f"the engine {path} did not answer `{command}` in {_SELFCHECK_S:.0f} s"
             ) from None
         except OSError as error:
-            raise MissingError(f"the engine {path} cannot be run: {error.strerror}") from None
+            raise MissingError(f"the engine {path} can't be run: {error.strerror}") from None
         if done.returncode != 0:
             words = last_line(done.stderr) or f"exit code {done.returncode}"
             raise MissingError(f"the engine {path} fails its {command}: {words}; `ztune doctor` says more")

@@ -178,7 +178,7 @@ class Lab:
         command = [mkfs, "-q", "-F", "-m", "0", "-O", "^has_journal,^metadata_csum", "-E", options, str(file)]
         done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
         if done.returncode:
-            raise ZtuneError(f"the lab's scratch disk cannot be formatted: {done.stderr.strip()}")
+            raise ZtuneError(f"the lab's scratch disk can't be formatted: {done.stderr.strip()}")
         path = self.guest.add_disk(file, "scratch", unsafe=True)
         script = f"mkdir -p /scratch && mount -o noatime {path} /scratch && mkdir -p {self.state}"
         self.guest.run(["sh", "-c", script], check=True, timeout=60 * self.patience)

@@ -56,8 +56,8 @@ class MountPlace:
         longest = self._stores() / ("x" * _TRIAL) / DISKS / mounted.CONTROL
         if len(os.fsencode(longest)) > _SOCKET:
             raise InputError(
-                f"{self._stores()}: this path is too long for the socket of a mount; set ZTUNE_HOME to a "
-                "shorter one"
+                f"{self._stores()}: this path is too long for the socket of a mount; "
+                "set ZTUNE_HOME to a shorter one"
             )
         return self
 

@@ -29,7 +29,7 @@ def lacking(device: Path = DEVICE, root: bool | None = None) -> tuple[str, str] 
     if not device.exists():
         return f"the kernel shows no {device} (a container has to be given it)", "sudo modprobe fuse"
     if not os.access(device, os.R_OK | os.W_OK):
-        return f"{device} is not for this user to open", "sudo ztune …"
+        return f"this user may not open {device}", "sudo ztune …"
     if not root and shutil.which("fusermount3") is None:
         return "mounting without root takes fusermount3", install_command("fuse")
     return None

@@ -28,8 +28,8 @@ def make(
     if on == "lab":
         if placing is not None:
             raise InputError(
-                "the lab makes its own disks from the profiles of the layouts; leave --pool, --disk and "
-                "--files out"
+                "the lab makes its own disks from the profiles of the layouts; "
+                "leave --pool, --disk and --files out"
             )
         from ztune.places.lab import Lab
 
@@ -37,8 +37,8 @@ def make(
     if on == "mount":
         if placing is not None:
             raise InputError(
-                "a mount makes its own disks from the profiles of the layouts; leave --pool, --disk and "
-                "--files out"
+                "a mount makes its own disks from the profiles of the layouts; "
+                "leave --pool, --disk and --files out"
             )
         if dilation is not None:
             raise InputError("--dilation is for the lab; a mount's disks keep real time")

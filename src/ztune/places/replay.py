@@ -1,6 +1,6 @@
 """The replay target: a trace through the real OpenZFS code in user space, by ``ztune-engine``.
 
-One process per trial: it cannot take others down with it, and its memory is gone when it ends.
+One process per trial: it can't take others down with it, and its memory is gone when it ends.
 """
 
 from __future__ import annotations
@@ -120,7 +120,7 @@ class Replay:
         self._backing = backing
 
     def check(self, study: Study, layout: Layout) -> None:
-        """Raise InputError if a replayed trace cannot answer what ``layout`` asks."""
+        """Raise InputError if a replayed trace can't answer what ``layout`` asks."""
         roles = {f.role for f in self.inputs.files}
         for role in sorted(roles):
             if layout.dataset_of(role) is None:
@@ -135,7 +135,7 @@ class Replay:
             )  # fmt: skip
             raise InputError(
                 f'layout "{layout.name}" of study "{study.name}" changes the database setting {names[0]}: '
-                f"a recorded trace cannot show that, since the database would write otherwise; "
+                f"a recorded trace can't show that, since the database would write otherwise; "
                 f"record a trace for each value"
             )
         for name in sorted({*layout.tunables, *study.layout.tunables}):
@@ -156,7 +156,7 @@ class Replay:
             if dataset.volume is not None:
                 raise InputError(
                     f'layout "{layout.name}" of study "{study.name}" has {dataset.name} as a volume with '
-                    f"{dataset.filesystem}: a trace of files cannot say what that file system would do; "
+                    f"{dataset.filesystem}: a trace of files can't say what that file system would do; "
                     f"`ztune run` measures it"
                 )
             base = next((d for d in study.layout.datasets if d.roles == dataset.roles), dataset)

@@ -1,4 +1,4 @@
-"""Runs a stored trial again from its record: a result that cannot be repeated from its record is a bug."""
+"""Runs a stored trial again from its record: a result that can't be repeated from its record is a bug."""
 
 from __future__ import annotations
 

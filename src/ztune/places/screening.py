@@ -33,7 +33,7 @@ class ScreeningPlace(Protocol):
     name: str
 
     def check(self, study: Study, layout: Layout) -> None:
-        """Raise InputError if this target cannot answer what ``layout`` asks."""
+        """Raise InputError if this target can't answer what ``layout`` asks."""
         ...
 
     def spec(self, study: Study, layout: Layout, seed: int) -> dict[str, Any]:

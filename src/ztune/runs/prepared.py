@@ -135,7 +135,7 @@ def _save(command: list[str], target: Path) -> None:
     if done.returncode:
         said = done.stderr.strip().splitlines()
         raise ZtuneError(
-            f"the loaded database cannot be kept in {target.parent}: {said[-1] if said else 'tar failed'}"
+            f"the loaded database can't be kept in {target.parent}: {said[-1] if said else 'tar failed'}"
         )
 
 

@@ -385,7 +385,7 @@ class _Runner:
         error = (
             None
             if ended.status == "ok" and ended.result is not None
-            else (ended.error or "it failed without a word")
+            else (ended.error or "it failed without a message")
         )
         result = ended.to_store()
         if ended.left:

@@ -79,7 +79,9 @@ def run(place: Place, program: str, spec: Mapping[str, Any], watcher: Watcher) -
         if ended.status == "lost":
             code = channel.wait()
             words = channel.stderr_tail().strip().splitlines()
-            ended.error = words[-1] if words else f"the trial program ended without a word (exit code {code})"
+            ended.error = (
+                words[-1] if words else f"the trial program ended without a message (exit code {code})"
+            )
             ended.status = "failed"
     except Lost as error:
         ended.error = str(error)

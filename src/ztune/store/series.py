@@ -53,7 +53,7 @@ class SeriesRows:
                 pq.write_table(pa.table(arrays), partial, compression="zstd")
                 partial.replace(path)
             except OSError as error:
-                raise InputError(f"{path} cannot be written: {error.strerror or error}") from None
+                raise InputError(f"{path} can't be written: {error.strerror or error}") from None
             out.append(SeriesRef(probe, name, len(rows), columns))
         return out
 
@@ -73,7 +73,7 @@ def read(trial: Trial, probe: str) -> Mapping[str, list[float | None]]:
             try:
                 found: dict[str, list[float | None]] = pq.read_table(path).to_pydict()
             except (OSError, pa.ArrowInvalid) as error:
-                raise InputError(f"the series {path} cannot be read: {error}") from None
+                raise InputError(f"the series {path} can't be read: {error}") from None
             return found
     names = ", ".join(s.probe for s in trial.series) or "none"
     raise InputError(f'trial {trial.number} of run {trial.run_id} has no series "{probe}"; it has: {names}')

@@ -178,8 +178,10 @@ _NEUTRAL_NAMES = frozenset(name for names in _NEUTRAL.values() for name in names
 _JOURNAL = {"journal_mode": ("delete",), "synchronous": ("full", "2")}
 _JOURNAL_BACK = (
     DurabilityClass.LAST_SECONDS,
-    "journal_mode=delete with synchronous=full: the journal's removal is not synced, and one that a power "
-    "cut brings back undoes the last commit",
+    (
+        "journal_mode=delete with synchronous=full: the journal's removal is not synced, "
+        "and one that a power cut brings back undoes the last commit"
+    ),
 )
 # What the size of a page is called.
 _PAGE = ("innodb_page_size", "page_size")
@@ -385,8 +387,10 @@ def _sync(layout: Judged, seconds: int) -> list[tuple[DurabilityClass, str]]:
     return [
         (
             DurabilityClass.LAST_SECONDS,
-            f"sync=disabled on {names}: a power cut loses what was acknowledged in about the last "
-            f"{seconds} s",
+            (
+                f"sync=disabled on {names}: a power cut loses what was acknowledged in about the last "
+                f"{seconds} s"
+            ),
         )
     ]
 
@@ -403,9 +407,9 @@ def _logbias(layout: Judged, notes: list[str]) -> None:
     ]
     if indirect:
         notes.append(
-            f"logbias=throughput on {', '.join(indirect)}: if a file is written, cut short and written again "
-            "between two syncs, a power cut can take the last of it (docs/durability.md, What was found in "
-            "OpenZFS)"
+            f"logbias=throughput on {', '.join(indirect)}: if a file is written, "
+            "cut short and written again between two syncs, "
+            "a power cut can take the last of it (docs/durability.md, What was found in OpenZFS)"
         )
 
 
@@ -487,8 +491,7 @@ def _database(layout: Judged, notes: list[str]) -> list[tuple[DurabilityClass, s
             )
         else:
             notes.append(
-                f"{name}=off is safe here only because ZFS writes a record of at least one page at "
-                "once; copies made "
-                "elsewhere than on ZFS are not protected"
+                f"{name}=off is safe here only because ZFS writes a record of at least one page at once; "
+                "copies made elsewhere than on ZFS are not protected"
             )
     return found

@@ -96,7 +96,7 @@ class Layout(Strict):
         default_factory=dict, description="Module parameters, by name."
     )
     database: Annotated[dict[str, str], BeforeValidator(_database)] = Field(
-        default_factory=dict, description="Settings of the database itself; replay cannot vary them."
+        default_factory=dict, description="Settings of the database itself; replay can't vary them."
     )
     declared: Declared | None = Field(
         default=None,

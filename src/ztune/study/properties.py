@@ -121,8 +121,8 @@ PROPERTIES: dict[str, Property] = {
             "128K",
             "a power of two from 512 to 16M",
             _recordsize,
-            "The largest block of a file. A smaller write into a block that is not in the ARC reads "
-            "it first.",
+            "The largest block of a file. "
+            "A smaller write into a block that is not in the ARC reads it first.",
             new_blocks_only=True,
             source="zfsprops(7); 16M needs zfs_max_recordsize at its 2.2+ default",
         ),
@@ -142,8 +142,8 @@ PROPERTIES: dict[str, Property] = {
             "on",
             "on, off, fletcher2, fletcher4, sha256, sha512, skein, edonr or blake3",
             _choice("on", "off", "fletcher2", "sha256", "sha512", "skein", "edonr", "blake3", fletcher4="on"),
-            "How blocks are checked. `on` is fletcher4. `off` lets damage pass unseen and is never "
-            "recommended.",
+            "How blocks are checked. `on` is fletcher4. "
+            "`off` lets damage pass unseen and is never recommended.",
             new_blocks_only=True,
             volumes=True,
             values_since={"blake3": "2.2"},
@@ -153,8 +153,8 @@ PROPERTIES: dict[str, Property] = {
             "latency",
             "latency or throughput",
             _choice("latency", "throughput"),
-            "Whether synchronous writes go to the log (device), or straight to their place with a "
-            "small log record.",
+            "Whether synchronous writes go to the log (device), "
+            "or straight to their place with a small log record.",
             volumes=True,
         ),
         Property(

@@ -143,10 +143,10 @@ def repeats(measured: Iterable[Compressibility]) -> list[str]:
         (small, large), algorithm, ratios = min(found)
         out.append(
             f"the files of role {role} repeat at a distance of about {format_size(small)} to "
-            f"{format_size(large)}: {algorithm} shrinks them {ratios[large]:.2f}:1 in records of "
-            f"{format_size(large)}, {ratios[small]:.2f}:1 in records of {format_size(small)}, "
-            f"{SHORT_SIGHTED} {plain[large]:.2f} and {plain[small]:.2f}. Synthetic data? Yours will not gain "
-            f"from such records"
+            f"{format_size(large)}: {algorithm} shrinks them {ratios[large]:.2f}:1 in records "
+            f"of {format_size(large)}, {ratios[small]:.2f}:1 in records of {format_size(small)}, "
+            f"{SHORT_SIGHTED} {plain[large]:.2f} and {plain[small]:.2f}. "
+            "Synthetic data? Yours will not gain from such records"
         )
     return out
 

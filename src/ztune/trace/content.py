@@ -1,7 +1,7 @@
 """Provides the content that replay writes: kept samples, or bytes made to compress as was measured.
 
 Synthesis. Content is a string of units of 32 bytes, in runs. A unit is *fresh* (random bytes), *text* (random
-characters of an alphabet of 16, which entropy coding halves but lz4 cannot), or a *copy* of the unit some
+characters of an alphabet of 16, which entropy coding halves but lz4 can't), or a *copy* of the unit some
 distance back. A copy helps a compressor only if its original lies in the same record, so copies at several
 distances make the ratio grow with the record size as measured. The shares are found by compressing what
 they produce and correcting them, a fixed number of times, from a fixed seed: the same measurements give the
@@ -55,7 +55,7 @@ def content_pools(trace: Trace, folder: Path, warnings: list[str] | None = None)
     meet the measured lz4 and zstd-3 ratios (or used again if it is there already). Where nothing was measured
     the ratio is 2:1, and a sentence saying so is appended to ``warnings``; so is one for each role whose data
     repeats as no user's does. Raises InputError if a sample is
-    damaged or ``folder`` cannot be written.
+    damaged or ``folder`` can't be written.
     """
     pools: dict[str, Path] = {}
     used = {file.role for file in trace.manifest.files if file.role is not None}
@@ -109,7 +109,7 @@ def calibrate(lz4: dict[int, float], zstd: dict[int, float], seed: int = 1) -> C
         missing = np.diff(saved - got, prepend=0.0)
         if zstd_saved is not None:
             zstd_got = np.mean([1 - 1 / _ratio(content, _ENTROPY, size) for size in zstd_sizes])
-            # Less weight: lz4 is what most layouts use, and some pairs of ratios cannot both be met.
+            # Less weight: lz4 is what most layouts use, and some pairs of ratios can't both be met.
             error += 0.3 * float(abs(np.log((1 - zstd_got) / (1 - zstd_saved))))
             text = float(np.clip(text + 1.5 * (zstd_saved - zstd_got) / max(0.05, 1 - copies.sum()), 0, 1))
         if best is None or error < best[0]:
@@ -190,5 +190,5 @@ def _pool(role: str, measured: list[Compressibility], folder: Path) -> Path:
         with shared_files.replacing(path) as partial:
             partial.write_bytes(synthesise(measured, seed=1 + ROLES.index(role)))
     except OSError as error:
-        raise InputError(f"cannot write the content pool {path}: {error.strerror}") from error
+        raise InputError(f"can't write the content pool {path}: {error.strerror}") from error
     return path

@@ -22,7 +22,7 @@ INT64_MAX = 2**63 - 1
 
 
 def printable_path(path: object) -> object:
-    r"""Return ``path`` with bytes that are not UTF-8 written as ``\xNN``; JSON cannot hold them otherwise."""
+    r"""Return ``path`` with bytes that are not UTF-8 written as ``\xNN``; JSON can't hold them otherwise."""
     if isinstance(path, str):
         try:
             path.encode()
@@ -210,7 +210,7 @@ def read(path: Path) -> Manifest:
     try:
         return parse(path.read_bytes(), path)
     except OSError as error:
-        raise InputError(f"cannot read {path}: {error.strerror}") from None
+        raise InputError(f"can't read {path}: {error.strerror}") from None
 
 
 def _no_constant(name: str) -> float:

@@ -88,8 +88,8 @@ class Recording:
         self._session: RecorderSession | None = None
         if share and keep_samples:
             raise InputError(
-                "a trace with --samples holds what is in the database, so others may not read it; leave out "
-                "--share or --samples"
+                "a trace with --samples holds what is in the database, "
+                "so others may not read it; leave out --share or --samples"
             )
         if bool(self.command) == bool(self.pids):
             raise InputError("say what to record: either a command after --, or --pid")
@@ -390,8 +390,10 @@ def _mapping_warnings(
         warnings.append(
             Warning_(
                 code="mmap-reads",
-                message=f"{_some(files, read)} mapped into memory for reading: what is read that way is not"
-                " in the trace.",
+                message=(
+                    f"{_some(files, read)} mapped into memory for reading: "
+                    "what is read that way is not in the trace."
+                ),
                 count=len(read),
             )
         )
@@ -408,8 +410,10 @@ def _some(files: list[TraceFile], chosen: Iterable[int]) -> str:
 def _dropped_warning(dropped: int) -> Warning_:
     return Warning_(
         code="dropped",
-        message=f"{dropped} events were lost because they came faster than they could be kept: the trace is"
-        " incomplete.",
+        message=(
+            f"{dropped} events were lost because they came faster "
+            "than they could be kept: the trace is incomplete."
+        ),
         count=dropped,
     )
 

@@ -119,7 +119,7 @@ def _compile(glob: str, rule: str) -> re.Pattern[str]:
     try:
         return re.compile("".join(out), re.DOTALL)
     except re.error as error:
-        raise InputError(f"the role rule {rule!r} has a set that cannot be read ({error.msg})") from None
+        raise InputError(f"the role rule {rule!r} has a set that can't be read ({error.msg})") from None
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,6 @@ from pathlib import Path
 import lz4.block
 import pytest
 
-from ztune.databases.fio.onhost import load as job_module
 from ztune.databases.fio.onhost.load import merged_latency, offered_rate, parse_jobs, parse_roles
 from ztune.databases.fio.workload import Fio
 from ztune.databases.workload import running
@@ -164,7 +163,7 @@ def test_percentiles_of_several_jobs() -> None:
 
 
 def test_no_fio(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(job_module.shutil, "which", lambda _name: None)
+    monkeypatch.setattr(shutil, "which", lambda _name: None)
     with pytest.raises(MissingError, match=r"fio was not found; install it with `.*fio`"):
         Fio().check()
 

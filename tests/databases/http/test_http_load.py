@@ -152,15 +152,10 @@ def test_a_document_that_ends_early_fails(parent: Path) -> None:
 
 def test_a_plan_of_one_s_own(parent: Path) -> None:
     mine = ('<intProp name="LoopController.loops">-1', '<intProp name="LoopController.loops">4')
-    values = {
-        **SMALL,
-        "security": "wsse",
-        "user": "ann",
-        "password": "p\\ä=:!#",
-        "plan": own_plan(parent, mine),
-    }
+    plan = own_plan(parent, mine)
+    values = {**SMALL, "security": "wsse", "user": "ann", "password": "p\\ä=:!#", "plan": plan}
     kept = HttpLoad(values).resolved()
-    Path(values["plan"]).unlink()
+    Path(plan).unlink()
     # What is kept with a result is enough to repeat it.
     workload = HttpLoad(kept)
     with running(workload, parent=parent):

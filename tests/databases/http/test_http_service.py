@@ -219,7 +219,7 @@ def test_the_clock_is_verified(secure: Running, clock: dict[str, float], said: s
     values: dict[str, Any] = {name: at(seconds) for name, seconds in clock.items()}
     assert secure.refusal(message(1, header(**values))) == f"wsu:MessageExpired: {said}"
     # Just within it is right.
-    near = {name: at(seconds + (4 if seconds < 0 else -4)) for name, seconds in clock.items()}
+    near: dict[str, Any] = {name: at(seconds + (4 if seconds < 0 else -4)) for name, seconds in clock.items()}
     assert secure.post(message(1, header(**near)))[0] == 200
 
 

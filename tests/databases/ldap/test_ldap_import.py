@@ -311,7 +311,8 @@ def test_an_account_can_not_lead_root_away_while_the_configuration_is_written(
             ln -s "$2/instance" instance
         done 2> /dev/null
         """
-    write, attacks = Path.write_bytes, []
+    write = Path.write_bytes
+    attacks: list[Path] = []
 
     def swapped(self: Path, data: bytes) -> int:
         # Just before the first file: the account's user has moved the directory away.

@@ -120,7 +120,9 @@ def exported(own: Path, open_parent: Path) -> Path:
     parent = open_parent / "exported"
     parent.mkdir(mode=0o755)
     with running(workload("orientdb-import", own), parent=parent) as made:
-        return shutil.copy(made.role_paths()["source"] / orientdb_files.EXPORT, open_parent / "mine.gz")
+        kept = open_parent / "mine.gz"
+        shutil.copy(made.role_paths()["source"] / orientdb_files.EXPORT, kept)
+        return kept
 
 
 @pytest.mark.parametrize("packed", [True, False])
@@ -158,7 +160,12 @@ def test_another_export_than_the_pinned_one(exported: Path, own: Path, parent: P
 
 def test_what_is_counted_in_an_export(tmp_path: Path) -> None:
     path = tmp_path / "e.json"
-    more = {"@type": "d", "@rid": "#3:0", "v": "x" * (3 << 20) + '"\\', "e": {"@class": "Inner"}}
+    more: dict[str, object] = {
+        "@type": "d",
+        "@rid": "#3:0",
+        "v": "x" * (3 << 20) + '"\\',
+        "e": {"@class": "Inner"},
+    }
     path.write_text(json.dumps(export([*THINGS, more])), encoding="utf-8")
     found = orientdb_export.facts(path)
     assert (found.records, found.classes) == (51, {"": 1, "Thing": 50})

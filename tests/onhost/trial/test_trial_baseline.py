@@ -91,7 +91,8 @@ def test_a_saved_state_is_copied_into_another_layout(host: Host, tmp_path: Path)
         {"name": "main/db", "roles": ["data"], "properties": {}},
         {"name": "main/log", "roles": ["wal"], "properties": {}},
     ]
-    again = run_trial(host.spec(start={"kind": "copy", "from": str(saved)}, **{"layout.dataset": split}))
+    more: dict[str, Any] = {"start": {"kind": "copy", "from": str(saved)}, "layout.dataset": split}
+    again = run_trial(host.spec(**more))
     assert (again.status, again.errors) == ("ok", "")
     # The copy is what was loaded, not a load of its own: the job read it and compared.
     assert {c["name"]: c["got"] for c in again.result["job"]["checks"]}["digest"] == digest
@@ -379,7 +380,8 @@ def test_bad_input_ends_with_2_and_makes_nothing(host: Host) -> None:
         ran = run_trial(spec)
         assert (ran.rc, ran.status) == (2, "failed")
         assert ran.errors.startswith("spec: ")
-    without = host.spec(**{"layout.dataset": [{"name": "main/db", "roles": ["data"], "properties": {}}]})
+    alone: dict[str, Any] = {"layout.dataset": [{"name": "main/db", "roles": ["data"], "properties": {}}]}
+    without = host.spec(**alone)
     ran = run_trial(without)
     assert ran.rc == 2 and "uses the role wal, which no dataset of the layout has" in ran.errors
     host.require_untouched()

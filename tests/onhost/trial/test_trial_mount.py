@@ -223,7 +223,7 @@ def test_what_may_be_somebody_elses_is_left_alone(host: Host) -> None:
     (store / MARKER).write_text(marker)
     (store / "disks" / "mine").write_text("precious")
     refused = clean(host.state)
-    assert refused.rc == 1 and "disks/mine in it is none of a store's" in refused.errors
+    assert refused.rc == 1 and "disks/mine in it is no file of a store's" in refused.errors
     assert (store / "disks" / "mine").read_text() == "precious"
     (store / "disks" / "mine").unlink()
     assert (clean(host.state).rc, list(host.stores.iterdir())) == (0, [])
@@ -256,7 +256,7 @@ def test_a_place_that_does_not_fit_is_refused(host: Host) -> None:
 @pytest.mark.parametrize("step", ["prepare", "load", "settle", "measure", "collect"])
 def test_a_stop_is_heard_in_every_step(step: str, host: Host) -> None:
     """Also where what is cut fails for it, and its error takes the place of the interrupt."""
-    spec = host.spec(**{"job.params": {"block": step}})
+    spec = host.spec(None, **{"job.params": {"block": step}})
 
     def stop(pid: int) -> None:
         # The step has begun; what it waits for comes a moment later, and either is a stop.

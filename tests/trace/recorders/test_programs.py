@@ -37,7 +37,7 @@ def fio(
 @pytest.mark.parametrize("engine", ["psync", "sync", "pvsync", "pvsync2", "libaio", "io_uring"])
 def test_counts_and_bytes_are_those_of_fio(work: Path, recorder: str, engine: str) -> None:
     if engine == "io_uring" and recorder == "strace":
-        pytest.skip("strace cannot see io_uring")
+        pytest.skip("strace can't see io_uring")
     seen, said, syncs = fio(
         work, recorder, engine, "--rw=randrw", "--bsrange=1k-16k", "--fsync=10", "--iodepth=4"
     )

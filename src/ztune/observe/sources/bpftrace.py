@@ -160,8 +160,8 @@ def _enter(source: Source, into: Collected, maps: dict[str, _Map]) -> None:
         if means is None:
             source.limit(
                 into,
-                f"@{entry.name} holds times without saying of what and was left out; --as says it"
-                " (sync-latency-us).",
+                f"@{entry.name} holds times without saying of what and was left out; "
+                "--as says it (sync-latency-us).",
             )
         elif _stands_for_a_role(into, entry.name):
             _histograms(source, into, entry, means)

@@ -227,7 +227,7 @@ class Collected:
         return role_word(key) or self.rules.role(key)
 
     def add_observation(self, other: Observation, name: str) -> None:
-        """Add another document's groups, calls, disks and pools' histograms; the rest cannot be added up."""
+        """Add another document's groups, calls, disks and pools' histograms; the rest can't be added up."""
         self.pieces += 1
         for group in other.groups:
             self.group(group.kind, group.name, group.role, group.pool).add(group)
@@ -248,9 +248,8 @@ class Collected:
         for sentence in other.limits:
             self.limit(sentence)
         self.limit(
-            f"{name}: read beside other files, so only its groups, calls, disks and the histograms of its"
-            " pools"
-            " were taken; read it alone for the rest."
+            f"{name}: read beside other files, so only its groups, calls, "
+            "disks and the histograms of its pools were taken; read it alone for the rest."
         )
 
     def done(self, subject: str) -> Observation:

@@ -139,8 +139,8 @@ class _Reading:
         if found is None:
             self.source.limit(
                 self.into,
-                f"the header {line[:60]!r} is not known to this version of ztune; what follows it was left"
-                " out.",
+                f"the header {line[:60]!r} is not known to this version of ztune; "
+                "what follows it was left out.",
             )
             self.kind = "unknown"
             return
@@ -155,10 +155,9 @@ class _Reading:
             if words[0] == "freebsd":
                 self.source.limit(
                     self.into,
-                    "descriptors that were open before the script began are named PROCESS:DESCRIPTOR, and"
-                    " may be"
-                    " sockets; procstat -f tells which file each is, --role 'PROCESS:DESCRIPTOR=ROLE' its"
-                    " role.",
+                    "descriptors that were open before the script began are named PROCESS:DESCRIPTOR, "
+                    "and may be sockets; procstat -f tells which file each is, "
+                    "--role 'PROCESS:DESCRIPTOR=ROLE' its role.",
                 )
         elif kind == "seconds" and words:
             self.into.lasted(figures.decimal(words[0]))

@@ -50,8 +50,8 @@ def reader_of(source: Source, format: str | None) -> Reader:
             return reader
     known = "; ".join(f"{reader.name}: {reader.what}" for reader in READERS)
     raise InputError(
-        f"{source.path} is of no format that observe reads ({known}); if it is one of these, name it with"
-        " --format"
+        f"{source.path} is of no format that observe reads ({known}); "
+        "if it is one of these, name it with --format"
     )
 
 
@@ -68,7 +68,7 @@ def read_files(
     ``MEANINGS``) says what histograms count that do not say it themselves. ``format`` (a name in
     ``READERS``) is used instead of recognising each file.
 
-    Raises InputError: a file that cannot be read, is of no known format, or holds nothing that could be
+    Raises InputError: a file that can't be read, is of no known format, or holds nothing that could be
     read. A file that is cut is no error: what was read is kept, and ``limits`` says so. A single observation
     of ztune's own is returned as it is, with its own source.
     """

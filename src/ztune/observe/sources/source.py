@@ -72,7 +72,7 @@ class Source:
             with self.path.open(encoding="utf-8-sig", errors="replace") as file:
                 return file.read(HEAD_CHARS)
         except OSError as error:
-            raise InputError(f"cannot read {self.path}: {error.strerror}") from None
+            raise InputError(f"can't read {self.path}: {error.strerror}") from None
 
     def lines(self) -> Iterator[str]:
         """Give the lines without their ends; raises InputError."""
@@ -82,7 +82,7 @@ class Source:
                     self.unended = not line.endswith("\n")
                     yield line.rstrip("\r\n")
         except OSError as error:
-            raise InputError(f"cannot read {self.path}: {error.strerror}") from None
+            raise InputError(f"can't read {self.path}: {error.strerror}") from None
 
     def text(self) -> str:
         """Return all of it, for JSON; raises InputError."""
@@ -91,7 +91,7 @@ class Source:
                 raise InputError(f"{self.path} is larger than {MOST_JSON >> 20} MiB, too large for JSON")
             return self.path.read_text("utf-8-sig", errors="replace")
         except OSError as error:
-            raise InputError(f"cannot read {self.path}: {error.strerror}") from None
+            raise InputError(f"can't read {self.path}: {error.strerror}") from None
 
     def limit(self, into: Collected, sentence: str) -> None:
         """Note what this file does not tell."""

@@ -74,9 +74,8 @@ def _table(source: Source, into: Collected, columns: list[str], lines: Iterator[
     if timed:
         source.limit(
             into,
-            "seconds of strace -c are processor time within the calls, or the time that passed if it ran"
-            " with -w:"
-            " the table does not say which.",
+            "seconds of strace -c are processor time within the calls, "
+            "or the time that passed if it ran with -w: the table does not say which.",
         )
 
 

@@ -539,7 +539,7 @@ def _ready(child: subprocess.Popen[bytes], out: IO[bytes], store: Path, patience
     with contextlib.suppress(subprocess.TimeoutExpired):
         code = child.wait(max(1.0, min(_KILL_S, deadline - time.monotonic())))
     if code is None or code == 0:
-        raise MountError(f"the mount says something else than that it is ready{_saying(store)}")
+        raise MountError(f"the mount's first words are not that it is ready{_saying(store)}")
     if code < 0:
         raise MountError(f"the mount was killed by {_signal_name(-code)}{_saying(store)}")
     raise MountError(last_words(store) or f"the mount failed with exit code {code} and says nothing", code)

@@ -232,8 +232,8 @@ class KernelWindow:
         for pool in context.pools:
             if not pool.ours:
                 context.warn(
-                    f"pool {pool.name} is not ztune's: what its devices did in the measure includes all else "
-                    "that used it"
+                    f"pool {pool.name} is not ztune's: "
+                    "what its devices did in the measure includes all else that used it"
                 )
         self.after: KernelSnapshot | None = None
         self.before = snapshot(context, self.devices, self.objsets, closing=False)

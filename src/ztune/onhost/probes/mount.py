@@ -158,7 +158,7 @@ def _space(context: Context, stats: Mapping[str, Any]) -> dict[str, Any]:
 
 
 class MountWindow:
-    """The measure window, open from here to ``end``: as ``measure.KernelWindow``, by the program's counters."""
+    """The measure window, from here to ``end``: as ``measure.KernelWindow``, by the program's counters."""
 
     def __init__(self, context: Context) -> None:
         self.context = context

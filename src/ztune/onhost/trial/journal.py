@@ -108,8 +108,8 @@ class Journal:
         if len(data) > MAX_BYTES:
             os.close(fd)
             raise ZtuneError(
-                f"{path}: the journal is larger than {format_size(MAX_BYTES)}, as none of ours is; "
-                "nothing was removed"
+                f"{path}: the journal is larger than {format_size(MAX_BYTES)}, "
+                "so it is not one of ztune's; nothing was removed"
             )
         whole, end, _torn = data.rpartition(b"\n")
         records: list[dict[str, Any]] = []

@@ -303,8 +303,8 @@ class RunningTrial:
         have = {role for d in layout.datasets for role in d.roles}
         if wanted - have:
             raise InputError(
-                f"job {spec.job} uses the role {', '.join(sorted(wanted - have))}, which no dataset of the "
-                "layout has"
+                f"job {spec.job} uses the role {', '.join(sorted(wanted - have))}, "
+                "which no dataset of the layout has"
             )
         self._environment = {**environment(ask_tools=False), "job": self.job.check()}
         needed = sum(room.needed_by(self.job).values())

@@ -75,7 +75,7 @@ class Recorder(Protocol):
     name: str
 
     def unavailable(self) -> str | None:
-        """Return why this recorder cannot work here, as a phrase, with what would help; None if it can."""
+        """Return why this recorder can't work here, as a phrase, with what would help; None if it can."""
 
     def start(self, start: Start) -> RecorderSession:
         """Start recording; returns once nothing can be missed. Raises InputError or MissingError."""

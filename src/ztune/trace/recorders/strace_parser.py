@@ -2,7 +2,7 @@
 
 What the kernel knows and strace does not say is followed here: which descriptors share one open file
 (dup, fork, threads), where its position is, how long a file is (for O_APPEND). See docs/recording.md for what
-that cannot know.
+that can't know.
 """
 
 from __future__ import annotations

@@ -42,9 +42,8 @@ _KINDS = {"equality": "eq", "presence": "pres", "substring": "sub"}
 _OWNED = {
     "nsslapd-directory": "the role data says where the database lies",
     "nsslapd-db-logdirectory": "an import writes no log",
-    "nsslapd-import-cache-autosize": "it would follow from the memory that is free; "
-    "set nsslapd-import-cachesize",
-    "nsslapd-cache-autosize": "it would follow from the memory that is there; set nsslapd-cachememsize",
+    "nsslapd-import-cache-autosize": "it would follow from free memory; set nsslapd-import-cachesize",
+    "nsslapd-cache-autosize": "it would follow from the memory there is; set nsslapd-cachememsize",
 }
 
 

@@ -27,8 +27,8 @@ SOFTWARE = f"{PACKAGE}-{VERSION}"
 COMPRESSORS = ("none", "lz4", "zlib")
 """Those that are built in."""
 TAG = (
-    "import platform, sys; "
-    "print(f'{sys.implementation.cache_tag}-{platform.machine()}' if sys.platform == 'linux' else '')"
+    "import platform, sys; print(f'{sys.implementation.cache_tag}-{platform.machine()}' "
+    "if sys.platform == 'linux' else '')"
 )
 """Prints, in a Python, what a binding must be made for, such as ``cpython-311-x86_64``."""
 _OPEN_SECONDS = 120.0

@@ -214,9 +214,9 @@ class OrientJob(JobBase):
         # A key is stored with its length and type.
         if self.input.longest + 16 > self.longest_key:
             raise InputError(
-                f"{self.name}: a term of {self.input.longest} bytes is too long for the index on pages of "
-                f"{self.settings()['storage.diskCache.pageSize']} KiB, which takes {self.longest_key}; "
-                "choose larger pages"
+                f"{self.name}: a term of {self.input.longest} bytes is too long for the "
+                f"index on pages of {self.settings()['storage.diskCache.pageSize']} KiB, "
+                f"which takes {self.longest_key}; choose larger pages"
             )
         assert self._account is not None
         places.mend(self.source, 0o600, self._account)
