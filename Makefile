@@ -51,6 +51,7 @@ style:
 	$(BIN)/clang-format --dry-run -Werror $(C_FILES)
 	$(BIN)/shellcheck $(SHELL_FILES)
 	$(BIN)/mypy
+	$(BIN)/lint-imports --no-logo
 
 lint: setup
 	@$(MAKE) --no-print-directory style
@@ -91,7 +92,7 @@ PYTEST = $(BIN)/pytest -n 2 --dist loadgroup
 UNIT = -m 'not (native or server or mount or lab or root or slow or long)'
 
 check:
-	@for tool in ruff clang-format shellcheck mypy pytest; do \
+	@for tool in ruff clang-format shellcheck mypy lint-imports pytest; do \
 	[ -x $(BIN)/$$tool ] || { echo "make check: there is no $(BIN)/$$tool; run 'make setup' first" >&2; exit 3; }; \
 	done
 	@$(MAKE) --no-print-directory style
@@ -130,4 +131,4 @@ clean:
 	-$(MAKE) --no-print-directory -C recorder clean
 	-$(MAKE) --no-print-directory -C disk clean
 	-$(MAKE) --no-print-directory -C mount clean
-	rm -rf build dist demo-out .coverage .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf build dist demo-out .coverage .mypy_cache .import_linter_cache .ruff_cache .pytest_cache .hypothesis

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from ztune import native
 from ztune.disk import fio, server
-from ztune.disk.fio import Figures, Job
+from ztune.disk.fio import Figures, FioJob
 from ztune.disk.measure import measure
 from ztune.errors import MissingError
 from ztune.study import profiles
@@ -66,7 +66,7 @@ def main() -> int:
             place = Path(folder)
             with server.start(known, SIZE, place / "b", place / "s", dilation=slower) as disk:
 
-                def run(job: Job, uri: str = disk.uri, slower: float = slower) -> Figures:
+                def run(job: FioJob, uri: str = disk.uri, slower: float = slower) -> Figures:
                     return real(fio.run(uri, job), slower)
 
                 found = measure(

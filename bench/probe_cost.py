@@ -45,7 +45,7 @@ def inside(options: argparse.Namespace) -> None:
     sys.path.insert(0, options.inside)
     from ztune.onhost import probes
     from ztune.onhost.events import Events
-    from ztune.onhost.hello import environment
+    from ztune.onhost.host.about import environment
     from ztune.onhost.host.zfs import Commands
     from ztune.onhost.probes import procfs, vdevs
     from ztune.onhost.probes.context import Context, DatasetContext, DeviceContext, PoolContext

@@ -18,7 +18,7 @@ from ztune.cli._tune import record_workload
 from ztune.databases import registry
 from ztune.databases.workload import JobWorkload
 from ztune.errors import MissingError
-from ztune.trace.summary import Group, summarise
+from ztune.trace.summary import GroupSummary, summarise
 from ztune.units import format_size
 
 PAGE = Path(__file__).parents[1] / "docs" / "workloads.md"
@@ -48,7 +48,7 @@ SMALL: dict[str, dict[str, object]] = {
 LEAST_SHARE = 0.02
 
 
-def sizes(group: Group) -> str:
+def sizes(group: GroupSummary) -> str:
     """Return the write sizes that matter, as `8K 93 % · 16K 7 %`; a size stands for those up to twice it."""
     total = group.writes.count
     if not total:

@@ -12,7 +12,7 @@ from ztune.analysis import units
 from ztune.analysis.metrics import REPLAYED, resolve
 from ztune.analysis.stats import Estimate, differs, estimate, ratio
 from ztune.errors import InputError
-from ztune.study import METRICS as OBJECTIVES
+from ztune.onhost.words import OBJECTIVES
 
 
 @pytest.mark.parametrize(

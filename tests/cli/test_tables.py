@@ -12,7 +12,7 @@ from ztune import output
 from ztune.cli import mount
 from ztune.cli.main import ztune
 from ztune.lab import accel, image, keeper
-from ztune.onhost.host.mounted import Options
+from ztune.onhost.host.mounted import MountOptions
 from ztune.places import mount_points
 from ztune.places.engine_spec import mount_spec
 from ztune.store.db import Store
@@ -84,9 +84,9 @@ def test_the_images_of_the_lab(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) 
     holds(call("lab", "list"), "OpenZFS", "kernel", "MiB", "folder")
 
 
-def point(where: Path) -> mount_points.Point:
+def point(where: Path) -> mount_points.MountPoint:
     study = ready.find("postgres-oltp")
-    return mount_points.Point(
+    return mount_points.MountPoint(
         directory=where,
         store=where.with_name("store-of-the-disks"),
         token="t",
@@ -114,7 +114,7 @@ def test_what_was_mounted_and_its_counters(capsys: pytest.CaptureFixture[str]) -
         pid = 1
 
     one = point(Path("/srv/databases/of-the-shop/postgres-15-main"))
-    mount._tell(one, one.of, Ready(), Options(), False)  # type: ignore[arg-type]
+    mount._tell(one, one.of, Ready(), MountOptions(), False)  # type: ignore[arg-type]
     shown = capsys.readouterr().out.partition("`ztune")[0]
     holds(shown, "role", "dataset", "directory", "recordsize", "compression", "logbias", "sync")
     disk = {"pool": "main", "class": "data", "name": "hdd-7200", "reads": 123_456_789, "read_bytes": 1 << 50}

@@ -11,13 +11,13 @@ from pathlib import Path
 
 import pytest
 
+from ztune import paths
 from ztune.databases import registry
 from ztune.databases.artifacts import Artifact, Fetched, Jars, Wheel, pins_of
 from ztune.databases.orientdb.artifacts import ORIENTDB_1
 from ztune.databases.workload import JobWorkload
 from ztune.errors import MissingError, ZtuneError
 from ztune.onhost.jobs import software
-from ztune.store import paths
 
 
 @pytest.fixture(autouse=True)

@@ -35,7 +35,7 @@ def profile(request: pytest.FixtureRequest) -> FlashProfile | HddProfile:
     return found
 
 
-def on_medium(disk: server.Server, offset: int, length: int) -> bytes:
+def on_medium(disk: server.DiskServer, offset: int, length: int) -> bytes:
     with disk.backing.open("rb") as file:
         file.seek(offset)
         return file.read(length)

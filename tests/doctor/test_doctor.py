@@ -11,7 +11,7 @@ from click.testing import CliRunner
 
 from ztune.cli.main import ztune
 from ztune.doctor import checks
-from ztune.doctor.checks import Finding, State
+from ztune.doctor.checks import Checked, State
 from ztune.errors import MissingError
 from ztune.packages import _COMMANDS, _PACKAGES, install_command, os_family, os_release
 from ztune.trace.recorders import kernel
@@ -73,8 +73,8 @@ def test_without_strace(monkeypatch: pytest.MonkeyPatch) -> None:
     assert checks.check_fio().state is State.MISSING and not checks.check_fio().needed
 
 
-def finding(state: State, name: str = "x", *, needed: bool = False) -> Finding:
-    return Finding(name, state, "m", "f", needed=needed)
+def finding(state: State, name: str = "x", *, needed: bool = False) -> Checked:
+    return Checked(name, state, "m", "f", needed=needed)
 
 
 @pytest.mark.parametrize(
@@ -139,7 +139,7 @@ def test_leftovers_are_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_a_check_that_breaks_is_a_finding() -> None:
-    def check_of_all_things() -> Finding:
+    def check_of_all_things() -> Checked:
         raise ModuleNotFoundError("No module named 'numpy'")
 
     [found] = checks.examine((check_of_all_things,))
@@ -147,7 +147,7 @@ def test_a_check_that_breaks_is_a_finding() -> None:
     assert not checks.fit([found])
 
 
-def invoke(monkeypatch: pytest.MonkeyPatch, findings: list[Finding], *args: str) -> tuple[int, str]:
+def invoke(monkeypatch: pytest.MonkeyPatch, findings: list[Checked], *args: str) -> tuple[int, str]:
     monkeypatch.setattr("ztune.cli.doctor.examine", lambda: findings)
     done = CliRunner().invoke(ztune, ["doctor", *args])
     return done.exit_code, done.output

@@ -10,11 +10,11 @@ from typing import IO, Any
 import pytest
 from guests import Resume
 
+from ztune import paths
 from ztune.errors import ZtuneError
 from ztune.lab import Guest, image
 from ztune.lab.image import Image
 from ztune.lab.qemu import version
-from ztune.store import paths
 
 
 class _Turns:

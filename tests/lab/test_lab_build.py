@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from ztune import paths
 from ztune.errors import InputError, MissingError, ZtuneError
 from ztune.lab import build, image, qemu, recipe
 from ztune.lab.image import Image
-from ztune.store import paths
 
 KERNEL = "6.1.0-56-amd64"
 ZFS = {"2.3.2-2~bpo12+2": "2.3", "2.1.11-1+deb12u1": "2.1"}

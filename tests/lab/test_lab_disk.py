@@ -9,7 +9,7 @@ import pytest
 from guests import Resume
 
 from ztune.disk import server
-from ztune.disk.fidelity import Bench, Case, Outcome
+from ztune.disk.fidelity import Bench, Case, CaseResult
 from ztune.study import profiles
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
@@ -28,7 +28,7 @@ CASES = {
 }
 
 
-def judged(bench: Bench, name: str, case: Case) -> Outcome:
+def judged(bench: Bench, name: str, case: Case) -> CaseResult:
     """Return the median of one run, of three if that is off: one hiccup of this machine is not the disk's."""
     found = bench.outcome(profiles.find(name), case, runs=1, seconds=4)
     return found if abs(found.error) <= LIMIT else bench.outcome(profiles.find(name), case, runs=3, seconds=6)

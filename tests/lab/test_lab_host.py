@@ -16,7 +16,8 @@ from ztune.doctor import checks
 from ztune.errors import InputError, MissingError, ZtuneError
 from ztune.lab import accel, apt, keeper, qemu
 from ztune.lab.qemu import Machine
-from ztune.lab.wire import WINDOW, Frame, Frames, Lost, Port, pack
+from ztune.lab.wire import WINDOW, Frame, Frames, GuestLost, Port, pack
+from ztune.onhost.host.about import boot_id
 
 MACHINE = Machine(Path("/k"), Path("/i"), "tcg", 1024, 2)
 
@@ -96,13 +97,13 @@ def test_a_guest_that_dies_ends_every_wait() -> None:
     far = Far()
     command = far.port.start(["sleep"], {})
     far.stream.close()
-    with pytest.raises(Lost, match="it died"):
+    with pytest.raises(GuestLost, match="it died"):
         command.wait(10)
-    with pytest.raises(Lost, match="it died"):
+    with pytest.raises(GuestLost, match="it died"):
         command.read(10)
-    with pytest.raises(Lost, match="it died"):
+    with pytest.raises(GuestLost, match="it died"):
         far.port.start(["true"], {})
-    with pytest.raises(Lost, match="it died"):
+    with pytest.raises(GuestLost, match="it died"):
         far.port.expect(Frame.READY, 10)
 
 
@@ -153,7 +154,7 @@ def test_a_saved_state_belongs_to_one_machine(fake_qemu: Path) -> None:
 
 def test_qemu_that_ends_at_once_is_quoted(fake_qemu: Path, tmp_path: Path) -> None:
     fake_qemu.write_text("#!/bin/sh\necho 'qemu: no such thing' >&2; exit 1\n")
-    with pytest.raises(Lost, match="QEMU ended: qemu: no such thing"):
+    with pytest.raises(GuestLost, match="QEMU ended: qemu: no such thing"):
         qemu.Qemu([str(fake_qemu), "-nodefaults"], tmp_path / "console")
 
 
@@ -169,7 +170,7 @@ def test_no_qemu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_the_verdict_is_of_this_boot_and_this_qemu(fake_qemu: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert accel.known() is None
-    said = {"accel": "tcg", "reason": "why", "boot_id": accel._boot_id(), "qemu": "9.1.0 (Test 1:9.1)"}
+    said = {"accel": "tcg", "reason": "why", "boot_id": boot_id(), "qemu": "9.1.0 (Test 1:9.1)"}
     accel._file().write_text(json.dumps(said))
     found = accel.known()
     assert found is not None and (found.accel, found.reason) == ("tcg", "why")
@@ -195,7 +196,7 @@ def test_doctor_says_how_guests_run(fake_qemu: Path, tmp_path: Path) -> None:
     device.write_text("")
     found = checks.check_kvm(device)
     assert found.state is checks.State.LIMITED and found.fix == "ztune lab build"
-    said = {"accel": "tcg", "reason": "no kernel boots", "boot_id": accel._boot_id(), "qemu": qemu.version()}
+    said = {"accel": "tcg", "reason": "no kernel boots", "boot_id": boot_id(), "qemu": qemu.version()}
     accel._file().write_text(json.dumps(said))
     assert checks.check_kvm(device).means.startswith("no kernel boots: the lab's guests are emulated")
     accel._file().write_text(json.dumps({**said, "accel": "kvm", "reason": ""}))
@@ -286,7 +287,7 @@ def test_a_state_folder_of_a_long_name(tmp_path: Path, monkeypatch: pytest.Monke
 
 
 def test_the_wrong_version_is_up() -> None:
-    running = keeper.Running.__new__(keeper.Running)
+    running = keeper.RunningGuest.__new__(keeper.RunningGuest)
     running.about = {"openzfs": "2.3.2-2"}
     running.require("2.3")
     with pytest.raises(InputError, match=r"has OpenZFS 2\.3\.2-2, not 2\.1; end it with .* or use --fresh"):

@@ -41,7 +41,7 @@ class Lab:
         self._resume = resume
         self._turn: AbstractContextManager[Guest] | None = None
         self.pyz = f"/host{bundle.build().resolve()}"
-        self.servers: dict[str, server.Server] = {}
+        self.servers: dict[str, server.DiskServer] = {}
         self.disks: dict[str, str] = {}
         self.guest: Guest | None = None
 

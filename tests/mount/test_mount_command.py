@@ -466,7 +466,7 @@ def test_without_the_program(
 ) -> None:
     monkeypatch.setenv("ZTUNE_MOUNT", str(tmp_path / "none"))
     assert "ZTUNE_MOUNT names" in bad(3, "mount", study, tmp_path / "mnt")
-    monkeypatch.setattr(native.Program, "built", lambda _: None)
+    monkeypatch.setattr(native.NativeProgram, "built", lambda _: None)
     with pytest.raises(MissingError, match="is not built"):
         native.MOUNT.find()
 

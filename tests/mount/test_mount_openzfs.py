@@ -18,11 +18,11 @@ from mount_commands import CODE, bad, end_all, fuse_problem, good, ztune
 
 from ztune import native
 from ztune.onhost.host import mounted
-from ztune.onhost.host.mounted import Mount, MountError, Options
+from ztune.onhost.host.mounted import Mount, MountError, MountOptions
 from ztune.places.engine_spec import mount_spec
 from ztune.runs.asked import layout_of
 
-INSTANT = Options(disks="instant")
+INSTANT = MountOptions(disks="instant")
 
 
 @pytest.fixture
@@ -49,7 +49,7 @@ def spec_of(profile: str | None = None) -> dict[str, object]:
     return mount_spec(study, layout, 1)
 
 
-def begin(folder: Path, options: Options = INSTANT, spec: dict[str, object] | None = None) -> Mount:
+def begin(folder: Path, options: MountOptions = INSTANT, spec: dict[str, object] | None = None) -> Mount:
     places = {"tank/data": folder / "m" / "data", "tank/wal": folder / "m" / "wal"}
     return Mount.start(native.MOUNT.find(), spec or spec_of(), folder / "s", places, options)
 

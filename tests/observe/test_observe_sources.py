@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from ztune.errors import InputError
-from ztune.observe.model import Group, Observation, Pool
+from ztune.observe.model import Group, Observation, ObservedPool
 from ztune.observe.sources import READERS, read_files
 from ztune.trace.roles import RoleRules
 
@@ -45,7 +45,7 @@ def group(observation: Observation, kind: str, name: str, role: str | None = Non
     return found
 
 
-def pool(observation: Observation) -> Pool:
+def pool(observation: Observation) -> ObservedPool:
     assert observation.zfs is not None
     (found,) = observation.zfs.pools
     return found

@@ -11,6 +11,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -21,10 +22,10 @@ from click.testing import CliRunner, Result
 from ztune.cli.main import ztune
 from ztune.errors import InputError, MissingError, ZtuneError
 from ztune.onhost.host import mounted, mounts
-from ztune.onhost.host.mounted import Options
+from ztune.onhost.host.mounted import MountOptions
 from ztune.places import mount_program
 from ztune.places import named as places
-from ztune.places.mount import Mounted
+from ztune.places.mount import MountPlace
 from ztune.places.placing import Placing
 from ztune.store.db import Store
 from ztune.store.records import Run, Trial
@@ -97,7 +98,7 @@ def home(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 def test_what_a_mount_cannot_do_is_refused(home: Path, changes: dict[str, Any], said: str) -> None:
     study = study_of(**changes)
     with pytest.raises(InputError, match=said) as error:
-        Mounted().check(study, study.layout)
+        MountPlace().check(study, study.layout)
     assert "\n" not in str(error.value)
 
 
@@ -110,16 +111,16 @@ def test_what_a_layout_changes_and_a_mount_does_not_have_is_refused(home: Path) 
     constant = changed(tunables={"zfs_vdev_aggregation_limit": 65536})
     (dataset,) = study.layout.datasets
     properties = {**dataset.properties, "dnodesize": "auto"}
-    for layout in (constant, changed(datasets=(dataset.model_copy(update={"properties": properties}),))):
+    for layout in (constant, changed(datasets=(replace(dataset, properties=properties),))):
         try:
-            Mounted().check(study, layout)
+            MountPlace().check(study, layout)
         except InputError as error:
             assert "which a mount does not have; --on lab or --on local does" in str(error)
         else:
             pytest.fail(f"{layout} is taken")
     # In the base it is only noted: it is the same for every layout.
     base = study.model_copy(update={"layout": constant})
-    Mounted().check(base, base.layout)
+    MountPlace().check(base, base.layout)
 
 
 def test_the_options_of_other_places_are_refused() -> None:
@@ -127,8 +128,8 @@ def test_the_options_of_other_places_are_refused() -> None:
         ("mount", {"placing": Placing(files="/x")}, "leave --pool, --disk and --files out"),
         ("mount", {"dilation": 2.0}, "--dilation is for the lab"),
         ("mount", {"openzfs": "2.2"}, "--openzfs is for the lab"),
-        ("lab", {"mounting": Options()}, "--disks and --page-cache are for --on mount"),
-        ("local", {"placing": Placing(files="/x"), "mounting": Options()}, "are for --on mount"),
+        ("lab", {"mounting": MountOptions()}, "--disks and --page-cache are for --on mount"),
+        ("local", {"placing": Placing(files="/x"), "mounting": MountOptions()}, "are for --on mount"),
         ("mountain", {}, "write lab, mount, local or ssh://HOST"),
     ):
         with pytest.raises(InputError, match=said):
@@ -138,7 +139,7 @@ def test_the_options_of_other_places_are_refused() -> None:
 def test_a_path_too_long_for_a_socket_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     _need_program()
     monkeypatch.setenv("ZTUNE_HOME", str(tmp_path / ("x" * 80)))
-    with pytest.raises(InputError, match="set ZTUNE_HOME to a shorter one"), Mounted():
+    with pytest.raises(InputError, match="set ZTUNE_HOME to a shorter one"), MountPlace():
         pass
 
 

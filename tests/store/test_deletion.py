@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
+from ztune import paths
 from ztune.cli.main import ztune
-from ztune.store import paths
 from ztune.store.db import Store
 from ztune.study import ready
 

@@ -11,8 +11,9 @@ from pathlib import Path
 import pytest
 from stored_runs import new_run, study
 
+from ztune import paths
 from ztune.errors import InputError
-from ztune.store import environment, paths
+from ztune.store import environment
 from ztune.store.db import Store, migrations
 
 ROOT = Path(__file__).parents[2]

@@ -18,7 +18,8 @@ from ztune.study.adjust import adjusted
 from ztune.study.durability import weakening
 from ztune.study.layout import Layout
 from ztune.study.loader import parse_study
-from ztune.study.positions import line_of, positions
+from ztune.study.tables import non_default
+from ztune.toml.positions import line_of, positions
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
@@ -64,7 +65,7 @@ def test_ready_studies_load_and_try_enough(path: Path) -> None:
     assert len(first_round(study)) >= (24 if path.stem.startswith("postgres-oltp") else 8)
     assert 40 < len(study.description) < 160 and path.read_text().startswith("# ")
     # The base is what ZFS gives when nothing is set, so that "back to default" means the baseline.
-    assert all(not dataset.non_default() for dataset in study.layout.datasets)
+    assert all(not non_default(dataset) for dataset in study.layout.datasets)
 
 
 def test_everything_is_read_as_written() -> None:

@@ -5,4 +5,4 @@ from collections.abc import Callable
 from ztune.disk import server
 
 SIZE = 64 << 20
-Start = Callable[..., server.Server]
+Start = Callable[..., server.DiskServer]

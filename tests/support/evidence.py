@@ -13,7 +13,7 @@ from typing import Any
 from ztune.store.records import Run, Trial
 from ztune.study import Layout, Objective, Study
 from ztune.trace.manifest import Manifest
-from ztune.trace.summary import Group, Latencies, Summary, Transfers
+from ztune.trace.summary import GroupSummary, Latencies, Summary, Transfers
 from ztune.units import parse_size
 
 PAGE = 8192
@@ -299,7 +299,7 @@ def summary(of: Manifest | None = None) -> Summary:
         )
 
     none = transfers({}, 0.0)
-    data = Group(
+    data = GroupSummary(
         "data",
         "data",
         42,
@@ -316,7 +316,7 @@ def summary(of: Manifest | None = None) -> Summary:
         PAGE,
         {"write": 39_906, "read": 61_354, "fsync": 84},
     )
-    wal = Group(
+    wal = GroupSummary(
         "wal",
         "wal",
         9,

@@ -11,8 +11,8 @@ from typing import Any
 
 from ztune.databases.fio.workload import Fio
 from ztune.errors import InputError
+from ztune.places.about import said_of_host
 from ztune.places.channel import ProcessChannel
-from ztune.places.hello import said
 from ztune.runs.plan import workload_job
 from ztune.study import Layout, Study, generic
 
@@ -45,7 +45,7 @@ class FakePlace:
         pass
 
     def hello(self) -> dict[str, Any]:
-        return said(self, "the fake", PROGRAM)
+        return said_of_host(self, "the fake", PROGRAM)
 
     def put(self, local: Path) -> str:
         target = Path(self.state) / "fake_trial.py"

@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from ztune.onhost.host.mounted import Mount, MountError, Options
+from ztune.onhost.host.mounted import Mount, MountError, MountOptions
 
 ROOT = Path(__file__).resolve().parents[2]
 PROGRAM = ROOT / "mount" / "build" / "ztune-mount"
@@ -78,10 +78,10 @@ def why_not() -> str:
     return ""
 
 
-def options(**more: Any) -> Options:
+def options(**more: Any) -> MountOptions:
     """Return the program's options for tests: instant disks, and shared mmaps whatever the kernel."""
     major, minor = (int(part) for part in os.uname().release.split(".")[:2])
-    return Options(**{"disks": "instant", "page_cache": (major, minor) < (6, 6), **more})
+    return MountOptions(**{"disks": "instant", "page_cache": (major, minor) < (6, 6), **more})
 
 
 class Ground:

@@ -91,7 +91,7 @@ def trial(
             lambda _name: Writer, lambda _context: trial_harness.NoProbe(), trial_harness.Window
         )
         try:
-            return lifecycle.Trial(parsed, events, parts, held).run()
+            return lifecycle.RunningTrial(parsed, events, parts, held).run()
         finally:
             held.release()
 

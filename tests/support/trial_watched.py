@@ -49,7 +49,7 @@ def look(context: Context, name: str) -> None:
         time.sleep(0.05)
 
 
-class Watched(measure.Window):
+class Watched(measure.KernelWindow):
     def __init__(self, context: Context) -> None:
         # What the import still had to write is not to fall between the readings.
         said("zpool", "sync")

@@ -10,7 +10,7 @@ from trace_builder import MS, S, build, files
 
 from ztune.errors import InputError
 from ztune.trace.schema import Flag, Op
-from ztune.trace.summary import MOST_BINS, Group, Summary, summarise
+from ztune.trace.summary import MOST_BINS, GroupSummary, Summary, summarise
 
 K = 1024
 
@@ -23,7 +23,7 @@ def summary(
     return summarise(trace)
 
 
-def role(summary: Summary, name: str = "data") -> Group:
+def role(summary: Summary, name: str = "data") -> GroupSummary:
     return next(group for group in summary.roles if group.name == name)
 
 

@@ -17,7 +17,8 @@ from pydantic import BaseModel, ConfigDict, ValidationError, field_validator
 from ztune.advice.host import Host, Value, canonical
 from ztune.advice.plan import Plan, Setting
 from ztune.errors import InputError, ZtuneError
-from ztune.study import Dataset, DurabilityClass
+from ztune.onhost.layout import check_dataset_name
+from ztune.study import DurabilityClass
 from ztune.study.properties import PROPERTIES
 
 Say = Callable[[str], None]
@@ -40,7 +41,7 @@ class UndoEntry(BaseModel):
     @field_validator("dataset")
     @classmethod
     def _dataset(cls, value: str) -> str:
-        Dataset.model_validate({"name": value, "roles": ["data"]})
+        check_dataset_name(value)
         return value
 
     @field_validator("name")

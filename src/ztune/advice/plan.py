@@ -16,6 +16,7 @@ from ztune.advice.host import Live, LiveDataset, LivePool, Value, canonical
 from ztune.advice.model import Recommendation
 from ztune.analysis import units
 from ztune.errors import InputError
+from ztune.onhost.layout import check_dataset_name
 from ztune.onhost.words import ROLES
 from ztune.study import Dataset, DurabilityClass, Layout, Pool
 from ztune.study.durability import judge
@@ -147,7 +148,7 @@ def parse_datasets(words: Sequence[str], layout: Layout) -> dict[str, str]:
         if role in out and out[role] != name:
             raise InputError(f"role {role} is given two datasets, {out[role]} and {name}; it lives on one")
         try:
-            Dataset.model_validate({"name": name, "roles": [role]})
+            check_dataset_name(name)
         except ValueError:
             raise InputError(f'--dataset is "{word}", but "{name}" is not a dataset name') from None
         out[role] = name

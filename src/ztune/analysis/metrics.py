@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from ztune.errors import InputError
-from ztune.study import METRICS as OBJECTIVES
+from ztune.onhost.words import OBJECTIVES
 
 Basis = Literal["modelled", "measured", "emulated"]
 """What a number rests on: a replay; trials; or trials in a lab without hardware virtualisation, where

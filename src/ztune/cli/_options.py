@@ -11,7 +11,7 @@ import click
 
 from ztune.cli import _values
 from ztune.cli._values import FiniteRange
-from ztune.onhost.host.mounted import Options as MountOptions
+from ztune.onhost.host.mounted import MountOptions
 from ztune.places import named as places
 from ztune.places.channel import Place
 from ztune.places.placing import Placing

@@ -13,7 +13,7 @@ from typing import Any
 
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
-from ztune import files, output
+from ztune import files, output, paths
 from ztune.advice.commands import script
 from ztune.advice.model import Recommendation
 from ztune.cli._live import LiveView
@@ -29,7 +29,6 @@ from ztune.runs import runner, screening
 from ztune.runs.asked import study_for
 from ztune.runs.options import DEFAULT_BUDGET, ScreenOptions, TrialOptions
 from ztune.runs.plan import best_of, workload_job
-from ztune.store import paths
 from ztune.store.db import Store
 from ztune.store.records import Run
 from ztune.study import Study, profiles, ready

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import click
 
-from ztune import files, output
+from ztune import files, output, paths
 from ztune.advice import exports, perform, plan_text
 from ztune.advice.host import Host, read
 from ztune.advice.model import Recommendation
@@ -18,7 +18,6 @@ from ztune.cli.recommend import changed_objective
 from ztune.errors import InputError, MissingError
 from ztune.report import source
 from ztune.runs.named import run_id
-from ztune.store import paths
 from ztune.study import DurabilityClass
 
 _CLASSES = ("nothing-acknowledged", "last-seconds", "corrupt")

@@ -11,8 +11,7 @@ import click
 
 from ztune import files, output
 from ztune.cli._values import FiniteRange
-from ztune.disk import fio
-from ztune.disk import target as targets
+from ztune.disk import fio, under_test
 from ztune.disk.measure import measure, really
 from ztune.errors import InputError
 from ztune.study.profile import FlashProfile
@@ -90,7 +89,7 @@ def command(
     try:
         if write and Path(target).is_dir():
             progress.line("writing the scratch file")
-        with targets.opened(target, write=write, yes=yes, size=bytes_) as disk:
+        with under_test.opened(target, write=write, yes=yes, size=bytes_) as disk:
             chosen = kind or disk.kind
             if chosen is None:
                 raise InputError(

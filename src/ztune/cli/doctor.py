@@ -6,7 +6,7 @@ import click
 from rich.text import Text
 
 from ztune import output
-from ztune.doctor.checks import Finding, State, examine, fit
+from ztune.doctor.checks import Checked, State, examine, fit
 from ztune.errors import MissingError
 
 _STYLE = {State.OK: "green", State.LIMITED: "yellow", State.MISSING: "red"}
@@ -44,7 +44,7 @@ def command(context: click.Context, as_json: bool) -> None:
         context.exit(MissingError.exit_code)
 
 
-def _row(finding: Finding) -> tuple[str | Text, ...]:
+def _row(finding: Checked) -> tuple[str | Text, ...]:
     # What nobody needs is no alarm.
     alarm = finding.state is State.OK or finding.needed or finding.state is State.LIMITED
     state = output.Text(finding.state, _STYLE[finding.state] if alarm else "dim")

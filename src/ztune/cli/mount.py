@@ -14,9 +14,9 @@ from ztune.cli._waiting import waiting
 from ztune.errors import InputError, ZtuneError
 from ztune.onhost.host import mounted
 from ztune.onhost.host.interrupt import uninterrupted
-from ztune.onhost.host.mounted import Mount, Options
+from ztune.onhost.host.mounted import Mount, MountOptions
 from ztune.places import mount_points, mount_program, mounting
-from ztune.places.mount_points import Point
+from ztune.places.mount_points import MountPoint
 from ztune.runs.asked import layout_of
 from ztune.study import Layout
 
@@ -89,7 +89,7 @@ def command(
         )
 
     study, layout = layout_of(what, layout_name, profile, arc)
-    options = Options(disks=disks, cache=cache, page_cache=page_cache)
+    options = MountOptions(disks=disks, cache=cache, page_cache=page_cache)
     point, running = mounting.mount(study, layout, directory, options, store, waiting)
     if foreground:
         return _stay(point, running, lambda: _tell(point, layout, running, options, as_json))
@@ -97,7 +97,7 @@ def command(
     return 0
 
 
-def _rows(point: Point) -> list[dict[str, Any]]:
+def _rows(point: MountPoint) -> list[dict[str, Any]]:
     layout = point.of
     rows = []
     for dataset in layout.datasets:
@@ -107,7 +107,7 @@ def _rows(point: Point) -> list[dict[str, Any]]:
     return rows
 
 
-def _tell(point: Point, layout: Layout, mount: Mount, options: Options, as_json: bool) -> None:
+def _tell(point: MountPoint, layout: Layout, mount: Mount, options: MountOptions, as_json: bool) -> None:
     notes = mount_points.unheeded(layout)
     if not mount_program.others_may_enter():
         notes.append(
@@ -145,7 +145,7 @@ def _tell(point: Point, layout: Layout, mount: Mount, options: Options, as_json:
     )
 
 
-def _stay(point: Point, mount: Mount, tell: Callable[[], None]) -> int:
+def _stay(point: MountPoint, mount: Mount, tell: Callable[[], None]) -> int:
     """Wait for a signal, which unmounts, or until somebody else does."""
     try:
         tell()
@@ -226,7 +226,7 @@ def _stats(what: str | None, as_json: bool) -> int:
     return 0
 
 
-def _show(point: Point, stats: dict[str, Any]) -> None:
+def _show(point: MountPoint, stats: dict[str, Any]) -> None:
     def figure(row: dict[str, Any], key: str) -> str:
         value = row.get(key)
         if value is None:

@@ -18,9 +18,9 @@ from ztune.observe.model import Observation
 from ztune.observe.sources import MEANINGS, READERS, read_files
 from ztune.observe.subjects import Subject, choose
 from ztune.observe.watch import watch
+from ztune.onhost.words import ROLES
 from ztune.report import observed_html, observed_terminal
 from ztune.trace.roles import RoleRules
-from ztune.trace.schema import ROLES
 
 _LINE_S = 30.0
 _SECONDS = 60.0  # where nobody can see when to press Ctrl-C

@@ -15,11 +15,11 @@ import click
 from ztune import output
 from ztune.cli._values import FiniteRange
 from ztune.errors import InputError
+from ztune.onhost.words import ROLES
 from ztune.trace.reader import Trace
 from ztune.trace.record import Recording, record
 from ztune.trace.recorders import NAMES
 from ztune.trace.roles import RoleRules
-from ztune.trace.schema import ROLES
 
 
 @click.command(context_settings={"ignore_unknown_options": False})

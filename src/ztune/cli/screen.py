@@ -27,7 +27,7 @@ from ztune.runs.options import DEFAULT_BUDGET, ScreenOptions
 from ztune.runs.screening import allowed_order
 from ztune.store.db import Store
 from ztune.store.records import Run, Trial
-from ztune.study import METRICS
+from ztune.study import OBJECTIVES
 from ztune.trace.reader import Trace
 
 
@@ -141,7 +141,7 @@ def ranking_json(run: Run, trials: Sequence[Trial]) -> dict[str, Any]:
 
     def metric(trial: Trial, name: str) -> Any:
         node: Any = trial.measure
-        for part in METRICS[name][0]:
+        for part in OBJECTIVES[name][0]:
             node = node.get(part) if isinstance(node, dict) else None
         return node
 
@@ -157,7 +157,7 @@ def ranking_json(run: Run, trials: Sequence[Trial]) -> dict[str, Any]:
             "round": trial.round,
             "durability": trial.layout.durability().value,
             "changes": changes(study.layout, trial.layout),
-            "metrics": {name: metric(trial, name) for name in METRICS} if trial.ok else None,
+            "metrics": {name: metric(trial, name) for name in OBJECTIVES} if trial.ok else None,
             "wall_s": trial.wall_s,
         }
 

@@ -484,7 +484,7 @@ def running(
         room.require(f"workload {workload.name}", [(place, needed)], "set TMPDIR to a roomier place")
         workdir = WorkDir.create(workload.name, parent=parent, keep=keep)
         try:
-            with room.Watch(f"workload {workload.name}", lambda: [place]):
+            with room.RoomWatch(f"workload {workload.name}", lambda: [place]):
                 workload.prepare(workdir)
                 workload.load(progress)
                 with starting or nullcontext():

@@ -19,7 +19,7 @@ _PATIENCE_S = 120.0
 
 
 @dataclass(frozen=True)
-class Job:
+class FioJob:
     """One closed loop of requests."""
 
     rw: str
@@ -59,7 +59,7 @@ def program() -> str:
     return found
 
 
-def arguments(target: str, job: Job) -> list[str]:
+def arguments(target: str, job: FioJob) -> list[str]:
     """Return fio's arguments for ``job`` on a path or an ``nbd+unix://`` URI."""
     argv = [
         "--name=ztune",
@@ -93,7 +93,7 @@ def arguments(target: str, job: Job) -> list[str]:
     return [*argv, "--ioengine=libaio", "--direct=1", f"--filename={target.replace(':', chr(92) + ':')}"]
 
 
-def run(target: str, job: Job) -> Figures:
+def run(target: str, job: FioJob) -> Figures:
     """Run ``job``. Raises ZtuneError if fio fails, and ends fio if we are interrupted."""
     argv = [program(), *arguments(target, job)]
     process = subprocess.Popen(

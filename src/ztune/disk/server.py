@@ -49,7 +49,7 @@ def arguments(
     ]
 
 
-class Server:
+class DiskServer:
     """A disk that runs. Use as a context manager, or call ``stop``."""
 
     def __init__(
@@ -174,7 +174,7 @@ def start(
     lazy: bool = False,
     program: Path | None = None,
     preexec: Callable[[], object] | None = None,
-) -> Server:
+) -> DiskServer:
     """Start a disk and return it when it accepts connections.
 
     ``size``: bytes, default the profile's; the head's way over them is that of the whole profile.
@@ -218,7 +218,7 @@ def start(
         raise MissingError(f"{argv[0]} can't be run: {error.strerror}") from None
     finally:
         os.close(handle)
-    server = Server(process, socket, backing, size, log)
+    server = DiskServer(process, socket, backing, size, log)
     assert process.stdout is not None
     if process.stdout.readline() != "ready\n":
         process.wait()

@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
+from ztune import paths
 from ztune.errors import InputError, MissingError, ZtuneError
 from ztune.lab import apt as packages
 from ztune.lab import image as images
@@ -27,7 +28,6 @@ from ztune.lab.image import Image, matches, order
 from ztune.onhost.host import shared_files
 from ztune.onhost.host.process import end_group
 from ztune.packages import install_command
-from ztune.store import paths
 
 Progress = Callable[[str], None]
 ROOM = 3 << 30

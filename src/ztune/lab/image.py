@@ -9,9 +9,9 @@ import re
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
+from ztune import paths
 from ztune.errors import InputError, MissingError, ZtuneError
 from ztune.onhost.host import shared_files
-from ztune.store import paths
 
 FORMAT = 1
 

@@ -14,11 +14,10 @@ import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 
-from ztune import output
+from ztune import output, paths
 from ztune.errors import MissingError, ZtuneError
 from ztune.onhost.host import shared_files
 from ztune.packages import install_command
-from ztune.store import paths
 
 SOURCES = Path(__file__).resolve().parent
 """Folders of C sources, each with a Makefile; ``lab`` and ``scripts`` are used as they are."""
@@ -26,7 +25,7 @@ _BUILD_S = 900.0
 
 
 @dataclass(frozen=True)
-class Program:
+class NativeProgram:
     """One of ztune's programs."""
 
     name: str
@@ -80,11 +79,11 @@ class Program:
         return path
 
 
-ENGINE = Program("ztune-engine", "engine", "ZTUNE_ENGINE", "an engine", uses_openzfs=True)
-MOUNT = Program("ztune-mount", "mount", "ZTUNE_MOUNT", "a ztune-mount", uses_openzfs=True)
-DISK = Program("ztune-disk", "disk", "ZTUNE_DISK", "a ztune-disk")
-RECORDER = Program("ztune-recorder", "recorder", "ZTUNE_RECORDER", "a recorder")
-OBSERVER = Program("ztune-observer", "recorder", "ZTUNE_OBSERVER", "an observer")
+ENGINE = NativeProgram("ztune-engine", "engine", "ZTUNE_ENGINE", "an engine", uses_openzfs=True)
+MOUNT = NativeProgram("ztune-mount", "mount", "ZTUNE_MOUNT", "a ztune-mount", uses_openzfs=True)
+DISK = NativeProgram("ztune-disk", "disk", "ZTUNE_DISK", "a ztune-disk")
+RECORDER = NativeProgram("ztune-recorder", "recorder", "ZTUNE_RECORDER", "a recorder")
+OBSERVER = NativeProgram("ztune-observer", "recorder", "ZTUNE_OBSERVER", "an observer")
 ALL = (ENGINE, MOUNT, DISK, RECORDER, OBSERVER)
 
 
@@ -116,7 +115,7 @@ def _files() -> list[Path]:
     return sorted(path for path in found if path.is_file())
 
 
-def _copy_of(program: Program) -> Path:
+def _copy_of(program: NativeProgram) -> Path:
     """Return the folder in the cache that ``program`` is built in: a new one for other sources, and for
     another OpenZFS library, whose structures differ.
     """
@@ -143,7 +142,7 @@ def _openzfs() -> str:
     return ""
 
 
-def _build(program: Program, path: Path) -> None:
+def _build(program: NativeProgram, path: Path) -> None:
     """Build ``program`` at ``path`` in the cache; two at a time wait for each other."""
     top = path.parents[2]
     paths.below(paths.below(paths.cache(), "programs"), top.name)

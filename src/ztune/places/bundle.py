@@ -20,9 +20,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import ztune
+from ztune import paths
 from ztune.errors import InputError
 from ztune.onhost.host import own_directory, shared_files
-from ztune.store import paths
 
 _MAIN = "import sys\n\nfrom ztune.onhost.main import main\n\nsys.exit(main())\n"
 _SHEBANG = b"#!/usr/bin/env python3\n"

@@ -12,11 +12,11 @@ from typing import Any, Literal
 
 from ztune.errors import InputError
 from ztune.onhost.host import mounted, mounts, own_directory
-from ztune.onhost.host.mounted import Mount, Options
+from ztune.onhost.host.mounted import Mount, MountOptions
 from ztune.onhost.trial.mount_store import MountStore
 from ztune.places import mount_points, mount_program
 from ztune.places.engine_spec import mount_spec
-from ztune.places.mount_points import Point
+from ztune.places.mount_points import MountPoint
 from ztune.study import Layout, Study
 
 STOP_S = 3600.0  # a slow disk may have gigabytes to write
@@ -32,8 +32,8 @@ def resolved(directory: str) -> Path:
 
 
 def mount(
-    study: Study, layout: Layout, where: str, options: Options, store: str | None, waiting: Waiting
-) -> tuple[Point, Mount]:
+    study: Study, layout: Layout, where: str, options: MountOptions, store: str | None, waiting: Waiting
+) -> tuple[MountPoint, Mount]:
     """Mount ``layout`` of ``study`` below the directory ``where``; return its record and the mount.
 
     ``store``: where the disks' files are kept; by default below the state directory. What was mounted there
@@ -69,7 +69,9 @@ def mount(
     return point, running
 
 
-def _new(study: Study, layout: Layout, spec: dict[str, Any], directory: Path, store: str | None) -> Point:
+def _new(
+    study: Study, layout: Layout, spec: dict[str, Any], directory: Path, store: str | None
+) -> MountPoint:
     """Return the point of a directory that nothing is known of; its store is made."""
     if directory.exists():
         try:
@@ -90,7 +92,7 @@ def _new(study: Study, layout: Layout, spec: dict[str, Any], directory: Path, st
         )
     names = mount_points.names([dataset.name for dataset in layout.datasets])
     made = MountStore.create(where)
-    return Point(
+    return MountPoint(
         directory=directory,
         store=made.path,
         token=made.token,
@@ -103,7 +105,7 @@ def _new(study: Study, layout: Layout, spec: dict[str, Any], directory: Path, st
     )
 
 
-def _again(point: Point, layout: Layout, spec: dict[str, Any], store: str | None) -> Point:
+def _again(point: MountPoint, layout: Layout, spec: dict[str, Any], store: str | None) -> MountPoint:
     """Return the point of a directory mounted before, if it fits what is asked. Raises InputError."""
     if point.mount() is not None:
         raise InputError(
@@ -129,7 +131,7 @@ def _again(point: Point, layout: Layout, spec: dict[str, Any], store: str | None
     return point
 
 
-def found_at(directory: Path) -> Point:
+def found_at(directory: Path) -> MountPoint:
     """Return the point at ``directory``. Raises InputError with the right one, if there is one."""
     point = mount_points.find(directory)
     if point is None:
@@ -142,7 +144,7 @@ def found_at(directory: Path) -> Point:
     return point
 
 
-def state_of(point: Point) -> tuple[Literal["mounted", "dead", "kept"], Mount | None]:
+def state_of(point: MountPoint) -> tuple[Literal["mounted", "dead", "kept"], Mount | None]:
     """Return "mounted", "dead" or "kept", and the mount if there is one."""
     mount = point.mount()
     if mount is not None:
@@ -152,7 +154,7 @@ def state_of(point: Point) -> tuple[Literal["mounted", "dead", "kept"], Mount | 
 
 def unmount(
     directory: str, destroy: bool, force: bool, waiting: Waiting, say: Callable[[str], None]
-) -> tuple[Point, int | None]:
+) -> tuple[MountPoint, int | None]:
     """Unmount what is mounted at ``directory``; with ``destroy`` delete its disks' files too.
 
     Returns its record, and how many bytes were deleted: None where all is kept. ``force``: even if programs
@@ -175,7 +177,7 @@ def unmount(
         return point, size
 
 
-def _end(point: Point, destroy: bool, force: bool, waiting: Waiting, say: Callable[[str], None]) -> None:
+def _end(point: MountPoint, destroy: bool, force: bool, waiting: Waiting, say: Callable[[str], None]) -> None:
     """End the mount, or take away what is left of a dead one."""
     state, running = state_of(point)
     if state == "kept" and not destroy:

@@ -20,13 +20,13 @@ from typing import IO, Any
 
 import psutil
 
+from ztune import paths
 from ztune.errors import InputError, MissingError
 from ztune.onhost.host import shared_files
 from ztune.onhost.host.process import end_group
 from ztune.places import engine_limits
 from ztune.places.engine import Engine, last_line
 from ztune.places.engine_spec import engine_spec
-from ztune.store import paths
 from ztune.study import Layout, Study
 from ztune.study.properties import PROPERTIES, REPLAYED
 from ztune.study.tunables import TUNABLES

@@ -8,7 +8,7 @@ from typing import Any
 from ztune.errors import InputError
 from ztune.places.engine import Engine
 from ztune.places.replay import Outcome, Replay
-from ztune.study import METRICS
+from ztune.study import OBJECTIVES
 from ztune.trace.reader import Trace
 
 
@@ -33,7 +33,7 @@ def compare(record: dict[str, Any], result: dict[str, Any]) -> list[dict[str, An
     stored = (record["trial"]["result"] or {}).get("measure", {})
     return [
         {"metric": name, "stored": _at(stored, path), "again": _at(result["measure"], path), "unit": unit}
-        for name, (path, unit) in METRICS.items()
+        for name, (path, unit) in OBJECTIVES.items()
     ]
 
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from ztune.analysis import units
 from ztune.observe import histograms
-from ztune.observe.model import Database, Observation, Syncs, Transfers
+from ztune.observe.model import Database, Observation, ObservedTransfers, Syncs
 from ztune.trace.view import count, rate, share, size
 
 _TOP = 12
@@ -53,7 +53,7 @@ def transfers(seen: Observation, way: str) -> Sheet:
         1,
     )
     for group in [*seen.of_kind("role"), *seen.of_kind("device")]:
-        moved: Transfers = getattr(group, way)
+        moved: ObservedTransfers = getattr(group, way)
         if not moved.calls:
             continue
         made.add_row(

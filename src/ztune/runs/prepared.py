@@ -19,12 +19,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from ztune import paths
 from ztune.errors import InputError, ZtuneError
 from ztune.onhost.host import own_directory, room, shared_files
 from ztune.onhost.host.workdir import WorkDir
 from ztune.onhost.jobs import registry
 from ztune.onhost.trial import saved
-from ztune.store import paths
 
 MAX_BYTES = 20 << 30  # all states together; those not used for longest go first
 
@@ -72,7 +72,7 @@ def prepare(
         if wanted.exists():
             _remove(wanted)
         _require_room(name, job)
-        with room.Watch("the load", lambda: [WorkDir.default_parent(), folder()]):
+        with room.RoomWatch("the load", lambda: [WorkDir.default_parent(), folder()]):
             sizes = _load(job, wanted, progress)
         saved.mark(wanted, token="", job=name, params=params, sizes=sizes, environment=version)
     prune(keep=wanted)

@@ -303,7 +303,7 @@ class _Runner:
         self.store.start_trial(trial.id, spec)
         self.observer.trial(trial)
         try:
-            with room.Watch("the trial", getattr(self.place, "fills", tuple)):
+            with room.RoomWatch("the trial", getattr(self.place, "fills", tuple)):
                 tell = functools.partial(self.observer.step, trial)
                 ended = trials.run(self.place, self.program, spec, tell, self.observer.say)
         except room.NoRoomError as full:

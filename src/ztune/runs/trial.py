@@ -36,7 +36,7 @@ class Ended:
     left: list[str] = field(default_factory=list)  # what it could not destroy
     commands: list[dict[str, Any]] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
-    series: series.Collected = field(default_factory=series.Collected)
+    series: series.SeriesRows = field(default_factory=series.SeriesRows)
     steps: dict[str, float] = field(default_factory=dict)
     wall_s: float = 0.0
     asked: bool = False

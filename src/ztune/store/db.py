@@ -16,9 +16,8 @@ from typing import Any
 
 import psutil
 
-from ztune import output
+from ztune import output, paths
 from ztune.errors import InputError, ZtuneError
-from ztune.store import paths
 from ztune.store.connection import Connection, ReadOnlyError
 from ztune.store.records import Run, SeriesRef, Trial
 from ztune.study import Layout, Objective, Study

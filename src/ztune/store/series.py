@@ -13,14 +13,14 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from ztune import paths
 from ztune.errors import InputError
-from ztune.store import paths
 from ztune.store.records import SeriesRef, Trial
 
 _SAFE = re.compile(r"[^A-Za-z0-9_-]+")
 
 
-class Collected:
+class SeriesRows:
     """Gathers the rows of a trial's series until they are written."""
 
     def __init__(self) -> None:

@@ -21,8 +21,8 @@ import numpy as np
 import zstandard
 
 from ztune.errors import InputError
+from ztune.onhost.words import ROLES
 from ztune.trace.manifest import Compressibility, Sample
-from ztune.trace.schema import ROLES
 from ztune.units import format_size
 
 RECORDSIZES = (4096, 8192, 16384, 32768, 65536, 131072, 1 << 20)

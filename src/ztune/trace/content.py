@@ -21,10 +21,10 @@ import numpy.typing as npt
 
 from ztune.errors import InputError
 from ztune.onhost.host import shared_files
+from ztune.onhost.words import ROLES
 from ztune.trace.compressibility import CHUNK, compressor, repeats
 from ztune.trace.manifest import Compressibility
 from ztune.trace.reader import Trace
-from ztune.trace.schema import ROLES
 
 SYNTHESIS_VERSION = 1  # part of the file names, so that a changed recipe makes new files
 POOL_CHUNKS = 16  # chunks of 1 MiB per synthesised pool
@@ -40,7 +40,7 @@ _ENTROPY = "zstd-3"
 
 
 @dataclass(frozen=True)
-class Recipe:
+class ContentRecipe:
     """Shares of units: ``copies[i]`` from up to ``distances[i]`` units back; ``text`` of the rest is text."""
 
     distances: tuple[int, ...]
@@ -85,7 +85,7 @@ def synthesise(measured: Sequence[Compressibility], chunks: int = POOL_CHUNKS, s
     return generate(calibrate(lz4 or {16384: DEFAULT_RATIO}, zstd, seed), chunks, seed)
 
 
-def calibrate(lz4: dict[int, float], zstd: dict[int, float], seed: int = 1) -> Recipe:
+def calibrate(lz4: dict[int, float], zstd: dict[int, float], seed: int = 1) -> ContentRecipe:
     """Return the recipe whose content compresses by ``lz4`` and ``zstd`` (record size in bytes → ratio).
 
     lz4 is met first: its ratios at all record sizes up to 128 KiB; then zstd-3's mean over the same sizes.
@@ -98,10 +98,10 @@ def calibrate(lz4: dict[int, float], zstd: dict[int, float], seed: int = 1) -> R
     zstd_sizes = [size for size in sizes if size in zstd]
     zstd_saved = np.mean([1 - 1 / max(1.0, zstd[size]) for size in zstd_sizes]) if zstd_sizes else None
 
-    best: tuple[float, Recipe] | None = None
+    best: tuple[float, ContentRecipe] | None = None
     copies, text = wanted.copy(), 0.0 if zstd_saved is None else 0.5
     for _ in range(_STEPS):
-        recipe = Recipe(distances, tuple(float(share) for share in copies), float(text))
+        recipe = ContentRecipe(distances, tuple(float(share) for share in copies), float(text))
         content = generate(recipe, _TRIAL_CHUNKS, seed)
         got = np.array([1 - 1 / _ratio(content, "lz4", size) for size in sizes])
         # What is left after compression is what costs space, so errors are relative to that.
@@ -129,7 +129,7 @@ def _corrected(copies: npt.NDArray[np.float64], change: npt.NDArray[np.float64])
     return corrected
 
 
-def generate(recipe: Recipe, chunks: int, seed: int) -> bytes:
+def generate(recipe: ContentRecipe, chunks: int, seed: int) -> bytes:
     """Return ``chunks`` MiB made by ``recipe``."""
     rng = np.random.default_rng(seed)
     count = chunks * CHUNK // UNIT

@@ -13,7 +13,8 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 
 from ztune.errors import InputError
-from ztune.trace.schema import FORMAT, ROLES, VERSION
+from ztune.onhost.words import Role
+from ztune.trace.schema import FORMAT, VERSION
 
 MANIFEST = "trace.json"
 EVENTS_FILE = "events.parquet"
@@ -41,9 +42,7 @@ Count = Annotated[int, Field(ge=0, le=INT64_MAX)]
 Nanoseconds = Annotated[int, Field(ge=0, le=INT64_MAX)]
 Bytes = Annotated[int, Field(ge=0, le=INT64_MAX)]
 Text = Annotated[str, BeforeValidator(printable_path)]
-Role = Literal["data", "wal", "temp", "index", "backup", "archive", "source"]
 Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
-assert Role.__args__ == ROLES  # type: ignore[attr-defined]  # one list of roles, in schema.py
 
 
 class _Part(BaseModel):

@@ -15,14 +15,14 @@ from importlib import resources
 from pathlib import PurePosixPath
 
 from ztune.errors import InputError
-from ztune.trace.schema import ROLES
+from ztune.onhost.words import ROLES
 
 NO_ROLE = "-"
 _DELETED = " (deleted)"  # what /proc/PID/fd appends to the name of a removed file
 
 
 @dataclass(frozen=True)
-class Rule:
+class RoleRule:
     """One glob and the role of the files it matches (None: no role)."""
 
     glob: str
@@ -30,7 +30,7 @@ class Rule:
     pattern: re.Pattern[str]
 
     @classmethod
-    def parse(cls, text: str) -> Rule:
+    def parse(cls, text: str) -> RoleRule:
         """Return the rule written as ``GLOB=ROLE``; raises InputError."""
         glob, separator, role = text.rpartition("=")
         if not separator or not glob:
@@ -48,7 +48,7 @@ class Rule:
 class RoleRules:
     """An ordered set of rules."""
 
-    def __init__(self, rules: Sequence[Rule], *, builtin: bool = True) -> None:
+    def __init__(self, rules: Sequence[RoleRule], *, builtin: bool = True) -> None:
         self.rules = tuple(rules)
         self.builtin = builtin
         self._reversed = tuple(reversed((*_builtin(), *rules) if builtin else tuple(rules)))
@@ -61,7 +61,7 @@ class RoleRules:
         matches at any depth. ``FOLDER/**`` matches everything below ``FOLDER``. With ``builtin`` the rules of
         well-known layouts apply where none of these matches.
         """
-        return cls([Rule.parse(text) for text in texts], builtin=builtin)
+        return cls([RoleRule.parse(text) for text in texts], builtin=builtin)
 
     @classmethod
     def below(cls, folders: dict[str, str], *, builtin: bool = False) -> RoleRules:
@@ -69,7 +69,7 @@ class RoleRules:
         rules = []
         for folder, role in sorted(folders.items(), key=lambda item: len(PurePosixPath(item[0]).parts)):
             glob = re.sub(r"([*?\[\]\\])", r"\\\1", str(PurePosixPath(folder)))
-            rules += [Rule.parse(f"{glob.rstrip('/')}/**={role}"), Rule.parse(f"{glob}={role}")]
+            rules += [RoleRule.parse(f"{glob.rstrip('/')}/**={role}"), RoleRule.parse(f"{glob}={role}")]
         return cls(rules, builtin=builtin)
 
     def role(self, path: str) -> str | None:
@@ -128,7 +128,7 @@ class KnownLayout:
 
     name: str
     source: str
-    rules: tuple[Rule, ...]
+    rules: tuple[RoleRule, ...]
 
 
 @functools.cache
@@ -136,7 +136,7 @@ def known_layouts() -> tuple[KnownLayout, ...]:
     """Return the built-in table, in order of precedence from weak to strong."""
     text = resources.files("ztune.trace").joinpath("layouts.toml").read_text("utf-8")
     return tuple(
-        KnownLayout(entry["name"], entry["source"], tuple(Rule.parse(rule) for rule in entry["rules"]))
+        KnownLayout(entry["name"], entry["source"], tuple(RoleRule.parse(rule) for rule in entry["rules"]))
         for entry in tomllib.loads(text)["layout"]
     )
 
@@ -155,5 +155,5 @@ def databases_of(paths: Iterable[str]) -> Iterator[str]:
 
 
 @functools.cache
-def _builtin() -> tuple[Rule, ...]:
+def _builtin() -> tuple[RoleRule, ...]:
     return tuple(rule for layout in known_layouts() for rule in layout.rules)

@@ -6,7 +6,6 @@ from enum import IntEnum, IntFlag
 
 FORMAT = "ztune-trace"
 VERSION = 2
-ROLES = ("data", "wal", "temp", "index", "backup", "archive", "source")
 
 
 class Op(IntEnum):

@@ -1,7 +1,7 @@
 """What a trace shows: sizes, sync, sequence, overwriting, alignment, working set, rates; by role and by file.
 
 Polars counts the events, by file and by role. The definitions are in docs/trace-format.md ("What
-`ztune trace show` computes") and in ``Group``.
+`ztune trace show` computes") and in ``GroupSummary``.
 """
 
 from __future__ import annotations
@@ -14,9 +14,10 @@ from typing import Any
 import polars as pl
 
 from ztune.errors import InputError
+from ztune.onhost.words import ROLES
 from ztune.trace.manifest import Manifest, TraceFile
 from ztune.trace.reader import Trace
-from ztune.trace.schema import ROLES, Flag, Op
+from ztune.trace.schema import Flag, Op
 
 NO_ROLE = "none"  # the name under which files without a role are shown
 ALIGNMENTS = (512, 4096, 8192)
@@ -58,7 +59,7 @@ class Latencies:
 
 
 @dataclass(frozen=True)
-class Group:
+class GroupSummary:
     """One role (``files`` of them) or one file."""
 
     name: str  # role ("none" for files without) or path
@@ -105,8 +106,8 @@ class Summary:
 
     name: str
     manifest: Manifest
-    roles: list[Group]  # in the order of ROLES, then "none"; only those with files or events
-    files: list[Group]  # the files with events, most bytes moved first
+    roles: list[GroupSummary]  # in the order of ROLES, then "none"; only those with files or events
+    files: list[GroupSummary]  # the files with events, most bytes moved first
     bin_s: float
     rates: dict[str, Rates]  # by the name of the role
     global_syncs: int  # sync and syncfs calls, which concern all files
@@ -127,7 +128,7 @@ class Summary:
         return data
 
 
-def _group_json(group: Group) -> dict[str, Any]:
+def _group_json(group: GroupSummary) -> dict[str, Any]:
     return {
         **asdict(group),
         "sync_share": round(group.sync_share, 6),
@@ -268,10 +269,12 @@ class _Counts:
         moved = {one: total["read_bytes"] + total["write_bytes"] for one, total in self._totals.items()}
         return sorted(moved, key=lambda one: (-moved[one], one))
 
-    def group(self, one: str | int, name: str, entries: list[TraceFile], page_size: int | None) -> Group:
+    def group(
+        self, one: str | int, name: str, entries: list[TraceFile], page_size: int | None
+    ) -> GroupSummary:
         """Return the counts of ``one``, the files ``entries``, as ``name``."""
         total = self._totals.get(one, defaultdict(int))
-        return Group(
+        return GroupSummary(
             name=name,
             role=entries[0].role,
             files=len(entries),

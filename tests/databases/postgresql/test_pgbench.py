@@ -12,10 +12,10 @@ def test_closing_report() -> None:
     text = (
         "mode: x\nnumber of transactions actually processed: 15030\nnumber of failed transactions: 2 (0.0%)\n"
     )
-    assert pgbench.parse_output(text) == pgbench.Outcome(15030, 2)
-    assert pgbench.parse_output("number of transactions actually processed: 7") == pgbench.Outcome(7, 0)
+    assert pgbench.parse_output(text) == pgbench.PgbenchReport(15030, 2)
+    assert pgbench.parse_output("number of transactions actually processed: 7") == pgbench.PgbenchReport(7, 0)
     both = "number of transactions actually processed: 60\ntps = 1.987 (without initial connection time)\n"
-    assert pgbench.parse_output(both) == pgbench.Outcome(60, 0, 1.987)
+    assert pgbench.parse_output(both) == pgbench.PgbenchReport(60, 0, 1.987)
     with pytest.raises(ZtuneError, match="names no number of transactions"):
         pgbench.parse_output("pgbench: nothing to do")
 

@@ -15,7 +15,7 @@ import pytest
 
 from ztune.errors import InputError, MissingError
 from ztune.onhost.host import mounted
-from ztune.onhost.host.mounted import Mount, MountError, Options
+from ztune.onhost.host.mounted import Mount, MountError, MountOptions
 
 SPEC = {"version": 1, "pools": [{"name": "main"}]}
 
@@ -108,7 +108,7 @@ def test_what_is_in_the_way_is_refused(stand_in_mount: Path, tmp_path: Path) -> 
     with pytest.raises(MountError, match="two datasets"):
         Mount.start(stand_in_mount, SPEC, tmp_path / "store", {"a": tmp_path / "db", "b": tmp_path / "db"})
     with pytest.raises(MountError, match='disks is "fast"; it is one of profile, instant'):
-        begin(stand_in_mount, tmp_path, options=Options(disks="fast"))
+        begin(stand_in_mount, tmp_path, options=MountOptions(disks="fast"))
 
 
 def test_a_store_in_use_is_refused(stand_in_mount: Path, tmp_path: Path) -> None:

@@ -98,7 +98,6 @@ def test_a_child_ends_when_ztune_is_killed(tmp_path: Path) -> None:
     code = f"""
 import os, time
 from pathlib import Path
-from ztune.onhost.jobs import places
 from ztune.onhost.host.process import Account, Program
 p = Program.start(["/bin/sleep", "300"], what="s", account=Account("me", os.geteuid(), os.getegid(), False),
                   cwd=Path("{tmp_path}"))

@@ -14,7 +14,7 @@ import pytest
 from ztune.errors import InputError
 from ztune.onhost.host import interrupt, room
 from ztune.onhost.host.interrupt import signals_as_interrupt
-from ztune.onhost.host.room import NoRoomError, Watch
+from ztune.onhost.host.room import NoRoomError, RoomWatch
 
 GIB = 1 << 30
 
@@ -77,7 +77,11 @@ def _work(disk: Disk) -> None:
 
 
 def test_what_fills_the_disk_is_stopped_before_the_reserve_is_used(disk: Disk, tmp_path: Path) -> None:
-    with pytest.raises(NoRoomError) as stopped, signals_as_interrupt(), Watch("the load", lambda: [tmp_path]):
+    with (
+        pytest.raises(NoRoomError) as stopped,
+        signals_as_interrupt(),
+        RoomWatch("the load", lambda: [tmp_path]),
+    ):
         _work(disk)
     assert "the load was stopped, and what it wrote is removed" in str(stopped.value)
     assert f"of 100.0 GiB are left below {tmp_path}, and 2.0 GiB stay free" in str(stopped.value)
@@ -86,7 +90,7 @@ def test_what_fills_the_disk_is_stopped_before_the_reserve_is_used(disk: Disk, t
 
 def test_a_disk_that_is_full_is_no_request_of_the_users(disk: Disk, tmp_path: Path) -> None:
     with signals_as_interrupt():
-        with pytest.raises(NoRoomError), Watch("the load", lambda: [tmp_path]):
+        with pytest.raises(NoRoomError), RoomWatch("the load", lambda: [tmp_path]):
             _work(disk)
         assert not interrupt.asked()
         interrupt.check()
@@ -99,10 +103,10 @@ def test_an_error_that_the_stop_causes_is_not_what_is_said(disk: Disk, tmp_path:
         finally:
             raise InputError("the client was cut")
 
-    with pytest.raises(NoRoomError), signals_as_interrupt(), Watch("the load", lambda: [tmp_path]):
+    with pytest.raises(NoRoomError), signals_as_interrupt(), RoomWatch("the load", lambda: [tmp_path]):
         fails()
 
 
 def test_with_room_nothing_happens(disk: Disk, tmp_path: Path) -> None:
-    with signals_as_interrupt(), Watch("the load", lambda: [tmp_path, tmp_path / "missing"]):
+    with signals_as_interrupt(), RoomWatch("the load", lambda: [tmp_path, tmp_path / "missing"]):
         time.sleep(0.6)

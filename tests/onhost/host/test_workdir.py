@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from ztune.errors import InputError
+from ztune.errors import InputError, Refused
 from ztune.onhost.host import workdir as module
-from ztune.onhost.host.workdir import MARKER, RefusedError, WorkDir, leftovers, sweep
+from ztune.onhost.host.workdir import MARKER, WorkDir, leftovers, sweep
 
 
 @pytest.fixture
@@ -55,7 +55,7 @@ def test_kept_when_asked(tmp_path: Path) -> None:
 def test_refuses_a_symlink_in_its_place(work: WorkDir, precious: Path) -> None:
     shutil.rmtree(work.path)
     work.path.symlink_to(precious)
-    with pytest.raises(RefusedError, match="symbolic link"):
+    with pytest.raises(Refused, match="symbolic link"):
         work.remove()
     assert (precious / "photos").exists()
 
@@ -66,14 +66,14 @@ def test_refuses_a_symlink_on_the_way(tmp_path: Path) -> None:
     work = WorkDir.create("test", parent=parent)
     parent.rename(tmp_path / "moved")
     parent.symlink_to(tmp_path / "moved")
-    with pytest.raises(RefusedError, match="on the way"):
+    with pytest.raises(Refused, match="on the way"):
         work.remove()
     assert (tmp_path / "moved" / work.path.name / MARKER).exists()
 
 
 def test_refuses_without_marker(work: WorkDir) -> None:
     (work.path / MARKER).unlink()
-    with pytest.raises(RefusedError, match="no marker"):
+    with pytest.raises(Refused, match="no marker"):
         work.remove()
     assert (work.path / "data" / "file").exists()
 
@@ -85,7 +85,7 @@ def test_refuses_another_directory_in_its_place_even_with_the_marker(work: WorkD
     work.path.mkdir()
     (work.path / MARKER).write_text(marker)
     (work.path / "thesis").write_text("years of work")
-    with pytest.raises(RefusedError, match="taken the place"):
+    with pytest.raises(Refused, match="taken the place"):
         work.remove()
     assert (work.path / "thesis").exists()
 
@@ -95,7 +95,7 @@ def test_refuses_another_directory_in_its_place_even_with_the_marker(work: WorkD
 )
 def test_refuses_a_marker_that_is_not_ours(work: WorkDir, content: str) -> None:
     (work.path / MARKER).write_text(content)
-    with pytest.raises(RefusedError, match="marker"):
+    with pytest.raises(Refused, match="marker"):
         work.remove()
     assert (work.path / "data" / "file").exists()
 
@@ -103,51 +103,51 @@ def test_refuses_a_marker_that_is_not_ours(work: WorkDir, content: str) -> None:
 def test_refuses_another_work_directorys_marker(work: WorkDir, tmp_path: Path) -> None:
     other = WorkDir.create("test", parent=tmp_path)
     shutil.copy(other.path / MARKER, work.path / MARKER)
-    with pytest.raises(RefusedError, match="not the one we wrote"):
+    with pytest.raises(Refused, match="not the one we wrote"):
         work.remove()
 
 
 def test_refuses_a_marker_that_is_a_link_or_a_pipe(work: WorkDir, tmp_path: Path) -> None:
     (work.path / MARKER).rename(tmp_path / "marker")
     (work.path / MARKER).symlink_to(tmp_path / "marker")
-    with pytest.raises(RefusedError, match="no marker"):
+    with pytest.raises(Refused, match="no marker"):
         work.remove()
     (work.path / MARKER).unlink()
     os.mkfifo(work.path / MARKER)
-    with pytest.raises(RefusedError, match="not one of ours"):
+    with pytest.raises(Refused, match="not one of ours"):
         work.remove()
 
 
 def test_refuses_the_parent_and_foreign_directories(work: WorkDir, tmp_path: Path, precious: Path) -> None:
     work.path = tmp_path
-    with pytest.raises(RefusedError):
+    with pytest.raises(Refused):
         work.remove()
     for path in (tmp_path, precious, Path("/"), Path("/tmp")):
-        with pytest.raises(RefusedError):
+        with pytest.raises(Refused):
             WorkDir.adopt(path)
     assert precious.exists()
 
 
 def test_refuses_a_directory_whose_name_does_not_carry_the_id(work: WorkDir, tmp_path: Path) -> None:
     work.path.rename(tmp_path / "ztune-test-000000000000")
-    with pytest.raises(RefusedError, match="name does not carry"):
+    with pytest.raises(Refused, match="name does not carry"):
         WorkDir.adopt(tmp_path / "ztune-test-000000000000")
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="giving a directory away needs root")
 def test_refuses_a_wrong_owner(work: WorkDir) -> None:
     os.chown(work.path, 65534, 65534)
-    with pytest.raises(RefusedError, match="belongs to user 65534"):
+    with pytest.raises(Refused, match="belongs to user 65534"):
         work.remove()
     os.chown(work.path, 0, 0)
     os.chown(work.path / MARKER, 65534, 65534)
-    with pytest.raises(RefusedError, match="marker"):
+    with pytest.raises(Refused, match="marker"):
         work.remove()
 
 
 def test_refuses_a_mount_point_inside(work: WorkDir, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "_mount_points", lambda: [Path("/"), work.path / "data" / "mnt"])
-    with pytest.raises(RefusedError, match="mount point"):
+    with pytest.raises(Refused, match="mount point"):
         work.remove()
     assert (work.path / "data" / "file").exists()
 
@@ -158,7 +158,7 @@ def test_refuses_a_real_bind_mount(work: WorkDir, precious: Path) -> None:
     if subprocess.run(["mount", "--bind", precious, target], capture_output=True).returncode != 0:
         pytest.skip("mounting is not allowed here")
     try:
-        with pytest.raises(RefusedError, match="mount point"):
+        with pytest.raises(Refused, match="mount point"):
             work.remove()
         assert (precious / "photos").exists()
     finally:

@@ -17,8 +17,8 @@ from ztune.onhost import probes
 from ztune.onhost.events import Events
 from ztune.onhost.host.zfs import Commands, which
 from ztune.onhost.probes import calls, devzfs, disks, measure, procfs, vdevs
-from ztune.onhost.probes.base import HELPERS, Cost, Probe
 from ztune.onhost.probes.context import Context, DatasetContext, DeviceContext, PoolContext
+from ztune.onhost.probes.probe import HELPERS, Cost, Probe
 
 OFF = dict.fromkeys(probes.PROBES, False)
 
@@ -166,7 +166,7 @@ def test_one_that_fails_is_a_warning_and_the_others_go_on(
 def test_a_probe_that_fails_before_its_thread_is_there(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def broken() -> procfs.Host:
+    def broken() -> procfs.HostCounters:
         raise OSError("no /proc here")
 
     monkeypatch.setattr(procfs, "host", broken)
@@ -248,8 +248,12 @@ def test_counters_that_begin_anew_are_said() -> None:
     """A device that was reopened in the window counts from 0: the kernel's count stands in, or none."""
     number = (8, 0)
     device = disks.Device("main", "data", "data-0/0", "/dev/x", number, 7, True)
-    before = disks.Reading({7: leaf(7, 50, 50)}, {number: procfs.Disk(reads=10, writes=10, flushes=1)})
-    after = disks.Reading({7: leaf(7, 3, 60)}, {number: procfs.Disk(reads=14, writes=30, flushes=3)})
+    before = disks.DiskReading(
+        {7: leaf(7, 50, 50)}, {number: procfs.DiskCounters(reads=10, writes=10, flushes=1)}
+    )
+    after = disks.DiskReading(
+        {7: leaf(7, 3, 60)}, {number: procfs.DiskCounters(reads=14, writes=30, flushes=3)}
+    )
     rows, warnings = disks.compare([device], before, after)
     assert (rows[0]["reads"], rows[0]["writes"], rows[0]["flushes"], rows[0]["source"]) == (
         4,
@@ -258,10 +262,10 @@ def test_counters_that_begin_anew_are_said() -> None:
         "diskstats",
     )
     assert "began to count anew" in warnings[0]
-    rows, warnings = disks.compare([device], before, disks.Reading({}, {}))
+    rows, warnings = disks.compare([device], before, disks.DiskReading({}, {}))
     assert rows[0]["reads"] is None and "could not be counted" in warnings[0]
     assert disks.total(rows)["writes"] is None
-    rows, warnings = disks.compare([device], before, disks.Reading({7: leaf(7, 60, 51)}, after.disks))
+    rows, warnings = disks.compare([device], before, disks.DiskReading({7: leaf(7, 60, 51)}, after.disks))
     assert (rows[0]["reads"], rows[0]["writes"], rows[0]["write_bytes"], warnings) == (10, 1, 8192, [])
 
 

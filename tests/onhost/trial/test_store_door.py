@@ -11,9 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from ztune.errors import InputError
+from ztune.errors import InputError, Refused
 from ztune.onhost.host.mounted import Mount
-from ztune.onhost.trial.door import Refused
 from ztune.onhost.trial.mount_store import MARKER, MountStore
 
 

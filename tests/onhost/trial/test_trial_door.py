@@ -12,14 +12,15 @@ from typing import Any
 
 import pytest
 
-from ztune.errors import InputError, ZtuneError
+from ztune.errors import InputError, Refused, ZtuneError
 from ztune.onhost.events import Events
 from ztune.onhost.host import mounts, tunables
 from ztune.onhost.host import zfs_versions as since
+from ztune.onhost.host.about import boot_id
 from ztune.onhost.host.zfs import Commands, Value, Zfs, parse_get, parse_version
 from ztune.onhost.trial import lifecycle
-from ztune.onhost.trial.door import Door, Refused
-from ztune.onhost.trial.journal import Journal, Thing, boot_id
+from ztune.onhost.trial.door import Door
+from ztune.onhost.trial.journal import Journal, Thing
 from ztune.onhost.trial.lock import RunLock
 
 STATE = Path("/var/tmp/ztune")
@@ -95,7 +96,7 @@ class Scene:
 
     def __init__(self) -> None:
         self.zfs = FakeZfs()
-        self.mounts: list[mounts.Mount] = []
+        self.mounts: list[mounts.MountInfo] = []
         self.door = Door(
             Zfs(self.zfs),
             run="r-1",
@@ -138,7 +139,7 @@ class Scene:
         )
 
     def mount(self, point: str, source: str, type: str = "zfs", root: str = "/") -> None:
-        self.mounts.append(mounts.Mount(Path(point), root, type, source, (0, 40 + len(self.mounts))))
+        self.mounts.append(mounts.MountInfo(Path(point), root, type, source, (0, 40 + len(self.mounts))))
 
     def refused(self, thing: Thing) -> str:
         before = (dict(self.zfs.pools), dict(self.zfs.datasets))
@@ -437,7 +438,7 @@ def test_tables_as_the_tools_print_them() -> None:
         "tank/a b": {"ztune:run": Value("r-1", "inherited from tank"), "guid": Value("5", "-")}
     }
     mount = "36 35 0:29 / /mnt/a\\040b rw,relatime shared:1 - zfs tank/a\\040b rw,xattr\n"
-    assert mounts.parse(mount) == [mounts.Mount(Path("/mnt/a b"), "/", "zfs", "tank/a b", (0, 29))]
+    assert mounts.parse(mount) == [mounts.MountInfo(Path("/mnt/a b"), "/", "zfs", "tank/a b", (0, 29))]
     assert parse_version("zfs-2.3.2-2~bpo12+2") == (2, 3, 2)
     assert parse_version("") == ()
 

@@ -8,7 +8,7 @@ import pytest
 from trial_support import make_spec, pool
 
 from ztune.errors import InputError
-from ztune.onhost import hello
+from ztune.onhost.host import about
 from ztune.onhost.trial import spec as specs
 from ztune.study import Layout
 
@@ -67,7 +67,10 @@ def test_a_layout_as_the_study_writes_it_is_taken() -> None:
         ({"layout.arc": "64M"}, "spec: layout.arc: "),
         ({"layout.colour": 1}, '"colour" is not a key here'),
         ({"layout.dataset": []}, "is not a list with at least one entry"),
-        ({"layout.dataset": [{"name": "other/db", "roles": ["data"]}]}, "pool that the layout does not have"),
+        (
+            {"layout.dataset": [{"name": "other/db", "roles": ["data"]}]},
+            "pool other, which the layout does not",
+        ),
         ({"layout.dataset": [{"name": "main/a b", "roles": ["data"]}]}, "is not a dataset name"),
         ({"layout.dataset": [{"name": "main/-o", "roles": ["Data"]}]}, "is not a role"),
         (
@@ -84,7 +87,7 @@ def test_a_layout_as_the_study_writes_it_is_taken() -> None:
         ),
         (
             {"layout.dataset": [{"name": f"main/{i}", "roles": ["data"]} for i in "ab"]},
-            'role "data" is on two datasets',
+            "dataset[1].roles: role data lives on main/a and on main/b; a role has one dataset",
         ),
         ({"layout.pool": [pool(filesystem="btrfs")]}, "is not one of zfs, ext4, xfs"),
         (
@@ -93,14 +96,14 @@ def test_a_layout_as_the_study_writes_it_is_taken() -> None:
                     pool(filesystem="ext4", vdev=[{"class": "data", "kind": "mirror", "disks": 2}])
                 ]
             },
-            "takes exactly one disk",
+            "pool[0].vdev: pool main is ext4, which takes one disk and nothing else",
         ),
         (
             {
                 "layout.pool": [pool(filesystem="ext4")],
                 "layout.dataset": [{"name": "main/x", "roles": ["data"], "volume": "1G"}],
             },
-            "is a volume on a pool that is not ZFS",
+            "main/x is on ext4, which has no volumes",
         ),
         ({"layout.tunables": {"../x": 1}}, "is not a module parameter"),
         ({"place": {"kind": "disks", "disks": {}}}, 'pool "main" of the layout has no disks'),
@@ -134,6 +137,6 @@ def test_what_is_no_spec_at_all(text: str) -> None:
 def test_patience_is_the_host_s_unless_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     place = {"kind": "parent", "parents": {"main": "tank/ztune"}}
     for accelerator, wanted in (("none", 1.0), ("kvm", 1.0), ("tcg", 50.0)):
-        monkeypatch.setattr(hello, "accelerator", lambda name=accelerator: name)
+        monkeypatch.setattr(about, "accelerator", lambda name=accelerator: name)
         assert specs.parse(json.dumps(make_spec(tmp_path, place))).patience == wanted
         assert specs.parse(json.dumps(make_spec(tmp_path, place, patience=7))).patience == 7.0

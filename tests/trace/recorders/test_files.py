@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from ztune.trace.recorders.files import IGNORED, UNKNOWN, Call, FileTable, Mounts, is_storage
-from ztune.trace.recorders.strace_parser import Found, Live, Parser, Row
+from ztune.trace.recorders.strace_parser import FoundFile, Parser, Row, RunningSystem
 from ztune.trace.roles import RoleRules
 from ztune.trace.schema import Op
 
@@ -18,11 +18,11 @@ def call(t: int) -> Call:
     return Call(t, 1, 10, 10)
 
 
-class Nothing(Live):
+class Nothing(RunningSystem):
     """A system on which every file is regular, 100 bytes long and old."""
 
-    def look(self, path: str) -> Found | None:
-        return Found(1, hash(path) & 0xFFFFFF | 1, 100, 1, 1, True)
+    def look(self, path: str) -> FoundFile | None:
+        return FoundFile(1, hash(path) & 0xFFFFFF | 1, 100, 1, 1, True)
 
     def folder(self, pid: int) -> str:
         return "/srv/db"

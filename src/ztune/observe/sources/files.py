@@ -8,14 +8,14 @@ from typing import Final
 
 from ztune.errors import InputError
 from ztune.observe.model import Observation
-from ztune.observe.sources import meaning as meanings
-from ztune.observe.sources.base import Reader, Source
 from ztune.observe.sources.blkparse import Blkparse
 from ztune.observe.sources.bpftrace import Bpftrace
 from ztune.observe.sources.collect import Collected
 from ztune.observe.sources.dtrace import DTrace
-from ztune.observe.sources.fio import Fio
-from ztune.observe.sources.own import Own
+from ztune.observe.sources.fio import FioSource
+from ztune.observe.sources.histogram_meaning import histogram_meaning
+from ztune.observe.sources.observation import ObservationFile
+from ztune.observe.sources.source import Reader, Source
 from ztune.observe.sources.strace_counts import StraceCounts
 from ztune.observe.sources.strace_log import StraceLog
 from ztune.observe.sources.zpool_iostat import ZpoolIostat
@@ -23,8 +23,8 @@ from ztune.trace.roles import RoleRules
 
 # A log of strace -C ends with a table, so the log is asked for first.
 READERS: Final[tuple[Reader, ...]] = (
-    Own(),
-    Fio(),
+    ObservationFile(),
+    FioSource(),
     ZpoolIostat(),
     Bpftrace(),
     DTrace(),
@@ -74,10 +74,10 @@ def read_files(
     """
     if not paths:
         raise InputError("name at least one file to read")
-    means = meanings.meaning(meaning) if meaning is not None else None
+    means = histogram_meaning(meaning) if meaning is not None else None
     sources = [Source(Path(path), means) for path in paths]
     readers = [reader_of(source, format) for source in sources]
-    if len(sources) == 1 and isinstance(readers[0], Own):
+    if len(sources) == 1 and isinstance(readers[0], ObservationFile):
         return readers[0].whole(sources[0])
     into = Collected(rules if rules is not None else RoleRules.parse())
     for source, reader in zip(sources, readers, strict=True):

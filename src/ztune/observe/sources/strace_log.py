@@ -13,7 +13,6 @@ from datetime import UTC, datetime
 from typing import Final, NamedTuple
 
 from ztune.observe import histograms
-from ztune.observe.sources.base import Source
 from ztune.observe.sources.collect import (
     READ_CALLS,
     SYNC_CALLS,
@@ -23,6 +22,7 @@ from ztune.observe.sources.collect import (
     TransferSums,
     add,
 )
+from ztune.observe.sources.source import Source
 
 _TIME = (
     r"(?:(?P<clock>\d\d:\d\d:\d\d(?:\.\d{1,9})?) +|(?P<unix>\d{9,10}(?:\.\d{1,9})?) +"

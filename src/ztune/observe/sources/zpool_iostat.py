@@ -17,8 +17,8 @@ from typing import Final
 
 from ztune.observe.model import Buckets
 from ztune.observe.sources import figures
-from ztune.observe.sources.base import Source
 from ztune.observe.sources.collect import Collected, add
+from ztune.observe.sources.source import Source
 
 SIZES: Final = "req_size"
 LATENCY: Final = "latency"

@@ -52,7 +52,7 @@ class MountError(ZtuneError):
 
 
 @dataclass(frozen=True)
-class Options:
+class MountOptions:
     """How the disks behave, and whether the kernel caches pages."""
 
     disks: str = "profile"
@@ -109,7 +109,7 @@ class Mount:
         spec: Mapping[str, Any],
         store: Path,
         places: Mapping[str, Path],
-        options: Options = Options(),
+        options: MountOptions = MountOptions(),
         patience_s: float = 120.0,
         *,
         die_with_caller: bool = False,
@@ -393,17 +393,17 @@ def _connected(store: Path, timeout_s: float | None) -> sockets.socket:
 # -- mounts ------------------------------------------------------------------------------------------------
 
 
-def ours(mount: mounts.Mount) -> bool:
+def ours(mount: mounts.MountInfo) -> bool:
     """Whether a mount is a ``ztune-mount``'s."""
     return mount.type == TYPE and mount.source.startswith(SOURCE)
 
 
-def all_ours() -> list[mounts.Mount]:
+def all_ours() -> list[mounts.MountInfo]:
     """Return every mount of a ``ztune-mount`` that this process sees, dead ones too."""
     return [mount for mount in mounts.table() if ours(mount)]
 
 
-def on_top(place: Path, table: list[mounts.Mount] | None = None) -> mounts.Mount | None:
+def on_top(place: Path, table: list[mounts.MountInfo] | None = None) -> mounts.MountInfo | None:
     """Return what is mounted on ``place`` itself, the uppermost; None if nothing is."""
     found = [m for m in (mounts.table() if table is None else table) if m.point == place]
     return found[-1] if found else None

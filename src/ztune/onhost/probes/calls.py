@@ -9,8 +9,8 @@ from typing import Any, ClassVar
 from ztune.errors import ZtuneError
 from ztune.onhost.host.zfs import which
 from ztune.onhost.probes import bpf, perf, procfs
-from ztune.onhost.probes.base import Cost, Probe, needs_root
 from ztune.onhost.probes.context import Context
+from ztune.onhost.probes.probe import Cost, Probe, needs_root
 from ztune.onhost.probes.syscall_names import call_name
 
 FUNCTIONS = {
@@ -137,7 +137,7 @@ class SyscallsProbe(Probe):
     default: ClassVar[bool] = False
     options = {"megabytes": 256.0}  # noqa: RUF012 - never changed
     _script: bpf.Script | None = None
-    _recording: perf.Recording | None = None
+    _recording: perf.PerfRecording | None = None
 
     @classmethod
     def available(cls, context: Context) -> str | None:
@@ -154,7 +154,7 @@ class SyscallsProbe(Probe):
         if which("bpftrace") is not None:
             self._script = bpf.Script(self.context, calls_script(pids))
             return
-        self._recording = perf.Recording(self.context, pids, self.option["megabytes"])
+        self._recording = perf.PerfRecording(self.context, pids, self.option["megabytes"])
 
     def freeze(self) -> None:
         """End watching."""

@@ -25,6 +25,7 @@ from pathlib import Path
 from typing import Any
 
 from ztune.errors import ZtuneError
+from ztune.onhost.host.about import boot_id
 from ztune.onhost.host.own_directory import NotOursError, OwnDirectory
 from ztune.units import format_size
 
@@ -49,14 +50,6 @@ class Thing:
     boot: str = ""
     """The boot id when it was made."""
     refused: str = ""
-
-
-def boot_id() -> str:
-    """Return the kernel's id of this boot; empty where there is none."""
-    try:
-        return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
-    except OSError:
-        return ""
 
 
 @dataclass(slots=True)

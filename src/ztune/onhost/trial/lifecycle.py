@@ -21,8 +21,8 @@ from typing import Any, Protocol
 
 from ztune.errors import InputError, ZtuneError
 from ztune.onhost.events import Events
-from ztune.onhost.hello import environment
 from ztune.onhost.host import interrupt, mounts, own_directory, room
+from ztune.onhost.host.about import environment
 from ztune.onhost.host.home import trials
 from ztune.onhost.host.interrupt import uninterrupted
 from ztune.onhost.host.own_directory import PASSABLE, PRIVATE, NotOursError, OwnDirectory
@@ -58,7 +58,7 @@ class Window(Protocol):
         ...
 
 
-class Probe(Protocol):
+class ProbesAtWork(Protocol):
     """The running probes, from ``start``."""
 
     def freeze(self) -> None:
@@ -80,7 +80,7 @@ class Parts:
 
     job: Callable[[str], type[Job]]
     """A job's class by name."""
-    start_probes: Callable[[Context], Probe]
+    start_probes: Callable[[Context], ProbesAtWork]
     begin_measure: Callable[[Context], Window]
 
     @classmethod
@@ -166,7 +166,7 @@ def undo(
 
 
 @dataclass(slots=True)
-class Trial:
+class RunningTrial:
     """One trial. ``run`` does it all."""
 
     spec: Spec
@@ -184,7 +184,7 @@ class Trial:
     work: WorkDir | None = None
     roles: dict[str, Path] = field(default_factory=dict)
     _environment: dict[str, Any] = field(default_factory=dict)
-    _probe: Probe | None = None
+    _probe: ProbesAtWork | None = None
     _begun: bool = False
 
     def __post_init__(self) -> None:
@@ -223,7 +223,7 @@ class Trial:
             try:
                 with uninterrupted():
                     self._begin()
-                with room.Watch("the trial", lambda: [spec.directory, *self.pools.fills()]):
+                with room.RoomWatch("the trial", lambda: [spec.directory, *self.pools.fills()]):
                     result = self._work()
                 status = "ok"
             except KeyboardInterrupt:

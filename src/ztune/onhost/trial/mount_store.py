@@ -20,11 +20,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ztune.errors import InputError
+from ztune.errors import InputError, Refused
 from ztune.onhost.host import mounted, mounts, own_directory
 from ztune.onhost.host.interrupt import uninterrupted
 from ztune.onhost.host.own_directory import NotOursError, OwnDirectory
-from ztune.onhost.trial.door import Refused
 
 MARKER = ".ztune-mount-store"
 DISKS = "disks"

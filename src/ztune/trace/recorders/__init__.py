@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from ztune.errors import InputError, MissingError
-from ztune.trace.recorders.base import Recorder
 from ztune.trace.recorders.ebpf import EbpfRecorder
+from ztune.trace.recorders.recorder import Recorder
 from ztune.trace.recorders.strace import StraceRecorder
 
 NAMES = ("auto", "ebpf", "strace")

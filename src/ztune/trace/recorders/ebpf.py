@@ -17,9 +17,9 @@ import numpy as np
 
 from ztune.errors import InputError, MissingError, ZtuneError
 from ztune.trace.manifest import Warning_
-from ztune.trace.recorders.base import Harvest, Rows, Start
 from ztune.trace.recorders.files import Call, FileTable, Mounts
 from ztune.trace.recorders.kernel import RECORDER
+from ztune.trace.recorders.recorder import Harvest, Rows, Start
 from ztune.trace.schema import Op
 from ztune.trace.writer import EVENT_DTYPE
 

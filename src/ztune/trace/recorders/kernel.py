@@ -28,7 +28,7 @@ def untyped() -> str | None:
 class Helper:
     """One of these programs."""
 
-    program: native.Program
+    program: native.NativeProgram
 
     def path(self) -> Path:
         """Return its path. Raises MissingError where there is none, or it can't be built."""

@@ -20,9 +20,9 @@ import numpy as np
 
 from ztune.errors import InputError, MissingError, ZtuneError
 from ztune.trace.manifest import Warning_
-from ztune.trace.recorders.base import Harvest, Rows, Start
 from ztune.trace.recorders.processes import descendants
-from ztune.trace.recorders.strace_parser import CALLS, Live, Parser, Row
+from ztune.trace.recorders.recorder import Harvest, Rows, Start
+from ztune.trace.recorders.strace_parser import CALLS, Parser, Row, RunningSystem
 from ztune.trace.schema import Flag, Op
 from ztune.trace.writer import EVENT_DTYPE
 
@@ -76,7 +76,7 @@ class StraceSession:
         self._path = start.folder / "events.raw"
         self._out = self._path.open("wb")
         self._error: OSError | None = None
-        self._live = Live()
+        self._live = RunningSystem()
         self._parser = Parser(start.table, self.started_unix_ns, self._add, self._live, str(Path.cwd()))
         self._lock = threading.Lock()  # of the parser
         self._attached: set[int] = set()

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from ztune.databases.ldap.onhost import subscribers
-from ztune.databases.ldap.onhost.ldif import Facts, line
+from ztune.databases.ldap.onhost.ldif import LdifFacts, line
 from ztune.databases.ldap.onhost.server import Ground, indexes
 from ztune.errors import MissingError
 from ztune.onhost.jobs import role_directories as places
@@ -96,7 +96,7 @@ class Server389:
             self._version = f"{self.title} {match[1]}"
         return self._version
 
-    def configure(self, ground: Ground, facts: Facts, telco: bool) -> None:
+    def configure(self, ground: Ground, facts: LdifFacts, telco: bool) -> None:
         """Write ``dse.ldif`` and the schema, and make the directories that it names."""
         top = ground.instance
         shutil.rmtree(top, ignore_errors=True)

@@ -351,7 +351,7 @@ class PostgresOltp(JobBase):
 
     def _pgbench(
         self, seconds: int, seed: int, step: str, progress: ProgressFn, *, log: bool
-    ) -> tuple[pgbench.Outcome, list[float]]:
+    ) -> tuple[pgbench.PgbenchReport, list[float]]:
         params, server = self.params, self.server
         clients, rate = int(params["clients"]), float(params["rate"]) / self.dilation
         prefix = server.home / "latency"

@@ -10,8 +10,8 @@ from pydantic import ValidationError
 
 from ztune.errors import InputError
 from ztune.observe.model import FORMAT, VERSION, Observation
-from ztune.observe.sources.base import Source, one_line
 from ztune.observe.sources.collect import Collected
+from ztune.observe.sources.source import Source, one_line
 
 _LARGEST = (1 << 64) - 1  # the kernel's own counters
 
@@ -42,7 +42,7 @@ def _unsound(value: object, where: str) -> str:
     return ""
 
 
-class Own:
+class ObservationFile:
     """Recognises them; ``files.read_files`` returns them whole, since they are the result already."""
 
     name = "ztune"

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 from ztune.onhost.host.zfs import module_version, which
-from ztune.onhost.trial.journal import boot_id
 
 TOOLS = (
     "zfs",
@@ -35,6 +34,14 @@ def accelerator() -> str:
         return "kvm"
     emulated = "QEMU" in _read("/sys/class/dmi/id/sys_vendor") or "QEMU" in _cpu()
     return "tcg" if emulated else "none"
+
+
+def boot_id() -> str:
+    """Return the kernel's id of this boot; empty where there is none."""
+    try:
+        return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
+    except OSError:
+        return ""
 
 
 def patience() -> float:

@@ -1,4 +1,4 @@
-"""Asks the trial program at a place what that host is."""
+"""Asks the trial program at a place what that host is: its command ``hello``."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ztune.errors import MissingError, ZtuneError
 from ztune.places.channel import Place, ask
 
 
-def said(place: Place, where: str, program: Path) -> dict[str, Any]:
+def said_of_host(place: Place, where: str, program: Path) -> dict[str, Any]:
     """Return the answer of ``hello`` at ``place``; ``where``: its name in sentences.
 
     Raises MissingError if the trial program does not run there, Lost if the connection goes.

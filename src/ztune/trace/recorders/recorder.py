@@ -43,7 +43,7 @@ class Harvest:
     detail: str = ""
 
 
-class Session(Protocol):
+class RecorderSession(Protocol):
     """A recording under way.
 
     Recorder and command run in a session of their own, so that Ctrl-C at the terminal reaches ztune alone,
@@ -77,5 +77,5 @@ class Recorder(Protocol):
     def unavailable(self) -> str | None:
         """Return why this recorder can't work here, as a phrase, with what would help; None if it can."""
 
-    def start(self, start: Start) -> Session:
+    def start(self, start: Start) -> RecorderSession:
         """Start recording; returns once nothing can be missed. Raises InputError or MissingError."""

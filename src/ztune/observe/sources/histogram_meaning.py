@@ -38,7 +38,7 @@ MEANINGS: Final[dict[str, Meaning]] = {
 """What ``--as`` can say. Latency without a unit is in ns."""
 
 
-def meaning(text: str) -> Meaning:
+def histogram_meaning(text: str) -> Meaning:
     """Return what the user says that histograms are; raises InputError."""
     if text not in MEANINGS:
         raise InputError(

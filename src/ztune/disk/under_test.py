@@ -19,7 +19,7 @@ NBD = "nbd+unix://"
 
 
 @dataclass(frozen=True)
-class Target:
+class DiskUnderTest:
     """What fio is given."""
 
     path: str
@@ -41,7 +41,7 @@ def rotational(number: int) -> Kind | None:
 
 
 @contextmanager
-def opened(name: str, *, write: bool, yes: bool, size: int | None) -> Iterator[Target]:
+def opened(name: str, *, write: bool, yes: bool, size: int | None) -> Iterator[DiskUnderTest]:
     """Check ``name`` and yield what fio shall use; a scratch file is gone at the end.
 
     Raises InputError, MissingError.
@@ -49,7 +49,7 @@ def opened(name: str, *, write: bool, yes: bool, size: int | None) -> Iterator[T
     if name.startswith(NBD):
         if size is None:
             raise InputError(f"{name}: --size is needed, the disk's own")
-        yield Target(name, size, None, "NBD server")
+        yield DiskUnderTest(name, size, None, "NBD server")
         return
     path = Path(name)
     try:
@@ -76,7 +76,7 @@ def opened(name: str, *, write: bool, yes: bool, size: int | None) -> Iterator[T
         raise InputError(f"{name} is neither a file, a directory nor a block device")
 
 
-def _device(name: str, number: int, write: bool, yes: bool) -> Target:
+def _device(name: str, number: int, write: bool, yes: bool) -> DiskUnderTest:
     disk = devices.require_free(name) if write else devices.Disk.of(name)
     _large(name, disk.size)
     if write and not yes:
@@ -85,10 +85,10 @@ def _device(name: str, number: int, write: bool, yes: bool) -> Target:
             f"{disk.identity or 'no serial number'}); it is empty and unused; "
             "--yes if that is the disk you mean"
         )
-    return Target(disk.node, disk.size, rotational(number), "device")
+    return DiskUnderTest(disk.node, disk.size, rotational(number), "device")
 
 
-def _file(path: Path, found: os.stat_result, write: bool) -> Target:
+def _file(path: Path, found: os.stat_result, write: bool) -> DiskUnderTest:
     if write:
         raise InputError(
             f"--write would destroy what {path} holds; name its directory: a scratch file is made there"
@@ -102,7 +102,7 @@ def _file(path: Path, found: os.stat_result, write: bool) -> Target:
             f"{found.st_blocks * 512 / found.st_size:.0%} are on the disk (sparse or "
             "compressed); reading it would not measure the disk"
         )
-    return Target(str(path), found.st_size, rotational(found.st_dev), "file")
+    return DiskUnderTest(str(path), found.st_size, rotational(found.st_dev), "file")
 
 
 def _large(name: str, size: int) -> None:
@@ -114,7 +114,7 @@ def _large(name: str, size: int) -> None:
 
 
 @contextmanager
-def _scratch(folder: Path, size: int) -> Iterator[Target]:
+def _scratch(folder: Path, size: int) -> Iterator[DiskUnderTest]:
     _large("--size: the scratch file", size)
     room = os.statvfs(folder)
     if room.f_bavail * room.f_frsize < size + LEAST // 4:
@@ -136,6 +136,6 @@ def _scratch(folder: Path, size: int) -> Iterator[Target]:
                 os.fsync(file.fileno())
             except OSError as error:
                 raise ZtuneError(f"{folder}: the scratch file can't be written: {error.strerror}") from None
-        yield Target(name, size, rotational(folder.stat().st_dev), "scratch file")
+        yield DiskUnderTest(name, size, rotational(folder.stat().st_dev), "scratch file")
     finally:
         Path(name).unlink(missing_ok=True)

@@ -12,7 +12,7 @@ from typing import Any, Final, Protocol
 from ztune.errors import InputError
 from ztune.observe.sources.collect import Collected
 from ztune.observe.sources.figures import LARGEST
-from ztune.observe.sources.meaning import Meaning
+from ztune.observe.sources.histogram_meaning import Meaning
 
 HEAD_CHARS: Final = 1 << 16
 MOST_JSON: Final = 1 << 28
