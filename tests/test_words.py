@@ -28,9 +28,7 @@ WORDS = {
 # Second meanings that are on their way out. Nothing is added here.
 GOING = {
     ("Job", "runs/plan.py"),
-    ("Options", "runs/screening.py"),
     ("Outcome", "cli/_tune.py"),
-    ("Place", "analysis/verdict.py"),
     ("Plan", "cli/_tune.py"),
     ("Plan", "databases/setup.py"),
 }

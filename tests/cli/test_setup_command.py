@@ -175,7 +175,8 @@ def test_the_list_says_what_is_here(bare: Path) -> None:
     for words in (["fio"], ["--all"]):
         shown = CliRunner().invoke(ztune, ["list", "workloads", *words]).output
         assert "missing: fio was not found" in shown and "`ztune setup fio` installs" in shown
-    lines = CliRunner().invoke(ztune, ["list", "workloads"]).output.splitlines()
+    wide = {"COLUMNS": "200"}
+    lines = CliRunner().invoke(ztune, ["list", "workloads"], env=wide).output.splitlines()
     assert len(lines) == len(registry.entries()) + 2  # a head and a hint
     assert [line.split()[:2] for line in lines if line.startswith("fio ")] == [["fio", "no"]]
 

@@ -27,7 +27,7 @@ from ztune.analysis.choose import as_good
 from ztune.analysis.effects import Effect, effects
 from ztune.analysis.metrics import MAIN, number_at
 from ztune.analysis.pareto import front
-from ztune.analysis.rank import Place, defaults_of
+from ztune.analysis.rank import RankedLayout, defaults_of
 from ztune.analysis.results import LayoutResult, collect
 from ztune.analysis.standing import Standing, standing
 from ztune.errors import InputError
@@ -341,7 +341,7 @@ def _named(result: LayoutResult, path: Sequence[str], name: str) -> Mapping[str,
     return {}
 
 
-def _row(now: Standing, place: Place, on_front: set[str], reference: Mapping[str, str]) -> Row:
+def _row(now: Standing, place: RankedLayout, on_front: set[str], reference: Mapping[str, str]) -> Row:
     result = place.result
     return Row(
         rank=place.rank,

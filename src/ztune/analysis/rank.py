@@ -23,7 +23,7 @@ PRICE = 2.0
 
 
 @dataclass(frozen=True)
-class Place:
+class RankedLayout:
     """A layout in its place. ``rank`` is None for one that is not known to be as durable as is allowed.
 
     ``why``: why it stands there. ``note``: why it does not stand further ahead although it has less of a
@@ -52,8 +52,8 @@ class Ranking:
     minimise: tuple[str, ...]
     within: float
     durability: DurabilityClass  # the worst class allowed
-    ranked: tuple[Place, ...]
-    weaker: tuple[Place, ...]
+    ranked: tuple[RankedLayout, ...]
+    weaker: tuple[RankedLayout, ...]
     failed: tuple[Failed, ...]
     baseline: LayoutResult | None
 
@@ -198,16 +198,16 @@ def order(
     minimise: Sequence[str],
     within: float,
     defaults: Mapping[str, str] | None = None,
-) -> list[Place]:
+) -> list[RankedLayout]:
     """Rank all ``candidates``: place n is what ``select`` picks when places 1 … n−1 are taken away."""
     left = [c for c in candidates if all(c.value(m) is not None for m in minimise)]
-    ranked: list[Place] = []
+    ranked: list[RankedLayout] = []
     notes: dict[str, str] = {}
     while left:
         pick = select(left, minimise, within, defaults)
         notes = {**pick.held, **notes}  # the first time that it was held back says why
         chosen = pick.result
-        ranked.append(Place(len(ranked) + 1, chosen, pick.why, notes.get(chosen.hash, "")))
+        ranked.append(RankedLayout(len(ranked) + 1, chosen, pick.why, notes.get(chosen.hash, "")))
         left = [c for c in left if c is not chosen]
     return ranked
 

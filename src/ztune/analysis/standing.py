@@ -12,7 +12,7 @@ from ztune.analysis.choose import UNSEEN, plainest
 from ztune.analysis.metrics import Basis, table
 from ztune.analysis.pace import Pace, pace
 from ztune.analysis.paired import Ratio, paired
-from ztune.analysis.rank import Place, defaults_of, rank
+from ztune.analysis.rank import RankedLayout, defaults_of, rank
 from ztune.analysis.results import Failed, LayoutResult, Results, collect
 from ztune.store.records import Run, Trial
 from ztune.study import DurabilityClass, Objective
@@ -34,7 +34,7 @@ class Standing:
     found: Results
     minimise: tuple[str, ...]
     within: float
-    places: tuple[Place, ...]
+    places: tuple[RankedLayout, ...]
     failed: tuple[Failed, ...]
     chosen: LayoutResult | None
     allowed: DurabilityClass
@@ -43,12 +43,12 @@ class Standing:
     pace: Pace | None = None
 
     @property
-    def ranked(self) -> tuple[Place, ...]:
+    def ranked(self) -> tuple[RankedLayout, ...]:
         """The layouts that compete."""
         return tuple(p for p in self.places if p.rank is not None)
 
     @property
-    def weaker(self) -> tuple[Place, ...]:
+    def weaker(self) -> tuple[RankedLayout, ...]:
         """The layouts that are set apart."""
         return tuple(p for p in self.places if p.rank is None)
 
@@ -160,9 +160,9 @@ def _measured(run: Run, found: Results) -> Standing:
             ratio.mean if ratio is not None else (value if value is not None else 1e300),
         )
 
-    def place(rank: int | None, result: LayoutResult, word: str) -> Place:
+    def place(rank: int | None, result: LayoutResult, word: str) -> RankedLayout:
         lag = lagging.lag(result.arm) if lagging is not None else ""
-        return Place(
+        return RankedLayout(
             rank,
             result,
             ": ".join(filter(None, (_WHY.get(word, ""), lag))),

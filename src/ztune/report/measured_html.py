@@ -12,7 +12,7 @@ from ztune.analysis.contrast import two_factor
 from ztune.analysis.effects import from_baseline
 from ztune.analysis.metrics import MEASURED
 from ztune.analysis.predicted import compare
-from ztune.analysis.rank import Place
+from ztune.analysis.rank import RankedLayout
 from ztune.analysis.results import LayoutResult
 from ztune.analysis.standing import Standing
 from ztune.analysis.why import explain, sentence
@@ -59,7 +59,7 @@ def _unit(cell: LayoutResult) -> str:
     return "operation"
 
 
-def _row(place: Place, keys: Sequence[str], now: Standing) -> dict[str, Any]:
+def _row(place: RankedLayout, keys: Sequence[str], now: Standing) -> dict[str, Any]:
     cell = place.result
     values: list[dict[str, Any]] = []
     for key in keys:
