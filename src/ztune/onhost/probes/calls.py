@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import platform
 from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import Any
 
 from ztune.errors import ZtuneError
 from ztune.onhost.host.zfs import which
 from ztune.onhost.probes import bpf, perf, procfs
 from ztune.onhost.probes.context import Context
-from ztune.onhost.probes.probe import Cost, Probe, needs_root
+from ztune.onhost.probes.probe import Probe, needs_root
 from ztune.onhost.probes.syscall_names import call_name
 
 FUNCTIONS = {
@@ -55,13 +55,13 @@ def sizes_script(filesystems: Mapping[str, set[int]], commit: bool) -> str:
 class SizesProbe(Probe):
     """Sizes of the calls that reach each dataset."""
 
-    name: ClassVar[str] = "sizes"
-    measures: ClassVar[str] = (
+    name = "sizes"
+    measures = (
         "sizes of the reads and writes that reach each dataset's file system, and how long its fsync takes, "
         "as histograms by powers of two; for ZFS also how long zil_commit takes"
     )
-    cost: ClassVar[Cost] = "large"
-    default: ClassVar[bool] = False
+    cost = "large"
+    default = False
     _script: bpf.Script | None = None
 
     @classmethod
@@ -128,13 +128,13 @@ def calls_script(pids: list[int]) -> str:
 class SyscallsProbe(Probe):
     """System calls of the job's processes."""
 
-    name: ClassVar[str] = "syscalls"
-    measures: ClassVar[str] = (
+    name = "syscalls"
+    measures = (
         "system calls of the job's processes by name: how many, their time in all, and (bpftrace) a "
         "histogram of their times; bpftrace where it is installed, else `perf trace record`"
     )
-    cost: ClassVar[Cost] = "large"
-    default: ClassVar[bool] = False
+    cost = "large"
+    default = False
     options = {"megabytes": 256.0}  # noqa: RUF012 - never changed
     _script: bpf.Script | None = None
     _recording: perf.PerfRecording | None = None

@@ -5,25 +5,23 @@ from __future__ import annotations
 import threading
 import time
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 from ztune.onhost.probes import devzfs, disks, kstat, mount, procfs, vdevs
 from ztune.onhost.probes.context import Context
-from ztune.onhost.probes.probe import Cost, Probe, needs_zfs
+from ztune.onhost.probes.probe import CounterProbe, Probe, ZfsProbe, needs_zfs
 
 SHARE = 0.01
 """Sampling takes at most this share of a processor: where a sample costs more, samples become fewer."""
 
 
-class DisksProbe(Probe):
+class DisksProbe(CounterProbe[dict[procfs.Number, procfs.DiskCounters]]):
     """The kernel's counters of the layout's disks."""
 
-    name: ClassVar[str] = "disks"
-    measures: ClassVar[str] = (
+    name = "disks"
+    measures = (
         "what the kernel counted on each disk: requests, merges, bytes, flushes, time busy and in queues"
     )
-    cost: ClassVar[Cost] = "none"
-    default: ClassVar[bool] = True
 
     @classmethod
     def available(cls, context: Context) -> str | None:
@@ -33,11 +31,11 @@ class DisksProbe(Probe):
     def begin(self) -> None:
         """Find the disks and read their counters."""
         self.devices = [d for d in disks.find(self.context) if d.number is not None]
-        self.before = procfs.diskstats()
+        super().begin()
 
-    def freeze(self) -> None:
-        """Read the counters again."""
-        self.after = procfs.diskstats()
+    def read(self) -> dict[procfs.Number, procfs.DiskCounters]:
+        """Return the counters of every block device."""
+        return procfs.diskstats()
 
     def finish(self) -> dict[str, Any]:
         """Return the differences by pool and device."""
@@ -60,36 +58,26 @@ class DisksProbe(Probe):
         return {"disks": rows}
 
 
-class IostatProbe(Probe):
+class IostatProbe(ZfsProbe[dict[str, dict[int, vdevs.Leaf]]]):
     """OpenZFS's histograms of I/O sizes and times."""
 
-    name: ClassVar[str] = "iostat"
-    measures: ClassVar[str] = (
+    name = "iostat"
+    measures = (
         "sizes of physical I/Os, as issued and as aggregated, and their times in the queue and on the disk: "
         "the histograms of `zpool iostat -r` and `-w`, per device"
     )
-    cost: ClassVar[Cost] = "none"
-    default: ClassVar[bool] = True
 
-    @classmethod
-    def available(cls, context: Context) -> str | None:
-        """Only pools of ZFS have such histograms."""
-        return needs_zfs(context)
-
-    def _read(self) -> dict[str, dict[int, vdevs.Leaf]]:
+    def read(self) -> dict[str, dict[int, vdevs.Leaf]]:
+        """Return pool → guid → what happened on that device so far."""
         return {
             p.name: {leaf.guid: leaf for leaf in vdevs.leaves(devzfs.pool_stats(p.name))}
             for p in self.context.zfs_pools
         }
 
     def begin(self) -> None:
-        """Read them."""
+        """Find the devices and read their counters."""
         self.devices = {d.guid: d for d in disks.find(self.context) if d.guid}
-        self.before = self._read()
-
-    def freeze(self) -> None:
-        """Read them again."""
-        self.after = self._read()
+        super().begin()
 
     def finish(self) -> dict[str, Any]:
         """Return the differences: bucket's lower bound (bytes, ns) → I/Os; empty buckets are left out."""
@@ -114,26 +102,20 @@ class IostatProbe(Probe):
         return {"devices": rows}
 
 
-class KstatProbe(Probe):
+class KstatProbe(ZfsProbe[dict[str, dict[str, int]]]):
     """All counters of OpenZFS that moved."""
 
-    name: ClassVar[str] = "kstat"
-    measures: ClassVar[str] = (
+    name = "kstat"
+    measures = (
         "every counter of OpenZFS that moved: ARC and L2ARC (arcstats), the intent log (zil), prefetch "
         "(zfetchstats), dbufs, transactions (dmu_tx), and each pool's iostats and transaction waits"
     )
-    cost: ClassVar[Cost] = "none"
-    default: ClassVar[bool] = True
     files = ("arcstats", "zil", "zfetchstats", "dbufstats", "dmu_tx", "dnodestats", "abdstats", "zstd")
     # Sizes as they are, not sums over time: a difference says nothing of them.
     sizes = ("size", "c", "c_min", "c_max", "p", "pd", "pm", "meta", "hash_chain_max", "hash_elements_max")
 
-    @classmethod
-    def available(cls, context: Context) -> str | None:
-        """Only ZFS has them."""
-        return needs_zfs(context)
-
-    def _read(self) -> dict[str, dict[str, int]]:
+    def read(self) -> dict[str, dict[str, int]]:
+        """Return them by kstat."""
         found = {name: kstat.read(name) for name in self.files}
         for pool in self.context.zfs_pools:
             key = f"pool {pool.layout_name}"
@@ -142,14 +124,6 @@ class KstatProbe(Probe):
             waits = kstat.parse_assign(kstat.read_text(f"{pool.name}/dmu_tx_assign"))
             found[f"{key} assign_ns"] = {str(bound): count for bound, count in waits.items()}
         return found
-
-    def begin(self) -> None:
-        """Read them."""
-        self.before = self._read()
-
-    def freeze(self) -> None:
-        """Read them again."""
-        self.after = self._read()
 
     def finish(self) -> dict[str, Any]:
         """Return the differences that are not 0, and the ARC's sizes at the end."""
@@ -163,32 +137,18 @@ class KstatProbe(Probe):
         return found
 
 
-class TxgsProbe(Probe):
+class TxgsProbe(ZfsProbe[dict[str, str]]):
     """Transaction groups one by one."""
 
-    name: ClassVar[str] = "txgs"
-    measures: ClassVar[str] = (
+    name = "txgs"
+    measures = (
         "each transaction group that was written: dirty bytes, bytes and I/Os read and written, and the time "
         "it was open, quiescing, waiting and syncing; the last hundred (zfs_txg_history)"
     )
-    cost: ClassVar[Cost] = "none"
-    default: ClassVar[bool] = True
 
-    @classmethod
-    def available(cls, context: Context) -> str | None:
-        """Only ZFS has them."""
-        return needs_zfs(context)
-
-    def _read(self) -> dict[str, str]:
+    def read(self) -> dict[str, str]:
+        """Return each pool's history, as text."""
         return {p.layout_name: kstat.read_text(f"{p.name}/txgs") for p in self.context.zfs_pools}
-
-    def begin(self) -> None:
-        """Note the last one."""
-        self.first = {pool: kstat.committed(text) for pool, text in self._read().items()}
-
-    def freeze(self) -> None:
-        """Read their history."""
-        self.after = self._read()
 
     def finish(self) -> dict[str, Any]:
         """Return, by pool: how many, how many of them the history still has, and those as rows."""
@@ -198,7 +158,7 @@ class TxgsProbe(Probe):
             *("otime", "qtime", "wtime", "stime"),
         )
         for pool, text in self.after.items():
-            first, last = self.first[pool], kstat.committed(text)
+            first, last = kstat.committed(self.before[pool]), kstat.committed(text)
             if first is None or last is None:
                 self.context.warn(f"pool {pool}: no history of transaction groups; zfs_txg_history is 0")
                 continue
@@ -212,35 +172,25 @@ class TxgsProbe(Probe):
         return found
 
 
-class DatasetsProbe(Probe):
+class DatasetsProbe(ZfsProbe[dict[str, dict[str, int]]]):
     """Reads and writes of each dataset, so of each role."""
 
-    name: ClassVar[str] = "datasets"
-    measures: ClassVar[str] = (
+    name = "datasets"
+    measures = (
         "calls and bytes read and written in each dataset, so of its roles, files removed, and from 2.2 on "
         "its part of the intent log"
     )
-    cost: ClassVar[Cost] = "none"
-    default: ClassVar[bool] = True
 
-    @classmethod
-    def available(cls, context: Context) -> str | None:
-        """Only ZFS counts by dataset."""
-        return needs_zfs(context)
-
-    def _read(self) -> dict[str, dict[str, int]]:
+    def read(self) -> dict[str, dict[str, int]]:
+        """Return them by dataset."""
         return {name: kstat.read(str(path)) for name, path in self.files.items()}
 
     def begin(self) -> None:
-        """Read them."""
+        """Find the datasets' kstats and read them."""
         self.files: dict[str, Path] = {}
         for pool in self.context.zfs_pools:
             self.files |= kstat.objset_files(pool.name, [d.name for d in self.context.datasets])
-        self.before = self._read()
-
-    def freeze(self) -> None:
-        """Read them again."""
-        self.after = self._read()
+        super().begin()
 
     def finish(self) -> dict[str, Any]:
         """Return the differences by dataset."""
@@ -260,13 +210,12 @@ class DatasetsProbe(Probe):
 class CpuProbe(Probe):
     """The job's processes and the host's processors."""
 
-    name: ClassVar[str] = "cpu"
-    measures: ClassVar[str] = (
+    name = "cpu"
+    measures = (
         "processor time, I/O calls, context switches and time in the run queue of the job's processes; the "
         "whole host's beside them"
     )
-    cost: ClassVar[Cost] = "small"
-    default: ClassVar[bool] = True
+    cost = "small"
     options = {"interval": 1.0}  # noqa: RUF012 - never changed
     _thread: threading.Thread | None = None
 
@@ -382,13 +331,12 @@ class _Sampler:
 class SeriesProbe(Probe):
     """Counters over time."""
 
-    name: ClassVar[str] = "series"
-    measures: ClassVar[str] = (
+    name = "series"
+    measures = (
         "the counters of disks, ARC, datasets and processors over time, once a second or as often as that "
         "takes 1 % of a processor: sums since the window began"
     )
-    cost: ClassVar[Cost] = "small"
-    default: ClassVar[bool] = True
+    cost = "small"
     options = {"interval": 1.0, "batch": 10.0}  # noqa: RUF012 - never changed
     _thread: threading.Thread | None = None
     _level = frozenset(("size", "c"))

@@ -6,11 +6,11 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 from ztune.onhost.probes import disks, kstat, procfs, space
 from ztune.onhost.probes.context import Context, MountContext
-from ztune.onhost.probes.probe import Cost, Probe
+from ztune.onhost.probes.probe import CounterProbe
 
 _COUNTS = ("reads", "read_bytes", "writes", "write_bytes")
 _LEVELS = frozenset(("size", "max", "l2_size", "logical", "allocated", "free", "ratio"))
@@ -217,29 +217,23 @@ class MountWindow:
         }
 
 
-class MountProbe(Probe):
+class MountProbe(CounterProbe[dict[str, Any]]):
     """Everything that the program counts."""
 
-    name: ClassVar[str] = "mount"
-    measures: ClassVar[str] = (
+    name = "mount"
+    measures = (
         "on a mount: what OpenZFS in user space counted: each disk, what was read and written for (data, "
         "metadata, the intent log), each dataset and its part of the intent log, the ARC"
     )
-    cost: ClassVar[Cost] = "none"
-    default: ClassVar[bool] = True
 
     @classmethod
     def available(cls, context: Context) -> str | None:
         """Only a mount has them."""
         return "the pools are the kernel's, not a mount's" if context.mount is None else None
 
-    def begin(self) -> None:
-        """Ask for them."""
-        self.before = mount_of(self.context).stats()
-
-    def freeze(self) -> None:
-        """Ask again."""
-        self.after = mount_of(self.context).stats()
+    def read(self) -> dict[str, Any]:
+        """Ask the program for them."""
+        return mount_of(self.context).stats()
 
     def finish(self) -> dict[str, Any]:
         """Return the differences, and sizes as they are at the end."""

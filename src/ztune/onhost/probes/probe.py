@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Generic, Literal, TypeVar
 
 from ztune.onhost.host.zfs import which
 from ztune.onhost.probes.context import Context
@@ -14,6 +14,7 @@ Cost = Literal["none", "small", "large", "after"]
 """``none``: two readings of counters that the kernel keeps anyway. ``small``: some readings a second.
 ``large``: code runs at every call that is watched. ``after``: work after the measure window, none in it."""
 
+_Reading = TypeVar("_Reading")
 HELPERS: set[int] = set()
 """Processes that probes started: what they do is no part of the job."""
 
@@ -28,8 +29,8 @@ class Probe:
     name: ClassVar[str]
     measures: ClassVar[str]
     """What it measures, in one sentence."""
-    cost: ClassVar[Cost]
-    default: ClassVar[bool]
+    cost: ClassVar[Cost] = "none"
+    default: ClassVar[bool] = True
     """Whether it is on when the spec says nothing about it."""
     options: ClassVar[Mapping[str, float]] = {}
     """The options that it takes and their values unless told otherwise: positive numbers."""
@@ -44,12 +45,12 @@ class Probe:
         return None
 
     def begin(self) -> None:
-        """Take the first reading, or start to watch."""
-        raise NotImplementedError
+        """Take the first reading, or start to watch; nothing where all work comes after the window."""
+        return None
 
     def freeze(self) -> None:
         """Take the last reading, or end watching."""
-        raise NotImplementedError
+        return None
 
     def finish(self) -> dict[str, Any]:
         """Return what was found: JSON values."""
@@ -58,6 +59,31 @@ class Probe:
     def abandon(self) -> None:
         """End what still runs, when the trial failed or the probe did."""
         return None
+
+
+class CounterProbe(Probe, Generic[_Reading]):
+    """A probe of counters, which are read before the window and after it."""
+
+    def read(self) -> _Reading:
+        """Return the counters now."""
+        raise NotImplementedError
+
+    def begin(self) -> None:
+        """Read them."""
+        self.before = self.read()
+
+    def freeze(self) -> None:
+        """Read them again."""
+        self.after = self.read()
+
+
+class ZfsProbe(CounterProbe[_Reading]):
+    """A probe of the kernel's ZFS, which alone has such counters."""
+
+    @classmethod
+    def available(cls, context: Context) -> str | None:
+        """Return why there are none."""
+        return needs_zfs(context)
 
 
 def needs_zfs(context: Context) -> str | None:

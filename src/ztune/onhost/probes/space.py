@@ -6,11 +6,11 @@ import os
 import stat
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 from ztune.onhost.host.zfs import parse_get, parse_table
 from ztune.onhost.probes.context import Context, DatasetContext
-from ztune.onhost.probes.probe import Cost, Probe
+from ztune.onhost.probes.probe import Probe
 
 _PROPERTIES = (
     *("used", "usedbydataset", "logicalused", "referenced", "logicalreferenced", "compressratio"),
@@ -155,16 +155,9 @@ def ratio(rows: Sequence[Mapping[str, Any]]) -> float | None:
 class SpaceProbe(Probe):
     """Files by role, their bytes and blocks."""
 
-    name: ClassVar[str] = "space"
-    measures: ClassVar[str] = "files of each role at the end: how many, their bytes, and the bytes they take"
-    cost: ClassVar[Cost] = "after"
-    default: ClassVar[bool] = True
-
-    def begin(self) -> None:
-        """Nothing is read before the end."""
-
-    def freeze(self) -> None:
-        """Nothing is read in the window."""
+    name = "space"
+    measures = "files of each role at the end: how many, their bytes, and the bytes they take"
+    cost = "after"
 
     def finish(self) -> dict[str, Any]:
         """Walk the roles' directories."""

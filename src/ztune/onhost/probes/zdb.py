@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import re
-from typing import Any, ClassVar
+from typing import Any
 
 from ztune.errors import ZtuneError
 from ztune.onhost.probes import devzfs, vdevs
 from ztune.onhost.probes.context import Context
-from ztune.onhost.probes.probe import Cost, Probe, needs_root, needs_zfs
+from ztune.onhost.probes.probe import Probe, needs_root, needs_zfs
 
 _TOTALS = {
     "bp count": "blocks",
@@ -70,13 +70,13 @@ def _spaced(line: str) -> tuple[str, str, str]:
 class ZdbProbe(Probe):
     """The pool's blocks, counted one by one."""
 
-    name: ClassVar[str] = "zdb"
-    measures: ClassVar[str] = (
+    name = "zdb"
+    measures = (
         "space by kind of block, found by `zdb -bb`, which reads every block pointer of the pool after the "
         "window, and whether it agrees with the pool's space maps"
     )
-    cost: ClassVar[Cost] = "after"
-    default: ClassVar[bool] = False
+    cost = "after"
+    default = False
     options = {"timeout": 1800.0, "tries": 3.0}  # noqa: RUF012 - never changed
 
     @classmethod
@@ -89,12 +89,6 @@ class ZdbProbe(Probe):
             if any(p.ours for p in context.zfs_pools)
             else "zdb would read all of a pool that is not ztune's"
         )
-
-    def begin(self) -> None:
-        """Nothing is read before the end."""
-
-    def freeze(self) -> None:
-        """Nothing is read in the window."""
 
     def finish(self) -> dict[str, Any]:
         """Run zdb for every pool of ours.
