@@ -38,10 +38,7 @@ def accelerator() -> str:
 
 def boot_id() -> str:
     """Return the kernel's id of this boot; empty where there is none."""
-    try:
-        return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
-    except OSError:
-        return ""
+    return _read("/proc/sys/kernel/random/boot_id")
 
 
 def patience() -> float:

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from ztune.errors import InputError, Refused, ZtuneError
-from ztune.onhost.host import own_directory
+from ztune.onhost.host import mounts, own_directory
 from ztune.onhost.host.about import boot_id
 from ztune.onhost.host.interrupt import uninterrupted
 from ztune.onhost.host.own_directory import NotOursError
@@ -246,13 +246,9 @@ def _mount_points() -> list[Path]:
     proof.
     """
     try:
-        lines = (
-            Path("/proc/self/mountinfo").read_text(encoding="utf-8", errors="surrogateescape").splitlines()
-        )
+        return [mount.point for mount in mounts.table()]
     except OSError:
         return []
-    # The kernel writes blanks and the like in octal, as \040.
-    return [Path(re.sub(r"\\([0-7]{3})", lambda m: chr(int(m[1], 8)), line.split()[4])) for line in lines]
 
 
 def _alive(marker: dict[str, Any]) -> bool:

@@ -267,9 +267,6 @@ class CpuProbe(Probe):
             for i, name in enumerate(procfs.Switches.__slots__):
                 sums[i] += getattr(now, name) - getattr(then, name)
         before, after = self.job_before, self.job_after
-        io = None
-        if before.io is not None and after.io is not None:
-            io = kstat.difference(before.io, after.io)
         return {
             "job": {
                 "processes": after.processes,
@@ -280,7 +277,7 @@ class CpuProbe(Probe):
                 "involuntary_switches": sums[1],
                 "ran_s": round(sums[2] / 1e9, 6),
                 "waited_s": round(sums[3] / 1e9, 6),
-                "io": io,
+                "io": after.io_since(before),
             },
             "host": self.host_after.since(self.host_before),
         }

@@ -170,16 +170,7 @@ def _logical(context: Context, before: KernelSnapshot, after: KernelSnapshot) ->
             "write_bytes": sum(c.get("nwritten", 0) for c in changes),
             "source": "datasets",
         }
-    if before.job.io is None or after.job.io is None or not after.job.processes:
-        return None
-    change = kstat.difference(before.job.io, after.job.io)
-    return {
-        "reads": change.get("syscr", 0),
-        "read_bytes": change.get("rchar", 0),
-        "writes": change.get("syscw", 0),
-        "write_bytes": change.get("wchar", 0),
-        "source": "processes",
-    }
+    return after.job.calls_since(before.job)
 
 
 def compare(
@@ -188,8 +179,8 @@ def compare(
     """Return the result's ``measure`` without its space, from two readings; and warnings."""
     rows, warnings = disks.compare(devices, before.devices, after.devices)
     host = after.host.since(before.host)
-    user, system = after.job.user_s - before.job.user_s, after.job.system_s - before.job.system_s
-    if user < -0.02 or system < -0.02:
+    times = after.job.times_since(before.job)
+    if times is None:
         warnings.append("some of the job's processes ended unseen: its CPU time is not known")
     txgs = [
         None if last is None or (first := before.txgs.get(pool)) is None else last - first
@@ -205,8 +196,8 @@ def compare(
         "txgs": sum(n for n in txgs if n is not None) if None not in txgs else None,
         "logical": _logical(context, before, after),
         "cpu": {
-            "user_s": round(user, 3) if user >= -0.02 and system >= -0.02 else None,
-            "system_s": round(system, 3) if user >= -0.02 and system >= -0.02 else None,
+            "user_s": times and times[0],
+            "system_s": times and times[1],
             "zfs_threads_s": round(after.zfs_threads_s - before.zfs_threads_s, 3),
             "context_switches": host["context_switches"],
             "processes": after.job.processes,

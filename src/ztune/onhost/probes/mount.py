@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ztune.onhost.probes import disks, kstat, procfs, space
+from ztune.onhost.probes import disks, procfs, space
 from ztune.onhost.probes.context import Context, MountContext
 from ztune.onhost.probes.probe import CounterProbe
 
@@ -177,19 +177,8 @@ class MountWindow:
         before, after = self.before, self.after
         stats = change(before.stats, after.stats)
         by_vdev = rows(self.context, stats)
-        logical = None
-        if before.job.io is not None and after.job.io is not None and after.job.processes:
-            io = kstat.difference(before.job.io, after.job.io)
-            logical = {
-                "reads": io.get("syscr", 0),
-                "read_bytes": io.get("rchar", 0),
-                "writes": io.get("syscw", 0),
-                "write_bytes": io.get("wchar", 0),
-                "source": "processes",
-            }
-        user, system = after.job.user_s - before.job.user_s, after.job.system_s - before.job.system_s
-        known = user >= -0.02 and system >= -0.02
-        if not known:
+        times = after.job.times_since(before.job)
+        if times is None:
             self.context.warn("some of the job's processes ended unseen: its CPU time is not known")
         own = [round(now - then, 3) for now, then in zip(after.own, before.own, strict=True)]
         host = after.host.since(before.host)
@@ -202,10 +191,10 @@ class MountWindow:
             "l2arc": _l2arc(stats),
             "zil": _zil(stats),
             "txgs": stats["txgs"],
-            "logical": logical,
+            "logical": after.job.calls_since(before.job),
             "cpu": {
-                "user_s": round(user, 3) if known else None,
-                "system_s": round(system, 3) if known else None,
+                "user_s": times and times[0],
+                "system_s": times and times[1],
                 # All of OpenZFS runs in the program, and half of FUSE: the kernel's half is in system time.
                 "mount_user_s": own[0],
                 "mount_system_s": own[1],

@@ -7,7 +7,9 @@ from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass, fields
 from pathlib import Path
+from typing import Any
 
+from ztune.onhost.probes import kstat
 from ztune.onhost.probes.probe import HELPERS
 
 SECTOR = 512
@@ -255,6 +257,28 @@ class JobCounters:
     system_s: float
     io: dict[str, int] | None
     """None where ``/proc/PID/io`` may not be read."""
+
+    def times_since(self, before: JobCounters) -> tuple[float, float] | None:
+        """Return the seconds, user and system, since ``before``; None where processes ended unseen."""
+        user, system = self.user_s - before.user_s, self.system_s - before.system_s
+        return (round(user, 3), round(system, 3)) if min(user, system) >= -0.02 else None
+
+    def io_since(self, before: JobCounters) -> dict[str, int] | None:
+        """Return ``io`` since ``before``; None where either may not be read."""
+        return None if before.io is None or self.io is None else kstat.difference(before.io, self.io)
+
+    def calls_since(self, before: JobCounters) -> dict[str, Any] | None:
+        """Return the calls and bytes read and written since ``before``, as the result's ``logical``."""
+        change = self.io_since(before)
+        if change is None or not self.processes:
+            return None
+        return {
+            "reads": change.get("syscr", 0),
+            "read_bytes": change.get("rchar", 0),
+            "writes": change.get("syscw", 0),
+            "write_bytes": change.get("wchar", 0),
+            "source": "processes",
+        }
 
 
 def job(roots: Iterable[int]) -> JobCounters:

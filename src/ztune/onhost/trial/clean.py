@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import contextlib
+import os
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from ztune.errors import ZtuneError
 from ztune.onhost.events import Events
 from ztune.onhost.host import devices, labels
+from ztune.onhost.host.about import boot_id
 from ztune.onhost.host.home import ID, RunHome, runs, trials
 from ztune.onhost.host.own_directory import OwnDirectory
 from ztune.onhost.host.zfs import Commands, Zfs, module_version
@@ -46,10 +49,11 @@ def clean(state: Path, events: Events, *, patience: float = 1.0) -> bool:
             continue
         try:
             zfs = Zfs(Commands(events, patience=patience, keep_fds=[lock.fd]))
+            progress = partial(events.step, "destroy", "progress")
             for trial in trials(lock.home):
                 events.log(f"trial {trial}")
                 try:
-                    left = undo(lock, trial, zfs, patience=patience, progress=_progress(events))
+                    left = undo(lock, trial, zfs, patience=patience, progress=progress)
                 except (ZtuneError, OSError) as error:
                     left = [str(error)]
                 for problem in left:
@@ -61,10 +65,6 @@ def clean(state: Path, events: Events, *, patience: float = 1.0) -> bool:
         ok &= _clean_live(state, busy, events, patience)
     events.step("destroy", "end")
     return ok
-
-
-def _progress(events: Events) -> Any:
-    return lambda share, text: events.step("destroy", "progress", share, text)
 
 
 def live(zfs: Zfs, state: Path) -> dict[str, tuple[str, str]]:
@@ -143,8 +143,6 @@ def _release(door: Door, node: str, pool: str, events: Events) -> None:
     whole = base.parent.name if (base / "partition").exists() else path.resolve().name
     disk = devices.Disk.of(f"/dev/{whole}")
     fd = devices.open_exclusive(disk, seconds=10)
-    import os
-
     try:
         partitioned, label = labels.whole_disk_pool(fd)
     finally:
@@ -153,8 +151,6 @@ def _release(door: Door, node: str, pool: str, events: Events) -> None:
         disk = devices.Disk.of(str(path))  # a partition of the user's that held the vdev
     elif label is not None and label.comment != door.token:
         raise ZtuneError(f"disk {disk.path}: left alone: its label is not of pool {pool}")
-    from ztune.onhost.host.about import boot_id
-
     door.release_disk(Thing(node, "disk", {**disk.facts(), "pool": pool, "class": ""}, boot=boot_id()))
 
 

@@ -23,10 +23,10 @@ from pathlib import Path
 from typing import Any
 
 from ztune.errors import InputError, Refused, ZtuneError
-from ztune.onhost.host import devices, labels, mounts, own_directory, tunables
+from ztune.onhost.host import devices, labels, mounted, mounts, own_directory, tunables
 from ztune.onhost.host.about import boot_id
 from ztune.onhost.host.own_directory import Inode, NotOursError, OwnDirectory
-from ztune.onhost.host.process import Identity
+from ztune.onhost.host.process import Identity, all_pids, descendants, is_marked, user_of
 from ztune.onhost.host.zfs import Value, Zfs, import_places, last_words
 from ztune.onhost.trial import saved
 from ztune.onhost.trial.journal import NAME as JOURNAL
@@ -175,11 +175,7 @@ class Door:
         """Raise Refused unless the imported pool and all that is in it are ours alone."""
         name = str(thing.facts["name"])
         self._own_pool(thing)
-        tree = self.zfs.tree(name, _LOOK)
-        self._own_tree(name, tree, thing.facts.get("datasets", ()), {})
-        self.require_mounts(
-            {str(k): str(v) for k, v in thing.facts.get("mountpoints", {}).items()}, set(tree)
-        )
+        self._own_tree(name, self.zfs.tree(name, _LOOK), thing, thing.facts.get("datasets", ()))
 
     # -- datasets --------------------------------------------------------------------------------------
 
@@ -198,23 +194,16 @@ class Door:
             if thing.made and moved:
                 raise Refused(f'dataset {root}: left alone: somebody renamed it to "{moved[0]}"')
             return
-        names = thing.facts.get("names", ())
-        self._own_tree(root, tree, names, thing.facts.get("guids", {}))
-        self.require_mounts(
-            {str(k): str(v) for k, v in thing.facts.get("mountpoints", {}).items()}, set(tree)
-        )
+        self._own_tree(root, tree, thing, thing.facts.get("names", ()))
         for name in sorted(tree, key=lambda n: (-n.count("/"), n)):
             # Without -r: a snapshot or a child that somebody adds now makes it fail.
             self._until_free(["zfs", "destroy", name], f"dataset {name}")
 
     def _own_tree(
-        self,
-        root: str,
-        tree: Mapping[str, Mapping[str, Value]],
-        made: Collection[str],
-        guids: Mapping[str, str],
+        self, root: str, tree: Mapping[str, Mapping[str, Value]], thing: Thing, made: Collection[str]
     ) -> None:
         none = Value("-", "-")
+        guids = thing.facts.get("guids", {})
         for name, values in tree.items():
             whose = f"dataset {name}: left alone"
             if "@" in name:
@@ -240,6 +229,9 @@ class Door:
                 raise Refused(f"{whose}: it has another guid than the dataset that this trial made")
             if values.get("origin", none).value not in ("-", ""):
                 raise Refused(f"{whose}: it is a clone of {values['origin'].value}")
+        self.require_mounts(
+            {str(k): str(v) for k, v in thing.facts.get("mountpoints", {}).items()}, set(tree)
+        )
 
     # -- mounts ----------------------------------------------------------------------------------------
 
@@ -489,8 +481,6 @@ class Door:
 
     def end_mounts(self, thing: Thing) -> None:
         """Kill the ``ztune-mount`` of this trial, if it runs, and unmount what it left."""
-        from ztune.onhost.host import mounted
-
         places = {str(name): Path(point) for name, point in thing.facts["places"].items()}
         for dataset, point in places.items():
             self._require_inside(point)
@@ -561,8 +551,6 @@ class Door:
         What those started is killed too, also when they themselves are gone already: a job's program leads a
         session of its own, and its children stay in it. Of those, what carries the mark is ours for certain.
         """
-        from ztune.onhost.host.process import Identity, descendants
-
         if thing.boot != boot_id():
             return
         noted = [Identity(int(pid), int(ticks)) for pid, ticks in thing.facts.get("pids", ())]
@@ -597,8 +585,6 @@ class Door:
         """Whether a process is the trial's: by its environment, or, as some servers write over theirs, since
         it works below the trial's directory; and it runs as who the job ran as.
         """
-        from ztune.onhost.host.process import is_marked, user_of
-
         if users is not None and user_of(pid) not in (0, os.geteuid(), *users):
             return False
         return is_marked(pid, self.token) or mounts.uses(pid, self.directory)
@@ -636,8 +622,6 @@ def _unlink(here: OwnDirectory, names: list[str], inodes: Mapping[str, Inode | N
 
 def _of_sessions(leaders: set[int]) -> list[Identity]:
     """Return the processes whose session one of ``leaders`` began."""
-    from ztune.onhost.host.process import Identity, all_pids
-
     found = []
     for pid in all_pids():
         with contextlib.suppress(OSError):
