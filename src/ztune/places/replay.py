@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import signal
 import subprocess
 import tempfile
 import threading
@@ -23,7 +22,7 @@ import psutil
 from ztune import paths
 from ztune.errors import InputError, MissingError
 from ztune.onhost.host import shared_files
-from ztune.onhost.host.process import end_group
+from ztune.onhost.host.process import end_group, signal_name
 from ztune.places import engine_limits
 from ztune.places.engine import Engine, last_line
 from ztune.places.engine_spec import engine_spec
@@ -360,14 +359,6 @@ def contents_bytes(spec: dict[str, Any], growth: int) -> int:
                 )  # small records are all parity
     copies = max((int(d["properties"]["copies"]) for d in spec["datasets"]), default=1)
     return int(1.5 * factor * copies * (sum(f["size"] for f in spec["files"]) + growth)) + (64 << 20)
-
-
-def signal_name(number: int) -> str:
-    """Return "SIGSEGV" for 11; "signal 99" for one without a name."""
-    try:
-        return signal.Signals(number).name
-    except ValueError:
-        return f"signal {number}"
 
 
 def _read_progress(stream: IO[bytes], progress: Progress | None, words: list[str]) -> None:

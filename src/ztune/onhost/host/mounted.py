@@ -24,6 +24,7 @@ from typing import IO, Any
 
 from ztune.errors import InputError, MissingError, ZtuneError
 from ztune.onhost.host import mounts, own_directory
+from ztune.onhost.host.process import signal_name
 
 TYPE = "fuse.ztune"
 """What the mount table says of the program's mounts; their source is ``ztune:DATASET``."""
@@ -541,20 +542,13 @@ def _ready(child: subprocess.Popen[bytes], out: IO[bytes], store: Path, patience
     if code is None or code == 0:
         raise MountError(f"the mount's first words are not that it is ready{_saying(store)}")
     if code < 0:
-        raise MountError(f"the mount was killed by {_signal_name(-code)}{_saying(store)}")
+        raise MountError(f"the mount was killed by {signal_name(-code)}{_saying(store)}")
     raise MountError(last_words(store) or f"the mount failed with exit code {code} and says nothing", code)
 
 
 def _saying(store: Path) -> str:
     said = last_words(store)
     return f": {said}" if said else ""
-
-
-def _signal_name(number: int) -> str:
-    try:
-        return signal.Signals(number).name
-    except ValueError:
-        return f"signal {number}"
 
 
 def _log_for_writing(store: Path) -> IO[bytes]:

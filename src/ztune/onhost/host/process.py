@@ -187,7 +187,7 @@ class Program:
         if code is None:
             return "is still running"
         if code < 0:
-            return f"was ended by {signal.Signals(-code).name}"
+            return f"was ended by {signal_name(-code)}"
         return f"ended with exit code {code}"
 
     def wait(self, seconds: float) -> bool:
@@ -285,6 +285,14 @@ class Identity:
                     signal.pidfd_send_signal(held, signal.SIGKILL)
             finally:
                 os.close(held)
+
+
+def signal_name(number: int) -> str:
+    """Return what a signal is called, such as "SIGKILL"; "signal 40" for one without a name."""
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
 
 
 def _stat(pid: int) -> list[str]:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
-from contextlib import suppress
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
@@ -172,13 +171,19 @@ def parse_pid_stat(text: str) -> ProcessTime:
     return ProcessTime(int(pid), int(f[1]), name, int(f[19]), utime, stime, cutime, cstime, faults)
 
 
+def _living(pids: Iterable[int]) -> Iterator[ProcessTime]:
+    """Yield those of ``pids`` that live."""
+    for pid in pids:
+        try:
+            found = parse_pid_stat(Path(f"/proc/{pid}/stat").read_text(errors="replace"))
+        except (OSError, ValueError):
+            continue
+        yield found
+
+
 def major_faults(roots: Iterable[int]) -> int:
     """Return the major page faults of ``roots`` and their descendants so far, ended children included."""
-    found = 0
-    for pid in descendants(roots):
-        with suppress(OSError, ValueError):
-            found += parse_pid_stat(Path(f"/proc/{pid}/stat").read_text(errors="replace")).major_faults
-    return found
+    return sum(process.major_faults for process in _living(descendants(roots)))
 
 
 def parse_io(text: str) -> dict[str, int]:
@@ -238,13 +243,8 @@ def descendants(roots: Iterable[int]) -> list[int]:
 
 def _by_parent() -> dict[int, list[int]]:
     found: dict[int, list[int]] = {}
-    for folder in Path("/proc").iterdir():
-        if folder.name.isdigit():
-            try:
-                stat = parse_pid_stat((folder / "stat").read_text(errors="replace"))
-            except (OSError, ValueError):
-                continue
-            found.setdefault(stat.parent, []).append(stat.pid)
+    for process in _living(int(p.name) for p in Path("/proc").iterdir() if p.name.isdigit()):
+        found.setdefault(process.parent, []).append(process.pid)
     return found
 
 
@@ -290,15 +290,11 @@ def job(roots: Iterable[int]) -> JobCounters:
     user = system = 0.0
     io: dict[str, int] | None = {}
     pids = descendants(roots)
-    for pid in pids:
-        try:
-            stat = parse_pid_stat(Path(f"/proc/{pid}/stat").read_text(errors="replace"))
-        except (OSError, ValueError):
-            continue
+    for stat in _living(pids):
         user += stat.user_s + stat.user_ended_s
         system += stat.system_s + stat.system_ended_s
         try:
-            for name, value in parse_io(Path(f"/proc/{pid}/io").read_text(encoding="ascii")).items():
+            for name, value in parse_io(Path(f"/proc/{stat.pid}/io").read_text(encoding="ascii")).items():
                 if io is not None:
                     io[name] = io.get(name, 0) + value
         except PermissionError:
@@ -358,12 +354,5 @@ def is_zfs_thread(name: str) -> bool:
 
 def zfs_threads() -> float:
     """Return the seconds of processor time of ZFS's kernel threads that live."""
-    total = 0.0
-    for pid in descendants([2]):
-        try:
-            stat = parse_pid_stat(Path(f"/proc/{pid}/stat").read_text(errors="replace"))
-        except (OSError, ValueError):
-            continue
-        if is_zfs_thread(stat.name):
-            total += stat.user_s + stat.system_s
-    return total
+    threads = (thread for thread in _living(descendants([2])) if is_zfs_thread(thread.name))
+    return sum((thread.user_s + thread.system_s for thread in threads), 0.0)

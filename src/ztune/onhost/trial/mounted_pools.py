@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import secrets
 import select
-import signal
 import threading
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -16,6 +15,7 @@ from ztune.errors import InputError, MissingError
 from ztune.onhost.events import Events
 from ztune.onhost.host import interrupt, mounted, own_directory
 from ztune.onhost.host.mounted import Mount, MountOptions
+from ztune.onhost.host.process import signal_name
 from ztune.onhost.layout import CLASSES, Pool
 from ztune.onhost.probes.context import DatasetContext, DeviceContext, MountContext, PoolContext
 from ztune.onhost.trial.journal import Journal
@@ -212,10 +212,7 @@ class MountedPools:
 def _how(code: int | None) -> str:
     if code is None or code >= 0:
         return f"ended by itself with exit code {code}"
-    try:
-        return f"was killed by {signal.Signals(-code).name}"
-    except ValueError:
-        return f"was killed by signal {-code}"
+    return f"was killed by {signal_name(-code)}"
 
 
 class _Watch:

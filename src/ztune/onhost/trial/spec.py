@@ -135,18 +135,23 @@ def _fail(where: str, what: str) -> InputError:
     return InputError(f"spec: {where + ': ' if where else ''}{what}")
 
 
+def _dict(value: Any, where: str) -> dict[str, Any]:
+    if not isinstance(value, dict):
+        raise _fail(where, f"{_show(value)} is not an object")
+    return value
+
+
 def _object(
     value: Any, where: str, needed: tuple[str, ...], optional: tuple[str, ...] = ()
 ) -> dict[str, Any]:
-    if not isinstance(value, dict):
-        raise _fail(where, f"{_show(value)} is not an object")
-    for key in value:
+    item = _dict(value, where)
+    for key in item:
         if key not in needed and key not in optional:
             raise _fail(where, f'"{key}" is not a key here; the keys are {", ".join((*needed, *optional))}')
     for key in needed:
-        if key not in value:
+        if key not in item:
             raise _fail(where, f'"{key}" is missing')
-    return value
+    return item
 
 
 def _show(value: Any) -> str:
@@ -187,6 +192,13 @@ def _list(value: Any, where: str) -> list[Any]:
     if not isinstance(value, list) or not value:
         raise _fail(where, f"{_show(value)} is not a list with at least one entry")
     return value
+
+
+def _size(value: Any, where: str) -> int:
+    try:
+        return parse_size(value)
+    except ValueError as error:
+        raise _fail(where, str(error)) from None
 
 
 def _path(value: Any, where: str) -> Path:
@@ -241,12 +253,8 @@ def parse(text: str) -> Spec:
             raise _fail(
                 "start", f'"{key}" {"is missing" if key == path_key else f"does not go with kind {kind}"}'
             )
-    probes = top.get("probes", {})
-    if not isinstance(probes, dict):
-        raise _fail("probes", f"{_show(probes)} is not an object")
-    params = job.get("params", {})
-    if not isinstance(params, dict):
-        raise _fail("job.params", f"{_show(params)} is not an object")
+    probes = _dict(top.get("probes", {}), "probes")
+    params = _dict(job.get("params", {}), "job.params")
     return Spec(
         run=run,
         trial=trial,
@@ -282,9 +290,7 @@ def _layout(value: Any) -> TrialLayout:
         _dataset(d, f"layout.dataset[{i}]") for i, d in enumerate(_list(top["dataset"], "layout.dataset"))
     ]
     _checked("layout", lambda: check_together(pools, datasets))
-    tunables = top.get("tunables", {})
-    if not isinstance(tunables, dict):
-        raise _fail("layout.tunables", f"{_show(tunables)} is not an object")
+    tunables = _dict(top.get("tunables", {}), "layout.tunables")
     for name, number in tunables.items():
         if not _PROPERTY.fullmatch(name):
             raise _fail("layout.tunables", f"{_show(name)} is not a module parameter")
@@ -329,9 +335,7 @@ def _vdev(value: Any, where: str) -> Vdev:
 
 def _dataset(value: Any, where: str) -> Dataset:
     item = _object(value, where, ("name", "roles"), ("properties", "volume", "filesystem"))
-    properties = item.get("properties", {})
-    if not isinstance(properties, dict):
-        raise _fail(f"{where}.properties", f"{_show(properties)} is not an object")
+    properties = _dict(item.get("properties", {}), f"{where}.properties")
     for name in ("mountpoint", "canmount", "keylocation", "keyformat", "readonly", "sharenfs", "sharesmb"):
         if name in properties:
             raise _fail(f"{where}.properties", f"{name} is the trial's own to set")
@@ -340,10 +344,7 @@ def _dataset(value: Any, where: str) -> Dataset:
             raise _fail(f"{where}.properties", f"{_show({name: text})} is not a property and its value")
     roles = tuple(_text(r, f"{where}.roles") for r in _list(item["roles"], f"{where}.roles"))
     volume = item.get("volume")
-    try:
-        size = None if volume is None else parse_size(volume)
-    except ValueError as error:
-        raise _fail(f"{where}.volume", str(error)) from None
+    size = None if volume is None else _size(volume, f"{where}.volume")
     given = item.get("filesystem")
     filesystem = _choice(given, f"{where}.filesystem", VOLUME_FILESYSTEMS) if given else None
     name = _dataset_name(item["name"], f"{where}.name")
@@ -356,16 +357,12 @@ def _dataset(value: Any, where: str) -> Dataset:
 
 
 def _place(value: Any, layout: TrialLayout) -> PoolPlacement:
-    if not isinstance(value, dict):
-        raise _fail("place", f"{_show(value)} is not an object")
-    kind = _choice(value.get("kind"), "place.kind", ("disks", "files", "parent", "mount"))
+    kind = _choice(_dict(value, "place").get("kind"), "place.kind", ("disks", "files", "parent", "mount"))
     if kind == "mount":
         return PoolPlacement(kind, mounting=_mounting(value, layout))
     pools = {p.name: p for p in layout.pools}
     if kind == "parent":
-        given = _object(value, "place", ("kind", "parents"))["parents"]
-        if not isinstance(given, dict):
-            raise _fail("place.parents", f"{_show(given)} is not an object")
+        given = _dict(_object(value, "place", ("kind", "parents"))["parents"], "place.parents")
         for pool in layout.pools:
             if pool.name not in given:
                 raise _fail("place.parents", f'pool "{pool.name}" of the layout has no parent dataset')
@@ -382,9 +379,7 @@ def _place(value: Any, layout: TrialLayout) -> PoolPlacement:
     item = _object(value, "place", ("kind", "disks"), ("dir",) if kind == "files" else ())
     if kind == "files" and "dir" not in item:
         raise _fail("place", '"dir" is missing')
-    given = item["disks"]
-    if not isinstance(given, dict):
-        raise _fail("place.disks", f"{_show(given)} is not an object")
+    given = _dict(item["disks"], "place.disks")
     found: dict[str, dict[str, tuple[tuple[Any, ...], ...]]] = {}
     for pool in layout.pools:
         where = f"place.disks.{pool.name}"
@@ -440,10 +435,7 @@ def _mounting(value: Any, layout: TrialLayout) -> Mounting:
 def _disk(kind: str, value: Any, where: str) -> str | int:
     if kind == "disks":
         return str(_path(value, where))
-    try:
-        size = parse_size(value)
-    except ValueError as error:
-        raise _fail(where, str(error)) from None
+    size = _size(value, where)
     if size < MIN_DISK:
         raise _fail(where, f"{_show(value)} is too small; ZFS takes disks of 64M and more")
     return size
