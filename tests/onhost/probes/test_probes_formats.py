@@ -127,7 +127,7 @@ def test_where_objset_statistics_are(tmp_path: Path) -> None:
     path = tmp_path / "zt/objset-0x94"
     path.write_text(text("2.3", "objset"))
     (tmp_path / "zt/objset-0x1").write_text("")
-    assert kstat.objset_files("zt", ["zt/a b", "zt/c"], tmp_path) == {"zt/a b": path}
+    assert kstat.objset_files(["zt"], ["zt/a b", "zt/c"], tmp_path) == {"zt/a b": path}
     assert kstat.read("absent", tmp_path) == {} and kstat.read_text("absent", tmp_path) == ""
 
 

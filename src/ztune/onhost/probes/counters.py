@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 import time
-from pathlib import Path
 from typing import Any
 
 from ztune.onhost.probes import devzfs, disks, kstat, mount, procfs, vdevs
@@ -187,9 +186,8 @@ class DatasetsProbe(ZfsProbe[dict[str, dict[str, int]]]):
 
     def begin(self) -> None:
         """Find the datasets' kstats and read them."""
-        self.files: dict[str, Path] = {}
-        for pool in self.context.zfs_pools:
-            self.files |= kstat.objset_files(pool.name, [d.name for d in self.context.datasets])
+        pools = [p.name for p in self.context.zfs_pools]
+        self.files = kstat.objset_files(pools, [d.name for d in self.context.datasets])
         super().begin()
 
     def finish(self) -> dict[str, Any]:
@@ -293,9 +291,8 @@ class _Sampler:
     def __init__(self, context: Context) -> None:
         zfs = bool(context.zfs_pools) and needs_zfs(context) is None
         self.devices = [d for d in disks.find(context) if d.number is not None]
-        self.files: dict[str, Path] = {}
-        for pool in context.zfs_pools if zfs else ():
-            self.files |= kstat.objset_files(pool.name, [d.name for d in context.datasets])
+        pools = [p.name for p in context.zfs_pools] if zfs else []
+        self.files = kstat.objset_files(pools, [d.name for d in context.datasets])
         names = {d.name: d.layout_name for d in context.datasets}
         self.groups: dict[str, list[str]] = {
             "disks": [f"{d.pool}/{d.name} {c}" for d in self.devices for c in self._disk],

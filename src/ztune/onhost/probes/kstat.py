@@ -88,11 +88,11 @@ def read_text(name: str, root: Path = ROOT) -> str:
         return ""
 
 
-def objset_files(pool: str, names: Iterable[str], root: Path = ROOT) -> dict[str, Path]:
-    """Return dataset → its kstat's file, for the mounted ones of ``names``."""
+def objset_files(pools: Iterable[str], names: Iterable[str], root: Path = ROOT) -> dict[str, Path]:
+    """Return dataset → its kstat's file, for the mounted ones of ``names`` in ``pools``."""
     wanted = set(names)
     found: dict[str, Path] = {}
-    for path in sorted((root / pool).glob("objset-*")):
+    for path in (path for pool in pools for path in sorted((root / pool).glob("objset-*"))):
         try:
             name = dataset_name(path.read_text(encoding="utf-8", errors="replace"))
         except OSError:

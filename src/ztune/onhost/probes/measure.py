@@ -214,9 +214,7 @@ class KernelWindow:
         self.context = context
         self.devices = disks.find(context)
         names = [d.name for d in context.datasets if d.filesystem == "zfs" or d.volume]
-        self.objsets: dict[str, Path] = {}
-        for pool in context.zfs_pools:
-            self.objsets |= kstat.objset_files(pool.name, names)
+        self.objsets = kstat.objset_files([p.name for p in context.zfs_pools], names)
         for name in names:
             if name not in self.objsets:
                 context.warn(f"{name}: the ZFS module shows no statistics of this dataset")
