@@ -120,8 +120,9 @@ def command(
       ztune crashtest postgres-oltp --layout my.toml -p full_page_writes=false --keep
       ztune crashtest sqlite -p journal_mode=persist --disks profile --json
 
-    WORKLOAD is postgres-oltp or sqlite. Exit code 1 if more was lost, or damaged, than the durability class
-    of the layout allows. docs/durability.md has results, and says what such a test can't show.
+    WORKLOAD is postgres-oltp, sqlite, or another whose database brings a crash test. Exit code 1 if more was
+    lost, or damaged, than the durability class of the layout allows. docs/durability.md has results, and says
+    what such a test can't show.
     """
     from ztune.cli._place import pairs
     from ztune.cli.mount import choose

@@ -9,8 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, ClassVar
 
-from ztune.crash.database import NOTE
-from ztune.crash.ledger import Account, Entry, Found, Transaction
+from ztune.databases.crash_test import NOTE, Account, Entry, Found, Transaction
 from ztune.databases.sqlite import crash_client as sqlite_client
 from ztune.databases.sqlite.onhost.transactions import Sqlite as Job
 from ztune.errors import InputError, MissingError, ZtuneError
