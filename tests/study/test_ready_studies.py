@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from ztune.databases import registry
+from ztune.databases.workload import JobWorkload
 from ztune.onhost.trial.spec import parse
 from ztune.runs.space import first_round
 from ztune.study import DurabilityClass, load_study, ready
@@ -100,3 +101,15 @@ def test_the_trial_program_takes_every_layout(path: Path) -> None:
             assert (theirs.name, theirs.roles, theirs.volume) == (ours.name, ours.roles, ours.volume)
             assert dict(theirs.properties) == ours.properties
             assert theirs.volume is None or theirs.filesystem == ours.filesystem
+
+
+@pytest.mark.parametrize("name", ready.files())
+def test_no_ready_layout_has_a_setting_that_its_database_refuses(name: str) -> None:
+    study = ready.find(name)
+    workload = study.workload or (name if name in registry.names() else None)
+    if workload is None or workload == "command":
+        return
+    made = registry.make(workload)
+    assert isinstance(made, JobWorkload)
+    for layout in first_round(study):
+        made.job_class(made.resolved(), layout.database).check_settings()

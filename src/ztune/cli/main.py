@@ -35,6 +35,7 @@ COMMANDS: dict[str, str] = {
     "umount": "ztune.cli.umount",
     "lab": "ztune.cli.lab",
     "disk": "ztune.cli.disk",
+    "new": "ztune.cli.new",
 }
 
 

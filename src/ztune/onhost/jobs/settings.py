@@ -8,6 +8,25 @@ from difflib import get_close_matches
 from ztune.errors import InputError
 
 
+def check_values(
+    settings: Mapping[str, str], words: Mapping[str, tuple[str, ...]], owned: Mapping[str, str]
+) -> None:
+    """Refuse settings that aren't the layout's, or that have none of the words that they take.
+
+    For a database that has more settings than are listed in ``words``: the others pass. A word may be cut
+    short.
+
+    Raises:
+        InputError: the sentence names the first such setting, and what would be right.
+    """
+    for name, value in settings.items():
+        if name in owned:
+            raise InputError(f"database setting {name!r} can't be chosen by a layout: {owned[name]}")
+        allowed = words.get(name, ())
+        if allowed and not any(word.lower().startswith(value.lower() or "?") for word in allowed):
+            raise InputError(f"database setting {name} is {value!r}; it is one of {', '.join(allowed)}")
+
+
 def check(
     database: str,
     settings: Mapping[str, str],

@@ -57,6 +57,13 @@ class HttpLoad(JobBase):
         self._jmeter: Path | None = None
         self._service: Conversation | None = None
 
+    def check_settings(self) -> None:
+        """Refuse settings that there are not."""
+        if self.database:
+            raise InputError(
+                f"http has no database whose settings a layout could choose ({', '.join(self.database)})"
+            )
+
     def check(self) -> str:
         """Return the versions of JMeter and Java.
 
@@ -64,10 +71,7 @@ class HttpLoad(JobBase):
             MissingError: one of them isn't here; the text names the command that brings it.
             InputError: the layout has settings of a database, and there is none; or the plan is none.
         """
-        if self.database:
-            raise InputError(
-                f"http has no database whose settings a layout could choose ({', '.join(self.database)})"
-            )
+        self.check_settings()
         if self._java is None:
             self._must_be_a_plan()
             found = software.java()

@@ -48,6 +48,22 @@ OWNED = {
 }
 """Settings that a layout may not change, and why."""
 
+_SWITCH = ("on", "off", "1", "0", "true", "false")
+WORDS = {
+    **dict.fromkeys(("innodb_file_per_table", "innodb_use_native_aio", "innodb_adaptive_flushing"), _SWITCH),
+    **dict.fromkeys(("innodb_adaptive_hash_index", "innodb_random_read_ahead"), _SWITCH),
+    "innodb_doublewrite": (*_SWITCH, "fast"),
+    "innodb_flush_log_at_trx_commit": ("0", "1", "2", "3"),
+    "innodb_flush_method": (
+        *("fsync", "O_DSYNC", "littlesync", "nosync", "O_DIRECT", "O_DIRECT_NO_FSYNC"),
+        *("0", "1", "2", "3", "4", "5"),
+    ),
+    "innodb_flush_neighbors": ("0", "1", "2"),
+    "binlog_format": ("row", "statement", "mixed", "0", "1", "2"),
+}
+"""Settings that take one of some words, of those that layouts are about (MariaDB's manual, Server System
+Variables)."""
+
 _COMMON = (
     *("innodb_page_size", "innodb_doublewrite", "innodb_flush_method", "innodb_use_native_aio"),
     *("innodb_flush_log_at_trx_commit", "sync_binlog", "innodb_log_file_size", "innodb_buffer_pool_size"),

@@ -70,6 +70,19 @@ OWNED = {
 }
 """Settings that a layout may not change, and why."""
 
+_SWITCH = ("on", "off", "true", "false", "yes", "no", "1", "0")
+WORDS = {
+    **dict.fromkeys(("fsync", "full_page_writes", "wal_recycle", "wal_init_zero", "wal_log_hints"), _SWITCH),
+    **dict.fromkeys(("autovacuum", "jit", "track_io_timing"), _SWITCH),
+    "synchronous_commit": (*_SWITCH, "local", "remote_write", "remote_apply"),
+    "wal_compression": (*_SWITCH, "pglz", "lz4", "zstd"),
+    "wal_level": ("minimal", "replica", "logical"),
+    "wal_sync_method": ("fdatasync", "fsync", "fsync_writethrough", "open_datasync", "open_sync"),
+    "huge_pages": (*_SWITCH, "try"),
+}
+"""Settings that take one of some words, of those that layouts are about (PostgreSQL's manual, Server
+Configuration)."""
+
 
 @dataclass(frozen=True, slots=True)
 class Binaries:

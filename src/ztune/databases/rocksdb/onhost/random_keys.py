@@ -156,6 +156,14 @@ class Rocksdb(JobBase):
         settings["block_based_table_factory"] = f"{{{_joined(table)}}}"
         return _joined({_RENAMED.get(name, name): value for name, value in settings.items()})
 
+    def check_settings(self) -> None:
+        """Refuse settings that aren't RocksDB's or not the layout's."""
+        for name in self.database:
+            if name not in SETTINGS:
+                close = get_close_matches(name, SETTINGS, n=1)
+                hint = f"did you mean {close[0]!r}?" if close else f"such are {', '.join(SETTINGS[:6])}"
+                raise InputError(f"rocksdb has no setting {name!r} that a layout could choose; {hint}")
+
     def check(self) -> str:
         """Return RocksDB's version.
 
@@ -165,11 +173,7 @@ class Rocksdb(JobBase):
         """
         if self._version:
             return self._version
-        for name in self.database:
-            if name not in SETTINGS:
-                close = get_close_matches(name, SETTINGS, n=1)
-                hint = f"did you mean {close[0]!r}?" if close else f"such are {', '.join(SETTINGS[:6])}"
-                raise InputError(f"rocksdb has no setting {name!r} that a layout could choose; {hint}")
+        self.check_settings()
         options = self.options()
         program = _program("ldb")
         try:

@@ -87,6 +87,10 @@ class Sqlite(JobBase):
         """Bytes in a page."""
         return int(self.settings()["page_size"])
 
+    def check_settings(self) -> None:
+        """Refuse settings that aren't the database's or not the layout's."""
+        check_settings("sqlite", self.database, SETTINGS, _OWNED)
+
     def check(self) -> str:
         """Return SQLite's version, as the Python that will be used has it.
 
@@ -95,7 +99,7 @@ class Sqlite(JobBase):
             InputError: a setting in ``database`` is unknown here or not the layout's to set.
         """
         if not self._version:
-            check_settings("sqlite", self.database, SETTINGS, _OWNED)
+            self.check_settings()
             page = self.page_size
             if not is_power_of_two(page) or not 512 <= page <= 65536:
                 raise InputError(f"sqlite: page_size {page} is no power of two from 512 to 65536")
