@@ -78,6 +78,7 @@ test-all: lint test-servers test-tools test-lab
 
 docs: setup
 	$(BIN)/python -m ztune.databases.docs docs/workloads.md
+	$(BIN)/python -m ztune.databases.skeleton docs/adding-a-database.md
 	$(BIN)/python -m ztune.cli.docs docs/commands.md
 	$(BIN)/python -m ztune.study.docs docs/study-format.md
 	$(BIN)/python -m ztune.advice.findings_docs docs/findings.md

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import keyword
 import re
+import sys
 from importlib import resources
 from pathlib import Path
 
@@ -11,6 +12,7 @@ from ztune.databases import database, registry
 from ztune.errors import InputError
 
 _NAME = re.compile(r"[a-z][a-z0-9]{0,30}")
+_BLOCK = re.compile(r"(?P<head>```(?:python|toml)\n# (?P<path>\S+\.(?:py|toml))\n).*?```", re.DOTALL)
 _ENDING = ".txt"  # so that nothing takes the templates for modules
 
 
@@ -57,3 +59,26 @@ def write(name: str, into: Path) -> list[Path]:
     except OSError as error:
         raise InputError(f"{top} can't be made: {error.strerror}") from None
     return [top / path for path in made]
+
+
+def render(page: str) -> str:
+    """Return a page of the documentation with each block of code that begins with a file's path made anew.
+
+    It shows that file of the skeleton for ``tinydb``.
+
+    Raises:
+        InputError: there is no such file.
+    """
+    written = files("tinydb")
+
+    def block(match: re.Match[str]) -> str:
+        if match["path"] not in written:
+            raise InputError(f"docs: the skeleton has no file {match['path']}")
+        return f"{match['head']}{written[match['path']].strip()}\n```"
+
+    return _BLOCK.sub(block, page)
+
+
+if __name__ == "__main__":
+    shown = Path(sys.argv[1])
+    shown.write_text(render(shown.read_text(encoding="utf-8")), encoding="utf-8")

@@ -231,7 +231,7 @@ class InputParameters(Parameters):
 
 
 class Workload(Protocol):
-    """A job for a database. Third parties register theirs under the entry-point group ``ztune.workloads``.
+    """A job for a database. A third party's database names its workloads in ``database.toml``.
 
     The class is called with a mapping of parameters (names to values or their text) and must refuse bad ones
     with ``InputError``. No step may write outside the work directory that ``prepare`` was given. A class with
