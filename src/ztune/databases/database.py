@@ -70,6 +70,17 @@ class _Facts(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
+class BeforeInstall(_Facts):
+    """A command that must come before a package is installed, so that it changes nothing else on the host."""
+
+    package: str
+    family: str = Field(default="", description="The systems that need it; without it all.")
+    unless: str = Field(default="", description="Not needed where this package is installed already.")
+    shell: str = Field(description="A line for /bin/sh, run as root.")
+    undo: str = Field(default="", description="Run at the end, whatever came of the installation.")
+    why: str = Field(description="What `ztune setup` says of it.")
+
+
 class Files(_Facts):
     """The files of a database, as its documentation names them."""
 
@@ -214,6 +225,9 @@ class Facts(_Facts):
     packages: dict[str, Annotated[dict[str, str], AfterValidator(_families)]] = Field(
         default_factory=dict,
         description="What must be installed → family of systems → names of packages, between spaces.",
+    )
+    before_install: tuple[BeforeInstall, ...] = Field(
+        default=(), description="Commands that come before a package is installed."
     )
     files: tuple[Files, ...] = ()
     observed: tuple[Observed, ...] = ()

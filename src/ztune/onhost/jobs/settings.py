@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from difflib import get_close_matches
 
 from ztune.errors import InputError
@@ -25,6 +25,26 @@ def check_values(
         allowed = words.get(name, ())
         if allowed and not any(word.lower().startswith(value.lower() or "?") for word in allowed):
             raise InputError(f"database setting {name} is {value!r}; it is one of {', '.join(allowed)}")
+
+
+def check_names(what: str, settings: Iterable[str], known: Sequence[str], common: Iterable[str]) -> None:
+    """Refuse settings that a server does not list as its own.
+
+    Args:
+        what: how messages call it, with its version.
+        settings: names that the layout sets.
+        known: all that it has, as it says itself.
+        common: some to name where none is like the wrong one.
+
+    Raises:
+        InputError: the sentence names the first such setting, and one like it where there is one.
+    """
+    for name in settings:
+        if name not in known:
+            close = get_close_matches(name, known, n=1)
+            such = ", ".join(one for one in common if one in known)
+            hint = f"did you mean {close[0]!r}?" if close else f"such are {such}"
+            raise InputError(f"{what} has no setting {name!r}; {hint}")
 
 
 def check(
