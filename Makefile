@@ -5,15 +5,19 @@ BIN := $(VENV)/bin
 OUT ?= demo-out
 export VENV
 
-.PHONY: help setup build demo lab test-lab test-servers test-tools test test-all lint docs bench bench-lab clean
+.PHONY: help setup build demo lab test-lab test-servers test-tools check test test-all coverage lint style format wheel docs bench bench-lab clean
 
 help:
 	@echo 'make setup   install what ztune needs (Debian, Ubuntu) and build it; ztune is then $(BIN)/ztune'
 	@echo 'make demo    the whole loop on a PostgreSQL of our own; results in $(OUT)/'
 	@echo 'make lab     install QEMU and build the lab, where layouts are tried in a virtual machine (ten to twenty minutes, once)'
+	@echo 'make check   style, types and unit tests in a minute or two; installs nothing, needs neither root nor servers nor what is compiled'
 	@echo 'make test    set up, install the databases of the workloads, check style and types, run the tests'
 	@echo 'make test-all   the same with the tests that take minutes each'
 	@echo 'make lint    style and types only'
+	@echo 'make format  lay out the Python and the C'
+	@echo 'make coverage   what of the Python the unit tests run; with UNIT= all tests'
+	@echo 'make wheel   the package, in dist/: it works away from the source tree (docs/setup.md)'
 	@echo 'make docs    write again the parts of docs/ that are made from the code'
 	@echo 'make bench   cost of recording, speed of screening and of reading traces'
 	@echo 'make bench-lab   the same for the lab, its disks and the accuracy of screening; many hours under emulation'
@@ -37,16 +41,31 @@ DEMO = -p rate=30 --budget 25
 demo: setup
 	$(BIN)/ztune tune postgres-oltp $(DEMO) --out $(OUT)
 
-lint: setup
+C_FILES := $(wildcard engine/src/*.[ch] engine/include/*/*.h mount/src/*.[ch] disk/src/*.[ch] recorder/*.[ch] lab/*.c)
+SHELL_FILES := $(wildcard scripts/*.sh) .ci/run
+
+# Style and types. Nothing is installed or built: `lint` does that before, `check` does without.
+style:
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+	$(BIN)/clang-format --dry-run -Werror $(C_FILES)
+	$(BIN)/shellcheck $(SHELL_FILES)
 	$(BIN)/mypy
+	$(BIN)/lint-imports --no-logo
+
+lint: setup
+	@$(MAKE) --no-print-directory style
+
+format:
+	$(BIN)/ruff check --quiet --select I --fix .
+	$(BIN)/ruff format .
+	$(BIN)/clang-format -i $(C_FILES)
 
 lab: setup
 	@scripts/setup.sh lab
 	$(BIN)/ztune lab build
 
-# Where QEMU or the packages cannot be had (3) the lab's tests are skipped and say so; a build that fails is an error.
+# Where QEMU or the packages can't be had (3) the lab's tests are skipped and say so; a build that fails is an error.
 test-lab: setup
 	@scripts/setup.sh lab && $(BIN)/ztune lab build; status=$$?; \
 	case $$status in \
@@ -55,7 +74,7 @@ test-lab: setup
 	*) exit $$status ;; \
 	esac
 
-# The databases that the workloads run. Where one cannot be had its tests are skipped and say so.
+# The databases that the workloads run. Where one can't be had its tests are skipped and say so.
 SERVERS = mariadb-oltp rocksdb mongo-restore orientdb-graph ldap-import http
 
 test-servers: setup
@@ -69,12 +88,27 @@ test-tools: setup
 
 # Two at a time: most tests wait, for servers, guests and disks. The lab's share a guest, so they run one by one.
 PYTEST = $(BIN)/pytest -n 2 --dist loadgroup
+# Those that need nothing but Python; tests/conftest.py says which others need what.
+UNIT = -m 'not (native or server or mount or lab or root or slow or long)'
+
+check:
+	@for tool in ruff clang-format shellcheck mypy lint-imports pytest; do \
+	[ -x $(BIN)/$$tool ] || { echo "make check: there is no $(BIN)/$$tool; run 'make setup' first" >&2; exit 3; }; \
+	done
+	@$(MAKE) --no-print-directory style
+	$(PYTEST) $(UNIT)
+
+coverage: setup
+	$(PYTEST) $(UNIT) --cov --cov-report=term
 
 test: lint test-servers test-tools test-lab
 	$(PYTEST)
 
 test-all: lint test-servers test-tools test-lab
 	$(PYTEST) --long
+
+wheel: setup
+	$(BIN)/pip wheel --quiet --no-deps -w dist .
 
 docs: setup
 	$(BIN)/python -m ztune.databases.docs docs/workloads.md
@@ -98,4 +132,4 @@ clean:
 	-$(MAKE) --no-print-directory -C recorder clean
 	-$(MAKE) --no-print-directory -C disk clean
 	-$(MAKE) --no-print-directory -C mount clean
-	rm -rf build demo-out .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf build dist demo-out .coverage .mypy_cache .import_linter_cache .ruff_cache .pytest_cache .hypothesis

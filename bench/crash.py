@@ -160,11 +160,10 @@ def run(case: Case, parts: list[dict[str, Any]], args: argparse.Namespace) -> Re
 def merged(parts: list[dict[str, Any]]) -> Result:
     """Return all parts of a case as one result."""
     first = parts[0]
-    cuts = [
-        Cut(**{k: tuple(v) if k == "problems" else v for k, v in cut.items() if k != "class"})
-        for part in parts
-        for cut in part["cuts"]
-    ]
+    cuts = []
+    for cut in (cut for part in parts for cut in part["cuts"]):
+        fields: dict[str, Any] = {k: v for k, v in cut.items() if k != "class"}
+        cuts.append(Cut(**{**fields, "problems": tuple(fields["problems"])}))
     for cut in cuts:
         cut.moment = Moment(cut.moment)
     known = {k: v for k, v in first.items() if k not in {"found", "broken", "figures", "cuts", "promised"}}
@@ -174,8 +173,10 @@ def merged(parts: list[dict[str, Any]]) -> Result:
 def table(results: dict[str, Result]) -> list[str]:
     """Return the table for docs/durability.md."""
     lines = [
-        "| database | settings | promised | cuts | commits acknowledged | lost | damaged | "
-        "log records replayed per cut: median, most | found |",
+        (
+            "| database | settings | promised | cuts | commits acknowledged | lost | damaged | "
+            "log records replayed per cut: median, most | found |"
+        ),
         "| --- | --- | --- | --- | --- | --- | --- | --- | --- |",
     ]
     for case in CASES:

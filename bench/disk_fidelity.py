@@ -11,7 +11,7 @@ from __future__ import annotations
 import argparse
 import sys
 
-from ztune.disk.fidelity import CASES, Bench, Outcome, table
+from ztune.disk.fidelity import CASES, Bench, CaseResult, table
 from ztune.errors import MissingError
 from ztune.lab import Guest
 from ztune.study import profiles
@@ -35,7 +35,7 @@ def main() -> int:
         print(f"guest: {guest.machine.accel}, {guest.machine.cpus} CPUs; {args.runs} runs each")
         for name in args.profile or ["hdd-7200", "ssd-sata"]:
             profile = profiles.find(name)
-            outcomes: list[Outcome] = []
+            outcomes: list[CaseResult] = []
             for case in CASES:
                 outcomes.append(
                     bench.outcome(

@@ -14,8 +14,9 @@ import tempfile
 from dataclasses import replace
 from pathlib import Path
 
+from ztune import native
 from ztune.disk import fio, server
-from ztune.disk.fio import Figures, Job
+from ztune.disk.fio import Figures, FioJob
 from ztune.disk.measure import measure
 from ztune.errors import MissingError
 from ztune.study import profiles
@@ -53,7 +54,7 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=20.0)
     args = parser.parse_args()
     try:
-        fio.program(), server.find()
+        fio.program(), native.DISK.find()
     except MissingError as error:
         print(f"skipped: {error}")
         return 0
@@ -65,7 +66,7 @@ def main() -> int:
             place = Path(folder)
             with server.start(known, SIZE, place / "b", place / "s", dilation=slower) as disk:
 
-                def run(job: Job, uri: str = disk.uri, slower: float = slower) -> Figures:
+                def run(job: FioJob, uri: str = disk.uri, slower: float = slower) -> Figures:
                     return real(fio.run(uri, job), slower)
 
                 found = measure(

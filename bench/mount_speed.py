@@ -35,7 +35,7 @@ import psutil
 from ztune.databases.postgresql.workload_oltp import PostgresOltp
 from ztune.databases.workload import running
 from ztune.errors import ZtuneError
-from ztune.onhost.host.mounted import Mount, Options
+from ztune.onhost.host.mounted import Mount, MountOptions
 from ztune.places import mount_program
 from ztune.study import profiles
 
@@ -95,7 +95,7 @@ def mounted(folder: Path, profile: str | None = None) -> Iterator[Mount]:
         }
     mount = Mount.start(
         mount_program.check(), spec, folder / f"store-{name}", {"speed/db": folder / f"mount-{name}"},
-        Options("profile" if profile else "instant"), die_with_caller=True,
+        MountOptions("profile" if profile else "instant"), die_with_caller=True,
     )  # fmt: skip
     try:
         yield mount

@@ -34,7 +34,7 @@ import numpy as np
 from ztune.databases.postgresql.onhost.pgbench import parse_output
 from ztune.databases.postgresql.workload_oltp import PostgresOltp
 from ztune.databases.workload import running
-from ztune.observe.live import Live, Seen
+from ztune.observe.live import LiveObservation, Seen
 from ztune.observe.subjects import Subject, of_path, of_pid
 from ztune.onhost.probes import procfs
 
@@ -80,8 +80,8 @@ def server_seconds(pid: int) -> float:
     return job.user_s + job.system_s
 
 
-def observing(subject: Callable[[], Subject] | None) -> AbstractContextManager[Live | None]:
-    return contextlib.nullcontext() if subject is None else Live(subject())
+def observing(subject: Callable[[], Subject] | None) -> AbstractContextManager[LiveObservation | None]:
+    return contextlib.nullcontext() if subject is None else LiveObservation(subject())
 
 
 def described(seen: Seen, transactions: int) -> dict[str, float]:

@@ -136,7 +136,7 @@ def mariadb(folder: Path, account: pwd.struct_passwd, scale: int) -> Iterator[Da
             )  # fmt: skip
             if done.returncode:
                 raise RuntimeError(done.stderr)
-            return done.stdout
+            return str(done.stdout)
 
         deadline = time.monotonic() + BEGIN_S
         while True:
@@ -159,8 +159,10 @@ def mariadb(folder: Path, account: pwd.struct_passwd, scale: int) -> Iterator[Da
         def counters() -> Totals:
             said = sql("FLUSH LOCAL STATUS; SHOW GLOBAL STATUS")
             pairs = dict(line.split("\t", 1) for line in said.splitlines() if "\t" in line)
-            names = ("data_reads", "data_read", "data_writes", "data_written", "data_fsyncs")
-            names += ("os_log_written", "log_writes", "pages_written", "dblwr_writes", "dblwr_pages_written")
+            names = (
+                *("data_reads", "data_read", "data_writes", "data_written", "data_fsyncs"),
+                *("os_log_written", "log_writes", "pages_written", "dblwr_writes", "dblwr_pages_written"),
+            )
             found = {f"Innodb_{name}": int(pairs[f"Innodb_{name}"]) for name in names}
             return found | {name: int(pairs[name]) for name in ("Com_update", "Com_select")}
 
@@ -179,7 +181,7 @@ def mariadb(folder: Path, account: pwd.struct_passwd, scale: int) -> Iterator[Da
             return {name: n - before[name] for name, n in counters().items()}
 
         # Since 10.8 the log is in none of Innodb_data_writes and _written, but its syncs are in _fsyncs.
-        log = r"/ib_logfile\d+$"
+        redo = r"/ib_logfile\d+$"
         pages = r"\.ibd$|/ibdata\d+$|/ibtmp\d+$|/undo\d+$"
 
         def beside(seen: dict[str, Any]) -> Totals:
@@ -188,9 +190,9 @@ def mariadb(folder: Path, account: pwd.struct_passwd, scale: int) -> Iterator[Da
                 "Innodb_data_read": group_sum(seen, pages, "reads", "bytes"),
                 "Innodb_data_writes": group_sum(seen, pages, "writes", "calls"),
                 "Innodb_data_written": group_sum(seen, pages, "writes", "bytes"),
-                "Innodb_data_fsyncs": group_sum(seen, f"{pages}|{log}", "syncs", "calls"),
-                "Innodb_log_writes": group_sum(seen, log, "writes", "calls"),
-                "Innodb_os_log_written": group_sum(seen, log, "writes", "bytes"),
+                "Innodb_data_fsyncs": group_sum(seen, f"{pages}|{redo}", "syncs", "calls"),
+                "Innodb_log_writes": group_sum(seen, redo, "writes", "calls"),
+                "Innodb_os_log_written": group_sum(seen, redo, "writes", "bytes"),
             }
 
         settle(counters)

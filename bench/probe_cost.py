@@ -45,8 +45,8 @@ def inside(options: argparse.Namespace) -> None:
     sys.path.insert(0, options.inside)
     from ztune.onhost import probes
     from ztune.onhost.events import Events
-    from ztune.onhost.hello import environment
-    from ztune.onhost.host.zfs import Commands, module_version, parse_version
+    from ztune.onhost.host.about import environment
+    from ztune.onhost.host.zfs import Commands
     from ztune.onhost.probes import procfs, vdevs
     from ztune.onhost.probes.context import Context, DatasetContext, DeviceContext, PoolContext
     from ztune.onhost.probes.devzfs import pool_stats
@@ -93,7 +93,6 @@ def inside(options: argparse.Namespace) -> None:
                         command=command,
                         pids=partial(_one, job.pid),
                         warn=said.append,
-                        zfs_version=parse_version(module_version()),
                         patience=50,
                     )
                     times, own = [time.monotonic()], time.process_time()

@@ -20,10 +20,11 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
+from ztune import paths
 from ztune.cli.screen import choose_study
 from ztune.places import engine as engines
 from ztune.runs import screening
-from ztune.store import environment, paths
+from ztune.store import environment
 from ztune.store.db import Store
 from ztune.trace.manifest import RecorderInfo, TraceFile
 from ztune.trace.reader import Trace

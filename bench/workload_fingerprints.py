@@ -18,7 +18,7 @@ from ztune.cli._tune import record_workload
 from ztune.databases import registry
 from ztune.databases.workload import JobWorkload
 from ztune.errors import MissingError
-from ztune.trace.summary import Group, summarise
+from ztune.trace.summary import GroupSummary, summarise
 from ztune.units import format_size
 
 PAGE = Path(__file__).parents[1] / "docs" / "workloads.md"
@@ -28,7 +28,7 @@ HEAD = (
     "syncs/s |\n"
     "| --- | --- | --- | --- | --- | --- | --- | --- | --- |\n"
 )
-SMALL = {
+SMALL: dict[str, dict[str, object]] = {
     "postgres-oltp": {"scale": 5, "rate": 200, "seconds": 10},
     "postgres-backup": {"scale": 5, "rate": 200},
     "postgres-restore": {"scale": 5},
@@ -48,7 +48,7 @@ SMALL = {
 LEAST_SHARE = 0.02
 
 
-def sizes(group: Group) -> str:
+def sizes(group: GroupSummary) -> str:
     """Return the write sizes that matter, as `8K 93 % · 16K 7 %`; a size stands for those up to twice it."""
     total = group.writes.count
     if not total:
@@ -90,7 +90,7 @@ def main() -> None:
     text = PAGE.read_text(encoding="utf-8")
     found = BLOCK.search(text)
     assert found is not None
-    kept = {name: [] for name in SMALL}
+    kept: dict[str, list[str]] = {name: [] for name in SMALL}
     for line in found[2].splitlines(keepends=True):
         name = line.split("`")[1] if line.startswith("| `") else ""
         if name in kept:

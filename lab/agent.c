@@ -45,15 +45,15 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { /* from the host */
+enum {               /* from the host */
 	F_HELLO = 1, /* any bytes; answered by HELLO with the same bytes */
 	F_SETUP,     /* u64 clock in ns, 32 bytes of seed, lines KEY=VALUE */
-	F_RUN,       /* u32 flags, u16 rows, u16 columns, u32 n of arguments, then strings: directory, arguments, environment */
-	F_STDIN,     /* bytes */
-	F_EOF,       /* no more stdin */
-	F_CREDIT,    /* u32: so many bytes of output have been taken */
-	F_SIGNAL,    /* u32: to the command's process group */
-	F_RESIZE,    /* u16 rows, u16 columns */
+	F_RUN, /* u32 flags, u16 rows, u16 columns, u32 n of arguments, then strings: directory, arguments, environment */
+	F_STDIN,  /* bytes */
+	F_EOF,    /* no more stdin */
+	F_CREDIT, /* u32: so many bytes of output have been taken */
+	F_SIGNAL, /* u32: to the command's process group */
+	F_RESIZE, /* u16 rows, u16 columns */
 	/* from the guest */
 	F_BOOTED = 16, /* text */
 	F_READY,       /* SETUP is done */
@@ -217,7 +217,7 @@ static void load_modules(void)
 		snprintf(path, sizeof path, "/modules/%s", names[i]);
 		int fd = open(path, O_RDONLY | O_CLOEXEC);
 		if (syscall(SYS_finit_module, fd, parameters, 0) != 0 && errno != EEXIST)
-			say("ztune-lab: module %s cannot be loaded: %s", names[i], strerror(errno));
+			say("ztune-lab: module %s can't be loaded: %s", names[i], strerror(errno));
 		close(fd);
 		unlink(path); /* its memory would be part of the saved state */
 	}
@@ -231,7 +231,8 @@ static int find_port(void)
 		while (dir && (entry = readdir(dir))) {
 			char path[300], name[64];
 			snprintf(path, sizeof path, "/sys/class/virtio-ports/%s/name", entry->d_name);
-			if (entry->d_name[0] == '.' || read_small(path, name, sizeof name) < 0 || strcmp(name, "ztune\n"))
+			if (entry->d_name[0] == '.' || read_small(path, name, sizeof name) < 0 ||
+			    strcmp(name, "ztune\n"))
 				continue;
 			snprintf(path, sizeof path, "/dev/%s", entry->d_name);
 			int fd = open(path, O_RDWR | O_CLOEXEC);
@@ -306,7 +307,7 @@ static void block_event(int add, const char *devpath, unsigned major_, unsigned 
 	if (symlink(target, text) && errno != EEXIST)
 		say("ztune-lab: %s: %s", text, strerror(errno));
 	snprintf(text, sizeof text, "S:%s\nI:%ld\nE:ID_SERIAL=%s\nE:ID_BUS=scsi\nG:systemd\nQ:systemd\nV:1\n", link,
-	         (long)time(NULL), serial);
+	    (long)time(NULL), serial);
 	write_small(data, text);
 }
 
@@ -374,7 +375,7 @@ static int mount_it(const char *what, const char *where, const char *type, unsig
 	mkdir(where, 0755);
 	if (mount(what, where, type, flags, options) == 0)
 		return 0;
-	snprintf(failure, sizeof failure, "%s cannot be mounted on %s: %s", type, where, strerror(errno));
+	snprintf(failure, sizeof failure, "%s can't be mounted on %s: %s", type, where, strerror(errno));
 	return -1;
 }
 
@@ -395,7 +396,10 @@ static int setup(unsigned char *payload, size_t length)
 	char options[256], lower[64];
 	struct timespec now;
 	uint64_t clock;
-	struct { int bits, size; unsigned char seed[32]; } entropy = {256, 32, {0}};
+	struct {
+		int bits, size;
+		unsigned char seed[32];
+	} entropy = {256, 32, {0}};
 
 	snprintf(failure, sizeof failure, "the request is too short");
 	if (length < 40)
@@ -435,7 +439,7 @@ static int setup(unsigned char *payload, size_t length)
 	unlink("/new/etc/zfs/zpool.cache");
 	if (mount("/dev", "/new/dev", NULL, MS_MOVE, NULL) || mount("/proc", "/new/proc", NULL, MS_MOVE, NULL) ||
 	    mount("/sys", "/new/sys", NULL, MS_MOVE, NULL)) {
-		snprintf(failure, sizeof failure, "kernel file systems cannot be moved: %s", strerror(errno));
+		snprintf(failure, sizeof failure, "kernel file systems can't be moved: %s", strerror(errno));
 		return -1;
 	}
 	mkdir("/new/tmp", 0755);
@@ -451,7 +455,7 @@ static int setup(unsigned char *payload, size_t length)
 	mkdir("/new/dev/disk", 0755);
 	mkdir("/new/dev/disk/by-id", 0755);
 	if (chdir("/new") || mount(".", "/", NULL, MS_MOVE, NULL) || chroot(".") || chdir("/")) {
-		snprintf(failure, sizeof failure, "the new root cannot be entered: %s", strerror(errno));
+		snprintf(failure, sizeof failure, "the new root can't be entered: %s", strerror(errno));
 		return -1;
 	}
 	char *net = option(lines, "net"), *hostname = option(lines, "hostname");
@@ -590,7 +594,7 @@ static void run(uint32_t id, unsigned char *payload, size_t length)
 		child(directory, strings, env, in[0], out[1], err[1], 0);
 	}
 	if (pid < 0)
-		send_text(F_FAILED, id, "cannot start a process: %s", strerror(errno));
+		send_text(F_FAILED, id, "can't start a process: %s", strerror(errno));
 	close_fd(&in[0]);
 	close_fd(&out[1]);
 	close_fd(&err[1]);
@@ -604,8 +608,17 @@ static void run(uint32_t id, unsigned char *payload, size_t length)
 	free(strings);
 	if (terminal)
 		out[0] = fcntl(in[1], F_DUPFD_CLOEXEC, 0);
-	*c = (struct command){.id = id, .pid = pid, .used = 1, .in = in[1], .out = out[0], .err = err[0], .pty = terminal,
-	                      .status = -1, .credit = WINDOW};
+	*c = (struct command){
+		.id = id,
+		.pid = pid,
+		.used = 1,
+		.in = in[1],
+		.out = out[0],
+		.err = err[0],
+		.pty = terminal,
+		.status = -1,
+		.credit = WINDOW,
+	};
 	c->pending = malloc(WINDOW);
 	fcntl(c->in, F_SETFL, O_NONBLOCK);
 	fcntl(c->out, F_SETFL, O_NONBLOCK);

@@ -488,7 +488,7 @@ static __noinline int submit_request(struct io_kiocb *req)
 			p.offset = BPF_CORE_READ(file, f_pos);
 		if (file && !p.append && p.offset >= 0 &&
 		    (opcode == IORING_OP_READ || opcode == IORING_OP_WRITE || opcode == IORING_OP_READ_FIXED ||
-		     opcode == IORING_OP_WRITE_FIXED))
+			opcode == IORING_OP_WRITE_FIXED))
 			p.order = in_order(p.file, p.op, p.offset, BPF_CORE_READ(rw, len));
 	} else if (p.op == ZT_FSYNC || p.op == ZT_FDATASYNC) {
 		p.offset = -1;
@@ -549,7 +549,7 @@ SEC("tp_btf/io_uring_complete") int BPF_PROG(complete_uring, void *context, void
 			offset = BPF_CORE_READ(file, f_pos) - result;
 		if (p->file)
 			emit_pending(p, ZT_URING, bpf_ktime_get_ns(), offset,
-				     p->op == ZT_READ || p->op == ZT_WRITE ? result : p->size);
+			    p->op == ZT_READ || p->op == ZT_WRITE ? result : p->size);
 	}
 	bpf_map_delete_elem(&uring, &key);
 	return 0;

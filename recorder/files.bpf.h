@@ -216,8 +216,8 @@ static __always_inline bool is_storage(struct super_block *sb)
 	unsigned long magic = BPF_CORE_READ(sb, s_magic);
 
 	return !(magic == PROC_MAGIC || magic == SYSFS_MAGIC || magic == CGROUP_MAGIC || magic == CGROUP2_MAGIC ||
-		 magic == DEBUGFS_MAGIC || magic == TRACEFS_MAGIC || magic == SECURITYFS_MAGIC ||
-		 magic == BPF_MAGIC || magic == HUGETLBFS_MAGIC || (BPF_CORE_READ(sb, s_flags) & SB_KERNMOUNT));
+	    magic == DEBUGFS_MAGIC || magic == TRACEFS_MAGIC || magic == SECURITYFS_MAGIC || magic == BPF_MAGIC ||
+	    magic == HUGETLBFS_MAGIC || (BPF_CORE_READ(sb, s_flags) & SB_KERNMOUNT));
 }
 
 /* Gives an inode its number; 0 if it is none of ours. */
@@ -281,20 +281,21 @@ static __always_inline u32 number_of_file(struct file *file)
 
 static __always_inline u16 open_flags(u32 f)
 {
-	return (f & O_SYNC_BIT ? ZT_F_SYNC : f & O_DSYNC ? ZT_F_DSYNC : 0) | (f & O_DIRECT ? ZT_F_DIRECT : 0) |
-	       (f & O_APPEND ? ZT_F_APPEND : 0);
+	u16 synced = f & O_SYNC_BIT ? ZT_F_SYNC : f & O_DSYNC ? ZT_F_DSYNC : 0;
+
+	return synced | (f & O_DIRECT ? ZT_F_DIRECT : 0) | (f & O_APPEND ? ZT_F_APPEND : 0);
 }
 
 static __always_inline u16 call_flags(u32 rwf)
 {
 	return (rwf & RWF_SYNC ? ZT_F_SYNC : 0) | (rwf & RWF_DSYNC ? ZT_F_DSYNC : 0) |
-	       (rwf & RWF_APPEND ? ZT_F_APPEND : 0);
+	    (rwf & RWF_APPEND ? ZT_F_APPEND : 0);
 }
 
 static __always_inline u16 fallocate_flags(u32 mode)
 {
 	return (mode & FALLOC_KEEP_SIZE ? ZT_F_KEEP_SIZE : 0) | (mode & FALLOC_PUNCH ? ZT_F_PUNCH : 0) |
-	       (mode & FALLOC_ZERO ? ZT_F_ZERO : 0);
+	    (mode & FALLOC_ZERO ? ZT_F_ZERO : 0);
 }
 
 #endif

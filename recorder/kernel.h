@@ -27,7 +27,7 @@ typedef __s32 s32;
 typedef __u64 u64;
 typedef __s64 s64;
 
-/* linux/bpf.h cannot be included beside own types; these are its (stable) values. */
+/* linux/bpf.h can't be included beside own types; these are its (stable) values. */
 enum { BPF_ANY = 0, BPF_NOEXIST = 1 };
 enum { BPF_F_NO_PREALLOC = 1 };
 enum { BPF_RB_NO_WAKEUP = 1 };

@@ -184,8 +184,8 @@ static void choose_programs(const struct btf *kernel)
 	bool submit = false, types;
 
 	types = btf__find_by_name_kind(kernel, "io_rw", BTF_KIND_STRUCT) > 0 &&
-		btf__find_by_name_kind(kernel, "io_sync", BTF_KIND_STRUCT) > 0 &&
-		btf__find_by_name_kind(kernel, "io_cqe", BTF_KIND_STRUCT) > 0;
+	    btf__find_by_name_kind(kernel, "io_sync", BTF_KIND_STRUCT) > 0 &&
+	    btf__find_by_name_kind(kernel, "io_cqe", BTF_KIND_STRUCT) > 0;
 	bpf_object__for_each_program(program, l.object)
 	{
 		const char *tracepoint = tracepoint_of(program);
@@ -221,11 +221,12 @@ void open_object(void)
 	libbpf_set_print(keep_message);
 	kernel = btf__load_vmlinux_btf();
 	if (!kernel)
-		fail("no-btf", "the kernel has no type information (/sys/kernel/btf/vmlinux): it was built without "
-			       "CONFIG_DEBUG_INFO_BTF");
+		fail("no-btf",
+		    "the kernel has no type information (/sys/kernel/btf/vmlinux): it was built without "
+		    "CONFIG_DEBUG_INFO_BTF");
 	l.object = bpf_object__open_mem(bpf_object_start, bpf_object_end - bpf_object_start, NULL);
 	if (!l.object)
-		fail("kernel", "cannot read the BPF object: %s", l.last_message);
+		fail("kernel", "can't read the BPF object: %s", l.last_message);
 	choose_programs(kernel);
 	btf__free(kernel);
 }
@@ -244,8 +245,9 @@ static void share_variables(void)
 		if (!dot || strcmp(dot, ".bss"))
 			continue;
 		memory = (void *)bpf_map__initial_value(map, &size);
-		if (mmap(memory, size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, bpf_map__fd(map), 0) == MAP_FAILED)
-			fail("kernel", "cannot map the variables of the eBPF programs: %s", strerror(errno));
+		if (mmap(memory, size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, bpf_map__fd(map), 0) ==
+		    MAP_FAILED)
+			fail("kernel", "can't map the variables of the eBPF programs: %s", strerror(errno));
 	}
 }
 
@@ -254,13 +256,14 @@ void load_object(unsigned int ring_bytes)
 	struct bpf_map *ring = bpf_object__find_map_by_name(l.object, "ring");
 
 	if (ring_bytes && bpf_map__set_max_entries(ring, ring_bytes))
-		fail("output", "the ring cannot have %u bytes", ring_bytes);
+		fail("output", "the ring can't have %u bytes", ring_bytes);
 	/* Kernels before 5.11 count BPF memory against this limit. */
 	setrlimit(RLIMIT_MEMLOCK, &(struct rlimit){RLIM_INFINITY, RLIM_INFINITY});
 	if (bpf_object__load(l.object)) {
 		if (errno == EPERM) /* EACCES comes from the verifier */
-			fail("permission", "the kernel does not allow it to load eBPF programs: run as root, or give it "
-					   "CAP_BPF, CAP_PERFMON and CAP_SYS_PTRACE");
+			fail("permission",
+			    "the kernel does not allow it to load eBPF programs: run as root, or give it "
+			    "CAP_BPF, CAP_PERFMON and CAP_SYS_PTRACE");
 		fail("kernel", "the kernel refuses the eBPF programs: %s", l.last_message);
 	}
 	share_variables();
@@ -283,19 +286,19 @@ void attach(void)
 			continue;
 		link = bpf_program__attach(program);
 		if (!link)
-			fail(errno == EPERM ? "permission" : "kernel", "cannot hang the eBPF program %s on the kernel: %s",
-			     bpf_program__name(program), strerror(errno));
+			fail(errno == EPERM ? "permission" : "kernel",
+			    "can't hang the eBPF program %s on the kernel: %s", bpf_program__name(program),
+			    strerror(errno));
 		l.links[l.nlinks++] = link;
 	}
 }
 
 struct bpf_link *iterator(const char *program)
 {
-	struct bpf_link *link =
-		bpf_program__attach_iter(bpf_object__find_program_by_name(l.object, program), NULL);
+	struct bpf_link *link = bpf_program__attach_iter(bpf_object__find_program_by_name(l.object, program), NULL);
 
 	if (!link)
-		fail("kernel", "cannot go through the tasks: %s", strerror(errno));
+		fail("kernel", "can't go through the tasks: %s", strerror(errno));
 	return link;
 }
 
@@ -305,7 +308,7 @@ void run_iterator(struct bpf_link *link)
 	char buffer[64];
 
 	if (fd < 0)
-		fail("kernel", "cannot go through the tasks: %s", strerror(errno));
+		fail("kernel", "can't go through the tasks: %s", strerror(errno));
 	while (read(fd, buffer, sizeof(buffer)) > 0)
 		;
 	close(fd);

@@ -11,8 +11,8 @@ extern struct loader {
 	struct bpf_object *object;
 	struct bpf_link *links[16];
 	int nlinks;
-	int status; /* the descriptor that say() writes to */
-	bool uring; /* io_uring requests can be seen */
+	int status;              /* the descriptor that say() writes to */
+	bool uring;              /* io_uring requests can be seen */
 	char last_message[1024]; /* of libbpf */
 } l;
 

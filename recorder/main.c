@@ -80,7 +80,7 @@ static void out_open(struct out *out, const char *folder)
 	snprintf(path, sizeof(path), "%s/%s", folder, out->name);
 	out->fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
 	if (out->fd < 0)
-		fail(errno == ENOSPC ? "no-space" : "output", "cannot make %s: %s", path, strerror(errno));
+		fail(errno == ENOSPC ? "no-space" : "output", "can't make %s: %s", path, strerror(errno));
 	out->buffer = malloc(OUT_BUFFER);
 	if (!out->buffer)
 		fail("output", "no memory");
@@ -113,10 +113,10 @@ static pid_t spawn(char **command, int *go, int *failed)
 	pid_t pid;
 
 	if (pipe2(barrier, O_CLOEXEC) || pipe2(report, O_CLOEXEC))
-		fail("output", "cannot make a pipe: %s", strerror(errno));
+		fail("output", "can't make a pipe: %s", strerror(errno));
 	pid = fork();
 	if (pid < 0)
-		fail("output", "cannot start a process: %s", strerror(errno));
+		fail("output", "can't start a process: %s", strerror(errno));
 	if (!pid) {
 		sigset_t none;
 		char byte;
@@ -153,7 +153,7 @@ static void release(const char *name, int go, int failed)
 		fail("no-command", "the command ended before it started");
 	close(go);
 	if (read(failed, &error, sizeof(error)) == sizeof(error))
-		fail("no-command", "cannot run %s: %s", name, strerror(error));
+		fail("no-command", "can't run %s: %s", name, strerror(error));
 	close(failed);
 }
 
@@ -162,9 +162,12 @@ static void release(const char *name, int go, int failed)
 static int record(int argc, char **argv)
 {
 	static const struct option options[] = {
-		{"out", required_argument, NULL, 'o'},	   {"status", required_argument, NULL, 's'},
-		{"control", required_argument, NULL, 'c'}, {"pid", required_argument, NULL, 'p'},
-		{"exclude", required_argument, NULL, 'x'}, {"ring-bytes", required_argument, NULL, 'r'},
+		{"out", required_argument, NULL, 'o'},
+		{"status", required_argument, NULL, 's'},
+		{"control", required_argument, NULL, 'c'},
+		{"pid", required_argument, NULL, 'p'},
+		{"exclude", required_argument, NULL, 'x'},
+		{"ring-bytes", required_argument, NULL, 'r'},
 		{0},
 	};
 	unsigned int pids[MAX_PIDS], excluded[8], npids = 0, nexcluded = 0, ring_bytes = 0, me = getpid();
@@ -228,7 +231,7 @@ static int record(int argc, char **argv)
 	load_object(ring_bytes);
 	r.ring = ring_buffer__new(map_fd("ring"), take_record, NULL, NULL);
 	if (!r.ring)
-		fail("kernel", "cannot map the ring buffer: %s", strerror(errno));
+		fail("kernel", "can't map the ring buffer: %s", strerror(errno));
 	attach();
 	stopped = global(".bss", "stopped", &size);
 
@@ -248,8 +251,8 @@ static int record(int argc, char **argv)
 		release(argv[optind], go, failed);
 		npids--;
 	}
-	say("{\"state\":\"recording\",\"monotonic\":%llu,\"unix\":%llu,\"child\":%d,\"uring\":%s}",
-	    started_monotonic, started_unix, child, l.uring ? "true" : "false");
+	say("{\"state\":\"recording\",\"monotonic\":%llu,\"unix\":%llu,\"child\":%d,\"uring\":%s}", started_monotonic,
+	    started_unix, child, l.uring ? "true" : "false");
 
 	for (;;) {
 		struct pollfd fds[1] = {{.fd = control, .events = POLLIN}};
@@ -283,7 +286,7 @@ static int record(int argc, char **argv)
 		int error = r.events.error ? r.events.error : r.files.error;
 
 		fail(error == ENOSPC || error == EDQUOT ? "no-space" : "output",
-		     "cannot write what was recorded, after %llu events: %s", r.nevents, strerror(error));
+		    "can't write what was recorded, after %llu events: %s", r.nevents, strerror(error));
 	}
 	say("{\"state\":\"done\",\"why\":\"%s\",\"events\":%llu,\"files\":%llu,\"dropped\":%llu,\"ended\":%llu,\"wait\":%d}",
 	    why, r.nevents, r.nfiles, count_drops(), ended, status);

@@ -361,7 +361,7 @@ SEC("tp_btf/sys_enter") int BPF_PROG(enter, struct pt_regs *regs, long number)
 }
 
 static __always_inline void leave_pair(struct state *state, u32 in, unsigned long in_offset, u32 out,
-				       unsigned long out_offset, long result)
+    unsigned long out_offset, long result)
 {
 	if (state->file2)
 		emit(state, ZT_READ, 0, state->file2, 0, began(in, in_offset, result), result);

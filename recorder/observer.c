@@ -249,8 +249,9 @@ static void hand_over(unsigned long long begun, bool last)
 	say("{\"state\":\"totals\",\"last\":%s,\"window_ns\":%llu,\"files\":%zu,\"totals\":%zu,\"spent\":%zu,\"pids\":%zu,"
 	    "\"dropped\":%llu,\"processes\":%llu,\"ran_ns\":%llu,\"voluntary\":%llu,\"involuntary\":%llu,"
 	    "\"tasks_alive\":%llu,\"own_us\":%llu,\"programs_ns\":%llu,\"timed_ns\":%llu}",
-	    last ? "true" : "false", ended - begun, o.files.used, totals.used, spent.used, pids.used, count_drops(), *seen,
-	    alive->ran + sum.ran, alive->voluntary + sum.voluntary, alive->involuntary + sum.involuntary, alive->tasks,
+	    last ? "true" : "false", ended - begun, o.files.used, totals.used, spent.used, pids.used, count_drops(),
+	    *seen, alive->ran + sum.ran, alive->voluntary + sum.voluntary, alive->involuntary + sum.involuntary,
+	    alive->tasks,
 	    1000000ull * (own.ru_utime.tv_sec + own.ru_stime.tv_sec) + own.ru_utime.tv_usec + own.ru_stime.tv_usec,
 	    programs_ns(), timed);
 	give(&o.files);
@@ -264,7 +265,7 @@ static void hand_over(unsigned long long begun, bool last)
 static void put(const char *map, const void *key, const void *value)
 {
 	if (bpf_map_update_elem(map_fd(map), key, value, BPF_ANY))
-		fail("kernel", "cannot enter what to observe into the map %s: %s", map, strerror(errno));
+		fail("kernel", "can't enter what to observe into the map %s: %s", map, strerror(errno));
 }
 
 /* What a line asks for, beyond what it enters into maps: 'g'o, 'r'ead, 'e'nd, 'm'ark new processes, or 0. */
@@ -378,8 +379,10 @@ static void load(bool everyone, bool below)
 static int run(int argc, char **argv)
 {
 	static const struct option options[] = {
-		{"status", required_argument, NULL, 's'}, {"control", required_argument, NULL, 'c'},
-		{"everyone", no_argument, NULL, 'e'},	  {"below", no_argument, NULL, 'b'},
+		{"status", required_argument, NULL, 's'},
+		{"control", required_argument, NULL, 'c'},
+		{"everyone", no_argument, NULL, 'e'},
+		{"below", no_argument, NULL, 'b'},
 		{0},
 	};
 	bool everyone = false, below = false;
@@ -410,7 +413,7 @@ static int run(int argc, char **argv)
 	load(everyone, below);
 	o.ring = ring_buffer__new(map_fd("ring"), take_file, NULL, NULL);
 	if (!o.ring)
-		fail("kernel", "cannot map the ring buffer: %s", strerror(errno));
+		fail("kernel", "can't map the ring buffer: %s", strerror(errno));
 	o.tally = iterator("tally");
 	put("excluded", &(unsigned int){getpid()}, &(unsigned char){1});
 	follow(control);

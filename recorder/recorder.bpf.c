@@ -162,7 +162,7 @@ SEC("tp_btf/sys_enter") int BPF_PROG(enter, struct pt_regs *regs, long number)
 }
 
 static __always_inline void leave_pair(struct state *state, u32 in, unsigned long in_offset, u32 out,
-				       unsigned long out_offset, long result)
+    unsigned long out_offset, long result)
 {
 	if (state->file && state->file2)
 		emit(state, ZT_COPY, state->flags, state->file, state->file2, began(out, out_offset, result), result);
@@ -195,7 +195,7 @@ SEC("tp_btf/sys_exit") int BPF_PROG(leave, struct pt_regs *regs, long result)
 		break;
 	case ZT_K_FALLOCATE:
 		emit(state, ZT_FALLOCATE, state->flags | fallocate_flags(ARG2(regs)), state->file, 0, ARG3(regs),
-		     ARG4(regs));
+		    ARG4(regs));
 		break;
 	case ZT_K_FTRUNCATE:
 		emit(state, ZT_TRUNCATE, state->flags, state->file, 0, -1, ARG2(regs));
@@ -254,7 +254,7 @@ SEC("tp_btf/sys_exit") int BPF_PROG(leave, struct pt_regs *regs, long result)
 		break;
 	case ZT_K_MMAP:
 		emit(state, ARG3(regs) & PROT_WRITE ? ZT_MMAP : ZT_MMAP_READ, state->flags, state->file, 0, ARG6(regs),
-		     ARG2(regs));
+		    ARG2(regs));
 		break;
 	case ZT_K_MSYNC:
 		emit(state, ZT_MSYNC, 0, state->file, 0, ARG1(regs) + state->offset, ARG2(regs));
@@ -268,4 +268,3 @@ SEC("tp_btf/sys_exit") int BPF_PROG(leave, struct pt_regs *regs, long result)
 	}
 	return 0;
 }
-

@@ -76,7 +76,7 @@ enum zt_flag {
 };
 
 struct zt_event {
-	unsigned long long t;	/* CLOCK_MONOTONIC, ns, at the start */
+	unsigned long long t;   /* CLOCK_MONOTONIC, ns, at the start */
 	unsigned long long dur; /* ns */
 	long long offset;
 	long long size;
@@ -91,9 +91,9 @@ struct zt_event {
 };
 
 enum zt_file_kind {
-	ZT_SEEN = 1,	/* a file at first sight, as it was before the call that showed it */
+	ZT_SEEN = 1,    /* a file at first sight, as it was before the call that showed it */
 	ZT_CREATED = 2, /* likewise, and that call made it */
-	ZT_CALL = 3,	/* a call on names ended well; rename and link are two records, old name and new */
+	ZT_CALL = 3,    /* a call on names ended well; rename and link are two records, old name and new */
 };
 
 /* Numbers of enum zt_op, and for calls on names that are no event: */
@@ -112,10 +112,10 @@ struct zt_file {
 	unsigned int tid;
 	unsigned char kind;
 	unsigned char op;
-	unsigned char part;	 /* 0: the old name or the only one; 1: the new one */
+	unsigned char part;      /* 0: the old name or the only one; 1: the new one */
 	unsigned char truncated; /* the path is too long or too deep to be known whole */
-	unsigned int path_bytes; /* names from inside to outside, each ended by NUL: of the file, or of the folder that a
-				    relative user_path begins at */
+	/* names from inside to outside, each ended by NUL: of the file, or of the folder that a relative user_path begins at */
+	unsigned int path_bytes;
 	unsigned int user_bytes; /* the path that the call named, ended by NUL */
 	unsigned int pad;
 	char path[ZT_PATH_BYTES];

@@ -15,9 +15,9 @@
 #define PF_IO_WORKER 0x10
 
 struct state {
-	u64 t;	    /* start of the call under way */
+	u64 t;      /* start of the call under way */
 	s64 offset; /* msync: what to add to an address */
-	u32 kind; /* enum zt_kind; ZT_K_NONE: nothing of interest under way */
+	u32 kind;   /* enum zt_kind; ZT_K_NONE: nothing of interest under way */
 	u32 file;
 	u32 file2;
 	u32 flags;
@@ -57,7 +57,7 @@ struct {
 	__type(value, u8);
 } excluded SEC(".maps");
 
-u32 found = 0;	   /* processes added by the task iterator */
+u32 found = 0; /* processes added by the task iterator */
 bool stopped = false;
 /* Process ids, folded, one of which is followed, or was: where not, there is no need to look for the task's storage,
  * which costs more than all else that every call on the host has to pay.

@@ -4,6 +4,7 @@
 # within seconds.
 #
 #   scripts/setup.sh        what `make setup` and `make demo` need
+#   scripts/setup.sh programs   only what the programs of an installed ztune are built with (`ztune setup programs`)
 #   scripts/setup.sh lab    besides, what the lab (`ztune lab`) needs: QEMU and file system tools; builds nothing
 #
 # Nothing that the host already has is removed, downgraded or reconfigured; no PostgreSQL cluster is created.
@@ -16,12 +17,12 @@ cd "$(dirname "$0")/.."
 
 VENV=${VENV:-.venv}
 part=${1:-all}
-export DEBIAN_FRONTEND=noninteractive LC_ALL=C.UTF-8
 
 say() { printf 'setup: %s\n' "$*"; }
 fail() { printf 'setup: %s\n' "$*" >&2; exit 3; }
+. scripts/common.sh
 
-case "$part" in all | lab) ;; *) fail "unknown part '$part': leave it out, or say lab." ;; esac
+case "$part" in all | programs | lab) ;; *) fail "unknown part '$part': leave it out, or say programs or lab." ;; esac
 
 # --- who and where we are ------------------------------------------------------------------------------------------
 
@@ -31,15 +32,6 @@ command -v apt-get >/dev/null ||
 . /etc/os-release
 : "${VERSION_CODENAME:?/etc/os-release names no release}"
 
-as_root() {
-    if [ "$(id -u)" = 0 ]; then "$@"
-    elif [ -n "${SUDO:-}" ]; then $SUDO "$@"
-    elif command -v sudo >/dev/null; then sudo "$@"
-    else fail "installing packages needs root: run 'make setup' as root, or install sudo, or set SUDO to what you use instead."
-    fi
-}
-
-installed() { [ "$(dpkg-query -W -f '${db:Status-Abbrev}' "$1" 2>/dev/null)" = "ii " ]; }
 version_of() { dpkg-query -W -f '${Version}' "$1" 2>/dev/null; }
 # The versions of a package that could be installed, newest first.
 versions() {
@@ -50,15 +42,8 @@ updated=no
 apt_update() {
     [ "$updated" = no ] || return 0
     say "reading the package lists (apt-get update)"
-    as_root apt-get update -q || fail "'apt-get update' failed (above): mend the apt sources or the network and run 'make setup' again."
+    apt_get update || fail "'apt-get update' failed (above): mend the apt sources or the network and run 'make setup' again."
     updated=yes
-}
-
-# --noremove: a package of the host is never sacrificed. Its apt.conf may say otherwise; this is ours.
-apt_install() {
-    as_root env DEBIAN_FRONTEND=noninteractive apt-get install -q -y --no-install-recommends --no-remove \
-        -o Dpkg::Options::=--force-confdef -o Dpkg::Options::=--force-confold \
-        -o Dpkg::Use-Pty=0 -o APT::Get::Assume-Yes=true "$@"
 }
 
 # --- the OpenZFS library: contrib and backports on Debian, universe on Ubuntu -----------------------------------------
@@ -142,7 +127,10 @@ e2fsprogs|ext4, for the guest's scratch disk and as a baseline
 xfsprogs|xfs, as a baseline
 bpftrace|two of the probes: sizes of calls, system calls
 "
-[ "$part" = all ] || reasons=$lab_reasons
+case "$part" in
+    programs) reasons=$(grep -Ev '^(python3|postgresql|fio)' <<<"$reasons") ;;
+    lab) reasons=$lab_reasons ;;
+esac
 missing() {
     local name why
     while IFS='|' read -r name why; do
@@ -167,7 +155,14 @@ without_cluster() {
 install_packages() {
     local lacking zfs="" names
     lacking=$(missing)
-    if [ "$part" = all ] && ! installed libzfslinux-dev; then
+    if [ -z "$lacking" ] && { [ "$part" = lab ] || installed libzfslinux-dev; }; then
+        if [ "$part" != lab ]; then say "system packages: all there (OpenZFS library $(version_of libzfslinux-dev))"
+        else say "system packages for the lab: all there"
+        fi
+        return
+    fi
+    need_root || exit
+    if [ "$part" != lab ] && ! installed libzfslinux-dev; then
         add_source
         [ -n "$(versions libzfslinux-dev)" ] || apt_update
         # An assignment of its own: a failure inside must end the script.
@@ -175,12 +170,6 @@ install_packages() {
         lacking=$(printf '%s\n%s' "$lacking" "$(printf '%s\n' "$zfs" | sed 's/$/|OpenZFS in user space, for the engine/')")
     fi
     lacking=$(sed '/^$/d' <<<"$lacking")
-    if [ -z "$lacking" ]; then
-        if [ "$part" = all ]; then say "system packages: all there (OpenZFS library $(version_of libzfslinux-dev))"
-        else say "system packages for the lab: all there"
-        fi
-        return
-    fi
     say "installing with apt-get:"
     awk -F'|' '{ printf "setup:     %-34s %s\n", $1, $2 }' <<<"$lacking"
     mapfile -t names < <(cut -d'|' -f1 <<<"$lacking")

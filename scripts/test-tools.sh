@@ -8,20 +8,11 @@ set -uo pipefail
 cd "$(dirname "$0")/.." || exit
 
 VENV=${VENV:-.venv}
-export DEBIAN_FRONTEND=noninteractive LC_ALL=C.UTF-8
 
 say() { printf 'test-tools: %s\n' "$*"; }
 lacking() { say "no $1 here: $2; its tests are skipped"; }
 
-as_root() {
-    if [ "$(id -u)" = 0 ]; then "$@"
-    elif [ -n "${SUDO:-}" ]; then $SUDO "$@"
-    elif command -v sudo >/dev/null; then sudo "$@"
-    else return 1
-    fi
-}
-
-installed() { [ "$(dpkg-query -W -f '${db:Status-Abbrev}' "$1" 2>/dev/null)" = "ii " ]; }
+. scripts/common.sh
 
 # Package and why, as the user is told.
 while IFS='|' read -r name why; do
@@ -30,9 +21,7 @@ while IFS='|' read -r name why; do
         lacking "$name" "only apt-get is known to this script"
     elif ! installed "$name"; then
         say "installing $name with apt-get: $why"
-        as_root apt-get install -q -y --no-install-recommends --no-remove -o Dpkg::Use-Pty=0 "$name" ||
-            { as_root apt-get update -q &&
-                as_root apt-get install -q -y --no-install-recommends --no-remove -o Dpkg::Use-Pty=0 "$name"; } ||
+        apt_install "$name" || { apt_get update && apt_install "$name"; } ||
             lacking "$name" "apt-get could not install it (above)"
     fi
 done <<'LIST'
@@ -46,6 +35,11 @@ while IFS='|' read -r name version; do
     [ ! -x "$VENV/bin/$name" ] || continue
     if ! command -v cargo >/dev/null; then
         lacking "$name" "it is built with Rust's cargo"
+        continue
+    fi
+    # rustup puts a cargo there that has no Rust yet.
+    if ! cargo --version >/dev/null 2>&1; then
+        lacking "$name" "cargo is there but does not run ('cargo --version' fails; with rustup: 'rustup default stable')"
         continue
     fi
     say "building $name $version with cargo into $VENV"

@@ -1,10 +1,19 @@
 """What all tests need."""
 
+import shutil
 import signal
+import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
+import mount_commands
 import pytest
 from hypothesis import HealthCheck, settings
+from synthetic_traces import STAND_IN, make_trace
+
+from ztune.databases.postgresql.onhost.server import find_binaries
+from ztune.errors import ZtuneError
+from ztune.trace.reader import Trace
 
 # A shell that starts pytest in the background has it ignore interrupts, nohup hang-ups, and with it all that
 # tests start.
@@ -16,6 +25,39 @@ settings.register_profile("ztune", deadline=None, suppress_health_check=[HealthC
 settings.load_profile("ztune")
 
 
+NEEDS = {
+    # Programs of ours that are compiled, or a compiler.
+    "native": (
+        "engine", "native", "recorders", "test_disk_measure", "test_disk_model", "test_disk_server",
+        "test_observe_live", "test_screening_engine", "test_workload_fingerprints",
+    ),
+    # A database, or another server that somebody else wrote.
+    "server": (
+        "crash", "test_full_dataset", "test_http_load",
+        "test_ldap_import", "test_mariadb_job", "test_mongo_restore", "test_observe_settings",
+        "test_orientdb_files", "test_orientdb_graph", "test_pgbench", "test_postgres_backup",
+        "test_postgres_oltp", "test_postgres_places", "test_rocksdb_job", "test_workload_postgres",
+    ),
+    "mount": ("mount", "test_mount_target"),
+    # Root's rights: to mount, for a disk of its own.
+    "root": (
+        "test_no_room", "test_probes_running", "test_store_disk", "test_trial_attack",
+        "test_trial_devices", "test_trial_full_disk",
+    ),
+    # Whole commands or trials in processes of their own, or long computations: seconds each.
+    "slow": (
+        "test_apply_perform", "test_command_job", "test_database_facts", "test_fio_job", "test_http_service",
+        "test_mongod", "test_new_database", "test_observe_command", "test_output", "test_process",
+        "test_repeats", "test_runner", "test_screening", "test_sqlite_job", "test_ssh", "test_stop",
+        "test_third_party", "test_trial_baseline", "test_trial_mount",
+    ),
+}  # fmt: skip
+"""What tests need besides Python, by folder or file; `make check` runs those that are not named here."""
+
+NEEDED_FIXTURES = {"lab": {"lab_image"}, "root": {"stand_in_mount"}, "server": {"needs_postgres"}}
+"""What tests need by the fixtures that they use, wherever they lie."""
+
+
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--long", action="store_true", help="run the tests that take minutes each, too")
 
@@ -23,13 +65,91 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     here = Path(__file__).parent
+    _check_needs(here)
     for item in items:
+        where = {item.path.stem, *item.path.relative_to(here).parts}
+        for need, places in NEEDS.items():
+            if where.intersection(places):
+                item.add_marker(need)
+        fixtures = set(getattr(item, "fixturenames", ()))
+        for need, names in NEEDED_FIXTURES.items():
+            if fixtures & names:
+                item.add_marker(need)
         # What shares a guest, or the fixtures of a module, runs in one process.
-        folder, *rest = item.path.relative_to(here).parts
-        item.add_marker(pytest.mark.xdist_group(folder if folder == "lab" else "/".join((folder, *rest))))
+        group = "lab" if item.get_closest_marker("lab") else str(item.path.relative_to(here))
+        item.add_marker(pytest.mark.xdist_group(group))
     if config.getoption("--long"):
         return
     skipped = pytest.mark.skip(reason="takes minutes: `make test-all` runs it")
     for item in items:
         if item.get_closest_marker("long") is not None:
             item.add_marker(skipped)
+
+
+def _check_needs(here: Path) -> None:
+    there = {name for path in here.rglob("test_*.py") for name in (path.stem, *path.relative_to(here).parts)}
+    gone = {place for places in NEEDS.values() for place in places} - there
+    if gone:
+        raise pytest.UsageError(
+            f"tests/conftest.py: NEEDS names what is not there: {', '.join(sorted(gone))}"
+        )
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The state directory of a test's own."""
+    folder = tmp_path / "home"
+    monkeypatch.setenv("ZTUNE_HOME", str(folder))
+    return folder
+
+
+@pytest.fixture
+def stand_in_engine(monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A program in the engine's place, which misbehaves as ``$STAND_IN`` says."""
+    monkeypatch.setenv("ZTUNE_ENGINE", str(STAND_IN))
+    monkeypatch.delenv("STAND_IN", raising=False)
+    monkeypatch.delenv("STAND_IN_VERSION", raising=False)
+    return STAND_IN
+
+
+@pytest.fixture
+def stand_in_mount(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A program in the mount's place, which misbehaves as ``$STAND_IN`` says, and is unmounted."""
+    reason = mount_commands.fuse_problem()
+    if reason is not None:
+        pytest.skip(reason)
+    monkeypatch.setenv("ZTUNE_MOUNT", str(mount_commands.STAND_IN))
+    yield mount_commands.STAND_IN
+    mount_commands.end_all(tmp_path)
+
+
+@pytest.fixture
+def trace(tmp_path: Path) -> Trace:
+    """A small trace of two roles, made without recording."""
+    return make_trace(tmp_path / "t.trace")
+
+
+@pytest.fixture(scope="session")
+def needs_postgres() -> None:
+    try:
+        find_binaries()
+    except ZtuneError as error:
+        pytest.skip(f"no PostgreSQL here: {error}")
+
+
+@pytest.fixture(scope="session")
+def open_parent() -> Iterator[Path]:
+    """A directory that every user may pass through; pytest's own are closed to a database's user."""
+    path = Path(tempfile.mkdtemp(prefix="wl-", dir="/var/tmp"))
+    path.chmod(0o755)
+    yield path
+    shutil.rmtree(path)
+
+
+@pytest.fixture
+def parent(open_parent: Path) -> Iterator[Path]:
+    """An empty directory below ``open_parent``."""
+    path = Path(tempfile.mkdtemp(dir=open_parent))
+    path.chmod(0o755)
+    yield path
+    shutil.rmtree(path)

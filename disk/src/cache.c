@@ -4,21 +4,19 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define	MAX(a, b) ((a) > (b) ? (a) : (b))
-#define	MIN(a, b) ((a) < (b) ? (a) : (b))
+#define MAX(a, b) ((a) > (b) ? (a) : (b))
+#define MIN(a, b) ((a) < (b) ? (a) : (b))
 
-static void *
-need(void *p)
+static void *need(void *p)
 {
 	if (p == NULL) {
-		(void) fprintf(stderr, "ztune-disk: out of memory\n");
-		abort();	/* as a power cut: nothing half written */
+		(void)fprintf(stderr, "ztune-disk: out of memory\n");
+		abort(); /* as a power cut: nothing half written */
 	}
-	return (p);
+	return p;
 }
 
-static void
-update(extent_t *e)
+static void update(extent_t *e)
 {
 	e->min_seq = e->seq;
 	if (e->left != NULL)
@@ -28,8 +26,7 @@ update(extent_t *e)
 }
 
 /* Extents before off to the left, the others to the right. */
-static void
-split(extent_t *root, uint64_t off, extent_t **left, extent_t **right)
+static void split(extent_t *root, uint64_t off, extent_t **left, extent_t **right)
 {
 	if (root == NULL) {
 		*left = *right = NULL;
@@ -44,70 +41,64 @@ split(extent_t *root, uint64_t off, extent_t **left, extent_t **right)
 	}
 }
 
-static extent_t *
-join(extent_t *left, extent_t *right)
+static extent_t *join(extent_t *left, extent_t *right)
 {
 	if (left == NULL || right == NULL)
-		return (left != NULL ? left : right);
+		return left != NULL ? left : right;
 	if (left->priority > right->priority) {
 		left->right = join(left->right, right);
 		update(left);
-		return (left);
+		return left;
 	}
 	right->left = join(left, right->left);
 	update(right);
-	return (right);
+	return right;
 }
 
 /* The last extent that begins before off. */
-static extent_t *
-before(const cache_t *c, uint64_t off)
+static extent_t *before(const cache_t *c, uint64_t off)
 {
 	extent_t *found = NULL;
 
-	for (extent_t *e = c->root; e != NULL; )
+	for (extent_t *e = c->root; e != NULL;)
 		if (e->off < off) {
 			found = e;
 			e = e->right;
 		} else {
 			e = e->left;
 		}
-	return (found);
+	return found;
 }
 
-extent_t *
-cache_at(const cache_t *c, uint64_t off)
+extent_t *cache_at(const cache_t *c, uint64_t off)
 {
 	extent_t *found = NULL;
 
-	for (extent_t *e = c->root; e != NULL; )
+	for (extent_t *e = c->root; e != NULL;)
 		if (e->off >= off) {
 			found = e;
 			e = e->left;
 		} else {
 			e = e->right;
 		}
-	return (found);
+	return found;
 }
 
-extent_t *
-cache_oldest(const cache_t *c)
+extent_t *cache_oldest(const cache_t *c)
 {
 	extent_t *e = c->root;
 
 	while (e != NULL && e->seq != e->min_seq)
 		e = e->left != NULL && e->left->min_seq == e->min_seq ? e->left : e->right;
-	return (e);
+	return e;
 }
 
-uint64_t
-cache_min_seq(const cache_t *c)
+uint64_t cache_min_seq(const cache_t *c)
 {
-	return (c->root != NULL ? c->root->min_seq : UINT64_MAX);
+	return c->root != NULL ? c->root->min_seq : UINT64_MAX;
 }
 
-static void
-insert(cache_t *c, extent_t *e)
+static void insert(cache_t *c, extent_t *e)
 {
 	extent_t *left, *right;
 
@@ -117,8 +108,7 @@ insert(cache_t *c, extent_t *e)
 	c->extents++;
 }
 
-extent_t *
-cache_take(cache_t *c, uint64_t off)
+extent_t *cache_take(cache_t *c, uint64_t off)
 {
 	extent_t *left, *rest, *one, *right;
 
@@ -129,11 +119,10 @@ cache_take(cache_t *c, uint64_t off)
 		c->bytes -= one->len;
 		c->extents--;
 	}
-	return (one);
+	return one;
 }
 
-void
-extent_free(extent_t *e)
+void extent_free(extent_t *e)
 {
 	if (e != NULL) {
 		free(e->data);
@@ -141,8 +130,7 @@ extent_free(extent_t *e)
 	}
 }
 
-static void
-free_below(extent_t *e)
+static void free_below(extent_t *e)
 {
 	if (e == NULL)
 		return;
@@ -151,18 +139,16 @@ free_below(extent_t *e)
 	extent_free(e);
 }
 
-void
-cache_clear(cache_t *c)
+void cache_clear(cache_t *c)
 {
 	free_below(c->root);
 	c->root = NULL;
 	c->bytes = c->extents = 0;
 }
 
-static extent_t *
-make(cache_t *c, uint64_t off, uint32_t len, const uint8_t *data, uint64_t seq, int64_t time)
+static extent_t *make(cache_t *c, uint64_t off, uint32_t len, const uint8_t *data, uint64_t seq, int64_t time)
 {
-	extent_t *e = need(calloc(1, sizeof (*e)));
+	extent_t *e = need(calloc(1, sizeof(*e)));
 
 	e->off = off;
 	e->len = e->room = len;
@@ -176,12 +162,11 @@ make(cache_t *c, uint64_t off, uint32_t len, const uint8_t *data, uint64_t seq, 
 	c->random ^= c->random >> 7;
 	c->random ^= c->random << 17;
 	e->priority = (uint32_t)(c->random >> 32);
-	return (e);
+	return e;
 }
 
 /* As cache_drop; hands back the age of the oldest write that was touched. */
-static void
-carve(cache_t *c, uint64_t off, uint64_t len, uint64_t *seq, int64_t *time)
+static void carve(cache_t *c, uint64_t off, uint64_t len, uint64_t *seq, int64_t *time)
 {
 	uint64_t end = off + len;
 	extent_t *e = before(c, off);
@@ -210,8 +195,7 @@ carve(cache_t *c, uint64_t off, uint64_t len, uint64_t *seq, int64_t *time)
 	}
 }
 
-void
-cache_drop(cache_t *c, uint64_t off, uint64_t len)
+void cache_drop(cache_t *c, uint64_t off, uint64_t len)
 {
 	uint64_t seq = UINT64_MAX;
 	int64_t time = 0;
@@ -219,21 +203,20 @@ cache_drop(cache_t *c, uint64_t off, uint64_t len)
 	carve(c, off, len, &seq, &time);
 }
 
-bool
-cache_write(cache_t *c, uint64_t off, uint32_t len, const uint8_t *data, uint64_t seq, int64_t time)
+bool cache_write(cache_t *c, uint64_t off, uint32_t len, const uint8_t *data, uint64_t seq, int64_t time)
 {
 	extent_t *e = before(c, off + 1);
 
 	/* Overwritten before it went out: it keeps its age, because a flush may be waiting for what it replaces. */
 	if (e != NULL && off + len <= e->off + e->len) {
 		memcpy(e->data + (off - e->off), data, len);
-		return (true);
+		return true;
 	}
 	carve(c, off, len, &seq, &time);
 	e = before(c, off);
 	if (e == NULL || e->off + e->len != off || e->len + (uint64_t)len > CACHE_RUN) {
 		insert(c, make(c, off, len, data, seq, time));
-		return (false);
+		return false;
 	}
 	/* Goes on where another ends. */
 	e = cache_take(c, e->off);
@@ -250,11 +233,10 @@ cache_write(cache_t *c, uint64_t off, uint32_t len, const uint8_t *data, uint64_
 	e->left = e->right = NULL;
 	update(e);
 	insert(c, e);
-	return (true);
+	return true;
 }
 
-void
-cache_read(const cache_t *c, uint64_t off, uint32_t len, uint8_t *buf)
+void cache_read(const cache_t *c, uint64_t off, uint32_t len, uint8_t *buf)
 {
 	uint64_t end = off + len;
 	const extent_t *e = before(c, off);
@@ -268,8 +250,7 @@ cache_read(const cache_t *c, uint64_t off, uint32_t len, uint8_t *buf)
 	}
 }
 
-bool
-cache_covers(const cache_t *c, uint64_t off, uint64_t len)
+bool cache_covers(const cache_t *c, uint64_t off, uint64_t len)
 {
 	uint64_t end = off + len;
 	const extent_t *e = before(c, off + 1);
@@ -277,8 +258,8 @@ cache_covers(const cache_t *c, uint64_t off, uint64_t len)
 	while (e != NULL && e->off <= off && e->off + e->len > off) {
 		off = e->off + e->len;
 		if (off >= end)
-			return (true);
+			return true;
 		e = cache_at(c, off);
 	}
-	return (false);
+	return false;
 }

@@ -11,13 +11,13 @@
 /* Bytes that lie next to each other.  Extents never overlap. */
 typedef struct extent {
 	uint64_t off;
-	uint32_t len, room;	/* bytes used and allocated */
+	uint32_t len, room; /* bytes used and allocated */
 	uint8_t *data;
-	uint64_t seq;		/* of its oldest write: a flush waits for all that is not younger than itself */
-	int64_t time;		/* of its oldest write */
+	uint64_t seq; /* of its oldest write: a flush waits for all that is not younger than itself */
+	int64_t time; /* of its oldest write */
 	/* treap by offset */
 	uint32_t priority;
-	uint64_t min_seq;	/* least seq below and here */
+	uint64_t min_seq; /* least seq below and here */
 	struct extent *left, *right;
 } extent_t;
 
@@ -27,7 +27,7 @@ typedef struct {
 	uint64_t random;
 } cache_t;
 
-#define	CACHE_RUN (1u << 20)	/* longest extent, and most that is written to the medium at once */
+#define CACHE_RUN (1u << 20) /* longest extent, and most that is written to the medium at once */
 
 /* Takes a copy.  Returns true if it was merged with an extent that was there, so that the medium sees one write less. */
 bool cache_write(cache_t *c, uint64_t off, uint32_t len, const uint8_t *data, uint64_t seq, int64_t time);

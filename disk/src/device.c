@@ -8,13 +8,12 @@
 #include <string.h>
 #include <unistd.h>
 
-#define	MAX(a, b) ((a) > (b) ? (a) : (b))
-#define	MIN(a, b) ((a) < (b) ? (a) : (b))
+#define MAX(a, b) ((a) > (b) ? (a) : (b))
+#define MIN(a, b) ((a) < (b) ? (a) : (b))
 
 /* --- queues ----------------------------------------------------------------------------------------------------- */
 
-static void
-append(queue_t *q, request_t *r)
+static void append(queue_t *q, request_t *r)
 {
 	r->next = NULL;
 	if (q->last != NULL)
@@ -25,27 +24,25 @@ append(queue_t *q, request_t *r)
 	q->count++;
 }
 
-static request_t *
-take_after(queue_t *q, request_t *previous)
+static request_t *take_after(queue_t *q, request_t *previous)
 {
 	request_t **link = previous != NULL ? &previous->next : &q->first, *r = *link;
 
 	if (r == NULL)
-		return (NULL);
+		return NULL;
 	*link = r->next;
 	if (q->last == r)
 		q->last = previous;
 	q->count--;
 	r->next = NULL;
-	return (r);
+	return r;
 }
 
-static void
-insert_by_time(queue_t *q, request_t *r)
+static void insert_by_time(queue_t *q, request_t *r)
 {
 	request_t *previous = NULL;
 
-	if (q->last != NULL && q->last->time <= r->time) {	/* the usual case */
+	if (q->last != NULL && q->last->time <= r->time) { /* the usual case */
 		append(q, r);
 		return;
 	}
@@ -65,8 +62,7 @@ insert_by_time(queue_t *q, request_t *r)
 	q->count++;
 }
 
-void
-request_free(request_t *r)
+void request_free(request_t *r)
 {
 	if (r != NULL) {
 		free(r->data);
@@ -76,8 +72,7 @@ request_free(request_t *r)
 
 /* --- the medium ------------------------------------------------------------------------------------------------- */
 
-static int
-medium_read(const device_t *d, uint8_t *buf, uint32_t len, uint64_t off)
+static int medium_read(const device_t *d, uint8_t *buf, uint32_t len, uint64_t off)
 {
 	while (len > 0) {
 		ssize_t n = pread(d->fd, buf, len, (off_t)off);
@@ -85,16 +80,15 @@ medium_read(const device_t *d, uint8_t *buf, uint32_t len, uint64_t off)
 		if (n < 0 && errno == EINTR)
 			continue;
 		if (n <= 0)
-			return (n < 0 ? errno : EIO);
+			return n < 0 ? errno : EIO;
 		buf += n;
 		off += (uint64_t)n;
 		len -= (uint32_t)n;
 	}
-	return (0);
+	return 0;
 }
 
-static int
-medium_write(device_t *d, const uint8_t *buf, uint32_t len, uint64_t off)
+static int medium_write(device_t *d, const uint8_t *buf, uint32_t len, uint64_t off)
 {
 	d->count.medium_writes++;
 	d->count.medium_write_bytes += len;
@@ -105,17 +99,16 @@ medium_write(device_t *d, const uint8_t *buf, uint32_t len, uint64_t off)
 			continue;
 		if (n <= 0) {
 			d->count.errors++;
-			return (n < 0 ? errno : EIO);
+			return n < 0 ? errno : EIO;
 		}
 		buf += n;
 		off += (uint64_t)n;
 		len -= (uint32_t)n;
 	}
-	return (0);
+	return 0;
 }
 
-static int
-medium_zero(device_t *d, uint64_t off, uint64_t len)
+static int medium_zero(device_t *d, uint64_t off, uint64_t len)
 {
 	static const uint8_t zeros[1 << 16];
 
@@ -123,31 +116,29 @@ medium_zero(device_t *d, uint64_t off, uint64_t len)
 		if (errno == EINTR)
 			continue;
 		if (errno != EOPNOTSUPP)
-			return (errno);
-		for (; len > 0; ) {
-			uint32_t n = (uint32_t)MIN(len, sizeof (zeros));
+			return errno;
+		for (; len > 0;) {
+			uint32_t n = (uint32_t)MIN(len, sizeof(zeros));
 			int error = medium_write(d, zeros, n, off);
 
 			if (error != 0)
-				return (error);
+				return error;
 			off += n;
 			len -= n;
 		}
 		break;
 	}
-	return (0);
+	return 0;
 }
 
 /* --- what both kinds share -------------------------------------------------------------------------------------- */
 
-static double
-transfer_ns(const device_t *d, bool write, uint64_t len)
+static double transfer_ns(const device_t *d, bool write, uint64_t len)
 {
-	return ((double)len * 1000.0 / (write ? d->p->write_mb_s : d->p->read_mb_s));
+	return (double)len * 1000.0 / (write ? d->p->write_mb_s : d->p->read_mb_s);
 }
 
-static void
-finish(device_t *d, request_t *r, int64_t time, int error)
+static void finish(device_t *d, request_t *r, int64_t time, int error)
 {
 	r->time = time;
 	r->error = error;
@@ -155,33 +146,30 @@ finish(device_t *d, request_t *r, int64_t time, int error)
 	append(&d->done, r);
 }
 
-static bool
-overlap(uint64_t a, uint64_t a_len, uint64_t b, uint64_t b_len)
+static bool overlap(uint64_t a, uint64_t a_len, uint64_t b, uint64_t b_len)
 {
-	return (a < b + b_len && b < a + a_len);
+	return a < b + b_len && b < a + a_len;
 }
 
 /* What the host must see: the medium, over it what is on its way out, over it the cache. */
-static int
-see(device_t *d, uint8_t *buf, uint32_t len, uint64_t off)
+static int see(device_t *d, uint8_t *buf, uint32_t len, uint64_t off)
 {
 	const extent_t *run = d->run;
 	int error = medium_read(d, buf, len, off);
 
 	if (error != 0)
-		return (error);
+		return error;
 	if (run != NULL && overlap(off, len, run->off, run->len)) {
 		uint64_t from = MAX(off, run->off), to = MIN(off + len, run->off + run->len);
 
 		memcpy(buf + (from - off), run->data + (from - run->off), to - from);
 	}
 	cache_read(&d->cache, off, len, buf);
-	return (0);
+	return 0;
 }
 
 /* TRIM and write-zeroes change tables, not the medium: nothing of them can be lost. */
-static int
-zero(device_t *d, uint64_t off, uint64_t len)
+static int zero(device_t *d, uint64_t off, uint64_t len)
 {
 	extent_t *run = d->run;
 
@@ -191,22 +179,20 @@ zero(device_t *d, uint64_t off, uint64_t len)
 
 		memset(run->data + (from - run->off), 0, to - from);
 	}
-	return (medium_zero(d, off, len));
+	return medium_zero(d, off, len);
 }
 
-static bool
-has_room(const device_t *d, uint32_t len)
+static bool has_room(const device_t *d, uint32_t len)
 {
 	uint64_t bytes = d->cache.bytes + (d->run != NULL ? d->run->len : 0);
 
 	if (bytes == 0)
-		return (true);
-	return (bytes + len <= d->cache_size && (!d->p->hdd || d->cache.extents < DEVICE_WRITES));
+		return true;
+	return bytes + len <= d->cache_size && (!d->p->hdd || d->cache.extents < DEVICE_WRITES);
 }
 
 /* As a disk that reports a deferred error: whoever waits for a flush hears of it, else the next one who asks. */
-static void
-defer(device_t *d, int error)
+static void defer(device_t *d, int error)
 {
 	if (error == 0)
 		return;
@@ -216,18 +202,16 @@ defer(device_t *d, int error)
 		r->error = error;
 }
 
-static int
-take_deferred(device_t *d)
+static int take_deferred(device_t *d)
 {
 	int error = d->deferred;
 
 	d->deferred = 0;
-	return (error);
+	return error;
 }
 
 /* The FUA bit is a flush after the write. */
-static void
-acknowledge(device_t *d, request_t *r, int64_t time)
+static void acknowledge(device_t *d, request_t *r, int64_t time)
 {
 	if (r->fua) {
 		r->time = time;
@@ -238,8 +222,7 @@ acknowledge(device_t *d, request_t *r, int64_t time)
 	}
 }
 
-static void
-into_cache(device_t *d, request_t *r, int64_t time)
+static void into_cache(device_t *d, request_t *r, int64_t time)
 {
 	if (cache_write(&d->cache, r->off, r->len, r->data, ++d->seq, time))
 		d->count.merged++;
@@ -247,30 +230,29 @@ into_cache(device_t *d, request_t *r, int64_t time)
 }
 
 /* Writes that waited for room. */
-static void
-admit(device_t *d, int64_t time)
+static void admit(device_t *d, int64_t time)
 {
 	while (d->blocked.first != NULL && has_room(d, d->blocked.first->len))
 		into_cache(d, take_after(&d->blocked, NULL), time);
 }
 
-static uint64_t
-oldest_seq(const device_t *d)
+static uint64_t oldest_seq(const device_t *d)
 {
 	uint64_t seq = cache_min_seq(&d->cache);
 
-	return (d->run != NULL ? MIN(seq, d->run->seq) : seq);
+	return d->run != NULL ? MIN(seq, d->run->seq) : seq;
 }
 
 /* --- disks: one head -------------------------------------------------------------------------------------------- */
 
-static double
-rotation_ns(const device_t *d)
+static double rotation_ns(const device_t *d)
 {
-	return (60.0e9 / d->p->rpm);
+	return 60.0e9 / d->p->rpm;
 }
 
-typedef struct { double seek, wait; } position_t;
+typedef struct {
+	double seek, wait;
+} position_t;
 
 /*
  * From where the head is to off, beginning at time t.  The platter turns with the clock: where a byte is on it
@@ -278,16 +260,15 @@ typedef struct { double seek, wait; } position_t;
  * costs nothing, even after a pause: the disk reads ahead into its buffer, and what its cache writes late the flush
  * pays for.  Without a cache the place has passed, and comes again in a rotation.
  */
-static position_t
-position(const device_t *d, bool write, uint64_t off, int64_t t)
+static position_t position(const device_t *d, bool write, uint64_t off, int64_t t)
 {
 	uint64_t gap = off > d->head ? off - d->head : d->head - off;
 	double rotation = rotation_ns(d), track = (write ? d->p->write_mb_s : d->p->read_mb_s) * rotation / 1000.0;
-	position_t to = { 0.0, 0.0 };
+	position_t to = {0.0, 0.0};
 	double at, target, pass;
 
 	if (gap == 0 && (!write || d->cache_size > 0 || t <= d->mech_until))
-		return (to);
+		return to;
 	to.seek = model_seek_ms(d->p, (double)gap / (double)d->size) * 1e6;
 	at = fmod(((double)t + to.seek) / rotation, 1.0);
 	target = fmod((double)off / track, 1.0);
@@ -298,11 +279,10 @@ position(const device_t *d, bool write, uint64_t off, int64_t t)
 		to.seek = 0.0;
 		to.wait = pass;
 	}
-	return (to);
+	return to;
 }
 
-static void
-move(device_t *d, bool write, uint64_t off, uint32_t len, int64_t t)
+static void move(device_t *d, bool write, uint64_t off, uint32_t len, int64_t t)
 {
 	position_t to = position(d, write, off, t);
 	double transfer = transfer_ns(d, write, len), cost = to.seek + to.wait + transfer;
@@ -316,24 +296,22 @@ move(device_t *d, bool write, uint64_t off, uint32_t len, int64_t t)
 }
 
 /* What ends where r begins, of those that the disk knows; NULL if nothing does. */
-static request_t *
-predecessor(const device_t *d, const request_t *r, request_t **previous)
+static request_t *predecessor(const device_t *d, const request_t *r, request_t **previous)
 {
 	int known = 0;
 
 	*previous = NULL;
 	for (request_t *q = d->ready.first; q != NULL && known < DEVICE_QUEUE; *previous = q, q = q->next, known++)
 		if (q != r && q->op == r->op && q->off + q->len == r->off)
-			return (q);
-	return (NULL);
+			return q;
+	return NULL;
 }
 
 /*
  * The request that the head reaches first, of those that the disk knows; one that was passed by too often goes first.
  * A stream is begun at its beginning: who jumped into its middle would come back for the rest again and again.
  */
-static request_t *
-nearest(device_t *d, int64_t t)
+static request_t *nearest(device_t *d, int64_t t)
 {
 	request_t *best = NULL, *best_previous = NULL, *previous = NULL;
 	double least = INFINITY;
@@ -363,12 +341,11 @@ nearest(device_t *d, int64_t t)
 	}
 	for (request_t *r = d->ready.first; r != best; r = r->next)
 		r->passed++;
-	return (take_after(&d->ready, best_previous));
+	return take_after(&d->ready, best_previous);
 }
 
 /* Next in the direction of the sweep; what lies next to it goes with it. */
-static void
-write_out(device_t *d, int64_t t)
+static void write_out(device_t *d, int64_t t)
 {
 	extent_t *e = cache_at(&d->cache, d->head), *more;
 
@@ -395,14 +372,13 @@ write_out(device_t *d, int64_t t)
 	d->mech_read_last = false;
 }
 
-static bool
-begin_flush(device_t *d, int64_t t)
+static bool begin_flush(device_t *d, int64_t t)
 {
 	request_t *r = d->flushes.first;
 	double cost;
 
 	if (r == NULL || oldest_seq(d) <= r->seq)
-		return (false);
+		return false;
 	r = take_after(&d->flushes, NULL);
 	/* Nothing written since the last one, or nothing that could be lost: nothing to do. */
 	cost = r->seq > d->flushed_seq && d->cache_size > 0 ? rotation_ns(d) + d->p->flush_ms * 1e6 : 0.0;
@@ -411,11 +387,10 @@ begin_flush(device_t *d, int64_t t)
 	d->serving = r;
 	d->mech = MECH_FLUSH;
 	d->mech_until = t + (int64_t)cost;
-	return (true);
+	return true;
 }
 
-static void
-dispatch(device_t *d, int64_t t)
+static void dispatch(device_t *d, int64_t t)
 {
 	bool urgent = d->flushes.first != NULL || d->blocked.first != NULL, reads = d->ready.first != NULL;
 
@@ -441,8 +416,7 @@ dispatch(device_t *d, int64_t t)
 	}
 }
 
-static void
-mech_done(device_t *d)
+static void mech_done(device_t *d)
 {
 	int64_t t = d->mech_until;
 	request_t *r = d->serving;
@@ -472,8 +446,7 @@ mech_done(device_t *d)
 	}
 }
 
-static void
-hdd_submit(device_t *d, request_t *r)
+static void hdd_submit(device_t *d, request_t *r)
 {
 	r->time = r->arrival + (int64_t)(d->p->overhead_us * 1e3);
 	if (r->op == REQ_WRITE && d->cache_size > 0) {
@@ -485,12 +458,11 @@ hdd_submit(device_t *d, request_t *r)
 }
 
 /* The command is there, a write's data too. */
-static void
-hdd_timed(device_t *d, request_t *r)
+static void hdd_timed(device_t *d, request_t *r)
 {
 	switch (r->op) {
 	case REQ_READ:
-		if (cache_covers(&d->cache, r->off, r->len))	/* the head has nothing to do */
+		if (cache_covers(&d->cache, r->off, r->len)) /* the head has nothing to do */
 			finish(d, r, r->time + (int64_t)((double)r->len * 1000.0 / DEVICE_HDD_LINK_MB_S),
 			    see(d, r->data, r->len, r->off));
 		else
@@ -523,8 +495,7 @@ hdd_timed(device_t *d, request_t *r)
  * Times as in the engine's model of synchronous I/O: a request holds a channel for its latency, then the bus for its
  * transfer; the bus goes to who is ready first.
  */
-static void
-flash_start(device_t *d)
+static void flash_start(device_t *d)
 {
 	const model_profile_t *p = d->p;
 	request_t *r;
@@ -538,7 +509,7 @@ flash_start(device_t *d)
 			/* Waits for all that came before and holds up what comes behind. */
 			if (d->busy > 0)
 				return;
-			(void) take_after(&d->ready, NULL);
+			(void)take_after(&d->ready, NULL);
 			r->time = r->arrival;
 			for (int i = 0; i < d->lanes; i++)
 				r->time = MAX(r->time, d->lane[i]);
@@ -554,7 +525,7 @@ flash_start(device_t *d)
 				best = i;
 		if (best < 0)
 			return;
-		(void) take_after(&d->ready, NULL);
+		(void)take_after(&d->ready, NULL);
 		/* The profile's latency is of a 4 KiB request, its transfer included. */
 		lat = MAX((write ? p->write_us : p->read_us) * 1e3 - transfer_ns(d, write, 4096), 0.0) + overhead;
 		r->time = MAX(r->arrival, d->lane[best]) + (int64_t)lat;
@@ -568,8 +539,7 @@ flash_start(device_t *d)
 	}
 }
 
-static void
-flash_submit(device_t *d, request_t *r)
+static void flash_submit(device_t *d, request_t *r)
 {
 	if (r->op == REQ_TRIM || r->op == REQ_ZERO) {
 		r->time = r->arrival + (int64_t)(d->p->overhead_us * 1e3);
@@ -581,8 +551,7 @@ flash_submit(device_t *d, request_t *r)
 }
 
 /* To the medium, oldest first, until no more than this is left, and nothing from before the time. */
-static int
-flash_write_out(device_t *d, uint64_t left, int64_t before, uint64_t seq)
+static int flash_write_out(device_t *d, uint64_t left, int64_t before, uint64_t seq)
 {
 	extent_t *e;
 	int error = 0;
@@ -595,11 +564,10 @@ flash_write_out(device_t *d, uint64_t left, int64_t before, uint64_t seq)
 		error = error != 0 ? error : failed;
 		extent_free(e);
 	}
-	return (error);
+	return error;
 }
 
-static void
-flash_flushed(device_t *d, request_t *r)
+static void flash_flushed(device_t *d, request_t *r)
 {
 	int error = flash_write_out(d, UINT64_MAX, INT64_MIN, d->seq), earlier = take_deferred(d);
 
@@ -611,8 +579,7 @@ flash_flushed(device_t *d, request_t *r)
 }
 
 /* The transfer of a read or write is over. */
-static void
-flash_transferred(device_t *d, request_t *r)
+static void flash_transferred(device_t *d, request_t *r)
 {
 	int error = 0;
 
@@ -640,8 +607,7 @@ flash_transferred(device_t *d, request_t *r)
 	flash_start(d);
 }
 
-static void
-flash_timed(device_t *d, request_t *r)
+static void flash_timed(device_t *d, request_t *r)
 {
 	double xfer;
 
@@ -663,10 +629,9 @@ flash_timed(device_t *d, request_t *r)
 
 /* --- the whole -------------------------------------------------------------------------------------------------- */
 
-void
-device_init(device_t *d, const model_profile_t *p, uint64_t size, uint64_t cache_size, int fd, bool lazy)
+void device_init(device_t *d, const model_profile_t *p, uint64_t size, uint64_t cache_size, int fd, bool lazy)
 {
-	memset(d, 0, sizeof (*d));
+	memset(d, 0, sizeof(*d));
 	d->p = p;
 	d->size = size;
 	d->cache_size = cache_size;
@@ -676,12 +641,13 @@ device_init(device_t *d, const model_profile_t *p, uint64_t size, uint64_t cache
 	d->lanes = (int)MIN(MAX(p->channels, 1.0), (double)MODEL_MAX_CHANNELS);
 }
 
-void
-device_submit(device_t *d, request_t *r)
+void device_submit(device_t *d, request_t *r)
 {
 	static const size_t counter[] = {
-		[REQ_READ] = offsetof(device_counters_t, reads), [REQ_WRITE] = offsetof(device_counters_t, writes),
-		[REQ_FLUSH] = offsetof(device_counters_t, flushes), [REQ_TRIM] = offsetof(device_counters_t, trims),
+		[REQ_READ] = offsetof(device_counters_t, reads),
+		[REQ_WRITE] = offsetof(device_counters_t, writes),
+		[REQ_FLUSH] = offsetof(device_counters_t, flushes),
+		[REQ_TRIM] = offsetof(device_counters_t, trims),
 		[REQ_ZERO] = offsetof(device_counters_t, zeroes),
 	};
 	uint64_t *n = (uint64_t *)(void *)((char *)&d->count + counter[r->op]);
@@ -701,16 +667,14 @@ device_submit(device_t *d, request_t *r)
 		flash_submit(d, r);
 }
 
-static int64_t
-background(const device_t *d)
+static int64_t background(const device_t *d)
 {
 	const extent_t *e = d->p->hdd || d->lazy ? NULL : cache_oldest(&d->cache);
 
-	return (e != NULL ? e->time + DEVICE_FLASH_AGE + 1 : DEVICE_NEVER);
+	return e != NULL ? e->time + DEVICE_FLASH_AGE + 1 : DEVICE_NEVER;
 }
 
-int64_t
-device_next(const device_t *d)
+int64_t device_next(const device_t *d)
 {
 	int64_t t = background(d);
 
@@ -718,11 +682,10 @@ device_next(const device_t *d)
 		t = MIN(t, d->timed.first->time);
 	if (d->mech != MECH_IDLE)
 		t = MIN(t, d->mech_until);
-	return (t);
+	return t;
 }
 
-void
-device_advance(device_t *d, int64_t now)
+void device_advance(device_t *d, int64_t now)
 {
 	for (;;) {
 		int64_t t = device_next(d);
@@ -747,14 +710,12 @@ device_advance(device_t *d, int64_t now)
 	}
 }
 
-request_t *
-device_done(device_t *d)
+request_t *device_done(device_t *d)
 {
-	return (take_after(&d->done, NULL));
+	return take_after(&d->done, NULL);
 }
 
-static void
-drop_all(queue_t *q)
+static void drop_all(queue_t *q)
 {
 	request_t *r;
 
@@ -762,8 +723,7 @@ drop_all(queue_t *q)
 		request_free(r);
 }
 
-void
-device_cut(device_t *d)
+void device_cut(device_t *d)
 {
 	d->count.cuts++;
 	d->count.cut_bytes += d->cache.bytes + (d->run != NULL ? d->run->len : 0);
@@ -779,7 +739,7 @@ device_cut(device_t *d)
 	cache_clear(&d->cache);
 	d->mech = MECH_IDLE;
 	d->mech_until = d->link_until = INT64_MIN / 2;
-	memset(d->lane, 0, sizeof (d->lane));
+	memset(d->lane, 0, sizeof(d->lane));
 	d->busy = 0;
 	d->held = false;
 	d->deferred = 0;
@@ -787,16 +747,14 @@ device_cut(device_t *d)
 	d->flushed_seq = d->seq;
 }
 
-static void
-orphan(const queue_t *q, const void *owner)
+static void orphan(const queue_t *q, const void *owner)
 {
 	for (request_t *r = q->first; r != NULL; r = r->next)
 		if (r->owner == owner)
 			r->owner = NULL;
 }
 
-void
-device_orphan(device_t *d, const void *owner)
+void device_orphan(device_t *d, const void *owner)
 {
 	orphan(&d->timed, owner);
 	orphan(&d->ready, owner);
@@ -807,8 +765,7 @@ device_orphan(device_t *d, const void *owner)
 		d->serving->owner = NULL;
 }
 
-int
-device_settle(device_t *d)
+int device_settle(device_t *d)
 {
 	extent_t *e;
 	int error = take_deferred(d), failed;
@@ -826,5 +783,5 @@ device_settle(device_t *d)
 		error = error != 0 ? error : failed;
 		extent_free(e);
 	}
-	return (error);
+	return error;
 }

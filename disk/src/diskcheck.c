@@ -16,24 +16,22 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#define	MAX(a, b) ((a) > (b) ? (a) : (b))
-#define	MIN(a, b) ((a) < (b) ? (a) : (b))
+#define MAX(a, b) ((a) > (b) ? (a) : (b))
+#define MIN(a, b) ((a) < (b) ? (a) : (b))
 
 static uint64_t state = 1;
 
-static uint64_t
-draw(uint64_t below)
+static uint64_t draw(uint64_t below)
 {
 	state ^= state << 13;
 	state ^= state >> 7;
 	state ^= state << 17;
-	return ((state >> 11) % below);
+	return (state >> 11) % below;
 }
 
-static request_t *
-request(req_op_t op, uint64_t off, uint32_t len, int64_t arrival)
+static request_t *request(req_op_t op, uint64_t off, uint32_t len, int64_t arrival)
 {
-	request_t *r = calloc(1, sizeof (*r));
+	request_t *r = calloc(1, sizeof(*r));
 
 	if (r == NULL)
 		abort();
@@ -43,11 +41,10 @@ request(req_op_t op, uint64_t off, uint32_t len, int64_t arrival)
 	r->arrival = arrival;
 	if ((op == REQ_READ || op == REQ_WRITE) && (r->data = calloc(1, len)) == NULL)
 		abort();
-	return (r);
+	return r;
 }
 
-static void
-load(device_t *d, char **argv)
+static void load(device_t *d, char **argv)
 {
 	bool random = strcmp(argv[1], "random") == 0, reads = strcmp(argv[0], "write") != 0;
 	bool writes = strcmp(argv[0], "read") != 0;
@@ -58,8 +55,10 @@ load(device_t *d, char **argv)
 	double latency = 0, flush_latency = 0;
 
 	for (int i = 0; i < depth; i++)
-		now = 0, device_submit(d, request(writes && !(reads && draw(2)) ? REQ_WRITE : REQ_READ,
-		    (random ? draw(blocks) : at++ % blocks) * bs, bs, 0));
+		now = 0,
+		device_submit(d,
+		    request(writes && !(reads && draw(2)) ? REQ_WRITE : REQ_READ,
+			(random ? draw(blocks) : at++ % blocks) * bs, bs, 0));
 	while ((now = device_next(d)) < end) {
 		request_t *r;
 
@@ -70,7 +69,7 @@ load(device_t *d, char **argv)
 
 			if (r->error != 0)
 				fail(1, "error %d", r->error);
-			if (t >= half) {	/* the first half fills the cache */
+			if (t >= half) { /* the first half fills the cache */
 				done += flush ? 0 : 1;
 				flushes += flush ? 1 : 0;
 				*(flush ? &flush_latency : &latency) += (double)took;
@@ -81,16 +80,17 @@ load(device_t *d, char **argv)
 				since = 0;
 				device_submit(d, request(REQ_FLUSH, 0, 0, t));
 			} else {
-				device_submit(d, request(writes && !(reads && draw(2)) ? REQ_WRITE : REQ_READ,
-				    (random ? draw(blocks) : at++ % blocks) * bs, bs, t));
+				device_submit(d,
+				    request(writes && !(reads && draw(2)) ? REQ_WRITE : REQ_READ,
+					(random ? draw(blocks) : at++ % blocks) * bs, bs, t));
 			}
 			request_free(r);
 		}
 	}
-	(void) printf("{\"iops\":%.3f,\"latency_ms\":%.6f,\"worst_ms\":%.6f,\"flush_ms\":%.6f,\"flushes\":%" PRIu64
-	    ",\"merged\":%" PRIu64 "}\n", (double)done / ((double)(end - half) / 1e9),
-	    done > 0 ? latency / (double)done / 1e6 : 0.0, (double)worst / 1e6,
-	    flushes > 0 ? flush_latency / (double)flushes / 1e6 : 0.0, flushes, d->count.merged);
+	(void)printf("{\"iops\":%.3f,\"latency_ms\":%.6f,\"worst_ms\":%.6f,\"flush_ms\":%.6f,\"flushes\":%" PRIu64
+		     ",\"merged\":%" PRIu64 "}\n",
+	    (double)done / ((double)(end - half) / 1e9), done > 0 ? latency / (double)done / 1e6 : 0.0,
+	    (double)worst / 1e6, flushes > 0 ? flush_latency / (double)flushes / 1e6 : 0.0, flushes, d->count.merged);
 }
 
 /*
@@ -98,33 +98,30 @@ load(device_t *d, char **argv)
  * last write that was acknowledged, and of the last one that a completed flush covers: after a cut the sector must
  * hold the latter or something younger; a read must give the former or something younger.
  */
-#define	SECTOR 512
-#define	SECTORS 4096
+#define SECTOR 512
+#define SECTORS 4096
 
 static uint64_t acked[SECTORS], durable[SECTORS], issued[SECTORS], snapshot[64][SECTORS];
 static bool busy[SECTORS], snapshot_used[64];
 
-static void
-compare(const uint8_t *data, uint64_t sector, uint64_t least, const char *what)
+static void compare(const uint8_t *data, uint64_t sector, uint64_t least, const char *what)
 {
 	uint64_t found[2];
 
 	memcpy(&found[0], data, 8);
 	memcpy(&found[1], data + SECTOR - 8, 8);
 	if (found[0] != found[1] || found[0] < least || found[0] > issued[sector])
-		fail(1, "%s: sector %" PRIu64 " holds write %" PRIu64 "/%" PRIu64 ", not %" PRIu64 "-%" PRIu64, what, sector,
-		    found[0], found[1], least, issued[sector]);
+		fail(1, "%s: sector %" PRIu64 " holds write %" PRIu64 "/%" PRIu64 ", not %" PRIu64 "-%" PRIu64, what,
+		    sector, found[0], found[1], least, issued[sector]);
 }
 
-static void
-mark(request_t *r, bool value)
+static void mark(request_t *r, bool value)
 {
 	for (uint64_t s = r->off / SECTOR; s < (r->off + r->len) / SECTOR; s++)
 		busy[s] = value;
 }
 
-static uint64_t
-collect(device_t *d)
+static uint64_t collect(device_t *d)
 {
 	request_t *r;
 	uint64_t n = 0;
@@ -140,14 +137,14 @@ collect(device_t *d)
 				compare(r->data + s * SECTOR, first + s, acked[first + s], "read");
 			else if (r->op == REQ_WRITE)
 				acked[first + s] = r->cookie;
-			else	/* zeros are write 0: as if it had never been written */
+			else /* zeros are write 0: as if it had never been written */
 				acked[first + s] = durable[first + s] = issued[first + s] = 0;
 			if (r->op == REQ_WRITE && r->cookie % 8 == 0)
-				durable[first + s] = r->cookie;	/* it had the FUA bit */
+				durable[first + s] = r->cookie; /* it had the FUA bit */
 		}
 		if (r->op != REQ_WRITE && r->op != REQ_READ && r->op != REQ_FLUSH)
 			for (int i = 0; i < 64; i++)
-				memset(&snapshot[i][first], 0, r->len / SECTOR * sizeof (uint64_t));
+				memset(&snapshot[i][first], 0, r->len / SECTOR * sizeof(uint64_t));
 		if (r->op == REQ_FLUSH) {
 			/* What was acknowledged when it was sent. */
 			for (uint64_t s = 0; s < SECTORS; s++)
@@ -156,11 +153,10 @@ collect(device_t *d)
 		}
 		request_free(r);
 	}
-	return (n);
+	return n;
 }
 
-static void
-after_cut(device_t *d)
+static void after_cut(device_t *d)
 {
 	uint8_t data[SECTOR];
 
@@ -168,17 +164,16 @@ after_cut(device_t *d)
 		uint64_t found;
 
 		if (pread(d->fd, data, SECTOR, (off_t)(s * SECTOR)) != SECTOR)
-			fail(1, "the medium cannot be read");
+			fail(1, "the medium can't be read");
 		compare(data, s, durable[s], "after a cut");
 		memcpy(&found, data, 8);
 		acked[s] = durable[s] = issued[s] = found;
 		busy[s] = false;
 	}
-	memset(snapshot_used, 0, sizeof (snapshot_used));
+	memset(snapshot_used, 0, sizeof(snapshot_used));
 }
 
-static void
-fuzz(device_t *d, char **argv)
+static void fuzz(device_t *d, char **argv)
 {
 	int64_t now = 0;
 	uint64_t steps = strtoull(argv[1], NULL, 10), number = 0, done = 0, cuts = 0, in_flight = 0;
@@ -189,7 +184,7 @@ fuzz(device_t *d, char **argv)
 		request_t *r = NULL;
 		bool free_range = true;
 
-		if (draw(3) == 0)	/* close together, so that they overlap and merge */
+		if (draw(3) == 0) /* close together, so that they overlap and merge */
 			first %= 128;
 		for (uint64_t s = first; s < first + count; s++)
 			free_range = free_range && !busy[s];
@@ -213,7 +208,7 @@ fuzz(device_t *d, char **argv)
 				r = request(REQ_FLUSH, 0, 0, now);
 				r->cookie = k;
 				snapshot_used[k] = true;
-				memcpy(snapshot[k], acked, sizeof (acked));
+				memcpy(snapshot[k], acked, sizeof(acked));
 			}
 		} else if (kind == 99 && draw(4) == 0) {
 			device_cut(d);
@@ -243,15 +238,14 @@ fuzz(device_t *d, char **argv)
 	if (in_flight != 0)
 		fail(1, "%" PRIu64 " requests were never answered", in_flight);
 	if (device_settle(d) != 0)
-		fail(1, "the cache cannot be written");
-	memcpy(durable, acked, sizeof (acked));
+		fail(1, "the cache can't be written");
+	memcpy(durable, acked, sizeof(acked));
 	after_cut(d);
-	(void) printf("{\"done\":%" PRIu64 ",\"cuts\":%" PRIu64 ",\"merged\":%" PRIu64 ",\"cut_bytes\":%" PRIu64 "}\n", done,
-	    cuts, d->count.merged, d->count.cut_bytes);
+	(void)printf("{\"done\":%" PRIu64 ",\"cuts\":%" PRIu64 ",\"merged\":%" PRIu64 ",\"cut_bytes\":%" PRIu64 "}\n",
+	    done, cuts, d->count.merged, d->count.cut_bytes);
 }
 
-int
-main(int argc, char **argv)
+int main(int argc, char **argv)
 {
 	options_t o;
 	device_t d;
@@ -272,6 +266,6 @@ main(int argc, char **argv)
 	else
 		fail(2, "usage: disk-check load|fuzz KEY=VALUE... -- ARGUMENTS");
 	device_cut(&d);
-	(void) close(fd);
-	return (0);
+	(void)close(fd);
+	return 0;
 }

@@ -8,13 +8,13 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define	NBD_MOST (32u << 20)	/* longest request */
-#define	NBD_PENDING 256		/* requests of one connection that are taken on at the same time */
+#define NBD_MOST (32u << 20) /* longest request */
+#define NBD_PENDING 256      /* requests of one connection that are taken on at the same time */
 
 typedef enum {
 	CONN_OPEN,
-	CONN_LEFT,	/* said goodbye, or never got as far as reading or writing */
-	CONN_LOST	/* gone without a word: a power cut */
+	CONN_LEFT, /* said goodbye, or never got as far as reading or writing */
+	CONN_LOST  /* gone without a word: a power cut */
 } conn_state_t;
 
 typedef struct conn {
@@ -23,11 +23,11 @@ typedef struct conn {
 	uint64_t size;
 	enum { HELLO, OPTION, OPTION_DATA, COMMAND, PAYLOAD } phase;
 	bool no_zeroes, leave;
-	uint8_t *in;		/* handshake and headers */
+	uint8_t *in; /* handshake and headers */
 	uint32_t have, want, option;
-	request_t *writing;	/* its payload is coming in */
+	request_t *writing; /* its payload is coming in */
 	uint32_t pending;
-	bool sending;		/* a reply that conn_sent has not seen */
+	bool sending; /* a reply that conn_sent has not seen */
 	uint8_t *out;
 	size_t out_have, out_sent, out_room;
 	/* How much too late the last reply was sent: the next request would have come as much earlier. */

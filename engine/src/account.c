@@ -7,52 +7,47 @@ typedef struct {
 	uint64_t objset;
 } known_dataset_t;
 
-const char *const cause_names[CAUSE_COUNT] = { "data", "metadata", "zil", "other" };
+const char *const cause_names[CAUSE_COUNT] = {"data", "metadata", "zil", "other"};
 
 static io_totals_t totals;
 static known_dataset_t *known;
 static int nknown;
 
-void
-account_create(size_t n)
+void account_create(size_t n)
 {
-	known = calloc(n + 1, sizeof (*known));
-	totals.dataset = calloc(n + 1, sizeof (*totals.dataset));
-	totals.dataset_zil = calloc(n + 1, sizeof (*totals.dataset_zil));
+	known = calloc(n + 1, sizeof(*known));
+	totals.dataset = calloc(n + 1, sizeof(*totals.dataset));
+	totals.dataset_zil = calloc(n + 1, sizeof(*totals.dataset_zil));
 	if (known == NULL || totals.dataset == NULL || totals.dataset_zil == NULL)
 		abort();
 	nknown = (int)n;
 }
 
-io_totals_t *
-account_totals(void)
+io_totals_t *account_totals(void)
 {
-	return (&totals);
+	return &totals;
 }
 
-void
-account_register(int dataset, int pool, uint64_t objset)
+void account_register(int dataset, int pool, uint64_t objset)
 {
-	known[dataset] = (known_dataset_t){ pool, objset };
+	known[dataset] = (known_dataset_t){pool, objset};
 }
 
-void
-account_reset(void)
+void account_reset(void)
 {
 	size_t n;
 	disk_t *d = disks_all(&n);
 
 	for (size_t i = 0; i < n; i++)
-		memset(&d[i].count, 0, sizeof (d[i].count));
-	memset(totals.cause, 0, sizeof (totals.cause));
-	memset(totals.dataset, 0, (size_t)nknown * sizeof (*totals.dataset));
-	memset(totals.dataset_zil, 0, (size_t)nknown * sizeof (*totals.dataset_zil));
+		memset(&d[i].count, 0, sizeof(d[i].count));
+	memset(totals.cause, 0, sizeof(totals.cause));
+	memset(totals.dataset, 0, (size_t)nknown * sizeof(*totals.dataset));
+	memset(totals.dataset_zil, 0, (size_t)nknown * sizeof(*totals.dataset_zil));
 	totals.rmw_reads = totals.rmw_read_bytes = totals.slog_writes = totals.slog_bytes = 0;
 	totals.cache_write_bytes = 0;
 }
 
-static void
-count_io(io_count_t *c, bool write, uint64_t bytes, bool op)
+static void count_io(io_count_t *c, bool write, uint64_t bytes, bool op)
 {
 	if (write) {
 		c->writes += op;
@@ -63,17 +58,15 @@ count_io(io_count_t *c, bool write, uint64_t bytes, bool op)
 	}
 }
 
-static int
-find_dataset(int pool, uint64_t objset)
+static int find_dataset(int pool, uint64_t objset)
 {
 	for (int i = 0; i < nknown; i++)
 		if (known[i].objset == objset && known[i].pool == pool && objset != 0)
-			return (i);
-	return (-1);
+			return i;
+	return -1;
 }
 
-static bool
-is_file_data(const zio_t *z)
+static bool is_file_data(const zio_t *z)
 {
 	const zio_t *logical = z->io_logical;
 	dmu_object_type_t type = DMU_OT_PLAIN_FILE_CONTENTS;
@@ -82,34 +75,32 @@ is_file_data(const zio_t *z)
 		type = logical->io_prop.zp_type;
 	else if (logical != NULL && logical->io_bp != NULL)
 		type = BP_GET_TYPE(logical->io_bp);
-	return (type == DMU_OT_PLAIN_FILE_CONTENTS);
+	return type == DMU_OT_PLAIN_FILE_CONTENTS;
 }
 
-static cause_t
-cause_of(const zio_t *z, const disk_t *d, int ds)
+static cause_t cause_of(const zio_t *z, const disk_t *d, int ds)
 {
 	const zbookmark_phys_t *b = &z->io_bookmark;
 
 	if (b->zb_level == ZB_ZIL_LEVEL)
-		return (CAUSE_ZIL);
+		return CAUSE_ZIL;
 	/* Labels, uberblocks and cache devices have no bookmark. */
 	if (d->class == VC_CACHE || (b->zb_objset == 0 && b->zb_object == 0 && b->zb_level == 0 && b->zb_blkid == 0))
-		return (CAUSE_OTHER);
+		return CAUSE_OTHER;
 	if (ds >= 0 && b->zb_level == 0 && (int64_t)b->zb_object > 0 && is_file_data(z))
-		return (CAUSE_DATA);
-	return (CAUSE_METADATA);
+		return CAUSE_DATA;
+	return CAUSE_METADATA;
 }
 
-static bool
-is_target(const account_target_t *w, const disk_t *d, const zio_t *z)
+static bool is_target(const account_target_t *w, const disk_t *d, const zio_t *z)
 {
-	return (w != NULL && w->pool == d->pool && w->objset == z->io_bookmark.zb_objset &&
-	    w->object == z->io_bookmark.zb_object);
+	return w != NULL && w->pool == d->pool && w->objset == z->io_bookmark.zb_objset &&
+	    w->object == z->io_bookmark.zb_object;
 }
 
 /* One constituent's bytes; returns its cause. */
-static cause_t
-count_part(const zio_t *z, const disk_t *d, bool write, uint64_t bytes, const account_target_t *writing, int *dataset)
+static cause_t count_part(const zio_t *z, const disk_t *d, bool write, uint64_t bytes, const account_target_t *writing,
+    int *dataset)
 {
 	int ds = find_dataset(d->pool, z->io_bookmark.zb_objset);
 	cause_t c = cause_of(z, d, ds);
@@ -126,16 +117,15 @@ count_part(const zio_t *z, const disk_t *d, bool write, uint64_t bytes, const ac
 	if (c == CAUSE_ZIL && write && d->class == VC_LOG)
 		totals.slog_bytes += bytes;
 	*dataset = ds;
-	return (c);
+	return c;
 }
 
-const void *
-account_io(const void *zio, disk_t *d, const account_target_t *writing)
+const void *account_io(const void *zio, disk_t *d, const account_target_t *writing)
 {
 	zio_t *z = (zio_t *)(uintptr_t)zio;
 	const zio_t *part = z;
 	bool write = z->io_type == ZIO_TYPE_WRITE;
-	uint64_t by_cause[CAUSE_COUNT] = { 0 }, left = z->io_size, best_part = 0;
+	uint64_t by_cause[CAUSE_COUNT] = {0}, left = z->io_size, best_part = 0;
 	int ds = -1, best_ds = -1;
 	cause_t top = CAUSE_OTHER;
 	zio_link_t *zl = NULL;
@@ -143,7 +133,7 @@ account_io(const void *zio, disk_t *d, const account_target_t *writing)
 
 	if (ZIO_IS_FLUSH(z)) {
 		d->count.flushes++;
-		return (z);
+		return z;
 	}
 	if (z->io_flags & ZIO_FLAG_DELEGATED) {
 		while ((p = zio_walk_parents(z, &zl)) != NULL) {
@@ -177,5 +167,5 @@ account_io(const void *zio, disk_t *d, const account_target_t *writing)
 		totals.slog_writes++;
 	if (d->class == VC_CACHE && write)
 		totals.cache_write_bytes += z->io_size;
-	return (part);
+	return part;
 }

@@ -10,8 +10,8 @@ extern const char *const cause_names[CAUSE_COUNT];
 
 typedef struct {
 	io_count_t cause[CAUSE_COUNT];
-	io_count_t *dataset;	/* [ndatasets], without the ZIL */
-	uint64_t *dataset_zil;	/* bytes written to the log */
+	io_count_t *dataset;   /* [ndatasets], without the ZIL */
+	uint64_t *dataset_zil; /* bytes written to the log */
 	uint64_t rmw_reads, rmw_read_bytes;
 	uint64_t slog_writes, slog_bytes;
 	uint64_t cache_write_bytes;

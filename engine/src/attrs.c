@@ -1,10 +1,9 @@
 /* Attributes and extended attributes of the file layer. */
 #include "filelayer_impl.h"
 
-#define	XATTR_MOST SPA_OLD_MAXBLOCKSIZE / 2	/* all of one file's together; the rest of a spill block is the kernel's */
+#define XATTR_MOST SPA_OLD_MAXBLOCKSIZE / 2 /* all of one file's together; the rest of a spill block is the kernel's */
 
-void
-fl_now(uint64_t ts[2])
+void fl_now(uint64_t ts[2])
 {
 	inode_timespec_t now;
 
@@ -13,18 +12,16 @@ fl_now(uint64_t ts[2])
 	ts[1] = (uint64_t)now.tv_nsec;
 }
 
-int
-fl_begin(dmu_tx_t *tx)
+int fl_begin(dmu_tx_t *tx)
 {
 	int error = dmu_tx_assign(tx, TX_WAIT_FLAG);
 
 	if (error != 0)
 		dmu_tx_abort(tx);
-	return (error);
+	return error;
 }
 
-void
-fl_touch(fl_file_t *f, dmu_tx_t *tx)
+void fl_touch(fl_file_t *f, dmu_tx_t *tx)
 {
 	const sa_attr_type_t *a = f->vol->attr;
 	sa_bulk_attr_t bulk[5];
@@ -32,7 +29,7 @@ fl_touch(fl_file_t *f, dmu_tx_t *tx)
 
 	mutex_enter(&f->attr_lock);
 	fl_now(f->mtime);
-	memcpy(f->ctime, f->mtime, sizeof (f->ctime));
+	memcpy(f->ctime, f->mtime, sizeof(f->ctime));
 	SA_ADD_BULK_ATTR(bulk, n, a[ZPL_MTIME], NULL, f->mtime, 16);
 	SA_ADD_BULK_ATTR(bulk, n, a[ZPL_CTIME], NULL, f->ctime, 16);
 	SA_ADD_BULK_ATTR(bulk, n, a[ZPL_SIZE], NULL, &f->size, 8);
@@ -45,19 +42,24 @@ fl_touch(fl_file_t *f, dmu_tx_t *tx)
 	mutex_exit(&f->attr_lock);
 }
 
-void
-fl_getattr(fl_file_t *f, fl_attr_t *out)
+void fl_getattr(fl_file_t *f, fl_attr_t *out)
 {
 	u_longlong_t blocks;
 	uint32_t block;
 
 	mutex_enter(&f->attr_lock);
 	*out = (fl_attr_t){
-		.object = f->object, .gen = f->gen, .links = f->links, .size = f->size, .rdev = f->rdev,
-		.mode = (uint32_t)f->mode, .uid = (uint32_t)f->uid, .gid = (uint32_t)f->gid,
-		.atime = { (int64_t)f->atime[0], (int64_t)f->atime[1] },
-		.mtime = { (int64_t)f->mtime[0], (int64_t)f->mtime[1] },
-		.ctime = { (int64_t)f->ctime[0], (int64_t)f->ctime[1] },
+		.object = f->object,
+		.gen = f->gen,
+		.links = f->links,
+		.size = f->size,
+		.rdev = f->rdev,
+		.mode = (uint32_t)f->mode,
+		.uid = (uint32_t)f->uid,
+		.gid = (uint32_t)f->gid,
+		.atime = {(int64_t)f->atime[0], (int64_t)f->atime[1]},
+		.mtime = {(int64_t)f->mtime[0], (int64_t)f->mtime[1]},
+		.ctime = {(int64_t)f->ctime[0], (int64_t)f->ctime[1]},
 	};
 	sa_object_size(f->sa, &block, &blocks);
 	out->block = block;
@@ -65,8 +67,7 @@ fl_getattr(fl_file_t *f, fl_attr_t *out)
 	mutex_exit(&f->attr_lock);
 }
 
-int
-fl_setattr(fl_file_t *f, unsigned mask, const fl_attr_t *in, bool *commit)
+int fl_setattr(fl_file_t *f, unsigned mask, const fl_attr_t *in, bool *commit)
 {
 	const sa_attr_type_t *a = f->vol->attr;
 	dmu_tx_t *tx = dmu_tx_create(f->vol->os);
@@ -77,13 +78,13 @@ fl_setattr(fl_file_t *f, unsigned mask, const fl_attr_t *in, bool *commit)
 	*commit = fl_always_sync(f->vol);
 	dmu_tx_hold_sa(tx, f->sa, B_FALSE);
 	if ((error = fl_begin(tx)) != 0)
-		return (error);
+		return error;
 	mutex_enter(&f->attr_lock);
 	if (mask & FL_MODE) {
 		f->mode = (f->mode & S_IFMT) | (in->mode & 07777);
 		fl_aces((uint32_t)f->mode, ace);
 		SA_ADD_BULK_ATTR(bulk, n, a[ZPL_MODE], NULL, &f->mode, 8);
-		SA_ADD_BULK_ATTR(bulk, n, a[ZPL_DACL_ACES], NULL, ace, sizeof (ace));
+		SA_ADD_BULK_ATTR(bulk, n, a[ZPL_DACL_ACES], NULL, ace, sizeof(ace));
 	}
 	if (mask & FL_UID) {
 		f->uid = in->uid;
@@ -110,33 +111,31 @@ fl_setattr(fl_file_t *f, unsigned mask, const fl_attr_t *in, bool *commit)
 	fl_log_setattr(f, tx, mask);
 	mutex_exit(&f->attr_lock);
 	dmu_tx_commit(tx);
-	return (0);
+	return 0;
 }
 
 /* --- extended attributes --- */
 
 /* Under attr_lock; an empty list if there are none. */
-static int
-load(fl_file_t *f, nvlist_t **list)
+static int load(fl_file_t *f, nvlist_t **list)
 {
 	int size, error = sa_size(f->sa, f->vol->attr[ZPL_DXATTR], &size);
 	char *buf;
 
 	if (error == ENOENT || (error == 0 && size == 0)) {
 		*list = fnvlist_alloc();
-		return (0);
+		return 0;
 	}
 	if (error != 0)
-		return (error);
+		return error;
 	buf = kmem_alloc((size_t)size, KM_SLEEP);
 	if ((error = sa_lookup(f->sa, f->vol->attr[ZPL_DXATTR], buf, (uint32_t)size)) == 0)
 		error = nvlist_unpack(buf, (size_t)size, list, KM_SLEEP);
 	kmem_free(buf, (size_t)size);
-	return (error);
+	return error;
 }
 
-int
-fl_getxattr(fl_file_t *f, const char *name, void *value, size_t room, size_t *len)
+int fl_getxattr(fl_file_t *f, const char *name, void *value, size_t room, size_t *len)
 {
 	nvlist_t *list;
 	uchar_t *data;
@@ -147,7 +146,7 @@ fl_getxattr(fl_file_t *f, const char *name, void *value, size_t room, size_t *le
 	error = load(f, &list);
 	mutex_exit(&f->attr_lock);
 	if (error != 0)
-		return (error);
+		return error;
 	if (nvlist_lookup_byte_array(list, name, &data, &n) != 0) {
 		error = ENODATA;
 	} else {
@@ -158,11 +157,10 @@ fl_getxattr(fl_file_t *f, const char *name, void *value, size_t room, size_t *le
 			memcpy(value, data, n);
 	}
 	nvlist_free(list);
-	return (error);
+	return error;
 }
 
-int
-fl_listxattr(fl_file_t *f, char *names, size_t room, size_t *len)
+int fl_listxattr(fl_file_t *f, char *names, size_t room, size_t *len)
 {
 	nvpair_t *pair = NULL;
 	nvlist_t *list;
@@ -172,7 +170,7 @@ fl_listxattr(fl_file_t *f, char *names, size_t room, size_t *len)
 	error = load(f, &list);
 	mutex_exit(&f->attr_lock);
 	if (error != 0)
-		return (error);
+		return error;
 	*len = 0;
 	while ((pair = nvlist_next_nvpair(list, pair)) != NULL) {
 		size_t n = strlen(nvpair_name(pair)) + 1;
@@ -186,12 +184,11 @@ fl_listxattr(fl_file_t *f, char *names, size_t room, size_t *len)
 		*len += n;
 	}
 	nvlist_free(list);
-	return (error);
+	return error;
 }
 
 /* Changes one attribute: value NULL removes it. */
-static int
-change(fl_file_t *f, const char *name, const void *value, size_t len, nvlist_t *list)
+static int change(fl_file_t *f, const char *name, const void *value, size_t len, nvlist_t *list)
 {
 	const sa_attr_type_t *a = f->vol->attr;
 	char *packed = NULL;
@@ -200,11 +197,11 @@ change(fl_file_t *f, const char *name, const void *value, size_t len, nvlist_t *
 	int error;
 
 	if ((error = nvlist_size(list, &size, NV_ENCODE_XDR)) != 0)
-		return (error);
+		return error;
 	if (size > XATTR_MOST)
-		return (ENOSPC);
+		return ENOSPC;
 	if ((error = nvlist_pack(list, &packed, &size, NV_ENCODE_XDR, KM_SLEEP)) != 0)
-		return (error);
+		return error;
 	tx = dmu_tx_create(f->vol->os);
 	dmu_tx_hold_sa_create(tx, (int)size);
 	dmu_tx_hold_sa(tx, f->sa, B_TRUE);
@@ -218,11 +215,10 @@ change(fl_file_t *f, const char *name, const void *value, size_t len, nvlist_t *
 		dmu_tx_commit(tx);
 	}
 	fnvlist_pack_free(packed, size);
-	return (error);
+	return error;
 }
 
-int
-fl_setxattr(fl_file_t *f, const char *name, const void *value, size_t len, bool create, bool replace, bool *commit)
+int fl_setxattr(fl_file_t *f, const char *name, const void *value, size_t len, bool create, bool replace, bool *commit)
 {
 	nvlist_t *list;
 	bool there;
@@ -243,11 +239,10 @@ fl_setxattr(fl_file_t *f, const char *name, const void *value, size_t len, bool 
 		nvlist_free(list);
 	}
 	mutex_exit(&f->attr_lock);
-	return (error);
+	return error;
 }
 
-int
-fl_removexattr(fl_file_t *f, const char *name, bool *commit)
+int fl_removexattr(fl_file_t *f, const char *name, bool *commit)
 {
 	nvlist_t *list;
 	int error;
@@ -259,5 +254,5 @@ fl_removexattr(fl_file_t *f, const char *name, bool *commit)
 		nvlist_free(list);
 	}
 	mutex_exit(&f->attr_lock);
-	return (error);
+	return error;
 }

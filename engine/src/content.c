@@ -8,49 +8,45 @@
 #include <unistd.h>
 
 /* The finaliser of splitmix64 (Steele, Lea, Flood, OOPSLA 2014). */
-static uint64_t
-mix(uint64_t x)
+static uint64_t mix(uint64_t x)
 {
 	x += 0x9e3779b97f4a7c15ULL;
 	x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9ULL;
 	x = (x ^ (x >> 27)) * 0x94d049bb133111ebULL;
-	return (x ^ (x >> 31));
+	return x ^ (x >> 31);
 }
 
-int
-content_open(const char *path, content_t *c, err_t *err)
+int content_open(const char *path, content_t *c, err_t *err)
 {
 	struct stat st;
 	void *map;
 	int fd;
 
-	memset(c, 0, sizeof (*c));
+	memset(c, 0, sizeof(*c));
 	if ((fd = open(path, O_RDONLY | O_CLOEXEC)) < 0)
-		return (err_set(err, "The content pool %s can't be opened: %s.", path, strerror(errno)));
+		return err_set(err, "The content pool %s can't be opened: %s.", path, strerror(errno));
 	if (fstat(fd, &st) != 0 || !S_ISREG(st.st_mode) || st.st_size == 0 || st.st_size % CONTENT_CHUNK != 0) {
-		(void) close(fd);
-		return (err_set(err, "The content pool %s must be a file of one or more whole MiB.", path));
+		(void)close(fd);
+		return err_set(err, "The content pool %s must be a file of one or more whole MiB.", path);
 	}
 	map = mmap(NULL, (size_t)st.st_size, PROT_READ, MAP_PRIVATE, fd, 0);
-	(void) close(fd);
+	(void)close(fd);
 	if (map == MAP_FAILED)
-		return (err_set(err, "The content pool %s can't be mapped: %s.", path, strerror(errno)));
+		return err_set(err, "The content pool %s can't be mapped: %s.", path, strerror(errno));
 	c->data = map;
 	c->len = (size_t)st.st_size;
 	c->chunks = (uint64_t)st.st_size / CONTENT_CHUNK;
-	return (0);
+	return 0;
 }
 
-void
-content_close(content_t *c)
+void content_close(content_t *c)
 {
 	if (c->data != NULL)
-		(void) munmap((void *)(uintptr_t)c->data, c->len);
-	memset(c, 0, sizeof (*c));
+		(void)munmap((void *)(uintptr_t)c->data, c->len);
+	memset(c, 0, sizeof(*c));
 }
 
-void
-content_fill(const content_t *c, uint32_t file, uint64_t offset, uint64_t len, uint64_t stamp, uint8_t *buf)
+void content_fill(const content_t *c, uint32_t file, uint64_t offset, uint64_t len, uint64_t stamp, uint8_t *buf)
 {
 	uint64_t done = 0;
 
@@ -69,6 +65,6 @@ content_fill(const content_t *c, uint32_t file, uint64_t offset, uint64_t len, u
 	    at += CONTENT_STAMP) {
 		uint64_t v = mix(stamp ^ (at << 1));
 
-		memcpy(buf + (at - offset), &v, sizeof (v));
+		memcpy(buf + (at - offset), &v, sizeof(v));
 	}
 }

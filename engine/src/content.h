@@ -7,8 +7,8 @@
 
 #include "err.h"
 
-#define	CONTENT_CHUNK (1U << 20)
-#define	CONTENT_STAMP 4096U
+#define CONTENT_CHUNK (1U << 20)
+#define CONTENT_STAMP 4096U
 
 typedef struct {
 	const uint8_t *data;

@@ -13,21 +13,21 @@ typedef struct {
 } io_count_t;
 
 typedef struct {
-	char path[300];		/* what OpenZFS knows it by; no file */
-	char name[64];		/* "data-0/1" */
+	char path[300]; /* what OpenZFS knows it by; no file */
+	char name[64];  /* "data-0/1" */
 	int pool;
 	vclass_t class;
 	const model_profile_t *profile;
 	uint64_t size;
-	io_count_t count;	/* since account_reset() */
-	io_count_t stat_base;	/* OpenZFS's own counters at that time */
-	void *vdev;		/* vdev_t while open */
-	void *backing;		/* of the vdev operations */
+	io_count_t count;     /* since account_reset() */
+	io_count_t stat_base; /* OpenZFS's own counters at that time */
+	void *vdev;           /* vdev_t while open */
+	void *backing;        /* of the vdev operations */
 } disk_t;
 
 int disks_create(const spec_t *spec, err_t *err);
 disk_t *disks_all(size_t *n);
-disk_t *disks_at(const char *path);	/* NULL if there is none */
+disk_t *disks_at(const char *path); /* NULL if there is none */
 const disk_t *disks_find(int pool, vclass_t class, int entry, int disk);
 
 #endif

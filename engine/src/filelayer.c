@@ -3,27 +3,25 @@
 int64_t fl_immediate_write_sz = 32768;
 
 /* zfs_read() works in pieces that end at multiples of this. */
-#define	READ_CHUNK (1ULL << 20)
+#define READ_CHUNK (1ULL << 20)
 /* A transaction takes at most half of what one may touch. */
-#define	WRITE_CHUNK (DMU_MAX_ACCESS >> 1)
+#define WRITE_CHUNK (DMU_MAX_ACCESS >> 1)
 
 /* --- the intent log asks for data --- */
 
-static void
-got_data(zgd_t *zgd, int error)
+static void got_data(zgd_t *zgd, int error)
 {
 	fl_file_t *f = zgd->zgd_private;
 
-	(void) error;
+	(void)error;
 	if (zgd->zgd_db != NULL)
 		dmu_buf_rele(zgd->zgd_db, zgd);
 	zfs_rangelock_exit(zgd->zgd_lr);
 	fl_unuse(f);
-	kmem_free(zgd, sizeof (*zgd));
+	kmem_free(zgd, sizeof(*zgd));
 }
 
-int
-fl_get_data(void *arg, uint64_t gen, lr_write_t *lr, char *buf, struct lwb *lwb, zio_t *zio)
+int fl_get_data(void *arg, uint64_t gen, lr_write_t *lr, char *buf, struct lwb *lwb, zio_t *zio)
 {
 	fl_file_t *f;
 	uint64_t offset = lr->lr_offset, size;
@@ -31,8 +29,8 @@ fl_get_data(void *arg, uint64_t gen, lr_write_t *lr, char *buf, struct lwb *lwb,
 	int error = fl_use(arg, lr->lr_foid, gen, &f);
 
 	if (error != 0)
-		return (error);
-	zgd = kmem_zalloc(sizeof (*zgd), KM_SLEEP);
+		return error;
+	zgd = kmem_zalloc(sizeof(*zgd), KM_SLEEP);
 	zgd->zgd_lwb = lwb;
 	zgd->zgd_private = f;
 	if (buf != NULL) {
@@ -43,7 +41,7 @@ fl_get_data(void *arg, uint64_t gen, lr_write_t *lr, char *buf, struct lwb *lwb,
 		else
 			error = dmu_read_by_dnode(f->dn, offset, lr->lr_length, buf, DMU_READ_NO_PREFETCH);
 		got_data(zgd, error);
-		return (error);
+		return error;
 	}
 	/* The block itself is written to its place; nobody may change it meanwhile, nor its size. */
 	for (;;) {
@@ -62,7 +60,7 @@ fl_get_data(void *arg, uint64_t gen, lr_write_t *lr, char *buf, struct lwb *lwb,
 		zgd->zgd_bp = &lr->lr_blkptr;
 		error = dmu_sync(zio, lr->lr_common.lrc_txg, got_data, zgd);
 		if (error == 0)
-			return (0);	/* got_data() follows when the block is written */
+			return 0; /* got_data() follows when the block is written */
 		if (error == EALREADY) {
 			/* An earlier record already points to this block. */
 			lr->lr_common.lrc_txtype = TX_WRITE2;
@@ -72,16 +70,15 @@ fl_get_data(void *arg, uint64_t gen, lr_write_t *lr, char *buf, struct lwb *lwb,
 		}
 	}
 	got_data(zgd, error);
-	return (error);
+	return error;
 }
 
 /* --- data --- */
 
-#define	DAY_S 86400
+#define DAY_S 86400
 
 /* As relatime has it: once after each change, and once a day.  Written with the next change, or when the file is left. */
-static void
-accessed(fl_file_t *f)
+static void accessed(fl_file_t *f)
 {
 	uint64_t now[2];
 
@@ -89,14 +86,13 @@ accessed(fl_file_t *f)
 	mutex_enter(&f->attr_lock);
 	if (!f->vol->relatime || f->atime[0] < f->mtime[0] || f->atime[0] < f->ctime[0] ||
 	    (f->atime[0] == f->mtime[0] && f->atime[1] <= f->mtime[1]) || now[0] > f->atime[0] + DAY_S) {
-		memcpy(f->atime, now, sizeof (f->atime));
+		memcpy(f->atime, now, sizeof(f->atime));
 		f->atime_dirty = true;
 	}
 	mutex_exit(&f->attr_lock);
 }
 
-int
-fl_read(fl_file_t *f, uint64_t offset, void *buf, uint64_t len, uint64_t *got)
+int fl_read(fl_file_t *f, uint64_t offset, void *buf, uint64_t len, uint64_t *got)
 {
 	zfs_locked_range_t *lr;
 	uint64_t done = 0;
@@ -104,7 +100,7 @@ fl_read(fl_file_t *f, uint64_t offset, void *buf, uint64_t len, uint64_t *got)
 
 	*got = 0;
 	if (len == 0)
-		return (0);
+		return 0;
 	if (fl_always_sync(f->vol))
 		fl_commit_file(f);
 	if (f->vol->atime)
@@ -122,28 +118,26 @@ fl_read(fl_file_t *f, uint64_t offset, void *buf, uint64_t len, uint64_t *got)
 	}
 	zfs_rangelock_exit(lr);
 	*got = done;
-	return (error);
+	return error;
 }
 
 /* Which kind of record a write gets, as the POSIX layer chooses. */
-static itx_wr_state_t
-record_kind(const fl_file_t *f, uint64_t len, bool commit)
+static itx_wr_state_t record_kind(const fl_file_t *f, uint64_t len, bool commit)
 {
 	zilog_t *zil = f->vol->zil;
 
 #if OPENZFS_NUMBER >= 20400
-	return (zil_write_state(zil, len, f->block, B_FALSE, commit));
+	return zil_write_state(zil, len, f->block, B_FALSE, commit);
 #else
 	if (zil->zl_logbias == ZFS_LOGBIAS_THROUGHPUT)
-		return (WR_INDIRECT);
+		return WR_INDIRECT;
 	if (!spa_has_slogs(zil->zl_spa) && (int64_t)len >= fl_immediate_write_sz)
-		return (WR_INDIRECT);
-	return (commit ? WR_COPIED : WR_NEED_COPY);
+		return WR_INDIRECT;
+	return commit ? WR_COPIED : WR_NEED_COPY;
 #endif
 }
 
-static void
-log_write(fl_file_t *f, dmu_tx_t *tx, uint64_t offset, uint64_t len, bool commit, bool sync_open)
+static void log_write(fl_file_t *f, dmu_tx_t *tx, uint64_t offset, uint64_t len, bool commit, bool sync_open)
 {
 	fl_volume_t *vol = f->vol;
 	itx_wr_state_t kind = record_kind(f, len, commit);
@@ -162,15 +156,15 @@ log_write(fl_file_t *f, dmu_tx_t *tx, uint64_t offset, uint64_t len, bool commit
 			k = WR_NEED_COPY;
 		else if (k == WR_INDIRECT)
 			n = MIN(f->block - (ISP2(f->block) ? P2PHASE(offset, f->block) : offset % f->block), left);
-		itx = zil_itx_create(TX_WRITE, sizeof (*lr) + (k == WR_COPIED ? n : 0));
+		itx = zil_itx_create(TX_WRITE, sizeof(*lr) + (k == WR_COPIED ? n : 0));
 		lr = (lr_write_t *)&itx->itx_lr;
 		if (k == WR_COPIED && dmu_read_by_dnode(f->dn, offset, n, lr + 1, DMU_READ_NO_PREFETCH) != 0) {
-			zil_itx_destroy(itx
 #if OPENZFS_NUMBER >= 20400
-			    , 0
+			zil_itx_destroy(itx, 0);
+#else
+			zil_itx_destroy(itx);
 #endif
-			    );
-			itx = zil_itx_create(TX_WRITE, sizeof (*lr));
+			itx = zil_itx_create(TX_WRITE, sizeof(*lr));
 			lr = (lr_write_t *)&itx->itx_lr;
 			k = WR_NEED_COPY;
 		}
@@ -185,29 +179,28 @@ log_write(fl_file_t *f, dmu_tx_t *tx, uint64_t offset, uint64_t len, bool commit
 		itx->itx_gen = f->gen;
 		switch (k) {
 		case WR_INDIRECT:
-			(void) __atomic_add_fetch(&vol->itx.indirect, 1, __ATOMIC_RELAXED);
+			(void)__atomic_add_fetch(&vol->itx.indirect, 1, __ATOMIC_RELAXED);
 			break;
 		case WR_COPIED:
-			(void) __atomic_add_fetch(&vol->itx.copied, 1, __ATOMIC_RELAXED);
+			(void)__atomic_add_fetch(&vol->itx.copied, 1, __ATOMIC_RELAXED);
 			break;
 		default:
-			(void) __atomic_add_fetch(&vol->itx.needcopy, 1, __ATOMIC_RELAXED);
+			(void)__atomic_add_fetch(&vol->itx.needcopy, 1, __ATOMIC_RELAXED);
 			break;
 		}
-		(void) __atomic_add_fetch(&vol->itx.bytes, n, __ATOMIC_RELAXED);
+		(void)__atomic_add_fetch(&vol->itx.bytes, n, __ATOMIC_RELAXED);
 		zil_itx_assign(vol->zil, itx, tx);
 		offset += n;
 		left -= n;
 	}
 	if (kind != WR_INDIRECT) {
-		(void) __atomic_add_fetch(&vol->itx.in_log, len, __ATOMIC_RELAXED);
+		(void)__atomic_add_fetch(&vol->itx.in_log, len, __ATOMIC_RELAXED);
 		dsl_pool_wrlog_count(dmu_objset_pool(vol->os), (int64_t)len, tx->tx_txg);
 	}
 }
 
 /* The file is one block as long as it fits a record: give it a larger one. */
-static void
-grow_block(fl_file_t *f, uint64_t block, dmu_tx_t *tx)
+static void grow_block(fl_file_t *f, uint64_t block, dmu_tx_t *tx)
 {
 	u_longlong_t blocks;
 
@@ -218,19 +211,17 @@ grow_block(fl_file_t *f, uint64_t block, dmu_tx_t *tx)
 }
 
 /* The block size that a single-block file takes when it grows to `end`. */
-static uint64_t
-grown_block(const fl_file_t *f, uint64_t end)
+static uint64_t grown_block(const fl_file_t *f, uint64_t end)
 {
 	uint64_t block = f->vol->recordsize;
 
 	if (f->block > f->vol->recordsize && !ISP2(f->block))
 		block = 1ULL << highbit64(f->block);
 	block = MIN(block, P2ROUNDUP(end, (uint64_t)SPA_MINBLOCKSIZE));
-	return (MAX(block, f->block));
+	return MAX(block, f->block);
 }
 
-int
-fl_write(fl_file_t *f, uint64_t offset, const void *buf, uint64_t len, int flags, bool *commit)
+int fl_write(fl_file_t *f, uint64_t offset, const void *buf, uint64_t len, int flags, bool *commit)
 {
 	zfs_locked_range_t *lr;
 	uint64_t done = 0, end, block;
@@ -239,7 +230,7 @@ fl_write(fl_file_t *f, uint64_t offset, const void *buf, uint64_t len, int flags
 
 	*commit = sync || fl_always_sync(f->vol);
 	if (len == 0)
-		return (0);
+		return 0;
 	lr = zfs_rangelock_enter(&f->lock, offset, len, RL_WRITER);
 	end = MAX(f->size, offset + len);
 	while (done < len) {
@@ -281,11 +272,10 @@ fl_write(fl_file_t *f, uint64_t offset, const void *buf, uint64_t len, int flags
 		done += n;
 	}
 	zfs_rangelock_exit(lr);
-	return (error);
+	return error;
 }
 
-static void
-log_truncate(fl_file_t *f, uint64_t offset, uint64_t len)
+static void log_truncate(fl_file_t *f, uint64_t offset, uint64_t len)
 {
 	dmu_tx_t *tx = dmu_tx_create(f->vol->os);
 	lr_truncate_t *lr;
@@ -296,7 +286,7 @@ log_truncate(fl_file_t *f, uint64_t offset, uint64_t len)
 		return;
 	fl_touch(f, tx);
 	if (!zil_replaying(f->vol->zil, tx) && !f->unlinked) {
-		itx = zil_itx_create(TX_TRUNCATE, sizeof (*lr));
+		itx = zil_itx_create(TX_TRUNCATE, sizeof(*lr));
 		lr = (lr_truncate_t *)&itx->itx_lr;
 		lr->lr_foid = f->object;
 		lr->lr_offset = offset;
@@ -307,8 +297,7 @@ log_truncate(fl_file_t *f, uint64_t offset, uint64_t len)
 	dmu_tx_commit(tx);
 }
 
-static int
-extend(fl_file_t *f, uint64_t end)
+static int extend(fl_file_t *f, uint64_t end)
 {
 	zfs_locked_range_t *lr = zfs_rangelock_enter(&f->lock, 0, UINT64_MAX, RL_WRITER);
 	uint64_t block = 0;
@@ -331,11 +320,10 @@ extend(fl_file_t *f, uint64_t end)
 		}
 	}
 	zfs_rangelock_exit(lr);
-	return (error);
+	return error;
 }
 
-static int
-shorten(fl_file_t *f, uint64_t end)
+static int shorten(fl_file_t *f, uint64_t end)
 {
 	zfs_locked_range_t *lr = zfs_rangelock_enter(&f->lock, 0, UINT64_MAX, RL_WRITER);
 	dmu_tx_t *tx;
@@ -352,31 +340,28 @@ shorten(fl_file_t *f, uint64_t end)
 		}
 	}
 	zfs_rangelock_exit(lr);
-	return (error);
+	return error;
 }
 
-int
-fl_truncate(fl_file_t *f, uint64_t size, bool *commit)
+int fl_truncate(fl_file_t *f, uint64_t size, bool *commit)
 {
 	int error = size > f->size ? extend(f, size) : shorten(f, size);
 
 	*commit = fl_always_sync(f->vol);
 	if (error == 0)
 		log_truncate(f, size, 0);
-	return (error);
+	return error;
 }
 
-int
-fl_allocate(fl_file_t *f, uint64_t offset, uint64_t len, bool keep_size, bool *commit)
+int fl_allocate(fl_file_t *f, uint64_t offset, uint64_t len, bool keep_size, bool *commit)
 {
 	*commit = false;
 	if (keep_size || offset + len <= f->size)
-		return (0);
-	return (extend(f, offset + len));
+		return 0;
+	return extend(f, offset + len);
 }
 
-int
-fl_zero(fl_file_t *f, uint64_t offset, uint64_t len, bool keep_size, bool *commit)
+int fl_zero(fl_file_t *f, uint64_t offset, uint64_t len, bool keep_size, bool *commit)
 {
 	zfs_locked_range_t *lr;
 	uint64_t end = offset + len;
@@ -389,7 +374,7 @@ fl_zero(fl_file_t *f, uint64_t offset, uint64_t len, bool keep_size, bool *commi
 		len = end - offset;
 	}
 	if (len == 0)
-		return (0);
+		return 0;
 	lr = zfs_rangelock_enter(&f->lock, offset, len, RL_WRITER);
 	if (offset < f->size)
 		error = dmu_free_long_range(f->vol->os, f->object, offset, MIN(end, f->size) - offset);
@@ -398,18 +383,17 @@ fl_zero(fl_file_t *f, uint64_t offset, uint64_t len, bool keep_size, bool *commi
 		error = extend(f, end);
 	if (error == 0)
 		log_truncate(f, offset, len);
-	return (error);
+	return error;
 }
 
-int
-fl_seek(fl_file_t *f, bool hole, uint64_t *offset)
+int fl_seek(fl_file_t *f, bool hole, uint64_t *offset)
 {
 	zfs_locked_range_t *lr;
 	uint64_t at = *offset;
 	int error;
 
 	if (at >= f->size)
-		return (ENXIO);
+		return ENXIO;
 	lr = zfs_rangelock_enter(&f->lock, 0, UINT64_MAX, RL_READER);
 	error = dmu_offset_next(f->vol->os, f->object, hole, &at);
 	zfs_rangelock_exit(lr);
@@ -427,17 +411,16 @@ fl_seek(fl_file_t *f, bool hole, uint64_t *offset)
 		error = ENXIO;
 	}
 	*offset = MAX(at, *offset);
-	return (error);
+	return error;
 }
 
 /* --- commits --- */
 
-static void
-commit_log(fl_volume_t *vol, uint64_t object)
+static void commit_log(fl_volume_t *vol, uint64_t object)
 {
 	if (vol->os->os_sync == ZFS_SYNC_DISABLED)
 		return;
-	(void) __atomic_add_fetch(&vol->commits, 1, __ATOMIC_RELAXED);
+	(void)__atomic_add_fetch(&vol->commits, 1, __ATOMIC_RELAXED);
 #if OPENZFS_NUMBER >= 20400
 	VERIFY0(zil_commit(vol->zil, object));
 #else
@@ -445,39 +428,33 @@ commit_log(fl_volume_t *vol, uint64_t object)
 #endif
 }
 
-void
-fl_commit_file(fl_file_t *f)
+void fl_commit_file(fl_file_t *f)
 {
 	commit_log(f->vol, f->object);
 }
 
-void
-fl_commit_join(fl_file_t *f)
+void fl_commit_join(fl_file_t *f)
 {
 	if (f->vol->os->os_sync != ZFS_SYNC_DISABLED)
 		zil_async_to_sync(f->vol->zil, f->object);
 }
 
-void
-fl_commit_volume(fl_volume_t *vol)
+void fl_commit_volume(fl_volume_t *vol)
 {
 	commit_log(vol, 0);
 }
 
-uint64_t
-fl_size(const fl_file_t *f)
+uint64_t fl_size(const fl_file_t *f)
 {
-	return (f->size);
+	return f->size;
 }
 
-uint64_t
-fl_block_size(const fl_file_t *f)
+uint64_t fl_block_size(const fl_file_t *f)
 {
-	return (f->block);
+	return f->block;
 }
 
-uint64_t
-fl_object(const fl_file_t *f)
+uint64_t fl_object(const fl_file_t *f)
 {
-	return (f->object);
+	return f->object;
 }

@@ -20,14 +20,14 @@ typedef struct fl_volume fl_volume_t;
 typedef struct fl_file fl_file_t;
 
 enum {
-	FL_SYNC = 1		/* the file is open with O_SYNC or O_DSYNC, or the call asks for it */
+	FL_SYNC = 1 /* the file is open with O_SYNC or O_DSYNC, or the call asks for it */
 };
 
 /* Intent log records made, by kind. */
 typedef struct {
 	uint64_t indirect, copied, needcopy;
-	uint64_t bytes;		/* of all writes logged */
-	uint64_t in_log;	/* of those whose data goes into the log itself if it is committed */
+	uint64_t bytes;  /* of all writes logged */
+	uint64_t in_log; /* of those whose data goes into the log itself if it is committed */
 } fl_itx_t;
 
 /* Writes of at least this many bytes go to their place at once if there is no log device (zfs_immediate_write_sz). */
@@ -39,7 +39,7 @@ extern int64_t fl_immediate_write_sz;
 int fl_volume_format(const char *dataset, uint32_t uid, uint32_t gid);
 /* Opens it; frees what was unlinked when it was left, and replays the intent log if there is one. */
 int fl_volume_open(const char *dataset, uint64_t recordsize, fl_volume_t **vol);
-void fl_volume_close(fl_volume_t *vol);	/* every file must be closed */
+void fl_volume_close(fl_volume_t *vol); /* every file must be closed */
 /* Drops every reference but the volume's own: whoever had them is gone. */
 void fl_volume_forget(fl_volume_t *vol);
 
@@ -68,16 +68,16 @@ void fl_hold(fl_file_t *file);
 void fl_release(fl_file_t *file, uint64_t references);
 
 typedef struct {
-	uint32_t mode;			/* type and permissions, as in stat */
+	uint32_t mode; /* type and permissions, as in stat */
 	uint32_t uid, gid;
 	uint64_t rdev;
-	const char *target;		/* of a symbolic link */
+	const char *target; /* of a symbolic link */
 } fl_new_t;
 
 typedef struct {
-	uint64_t object, gen, links, size, rdev, blocks;	/* blocks of 512 bytes */
+	uint64_t object, gen, links, size, rdev, blocks; /* blocks of 512 bytes */
 	uint32_t mode, uid, gid, block;
-	int64_t atime[2], mtime[2], ctime[2];			/* seconds, nanoseconds */
+	int64_t atime[2], mtime[2], ctime[2]; /* seconds, nanoseconds */
 } fl_attr_t;
 
 enum { FL_MODE = 1, FL_UID = 2, FL_GID = 4, FL_SIZE = 8, FL_ATIME = 16, FL_MTIME = 32 };
@@ -102,7 +102,8 @@ int fl_setattr(fl_file_t *file, unsigned mask, const fl_attr_t *attr, bool *comm
 
 /* Extended attributes, kept beside the others (xattr=sa).  room 0 asks for the length. */
 int fl_getxattr(fl_file_t *file, const char *name, void *value, size_t room, size_t *len);
-int fl_setxattr(fl_file_t *file, const char *name, const void *value, size_t len, bool create, bool replace, bool *commit);
+int fl_setxattr(fl_file_t *file, const char *name, const void *value, size_t len, bool create, bool replace,
+    bool *commit);
 int fl_removexattr(fl_file_t *file, const char *name, bool *commit);
 /* Names, each ended by a zero. */
 int fl_listxattr(fl_file_t *file, char *names, size_t room, size_t *len);

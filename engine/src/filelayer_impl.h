@@ -11,8 +11,8 @@
 #include <sys/stat.h>
 #include <sys/zfs_sa.h>
 
-#define	FL_BUCKETS 4096
-#define	FL_EMPTY 2		/* size of an empty directory: "." and ".." count */
+#define FL_BUCKETS 4096
+#define FL_EMPTY 2 /* size of an empty directory: "." and ".." count */
 
 struct fl_file {
 	fl_volume_t *vol;
@@ -21,12 +21,12 @@ struct fl_file {
 	sa_handle_t *sa;
 	uint64_t object;
 	uint64_t gen;
-	uint64_t size;		/* bytes; of a directory: entries.  Under the range lock, of a directory under vol->names */
-	uint32_t block;		/* bytes */
-	bool unlinked;		/* no name is left */
-	uint64_t references;	/* under vol->lock */
+	uint64_t size;  /* bytes; of a directory: entries.  Under the range lock, of a directory under vol->names */
+	uint32_t block; /* bytes */
+	bool unlinked;  /* no name is left */
+	uint64_t references; /* under vol->lock */
 	zfs_rangelock_t lock;
-	kmutex_t attr_lock;	/* what follows, and every change of the attributes on disk */
+	kmutex_t attr_lock; /* what follows, and every change of the attributes on disk */
 	uint64_t mode, uid, gid, links, parent, flags, rdev;
 	uint64_t atime[2], mtime[2], ctime[2];
 	bool atime_dirty;
@@ -36,18 +36,18 @@ struct fl_file {
 struct fl_volume {
 	objset_t *os;
 	zilog_t *zil;
-	sa_attr_type_t *attr;	/* numbers of the attributes in this file system, by zpl_attr_t */
+	sa_attr_type_t *attr; /* numbers of the attributes in this file system, by zpl_attr_t */
 	uint64_t recordsize;
 	uint64_t root_object, unlinked_set;
 	fl_file_t *root;
-	kmutex_t names;		/* one change of names at a time */
-	kmutex_t attaching;	/* one file becomes known at a time */
-	kmutex_t lock;		/* the table of files */
+	kmutex_t names;     /* one change of names at a time */
+	kmutex_t attaching; /* one file becomes known at a time */
+	kmutex_t lock;      /* the table of files */
 	fl_itx_t itx;
 	uint64_t commits;
-	uint64_t replayed;	/* log records */
-	int replay_error;	/* of the last record that was tried */
-	uint64_t replay_eof;	/* while one is: where the file ends at most, 0 = where the write does */
+	uint64_t replayed;   /* log records */
+	int replay_error;    /* of the last record that was tried */
+	uint64_t replay_eof; /* while one is: where the file ends at most, 0 = where the write does */
 	bool atime, relatime;
 #if OPENZFS_NUMBER >= 20200
 	zil_sums_t sums;
@@ -63,13 +63,12 @@ typedef struct {
 	uint64_t crtime[2];
 } fl_claim_t;
 
-static inline bool
-fl_always_sync(const fl_volume_t *vol)
+static inline bool fl_always_sync(const fl_volume_t *vol)
 {
-	return (vol->os->os_sync == ZFS_SYNC_ALWAYS);
+	return vol->os->os_sync == ZFS_SYNC_ALWAYS;
 }
 
-#define	FL_ACES 3
+#define FL_ACES 3
 typedef struct {
 	uint16_t type, flags;
 	uint32_t mask;

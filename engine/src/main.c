@@ -32,28 +32,25 @@ static const char usage[] =
     "What goes in and comes out is described in docs/engine.md.\n";
 
 /* Nothing is on disk and nothing must be undone. */
-static void
-on_signal(int sig)
+static void on_signal(int sig)
 {
-	(void) sig;
+	(void)sig;
 	_exit(EXIT_SIGNAL);
 }
 
-static int
-complain(int code, const err_t *e)
+static int complain(int code, const err_t *e)
 {
-	(void) fprintf(stderr, "%s\n", e->text);
-	return (code);
+	(void)fprintf(stderr, "%s\n", e->text);
+	return code;
 }
 
-static int
-run_replay(int argc, char **argv)
+static int run_replay(int argc, char **argv)
 {
 	const char *spec_path = NULL, *ops_path = NULL;
 	result_t result;
 	spec_t spec;
 	ops_t ops;
-	err_t e = { "" };
+	err_t e = {""};
 	char *text;
 	int rc;
 
@@ -65,63 +62,62 @@ run_replay(int argc, char **argv)
 		else if (strcmp(argv[i], "--ops") == 0 && i + 1 < argc)
 			ops_path = argv[++i];
 		else {
-			(void) err_set(&e, "ztune-engine replay does not know \"%s\"; see ztune-engine --help.", argv[i]);
-			return (complain(EXIT_INPUT, &e));
+			(void)err_set(&e, "ztune-engine replay does not know \"%s\"; see ztune-engine --help.",
+			    argv[i]);
+			return complain(EXIT_INPUT, &e);
 		}
 	}
 	if (spec_path == NULL || ops_path == NULL) {
-		(void) err_set(&e, "ztune-engine replay needs --spec FILE and --ops FILE.");
-		return (complain(EXIT_INPUT, &e));
+		(void)err_set(&e, "ztune-engine replay needs --spec FILE and --ops FILE.");
+		return complain(EXIT_INPUT, &e);
 	}
 	footprint_yield();
 	if (spec_read(spec_path, &spec, &e) != 0 || ops_read(ops_path, &ops, &e) != 0)
-		return (complain(EXIT_INPUT, &e));
+		return complain(EXIT_INPUT, &e);
 	if (selfcheck_run(&e) != 0)
-		return (complain(EXIT_SELFCHECK, &e));
+		return complain(EXIT_SELFCHECK, &e);
 	if ((rc = replay_run(&spec, &ops, &result, report_warn, &e)) != 0)
-		return (complain(rc, &e));
+		return complain(rc, &e);
 	text = report_text(&spec, &result);
 	if ((rc = replay_verify()) != 0)
-		return (complain(rc, &e));
-	(void) printf("%s\n", text);
-	return (0);
+		return complain(rc, &e);
+	(void)printf("%s\n", text);
+	return 0;
 }
 
-static int
-run_selfcheck(void)
+static int run_selfcheck(void)
 {
-	err_t e = { "" };
+	err_t e = {""};
 	bool ok = selfcheck_run(&e) == 0;
 
-	(void) printf("{\"openzfs\":\"%s\",\"ok\":%s}\n", OPENZFS_STRING, ok ? "true" : "false");
-	(void) fflush(stdout);
-	return (ok ? 0 : complain(EXIT_SELFCHECK, &e));
+	(void)printf("{\"openzfs\":\"%s\",\"ok\":%s}\n", OPENZFS_STRING, ok ? "true" : "false");
+	(void)fflush(stdout);
+	return ok ? 0 : complain(EXIT_SELFCHECK, &e);
 }
 
-int
-main(int argc, char **argv)
+int main(int argc, char **argv)
 {
 	int rc;
 
-	(void) signal(SIGINT, on_signal);
-	(void) signal(SIGTERM, on_signal);
+	(void)signal(SIGINT, on_signal);
+	(void)signal(SIGTERM, on_signal);
 	fatal_catch("while replaying this layout");
-	(void) prctl(PR_SET_TIMERSLACK, 1000);
+	(void)prctl(PR_SET_TIMERSLACK, 1000);
 	if (argc >= 2 && strcmp(argv[1], "replay") == 0) {
 		rc = run_replay(argc - 2, argv + 2);
 	} else if (argc == 2 && strcmp(argv[1], "selfcheck") == 0) {
 		rc = run_selfcheck();
 	} else if (argc == 2 && strcmp(argv[1], "version") == 0) {
-		(void) printf("{\"version\":\"%s\",\"openzfs\":\"%s\"}\n", ENGINE_VERSION, OPENZFS_STRING);
+		(void)printf("{\"version\":\"%s\",\"openzfs\":\"%s\"}\n", ENGINE_VERSION, OPENZFS_STRING);
 		rc = 0;
 	} else if (argc == 2 && (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0)) {
-		(void) fputs(usage, stdout);
+		(void)fputs(usage, stdout);
 		rc = 0;
 	} else {
-		(void) fputs(usage, stderr);
+		(void)fputs(usage, stderr);
 		rc = EXIT_INPUT;
 	}
-	(void) fflush(stdout);
+	(void)fflush(stdout);
 	/* Taking OpenZFS down properly takes more than a second and frees what the kernel frees anyway. */
 	_exit(rc);
 }

@@ -11,35 +11,35 @@
 typedef struct {
 	char name[64];
 	bool hdd;
-	bool rotational;	/* what OpenZFS is told; decides its aggregation limit */
-	uint64_t size;		/* bytes; 0 = none given */
+	bool rotational; /* what OpenZFS is told; decides its aggregation limit */
+	uint64_t size;   /* bytes; 0 = none given */
 	/* hdd */
 	double rpm, seek_track_ms, seek_avg_ms, seek_full_ms, flush_ms;
 	/* flash */
 	double channels, read_us, write_us, flush_us;
 	/* both */
 	double read_mb_s, write_mb_s, overhead_us;
-	double cache_mb;	/* MiB of volatile write cache */
+	double cache_mb; /* MiB of volatile write cache */
 } model_profile_t;
 
 typedef enum { MIO_SYNC_READ, MIO_SYNC_WRITE, MIO_ASYNC_READ, MIO_ASYNC_WRITE, MIO_COUNT } model_class_t;
 
-#define	MODEL_MAX_CHANNELS 256
+#define MODEL_MAX_CHANNELS 256
 
 typedef struct {
 	const model_profile_t *p;
-	uint64_t size;			/* bytes of this disk */
-	int limit[MIO_COUNT];		/* most I/Os of a class in flight; 0 = the disk's own */
-	uint64_t head;			/* byte behind the last transfer */
-	int64_t sync_until;		/* hdd: when the last synchronous I/O is done */
-	int64_t async_until;		/* when all asynchronous I/O handed over so far is done */
-	int64_t last_async_cost;	/* what is in flight when a synchronous I/O comes */
+	uint64_t size;                    /* bytes of this disk */
+	int limit[MIO_COUNT];             /* most I/Os of a class in flight; 0 = the disk's own */
+	uint64_t head;                    /* byte behind the last transfer */
+	int64_t sync_until;               /* hdd: when the last synchronous I/O is done */
+	int64_t async_until;              /* when all asynchronous I/O handed over so far is done */
+	int64_t last_async_cost;          /* what is in flight when a synchronous I/O comes */
 	int64_t lane[MODEL_MAX_CHANNELS]; /* flash: when each channel is free */
 	int nlanes;
-	int64_t bus_until;		/* flash: when the interface is free */
-	double service_ns;		/* hdd: sum of service times; flash: of channel times */
-	double transfer_ns;		/* flash: sum of transfer times */
-	double flush_ns;		/* sum of flush times */
+	int64_t bus_until;  /* flash: when the interface is free */
+	double service_ns;  /* hdd: sum of service times; flash: of channel times */
+	double transfer_ns; /* flash: sum of transfer times */
+	double flush_ns;    /* sum of flush times */
 } model_device_t;
 
 void model_init(model_device_t *d, const model_profile_t *p, uint64_t size);

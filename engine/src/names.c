@@ -1,38 +1,33 @@
 /* Names and directories of the file layer. */
 #include "filelayer_impl.h"
 
-#define	DIRENT(mode, object) (((uint64_t)IFTODT(mode) << 60) | (object))
+#define DIRENT(mode, object) (((uint64_t)IFTODT(mode) << 60) | (object))
 
 #if OPENZFS_NUMBER >= 20300
-zap_attribute_t *
-fl_zap_attribute(void)
+zap_attribute_t *fl_zap_attribute(void)
 {
-	return (zap_attribute_alloc());
+	return zap_attribute_alloc();
 }
 
-void
-fl_zap_attribute_done(zap_attribute_t *za)
+void fl_zap_attribute_done(zap_attribute_t *za)
 {
 	zap_attribute_free(za);
 }
 #else
-zap_attribute_t *
-fl_zap_attribute(void)
+zap_attribute_t *fl_zap_attribute(void)
 {
-	return (kmem_alloc(sizeof (zap_attribute_t), KM_SLEEP));
+	return kmem_alloc(sizeof(zap_attribute_t), KM_SLEEP);
 }
 
-void
-fl_zap_attribute_done(zap_attribute_t *za)
+void fl_zap_attribute_done(zap_attribute_t *za)
 {
-	kmem_free(za, sizeof (*za));
+	kmem_free(za, sizeof(*za));
 }
 #endif
 
 /* --- new objects --- */
 
-static uint32_t
-ace_mask(uint32_t mode, bool directory)
+static uint32_t ace_mask(uint32_t mode, bool directory)
 {
 	/* attributes, named attributes, ACL, synchronize: everybody may read those */
 	uint32_t mask = 0x80 | 0x8 | 0x20000 | 0x100000;
@@ -43,29 +38,29 @@ ace_mask(uint32_t mode, bool directory)
 		mask |= 0x2 | 0x4 | (directory ? 0x40 : 0);
 	if (mode & 1)
 		mask |= 0x20;
-	return (mask);
+	return mask;
 }
 
 /* An access control list that says the same as the mode; the kernel's module expects one. */
-void
-fl_aces(uint32_t mode, fl_ace_t ace[FL_ACES])
+void fl_aces(uint32_t mode, fl_ace_t ace[FL_ACES])
 {
 	bool directory = S_ISDIR(mode);
 
 	/* owner@ (who may also change attributes, ACL and owner), group@, everyone@ */
-	ace[0] = (fl_ace_t){ 0, 0x1000, ace_mask(mode >> 6 & 7, directory) | 0x100 | 0x10 | 0x40000 | 0x80000 };
-	ace[1] = (fl_ace_t){ 0, 0x2040, ace_mask(mode >> 3 & 7, directory) };
-	ace[2] = (fl_ace_t){ 0, 0x4000, ace_mask(mode & 7, directory) };
+	ace[0] = (fl_ace_t){0, 0x1000, ace_mask(mode >> 6 & 7, directory) | 0x100 | 0x10 | 0x40000 | 0x80000};
+	ace[1] = (fl_ace_t){0, 0x2040, ace_mask(mode >> 3 & 7, directory)};
+	ace[2] = (fl_ace_t){0, 0x4000, ace_mask(mode & 7, directory)};
 }
 
-int
-fl_make_node(objset_t *os, const sa_attr_type_t *a, const fl_new_t *n, uint64_t parent, const fl_claim_t *claim,
+int fl_make_node(objset_t *os, const sa_attr_type_t *a, const fl_new_t *n, uint64_t parent, const fl_claim_t *claim,
     uint64_t *out, dmu_tx_t *tx)
 {
-	int dnode_bytes = claim != NULL && claim->slots > 0 ? claim->slots << DNODE_SHIFT : (int)dmu_objset_dnodesize(os);
+	int dnode_bytes =
+	    claim != NULL && claim->slots > 0 ? claim->slots << DNODE_SHIFT : (int)dmu_objset_dnodesize(os);
 	int bonus = DN_BONUS_SIZE(dnode_bytes), k = 0, error = 0;
 	uint64_t object = claim != NULL ? claim->object : 0, mode = n->mode, uid = n->uid, gid = n->gid, size = 0;
-	uint64_t gen = claim != NULL && claim->gen != 0 ? claim->gen : dmu_tx_get_txg(tx), links = S_ISDIR(n->mode) ? 2 : 1;
+	uint64_t gen = claim != NULL && claim->gen != 0 ? claim->gen : dmu_tx_get_txg(tx),
+		 links = S_ISDIR(n->mode) ? 2 : 1;
 	uint64_t flags = ZFS_ACL_TRIVIAL | ZFS_ARCHIVE | ZFS_AV_MODIFIED, aces = FL_ACES, rdev = n->rdev, now[2];
 	sa_bulk_attr_t bulk[20];
 	fl_ace_t ace[FL_ACES];
@@ -73,16 +68,18 @@ fl_make_node(objset_t *os, const sa_attr_type_t *a, const fl_new_t *n, uint64_t 
 	dmu_buf_t *db;
 
 	if (object != 0 && S_ISDIR(n->mode))
-		error = zap_create_claim_norm_dnsize(os, object, 0, DMU_OT_DIRECTORY_CONTENTS, DMU_OT_SA, bonus, dnode_bytes, tx);
+		error = zap_create_claim_norm_dnsize(os, object, 0, DMU_OT_DIRECTORY_CONTENTS, DMU_OT_SA, bonus,
+		    dnode_bytes, tx);
 	else if (object != 0)
-		error = dmu_object_claim_dnsize(os, object, DMU_OT_PLAIN_FILE_CONTENTS, 0, DMU_OT_SA, bonus, dnode_bytes, tx);
+		error = dmu_object_claim_dnsize(os, object, DMU_OT_PLAIN_FILE_CONTENTS, 0, DMU_OT_SA, bonus,
+		    dnode_bytes, tx);
 	else if (S_ISDIR(n->mode))
 		object = zap_create_norm_dnsize(os, 0, DMU_OT_DIRECTORY_CONTENTS, DMU_OT_SA, bonus, dnode_bytes, tx);
 	else
 		object = dmu_object_alloc_dnsize(os, DMU_OT_PLAIN_FILE_CONTENTS, 0, DMU_OT_SA, bonus, dnode_bytes, tx);
 	/* Only a number that the log names can be taken: by an object whose end isn't on disk yet. */
 	if (error != 0)
-		return (error);
+		return error;
 	if (parent == 0)
 		parent = object;
 	if (n->target != NULL)
@@ -114,19 +111,18 @@ fl_make_node(objset_t *os, const sa_attr_type_t *a, const fl_new_t *n, uint64_t 
 	if (S_ISCHR(n->mode) || S_ISBLK(n->mode))
 		SA_ADD_BULK_ATTR(bulk, k, a[ZPL_RDEV], NULL, &rdev, 8);
 	SA_ADD_BULK_ATTR(bulk, k, a[ZPL_DACL_COUNT], NULL, &aces, 8);
-	SA_ADD_BULK_ATTR(bulk, k, a[ZPL_DACL_ACES], NULL, ace, sizeof (ace));
+	SA_ADD_BULK_ATTR(bulk, k, a[ZPL_DACL_ACES], NULL, ace, sizeof(ace));
 	if (n->target != NULL)
 		SA_ADD_BULK_ATTR(bulk, k, a[ZPL_SYMLINK], NULL, (void *)(uintptr_t)n->target, (uint16_t)size);
 	VERIFY0(sa_replace_all_by_template(sa, bulk, k, tx));
 	sa_handle_destroy(sa);
 	*out = object;
-	return (0);
+	return 0;
 }
 
 /* --- directories --- */
 
-static int
-look(const fl_file_t *dir, const char *name, uint64_t *object, uint32_t *type)
+static int look(const fl_file_t *dir, const char *name, uint64_t *object, uint32_t *type)
 {
 	uint64_t entry;
 	int error = zap_lookup(dir->vol->os, dir->object, name, 8, 1, &entry);
@@ -136,22 +132,20 @@ look(const fl_file_t *dir, const char *name, uint64_t *object, uint32_t *type)
 		if (type != NULL)
 			*type = (uint32_t)ZFS_DIRENT_TYPE(entry);
 	}
-	return (error);
+	return error;
 }
 
-static int
-may_change(const fl_file_t *dir, const char *name)
+static int may_change(const fl_file_t *dir, const char *name)
 {
 	if (strlen(name) >= ZAP_MAXNAMELEN)
-		return (ENAMETOOLONG);
+		return ENAMETOOLONG;
 	if (!S_ISDIR(dir->mode))
-		return (ENOTDIR);
-	return (dir->unlinked ? ENOENT : 0);
+		return ENOTDIR;
+	return dir->unlinked ? ENOENT : 0;
 }
 
 /* Entries and subdirectories came or went: the directory's attributes, in tx. */
-static void
-dir_changed(fl_file_t *dir, int entries, int subdirs, dmu_tx_t *tx)
+static void dir_changed(fl_file_t *dir, int entries, int subdirs, dmu_tx_t *tx)
 {
 	const sa_attr_type_t *a = dir->vol->attr;
 	sa_bulk_attr_t bulk[5];
@@ -161,7 +155,7 @@ dir_changed(fl_file_t *dir, int entries, int subdirs, dmu_tx_t *tx)
 	dir->size += (uint64_t)(int64_t)entries;
 	dir->links += (uint64_t)(int64_t)subdirs;
 	fl_now(dir->mtime);
-	memcpy(dir->ctime, dir->mtime, sizeof (dir->ctime));
+	memcpy(dir->ctime, dir->mtime, sizeof(dir->ctime));
 	SA_ADD_BULK_ATTR(bulk, n, a[ZPL_SIZE], NULL, &dir->size, 8);
 	SA_ADD_BULK_ATTR(bulk, n, a[ZPL_LINKS], NULL, &dir->links, 8);
 	SA_ADD_BULK_ATTR(bulk, n, a[ZPL_MTIME], NULL, dir->mtime, 16);
@@ -172,8 +166,7 @@ dir_changed(fl_file_t *dir, int entries, int subdirs, dmu_tx_t *tx)
 }
 
 /* The file has one name more or less, or another parent: its attributes, in tx. */
-static void
-links_changed(fl_file_t *f, uint64_t links, uint64_t parent, dmu_tx_t *tx)
+static void links_changed(fl_file_t *f, uint64_t links, uint64_t parent, dmu_tx_t *tx)
 {
 	const sa_attr_type_t *a = f->vol->attr;
 	sa_bulk_attr_t bulk[4];
@@ -197,26 +190,24 @@ links_changed(fl_file_t *f, uint64_t links, uint64_t parent, dmu_tx_t *tx)
 	}
 }
 
-int
-fl_lookup(fl_file_t *dir, const char *name, fl_file_t **file)
+int fl_lookup(fl_file_t *dir, const char *name, fl_file_t **file)
 {
 	uint64_t object;
 	int error;
 
 	if (!S_ISDIR(dir->mode))
-		return (ENOTDIR);
+		return ENOTDIR;
 	if (strlen(name) >= ZAP_MAXNAMELEN)
-		return (ENAMETOOLONG);
+		return ENAMETOOLONG;
 	/* The name and its object must not part between the two looks. */
 	mutex_enter(&dir->vol->names);
 	if ((error = look(dir, name, &object, NULL)) == 0)
 		error = fl_get(dir->vol, object, file);
 	mutex_exit(&dir->vol->names);
-	return (error);
+	return error;
 }
 
-int
-fl_create_claim(fl_file_t *dir, const char *name, const fl_new_t *n, const fl_claim_t *claim, fl_file_t **file,
+int fl_create_claim(fl_file_t *dir, const char *name, const fl_new_t *n, const fl_claim_t *claim, fl_file_t **file,
     bool *commit)
 {
 	fl_volume_t *vol = dir->vol;
@@ -234,8 +225,8 @@ fl_create_claim(fl_file_t *dir, const char *name, const fl_new_t *n, const fl_cl
 	if (error != 0)
 		goto out;
 	tx = dmu_tx_create(vol->os);
-	dmu_tx_hold_sa_create(tx, (int)(ZFS_SA_BASE_ATTR_SIZE + sizeof (fl_ace_t) * FL_ACES +
-	    (n->target != NULL ? strlen(n->target) : 0)));
+	dmu_tx_hold_sa_create(tx,
+	    (int)(ZFS_SA_BASE_ATTR_SIZE + sizeof(fl_ace_t) * FL_ACES + (n->target != NULL ? strlen(n->target) : 0)));
 	dmu_tx_hold_zap(tx, dir->object, B_TRUE, name);
 	dmu_tx_hold_sa(tx, dir->sa, B_FALSE);
 	if (directory)
@@ -258,11 +249,10 @@ fl_create_claim(fl_file_t *dir, const char *name, const fl_new_t *n, const fl_cl
 	dmu_tx_commit(tx);
 out:
 	mutex_exit(&vol->names);
-	return (error);
+	return error;
 }
 
-int
-fl_create(fl_file_t *dir, const char *name, const fl_new_t *n, fl_file_t **file, bool *commit)
+int fl_create(fl_file_t *dir, const char *name, const fl_new_t *n, fl_file_t **file, bool *commit)
 {
 	fl_new_t own = *n;
 
@@ -271,11 +261,10 @@ fl_create(fl_file_t *dir, const char *name, const fl_new_t *n, fl_file_t **file,
 		if (S_ISDIR(n->mode))
 			own.mode |= S_ISGID;
 	}
-	return (fl_create_claim(dir, name, &own, NULL, file, commit));
+	return fl_create_claim(dir, name, &own, NULL, file, commit);
 }
 
-int
-fl_link(fl_file_t *dir, const char *name, fl_file_t *f, bool *commit)
+int fl_link(fl_file_t *dir, const char *name, fl_file_t *f, bool *commit)
 {
 	fl_volume_t *vol = dir->vol;
 	uint64_t object, entry = DIRENT(f->mode, f->object);
@@ -284,7 +273,7 @@ fl_link(fl_file_t *dir, const char *name, fl_file_t *f, bool *commit)
 
 	*commit = fl_always_sync(vol);
 	if (f->vol != vol)
-		return (EXDEV);
+		return EXDEV;
 	mutex_enter(&vol->names);
 	error = S_ISDIR(f->mode) ? EPERM : f->unlinked ? ENOENT : may_change(dir, name);
 	if (error == 0 && look(dir, name, &object, NULL) == 0)
@@ -305,11 +294,10 @@ fl_link(fl_file_t *dir, const char *name, fl_file_t *f, bool *commit)
 	dmu_tx_commit(tx);
 out:
 	mutex_exit(&vol->names);
-	return (error);
+	return error;
 }
 
-int
-fl_unlink(fl_file_t *dir, const char *name, bool directory, bool *commit)
+int fl_unlink(fl_file_t *dir, const char *name, bool directory, bool *commit)
 {
 	fl_volume_t *vol = dir->vol;
 	fl_file_t *f = NULL;
@@ -348,22 +336,21 @@ out:
 	mutex_exit(&vol->names);
 	if (f != NULL)
 		fl_release(f, 1);
-	return (error);
+	return error;
 }
 
-static int
-may_replace(const fl_file_t *f, const fl_file_t *old)
+static int may_replace(const fl_file_t *f, const fl_file_t *old)
 {
 	if (S_ISDIR(f->mode) && !S_ISDIR(old->mode))
-		return (ENOTDIR);
+		return ENOTDIR;
 	if (!S_ISDIR(f->mode) && S_ISDIR(old->mode))
-		return (EISDIR);
-	return (S_ISDIR(old->mode) && old->size != FL_EMPTY ? ENOTEMPTY : 0);
+		return EISDIR;
+	return S_ISDIR(old->mode) && old->size != FL_EMPTY ? ENOTEMPTY : 0;
 }
 
 /* In a transaction that all are held in. */
-static void
-move(fl_file_t *from, const char *name, fl_file_t *to, const char *new_name, fl_file_t *f, fl_file_t *old, dmu_tx_t *tx)
+static void move(fl_file_t *from, const char *name, fl_file_t *to, const char *new_name, fl_file_t *f, fl_file_t *old,
+    dmu_tx_t *tx)
 {
 	fl_volume_t *vol = f->vol;
 	uint64_t entry = DIRENT(f->mode, f->object);
@@ -385,8 +372,7 @@ move(fl_file_t *from, const char *name, fl_file_t *to, const char *new_name, fl_
 	fl_log_rename(from, to, tx, TX_RENAME, f->object, name, new_name);
 }
 
-int
-fl_rename(fl_file_t *from, const char *name, fl_file_t *to, const char *new_name, bool replace, bool *commit)
+int fl_rename(fl_file_t *from, const char *name, fl_file_t *to, const char *new_name, bool replace, bool *commit)
 {
 	fl_volume_t *vol = from->vol;
 	fl_file_t *f = NULL, *old = NULL;
@@ -396,7 +382,7 @@ fl_rename(fl_file_t *from, const char *name, fl_file_t *to, const char *new_name
 
 	*commit = fl_always_sync(vol);
 	if (to->vol != vol)
-		return (EXDEV);
+		return EXDEV;
 	mutex_enter(&vol->names);
 	if ((error = may_change(to, new_name)) != 0 || (error = look(from, name, &object, NULL)) != 0 ||
 	    (error = fl_get(vol, object, &f)) != 0)
@@ -438,12 +424,11 @@ out:
 		fl_release(f, 1);
 	if (old != NULL)
 		fl_release(old, 1);
-	return (error);
+	return error;
 }
 
 #if OPENZFS_NUMBER >= 20200
-static int
-two_files(fl_file_t *from, const char *name, fl_file_t *to, const char *other, fl_file_t **f, fl_file_t **g)
+static int two_files(fl_file_t *from, const char *name, fl_file_t *to, const char *other, fl_file_t **f, fl_file_t **g)
 {
 	uint64_t object;
 	int error;
@@ -451,11 +436,10 @@ two_files(fl_file_t *from, const char *name, fl_file_t *to, const char *other, f
 	if ((error = look(from, name, &object, NULL)) == 0 && (error = fl_get(from->vol, object, f)) == 0 &&
 	    (error = look(to, other, &object, NULL)) == 0)
 		error = fl_get(to->vol, object, g);
-	return (error);
+	return error;
 }
 
-int
-fl_exchange(fl_file_t *from, const char *name, fl_file_t *to, const char *other, bool *commit)
+int fl_exchange(fl_file_t *from, const char *name, fl_file_t *to, const char *other, bool *commit)
 {
 	fl_volume_t *vol = from->vol;
 	fl_file_t *f = NULL, *g = NULL;
@@ -465,7 +449,7 @@ fl_exchange(fl_file_t *from, const char *name, fl_file_t *to, const char *other,
 
 	*commit = fl_always_sync(vol);
 	if (to->vol != vol)
-		return (EXDEV);
+		return EXDEV;
 	mutex_enter(&vol->names);
 	if ((error = two_files(from, name, to, other, &f, &g)) != 0 || f == g)
 		goto out;
@@ -496,23 +480,21 @@ out:
 		fl_release(f, 1);
 	if (g != NULL)
 		fl_release(g, 1);
-	return (error);
+	return error;
 }
 #else
-int
-fl_exchange(fl_file_t *from, const char *name, fl_file_t *to, const char *other, bool *commit)
+int fl_exchange(fl_file_t *from, const char *name, fl_file_t *to, const char *other, bool *commit)
 {
-	(void) from, (void) name, (void) to, (void) other, (void) commit;
-	return (EINVAL);
+	(void)from, (void)name, (void)to, (void)other, (void)commit;
+	return EINVAL;
 }
 #endif
 
 /* As in the kernel's module: two positions for "." and "..", then the cursor's own. */
-#define	FIRST_ENTRY 3
-#define	AT_END ((uint64_t)INT64_MAX)
+#define FIRST_ENTRY 3
+#define AT_END ((uint64_t)INT64_MAX)
 
-int
-fl_readdir(fl_file_t *dir, uint64_t position, fl_each_t *each, void *arg)
+int fl_readdir(fl_file_t *dir, uint64_t position, fl_each_t *each, void *arg)
 {
 	fl_volume_t *vol = dir->vol;
 	zap_attribute_t *za;
@@ -525,7 +507,7 @@ fl_readdir(fl_file_t *dir, uint64_t position, fl_each_t *each, void *arg)
 	if (more && position <= 1)
 		more = each(arg, "..", dir->parent, DT_DIR, FIRST_ENTRY);
 	if (!more || position == AT_END)
-		return (0);
+		return 0;
 	za = fl_zap_attribute();
 	if (position <= FIRST_ENTRY)
 		zap_cursor_init(&zc, vol->os, dir->object);
@@ -541,15 +523,14 @@ fl_readdir(fl_file_t *dir, uint64_t position, fl_each_t *each, void *arg)
 	}
 	zap_cursor_fini(&zc);
 	fl_zap_attribute_done(za);
-	return (error == ENOENT ? 0 : error);
+	return error == ENOENT ? 0 : error;
 }
 
-int
-fl_readlink(fl_file_t *f, char *target, size_t room)
+int fl_readlink(fl_file_t *f, char *target, size_t room)
 {
 	size_t n = MIN(f->size, room - 1);
 	int error = sa_lookup(f->sa, f->vol->attr[ZPL_SYMLINK], target, (uint32_t)n);
 
 	target[error == 0 ? n : 0] = '\0';
-	return (error);
+	return error;
 }

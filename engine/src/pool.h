@@ -17,21 +17,21 @@ typedef struct {
 } arc_count_t;
 
 typedef struct {
-	uint64_t files;		/* bytes of the files, by their sizes: whoever knows the files adds them up */
-	uint64_t logical;	/* of all records, the last one's padding included, and of metadata */
+	uint64_t files;   /* bytes of the files, by their sizes: whoever knows the files adds them up */
+	uint64_t logical; /* of all records, the last one's padding included, and of metadata */
 	uint64_t allocated;
-	double ratio;		/* logical over compressed */
+	double ratio; /* logical over compressed */
 } space_t;
 
 /* Settings of the POSIX layer, the txg clock and the device model that OpenZFS's library does not apply itself. */
 typedef struct {
 	int64_t txg_timeout_s;
-	uint64_t dirty_max;		/* bytes */
+	uint64_t dirty_max; /* bytes */
 	int64_t dirty_sync_percent;
 	int64_t delay_min_percent;
 	int64_t delay_scale;
-	int sync_read_active, sync_write_active;	/* most at a time on a disk; 0 = OpenZFS's own */
-	bool no_prefetch;		/* and the library's switch is a constant */
+	int sync_read_active, sync_write_active; /* most at a time on a disk; 0 = OpenZFS's own */
+	bool no_prefetch;                        /* and the library's switch is a constant */
 } pace_t;
 
 /* What a layout asks for that this library can't do, but that does not make its numbers wrong. */

@@ -4,26 +4,22 @@
 
 #include "account.h"
 
-void
-put(json_t *o, const char *key, uint64_t v)
+void put(json_t *o, const char *key, uint64_t v)
 {
-	(void) json_object_set_new(o, key, json_integer((json_int_t)v));
+	(void)json_object_set_new(o, key, json_integer((json_int_t)v));
 }
 
-void
-put_real(json_t *o, const char *key, double v)
+void put_real(json_t *o, const char *key, double v)
 {
-	(void) json_object_set_new(o, key, json_real(isfinite(v) ? v : 0.0));
+	(void)json_object_set_new(o, key, json_real(isfinite(v) ? v : 0.0));
 }
 
-void
-put_text(json_t *o, const char *key, const char *v)
+void put_text(json_t *o, const char *key, const char *v)
 {
-	(void) json_object_set_new(o, key, json_string(v));
+	(void)json_object_set_new(o, key, json_string(v));
 }
 
-json_t *
-counts(const io_count_t *c)
+json_t *counts(const io_count_t *c)
 {
 	json_t *o = json_object();
 
@@ -31,11 +27,10 @@ counts(const io_count_t *c)
 	put(o, "read_bytes", c->read_bytes);
 	put(o, "writes", c->writes);
 	put(o, "write_bytes", c->write_bytes);
-	return (o);
+	return o;
 }
 
-json_t *
-disk_counts(const spec_t *spec, const disk_t *d)
+json_t *disk_counts(const spec_t *spec, const disk_t *d)
 {
 	json_t *o = counts(&d->count);
 
@@ -44,21 +39,19 @@ disk_counts(const spec_t *spec, const disk_t *d)
 	put_text(o, "class", vclass_names[d->class]);
 	put_text(o, "name", d->name);
 	put_text(o, "profile", d->profile->name);
-	return (o);
+	return o;
 }
 
-json_t *
-cause_counts(void)
+json_t *cause_counts(void)
 {
 	json_t *o = json_object();
 
 	for (int i = 0; i < CAUSE_COUNT; i++)
-		(void) json_object_set_new(o, cause_names[i], counts(&account_totals()->cause[i]));
-	return (o);
+		(void)json_object_set_new(o, cause_names[i], counts(&account_totals()->cause[i]));
+	return o;
 }
 
-json_t *
-dataset_counts(const spec_t *spec)
+json_t *dataset_counts(const spec_t *spec)
 {
 	const io_totals_t *t = account_totals();
 	json_t *list = json_array();
@@ -68,7 +61,7 @@ dataset_counts(const spec_t *spec)
 
 		put_text(o, "name", spec->datasets[i].name);
 		put(o, "zil_bytes", t->dataset_zil[i]);
-		(void) json_array_append_new(list, o);
+		(void)json_array_append_new(list, o);
 	}
-	return (list);
+	return list;
 }

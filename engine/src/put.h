@@ -9,7 +9,7 @@
 #include "spec.h"
 
 void put(json_t *o, const char *key, uint64_t value);
-void put_real(json_t *o, const char *key, double value);	/* 0 for what is no number */
+void put_real(json_t *o, const char *key, double value); /* 0 for what is no number */
 void put_text(json_t *o, const char *key, const char *value);
 
 /* reads, read_bytes, writes, write_bytes */

@@ -23,16 +23,16 @@ typedef struct {
 	double wall_s, cpu_s;
 	uint64_t txgs, txgs_dirty;
 	uint64_t reads, read_bytes, writes, write_bytes, syncs;
-	uint64_t skipped;		/* operations on files that do not exist (any more) */
+	uint64_t skipped; /* operations on files that do not exist (any more) */
 	uint64_t throttle_delays, throttle_over_max;
 	double throttle_delay_s, throttle_stall_s;
-	arc_count_t arc;		/* during the measure; size and limit at its end */
-	uint64_t arc_most;		/* bytes: the most that the ARC held before an operation */
-	uint64_t arc_most_pinned;	/* of that, what could not be evicted */
+	arc_count_t arc;          /* during the measure; size and limit at its end */
+	uint64_t arc_most;        /* bytes: the most that the ARC held before an operation */
+	uint64_t arc_most_pinned; /* of that, what could not be evicted */
 	uint64_t zil_commits;
 	fl_itx_t itx;
-	space_t *dataset_space;		/* [ndatasets] */
-	uint64_t allocated;		/* bytes on all pools */
+	space_t *dataset_space; /* [ndatasets] */
+	uint64_t allocated;     /* bytes on all pools */
 	double trace_s, thread_wait_s_max, lag_s;
 	samples_t sync_lat, read_lat, write_lat;
 } result_t;

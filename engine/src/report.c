@@ -12,46 +12,42 @@
 static char *warnings[64];
 static size_t nwarnings;
 
-void
-report_warn(const char *fmt, ...)
+void report_warn(const char *fmt, ...)
 {
 	char text[512];
 	va_list ap;
 
 	va_start(ap, fmt);
-	(void) vsnprintf(text, sizeof (text), fmt, ap);
+	(void)vsnprintf(text, sizeof(text), fmt, ap);
 	va_end(ap);
 	for (size_t i = 0; i < nwarnings; i++)
 		if (strcmp(warnings[i], text) == 0)
 			return;
-	if (nwarnings < sizeof (warnings) / sizeof (warnings[0]))
+	if (nwarnings < sizeof(warnings) / sizeof(warnings[0]))
 		warnings[nwarnings++] = strdup(text);
 }
 
-static int
-by_value(const void *a, const void *b)
+static int by_value(const void *a, const void *b)
 {
 	float x = *(const float *)a, y = *(const float *)b;
 
-	return (x < y ? -1 : x > y);
+	return x < y ? -1 : x > y;
 }
 
 /* The value below which a share of the samples lies: nearest rank. */
-static double
-rank(const samples_t *s, double q)
+static double rank(const samples_t *s, double q)
 {
 	uint64_t i = (uint64_t)ceil(q * (double)s->n);
 
-	return (s->n == 0 ? 0.0 : (double)s->ms[i == 0 ? 0 : i - 1]);
+	return s->n == 0 ? 0.0 : (double)s->ms[i == 0 ? 0 : i - 1];
 }
 
-static json_t *
-latency(samples_t *s)
+static json_t *latency(samples_t *s)
 {
 	json_t *o = json_object();
 
 	if (s->n > 0)
-		qsort(s->ms, s->n, sizeof (*s->ms), by_value);
+		qsort(s->ms, s->n, sizeof(*s->ms), by_value);
 	put(o, "count", s->n);
 	put_real(o, "mean", s->n > 0 ? s->sum / (double)s->n : 0.0);
 	put_real(o, "p50", rank(s, 0.5));
@@ -59,11 +55,10 @@ latency(samples_t *s)
 	put_real(o, "p99", rank(s, 0.99));
 	put_real(o, "p999", rank(s, 0.999));
 	put_real(o, "max", rank(s, 1.0));
-	return (o);
+	return o;
 }
 
-static json_t *
-vdevs(const spec_t *spec, io_count_t *sum, double *busy_max, char *busy_name, size_t len)
+static json_t *vdevs(const spec_t *spec, io_count_t *sum, double *busy_max, char *busy_name, size_t len)
 {
 	json_t *list = json_array();
 	size_t n;
@@ -72,7 +67,7 @@ vdevs(const spec_t *spec, io_count_t *sum, double *busy_max, char *busy_name, si
 	*busy_max = 0.0;
 	busy_name[0] = '\0';
 	for (size_t i = 0; i < n; i++) {
-		io_count_t now = { 0 };
+		io_count_t now = {0};
 		json_t *o = disk_counts(spec, &d[i]);
 		double busy = memvdev_busy_s(&d[i]);
 
@@ -83,7 +78,7 @@ vdevs(const spec_t *spec, io_count_t *sum, double *busy_max, char *busy_name, si
 		put(o, "stat_read_bytes", now.read_bytes - d[i].stat_base.read_bytes);
 		put(o, "stat_writes", now.writes - d[i].stat_base.writes);
 		put(o, "stat_write_bytes", now.write_bytes - d[i].stat_base.write_bytes);
-		(void) json_array_append_new(list, o);
+		(void)json_array_append_new(list, o);
 		sum->reads += d[i].count.reads;
 		sum->read_bytes += d[i].count.read_bytes;
 		sum->writes += d[i].count.writes;
@@ -91,14 +86,13 @@ vdevs(const spec_t *spec, io_count_t *sum, double *busy_max, char *busy_name, si
 		sum->flushes += d[i].count.flushes;
 		if (busy_name[0] == '\0' || busy > *busy_max) {
 			*busy_max = busy;
-			(void) snprintf(busy_name, len, "%s/%s", spec->pools[d[i].pool].name, d[i].name);
+			(void)snprintf(busy_name, len, "%s/%s", spec->pools[d[i].pool].name, d[i].name);
 		}
 	}
-	return (list);
+	return list;
 }
 
-static json_t *
-arc_json(const result_t *r)
+static json_t *arc_json(const result_t *r)
 {
 	const arc_count_t *a = &r->arc;
 	json_t *o = json_object();
@@ -117,11 +111,10 @@ arc_json(const result_t *r)
 	put(o, "prefetch_data_misses", a->prefetch_data_misses);
 	put(o, "prefetch_metadata_hits", a->prefetch_metadata_hits);
 	put(o, "prefetch_metadata_misses", a->prefetch_metadata_misses);
-	return (o);
+	return o;
 }
 
-static json_t *
-space_json(const spec_t *spec, const result_t *r)
+static json_t *space_json(const spec_t *spec, const result_t *r)
 {
 	json_t *o = json_object(), *list = json_array();
 	uint64_t files = 0, logical = 0;
@@ -136,7 +129,7 @@ space_json(const spec_t *spec, const result_t *r)
 		put(d, "logical", s->logical);
 		put(d, "allocated", s->allocated);
 		put_real(d, "compressratio", s->ratio);
-		(void) json_array_append_new(list, d);
+		(void)json_array_append_new(list, d);
 		files += s->files;
 		logical += s->logical;
 		compressed += s->ratio > 0 ? (double)s->logical / s->ratio : 0.0;
@@ -146,15 +139,14 @@ space_json(const spec_t *spec, const result_t *r)
 	put(o, "allocated", r->allocated);
 	/* Of files: the padding of a file's last record compresses well, and nobody has it. */
 	put_real(o, "compression_ratio", files > 0 && compressed > 0 ? (double)files / compressed : 1.0);
-	(void) json_object_set_new(o, "datasets", list);
-	return (o);
+	(void)json_object_set_new(o, "datasets", list);
+	return o;
 }
 
-static json_t *
-measure(const spec_t *spec, result_t *r)
+static json_t *measure(const spec_t *spec, result_t *r)
 {
 	io_totals_t *t = account_totals();
-	io_count_t sum = { 0 };
+	io_count_t sum = {0};
 	json_t *m = json_object(), *o, *list;
 	double busy;
 	char busy_name[256];
@@ -169,27 +161,27 @@ measure(const spec_t *spec, result_t *r)
 	put(o, "writes", r->writes);
 	put(o, "write_bytes", r->write_bytes);
 	put(o, "syncs", r->syncs);
-	(void) json_object_set_new(m, "logical", o);
+	(void)json_object_set_new(m, "logical", o);
 
-	list = vdevs(spec, &sum, &busy, busy_name, sizeof (busy_name));
+	list = vdevs(spec, &sum, &busy, busy_name, sizeof(busy_name));
 	o = counts(&sum);
 	put(o, "flushes", sum.flushes);
-	(void) json_object_set_new(m, "physical", o);
-	(void) json_object_set_new(m, "by_vdev", list);
+	(void)json_object_set_new(m, "physical", o);
+	(void)json_object_set_new(m, "by_vdev", list);
 
-	(void) json_object_set_new(m, "by_cause", cause_counts());
-	(void) json_object_set_new(m, "by_dataset", dataset_counts(spec));
+	(void)json_object_set_new(m, "by_cause", cause_counts());
+	(void)json_object_set_new(m, "by_dataset", dataset_counts(spec));
 	put(m, "rmw_reads", t->rmw_reads);
 	put(m, "rmw_read_bytes", t->rmw_read_bytes);
 	put_real(m, "write_amplification", r->write_bytes > 0 ? (double)sum.write_bytes / (double)r->write_bytes : 0.0);
-	(void) json_object_set_new(m, "arc", arc_json(r));
+	(void)json_object_set_new(m, "arc", arc_json(r));
 
 	o = json_object();
 	put(o, "hits", r->arc.l2_hits);
 	put(o, "misses", r->arc.l2_misses);
 	put(o, "size_end", r->arc.l2_size);
 	put(o, "write_bytes", t->cache_write_bytes);
-	(void) json_object_set_new(m, "l2arc", o);
+	(void)json_object_set_new(m, "l2arc", o);
 
 	o = json_object();
 	put(o, "commits", r->zil_commits);
@@ -200,7 +192,7 @@ measure(const spec_t *spec, result_t *r)
 	put(o, "bytes", t->cause[CAUSE_ZIL].write_bytes);
 	put(o, "slog_writes", t->slog_writes);
 	put(o, "slog_bytes", t->slog_bytes);
-	(void) json_object_set_new(m, "zil", o);
+	(void)json_object_set_new(m, "zil", o);
 
 	o = json_object();
 	put(o, "delays", r->throttle_delays);
@@ -208,9 +200,9 @@ measure(const spec_t *spec, result_t *r)
 	put(o, "over_max", r->throttle_over_max);
 	put_real(o, "stall_s", r->throttle_stall_s);
 	put(o, "txgs_by_dirty", r->txgs_dirty);
-	(void) json_object_set_new(m, "dirty_throttle", o);
+	(void)json_object_set_new(m, "dirty_throttle", o);
 
-	(void) json_object_set_new(m, "space", space_json(spec, r));
+	(void)json_object_set_new(m, "space", space_json(spec, r));
 
 	o = json_object();
 	put_real(o, "trace_s", r->trace_s);
@@ -219,22 +211,21 @@ measure(const spec_t *spec, result_t *r)
 	put_text(o, "busy_vdev", busy_name);
 	put_real(o, "thread_wait_s_max", r->thread_wait_s_max);
 	put_real(o, "lag_s", r->lag_s);
-	(void) json_object_set_new(o, "sync_latency_ms", latency(&r->sync_lat));
-	(void) json_object_set_new(o, "read_latency_ms", latency(&r->read_lat));
-	(void) json_object_set_new(o, "write_latency_ms", latency(&r->write_lat));
-	(void) json_object_set_new(m, "model", o);
-	return (m);
+	(void)json_object_set_new(o, "sync_latency_ms", latency(&r->sync_lat));
+	(void)json_object_set_new(o, "read_latency_ms", latency(&r->read_lat));
+	(void)json_object_set_new(o, "write_latency_ms", latency(&r->write_lat));
+	(void)json_object_set_new(m, "model", o);
+	return m;
 }
 
-char *
-report_text(const spec_t *spec, result_t *r)
+char *report_text(const spec_t *spec, result_t *r)
 {
 	json_t *root = json_object(), *o = json_object(), *list = json_array();
 	char *text;
 
 	put_text(o, "version", ENGINE_VERSION);
 	put_text(o, "openzfs", OPENZFS_STRING);
-	(void) json_object_set_new(root, "engine", o);
+	(void)json_object_set_new(root, "engine", o);
 	put_text(root, "status", "ok");
 	put(root, "seed", spec->seed);
 
@@ -243,14 +234,14 @@ report_text(const spec_t *spec, result_t *r)
 	put_real(o, "cpu_s", r->load_cpu_s);
 	put(o, "write_bytes", r->load_bytes);
 	put(o, "warm_bytes", r->warm_bytes);
-	(void) json_object_set_new(root, "load", o);
+	(void)json_object_set_new(root, "load", o);
 	put(root, "memory_peak", footprint_peak());
 
-	(void) json_object_set_new(root, "measure", measure(spec, r));
+	(void)json_object_set_new(root, "measure", measure(spec, r));
 	for (size_t i = 0; i < nwarnings; i++)
-		(void) json_array_append_new(list, json_string(warnings[i]));
-	(void) json_object_set_new(root, "warnings", list);
+		(void)json_array_append_new(list, json_string(warnings[i]));
+	(void)json_object_set_new(root, "warnings", list);
 	text = json_dumps(root, JSON_COMPACT | JSON_REAL_PRECISION(12));
 	json_decref(root);
-	return (text);
+	return text;
 }

@@ -7,107 +7,102 @@
 #include <stdlib.h>
 #include <string.h>
 
-const char *const vclass_names[VC_COUNT] = { "data", "log", "cache", "special" };
-const char *const vkind_names[VK_COUNT] = { "stripe", "mirror", "raidz1", "raidz2", "raidz3" };
+const char *const vclass_names[VC_COUNT] = {"data", "log", "cache", "special"};
+const char *const vkind_names[VK_COUNT] = {"stripe", "mirror", "raidz1", "raidz2", "raidz3"};
 
-#define	MIN_DISK (UINT64_C(64) << 20)	/* the least that OpenZFS takes */
-#define	MAX_DISK (UINT64_C(1) << 46)	/* 64 TiB of address space per disk */
-#define	MIN_ARC (UINT64_C(64) << 20)	/* OpenZFS ignores a smaller zfs_arc_max */
-#define	MAX_LIST 4096
-#define	LEN(a) (sizeof (a) / sizeof ((a)[0]))
+#define MIN_DISK (UINT64_C(64) << 20) /* the least that OpenZFS takes */
+#define MAX_DISK (UINT64_C(1) << 46)  /* 64 TiB of address space per disk */
+#define MIN_ARC (UINT64_C(64) << 20)  /* OpenZFS ignores a smaller zfs_arc_max */
+#define MAX_LIST 4096
+#define LEN(a) (sizeof(a) / sizeof((a)[0]))
 
-static bool
-known_key(const char *key, const char *const *keys)
+static bool known_key(const char *key, const char *const *keys)
 {
 	for (; *keys != NULL; keys++)
 		if (strcmp(key, *keys) == 0)
-			return (true);
-	return (false);
+			return true;
+	return false;
 }
 
 /* An object with none but the known keys. */
-static int
-want_object(const json_t *j, const char *where, const char *const *keys, err_t *err)
+static int want_object(const json_t *j, const char *where, const char *const *keys, err_t *err)
 {
 	const char *key;
 	json_t *v;
 
 	if (!json_is_object(j))
-		return (err_set(err, "spec: %s must be an object.", where));
+		return err_set(err, "spec: %s must be an object.", where);
 	json_object_foreach((json_t *)(uintptr_t)j, key, v) {
 		if (!known_key(key, keys))
-			return (err_set(err, "spec: %s has the unknown key \"%.100s\".", where, key));
+			return err_set(err, "spec: %s has the unknown key \"%.100s\".", where, key);
 	}
-	return (0);
+	return 0;
 }
 
-static const json_t *
-want_array(const json_t *parent, const char *where, const char *key, size_t least, err_t *err)
+static const json_t *want_array(const json_t *parent, const char *where, const char *key, size_t least, err_t *err)
 {
 	const json_t *a = json_object_get(parent, key);
 
 	if (!json_is_array(a) || json_array_size(a) < least || json_array_size(a) > MAX_LIST * 1024) {
-		(void) err_set(err, "spec: %s.%s must be a list%s.", where, key, least > 0 ? " with at least one entry" : "");
-		return (NULL);
+		(void)err_set(err, "spec: %s.%s must be a list%s.", where, key,
+		    least > 0 ? " with at least one entry" : "");
+		return NULL;
 	}
-	return (a);
+	return a;
 }
 
-static int
-want_int(const json_t *parent, const char *where, const char *key, int64_t lo, int64_t hi, int64_t *out, err_t *err)
+static int want_int(const json_t *parent, const char *where, const char *key, int64_t lo, int64_t hi, int64_t *out,
+    err_t *err)
 {
 	const json_t *v = json_object_get(parent, key);
 
 	if (!json_is_integer(v) || json_integer_value(v) < lo || json_integer_value(v) > hi)
-		return (err_set(err, "spec: %s.%s must be a whole number from %lld to %lld.", where, key, (long long)lo,
-		    (long long)hi));
+		return err_set(err, "spec: %s.%s must be a whole number from %lld to %lld.", where, key, (long long)lo,
+		    (long long)hi);
 	*out = json_integer_value(v);
-	return (0);
+	return 0;
 }
 
-static int
-want_number(const json_t *parent, const char *where, const char *key, double lo, double hi, double *out, err_t *err)
+static int want_number(const json_t *parent, const char *where, const char *key, double lo, double hi, double *out,
+    err_t *err)
 {
 	const json_t *v = json_object_get(parent, key);
 	double d;
 
 	if (!json_is_number(v))
-		return (err_set(err, "spec: %s.%s must be a number from %g to %g.", where, key, lo, hi));
+		return err_set(err, "spec: %s.%s must be a number from %g to %g.", where, key, lo, hi);
 	d = json_number_value(v);
 	if (!isfinite(d) || d < lo || d > hi)
-		return (err_set(err, "spec: %s.%s must be a number from %g to %g.", where, key, lo, hi));
+		return err_set(err, "spec: %s.%s must be a number from %g to %g.", where, key, lo, hi);
 	*out = d;
-	return (0);
+	return 0;
 }
 
-static int
-want_bool(const json_t *parent, const char *where, const char *key, bool *out, err_t *err)
+static int want_bool(const json_t *parent, const char *where, const char *key, bool *out, err_t *err)
 {
 	const json_t *v = json_object_get(parent, key);
 
 	if (v == NULL)
-		return (0);
+		return 0;
 	if (!json_is_boolean(v))
-		return (err_set(err, "spec: %s.%s must be true or false.", where, key));
+		return err_set(err, "spec: %s.%s must be true or false.", where, key);
 	*out = json_is_true(v);
-	return (0);
+	return 0;
 }
 
-static int
-want_text(const json_t *parent, const char *where, const char *key, char *out, size_t len, err_t *err)
+static int want_text(const json_t *parent, const char *where, const char *key, char *out, size_t len, err_t *err)
 {
 	const json_t *v = json_object_get(parent, key);
 
 	if (!json_is_string(v) || json_string_length(v) == 0 || json_string_length(v) >= len ||
 	    strlen(json_string_value(v)) != json_string_length(v))
-		return (err_set(err, "spec: %s.%s must be a text of 1 to %zu characters.", where, key, len - 1));
+		return err_set(err, "spec: %s.%s must be a text of 1 to %zu characters.", where, key, len - 1);
 	memcpy(out, json_string_value(v), json_string_length(v) + 1);
-	return (0);
+	return 0;
 }
 
-static int
-want_choice(const json_t *parent, const char *where, const char *key, const char *const *names, int n, int *out,
-    err_t *err)
+static int want_choice(const json_t *parent, const char *where, const char *key, const char *const *names, int n,
+    int *out, err_t *err)
 {
 	const char *text = json_string_value(json_object_get(parent, key));
 	char list[256] = "";
@@ -115,92 +110,89 @@ want_choice(const json_t *parent, const char *where, const char *key, const char
 	for (int i = 0; i < n; i++) {
 		if (text != NULL && strcmp(text, names[i]) == 0) {
 			*out = i;
-			return (0);
+			return 0;
 		}
-		(void) snprintf(list + strlen(list), sizeof (list) - strlen(list), "%s%s", i > 0 ? ", " : "", names[i]);
+		(void)snprintf(list + strlen(list), sizeof(list) - strlen(list), "%s%s", i > 0 ? ", " : "", names[i]);
 	}
-	return (err_set(err, "spec: %s.%s must be one of %s.", where, key, list));
+	return err_set(err, "spec: %s.%s must be one of %s.", where, key, list);
 }
 
-bool
-spec_bytes(const char *text, uint64_t *bytes)
+bool spec_bytes(const char *text, uint64_t *bytes)
 {
 	char *end;
 	unsigned long long v;
 	int shift = 0;
 
 	if (!isdigit((unsigned char)text[0]))
-		return (false);
+		return false;
 	errno = 0;
 	v = strtoull(text, &end, 10);
 	if (errno != 0)
-		return (false);
+		return false;
 	if (*end != '\0') {
 		const char *units = "KMGT", *u = strchr(units, toupper((unsigned char)*end));
 
 		if (u == NULL)
-			return (false);
+			return false;
 		shift = 10 * (int)(u - units + 1);
 		end++;
 		if (*end == 'B' || *end == 'b')
 			end++;
 		if (*end != '\0')
-			return (false);
+			return false;
 	}
 	if (v > (UINT64_MAX >> 1) >> shift)
-		return (false);
+		return false;
 	*bytes = (uint64_t)v << shift;
-	return (true);
+	return true;
 }
 
 /* A name that OpenZFS takes for one part of a dataset's name. */
-static bool
-good_component(const char *s, size_t n)
+static bool good_component(const char *s, size_t n)
 {
 	if (n == 0 || !isalnum((unsigned char)s[0]))
-		return (false);
+		return false;
 	for (size_t i = 0; i < n; i++)
 		if (!isalnum((unsigned char)s[i]) && strchr("-_.:", s[i]) == NULL)
-			return (false);
-	return (true);
+			return false;
+	return true;
 }
 
-static int
-parse_profile(const char *name, const json_t *j, model_profile_t *p, err_t *err)
+static int parse_profile(const char *name, const json_t *j, model_profile_t *p, err_t *err)
 {
-	static const char *const hdd_keys[] = { "name", "description", "kind", "size", "rotational", "rpm",
-	    "seek_track_ms", "seek_avg_ms", "seek_full_ms", "read_mb_s", "write_mb_s", "flush_ms", "overhead_us",
-	    "cache_mb", NULL };
-	static const char *const flash_keys[] = { "name", "description", "kind", "size", "rotational", "channels",
-	    "read_us", "write_us", "read_mb_s", "write_mb_s", "flush_us", "overhead_us", "cache_mb", NULL };
-	static const char *const kinds[] = { "hdd", "flash" };
+	static const char *const hdd_keys[] = {"name", "description", "kind", "size", "rotational", "rpm",
+		"seek_track_ms", "seek_avg_ms", "seek_full_ms", "read_mb_s", "write_mb_s", "flush_ms", "overhead_us",
+		"cache_mb", NULL};
+	static const char *const flash_keys[] = {"name", "description", "kind", "size", "rotational", "channels",
+		"read_us", "write_us", "read_mb_s", "write_mb_s", "flush_us", "overhead_us", "cache_mb", NULL};
+	static const char *const kinds[] = {"hdd", "flash"};
 	char where[160];
 	int kind, bad = 0;
 	int64_t size;
 
-	memset(p, 0, sizeof (*p));
-	if (strlen(name) == 0 || strlen(name) >= sizeof (p->name))
-		return (err_set(err, "spec: a profile's name must have 1 to %zu characters.", sizeof (p->name) - 1));
-	(void) snprintf(p->name, sizeof (p->name), "%s", name);
-	(void) snprintf(where, sizeof (where), "profiles.%s", name);
+	memset(p, 0, sizeof(*p));
+	if (strlen(name) == 0 || strlen(name) >= sizeof(p->name))
+		return err_set(err, "spec: a profile's name must have 1 to %zu characters.", sizeof(p->name) - 1);
+	(void)snprintf(p->name, sizeof(p->name), "%s", name);
+	(void)snprintf(where, sizeof(where), "profiles.%s", name);
 	if (!json_is_object(j))
-		return (err_set(err, "spec: %s must be an object.", where));
+		return err_set(err, "spec: %s must be an object.", where);
 	if (want_choice(j, where, "kind", kinds, 2, &kind, err) != 0)
-		return (-1);
+		return -1;
 	p->hdd = kind == 0;
 	p->rotational = p->hdd;
 	if (want_object(j, where, p->hdd ? hdd_keys : flash_keys, err) != 0 ||
 	    want_bool(j, where, "rotational", &p->rotational, err) != 0)
-		return (-1);
+		return -1;
 	if (json_object_get(j, "size") != NULL) {
 		if (want_int(j, where, "size", (int64_t)MIN_DISK, (int64_t)MAX_DISK, &size, err) != 0)
-			return (-1);
+			return -1;
 		p->size = (uint64_t)size;
 	}
 	bad |= want_number(j, where, "read_mb_s", 0.01, 1e6, &p->read_mb_s, err);
 	bad = bad || want_number(j, where, "write_mb_s", 0.01, 1e6, &p->write_mb_s, err);
 	bad = bad || want_number(j, where, "overhead_us", 0, 1e6, &p->overhead_us, err);
-	p->cache_mb = p->hdd ? 64 : 32;	/* a 3.5 inch disk of the 2010s, a consumer SSD */
+	p->cache_mb = p->hdd ? 64 : 32; /* a 3.5 inch disk of the 2010s, a consumer SSD */
 	if (json_object_get(j, "cache_mb") != NULL)
 		bad = bad || want_number(j, where, "cache_mb", 0, 1024, &p->cache_mb, err);
 	if (p->hdd) {
@@ -215,74 +207,73 @@ parse_profile(const char *name, const json_t *j, model_profile_t *p, err_t *err)
 		bad = bad || want_number(j, where, "write_us", 0.1, 1e7, &p->write_us, err);
 		bad = bad || want_number(j, where, "flush_us", 0, 1e7, &p->flush_us, err);
 	}
-	return (bad ? -1 : 0);
+	return bad ? -1 : 0;
 }
 
-static int
-find_profile(const spec_t *s, const char *name)
+static int find_profile(const spec_t *s, const char *name)
 {
 	for (size_t i = 0; i < s->nprofiles; i++)
 		if (strcmp(s->profiles[i].name, name) == 0)
-			return ((int)i);
-	return (-1);
+			return (int)i;
+	return -1;
 }
 
-static int
-parse_vdev(const spec_t *s, const json_t *j, const char *where, spec_vdev_t *v, err_t *err)
+static int parse_vdev(const spec_t *s, const json_t *j, const char *where, spec_vdev_t *v, err_t *err)
 {
-	static const char *const keys[] = { "class", "kind", "disks", NULL };
-	static const char *const disk_keys[] = { "profile", "size", NULL };
-	static const size_t least[VK_COUNT] = { 1, 2, 2, 3, 4 };
+	static const char *const keys[] = {"class", "kind", "disks", NULL};
+	static const char *const disk_keys[] = {"profile", "size", NULL};
+	static const size_t least[VK_COUNT] = {1, 2, 2, 3, 4};
 	const json_t *disks;
 	int c, k;
 
-	if (want_object(j, where, keys, err) != 0 || want_choice(j, where, "class", vclass_names, VC_COUNT, &c, err) != 0 ||
+	if (want_object(j, where, keys, err) != 0 ||
+	    want_choice(j, where, "class", vclass_names, VC_COUNT, &c, err) != 0 ||
 	    want_choice(j, where, "kind", vkind_names, VK_COUNT, &k, err) != 0 ||
 	    (disks = want_array(j, where, "disks", 1, err)) == NULL)
-		return (-1);
+		return -1;
 	v->class = (vclass_t)c;
 	v->kind = (vkind_t)k;
 	if ((v->class == VC_CACHE && v->kind != VK_STRIPE) || (v->class == VC_LOG && v->kind > VK_MIRROR))
-		return (err_set(err, "spec: %s: a %s device can't be a %s.", where, vclass_names[c], vkind_names[k]));
+		return err_set(err, "spec: %s: a %s device can't be a %s.", where, vclass_names[c], vkind_names[k]);
 	v->ndisks = json_array_size(disks);
 	if (v->ndisks < least[k] || v->ndisks > 255)
-		return (err_set(err, "spec: %s.disks has %zu entries; a %s takes %zu to 255.", where, v->ndisks, vkind_names[k],
-		    least[k]));
-	v->disks = calloc(v->ndisks, sizeof (*v->disks));
+		return err_set(err, "spec: %s.disks has %zu entries; a %s takes %zu to 255.", where, v->ndisks,
+		    vkind_names[k], least[k]);
+	v->disks = calloc(v->ndisks, sizeof(*v->disks));
 	for (size_t i = 0; i < v->ndisks; i++) {
 		const json_t *d = json_array_get(disks, i);
 		char dw[256], profile[64];
 		int64_t size;
 
-		(void) snprintf(dw, sizeof (dw), "%s.disks[%zu]", where, i);
+		(void)snprintf(dw, sizeof(dw), "%s.disks[%zu]", where, i);
 		if (want_object(d, dw, disk_keys, err) != 0 ||
-		    want_text(d, dw, "profile", profile, sizeof (profile), err) != 0)
-			return (-1);
+		    want_text(d, dw, "profile", profile, sizeof(profile), err) != 0)
+			return -1;
 		if ((v->disks[i].profile = find_profile(s, profile)) < 0)
-			return (err_set(err, "spec: %s.profile is \"%s\", which \"profiles\" does not have.", dw, profile));
+			return err_set(err, "spec: %s.profile is \"%s\", which \"profiles\" does not have.", dw,
+			    profile);
 		if (json_object_get(d, "size") != NULL) {
 			if (want_int(d, dw, "size", (int64_t)MIN_DISK, (int64_t)MAX_DISK, &size, err) != 0)
-				return (-1);
+				return -1;
 			v->disks[i].size = (uint64_t)size;
 		} else if ((v->disks[i].size = s->profiles[v->disks[i].profile].size) == 0) {
-			return (err_set(err, "spec: %s.size is missing, and its profile has no size either.", dw));
+			return err_set(err, "spec: %s.size is missing, and its profile has no size either.", dw);
 		}
 	}
-	return (0);
+	return 0;
 }
 
-static int
-parse_pools(const json_t *root, spec_t *s, err_t *err)
+static int parse_pools(const json_t *root, spec_t *s, err_t *err)
 {
-	static const char *const keys[] = { "name", "ashift", "vdevs", NULL };
+	static const char *const keys[] = {"name", "ashift", "vdevs", NULL};
 	const json_t *a = want_array(root, "spec", "pools", 1, err);
 	size_t ndisks = 0;
 
 	if (a == NULL)
-		return (-1);
+		return -1;
 	if (json_array_size(a) > 16)
-		return (err_set(err, "spec: pools has %zu entries; at most 16 are possible.", json_array_size(a)));
-	s->pools = calloc(json_array_size(a), sizeof (*s->pools));
+		return err_set(err, "spec: pools has %zu entries; at most 16 are possible.", json_array_size(a));
+	s->pools = calloc(json_array_size(a), sizeof(*s->pools));
 	s->npools = json_array_size(a);
 	for (size_t i = 0; i < s->npools; i++) {
 		const json_t *j = json_array_get(a, i), *vdevs;
@@ -291,79 +282,80 @@ parse_pools(const json_t *root, spec_t *s, err_t *err)
 		int64_t ashift;
 		bool data = false;
 
-		(void) snprintf(where, sizeof (where), "pools[%zu]", i);
-		if (want_object(j, where, keys, err) != 0 || want_text(j, where, "name", p->name, sizeof (p->name), err) != 0 ||
+		(void)snprintf(where, sizeof(where), "pools[%zu]", i);
+		if (want_object(j, where, keys, err) != 0 ||
+		    want_text(j, where, "name", p->name, sizeof(p->name), err) != 0 ||
 		    want_int(j, where, "ashift", 9, 16, &ashift, err) != 0 ||
 		    (vdevs = want_array(j, where, "vdevs", 1, err)) == NULL)
-			return (-1);
+			return -1;
 		p->ashift = (int)ashift;
 		if (!good_component(p->name, strlen(p->name)) || !isalpha((unsigned char)p->name[0]))
-			return (err_set(err, "spec: %s.name is \"%s\", which is no name for a pool.", where, p->name));
+			return err_set(err, "spec: %s.name is \"%s\", which is no name for a pool.", where, p->name);
 		for (size_t k = 0; k < i; k++)
 			if (strcmp(s->pools[k].name, p->name) == 0)
-				return (err_set(err, "spec: two pools are named \"%s\".", p->name));
+				return err_set(err, "spec: two pools are named \"%s\".", p->name);
 		p->nvdevs = json_array_size(vdevs);
 		if (p->nvdevs > 64)
-			return (err_set(err, "spec: %s.vdevs has %zu entries; at most 64 are possible.", where, p->nvdevs));
-		p->vdevs = calloc(p->nvdevs, sizeof (*p->vdevs));
+			return err_set(err, "spec: %s.vdevs has %zu entries; at most 64 are possible.", where,
+			    p->nvdevs);
+		p->vdevs = calloc(p->nvdevs, sizeof(*p->vdevs));
 		for (size_t v = 0; v < p->nvdevs; v++) {
 			char vw[200];
 
-			(void) snprintf(vw, sizeof (vw), "%s.vdevs[%zu]", where, v);
+			(void)snprintf(vw, sizeof(vw), "%s.vdevs[%zu]", where, v);
 			if (parse_vdev(s, json_array_get(vdevs, v), vw, &p->vdevs[v], err) != 0)
-				return (-1);
+				return -1;
 			data = data || p->vdevs[v].class == VC_DATA;
 			ndisks += p->vdevs[v].ndisks;
 		}
 		if (!data)
-			return (err_set(err, "spec: %s has no vdev of class \"data\".", where));
+			return err_set(err, "spec: %s has no vdev of class \"data\".", where);
 	}
 	if (ndisks > 255)
-		return (err_set(err, "spec: the pools have %zu disks; at most 255 are possible.", ndisks));
-	return (0);
+		return err_set(err, "spec: the pools have %zu disks; at most 255 are possible.", ndisks);
+	return 0;
 }
 
-static int
-parse_properties(const json_t *j, const char *where, spec_dataset_t *d, err_t *err)
+static int parse_properties(const json_t *j, const char *where, spec_dataset_t *d, err_t *err)
 {
-	static const char *const keys[] = { "recordsize", "compression", "checksum", "logbias", "sync", "primarycache",
-	    "secondarycache", "redundant_metadata", "special_small_blocks", "copies", NULL };
+	static const char *const keys[] = {"recordsize", "compression", "checksum", "logbias", "sync", "primarycache",
+		"secondarycache", "redundant_metadata", "special_small_blocks", "copies", NULL};
 	char pw[300];
 	const char *key;
 	json_t *v;
 
-	(void) snprintf(pw, sizeof (pw), "%s.properties", where);
+	(void)snprintf(pw, sizeof(pw), "%s.properties", where);
 	d->recordsize = 128 << 10;
 	if (j == NULL)
-		return (0);
+		return 0;
 	if (want_object(j, pw, keys, err) != 0)
-		return (-1);
-	d->props = calloc(json_object_size(j) + 1, sizeof (*d->props));
+		return -1;
+	d->props = calloc(json_object_size(j) + 1, sizeof(*d->props));
 	json_object_foreach((json_t *)(uintptr_t)j, key, v) {
 		spec_prop_t *p = &d->props[d->nprops++];
 
-		(void) snprintf(p->key, sizeof (p->key), "%s", key);
-		if (want_text(j, pw, key, p->value, sizeof (p->value), err) != 0)
-			return (-1);
-		if (strcmp(key, "recordsize") == 0 && (!spec_bytes(p->value, &d->recordsize) || d->recordsize < 512 ||
-		    d->recordsize > (16 << 20) || (d->recordsize & (d->recordsize - 1)) != 0))
-			return (err_set(err, "spec: %s.recordsize is \"%s\"; it must be a power of two from 512 to 16M.", pw,
-			    p->value));
+		(void)snprintf(p->key, sizeof(p->key), "%s", key);
+		if (want_text(j, pw, key, p->value, sizeof(p->value), err) != 0)
+			return -1;
+		if (strcmp(key, "recordsize") == 0 &&
+		    (!spec_bytes(p->value, &d->recordsize) || d->recordsize < 512 || d->recordsize > (16 << 20) ||
+			(d->recordsize & (d->recordsize - 1)) != 0))
+			return err_set(err, "spec: %s.recordsize is \"%s\"; it must be a power of two from 512 to 16M.",
+			    pw, p->value);
 	}
-	return (0);
+	return 0;
 }
 
-static int
-parse_datasets(const json_t *root, spec_t *s, err_t *err)
+static int parse_datasets(const json_t *root, spec_t *s, err_t *err)
 {
-	static const char *const keys[] = { "name", "properties", NULL };
+	static const char *const keys[] = {"name", "properties", NULL};
 	const json_t *a = want_array(root, "spec", "datasets", 1, err);
 
 	if (a == NULL)
-		return (-1);
+		return -1;
 	if (json_array_size(a) > 256)
-		return (err_set(err, "spec: datasets has %zu entries; at most 256 are possible.", json_array_size(a)));
-	s->datasets = calloc(json_array_size(a), sizeof (*s->datasets));
+		return err_set(err, "spec: datasets has %zu entries; at most 256 are possible.", json_array_size(a));
+	s->datasets = calloc(json_array_size(a), sizeof(*s->datasets));
 	s->ndatasets = json_array_size(a);
 	for (size_t i = 0; i < s->ndatasets; i++) {
 		const json_t *j = json_array_get(a, i);
@@ -371,61 +363,61 @@ parse_datasets(const json_t *root, spec_t *s, err_t *err)
 		char where[160];
 		const char *part, *slash;
 
-		(void) snprintf(where, sizeof (where), "datasets[%zu]", i);
-		if (want_object(j, where, keys, err) != 0 || want_text(j, where, "name", d->name, sizeof (d->name), err) != 0)
-			return (-1);
+		(void)snprintf(where, sizeof(where), "datasets[%zu]", i);
+		if (want_object(j, where, keys, err) != 0 ||
+		    want_text(j, where, "name", d->name, sizeof(d->name), err) != 0)
+			return -1;
 		for (part = d->name; part != NULL; part = slash != NULL ? slash + 1 : NULL) {
 			slash = strchr(part, '/');
 			if (!good_component(part, slash != NULL ? (size_t)(slash - part) : strlen(part)))
-				return (err_set(err, "spec: %s.name is \"%s\", which is no name for a dataset.", where, d->name));
+				return err_set(err, "spec: %s.name is \"%s\", which is no name for a dataset.", where,
+				    d->name);
 		}
 		d->pool = -1;
 		if ((slash = strchr(d->name, '/')) == NULL)
-			return (err_set(err, "spec: %s.name is \"%s\"; it must be POOL/NAME.", where, d->name));
+			return err_set(err, "spec: %s.name is \"%s\"; it must be POOL/NAME.", where, d->name);
 		for (size_t k = 0; k < s->npools; k++)
 			if (strlen(s->pools[k].name) == (size_t)(slash - d->name) &&
 			    strncmp(s->pools[k].name, d->name, (size_t)(slash - d->name)) == 0)
 				d->pool = (int)k;
 		if (d->pool < 0)
-			return (err_set(err, "spec: %s.name is \"%s\", but there is no such pool.", where, d->name));
+			return err_set(err, "spec: %s.name is \"%s\", but there is no such pool.", where, d->name);
 		for (size_t k = 0; k < i; k++)
 			if (strcmp(s->datasets[k].name, d->name) == 0)
-				return (err_set(err, "spec: two datasets are named \"%s\".", d->name));
+				return err_set(err, "spec: two datasets are named \"%s\".", d->name);
 		if (parse_properties(json_object_get(j, "properties"), where, d, err) != 0)
-			return (-1);
+			return -1;
 	}
-	return (0);
+	return 0;
 }
 
-static int
-by_id(const void *a, const void *b)
+static int by_id(const void *a, const void *b)
 {
 	int32_t x = ((const spec_file_t *)a)->id, y = ((const spec_file_t *)b)->id;
 
-	return (x < y ? -1 : x > y);
+	return x < y ? -1 : x > y;
 }
 
-static int
-parse_files(const json_t *root, spec_t *s, err_t *err)
+static int parse_files(const json_t *root, spec_t *s, err_t *err)
 {
-	static const char *const keys[] = { "id", "dataset", "size", "content", NULL };
+	static const char *const keys[] = {"id", "dataset", "size", "content", NULL};
 	const json_t *a = want_array(root, "spec", "files", 0, err);
 
 	if (a == NULL)
-		return (-1);
+		return -1;
 	s->nfiles = json_array_size(a);
-	s->files = calloc(s->nfiles + 1, sizeof (*s->files));
+	s->files = calloc(s->nfiles + 1, sizeof(*s->files));
 	for (size_t i = 0; i < s->nfiles; i++) {
 		const json_t *j = json_array_get(a, i);
 		spec_file_t *f = &s->files[i];
 		char where[160], name[SPEC_NAME];
 		int64_t id, size;
 
-		(void) snprintf(where, sizeof (where), "files[%zu]", i);
+		(void)snprintf(where, sizeof(where), "files[%zu]", i);
 		if (want_object(j, where, keys, err) != 0 || want_int(j, where, "id", 0, 9999999, &id, err) != 0 ||
 		    want_int(j, where, "size", 0, INT64_C(1) << 46, &size, err) != 0 ||
-		    want_text(j, where, "dataset", name, sizeof (name), err) != 0)
-			return (-1);
+		    want_text(j, where, "dataset", name, sizeof(name), err) != 0)
+			return -1;
 		f->id = (int32_t)id;
 		f->size = (uint64_t)size;
 		f->dataset = f->content = -1;
@@ -433,24 +425,25 @@ parse_files(const json_t *root, spec_t *s, err_t *err)
 			if (strcmp(s->datasets[k].name, name) == 0)
 				f->dataset = (int)k;
 		if (f->dataset < 0)
-			return (err_set(err, "spec: %s.dataset is \"%s\", which \"datasets\" does not have.", where, name));
-		if (want_text(j, where, "content", name, sizeof (name), err) != 0)
-			return (-1);
+			return err_set(err, "spec: %s.dataset is \"%s\", which \"datasets\" does not have.", where,
+			    name);
+		if (want_text(j, where, "content", name, sizeof(name), err) != 0)
+			return -1;
 		for (size_t k = 0; k < s->ncontent; k++)
 			if (strcmp(s->content[k].name, name) == 0)
 				f->content = (int)k;
 		if (f->content < 0)
-			return (err_set(err, "spec: %s.content is \"%s\", which \"content\" does not have.", where, name));
+			return err_set(err, "spec: %s.content is \"%s\", which \"content\" does not have.", where,
+			    name);
 	}
-	qsort(s->files, s->nfiles, sizeof (*s->files), by_id);
+	qsort(s->files, s->nfiles, sizeof(*s->files), by_id);
 	for (size_t i = 1; i < s->nfiles; i++)
 		if (s->files[i].id == s->files[i - 1].id)
-			return (err_set(err, "spec: two files have the id %d.", s->files[i].id));
-	return (0);
+			return err_set(err, "spec: two files have the id %d.", s->files[i].id);
+	return 0;
 }
 
-static int
-parse_maps(const json_t *root, spec_t *s, err_t *err)
+static int parse_maps(const json_t *root, spec_t *s, err_t *err)
 {
 	const json_t *j;
 	const char *key;
@@ -458,127 +451,126 @@ parse_maps(const json_t *root, spec_t *s, err_t *err)
 	size_t i = 0;
 
 	if (!json_is_object(j = json_object_get(root, "profiles")))
-		return (err_set(err, "spec: spec.profiles must be an object."));
-	s->profiles = calloc(json_object_size(j) + 1, sizeof (*s->profiles));
+		return err_set(err, "spec: spec.profiles must be an object.");
+	s->profiles = calloc(json_object_size(j) + 1, sizeof(*s->profiles));
 	json_object_foreach((json_t *)(uintptr_t)j, key, v) {
 		if (parse_profile(key, v, &s->profiles[i], err) != 0)
-			return (-1);
+			return -1;
 		s->nprofiles = ++i;
 	}
 	if (!json_is_object(j = json_object_get(root, "content")))
-		return (err_set(err, "spec: spec.content must be an object."));
-	s->content = calloc(json_object_size(j) + 1, sizeof (*s->content));
+		return err_set(err, "spec: spec.content must be an object.");
+	s->content = calloc(json_object_size(j) + 1, sizeof(*s->content));
 	json_object_foreach((json_t *)(uintptr_t)j, key, v) {
 		spec_content_t *c = &s->content[s->ncontent++];
 
-		if (strlen(key) == 0 || strlen(key) >= sizeof (c->name))
-			return (err_set(err, "spec: a content pool's name must have 1 to %zu characters.", sizeof (c->name) - 1));
-		(void) snprintf(c->name, sizeof (c->name), "%s", key);
-		if (want_text(j, "content", key, c->path, sizeof (c->path), err) != 0)
-			return (-1);
+		if (strlen(key) == 0 || strlen(key) >= sizeof(c->name))
+			return err_set(err, "spec: a content pool's name must have 1 to %zu characters.",
+			    sizeof(c->name) - 1);
+		(void)snprintf(c->name, sizeof(c->name), "%s", key);
+		if (want_text(j, "content", key, c->path, sizeof(c->path), err) != 0)
+			return -1;
 	}
 	j = json_object_get(root, "tunables");
 	if (j != NULL && !json_is_object(j))
-		return (err_set(err, "spec: spec.tunables must be an object."));
-	s->tunables = calloc(json_object_size(j) + 1, sizeof (*s->tunables));
+		return err_set(err, "spec: spec.tunables must be an object.");
+	s->tunables = calloc(json_object_size(j) + 1, sizeof(*s->tunables));
 	json_object_foreach((json_t *)(uintptr_t)j, key, v) {
 		spec_tunable_t *t = &s->tunables[s->ntunables];
 
-		if (strlen(key) == 0 || strlen(key) >= sizeof (t->name))
-			return (err_set(err, "spec: a tunable's name must have 1 to %zu characters.", sizeof (t->name) - 1));
-		(void) snprintf(t->name, sizeof (t->name), "%s", key);
+		if (strlen(key) == 0 || strlen(key) >= sizeof(t->name))
+			return err_set(err, "spec: a tunable's name must have 1 to %zu characters.",
+			    sizeof(t->name) - 1);
+		(void)snprintf(t->name, sizeof(t->name), "%s", key);
 		if (want_int(j, "tunables", key, 0, INT64_MAX, &t->value, err) != 0)
-			return (-1);
+			return -1;
 		s->ntunables++;
 	}
-	return (0);
+	return 0;
 }
 
 /* Bytes; 0 where it is not given. */
-static int
-want_limit(const json_t *root, const char *key, uint64_t *out, err_t *err)
+static int want_limit(const json_t *root, const char *key, uint64_t *out, err_t *err)
 {
 	int64_t n = 0;
 
 	if (json_object_get(root, key) != NULL && want_int(root, "spec", key, 1 << 20, INT64_C(1) << 46, &n, err) != 0)
-		return (-1);
+		return -1;
 	*out = (uint64_t)n;
-	return (0);
+	return 0;
 }
 
-static int
-parse_root(const json_t *root, spec_t *s, err_t *err)
+static int parse_root(const json_t *root, spec_t *s, err_t *err)
 {
-	static const char *const keys[] = { "version", "seed", "arc_max", "host_memory", "pools", "datasets", "profiles",
-	    "files", "content", "tunables", "cold", "verify", "backing", "backing_dir", "memory_limit",
-	    "file_limit", NULL };
-	static const char *const backings[] = { "memory", "file" };
+	static const char *const keys[] = {"version", "seed", "arc_max", "host_memory", "pools", "datasets", "profiles",
+		"files", "content", "tunables", "cold", "verify", "backing", "backing_dir", "memory_limit",
+		"file_limit", NULL};
+	static const char *const backings[] = {"memory", "file"};
 	int64_t n;
 	int b = 0;
 
 	if (!json_is_object(root))
-		return (err_set(err, "spec: it must be a JSON object."));
+		return err_set(err, "spec: it must be a JSON object.");
 	if (!json_is_integer(json_object_get(root, "version")))
-		return (err_set(err, "spec: spec.version must be the number 1."));
+		return err_set(err, "spec: spec.version must be the number 1.");
 	if (json_integer_value(json_object_get(root, "version")) != 1)
-		return (err_set(err, "spec: version %lld is not known; this engine reads version 1.",
-		    (long long)json_integer_value(json_object_get(root, "version"))));
+		return err_set(err, "spec: version %lld is not known; this engine reads version 1.",
+		    (long long)json_integer_value(json_object_get(root, "version")));
 	if (want_object(root, "spec", keys, err) != 0 || want_int(root, "spec", "seed", 0, INT64_MAX, &n, err) != 0)
-		return (-1);
+		return -1;
 	s->seed = (uint64_t)n;
 	if (want_int(root, "spec", "arc_max", (int64_t)MIN_ARC, INT64_C(1) << 44, &n, err) != 0)
-		return (-1);
+		return -1;
 	s->arc_max = (uint64_t)n;
 	if (json_object_get(root, "host_memory") != NULL) {
 		if (want_int(root, "spec", "host_memory", (int64_t)s->arc_max + 1, INT64_C(1) << 46, &n, err) != 0)
-			return (-1);
+			return -1;
 		s->host_memory = (uint64_t)n;
 	}
 	s->cold = true;
-	if (want_bool(root, "spec", "cold", &s->cold, err) != 0 || want_bool(root, "spec", "verify", &s->verify, err) != 0)
-		return (-1);
+	if (want_bool(root, "spec", "cold", &s->cold, err) != 0 ||
+	    want_bool(root, "spec", "verify", &s->verify, err) != 0)
+		return -1;
 	if (json_object_get(root, "backing") != NULL && want_choice(root, "spec", "backing", backings, 2, &b, err) != 0)
-		return (-1);
+		return -1;
 	s->file_backing = b == 1;
 	if ((s->file_backing || json_object_get(root, "backing_dir") != NULL) &&
-	    want_text(root, "spec", "backing_dir", s->backing_dir, sizeof (s->backing_dir), err) != 0)
-		return (-1);
+	    want_text(root, "spec", "backing_dir", s->backing_dir, sizeof(s->backing_dir), err) != 0)
+		return -1;
 	if (want_limit(root, "memory_limit", &s->memory_limit, err) != 0 ||
 	    want_limit(root, "file_limit", &s->file_limit, err) != 0)
-		return (-1);
+		return -1;
 	if (parse_maps(root, s, err) != 0 || parse_pools(root, s, err) != 0 || parse_datasets(root, s, err) != 0 ||
 	    parse_files(root, s, err) != 0)
-		return (-1);
-	return (0);
+		return -1;
+	return 0;
 }
 
-int
-spec_parse(const char *text, size_t len, spec_t *spec, err_t *err)
+int spec_parse(const char *text, size_t len, spec_t *spec, err_t *err)
 {
 	json_error_t je;
 	json_t *root;
 	int rc;
 
-	memset(spec, 0, sizeof (*spec));
+	memset(spec, 0, sizeof(*spec));
 	root = json_loadb(text, len, JSON_REJECT_DUPLICATES, &je);
 	if (root == NULL)
-		return (err_set(err, "spec: it is not JSON: line %d: %s.", je.line, je.text));
+		return err_set(err, "spec: it is not JSON: line %d: %s.", je.line, je.text);
 	rc = parse_root(root, spec, err);
 	json_decref(root);
-	return (rc);
+	return rc;
 }
 
-int
-spec_read(const char *path, spec_t *spec, err_t *err)
+int spec_read(const char *path, spec_t *spec, err_t *err)
 {
 	FILE *f = fopen(path, "re");
 	char *text = NULL;
 	size_t len = 0, room = 0, n;
 	int rc;
 
-	memset(spec, 0, sizeof (*spec));
+	memset(spec, 0, sizeof(*spec));
 	if (f == NULL)
-		return (err_set(err, "The spec %s can't be opened: %s.", path, strerror(errno)));
+		return err_set(err, "The spec %s can't be opened: %s.", path, strerror(errno));
 	do {
 		if (room - len < 65536 && (text = realloc(text, room = room * 2 + 131072)) == NULL)
 			abort();
@@ -586,18 +578,17 @@ spec_read(const char *path, spec_t *spec, err_t *err)
 		len += n;
 	} while (n > 0 && len < (size_t)1 << 30);
 	if (ferror(f)) {
-		(void) fclose(f);
+		(void)fclose(f);
 		free(text);
-		return (err_set(err, "The spec %s can't be read: %s.", path, strerror(errno)));
+		return err_set(err, "The spec %s can't be read: %s.", path, strerror(errno));
 	}
-	(void) fclose(f);
+	(void)fclose(f);
 	rc = spec_parse(text, len, spec, err);
 	free(text);
-	return (rc);
+	return rc;
 }
 
-void
-spec_free(spec_t *s)
+void spec_free(spec_t *s)
 {
 	for (size_t i = 0; i < s->npools; i++) {
 		for (size_t v = 0; s->pools[i].vdevs != NULL && v < s->pools[i].nvdevs; v++)
@@ -612,5 +603,5 @@ spec_free(spec_t *s)
 	free(s->files);
 	free(s->content);
 	free(s->tunables);
-	memset(s, 0, sizeof (*s));
+	memset(s, 0, sizeof(*s));
 }

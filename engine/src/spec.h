@@ -9,7 +9,7 @@
 #include "err.h"
 #include "model.h"
 
-#define	SPEC_NAME 128
+#define SPEC_NAME 128
 
 typedef enum { VC_DATA, VC_LOG, VC_CACHE, VC_SPECIAL, VC_COUNT } vclass_t;
 typedef enum { VK_STRIPE, VK_MIRROR, VK_RAIDZ1, VK_RAIDZ2, VK_RAIDZ3, VK_COUNT } vkind_t;
@@ -18,8 +18,8 @@ extern const char *const vclass_names[VC_COUNT];
 extern const char *const vkind_names[VK_COUNT];
 
 typedef struct {
-	int profile;		/* index into spec_t.profiles */
-	uint64_t size;		/* bytes */
+	int profile;   /* index into spec_t.profiles */
+	uint64_t size; /* bytes */
 } spec_disk_t;
 
 typedef struct {
@@ -43,17 +43,17 @@ typedef struct {
 
 typedef struct {
 	char name[SPEC_NAME];
-	int pool;		/* index into spec_t.pools */
-	uint64_t recordsize;	/* bytes */
+	int pool;            /* index into spec_t.pools */
+	uint64_t recordsize; /* bytes */
 	spec_prop_t *props;
 	size_t nprops;
 } spec_dataset_t;
 
 typedef struct {
-	int32_t id;		/* the file's number in the ops */
-	int dataset;		/* index into spec_t.datasets */
-	int content;		/* index into spec_t.content */
-	uint64_t size;		/* bytes at the start */
+	int32_t id;    /* the file's number in the ops */
+	int dataset;   /* index into spec_t.datasets */
+	int content;   /* index into spec_t.content */
+	uint64_t size; /* bytes at the start */
 } spec_file_t;
 
 typedef struct {
@@ -68,13 +68,13 @@ typedef struct {
 
 typedef struct spec {
 	uint64_t seed;
-	uint64_t arc_max;	/* bytes */
-	uint64_t host_memory;	/* bytes; 0 = derived from arc_max */
+	uint64_t arc_max;     /* bytes */
+	uint64_t host_memory; /* bytes; 0 = derived from arc_max */
 	bool cold;
 	bool verify;
 	bool file_backing;
-	char backing_dir[4096];	/* "" = none */
-	uint64_t memory_limit, file_limit;	/* bytes that the process may take here; 0 = any */
+	char backing_dir[4096];            /* "" = none */
+	uint64_t memory_limit, file_limit; /* bytes that the process may take here; 0 = any */
 	model_profile_t *profiles;
 	size_t nprofiles;
 	spec_pool_t *pools;

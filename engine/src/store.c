@@ -11,17 +11,17 @@
 #include <sys/statfs.h>
 #include <unistd.h>
 
-#define	PAGE 4096U
-#define	SECTOR 512U		/* the smallest unit that OpenZFS allocates */
-#define	PIECE (64ULL << 20)	/* moved at a time, and the reach of a part of the map */
-#define	PIECE_PAGES (PIECE / PAGE)
+#define PAGE 4096U
+#define SECTOR 512U         /* the smallest unit that OpenZFS allocates */
+#define PIECE (64ULL << 20) /* moved at a time, and the reach of a part of the map */
+#define PIECE_PAGES (PIECE / PAGE)
 
 struct store {
 	store_t *next;
 	uint64_t size;
-	uint8_t *mem;		/* NULL: it is a file */
+	uint8_t *mem; /* NULL: it is a file */
 	int fd;
-	uint8_t **used;		/* by piece, NULL as long as nothing is: of each page a bit for each sector in use */
+	uint8_t **used; /* by piece, NULL as long as nothing is: of each page a bit for each sector in use */
 };
 
 static store_t *stores;
@@ -31,96 +31,90 @@ static uint64_t pages_used;
 static bool moving;
 /* Held for reading while a disk is used, for writing while the disks move. */
 static pthread_rwlock_t use_lock = PTHREAD_RWLOCK_WRITER_NONRECURSIVE_INITIALIZER_NP;
-static pthread_mutex_t map_lock = PTHREAD_MUTEX_INITIALIZER;	/* used, pages_used, and giving back */
+static pthread_mutex_t map_lock = PTHREAD_MUTEX_INITIALIZER; /* used, pages_used, and giving back */
 
-void
-store_begin(const char *dir, bool files)
+void store_begin(const char *dir, bool files)
 {
 	struct statfs fs;
 
-	(void) snprintf(directory, sizeof (directory), "%s", dir);
+	(void)snprintf(directory, sizeof(directory), "%s", dir);
 	on_files = files;
-	files_are_memory = dir[0] != '\0' && statfs(dir, &fs) == 0 &&
-	    (fs.f_type == TMPFS_MAGIC || fs.f_type == RAMFS_MAGIC);
+	files_are_memory =
+	    dir[0] != '\0' && statfs(dir, &fs) == 0 && (fs.f_type == TMPFS_MAGIC || fs.f_type == RAMFS_MAGIC);
 }
 
-static int
-open_file(uint64_t size, err_t *err)
+static int open_file(uint64_t size, err_t *err)
 {
-	char path[sizeof (directory) + 32];
+	char path[sizeof(directory) + 32];
 	int fd;
 
-	(void) snprintf(path, sizeof (path), "%s/ztune-disk-XXXXXX", directory);
+	(void)snprintf(path, sizeof(path), "%s/ztune-disk-XXXXXX", directory);
 	if ((fd = mkostemp(path, O_CLOEXEC)) < 0)
-		return (err_set(err, "No file for a disk can be made in backing_dir %s: %s.", directory, strerror(errno)));
+		return err_set(err, "No file for a disk can be made in backing_dir %s: %s.", directory,
+		    strerror(errno));
 	/* Nothing stays behind, whatever ends this process. */
-	(void) unlink(path);
+	(void)unlink(path);
 	if (ftruncate(fd, (off_t)size) == 0)
-		return (fd);
-	(void) err_set(err, "backing_dir %s can't hold a sparse file of %llu bytes: %s.", directory,
+		return fd;
+	(void)err_set(err, "backing_dir %s can't hold a sparse file of %llu bytes: %s.", directory,
 	    (unsigned long long)size, strerror(errno));
-	(void) close(fd);
-	return (-1);
+	(void)close(fd);
+	return -1;
 }
 
-store_t *
-store_open(uint64_t size, err_t *err)
+store_t *store_open(uint64_t size, err_t *err)
 {
-	store_t *s = calloc(1, sizeof (*s));
+	store_t *s = calloc(1, sizeof(*s));
 
-	if (s == NULL || (s->used = calloc(size / PIECE + 1, sizeof (*s->used))) == NULL)
+	if (s == NULL || (s->used = calloc(size / PIECE + 1, sizeof(*s->used))) == NULL)
 		abort();
 	s->size = size;
 	s->fd = -1;
 	if (on_files) {
 		if ((s->fd = open_file(size, err)) < 0)
-			return (NULL);
+			return NULL;
 	} else {
 		s->mem = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
 		if (s->mem == MAP_FAILED) {
-			(void) err_set(err, "No address space for a disk of %llu bytes: %s.", (unsigned long long)size,
+			(void)err_set(err, "No address space for a disk of %llu bytes: %s.", (unsigned long long)size,
 			    strerror(errno));
-			return (NULL);
+			return NULL;
 		}
 		/* Pools are sparse: a huge page for each 4 KiB written would fill the memory. */
-		(void) madvise(s->mem, size, MADV_NOHUGEPAGE);
+		(void)madvise(s->mem, size, MADV_NOHUGEPAGE);
 	}
 	s->next = stores;
-	return (stores = s);
+	return stores = s;
 }
 
-uint8_t *
-store_enter(const store_t *s, int *fd)
+uint8_t *store_enter(const store_t *s, int *fd)
 {
-	(void) pthread_rwlock_rdlock(&use_lock);
+	(void)pthread_rwlock_rdlock(&use_lock);
 	*fd = s->fd;
-	return (s->mem);
+	return s->mem;
 }
 
-void
-store_leave(void)
+void store_leave(void)
 {
-	(void) pthread_rwlock_unlock(&use_lock);
+	(void)pthread_rwlock_unlock(&use_lock);
 }
 
 /* The sectors of a page that lie between two places of the disk. */
-static uint8_t
-sectors(uint64_t page, uint64_t first, uint64_t end)
+static uint8_t sectors(uint64_t page, uint64_t first, uint64_t end)
 {
 	uint64_t from = first > page * PAGE ? (first - page * PAGE) / SECTOR : 0;
 	uint64_t to = end < (page + 1) * PAGE ? (end - page * PAGE + SECTOR - 1) / SECTOR : PAGE / SECTOR;
 
-	return ((uint8_t)((0xffU << from) & (0xffU >> (PAGE / SECTOR - to))));
+	return (uint8_t)((0xffU << from) & (0xffU >> (PAGE / SECTOR - to)));
 }
 
-void
-store_claim(store_t *s, uint64_t offset, uint64_t len)
+void store_claim(store_t *s, uint64_t offset, uint64_t len)
 {
 	uint64_t end = offset + len;
 
 	if (len == 0)
 		return;
-	(void) pthread_mutex_lock(&map_lock);
+	(void)pthread_mutex_lock(&map_lock);
 	for (uint64_t p = offset / PAGE; p <= (end - 1) / PAGE; p++) {
 		uint8_t **part = &s->used[p / PIECE_PAGES], *used;
 
@@ -130,25 +124,23 @@ store_claim(store_t *s, uint64_t offset, uint64_t len)
 		pages_used += *used == 0;
 		*used |= sectors(p, offset, end);
 	}
-	(void) pthread_mutex_unlock(&map_lock);
+	(void)pthread_mutex_unlock(&map_lock);
 }
 
-static void
-give_back(const store_t *s, uint64_t page, uint64_t n)
+static void give_back(const store_t *s, uint64_t page, uint64_t n)
 {
 	if (n > 0 && s->mem != NULL)
-		(void) madvise(s->mem + page * PAGE, n * PAGE, MADV_DONTNEED);
+		(void)madvise(s->mem + page * PAGE, n * PAGE, MADV_DONTNEED);
 }
 
-void
-store_release(store_t *s, uint64_t offset, uint64_t len)
+void store_release(store_t *s, uint64_t offset, uint64_t len)
 {
 	uint64_t end = offset + len, n = 0, p;
 
 	if (len == 0)
 		return;
-	(void) pthread_rwlock_rdlock(&use_lock);
-	(void) pthread_mutex_lock(&map_lock);
+	(void)pthread_rwlock_rdlock(&use_lock);
+	(void)pthread_mutex_lock(&map_lock);
 	for (p = offset / PAGE; p <= (end - 1) / PAGE; p++) {
 		uint8_t *used = s->used[p / PIECE_PAGES];
 		bool was = used != NULL && used[p % PIECE_PAGES] != 0;
@@ -162,39 +154,35 @@ store_release(store_t *s, uint64_t offset, uint64_t len)
 		n = 0;
 	}
 	give_back(s, p - n, n);
-	(void) pthread_mutex_unlock(&map_lock);
-	(void) pthread_rwlock_unlock(&use_lock);
+	(void)pthread_mutex_unlock(&map_lock);
+	(void)pthread_rwlock_unlock(&use_lock);
 }
 
-static bool
-are_files(void)
+static bool are_files(void)
 {
-	return (__atomic_load_n(&on_files, __ATOMIC_RELAXED));
+	return __atomic_load_n(&on_files, __ATOMIC_RELAXED);
 }
 
-uint64_t
-store_memory_bytes(void)
+uint64_t store_memory_bytes(void)
 {
-	return (are_files() && !files_are_memory ? 0 : __atomic_load_n(&pages_used, __ATOMIC_RELAXED) * PAGE);
+	return are_files() && !files_are_memory ? 0 : __atomic_load_n(&pages_used, __ATOMIC_RELAXED) * PAGE;
 }
 
-uint64_t
-store_file_bytes(void)
+uint64_t store_file_bytes(void)
 {
 	struct stat st;
 	uint64_t sum = 0;
 
-	(void) pthread_rwlock_rdlock(&use_lock);
+	(void)pthread_rwlock_rdlock(&use_lock);
 	for (const store_t *s = stores; s != NULL; s = s->next)
 		if (s->fd >= 0 && fstat(s->fd, &st) == 0)
 			sum += (uint64_t)st.st_blocks * 512;
-	(void) pthread_rwlock_unlock(&use_lock);
-	return (sum);
+	(void)pthread_rwlock_unlock(&use_lock);
+	return sum;
 }
 
 /* Makes holes of the pages of a part that are not in use. */
-static void
-punch(const store_t *s, uint64_t part)
+static void punch(const store_t *s, uint64_t part)
 {
 	const uint8_t *used = s->used[part];
 	uint64_t n = 0;
@@ -205,57 +193,52 @@ punch(const store_t *s, uint64_t part)
 			continue;
 		}
 		if (n > 0)
-			(void) fallocate(s->fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
+			(void)fallocate(s->fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
 			    (off_t)((part * PIECE_PAGES + p - n) * PAGE), (off_t)(n * PAGE));
 		n = 0;
 	}
 }
 
-void
-store_trim(void)
+void store_trim(void)
 {
-	(void) pthread_rwlock_wrlock(&use_lock);
+	(void)pthread_rwlock_wrlock(&use_lock);
 	for (const store_t *s = stores; s != NULL; s = s->next)
 		for (uint64_t part = 0; s->fd >= 0 && part <= s->size / PIECE; part++)
 			if (s->used[part] != NULL)
 				punch(s, part);
-	(void) pthread_rwlock_unlock(&use_lock);
+	(void)pthread_rwlock_unlock(&use_lock);
 }
 
-bool
-store_can_move(void)
+bool store_can_move(void)
 {
-	return (!are_files() && directory[0] != '\0' && !files_are_memory);
+	return !are_files() && directory[0] != '\0' && !files_are_memory;
 }
 
-bool
-store_moving(void)
+bool store_moving(void)
 {
-	return (__atomic_load_n(&moving, __ATOMIC_RELAXED));
+	return __atomic_load_n(&moving, __ATOMIC_RELAXED);
 }
 
-static int
-copy_out(const store_t *s, int fd, uint64_t from, uint64_t to)
+static int copy_out(const store_t *s, int fd, uint64_t from, uint64_t to)
 {
 	while (from < to) {
 		ssize_t n = pwrite(fd, s->mem + from, to - from, (off_t)from);
 
 		if (n < 0 && errno != EINTR)
-			return (-1);
+			return -1;
 		from += n > 0 ? (uint64_t)n : 0;
 	}
-	return (0);
+	return 0;
 }
 
 /* Piece by piece: what is written is given back before the next is. */
-static int
-move_one(store_t *s, err_t *err)
+static int move_one(store_t *s, err_t *err)
 {
 	uint64_t pages = (s->size + PAGE - 1) / PAGE, n = 0;
 	int fd = open_file(s->size, err);
 
 	if (fd < 0)
-		return (-1);
+		return -1;
 	for (uint64_t p = 0; p <= pages; p++) {
 		const uint8_t *used = p < pages ? s->used[p / PIECE_PAGES] : NULL;
 
@@ -264,34 +247,33 @@ move_one(store_t *s, err_t *err)
 			continue;
 		}
 		if (copy_out(s, fd, (p - n) * PAGE, p * PAGE < s->size ? p * PAGE : s->size) != 0) {
-			(void) err_set(err, "The disks can't move from memory to files in backing_dir %s: %s.", directory,
-			    strerror(errno));
-			(void) close(fd);
-			return (-1);
+			(void)err_set(err, "The disks can't move from memory to files in backing_dir %s: %s.",
+			    directory, strerror(errno));
+			(void)close(fd);
+			return -1;
 		}
 		give_back(s, p - n, n);
 		n = used != NULL && used[p % PIECE_PAGES] != 0;
 		if (used == NULL)
 			p += PIECE_PAGES - 1 - p % PIECE_PAGES;
 	}
-	(void) munmap(s->mem, s->size);
+	(void)munmap(s->mem, s->size);
 	s->mem = NULL;
 	s->fd = fd;
-	return (0);
+	return 0;
 }
 
-int
-store_move(err_t *err)
+int store_move(err_t *err)
 {
 	int rc = 0;
 
 	__atomic_store_n(&moving, true, __ATOMIC_RELAXED);
-	(void) pthread_rwlock_wrlock(&use_lock);
+	(void)pthread_rwlock_wrlock(&use_lock);
 	for (store_t *s = stores; s != NULL && rc == 0; s = s->next)
 		if (s->mem != NULL)
 			rc = move_one(s, err);
 	__atomic_store_n(&on_files, true, __ATOMIC_RELAXED);
-	(void) pthread_rwlock_unlock(&use_lock);
+	(void)pthread_rwlock_unlock(&use_lock);
 	__atomic_store_n(&moving, false, __ATOMIC_RELAXED);
-	return (rc);
+	return rc;
 }

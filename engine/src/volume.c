@@ -4,8 +4,7 @@
 /* --- the table of files --- */
 
 /* A write that makes the block size grow locks the whole file, as does an append. */
-static void
-widen_lock(zfs_locked_range_t *new, void *arg)
+static void widen_lock(zfs_locked_range_t *new, void *arg)
 {
 	fl_file_t *f = arg;
 	uint64_t end;
@@ -21,8 +20,7 @@ widen_lock(zfs_locked_range_t *new, void *arg)
 	}
 }
 
-static int
-read_attributes(fl_file_t *f)
+static int read_attributes(fl_file_t *f)
 {
 	const sa_attr_type_t *a = f->vol->attr;
 	sa_bulk_attr_t bulk[12];
@@ -40,27 +38,25 @@ read_attributes(fl_file_t *f)
 	SA_ADD_BULK_ATTR(bulk, n, a[ZPL_MTIME], NULL, f->mtime, 16);
 	SA_ADD_BULK_ATTR(bulk, n, a[ZPL_CTIME], NULL, f->ctime, 16);
 	if ((error = sa_bulk_lookup(f->sa, bulk, n)) != 0)
-		return (error);
+		return error;
 	if (S_ISCHR(f->mode) || S_ISBLK(f->mode))
 		error = sa_lookup(f->sa, a[ZPL_RDEV], &f->rdev, 8);
-	return (error);
+	return error;
 }
 
-static void
-let_go(fl_file_t *f)
+static void let_go(fl_file_t *f)
 {
 	if (f->sa != NULL)
-		sa_handle_destroy(f->sa);	/* and with it the bonus buffer */
+		sa_handle_destroy(f->sa); /* and with it the bonus buffer */
 	if (f->dn != NULL)
 		dnode_rele(f->dn, f);
 	mutex_destroy(&f->attr_lock);
-	kmem_free(f, sizeof (*f));
+	kmem_free(f, sizeof(*f));
 }
 
-static int
-attach(fl_volume_t *vol, uint64_t object, fl_file_t **out)
+static int attach(fl_volume_t *vol, uint64_t object, fl_file_t **out)
 {
-	fl_file_t *f = kmem_zalloc(sizeof (*f), KM_SLEEP);
+	fl_file_t *f = kmem_zalloc(sizeof(*f), KM_SLEEP);
 	dmu_object_info_t info;
 	u_longlong_t blocks;
 	int error;
@@ -82,7 +78,7 @@ attach(fl_volume_t *vol, uint64_t object, fl_file_t **out)
 		error = read_attributes(f);
 	if (error != 0) {
 		let_go(f);
-		return (error);
+		return error;
 	}
 	sa_object_size(f->sa, &f->block, &blocks);
 	f->unlinked = f->links == 0;
@@ -92,21 +88,19 @@ attach(fl_volume_t *vol, uint64_t object, fl_file_t **out)
 	vol->bucket[object % FL_BUCKETS] = f;
 	mutex_exit(&vol->lock);
 	*out = f;
-	return (0);
+	return 0;
 }
 
-static fl_file_t *
-find(fl_volume_t *vol, uint64_t object)
+static fl_file_t *find(fl_volume_t *vol, uint64_t object)
 {
 	fl_file_t *f;
 
 	for (f = vol->bucket[object % FL_BUCKETS]; f != NULL && f->object != object; f = f->next)
 		;
-	return (f);
+	return f;
 }
 
-int
-fl_get(fl_volume_t *vol, uint64_t object, fl_file_t **out)
+int fl_get(fl_volume_t *vol, uint64_t object, fl_file_t **out)
 {
 	fl_file_t *f;
 	int error = 0;
@@ -122,11 +116,10 @@ fl_get(fl_volume_t *vol, uint64_t object, fl_file_t **out)
 	else
 		error = attach(vol, object, out);
 	mutex_exit(&vol->attaching);
-	return (error);
+	return error;
 }
 
-int
-fl_use(fl_volume_t *vol, uint64_t object, uint64_t gen, fl_file_t **out)
+int fl_use(fl_volume_t *vol, uint64_t object, uint64_t gen, fl_file_t **out)
 {
 	int error = fl_get(vol, object, out);
 
@@ -134,17 +127,15 @@ fl_use(fl_volume_t *vol, uint64_t object, uint64_t gen, fl_file_t **out)
 		fl_unuse(*out);
 		error = SET_ERROR(ENOENT);
 	}
-	return (error);
+	return error;
 }
 
-static void
-release_one(void *f)
+static void release_one(void *f)
 {
 	fl_release(f, 1);
 }
 
-void
-fl_unuse(fl_file_t *f)
+void fl_unuse(fl_file_t *f)
 {
 	fl_volume_t *vol = f->vol;
 	bool last;
@@ -158,8 +149,7 @@ fl_unuse(fl_file_t *f)
 		VERIFY3U(taskq_dispatch(system_taskq, release_one, f, TQ_SLEEP), !=, TASKQID_INVALID);
 }
 
-void
-fl_hold(fl_file_t *f)
+void fl_hold(fl_file_t *f)
 {
 	mutex_enter(&f->vol->lock);
 	f->references++;
@@ -167,8 +157,7 @@ fl_hold(fl_file_t *f)
 }
 
 /* Frees an object without a name.  What can't be freed now is freed when the volume is opened next. */
-static void
-destroy(fl_volume_t *vol, uint64_t object)
+static void destroy(fl_volume_t *vol, uint64_t object)
 {
 	dmu_tx_t *tx;
 
@@ -185,21 +174,19 @@ destroy(fl_volume_t *vol, uint64_t object)
 	dmu_tx_commit(tx);
 }
 
-static void
-write_atime(fl_file_t *f)
+static void write_atime(fl_file_t *f)
 {
 	dmu_tx_t *tx = dmu_tx_create(f->vol->os);
 
 	dmu_tx_hold_sa(tx, f->sa, B_FALSE);
 	if (fl_begin(tx) == 0) {
-		(void) sa_update(f->sa, f->vol->attr[ZPL_ATIME], f->atime, 16, tx);
+		(void)sa_update(f->sa, f->vol->attr[ZPL_ATIME], f->atime, 16, tx);
 		dmu_tx_commit(tx);
 	}
 	f->atime_dirty = false;
 }
 
-void
-fl_release(fl_file_t *f, uint64_t references)
+void fl_release(fl_file_t *f, uint64_t references)
 {
 	fl_volume_t *vol = f->vol;
 	fl_file_t **p;
@@ -243,55 +230,52 @@ typedef struct {
 	uint32_t uid, gid;
 } owner_t;
 
-static uint64_t
-add_object(objset_t *os, dmu_object_type_t type, const char *key, dmu_tx_t *tx)
+static uint64_t add_object(objset_t *os, dmu_object_type_t type, const char *key, dmu_tx_t *tx)
 {
 	uint64_t object = zap_create(os, type, DMU_OT_NONE, 0, tx);
 
 	VERIFY0(zap_add(os, MASTER_NODE_OBJ, key, 8, 1, &object, tx));
-	return (object);
+	return object;
 }
 
-static void
-format_cb(objset_t *os, void *arg, cred_t *cr, dmu_tx_t *tx)
+static void format_cb(objset_t *os, void *arg, cred_t *cr, dmu_tx_t *tx)
 {
-	static const char *const off[] = { "utf8only", "normalization", "casesensitivity" };
+	static const char *const off[] = {"utf8only", "normalization", "casesensitivity"};
 	const owner_t *owner = arg;
-	fl_new_t root = { .mode = S_IFDIR | 0755, .uid = owner->uid, .gid = owner->gid };
+	fl_new_t root = {.mode = S_IFDIR | 0755, .uid = owner->uid, .gid = owner->gid};
 	uint64_t version = ZPL_VERSION, zero = 0, object;
 	sa_attr_type_t *attr;
 
-	(void) cr;
+	(void)cr;
 	VERIFY0(zap_create_claim(os, MASTER_NODE_OBJ, DMU_OT_MASTER_NODE, DMU_OT_NONE, 0, tx));
 	VERIFY0(zap_add(os, MASTER_NODE_OBJ, ZPL_VERSION_STR, 8, 1, &version, tx));
 	for (size_t i = 0; i < ARRAY_SIZE(off); i++)
 		VERIFY0(zap_add(os, MASTER_NODE_OBJ, off[i], 8, 1, &zero, tx));
 	object = add_object(os, DMU_OT_SA_MASTER_NODE, ZFS_SA_ATTRS, tx);
-	(void) add_object(os, DMU_OT_UNLINKED_SET, ZFS_UNLINKED_SET, tx);
+	(void)add_object(os, DMU_OT_UNLINKED_SET, ZFS_UNLINKED_SET, tx);
 	VERIFY0(sa_setup(os, object, zfs_attr_table, ZPL_END, &attr));
 	VERIFY0(fl_make_node(os, attr, &root, 0, NULL, &object, tx));
 	VERIFY0(zap_add(os, MASTER_NODE_OBJ, ZFS_ROOT_OBJ, 8, 1, &object, tx));
 }
 
-int
-fl_volume_format(const char *dataset, uint32_t uid, uint32_t gid)
+int fl_volume_format(const char *dataset, uint32_t uid, uint32_t gid)
 {
-	owner_t owner = { uid, gid };
+	owner_t owner = {uid, gid};
 
-	return (dmu_objset_create(dataset, DMU_OST_ZFS, 0, NULL, format_cb, &owner));
+	return dmu_objset_create(dataset, DMU_OST_ZFS, 0, NULL, format_cb, &owner);
 }
 
 /* What had no name any more when the volume was left. */
-static void
-drain_unlinked(fl_volume_t *vol)
+static void drain_unlinked(fl_volume_t *vol)
 {
 	uint64_t *object = NULL;
 	size_t n = 0, room = 0;
 	zap_cursor_t zc;
 	zap_attribute_t *za = fl_zap_attribute();
 
-	for (zap_cursor_init(&zc, vol->os, vol->unlinked_set); zap_cursor_retrieve(&zc, za) == 0; zap_cursor_advance(&zc)) {
-		if (n == room && (object = realloc(object, (room = room * 2 + 64) * sizeof (*object))) == NULL)
+	for (zap_cursor_init(&zc, vol->os, vol->unlinked_set); zap_cursor_retrieve(&zc, za) == 0;
+	    zap_cursor_advance(&zc)) {
+		if (n == room && (object = realloc(object, (room = room * 2 + 64) * sizeof(*object))) == NULL)
 			abort();
 		object[n++] = za->za_first_integer;
 	}
@@ -302,22 +286,20 @@ drain_unlinked(fl_volume_t *vol)
 	free(object);
 }
 
-static int
-master_lookup(fl_volume_t *vol, const char *key, uint64_t *object)
+static int master_lookup(fl_volume_t *vol, const char *key, uint64_t *object)
 {
-	return (zap_lookup(vol->os, MASTER_NODE_OBJ, key, 8, 1, object));
+	return zap_lookup(vol->os, MASTER_NODE_OBJ, key, 8, 1, object);
 }
 
-int
-fl_volume_open(const char *dataset, uint64_t recordsize, fl_volume_t **out)
+int fl_volume_open(const char *dataset, uint64_t recordsize, fl_volume_t **out)
 {
-	fl_volume_t *vol = kmem_zalloc(sizeof (*vol), KM_SLEEP);
+	fl_volume_t *vol = kmem_zalloc(sizeof(*vol), KM_SLEEP);
 	uint64_t object;
 	int error;
 
 	if ((error = dmu_objset_own(dataset, DMU_OST_ZFS, B_FALSE, B_FALSE, vol, &vol->os)) != 0) {
-		kmem_free(vol, sizeof (*vol));
-		return (error);
+		kmem_free(vol, sizeof(*vol));
+		return error;
 	}
 	vol->recordsize = recordsize;
 	mutex_init(&vol->names, NULL, MUTEX_DEFAULT, NULL);
@@ -339,14 +321,13 @@ fl_volume_open(const char *dataset, uint64_t recordsize, fl_volume_t **out)
 	}
 	if (error == 0) {
 		*out = vol;
-		return (0);
+		return 0;
 	}
 	fl_volume_close(vol);
-	return (error);
+	return error;
 }
 
-void
-fl_volume_forget(fl_volume_t *vol)
+void fl_volume_forget(fl_volume_t *vol)
 {
 	for (size_t i = 0; i < FL_BUCKETS; i++) {
 		fl_file_t *f, *next;
@@ -359,8 +340,7 @@ fl_volume_forget(fl_volume_t *vol)
 	}
 }
 
-void
-fl_volume_close(fl_volume_t *vol)
+void fl_volume_close(fl_volume_t *vol)
 {
 	zil_close(vol->zil);
 	/* The log's last looks at files. */
@@ -374,64 +354,55 @@ fl_volume_close(fl_volume_t *vol)
 	mutex_destroy(&vol->lock);
 	mutex_destroy(&vol->attaching);
 	mutex_destroy(&vol->names);
-	kmem_free(vol, sizeof (*vol));
+	kmem_free(vol, sizeof(*vol));
 }
 
-void
-fl_volume_access_times(fl_volume_t *vol, bool on, bool relative)
+void fl_volume_access_times(fl_volume_t *vol, bool on, bool relative)
 {
 	vol->atime = on;
 	vol->relatime = relative;
 }
 
-uint64_t
-fl_volume_objset(const fl_volume_t *vol)
+uint64_t fl_volume_objset(const fl_volume_t *vol)
 {
-	return (dmu_objset_id(vol->os));
+	return dmu_objset_id(vol->os);
 }
 
-int
-fl_volume_sync_property(const fl_volume_t *vol)
+int fl_volume_sync_property(const fl_volume_t *vol)
 {
-	return ((int)vol->os->os_sync);
+	return (int)vol->os->os_sync;
 }
 
-void
-fl_volume_itx(const fl_volume_t *vol, fl_itx_t *itx)
+void fl_volume_itx(const fl_volume_t *vol, fl_itx_t *itx)
 {
 	*itx = vol->itx;
 }
 
-uint64_t
-fl_volume_commits(const fl_volume_t *vol)
+uint64_t fl_volume_commits(const fl_volume_t *vol)
 {
 #if OPENZFS_NUMBER >= 20200
-	return ((uint64_t)wmsum_value((wmsum_t *)(uintptr_t)&vol->sums.zil_commit_count));
+	return (uint64_t)wmsum_value((wmsum_t *)(uintptr_t)&vol->sums.zil_commit_count);
 #else
-	return (vol->commits);
+	return vol->commits;
 #endif
 }
 
-uint64_t
-fl_volume_replayed(const fl_volume_t *vol)
+uint64_t fl_volume_replayed(const fl_volume_t *vol)
 {
-	return (vol->replayed);
+	return vol->replayed;
 }
 
-void
-fl_volume_space(const fl_volume_t *vol, uint64_t *used, uint64_t *avail, uint64_t *objs, uint64_t *free_objs)
+void fl_volume_space(const fl_volume_t *vol, uint64_t *used, uint64_t *avail, uint64_t *objs, uint64_t *free_objs)
 {
 	dmu_objset_space(vol->os, used, avail, objs, free_objs);
 }
 
-fl_file_t *
-fl_root(fl_volume_t *vol)
+fl_file_t *fl_root(fl_volume_t *vol)
 {
-	return (vol->root);
+	return vol->root;
 }
 
-fl_volume_t *
-fl_volume_of(const fl_file_t *f)
+fl_volume_t *fl_volume_of(const fl_file_t *f)
 {
-	return (f->vol);
+	return f->vol;
 }

@@ -44,39 +44,39 @@
 #endif
 
 #ifdef HAVE_DMU_TX_WAIT
-#define	TX_WAIT_FLAG DMU_TX_WAIT
+#define TX_WAIT_FLAG DMU_TX_WAIT
 #else
-#define	TX_WAIT_FLAG TXG_WAIT
+#define TX_WAIT_FLAG TXG_WAIT
 #endif
 
 /* What the ARC may be larger than its limit before anything is evicted (arc_is_overflowing()), and asking for it. */
 #if OPENZFS_NUMBER >= 20300
-#define	ARC_ALLOWANCE ((int64_t)zfs_max_recordsize)
-#define	ARC_EVICT() arc_wait_for_eviction(0, B_TRUE, B_FALSE)
+#define ARC_ALLOWANCE ((int64_t)zfs_max_recordsize)
+#define ARC_EVICT() arc_wait_for_eviction(0, B_TRUE, B_FALSE)
 #else
-#define	ARC_ALLOWANCE ((int64_t)MAX(SPA_MAXBLOCKSIZE, arc_c >> 8) / 2)
-#define	ARC_EVICT() arc_wait_for_eviction(0, B_FALSE)
+#define ARC_ALLOWANCE ((int64_t)MAX(SPA_MAXBLOCKSIZE, arc_c >> 8) / 2)
+#define ARC_EVICT() arc_wait_for_eviction(0, B_FALSE)
 #endif
 
 /* Range trees got their prefix during 2.3. */
 #ifndef HAVE_ZFS_RANGE_TREE
-#define	zfs_range_seg64_t range_seg64_t
-#define	zfs_range_tree_walk range_tree_walk
+#define zfs_range_seg64_t range_seg64_t
+#define zfs_range_tree_walk range_tree_walk
 #endif
 
 /* A flush was an ioctl of its own kind before 2.3. */
 #if OPENZFS_NUMBER >= 20300
-#define	ZIO_IS_FLUSH(z) ((z)->io_type == ZIO_TYPE_FLUSH)
+#define ZIO_IS_FLUSH(z) ((z)->io_type == ZIO_TYPE_FLUSH)
 #else
-#define	ZIO_IS_FLUSH(z) ((z)->io_type == ZIO_TYPE_IOCTL)
+#define ZIO_IS_FLUSH(z) ((z)->io_type == ZIO_TYPE_IOCTL)
 #endif
 
 #if OPENZFS_NUMBER >= 20400
-#define	DN_WRITE(dn, off, len, buf, tx) dmu_write_by_dnode((dn), (off), (len), (buf), (tx), DMU_READ_PREFETCH)
+#define DN_WRITE(dn, off, len, buf, tx) dmu_write_by_dnode((dn), (off), (len), (buf), (tx), DMU_READ_PREFETCH)
 #elif OPENZFS_NUMBER >= 20300
-#define	DN_WRITE(dn, off, len, buf, tx) dmu_write_by_dnode((dn), (off), (len), (buf), (tx))
-#else	/* could not fail then */
-#define	DN_WRITE(dn, off, len, buf, tx) (dmu_write_by_dnode((dn), (off), (len), (buf), (tx)), 0)
+#define DN_WRITE(dn, off, len, buf, tx) dmu_write_by_dnode((dn), (off), (len), (buf), (tx))
+#else /* could not fail then */
+#define DN_WRITE(dn, off, len, buf, tx) (dmu_write_by_dnode((dn), (off), (len), (buf), (tx)), 0)
 #endif
 
 #endif

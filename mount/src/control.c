@@ -15,7 +15,6 @@
 #include "pool.h"
 #include "put.h"
 
-
 typedef struct {
 	fl_itx_t itx;
 	uint64_t commits;
@@ -32,12 +31,11 @@ static struct {
 	uint64_t txg[16];
 } C;
 
-void
-control_reset(void)
+void control_reset(void)
 {
 	livedisk_reset();
 	pool_stat_base();
-	(void) clock_gettime(CLOCK_MONOTONIC, &C.since);
+	(void)clock_gettime(CLOCK_MONOTONIC, &C.since);
 	pool_arc(&C.arc);
 	for (size_t i = 0; i < C.spec->ndatasets; i++) {
 		fl_volume_itx(C.vols[i], &C.volume[i].itx);
@@ -47,8 +45,7 @@ control_reset(void)
 		C.txg[p] = pool_last_txg((int)p);
 }
 
-static json_t *
-arc_json(void)
+static json_t *arc_json(void)
 {
 	json_t *o = json_object();
 	arc_count_t a;
@@ -56,7 +53,7 @@ arc_json(void)
 	pool_arc(&a);
 	put(o, "size", a.size);
 	put(o, "max", a.c_max);
-#define	SINCE(name) put(o, #name, a.name - C.arc.name)
+#define SINCE(name) put(o, #name, a.name - C.arc.name)
 	SINCE(hits);
 	SINCE(misses);
 	SINCE(demand_data_hits);
@@ -72,18 +69,17 @@ arc_json(void)
 	SINCE(l2_write_bytes);
 #undef SINCE
 	put(o, "l2_size", a.l2_size);
-	return (o);
+	return o;
 }
 
-static void
-dataset_json(size_t i, json_t *o)
+static void dataset_json(size_t i, json_t *o)
 {
 	const volume_count_t *before = &C.volume[i];
 	fl_itx_t itx;
 	space_t space;
 
 	fl_volume_itx(C.vols[i], &itx);
-	(void) pool_dataset_space(C.spec->datasets[i].name, &space);
+	(void)pool_dataset_space(C.spec->datasets[i].name, &space);
 	put(o, "logical", space.logical);
 	put(o, "allocated", space.allocated);
 	put_real(o, "ratio", space.ratio);
@@ -94,56 +90,53 @@ dataset_json(size_t i, json_t *o)
 	put(o, "itx_bytes", itx.bytes - before->itx.bytes);
 }
 
-static json_t *
-stats(void)
+static json_t *stats(void)
 {
 	json_t *o = json_object(), *list, *item;
 	struct timespec now;
 	uint64_t txgs = 0;
 	size_t i;
 
-	(void) clock_gettime(CLOCK_MONOTONIC, &now);
+	(void)clock_gettime(CLOCK_MONOTONIC, &now);
 	put_real(o, "seconds", (double)(now.tv_sec - C.since.tv_sec) + (double)(now.tv_nsec - C.since.tv_nsec) / 1e9);
 	livedisk_stats(C.spec, o);
 	json_array_foreach(json_object_get(o, "datasets"), i, item)
 		dataset_json(i, item);
-	(void) json_object_set_new(o, "arc", arc_json());
+	(void)json_object_set_new(o, "arc", arc_json());
 	list = json_array();
 	for (size_t p = 0; p < C.spec->npools; p++) {
 		item = json_object();
 		put_text(item, "name", C.spec->pools[p].name);
 		put(item, "allocated", pool_allocated((int)p));
 		put(item, "free", pool_free((int)p));
-		(void) json_array_append_new(list, item);
+		(void)json_array_append_new(list, item);
 		txgs += pool_last_txg((int)p) - C.txg[p];
 	}
-	(void) json_object_set_new(o, "pools", list);
+	(void)json_object_set_new(o, "pools", list);
 	put(o, "txgs", txgs);
-	return (o);
+	return o;
 }
 
-static json_t *
-answer(const char *line)
+static json_t *answer(const char *line)
 {
 	if (strcmp(line, "stats") == 0)
-		return (stats());
+		return stats();
 	if (strcmp(line, "reset") == 0) {
 		control_reset();
 	} else if (strcmp(line, "sync") == 0) {
 		for (size_t p = 0; p < C.spec->npools; p++)
 			pool_sync((int)p);
 	} else if (strcmp(line, "stop") == 0) {
-		(void) kill(getpid(), SIGTERM);
+		(void)kill(getpid(), SIGTERM);
 	} else {
-		return (json_pack("{s:s}", "error", "stats, reset, sync and stop are the commands"));
+		return json_pack("{s:s}", "error", "stats, reset, sync and stop are the commands");
 	}
-	return (json_pack("{s:b}", "ok", 1));
+	return json_pack("{s:b}", "ok", 1);
 }
 
-static void *
-serve(void *arg)
+static void *serve(void *arg)
 {
-	struct timeval patience = { .tv_sec = 5 };
+	struct timeval patience = {.tv_sec = 5};
 
 	for (;;) {
 		int fd = accept4(C.listener, NULL, NULL, SOCK_CLOEXEC);
@@ -154,43 +147,42 @@ serve(void *arg)
 
 		if (fd < 0)
 			continue;
-		(void) setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof (patience));
-		(void) setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &patience, sizeof (patience));
-		n = recv(fd, line, sizeof (line) - 1, 0);
+		(void)setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof(patience));
+		(void)setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &patience, sizeof(patience));
+		n = recv(fd, line, sizeof(line) - 1, 0);
 		line[n > 0 ? n : 0] = '\0';
 		line[strcspn(line, "\r\n")] = '\0';
 		o = answer(line);
 		text = json_dumps(o, JSON_COMPACT);
 		json_decref(o);
 		len = strlen(text) + 1;
-		text[len - 1] = '\n';	/* in place of the zero */
+		text[len - 1] = '\n'; /* in place of the zero */
 		while (sent < len && (n = send(fd, text + sent, len - sent, MSG_NOSIGNAL)) > 0)
 			sent += (size_t)n;
 		free(text);
-		(void) close(fd);
+		(void)close(fd);
 	}
-	return (arg);
+	return arg;
 }
 
-int
-control_start(const char *path, const spec_t *spec, fl_volume_t **vols, err_t *err)
+int control_start(const char *path, const spec_t *spec, fl_volume_t **vols, err_t *err)
 {
-	struct sockaddr_un a = { .sun_family = AF_UNIX };
+	struct sockaddr_un a = {.sun_family = AF_UNIX};
 	pthread_t t;
 
 	C.spec = spec;
 	C.vols = vols;
-	if ((C.volume = calloc(spec->ndatasets + 1, sizeof (*C.volume))) == NULL)
+	if ((C.volume = calloc(spec->ndatasets + 1, sizeof(*C.volume))) == NULL)
 		abort();
 	control_reset();
-	(void) unlink(path);
-	if (strlen(path) >= sizeof (a.sun_path))
-		return (err_set(err, "The path of a socket has at most %zu bytes, %s has more; take a shorter --store.",
-		    sizeof (a.sun_path) - 1, path));
-	(void) memcpy(a.sun_path, path, strlen(path) + 1);
+	(void)unlink(path);
+	if (strlen(path) >= sizeof(a.sun_path))
+		return err_set(err, "The path of a socket has at most %zu bytes, %s has more; take a shorter --store.",
+		    sizeof(a.sun_path) - 1, path);
+	(void)memcpy(a.sun_path, path, strlen(path) + 1);
 	C.listener = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
-	if (C.listener < 0 || bind(C.listener, (struct sockaddr *)&a, sizeof (a)) != 0 || chmod(path, 0600) != 0 ||
+	if (C.listener < 0 || bind(C.listener, (struct sockaddr *)&a, sizeof(a)) != 0 || chmod(path, 0600) != 0 ||
 	    listen(C.listener, 16) != 0 || pthread_create(&t, NULL, serve, NULL) != 0)
-		return (err_set(err, "%s can't be opened: %s.", path, strerror(errno)));
-	return (0);
+		return err_set(err, "%s can't be opened: %s.", path, strerror(errno));
+	return 0;
 }

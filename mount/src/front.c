@@ -1,4 +1,4 @@
-#define	FUSE_USE_VERSION FUSE_MAKE_VERSION(3, 12)
+#define FUSE_USE_VERSION FUSE_MAKE_VERSION(3, 12)
 #include "front.h"
 
 #include <errno.h>
@@ -19,25 +19,25 @@
 #include <sys/xattr.h>
 #include <unistd.h>
 
-#define	MIN(a, b) ((a) < (b) ? (a) : (b))
-#define	MAX(a, b) ((a) > (b) ? (a) : (b))
+#define MIN(a, b) ((a) < (b) ? (a) : (b))
+#define MAX(a, b) ((a) > (b) ? (a) : (b))
 
 /* Nothing but this mount changes the file system: what the kernel knows stays true. */
-#define	FOREVER_S 86400.0
+#define FOREVER_S 86400.0
 /* But how many blocks a file takes changes when a transaction group is written, without a word to the kernel. */
-#define	BLOCKS_S 1.0
-#define	MAX_THREADS 128		/* a thread waits for each commit under way */
-#define	IDLE_THREADS 32
-#define	MAX_FILE_BYTES ((uint64_t)INT64_MAX)
+#define BLOCKS_S 1.0
+#define MAX_THREADS 128 /* a thread waits for each commit under way */
+#define IDLE_THREADS 32
+#define MAX_FILE_BYTES ((uint64_t)INT64_MAX)
 
 /* Shared mappings of files that bypass the page cache: known to Linux since 6.6, to libfuse only later. */
 #ifndef FUSE_DIRECT_IO_ALLOW_MMAP
-#define	FUSE_DIRECT_IO_ALLOW_MMAP (1ULL << 36)
+#define FUSE_DIRECT_IO_ALLOW_MMAP (1ULL << 36)
 #endif
 
 /* Writes to one file that do not lengthen it need not wait for each other: since Linux 6.2, older ones ignore it. */
 #ifndef FOPEN_PARALLEL_DIRECT_WRITES
-#define	FOPEN_PARALLEL_DIRECT_WRITES (1 << 6)
+#define FOPEN_PARALLEL_DIRECT_WRITES (1 << 6)
 #endif
 
 struct front {
@@ -53,52 +53,54 @@ struct front {
 	bool init_seen, allow_mmap;
 };
 
-static front_t *
-front_of(fuse_req_t req)
+static front_t *front_of(fuse_req_t req)
 {
-	return (fuse_req_userdata(req));
+	return fuse_req_userdata(req);
 }
 
-static fl_file_t *
-file_of(fuse_req_t req, fuse_ino_t ino)
+static fl_file_t *file_of(fuse_req_t req, fuse_ino_t ino)
 {
-	return (ino == FUSE_ROOT_ID ? fl_root(front_of(req)->vol) : (fl_file_t *)(uintptr_t)ino);
+	return ino == FUSE_ROOT_ID ? fl_root(front_of(req)->vol) : (fl_file_t *)(uintptr_t)ino;
 }
 
-static void
-commit(fl_file_t *f, bool needed)
+static void commit(fl_file_t *f, bool needed)
 {
 	if (needed)
 		fl_commit_file(f);
 }
 
-static void
-stat_of(fl_file_t *f, struct stat *st)
+static void stat_of(fl_file_t *f, struct stat *st)
 {
 	fl_attr_t a;
 
 	fl_getattr(f, &a);
 	*st = (struct stat){
-		.st_ino = a.object, .st_mode = a.mode, .st_nlink = a.links, .st_uid = a.uid, .st_gid = a.gid,
-		.st_size = (off_t)a.size, .st_rdev = a.rdev, .st_blksize = a.block, .st_blocks = (blkcnt_t)a.blocks,
-		.st_atim = { a.atime[0], a.atime[1] }, .st_mtim = { a.mtime[0], a.mtime[1] },
-		.st_ctim = { a.ctime[0], a.ctime[1] },
+		.st_ino = a.object,
+		.st_mode = a.mode,
+		.st_nlink = a.links,
+		.st_uid = a.uid,
+		.st_gid = a.gid,
+		.st_size = (off_t)a.size,
+		.st_rdev = a.rdev,
+		.st_blksize = a.block,
+		.st_blocks = (blkcnt_t)a.blocks,
+		.st_atim = {a.atime[0], a.atime[1]},
+		.st_mtim = {a.mtime[0], a.mtime[1]},
+		.st_ctim = {a.ctime[0], a.ctime[1]},
 	};
 }
 
-static double
-valid_s(const struct stat *st)
+static double valid_s(const struct stat *st)
 {
-	return (S_ISREG(st->st_mode) ? BLOCKS_S : FOREVER_S);
+	return S_ISREG(st->st_mode) ? BLOCKS_S : FOREVER_S;
 }
 
-static void
-entry_of(fl_file_t *f, struct fuse_entry_param *e)
+static void entry_of(fl_file_t *f, struct fuse_entry_param *e)
 {
 	fl_attr_t a;
 
 	fl_getattr(f, &a);
-	memset(e, 0, sizeof (*e));
+	memset(e, 0, sizeof(*e));
 	e->ino = (fuse_ino_t)(uintptr_t)f;
 	e->generation = a.gen;
 	e->entry_timeout = FOREVER_S;
@@ -108,33 +110,32 @@ entry_of(fl_file_t *f, struct fuse_entry_param *e)
 
 /* --- what libfuse does not know yet --- */
 
-static ssize_t
-read_request(int fd, void *buf, size_t len, void *userdata)
+static ssize_t read_request(int fd, void *buf, size_t len, void *userdata)
 {
 	front_t *front = userdata;
 	ssize_t n = read(fd, buf, len);
 
-	if (n >= (ssize_t)sizeof (struct fuse_in_header) && !front->init_seen) {
+	if (n >= (ssize_t)sizeof(struct fuse_in_header) && !front->init_seen) {
 		const struct fuse_in_header *h = buf;
 		const struct fuse_init_in *in = (const void *)(h + 1);
 
-		if (h->opcode == FUSE_INIT && h->len >= sizeof (*h) + sizeof (*in) && (in->flags & FUSE_INIT_EXT)) {
+		if (h->opcode == FUSE_INIT && h->len >= sizeof(*h) + sizeof(*in) && (in->flags & FUSE_INIT_EXT)) {
 			front->init_seen = true;
 			front->init_unique = h->unique;
 			front->allow_mmap = ((uint64_t)in->flags2 << 32 & FUSE_DIRECT_IO_ALLOW_MMAP) != 0;
 		}
 	}
-	return (n);
+	return n;
 }
 
-static __thread bool opening;	/* this thread answers an open of a file that passes the page cache by */
+static __thread bool opening; /* this thread answers an open of a file that passes the page cache by */
 
-static ssize_t
-write_answer(int fd, struct iovec *iov, int count, void *userdata)
+static ssize_t write_answer(int fd, struct iovec *iov, int count, void *userdata)
 {
 	front_t *front = userdata;
 
-	if (front->init_unique != 0 && front->allow_mmap && count == 2 && iov[1].iov_len >= sizeof (struct fuse_init_out) &&
+	if (front->init_unique != 0 && front->allow_mmap && count == 2 &&
+	    iov[1].iov_len >= sizeof(struct fuse_init_out) &&
 	    ((const struct fuse_out_header *)iov[0].iov_base)->unique == front->init_unique) {
 		struct fuse_init_out *out = iov[1].iov_base;
 
@@ -143,18 +144,17 @@ write_answer(int fd, struct iovec *iov, int count, void *userdata)
 		front->init_unique = 0;
 	}
 	/* The answer to an open ends with what is to hold for the open file. */
-	if (opening && count == 2 && iov[1].iov_len >= sizeof (struct fuse_open_out)) {
+	if (opening && count == 2 && iov[1].iov_len >= sizeof(struct fuse_open_out)) {
 		struct fuse_open_out *out = (struct fuse_open_out *)((char *)iov[1].iov_base + iov[1].iov_len) - 1;
 
 		out->open_flags |= FOPEN_PARALLEL_DIRECT_WRITES;
 	}
-	return (writev(fd, iov, count));
+	return writev(fd, iov, count);
 }
 
-static void
-op_init(void *userdata, struct fuse_conn_info *conn)
+static void op_init(void *userdata, struct fuse_conn_info *conn)
 {
-	(void) userdata;
+	(void)userdata;
 	/* Splicing needs the real device; truncation on open comes as a request of its own. */
 	conn->want &= ~(unsigned)(FUSE_CAP_SPLICE_READ | FUSE_CAP_SPLICE_WRITE | FUSE_CAP_SPLICE_MOVE |
 	    FUSE_CAP_ATOMIC_O_TRUNC | FUSE_CAP_READDIRPLUS | FUSE_CAP_READDIRPLUS_AUTO);
@@ -164,8 +164,7 @@ op_init(void *userdata, struct fuse_conn_info *conn)
 
 /* --- names --- */
 
-static void
-reply_entry(fuse_req_t req, fl_file_t *f)
+static void reply_entry(fuse_req_t req, fl_file_t *f)
 {
 	struct fuse_entry_param e;
 
@@ -175,8 +174,7 @@ reply_entry(fuse_req_t req, fl_file_t *f)
 		fl_release(f, 1);
 }
 
-static void
-op_lookup(fuse_req_t req, fuse_ino_t parent, const char *name)
+static void op_lookup(fuse_req_t req, fuse_ino_t parent, const char *name)
 {
 	fl_file_t *f;
 	int error = fl_lookup(file_of(req, parent), name, &f);
@@ -185,24 +183,22 @@ op_lookup(fuse_req_t req, fuse_ino_t parent, const char *name)
 		reply_entry(req, f);
 	} else if (error == ENOENT) {
 		/* The kernel may remember that there is none. */
-		struct fuse_entry_param e = { .entry_timeout = FOREVER_S };
+		struct fuse_entry_param e = {.entry_timeout = FOREVER_S};
 
-		(void) fuse_reply_entry(req, &e);
+		(void)fuse_reply_entry(req, &e);
 	} else {
-		(void) fuse_reply_err(req, error);
+		(void)fuse_reply_err(req, error);
 	}
 }
 
-static void
-op_forget(fuse_req_t req, fuse_ino_t ino, uint64_t n)
+static void op_forget(fuse_req_t req, fuse_ino_t ino, uint64_t n)
 {
 	if (ino != FUSE_ROOT_ID)
 		fl_release(file_of(req, ino), n);
 	fuse_reply_none(req);
 }
 
-static void
-op_forget_multi(fuse_req_t req, size_t count, struct fuse_forget_data *forgets)
+static void op_forget_multi(fuse_req_t req, size_t count, struct fuse_forget_data *forgets)
 {
 	for (size_t i = 0; i < count; i++)
 		if (forgets[i].ino != FUSE_ROOT_ID)
@@ -210,30 +206,28 @@ op_forget_multi(fuse_req_t req, size_t count, struct fuse_forget_data *forgets)
 	fuse_reply_none(req);
 }
 
-static int
-make(fuse_req_t req, fuse_ino_t parent, const char *name, mode_t mode, dev_t rdev, const char *target, fl_file_t **f)
+static int make(fuse_req_t req, fuse_ino_t parent, const char *name, mode_t mode, dev_t rdev, const char *target,
+    fl_file_t **f)
 {
 	const struct fuse_ctx *who = fuse_req_ctx(req);
-	fl_new_t n = { .mode = mode, .uid = who->uid, .gid = who->gid, .rdev = rdev, .target = target };
+	fl_new_t n = {.mode = mode, .uid = who->uid, .gid = who->gid, .rdev = rdev, .target = target};
 	bool sync;
 	int error = fl_create(file_of(req, parent), name, &n, f, &sync);
 
 	if (error == 0)
 		commit(*f, sync);
-	return (error);
+	return error;
 }
 
-static void
-reply_made(fuse_req_t req, int error, fl_file_t *f)
+static void reply_made(fuse_req_t req, int error, fl_file_t *f)
 {
 	if (error == 0)
 		reply_entry(req, f);
 	else
-		(void) fuse_reply_err(req, error);
+		(void)fuse_reply_err(req, error);
 }
 
-static void
-op_mknod(fuse_req_t req, fuse_ino_t parent, const char *name, mode_t mode, dev_t rdev)
+static void op_mknod(fuse_req_t req, fuse_ino_t parent, const char *name, mode_t mode, dev_t rdev)
 {
 	fl_file_t *f = NULL;
 	int error = make(req, parent, name, mode, rdev, NULL, &f);
@@ -241,8 +235,7 @@ op_mknod(fuse_req_t req, fuse_ino_t parent, const char *name, mode_t mode, dev_t
 	reply_made(req, error, f);
 }
 
-static void
-op_mkdir(fuse_req_t req, fuse_ino_t parent, const char *name, mode_t mode)
+static void op_mkdir(fuse_req_t req, fuse_ino_t parent, const char *name, mode_t mode)
 {
 	fl_file_t *f = NULL;
 	int error = make(req, parent, name, S_IFDIR | mode, 0, NULL, &f);
@@ -250,8 +243,7 @@ op_mkdir(fuse_req_t req, fuse_ino_t parent, const char *name, mode_t mode)
 	reply_made(req, error, f);
 }
 
-static void
-op_symlink(fuse_req_t req, const char *target, fuse_ino_t parent, const char *name)
+static void op_symlink(fuse_req_t req, const char *target, fuse_ino_t parent, const char *name)
 {
 	fl_file_t *f = NULL;
 	int error = make(req, parent, name, S_IFLNK | 0777, 0, target, &f);
@@ -259,8 +251,7 @@ op_symlink(fuse_req_t req, const char *target, fuse_ino_t parent, const char *na
 	reply_made(req, error, f);
 }
 
-static void
-op_link(fuse_req_t req, fuse_ino_t ino, fuse_ino_t parent, const char *name)
+static void op_link(fuse_req_t req, fuse_ino_t ino, fuse_ino_t parent, const char *name)
 {
 	fl_file_t *f = file_of(req, ino);
 	bool sync;
@@ -273,8 +264,7 @@ op_link(fuse_req_t req, fuse_ino_t ino, fuse_ino_t parent, const char *name)
 	reply_made(req, error, f);
 }
 
-static void
-take_name(fuse_req_t req, fuse_ino_t parent, const char *name, bool directory)
+static void take_name(fuse_req_t req, fuse_ino_t parent, const char *name, bool directory)
 {
 	fl_file_t *dir = file_of(req, parent);
 	bool sync;
@@ -282,23 +272,21 @@ take_name(fuse_req_t req, fuse_ino_t parent, const char *name, bool directory)
 
 	if (error == 0)
 		commit(dir, sync);
-	(void) fuse_reply_err(req, error);
+	(void)fuse_reply_err(req, error);
 }
 
-static void
-op_unlink(fuse_req_t req, fuse_ino_t parent, const char *name)
+static void op_unlink(fuse_req_t req, fuse_ino_t parent, const char *name)
 {
 	take_name(req, parent, name, false);
 }
 
-static void
-op_rmdir(fuse_req_t req, fuse_ino_t parent, const char *name)
+static void op_rmdir(fuse_req_t req, fuse_ino_t parent, const char *name)
 {
 	take_name(req, parent, name, true);
 }
 
-static void
-op_rename(fuse_req_t req, fuse_ino_t parent, const char *name, fuse_ino_t to, const char *new_name, unsigned flags)
+static void op_rename(fuse_req_t req, fuse_ino_t parent, const char *name, fuse_ino_t to, const char *new_name,
+    unsigned flags)
 {
 	fl_file_t *dir = file_of(req, parent);
 	bool sync;
@@ -310,19 +298,18 @@ op_rename(fuse_req_t req, fuse_ino_t parent, const char *name, fuse_ino_t to, co
 		error = fl_exchange(dir, name, file_of(req, to), new_name, &sync);
 	if (error == 0)
 		commit(dir, sync);
-	(void) fuse_reply_err(req, error);
+	(void)fuse_reply_err(req, error);
 }
 
-static void
-op_readlink(fuse_req_t req, fuse_ino_t ino)
+static void op_readlink(fuse_req_t req, fuse_ino_t ino)
 {
 	char target[4097];
-	int error = fl_readlink(file_of(req, ino), target, sizeof (target));
+	int error = fl_readlink(file_of(req, ino), target, sizeof(target));
 
 	if (error == 0)
-		(void) fuse_reply_readlink(req, target);
+		(void)fuse_reply_readlink(req, target);
 	else
-		(void) fuse_reply_err(req, error);
+		(void)fuse_reply_err(req, error);
 }
 
 /* --- directories --- */
@@ -333,71 +320,66 @@ typedef struct {
 	size_t have, room;
 } listing_t;
 
-static bool
-list_entry(void *arg, const char *name, uint64_t object, uint32_t type, uint64_t next)
+static bool list_entry(void *arg, const char *name, uint64_t object, uint32_t type, uint64_t next)
 {
 	listing_t *l = arg;
-	struct stat st = { .st_ino = object, .st_mode = type << 12 };
+	struct stat st = {.st_ino = object, .st_mode = type << 12};
 	size_t n = fuse_add_direntry(l->req, l->buf + l->have, l->room - l->have, name, &st, (off_t)next);
 
 	if (n > l->room - l->have)
-		return (false);
+		return false;
 	l->have += n;
-	return (true);
+	return true;
 }
 
-static void
-op_readdir(fuse_req_t req, fuse_ino_t ino, size_t size, off_t offset, struct fuse_file_info *fi)
+static void op_readdir(fuse_req_t req, fuse_ino_t ino, size_t size, off_t offset, struct fuse_file_info *fi)
 {
-	listing_t l = { .req = req, .buf = malloc(size), .room = size };
+	listing_t l = {.req = req, .buf = malloc(size), .room = size};
 	int error;
 
-	(void) fi;
+	(void)fi;
 	if (l.buf == NULL) {
-		(void) fuse_reply_err(req, ENOMEM);
+		(void)fuse_reply_err(req, ENOMEM);
 		return;
 	}
 	error = fl_readdir(file_of(req, ino), (uint64_t)offset, list_entry, &l);
 	if (error == 0)
-		(void) fuse_reply_buf(req, l.buf, l.have);
+		(void)fuse_reply_buf(req, l.buf, l.have);
 	else
-		(void) fuse_reply_err(req, error);
+		(void)fuse_reply_err(req, error);
 	free(l.buf);
 }
 
 /* --- attributes --- */
 
-static void
-op_getattr(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
+static void op_getattr(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 {
 	struct stat st;
 
-	(void) fi;
+	(void)fi;
 	stat_of(file_of(req, ino), &st);
-	(void) fuse_reply_attr(req, &st, valid_s(&st));
+	(void)fuse_reply_attr(req, &st, valid_s(&st));
 }
 
-static void
-now_or(int64_t out[2], bool now, const struct timespec *given)
+static void now_or(int64_t out[2], bool now, const struct timespec *given)
 {
 	struct timespec t = *given;
 
 	if (now)
-		(void) clock_gettime(CLOCK_REALTIME, &t);
+		(void)clock_gettime(CLOCK_REALTIME, &t);
 	out[0] = t.tv_sec;
 	out[1] = t.tv_nsec;
 }
 
-static void
-op_setattr(fuse_req_t req, fuse_ino_t ino, struct stat *st, int to_set, struct fuse_file_info *fi)
+static void op_setattr(fuse_req_t req, fuse_ino_t ino, struct stat *st, int to_set, struct fuse_file_info *fi)
 {
-	fl_attr_t a = { .mode = st->st_mode, .uid = st->st_uid, .gid = st->st_gid };
+	fl_attr_t a = {.mode = st->st_mode, .uid = st->st_uid, .gid = st->st_gid};
 	fl_file_t *f = file_of(req, ino);
 	bool sync = false, size_sync = false;
 	unsigned mask = 0;
 	int error = 0;
 
-	(void) fi;
+	(void)fi;
 	mask |= to_set & FUSE_SET_ATTR_MODE ? FL_MODE : 0;
 	mask |= to_set & FUSE_SET_ATTR_UID ? FL_UID : 0;
 	mask |= to_set & FUSE_SET_ATTR_GID ? FL_GID : 0;
@@ -410,51 +392,48 @@ op_setattr(fuse_req_t req, fuse_ino_t ino, struct stat *st, int to_set, struct f
 	if (error == 0 && mask != 0)
 		error = fl_setattr(f, mask, &a, &sync);
 	if (error != 0) {
-		(void) fuse_reply_err(req, error);
+		(void)fuse_reply_err(req, error);
 		return;
 	}
 	commit(f, sync || size_sync);
 	stat_of(f, st);
-	(void) fuse_reply_attr(req, st, valid_s(st));
+	(void)fuse_reply_attr(req, st, valid_s(st));
 }
 
-static bool
-known_xattr(const char *name)
+static bool known_xattr(const char *name)
 {
-	static const char *const prefixes[] = { "user.", "trusted.", "security." };
+	static const char *const prefixes[] = {"user.", "trusted.", "security."};
 
-	for (size_t i = 0; i < sizeof (prefixes) / sizeof (prefixes[0]); i++)
+	for (size_t i = 0; i < sizeof(prefixes) / sizeof(prefixes[0]); i++)
 		if (strncmp(name, prefixes[i], strlen(prefixes[i])) == 0 && name[strlen(prefixes[i])] != '\0')
-			return (true);
-	return (false);
+			return true;
+	return false;
 }
 
-static void
-reply_sized(fuse_req_t req, int error, const char *buf, size_t size, size_t len)
+static void reply_sized(fuse_req_t req, int error, const char *buf, size_t size, size_t len)
 {
 	if (error != 0)
-		(void) fuse_reply_err(req, error);
+		(void)fuse_reply_err(req, error);
 	else if (size == 0)
-		(void) fuse_reply_xattr(req, len);
+		(void)fuse_reply_xattr(req, len);
 	else
-		(void) fuse_reply_buf(req, buf, len);
+		(void)fuse_reply_buf(req, buf, len);
 }
 
-static void
-op_getxattr(fuse_req_t req, fuse_ino_t ino, const char *name, size_t size)
+static void op_getxattr(fuse_req_t req, fuse_ino_t ino, const char *name, size_t size)
 {
 	char *buf = malloc(size + 1);
 	size_t len = 0;
-	int error = buf == NULL ? ENOMEM : !known_xattr(name) ? EOPNOTSUPP :
-	    fl_getxattr(file_of(req, ino), name, buf, size, &len);
+	int error = buf == NULL ? ENOMEM : EOPNOTSUPP;
 
+	if (buf != NULL && known_xattr(name))
+		error = fl_getxattr(file_of(req, ino), name, buf, size, &len);
 	reply_sized(req, error, buf, size, len);
 	free(buf);
 }
 
 /* Takes those out that only root may see; returns how much is left. */
-static size_t
-without_trusted(char *names, size_t len)
+static size_t without_trusted(char *names, size_t len)
 {
 	size_t left = 0;
 
@@ -465,11 +444,10 @@ without_trusted(char *names, size_t len)
 			left += n;
 		}
 	}
-	return (left);
+	return left;
 }
 
-static void
-op_listxattr(fuse_req_t req, fuse_ino_t ino, size_t size)
+static void op_listxattr(fuse_req_t req, fuse_ino_t ino, size_t size)
 {
 	char *buf = malloc(XATTR_LIST_MAX);
 	size_t len = 0;
@@ -483,37 +461,35 @@ op_listxattr(fuse_req_t req, fuse_ino_t ino, size_t size)
 	free(buf);
 }
 
-static void
-op_setxattr(fuse_req_t req, fuse_ino_t ino, const char *name, const char *value, size_t size, int flags)
+static void op_setxattr(fuse_req_t req, fuse_ino_t ino, const char *name, const char *value, size_t size, int flags)
 {
 	fl_file_t *f = file_of(req, ino);
 	bool sync = false;
-	int error = !known_xattr(name) ? EOPNOTSUPP :
-	    fl_setxattr(f, name, value, size, (flags & XATTR_CREATE) != 0, (flags & XATTR_REPLACE) != 0, &sync);
+	int error = !known_xattr(name)
+	    ? EOPNOTSUPP
+	    : fl_setxattr(f, name, value, size, (flags & XATTR_CREATE) != 0, (flags & XATTR_REPLACE) != 0, &sync);
 
 	commit(f, error == 0 && sync);
-	(void) fuse_reply_err(req, error);
+	(void)fuse_reply_err(req, error);
 }
 
-static void
-op_removexattr(fuse_req_t req, fuse_ino_t ino, const char *name)
+static void op_removexattr(fuse_req_t req, fuse_ino_t ino, const char *name)
 {
 	fl_file_t *f = file_of(req, ino);
 	bool sync = false;
 	int error = !known_xattr(name) ? EOPNOTSUPP : fl_removexattr(f, name, &sync);
 
 	commit(f, error == 0 && sync);
-	(void) fuse_reply_err(req, error);
+	(void)fuse_reply_err(req, error);
 }
 
-static void
-op_statfs(fuse_req_t req, fuse_ino_t ino)
+static void op_statfs(fuse_req_t req, fuse_ino_t ino)
 {
 	const front_t *front = front_of(req);
 	uint64_t used, avail, objects, free_objects;
-	struct statvfs v = { 0 };
+	struct statvfs v = {0};
 
-	(void) ino;
+	(void)ino;
 	fl_volume_space(front->vol, &used, &avail, &objects, &free_objects);
 	v.f_bsize = front->recordsize;
 	v.f_frsize = 512;
@@ -523,31 +499,28 @@ op_statfs(fuse_req_t req, fuse_ino_t ino)
 	v.f_ffree = v.f_favail = MIN(free_objects, v.f_bfree);
 	v.f_files = v.f_ffree + objects;
 	v.f_namemax = 255;
-	(void) fuse_reply_statfs(req, &v);
+	(void)fuse_reply_statfs(req, &v);
 }
 
 /* --- files --- */
 
-static void
-how(const front_t *front, struct fuse_file_info *fi)
+static void how(const front_t *front, struct fuse_file_info *fi)
 {
 	fi->direct_io = !front->page_cache;
 	fi->keep_cache = front->page_cache;
 	fi->noflush = 1;
 }
 
-static void
-op_open(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
+static void op_open(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 {
-	(void) ino;
+	(void)ino;
 	how(front_of(req), fi);
 	opening = fi->direct_io;
-	(void) fuse_reply_open(req, fi);
+	(void)fuse_reply_open(req, fi);
 	opening = false;
 }
 
-static void
-op_create(fuse_req_t req, fuse_ino_t parent, const char *name, mode_t mode, struct fuse_file_info *fi)
+static void op_create(fuse_req_t req, fuse_ino_t parent, const char *name, mode_t mode, struct fuse_file_info *fi)
 {
 	struct fuse_entry_param e;
 	fl_file_t *f;
@@ -557,7 +530,7 @@ op_create(fuse_req_t req, fuse_ino_t parent, const char *name, mode_t mode, stru
 	if (error == EEXIST && !(fi->flags & O_EXCL))
 		error = fl_lookup(file_of(req, parent), name, &f);
 	if (error != 0) {
-		(void) fuse_reply_err(req, error);
+		(void)fuse_reply_err(req, error);
 		return;
 	}
 	entry_of(f, &e);
@@ -568,34 +541,32 @@ op_create(fuse_req_t req, fuse_ino_t parent, const char *name, mode_t mode, stru
 	opening = false;
 }
 
-static void
-op_read(fuse_req_t req, fuse_ino_t ino, size_t size, off_t offset, struct fuse_file_info *fi)
+static void op_read(fuse_req_t req, fuse_ino_t ino, size_t size, off_t offset, struct fuse_file_info *fi)
 {
 	static __thread char *buf;
 	static __thread size_t room;
 	uint64_t got = 0;
 	int error;
 
-	(void) fi;
+	(void)fi;
 	if (size > room) {
 		free(buf);
 		room = 0;
 		if ((buf = malloc(size)) == NULL) {
-			(void) fuse_reply_err(req, ENOMEM);
+			(void)fuse_reply_err(req, ENOMEM);
 			return;
 		}
 		room = size;
 	}
 	error = fl_read(file_of(req, ino), (uint64_t)offset, buf, size, &got);
 	if (error == 0)
-		(void) fuse_reply_buf(req, buf, got);
+		(void)fuse_reply_buf(req, buf, got);
 	else
-		(void) fuse_reply_err(req, error);
+		(void)fuse_reply_err(req, error);
 }
 
 /* Who writes to a program that runs with other rights takes them from it. */
-static void
-drop_privileges(fuse_req_t req, fl_file_t *f)
+static void drop_privileges(fuse_req_t req, fl_file_t *f)
 {
 	fl_attr_t a;
 	bool sync;
@@ -605,12 +576,12 @@ drop_privileges(fuse_req_t req, fl_file_t *f)
 	fl_getattr(f, &a);
 	if ((a.mode & S_ISUID) || (a.mode & (S_ISGID | S_IXGRP)) == (S_ISGID | S_IXGRP)) {
 		a.mode &= ~(uint32_t)(S_ISUID | (a.mode & S_IXGRP ? S_ISGID : 0));
-		(void) fl_setattr(f, FL_MODE, &a, &sync);
+		(void)fl_setattr(f, FL_MODE, &a, &sync);
 	}
 }
 
-static void
-op_write(fuse_req_t req, fuse_ino_t ino, const char *buf, size_t size, off_t offset, struct fuse_file_info *fi)
+static void op_write(fuse_req_t req, fuse_ino_t ino, const char *buf, size_t size, off_t offset,
+    struct fuse_file_info *fi)
 {
 	fl_file_t *f = file_of(req, ino);
 	/* The kernel's own write-back of pages has no open file, and is followed by an fsync where it must be. */
@@ -619,46 +590,43 @@ op_write(fuse_req_t req, fuse_ino_t ino, const char *buf, size_t size, off_t off
 	int error;
 
 	if ((uint64_t)offset > MAX_FILE_BYTES - size) {
-		(void) fuse_reply_err(req, EFBIG);
+		(void)fuse_reply_err(req, EFBIG);
 		return;
 	}
 	error = fl_write(f, (uint64_t)offset, buf, size, flags, &sync);
 	if (error != 0) {
-		(void) fuse_reply_err(req, error);
+		(void)fuse_reply_err(req, error);
 		return;
 	}
 	if (!fi->writepage)
 		drop_privileges(req, f);
 	commit(f, sync);
-	(void) fuse_reply_write(req, size);
+	(void)fuse_reply_write(req, size);
 }
 
-static void
-op_fsync(fuse_req_t req, fuse_ino_t ino, int datasync, struct fuse_file_info *fi)
+static void op_fsync(fuse_req_t req, fuse_ino_t ino, int datasync, struct fuse_file_info *fi)
 {
-	(void) datasync, (void) fi;
+	(void)datasync, (void)fi;
 	fl_commit_file(file_of(req, ino));
-	(void) fuse_reply_err(req, 0);
+	(void)fuse_reply_err(req, 0);
 }
 
 /* OpenZFS asks for a tenth more than is to be reserved, and reserves nothing (zfs_fallocate_reserve_percent). */
-static bool
-enough_room(const front_t *front, uint64_t len)
+static bool enough_room(const front_t *front, uint64_t len)
 {
 	uint64_t used, avail, objects, free_objects;
 
 	fl_volume_space(front->vol, &used, &avail, &objects, &free_objects);
-	return (len / 10 * 11 <= avail);
+	return len / 10 * 11 <= avail;
 }
 
-static void
-op_fallocate(fuse_req_t req, fuse_ino_t ino, int mode, off_t offset, off_t len, struct fuse_file_info *fi)
+static void op_fallocate(fuse_req_t req, fuse_ino_t ino, int mode, off_t offset, off_t len, struct fuse_file_info *fi)
 {
 	fl_file_t *f = file_of(req, ino);
 	bool keep = (mode & FALLOC_FL_KEEP_SIZE) != 0, sync = false;
 	int error, kind = mode & ~FALLOC_FL_KEEP_SIZE;
 
-	(void) fi;
+	(void)fi;
 	if (kind == FALLOC_FL_PUNCH_HOLE || kind == FALLOC_FL_ZERO_RANGE)
 		error = fl_zero(f, (uint64_t)offset, (uint64_t)len, keep, &sync);
 	else if (kind != 0)
@@ -668,20 +636,20 @@ op_fallocate(fuse_req_t req, fuse_ino_t ino, int mode, off_t offset, off_t len, 
 	else
 		error = fl_allocate(f, (uint64_t)offset, (uint64_t)len, keep, &sync);
 	commit(f, error == 0 && sync);
-	(void) fuse_reply_err(req, error);
+	(void)fuse_reply_err(req, error);
 }
 
-static void
-op_lseek(fuse_req_t req, fuse_ino_t ino, off_t offset, int whence, struct fuse_file_info *fi)
+static void op_lseek(fuse_req_t req, fuse_ino_t ino, off_t offset, int whence, struct fuse_file_info *fi)
 {
 	uint64_t at = (uint64_t)offset;
-	int error = whence == SEEK_DATA || whence == SEEK_HOLE ? fl_seek(file_of(req, ino), whence == SEEK_HOLE, &at) : EINVAL;
+	int error =
+	    whence == SEEK_DATA || whence == SEEK_HOLE ? fl_seek(file_of(req, ino), whence == SEEK_HOLE, &at) : EINVAL;
 
-	(void) fi;
+	(void)fi;
 	if (error == 0)
-		(void) fuse_reply_lseek(req, (off_t)at);
+		(void)fuse_reply_lseek(req, (off_t)at);
 	else
-		(void) fuse_reply_err(req, error);
+		(void)fuse_reply_err(req, error);
 }
 
 static const struct fuse_lowlevel_ops ops = {
@@ -717,31 +685,29 @@ static const struct fuse_lowlevel_ops ops = {
 
 /* --- mounting --- */
 
-static void *
-serve(void *arg)
+static void *serve(void *arg)
 {
 	front_t *front = arg;
 	struct fuse_loop_config *config = fuse_loop_cfg_create();
 
 	fuse_loop_cfg_set_max_threads(config, MAX_THREADS);
 	fuse_loop_cfg_set_idle_threads(config, IDLE_THREADS);
-	(void) fuse_session_loop_mt(front->session, config);
+	(void)fuse_session_loop_mt(front->session, config);
 	fuse_loop_cfg_destroy(config);
 	__atomic_store_n(&front->ended, true, __ATOMIC_RELEASE);
 	/* Whoever waits for all of them to end. */
-	(void) kill(getpid(), SIGCHLD);
-	return (NULL);
+	(void)kill(getpid(), SIGCHLD);
+	return NULL;
 }
 
 /* Two that mount at the same time must not take each other's name; a failed mount says why on stderr. */
-int
-front_mount(fl_volume_t *vol, const char *dataset, const char *directory, uint64_t recordsize, bool page_cache,
+int front_mount(fl_volume_t *vol, const char *dataset, const char *directory, uint64_t recordsize, bool page_cache,
     front_t **out, err_t *err)
 {
-	static const struct fuse_custom_io io = { .read = read_request, .writev = write_answer };
-	front_t *front = calloc(1, sizeof (*front));
+	static const struct fuse_custom_io io = {.read = read_request, .writev = write_answer};
+	front_t *front = calloc(1, sizeof(*front));
 	char options[512];
-	char *argv[] = { "ztune-mount", "-o", options, NULL };
+	char *argv[] = {"ztune-mount", "-o", options, NULL};
 	struct fuse_args args = FUSE_ARGS_INIT(3, argv);
 
 	if (front == NULL || (front->directory = strdup(directory)) == NULL)
@@ -749,83 +715,79 @@ front_mount(fl_volume_t *vol, const char *dataset, const char *directory, uint64
 	front->vol = vol;
 	front->recordsize = recordsize;
 	front->page_cache = page_cache;
-	(void) snprintf(options, sizeof (options), "fsname=ztune:%s,subtype=ztune,default_permissions%s", dataset,
+	(void)snprintf(options, sizeof(options), "fsname=ztune:%s,subtype=ztune,default_permissions%s", dataset,
 	    geteuid() == 0 ? ",allow_other,suid,dev" : "");
-	front->session = fuse_session_new(&args, &ops, sizeof (ops), front);
+	front->session = fuse_session_new(&args, &ops, sizeof(ops), front);
 	fuse_opt_free_args(&args);
 	if (front->session == NULL)
-		return (err_set(err, "FUSE refuses the mount options %s.", options));
+		return err_set(err, "FUSE refuses the mount options %s.", options);
 	if (fuse_session_mount(front->session, directory) != 0) {
 		fuse_session_destroy(front->session);
-		return (err_set(err, "%s can't be mounted at %s: FUSE refuses (above).", dataset, directory));
+		return err_set(err, "%s can't be mounted at %s: FUSE refuses (above).", dataset, directory);
 	}
 	if (fuse_session_custom_io(front->session, &io, fuse_session_fd(front->session)) != 0 ||
 	    pthread_create(&front->thread, NULL, serve, front) != 0) {
 		fuse_session_unmount(front->session);
 		fuse_session_destroy(front->session);
-		return (err_set(err, "%s can't be served: no thread.", dataset));
+		return err_set(err, "%s can't be served: no thread.", dataset);
 	}
 	*out = front;
-	return (0);
+	return 0;
 }
 
-bool
-front_ended(const front_t *front)
+bool front_ended(const front_t *front)
 {
-	return (__atomic_load_n(&front->ended, __ATOMIC_ACQUIRE));
+	return __atomic_load_n(&front->ended, __ATOMIC_ACQUIRE);
 }
 
 /* Not libfuse's own: that closes the device while threads still read from it. */
-static bool
-unmount(const char *directory, bool lazy)
+static bool unmount(const char *directory, bool lazy)
 {
 	pid_t child;
 	int status;
 
 	if (geteuid() == 0)
-		return (umount2(directory, UMOUNT_NOFOLLOW | (lazy ? MNT_DETACH : 0)) == 0);
+		return umount2(directory, UMOUNT_NOFOLLOW | (lazy ? MNT_DETACH : 0)) == 0;
 	if ((child = fork()) == 0) {
 		int null = open("/dev/null", O_WRONLY);
 
 		if (!lazy && null >= 0)
-			(void) dup2(null, STDERR_FILENO);
-		(void) execlp("fusermount3", "fusermount3", "-u", lazy ? "-z" : "--", directory, NULL);
+			(void)dup2(null, STDERR_FILENO);
+		(void)execlp("fusermount3", "fusermount3", "-u", lazy ? "-z" : "--", directory, NULL);
 		_exit(127);
 	}
 	while (child > 0 && waitpid(child, &status, 0) < 0 && errno == EINTR)
 		;
-	return (child > 0 && WIFEXITED(status) && WEXITSTATUS(status) == 0);
+	return child > 0 && WIFEXITED(status) && WEXITSTATUS(status) == 0;
 }
 
-static void
-wake_up(int sig)
+static void wake_up(int sig)
 {
-	(void) sig;
+	(void)sig;
 }
 
-bool
-front_unmount(front_t *front)
+bool front_unmount(front_t *front)
 {
-	struct sigaction sa = { .sa_handler = wake_up };
-	struct timespec tick = { .tv_nsec = 20000000 };
+	struct sigaction sa = {.sa_handler = wake_up};
+	struct timespec tick = {.tv_nsec = 20000000};
 	bool busy = false;
 
 	if (!front_ended(front)) {
 		/* What the kernel still has to write comes while we serve. */
 		busy = !unmount(front->directory, false);
 		if (busy)
-			(void) unmount(front->directory, true);
+			(void)unmount(front->directory, true);
 	}
-	(void) sigaction(SIGUSR1, &sa, NULL);
+	(void)sigaction(SIGUSR1, &sa, NULL);
 	fuse_session_exit(front->session);
 	/* The loop sleeps and looks at its end only when it is woken; it may be about to fall asleep. */
 	while (!front_ended(front)) {
-		(void) pthread_kill(front->thread, SIGUSR1);
-		(void) nanosleep(&tick, NULL);
+		(void)pthread_kill(front->thread, SIGUSR1);
+		(void)nanosleep(&tick, NULL);
 	}
-	(void) pthread_join(front->thread, NULL);
-	fuse_session_destroy(front->session);	/* closes the device: what is still open gets errors */
+	(void)pthread_join(front->thread, NULL);
+	fuse_session_destroy(front->session); /* closes the device: what is still open gets errors */
 	free(front->directory);
 	free(front);
-	return (busy);
+	return busy;
 }

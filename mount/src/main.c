@@ -25,7 +25,8 @@ static const char usage[] =
     "                   [--page-cache] DATASET=DIRECTORY ...\n"
     "       ztune-mount version\n"
     "\n"
-    "Mounts the datasets of a layout by OpenZFS " OPENZFS_STRING " in this process, until SIGTERM, SIGINT or SIGHUP.  The pools live\n"
+    "Mounts the datasets of a layout by OpenZFS " OPENZFS_STRING
+    " in this process, until SIGTERM, SIGINT or SIGHUP.  The pools live\n"
     "on files in --store: made there the first time, imported later.  Nothing of this machine's pools is touched.\n"
     "\n"
     "  --disks profile   with the service times of the disks' profiles (default)\n"
@@ -42,7 +43,7 @@ typedef struct {
 	const char *spec_path, *store;
 	bool instant, page_cache;
 	cache_mode_t cache;
-	char **places;		/* DATASET=DIRECTORY */
+	char **places; /* DATASET=DIRECTORY */
 	int nplaces;
 } options_t;
 
@@ -50,47 +51,44 @@ static struct {
 	options_t o;
 	spec_t spec;
 	pace_t pace;
-	fl_volume_t **vols;	/* [ndatasets] */
+	fl_volume_t **vols; /* [ndatasets] */
 	front_t **fronts;
 	const char **directory;
 	bool imported;
 } M;
 
-static void
-warn(const char *fmt, ...)
+static void warn(const char *fmt, ...)
 {
 	va_list ap;
 
 	va_start(ap, fmt);
-	(void) vfprintf(stderr, fmt, ap);
-	(void) fputc('\n', stderr);
+	(void)vfprintf(stderr, fmt, ap);
+	(void)fputc('\n', stderr);
 	va_end(ap);
 }
 
-static void __attribute__((noreturn))
-end(int code, const err_t *e)
+static void __attribute__((noreturn)) end(int code, const err_t *e)
 {
-	(void) fprintf(stderr, "%s\n", e->text);
+	(void)fprintf(stderr, "%s\n", e->text);
 	_exit(code);
 }
 
 /* --- the command line --- */
 
-static int
-choice(const char *option, const char *value, const char *const *names, err_t *e)
+static int choice(const char *option, const char *value, const char *const *names, err_t *e)
 {
 	for (int i = 0; names[i] != NULL; i++)
 		if (value != NULL && strcmp(value, names[i]) == 0)
-			return (i);
-	(void) err_set(e, "ztune-mount: %s can't be \"%s\"; see ztune-mount --help.", option, value != NULL ? value : "");
+			return i;
+	(void)err_set(e, "ztune-mount: %s can't be \"%s\"; see ztune-mount --help.", option,
+	    value != NULL ? value : "");
 	end(EXIT_INPUT, e);
 }
 
-static void
-parse(int argc, char **argv, options_t *o, err_t *e)
+static void parse(int argc, char **argv, options_t *o, err_t *e)
 {
-	static const char *const disks[] = { "profile", "instant", NULL };
-	static const char *const caches[] = { "volatile", "none", "lazy", NULL };
+	static const char *const disks[] = {"profile", "instant", NULL};
+	static const char *const caches[] = {"volatile", "none", "lazy", NULL};
 
 	for (int i = 1; i < argc; i++) {
 		const char *next = i + 1 < argc ? argv[i + 1] : NULL;
@@ -110,71 +108,70 @@ parse(int argc, char **argv, options_t *o, err_t *e)
 			o->nplaces = argc - i;
 			break;
 		} else {
-			(void) err_set(e, "ztune-mount does not know \"%s\"; see ztune-mount --help.", argv[i]);
+			(void)err_set(e, "ztune-mount does not know \"%s\"; see ztune-mount --help.", argv[i]);
 			end(EXIT_INPUT, e);
 		}
 	}
 	if (o->spec_path == NULL || o->store == NULL || o->nplaces == 0) {
-		(void) err_set(e, "ztune-mount needs --spec FILE, --store DIR and a DATASET=DIRECTORY for each dataset.");
+		(void)err_set(e,
+		    "ztune-mount needs --spec FILE, --store DIR and a DATASET=DIRECTORY for each dataset.");
 		end(EXIT_INPUT, e);
 	}
 }
 
 /* Which directory each dataset goes to. */
-static int
-find_places(err_t *e)
+static int find_places(err_t *e)
 {
-	M.directory = calloc(M.spec.ndatasets + 1, sizeof (*M.directory));
+	M.directory = calloc(M.spec.ndatasets + 1, sizeof(*M.directory));
 	for (int i = 0; i < M.o.nplaces; i++) {
 		char *equals = strchr(M.o.places[i], '=');
 		struct stat st;
 		size_t k = 0;
 
 		if (equals == NULL)
-			return (err_set(e, "\"%s\" is not DATASET=DIRECTORY.", M.o.places[i]));
-		while (k < M.spec.ndatasets && (strlen(M.spec.datasets[k].name) != (size_t)(equals - M.o.places[i]) ||
-		    strncmp(M.spec.datasets[k].name, M.o.places[i], (size_t)(equals - M.o.places[i])) != 0))
+			return err_set(e, "\"%s\" is not DATASET=DIRECTORY.", M.o.places[i]);
+		while (k < M.spec.ndatasets &&
+		    (strlen(M.spec.datasets[k].name) != (size_t)(equals - M.o.places[i]) ||
+			strncmp(M.spec.datasets[k].name, M.o.places[i], (size_t)(equals - M.o.places[i])) != 0))
 			k++;
 		if (k == M.spec.ndatasets)
-			return (err_set(e, "The spec has no dataset %.*s.", (int)(equals - M.o.places[i]), M.o.places[i]));
+			return err_set(e, "The spec has no dataset %.*s.", (int)(equals - M.o.places[i]),
+			    M.o.places[i]);
 		M.directory[k] = equals + 1;
 		if (stat(equals + 1, &st) != 0)
-			return (err_set(e, "%s can't be looked at: %s.", equals + 1, strerror(errno)));
+			return err_set(e, "%s can't be looked at: %s.", equals + 1, strerror(errno));
 		if (!S_ISDIR(st.st_mode))
-			return (err_set(e, "%s is not a directory.", equals + 1));
+			return err_set(e, "%s is not a directory.", equals + 1);
 	}
 	for (size_t k = 0; k < M.spec.ndatasets; k++)
 		if (M.directory[k] == NULL)
-			return (err_set(e, "Dataset %s has no directory; give %s=DIRECTORY.", M.spec.datasets[k].name,
-			    M.spec.datasets[k].name));
-	return (0);
+			return err_set(e, "Dataset %s has no directory; give %s=DIRECTORY.", M.spec.datasets[k].name,
+			    M.spec.datasets[k].name);
+	return 0;
 }
 
 /* --- the store --- */
 
-static void
-in_store(char *path, size_t len, const char *name)
+static void in_store(char *path, size_t len, const char *name)
 {
-	(void) snprintf(path, len, "%s/%s", M.o.store, name);
+	(void)snprintf(path, len, "%s/%s", M.o.store, name);
 }
 
-static int
-lock_store(err_t *e)
+static int lock_store(err_t *e)
 {
 	char path[4300];
 	int fd;
 
-	in_store(path, sizeof (path), "lock");
+	in_store(path, sizeof(path), "lock");
 	if ((fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600)) < 0)
-		return (err_set(e, "%s can't be opened: %s.", path, strerror(errno)));
+		return err_set(e, "%s can't be opened: %s.", path, strerror(errno));
 	if (flock(fd, LOCK_EX | LOCK_NB) != 0)
-		return (err_set(e, "The store %s is in use by another mount.", M.o.store));
-	return (0);
+		return err_set(e, "The store %s is in use by another mount.", M.o.store);
+	return 0;
 }
 
 /* The layout of the store, written when all of it was made: without it the store is empty, or was never finished. */
-static int
-same_layout(const char *path, bool *made, err_t *e)
+static int same_layout(const char *path, bool *made, err_t *e)
 {
 	json_t *theirs, *ours;
 	json_error_t je;
@@ -182,97 +179,91 @@ same_layout(const char *path, bool *made, err_t *e)
 
 	*made = access(path, F_OK) == 0;
 	if (!*made)
-		return (0);
+		return 0;
 	theirs = json_load_file(path, 0, &je);
 	ours = json_load_file(M.o.spec_path, 0, &je);
 	same = theirs != NULL && ours != NULL && json_equal(theirs, ours);
 	json_decref(theirs);
 	json_decref(ours);
-	return (same ? 0 : err_set(e, "The store %s holds another layout than %s.", M.o.store, M.o.spec_path));
+	return same ? 0 : err_set(e, "The store %s holds another layout than %s.", M.o.store, M.o.spec_path);
 }
 
-static int
-remove_disks(err_t *e)
+static int remove_disks(err_t *e)
 {
 	char path[4500], name[300];
 	size_t n;
 
 	for (size_t p = 0; p < M.spec.npools; p++) {
-		int entry[VC_COUNT] = { 0 };
+		int entry[VC_COUNT] = {0};
 
 		for (size_t v = 0; v < M.spec.pools[p].nvdevs; v++) {
 			const spec_vdev_t *sv = &M.spec.pools[p].vdevs[v];
 			int en = entry[sv->class]++;
 
 			for (n = 0; n < sv->ndisks; n++) {
-				(void) snprintf(name, sizeof (name), "disk-%s-%s-%d-%zu.img", M.spec.pools[p].name,
+				(void)snprintf(name, sizeof(name), "disk-%s-%s-%d-%zu.img", M.spec.pools[p].name,
 				    vclass_names[sv->class], en, n);
-				in_store(path, sizeof (path), name);
+				in_store(path, sizeof(path), name);
 				if (unlink(path) != 0 && errno != ENOENT)
-					return (err_set(e, "%s can't be removed: %s.", path, strerror(errno)));
+					return err_set(e, "%s can't be removed: %s.", path, strerror(errno));
 			}
 		}
 	}
-	return (0);
+	return 0;
 }
 
-static int
-note_layout(const char *path, err_t *e)
+static int note_layout(const char *path, err_t *e)
 {
 	char partial[4400];
 	json_error_t je;
 	json_t *spec = json_load_file(M.o.spec_path, 0, &je);
 	bool ok;
 
-	(void) snprintf(partial, sizeof (partial), "%s.partial", path);
+	(void)snprintf(partial, sizeof(partial), "%s.partial", path);
 	ok = spec != NULL && json_dump_file(spec, partial, JSON_INDENT(1)) == 0 && rename(partial, path) == 0;
 	json_decref(spec);
-	return (ok ? 0 : err_set(e, "%s can't be written: %s.", path, strerror(errno)));
+	return ok ? 0 : err_set(e, "%s can't be written: %s.", path, strerror(errno));
 }
 
-static void
-config_path(size_t pool, char *path, size_t len)
+static void config_path(size_t pool, char *path, size_t len)
 {
 	char name[200];
 
-	(void) snprintf(name, sizeof (name), "pool-%s.config", M.spec.pools[pool].name);
+	(void)snprintf(name, sizeof(name), "pool-%s.config", M.spec.pools[pool].name);
 	in_store(path, len, name);
 }
 
-static int
-make_pools(err_t *e)
+static int make_pools(err_t *e)
 {
 	char path[4400];
 
 	if (pool_check_properties(&M.spec, e) != 0 || pool_create_all(&M.spec, &M.pace, e) != 0)
-		return (-1);
+		return -1;
 	for (size_t p = 0; p < M.spec.npools; p++) {
 		pool_end_tasks((int)p);
 		pool_settle((int)p);
-		config_path(p, path, sizeof (path));
+		config_path(p, path, sizeof(path));
 		if (pool_save_config((int)p, path, e) != 0)
-			return (-1);
+			return -1;
 	}
-	return (0);
+	return 0;
 }
 
-static int
-import_pools(err_t *e)
+static int import_pools(err_t *e)
 {
 	char path[4400];
 
 	for (size_t p = 0; p < M.spec.npools; p++) {
-		config_path(p, path, sizeof (path));
+		config_path(p, path, sizeof(path));
 		if (pool_import(&M.spec, (int)p, path, e) != 0)
-			return (-1);
+			return -1;
 	}
-	return (0);
+	return 0;
 }
 
 /* --- mounting --- */
 
-static void
-access_times(size_t i)
+static void access_times(size_t i)
 {
 	bool on = true, relative = true;
 
@@ -287,14 +278,13 @@ access_times(size_t i)
 	fl_volume_access_times(M.vols[i], on, relative);
 }
 
-static void
-take_down(bool ready)
+static void take_down(bool ready)
 {
-	err_t e = { "" };
+	err_t e = {""};
 	int code = 0, error;
 	char path[4300];
 
-	for (size_t i = M.spec.ndatasets; i-- > 0; )
+	for (size_t i = M.spec.ndatasets; i-- > 0;)
 		if (M.fronts[i] != NULL && front_unmount(M.fronts[i]))
 			warn("%s was in use: what is open there gets errors from now on.", M.directory[i]);
 	for (size_t i = 0; i < M.spec.ndatasets; i++)
@@ -310,97 +300,93 @@ take_down(bool ready)
 		warn("The disks' files can't be written: %s.", strerror(error));
 		code = EXIT_FAILED;
 	}
-	in_store(path, sizeof (path), "control");
-	(void) unlink(path);
+	in_store(path, sizeof(path), "control");
+	(void)unlink(path);
 	_exit(ready ? code : EXIT_NO_FUSE);
 }
 
-static void
-mount_all(err_t *e)
+static void mount_all(err_t *e)
 {
 	for (size_t i = 0; i < M.spec.ndatasets; i++)
 		if (front_mount(M.vols[i], M.spec.datasets[i].name, M.directory[i], M.spec.datasets[i].recordsize,
-		    M.o.page_cache, &M.fronts[i], e) != 0) {
+			M.o.page_cache, &M.fronts[i], e) != 0) {
 			warn("%s", e->text);
 			take_down(false);
 		}
 }
 
-static void
-print_ready(void)
+static void print_ready(void)
 {
 	json_t *list = json_array(), *o;
 	uint64_t replayed = 0;
 	char *text;
 
 	for (size_t i = 0; i < M.spec.ndatasets; i++) {
-		(void) json_array_append_new(list, json_pack("{s:s,s:s}", "name", M.spec.datasets[i].name, "directory",
-		    M.directory[i]));
+		(void)json_array_append_new(list,
+		    json_pack("{s:s,s:s}", "name", M.spec.datasets[i].name, "directory", M.directory[i]));
 		replayed += fl_volume_replayed(M.vols[i]);
 	}
 	o = json_pack("{s:b,s:i,s:b,s:I,s:s,s:o}", "ready", 1, "pid", (int)getpid(), "imported", M.imported, "replayed",
 	    (json_int_t)replayed, "openzfs", OPENZFS_STRING, "datasets", list);
 	text = json_dumps(o, JSON_COMPACT);
-	(void) printf("%s\n", text);
-	(void) fflush(stdout);
+	(void)printf("%s\n", text);
+	(void)fflush(stdout);
 	free(text);
 	json_decref(o);
 }
 
-static bool
-all_ended(void)
+static bool all_ended(void)
 {
 	for (size_t i = 0; i < M.spec.ndatasets; i++)
 		if (!front_ended(M.fronts[i]))
-			return (false);
-	return (true);
+			return false;
+	return true;
 }
 
-int
-main(int argc, char **argv)
+int main(int argc, char **argv)
 {
 	sigset_t set;
 	char layout[4300], control[4300];
-	err_t e = { "" };
+	err_t e = {""};
 	int sig;
 	bool made;
 
 	if (argc == 2 && strcmp(argv[1], "version") == 0) {
-		(void) printf("{\"version\":\"%s\",\"openzfs\":\"%s\"}\n", MOUNT_VERSION, OPENZFS_STRING);
-		return (0);
+		(void)printf("{\"version\":\"%s\",\"openzfs\":\"%s\"}\n", MOUNT_VERSION, OPENZFS_STRING);
+		return 0;
 	}
 	if (argc == 2 && (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0)) {
-		(void) fputs(usage, stdout);
-		return (0);
+		(void)fputs(usage, stdout);
+		return 0;
 	}
 	parse(argc, argv, &M.o, &e);
 	/* Whoever uses the file systems gets an error from then on. */
 	fatal_catch("under a mount, which ends");
-	(void) signal(SIGPIPE, SIG_IGN);
-	(void) sigemptyset(&set);
-	(void) sigaddset(&set, SIGTERM);
-	(void) sigaddset(&set, SIGINT);
-	(void) sigaddset(&set, SIGHUP);
-	(void) sigaddset(&set, SIGCHLD);
-	(void) sigprocmask(SIG_BLOCK, &set, NULL);
-	(void) prctl(PR_SET_TIMERSLACK, 1UL);
-	(void) umask(077);
+	(void)signal(SIGPIPE, SIG_IGN);
+	(void)sigemptyset(&set);
+	(void)sigaddset(&set, SIGTERM);
+	(void)sigaddset(&set, SIGINT);
+	(void)sigaddset(&set, SIGHUP);
+	(void)sigaddset(&set, SIGCHLD);
+	(void)sigprocmask(SIG_BLOCK, &set, NULL);
+	(void)prctl(PR_SET_TIMERSLACK, 1UL);
+	(void)umask(077);
 
 	if (spec_read(M.o.spec_path, &M.spec, &e) != 0 || find_places(&e) != 0)
 		end(EXIT_INPUT, &e);
 	if (access("/dev/fuse", R_OK | W_OK) != 0) {
-		(void) err_set(&e, "/dev/fuse can't be opened: %s; FUSE is missing or forbidden here.", strerror(errno));
+		(void)err_set(&e, "/dev/fuse can't be opened: %s; FUSE is missing or forbidden here.", strerror(errno));
 		end(EXIT_NO_FUSE, &e);
 	}
-	in_store(layout, sizeof (layout), "spec.json");
+	in_store(layout, sizeof(layout), "spec.json");
 	if (lock_store(&e) != 0 || same_layout(layout, &made, &e) != 0 || (!made && remove_disks(&e) != 0) ||
 	    livedisk_open(&M.spec, M.o.store, M.o.instant, M.o.cache, &e) != 0 ||
 	    pool_start(&M.spec, &M.pace, warn, &e) != 0)
 		end(EXIT_INPUT, &e);
 	pool_live(&M.pace);
 	M.imported = made;
-	M.vols = calloc(M.spec.ndatasets + 1, sizeof (*M.vols));
-	M.fronts = calloc(M.spec.ndatasets + 1, sizeof (*M.fronts));
+	M.vols = calloc(M.spec.ndatasets + 1, sizeof(*M.vols));
+	M.fronts = calloc(M.spec.ndatasets + 1, sizeof(*M.fronts));
 	if ((made ? import_pools(&e) : make_pools(&e)) != 0 || pool_open_volumes(&M.spec, M.vols, &e) != 0)
 		end(EXIT_FAILED, &e);
 	if (!made) {
@@ -412,13 +398,13 @@ main(int argc, char **argv)
 	}
 	for (size_t i = 0; i < M.spec.ndatasets; i++)
 		access_times(i);
-	in_store(control, sizeof (control), "control");
+	in_store(control, sizeof(control), "control");
 	if (control_start(control, &M.spec, M.vols, &e) != 0)
 		end(EXIT_FAILED, &e);
 	mount_all(&e);
 	print_ready();
 	do {
-		(void) sigwait(&set, &sig);
+		(void)sigwait(&set, &sig);
 	} while (sig == SIGCHLD && !all_ended());
 	take_down(true);
 }

@@ -35,6 +35,10 @@ class MissingError(ZtuneError):
     exit_code = 3
 
 
+class Refused(ZtuneError):
+    """Something was left alone, because it may not be ours."""
+
+
 _NO_ROOM = {errno.ENOSPC: "make room there", errno.EDQUOT: "make room there", errno.EROFS: "make it writable"}
 
 

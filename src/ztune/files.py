@@ -38,10 +38,10 @@ def writing(path: Path, executable: bool = False) -> Iterator[BinaryIO]:
             fd = os.open(path, os.O_WRONLY | os.O_NOCTTY | os.O_CLOEXEC)
             with io.FileIO(fd, "wb") as raw, io.BufferedWriter(raw) as file:
                 if not os.path.samestat(os.fstat(fd), there):
-                    raise InputError(f"cannot write {path}: something else has taken its place")
+                    raise InputError(f"can't write {path}: something else has taken its place")
                 yield file
     except OSError as error:
-        raise InputError(f"cannot write {path}: {error.strerror or error}") from None
+        raise InputError(f"can't write {path}: {error.strerror or error}") from None
 
 
 def check(path: Path) -> bool:
@@ -55,11 +55,11 @@ def check(path: Path) -> bool:
             return False
         folder = _target(path, there).parent
         if not folder.is_dir():
-            raise InputError(f"cannot write {path}: its directory does not exist")
+            raise InputError(f"can't write {path}: its directory does not exist")
         if not os.access(folder, os.W_OK | os.X_OK):
-            raise InputError(f"cannot write {path}: its directory cannot be written to")
+            raise InputError(f"can't write {path}: its directory can't be written to")
     except OSError as error:
-        raise InputError(f"cannot write {path}: {error.strerror or error}") from None
+        raise InputError(f"can't write {path}: {error.strerror or error}") from None
     return there is not None
 
 
@@ -75,7 +75,7 @@ def _look(path: Path) -> os.stat_result | None:
     link = path.lstat() if path.is_symlink() else None
     if link is not None and not _ours(link, path.parent.stat()):
         raise InputError(
-            f"cannot write {path}: it is a symbolic link of another user in a directory that everybody may "
+            f"can't write {path}: it is a symbolic link of another user in a directory that everybody may "
             "write to; name the file itself"
         )
     try:
@@ -83,9 +83,9 @@ def _look(path: Path) -> os.stat_result | None:
     except FileNotFoundError:
         return None
     if stat.S_ISDIR(there.st_mode):
-        raise InputError(f"cannot write {path}: it is a directory; name a file")
+        raise InputError(f"can't write {path}: it is a directory; name a file")
     if stat.S_ISBLK(there.st_mode):
-        raise InputError(f"cannot write {path}: it is a disk; name a file")
+        raise InputError(f"can't write {path}: it is a disk; name a file")
     return there
 
 
@@ -99,7 +99,7 @@ def _target(path: Path, there: os.stat_result | None) -> Path:
     target = Path(os.path.realpath(path))
     # /proc/PID/fd/1 leads to files by more than a name, which need not be the file's any more.
     if there is not None and not (target.exists() and target.samefile(path)):
-        raise InputError(f"cannot write {path}: what it leads to has no name any more")
+        raise InputError(f"can't write {path}: what it leads to has no name any more")
     return target
 
 

@@ -56,8 +56,8 @@ def plain(text: str, what: str) -> str:
     """
     if line(text) != text:
         raise InputError(
-            f'{what} is "{line(text)}"; a name has no control characters, line breaks, or bytes that are not '
-            "UTF-8"
+            f'{what} is "{line(text)}"; '
+            "a name has no control characters, line breaks, or bytes that are not UTF-8"
         )
     return text
 
@@ -159,7 +159,7 @@ class _Stream(io.FileIO):
                 return len(data)
             if isinstance(error, BrokenPipeError):
                 raise
-            raise ZtuneError(f"standard output cannot be written: {error.strerror}") from None
+            raise ZtuneError(f"standard output can't be written: {error.strerror}") from None
 
 
 def guard() -> None:

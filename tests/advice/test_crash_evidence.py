@@ -51,8 +51,10 @@ def test_a_class_cites_the_tests_of_the_workloads_own_database() -> None:
     assert found == {
         "nothing-acknowledged": [
             "Crash tests (docs/durability.md):",
-            "PostgreSQL 15 on OpenZFS 2.3.2 with full_page_writes=off lost none of 123,456 acknowledged "
-            "commits in 200 modelled power cuts: a loss in at most 1.5% of cuts, with 95 % confidence.",
+            (
+                "PostgreSQL 15 on OpenZFS 2.3.2 with full_page_writes=off lost none of 123,456 acknowledged "
+                "commits in 200 modelled power cuts: a loss in at most 1.5% of cuts, with 95 % confidence."
+            ),
         ]
     }
 
@@ -77,8 +79,10 @@ def test_weaker_classes_say_how_much_was_lost() -> None:
 def test_a_class_that_was_never_tried_says_that() -> None:
     assert cited([CORRUPT], "sqlite", TESTS[:3]) == {
         "corrupt": [
-            "No crash test of this class is on record: it is judged by its settings alone "
-            "(docs/durability.md)."
+            (
+                "No crash test of this class is on record: it is judged by its settings alone "
+                "(docs/durability.md)."
+            )
         ]
     }
 

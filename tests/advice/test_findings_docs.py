@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 import pytest
-from test_findings_studies import GRAPH, IMPORT
+from published_studies import GRAPH, IMPORT
 
 from ztune.advice.findings import rules
 from ztune.advice.findings_docs import fill, in_words, main

@@ -6,8 +6,8 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 import pytest
+from finding_cases import CASES, of
 from observations import GIB
-from test_findings import CASES, of
 
 from ztune.advice.findings import rules
 from ztune.advice.observed_facts import subjects

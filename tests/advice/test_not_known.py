@@ -7,12 +7,12 @@ from typing import Any
 
 import measured_trials
 from evidence import layouts, manifest, run, trials
-from rich.console import Console
 
 from ztune.advice.commands import script
 from ztune.advice.recommend import recommend
 from ztune.analysis.verdict import standing
 from ztune.databases.declared import Declared
+from ztune.output import Console
 from ztune.report import html, terminal
 from ztune.runs import stopping
 from ztune.runs.plan import Options

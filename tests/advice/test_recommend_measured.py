@@ -36,7 +36,7 @@ COSTS: dict[str, tuple[dict[str, str], tuple[float, float, float, float]]] = {
 
 
 def trials(blocks: int = 5, costs: Any = COSTS, noise: float = 0.01) -> list[Trial]:
-    out = []
+    out: list[Trial] = []
     for block in range(1, blocks + 1):
         for i, (name, (changes, cost)) in enumerate(costs.items()):
             wobble = 1 + noise * (((block * 7 + i * 3) % 5) - 2) / 2

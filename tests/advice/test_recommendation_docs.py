@@ -6,14 +6,14 @@ import re
 from pathlib import Path
 from typing import get_args
 
-from test_rank import candidate
+from candidates_made import candidate
 
 from ztune.advice.hazards import hazard_rules
 from ztune.advice.model import Level, Verdict
 from ztune.advice.rules import OPERATORS
 from ztune.analysis.metrics import ALIASES
 from ztune.analysis.rank import order
-from ztune.study import METRICS
+from ztune.study import OBJECTIVES
 
 TEXT = (Path(__file__).parents[2] / "docs" / "recommendation.md").read_text()
 
@@ -26,7 +26,7 @@ def test_every_rule_is_listed_with_its_severity() -> None:
 def test_words_are_those_of_the_code() -> None:
     for word in (*get_args(Verdict), *get_args(Level)):
         assert f"| {word} |" in TEXT
-    for word in (*METRICS, *ALIASES):
+    for word in (*OBJECTIVES, *ALIASES):
         assert f"`{word}`" in TEXT
     assert f"`{' '.join(OPERATORS)}`" in TEXT
 

@@ -118,7 +118,7 @@ def kind(**changes: str) -> dict[str, Any]:
     return base.with_settings({k.replace("__", "."): v for k, v in changes.items()}).to_json()
 
 
-TWO_POOLS = {
+TWO_POOLS: dict[str, Any] = {
     "pool": [ev.base_layout()["pool"][0], WAL_POOL],
     "dataset": [{"name": "tank/data", "roles": ["data"]}, {"name": "fast/wal", "roles": ["wal"]}],
 }

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 
 import evidence as ev
-from test_rank import candidate
+from candidates_made import candidate
 
 from ztune.analysis.candidates import collect
 from ztune.analysis.effects import ABSENT, effects, pair_to, pairs, span

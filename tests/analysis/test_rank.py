@@ -7,6 +7,7 @@ from typing import Any
 
 import evidence as ev
 import pytest
+from candidates_made import candidate
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -18,30 +19,7 @@ from ztune.analysis.stats import Estimate
 from ztune.errors import InputError
 from ztune.study import DurabilityClass, Layout
 
-BASE = Layout.model_validate(ev.base_layout())
 GOAL = ("modelled_s", "allocated", "written")
-
-
-def candidate(
-    name: str,
-    time: float,
-    space: float = 100.0,
-    written: float = 100.0,
-    settings: dict[str, str] | None = None,
-) -> Candidate:
-    values = {"modelled_s": time, "allocated": space, "written": written}
-    return Candidate(
-        name=name,
-        hash=name,
-        layout=BASE,
-        settings=settings or {},
-        durability=DurabilityClass.NOTHING,
-        durability_reasons=(),
-        baseline=name == "base",
-        trials=(1,),
-        estimates={k: Estimate(1, v) for k, v in values.items()},
-        measure={},
-    )
 
 
 def names(candidates: list[Candidate]) -> list[str]:
@@ -115,7 +93,7 @@ def test_weaker_durability_is_set_apart_not_ranked() -> None:
 
 def test_bad_objectives_are_refused() -> None:
     found = collect(ev.trials())
-    with pytest.raises(InputError, match="nothing that can be minimised"):
+    with pytest.raises(InputError, match="can't be minimised"):
         rank(found, ("speed",))
     with pytest.raises(InputError, match="within is 2; it is a share"):
         rank(found, GOAL, within=2)

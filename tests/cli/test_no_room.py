@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import sys
 import tempfile
 from pathlib import Path
 
+import needs
+import private_disk
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parents[1]))
-
-import private_disk
-from test_stop import _lacking
-
 pytestmark = pytest.mark.skipif(
-    bool(private_disk.lacking() or _lacking()), reason=private_disk.lacking() or _lacking()
+    bool(private_disk.lacking() or needs.mount()), reason=private_disk.lacking() or needs.mount()
 )
 
 SCRIPT = """

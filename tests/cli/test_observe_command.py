@@ -38,7 +38,7 @@ while True:
 """
 
 
-def observe(*words: str | Path) -> Result:
+def observe(*words: str | Path | float) -> Result:
     return CliRunner().invoke(
         ztune, ["observe", *map(str, words)], catch_exceptions=False, standalone_mode=False
     )
@@ -60,7 +60,7 @@ def database() -> Iterator[tuple[int, Path]]:
 
 def state(folder: Path) -> dict[str, tuple[int, ...]]:
     """Names, kinds, owners and sizes below a folder, and when names changed: what observing leaves."""
-    found = {}
+    found: dict[str, tuple[int, ...]] = {}
     for path in [folder, *folder.rglob("*")]:
         s = path.lstat()
         names = s.st_mtime_ns if path.is_dir() else 0

@@ -31,7 +31,7 @@ def bare(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         f"[ $1 = install ] && ln -sf {fio} {place}/fio; exit 0",
         "apt-cache": f"[ -e {tmp_path}/lists ] && echo 'fio | 3.33'; exit 0",
         "dpkg-query": f'[ -e {place}/fio ] && echo "ii "',
-        "sudo": 'exec "$@"',
+        "sudo": f'PATH={place}; exec "$@"',
     }
     for name, text in programs.items():
         path = place / name
@@ -79,6 +79,26 @@ def test_a_dry_run_changes_nothing(bare: Path) -> None:
 def test_a_command_that_fails_is_told_with_its_last_words(bare: Path) -> None:
     (bare / "broken").touch()
     with pytest.raises(ZtuneError, match=r"apt-get update -q` failed: E: no space left"):
+        setup.carry_out(setup.plan("fio"), lambda _step: None)
+
+
+@needs_fio
+def test_another_apt_is_waited_for_and_that_is_said_once(bare: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (bare / "lists").touch()
+    apt = bare / "bin" / "apt-get"
+    busy = f"[ $(cat {bare}/tried | wc -l) -gt 2 ] || {{ echo 'E: Could not get lock x'; exit 100; }}"
+    apt.write_text(apt.read_text().replace("\n", f"\nPATH=/usr/bin:/bin\necho >> {bare}/tried\n{busy}\n", 1))
+    monkeypatch.setattr(setup, "_LOOK_SECONDS", 0.01)
+    said: list[str] = []
+    done = setup.carry_out(setup.plan("fio"), lambda step: said.append(step.why))
+    assert not done.missing and len((bare / "tried").read_text().splitlines()) == 3
+    assert len(said) == 2 and "another apt is at work" in said[1]
+
+
+def test_an_apt_that_never_ends_is_told(bare: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (bare / "bin" / "apt-get").write_text("#!/bin/sh\necho 'E: Could not get lock x'\nexit 100\n")
+    monkeypatch.setattr(setup, "_LOCK_SECONDS", -1.0)
+    with pytest.raises(ZtuneError, match=r"failed: E: Could not get lock x"):
         setup.carry_out(setup.plan("fio"), lambda _step: None)
 
 

@@ -14,34 +14,19 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import needs
 import pytest
+from synthetic_traces import STAND_IN, make_trace
+from workloads_made import job_workload
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "screen"))
-
-from synthetic_traces import make_trace
-
-from ztune.databases import registry
-from ztune.errors import MissingError
-from ztune.places import mount_program
 from ztune.runs import prepared
 from ztune.store.db import Store
 
-STAND_IN = Path(__file__).parents[1] / "screen" / "stand_in_engine.py"
 BOUND_S = 120.0
 """Within this a stop is heard on the busiest machine; it only keeps a test that fails from hanging."""
 
 
-def _lacking() -> str:
-    if os.geteuid() != 0:
-        return "mounting and recording take root here"
-    try:
-        mount_program.check()
-    except MissingError as error:
-        return str(error)
-    return ""
-
-
-needs_mount = pytest.mark.skipif(bool(_lacking()), reason=_lacking())
+needs_mount = pytest.mark.skipif(bool(needs.mount()), reason=needs.mount())
 
 
 class Scene:
@@ -138,7 +123,7 @@ def test_while_a_database_is_prepared(scene: Scene) -> None:
 
 @needs_mount
 def test_while_another_prepares_the_same(scene: Scene) -> None:
-    params = registry.get("sqlite")({"size": "1M"})
+    params = job_workload("sqlite", {"size": "1M"})
     name = prepared.key("sqlite", params.resolved(), {}, params.check())
     lock = prepared.folder() / f"{name}.lock"
     # Whatever a layout sets in the database: the locks of all of them are held.

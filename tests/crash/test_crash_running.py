@@ -12,13 +12,14 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from children import environment
 from plain_power import Forgetful, need, plain_test
+from workloads_made import job_workload
 
 from ztune.analysis.stats import upper_bound
 from ztune.crash.plan import Moment, plans
 from ztune.crash.power import CACHES
 from ztune.crash.result import Cut, Result
-from ztune.databases import registry
 from ztune.databases.postgresql.crash import Postgres
 from ztune.databases.postgresql.onhost.server import PAGE_SIZE
 from ztune.onhost.host.process import descendants
@@ -160,9 +161,8 @@ def test_keep_stops_at_the_first_failure_and_leaves_everything(parent: Path) -> 
 
 
 def test_an_interrupt_leaves_nothing(parent: Path) -> None:
-    code = f"""
+    code = """
         import sys
-        sys.path.insert(0, {str(Path(__file__).parent)!r})
         from pathlib import Path
         from plain_power import plain_test
         def report(cut):
@@ -173,6 +173,7 @@ def test_an_interrupt_leaves_nothing(parent: Path) -> None:
         [sys.executable, "-c", textwrap.dedent(code), str(parent)],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
+        env=environment(),
     ) as running:
         assert running.stdout is not None
         assert running.stdout.readline().strip() == b"1"
@@ -184,7 +185,7 @@ def test_an_interrupt_leaves_nothing(parent: Path) -> None:
 
 def test_a_cut_of_postgres_leaves_no_process_and_no_shared_memory(parent: Path) -> None:
     need("postgres-oltp")
-    database = Postgres(registry.get("postgres-oltp")({}).resolved(), {}, clients=2)  # type: ignore[attr-defined]
+    database = Postgres(job_workload("postgres-oltp").resolved(), {}, clients=2)
     workdir = WorkDir.create("crashtest", parent=parent)
     places = {role: workdir.sub(role) for role in database.roles}
     try:

@@ -63,9 +63,11 @@ def hdd() -> HddProfile:
 @pytest.fixture
 def start(checked: Path, tmp_path: Path) -> Iterator[Start]:
     """Starts checked servers; the sanitizers' complaints are errors at their end."""
-    running: list[server.Server] = []
+    running: list[server.DiskServer] = []
 
-    def begin(profile: FlashProfile | HddProfile, size: int | None = None, **options: Any) -> server.Server:
+    def begin(
+        profile: FlashProfile | HddProfile, size: int | None = None, **options: Any
+    ) -> server.DiskServer:
         name = f"d{len(running)}"
         disk = server.start(
             profile,

@@ -14,6 +14,7 @@ import sys
 import time
 import tomllib
 from pathlib import Path
+from typing import Literal
 
 import pytest
 from click.testing import CliRunner
@@ -22,9 +23,9 @@ from disk_started import Start
 from ztune.cli.disk import command
 from ztune.disk import fio
 from ztune.disk.expected import expected, seek_ms
-from ztune.disk.fio import Figures, Job
+from ztune.disk.fio import Figures, FioJob
 from ztune.disk.measure import SHORT, fit, jobs, measure, really
-from ztune.disk.target import opened
+from ztune.disk.under_test import opened
 from ztune.errors import InputError, ZtuneError
 from ztune.onhost.host import devices
 from ztune.study import profiles
@@ -40,10 +41,10 @@ class Perfect:
     def __init__(self, profile: HddProfile | FlashProfile) -> None:
         self.profile = profile
 
-    def __call__(self, job: Job) -> Figures:
+    def __call__(self, job: FioJob) -> Figures:
         p = self.profile
         random_ = job.rw.startswith("rand")
-        rw = "write" if job.rw.endswith("write") else "read"
+        rw: Literal["read", "write"] = "write" if job.rw.endswith("write") else "read"
         if p.kind == "hdd" and random_:
             dice, turn = random.Random(3), 60e3 / p.rpm
 

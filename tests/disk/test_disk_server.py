@@ -20,6 +20,7 @@ import pytest
 from disk_started import SIZE, Start
 from nbd_client import FUA, READ, TRIM, WRITE, Client, NbdError
 
+from ztune import native
 from ztune.disk import server
 from ztune.errors import InputError, MissingError, ZtuneError
 from ztune.study.profile import FlashProfile, HddProfile
@@ -34,7 +35,7 @@ def profile(request: pytest.FixtureRequest) -> FlashProfile | HddProfile:
     return found
 
 
-def on_medium(disk: server.Server, offset: int, length: int) -> bytes:
+def on_medium(disk: server.DiskServer, offset: int, length: int) -> bytes:
     with disk.backing.open("rb") as file:
         file.seek(offset)
         return file.read(length)
@@ -294,10 +295,10 @@ def test_starting_says_what_is_wrong(start: Start, flash: FlashProfile, tmp_path
         start(flash, backing=tmp_path / "odd.img")
     first = start(flash, backing=tmp_path / "one.img")
     with pytest.raises(ZtuneError, match=r"one\.img is in use by another disk"):
-        server.start(flash, SIZE, first.backing, tmp_path / "other", program=server.find())
+        server.start(flash, SIZE, first.backing, tmp_path / "other", program=native.DISK.find())
     with pytest.raises(InputError, match="exists already"):
         server.start(flash, SIZE, tmp_path / "two.img", first.socket)
-    with pytest.raises(MissingError, match="cannot be run"):
+    with pytest.raises(MissingError, match="can't be run"):
         server.start(flash, SIZE, tmp_path / "b", tmp_path / "s", program=tmp_path / "none")
     with pytest.raises(InputError, match="at most 256 channels, not 500"):
         start(flash.model_copy(update={"channels": 500}))

@@ -4,9 +4,8 @@ import shutil
 import subprocess
 from pathlib import Path
 
+import engine_build as build
 import pytest
-
-from . import build
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -1,4 +1,4 @@
-"""What an engine takes of the machine: as much as its pools hold, within limits that it cannot pass."""
+"""What an engine takes of the machine: as much as its pools hold, within limits that it can't pass."""
 
 from __future__ import annotations
 
@@ -10,9 +10,20 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
-from .build import ENGINE, MIB, READ, UNLINK, WRITE, Ops, group, overwrites, replay, run, spec
-from .test_known_cases import check_sums
+from engine_build import (
+    ENGINE,
+    MIB,
+    READ,
+    UNLINK,
+    WRITE,
+    Ops,
+    check_sums,
+    group,
+    overwrites,
+    replay,
+    run,
+    spec,
+)
 
 LIMIT_REACHED = 5  # the exit code for a limit that is reached
 
@@ -122,7 +133,7 @@ def test_engines_give_way(tmp_path: Path, noise: Path) -> None:
     s = spec(noise, size=512 * MIB, properties={"recordsize": "8K"})
     (tmp_path / "spec.json").write_text(json.dumps(s))
     (tmp_path / "ops.bin").write_bytes(overwrites(10, 8192, MIB).bytes())
-    command = [
+    command: list[str | Path] = [
         ENGINE,
         "replay",
         "--spec",

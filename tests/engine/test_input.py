@@ -11,10 +11,9 @@ import time
 from pathlib import Path
 from typing import Any
 
+import engine_build as build
 import pytest
-
-from . import build
-from .build import ENGINE, FSYNC, MIB, PLAIN, WRITE, Ops, overwrites, run, spec
+from engine_build import ENGINE, FSYNC, MIB, PLAIN, WRITE, Ops, overwrites, run, spec
 
 
 def one_sentence(done: subprocess.CompletedProcess[str], code: int = 2) -> str:

@@ -7,8 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
-from .build import (
+from engine_build import (
     COPY,
     CREATE,
     FALLOCATE,
@@ -26,23 +25,12 @@ from .build import (
     WRITE,
     ZERO,
     Ops,
+    check_sums,
     group,
     overwrites,
     replay,
     spec,
 )
-
-
-def check_sums(out: dict[str, Any]) -> None:
-    """Every way of adding up gives the same, and OpenZFS's own counters agree."""
-    m = out["measure"]
-    for key in ("reads", "read_bytes", "writes", "write_bytes"):
-        total = m["physical"][key]
-        assert total == sum(v[key] for v in m["by_vdev"])
-        assert total == sum(v["stat_" + key] for v in m["by_vdev"]), key
-        assert total == sum(c[key] for c in m["by_cause"].values()), key
-    assert m["physical"]["flushes"] == sum(v["flushes"] for v in m["by_vdev"])
-    assert m["model"]["modelled_s"] >= m["model"]["busy_s_max"] >= 0
 
 
 def test_small_records_overwrite_without_reading(tmp_path: Path, noise: Path) -> None:

@@ -9,8 +9,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-
-from .build import PLAIN, spec
+from engine_build import PLAIN, spec
 
 MS = 1_000_000
 SYNC_READ, SYNC_WRITE, ASYNC_READ, ASYNC_WRITE = 0, 1, 2, 3

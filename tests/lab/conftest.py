@@ -4,19 +4,17 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager
+from collections.abc import Iterator
 from typing import IO, Any
 
 import pytest
+from guests import Resume
 
+from ztune import paths
 from ztune.errors import ZtuneError
 from ztune.lab import Guest, image
 from ztune.lab.image import Image
 from ztune.lab.qemu import version
-from ztune.store import paths
-
-Resume = Callable[..., AbstractContextManager[Guest]]
 
 
 class _Turns:

@@ -9,9 +9,10 @@ import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
+from zfs_machine import recommended
 
 from ztune.advice import exports
 from ztune.advice.host import Host, LivePool, canonical, read, read_dataset
@@ -19,9 +20,6 @@ from ztune.advice.perform import perform, read_undo, undo
 from ztune.advice.plan import Plan, build
 from ztune.errors import InputError, ZtuneError
 from ztune.lab import Guest
-
-if TYPE_CHECKING:
-    from ztune.advice.model import Recommendation
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 # Runs a command in the guest: the words of --via. The test's own thread has the guest.
@@ -37,16 +35,6 @@ sys.exit(answer["code"])
 """
 MAPPING = {"data": "tank/pg", "wal": "tank/pg/wal"}
 CHANGES = {"data.recordsize": "16K", "data.compression": "zstd-3", "wal.logbias": "throughput"}
-
-
-def recommended(changes: dict[str, Any]) -> Recommendation:
-    """Return what the tests of the plan use: the made-up base layout with changes."""
-    folder = str(Path(__file__).parents[1] / "apply")
-    if folder not in sys.path:
-        sys.path.insert(0, folder)
-    from conftest_apply import recommended as made
-
-    return made(changes)
 
 
 class Lab:

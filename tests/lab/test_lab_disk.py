@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
-from contextlib import AbstractContextManager
 from pathlib import Path
 
 import pytest
+from guests import Resume
 
 from ztune.disk import server
-from ztune.disk.fidelity import Bench, Case, Outcome
-from ztune.lab import Guest
+from ztune.disk.fidelity import Bench, Case, CaseResult
 from ztune.study import profiles
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
-Resume = Callable[..., AbstractContextManager[Guest]]
 LIMIT = 0.10
 SIZE = 1 << 30
 CASES = {
@@ -31,7 +28,7 @@ CASES = {
 }
 
 
-def judged(bench: Bench, name: str, case: Case) -> Outcome:
+def judged(bench: Bench, name: str, case: Case) -> CaseResult:
     """Return the median of one run, of three if that is off: one hiccup of this machine is not the disk's."""
     found = bench.outcome(profiles.find(name), case, runs=1, seconds=4)
     return found if abs(found.error) <= LIMIT else bench.outcome(profiles.find(name), case, runs=3, seconds=6)

@@ -1,27 +1,26 @@
 """Trials, hostile cases and kills on real kernel ZFS, in the lab's guest.
 
-The cases themselves are in tests/trial/trial_driver.py, which runs in the guest.
+The cases themselves are in tests/support/trial_driver.py, which runs in the guest.
 """
 
 from __future__ import annotations
 
 import ast
 import json
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, ExitStack
+from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 import pytest
+from guests import PATH, SOURCE, Resume
 
 from ztune.lab import Guest
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
-TRIAL = Path(__file__).parents[1] / "trial"
-DRIVER = TRIAL / "trial_driver.py"
+DRIVER = Path(__file__).parents[1] / "support" / "trial_driver.py"
 DISK = 1 << 30
 GUESTS = 2  # as many as the processors of the smallest machine that the tests run on
-Resume = Callable[..., AbstractContextManager[Guest]]
 
 
 def scenarios() -> list[str]:
@@ -44,7 +43,8 @@ class Driver:
     """One run of the driver in the guest; its answers in order."""
 
     def __init__(self, guest: Guest, disks: list[str], names: list[str]) -> None:
-        self.channel = guest.popen(["python3", f"/host{DRIVER.resolve()}", *disks, *names])
+        argv = ["python3", f"/host{DRIVER.resolve()}", *disks, *names]
+        self.channel = guest.popen(argv, env={"PYTHONPATH": SOURCE, "PATH": PATH})
         self._lines = self.channel.lines()
 
     def next(self) -> dict[str, Any]:

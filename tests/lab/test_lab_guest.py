@@ -12,11 +12,10 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
-from contextlib import AbstractContextManager
 from pathlib import Path
 
 import pytest
+from guests import Resume
 
 from ztune.errors import InputError, ZtuneError
 from ztune.lab import Guest
@@ -24,9 +23,8 @@ from ztune.lab import image as images
 from ztune.lab.guest import ATTEMPTS, saved_state
 from ztune.lab.image import Image
 from ztune.lab.qemu import Machine
-from ztune.lab.wire import Lost
+from ztune.lab.wire import GuestLost
 
-Resume = Callable[..., AbstractContextManager[Guest]]
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 MIB = 1 << 20
 
@@ -192,9 +190,9 @@ def test_a_cut_loses_what_was_not_flushed(resume: Resume, tmp_path: Path) -> Non
         waiting = guest.start(["sleep", "1000"])
         guest.cut()
         assert guest.qemu.process.poll() is not None and not folder.exists() and not guest.alive()
-        with pytest.raises(Lost, match="the guest has ended"):
+        with pytest.raises(GuestLost, match="the guest has ended"):
             waiting.wait(10)
-        with pytest.raises(Lost):
+        with pytest.raises(GuestLost):
             guest.run(["true"])
     with resume() as guest:
         path = guest.add_disk(disk, "cut")

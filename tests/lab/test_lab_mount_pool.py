@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from test_lab_disk import Resume
+from guests import Resume
 
 from ztune.errors import ZtuneError
 from ztune.onhost.host import mounted
@@ -173,7 +173,7 @@ def test_a_cut_leaves_of_the_mount_what_it_leaves_of_the_kernel(tmp_path: Path, 
         pytest.skip(str(error))
     spec = {**SPEC, "tunables": {"zfs_txg_timeout": 300}}
     where = {"ztmount/db": tmp_path / "db"}
-    mount = mounted.Mount.start(program, spec, tmp_path / "store", where, mounted.Options("instant"))
+    mount = mounted.Mount.start(program, spec, tmp_path / "store", where, mounted.MountOptions("instant"))
     try:
         top = mount.places["ztmount/db"]
         for moment in ("before", "after"):
@@ -181,7 +181,7 @@ def test_a_cut_leaves_of_the_mount_what_it_leaves_of_the_kernel(tmp_path: Path, 
             subprocess.run([sys.executable, "-c", REWRITE, top, moment], check=True)
     finally:
         mount.kill()
-    mount = mounted.Mount.start(program, spec, tmp_path / "store", where, mounted.Options("instant"))
+    mount = mounted.Mount.start(program, spec, tmp_path / "store", where, mounted.MountOptions("instant"))
     try:
         here = subprocess.run([sys.executable, "-c", COUNT, top], check=True, capture_output=True)
     finally:
@@ -202,7 +202,7 @@ def test_the_kernel_reads_and_replays_what_the_mount_wrote(tmp_path: Path, resum
         pytest.skip(str(error))
     store = tmp_path / "store"
     mount = mounted.Mount.start(
-        program, SPEC, store, {"ztmount/db": tmp_path / "db"}, mounted.Options("instant", "none")
+        program, SPEC, store, {"ztmount/db": tmp_path / "db"}, mounted.MountOptions("instant", "none")
     )
     try:
         mount.sync()

@@ -9,18 +9,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from guests import PATH, SOURCE
 
-import ztune
 from ztune.lab import Guest
 from ztune.observe.allocation import HEADER, Allocation
-from ztune.observe.model import Pool, Zfs
+from ztune.observe.model import ObservedPool, ObservedZfs
 from ztune.trace.compressibility import compressor
 
 pytestmark = [pytest.mark.slow, pytest.mark.long, pytest.mark.timeout(1200)]
-IN_GUEST = ":".join(
-    f"/host{path}" for path in (Path(ztune.__file__).resolve().parents[1], sysconfig.get_path("purelib"))
-)
-PATH = "/usr/sbin:/usr/bin"
+IN_GUEST = f"{SOURCE}:/host{sysconfig.get_path('purelib')}"
 POOL = """
 cd /tmp
 for i in 0 1 2 3 4 5 6; do truncate -s 200M d$i; done
@@ -38,7 +35,7 @@ from ztune.observe import zfs_state
 from ztune.observe.system import Sampler
 def out(*argv): return subprocess.run(argv, check=True, capture_output=True, text=True).stdout
 def kept(): return out("zpool", "get", "-Hp", "all", "tank"), out("zfs", "get", "-Hp", "all", "tank/pg")
-watch, sampler = zfs_state.Watch(), Sampler(0.5)
+watch, sampler = zfs_state.ZfsWatch(), Sampler(0.5)
 sampler.start()
 before = out("zpool", "iostat", "-rHp", "tank"), out("zpool", "iostat", "-wHp", "tank")
 with open("/tank/pg/wal/file", "wb", 0) as f:
@@ -78,7 +75,7 @@ def table(text: str) -> dict[int, list[int]]:
 
 
 def test_layout_is_what_zpool_lists(seen: dict[str, Any]) -> None:
-    zfs = Zfs.model_validate(seen["zfs"])
+    zfs = ObservedZfs.model_validate(seen["zfs"])
     assert seen["pools"] == seen["all"] == ["tank"] and not seen["limits"]
     (pool,) = zfs.pools
     assert [(v.name, v.kind, v.role, v.ashift, v.disks) for v in pool.vdevs] == [
@@ -98,7 +95,7 @@ def test_layout_is_what_zpool_lists(seen: dict[str, Any]) -> None:
 
 
 def test_dataset_has_its_roles_and_properties_and_no_users_own(seen: dict[str, Any]) -> None:
-    (dataset,) = Zfs.model_validate(seen["zfs"]).datasets
+    (dataset,) = ObservedZfs.model_validate(seen["zfs"]).datasets
     assert (dataset.name, dataset.pool, dataset.mountpoint) == ("tank/pg", "tank", "/tank/pg")
     assert dataset.roles == ("data", "wal")
     said = {f[1]: (f[2], f[3]) for line in seen["get"].splitlines() if (f := line.split("\t"))}
@@ -109,7 +106,7 @@ def test_dataset_has_its_roles_and_properties_and_no_users_own(seen: dict[str, A
 
 
 def test_counters_are_those_of_the_window(seen: dict[str, Any]) -> None:
-    zfs = Zfs.model_validate(seen["zfs"])
+    zfs = ObservedZfs.model_validate(seen["zfs"])
     objset = zfs.counters["objset tank/pg"]
     assert (objset["writes"], objset["nwritten"]) == (50, 50 * 8192)
     assert "objset tank/other" not in zfs.counters
@@ -122,7 +119,7 @@ def test_counters_are_those_of_the_window(seen: dict[str, Any]) -> None:
 
 
 def test_histograms_are_those_of_zpool_iostat(seen: dict[str, Any]) -> None:
-    (pool,) = Zfs.model_validate(seen["zfs"]).pools
+    (pool,) = ObservedZfs.model_validate(seen["zfs"]).pools
     for which, found, names in (
         (0, pool.request_sizes, ("sync_read_ind", "sync_read_agg", "sync_write_ind", "sync_write_agg")),
         (1, pool.latencies, ("total_read", "total_write", "disk_read", "disk_write")),
@@ -142,7 +139,7 @@ def test_histograms_are_those_of_zpool_iostat(seen: dict[str, Any]) -> None:
 
 
 def test_transaction_groups_of_the_window(seen: dict[str, Any]) -> None:
-    (pool,) = Zfs.model_validate(seen["zfs"]).pools
+    (pool,) = ObservedZfs.model_validate(seen["zfs"]).pools
     assert pool.txgs and sum(row["write_bytes"] for row in pool.txgs) >= 50 * 8192
     assert all(row["sync_s"] > 0 and -30 < row["t_s"] < 120 for row in pool.txgs)
     numbers = [row["txg"] for row in pool.txgs]
@@ -180,7 +177,7 @@ ALLOCATIONS = {
 VDEVS = """
 import json
 from ztune.observe import zfs_state
-print(json.dumps([pool.model_dump(mode="json") for pool in zfs_state.Watch().state({})[0].pools]))
+print(json.dumps([pool.model_dump(mode="json") for pool in zfs_state.ZfsWatch().state({})[0].pools]))
 """
 
 
@@ -241,8 +238,8 @@ def test_allocation_is_what_du_shows(guest: Guest, tmp_path: Path) -> None:
                 assert -0.02 <= more / shown <= 0.03, (pool, size, how, more, shown)
             else:
                 assert 0 <= more <= 1024, (pool, size, how, more, shown)
-    said = guest.run(["python3", "-c", VDEVS], env={"PYTHONPATH": IN_GUEST, "PATH": PATH}, check=True).stdout
-    pools = {one["name"]: Pool.model_validate(one) for one in json.loads(said)}
+    done = guest.run(["python3", "-c", VDEVS], env={"PYTHONPATH": IN_GUEST, "PATH": PATH}, check=True)
+    pools = {one["name"]: ObservedPool.model_validate(one) for one in json.loads(done.stdout)}
     assert {name: Allocation.of(pools[name].vdevs[0]) for name in ALLOCATIONS} == ALLOCATIONS
     (vdev,) = (v for v in pools["distributed"].vdevs if v.role == "data")
     assert (vdev.name, vdev.kind, vdev.ashift) == ("draid1:2d:4c:1s-0", "draid1", 12)

@@ -6,19 +6,16 @@ import json
 import signal
 import sqlite3
 import sysconfig
-from pathlib import Path
 from typing import Any
 
 import pytest
+from guests import PATH, SOURCE
 
-import ztune
 from ztune.lab import Guest
 
 pytestmark = [pytest.mark.slow, pytest.mark.long, pytest.mark.timeout(900)]
-IN_GUEST = ":".join(
-    f"/host{path}" for path in (Path(ztune.__file__).resolve().parents[1], sysconfig.get_path("purelib"))
-)
-ENVIRONMENT = {"PYTHONPATH": IN_GUEST, "PATH": "/usr/local/sbin:/usr/sbin:/usr/bin:/sbin:/bin"}
+IN_GUEST = f"{SOURCE}:/host{sysconfig.get_path('purelib')}"
+ENVIRONMENT = {"PYTHONPATH": IN_GUEST, "PATH": PATH}
 # atime without relatime: whoever reads a file or lists a folder writes, unless he asks the kernel not to.
 POOL = """
 cd /tmp

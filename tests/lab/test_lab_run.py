@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from ztune import paths
 from ztune.lab.image import Image
-from ztune.store import paths
 
 pytestmark = [pytest.mark.slow, pytest.mark.long, pytest.mark.timeout(1500)]
 ZTUNE = str(Path(sys.executable).with_name("ztune"))

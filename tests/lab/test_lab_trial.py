@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import json
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
 import pytest
+from guests import Resume
 
 from ztune.databases.fio.workload import Fio
 from ztune.disk import server
@@ -23,9 +24,8 @@ from ztune.lab.wire import Frame
 from ztune.places import bundle
 from ztune.study import profiles
 
-Resume = Callable[..., AbstractContextManager[Guest]]
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
-WATCHED = Path(__file__).with_name("trial_watched.py")
+WATCHED = Path(__file__).parents[1] / "support" / "trial_watched.py"
 DISK = 1 << 30
 KEEP = "/var/tmp/keep"
 STATE = f"{KEEP}/state"
@@ -41,7 +41,7 @@ class Lab:
         self._resume = resume
         self._turn: AbstractContextManager[Guest] | None = None
         self.pyz = f"/host{bundle.build().resolve()}"
-        self.servers: dict[str, server.Server] = {}
+        self.servers: dict[str, server.DiskServer] = {}
         self.disks: dict[str, str] = {}
         self.guest: Guest | None = None
 
@@ -145,7 +145,8 @@ def lab(tmp_path_factory: pytest.TempPathFactory, resume: Resume) -> Iterator[La
 def watched(lab: Lab) -> dict[str, Any]:
     """A whole trial with the probes on: its result, and what others counted in the same window.
 
-    Without ``syscalls``: perf alone takes a minute for its summary under emulation; tests/probes has it.
+    Without ``syscalls``: perf alone takes a minute for its summary under emulation;
+    tests/onhost/probes has it.
     """
     job = {"rw": "randrw", "rwmixread": 33, "size": "6M", "numjobs": 1, "rate_iops": 0, "seconds": 0}
     probes = dict.fromkeys(("disks", "iostat", "kstat", "txgs", "datasets", "cpu", "series"), True)

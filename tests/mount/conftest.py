@@ -13,19 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from mount_commands import STAND_IN, end_all, fuse_problem
 from mount_ground import Ground, Mounted, given, why_not
-
-
-@pytest.fixture
-def stand_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """Return the stand-in program; what a test leaves mounted below its directory is unmounted."""
-    reason = fuse_problem()
-    if reason is not None:
-        pytest.skip(reason)
-    monkeypatch.setenv("ZTUNE_MOUNT", str(STAND_IN))
-    yield STAND_IN
-    end_all(tmp_path)
 
 
 @pytest.fixture(scope="session")

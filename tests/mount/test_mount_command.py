@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 from mount_commands import CODE, bad, good, good_elsewhere, ztune
 
+from ztune import native
 from ztune.cli import _waiting
 from ztune.cli.mount import choose
 from ztune.doctor import checks
@@ -69,7 +70,7 @@ def kept(home: Path) -> list[Path]:
     return list((home / "mounts").iterdir()) if (home / "mounts").exists() else []
 
 
-def test_a_whole_life(stand_in: Path, home: Path, study: Path, tmp_path: Path) -> None:
+def test_a_whole_life(stand_in_mount: Path, home: Path, study: Path, tmp_path: Path) -> None:
     place = tmp_path / "mnt"
     out = good_elsewhere("mount", study, place)
     for words in ("data, index", "main/db", f"{place}/db", "16K", "throughput", "ztune umount"):
@@ -108,7 +109,7 @@ def test_a_whole_life(stand_in: Path, home: Path, study: Path, tmp_path: Path) -
     )
 
 
-def test_what_is_replayed_is_said(stand_in: Path, home: Path, study: Path, tmp_path: Path) -> None:
+def test_what_is_replayed_is_said(stand_in_mount: Path, home: Path, study: Path, tmp_path: Path) -> None:
     place = tmp_path / "mnt"
     place.mkdir()
     pid = json.loads(good("mount", study, place, "--json"))["pid"]
@@ -128,7 +129,7 @@ def wait_for_death(place: Path) -> None:
 
 
 def test_after_a_crash_umount_takes_away_what_is_left(
-    stand_in: Path, home: Path, study: Path, tmp_path: Path
+    stand_in_mount: Path, home: Path, study: Path, tmp_path: Path
 ) -> None:
     place = tmp_path / "mnt"
     pid = json.loads(good("mount", study, place, "--json"))["pid"]
@@ -141,7 +142,7 @@ def test_after_a_crash_umount_takes_away_what_is_left(
     assert kept(home) == []
 
 
-def test_another_layout_is_refused(stand_in: Path, home: Path, study: Path, tmp_path: Path) -> None:
+def test_another_layout_is_refused(stand_in_mount: Path, home: Path, study: Path, tmp_path: Path) -> None:
     place = tmp_path / "mnt"
     good("mount", f"{study}:data.recordsize=8K", place)
     good("umount", place)
@@ -158,7 +159,7 @@ def test_another_layout_is_refused(stand_in: Path, home: Path, study: Path, tmp_
     good("umount", "--destroy", place)
 
 
-def test_what_uses_it_is_named(stand_in: Path, home: Path, study: Path, tmp_path: Path) -> None:
+def test_what_uses_it_is_named(stand_in_mount: Path, home: Path, study: Path, tmp_path: Path) -> None:
     place = tmp_path / "mnt"
     good("mount", study, place)
     with subprocess.Popen(["sleep", "600"], cwd=place / "db-wal") as user:
@@ -174,7 +175,7 @@ def test_what_uses_it_is_named(stand_in: Path, home: Path, study: Path, tmp_path
     good("umount", "--destroy", place)
 
 
-def test_directories_in_the_way(stand_in: Path, home: Path, study: Path, tmp_path: Path) -> None:
+def test_directories_in_the_way(stand_in_mount: Path, home: Path, study: Path, tmp_path: Path) -> None:
     place = tmp_path / "mnt"
     place.mkdir()
     (place / "precious").write_text("x")
@@ -197,7 +198,7 @@ def test_directories_in_the_way(stand_in: Path, home: Path, study: Path, tmp_pat
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files away")
-def test_directories_of_somebody_else(stand_in: Path, home: Path, study: Path, tmp_path: Path) -> None:
+def test_directories_of_somebody_else(stand_in_mount: Path, home: Path, study: Path, tmp_path: Path) -> None:
     """They could put links where root mounts, and swap its disks."""
     theirs = tmp_path / "theirs"
     theirs.mkdir()
@@ -205,7 +206,7 @@ def test_directories_of_somebody_else(stand_in: Path, home: Path, study: Path, t
     assert f"{theirs} belongs to user 65534" in bad(2, "mount", study, theirs)
     assert "can't be mounted on" in bad(2, "mount", study, theirs / "mnt")
     said = bad(2, "mount", study, tmp_path / "mnt", "--store", theirs / "store")
-    assert "can't be made a store" in said and "belongs to user 65534" in said
+    assert "can't become a store" in said and "belongs to user 65534" in said
     assert list(theirs.iterdir()) == [] and kept(home) == []
     # A link of theirs where everybody may make one, to a directory of root's.
     open_to_all, empty = tmp_path / "open", tmp_path / "empty"
@@ -225,7 +226,7 @@ def test_directories_of_somebody_else(stand_in: Path, home: Path, study: Path, t
     assert place.is_dir() and kept(home) == []
 
 
-def test_directories_in_the_way_later(stand_in: Path, home: Path, study: Path, tmp_path: Path) -> None:
+def test_directories_in_the_way_later(stand_in_mount: Path, home: Path, study: Path, tmp_path: Path) -> None:
     place = tmp_path / "mnt"
     good("mount", study, place)
     good("umount", place)
@@ -237,21 +238,21 @@ def test_directories_in_the_way_later(stand_in: Path, home: Path, study: Path, t
     assert (place / "db" / "precious").exists()
 
 
-def test_a_store_of_ones_own(stand_in: Path, home: Path, study: Path, tmp_path: Path) -> None:
+def test_a_store_of_ones_own(stand_in_mount: Path, home: Path, study: Path, tmp_path: Path) -> None:
     place, store = tmp_path / "mnt", tmp_path / "store"
     store.mkdir()
     found = json.loads(good("mount", study, place, "--store", store, "--json"))
     assert found["store"] == str(store) and (store / "disks" / "spec.json").exists()
     good("umount", place)
     (store / "precious").write_text("x")
-    assert "precious in it is none of a store's" in bad(1, "umount", "--destroy", place)
+    assert "precious in it is no file of a store's" in bad(1, "umount", "--destroy", place)
     assert (store / "disks" / "spec.json").exists()
     (store / "precious").unlink()
     good("umount", "--destroy", place)
     assert list(store.iterdir()) == [] and kept(home) == []
 
 
-def test_a_store_that_is_gone(stand_in: Path, home: Path, study: Path, tmp_path: Path) -> None:
+def test_a_store_that_is_gone(stand_in_mount: Path, home: Path, study: Path, tmp_path: Path) -> None:
     place, store = tmp_path / "mnt", tmp_path / "store"
     good("mount", study, place, "--store", store)
     good("umount", place)
@@ -268,7 +269,7 @@ def test_a_store_that_is_gone(stand_in: Path, home: Path, study: Path, tmp_path:
 
 @pytest.mark.parametrize(("mode", "code", "says"), [("refuse", 2, "version 99"), ("missing", 3, "libzpool")])
 def test_a_program_that_refuses_leaves_nothing(
-    stand_in: Path, home: Path, study: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+    stand_in_mount: Path, home: Path, study: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
     mode: str, code: int, says: str,
 ) -> None:  # fmt: skip
     monkeypatch.setenv("STAND_IN", mode)
@@ -277,7 +278,7 @@ def test_a_program_that_refuses_leaves_nothing(
 
 
 def test_what_the_program_says_at_its_end_is_handed_on(
-    stand_in: Path, home: Path, study: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    stand_in_mount: Path, home: Path, study: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("STAND_IN", "slow")
     good("mount", study, tmp_path / "mnt")
@@ -288,7 +289,9 @@ def test_what_the_program_says_at_its_end_is_handed_on(
 
 
 @pytest.fixture
-def foreground(stand_in: Path, home: Path, study: Path, tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
+def foreground(
+    stand_in_mount: Path, home: Path, study: Path, tmp_path: Path
+) -> Iterator[subprocess.Popen[str]]:
     process = subprocess.Popen(
         [sys.executable, "-c", CODE, "mount", str(study), str(tmp_path / "mnt"), "--foreground", "--json"],
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
@@ -331,7 +334,7 @@ def test_in_the_foreground_a_death_is_told(foreground: Any, tmp_path: Path) -> N
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_an_interrupted_start_leaves_nothing(
-    stand_in: Path, home: Path, study: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+    stand_in_mount: Path, home: Path, study: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
     number: signal.Signals,
 ) -> None:  # fmt: skip
     monkeypatch.setenv("STAND_IN", "silent")
@@ -415,12 +418,12 @@ def test_what_a_machine_lacks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setenv("PATH", str(tmp_path))
     assert "takes fusermount3" in means(False) and means(True) == ""
     assert "fuse3" in (mount_program.lacking(device, False) or ("", ""))[1]
-    monkeypatch.setattr(mount_program.os, "access", lambda path, mode: False)
-    assert "not for this user" in means(False)
+    monkeypatch.setattr(os, "access", lambda path, mode: False)
+    assert "this user may not open" in means(False)
 
 
 def test_what_is_lacking_ends_the_command(
-    stand_in: Path, home: Path, study: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    stand_in_mount: Path, home: Path, study: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(mount_program, "lacking", lambda: ("the kernel shows no FUSE", "sudo modprobe fuse"))
     assert "no FUSE: `sudo modprobe fuse`" in bad(3, "mount", study, tmp_path / "mnt")
@@ -428,7 +431,7 @@ def test_what_is_lacking_ends_the_command(
 
 
 def test_what_the_doctor_says(
-    stand_in: Path, home: Path, study: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    stand_in_mount: Path, home: Path, study: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert checks.check_mount().state is State.OK
     pid = json.loads(good("mount", study, tmp_path / "mnt", "--json"))["pid"]
@@ -463,12 +466,12 @@ def test_without_the_program(
 ) -> None:
     monkeypatch.setenv("ZTUNE_MOUNT", str(tmp_path / "none"))
     assert "ZTUNE_MOUNT names" in bad(3, "mount", study, tmp_path / "mnt")
-    monkeypatch.setattr(mount_program.programs, "find", lambda *_: None)
+    monkeypatch.setattr(native.NativeProgram, "built", lambda _: None)
     with pytest.raises(MissingError, match="is not built"):
-        mount_program.find()
+        native.MOUNT.find()
 
 
-def test_a_damaged_record(stand_in: Path, home: Path, study: Path, tmp_path: Path) -> None:
+def test_a_damaged_record(stand_in_mount: Path, home: Path, study: Path, tmp_path: Path) -> None:
     place = tmp_path / "mnt"
     good("mount", study, place)
     good("umount", place)
@@ -489,7 +492,7 @@ def test_two_at_once(home: Path, tmp_path: Path) -> None:
     assert kept(home) == []
 
 
-def test_one_directory_of_a_layout(stand_in: Path, home: Path, study: Path, tmp_path: Path) -> None:
+def test_one_directory_of_a_layout(stand_in_mount: Path, home: Path, study: Path, tmp_path: Path) -> None:
     good("mount", study, tmp_path / "mnt")
     assert f"mounted at {tmp_path / 'mnt'}" in bad(2, "umount", tmp_path / "mnt" / "db")
     with pytest.raises(InputError):

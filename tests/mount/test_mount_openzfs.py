@@ -16,13 +16,13 @@ from pathlib import Path
 import pytest
 from mount_commands import CODE, bad, end_all, fuse_problem, good, ztune
 
+from ztune import native
 from ztune.cli.mount import choose
 from ztune.onhost.host import mounted
-from ztune.onhost.host.mounted import Mount, MountError, Options
-from ztune.places import mount_program
+from ztune.onhost.host.mounted import Mount, MountError, MountOptions
 from ztune.places.engine_spec import mount_spec
 
-INSTANT = Options(disks="instant")
+INSTANT = MountOptions(disks="instant")
 
 
 @pytest.fixture
@@ -32,7 +32,7 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     if reason is not None:
         pytest.skip(reason)
     try:
-        mount_program.find()
+        native.MOUNT.find()
     except Exception as error:
         pytest.skip(str(error))
     # Short, as a mount's socket lies below: a path of one has at most 107 bytes.
@@ -44,14 +44,14 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     shutil.rmtree(home)
 
 
-def spec_of(*changes: str) -> dict[str, object]:
-    study, layout = choose("postgres-oltp", None, *(changes or (None,)), None)  # type: ignore[arg-type]
+def spec_of(profile: str | None = None) -> dict[str, object]:
+    study, layout = choose("postgres-oltp", None, profile, None)
     return mount_spec(study, layout, 1)
 
 
-def begin(folder: Path, options: Options = INSTANT, spec: dict[str, object] | None = None) -> Mount:
+def begin(folder: Path, options: MountOptions = INSTANT, spec: dict[str, object] | None = None) -> Mount:
     places = {"tank/data": folder / "m" / "data", "tank/wal": folder / "m" / "wal"}
-    return Mount.start(mount_program.find(), spec or spec_of(), folder / "s", places, options)
+    return Mount.start(native.MOUNT.find(), spec or spec_of(), folder / "s", places, options)
 
 
 def write(path: Path, data: bytes, sync: bool = True) -> None:

@@ -14,7 +14,7 @@ from ztune.errors import InputError
 from ztune.observe import files as module
 from ztune.observe.allocation import HEADER, Allocation
 from ztune.observe.files import files
-from ztune.observe.model import Compressed, Files, Vdev
+from ztune.observe.model import Compressed, Files, ObservedVdev
 from ztune.trace.compressibility import compressor
 from ztune.trace.roles import RoleRules
 
@@ -88,13 +88,15 @@ def test_parity_is_off_in_what_du_shows() -> None:
 
 def test_allocation_of_a_vdev() -> None:
     disks = tuple("abcdef")
-    assert Allocation.of(Vdev(name="raidz2-0", kind="raidz2", ashift=13, disks=disks)) == Allocation(
+    assert Allocation.of(ObservedVdev(name="raidz2-0", kind="raidz2", ashift=13, disks=disks)) == Allocation(
         8192, 6, 2
     )
-    assert Allocation.of(Vdev(name="mirror-0", kind="mirror", ashift=9, disks=disks)) == Allocation(512)
-    draid = Allocation.of(Vdev(name="draid2:4d:11c:1s-0", kind="draid2", ashift=12, disks=disks))
+    assert Allocation.of(ObservedVdev(name="mirror-0", kind="mirror", ashift=9, disks=disks)) == Allocation(
+        512
+    )
+    draid = Allocation.of(ObservedVdev(name="draid2:4d:11c:1s-0", kind="draid2", ashift=12, disks=disks))
     assert draid == Allocation(4096, 6, 2, draid=True) and draid.unit == 16384 and str(draid) == "draid2 of 6"
-    assert Allocation.of(Vdev(name="sda", kind="disk")) == Allocation(4096)
+    assert Allocation.of(ObservedVdev(name="sda", kind="disk")) == Allocation(4096)
     assert str(Allocation(4096, 6, 2)) == "raidz2 of 6"
 
 

@@ -20,7 +20,7 @@ import pytest
 
 from ztune.errors import InputError, MissingError
 from ztune.observe import live_kernel, subjects
-from ztune.observe.live import Live, Seen
+from ztune.observe.live import LiveObservation, Seen
 from ztune.observe.model import Group
 from ztune.observe.subjects import choose
 from ztune.onhost.host import mounts
@@ -73,7 +73,7 @@ def observed(*command: str, folder: Path, rules: RoleRules | None = None) -> See
     """Observe a command from its beginning to its end."""
     waiting = Waiting(*command, folder=folder)
     try:
-        with Live(choose(pid=waiting.pid), rules) as live:
+        with LiveObservation(choose(pid=waiting.pid), rules) as live:
             assert live.in_kernel
             waiting.go()
             return live.finish()
@@ -262,7 +262,7 @@ def test_calls_equal_straces(work: Path) -> None:
         while not re.search(r"TracerPid:\t[1-9]", Path(f"/proc/{waiting.pid}/status").read_text()):
             assert tracer.poll() is None
             time.sleep(0.05)
-        with Live(choose(pid=waiting.pid)) as live:
+        with LiveObservation(choose(pid=waiting.pid)) as live:
             time.sleep(0.1)  # the call under way is seen to begin again by both, or by none
             waiting.go()
             seen = live.finish()
@@ -294,7 +294,7 @@ def test_all_that_is_below_a_folder(work: Path) -> None:
     inside = Waiting("dd", "if=/dev/zero", "of=in/deep/file", "bs=4k", "count=30", folder=work)
     outside = Waiting("dd", "if=/dev/zero", "of=in/hidden/file", "bs=4k", "count=20", folder=work)
     try:
-        with Live(choose(path=work / "in")) as live:
+        with LiveObservation(choose(path=work / "in")) as live:
             assert live.in_kernel
             outside.go()
             inside.go()
@@ -319,7 +319,7 @@ def test_a_dataset_is_its_device(monkeypatch: pytest.MonkeyPatch, work: Path) ->
     there = shm[-1]  # later ones lie on top
     # A tmpfs stands for the dataset: the observer knows it by its device only.
     monkeypatch.setattr(
-        mounts, "table", lambda: [mounts.Mount(there.point, "/", "zfs", "tank/pg", there.device)]
+        mounts, "table", lambda: [mounts.MountInfo(there.point, "/", "zfs", "tank/pg", there.device)]
     )
     sizes = {subjects.of_path("/dev/shm").devices[0]: 16384}
     monkeypatch.setattr(live_kernel, "record_sizes", lambda: sizes)
@@ -327,7 +327,7 @@ def test_a_dataset_is_its_device(monkeypatch: pytest.MonkeyPatch, work: Path) ->
         on = Waiting("dd", "if=/dev/zero", "of=file", "bs=8k", "count=20", folder=Path(folder))
         large = Waiting("dd", "if=/dev/zero", "of=large", "bs=32k", "count=5", folder=Path(folder))
         off = Waiting("dd", "if=/dev/zero", "of=file", "bs=8k", "count=20", folder=work)
-        with Live(choose(dataset="tank/pg")) as live:
+        with LiveObservation(choose(dataset="tank/pg")) as live:
             for each in (on, large, off):
                 each.go()
             seen = live.finish()
@@ -350,7 +350,7 @@ def test_a_unit_and_what_it_starts_later(work: Path, monkeypatch: pytest.MonkeyP
     (root / "cgroup.procs").write_text("")
     members.write_text(f"{first.pid}\n")
     monkeypatch.setattr(subjects, "CGROUPS", (str(root),))
-    with Live(choose(unit="db")) as live:
+    with LiveObservation(choose(unit="db")) as live:
         members.write_text(f"{first.pid}\n{later.pid}\n")
         assert not live.wait(1.1)
         first.go()
@@ -368,7 +368,7 @@ def test_snapshots_grow_and_a_process_may_end_midway(work: Path) -> None:
     script = "i=0; while :; do echo $i >> log; i=$((i+1)); sleep 0.02; done"
     shell = subprocess.Popen(["sh", "-c", script], cwd=work)
     try:
-        with Live(choose(pid=shell.pid)) as live:
+        with LiveObservation(choose(pid=shell.pid)) as live:
             counts = []
             for _ in range(3):
                 assert not live.wait(0.3)
@@ -392,7 +392,7 @@ def test_snapshots_grow_and_a_process_may_end_midway(work: Path) -> None:
 @in_kernel
 def test_what_was_read_is_kept_when_the_observer_dies(work: Path) -> None:
     waiting = Waiting("dd", "if=/dev/zero", "of=file", "bs=4k", "count=9", folder=work)
-    with Live(choose(pid=waiting.pid)) as live:
+    with LiveObservation(choose(pid=waiting.pid)) as live:
         waiting.go()
         live.snapshot()
         assert live._session is not None
@@ -439,7 +439,7 @@ def test_page_faults_hint_at_reads_through_mapped_memory(work: Path) -> None:
         while not (work / "map").exists() or (work / "map").stat().st_size < 4 << 20:
             time.sleep(0.02)
         time.sleep(0.3)  # until it is mapped
-        with Live(choose(pid=program.pid)) as live:
+        with LiveObservation(choose(pid=program.pid)) as live:
             program.stdin.write("\n")
             program.stdin.flush()
             program.stdout.readline()
@@ -454,9 +454,9 @@ def test_page_faults_hint_at_reads_through_mapped_memory(work: Path) -> None:
 
 HOLDER = """
 import os, signal, sys, time
-from ztune.observe.live import Live
+from ztune.observe.live import LiveObservation
 from ztune.observe.subjects import choose
-with Live(choose(pid=os.getppid())) as live:
+with LiveObservation(choose(pid=os.getppid())) as live:
     print(live._session.helper, flush=True)
     live.wait(60)
 """
@@ -497,7 +497,7 @@ def test_nothing_is_written_where_it_looks(work: Path) -> None:
 
     before = state()
     reader = Waiting("cat", "data", folder=work)
-    with Live(choose(path=work)) as live:
+    with LiveObservation(choose(path=work)) as live:
         reader.go()
         live.snapshot()
         seen = live.finish()
@@ -517,14 +517,14 @@ def test_without_rights(work: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     setpriv = need("setpriv")
     wrapped(work, f'exec {setpriv} --bounding-set -all "{kernel.OBSERVER.path()}" "$@"', monkeypatch)
     with pytest.raises(MissingError, match="run as root, or with the capabilities CAP_BPF and CAP_PERFMON"):
-        Live(choose(pid=os.getpid())).__enter__()
+        LiveObservation(choose(pid=os.getpid())).__enter__()
 
 
 def test_without_the_program(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("ZTUNE_OBSERVER", str(tmp_path / "none"))
     monkeypatch.setattr(kernel, "BTF", tmp_path)
     with pytest.raises(MissingError, match=r"ZTUNE_OBSERVER names .* which is no program"):
-        Live(choose(pid=os.getpid())).__enter__()
+        LiveObservation(choose(pid=os.getpid())).__enter__()
 
 
 def by_proc(work: Path, monkeypatch: pytest.MonkeyPatch, subject: Callable[[int], subjects.Subject]) -> Seen:
@@ -539,7 +539,7 @@ def by_proc(work: Path, monkeypatch: pytest.MonkeyPatch, subject: Callable[[int]
     try:
         while not (work / "file").exists():
             time.sleep(0.02)
-        with Live(subject(program.pid)) as live:
+        with LiveObservation(subject(program.pid)) as live:
             assert not live.in_kernel
             program.stdin.write("\n")
             program.stdin.flush()
@@ -564,4 +564,4 @@ def test_a_kernel_without_btf(work: Path, monkeypatch: pytest.MonkeyPatch, kind:
 
 def test_no_such_process_is_said_before_anything_starts() -> None:
     with pytest.raises(InputError, match="there is no process"):
-        Live(choose(pid=4_194_304))
+        LiveObservation(choose(pid=4_194_304))

@@ -85,12 +85,12 @@ def test_units_without_processes(cgroups: Path) -> None:
 
 def test_datasets_by_their_mounts(monkeypatch: pytest.MonkeyPatch) -> None:
     table = [
-        mounts.Mount(Path("/"), "/", "ext4", "/dev/sda1", (8, 1)),
-        mounts.Mount(Path("/srv/pg"), "/", "zfs", "tank/pg", (0, 50)),
-        mounts.Mount(Path("/srv/pg/wal"), "/", "zfs", "tank/pg/wal", (0, 51)),
-        mounts.Mount(Path("/srv/pg/.zfs/snapshot/a"), "/", "zfs", "tank/pg@a", (0, 52)),
-        mounts.Mount(Path("/srv/pg2"), "/", "zfs", "tank/pg2", (0, 53)),
-        mounts.Mount(Path("/jail/pg"), "/", "zfs", "tank/pg", (0, 50)),
+        mounts.MountInfo(Path("/"), "/", "ext4", "/dev/sda1", (8, 1)),
+        mounts.MountInfo(Path("/srv/pg"), "/", "zfs", "tank/pg", (0, 50)),
+        mounts.MountInfo(Path("/srv/pg/wal"), "/", "zfs", "tank/pg/wal", (0, 51)),
+        mounts.MountInfo(Path("/srv/pg/.zfs/snapshot/a"), "/", "zfs", "tank/pg@a", (0, 52)),
+        mounts.MountInfo(Path("/srv/pg2"), "/", "zfs", "tank/pg2", (0, 53)),
+        mounts.MountInfo(Path("/jail/pg"), "/", "zfs", "tank/pg", (0, 50)),
     ]
     monkeypatch.setattr(mounts, "table", lambda: table)
     subject = subjects.choose(dataset="tank/pg")
@@ -130,9 +130,9 @@ def test_record_sizes_come_from_zfs(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     program.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
     table = [
-        mounts.Mount(Path("/srv/pg"), "/", "zfs", "tank/pg", (0, 50)),
-        mounts.Mount(Path("/srv/wal"), "/", "zfs", "tank/wal", (8, 3)),
-        mounts.Mount(Path("/"), "/", "ext4", "/dev/sda1", (8, 1)),
+        mounts.MountInfo(Path("/srv/pg"), "/", "zfs", "tank/pg", (0, 50)),
+        mounts.MountInfo(Path("/srv/wal"), "/", "zfs", "tank/wal", (8, 3)),
+        mounts.MountInfo(Path("/"), "/", "ext4", "/dev/sda1", (8, 1)),
     ]
     monkeypatch.setattr(mounts, "table", lambda: table)
     assert subjects.record_sizes() == {50: 16384, 8 << 20 | 3: 131072}

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from ztune.errors import InputError
-from ztune.observe.model import Group, Observation, Pool
+from ztune.observe.model import Group, Observation, ObservedPool
 from ztune.observe.sources import READERS, read_files
 from ztune.trace.roles import RoleRules
 
@@ -45,7 +45,7 @@ def group(observation: Observation, kind: str, name: str, role: str | None = Non
     return found
 
 
-def pool(observation: Observation) -> Pool:
+def pool(observation: Observation) -> ObservedPool:
     assert observation.zfs is not None
     (found,) = observation.zfs.pools
     return found
@@ -486,9 +486,9 @@ def test_what_is_not_known_of_some_files_is_not_known_of_their_role(tmp_path: Pa
 
 
 def test_bad_requests(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="cannot read"):
+    with pytest.raises(InputError, match="can't read"):
         read_files([tmp_path / "missing"])
-    with pytest.raises(InputError, match="cannot read"):
+    with pytest.raises(InputError, match="can't read"):
         read_files([tmp_path])
     with pytest.raises(InputError, match="should be one of"):
         read("blkparse.txt", format="perf")

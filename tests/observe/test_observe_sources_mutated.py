@@ -10,22 +10,19 @@ import io
 import json
 import random
 import re
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from rich.console import Console
+from observations import observation
 
 from ztune.advice.findings import findings, undecided
 from ztune.errors import InputError
 from ztune.observe.model import Observation
 from ztune.observe.sources import READERS, read_files
+from ztune.output import Console
 from ztune.report import observed_html, observed_terminal
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "advice"))
-from observations import observation
 
 DATA = Path(__file__).parent / "data"
 TEXTS = {

@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 
 from ztune.observe import zfs_state
-from ztune.observe.zfs_state import Places, Watch, vdevs_of
+from ztune.observe.zfs_state import Places, ZfsWatch, vdevs_of
 from ztune.onhost.host import mounts
 from ztune.onhost.probes import kstat, nvlist
 
-FIXTURES = Path(__file__).parents[1] / "probes" / "fixtures"
+FIXTURES = Path(__file__).parents[1] / "onhost" / "probes" / "fixtures"
 
 
 def config(version: str) -> dict[str, Any]:
@@ -90,7 +90,7 @@ def test_levels_of_the_arc_are_told_from_its_counters() -> None:
 
 def test_a_path_is_in_the_dataset_of_its_device(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     device = tmp_path.stat().st_dev
-    mount = mounts.Mount(tmp_path, "/", "zfs", "tank/pg", (os.major(device), os.minor(device)))
+    mount = mounts.MountInfo(tmp_path, "/", "zfs", "tank/pg", (os.major(device), os.minor(device)))
     monkeypatch.setattr(mounts, "table", lambda: [mount])
     places = Places()
     assert places.dataset(str(tmp_path)) == "tank/pg" and places.mountpoint("tank/pg") == str(tmp_path)
@@ -113,6 +113,6 @@ def test_a_volume_and_what_is_on_it(monkeypatch: pytest.MonkeyPatch, tmp_path: P
 
 @pytest.mark.skipif(zfs_state.missing() is None, reason="this host has ZFS")
 def test_a_host_without_zfs_says_so() -> None:
-    zfs, limits = Watch().state({"/etc/passwd": "data"})
+    zfs, limits = ZfsWatch().state({"/etc/passwd": "data"})
     assert zfs is None and len(limits) == 1 and "no OpenZFS module is loaded" in limits[0]
     assert zfs_state.disk_pools() == {} and zfs_state.pools() == []

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import io
 import re
 from html.parser import HTMLParser
 from typing import Any
 
 import evidence as ev
 import pytest
-from rich.console import Console
 
 from ztune.advice.recommend import recommend
+from ztune.output import Console
 from ztune.report import charts, html, terminal
 from ztune.study import Layout
 
@@ -20,9 +21,9 @@ PAGE = html.render(ev.run(), TRIALS, FULL, ev.summary())
 
 
 def printed(width: int = 80, top: int | None = terminal.TOP) -> str:
-    console = Console(width=width, highlight=False, record=True, file=open("/dev/null", "w"))  # noqa: SIM115, PTH123
-    terminal.show(FULL, console, top)
-    return console.export_text()
+    out = io.StringIO()
+    terminal.show(FULL, Console(width=width, highlight=False, file=out), top)
+    return out.getvalue()
 
 
 def test_terminal_fits_80_columns_and_names_all_parts() -> None:
@@ -51,9 +52,9 @@ def test_the_table_shows_the_base_even_beyond_the_top_and_says_that_more_exist()
 def test_markup_in_names_is_printed_as_it_is() -> None:
     layout = Layout.model_validate({**ev.base_layout(), "name": "[bold red]x[/] :smile:"})
     r = recommend(ev.run(), [ev.trial(layout, 1, ev.toy_measure(layout), baseline=True)])
-    console = Console(width=100, record=True, highlight=False, quiet=False, file=open("/dev/null", "w"))  # noqa: SIM115, PTH123
-    terminal.show(r, console)
-    assert "[bold red]x[/] :smile:" in console.export_text()
+    out = io.StringIO()
+    terminal.show(r, Console(width=100, file=out))
+    assert "[bold red]x[/] :smile:" in out.getvalue()
 
 
 class Checker(HTMLParser):

@@ -96,12 +96,12 @@ def test_objective_and_tolerance_from_the_command_line() -> None:
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["--objective", "speed"], "nothing that can be minimised"),
+        (["--objective", "speed"], '"speed" can\'t be minimised'),
         (["--objective", " , "], "names nothing"),
         (["--within", "150%"], "a share from 0 to below 1"),
         (["--within", "some"], "a share from 0 to below 1"),
         (["nosuchrun"], 'there is no run "nosuchrun"'),
-        (["--script", "no/such/folder/x.sh"], "cannot write"),
+        (["--script", "no/such/folder/x.sh"], "can't write"),
     ],
 )
 def test_bad_input_is_one_sentence(words: list[str], message: str) -> None:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner, Result
 
+from ztune import paths
 from ztune.cli.main import ztune
-from ztune.store import deletion, paths
 from ztune.store.db import Store
 from ztune.study import ready
 
@@ -140,7 +141,7 @@ def test_a_folder_that_stays_is_named(monkeypatch: pytest.MonkeyPatch, home: Pat
     def fail(_: Path) -> None:
         raise PermissionError(13, "Permission denied")
 
-    monkeypatch.setattr(deletion.shutil, "rmtree", fail)
+    monkeypatch.setattr(shutil, "rmtree", fail)
     done = call("--delete", run, "--yes")
     assert f"{home}/series/{run} can't be removed: Permission denied" in str(done.exception)
     assert ids() == []

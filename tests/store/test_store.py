@@ -9,12 +9,12 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
+from stored_runs import new_run, study
 
+from ztune import paths
 from ztune.errors import InputError
-from ztune.store import environment, paths
+from ztune.store import environment
 from ztune.store.db import Store, migrations
-from ztune.store.records import Run
-from ztune.study import Study, generic
 
 ROOT = Path(__file__).parents[2]
 
@@ -23,25 +23,6 @@ ROOT = Path(__file__).parents[2]
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("ZTUNE_HOME", str(tmp_path / "home"))
     return tmp_path / "home"
-
-
-def study() -> Study:
-    return generic.build({"data", "wal"})
-
-
-def new_run(store: Store, **fields: object) -> Run:
-    values: dict[str, object] = {
-        "kind": "screen",
-        "study": study(),
-        "trace_path": Path("/t.trace"),
-        "trace_sha": "ab" * 32,
-        "environment": environment.collect(),
-        "versions": {"ztune": "0.1.0", "engine": "1", "openzfs": "2.3.2"},
-        "seed": 5,
-        "warnings": ["events were lost"],
-        **fields,
-    }
-    return store.create_run(**values)  # type: ignore[arg-type]
 
 
 RESULT = {
@@ -158,7 +139,7 @@ def test_a_newer_database_is_refused(home: Path) -> None:
 def test_a_file_that_is_no_database_is_refused(home: Path) -> None:
     paths.home()
     (home / "ztune.db").write_text("not a database, but long enough to have a header" * 10)
-    with pytest.raises(InputError, match="cannot be used: file is not a database"):
+    with pytest.raises(InputError, match="can't be used: file is not a database"):
         Store.open()
 
 
@@ -223,7 +204,7 @@ def test_state_directory(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Non
     assert paths.home() == tmp_path / "c" / ".local" / "state" / "ztune"
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("ZTUNE_HOME", str(tmp_path / "file" / "x"))
-    with pytest.raises(InputError, match=r"cannot be made.*set ZTUNE_HOME"):
+    with pytest.raises(InputError, match=r"can't be made.*set ZTUNE_HOME"):
         paths.home()
 
 

@@ -142,7 +142,7 @@ def test_series_lie_beside_the_database(home: Path) -> None:
     with Store.open() as store:
         run = new_run(store)
         trial = store.add_trial(run, study().layout, block=1)
-        rows = series.Collected()
+        rows = series.SeriesRows()
         rows.add("arc", ["t", "hits"], [[1.0, 5], [2.0, None]])
         rows.add("arc", ["t", "other"], [[3.0, 1]])  # another shape: not the same series
         rows.add("zpool iostat/../x", ["t"], [[1.5]])
@@ -158,5 +158,5 @@ def test_series_lie_beside_the_database(home: Path) -> None:
     with pytest.raises(InputError, match="has no series"):
         series.read(done, "l2arc")
     (home / refs[0].file).unlink()
-    with pytest.raises(InputError, match="cannot be read"):
+    with pytest.raises(InputError, match="can't be read"):
         series.read(done, "arc")

@@ -11,6 +11,7 @@ import pytest
 
 from ztune.databases import registry
 from ztune.databases.workload import JobWorkload
+from ztune.onhost.jobs.job import JobBase
 from ztune.onhost.trial.spec import parse
 from ztune.runs.space import first_round
 from ztune.study import DurabilityClass, load_study, ready
@@ -112,4 +113,6 @@ def test_no_ready_layout_has_a_setting_that_its_database_refuses(name: str) -> N
     made = registry.make(workload)
     assert isinstance(made, JobWorkload)
     for layout in first_round(study):
-        made.job_class(made.resolved(), layout.database).check_settings()
+        job = made.job_class(made.resolved(), layout.database)
+        assert isinstance(job, JobBase)
+        job.check_settings()

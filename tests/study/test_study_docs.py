@@ -10,6 +10,7 @@ from ztune.study import load_study
 from ztune.study.docs import MODELS, fill
 from ztune.study.properties import PROPERTIES
 from ztune.study.schema import study_schema
+from ztune.study.tables import fields_of
 from ztune.study.tunables import TUNABLES
 
 ROOT = Path(__file__).parents[2]
@@ -27,7 +28,7 @@ def test_schema_file_is_current() -> None:
 
 @pytest.mark.parametrize("name", MODELS)
 def test_every_key_is_documented(name: str) -> None:
-    for field_name, field in MODELS[name].model_fields.items():
+    for field_name, field in fields_of(MODELS[name]).items():
         assert f"`{field.alias or field_name}`" in PAGE
         assert field.description, f"{name}.{field_name} has no description"
 
@@ -57,7 +58,7 @@ def test_schema_names_every_key_of_a_study_file() -> None:
         if name == "study":
             continue
         keys = set(definitions[model.__name__]["properties"])
-        expected = {f.alias or n for n, f in model.model_fields.items()}
+        expected = {f.alias or n for n, f in fields_of(model).items()}
         if name == "dataset":
             expected = expected - {"properties"} | set(PROPERTIES)
         assert keys == expected

@@ -12,7 +12,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from rich.console import Console
 from trace_builder import build, files
 
 from ztune.databases.http.onhost.documents import Documents
@@ -23,6 +22,7 @@ from ztune.databases.rocksdb.onhost import random_keys as rocksdb
 from ztune.databases.sqlite.onhost import client as sqlite_client
 from ztune.errors import MissingError
 from ztune.onhost.jobs import filler, triples
+from ztune.output import Console
 from ztune.trace.compressibility import ALGORITHMS, CHUNK, SHORT_SIGHTED, repeats, sample_files
 from ztune.trace.content import content_pools, synthesise
 from ztune.trace.manifest import Compressibility

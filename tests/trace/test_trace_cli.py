@@ -27,7 +27,8 @@ class Ran:
 
 def ztune(*arguments: object, columns: int = 80, encoding: str = "utf-8") -> Ran:
     """Run the command as a user without a terminal would, but in this process: starting Python takes long."""
-    out, err = (io.TextIOWrapper(io.BytesIO(), encoding) for _ in range(2))
+    written = io.BytesIO(), io.BytesIO()
+    out, err = (io.TextIOWrapper(one, encoding) for one in written)
     with (
         mock.patch.dict(os.environ, COLUMNS=str(columns)),
         mock.patch.object(sys, "argv", ["ztune", "trace", *map(str, arguments)]),
@@ -36,11 +37,9 @@ def ztune(*arguments: object, columns: int = 80, encoding: str = "utf-8") -> Ran
         pytest.raises(SystemExit) as ended,
     ):
         main()
-    texts = []
-    for stream in (out, err):
-        stream.flush()
-        texts.append(stream.buffer.getvalue().decode(encoding))  # type: ignore[attr-defined]
-    return Ran(int(ended.value.code or 0), *texts)
+    out.flush()
+    err.flush()
+    return Ran(int(ended.value.code or 0), *(one.getvalue().decode(encoding) for one in written))
 
 
 @pytest.fixture(scope="module")

@@ -3,11 +3,13 @@ from __future__ import annotations
 import shutil
 import struct
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from numpy.typing import NDArray
 from trace_builder import build, files
 
 from ztune.errors import InputError
@@ -98,7 +100,7 @@ def test_no_roles_at_all_is_bad_input(tmp_path: Path) -> None:
 
 def test_an_export_that_cannot_be_written_leaves_nothing(tmp_path: Path) -> None:
     trace = build(tmp_path / "a.trace", [], FILES)
-    with pytest.raises(InputError, match="cannot write"):
+    with pytest.raises(InputError, match="can't write"):
         export_ops(trace, tmp_path / "none" / "ops.bin")
     assert [p.name for p in tmp_path.iterdir()] == ["a.trace"]
 
@@ -190,14 +192,14 @@ def test_the_export_holds_exactly_the_events_of_files_with_roles(tmp_path: Path,
 
 def tails(*writes: tuple[int, int, int]) -> list[int]:
     """Return the blank bytes of writes (file, offset, size), where files 1 and 2 are logs."""
-    columns = {
+    columns: dict[str, NDArray[Any]] = {
         "op": np.full(len(writes), Op.WRITE, np.uint8),
         "file": np.array([file for file, _, _ in writes], np.int32),
         "offset": np.array([offset for _, offset, _ in writes], np.int64),
         "size": np.array([size for _, _, size in writes], np.int64),
     }
     logs = np.array([False, True, True, False])
-    return blank_tails(columns, np.arange(len(writes)), logs).tolist()
+    return [int(blank) for blank in blank_tails(columns, np.arange(len(writes)), logs)]
 
 
 def test_a_logs_page_that_is_written_again_was_not_full() -> None:

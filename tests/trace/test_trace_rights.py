@@ -13,9 +13,9 @@ import pytest
 import trace_builder as tb
 from click.testing import CliRunner, Result
 
+from ztune import paths
 from ztune.cli.main import ztune
 from ztune.places.replay import prepare
-from ztune.store import paths
 from ztune.trace.compressibility import sample_files
 from ztune.trace.reader import Trace
 from ztune.trace.recorders.strace import StraceRecorder

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -50,7 +51,7 @@ def test_what_contradicts(changes: dict[str, Any], declared: Declared, contradic
     assert bool(seen(**changes).against(declared)) == contradicts
 
 
-def trace(path: Path, rows: list[tuple[int, int, int]], **more: Any) -> Trace:
+def trace(path: Path, rows: Sequence[tuple[int, int, int]], **more: Any) -> Trace:
     """Return a trace of (op, flags, file) on a log, data and a file without a role."""
     roles = ("wal", "data", None)
     files = [TraceFile(id=i, path=f"/db/{i}", role=role) for i, role in enumerate(roles)]  # type: ignore[arg-type]

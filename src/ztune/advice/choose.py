@@ -23,7 +23,7 @@ def plainest(ranking: Ranking, defaults: Mapping[str, str]) -> Candidate:
     tolerance: the first objective than the least of all, the others than the first in the ranking. So small
     steps can't add up. Among several such steps the one with the least first objective is taken.
 
-    Before that, settings whose price a replay cannot show (``UNSEEN``) go back wherever the first objective
+    Before that, settings whose price a replay can't show (``UNSEEN``) go back wherever the first objective
     allows it: what they save elsewhere is not the whole account. Raises ValueError for an empty ranking.
     """
     first = ranking.best

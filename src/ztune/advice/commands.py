@@ -353,16 +353,14 @@ def _closing(
             out.append(f"#     echo {value} > /sys/module/zfs/parameters/{name}")
     out += comment(
         f"The {'replay gave the ARC' if r.basis == 'modelled' else 'ARC was limited to'} "
-        f"{units.amount(layout.arc)}. To set such a limit on Linux until the next "
-        f"boot:",
+        f"{units.amount(layout.arc)}. To set such a limit on Linux until the next boot:",
         "  ",
     )
     out.append(f"#     echo {layout.arc} > /sys/module/zfs/parameters/zfs_arc_max")
     out.append("#")
     out += comment(
-        "For datasets that exist already. This changes new blocks only; a file of more than one block "
-        "keeps its "
-        "record size until it is copied:"
+        "For datasets that exist already. This changes new blocks only; "
+        "a file of more than one block keeps its record size until it is copied:"
     )
     for dataset in ordered:
         settings = " ".join(shlex.quote(f"{k}={v}") for k, v in settable(dataset, layout).items())

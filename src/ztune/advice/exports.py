@@ -159,8 +159,7 @@ def _scalar(value: object) -> str:
 
 
 def as_json(recommendation: Recommendation, mapping: Mapping[str, str], plan: Plan | None) -> str:
-    """Return everything as JSON: the layout, what is to be set where, and the plan where the host was "
-    "read."""
+    """Return everything as JSON: the layout, what is to be set where, and the plan if the host was read."""
     layout = applicable(recommendation)
     by_name: dict[str, tuple[Dataset, tuple[str, ...]]] = wanted_by_name(layout, mapping)
     data: dict[str, Any] = {

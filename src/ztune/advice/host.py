@@ -84,14 +84,14 @@ class Host:
         except FileNotFoundError:
             raise self._missing(argv[0]) from None
         except OSError as error:
-            raise CommandError(f"`{shown}` on {self.name} cannot be run: {error.strerror}") from None
+            raise CommandError(f"`{shown}` on {self.name} can't be run: {error.strerror}") from None
         except subprocess.TimeoutExpired:
             raise CommandError(f"`{shown}` on {self.name} did not end in {_TIMEOUT_S:.0f} s") from None
         if done.returncode == 0:
             return done.stdout
         words = " ".join(done.stderr.split()) or f"exit code {done.returncode}"
         if self._ssh and done.returncode == 255:
-            raise CommandError(f"{self.name} cannot be reached: {words}")
+            raise CommandError(f"{self.name} can't be reached: {words}")
         if done.returncode == 127:
             raise self._missing(command[0])
         raise CommandError(f"`{shown}` on {self.name} failed: {words}")
@@ -169,8 +169,7 @@ class Live:
 
 
 def canonical(name: str, value: str) -> str:
-    """Return a property's value as layouts write it ("131072" → "128K"), or as it is if ztune knows it "
-    "not."""
+    """Return a property's value as layouts write it ("131072" → "128K"); as it is if not known."""
     try:
         return parse_property(name, value)[1]
     except ValueError:

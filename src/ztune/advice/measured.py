@@ -136,8 +136,7 @@ class _Modelled:
         self.within = run.objective.within
 
     def change(self, factor: str) -> Change | None:
-        """Return the modelled evidence for one setting of the chosen layout; None where it was not "
-        "screened."""
+        """Return the modelled evidence for a setting of the chosen layout; None if it was not screened."""
         if self.chosen is None:
             return None
         found = modelled_change(
@@ -168,8 +167,7 @@ def label(key: str, found: Standing) -> str:
 
 
 def matters(ratio: Ratio, resolution: float) -> bool:
-    """Say whether a ratio differs from 1 by more than its interval and by more than ``resolution`` (a "
-    "share)."""
+    """Say whether a ratio differs from 1 by more than its interval and than ``resolution``, a share."""
     if not ratio.known or ratio.low <= 1 <= ratio.high:
         return False
     return max(ratio.mean, 1 / ratio.mean) > 1 + resolution
@@ -310,8 +308,7 @@ def _made(
 
 
 def _candidate(cell: Cell) -> Candidate:
-    """Return a measured layout in the form that the knowledge base asks: by a replay's names, as far as "
-    "measured."""
+    """Return a measured layout as the knowledge base asks for it: by a replay's names, as far as measured."""
     results = list(cell.results.values())
     measure = results[len(results) // 2].get("measure") if results else None
     names = {**PREDICTED, "amplification": "write_amplification", "compression": "compression_ratio"}
@@ -556,8 +553,8 @@ def _not_tested(found: Standing, chosen: Cell, workload: str | None) -> list[str
         "An aged pool: each trial starts on an empty one, without fragmentation, snapshots or other tenants."
     )
     out.append(
-        f"Other workloads than {workload or 'this one'}, such as backups, imports and long reports; other "
-        f"sizes."
+        f"Other workloads than {workload or 'this one'}, "
+        "such as backups, imports and long reports; other sizes."
     )
     return out
 

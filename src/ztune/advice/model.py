@@ -120,8 +120,7 @@ class Hazard(_Part):
 
 
 class Confidence(_Part):
-    """How far to trust the numbers. Only what was measured and resolved is "good"; replays are "fair" at "
-    "best."""
+    """How far to trust the numbers: measured and resolved is "good"; a replay is "fair" at best."""
 
     level: Level
     sentence: str

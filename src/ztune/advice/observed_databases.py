@@ -31,7 +31,7 @@ FACTS: dict[str, Fact] = {
     "wal_reads": Fact("reads of its log", "count"),
 }
 
-# DETECT_ONLY writes no page contents to the doublewrite file: it cannot repair (MySQL manual, Doublewrite
+# DETECT_ONLY writes no page contents to the doublewrite file: it can't repair (MySQL manual, Doublewrite
 # Buffer). "fast" is MariaDB's doublewrite without fsync of the data files.
 _ON = {"on", "1", "true", "yes", "fast", "detect_and_recover"}
 _OFF = {"off", "0", "false", "no", "detect_only"}

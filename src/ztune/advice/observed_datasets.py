@@ -8,7 +8,15 @@ from typing import Any
 
 from ztune.advice.fact import Fact
 from ztune.advice.facts import raidz_sectors
-from ztune.observe.model import Dataset, Disk, Files, Group, Observation, Pool, Vdev
+from ztune.observe.model import (
+    Files,
+    Group,
+    Observation,
+    ObservedDataset,
+    ObservedDisk,
+    ObservedPool,
+    ObservedVdev,
+)
 
 POOL_FACTS: dict[str, Fact] = {
     "pool": Fact("pool"),
@@ -78,7 +86,7 @@ _LEVELS = {"on": ("lz4", None), "zstd": ("zstd", 3), "gzip": ("gzip", 6), "zstd-
 _SLOP_SHARE, _SLOP_MOST, _SLOP_LEAST = 32, 128 << 30, 128 << 20
 
 
-def find(observation: Observation, name: str | None) -> Dataset | None:
+def find(observation: Observation, name: str | None) -> ObservedDataset | None:
     """Return the dataset called ``name``, None where the observation has none."""
     datasets = observation.zfs.datasets if observation.zfs else ()
     return next((d for d in datasets if d.name == name), None)
@@ -95,7 +103,7 @@ def pool_of(observation: Observation, group: Group) -> str | None:
     return group.pool or (group.dataset.split("/")[0] if group.dataset else None)
 
 
-def pool_facts(observation: Observation, pool: Pool) -> dict[str, Any]:
+def pool_facts(observation: Observation, pool: ObservedPool) -> dict[str, Any]:
     """Return the facts of a pool; keys as in POOL_FACTS, None where not known."""
     data = [v for v in pool.vdevs if v.role == "data"]
     logs = [v for v in pool.vdevs if v.role == "log"]
@@ -132,7 +140,7 @@ def pool_facts(observation: Observation, pool: Pool) -> dict[str, Any]:
     }
 
 
-def dataset_facts(observation: Observation, dataset: Dataset) -> dict[str, Any]:
+def dataset_facts(observation: Observation, dataset: ObservedDataset) -> dict[str, Any]:
     """Return the facts of a dataset without those of its pool; keys as in DATASET_FACTS, None if unknown."""
     values = {name: value.value for name, value in dataset.properties.items()}
     compression = values.get("compression")
@@ -209,7 +217,7 @@ def _groups(observation: Observation, name: str) -> list[Group]:
     return [g for g in observation.of_kind(kind) if g.dataset == name]
 
 
-def _expansion(pool: Pool, record: int) -> dict[str, float]:
+def _expansion(pool: ObservedPool, record: int) -> dict[str, float]:
     for vdev in pool.vdevs:
         if vdev.role == "data" and vdev.ashift is not None:
             sectors = max(1, ceil(record / (1 << vdev.ashift)))
@@ -224,7 +232,7 @@ def _expansion(pool: Pool, record: int) -> dict[str, float]:
     return {"record_sectors": record / (1 << max(ashifts))} if ashifts else {}
 
 
-def _parity(vdev: Vdev) -> str | None:
+def _parity(vdev: ObservedVdev) -> str | None:
     return vdev.kind if vdev.kind.startswith(("raidz", "draid")) else None
 
 
@@ -273,7 +281,7 @@ def _syncs(groups: list[Group], seconds: float | None) -> dict[str, Any]:
     }
 
 
-def _worst(observation: Observation, pool: Pool) -> tuple[str, int, int] | None:
+def _worst(observation: Observation, pool: ObservedPool) -> tuple[str, int, int] | None:
     """Return the vdev whose disks' physical sectors exceed its smallest block most: name, block, sector."""
     found = []
     for vdev in pool.vdevs:
@@ -285,12 +293,12 @@ def _worst(observation: Observation, pool: Pool) -> tuple[str, int, int] | None:
     return max(found, key=lambda v: v[2] / v[1], default=None)
 
 
-def _disks(observation: Observation, vdevs: list[Vdev]) -> list[Disk]:
+def _disks(observation: Observation, vdevs: list[ObservedVdev]) -> list[ObservedDisk]:
     names = {name for vdev in vdevs for name in vdev.disks}
     return [disk for disk in observation.disks if disk.name in names]
 
 
-def _wait(disks: list[Disk]) -> float | None:
+def _wait(disks: list[ObservedDisk]) -> float | None:
     """Return the mean time in s of a write on ``disks``, the times of their flushes shared among them."""
     writes = sum(d.writes for d in disks)
     if not writes or any(d.write_seconds is None for d in disks):
@@ -298,12 +306,12 @@ def _wait(disks: list[Disk]) -> float | None:
     return sum((d.write_seconds or 0.0) + (d.flush_seconds or 0.0) for d in disks) / writes
 
 
-def _record(dataset: Dataset) -> int | None:
+def _record(dataset: ObservedDataset) -> int | None:
     value = dataset.properties.get("volblocksize" if dataset.type == "volume" else "recordsize")
     return _int(value.value) if value else None
 
 
-def _property(pool: Pool, name: str) -> int | None:
+def _property(pool: ObservedPool, name: str) -> int | None:
     return _int(pool.properties[name].value) if name in pool.properties else None
 
 

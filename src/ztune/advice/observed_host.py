@@ -33,8 +33,8 @@ FACTS: dict[str, Fact] = {
     "metadata_misses_per_s": Fact("demand reads of metadata that missed the ARC, in a second", "per s"),
     "metadata_miss_share": Fact("share of the demand reads of metadata that missed the ARC", "share"),
     "misses_beyond_reads": Fact(
-        "demand reads of data that missed the ARC (whole host) beyond those that the observed processes asked"
-        " for",
+        "demand reads of data that missed the ARC (whole host) "
+        "beyond those that the observed processes asked for",
         "count",
     ),
     "indirect_writes": Fact("synced writes that went to the pool, not the intent log (whole host)", "count"),

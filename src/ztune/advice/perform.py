@@ -17,7 +17,8 @@ from pydantic import BaseModel, ConfigDict, ValidationError, field_validator
 from ztune.advice.host import Host, Value, canonical
 from ztune.advice.plan import Plan, Setting
 from ztune.errors import InputError, ZtuneError
-from ztune.study import Dataset, DurabilityClass
+from ztune.onhost.layout import check_dataset_name
+from ztune.study import DurabilityClass
 from ztune.study.properties import PROPERTIES
 
 Say = Callable[[str], None]
@@ -40,7 +41,7 @@ class UndoEntry(BaseModel):
     @field_validator("dataset")
     @classmethod
     def _dataset(cls, value: str) -> str:
-        Dataset.model_validate({"name": value, "roles": ["data"]})
+        check_dataset_name(value)
         return value
 
     @field_validator("name")
@@ -121,7 +122,7 @@ def write_undo(undo: UndoFile, path: Path) -> None:
         raise InputError(f"{path} exists already; name another undo file, nothing was changed") from None
     except OSError as error:
         raise InputError(
-            f"the undo file {path} cannot be written ({error.strerror}), so nothing was changed"
+            f"the undo file {path} can't be written ({error.strerror}), so nothing was changed"
         ) from None
 
 
@@ -132,7 +133,7 @@ def read_undo(path: Path) -> UndoFile:
             raise InputError(f"{path} is too large for an undo file of ztune")
         raw: Any = json.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
-        raise InputError(f"{path} cannot be read: {error.strerror}") from None
+        raise InputError(f"{path} can't be read: {error.strerror}") from None
     except (ValueError, RecursionError):
         raise InputError(f"{path} is not JSON; an undo file of `ztune apply` is") from None
     try:

@@ -17,6 +17,7 @@ from ztune.advice.model import Recommendation
 from ztune.analysis import units
 from ztune.databases.database import every
 from ztune.errors import InputError
+from ztune.onhost.layout import check_dataset_name
 from ztune.onhost.words import ROLES
 from ztune.study import Dataset, DurabilityClass, Layout, Pool
 from ztune.study.durability import judge
@@ -117,8 +118,7 @@ class Plan:
 
 
 def parse_datasets(words: Sequence[str], layout: Layout) -> dict[str, str]:
-    """Return role → dataset from "data=tank/pg" …; raises InputError for anything else, and for other "
-    "roles."""
+    """Return role → dataset from "data=tank/pg" …; raises InputError for all else and other roles."""
     out: dict[str, str] = {}
     for word in words:
         role, equals, name = word.partition("=")
@@ -134,7 +134,7 @@ def parse_datasets(words: Sequence[str], layout: Layout) -> dict[str, str]:
         if role in out and out[role] != name:
             raise InputError(f"role {role} is given two datasets, {out[role]} and {name}; it lives on one")
         try:
-            Dataset.model_validate({"name": name, "roles": [role]})
+            check_dataset_name(name)
         except ValueError:
             raise InputError(f'--dataset is "{word}", but "{name}" is not a dataset name') from None
         out[role] = name
@@ -271,8 +271,7 @@ def _target(
     now: dict[str, dict[str, Value]],
     refused: list[str],
 ) -> Target:
-    """Plan one dataset. ``now``: the values of all targets after the changes so far; those made here are "
-    "added."""
+    """Plan one dataset. ``now``: the values of all targets after the changes so far; this adds its own."""
     if (dataset.volume is not None) != here.is_volume:
         return Target(here, roles, impossible=(_other_kind(dataset, here),))
     mine = now[here.name]
@@ -355,8 +354,7 @@ def _stronger(name: str, now: str, wanted: str) -> bool:
 
 
 def _follows(value: Value, parent: str) -> bool:
-    """Say whether a dataset below ``parent`` takes its value from there or above, and so from ``parent`` "
-    "then."""
+    """Say whether a dataset below ``parent`` has its value from there or above, or the default."""
     if value.source == "default":
         return True
     origin = value.source.removeprefix("inherited from ")
@@ -390,9 +388,11 @@ def _feature(pool: LivePool, name: str, value: str) -> list[str]:
     if not need or pool.feature(need) in {"enabled", "active", ""}:
         return []
     return [
-        f"{name}={value} needs the feature {need}, which pool {pool.name} has disabled; "
-        f"`zpool set feature@{need}=enabled {pool.name}` turns it on for good, and older software can no "
-        f"longer import the pool then"
+        (
+            f"{name}={value} needs the feature {need}, which pool {pool.name} has disabled; "
+            f"`zpool set feature@{need}=enabled {pool.name}` turns it on for good, and older software can no "
+            f"longer import the pool then"
+        )
     ]
 
 
@@ -411,8 +411,10 @@ def _other_kind(dataset: Dataset, here: LiveDataset) -> str:
 
 
 def _rewriting(here: LiveDataset, settings: Sequence[Setting], live: Live) -> tuple[list[str], list[str]]:
-    """Return what the changes leave as it is, and commands that write it anew. ``settings``: of new blocks "
-    "only."""
+    """Return what the changes leave as it is, and commands that write it anew.
+
+    ``settings``: those that act on new blocks only.
+    """
     size = here.number("referenced")
     if not settings or not size:
         return [], []
@@ -437,9 +439,9 @@ def _rewriting(here: LiveDataset, settings: Sequence[Setting], live: Live) -> tu
     record = any(s.name == "recordsize" for s in settings)
     if record:
         said.append(
-            "A file of more than one block keeps its record size for good: zfs send, zfs receive and zfs "
-            "rewrite keep it too. Only copying the files makes them anew; a copy by reflink would share the "
-            "old blocks."
+            "A file of more than one block keeps its record size for good: "
+            "zfs send, zfs receive and zfs rewrite keep it too. "
+            "Only copying the files makes them anew; a copy by reflink would share the old blocks."
         )
     elif version_key(live.version) >= version_key(REWRITE_SINCE):
         mount = here.text("mountpoint")
@@ -533,16 +535,12 @@ def _judge(
 
 
 _CLASSES = {
-    "log": ("log device", "log", "Synced writes go there first. It can be taken out again with zpool "
-    "remove."),
-    "cache": (
-        "cache device", "cache", "It keeps what the ARC lets go. It can be taken out again with zpool "
-        "remove.",
-    ),
+    "log": ("log device", "log", "Synced writes go there first. zpool remove takes it out again."),
+    "cache": ("cache device", "cache", "It keeps what the ARC lets go. zpool remove takes it out again."),
     "special": (
         "special vdev", "special",
-        "Metadata, and small blocks, go there, and its loss loses the pool. On a pool with RAID-Z it can't "
-        "be taken out again.",
+        ("Metadata and small blocks go there, and its loss loses the pool. "
+        "On a pool with RAID-Z it can't be taken out again."),
     ),
 }  # fmt: skip
 

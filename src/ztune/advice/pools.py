@@ -51,8 +51,8 @@ def pool_advice(
         add(
             f"Sector size{many}",
             prefix + "ashift",
-            f"ashift {pool.ashift} is {1 << pool.ashift:,} bytes; it is set when a vdev is made and can't "
-            f"be changed.",
+            f"ashift {pool.ashift} is {1 << pool.ashift:,} bytes; "
+            "it is set when a vdev is made and can't be changed.",
         )
         for short, subject, why in (
             ("special", "Special vdev", "Holds metadata, and small blocks if special_small_blocks says so."),
@@ -69,16 +69,14 @@ def pool_advice(
             add(
                 f"Pool of {dataset.key}",
                 key,
-                f"{dataset.key} lives on {where} ({dataset.pool}). A pool of its own separates the disks' "
-                f"work, but no "
-                "snapshot covers two pools at one moment.",
+                f"{dataset.key} lives on {where} ({dataset.pool}). A pool of its own "
+                "separates the disks' work, but no snapshot covers two pools at one moment.",
             )
     add(
         "ARC",
         "arc",
-        "The memory that the replay gave the ARC; what it keeps is not read again. Give it what the host "
-        "can spare "
-        "beside the database's own cache.",
+        "The memory that the replay gave the ARC; what it keeps is not read again. "
+        "Give it what the host can spare beside the database's own cache.",
     )
     for key in sorted({*chosen.settings, *varied}):
         if key.startswith("tunable."):
@@ -110,10 +108,9 @@ def _slog(chosen: Candidate, value: str, trace_s: float | None) -> str:
         seconds = chosen.layout.tunables.get("zfs_txg_timeout", 5)
         need = size / trace_s * seconds * LIVE_TXGS
         text += (
-            f"A commit waits for the log device only. It holds at most the last {LIVE_TXGS} transaction "
-            f"groups: about "
-            f"{units.amount(need)} at the recorded rate. Latency and power-loss protection matter, size "
-            f"does not."
+            f"A commit waits for the log device only. It holds at most the last {LIVE_TXGS} "
+            f"transaction groups: about {units.amount(need)} at the recorded rate. "
+            "Latency and power-loss protection matter, size does not."
         )
     else:
         text += "A commit waits for the log device only."

@@ -69,11 +69,9 @@ def recommend(
         raise InputError(_nothing(run, collected))
     if not ranking.ranked:
         raise InputError(
-            f"run {run.id} has no layout of durability class {goal.durability} or better, so there is "
-            f"nothing to "
-            f"recommend; add a layout with sync=standard and checksum=on to the study, or set the "
-            f"objective's "
-            f"durability to the class you can live with"
+            f"run {run.id} has no layout of durability class {goal.durability} or better, "
+            "so there is nothing to recommend; add a layout with sync=standard and checksum=on to the study, "
+            "or set the objective's durability to the class you can live with"
         )
     wanted = [c for c in collected.candidates if c.hash == layout_hash]
     chosen = wanted[0] if wanted else plainest(ranking, defaults)
@@ -173,8 +171,8 @@ def _verdict(chosen: Candidate, ranking: Ranking, sides: Sequence[Side]) -> str:
     baseline = ranking.baseline
     if baseline is None:
         return (
-            f"{chosen.name} is the best of {layouts} by the objective; the base layout has no result to "
-            "compare with."
+            f"{chosen.name} is the best of {layouts} by the objective; "
+            "the base layout has no result to compare with."
         )
     if chosen is baseline:
         key = ranking.minimise[0]
@@ -190,8 +188,8 @@ def _verdict(chosen: Candidate, ranking: Ranking, sides: Sequence[Side]) -> str:
                 f"as the ranking says ({names}{' and others' if len(quicker) > 3 else ''})."
             )
         return (
-            f"Keep the base layout ({chosen.name}): by the objective no other of {layouts} is better by "
-            f"more than {share}."
+            f"Keep the base layout ({chosen.name}): "
+            f"by the objective no other of {layouts} is better by more than {share}."
         )
     text = f"{chosen.name} instead of {baseline.name}: {phrase(sides, MAIN)}. Chosen among {layouts}."
     if chosen is not ranking.best and ranking.best is not None:
@@ -215,9 +213,8 @@ def _weaker(chosen: Candidate, ranking: Ranking) -> str:
         best = stronger[0]
         change_ = units.percent(ratio(best.value(key), chosen.value(key)))
         parts.append(
-            f"The best layout of the stronger class {best.durability} is {best.name}: {label} {change_} "
-            f"against the one "
-            "recommended here, which the objective allows."
+            f"The best layout of the stronger class {best.durability} is {best.name}: "
+            f"{label} {change_} against the one recommended here, which the objective allows."
         )
     if ranking.weaker:
         best = min((r.candidate for r in ranking.weaker), key=lambda c: c.value(key) or 0.0)
@@ -228,9 +225,8 @@ def _weaker(chosen: Candidate, ranking: Ranking) -> str:
         else:
             why = (best.durability_reasons or (MEANING[best.durability],))[0].rstrip(".")
             parts.append(
-                f"{apart}; the best, {best.name} ({best.durability}), has {label} {units.percent(gain)}. "
-                f"It is not "
-                f"comparable: {why}."
+                f"{apart}; the best, {best.name} ({best.durability}), "
+                f"has {label} {units.percent(gain)}. It is not comparable: {why}."
             )
     return " ".join(parts)
 
@@ -355,8 +351,10 @@ def _costs(chosen: Candidate, baseline: Candidate | None, manifest: Manifest | N
                 value=written / number,
                 unit="bytes",
                 baseline=None if before is None else before / number,
-                sentence=f"{units.amount(written / number)} written per {unit}, over {units.count(number)} "
-                f"recorded.",
+                sentence=(
+                    f"{units.amount(written / number)} written per {unit}, "
+                    f"over {units.count(number)} recorded."
+                ),
             )
         )
     out.append(_memory(chosen, baseline))

@@ -99,8 +99,8 @@ def confidence(
             )
     if seconds is not None and seconds < SHORT_TRACE_S:
         limited.append(
-            f"The trace is short ({units.seconds(seconds)}): less than four transaction groups of 5 s "
-            f"decide it."
+            f"The trace is short ({units.seconds(seconds)}): "
+            "less than four transaction groups of 5 s decide it."
         )
     baseline = ranking.baseline
     if baseline is None:
@@ -110,10 +110,8 @@ def confidence(
     if seconds and modelled is not None and modelled < BUSY_SHARE * seconds:
         limited.append(
             f"The recorded job did not wait for these disks: the {'base' if baseline else 'recommended'} "
-            f"layout "
-            f"needs {units.seconds(modelled)} of modelled I/O time for {units.seconds(seconds)} recorded. "
-            f"Ratios "
-            f"say how much I/O a layout saves, not how much faster the job gets."
+            f"layout needs {units.seconds(modelled)} of modelled I/O time for {units.seconds(seconds)} "
+            "recorded. Ratios say how much I/O a layout saves, not how much faster the job gets."
         )
     busy = processors.need(chosen)
     if busy is not None and busy.limited:
@@ -134,9 +132,8 @@ def confidence(
     share = _hit_share(chosen.measure)
     if share is not None and share >= CACHED_SHARE:
         limited.append(
-            f"{share:.1%} of reads were answered by the ARC: the database fits in the modelled ARC, so "
-            f"reads from "
-            "disk were hardly tested. Screen with a smaller ARC if yours won't fit."
+            f"{share:.1%} of reads were answered by the ARC: the database fits in the modelled ARC, "
+            "so reads from disk were hardly tested. Screen with a smaller ARC if yours won't fit."
         )
     times = _size_against_arc(chosen.measure)
     if times is not None and times < ROOMY:
@@ -148,14 +145,13 @@ def confidence(
     if run.status == "interrupted" or collected.pending:
         limited.append(
             f"The run is not complete: {collected.pending} of "
-            f"{collected.pending + len(collected.candidates) + len(collected.failed)} layouts have no "
-            f"result yet."
+            f"{collected.pending + len(collected.candidates) + len(collected.failed)} "
+            "layouts have no result yet."
         )
     if unscreened:
         limited.append(
-            f"Not screened alone: {', '.join(unscreened)}. Their part in the result is not known from "
-            f"pairs beside "
-            "this layout."
+            f"Not screened alone: {', '.join(unscreened)}. "
+            "Their part in the result is not known from pairs beside this layout."
         )
     if untried:
         limited.append(
@@ -236,8 +232,8 @@ def not_tested(collected: Collected, chosen: Candidate, manifest: Manifest | Non
     handed = sorted(n for n, p in PROPERTIES.items() if not p.replayed and n not in {"snapdir", "acltype"})
     out.append(f"Properties that the replay does not model: {', '.join(handed)}.")
     out.append(
-        "Your disks and your kernel: device times come from a profile, and CPU time of ZFS is not in the "
-        "modelled time."
+        "Your disks and your kernel: device times come from a profile, "
+        "and CPU time of ZFS is not in the modelled time."
     )
     out.append(
         "An aged pool: the replay starts on an empty one, without fragmentation, snapshots or other tenants."

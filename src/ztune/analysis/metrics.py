@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ztune.errors import InputError
-from ztune.study import METRICS as OBJECTIVES
+from ztune.onhost.words import OBJECTIVES
 
 
 @dataclass(frozen=True)
@@ -20,24 +20,29 @@ class Metric:
     path: tuple[str, ...]  # into Trial.measure
 
 
-# A superset of what an objective may minimise (ztune.study.METRICS; a test holds the two together).
+def _objective(key: str, label: str) -> Metric:
+    path, unit = OBJECTIVES[key]
+    return Metric(key, label, unit, path)
+
+
+# What an objective may minimise, and what besides is shown.
 METRICS: dict[str, Metric] = {
     m.key: m
     for m in (
-        Metric("modelled_s", "modelled time", "s", ("model", "modelled_s")),
-        Metric("allocated", "space", "bytes", ("space", "allocated")),
-        Metric("written", "bytes written", "bytes", ("physical", "write_bytes")),
-        Metric("read", "bytes read", "bytes", ("physical", "read_bytes")),
-        Metric("write_ops", "write operations", "count", ("physical", "writes")),
-        Metric("read_ops", "read operations", "count", ("physical", "reads")),
-        Metric("flushes", "cache flushes", "count", ("physical", "flushes")),
+        _objective("modelled_s", "modelled time"),
+        _objective("allocated", "space"),
+        _objective("written", "bytes written"),
+        _objective("read", "bytes read"),
+        _objective("write_ops", "write operations"),
+        _objective("read_ops", "read operations"),
+        _objective("flushes", "cache flushes"),
         Metric("rmw_reads", "read-modify-write reads", "count", ("rmw_reads",)),
         Metric("write_amplification", "bytes written per byte asked", "ratio", ("write_amplification",)),
         Metric("zil_bytes", "bytes written by the ZIL", "bytes", ("by_cause", "zil", "write_bytes")),
-        Metric("sync_p50", "modelled sync latency, median", "ms", ("model", "sync_latency_ms", "p50")),
-        Metric("sync_p99", "modelled sync latency, p99", "ms", ("model", "sync_latency_ms", "p99")),
-        Metric("read_p99", "modelled read latency, p99", "ms", ("model", "read_latency_ms", "p99")),
-        Metric("busy_s", "busiest device, modelled", "s", ("model", "busy_s_max")),
+        _objective("sync_p50", "modelled sync latency, median"),
+        _objective("sync_p99", "modelled sync latency, p99"),
+        _objective("read_p99", "modelled read latency, p99"),
+        _objective("busy_s", "busiest device, modelled"),
         Metric("wait_s", "longest thread's waits, modelled", "s", ("model", "thread_wait_s_max")),
         Metric("cpu_s", "processor time of the replay", "s", ("cpu_s",)),
         Metric("compression_ratio", "compression ratio", "ratio", ("space", "compression_ratio")),
@@ -56,9 +61,7 @@ def resolve(name: str) -> str:
     """Return the objective's metric that ``name`` means ("time" → "modelled_s"); or raise InputError."""
     key = ALIASES.get(name.strip(), name.strip())
     if key not in OBJECTIVES:
-        raise InputError(
-            f'"{name}" is nothing that can be minimised; use one of {", ".join([*ALIASES, *OBJECTIVES])}'
-        )
+        raise InputError(f'"{name}" can\'t be minimised; use one of {", ".join([*ALIASES, *OBJECTIVES])}')
     return key
 
 

@@ -59,7 +59,7 @@ def differs(after: Estimate | None, before: Estimate | None, within: float) -> b
     """Say whether two estimates differ by more than ``within`` (a share) and by more than their intervals.
 
     The share is of the smaller one, so that the answer does not depend on which is called first. From nothing
-    to something differs. An absent estimate cannot be told to differ.
+    to something differs. An absent estimate can't be told to differ.
     """
     if after is None or before is None:
         return False

@@ -81,8 +81,8 @@ class LiveView:
         )
         if clock(run) == "emulated":
             self.say(
-                f"{place.name} runs without hardware virtualisation: operations and bytes are real, "
-                "seconds are emulated"
+                f"{place.name} runs without hardware virtualisation: "
+                "operations and bytes are real, seconds are emulated"
             )
 
     def block(self, number: int, waiting: int, most: int) -> None:

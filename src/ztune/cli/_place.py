@@ -29,8 +29,10 @@ _OPTIONS = (
     click.option("--size", default="8G", show_default=True, help="The size of each such file."),
     click.option(
         "--disks", "pace", type=click.Choice(["profile", "instant"]),
-        help="On a mount: disks with the times of their profiles, or as fast as this machine. "
-        "[default: profile]",
+        help=(
+            "On a mount: disks with the times of their profiles, "
+            "or as fast as this machine. [default: profile]"
+        ),
     ),
     click.option("--page-cache", is_flag=True, help="On a mount: let the kernel cache pages; ZFS would not."),
     click.option("--openzfs", metavar="VERSION", help="In the lab: this version; default the newest built."),
@@ -69,7 +71,7 @@ def make_place(
     page_cache: bool = False,
 ) -> Any:
     """Return the place that the options name, not yet up. Raises InputError."""
-    from ztune.onhost.host.mounted import Options
+    from ztune.onhost.host.mounted import MountOptions
     from ztune.places import named as places
     from ztune.places.placing import Placing
 
@@ -79,7 +81,7 @@ def make_place(
     )
     mounting = None
     if pace is not None or page_cache:
-        mounting = Options(disks=pace or Options().disks, page_cache=page_cache)
+        mounting = MountOptions(disks=pace or MountOptions().disks, page_cache=page_cache)
     return places.make(on, placing, openzfs, dilation, mounting)
 
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
-from ztune import files, output
+from ztune import files, output, paths
 from ztune.advice.commands import script
 from ztune.advice.model import Recommendation
 from ztune.cli._live import LiveView
@@ -30,7 +30,6 @@ from ztune.report import html, measured_html, source
 from ztune.report import measured as reports
 from ztune.runs import runner, screening
 from ztune.runs.plan import Options, best_of, workload_job
-from ztune.store import paths
 from ztune.store.db import Store
 from ztune.store.records import Run, Trial
 from ztune.study import Study, profiles, ready
@@ -89,7 +88,7 @@ def tune(plan: Plan) -> Outcome:
         try:
             plan.out.mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            raise InputError(f"cannot make the folder {plan.out}: {error.strerror}") from None
+            raise InputError(f"can't make the folder {plan.out}: {error.strerror}") from None
         done = False
         try:
             # Kept with the results: a run whose trace is gone could not be repeated.

@@ -175,7 +175,7 @@ def _apply(
 def _undo_path(run: str) -> Path:
     from datetime import UTC, datetime
 
-    from ztune.store import paths
+    from ztune import paths
 
     return paths.home() / "undo" / f"{run}-{datetime.now(UTC):%Y%m%dT%H%M%S%fZ}.json"
 

@@ -23,14 +23,14 @@ _SHOWN = 8
 @click.option(
     "--prepared", is_flag=True, help="Remove the loaded databases that ztune keeps in its cache instead."
 )
-@click.option("--yes", is_flag=True, help="Do it. Without, it is only shown.")
+@click.option("--yes", is_flag=True, help="Do it. Without --yes it is only shown.")
 @click.option("--json", "as_json", is_flag=True, help="Print what is left, as JSON.")
 def command(on: str, run_id: str | None, prepared: bool, yes: bool, as_json: bool) -> int:
     """Show what trials left behind, with its paths, names and processes, and destroy it with --yes.
 
-    Only what a trial's journal or ztune's own properties say ztune made; each thing is looked at again on the
-    live system before it goes. What may be somebody else's stays and is named, and a journal that another
-    user could have written is not believed. Trials that still run are left alone.
+    It destroys only what a trial's journal or ztune's own properties say ztune made, and looks at each
+    thing again on the live system first. What may be somebody else's stays and is named. A journal that
+    another user could have written is not believed. Trials that still run are left alone.
 
     \b
     Examples:

@@ -66,7 +66,7 @@ def command(
 ) -> None:
     """Measure a disk with fio; the result is a profile for studies and the lab.
 
-    Reads only, unless --write is given. Then a DEVICE that is mounted, in a pool, or holds anything is
+    It only reads, unless --write is given. Then a DEVICE that is mounted, in a pool, or holds anything is
     refused, and in a DIR a scratch file is measured, which is removed in the end.
 
     \b
@@ -75,8 +75,7 @@ def command(
       ztune disk /dev/sdc --write --yes             an empty disk
     In a study:  profile = "sdb.toml"
     """
-    from ztune.disk import fio
-    from ztune.disk import target as targets
+    from ztune.disk import fio, under_test
     from ztune.disk.measure import measure, really
     from ztune.study.profile import FlashProfile
     from ztune.units import parse_size
@@ -98,7 +97,7 @@ def command(
     try:
         if write and Path(target).is_dir():
             progress.line("writing the scratch file")
-        with targets.opened(target, write=write, yes=yes, size=bytes_) as disk:
+        with under_test.opened(target, write=write, yes=yes, size=bytes_) as disk:
             chosen = kind or disk.kind
             if chosen is None:
                 raise InputError(

@@ -7,7 +7,7 @@ from rich import box
 from rich.table import Table
 
 from ztune import output
-from ztune.doctor.checks import Finding, State, examine, fit
+from ztune.doctor.checks import Checked, State, examine, fit
 from ztune.errors import MissingError
 
 _STYLE = {State.OK: "green", State.LIMITED: "yellow", State.MISSING: "red"}
@@ -19,8 +19,8 @@ _STYLE = {State.OK: "green", State.LIMITED: "yellow", State.MISSING: "red"}
 def command(context: click.Context, as_json: bool) -> None:
     """Say what this machine can do, what is missing, and the command that brings it.
 
-    Looks only, changes nothing. Exit code 0 when `ztune tune` can work here, 3 when something that it needs
-    is missing.
+    It only looks, and changes nothing. Exit code 0 when `ztune tune` can work here, 3 when something that
+    it needs is missing.
 
     \b
     Examples:
@@ -43,7 +43,7 @@ def command(context: click.Context, as_json: bool) -> None:
         context.exit(MissingError.exit_code)
 
 
-def _table(findings: list[Finding]) -> Table:
+def _table(findings: list[Checked]) -> Table:
     table = Table(box=box.SIMPLE, pad_edge=False)
     for heading in ("check", "state", "what it means", "what brings it"):
         table.add_column(heading, overflow="fold")

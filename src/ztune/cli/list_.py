@@ -32,7 +32,7 @@ def command() -> None:
 def workloads(workload: str | None, as_json: bool) -> None:
     """List the workloads that ztune can run itself, or one of them.
 
-    With each its roles, its parameters, and whether what it needs is here.
+    Each is listed with its roles, its parameters, and whether what it needs is here.
 
     \b
       ztune list workloads

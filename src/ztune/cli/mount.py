@@ -81,10 +81,10 @@ def command(
         raise InputError(
             "what is to be mounted, and where? `ztune mount LAYOUT DIR`, or --list, or --stats DIR"
         )
-    from ztune.onhost.host.mounted import Options
+    from ztune.onhost.host.mounted import MountOptions
 
     study, layout = choose(what, layout_name, profile, arc)
-    options = Options(disks=disks, cache=cache, page_cache=page_cache)
+    options = MountOptions(disks=disks, cache=cache, page_cache=page_cache)
     return _mount(study, layout, directory, options, store, foreground, as_json)
 
 
@@ -212,16 +212,16 @@ def _new(study: Any, layout: Any, spec: dict[str, Any], directory: Path, store: 
     try:
         where = own_directory.real(where)
     except OSError as error:
-        raise InputError(f"{where}: can't be made a store: {error.strerror}") from None
+        raise InputError(f"{where}: can't become a store: {error.strerror}") from None
     except own_directory.NotOursError as error:
-        raise InputError(f"{where}: can't be made a store: {error}") from None
+        raise InputError(f"{where}: can't become a store: {error}") from None
     if where == directory or where in directory.parents or directory in where.parents:
         raise InputError(
             f"--store {where} and {directory} lie in each other; name another place for the store"
         )
     names = mount_points.names([dataset.name for dataset in layout.datasets])
     made = MountStore.create(where)
-    return mount_points.Point(
+    return mount_points.MountPoint(
         directory=directory,
         store=made.path,
         token=made.token,

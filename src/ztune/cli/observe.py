@@ -19,9 +19,9 @@ from ztune.observe.sources import MEANINGS, READERS, read_files
 from ztune.observe.subjects import Subject, choose
 from ztune.observe.watch import watch
 from ztune.onhost.host.interrupt import signals_as_interrupt
+from ztune.onhost.words import ROLES
 from ztune.report import observed_html, observed_terminal
 from ztune.trace.roles import RoleRules
-from ztune.trace.schema import ROLES
 
 _LINE_S = 30.0
 _SECONDS = 60.0  # where nobody can see when to press Ctrl-C
@@ -92,10 +92,10 @@ def command(
 ) -> None:  # fmt: skip
     """See what a live database does to its file system, and what would be better. Nothing is changed.
 
-    The kernel counts, by role, file and system call: sizes and times of reads and writes, fsyncs, what is in
-    sequence, aligned and overwritten. Beside it on the same time axis: processors, memory, disks, ARC and
-    ZIL. Then findings: each with its evidence, what to do, and what that would cost. It works on every file
-    system; on a host without ZFS that part is missing and it says so.
+    The kernel counts, by role, file and system call: sizes and times of reads and writes, fsyncs, what is
+    in sequence, aligned and overwritten. Beside it on the same time axis: processors, memory, disks, ARC
+    and ZIL. Then come the findings, each with its evidence, what to do, and what that would cost. It works
+    on every file system; on a host without ZFS that part is missing and it says so.
 
     \b
     Examples:

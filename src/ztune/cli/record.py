@@ -15,11 +15,11 @@ import click
 from ztune import output
 from ztune.cli._numbers import FiniteRange
 from ztune.errors import InputError
+from ztune.onhost.words import ROLES
 from ztune.trace.reader import Trace
 from ztune.trace.record import Recording, record
 from ztune.trace.recorders import NAMES
 from ztune.trace.roles import RoleRules
-from ztune.trace.schema import ROLES
 
 
 @click.command(context_settings={"ignore_unknown_options": False})
@@ -68,7 +68,7 @@ from ztune.trace.schema import ROLES
     help="Keep real blocks of the files in the trace, for exact compression. It then holds content!",
 )
 @click.option(
-    "--share", is_flag=True, help="Let others read the trace. Without, it is the recording user's alone."
+    "--share", is_flag=True, help="Let others read the trace; else it is the recording user's alone."
 )
 @click.option("--json", "as_json", is_flag=True, help="Print what was recorded as JSON.")
 def command(
@@ -94,8 +94,8 @@ def command(
       ztune record --pid $(head -1 /var/lib/postgresql/15/main/postmaster.pid) --seconds 60 --out my.trace
       ztune record --role '/srv/pg/wal/**=wal' --path /srv/pg --pid 1234 --seconds 60
 
-    With a command, Ctrl-C goes to the command, and the trace is written when it ended; with --pid, Ctrl-C
-    ends the recording, and the trace is written.
+    With a command, Ctrl-C goes to the command, and the trace is written when the command has ended; with
+    --pid, Ctrl-C ends the recording, and the trace is written.
     """
     if bool(command_line) == bool(pids):
         raise InputError("say what to record: either a command after --, or --pid")

@@ -49,7 +49,7 @@ from ztune.errors import InputError
     "--resolution", default="2%", show_default=True, metavar="SHARE",
     help="Smaller differences don't matter; decides when it is enough.",
 )  # fmt: skip
-@click.option("--time-limit", metavar="TIME", help="Begin no trial after so long: seconds, 30m, 2h.")
+@click.option("--time-limit", metavar="TIME", help="Begin no trial after this long: seconds, 30m, 2h.")
 @click.option(
     "--warm", is_flag=True, help="Leave the caches as loading left them, instead of emptying them first."
 )
@@ -101,10 +101,10 @@ def command(
 ) -> int:
     """Run the workload of a study on each of its layouts, with the real database on real ZFS.
 
-    Layouts run in blocks: each block holds every layout once, in random order, the baseline among them. After
-    each block it is asked whether the best is known; if so, or if no difference is as large as --resolution,
-    it ends. Pools and datasets are made for each trial and destroyed after it; results are stored after each
-    trial.
+    Layouts run in blocks: each block holds every layout once, in random order, the baseline among them.
+    After each block ztune asks whether the best is known, and ends if it is, or if no difference is as
+    large as --resolution. Pools and datasets are made for each trial and destroyed after it; results are
+    stored after each trial.
 
     \b
     Examples:

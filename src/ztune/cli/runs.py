@@ -15,7 +15,7 @@ from ztune.errors import InputError
     "--delete", "unwanted", multiple=True, metavar="RUN",
     help="Delete this run, and the trace that was made for it alone. Repeatable.",
 )  # fmt: skip
-@click.option("--yes", is_flag=True, help="With --delete: do it. Without, it is only shown.")
+@click.option("--yes", is_flag=True, help="With --delete: do it. Without --yes it is only shown.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def command(unwanted: tuple[str, ...], yes: bool, as_json: bool) -> None:
     """List the runs, oldest first, or delete some.

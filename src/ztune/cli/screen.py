@@ -54,9 +54,8 @@ def command(
 ) -> int:
     """Replay TRACE through OpenZFS against many layouts, and rank them.
 
-    \b
-    Needs no ZFS on this machine, no root and no spare disk. Times are modelled from the disks' profile, never
-    measured; reads, writes and space are what OpenZFS really did.
+    This needs no ZFS on this machine, no root and no spare disk. Times are modelled from the disks'
+    profile, never measured; reads, writes and space are what OpenZFS really did.
 
     \b
       ztune screen my.trace
@@ -88,7 +87,7 @@ def command(
             given = {"--study": study_name, "--profile": profile, "--arc": arc, "--name": name}
             wrong = [flag for flag, value in given.items() if value is not None]
             if wrong:
-                raise InputError(f"{wrong[0]} cannot be changed when a run is resumed; start a new run")
+                raise InputError(f"{wrong[0]} can't be changed when a run is resumed; start a new run")
             opened = None if trace is None else Trace.open(trace)
             run = _unfinished(store, resume, opened)
             opened = opened or Trace.open(run.trace_path)
@@ -207,7 +206,7 @@ def ranking_json(run: Any, trials: Any) -> dict[str, Any]:
     from ztune.advice.trust import outpaced
     from ztune.cli._screening import changes
     from ztune.runs.screening import allowed_order
-    from ztune.study import METRICS
+    from ztune.study import OBJECTIVES
 
     study = run.resolved_study
     now = standing(trials, study.objective)
@@ -215,7 +214,7 @@ def ranking_json(run: Any, trials: Any) -> dict[str, Any]:
 
     def metric(trial: Any, name: str) -> Any:
         node: Any = trial.measure
-        for part in METRICS[name][0]:
+        for part in OBJECTIVES[name][0]:
             node = node.get(part) if isinstance(node, dict) else None
         return node
 
@@ -231,7 +230,7 @@ def ranking_json(run: Any, trials: Any) -> dict[str, Any]:
             "round": trial.round,
             "durability": trial.layout.durability().value,
             "changes": changes(study.layout, trial.layout),
-            "metrics": {name: metric(trial, name) for name in METRICS} if trial.ok else None,
+            "metrics": {name: metric(trial, name) for name in OBJECTIVES} if trial.ok else None,
             "wall_s": trial.wall_s,
         }
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import click
 
-from ztune import output
+from ztune import native, output
+from ztune.errors import InputError
 
 
 @click.command("setup", short_help="Install what a workload needs.")
@@ -18,14 +19,18 @@ from ztune import output
 def command(workload: str, params: tuple[str, ...], dry_run: bool, as_json: bool) -> int:
     """Install what WORKLOAD needs, with this system's own package manager, and nothing else.
 
+    "programs" stands for ztune's own: what they are built with is installed, and they are built, for this
+    machine's OpenZFS. Without it they are built on first use, if that is here.
+
     What no package has, such as OrientDB, is fetched with Maven or pip into ztune's own cache: a pinned
     version, checked by its SHA-256.
 
-    Says each command and why before it runs it. What is there already stays as it is; a second run finds
-    everything there. No database is set up: a workload makes its own for each run.
+    ztune says each command, and why, before it runs it. What is there already stays as it is; a second run
+    finds everything there. No database is set up: a workload makes its own for each run.
 
     \b
     Examples:
+      ztune setup programs                    the replay engine, the mount, the recorders
       ztune setup mariadb-oltp
       ztune setup rocksdb --dry-run
       ztune setup postgres-oltp --json
@@ -37,6 +42,12 @@ def command(workload: str, params: tuple[str, ...], dry_run: bool, as_json: bool
     from ztune.cli._place import pairs
     from ztune.databases import setup
 
+    if workload == "programs":
+        if params or dry_run or as_json:
+            raise InputError("`ztune setup programs` takes no options")
+        native.install()
+        output.echo("programs: " + ", ".join(str(program.find()) for program in native.ALL))
+        return 0
     wanted = setup.plan(workload, pairs(params))
 
     def say(step: setup.Step) -> None:

@@ -82,9 +82,10 @@ def trial_json(run: Any, trial: Any) -> dict[str, Any]:
         "again": {
             "command": ["ztune", "show", run.id, "--trial", str(trial.number), "--rerun"],
             "engine": ["ztune-engine", "replay", "--spec", "SPEC", "--ops", "OPS"],
-            "note": "SPEC is trial.spec plus `content` (role: file of sample blocks), `backing` and "
-            "`backing_dir`; "
-            "OPS is the export of the trace with this sha. The command fills them in.",
+            "note": (
+                "SPEC is trial.spec plus `content` (role: file of sample blocks), `backing` and "
+                "`backing_dir`; OPS is the export of the trace with this sha. The command fills them in."
+            ),
         },
     }
 

@@ -10,10 +10,10 @@ import click
 
 from ztune import output
 from ztune.errors import InputError
+from ztune.onhost.words import ROLES
 from ztune.trace import view
 from ztune.trace.ops import export_ops
 from ztune.trace.reader import Trace
-from ztune.trace.schema import ROLES
 from ztune.trace.summary import NO_ROLE, summarise
 
 _LONG = 2_000_000  # events from which showing takes long enough to say so

@@ -60,7 +60,7 @@ from ztune.errors import InputError
     "--resolution", default="2%", show_default=True, metavar="SHARE",
     help="With --on: smaller differences don't matter.",
 )  # fmt: skip
-@click.option("--time-limit", metavar="TIME", help="With --on: begin no trial after so long, such as 2h.")
+@click.option("--time-limit", metavar="TIME", help="With --on: begin no trial after this long, such as 2h.")
 @click.option("--json", "as_json", is_flag=True, help="Print the recommendation as JSON.")
 def command(
     workload: str,
@@ -117,8 +117,8 @@ def command(
         place = make_place(on, pool, parents, disks, files, size, openzfs, dilation, pace, page_cache)
     elif pool or parents or disks or files or openzfs or dilation or pace or page_cache:
         raise InputError(
-            "--pool, --parent, --disk, --files, --disks, --page-cache, --openzfs and --dilation say where to "
-            "measure; add --on"
+            "--pool, --parent, --disk, --files, --disks, --page-cache, "
+            "--openzfs and --dilation say where to measure; add --on"
         )
     plan = Plan(
         workload=workload,

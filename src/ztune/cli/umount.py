@@ -19,7 +19,8 @@ def command(directory: str, destroy: bool, force: bool) -> int:
     """Unmount a layout in order; the files are kept, and `ztune mount` mounts them again.
 
     Pools are exported and the disks' caches written, which takes as long as the modelled disks do. While
-    programs use it, it is refused and they are named. After a crash of the mount it takes away what is left.
+    programs use the mount, ztune refuses and names them. After a crash of the mount it takes away what is
+    left.
 
     \b
     Examples:

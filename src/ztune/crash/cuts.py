@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from ztune.crash.ledger import Ledger, Verdict
-from ztune.crash.plan import Moment, Plan, plans
+from ztune.crash.plan import CrashPlan, Moment, plans
 from ztune.crash.power import Power
 from ztune.crash.result import Cut, Result
 from ztune.databases.crash_test import Client, Found, TestedDatabase
@@ -108,7 +108,7 @@ class CrashTest:
         with signals_as_interrupt():
             try:
                 place = self._parent or WorkDir.default_parent()
-                with room.Watch("the crash test", lambda: [place]):
+                with room.RoomWatch("the crash test", lambda: [place]):
                     self._load()
                     for plan in self._plans:
                         self._cut(plan)
@@ -176,7 +176,7 @@ class CrashTest:
                 self._workdir.remove()
         self._power = self._database = self._ledger = None
 
-    def _cut(self, plan: Plan) -> None:
+    def _cut(self, plan: CrashPlan) -> None:
         if plan.moment is Moment.RECOVERY:
             after = self._in_recovery(plan)
         else:
@@ -256,7 +256,7 @@ class CrashTest:
 
     # The moments of a cut. Each returns the seconds after which it came.
 
-    def _in_recovery(self, plan: Plan) -> float:
+    def _in_recovery(self, plan: CrashPlan) -> float:
         self._say("cutting a recovery")
         try:
             self._mount(plan.cache)
@@ -282,7 +282,7 @@ class CrashTest:
         self.power.clear()
         return after
 
-    def _under_load(self, plan: Plan) -> float:
+    def _under_load(self, plan: CrashPlan) -> float:
         self._say(f"working, to be cut {plan.moment}")
         sessions = [self.database.client() for _ in self.ledger.clients]
         extra = self.database.client() if plan.moment is Moment.CHECKPOINT else None

@@ -21,7 +21,7 @@ class Moment(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class CrashPlan:
     """One cut."""
 
     number: int
@@ -33,7 +33,7 @@ class Plan:
     """When the cut comes: as a share of the window, or of what a checkpoint or a recovery takes."""
 
 
-def plans(count: int, seed: int, *, checkpoints: bool) -> list[Plan]:
+def plans(count: int, seed: int, *, checkpoints: bool) -> list[CrashPlan]:
     """Return ``count`` cuts, uniform within their windows; each three have each kind of cache once."""
     rng = random.Random(f"cuts:{seed}")
     caches: list[str] = []
@@ -49,5 +49,5 @@ def plans(count: int, seed: int, *, checkpoints: bool) -> list[Plan]:
             moment = Moment.CHECKPOINT if checkpoints else Moment.LOAD
         else:
             moment = Moment.RECOVERY
-        found.append(Plan(number, moment, caches.pop(), begin, share))
+        found.append(CrashPlan(number, moment, caches.pop(), begin, share))
     return found

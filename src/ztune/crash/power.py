@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from ztune.errors import InputError, ZtuneError
-from ztune.onhost.host.mounted import Mount, Options, last_words
+from ztune.onhost.host.mounted import Mount, MountOptions, last_words
 from ztune.places.engine_spec import mount_spec
 from ztune.study import Layout, Study
 
@@ -114,7 +114,7 @@ class Mounted:
             self._spec,
             self.store,
             self._datasets,
-            Options(disks=self._disks, cache=cache),
+            MountOptions(disks=self._disks, cache=cache),
             die_with_caller=True,
         )
         self.version = f"OpenZFS {self._mount.ready['openzfs']}"

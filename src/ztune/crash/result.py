@@ -139,8 +139,10 @@ class Result:
         lines = [
             f"{self.workload} on {self.study}: {self.layout} ({self.version}, {self.openzfs})",
             f"  {f['cuts']} cuts: {_each(f['cuts_by_moment'])}; cache {_each(f['cuts_by_cache'])}",
-            f"  {f['commits_acknowledged']:,} commits acknowledged, {f['commits_lost']:,} lost; "
-            f"{f['commits_unanswered']:,} more are there that no client was told of",
+            (
+                f"  {f['commits_acknowledged']:,} commits acknowledged, {f['commits_lost']:,} lost; "
+                f"{f['commits_unanswered']:,} more are there that no client was told of"
+            ),
             f"  checked after each cut: every commit, every balance, {', '.join(self.checks)}",
         ]
         if f["replayed_median"] is not None:

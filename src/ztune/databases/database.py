@@ -22,7 +22,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationErr
 from ztune import shipped
 from ztune.databases import entry_points
 from ztune.databases.declared import ANY, Declared, KnownClass
-from ztune.databases.rules import Rule
+from ztune.databases.rules import RoleRule
 from ztune.errors import InputError
 from ztune.onhost.words import DurabilityClass
 
@@ -40,7 +40,7 @@ def _reference(text: str) -> str:
 
 def _rule(text: str) -> str:
     try:
-        Rule.parse(text)
+        RoleRule.parse(text)
     except InputError as error:
         raise ValueError(str(error)) from None
     return text
@@ -100,9 +100,9 @@ class Files(_Facts):
     )
 
     @property
-    def parsed(self) -> tuple[Rule, ...]:
+    def parsed(self) -> tuple[RoleRule, ...]:
         """The rules."""
-        return tuple(Rule.parse(text) for text in self.rules)
+        return tuple(RoleRule.parse(text) for text in self.rules)
 
 
 class Observed(_Facts):

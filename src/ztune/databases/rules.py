@@ -12,7 +12,7 @@ NO_ROLE = "-"
 
 
 @dataclass(frozen=True)
-class Rule:
+class RoleRule:
     """One glob and the role of the files it matches (None: no role)."""
 
     glob: str
@@ -20,7 +20,7 @@ class Rule:
     pattern: re.Pattern[str]
 
     @classmethod
-    def parse(cls, text: str) -> Rule:
+    def parse(cls, text: str) -> RoleRule:
         """Return the rule written as ``GLOB=ROLE``; raises InputError."""
         glob, separator, role = text.rpartition("=")
         if not separator or not glob:
@@ -73,4 +73,4 @@ def _compile(glob: str, rule: str) -> re.Pattern[str]:
     try:
         return re.compile("".join(out), re.DOTALL)
     except re.error as error:
-        raise InputError(f"the role rule {rule!r} has a set that cannot be read ({error.msg})") from None
+        raise InputError(f"the role rule {rule!r} has a set that can't be read ({error.msg})") from None

@@ -11,8 +11,9 @@ import os
 import shlex
 import shutil
 import subprocess
+import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from ztune.databases import registry
 from ztune.databases.database import every
@@ -21,6 +22,9 @@ from ztune.errors import InputError, MissingError, ZtuneError
 from ztune.packages import os_family, packages_of, unattended_install
 
 _INSTALL_SECONDS = 3600.0
+# As scripts/common.sh: apt's own DPkg::Lock::Timeout does not hold for the lock of the package lists.
+_LOCK_SECONDS, _LOOK_SECONDS = 600.0, 5.0
+_LOCKED = "Could not get lock"
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,7 +146,7 @@ def carry_out(wanted: Plan, say: Callable[[Step], None], *, environ: Mapping[str
             say(step)
             if step.undo:
                 undo.append(step.undo)
-            _run(step.argv, environ)
+            _run_when_free(step, say, environ)
             if step.then is not None:
                 step.then()
     finally:
@@ -158,6 +162,26 @@ def carry_out(wanted: Plan, say: Callable[[Step], None], *, environ: Mapping[str
 def _known(name: str) -> str:
     registry.get(name)  # Raises with a hint.
     return name
+
+
+def _run_when_free(step: Step, say: Callable[[Step], None], environ: Mapping[str, str]) -> None:
+    """Run ``step``; while another apt has the locks, wait for it and say so once."""
+    until = time.monotonic() + _LOCK_SECONDS
+    told = False
+    while True:
+        try:
+            return _run(step.argv, environ)
+        except ZtuneError as error:
+            if _LOCKED not in str(error) or time.monotonic() > until:
+                raise
+        if not told:
+            say(
+                replace(
+                    step, why="another apt is at work on this machine: waiting for it, at most ten minutes"
+                )
+            )
+        told = True
+        time.sleep(_LOOK_SECONDS)
 
 
 def _run(argv: tuple[str, ...], environ: Mapping[str, str]) -> None:

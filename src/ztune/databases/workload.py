@@ -92,7 +92,7 @@ def read_text(path: Path, what: str) -> str:
         with path.open("rb") as file:
             data = file.read(_LARGEST_FILE + 1)
         if len(data) > _LARGEST_FILE:
-            raise InputError(f"{what} {path}: it is larger than 1 MiB, so it is none")
+            raise InputError(f"{what} {path}: it is larger than 1 MiB, the most that ztune reads of one")
         return data.decode("utf-8")
     except UnicodeDecodeError:
         raise InputError(f"{what} {path}: it is not text") from None
@@ -483,7 +483,7 @@ def running(
         room.require(f"workload {workload.name}", [(place, needed)], "set TMPDIR to a roomier place")
         workdir = WorkDir.create(workload.name, parent=parent, keep=keep)
         try:
-            with room.Watch(f"workload {workload.name}", lambda: [place]):
+            with room.RoomWatch(f"workload {workload.name}", lambda: [place]):
                 workload.prepare(workdir)
                 workload.load(progress)
                 with starting or nullcontext():

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from ztune.disk import fio, server
 from ztune.disk.expected import CACHED_WRITES, LINK_MB_S, Expected, Pattern, ReadWrite, expected
-from ztune.disk.fio import Figures, Job
+from ztune.disk.fio import Figures, FioJob
 from ztune.errors import ZtuneError
 from ztune.study.profile import FlashProfile, HddProfile, cache_bytes
 
@@ -63,10 +63,10 @@ class Case:
         text = f"{self.pattern} {self.rw} {self.bs >> 10}K QD{self.qd}"
         return text + (" + flush" if self.fsync else "")
 
-    def job(self, seconds: float, warm_s: float = 0.0) -> Job:
+    def job(self, seconds: float, warm_s: float = 0.0) -> FioJob:
         """Return it as a job of ``seconds`` over the whole disk."""
         rw = ("rand" if self.pattern == "random" else "") + self.rw
-        return Job(rw, self.bs, self.qd, seconds, 0, SIZE, fsync=self.fsync, warm_s=warm_s)
+        return FioJob(rw, self.bs, self.qd, seconds, 0, SIZE, fsync=self.fsync, warm_s=warm_s)
 
 
 CASES = (
@@ -78,7 +78,7 @@ CASES = (
 
 
 @dataclass(frozen=True)
-class Outcome:
+class CaseResult:
     """What runs of a case gave; rates and times are the disk's, without dilation."""
 
     case: Case
@@ -136,7 +136,7 @@ class Bench:
         self._folder.cleanup()
 
     def run(
-        self, profile: HddProfile | FlashProfile, dilation: float, job: Job
+        self, profile: HddProfile | FlashProfile, dilation: float, job: FioJob
     ) -> tuple[Figures, dict[str, float]]:
         """Run ``job`` on a new disk; return fio's figures in real time and the disk's counters."""
         self._count += 1
@@ -190,7 +190,7 @@ class Bench:
         runs: int = 3,
         seconds: float = 6.0,
         progress: Callable[[str], None] = lambda _: None,
-    ) -> Outcome:
+    ) -> CaseResult:
         """Run a case; hdd runs are longer, until chance is no more than a few percent. Raises ZtuneError."""
         if _cached(profile, case):
             profile = profile.model_copy(update={"cache_mb": FILLED_MB})
@@ -214,14 +214,16 @@ class Bench:
         if not iops:
             raise ZtuneError("no runs")
         load = os.getloadavg()[0] / (os.cpu_count() or 1)
-        return Outcome(case, dilation, want, iops, flush, statistics.median(late), load)
+        return CaseResult(case, dilation, want, iops, flush, statistics.median(late), load)
 
 
-def table(name: str, outcomes: Sequence[Outcome], limit: float) -> list[str]:
+def table(name: str, outcomes: Sequence[CaseResult], limit: float) -> list[str]:
     """Return lines for a terminal."""
     lines = [
-        f"{name:12} {'load':34} {'dilation':>8} {'expected/s':>11} {'measured/s':>11} {'flush ms':>15} "
-        f"{'spread':>7} {'error':>7} {'late':>6} {'load':>5}"
+        (
+            f"{name:12} {'load':34} {'dilation':>8} {'expected/s':>11} {'measured/s':>11} {'flush ms':>15} "
+            f"{'spread':>7} {'error':>7} {'late':>6} {'load':>5}"
+        )
     ]
     for o in outcomes:
         flush = ""

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 import shutil
-import signal
 import subprocess
 from dataclasses import dataclass
 from typing import Any
 
 from ztune.errors import MissingError, ZtuneError
+from ztune.onhost.host.process import end_group
 from ztune.packages import install_command
 
 ENDS = "zoned:50/2:0/96:50/2"
@@ -20,7 +19,7 @@ _PATIENCE_S = 120.0
 
 
 @dataclass(frozen=True)
-class Job:
+class FioJob:
     """One closed loop of requests."""
 
     rw: str
@@ -60,7 +59,7 @@ def program() -> str:
     return found
 
 
-def arguments(target: str, job: Job) -> list[str]:
+def arguments(target: str, job: FioJob) -> list[str]:
     """Return fio's arguments for ``job`` on a path or an ``nbd+unix://`` URI."""
     argv = [
         "--name=ztune",
@@ -94,7 +93,7 @@ def arguments(target: str, job: Job) -> list[str]:
     return [*argv, "--ioengine=libaio", "--direct=1", f"--filename={target.replace(':', chr(92) + ':')}"]
 
 
-def run(target: str, job: Job) -> Figures:
+def run(target: str, job: FioJob) -> Figures:
     """Run ``job``. Raises ZtuneError if fio fails, and ends fio if we are interrupted."""
     argv = [program(), *arguments(target, job)]
     process = subprocess.Popen(
@@ -105,10 +104,7 @@ def run(target: str, job: Job) -> Figures:
     except subprocess.TimeoutExpired:
         raise ZtuneError(f"fio on {target} does not end: the disk does not answer") from None
     finally:
-        if process.poll() is None:
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
+        end_group(process)
     return parse(target, out.decode(errors="replace"), err.decode(errors="replace"), process.returncode)
 
 

@@ -9,13 +9,13 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
 from ztune.disk.expected import mean_seek_ms
-from ztune.disk.fio import Figures, Job
+from ztune.disk.fio import Figures, FioJob
 from ztune.study import profiles
 from ztune.study.profile import PROFILE, FlashProfile, HddProfile
 from ztune.units import format_size
 
 Kind = Literal["hdd", "flash"]
-Run = Callable[[Job], Figures]
+Run = Callable[[FioJob], Figures]
 Progress = Callable[[int, int, str], None]
 
 LEAST = 1 << 30
@@ -31,7 +31,7 @@ DEPTHS = (8, 32, 128)
 
 
 @dataclass
-class Measured:
+class MeasuredProfile:
     """A profile, what it was made of, and what could not be measured."""
 
     profile: HddProfile | FlashProfile
@@ -65,39 +65,39 @@ def _toml(value: object) -> str:
     return f'"{text}"'
 
 
-def jobs(kind: Kind, size: int, seconds: float, write: bool) -> dict[str, Job]:
+def jobs(kind: Kind, size: int, seconds: float, write: bool) -> dict[str, FioJob]:
     """Return the jobs that a disk of ``size`` bytes is measured by, by name, in their order."""
     whole = size // 4096 * 4096
 
-    def reads(share: float) -> Job:
-        return Job("randread", 4096, 1, seconds, 0, max(int(share * whole) // 4096 * 4096, 16 << 20))
+    def reads(share: float) -> FioJob:
+        return FioJob("randread", 4096, 1, seconds, 0, max(int(share * whole) // 4096 * 4096, 16 << 20))
 
-    def at(share: float) -> Job:
+    def at(share: float) -> FioJob:
         # Sequential, at three places: outer tracks pass faster under the head.
         offset = int(share * whole) >> 20 << 20
-        return Job("read", 1 << 20, 8, max(seconds / 3, 1.0), offset, max(whole // 8, 64 << 20))
+        return FioJob("read", 1 << 20, 8, max(seconds / 3, 1.0), offset, max(whole // 8, 64 << 20))
 
-    found: dict[str, Job] = {
+    found: dict[str, FioJob] = {
         "sequential reads at the beginning": at(0),
         "sequential reads in the middle": at(0.5),
         "sequential reads at the end": at(0.875),
     }
     if kind == "hdd":
-        found["sequential reads of 4 KiB"] = Job("read", 4096, 1, max(seconds / 3, 1.0), 0, whole)
+        found["sequential reads of 4 KiB"] = FioJob("read", 4096, 1, max(seconds / 3, 1.0), 0, whole)
         found["random reads over a thousandth"] = reads(SHORT)
         found["random reads over a third"] = reads(1 / 3)
         found["random reads over the whole"] = reads(1)
-        found["random reads at both ends"] = Job("randread", 4096, 1, seconds, 0, whole, ends=True)
+        found["random reads at both ends"] = FioJob("randread", 4096, 1, seconds, 0, whole, ends=True)
     else:
         found["random reads, one at a time"] = reads(1)
         for qd in DEPTHS:
-            found[f"random reads, {qd} at a time"] = Job("randread", 4096, qd, seconds, 0, whole)
+            found[f"random reads, {qd} at a time"] = FioJob("randread", 4096, qd, seconds, 0, whole)
     if write:
         # The first seconds only fill the disk's cache.
-        found["sequential writes"] = Job("write", 1 << 20, 8, seconds, 0, whole, warm_s=seconds / 2)
+        found["sequential writes"] = FioJob("write", 1 << 20, 8, seconds, 0, whole, warm_s=seconds / 2)
         if kind == "flash":
-            found["random writes, one at a time"] = Job("randwrite", 4096, 1, seconds, 0, whole, warm_s=1)
-        found["writes, each with a flush"] = Job("write", 4096, 1, seconds, 0, whole, fsync=True)
+            found["random writes, one at a time"] = FioJob("randwrite", 4096, 1, seconds, 0, whole, warm_s=1)
+        found["writes, each with a flush"] = FioJob("write", 4096, 1, seconds, 0, whole, fsync=True)
     return found
 
 
@@ -111,7 +111,7 @@ def measure(
     seconds: float = 8.0,
     write: bool = False,
     progress: Progress = lambda *_: None,
-) -> Measured:
+) -> MeasuredProfile:
     """Measure a disk of ``size`` bytes and return its profile.
 
     ``run`` runs a job on it; ``seconds`` is the time of one. Raises what ``run`` does.
@@ -131,7 +131,7 @@ def really(run: Run, kind: Kind, size: int) -> tuple[Kind, str]:
     """
     if kind == "flash":
         return kind, ""
-    found = run(Job("randread", 4096, 1, 0.5, 0, size // 4096 * 4096)).latency_ms
+    found = run(FioJob("randread", 4096, 1, 0.5, 0, size // 4096 * 4096)).latency_ms
     if found > NO_HEAD_MS:
         return kind, ""
     return "flash", (
@@ -140,7 +140,7 @@ def really(run: Run, kind: Kind, size: int) -> tuple[Kind, str]:
     )
 
 
-def fit(figures: dict[str, Figures], kind: Kind, size: int, name: str, source: str) -> Measured:
+def fit(figures: dict[str, Figures], kind: Kind, size: int, name: str, source: str) -> MeasuredProfile:
     """Return the profile that gives these figures; the keys are those of ``jobs``."""
     notes: list[str] = []
     ends = [
@@ -172,7 +172,7 @@ def fit(figures: dict[str, Figures], kind: Kind, size: int, name: str, source: s
         + ("64 MiB" if kind == "hdd" else "32 MiB")
         + "; set cache_mb = 0 if the disk has power-loss protection"
     )
-    return Measured(PROFILE.validate_python(raw), figures, notes)
+    return MeasuredProfile(PROFILE.validate_python(raw), figures, notes)
 
 
 def _round(value: float) -> float:
@@ -223,7 +223,7 @@ def _fit_hdd(raw: dict[str, Any], figures: dict[str, Figures], notes: list[str])
     if abs(whole / predicted - 1) > 0.1:
         notes.append(
             f"random reads over the whole disk took {whole:.2f} ms, the profile gives {predicted:.2f}: "
-            "the disk was busy, or is none with one head; treat the profile as rough"
+            "the disk was busy, or does not have one head; treat the profile as rough"
         )
     flushed = figures.get("writes, each with a flush")
     if flushed is not None and flushed.flush_ms is not None:

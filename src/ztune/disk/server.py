@@ -13,28 +13,12 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from ztune import programs
+from ztune import native
 from ztune.errors import InputError, MissingError, ZtuneError
-from ztune.packages import install_command
 from ztune.study.profile import FlashProfile, HddProfile, cache_bytes
 
-PROGRAM = "ztune-disk"
 _PATH_MAX = 107 - len(".control")
 _STOP_S = 120.0
-
-
-def find() -> Path:
-    """Return the server: ``$ZTUNE_DISK``, else the one built beside the package, else the one in PATH.
-
-    Raises MissingError without one.
-    """
-    path = programs.find(PROGRAM, "disk", "ZTUNE_DISK", f"a {PROGRAM}")
-    if path is None:
-        raise MissingError(
-            f"the shaped disk {PROGRAM} is not built; `make -C disk` in ztune's source folder builds it "
-            f"(needs a C compiler and make: `{install_command('cc')}`, `{install_command('make')}`)"
-        )
-    return path
 
 
 def arguments(
@@ -65,7 +49,7 @@ def arguments(
     ]
 
 
-class Server:
+class DiskServer:
     """A disk that runs. Use as a context manager, or call ``stop``."""
 
     def __init__(
@@ -144,7 +128,7 @@ class Server:
             path.unlink(missing_ok=True)
         said = self._log.read_text(errors="replace").strip()
         self._log.unlink(missing_ok=True)
-        return said.splitlines()[-1].removeprefix(f"{PROGRAM}: ") if said else ""
+        return said.splitlines()[-1].removeprefix(f"{native.DISK.name}: ") if said else ""
 
     def _ask(self, command: str) -> dict[str, Any]:
         with sockets.socket(sockets.AF_UNIX) as wire:
@@ -190,7 +174,7 @@ def start(
     lazy: bool = False,
     program: Path | None = None,
     preexec: Callable[[], object] | None = None,
-) -> Server:
+) -> DiskServer:
     """Start a disk and return it when it accepts connections.
 
     ``size``: bytes, default the profile's; the head's way over them is that of the whole profile.
@@ -210,7 +194,7 @@ def start(
     if socket.exists() or _control(socket).exists():
         raise InputError(f"{socket} exists already; a disk needs a socket of its own")
     argv = [
-        str(program or find()),
+        str(program or native.DISK.find()),
         f"socket={socket}",
         f"control={_control(socket)}",
         f"file={backing}",
@@ -231,10 +215,10 @@ def start(
         )
     except OSError as error:
         log.unlink()
-        raise MissingError(f"{argv[0]} cannot be run: {error.strerror}") from None
+        raise MissingError(f"{argv[0]} can't be run: {error.strerror}") from None
     finally:
         os.close(handle)
-    server = Server(process, socket, backing, size, log)
+    server = DiskServer(process, socket, backing, size, log)
     assert process.stdout is not None
     if process.stdout.readline() != "ready\n":
         process.wait()

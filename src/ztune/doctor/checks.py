@@ -13,11 +13,12 @@ from typing import Any
 
 import psutil
 
+from ztune import native
 from ztune.errors import ZtuneError
 from ztune.packages import install_command
 
 GIB = 1 << 30
-SETUP = "make setup"
+SETUP = native.setup_command()
 # Bits of CapEff in /proc/PID/status, from linux/capability.h.
 CAPABILITIES = {"CAP_SYS_PTRACE": 19, "CAP_SYS_ADMIN": 21, "CAP_PERFMON": 38, "CAP_BPF": 39}
 
@@ -31,7 +32,7 @@ class State(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class Checked:
     """The outcome of one check."""
 
     check: str
@@ -62,13 +63,13 @@ def capabilities(status: Path = Path("/proc/self/status")) -> set[str]:
     return set()
 
 
-def check_python() -> Finding:
+def check_python() -> Checked:
     """Python is new enough."""
     version = ".".join(str(part) for part in sys.version_info[:3])
     new = sys.version_info >= (3, 11)
     means = version if new else f"{version}, but ztune needs 3.11 or newer"
     state = State.OK if new else State.MISSING
-    return Finding(
+    return Checked(
         "Python", state, means, "" if new else install_python(), needed=True, details={"version": version}
     )
 
@@ -78,78 +79,88 @@ def install_python() -> str:
     return f"install Python 3.11, then {SETUP}"
 
 
-def check_engine() -> Finding:
+def check_engine() -> Checked:
     """The replay engine is built and matches the OpenZFS library of this machine."""
     from ztune.places import engine
 
     try:
-        found = engine.check()
+        path = native.ENGINE.built()
+        if path is None:
+            return _not_built("replay engine", native.ENGINE, needed=True)
+        found = engine.check(path)
     except ZtuneError as error:
         said = str(error).partition("; `ztune doctor`")[0].partition(" (`ztune doctor`")[0]
-        return Finding("replay engine", State.MISSING, said, SETUP, needed=True)
+        return Checked("replay engine", State.MISSING, said, SETUP, needed=True)
     means = f"replays traces through OpenZFS {found.openzfs}; its self-check passed"
     details = {"path": str(found.path), "version": found.version, "openzfs": found.openzfs}
-    return Finding("replay engine", State.OK, means, needed=True, details=details)
+    return Checked("replay engine", State.OK, means, needed=True, details=details)
 
 
-def check_mount() -> Finding:
+def _not_built(check: str, program: native.NativeProgram, needed: bool = False) -> Checked:
+    if native.is_source_tree():
+        return Checked(check, State.MISSING, f"{program.name} is not built", SETUP, needed=needed)
+    means = f"{program.name} is built at its first use, if what that takes is here"
+    return Checked(check, State.LIMITED, means, SETUP, needed=needed)
+
+
+def check_mount() -> Checked:
     """Layouts can be mounted: the program is there and runs, FUSE is there and for us."""
     from ztune.places import mount_points, mount_program
 
     name = "mounting"
     try:
-        found = mount_program.find()
+        found = native.MOUNT.built()
     except ZtuneError as error:
-        return Finding(name, State.MISSING, str(error).partition("; `")[0], SETUP)
+        return Checked(name, State.MISSING, str(error).partition("; `")[0], SETUP)
+    if found is None:
+        return _not_built(name, native.MOUNT)
     details = {"path": str(found)}
     lacking = mount_program.lacking()
     if lacking is not None:
         means, fix = lacking
-        return Finding(name, State.MISSING, f"no `ztune mount`: {means}", fix, details=details)
+        return Checked(name, State.MISSING, f"no `ztune mount`: {means}", fix, details=details)
     points, _ = mount_points.every()
     dead = [str(point.directory) for point in points if point.dead()]
     if dead:
-        means = f"the program of {', '.join(dead)} has died, and what is there answers with errors only"
-        return Finding(
+        means = f"the program of {', '.join(dead)} has died; files there answer with errors only"
+        return Checked(
             name, State.LIMITED, means, f"ztune umount {dead[0]}", details={**details, "dead": dead}
         )
     if not mount_program.others_may_enter():
         means = f"mounts layouts, but other users can't enter them: {mount_program.CONF} does not allow it"
         fix = f"echo user_allow_other | sudo tee -a {mount_program.CONF}"
-        return Finding(name, State.LIMITED, means, fix, details=details)
+        return Checked(name, State.LIMITED, means, fix, details=details)
     running = sum(point.mount() is not None for point in points)
     now = f"; {running} mounted now" if running else ""
-    return Finding(name, State.OK, f"mounts layouts with FUSE{now}", details=details)
+    return Checked(name, State.OK, f"mounts layouts with FUSE{now}", details=details)
 
 
 def check_ebpf(
     btf: Path = Path("/sys/kernel/btf/vmlinux"), status: Path = Path("/proc/self/status")
-) -> Finding:
+) -> Checked:
     """The eBPF recorder loads on this kernel, with our rights."""
     name = "recorder: eBPF"
     if not btf.exists():
         means = (
             f"this kernel gives no type information ({btf}), which eBPF programs need; strace records instead"
         )
-        return Finding(name, State.MISSING, means, "boot a kernel built with CONFIG_DEBUG_INFO_BTF")
+        return Checked(name, State.MISSING, means, "boot a kernel built with CONFIG_DEBUG_INFO_BTF")
     have = capabilities(status)
     lacking = [cap for cap in ("CAP_BPF", "CAP_PERFMON") if cap not in have and "CAP_SYS_ADMIN" not in have]
     if lacking:
-        means = (
-            f"not with our rights ({' and '.join(lacking)} lacking); strace records instead, at a higher cost"
-        )
-        return Finding(name, State.MISSING, means, "sudo ztune …", details={"lacking": lacking})
+        means = f"this user lacks {' and '.join(lacking)}; strace records instead, at a higher cost"
+        return Checked(name, State.MISSING, means, "sudo ztune …", details={"lacking": lacking})
     return _recorder(name, "ebpf", "records with little cost", SETUP)
 
 
 def check_strace(
     scope: Path = Path("/proc/sys/kernel/yama/ptrace_scope"), status: Path = Path("/proc/self/status")
-) -> Finding:
+) -> Checked:
     """The strace recorder can follow processes."""
     name = "recorder: strace"
     path = shutil.which("strace")
     if path is None:
-        return Finding(name, State.MISSING, "strace is not installed", install_command("strace"))
+        return Checked(name, State.MISSING, "strace is not installed", install_command("strace"))
     try:
         level = int(scope.read_text(encoding="ascii"))
     except (OSError, ValueError):
@@ -159,70 +170,70 @@ def check_strace(
         what = "only what ztune starts itself, not running processes" if level == 1 else "nothing"
         state = State.LIMITED if level == 1 else State.MISSING
         means = f"ptrace_scope is {level}: it can record {what}"
-        return Finding(name, state, means, "sudo ztune …", details={"path": path, "ptrace_scope": level})
+        return Checked(name, state, means, "sudo ztune …", details={"path": path, "ptrace_scope": level})
     return _recorder(name, "strace", "records anywhere, but slows what it records", install_command("strace"))
 
 
-def _recorder(name: str, which: str, good: str, fix: str) -> Finding:
+def _recorder(name: str, which: str, good: str, fix: str) -> Checked:
     from ztune.trace import recorders
 
     try:
         recorders.pick(which)
     except ZtuneError as error:
-        return Finding(name, State.MISSING, str(error), fix)
-    return Finding(name, State.OK, good)
+        return Checked(name, State.MISSING, str(error), fix)
+    return Checked(name, State.OK, good)
 
 
-def check_observing() -> Finding:
+def check_observing() -> Checked:
     """The kernel can add up what `ztune observe` shows."""
     from ztune.trace.recorders.kernel import OBSERVER, untyped
 
     name = "observing"
     reason = OBSERVER.problem()
     if reason is None:
-        return Finding(name, State.OK, "`ztune observe` adds up in the kernel, with eBPF")
+        return Checked(name, State.OK, "`ztune observe` adds up in the kernel, with eBPF")
     if untyped() is not None:
         means = f"`ztune observe` sees sums of calls and bytes only, through /proc: {reason}"
-        return Finding(name, State.LIMITED, means, "boot a kernel built with CONFIG_DEBUG_INFO_BTF")
+        return Checked(name, State.LIMITED, means, "boot a kernel built with CONFIG_DEBUG_INFO_BTF")
     means = f"`ztune observe` reads other tools' output (--from) only: {reason}"
-    return Finding(name, State.LIMITED, means, "sudo ztune …" if "run as root" in reason else SETUP)
+    return Checked(name, State.LIMITED, means, "sudo ztune …" if "run as root" in reason else SETUP)
 
 
-def check_recording() -> Finding:
+def check_recording() -> Checked:
     """At least one recorder works."""
     found = [check_ebpf(), check_strace()]
     if found[0].state is State.OK:
-        return Finding("recording", State.OK, "with eBPF", needed=True)
+        return Checked("recording", State.OK, "with eBPF", needed=True)
     if found[1].state is not State.MISSING:
         means = "with strace only: what is recorded runs slower, so its rates are not those of normal work"
-        return Finding("recording", State.LIMITED, means, found[0].fix, needed=True)
-    return Finding("recording", State.MISSING, "no recorder works here", found[0].fix or SETUP, needed=True)
+        return Checked("recording", State.LIMITED, means, found[0].fix, needed=True)
+    return Checked("recording", State.MISSING, "no recorder works here", found[0].fix or SETUP, needed=True)
 
 
-def check_postgresql() -> Finding:
+def check_postgresql() -> Checked:
     """PostgreSQL's programs are there for the workload ``postgres-oltp``."""
     from ztune.databases.postgresql.onhost.server import find_binaries
 
     try:
         found = find_binaries()
     except ZtuneError as error:
-        return Finding("PostgreSQL", State.MISSING, str(error), install_command("postgresql"), needed=True)
+        return Checked("PostgreSQL", State.MISSING, str(error), install_command("postgresql"), needed=True)
     details = {"directory": str(found.directory), "version": found.version}
-    return Finding(
+    return Checked(
         "PostgreSQL", State.OK, f"{found.version}, for postgres-oltp", needed=True, details=details
     )
 
 
-def check_fio() -> Finding:
+def check_fio() -> Checked:
     """fio is there, which the tests compare the recorders with."""
     path = shutil.which("fio")
     if path is None:
         means = "only the tests need it, to compare the recorders with a load that counts itself"
-        return Finding("fio", State.MISSING, means, install_command("fio"))
-    return Finding("fio", State.OK, "for the tests of the recorders", details={"path": path})
+        return Checked("fio", State.MISSING, means, install_command("fio"))
+    return Checked("fio", State.OK, "for the tests of the recorders", details={"path": path})
 
 
-def check_memory(available: int | None = None) -> Finding:
+def check_memory(available: int | None = None) -> Checked:
     """There is memory for pools that are kept in memory while layouts are screened."""
     free = psutil.virtual_memory().available if available is None else available
     cores = os.cpu_count() or 1
@@ -234,14 +245,14 @@ def check_memory(available: int | None = None) -> Finding:
     text = f"{free / GIB:.1f} GiB free for {cores} engines at a time"
     if free < want:
         means = f"{text}: too little to keep big pools in memory"
-        return Finding("memory", State.LIMITED, means, details=details)
-    return Finding("memory", State.OK, text, details=details)
+        return Checked("memory", State.LIMITED, means, details=details)
+    return Checked("memory", State.OK, text, details=details)
 
 
-def check_disk(places: list[Path] | None = None) -> Finding:
+def check_disk(places: list[Path] | None = None) -> Checked:
     """There is room for databases that workloads make, and for traces and results."""
     from ztune.onhost.host.workdir import WorkDir
-    from ztune.store.paths import home
+    from ztune.paths import home
 
     free: dict[str, int] = {}
     for place in places if places is not None else [WorkDir.default_parent(), home()]:
@@ -250,35 +261,35 @@ def check_disk(places: list[Path] | None = None) -> Finding:
     text = ", ".join(f"{size / GIB:.1f} GiB in {place}" for place, size in free.items())
     if min(free.values()) < 4 * GIB:
         means = f"{text}: postgres-oltp takes about 2 GiB there; more is better"
-        return Finding(
+        return Checked(
             "disk", State.LIMITED, means, "set TMPDIR and ZTUNE_HOME to roomier places", details=free
         )
-    return Finding("disk", State.OK, f"{text}, free", details=free)
+    return Checked("disk", State.OK, f"{text}, free", details=free)
 
 
-def check_kernel_zfs(module: Path = Path("/sys/module/zfs/version")) -> Finding:
+def check_kernel_zfs(module: Path = Path("/sys/module/zfs/version")) -> Checked:
     """Whether this host's kernel has OpenZFS and its tools, for trials on this host."""
     name = "ZFS on this host"
     try:
         version = module.read_text(encoding="ascii").strip()
     except OSError:
         means = "the kernel has no OpenZFS loaded: no trials with --on local; screening and the lab need none"
-        return Finding(name, State.MISSING, means)
+        return Checked(name, State.MISSING, means)
     lacking = [tool for tool in ("zfs", "zpool") if _sbin(tool) is None]
     if lacking:
         means = f"OpenZFS {version} is loaded, but {' and '.join(lacking)} are not installed"
-        return Finding(name, State.LIMITED, means, install_command("zfs"), details={"version": version})
+        return Checked(name, State.LIMITED, means, install_command("zfs"), details={"version": version})
     if os.geteuid() != 0:
         means = f"OpenZFS {version}; trials with --on local need root, or sudo without a password"
-        return Finding(name, State.LIMITED, means, "sudo ztune …", details={"version": version})
-    return Finding(name, State.OK, f"{version}, for trials with --on local", details={"version": version})
+        return Checked(name, State.LIMITED, means, "sudo ztune …", details={"version": version})
+    return Checked(name, State.OK, f"{version}, for trials with --on local", details={"version": version})
 
 
 def _sbin(program: str) -> str | None:
     return shutil.which(program, path=f"{os.environ.get('PATH', os.defpath)}:/usr/sbin:/sbin")
 
 
-def check_kvm(device: Path = Path("/dev/kvm")) -> Finding:
+def check_kvm(device: Path = Path("/dev/kvm")) -> Checked:
     """Whether the lab's guests run at full speed: what was found when a kernel was last booted under KVM."""
     from ztune.lab import accel
 
@@ -288,59 +299,57 @@ def check_kvm(device: Path = Path("/dev/kvm")) -> Finding:
         verdict = None
     slow = "the lab's guests are emulated, about twenty times slower, and their disks with them"
     if not device.exists():
-        return Finding("KVM", State.MISSING, f"no {device}: {slow}")
+        return Checked("KVM", State.MISSING, f"no {device}: {slow}")
     if not os.access(device, os.R_OK | os.W_OK):
-        means = f"{device} is there but not for us: {slow}"
-        return Finding("KVM", State.LIMITED, means, "sudo usermod -aG kvm $USER")
+        means = f"{device} is there, but this user may not open it: {slow}"
+        return Checked("KVM", State.LIMITED, means, "sudo usermod -aG kvm $USER")
     if verdict is None:
         means = f"{device} is there; whether a kernel boots under it is tried with the first guest"
-        return Finding("KVM", State.LIMITED, means, "ztune lab build")
+        return Checked("KVM", State.LIMITED, means, "ztune lab build")
     if verdict.accel != "kvm":
-        return Finding("KVM", State.LIMITED, f"{verdict.reason}: {slow}", details={"reason": verdict.reason})
-    return Finding("KVM", State.OK, "a kernel boots under it: the lab's guests run at full speed")
+        return Checked("KVM", State.LIMITED, f"{verdict.reason}: {slow}", details={"reason": verdict.reason})
+    return Checked("KVM", State.OK, "a kernel boots under it: the lab's guests run at full speed")
 
 
-def check_lab() -> Finding:
+def check_lab() -> Checked:
     """QEMU is there and the lab's guest is built."""
     from ztune.lab import image, qemu
 
     try:
         release = qemu.version()
     except ZtuneError as error:
-        return Finding("lab", State.MISSING, str(error), "make lab")
+        return Checked("lab", State.MISSING, str(error), "make lab")
     lacking = [tool for tool in ("zstd", "mkfs.ext4") if _sbin(tool) is None]
     if lacking:
         means = f"QEMU {release}, but {' and '.join(lacking)} not installed"
-        return Finding("lab", State.MISSING, means, "make lab")
+        return Checked("lab", State.MISSING, means, "make lab")
     built = image.built()
     if not built:
         means = f"QEMU {release}; the guest is not built yet (ten to twenty minutes, once)"
-        return Finding("lab", State.MISSING, means, "ztune lab build", details={"qemu": release})
-    from ztune.disk import server
-
+        return Checked("lab", State.MISSING, means, "ztune lab build", details={"qemu": release})
     try:
-        server.find()
+        native.DISK.find()
         built[0].check()
     except ZtuneError as error:
         fix = "ztune lab build" if "damaged" in str(error) else "make build"
-        return Finding("lab", State.MISSING, str(error).partition("; `")[0], fix, details={"qemu": release})
+        return Checked("lab", State.MISSING, str(error).partition("; `")[0], fix, details={"qemu": release})
     versions = [found.openzfs for found in built]
     means = f"OpenZFS {' and '.join(versions)} on kernel {built[0].kernel}, for trials with --on lab"
-    return Finding("lab", State.OK, means, details={"qemu": release, "openzfs": versions})
+    return Checked("lab", State.OK, means, details={"qemu": release, "openzfs": versions})
 
 
-def check_leftovers(parent: Path | None = None) -> Finding:
+def check_leftovers(parent: Path | None = None) -> Checked:
     """Nothing is left of runs that were killed."""
     from ztune.onhost.host.workdir import WorkDir, leftovers
 
     found = leftovers(parent or WorkDir.default_parent())
     if found:
         means = f"a run that was killed left {', '.join(map(str, found))}; the next `ztune tune` removes it"
-        return Finding("leftovers", State.LIMITED, means, details={"paths": [str(path) for path in found]})
-    return Finding("leftovers", State.OK, "none of killed runs")
+        return Checked("leftovers", State.LIMITED, means, details={"paths": [str(path) for path in found]})
+    return Checked("leftovers", State.OK, "none of killed runs")
 
 
-CHECKS: tuple[Callable[[], Finding], ...] = (
+CHECKS: tuple[Callable[[], Checked], ...] = (
     check_python,
     check_engine,
     check_mount,
@@ -359,7 +368,7 @@ CHECKS: tuple[Callable[[], Finding], ...] = (
 )
 
 
-def examine(checks: tuple[Callable[[], Finding], ...] = CHECKS) -> list[Finding]:
+def examine(checks: tuple[Callable[[], Checked], ...] = CHECKS) -> list[Checked]:
     """Run every check, in the order in which they are shown.
 
     A check that breaks is a finding too: a doctor that dies of what it should find helps nobody.
@@ -370,11 +379,11 @@ def examine(checks: tuple[Callable[[], Finding], ...] = CHECKS) -> list[Finding]
             found.append(check())
         except Exception as error:
             name = check.__name__.removeprefix("check_").replace("_", " ")
-            means = f"the check itself failed ({type(error).__name__}: {error}): ztune is not installed whole"
-            found.append(Finding(name, State.MISSING, means, SETUP, needed=True))
+            means = f"the check itself failed ({type(error).__name__}: {error}): ztune is not whole"
+            found.append(Checked(name, State.MISSING, means, SETUP, needed=True))
     return found
 
 
-def fit(findings: list[Finding]) -> bool:
+def fit(findings: list[Checked]) -> bool:
     """Whether everything that is needed is there; limited is there."""
     return all(finding.state is not State.MISSING for finding in findings if finding.needed)

@@ -17,18 +17,20 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from ztune import paths
 from ztune.errors import ZtuneError
 from ztune.lab import qemu
 from ztune.lab.image import Image
 from ztune.lab.wire import Frame
-from ztune.store import paths
+from ztune.onhost.host import shared_files
+from ztune.onhost.host.about import boot_id
 
 PROBE_S = 10.0
 """A kernel takes a second to its first process under KVM."""
 
 
 @dataclass(frozen=True)
-class Verdict:
+class Acceleration:
     """How guests run here."""
 
     accel: str
@@ -39,27 +41,20 @@ class Verdict:
     qemu: str = ""
 
 
-def _boot_id() -> str:
-    try:
-        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-    except OSError:
-        return ""
-
-
 def _file() -> Path:
     return paths.lab() / "accel.json"
 
 
-def known() -> Verdict | None:
+def known() -> Acceleration | None:
     """Return the verdict of this boot of the host, None if nobody tried yet."""
     try:
-        verdict = Verdict(**json.loads(_file().read_text()))
+        verdict = Acceleration(**json.loads(_file().read_text()))
     except (OSError, ValueError, TypeError):
         return None
-    return verdict if verdict.boot_id == _boot_id() and verdict.qemu == qemu.version() else None
+    return verdict if verdict.boot_id == boot_id() and verdict.qemu == qemu.version() else None
 
 
-def verdict(image: Image, progress: Callable[[str], None] = lambda _: None) -> Verdict:
+def verdict(image: Image, progress: Callable[[str], None] = lambda _: None) -> Acceleration:
     """Return how guests run here, tried out with ``image`` once per boot of the host."""
     found = known()
     device = Path("/dev/kvm")
@@ -69,14 +64,15 @@ def verdict(image: Image, progress: Callable[[str], None] = lambda _: None) -> V
         reason = "this host has no /dev/kvm"
     elif not os.access(device, os.R_OK | os.W_OK):
         # Not kept: rights change without a boot.
-        return Verdict("tcg", "/dev/kvm is not for us: `sudo usermod -aG kvm $USER`, then log in again")
+        return Acceleration(
+            "tcg", "this user may not open /dev/kvm: `sudo usermod -aG kvm $USER`, then log in again"
+        )
     else:
         progress("trying whether a kernel runs under KVM")
         reason = probe(image)
-    answer = Verdict("tcg" if reason else "kvm", reason, _boot_id(), qemu.version())
-    part = _file().with_suffix(f".{os.getpid()}")
-    part.write_text(json.dumps(asdict(answer)) + "\n")
-    part.rename(_file())
+    answer = Acceleration("tcg" if reason else "kvm", reason, boot_id(), qemu.version())
+    with shared_files.replacing(_file()) as partial:
+        partial.write_text(json.dumps(asdict(answer)) + "\n")
     return answer
 
 

@@ -14,12 +14,12 @@ import subprocess
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-import ztune
+from ztune import native
 from ztune.errors import MissingError, ZtuneError
 from ztune.packages import os_release
 
 _TIMEOUT_S = 900.0
-SCRIPT = Path(ztune.__file__).resolve().parents[2] / "scripts" / "apt-source.sh"
+SCRIPT = native.SOURCES / "scripts" / "apt-source.sh"
 ETC = Path("/etc/apt")
 
 
@@ -53,7 +53,7 @@ class Apt:
             # No network, a mirror that is down, a package that is gone: nothing that we could mend.
             word = next((word for word in argv if not word.startswith("-") and "::" not in word), "")
             raise MissingError(
-                f"the lab's packages cannot be had: `{program} {word}` says: {said[0].removeprefix('E: ')}"
+                f"the lab's packages can't be had: `{program} {word}` says: {said[0].removeprefix('E: ')}"
             )
         return done.stdout
 
@@ -110,7 +110,7 @@ def unpack(package: Path, into: Path) -> None:
         raise MissingError("the lab is built from Debian packages, and there is no dpkg-deb here") from None
     except subprocess.CalledProcessError as error:
         said = error.stderr.strip().splitlines() or ["it failed"]
-        raise ZtuneError(f"{package.name} cannot be unpacked: {said[-1]}") from None
+        raise ZtuneError(f"{package.name} can't be unpacked: {said[-1]}") from None
 
 
 def source_arguments() -> tuple[str, str, str]:
@@ -127,7 +127,7 @@ def source_arguments() -> tuple[str, str, str]:
 def private(folder: Path, progress: Callable[[str], None], etc: Path = ETC) -> Apt:
     """Return an apt configuration in ``folder`` with the host's sources and what they lack; reads the lists.
 
-    Raises ZtuneError when no source of the distribution is found or the lists cannot be read.
+    Raises ZtuneError when no source of the distribution is found or the lists can't be read.
     """
     name, component, backports = source_arguments()
     parts = folder / "sources.list.d"

@@ -7,12 +7,10 @@ module, is kept for each pair of kernel and OpenZFS.
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import os
 import platform
 import re
 import shutil
-import signal
 import subprocess
 import tempfile
 import time
@@ -20,14 +18,16 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
+from ztune import paths
 from ztune.errors import InputError, MissingError, ZtuneError
 from ztune.lab import apt as packages
 from ztune.lab import image as images
 from ztune.lab import qemu, recipe
 from ztune.lab.apt import Apt
 from ztune.lab.image import Image, matches, order
+from ztune.onhost.host import shared_files
+from ztune.onhost.host.process import end_group
 from ztune.packages import install_command
-from ztune.store import paths
 
 Progress = Callable[[str], None]
 ROOM = 3 << 30
@@ -78,12 +78,10 @@ def build(
 
 @contextlib.contextmanager
 def _lock(progress: Progress = lambda _: None) -> Iterator[None]:
-    with (paths.lab() / "lock").open("w") as lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            progress("another build of the lab is running: waiting for it")
-            fcntl.flock(lock, fcntl.LOCK_EX)
+    def waiting() -> None:
+        progress("another build of the lab is running: waiting for it")
+
+    with shared_files.locked(paths.lab() / "lock", waiting=waiting):
         yield
 
 
@@ -228,8 +226,7 @@ def current(image: Image) -> Image:
     want = recipe.identity()
     if not want or want == image.recipe:
         return image
-    with (image.folder / "lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
+    with shared_files.locked(image.folder / "lock"):
         for found in images.built():
             if found.name == image.name and found.recipe == want:
                 return found
@@ -359,9 +356,7 @@ def _run(argv: list[str], cwd: Path, out: object, log: Path, what: str, progress
                 done = log.read_text(errors="replace").count("  CC [M] ")
                 progress(f"{what}: {min(done, _FILES)} of about {_FILES} files")
     finally:
-        if process.poll() is None:
-            os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
+        end_group(process)
     if process.returncode:
         failed = ZtuneError(f"{what} failed; what matters of {log}:")
         failed.add_note(_what_matters(log))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import os
 import secrets
 import shutil
@@ -20,13 +19,14 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
+from ztune import paths
 from ztune.errors import InputError, MissingError, ZtuneError
 from ztune.lab import accel as acceleration
 from ztune.lab import image as images
 from ztune.lab.image import Image
 from ztune.lab.qemu import Machine, Qemu
-from ztune.lab.wire import Command, Frame, Lost
-from ztune.store import paths
+from ztune.lab.wire import Frame, GuestCommand, GuestLost
+from ztune.onhost.host import shared_files
 
 MEMORY = 2048
 """MiB of a guest unless told otherwise."""
@@ -48,17 +48,17 @@ CLOCK_ERROR = 0.02
 _CLOSE_S = 60.0
 
 
-class Channel:
+class GuestChannel:
     """A command in the guest as a stream of lines each way."""
 
-    def __init__(self, command: Command) -> None:
+    def __init__(self, command: GuestCommand) -> None:
         self.command = command
         self._tail: deque[bytes] = deque(maxlen=200)
         self._errors = threading.Thread(target=self._collect, daemon=True)
         self._lines: deque[bytes] = deque()
         self._changed = threading.Condition()
         self._over = False
-        self._lost: Lost | None = None
+        self._lost: GuestLost | None = None
         self._errors.start()
 
     def _collect(self) -> None:
@@ -73,7 +73,7 @@ class Channel:
                     self._changed.wait_for(lambda: len(self._lines) < 4096 or self._over)
                     self._lines.append(data)
                     self._changed.notify_all()
-        except Lost as lost:
+        except GuestLost as lost:
             self._lost = lost
         with self._changed:
             self._over = True
@@ -111,7 +111,7 @@ class Channel:
 
     def close(self) -> None:
         """End its stdin, wait up to a minute, then kill it."""
-        with contextlib.suppress(Lost):
+        with contextlib.suppress(GuestLost):
             self.command.end_of_input()
             try:
                 self.command.wait(_CLOSE_S)
@@ -178,7 +178,7 @@ class Guest:
                     guest = cls._resume(found, machine, state, net)
                     guest.why_no_kvm = verdict.reason
                     return guest
-                except Lost as error:
+                except GuestLost as error:
                     last = error
             # A state that resumes in no attempt is worth nothing: another is made, once.
             progress("the saved state does not resume: making another")
@@ -206,7 +206,7 @@ class Guest:
                 qemu.port.send(Frame.SETUP, 0, payload)
                 qemu.port.expect(Frame.READY, RESUME_S)
             except TimeoutError:
-                raise Lost(f"no answer within {RESUME_S:.0f} s") from None
+                raise GuestLost(f"no answer within {RESUME_S:.0f} s") from None
             return cls(qemu, found, machine, folder, port)
         except BaseException:
             if qemu is not None:
@@ -243,7 +243,7 @@ class Guest:
         env: Mapping[str, str] | None = None,
         cwd: str = "/",
         terminal: tuple[int, int] | None = None,
-    ) -> Command:
+    ) -> GuestCommand:
         """Start a command as the guest's root and return it. Raises Lost."""
         return self.qemu.port.start(argv, {**ENVIRONMENT, **(env or {})}, cwd, terminal)
 
@@ -283,9 +283,11 @@ class Guest:
             raise ZtuneError(f"in the lab's guest, `{' '.join(argv)}` failed: {said}")
         return done
 
-    def popen(self, argv: Sequence[str], *, env: Mapping[str, str] | None = None, cwd: str = "/") -> Channel:
+    def popen(
+        self, argv: Sequence[str], *, env: Mapping[str, str] | None = None, cwd: str = "/"
+    ) -> GuestChannel:
         """Start a command and return its channel of lines. Raises Lost."""
-        return Channel(self.start(argv, env=env, cwd=cwd))
+        return GuestChannel(self.start(argv, env=env, cwd=cwd))
 
     # --- disks
 
@@ -415,8 +417,8 @@ def _sweep() -> None:
             shutil.rmtree(path, ignore_errors=True)
 
 
-def _write(command: Command, data: bytes) -> None:
-    with contextlib.suppress(Lost):
+def _write(command: GuestCommand, data: bytes) -> None:
+    with contextlib.suppress(GuestLost):
         command.write(data)
         command.end_of_input()
 
@@ -448,25 +450,21 @@ def saved_state(found: Image, machine: Machine, progress: Callable[[str], None] 
         return state
     if shutil.which("zstd") is None:
         raise MissingError("the lab needs the program zstd for its saved states: `make lab` installs it")
-    with (folder / "lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
+    with shared_files.locked(folder / "lock"):
         if state.is_file():
             return state
         found.check()
         last: Exception | None = None
-        part = state.with_suffix(".part")
         for attempt in range(ATTEMPTS):
             again = f": attempt {attempt + 1}, as {last}" if last else ""
             progress(f"booting a guest once, to save its state{again}")
             try:
-                _save(found, machine, part)
-                _check_clock(found, machine, part)
-                part.rename(state)
+                with shared_files.replacing(state) as part:
+                    _save(found, machine, part)
+                    _check_clock(found, machine, part)
                 return state
-            except Lost as error:
+            except GuestLost as error:
                 last = error
-            finally:
-                part.unlink(missing_ok=True)
         raise ZtuneError(f"the lab's guest does not boot: {last}")
 
 
@@ -479,9 +477,9 @@ def _check_clock(found: Image, machine: Machine, state: Path) -> None:
     with Guest._resume(found, machine, state, False) as guest:
         error = guest.clock_error()
     if abs(error) > CLOCK_ERROR:
-        raise Lost(
-            f"its clock runs {1 + error:.3g} times as fast as this host's: this machine was too busy while "
-            "the guest booted"
+        raise GuestLost(
+            f"its clock runs {1 + error:.3g} times as fast as this host's: "
+            "this machine was too busy while the guest booted"
         )
 
 
@@ -495,18 +493,18 @@ def _save(found: Image, machine: Machine, state: Path) -> None:
         try:
             version = qemu.port.expect(Frame.BOOTED, limit).decode()
         except TimeoutError:
-            raise Lost(
+            raise GuestLost(
                 f"nothing from the guest within {limit:.0f} s; it said: {_end_of(folder / 'console')}"
             ) from None
         if not version:
-            raise Lost(f"the OpenZFS module does not load: {_end_of(folder / 'console')}")
+            raise GuestLost(f"the OpenZFS module does not load: {_end_of(folder / 'console')}")
         # Not stopped before: then it would not run either when it is resumed.
         qemu.command("migrate-set-parameters", {"max-bandwidth": 1 << 40})
         qemu.command("migrate", {"uri": f"exec:zstd -1 -q -T0 -f -o {_shell(state)}"})
         deadline = time.monotonic() + 120
         while (status := qemu.command("query-migrate").get("status")) != "completed":
             if status in ("failed", "cancelled") or time.monotonic() > deadline:
-                raise Lost(f"its state cannot be saved ({status}); is there room in {state.parent}?")
+                raise GuestLost(f"its state can't be saved ({status}); is there room in {state.parent}?")
             time.sleep(0.05)
         qemu.quit()  # waits for zstd, its child: the pipe is closed before it ends
     finally:

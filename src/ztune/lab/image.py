@@ -9,8 +9,9 @@ import re
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
+from ztune import paths
 from ztune.errors import InputError, MissingError, ZtuneError
-from ztune.store import paths
+from ztune.onhost.host import shared_files
 
 FORMAT = 1
 
@@ -54,9 +55,8 @@ class Image:
         """Write the description; the image counts as built from here on."""
         self.sums.update({path.name: _sum(path) for path in (self.vmlinuz, self.initrd)})
         path = self.folder / "image.json"
-        part = path.with_suffix(".part")
-        part.write_text(json.dumps(asdict(self), indent=2) + "\n")
-        part.rename(path)
+        with shared_files.replacing(path) as partial:
+            partial.write_text(json.dumps(asdict(self), indent=2) + "\n")
 
     def check(self) -> None:
         """Raise ZtuneError if its files are not those that were built."""

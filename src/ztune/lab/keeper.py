@@ -24,11 +24,11 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
+from ztune import paths
 from ztune.errors import InputError, ZtuneError
 from ztune.lab.guest import ENVIRONMENT, Guest
 from ztune.lab.image import matches
-from ztune.lab.wire import RUN_PTY, WINDOW, Command, Frame, Frames, Lost, Port, pack
-from ztune.store import paths
+from ztune.lab.wire import RUN_PTY, WINDOW, Frame, Frames, GuestCommand, GuestLost, Port, pack
 
 TERMINAL = {"TERM": os.environ.get("TERM", "linux"), "PS1": "lab:\\w# "}
 _START_S = 600.0
@@ -49,7 +49,7 @@ def _address() -> Iterator[str]:
 # -----------------------------------------------------------------------------------------------------
 
 
-class Running:
+class RunningGuest:
     """The guest that is up, as a client sees it."""
 
     def __init__(self, stream: socket.socket) -> None:
@@ -76,7 +76,7 @@ class Running:
         return relay(self.port.start(argv, ENVIRONMENT))
 
 
-def connect() -> Running | None:
+def connect() -> RunningGuest | None:
     """Return the guest that is up, None without one."""
     stream = socket.socket(socket.AF_UNIX)
     with _address() as address:
@@ -85,7 +85,7 @@ def connect() -> Running | None:
         except OSError:
             stream.close()
             return None
-    return Running(stream)
+    return RunningGuest(stream)
 
 
 def start(openzfs: str | None, memory: int, net: bool, progress: Callable[[str], None]) -> dict[str, Any]:
@@ -126,7 +126,7 @@ def start(openzfs: str | None, memory: int, net: bool, progress: Callable[[str],
     finally:
         timer.cancel()
         process.stdout.close()
-    raise ZtuneError("the keeper of the guest ended without a word")
+    raise ZtuneError("the keeper of the guest ended without a message")
 
 
 def stop() -> bool:
@@ -145,7 +145,7 @@ def stop() -> bool:
         if process >= 0:
             with contextlib.suppress(ProcessLookupError):
                 signal.pidfd_send_signal(process, signal.SIGKILL)
-    except Lost:
+    except GuestLost:
         pass
     finally:
         if process >= 0:
@@ -154,11 +154,11 @@ def stop() -> bool:
     return True
 
 
-def relay(command: Command) -> int:
+def relay(command: GuestCommand) -> int:
     """Connect a command with this process's stdin, stdout and stderr; return its exit code. Raises Lost."""
 
     def feed() -> None:
-        with contextlib.suppress(OSError, Lost):
+        with contextlib.suppress(OSError, GuestLost):
             while data := os.read(0, 1 << 16):
                 command.write(data)
             command.end_of_input()
@@ -192,7 +192,7 @@ def terminal_size() -> tuple[int, int]:
     return size.lines, size.columns
 
 
-def relay_terminal(command: Command) -> int:
+def relay_terminal(command: GuestCommand) -> int:
     """As ``relay`` for a command on a terminal: this process's is made raw meanwhile."""
 
     def resized(_: int, __: FrameType | None) -> None:
@@ -221,7 +221,7 @@ class _Client:
         self._about = about
         self._down = down
         self._sending = threading.Lock()
-        self._commands: dict[int, Command] = {}
+        self._commands: dict[int, GuestCommand] = {}
         self._credit: dict[int, int] = {}
         self._input: dict[int, queue.SimpleQueue[bytes | None]] = {}
         self._changed = threading.Condition()
@@ -233,7 +233,7 @@ class _Client:
                 for frame, ident, payload in frames.feed(data):
                     self._handle(frame, ident, payload)
         for command in list(self._commands.values()):
-            with contextlib.suppress(Lost):
+            with contextlib.suppress(GuestLost):
                 command.signal(signal.SIGHUP)
                 command.signal(signal.SIGKILL)
         with self._changed:
@@ -243,7 +243,7 @@ class _Client:
 
     def _handle(self, frame: Frame, ident: int, payload: bytes) -> None:
         command = self._commands.get(ident)
-        with contextlib.suppress(Lost):
+        with contextlib.suppress(GuestLost):
             if frame is Frame.HELLO and payload == b"down":
                 self._down.set()
                 self._guest.close()
@@ -294,16 +294,16 @@ class _Client:
                 self._send(frame, ident, data)
             self._send(Frame.EXIT, ident, struct.pack("<I", command.wait()))
         except ZtuneError as error:
-            with contextlib.suppress(Lost):
+            with contextlib.suppress(GuestLost):
                 self._send(Frame.FAILED, ident, str(error).encode())
-        except Lost:
+        except GuestLost:
             pass
         finally:
             self._commands.pop(ident, None)
             self._input[ident].put(None)
 
-    def _feed(self, ident: int, command: Command) -> None:
-        with contextlib.suppress(Lost):
+    def _feed(self, ident: int, command: GuestCommand) -> None:
+        with contextlib.suppress(GuestLost):
             while (data := self._input[ident].get()) is not None:
                 command.write(data)
                 self._send(Frame.TAKEN, ident, struct.pack("<I", len(data)))
@@ -314,7 +314,7 @@ class _Client:
             with self._sending:
                 self._stream.sendall(pack(frame, ident, payload))
         except OSError:
-            raise Lost("the client is gone") from None
+            raise GuestLost("the client is gone") from None
 
 
 def main(request: str) -> None:

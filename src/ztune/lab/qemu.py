@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 import re
 import shutil
-import signal
 import socket
 import subprocess
 import threading
@@ -18,7 +16,8 @@ from pathlib import Path
 from typing import Any
 
 from ztune.errors import MissingError, ZtuneError
-from ztune.lab.wire import Lost, Port
+from ztune.lab.wire import GuestLost, Port
+from ztune.onhost.host.process import end_group
 from ztune.packages import install_command
 
 PROGRAM = "qemu-system-x86_64"
@@ -138,7 +137,7 @@ class Qemu:
                     start_new_session=True,
                 )
             except OSError as error:
-                raise MissingError(f"{full[0]} cannot be run: {error.strerror}") from None
+                raise MissingError(f"{full[0]} can't be run: {error.strerror}") from None
             finally:
                 qmp.close()
                 theirs.close()
@@ -185,7 +184,7 @@ class Qemu:
             try:
                 self._qmp.sendall(json.dumps(request).encode() + b"\n")
             except OSError:
-                raise Lost(self.last_words()) from None
+                raise GuestLost(self.last_words()) from None
             while True:
                 answer = self._message(deadline)
                 if answer.get("id") == self._ids:
@@ -207,7 +206,7 @@ class Qemu:
                         return self._events.pop(index)
                 try:
                     answer = self._message(deadline)
-                except Lost:
+                except GuestLost:
                     if self.process.poll() is None:
                         raise TimeoutError from None
                     raise
@@ -218,16 +217,16 @@ class Qemu:
         while b"\n" not in self._pending:
             left = deadline - time.monotonic()
             if left <= 0:
-                raise Lost("QEMU does not answer")
+                raise GuestLost("QEMU does not answer")
             self._qmp.settimeout(left)
             try:
                 data = self._qmp.recv(1 << 16)
             except TimeoutError:
-                raise Lost("QEMU does not answer") from None
+                raise GuestLost("QEMU does not answer") from None
             except OSError:
                 data = b""
             if not data:
-                raise Lost(self.last_words())
+                raise GuestLost(self.last_words())
             self._pending += data
         line, _, self._pending = self._pending.partition(b"\n")
         message = json.loads(line)
@@ -236,8 +235,7 @@ class Qemu:
 
     def kill(self) -> None:
         """End it at once, as a power cut does."""
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(self.process.pid, signal.SIGKILL)
+        end_group(self.process)
         self._end()
 
     def quit(self) -> None:

@@ -12,11 +12,12 @@ from pathlib import Path
 
 import zstandard
 
-import ztune
+from ztune import native
 from ztune.errors import MissingError, ZtuneError
+from ztune.onhost.host import shared_files
 from ztune.packages import install_command
 
-AGENT = Path(ztune.__file__).resolve().parents[2] / "lab" / "agent.c"
+AGENT = native.SOURCES / "lab" / "agent.c"
 MODULES = (
     "virtio_pci",
     "virtio_console",
@@ -125,8 +126,7 @@ def pack(modules: Mapping[str, bytes], into: Path) -> None:
     with tempfile.TemporaryDirectory(dir=into.parent) as folder:
         agent = Path(folder) / "agent"
         compile_agent(agent)
-        part = into.with_suffix(".part")
-        with part.open("wb") as out:
+        with shared_files.replacing(into) as part, part.open("wb") as out:
             number = 0
 
             def add(name: str, mode: int, data: bytes = b"", device: tuple[int, int] = (0, 0)) -> None:
@@ -146,4 +146,3 @@ def pack(modules: Mapping[str, bytes], into: Path) -> None:
                 if name in PARAMETERS:
                     add(f"modules/{index:03d}-{name}.ko.par", 0o100644, PARAMETERS[name].encode())
             add("TRAILER!!!", 0)
-        part.rename(into)

@@ -45,7 +45,7 @@ class Frame(IntEnum):
 RUN_PTY = 1
 
 
-class Lost(ZtuneError):
+class GuestLost(ZtuneError):
     """The guest is gone, or never answered."""
 
 
@@ -78,7 +78,7 @@ class Frames:
         del self._buffer[:at]
 
 
-class Command:
+class GuestCommand:
     """One command in the guest. Its methods may be called from different threads."""
 
     def __init__(self, port: Port, ident: int) -> None:
@@ -130,7 +130,7 @@ class Command:
                 if self._status is not None:
                     return
                 if self._error:
-                    raise Lost(self._error)
+                    raise GuestLost(self._error)
                 size = min(len(view), self._room, _PAYLOAD)
                 self._room -= size
             self._port.send(Frame.STDIN, self._ident, bytes(view[:size]))
@@ -184,7 +184,7 @@ class Command:
                     break
             else:
                 if self._status is None:
-                    raise Lost(self._error)
+                    raise GuestLost(self._error)
                 return None
         self._credit(len(data))
         return frame, data
@@ -192,7 +192,7 @@ class Command:
     def _credit(self, size: int) -> None:
         if size and self._status is None and not self._error:
             # The command is over, or the guest: nobody waits for room.
-            with contextlib.suppress(Lost):
+            with contextlib.suppress(GuestLost):
                 self._port.send(Frame.CREDIT, self._ident, struct.pack("<I", size))
 
     def poll(self) -> int | None:
@@ -205,7 +205,7 @@ class Command:
             if not self._changed.wait_for(lambda: self._status is not None or self._error, timeout):
                 raise TimeoutError
             if self._status is None:
-                raise Lost(self._error)
+                raise GuestLost(self._error)
             return self._status
 
 
@@ -217,7 +217,7 @@ class Port:
         self._why = why
         self._sending = threading.Lock()
         self._lock = threading.Condition()
-        self._commands: dict[int, Command] = {}
+        self._commands: dict[int, GuestCommand] = {}
         self._next = 1
         self._said: list[tuple[Frame, bytes]] = []
         self.lost = ""
@@ -230,7 +230,7 @@ class Port:
             with self._sending:
                 self._stream.sendall(pack(frame, ident, payload))
         except OSError:
-            raise Lost(self.lost or self._why()) from None
+            raise GuestLost(self.lost or self._why()) from None
 
     def expect(self, frame: Frame, timeout: float) -> bytes:
         """Wait for a frame that belongs to no command and return its payload.
@@ -249,8 +249,8 @@ class Port:
                     del self._said[index]
                     return payload
                 if kind is Frame.FAILED:
-                    raise Lost(payload.decode(errors="replace"))
-            raise Lost(self.lost)
+                    raise GuestLost(payload.decode(errors="replace"))
+            raise GuestLost(self.lost)
 
     def start(
         self,
@@ -258,16 +258,16 @@ class Port:
         env: Mapping[str, str],
         cwd: str = "/",
         terminal: tuple[int, int] | None = None,
-    ) -> Command:
+    ) -> GuestCommand:
         """Start a command; with ``terminal`` = (rows, columns), on a terminal. Raises Lost."""
         if not argv:
             raise ValueError("no command")
         with self._lock:
             if self.lost:
-                raise Lost(self.lost)
+                raise GuestLost(self.lost)
             ident = self._next
             self._next += 1
-            command = self._commands[ident] = Command(self, ident)
+            command = self._commands[ident] = GuestCommand(self, ident)
         strings = [cwd, *argv, *(f"{key}={value}" for key, value in env.items())]
         if any("\0" in text for text in strings):
             raise ValueError("a command's words can't hold NUL")

@@ -11,7 +11,7 @@ import re
 from dataclasses import dataclass
 from typing import Final
 
-from ztune.observe.model import Vdev
+from ztune.observe.model import ObservedVdev
 
 EMBEDDED: Final = 112
 """Bytes of a compressed block that fit into the pointer to it (BPE_PAYLOAD_SIZE): nothing is allocated."""
@@ -33,7 +33,7 @@ class Allocation:
     draid: bool = False
 
     @classmethod
-    def of(cls, vdev: Vdev) -> Allocation:
+    def of(cls, vdev: ObservedVdev) -> Allocation:
         """Return that of a top-level vdev; 4 KiB sectors where it does not tell."""
         sector = 1 << vdev.ashift if vdev.ashift else 4096
         parity = int(vdev.kind[-1]) if vdev.kind.startswith(("raidz", "draid")) else 0

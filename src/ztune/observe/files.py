@@ -24,11 +24,10 @@ from ztune.databases.database import every
 from ztune.observe import histograms
 from ztune.observe.allocation import HEADER, Allocation
 from ztune.observe.model import Compressed, Files
-from ztune.onhost.host import mounts
-from ztune.onhost.host import noatime as quiet
+from ztune.onhost.host import mounts, noatime
+from ztune.onhost.words import ROLES
 from ztune.trace.compressibility import RECORDSIZES, Compressor, compressor
 from ztune.trace.roles import RoleRules
-from ztune.trace.schema import ROLES
 
 ALGORITHMS: Final = ("off", "lz4", "zstd-3", "zstd-9", "gzip-6")
 PLACES: Final = 512
@@ -205,7 +204,7 @@ class _Walk:
         while todo:
             folder = todo.pop()
             try:
-                with quiet.entries(folder) as entries:
+                with noatime.entries(folder) as entries:
                     for entry in entries:
                         if time.monotonic() > self._until:
                             self._cut = True
@@ -270,7 +269,7 @@ def _holes(kept: _Role, until: float) -> None:
             del kept.holed[done:]
             return
         with suppress(OSError):
-            fd = quiet.open_file(path, os.O_NOFOLLOW)
+            fd = noatime.open_file(path, os.O_NOFOLLOW)
             try:
                 if size := _hole_bytes(fd):
                     kept.sparse += 1
@@ -318,7 +317,7 @@ def _pieces(kept: _Role, size: int) -> list[_Piece]:
             continue
         seen.add((path, start))
         try:
-            fd = quiet.open_file(path, os.O_NOFOLLOW)
+            fd = noatime.open_file(path, os.O_NOFOLLOW)
         except OSError:
             continue
         try:

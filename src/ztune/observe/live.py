@@ -15,10 +15,10 @@ from datetime import UTC, datetime
 from types import TracebackType
 
 from ztune.errors import ZtuneError
-from ztune.observe.live_groups import MOST_FILES, NO_ROLE, Grouped, Place, calls, group
-from ztune.observe.live_kernel import Reading, SeenFile, Session, Unfit
+from ztune.observe.live_groups import MOST_FILES, NO_ROLE, FilePlace, Grouped, calls, group
+from ztune.observe.live_kernel import KernelReading, ObserverSession, SeenFile, Unfit
 from ztune.observe.live_proc import LOST, LOST_ENDED, LOST_FILES, LOST_RIGHTS, ProcSession
-from ztune.observe.model import Call, Group, Transfers
+from ztune.observe.model import Group, ObservedCall, ObservedTransfers
 from ztune.observe.subjects import Subject
 from ztune.observe.system import interrupts as read_interrupts
 from ztune.observe.zfs_state import Places
@@ -37,7 +37,7 @@ class Seen:
     begun: str
     seconds: float
     groups: tuple[Group, ...] = ()
-    calls: tuple[Call, ...] = ()
+    calls: tuple[ObservedCall, ...] = ()
     context_switches: dict[str, int] | None = None
     interrupts: dict[str, int] | None = None
     cpu_seconds: float | None = None
@@ -47,7 +47,7 @@ class Seen:
     """How many were observed, ended ones too."""
 
 
-class Live:
+class LiveObservation:
     """Observes from ``__enter__`` to ``finish``; ends without a result when left earlier.
 
     ::
@@ -63,17 +63,17 @@ class Live:
         self.subject = subject
         self._rules = rules or RoleRules.parse()
         self._proc_only = proc
-        self._session: Session | None = None
+        self._session: ObserverSession | None = None
         self._proc: ProcSession | None = None
         self._why_proc = "it was asked for"
-        self._reading: Reading | None = None
+        self._reading: KernelReading | None = None
         self._broken: str | None = None
         self._ended: float | None = None  # when the last observed process was found gone
         self._places: dict[int, tuple[str | None, str | None]] = {}
         self._roles: dict[str, str | None] = {}
         self._result: Seen | None = None
 
-    def __enter__(self) -> Live:
+    def __enter__(self) -> LiveObservation:
         """Begin. Raises MissingError without the observer or the right to use it."""
         self._mounts = Mounts()
         self._mounts.read()
@@ -86,9 +86,9 @@ class Live:
         self._faults_before = procfs.major_faults(self.subject.pids)
         if not self._proc_only:
             try:
-                self._session = Session(self.subject)
+                self._session = ObserverSession(self.subject)
             except Unfit as error:
-                self._why_proc = f"this kernel cannot be observed with eBPF: {error}"
+                self._why_proc = f"this kernel can't be observed with eBPF: {error}"
         if self._session is None:
             self._proc = ProcSession(self.subject)
         self._begun, self._begun_at = time.monotonic(), datetime.now(UTC)
@@ -170,7 +170,7 @@ class Live:
             if self._broken is None:
                 self._broken = f"Observing ended early, what was read until then is kept: {error}."
 
-    def _place(self, file: SeenFile) -> Place:
+    def _place(self, file: SeenFile) -> FilePlace:
         if file.device not in self._places:
             mount = self._mounts.of(file.device)
             self._places[file.device] = (
@@ -179,7 +179,7 @@ class Live:
             )
         if file.path not in self._roles:
             self._roles[file.path] = self._rules.role(file.path)
-        return Place(self._roles[file.path], *self._places[file.device])
+        return FilePlace(self._roles[file.path], *self._places[file.device])
 
     def _seen(self) -> Seen:
         now = time.monotonic()
@@ -219,8 +219,8 @@ class Live:
                 Group(
                     kind="role",
                     name=NO_ROLE,
-                    reads=Transfers(calls=io["syscr"], bytes=io["rchar"]),
-                    writes=Transfers(calls=io["syscw"], bytes=io["wchar"]),
+                    reads=ObservedTransfers(calls=io["syscr"], bytes=io["rchar"]),
+                    writes=ObservedTransfers(calls=io["syscw"], bytes=io["wchar"]),
                 ),
             )
         if self.subject.by_files:
@@ -239,7 +239,7 @@ class Live:
             processes=len(proc.pids),
         )
 
-    def _own_seconds(self, reading: Reading) -> float:
+    def _own_seconds(self, reading: KernelReading) -> float:
         """Return the seconds of this process, of the observer, and of its programs in the kernel.
 
         Loading the programs, some 0.3 s before the window, is within it.
@@ -258,7 +258,7 @@ class Live:
             f"seen until then is kept."
         )
 
-    def _limits(self, grouped: Grouped, reading: Reading) -> Iterator[str]:
+    def _limits(self, grouped: Grouped, reading: KernelReading) -> Iterator[str]:
         assert self._session is not None
         if self._broken is not None:
             yield self._broken
@@ -276,8 +276,8 @@ class Live:
             yield f"{lost} calls could not be counted by file: there were too many files or calls at once."
         if grouped.files_left_out:
             yield (
-                f"{grouped.files_left_out} files are told of in their role's sums only; the {MOST_FILES} "
-                f"with the most calls have their own."
+                f"{grouped.files_left_out} files are in the sums of their role only; "
+                f"the {MOST_FILES} with the most calls have their own."
             )
         writable = sorted(self._mapped_before | set(grouped.mapped_writable))
         read_only = sorted(set(grouped.mapped) - set(writable))
@@ -285,8 +285,8 @@ class Live:
             if paths:
                 more = f" and {len(paths) - 1} more" if len(paths) > 1 else ""
                 yield (
-                    f"{paths[0]}{more} may be {how} through mapped memory, which is no call: that is not "
-                    f"counted."
+                    f"{paths[0]}{more} may be {how} through mapped memory, "
+                    "which is no call: that is not counted."
                 )
         if (writable or read_only) and not self.subject.by_files and self._ended is None:
             faults = max(0, procfs.major_faults(self.subject.now()) - self._faults_before)

@@ -18,11 +18,11 @@ from ztune.observe.live_kernel import (
     SYNCS,
     TOTALS,
     WRITES,
-    Reading,
+    KernelReading,
     SeenFile,
     wanted,
 )
-from ztune.observe.model import Buckets, Call, Group, Syncs, Transfers
+from ztune.observe.model import Buckets, Group, ObservedCall, ObservedTransfers, Syncs
 from ztune.onhost.probes.syscall_names import call_name
 
 NO_ROLE = "none"
@@ -33,7 +33,7 @@ _SUMS = [name for name in TOTALS.names or () if name not in ("file", "call", "wh
 
 
 @dataclass(frozen=True)
-class Place:
+class FilePlace:
     """What a file is to the database, and where it lies."""
 
     role: str | None
@@ -65,11 +65,11 @@ def buckets(counts: npt.NDArray[np.uint64]) -> Buckets:
     return {(1 << (int(i) - 1)) if i else 0: int(counts[i]) for i in np.flatnonzero(counts)}
 
 
-def calls(reading: Reading) -> tuple[Call, ...]:
+def calls(reading: KernelReading) -> tuple[ObservedCall, ...]:
     """Return the system calls that observed tasks made, those with the most time first."""
     machine = platform.machine()
     found = [
-        Call(
+        ObservedCall(
             name=call_name(int(row["number"]), machine),
             calls=int(row["latency"].sum()),
             seconds=int(row["ns"]) / 1e9,
@@ -81,7 +81,9 @@ def calls(reading: Reading) -> tuple[Call, ...]:
     return tuple(sorted(found, key=lambda call: (-(call.seconds or 0.0), call.name)))
 
 
-def group(reading: Reading, place: Callable[[SeenFile], Place], most_files: int = MOST_FILES) -> Grouped:
+def group(
+    reading: KernelReading, place: Callable[[SeenFile], FilePlace], most_files: int = MOST_FILES
+) -> Grouped:
     """Return the groups by role, by call within a role, and by file (the ``most_files`` with the most calls).
 
     ``place`` tells of a file what it is.
@@ -119,7 +121,7 @@ def _files(
     rows: npt.NDArray[np.void],
     index: npt.NDArray[np.intp],
     by_path: dict[str, list[int]],
-    places: list[Place],
+    places: list[FilePlace],
     most: int,
 ) -> list[Group]:
     # A file that was removed and made again under its name is one to whoever reads the report.
@@ -154,7 +156,7 @@ def _without_processors(totals: npt.NDArray[np.void]) -> npt.NDArray[np.void]:
     return rows
 
 
-def _paths(reading: Reading, rows: npt.NDArray[np.void]) -> tuple[str, ...]:
+def _paths(reading: KernelReading, rows: npt.NDArray[np.void]) -> tuple[str, ...]:
     return tuple(sorted({reading.files[int(number)].path for number in rows["file"]}))
 
 
@@ -164,7 +166,7 @@ def _only(values: Iterable[str | None]) -> str | None:
 
 
 def _one(
-    kind: Literal["role", "file", "call"], name: str, rows: npt.NDArray[np.void], places: list[Place]
+    kind: Literal["role", "file", "call"], name: str, rows: npt.NDArray[np.void], places: list[FilePlace]
 ) -> Group:
     syncs = rows[rows["what"] == SYNCS]
     if kind != "call" and len(syncs):
@@ -183,13 +185,13 @@ def _one(
     )
 
 
-def _transfers(rows: npt.NDArray[np.void], *, writes: bool) -> Transfers:
+def _transfers(rows: npt.NDArray[np.void], *, writes: bool) -> ObservedTransfers:
     latency = rows["latency"].sum(axis=0)
 
     def total(name: str) -> int:
         return int(rows[name].sum())
 
-    return Transfers(
+    return ObservedTransfers(
         calls=int(latency.sum()),
         bytes=total("bytes"),
         sizes=buckets(rows["sizes"].sum(axis=0)),

@@ -22,7 +22,7 @@ from ztune.trace.recorders import kernel
 from ztune.trace.recorders.ebpf import FILE
 from ztune.trace.recorders.files import Mounts, is_storage
 
-PROGRAM = kernel.OBSERVER.program
+PROGRAM = kernel.OBSERVER.program.name
 START_SECONDS = 300.0  # loading takes a third of a second; under emulation, on a busy host, a minute
 ANSWER_SECONDS = 300.0
 
@@ -59,7 +59,7 @@ class SeenFile:
 
 
 @dataclass
-class Reading:
+class KernelReading:
     """What the kernel has added up since observing began."""
 
     message: dict[str, Any]
@@ -72,7 +72,7 @@ class Reading:
     """By number in ``totals``."""
 
 
-class Session:
+class ObserverSession:
     """One run of ``ztune-observer``."""
 
     def __init__(self, subject: Subject) -> None:
@@ -117,7 +117,7 @@ class Session:
         except OSError as error:
             self._status.close()
             os.close(self._control)
-            raise MissingError(f"cannot run {path}: {error.strerror}") from None
+            raise MissingError(f"can't run {path}: {error.strerror}") from None
         finally:
             os.close(status_write)
             os.close(control_read)
@@ -149,11 +149,11 @@ class Session:
             self._mounts.read(pid)
         self._tell(*(f"pid {pid}" for pid in new))
 
-    def read(self) -> Reading:
+    def read(self) -> KernelReading:
         """Return what was seen so far."""
         return self._read("read")
 
-    def end(self) -> Reading:
+    def end(self) -> KernelReading:
         """Stop observing and return what was seen."""
         try:
             reading = self._read("end")
@@ -179,7 +179,7 @@ class Session:
             while data:
                 data = data[os.write(self._control, data) :]
 
-    def _read(self, ask: Literal["read", "end"]) -> Reading:
+    def _read(self, ask: Literal["read", "end"]) -> KernelReading:
         self._tell(ask)
         self._asked += 1
         while True:
@@ -190,7 +190,7 @@ class Session:
             self._enter(parts["files"])
             if self._asked <= 0:
                 break
-        return Reading(
+        return KernelReading(
             message,
             np.frombuffer(parts["totals"], TOTALS),
             np.frombuffer(parts["spent"], SPENT),

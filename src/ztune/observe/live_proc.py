@@ -19,12 +19,12 @@ LOST_ENDED = (
     "What a process did between the last look at /proc, once a second or rarer, and its end is not counted."
 )
 LOST_FILES = (
-    "The processes are those that were found with a file open there; their calls on other files are counted "
-    "too."
+    "The processes are those that were found with a file open there; "
+    "their calls on other files are counted too."
 )
 LOST_RIGHTS = (
-    "The reads and writes of other users' processes are not known: reading /proc/PID/io needs root or "
-    "CAP_SYS_PTRACE."
+    "The reads and writes of other users' processes are not known: "
+    "reading /proc/PID/io needs root or CAP_SYS_PTRACE."
 )
 _IO = ("syscr", "rchar", "syscw", "wchar")
 

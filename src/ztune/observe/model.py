@@ -27,7 +27,7 @@ class Part(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
 
-class Transfers(Part):
+class ObservedTransfers(Part):
     """Reads or writes. None and empty: the source does not tell."""
 
     calls: int = 0
@@ -75,12 +75,12 @@ class Group(Part):
     pool: str | None = None
     filesystem: str | None = None
     """Type of the file system that the files are on ("zfs", "ext4"); None: not known, or several."""
-    reads: Transfers = Transfers()
-    writes: Transfers = Transfers()
+    reads: ObservedTransfers = ObservedTransfers()
+    writes: ObservedTransfers = ObservedTransfers()
     syncs: Syncs = Syncs()
 
 
-class Call(Part):
+class ObservedCall(Part):
     """A system call by name, over all observed processes."""
 
     name: str
@@ -103,7 +103,7 @@ class Series(Part):
     """The columns over the whole window at once: exact where a mean of the points would not be."""
 
 
-class Disk(Part):
+class ObservedDisk(Part):
     """A block device over the whole window, from the kernel's counters."""
 
     name: str
@@ -125,7 +125,7 @@ class Disk(Part):
     mean_queue: float | None = None
 
 
-class Value(Part):
+class ObservedValue(Part):
     """A property's value as ``zfs get -p`` gives it, and where it is from: local, default, inherited from
     X, -."""
 
@@ -133,7 +133,7 @@ class Value(Part):
     source: str = "-"
 
 
-class Dataset(Part):
+class ObservedDataset(Part):
     """A file system or volume."""
 
     name: str
@@ -142,10 +142,10 @@ class Dataset(Part):
     mountpoint: str | None = None
     roles: tuple[str, ...] = ()
     """Those of the files that were seen in it."""
-    properties: dict[str, Value] = {}
+    properties: dict[str, ObservedValue] = {}
 
 
-class Vdev(Part):
+class ObservedVdev(Part):
     """One top-level vdev."""
 
     name: str
@@ -162,12 +162,12 @@ class Vdev(Part):
     """Names of block devices, as in ``Disk.name``, or paths of files."""
 
 
-class Pool(Part):
+class ObservedPool(Part):
     """A pool, its vdevs, and its histograms over the window."""
 
     name: str
-    properties: dict[str, Value] = {}
-    vdevs: tuple[Vdev, ...] = ()
+    properties: dict[str, ObservedValue] = {}
+    vdevs: tuple[ObservedVdev, ...] = ()
     request_sizes: dict[str, Buckets] = {}
     """``zpool iostat -r``: "sync_read_ind", "async_write_agg" … → I/Os by bytes."""
     latencies: dict[str, Buckets] = {}
@@ -177,12 +177,12 @@ class Pool(Part):
     sync_s."""
 
 
-class Zfs(Part):
+class ObservedZfs(Part):
     """OpenZFS on the host: what the observed files live on, and its counters."""
 
     version: str
-    pools: tuple[Pool, ...] = ()
-    datasets: tuple[Dataset, ...] = ()
+    pools: tuple[ObservedPool, ...] = ()
+    datasets: tuple[ObservedDataset, ...] = ()
     counters: dict[str, dict[str, int]] = {}
     """kstat ("arcstats", "zil", "dmu_tx", "zfetchstats", "l2arc" is within arcstats) → counter → growth in
     the window."""
@@ -253,7 +253,7 @@ class Observation(Part):
     seconds: float | None = None
     """Length of the window; None where a file does not tell."""
     groups: tuple[Group, ...] = ()
-    calls: tuple[Call, ...] = ()
+    calls: tuple[ObservedCall, ...] = ()
     context_switches: dict[str, int] = {}
     """ "voluntary" and "involuntary", of the observed processes."""
     interrupts: dict[str, int] = {}
@@ -262,8 +262,8 @@ class Observation(Part):
     """Of the observed processes, user and system."""
     series: dict[str, Series] = {}
     """ "cpu", "memory", "disk:sda", "arc", "zil", "role:data" …"""
-    disks: tuple[Disk, ...] = ()
-    zfs: Zfs | None = None
+    disks: tuple[ObservedDisk, ...] = ()
+    zfs: ObservedZfs | None = None
     files: tuple[Files, ...] = ()
     databases: tuple[ObservedDatabase, ...] = ()
     own_cpu_seconds: float | None = Field(default=None)

@@ -216,7 +216,7 @@ def of_path(path: str | os.PathLike[str]) -> Subject:
     except FileNotFoundError:
         raise InputError(f"there is no folder {path}") from None
     except OSError as error:
-        raise InputError(f"the folder {path} cannot be looked at: {error.strerror}") from None
+        raise InputError(f"the folder {path} can't be looked at: {error.strerror}") from None
     try:
         roots = [Root(_device_of(place, folder), os.fstat(place).st_ino)]
     finally:

@@ -15,7 +15,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-from ztune.observe.model import Disk, Series
+from ztune.observe.model import ObservedDisk, Series
 from ztune.onhost.probes import kstat, procfs
 from ztune.onhost.probes.procfs import Number
 
@@ -128,7 +128,7 @@ def interrupts() -> dict[str, int]:
 
 def _cpu_reading() -> tuple[Reading, Reading]:
     host = procfs.host()
-    cpu = {name: float(getattr(host, name)) for name in procfs.Host.__slots__}
+    cpu = {name: float(getattr(host, name)) for name in procfs.HostCounters.__slots__}
     queue: Reading = {}
     for line in _lines("/proc/stat"):
         words = line.split()
@@ -190,7 +190,7 @@ def _memory(then: Reading, now: Reading, seconds: float) -> dict[str, float]:
     return found
 
 
-def _disk_reading(disk: procfs.Disk) -> Reading:
+def _disk_reading(disk: procfs.DiskCounters) -> Reading:
     found = {name: float(getattr(disk, name)) for name in _DISK}
     if disk.flushes is not None and disk.flush_ms is not None:
         found |= {"flushes": float(disk.flushes), "flush_ms": float(disk.flush_ms)}
@@ -377,7 +377,7 @@ class Sampler:
         readings = [reading[name] for _, reading in self._rows if name in reading]
         return any(readings[-1][c] != readings[0][c] for c in ("reads", "writes", "busy_ms"))
 
-    def disks(self, pools: Mapping[str, str] | None = None) -> tuple[Disk, ...]:
+    def disks(self, pools: Mapping[str, str] | None = None) -> tuple[ObservedDisk, ...]:
         """Return the host's whole block devices over the window, by name.
 
         ``pools``: name of a disk → the pool that it belongs to (``zfs_state.disk_pools``). Devices without a
@@ -396,7 +396,7 @@ class Sampler:
             logical = _sysfs(number, "queue/logical_block_size")
             physical = _sysfs(number, "queue/physical_block_size")
             found.append(
-                Disk(
+                ObservedDisk(
                     name=name,
                     pool=pool,
                     rotational=None if rotational is None else rotational == "1",

@@ -12,8 +12,8 @@ from ztune import __version__
 from ztune.databases.observed import databases
 from ztune.observe import files, zfs_state
 from ztune.observe.allocation import Allocation
-from ztune.observe.live import Live, Seen
-from ztune.observe.model import Files, Group, Observation, Zfs
+from ztune.observe.live import LiveObservation, Seen
+from ztune.observe.model import Files, Group, Observation, ObservedZfs
 from ztune.observe.subjects import Subject
 from ztune.observe.system import Sampler
 from ztune.trace.roles import RoleRules
@@ -41,10 +41,10 @@ def watch(
 
     Raises MissingError without what observing needs.
     """
-    zfs, sampler = zfs_state.Watch(), Sampler()
+    zfs, sampler = zfs_state.ZfsWatch(), Sampler()
     sampler.start()
     try:
-        with Live(subject, rules) as live:
+        with LiveObservation(subject, rules) as live:
             with suppress(KeyboardInterrupt):
                 _wait(live, subject, seconds, show)
             seen = live.finish()
@@ -80,7 +80,7 @@ def watch(
     )
 
 
-def _wait(live: Live, subject: Subject, seconds: float | None, show: Show) -> None:
+def _wait(live: LiveObservation, subject: Subject, seconds: float | None, show: Show) -> None:
     began = time.monotonic()
     while True:
         passed = time.monotonic() - began
@@ -126,7 +126,7 @@ def folders(subject: Subject, groups: Iterable[Group]) -> list[str]:
     return sorted(f for f in found if not any(f != other and f.startswith(f"{other}/") for other in found))
 
 
-def _allocations(groups: Iterable[Group], state: Zfs | None) -> dict[str, Allocation]:
+def _allocations(groups: Iterable[Group], state: ObservedZfs | None) -> dict[str, Allocation]:
     """Return how the pool of each role's dataset lays blocks out; of several pools the busier one's."""
     pools = {pool.name: pool for pool in state.pools} if state else {}
     found: dict[str, tuple[int, Allocation]] = {}

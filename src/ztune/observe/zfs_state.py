@@ -17,10 +17,16 @@ from pathlib import Path
 from typing import Any, Final
 
 from ztune.errors import ZtuneError
-from ztune.observe.model import Buckets, Dataset, Pool, Value, Vdev, Zfs
-from ztune.onhost import hello
+from ztune.observe.model import (
+    Buckets,
+    ObservedDataset,
+    ObservedPool,
+    ObservedValue,
+    ObservedVdev,
+    ObservedZfs,
+)
 from ztune.onhost.events import Events
-from ztune.onhost.host import mounts, tunables
+from ztune.onhost.host import about, mounts, tunables
 from ztune.onhost.host.zfs import Commands, last_words, module_version, parse_get
 from ztune.onhost.probes import devzfs, kstat, procfs
 
@@ -88,7 +94,7 @@ _GAUGE_ENDS = ("_size", "_lsize", "_limit", "_used", "_data", "_metadata", "_met
 def missing() -> str | None:
     """Return why there is nothing to ask ZFS, as a sentence; None when it is there."""
     if not module_version():
-        return "no OpenZFS module is loaded on this host: pools, datasets, ARC and ZIL are not told of"
+        return "no OpenZFS module is loaded on this host: nothing is known of pools, datasets, ARC and ZIL"
     return None
 
 
@@ -164,7 +170,7 @@ def _objsets(pool: str) -> dict[str, dict[str, int]]:
     return found
 
 
-class Watch:
+class ZfsWatch:
     """Readings of ZFS's counters at the beginning and at the end of a window.
 
     Reads when it is made, and in ``freeze``. Nothing fails: what can't be read is in the limits.
@@ -209,7 +215,7 @@ class Watch:
 
     def state(
         self, files: Mapping[str, str | None], datasets: Iterable[str] = ()
-    ) -> tuple[Zfs | None, tuple[str, ...]]:
+    ) -> tuple[ObservedZfs | None, tuple[str, ...]]:
         """Return what ZFS did between the two readings, and what is not known.
 
         Args:
@@ -237,7 +243,7 @@ class Watch:
         wanted = sorted({name.partition("/")[0].partition("@")[0] for name in roles})
         if not files and not roles:
             wanted = sorted(after.txgs)
-        ask = Commands(Events(io.StringIO()), patience=hello.patience())
+        ask = Commands(Events(io.StringIO()), patience=about.patience())
         counters = {
             name: kstat.difference(before.kstats.get(name, {}), values)
             for name, values in after.kstats.items()
@@ -245,7 +251,7 @@ class Watch:
         }
         gauges = {"arcstats": {k: v for k, v in after.kstats.get("arcstats", {}).items() if _is_gauge(k)}}
         counters["arcstats"] = {k: v for k, v in counters.get("arcstats", {}).items() if not _is_gauge(k)}
-        return Zfs(
+        return ObservedZfs(
             version=module_version(),
             pools=tuple(self._pool(name, ask) for name in wanted),
             datasets=self._datasets(roles, places, ask),
@@ -259,7 +265,7 @@ class Watch:
         kind, _, of = name.partition(" ")
         return not of or (of in roles if kind == "objset" else of in wanted)
 
-    def _get(self, ask: Commands, program: str, names: list[str]) -> dict[str, dict[str, Value]]:
+    def _get(self, ask: Commands, program: str, names: list[str]) -> dict[str, dict[str, ObservedValue]]:
         argv = [program, "get", "-Hp", "-o", "name,property,value,source", "all", *names]
         try:
             _rc, out, err = ask.attempt(argv)
@@ -269,16 +275,20 @@ class Watch:
             self._limit(f"{program} get: {last_words(err)}")
         return {
             # What users name themselves (with a colon) is theirs, and may be anything.
-            name: {k: Value(value=v.value, source=v.source) for k, v in values.items() if ":" not in k}
+            name: {
+                k: ObservedValue(value=v.value, source=v.source) for k, v in values.items() if ":" not in k
+            }
             for name, values in parse_get(out).items()
         }
 
-    def _datasets(self, roles: Mapping[str, set[str]], places: Places, ask: Commands) -> tuple[Dataset, ...]:
+    def _datasets(
+        self, roles: Mapping[str, set[str]], places: Places, ask: Commands
+    ) -> tuple[ObservedDataset, ...]:
         if not roles:
             return ()
         properties = self._get(ask, "zfs", sorted(roles))
         return tuple(
-            Dataset(
+            ObservedDataset(
                 name=name,
                 pool=name.partition("/")[0].partition("@")[0],
                 type=values["type"].value if "type" in values else "filesystem",
@@ -290,7 +300,7 @@ class Watch:
             if (values := properties.get(name, {})) or places.mountpoint(name)
         )
 
-    def _pool(self, name: str, ask: Commands) -> Pool:
+    def _pool(self, name: str, ask: Commands) -> ObservedPool:
         assert self._after is not None
         config = self._after.pools.get(name, {})
         tree = config.get("vdev_tree", {})
@@ -304,7 +314,7 @@ class Watch:
                     f"pool {name}: OpenZFS began to count anew in the window, as it does when a device is "
                     "opened again; its request sizes and latencies are left out"
                 )
-        return Pool(
+        return ObservedPool(
             name=name,
             properties=self._get(ask, "zpool", [name]).get(name, {}),
             vdevs=tuple(vdevs_of(config)),
@@ -399,7 +409,7 @@ def _kind(node: Mapping[str, Any]) -> str:
     return f"{kind}{node.get('nparity', 1)}" if kind in ("raidz", "draid") else kind
 
 
-def vdevs_of(config: Mapping[str, Any]) -> Iterator[Vdev]:
+def vdevs_of(config: Mapping[str, Any]) -> Iterator[ObservedVdev]:
     """Yield the top-level vdevs, cache devices and spares of a pool's configuration.
 
     ``config`` is what ``devzfs.pool_stats`` returns. Removed vdevs are left out. A file's own path is its
@@ -421,7 +431,7 @@ def vdevs_of(config: Mapping[str, Any]) -> Iterator[Vdev]:
         ashift = int(node.get("ashift", 0))
         known = role != "spare" and len(stats) > _SPACE
         fragmentation = stats[_FRAGMENTATION] if known and len(stats) > _FRAGMENTATION else _NOT_SHOWN
-        yield Vdev(
+        yield ObservedVdev(
             name=_name(node) if node.get("children") else disks[0] if disks else str(node.get("type")),
             kind=_kind(node),
             role=role,  # type: ignore[arg-type]  # one of those above

@@ -29,7 +29,7 @@ def main(argv: list[str] | None = None) -> int:
     try:
         command = words.pop(0) if words else ""
         if command == "hello" and not words:
-            from ztune.onhost.hello import environment
+            from ztune.onhost.host.about import environment
 
             print(json.dumps(environment()), flush=True)
             return 0
@@ -64,9 +64,9 @@ def _options(words: list[str]) -> tuple[Path, float]:
     if state is None or not state.is_absolute():
         raise InputError("--state takes the absolute path of the state directory; " + USAGE)
     if patience is None:
-        from ztune.onhost import hello
+        from ztune.onhost.host import about
 
-        patience = hello.patience()
+        patience = about.patience()
     return own_directory.real(state), patience
 
 
@@ -159,13 +159,13 @@ def _run() -> int:
 
 def _trial(spec: Spec, events: Events) -> str:
     # Imported here: under emulation it takes seconds, and a spec with a fault needs none of it.
-    from ztune.onhost.trial.lifecycle import Parts, Trial
+    from ztune.onhost.trial.lifecycle import Parts, RunningTrial
     from ztune.onhost.trial.lock import RunLock
 
     lock = RunLock(spec.state, spec.run)
     lock.acquire()
     try:
-        return Trial(spec, events, Parts.standard(), lock).run()
+        return RunningTrial(spec, events, Parts.standard(), lock).run()
     finally:
         lock.release()
 

@@ -1,11 +1,15 @@
-"""The closed word lists of a study. Nothing here imports another part of ztune."""
+"""The closed lists of words, for both sides of the trial program. Nothing here imports a part of ztune."""
 
 from __future__ import annotations
 
+import difflib
+from collections.abc import Iterable
 from enum import StrEnum
+from typing import Literal, get_args
 
-# The roles a file can play; the same list as in the trace format (a test holds the two together).
-ROLES = ("data", "wal", "temp", "index", "backup", "archive", "source")
+Role = Literal["data", "wal", "temp", "index", "backup", "archive", "source"]
+"""What a file is to its database."""
+ROLES: tuple[str, ...] = get_args(Role)
 
 
 class DurabilityClass(StrEnum):
@@ -27,7 +31,7 @@ class DurabilityClass(StrEnum):
 
 
 # What an objective may minimise → where the number stands in a trial's measure, and its unit.
-METRICS: dict[str, tuple[tuple[str, ...], str]] = {
+OBJECTIVES: dict[str, tuple[tuple[str, ...], str]] = {
     "modelled_s": (("model", "modelled_s"), "s"),
     "allocated": (("space", "allocated"), "bytes"),
     "written": (("physical", "write_bytes"), "bytes"),
@@ -40,3 +44,9 @@ METRICS: dict[str, tuple[tuple[str, ...], str]] = {
     "read_p99": (("model", "read_latency_ms", "p99"), "ms"),
     "busy_s": (("model", "busy_s_max"), "s"),
 }
+
+
+def suggest(word: str, known: Iterable[str]) -> str:
+    """Return ' Did you mean "x"?' for the known word closest to ``word``, or the empty string."""
+    close = difflib.get_close_matches(word, list(known), n=1, cutoff=0.6)
+    return f' Did you mean "{close[0]}"?' if close else ""

@@ -20,11 +20,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import ztune
+from ztune import paths
 from ztune.databases.database import every
 from ztune.errors import InputError
-from ztune.onhost.host import own_directory
+from ztune.onhost.host import own_directory, shared_files
 from ztune.shipped import FACTS
-from ztune.store import paths
 
 _MAIN = "import sys\n\nfrom ztune.onhost.main import main\n\nsys.exit(main())\n"
 _SHEBANG = b"#!/usr/bin/env python3\n"
@@ -62,9 +62,7 @@ def build(modules: Sequence[str] = ()) -> Path:
 
 def _write(path: Path, files: Mapping[str, bytes]) -> None:
     """Write the archive, whole or not at all. Raises OSError."""
-    partial = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        partial.unlink(missing_ok=True)
+    with shared_files.replacing(path) as partial:
         partial.write_bytes(_SHEBANG)
         with zipfile.ZipFile(partial, "a", zipfile.ZIP_DEFLATED) as archive:
             for name in sorted(files):
@@ -73,9 +71,6 @@ def _write(path: Path, files: Mapping[str, bytes]) -> None:
                 entry.compress_type = zipfile.ZIP_DEFLATED
                 archive.writestr(entry, files[name])
         partial.chmod(0o755)
-        partial.replace(path)
-    finally:
-        partial.unlink(missing_ok=True)
 
 
 def _in_memory(name: str, files: Mapping[str, bytes], error: OSError | InputError) -> Path:

@@ -131,7 +131,7 @@ class ProcessChannel:
                 env=None if env is None else dict(env),
             )
         except OSError as error:
-            raise MissingError(f"{argv[0]} cannot be run: {error.strerror}") from None
+            raise MissingError(f"{argv[0]} can't be run: {error.strerror}") from None
         self._said: deque[str] = deque(maxlen=40)
         self._reader = threading.Thread(target=self._read_errors, daemon=True)
         self._reader.start()

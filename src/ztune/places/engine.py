@@ -7,10 +7,9 @@ import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 
-from ztune import programs
+from ztune import native
 from ztune.errors import MissingError
 
-PROGRAM = "ztune-engine"
 _SELFCHECK_S = 120.0
 
 
@@ -23,23 +22,9 @@ class Engine:
     openzfs: str
 
 
-def find() -> Path:
-    """Return the engine: ``$ZTUNE_ENGINE``, else the one built beside the package, else the one in PATH.
-
-    Raises MissingError without one.
-    """
-    path = programs.find(PROGRAM, "engine", "ZTUNE_ENGINE", "an engine")
-    if path is None:
-        raise MissingError(
-            f"the replay engine {PROGRAM} is not built; `make setup` in ztune's source folder builds it "
-            f"(`ztune doctor` says what is missing)"
-        )
-    return path
-
-
 def check(path: Path | None = None) -> Engine:
     """Run the engine's self-check and return the engine. Raises MissingError with the engine's own words."""
-    path = path or find()
+    path = path or native.ENGINE.find()
     answers: dict[str, str] = {}
     for command in ("version", "selfcheck"):
         try:
@@ -56,7 +41,7 @@ def check(path: Path | None = None) -> Engine:
                 f"the engine {path} did not answer `{command}` in {_SELFCHECK_S:.0f} s"
             ) from None
         except OSError as error:
-            raise MissingError(f"the engine {path} cannot be run: {error.strerror}") from None
+            raise MissingError(f"the engine {path} can't be run: {error.strerror}") from None
         if done.returncode != 0:
             words = last_line(done.stderr) or f"exit code {done.returncode}"
             raise MissingError(f"the engine {path} fails its {command}: {words}; `ztune doctor` says more")

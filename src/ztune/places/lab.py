@@ -14,17 +14,17 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
+from ztune import paths
 from ztune.disk import server as shaped
 from ztune.errors import InputError, MissingError, ZtuneError
 from ztune.lab import guest as guests
 from ztune.lab import qemu, wire
 from ztune.lab.guest import Guest
+from ztune.onhost.layout import CLASSES
 from ztune.places import bundle
+from ztune.places.about import said_of_host
 from ztune.places.channel import Channel, Lost, need_zfs
-from ztune.places.hello import said
-from ztune.store import paths
 from ztune.study import Layout, Pool, Study
-from ztune.study.layout import CLASS_KINDS
 from ztune.study.profile import Profile
 from ztune.study.tunables import dirty_data_max
 from ztune.units import format_size
@@ -54,26 +54,26 @@ class _Disk:
     size: int
 
 
-class LabChannel(guests.Channel):
+class LabChannel(guests.GuestChannel):
     """A command in the guest, with the words of ``ztune.places.channel``."""
 
     def send(self, line: str) -> None:
         """Send one line. A program that no longer reads has said why, or ``wait`` tells."""
-        with contextlib.suppress(wire.Lost):
+        with contextlib.suppress(wire.GuestLost):
             super().send(line)
 
     def lines(self) -> Iterator[str]:
         """Yield its lines. Raises Lost."""
         try:
             yield from super().lines()
-        except wire.Lost as error:
+        except wire.GuestLost as error:
             raise Lost(str(error)) from None
 
     def wait(self) -> int:
         """Return its exit code; negative: killed by that signal. Raises Lost."""
         try:
             code = super().wait()
-        except wire.Lost as error:
+        except wire.GuestLost as error:
             raise Lost(str(error)) from None
         return 128 - code if 128 < code <= 192 else code
 
@@ -104,7 +104,7 @@ class Lab:
         self._guest: Guest | None = None
         self._folder: Path | None = None
         self._sockets: Path | None = None
-        self._servers: dict[str, shaped.Server] = {}
+        self._servers: dict[str, shaped.DiskServer] = {}
         self._profiles: dict[str, Profile] = {}
         self._hello: dict[str, Any] | None = None
         self._plugged: dict[str, Any] = {}
@@ -131,7 +131,7 @@ class Lab:
             self._guest = Guest.resume(self.openzfs, memory=self.memory, accel=self._accel)
             self._add_scratch()
             self._slow_writeback()
-        except wire.Lost as error:
+        except wire.GuestLost as error:
             self._down()
             raise Lost(str(error)) from None
         except BaseException:
@@ -178,7 +178,7 @@ class Lab:
         command = [mkfs, "-q", "-F", "-m", "0", "-O", "^has_journal,^metadata_csum", "-E", options, str(file)]
         done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
         if done.returncode:
-            raise ZtuneError(f"the lab's scratch disk cannot be formatted: {done.stderr.strip()}")
+            raise ZtuneError(f"the lab's scratch disk can't be formatted: {done.stderr.strip()}")
         path = self.guest.add_disk(file, "scratch", unsafe=True)
         script = f"mkdir -p /scratch && mount -o noatime {path} /scratch && mkdir -p {self.state}"
         self.guest.run(["sh", "-c", script], check=True, timeout=60 * self.patience)
@@ -219,7 +219,7 @@ class Lab:
     def hello(self) -> dict[str, Any]:
         """Return what the trial program says of the guest."""
         if self._hello is None:
-            self._hello = said(self, "the lab", bundle.build())
+            self._hello = said_of_host(self, "the lab", bundle.build())
         return self._hello
 
     def put(self, local: Path) -> str:
@@ -235,7 +235,7 @@ class Lab:
         words = [_python(), *argv[1:]] if argv[0] == "python3" else argv
         try:
             return LabChannel(self.guest.start(words))
-        except wire.Lost as error:
+        except wire.GuestLost as error:
             raise Lost(str(error)) from None
 
     def check(self, study: Study, layout: Layout) -> None:
@@ -269,7 +269,7 @@ class Lab:
                     for class_, groups in classes.items()
                 }
             return {"kind": "disks", "disks": spec}
-        except wire.Lost as error:
+        except wire.GuestLost as error:
             raise Lost(str(error)) from None
 
     def describe(self) -> dict[str, Any]:
@@ -327,7 +327,7 @@ def _wanted(layout: Layout, profiles: Mapping[str, Profile]) -> dict[str, dict[s
     wanted: dict[str, dict[str, list[list[_Disk]]]] = {}
     for number, pool in enumerate(layout.used_pools()):
         wanted[pool.name] = {}
-        for class_ in CLASS_KINDS:
+        for class_ in CLASSES:
             groups = _groups(pool, class_, number, profiles)
             if groups:
                 wanted[pool.name][class_] = groups

@@ -12,8 +12,8 @@ from typing import Any, Self
 
 from ztune.errors import MissingError
 from ztune.places import bundle
+from ztune.places.about import said_of_host
 from ztune.places.channel import STATE, Channel, ProcessChannel, need_zfs
-from ztune.places.hello import said
 from ztune.places.placing import Placing
 from ztune.study import Layout, Study
 
@@ -50,7 +50,7 @@ class Local:
     def hello(self) -> dict[str, Any]:
         """Return what the trial program says of this host."""
         if self._hello is None:
-            self._hello = said(self, "this host", bundle.build())
+            self._hello = said_of_host(self, "this host", bundle.build())
         return self._hello
 
     def put(self, local: Path) -> str:

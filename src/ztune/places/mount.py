@@ -12,15 +12,15 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
+from ztune import paths
 from ztune.errors import InputError, MissingError, ZtuneError
 from ztune.onhost.host import mounted, own_directory, room
-from ztune.onhost.host.mounted import Options
+from ztune.onhost.host.mounted import MountOptions
 from ztune.onhost.trial.mount_store import DISKS
 from ztune.places import bundle, mount_points, mount_program
+from ztune.places.about import said_of_host
 from ztune.places.channel import STATE, Channel, ProcessChannel
 from ztune.places.engine_spec import HEEDED, mount_spec
-from ztune.places.hello import said
-from ztune.store import paths
 from ztune.study import Layout, Study
 from ztune.study.properties import PROPERTIES
 from ztune.study.tunables import TUNABLES
@@ -32,14 +32,14 @@ _TRIAL = 16  # letters of a trial's id
 _SOCKET = 107  # the longest path of a socket, without its final zero: unix(7)
 
 
-class Mounted:
+class MountPlace:
     """This host, without its kernel's ZFS: a trial runs as the user that ztune runs as."""
 
     name = "mount"
 
-    def __init__(self, options: Options | None = None) -> None:
+    def __init__(self, options: MountOptions | None = None) -> None:
         """Name how the disks behave; nothing is started."""
-        self.options = options or Options()
+        self.options = options or MountOptions()
         # A database's own user must be able to pass, which it can't below root's home.
         # Everybody else's own is closed to others anyway.
         self.state = STATE if os.geteuid() == 0 else str(paths.home() / "trials")
@@ -56,8 +56,8 @@ class Mounted:
         longest = self._stores() / ("x" * _TRIAL) / DISKS / mounted.CONTROL
         if len(os.fsencode(longest)) > _SOCKET:
             raise InputError(
-                f"{self._stores()}: this path is too long for the socket of a mount; set ZTUNE_HOME to a "
-                "shorter one"
+                f"{self._stores()}: this path is too long for the socket of a mount; "
+                "set ZTUNE_HOME to a shorter one"
             )
         return self
 
@@ -73,7 +73,7 @@ class Mounted:
     def hello(self) -> dict[str, Any]:
         """Return what the trial program says of this host, with the OpenZFS of the mount."""
         if self._hello is None:
-            said_here = said(self, "this host", bundle.build())
+            said_here = said_of_host(self, "this host", bundle.build())
             self._hello = {
                 **said_here,
                 "openzfs": {"library": self._versions["openzfs"]},

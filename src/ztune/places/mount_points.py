@@ -14,13 +14,13 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from ztune import paths
 from ztune.errors import InputError, ZtuneError
 from ztune.onhost.host import mounted, own_directory
-from ztune.onhost.host.mounted import Mount, Options
+from ztune.onhost.host.mounted import Mount, MountOptions
 from ztune.onhost.host.own_directory import NotOursError
 from ztune.onhost.trial.mount_store import MountStore
 from ztune.places.engine_spec import HEEDED
-from ztune.store import paths
 from ztune.study import Layout
 from ztune.study.properties import PROPERTIES
 from ztune.study.tunables import TUNABLES
@@ -31,7 +31,7 @@ _VERSION = 1
 
 
 @dataclass(frozen=True)
-class Point:
+class MountPoint:
     """One directory with the mounts of one layout below it."""
 
     directory: Path
@@ -103,7 +103,7 @@ class Point:
                     os.rmdir(place.name, dir_fd=parent.fd)
 
 
-def changed(point: Point, options: Options) -> Point:
+def changed(point: MountPoint, options: MountOptions) -> MountPoint:
     """Return ``point`` with the options of a new mount, and keep it."""
     point = replace(point, options=asdict(options))
     point.write()
@@ -118,12 +118,12 @@ def folder_of(directory: Path) -> Path:
     return paths.mounts() / "-".join(filter(None, (name, digest)))
 
 
-def find(directory: Path) -> Point | None:
+def find(directory: Path) -> MountPoint | None:
     """Return what is known of ``directory``, None if nothing is. Raises InputError if that can't be read."""
     return _read(folder_of(directory) / RECORD)
 
 
-def every() -> tuple[list[Point], list[str]]:
+def every() -> tuple[list[MountPoint], list[str]]:
     """Return all that is known, by directory, and a sentence for each record that can't be read."""
     found, damaged = [], []
     for path in sorted(paths.mounts().glob(f"*/{RECORD}")):
@@ -136,19 +136,19 @@ def every() -> tuple[list[Point], list[str]]:
     return sorted(found, key=lambda point: point.directory), damaged
 
 
-def above(directory: Path) -> Point | None:
+def above(directory: Path) -> MountPoint | None:
     """Return the point that has ``directory`` as one of its places, if there is one."""
     return next((point for point in every()[0] if directory in point.places.values()), None)
 
 
-def _read(path: Path) -> Point | None:
+def _read(path: Path) -> MountPoint | None:
     try:
         raw = json.loads(path.read_text(encoding="utf-8"))
         if raw.pop("format") != _FORMAT or raw.pop("version") != _VERSION:
             raise ValueError
         raw["directory"], raw["store"] = Path(raw["directory"]), Path(raw["store"])
         raw["places"] = {name: Path(place) for name, place in raw["places"].items()}
-        return Point(**raw)
+        return MountPoint(**raw)
     except FileNotFoundError:
         return None
     except (OSError, ValueError, KeyError, TypeError, AttributeError):

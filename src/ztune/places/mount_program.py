@@ -1,4 +1,4 @@
-"""Finds ``ztune-mount``, which mounts a layout's datasets, and says what a machine lacks for it."""
+"""What a machine lacks to mount a layout's datasets with ``ztune-mount``."""
 
 from __future__ import annotations
 
@@ -6,32 +6,17 @@ import os
 import shutil
 from pathlib import Path
 
-from ztune import programs
+from ztune import native
 from ztune.errors import MissingError
 from ztune.packages import install_command
 
-PROGRAM = "ztune-mount"
 DEVICE = Path("/dev/fuse")
 CONF = Path("/etc/fuse.conf")
 
 
-def find() -> Path:
-    """Return the program: ``$ZTUNE_MOUNT``, else the one built beside the package, else the one in PATH.
-
-    Raises MissingError without one.
-    """
-    path = programs.find(PROGRAM, "mount", "ZTUNE_MOUNT", f"a {PROGRAM}")
-    if path is None:
-        raise MissingError(
-            f"{PROGRAM}, which mounts layouts, is not built; `make setup` in ztune's source folder builds it "
-            f"(needs libfuse 3 and jemalloc: `{install_command('libfuse')}`)"
-        )
-    return path
-
-
 def check() -> Path:
     """Return the program, on a machine that lets us mount with it. Raises MissingError elsewhere."""
-    path = find()
+    path = native.MOUNT.find()
     reason = lacking()
     if reason is not None:
         raise MissingError(f"{reason[0]}: `{reason[1]}`")
@@ -44,7 +29,7 @@ def lacking(device: Path = DEVICE, root: bool | None = None) -> tuple[str, str] 
     if not device.exists():
         return f"the kernel shows no {device} (a container has to be given it)", "sudo modprobe fuse"
     if not os.access(device, os.R_OK | os.W_OK):
-        return f"{device} is not for this user to open", "sudo ztune …"
+        return f"this user may not open {device}", "sudo ztune …"
     if not root and shutil.which("fusermount3") is None:
         return "mounting without root takes fusermount3", install_command("fuse")
     return None

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ztune.errors import InputError
-from ztune.onhost.host.mounted import Options
+from ztune.onhost.host.mounted import MountOptions
 from ztune.places.channel import Place
 from ztune.places.placing import Placing
 from ztune.store.records import Run
@@ -16,7 +16,7 @@ def make(
     placing: Placing | None,
     openzfs: str | None = None,
     dilation: float | None = None,
-    mounting: Options | None = None,
+    mounting: MountOptions | None = None,
 ) -> Place:
     """Return the place called ``lab``, ``mount``, ``local`` or ``ssh://…``, not yet up. Raises InputError.
 
@@ -28,8 +28,8 @@ def make(
     if on == "lab":
         if placing is not None:
             raise InputError(
-                "the lab makes its own disks from the profiles of the layouts; leave --pool, --disk and "
-                "--files out"
+                "the lab makes its own disks from the profiles of the layouts; "
+                "leave --pool, --disk and --files out"
             )
         from ztune.places.lab import Lab
 
@@ -37,16 +37,16 @@ def make(
     if on == "mount":
         if placing is not None:
             raise InputError(
-                "a mount makes its own disks from the profiles of the layouts; leave --pool, --disk and "
-                "--files out"
+                "a mount makes its own disks from the profiles of the layouts; "
+                "leave --pool, --disk and --files out"
             )
         if dilation is not None:
             raise InputError("--dilation is for the lab; a mount's disks keep real time")
         if openzfs is not None:
             raise InputError("--openzfs is for the lab; a mount has the version that it was built with")
-        from ztune.places.mount import Mounted
+        from ztune.places.mount import MountPlace
 
-        return Mounted(mounting)
+        return MountPlace(mounting)
     if dilation is not None:
         raise InputError(f"--dilation is for the lab; {on} has disks of its own, which keep their time")
     if openzfs is not None:
@@ -74,5 +74,5 @@ def again(run: Run) -> Place:
         return make("lab", None, version, float(target.get("dilation") or 1.0))
     if name == "mount":
         options = {k: target[k] for k in ("disks", "cache", "page_cache") if k in target}
-        return make("mount", None, mounting=Options(**options))
+        return make("mount", None, mounting=MountOptions(**options))
     return make(name, Placing.from_json(target.get("place", {})))

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ztune.errors import InputError
+from ztune.onhost.layout import CLASSES
 from ztune.study import Layout, Pool, Study
-from ztune.study.layout import CLASS_KINDS
 from ztune.units import parse_size
 
 DEFAULT_FILE_SIZE = "8G"
@@ -55,7 +55,7 @@ class Placing:
 
     def _check_disks(self, pool: Pool, where: str) -> None:
         given = self.disks.get(pool.name, {})
-        for class_ in CLASS_KINDS:
+        for class_ in CLASSES:
             needed = sum(v.disks for v in pool.vdevs if v.class_ == class_)
             have = len(given.get(class_, ()))
             if needed > have:
@@ -74,7 +74,7 @@ class Placing:
         if self.disks:
             return {"kind": "disks", "disks": {p.name: _dealt(p, self.disks[p.name]) for p in pools}}
         assert self.files is not None
-        disks = {p.name: {c: _groups(p, c, self.size) for c in CLASS_KINDS if _of(p, c)} for p in pools}
+        disks = {p.name: {c: _groups(p, c, self.size) for c in CLASSES if _of(p, c)} for p in pools}
         return {"kind": "files", "dir": self.files, "disks": disks}
 
     def to_json(self) -> dict[str, Any]:
@@ -143,10 +143,10 @@ def _disks(given: Sequence[str]) -> dict[str, dict[str, tuple[str, ...]]]:
         pool, _, class_ = left.partition(".")
         class_ = class_ or "data"
         listed = tuple(path for path in right.split(",") if path)
-        if not equals or not pool or not listed or class_ not in CLASS_KINDS:
+        if not equals or not pool or not listed or class_ not in CLASSES:
             raise InputError(
                 f"--disk {text}: write POOL=/dev/…,/dev/… or POOL.CLASS=/dev/…, CLASS one of "
-                f"{', '.join(CLASS_KINDS)}"
+                f"{', '.join(CLASSES)}"
             )
         for path in listed:
             if not path.startswith("/"):
@@ -170,7 +170,7 @@ def _groups(pool: Pool, class_: str, size: str) -> list[list[str]]:
 def _dealt(pool: Pool, given: Mapping[str, tuple[str, ...]]) -> dict[str, list[list[str]]]:
     """Deal the disks of each class to the pool's vdevs, in the order they were named."""
     out: dict[str, list[list[str]]] = {}
-    for class_ in CLASS_KINDS:
+    for class_ in CLASSES:
         counts, left = _of(pool, class_), list(given.get(class_, ()))
         if counts:
             out[class_] = [[left.pop(0) for _ in range(n)] for n in counts]

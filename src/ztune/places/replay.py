@@ -1,12 +1,10 @@
 """The replay target: a trace through the real OpenZFS code in user space, by ``ztune-engine``.
 
-One process per trial: it cannot take others down with it, and its memory is gone when it ends.
+One process per trial: it can't take others down with it, and its memory is gone when it ends.
 """
 
 from __future__ import annotations
 
-import contextlib
-import fcntl
 import json
 import os
 import shutil
@@ -15,20 +13,20 @@ import subprocess
 import tempfile
 import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
 import psutil
 
+from ztune import paths
 from ztune.errors import InputError, MissingError
+from ztune.onhost.host import shared_files
+from ztune.onhost.host.process import end_group
 from ztune.places import engine_limits
 from ztune.places.engine import Engine, last_line
 from ztune.places.engine_spec import engine_spec
-from ztune.places.target import Outcome, Progress
-from ztune.store import paths
+from ztune.places.screening import Outcome, Progress
 from ztune.study import Layout, Study
 from ztune.study.properties import PROPERTIES, REPLAYED
 from ztune.study.tunables import TUNABLES
@@ -62,28 +60,20 @@ def prepare(trace: Trace) -> Inputs:
     Raises InputError if the trace is damaged or there is no room.
     """
     folder = paths.private(paths.cache() / f"{trace.sha[:24]}-{EXPORT_VERSION}")
-    with _locked(folder / "lock"):
+    with shared_files.locked(folder / "lock"):
         ops, index = folder / "ops.bin", folder / "files.json"
         if ops.is_file() and index.is_file():
             files = tuple(OpsFile(**f) for f in json.loads(index.read_text()))
         else:
             info: OpsInfo = export_ops(trace, ops)
             files = tuple(info.files)
-            partial = index.with_suffix(".partial")
-            partial.write_text(json.dumps([vars(f) for f in files]))
-            partial.rename(index)
+            with shared_files.replacing(index) as partial:
+                partial.write_text(json.dumps([vars(f) for f in files]))
         warnings: list[str] = []
         content = content_pools(trace, folder, warnings)
         os.utime(folder)
     _prune(keep=folder)
     return Inputs(ops, files, content, tuple(warnings))
-
-
-@contextmanager
-def _locked(path: Path) -> Iterator[None]:
-    with path.open("w") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
-        yield
 
 
 def _prune(keep: Path) -> None:
@@ -130,7 +120,7 @@ class Replay:
         self._backing = backing
 
     def check(self, study: Study, layout: Layout) -> None:
-        """Raise InputError if a replayed trace cannot answer what ``layout`` asks."""
+        """Raise InputError if a replayed trace can't answer what ``layout`` asks."""
         roles = {f.role for f in self.inputs.files}
         for role in sorted(roles):
             if layout.dataset_of(role) is None:
@@ -145,7 +135,7 @@ class Replay:
             )  # fmt: skip
             raise InputError(
                 f'layout "{layout.name}" of study "{study.name}" changes the database setting {names[0]}: '
-                f"a recorded trace cannot show that, since the database would write otherwise; "
+                f"a recorded trace can't show that, since the database would write otherwise; "
                 f"record a trace for each value"
             )
         for name in sorted({*layout.tunables, *study.layout.tunables}):
@@ -166,7 +156,7 @@ class Replay:
             if dataset.volume is not None:
                 raise InputError(
                     f'layout "{layout.name}" of study "{study.name}" has {dataset.name} as a volume with '
-                    f"{dataset.filesystem}: a trace of files cannot say what that file system would do; "
+                    f"{dataset.filesystem}: a trace of files can't say what that file system would do; "
                     f"`ztune run` measures it"
                 )
             base = next((d for d in study.layout.datasets if d.roles == dataset.roles), dataset)
@@ -294,7 +284,7 @@ class Replay:
                         if stop.is_set() or time.monotonic() > deadline:
                             break
             finally:
-                kill_group(process)
+                end_group(process, _KILL_GRACE_S)
                 reader.join(timeout=_KILL_GRACE_S)
                 process.stderr.close()
             out.seek(0)
@@ -360,18 +350,6 @@ def signal_name(number: int) -> str:
         return signal.Signals(number).name
     except ValueError:
         return f"signal {number}"
-
-
-def kill_group(process: subprocess.Popen[bytes]) -> None:
-    """Stop a process that leads its own group, and everything it started; returns when it is gone."""
-    if process.poll() is None:
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGTERM)
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            process.wait(timeout=_KILL_GRACE_S)
-    with contextlib.suppress(ProcessLookupError):
-        os.killpg(process.pid, signal.SIGKILL)
-    process.wait()
 
 
 def _read_progress(stream: IO[bytes], progress: Progress | None, words: list[str]) -> None:

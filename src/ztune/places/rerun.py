@@ -1,4 +1,4 @@
-"""Runs a stored trial again from its record: a result that cannot be repeated from its record is a bug."""
+"""Runs a stored trial again from its record: a result that can't be repeated from its record is a bug."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import Any
 from ztune.errors import InputError
 from ztune.places.engine import Engine
 from ztune.places.replay import Replay
-from ztune.places.target import Outcome
-from ztune.study import METRICS
+from ztune.places.screening import Outcome
+from ztune.study import OBJECTIVES
 from ztune.trace.reader import Trace
 
 
@@ -34,7 +34,7 @@ def compare(record: dict[str, Any], result: dict[str, Any]) -> list[dict[str, An
     stored = (record["trial"]["result"] or {}).get("measure", {})
     return [
         {"metric": name, "stored": _at(stored, path), "again": _at(result["measure"], path), "unit": unit}
-        for name, (path, unit) in METRICS.items()
+        for name, (path, unit) in OBJECTIVES.items()
     ]
 
 

@@ -21,8 +21,8 @@ from urllib.parse import urlsplit
 from ztune.errors import InputError, MissingError, ZtuneError
 from ztune.onhost.host import own_directory
 from ztune.places import bundle
+from ztune.places.about import said_of_host
 from ztune.places.channel import STATE, Channel, Lost, ProcessChannel, need_zfs
-from ztune.places.hello import said
 from ztune.places.placing import Placing
 from ztune.study import Layout, Study
 
@@ -204,7 +204,7 @@ class Ssh:
     def hello(self) -> dict[str, Any]:
         """Return what the trial program says of the host."""
         if self._hello is None:
-            self._hello = said(self, self.host, bundle.build())
+            self._hello = said_of_host(self, self.host, bundle.build())
         return self._hello
 
     def put(self, local: Path) -> str:

@@ -134,9 +134,8 @@ def trade_off(rows: Sequence[Row], apart: Sequence[Row], wide: int = 1040, tall:
         )  # fmt: skip
         title = (
             f"{'' if row.rank is None else f'{row.rank}. '}{row.layout}: "
-            f"{units.seconds(row.values['modelled_s'])} "
-            f"modelled, {units.amount(row.values['allocated'])}, {units.amount(row.values['written'])} "
-            f"written"
+            f"{units.seconds(row.values['modelled_s'])} modelled, "
+            f"{units.amount(row.values['allocated'])}, {units.amount(row.values['written'])} written"
         )
         out.append(
             Markup(

@@ -20,7 +20,7 @@ from ztune.analysis.stats import ratio
 from ztune.report import charts
 from ztune.report.terminal import grouped, said
 from ztune.store.records import Run, Trial
-from ztune.trace.summary import Group, Summary, Transfers
+from ztune.trace.summary import GroupSummary, Summary, Transfers
 from ztune.units import format_size
 
 _CAUSES = 3  # how many counts explain an effect
@@ -226,7 +226,7 @@ def _size(ratio: float) -> float:
     return max(ratio, 1 / ratio) if ratio > 0 else float("inf")
 
 
-def _histogram(group: Group) -> dict[str, Any]:
+def _histogram(group: GroupSummary) -> dict[str, Any]:
     """Return one role's sizes of reads and writes as rows, small to large; widths are shares of the most."""
     bounds = sorted({*group.reads.sizes, *group.writes.sizes})  # empty buckets between are left out
     most = max([1, *group.reads.sizes.values(), *group.writes.sizes.values()])

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from ztune.analysis import units
 from ztune.databases.reading import ObservedDatabase
 from ztune.observe import histograms
-from ztune.observe.model import Observation, Syncs, Transfers
+from ztune.observe.model import Observation, ObservedTransfers, Syncs
 from ztune.trace.view import count, rate, share, size
 
 _TOP = 12
@@ -54,7 +54,7 @@ def transfers(seen: Observation, way: str) -> Sheet:
         1,
     )
     for group in [*seen.of_kind("role"), *seen.of_kind("device")]:
-        moved: Transfers = getattr(group, way)
+        moved: ObservedTransfers = getattr(group, way)
         if not moved.calls:
             continue
         made.add_row(

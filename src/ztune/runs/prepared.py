@@ -8,7 +8,6 @@ version.
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import json
 import os
@@ -20,12 +19,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from ztune import paths
 from ztune.errors import InputError, ZtuneError
-from ztune.onhost.host import own_directory, room
+from ztune.onhost.host import own_directory, room, shared_files
 from ztune.onhost.host.workdir import WorkDir
 from ztune.onhost.jobs import registry
 from ztune.onhost.trial import saved
-from ztune.store import paths
 
 MAX_BYTES = 20 << 30  # all states together; those not used for longest go first
 
@@ -66,16 +65,16 @@ def prepare(
     version = job.check()
     wanted = folder() / key(name, params, database, version)
     # Shared where it is there: others may be copying it for as long as their runs last.
-    with _locked(wanted, fcntl.LOCK_SH, progress):
+    with _locked(wanted, True, progress):
         if _there(wanted):
             return wanted
-    with _locked(wanted, fcntl.LOCK_EX, progress):
+    with _locked(wanted, False, progress):
         if _there(wanted):
             return wanted
         if wanted.exists():
             _remove(wanted)
         _require_room(name, job)
-        with room.Watch("the load", lambda: [WorkDir.default_parent(), folder()]):
+        with room.RoomWatch("the load", lambda: [WorkDir.default_parent(), folder()]):
             sizes = _load(job, wanted, progress)
         saved.mark(
             wanted, token="", job=registry.shown(name), params=params, sizes=sizes, environment=version
@@ -140,7 +139,7 @@ def _save(command: list[str], target: Path) -> None:
     if done.returncode:
         said = done.stderr.strip().splitlines()
         raise ZtuneError(
-            f"the loaded database cannot be kept in {target.parent}: {said[-1] if said else 'tar failed'}"
+            f"the loaded database can't be kept in {target.parent}: {said[-1] if said else 'tar failed'}"
         )
 
 
@@ -156,13 +155,11 @@ def _there(wanted: Path) -> bool:
 
 
 @contextmanager
-def _locked(wanted: Path, how: int, progress: Progress) -> Iterator[None]:
-    with (wanted.parent / f"{wanted.name}.lock").open("w") as file:
-        try:
-            fcntl.flock(file, how | fcntl.LOCK_NB)
-        except BlockingIOError:
-            progress("wait for another ztune that fills the same database", 0.0)
-            fcntl.flock(file, how)
+def _locked(wanted: Path, shared: bool, progress: Progress) -> Iterator[None]:
+    def waiting() -> None:
+        progress("wait for another ztune that fills the same database", 0.0)
+
+    with shared_files.locked(_lock_of(wanted), shared=shared, waiting=waiting):
         yield
 
 
@@ -190,12 +187,11 @@ def prune(keep: Path | None = None, limit: int = MAX_BYTES) -> list[State]:
             break
         if state.path == keep:
             continue
-        with (state.path.parent / f"{state.path.name}.lock").open("w") as file:
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:  # somebody makes or uses it
-                continue
-            _remove(state.path)
+        try:
+            with shared_files.locked(_lock_of(state.path), wait=False):
+                _remove(state.path)
+        except BlockingIOError:  # somebody makes or uses it
+            continue
         total -= state.bytes
         gone.append(state)
     return gone
@@ -204,9 +200,12 @@ def prune(keep: Path | None = None, limit: int = MAX_BYTES) -> list[State]:
 @contextmanager
 def in_use(path: Path) -> Iterator[None]:
     """Within the body nobody removes the state at ``path``."""
-    with (path.parent / f"{path.name}.lock").open("w") as file:
-        fcntl.flock(file, fcntl.LOCK_SH)
+    with shared_files.locked(_lock_of(path), shared=True):
         yield
+
+
+def _lock_of(state: Path) -> Path:
+    return state.parent / f"{state.name}.lock"
 
 
 def _remove(path: Path) -> None:

@@ -378,7 +378,7 @@ class _Runner:
         self.store.start_trial(trial.id, spec)
         self.observer.trial(trial)
         try:
-            with room.Watch("the trial", getattr(self.place, "fills", tuple)):
+            with room.RoomWatch("the trial", getattr(self.place, "fills", tuple)):
                 ended = trials.run(self.place, self.program, spec, self.observer)
         except room.NoRoomError as full:
             ended = trials.Ended(status="failed", error=str(full), error_step="load")
@@ -397,7 +397,7 @@ class _Runner:
         error = (
             None
             if ended.status == "ok" and ended.result is not None
-            else (ended.error or "it failed without a word")
+            else (ended.error or "it failed without a message")
         )
         result = ended.to_store()
         if ended.left:

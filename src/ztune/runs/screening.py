@@ -17,7 +17,7 @@ from ztune.advice.standing import standing
 from ztune.errors import InputError
 from ztune.places.engine import Engine
 from ztune.places.replay import Replay, suggested_jobs, sweep
-from ztune.places.target import Outcome, Target
+from ztune.places.screening import Outcome, ScreeningPlace
 from ztune.runs.refine import MAX_ROUNDS, next_round, returns
 from ztune.runs.space import first_round
 from ztune.store import environment
@@ -219,7 +219,7 @@ def _round(
     return True
 
 
-def _possible(target: Target, study: Study, layout: Layout) -> bool:
+def _possible(target: ScreeningPlace, study: Study, layout: Layout) -> bool:
     try:
         target.check(study, layout)
     except InputError:

@@ -43,7 +43,7 @@ class Ended:
     left: list[str] = field(default_factory=list)  # what it could not destroy
     commands: list[dict[str, Any]] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
-    series: series.Collected = field(default_factory=series.Collected)
+    series: series.SeriesRows = field(default_factory=series.SeriesRows)
     steps: dict[str, float] = field(default_factory=dict)
     wall_s: float = 0.0
     asked: bool = False
@@ -79,7 +79,9 @@ def run(place: Place, program: str, spec: Mapping[str, Any], watcher: Watcher) -
         if ended.status == "lost":
             code = channel.wait()
             words = channel.stderr_tail().strip().splitlines()
-            ended.error = words[-1] if words else f"the trial program ended without a word (exit code {code})"
+            ended.error = (
+                words[-1] if words else f"the trial program ended without a message (exit code {code})"
+            )
             ended.status = "failed"
     except Lost as error:
         ended.error = str(error)

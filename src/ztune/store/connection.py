@@ -129,7 +129,7 @@ class Connection:
         code, path = _code(error), self.path
         if code in (sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_CORRUPT):
             return InputError(
-                f"the results database {path} cannot be used: {error}; move it away or set ZTUNE_HOME"
+                f"the results database {path} can't be used: {error}; move it away or set ZTUNE_HOME"
             )
         try:
             usage = shutil.disk_usage(path.parent)
@@ -155,7 +155,7 @@ class Connection:
                 f"the disk of the results database {path} fails: {error} ({error.sqlite_errorname}); what is "
                 "stored is kept; look at the disk"
             )
-        return InputError(f"the results database {path} cannot be used: {error}; set ZTUNE_HOME for another")
+        return InputError(f"the results database {path} can't be used: {error}; set ZTUNE_HOME for another")
 
 
 class ReadOnlyError(ZtuneError):
@@ -169,8 +169,8 @@ def _code(error: sqlite3.Error) -> int:
 
 def _read_only(path: Path) -> str:
     return (
-        f"the results database {path} can't be written: it or its disk is read-only; what is stored can be "
-        "read; set ZTUNE_HOME to a place that can be written for more"
+        f"the results database {path} can't be written: it or its disk is read-only; "
+        "what is stored can still be read; to store more, set ZTUNE_HOME to a place that can be written"
     )
 
 
@@ -180,4 +180,4 @@ def _not_made(path: Path) -> str:
         why = os.strerror(errno.EIO)
     except OSError as error:
         why = error.strerror or str(error)
-    return f"the results database {path} cannot be made: {why}; set ZTUNE_HOME to a place that can be written"
+    return f"the results database {path} can't be made: {why}; set ZTUNE_HOME to a place that can be written"

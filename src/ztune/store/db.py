@@ -16,9 +16,8 @@ from typing import Any
 
 import psutil
 
-from ztune import output
+from ztune import output, paths
 from ztune.errors import InputError, ZtuneError
-from ztune.store import paths
 from ztune.store.connection import Connection, ReadOnlyError
 from ztune.store.records import Run, SeriesRef, Trial
 from ztune.study import Layout, Objective, Study
@@ -141,7 +140,7 @@ class Store:
                         db.execute(f"PRAGMA user_version = {version:d}")
                 if db.execute("PRAGMA foreign_key_check").fetchone() is not None:
                     raise InputError(
-                        f"the results database {self.path} cannot be used: it has trials without a run; move "
+                        f"the results database {self.path} can't be used: it has trials without a run; move "
                         "it away or set ZTUNE_HOME"
                     )
         self._db.execute("PRAGMA foreign_keys = ON")

@@ -6,8 +6,8 @@ import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
+from ztune import paths
 from ztune.errors import ZtuneError
-from ztune.store import paths
 from ztune.store.db import Store
 from ztune.store.records import Run
 

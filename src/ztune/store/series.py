@@ -13,14 +13,14 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from ztune import paths
 from ztune.errors import InputError
-from ztune.store import paths
 from ztune.store.records import SeriesRef, Trial
 
 _SAFE = re.compile(r"[^A-Za-z0-9_-]+")
 
 
-class Collected:
+class SeriesRows:
     """Gathers the rows of a trial's series until they are written."""
 
     def __init__(self) -> None:
@@ -53,7 +53,7 @@ class Collected:
                 pq.write_table(pa.table(arrays), partial, compression="zstd")
                 partial.replace(path)
             except OSError as error:
-                raise InputError(f"{path} cannot be written: {error.strerror or error}") from None
+                raise InputError(f"{path} can't be written: {error.strerror or error}") from None
             out.append(SeriesRef(probe, name, len(rows), columns))
         return out
 
@@ -73,7 +73,7 @@ def read(trial: Trial, probe: str) -> Mapping[str, list[float | None]]:
             try:
                 found: dict[str, list[float | None]] = pq.read_table(path).to_pydict()
             except (OSError, pa.ArrowInvalid) as error:
-                raise InputError(f"the series {path} cannot be read: {error}") from None
+                raise InputError(f"the series {path} can't be read: {error}") from None
             return found
     names = ", ".join(s.probe for s in trial.series) or "none"
     raise InputError(f'trial {trial.number} of run {trial.run_id} has no series "{probe}"; it has: {names}')

@@ -4,13 +4,14 @@ The vocabulary of the rest: this package imports no other part of ztune but its 
 part may import it.
 """
 
-from ztune.onhost.words import METRICS, ROLES, DurabilityClass
-from ztune.study.layout import Dataset, Layout, Pool, Vdev, default_setting, optional_setting
+from ztune.onhost.layout import Dataset, Pool, Vdev
+from ztune.onhost.words import OBJECTIVES, ROLES, DurabilityClass
+from ztune.study.layout import Layout, default_setting, optional_setting
 from ztune.study.profile import FlashProfile, HddProfile, Profile
 from ztune.study.study import NamedLayout, Objective, Study
 
 __all__ = [
-    "METRICS",
+    "OBJECTIVES",
     "ROLES",
     "Dataset",
     "DurabilityClass",

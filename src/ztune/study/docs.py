@@ -12,19 +12,20 @@ from enum import Enum
 from pathlib import Path
 from typing import Any
 
-from pydantic import BaseModel
 from pydantic_core import PydanticUndefined
 
 from ztune.databases.declared import Declared
-from ztune.onhost.words import METRICS
-from ztune.study.layout import Dataset, Layout, Pool, Vdev
+from ztune.onhost.layout import Dataset, Pool, Vdev
+from ztune.onhost.words import OBJECTIVES
+from ztune.study.layout import Layout
 from ztune.study.profile import FlashProfile, HddProfile
 from ztune.study.properties import PROPERTIES
 from ztune.study.study import NamedLayout, Objective, Study
+from ztune.study.tables import fields_of
 from ztune.study.tunables import TUNABLES
 from ztune.units import format_size
 
-MODELS: dict[str, type[BaseModel]] = {
+MODELS: dict[str, type] = {
     "study": Study,
     "objective": Objective,
     "layout": Layout,
@@ -59,10 +60,10 @@ def _default(name: str, field: Any) -> str:
     return "" if value is None or value == "" else f"`{value}`"
 
 
-def model_table(model: type[BaseModel]) -> list[str]:
+def model_table(model: type) -> list[str]:
     """Return a table of the keys of one model."""
     rows = ["| key | default | meaning |", "| --- | --- | --- |"]
-    for name, field in model.model_fields.items():
+    for name, field in fields_of(model).items():
         key = field.alias or name
         rows.append(f"| `{key}` | {_default(name, field)} | {_cell(field.description or '')} |")
     return rows
@@ -103,7 +104,7 @@ def tunable_table() -> list[str]:
 def metric_table() -> list[str]:
     """Return the table of metrics."""
     rows = ["| metric | unit | in the measure |", "| --- | --- | --- |"]
-    rows += [f"| `{name}` | {unit} | `{'.'.join(path)}` |" for name, (path, unit) in METRICS.items()]
+    rows += [f"| `{name}` | {unit} | `{'.'.join(path)}` |" for name, (path, unit) in OBJECTIVES.items()]
     return rows
 
 

@@ -4,34 +4,32 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from ztune.onhost.words import ROLES
-from ztune.study.properties import ALIASES, PROPERTIES, parse_property, suggest
+from ztune.onhost.words import ROLES, suggest
+from ztune.study.properties import ALIASES, PROPERTIES, parse_property
+from ztune.study.tables import FACTOR_CLASS, parse_vdevs, vdev_table
 from ztune.study.tunables import parse_tunable
-
-if TYPE_CHECKING:
-    from ztune.study.layout import Layout
 
 _OF_DATASET = ("pool", "volume", "filesystem", *PROPERTIES)
 
 
-def apply(layout: Layout, changes: Mapping[str, object], name: str | None = None) -> Layout:
-    """Return ``layout`` with ``changes`` made, checked afresh. See ``Layout.with_settings``."""
-    from ztune.study.layout import Layout
+def changed(raw: dict[str, Any], changes: Mapping[str, object], name: str | None = None) -> dict[str, Any]:
+    """Return ``raw``, a layout as ``Layout.to_json`` writes it, with ``changes`` made; not checked.
 
-    raw = layout.to_json()
+    See ``Layout.with_settings``. Raises ValueError with a sentence.
+    """
     # Pool shapes first, whatever the order written: special_small_blocks needs a special vdev.
     # A volume before what stands on it.
     for key in sorted(changes, key=lambda k: (k.split(".")[0] in ROLES, not k.endswith(".volume"))):
-        _change(raw, layout, key, changes[key])
+        _change(raw, key, changes[key])
     if name is not None:
         raw["name"] = name
         raw["description"] = ""
-    return Layout.model_validate(raw)
+    return raw
 
 
-def _change(raw: dict[str, Any], layout: Layout, key: str, value: object) -> None:
+def _change(raw: dict[str, Any], key: str, value: object) -> None:
     head, _, rest = key.partition(".")
     if key == "arc":
         raw["arc"] = value
@@ -48,31 +46,37 @@ def _change(raw: dict[str, Any], layout: Layout, key: str, value: object) -> Non
         else:
             table[rest] = value
     elif head in ROLES and rest:
-        _dataset(raw, layout, head, rest, value)
+        _dataset(raw, head, rest, value)
     else:
-        known = [*layout.settings(), *(f"{d.key}.{p}" for d in layout.datasets for p in PROPERTIES)]
         raise ValueError(
             f'"{key}" is not a factor; write ROLE.PROPERTY, ROLE.pool, slog, l2arc, special, arc, '
             f"pool.NAME.ashift, pool.NAME.data, pool.NAME.filesystem, ROLE.volume, ROLE.filesystem, "
-            f"tunable.NAME or database.NAME.{suggest(key, known)}"
+            f"tunable.NAME or database.NAME.{suggest(key, _known(raw))}"
         )
 
 
-def _vdevs(pool: dict[str, Any], factor: str, value: object) -> None:
-    from ztune.study.layout import FACTOR_CLASS, parse_vdevs
+def _known(raw: Mapping[str, Any]) -> list[str]:
+    """Return the factors that a user may have meant: those of the layout's own pools, roles and settings."""
+    return [
+        *("arc", "slog", "l2arc", "special"),
+        *(f"pool.{p['name']}.{of}" for p in raw["pool"] for of in ("ashift", "filesystem", *FACTOR_CLASS)),
+        *(f"{d['roles'][0]}.{of}" for d in raw["dataset"] for of in _OF_DATASET),
+        *(f"tunable.{name}" for name in raw["tunables"]),
+        *(f"database.{name}" for name in raw["database"]),
+    ]
 
+
+def _vdevs(pool: dict[str, Any], factor: str, value: object) -> None:
     class_ = FACTOR_CLASS[factor]
     # "same": disks like the pool's first data disk, whatever `--profile` made of it.
     like = next(v["profile"] for v in pool["vdev"] if v["class"] == "data")
     new = parse_vdevs(re.sub(r"\bsame\b(?!-)", lambda _: like, str(value)), class_)
     others = [v for v in pool["vdev"] if v["class"] != class_]
-    made = [v.model_dump(mode="json", by_alias=True) for v in new]
+    made = [vdev_table(v) for v in new]
     pool["vdev"] = [*made, *others] if class_ == "data" else [*others, *made]
 
 
 def _pool(raw: dict[str, Any], key: str, rest: str, value: object) -> None:
-    from ztune.study.layout import FACTOR_CLASS
-
     name, _, factor = rest.rpartition(".")
     pools = {p["name"]: p for p in raw["pool"]}
     if name not in pools:
@@ -89,21 +93,20 @@ def _pool(raw: dict[str, Any], key: str, rest: str, value: object) -> None:
         )
 
 
-def _dataset(raw: dict[str, Any], layout: Layout, role: str, name: str, value: object) -> None:
-    dataset = layout.dataset_of(role)
-    if dataset is None:
-        raise ValueError(f'role {role} has no dataset in layout "{layout.name}"')
-    if dataset.key != role:
+def _dataset(raw: dict[str, Any], role: str, name: str, value: object) -> None:
+    entry = next((d for d in raw["dataset"] if role in d["roles"]), None)
+    if entry is None:
+        raise ValueError(f'role {role} has no dataset in layout "{raw["name"]}"')
+    key = entry["roles"][0]
+    if key != role:
         raise ValueError(
-            f"role {role} lives on {dataset.name} with {dataset.key}: write {dataset.key}.{name}, "
+            f"role {role} lives on {entry['name']} with {key}: write {key}.{name}, "
             f"or give {role} a dataset of its own"
         )
-    entry = raw["dataset"][layout.datasets.index(dataset)]
     if name == "pool":
-        if value not in [p.name for p in layout.pools]:
-            raise ValueError(
-                f'{role}.pool is "{value}"; the layout\'s pools are {", ".join(p.name for p in layout.pools)}'
-            )
+        pools = [p["name"] for p in raw["pool"]]
+        if value not in pools:
+            raise ValueError(f'{role}.pool is "{value}"; the layout\'s pools are {", ".join(pools)}')
         entry["name"] = "/".join([str(value), *entry["name"].split("/")[1:]])
         return
     if name == "volume":

@@ -9,304 +9,33 @@ import hashlib
 import json
 import re
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+from pydantic import (
+    BeforeValidator,
+    Field,
+    model_validator,
+)
 
 from ztune.databases.declared import Declared
+from ztune.onhost.layout import (
+    Dataset,
+    KeyedError,
+    Pool,
+    check_together,
+)
 from ztune.onhost.words import ROLES, DurabilityClass
 from ztune.study import durability as _durability
-from ztune.study.properties import ALIASES, PROPERTIES, REPLAYED, parse_property, suggest
+from ztune.study import factors as _factors
+from ztune.study.properties import PROPERTIES, REPLAYED
+from ztune.study.tables import FACTOR_CLASS, DatasetTable, PoolTable, Strict, non_default
 from ztune.study.tunables import TUNABLES, parse_tunable
 from ztune.units import format_size, parse_size
 
-MIN_DISKS = {"stripe": 1, "mirror": 2, "raidz1": 2, "raidz2": 3, "raidz3": 4}
-# Which kinds each class takes: zpoolconcepts(7), "Virtual Devices".
-CLASS_KINDS = {
-    "data": ("stripe", "mirror", "raidz1", "raidz2", "raidz3"),
-    "special": ("stripe", "mirror", "raidz1", "raidz2", "raidz3"),
-    "log": ("stripe", "mirror"),
-    "cache": ("stripe",),
-}
-# The class that each short factor name stands for.
-FACTOR_CLASS = {"slog": "log", "l2arc": "cache", "special": "special", "data": "data"}
-# The smallest volume that takes each file system: mke2fs wants some MiB beside its journal, mkfs.xfs(8)
-# refuses less than 300 MiB since xfsprogs 5.19.
-MIN_VOLUME = {"ext4": 64 << 20, "xfs": 300 << 20}
 MIN_ARC, MAX_ARC = 64 << 20, 1 << 44
 """What the kernel and the engine take: OpenZFS takes no notice of less (MIN_ARC_MAX in arc.c)."""
 # Runs that are stored may have a layout with an ARC that every place has refused.
 _MIN_STORED_ARC = 16 << 20
-
-
-class KeyedError(ValueError):
-    """A ValueError that knows which key below the failing object is meant, for the path in the message."""
-
-    def __init__(self, path: tuple[str | int, ...], message: str) -> None:
-        super().__init__(message)
-        self.path = path
-
-
-class Strict(BaseModel):
-    """Base of all models: unknown keys are refused, values cannot be changed."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
-
-
-def _pool_name(name: str) -> str:
-    # The rules of zpool-create(8): a letter first, a small alphabet, no reserved word.
-    if not re.fullmatch(r"[A-Za-z][A-Za-z0-9_.: -]*", name) or name.endswith(" "):
-        raise ValueError(f'"{name}" is not a pool name; a letter, then letters, digits, "_", "-", "." or ":"')
-    reserved = ("mirror", "raidz", "draid", "spare", "log")
-    if re.match(r"^c\d", name) or any(name == w or name.startswith(w) for w in reserved[:4]) or name == "log":
-        raise ValueError(
-            f'"{name}" is reserved; a pool name does not begin with mirror, raidz, draid, spare or c0…c9'
-        )
-    return name
-
-
-def _dataset_name(name: str) -> str:
-    parts = name.split("/")
-    _pool_name(parts[0])
-    if len(name) > 255 or any(
-        not re.fullmatch(r"[A-Za-z0-9_.:-]+", p) or p in {".", ".."} for p in parts[1:]
-    ):
-        raise ValueError(
-            f'"{name}" is not a dataset name; pool/name with letters, digits, "_", "-", "." or ":"'
-        )
-    return name
-
-
-class Vdev(Strict):
-    """Disks of one pool that work together. ``stripe`` with n disks is n top-level vdevs."""
-
-    class_: Literal["data", "log", "cache", "special"] = Field(
-        default="data", alias="class", description="What the vdev is for."
-    )
-    kind: Literal["stripe", "mirror", "raidz1", "raidz2", "raidz3"] = Field(
-        default="stripe", description="How its disks work together."
-    )
-    disks: int = Field(default=1, ge=1, le=255, description="How many disks.")
-    profile: str = Field(description="The disks' profile: a name, or a path to a TOML file beside the study.")
-    size: Annotated[int | None, BeforeValidator(lambda v: v if v is None else _size(v))] = Field(
-        default=None, description="Bytes of one disk, where not the profile's own size."
-    )
-
-    @model_validator(mode="after")
-    def _check(self) -> Vdev:
-        if self.kind not in CLASS_KINDS[self.class_]:
-            allowed = " or ".join(CLASS_KINDS[self.class_])
-            raise KeyedError(("kind",), f"a {self.class_} vdev cannot be {self.kind}; it is {allowed}")
-        if self.disks < MIN_DISKS[self.kind]:
-            raise KeyedError(
-                ("disks",),
-                f"{self.kind} needs at least {MIN_DISKS[self.kind]} disks, this vdev has {self.disks}",
-            )
-        return self
-
-    def text(self) -> str:
-        """Return the short form: "nvme", "nvme:16G" (disks of another size), "mirror 2 hdd-7200"."""
-        disk = self.profile if self.size is None else f"{self.profile}:{format_size(self.size)}"
-        return disk if self.kind == "stripe" and self.disks == 1 else f"{self.kind} {self.disks} {disk}"
-
-
-def _size(value: object) -> int:
-    size = parse_size(value)
-    if size < 64 << 20:
-        raise ValueError(f"{format_size(size)} is too small; ZFS takes disks of 64M and more")
-    return size
-
-
-def parse_vdevs(text: str, class_: str) -> tuple[Vdev, ...]:
-    """Return the vdevs of a short form, as ``Vdev.text`` writes it, several joined by " + "; "none" for none.
-
-    "2 nvme" is short for "stripe 2 nvme", "mirror nvme" for the fewest disks that a mirror takes. Raises
-    ValueError with a sentence.
-    """
-    if text == "none":
-        if class_ == "data":
-            raise ValueError("a pool needs at least one data vdev")
-        return ()
-    vdevs = []
-    for part in text.split("+"):
-        words = part.split()
-        kind = words.pop(0) if len(words) > 1 and words[0] in MIN_DISKS else "stripe"
-        disks = words.pop(0) if len(words) > 1 and words[0].isdecimal() else str(MIN_DISKS[kind])
-        if len(words) != 1 or len(disks) > 3:
-            raise ValueError(
-                f'"{text}" is not a vdev; write none, PROFILE, or KIND N PROFILE such as "mirror 2 nvme"'
-            )
-        profile, _, size = words[0].partition(":")
-        vdevs.append(
-            Vdev.model_validate(
-                {"class": class_, "kind": kind, "disks": int(disks), "profile": profile, "size": size or None}
-            )
-        )
-    return tuple(vdevs)
-
-
-def _by_class(vdevs: tuple[Vdev, ...]) -> tuple[Vdev, ...]:
-    """Put data vdevs first: the order of classes means nothing, so it must not change a layout's hash."""
-    return tuple(sorted(vdevs, key=lambda v: list(CLASS_KINDS).index(v.class_)))
-
-
-class Pool(Strict):
-    """One pool, or another file system on one disk in a pool's place, as a baseline."""
-
-    name: Annotated[str, AfterValidator(_pool_name)] = Field(description="The pool's name.")
-    filesystem: Literal["zfs", "ext4", "xfs"] = Field(
-        default="zfs",
-        description="`ext4` or `xfs`: a baseline on the same disk; its datasets are directories.",
-    )
-    ashift: int = Field(default=12, ge=9, le=16, description="Sector size as a power of two: 12 is 4 KiB.")
-    vdevs: Annotated[tuple[Vdev, ...], AfterValidator(_by_class)] = Field(
-        alias="vdev", min_length=1, description="The vdevs, at least one of class data."
-    )
-
-    @model_validator(mode="after")
-    def _check(self) -> Pool:
-        if not any(v.class_ == "data" for v in self.vdevs):
-            raise KeyedError(("vdev",), f"pool {self.name} has no data vdev; at least one is needed")
-        if self.filesystem != "zfs":
-            only = self.vdevs[0]
-            if len(self.vdevs) > 1 or (only.kind, only.disks) != ("stripe", 1):
-                raise KeyedError(
-                    ("vdev",), f"pool {self.name} is {self.filesystem}, which takes one disk and nothing else"
-                )
-            if self.ashift != Pool.model_fields["ashift"].default:
-                raise KeyedError(
-                    ("ashift",), f"pool {self.name} is {self.filesystem}; ashift is a setting of ZFS pools"
-                )
-        return self
-
-    def vdev_text(self, class_: str) -> str:
-        """Return the short form of all vdevs of one class, "none" without any."""
-        return " + ".join(v.text() for v in self.vdevs if v.class_ == class_) or "none"
-
-
-class Dataset(Strict):
-    """One dataset: the roles that live on it, and its properties.
-
-    ``properties`` always holds every property that the engine replays, with ZFS's default where the study
-    says nothing, plus whatever other property the study sets, and ``volblocksize`` for a volume. Values are
-    canonical (see ``parse_property``).
-    """
-
-    name: Annotated[str, AfterValidator(_dataset_name)] = Field(description="pool/name.")
-    roles: tuple[str, ...] = Field(min_length=1, description="The roles whose files live here.")
-    volume: Annotated[int | None, BeforeValidator(lambda v: v if v is None else _volume(v))] = Field(
-        default=None, description="Bytes: makes it a volume (zvol) of that size with a file system on it."
-    )
-    filesystem: Literal["ext4", "xfs"] | None = Field(
-        default=None, description="The file system on the volume; `ext4` where a volume does not say."
-    )
-    properties: dict[str, str] = Field(
-        default_factory=dict,
-        description="ZFS properties; in TOML they are written as keys of the dataset itself.",
-    )
-
-    @model_validator(mode="before")
-    @classmethod
-    def _gather(cls, value: Any) -> Any:
-        if not isinstance(value, Mapping):
-            return value
-        given: dict[str, Any] = {}
-        rest: dict[str, Any] = {}
-        for key, item in value.items():
-            (rest if key in _DATASET_KEYS else given)[key] = item
-        nested = rest.get("properties", {})
-        if not isinstance(nested, Mapping):
-            raise KeyedError(("properties",), "properties is a table of property = value")
-        properties = {name: PROPERTIES[name].default for name in REPLAYED}
-        seen: set[str] = set()
-        for key, item in [
-            *((("properties", k), v) for k, v in nested.items()),
-            *(((k,), v) for k, v in given.items()),
-        ]:
-            try:
-                name, text = parse_property(str(key[-1]), item)
-            except ValueError as error:
-                message = str(error)
-                if str(key[-1]) not in PROPERTIES and str(key[-1]) not in ALIASES:
-                    near = suggest(str(key[-1]), [*_DATASET_KEYS, *PROPERTIES])
-                    message = f'"{key[-1]}" is not a property that a layout can set.{near}'
-                raise KeyedError(key, message) from None
-            if name in seen:
-                raise KeyedError(key, f"{name} is set twice on this dataset")
-            seen.add(name)
-            properties[name] = text
-        volume = rest.get("volume") is not None
-        if volume:
-            properties.setdefault("volblocksize", PROPERTIES["volblocksize"].default)
-            rest["filesystem"] = rest.get("filesystem") or "ext4"
-        # Left out at their defaults, so that a layout that says them has the hash of one that does not.
-        for name in ("encryption", *([] if volume else ["volblocksize"])):
-            if properties.get(name) == PROPERTIES[name].default:
-                del properties[name]
-        return {**rest, "properties": properties}
-
-    @model_validator(mode="after")
-    def _check(self) -> Dataset:
-        for i, role in enumerate(self.roles):
-            if role not in ROLES:
-                raise KeyedError(
-                    ("roles", i),
-                    f'"{role}" is not a role; the roles are {", ".join(ROLES)}.{suggest(role, ROLES)}',
-                )
-        if len(set(self.roles)) != len(self.roles):
-            raise KeyedError(("roles",), "a role is named twice")
-        if self.volume is None:
-            if self.filesystem is not None:
-                raise KeyedError(
-                    ("filesystem",), f"{self.name} is no volume; a file system is made on a volume = SIZE"
-                )
-            if "volblocksize" in self.properties:
-                raise KeyedError(("volblocksize",), f"{self.name} is no volume; files have a recordsize")
-            return self
-        assert self.filesystem is not None  # _gather fills it
-        if "/" not in self.name:
-            raise KeyedError(("name",), f"{self.name} is a pool's root, which cannot be a volume")
-        if self.volume < MIN_VOLUME[self.filesystem]:
-            raise KeyedError(
-                ("volume",),
-                f"{format_size(self.volume)} is too small for {self.filesystem}; "
-                f"{format_size(MIN_VOLUME[self.filesystem])} is the least",
-            )
-        if self.volume % parse_size(self.properties["volblocksize"]):
-            raise KeyedError(
-                ("volume",),
-                f"{format_size(self.volume)} is not a multiple of the volblocksize "
-                f"{self.properties['volblocksize']}",
-            )
-        for name in self.non_default():
-            if not PROPERTIES[name].volumes:
-                instead = "; a volume has volblocksize" if name == "recordsize" else ""
-                raise KeyedError((name,), f"{name} is no property of a volume, which {self.name} is{instead}")
-        return self
-
-    @property
-    def pool(self) -> str:
-        """The name of the pool that holds the dataset."""
-        return self.name.split("/")[0]
-
-    @property
-    def key(self) -> str:
-        """The role that stands for the dataset in factor names: its first."""
-        return self.roles[0]
-
-    def non_default(self) -> dict[str, str]:
-        """Return the properties whose value is not ZFS's default."""
-        return {k: v for k, v in self.properties.items() if v != PROPERTIES[k].default}
-
-
-_DATASET_KEYS = ("name", "roles", "volume", "filesystem", "properties")
-
-
-def _volume(value: object) -> int:
-    size = parse_size(value)
-    if size == 0:
-        raise ValueError("a volume has a size; leave it out for a file system")
-    return size
 
 
 def _tunables(value: Any) -> Any:
@@ -361,13 +90,13 @@ class Layout(Strict):
     arc: Annotated[int, BeforeValidator(_arc)] = Field(
         default=64 << 20, description="The most memory the ARC may use, bytes or text."
     )
-    pools: tuple[Pool, ...] = Field(alias="pool", min_length=1, description="The pools.")
-    datasets: tuple[Dataset, ...] = Field(alias="dataset", min_length=1, description="The datasets.")
+    pools: tuple[PoolTable, ...] = Field(alias="pool", min_length=1, description="The pools.")
+    datasets: tuple[DatasetTable, ...] = Field(alias="dataset", min_length=1, description="The datasets.")
     tunables: Annotated[dict[str, int], BeforeValidator(_tunables)] = Field(
         default_factory=dict, description="Module parameters, by name."
     )
     database: Annotated[dict[str, str], BeforeValidator(_database)] = Field(
-        default_factory=dict, description="Settings of the database itself; replay cannot vary them."
+        default_factory=dict, description="Settings of the database itself; replay can't vary them."
     )
     declared: Declared | None = Field(
         default=None,
@@ -388,54 +117,21 @@ class Layout(Strict):
 
     @model_validator(mode="after")
     def _check(self) -> Layout:
-        pools = [p.name for p in self.pools]
-        for i, name in enumerate(pools):
-            if name in pools[:i]:
-                raise KeyedError(("pool", i, "name"), f"pool {name} is described twice")
-        where: dict[str, str] = {}
-        names: set[str] = set()
+        check_together(self.pools, self.datasets)
         for i, dataset in enumerate(self.datasets):
-            if dataset.name in names:
-                raise KeyedError(("dataset", i, "name"), f"dataset {dataset.name} is described twice")
-            names.add(dataset.name)
-            if dataset.pool not in pools:
-                raise KeyedError(
-                    ("dataset", i, "name"),
-                    f"dataset {dataset.name} is on pool {dataset.pool}, which the layout does not have; "
-                    f"its pools are {', '.join(pools)}.{suggest(dataset.pool, pools)}",
-                )
-            for role in dataset.roles:
-                if role in where:
-                    raise KeyedError(
-                        ("dataset", i, "roles"),
-                        f"role {role} lives on {where[role]} and on {dataset.name}; a role has one dataset",
-                    )
-                where[role] = dataset.name
-            here = next(p for p in self.pools if p.name == dataset.pool)
+            here = self.pool(dataset.pool)
             if here.filesystem != "zfs":
-                if dataset.volume is not None:
-                    raise KeyedError(
-                        ("dataset", i, "volume"),
-                        f"{dataset.name} is on {here.filesystem}, which has no volumes; they are ZFS's",
-                    )
-                for name in dataset.non_default():
+                for name in non_default(dataset):
                     raise KeyedError(
                         ("dataset", i, name),
                         f"{dataset.name} is a directory on {here.filesystem}, which takes no ZFS properties",
                     )
             small = dataset.properties["special_small_blocks"]
-            if small != "0" and self.pool(dataset.pool).vdev_text("special") == "none":
+            if small != "0" and here.vdev_text("special") == "none":
                 raise KeyedError(
                     ("dataset", i, "special_small_blocks"),
                     f'special_small_blocks is "{small}", but pool {dataset.pool} has no special vdev',
                 )
-        for i, dataset in enumerate(self.datasets):
-            for other in self.datasets:
-                if other.volume is not None and dataset.name.startswith(other.name + "/"):
-                    raise KeyedError(
-                        ("dataset", i, "name"),
-                        f"{dataset.name} is below {other.name}, a volume, which has no datasets below it",
-                    )
         return self
 
     def check_arc(self) -> None:
@@ -507,9 +203,7 @@ class Layout(Strict):
         "default", which takes the setting away. Raises ValueError with a sentence for an unknown factor or a
         value that ZFS would not take.
         """
-        from ztune.study.factors import apply
-
-        return apply(self, changes, name)
+        return Layout.model_validate(_factors.changed(self.to_json(), changes, name))
 
     def canonical(self) -> dict[str, Any]:
         """Return what identifies the layout: everything but its names for people, defaults spelled out."""

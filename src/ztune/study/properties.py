@@ -5,11 +5,11 @@ Source of values and defaults, unless an entry says otherwise: zfsprops(7) of Op
 
 from __future__ import annotations
 
-import difflib
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
+from ztune.onhost.words import suggest
 from ztune.units import format_size, is_power_of_two, parse_size
 
 MAX_RECORDSIZE = 16 << 20
@@ -54,12 +54,6 @@ def version_key(text: str) -> tuple[int, ...]:
     """Return the numbers of a version, to compare: "2.3.2-2~bpo12+1", "zfs-2.3.2" → (2, 3, 2)."""
     match = re.search(r"\d+(?:\.\d+)*", text)
     return tuple(int(n) for n in match[0].split(".")) if match else ()
-
-
-def suggest(word: str, known: Iterable[str]) -> str:
-    """Return ' Did you mean "x"?' for the known word closest to ``word``, or the empty string."""
-    close = difflib.get_close_matches(word, list(known), n=1, cutoff=0.6)
-    return f' Did you mean "{close[0]}"?' if close else ""
 
 
 def _choice(*words: str, **aliases: str) -> Callable[[str], str]:
@@ -127,8 +121,8 @@ PROPERTIES: dict[str, Property] = {
             "128K",
             "a power of two from 512 to 16M",
             _recordsize,
-            "The largest block of a file. A smaller write into a block that is not in the ARC reads "
-            "it first.",
+            "The largest block of a file. "
+            "A smaller write into a block that is not in the ARC reads it first.",
             new_blocks_only=True,
             source="zfsprops(7); 16M needs zfs_max_recordsize at its 2.2+ default",
         ),
@@ -148,8 +142,8 @@ PROPERTIES: dict[str, Property] = {
             "on",
             "on, off, fletcher2, fletcher4, sha256, sha512, skein, edonr or blake3",
             _choice("on", "off", "fletcher2", "sha256", "sha512", "skein", "edonr", "blake3", fletcher4="on"),
-            "How blocks are checked. `on` is fletcher4. `off` lets damage pass unseen and is never "
-            "recommended.",
+            "How blocks are checked. `on` is fletcher4. "
+            "`off` lets damage pass unseen and is never recommended.",
             new_blocks_only=True,
             volumes=True,
             values_since={"blake3": "2.2"},
@@ -159,8 +153,8 @@ PROPERTIES: dict[str, Property] = {
             "latency",
             "latency or throughput",
             _choice("latency", "throughput"),
-            "Whether synchronous writes go to the log (device), or straight to their place with a "
-            "small log record.",
+            "Whether synchronous writes go to the log (device), "
+            "or straight to their place with a small log record.",
             volumes=True,
         ),
         Property(

@@ -5,16 +5,15 @@ from __future__ import annotations
 from importlib import resources
 from pathlib import Path
 
+from ztune import paths
 from ztune.errors import InputError
+from ztune.onhost.words import suggest
 from ztune.study.loader import load_study
-from ztune.study.properties import suggest
 from ztune.study.study import Study
 
 
 def folders() -> list[Path]:
     """Return the folders that hold studies, the user's own (``studies`` in the state directory) first."""
-    from ztune.store import paths
-
     shipped = Path(str(resources.files("ztune.study"))) / "ready"  # a link to studies/ in the source tree
     return [paths.home() / "studies", shipped]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ztune import output
-from ztune.onhost.words import METRICS, ROLES
+from ztune.onhost.words import OBJECTIVES, ROLES
 from ztune.study.properties import PROPERTIES
 from ztune.study.study import Study
 from ztune.study.tunables import TUNABLES
@@ -52,7 +52,7 @@ def study_schema() -> dict[str, Any]:
         definitions[name]["properties"]["size"] = {**_SIZE, "description": size["description"]}
     volume = definitions["Dataset"]["properties"]["volume"]
     definitions["Dataset"]["properties"]["volume"] = {**_SIZE, "description": volume["description"]}
-    definitions["Objective"]["properties"]["minimise"]["items"] = {"enum": list(METRICS)}
+    definitions["Objective"]["properties"]["minimise"]["items"] = {"enum": list(OBJECTIVES)}
     assert isinstance(schema, dict)
     return schema
 

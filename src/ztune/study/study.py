@@ -12,10 +12,11 @@ from typing import Any
 from pydantic import Field, model_validator
 
 from ztune.databases.declared import KnownClass
-from ztune.onhost.words import METRICS, DurabilityClass
-from ztune.study.layout import KeyedError, Layout, Strict, plain
+from ztune.onhost.layout import KeyedError
+from ztune.onhost.words import OBJECTIVES, DurabilityClass, suggest
+from ztune.study.layout import Layout, plain
 from ztune.study.profile import FlashProfile, HddProfile, Profile
-from ztune.study.properties import suggest
+from ztune.study.tables import Strict
 
 
 class Objective(Strict):
@@ -35,11 +36,11 @@ class Objective(Strict):
     @model_validator(mode="after")
     def _check(self) -> Objective:
         for i, metric in enumerate(self.minimise):
-            if metric not in METRICS:
+            if metric not in OBJECTIVES:
                 raise KeyedError(
                     ("minimise", i),
                     f'"{metric}" is not a metric; the metrics are '
-                    f"{', '.join(METRICS)}.{suggest(metric, METRICS)}",
+                    f"{', '.join(OBJECTIVES)}.{suggest(metric, OBJECTIVES)}",
                 )
             if metric in self.minimise[:i]:
                 raise KeyedError(("minimise", i), f'"{metric}" is named twice')

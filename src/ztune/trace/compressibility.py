@@ -21,8 +21,8 @@ import numpy as np
 import zstandard
 
 from ztune.errors import InputError
+from ztune.onhost.words import ROLES
 from ztune.trace.manifest import Compressibility, Sample
-from ztune.trace.schema import ROLES
 from ztune.units import format_size
 
 RECORDSIZES = (4096, 8192, 16384, 32768, 65536, 131072, 1 << 20)
@@ -143,10 +143,10 @@ def repeats(measured: Iterable[Compressibility]) -> list[str]:
         (small, large), algorithm, ratios = min(found)
         out.append(
             f"the files of role {role} repeat at a distance of about {format_size(small)} to "
-            f"{format_size(large)}: {algorithm} shrinks them {ratios[large]:.2f}:1 in records of "
-            f"{format_size(large)}, {ratios[small]:.2f}:1 in records of {format_size(small)}, "
-            f"{SHORT_SIGHTED} {plain[large]:.2f} and {plain[small]:.2f}. Synthetic data? Yours will not gain "
-            f"from such records"
+            f"{format_size(large)}: {algorithm} shrinks them {ratios[large]:.2f}:1 in records "
+            f"of {format_size(large)}, {ratios[small]:.2f}:1 in records of {format_size(small)}, "
+            f"{SHORT_SIGHTED} {plain[large]:.2f} and {plain[small]:.2f}. "
+            "Synthetic data? Yours will not gain from such records"
         )
     return out
 

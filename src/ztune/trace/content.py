@@ -1,7 +1,7 @@
 """Provides the content that replay writes: kept samples, or bytes made to compress as was measured.
 
 Synthesis. Content is a string of units of 32 bytes, in runs. A unit is *fresh* (random bytes), *text* (random
-characters of an alphabet of 16, which entropy coding halves but lz4 cannot), or a *copy* of the unit some
+characters of an alphabet of 16, which entropy coding halves but lz4 can't), or a *copy* of the unit some
 distance back. A copy helps a compressor only if its original lies in the same record, so copies at several
 distances make the ratio grow with the record size as measured. The shares are found by compressing what
 they produce and correcting them, a fixed number of times, from a fixed seed: the same measurements give the
@@ -10,7 +10,6 @@ same bytes.
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import json
 from collections.abc import Sequence
@@ -21,10 +20,11 @@ import numpy as np
 import numpy.typing as npt
 
 from ztune.errors import InputError
+from ztune.onhost.host import shared_files
+from ztune.onhost.words import ROLES
 from ztune.trace.compressibility import CHUNK, compressor, repeats
 from ztune.trace.manifest import Compressibility
 from ztune.trace.reader import Trace
-from ztune.trace.schema import ROLES
 
 SYNTHESIS_VERSION = 1  # part of the file names, so that a changed recipe makes new files
 POOL_CHUNKS = 16  # chunks of 1 MiB per synthesised pool
@@ -40,7 +40,7 @@ _ENTROPY = "zstd-3"
 
 
 @dataclass(frozen=True)
-class Recipe:
+class ContentRecipe:
     """Shares of units: ``copies[i]`` from up to ``distances[i]`` units back; ``text`` of the rest is text."""
 
     distances: tuple[int, ...]
@@ -55,7 +55,7 @@ def content_pools(trace: Trace, folder: Path, warnings: list[str] | None = None)
     meet the measured lz4 and zstd-3 ratios (or used again if it is there already). Where nothing was measured
     the ratio is 2:1, and a sentence saying so is appended to ``warnings``; so is one for each role whose data
     repeats as no user's does. Raises InputError if a sample is
-    damaged or ``folder`` cannot be written.
+    damaged or ``folder`` can't be written.
     """
     pools: dict[str, Path] = {}
     used = {file.role for file in trace.manifest.files if file.role is not None}
@@ -85,7 +85,7 @@ def synthesise(measured: Sequence[Compressibility], chunks: int = POOL_CHUNKS, s
     return generate(calibrate(lz4 or {16384: DEFAULT_RATIO}, zstd, seed), chunks, seed)
 
 
-def calibrate(lz4: dict[int, float], zstd: dict[int, float], seed: int = 1) -> Recipe:
+def calibrate(lz4: dict[int, float], zstd: dict[int, float], seed: int = 1) -> ContentRecipe:
     """Return the recipe whose content compresses by ``lz4`` and ``zstd`` (record size in bytes → ratio).
 
     lz4 is met first: its ratios at all record sizes up to 128 KiB; then zstd-3's mean over the same sizes.
@@ -98,10 +98,10 @@ def calibrate(lz4: dict[int, float], zstd: dict[int, float], seed: int = 1) -> R
     zstd_sizes = [size for size in sizes if size in zstd]
     zstd_saved = np.mean([1 - 1 / max(1.0, zstd[size]) for size in zstd_sizes]) if zstd_sizes else None
 
-    best: tuple[float, Recipe] | None = None
+    best: tuple[float, ContentRecipe] | None = None
     copies, text = wanted.copy(), 0.0 if zstd_saved is None else 0.5
     for _ in range(_STEPS):
-        recipe = Recipe(distances, tuple(float(share) for share in copies), float(text))
+        recipe = ContentRecipe(distances, tuple(float(share) for share in copies), float(text))
         content = generate(recipe, _TRIAL_CHUNKS, seed)
         got = np.array([1 - 1 / _ratio(content, "lz4", size) for size in sizes])
         # What is left after compression is what costs space, so errors are relative to that.
@@ -109,7 +109,7 @@ def calibrate(lz4: dict[int, float], zstd: dict[int, float], seed: int = 1) -> R
         missing = np.diff(saved - got, prepend=0.0)
         if zstd_saved is not None:
             zstd_got = np.mean([1 - 1 / _ratio(content, _ENTROPY, size) for size in zstd_sizes])
-            # Less weight: lz4 is what most layouts use, and some pairs of ratios cannot both be met.
+            # Less weight: lz4 is what most layouts use, and some pairs of ratios can't both be met.
             error += 0.3 * float(abs(np.log((1 - zstd_got) / (1 - zstd_saved))))
             text = float(np.clip(text + 1.5 * (zstd_saved - zstd_got) / max(0.05, 1 - copies.sum()), 0, 1))
         if best is None or error < best[0]:
@@ -129,7 +129,7 @@ def _corrected(copies: npt.NDArray[np.float64], change: npt.NDArray[np.float64])
     return corrected
 
 
-def generate(recipe: Recipe, chunks: int, seed: int) -> bytes:
+def generate(recipe: ContentRecipe, chunks: int, seed: int) -> bytes:
     """Return ``chunks`` MiB made by ``recipe``."""
     rng = np.random.default_rng(seed)
     count = chunks * CHUNK // UNIT
@@ -183,16 +183,12 @@ def _pool(role: str, measured: list[Compressibility], folder: Path) -> Path:
     key = [[entry.algorithm, entry.recordsize, entry.ratio] for entry in measured]
     name = hashlib.sha256(json.dumps([SYNTHESIS_VERSION, POOL_CHUNKS, sorted(key)]).encode()).hexdigest()[:16]
     path = folder / f"{role}-{name}.bin"
-    partial = path.with_name(path.name + ".partial")
     try:
         if path.is_file() and path.stat().st_size == POOL_CHUNKS * CHUNK:
             return path
         folder.mkdir(parents=True, exist_ok=True)
-        partial.write_bytes(synthesise(measured, seed=1 + ROLES.index(role)))
-        partial.rename(path)
+        with shared_files.replacing(path) as partial:
+            partial.write_bytes(synthesise(measured, seed=1 + ROLES.index(role)))
     except OSError as error:
-        raise InputError(f"cannot write the content pool {path}: {error.strerror}") from error
-    finally:
-        with contextlib.suppress(OSError):
-            partial.unlink(missing_ok=True)
+        raise InputError(f"can't write the content pool {path}: {error.strerror}") from error
     return path

@@ -13,7 +13,8 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 
 from ztune.errors import InputError
-from ztune.trace.schema import FORMAT, ROLES, VERSION
+from ztune.onhost.words import Role
+from ztune.trace.schema import FORMAT, VERSION
 
 MANIFEST = "trace.json"
 EVENTS_FILE = "events.parquet"
@@ -21,7 +22,7 @@ INT64_MAX = 2**63 - 1
 
 
 def printable_path(path: object) -> object:
-    r"""Return ``path`` with bytes that are not UTF-8 written as ``\xNN``; JSON cannot hold them otherwise."""
+    r"""Return ``path`` with bytes that are not UTF-8 written as ``\xNN``; JSON can't hold them otherwise."""
     if isinstance(path, str):
         try:
             path.encode()
@@ -41,9 +42,7 @@ Count = Annotated[int, Field(ge=0, le=INT64_MAX)]
 Nanoseconds = Annotated[int, Field(ge=0, le=INT64_MAX)]
 Bytes = Annotated[int, Field(ge=0, le=INT64_MAX)]
 Text = Annotated[str, BeforeValidator(printable_path)]
-Role = Literal["data", "wal", "temp", "index", "backup", "archive", "source"]
 Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
-assert Role.__args__ == ROLES  # type: ignore[attr-defined]  # one list of roles, in schema.py
 
 
 class _Part(BaseModel):
@@ -211,7 +210,7 @@ def read(path: Path) -> Manifest:
     try:
         return parse(path.read_bytes(), path)
     except OSError as error:
-        raise InputError(f"cannot read {path}: {error.strerror}") from None
+        raise InputError(f"can't read {path}: {error.strerror}") from None
 
 
 def _no_constant(name: str) -> float:

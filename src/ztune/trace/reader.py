@@ -54,7 +54,7 @@ class Trace:
             hint = ""
             if isinstance(error, PermissionError):
                 hint = "; a trace is its recorder's alone, unless it was recorded with --share"
-            raise InputError(f"cannot open the trace {str(path)!r}: {_reason(error)}{hint}") from None
+            raise InputError(f"can't open the trace {str(path)!r}: {_reason(error)}{hint}") from None
         trace = cls(path, manifest_module.read(path / MANIFEST))
         trace._check_file()
         return trace
@@ -70,7 +70,7 @@ class Trace:
         try:
             return hashlib.sha256((self.path / MANIFEST).read_bytes()).hexdigest()
         except OSError as error:
-            raise InputError(f"cannot read {self.path / MANIFEST}: {_reason(error)}") from None
+            raise InputError(f"can't read {self.path / MANIFEST}: {_reason(error)}") from None
 
     @property
     def duration_s(self) -> float:
@@ -150,7 +150,7 @@ class Trace:
                     f"{path} was changed after recording: its checksum does not match {MANIFEST}"
                 )
         except OSError as error:
-            raise InputError(f"cannot read {path}: {_reason(error)}") from None
+            raise InputError(f"can't read {path}: {_reason(error)}") from None
         self._verified = True
 
 

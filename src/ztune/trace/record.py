@@ -22,9 +22,9 @@ from ztune.trace.compressibility import sample_files
 from ztune.trace.manifest import Compressibility, RecorderInfo, Sample, TraceFile, Warning_, WorkloadInfo
 from ztune.trace.reader import Trace
 from ztune.trace.recorders import choose
-from ztune.trace.recorders.base import MMAP_READ, Harvest, Rows, Session, Start
 from ztune.trace.recorders.files import UNKNOWN, FileTable, Mounts, Selection
 from ztune.trace.recorders.processes import MappedFile, mapped_files
+from ztune.trace.recorders.recorder import MMAP_READ, Harvest, RecorderSession, Rows, Start
 from ztune.trace.roles import RoleRules
 from ztune.trace.schema import Op
 from ztune.trace.warming import Warmth
@@ -85,11 +85,11 @@ class Recording:
         self.exit_status: int | None = None
         self._say = say or (lambda _: None)
         self._trace: Trace | None = None
-        self._session: Session | None = None
+        self._session: RecorderSession | None = None
         if share and keep_samples:
             raise InputError(
-                "a trace with --samples holds what is in the database, so others may not read it; leave out "
-                "--share or --samples"
+                "a trace with --samples holds what is in the database, "
+                "so others may not read it; leave out --share or --samples"
             )
         if bool(self.command) == bool(self.pids):
             raise InputError("say what to record: either a command after --, or --pid")
@@ -138,7 +138,7 @@ class Recording:
         return self._trace
 
     @property
-    def session(self) -> Session:
+    def session(self) -> RecorderSession:
         """The recorder's side of the recording under way."""
         if self._session is None:
             raise RuntimeError("the recording is finished")
@@ -169,7 +169,7 @@ class Recording:
             raise
         return self._trace
 
-    def _write(self, session: Session, harvest: Harvest) -> Trace:
+    def _write(self, session: RecorderSession, harvest: Harvest) -> Trace:
         self.exit_status = harvest.exit_status
         self._say("reading what was recorded")
         mapped = [(m, self._table.entered(0, m.path, m.dev, m.ino, m.size)) for m in self._mapped]
@@ -390,8 +390,10 @@ def _mapping_warnings(
         warnings.append(
             Warning_(
                 code="mmap-reads",
-                message=f"{_some(files, read)} mapped into memory for reading: what is read that way is not"
-                " in the trace.",
+                message=(
+                    f"{_some(files, read)} mapped into memory for reading: "
+                    "what is read that way is not in the trace."
+                ),
                 count=len(read),
             )
         )
@@ -408,8 +410,10 @@ def _some(files: list[TraceFile], chosen: Iterable[int]) -> str:
 def _dropped_warning(dropped: int) -> Warning_:
     return Warning_(
         code="dropped",
-        message=f"{dropped} events were lost because they came faster than they could be kept: the trace is"
-        " incomplete.",
+        message=(
+            f"{dropped} events were lost because they came faster "
+            "than they could be kept: the trace is incomplete."
+        ),
         count=dropped,
     )
 

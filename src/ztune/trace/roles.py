@@ -15,7 +15,7 @@ from importlib import resources
 from pathlib import PurePosixPath
 
 from ztune.databases.database import Files, every
-from ztune.databases.rules import Rule
+from ztune.databases.rules import RoleRule
 
 _DELETED = " (deleted)"  # what /proc/PID/fd appends to the name of a removed file
 
@@ -23,7 +23,7 @@ _DELETED = " (deleted)"  # what /proc/PID/fd appends to the name of a removed fi
 class RoleRules:
     """An ordered set of rules."""
 
-    def __init__(self, rules: Sequence[Rule], *, builtin: bool = True) -> None:
+    def __init__(self, rules: Sequence[RoleRule], *, builtin: bool = True) -> None:
         self.rules = tuple(rules)
         self.builtin = builtin
         self._reversed = tuple(reversed((*_builtin(), *rules) if builtin else tuple(rules)))
@@ -36,7 +36,7 @@ class RoleRules:
         matches at any depth. ``FOLDER/**`` matches everything below ``FOLDER``. With ``builtin`` the rules of
         well-known layouts apply where none of these matches.
         """
-        return cls([Rule.parse(text) for text in texts], builtin=builtin)
+        return cls([RoleRule.parse(text) for text in texts], builtin=builtin)
 
     @classmethod
     def below(cls, folders: dict[str, str], *, builtin: bool = False) -> RoleRules:
@@ -44,7 +44,7 @@ class RoleRules:
         rules = []
         for folder, role in sorted(folders.items(), key=lambda item: len(PurePosixPath(item[0]).parts)):
             glob = re.sub(r"([*?\[\]\\])", r"\\\1", str(PurePosixPath(folder)))
-            rules += [Rule.parse(f"{glob.rstrip('/')}/**={role}"), Rule.parse(f"{glob}={role}")]
+            rules += [RoleRule.parse(f"{glob.rstrip('/')}/**={role}"), RoleRule.parse(f"{glob}={role}")]
         return cls(rules, builtin=builtin)
 
     def role(self, path: str) -> str | None:
@@ -62,7 +62,7 @@ class KnownLayout:
 
     name: str
     source: str
-    rules: tuple[Rule, ...]
+    rules: tuple[RoleRule, ...]
 
 
 @functools.cache
@@ -99,5 +99,5 @@ def databases_of(paths: Iterable[str]) -> Iterator[str]:
 
 
 @functools.cache
-def _builtin() -> tuple[Rule, ...]:
+def _builtin() -> tuple[RoleRule, ...]:
     return tuple(rule for layout in known_layouts() for rule in layout.rules)

@@ -8,7 +8,6 @@ import pyarrow as pa
 
 FORMAT = "ztune-trace"
 VERSION = 2
-ROLES = ("data", "wal", "temp", "index", "backup", "archive", "source")
 
 
 class Op(IntEnum):

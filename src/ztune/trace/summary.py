@@ -1,26 +1,30 @@
 """What a trace shows: sizes, sync, sequence, overwriting, alignment, working set, rates; by role and by file.
 
-Events are counted per file (counts.py) and added up by role. The definitions are in
-docs/trace-format.md ("What `ztune trace show` computes") and in ``Group``.
+Polars counts the events, by file and by role. The definitions are in docs/trace-format.md ("What
+`ztune trace show` computes") and in ``GroupSummary``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-import numpy as np
-import numpy.typing as npt
+import polars as pl
 
-from ztune.trace.counts import SYNCS, Bools, FileCounts, Ints, count_files, sum_by
-from ztune.trace.counts import Transfers as FileTransfers
-from ztune.trace.manifest import Manifest, Role
-from ztune.trace.reader import Columns, Trace
-from ztune.trace.schema import ROLES, Op
+from ztune.errors import InputError
+from ztune.onhost.words import ROLES
+from ztune.trace.manifest import Manifest, TraceFile
+from ztune.trace.reader import Trace
+from ztune.trace.schema import Flag, Op
 
 NO_ROLE = "none"  # the name under which files without a role are shown
 ALIGNMENTS = (512, 4096, 8192)
+PAGE = 4096  # bytes; unit of the working set
+# A sync within this time finds a write still in the open or a quiescing transaction group, so the write goes
+# through the intent log: the default of zfs_txg_timeout (zfs(4)).
+SYNC_WITHIN_NS = 5_000_000_000
 MOST_BINS = 4096  # the bins of the rates double from 1 s until they are no more
 
 
@@ -55,7 +59,7 @@ class Latencies:
 
 
 @dataclass(frozen=True)
-class Group:
+class GroupSummary:
     """One role (``files`` of them) or one file."""
 
     name: str  # role ("none" for files without) or path
@@ -102,8 +106,8 @@ class Summary:
 
     name: str
     manifest: Manifest
-    roles: list[Group]  # in the order of ROLES, then "none"; only those with files or events
-    files: list[Group]  # the files with events, most bytes moved first
+    roles: list[GroupSummary]  # in the order of ROLES, then "none"; only those with files or events
+    files: list[GroupSummary]  # the files with events, most bytes moved first
     bin_s: float
     rates: dict[str, Rates]  # by the name of the role
     global_syncs: int  # sync and syncfs calls, which concern all files
@@ -124,7 +128,7 @@ class Summary:
         return data
 
 
-def _group_json(group: Group) -> dict[str, Any]:
+def _group_json(group: GroupSummary) -> dict[str, Any]:
     return {
         **asdict(group),
         "sync_share": round(group.sync_share, 6),
@@ -132,117 +136,242 @@ def _group_json(group: Group) -> dict[str, Any]:
     }
 
 
+_LARGEST = 2.0**62  # bytes in all; so that nothing that is added up is beyond 64 bits
+
+_OP, _SIZE, _STOP = pl.col("op"), pl.col("size"), pl.col("stop")
+_READ, _WRITE = _OP == Op.READ, _OP == Op.WRITE
+_SYNC = _OP.is_in([int(Op.FSYNC), int(Op.FDATASYNC), int(Op.MSYNC)])
+_CUT = _OP.is_in([int(Op.TRUNCATE), int(Op.CREATE)])
+_ALLOCATES = (_OP == Op.FALLOCATE) & (pl.col("flags") & int(Flag.KEEP_SIZE | Flag.PUNCH) == 0)
+_SYNCED = _WRITE & (
+    (pl.col("flags") & int(Flag.SYNC | Flag.DSYNC) != 0) | (pl.col("until_sync") <= SYNC_WITHIN_NS)
+)
+_KINDS = {"read": _READ, "write": _WRITE}
+
+
+def _seen(trace: Trace) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """Return the events on files, sorted by file, then time; and the times of syncs of everything.
+
+    Each event has its file's role, where the one of its kind before it on the file stopped, the file's size
+    just before it (from that at the start, writes, copies, allocations that extend it, and truncations), and
+    the time until the next sync that concerns its file.
+    """
+    events = pl.DataFrame(trace.table(["t", "dur", "op", "flags", "file", "offset", "size"]))
+    if events["size"].cast(pl.Float64).sum() > _LARGEST:
+        raise InputError("the trace's sizes are larger than any file system allows")
+    entries = trace.manifest.files
+    files = pl.DataFrame(
+        {
+            "file": [entry.id for entry in entries],
+            "role": [entry.role or NO_ROLE for entry in entries],
+            "size_start": [entry.size_start for entry in entries],
+        },
+        schema={"file": pl.Int32, "role": pl.String, "size_start": pl.Int64},
+    )
+    everything = events.filter((pl.col("file") < 0) & (_OP == Op.SYNC)).select(global_sync="t")
+    seen = (
+        events.lazy()
+        .join(files.lazy(), on="file", maintain_order="left")
+        .join_asof(everything.lazy(), left_on="t", right_on="global_sync", strategy="forward")
+        .sort("file", maintain_order=True)
+        .with_columns(stop=pl.col("offset") + _SIZE)
+        .with_columns(
+            grown_to=pl.when(_OP == Op.CREATE)
+            .then(0)
+            .when(_OP == Op.TRUNCATE)
+            .then(_SIZE)
+            .when(_WRITE | (_OP == Op.COPY) | _ALLOCATES)
+            .then(_STOP)
+            .otherwise(-1),
+            # In a segment a file only grows: it begins with the file, or with a cut.
+            segment=_CUT.cum_sum().over("file"),
+            continued=_STOP.shift().over("file", "op"),
+            file_sync=pl.when(_SYNC).then("t").fill_null(strategy="backward").over("file"),
+        )
+        .with_columns(
+            size_then=pl.max_horizontal(
+                pl.col("grown_to").cum_max().shift().over("file", "segment"),
+                pl.when(pl.col("segment") == 0).then("size_start"),
+            ),
+            until_sync=pl.min_horizontal("file_sync", "global_sync") - pl.col("t"),
+        )
+    )
+    return seen.collect(), everything
+
+
+def _totals(alignments: Sequence[int]) -> list[pl.Expr]:
+    duration = pl.col("dur").filter(_SYNC)
+    found = [
+        _SYNCED.sum().alias("sync_writes"),
+        _SIZE.filter(_SYNCED).sum().alias("sync_write_bytes"),
+        (pl.col("size_then") - pl.col("offset")).clip(0, _SIZE).filter(_WRITE).sum().alias("overwritten"),
+        _SYNC.sum().alias("syncs"),
+        duration.mean().alias("mean"),
+        *(duration.quantile(share, "linear").alias(f"p{share}") for share in (0.5, 0.9, 0.99)),
+        duration.max().alias("max"),
+    ]
+    for kind, chosen in _KINDS.items():
+        found += [
+            chosen.sum().alias(f"{kind}_count"),
+            _SIZE.filter(chosen).sum().alias(f"{kind}_bytes"),
+            (chosen & (pl.col("offset") == pl.col("continued"))).sum().alias(f"{kind}_sequential"),
+        ]
+        for to in alignments:
+            aligned = chosen & (pl.col("offset") % to == 0) & (_SIZE % to == 0)
+            found.append(aligned.sum().alias(f"{kind}_{to}"))
+    return found
+
+
+def _pages(seen: pl.DataFrame) -> pl.LazyFrame:
+    """Return for each read and write how many pages it touches that none does whose place is before it:
+    none of its kind (``of_kind``), and none at all (``of_any``).
+    """
+
+    def beyond(*among: str) -> pl.Expr:
+        covered = pl.col("last").cum_max().shift().over("file", *among)
+        return (pl.col("last") - pl.max_horizontal("first", covered)).clip(0)
+
+    return (
+        seen.lazy()
+        .filter((_READ | _WRITE) & (_SIZE > 0))
+        .select("role", "file", "op", first=pl.col("offset") // PAGE, last=(_STOP - 1) // PAGE + 1)
+        .sort("file", "first")
+        .with_columns(of_kind=beyond("op"), of_any=beyond())
+    )
+
+
+class _Counts:
+    """What was counted, by ``key``: "role" or "file"."""
+
+    def __init__(self, seen: pl.DataFrame, key: str, alignments: Sequence[int]) -> None:
+        events = seen.lazy()
+        self._alignments = alignments
+        self._totals = _by(events.group_by(key).agg(_totals(alignments)), key)
+        pages = _pages(seen).group_by(key)
+        self._pages = _by(
+            pages.agg(
+                pl.col("of_any").sum().alias("any"),
+                *(pl.col("of_kind").filter(chosen).sum().alias(kind) for kind, chosen in _KINDS.items()),
+            ),
+            key,
+        )
+        kinds = events.group_by(key, "op").agg(pl.len())
+        self._kinds: dict[str | int, dict[int, int]] = defaultdict(dict)
+        for one, op, n in kinds.collect().iter_rows():
+            self._kinds[one][op] = n
+        sizes = events.filter(_READ | _WRITE).group_by(key, "op", "size").agg(pl.len()).sort("size")
+        self._sizes: dict[tuple[str | int, int], list[tuple[int, int]]] = defaultdict(list)
+        for one, op, size, n in sizes.collect().iter_rows():
+            self._sizes[one, op].append((size, n))
+
+    def busiest(self) -> list[str | int]:
+        """Return the keys, those first that moved the most bytes."""
+        moved = {one: total["read_bytes"] + total["write_bytes"] for one, total in self._totals.items()}
+        return sorted(moved, key=lambda one: (-moved[one], one))
+
+    def group(
+        self, one: str | int, name: str, entries: list[TraceFile], page_size: int | None
+    ) -> GroupSummary:
+        """Return the counts of ``one``, the files ``entries``, as ``name``."""
+        total = self._totals.get(one, defaultdict(int))
+        return GroupSummary(
+            name=name,
+            role=entries[0].role,
+            files=len(entries),
+            size_start=sum(entry.size_start for entry in entries),
+            size_end=sum(entry.size_end if entry.size_end >= 0 else entry.size_start for entry in entries),
+            reads=self._transfers(one, "read", Op.READ),
+            writes=self._transfers(one, "write", Op.WRITE),
+            syncs=total["syncs"],
+            sync_latency_ms=_latencies(total),
+            sync_writes=total["sync_writes"],
+            sync_write_bytes=total["sync_write_bytes"],
+            overwritten_bytes=total["overwritten"],
+            pages=self._pages.get(one, {"any": 0})["any"],
+            page_size=page_size,
+            operations={op.name.lower(): self._kinds[one][op] for op in Op if op in self._kinds[one]},
+        )
+
+    def _transfers(self, one: str | int, kind: str, op: Op) -> Transfers:
+        total = self._totals.get(one, defaultdict(int))
+        count = total[f"{kind}_count"]
+        sizes: dict[int, int] = defaultdict(int)
+        size_bytes: dict[int, int] = defaultdict(int)
+        for size, n in self._sizes[one, op]:
+            least = 1 << (size.bit_length() - 1) if size else 0
+            sizes[least] += n
+            size_bytes[least] += n * size
+        return Transfers(
+            count=count,
+            bytes=total[f"{kind}_bytes"],
+            sizes=dict(sizes),
+            size_bytes=dict(size_bytes),
+            sequential=_share(total[f"{kind}_sequential"], count),
+            aligned={to: _share(total[f"{kind}_{to}"], count) for to in self._alignments},
+            pages=self._pages.get(one, {kind: 0})[kind],
+        )
+
+
+def _by(found: pl.LazyFrame, key: str) -> dict[str | int, dict[str, Any]]:
+    return {row[key]: row for row in found.collect().iter_rows(named=True)}
+
+
 def summarise(trace: Trace, files: int | None = None) -> Summary:
     """Return the summary of ``trace``, with the ``files`` busiest files (default: all that have events).
 
-    Raises InputError if the trace is damaged.
+    Raises InputError if the trace is damaged, or its sizes add up to more than 2^62.
     """
     manifest = trace.manifest
-    columns = trace.columns("t", "dur", "op", "flags", "file", "offset", "size")
-    ids_of: dict[str, list[int]] = {}
-    for file in manifest.files:
-        ids_of.setdefault(file.role or NO_ROLE, []).append(file.id)
-    names = [name for name in (*ROLES, NO_ROLE) if name in ids_of]
-    role_of = np.array([names.index(file.role or NO_ROLE) for file in manifest.files], np.int64)
-    size_start = np.array([file.size_start for file in manifest.files], np.int64)
-    counts = count_files(size_start, columns, sorted({*ALIGNMENTS, *manifest.page_size.values()}))
-    bin_s, rates = _rates(manifest, columns, role_of, names)
-    busiest = np.argsort(-(counts.reads.bytes + counts.writes.bytes), kind="stable")
-    busiest = busiest[counts.events[busiest] > 0][:files]
+    alignments = sorted({*ALIGNMENTS, *manifest.page_size.values()})
+    of_role: dict[str, list[TraceFile]] = {name: [] for name in (*ROLES, NO_ROLE)}
+    for entry in manifest.files:
+        of_role[entry.role or NO_ROLE].append(entry)
+    of_role = {name: entries for name, entries in of_role.items() if entries}
+    seen, everything = _seen(trace)
+    by_role, by_file = (_Counts(seen, key, alignments) for key in ("role", "file"))
+
+    def page_size(entry: TraceFile) -> int | None:
+        return manifest.page_size.get(entry.role) if entry.role is not None else None
+
+    bin_s, rates = _rates(trace, seen, list(of_role))
+    busiest = [manifest.files[int(one)] for one in by_file.busiest()[:files]]
     return Summary(
         name=trace.name,
         manifest=manifest,
-        roles=[
-            _group(counts, manifest, name, manifest.files[ids_of[name][0]].role, ids_of[name])
-            for name in names
-        ],
-        files=[
-            _group(counts, manifest, manifest.files[i].path, manifest.files[i].role, [i])
-            for i in busiest.tolist()
-        ],
-        global_syncs=counts.global_syncs,
+        roles=[by_role.group(name, name, of, page_size(of[0])) for name, of in of_role.items()],
+        files=[by_file.group(entry.id, entry.path, [entry], page_size(entry)) for entry in busiest],
+        global_syncs=len(everything),
         bin_s=bin_s,
         rates=rates,
     )
 
 
-def _rates(
-    manifest: Manifest, columns: Columns, role_of: Ints, names: Sequence[str]
-) -> tuple[float, dict[str, Rates]]:
-    last = int(columns["t"][-1]) + 1 if len(columns["t"]) else 0
-    length = max(manifest.duration_ns, last, 1)
+def _rates(trace: Trace, seen: pl.DataFrame, names: list[str]) -> tuple[float, dict[str, Rates]]:
+    times = trace.columns("t")["t"]
+    length = max(trace.manifest.duration_ns, int(times[-1]) + 1 if len(times) else 0, 1)
     width = 1_000_000_000
     while (bins := -(-length // width)) > MOST_BINS:
         width *= 2
-    has_file = columns["file"] >= 0
-    # Sorted by time, so the bins' edges are found faster than each event's bin by division.
-    edges = np.searchsorted(columns["t"], np.arange(1, bins, dtype=np.int64) * width)
-    bin_of = np.repeat(np.arange(bins), np.diff(edges, prepend=0, append=len(columns["t"])))
-    key = (role_of * bins)[columns["file"][has_file]] + bin_of[has_file]
-    op, size = columns["op"][has_file], columns["size"][has_file]
-
-    def per_bin(mask: Bools, values: Ints | None = None) -> Ints:
-        return sum_by(key[mask], None if values is None else values[mask], bins * len(names))
-
-    reads, writes, syncs = op == Op.READ, op == Op.WRITE, np.isin(op, SYNCS)
-    series = [per_bin(reads), per_bin(reads, size), per_bin(writes), per_bin(writes, size), per_bin(syncs)]
-    return width / 1e9, {
-        name: Rates(*(one[index * bins : (index + 1) * bins].tolist() for one in series))
-        for index, name in enumerate(names)
-    }
-
-
-def _group(counts: FileCounts, manifest: Manifest, name: str, role: Role | None, ids: Sequence[int]) -> Group:
-    """Return the sums over the files ``ids``."""
-    chosen = np.array(ids)
-    files = [manifest.files[i] for i in ids]
-    kinds = counts.kinds[chosen].sum(axis=0)
-    durations = [counts.sync_durations[counts.sync_start[i] : counts.sync_start[i + 1]] for i in ids]
-    return Group(
-        name=name,
-        role=role,
-        files=len(ids),
-        size_start=sum(file.size_start for file in files),
-        size_end=sum(file.size_end if file.size_end >= 0 else file.size_start for file in files),
-        reads=_transfers(counts.reads, chosen),
-        writes=_transfers(counts.writes, chosen),
-        syncs=int(kinds[list(SYNCS)].sum()),
-        sync_latency_ms=_latencies(np.concatenate(durations)),
-        sync_writes=int(counts.sync_writes[chosen].sum()),
-        sync_write_bytes=int(counts.sync_write_bytes[chosen].sum()),
-        overwritten_bytes=int(counts.overwritten[chosen].sum()),
-        pages=int(counts.pages[chosen].sum()),
-        page_size=manifest.page_size.get(role) if role is not None else None,
-        operations={op.name.lower(): int(kinds[op]) for op in Op if kinds[op]},
-    )
-
-
-def _transfers(counts: FileTransfers, chosen: npt.NDArray[np.intp]) -> Transfers:
-    count = int(counts.count[chosen].sum())
-
-    def by_size(table: Ints) -> dict[int, int]:
-        values = table[chosen].sum(axis=0)
-        return {1 << (b - 1) if b else 0: int(values[b]) for b in np.flatnonzero(sizes).tolist()}
-
-    sizes = counts.sizes[chosen].sum(axis=0)
-    return Transfers(
-        count=count,
-        bytes=int(counts.bytes[chosen].sum()),
-        sizes=by_size(counts.sizes),
-        size_bytes=by_size(counts.size_bytes),
-        sequential=_share(int(counts.sequential[chosen].sum()), count),
-        aligned={to: _share(int(aligned[chosen].sum()), count) for to, aligned in counts.aligned.items()},
-        pages=int(counts.pages[chosen].sum()),
-    )
+    rates = {name: Rates(*([0] * bins for _ in range(5))) for name in names}
+    counted = seen.lazy().group_by("role", bin=pl.col("t") // width).agg(
+        reads=_READ.sum(),
+        read_bytes=_SIZE.filter(_READ).sum(),
+        writes=_WRITE.sum(),
+        write_bytes=_SIZE.filter(_WRITE).sum(),
+        syncs=_SYNC.sum(),
+    )  # fmt: skip
+    for row in counted.collect().iter_rows(named=True):
+        for name in ("reads", "read_bytes", "writes", "write_bytes", "syncs"):
+            getattr(rates[row["role"]], name)[row["bin"]] = row[name]
+    return width / 1e9, rates
 
 
 def _share(part: int, whole: int) -> float:
     return round(part / whole, 6) if whole else 0.0
 
 
-def _latencies(durations: Ints) -> Latencies | None:
-    if not len(durations):
+def _latencies(total: Mapping[str, Any]) -> Latencies | None:
+    if not total["syncs"]:
         return None
-    p50, p90, p99 = np.percentile(durations, (50, 90, 99))
-    values = (durations.mean(), p50, p90, p99, durations.max())
-    return Latencies(len(durations), *(round(float(value) / 1e6, 4) for value in values))
+    values = (total[name] for name in ("mean", "p0.5", "p0.9", "p0.99", "max"))
+    return Latencies(total["syncs"], *(round(float(value) / 1e6, 4) for value in values))

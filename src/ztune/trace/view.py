@@ -15,9 +15,8 @@ from rich.table import Table
 from ztune.output import Console, Text
 from ztune.trace import summary as summaries
 from ztune.trace.compressibility import repeats
-from ztune.trace.counts import PAGE
 from ztune.trace.manifest import Compressibility, Manifest
-from ztune.trace.summary import Rates, Summary, Transfers
+from ztune.trace.summary import PAGE, Rates, Summary, Transfers
 
 _WIDE = 118  # columns from which reads and writes stand side by side
 _UNITS = "BKMGTPE"
@@ -189,7 +188,7 @@ def _when(manifest: Manifest) -> str:
     return manifest.created.replace("T", " ").replace("+00:00", " UTC")
 
 
-def _writes_table(groups: Sequence[summaries.Group]) -> Table:
+def _writes_table(groups: Sequence[summaries.GroupSummary]) -> Table:
     table = _table("role")
     for name in ("calls", "bytes", "mean", "in sequence", "sync", "over", "aligned", "touched"):
         table.add_column(name, justify="right", no_wrap=True)
@@ -207,7 +206,7 @@ def _writes_table(groups: Sequence[summaries.Group]) -> Table:
     return table
 
 
-def _reads_table(groups: Sequence[summaries.Group]) -> Table:
+def _reads_table(groups: Sequence[summaries.GroupSummary]) -> Table:
     table = _table("role")
     for name in ("calls", "bytes", "mean", "in sequence", "aligned", "touched"):
         table.add_column(name, justify="right", no_wrap=True)
@@ -227,7 +226,7 @@ def _transfer_cells(transfers: Transfers) -> list[str]:
     return [count(transfers.count), size(transfers.bytes), size(transfers.mean), share(transfers.sequential)]
 
 
-def _aligned(group: summaries.Group, transfers: Transfers) -> str:
+def _aligned(group: summaries.GroupSummary, transfers: Transfers) -> str:
     """Return the share aligned to the database's page, else to the largest alignment most transfers have."""
     if group.page_size:
         return f"{share(transfers.aligned[group.page_size])} {size(group.page_size)}"
@@ -236,7 +235,7 @@ def _aligned(group: summaries.Group, transfers: Transfers) -> str:
     return f"{share(transfers.aligned[best])} {size(best)}"
 
 
-def _files_table(groups: Sequence[summaries.Group], summary: Summary) -> Table:
+def _files_table(groups: Sequence[summaries.GroupSummary], summary: Summary) -> Table:
     table = _table("role")
     for name in ("files", "size", "working set", "syncs", "per s", "p50 ms", "p99 ms", "max ms"):
         table.add_column(name, justify="right", no_wrap=True)

@@ -19,8 +19,8 @@ from types import TracebackType
 import numpy as np
 
 from ztune.trace.recorders import choose
-from ztune.trace.recorders.base import Rows, Session, Start
 from ztune.trace.recorders.files import FileTable
+from ztune.trace.recorders.recorder import RecorderSession, Rows, Start
 from ztune.trace.schema import Op
 from ztune.trace.writer import EVENT_DTYPE
 
@@ -72,7 +72,7 @@ class Warming:
     def __init__(self, recorder: str = "auto") -> None:
         self.seen: Warmth | None = None
         self._recorder = choose(recorder)[0]
-        self._session: Session | None = None
+        self._session: RecorderSession | None = None
         self._table = FileTable()
 
     def __enter__(self) -> Warming:
@@ -99,7 +99,7 @@ class Warming:
             self._session.abort()
             self._folder.cleanup()
 
-    def _harvest(self, session: Session) -> Warmth:
+    def _harvest(self, session: RecorderSession) -> Warmth:
         found = []
         for rows in session.stop().rows():
             moved = ((rows["op"] == Op.READ) | (rows["op"] == Op.WRITE)) & (rows["size"] > 0)

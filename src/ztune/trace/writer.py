@@ -43,7 +43,7 @@ class TraceWriter:
     The trace is its owner's alone: it names what a database does, and may hold what is in it. With ``share``
     others may read it as far as the umask allows.
 
-    As a context manager it aborts if it was not finished. Raises InputError if ``path`` exists, cannot be
+    As a context manager it aborts if it was not finished. Raises InputError if ``path`` exists, can't be
     made, or the disk fills up; then nothing is left behind.
     """
 
@@ -160,7 +160,7 @@ class TraceWriter:
                     f"no space left for the trace {self.path} after {self.events} events;"
                     " free some, or record to another disk"
                 ) from error
-            raise InputError(f"cannot write the trace {self.path}: {error.strerror or error}") from error
+            raise InputError(f"can't write the trace {self.path}: {error.strerror or error}") from error
         except BaseException:
             if hasattr(self, "_spool"):
                 self.abort()
@@ -176,7 +176,7 @@ def replace_manifest(folder: Path, manifest: Manifest) -> None:
         new.rename(folder / MANIFEST)
     except OSError as error:
         new.unlink(missing_ok=True)
-        raise InputError(f"cannot write {folder / MANIFEST}: {error.strerror}") from error
+        raise InputError(f"can't write {folder / MANIFEST}: {error.strerror}") from error
 
 
 def _write_synced(path: Path, text: str) -> None:

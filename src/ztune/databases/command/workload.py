@@ -15,8 +15,8 @@ from ztune.databases.declared import Declared
 from ztune.databases.workload import param, read_text
 from ztune.errors import InputError
 from ztune.onhost.jobs.job import Job
-from ztune.study.loader import explain
-from ztune.study.properties import suggest
+from ztune.onhost.words import suggest
+from ztune.toml.reading import Hints, explain
 
 
 class CommandParameters(base.Parameters):
@@ -71,8 +71,8 @@ def _declared(params: Mapping[str, Any], recipe: command.Recipe) -> Declared:
     try:
         found = _Named.model_validate(raw).durability
     except ValidationError as error:
-        keys = [key for key in Declared.model_fields if key != "own"]
-        raise InputError(explain(error, raw, text, where, keys, "[durability]")) from None
+        hints = Hints.of([key for key in Declared.model_fields if key != "own"])
+        raise InputError(explain(error, raw, text, where, hints, "[durability]")) from None
     if found.own:
         raise InputError(f"{where}: durability.own is not to be given: it is what [settings] has")
     for name in (*found.settings, *found.neutral):

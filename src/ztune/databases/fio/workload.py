@@ -49,7 +49,7 @@ class FioParameters(base.Parameters):
     )
     rwmixread: int = param(70, ge=1, le=99, unit="%", meaning="Share of reads with `rw=randrw`.")
     fsync: int = param(
-        8, ge=0, unit="writes", meaning="Each thread calls fsync after so many writes. 0: never."
+        8, ge=0, unit="writes", meaning="Each thread calls fsync after this many writes. 0: never."
     )
     fdatasync: int = param(0, ge=0, unit="writes", meaning="The same with fdatasync.")
     rate_iops: int = param(
@@ -82,8 +82,9 @@ class FioParameters(base.Parameters):
     )
     distribution: str = param(
         "random",
-        meaning="Which places are met how often: `random` (all alike), or `zipf:1.1`, `pareto:0.2`, "
-        "`normal:20`.",
+        meaning=(
+            "Which places are met how often: `random` (all alike), or `zipf:1.1`, `pareto:0.2`, `normal:20`."
+        ),
     )
     compress: int = param(
         50,

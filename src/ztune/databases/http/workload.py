@@ -49,8 +49,10 @@ class HttpParameters(base.Parameters):
         3000,
         ge=1,
         le=100_000_000,
-        meaning="How many requests, of all threads together: the same work is recorded on a fast and on a "
-        "slow machine.",
+        meaning=(
+            "How many requests, of all threads together: "
+            "the same work is recorded on a fast and on a slow machine."
+        ),
     )
     threads: int = param(8, ge=1, le=1000, unit="threads", meaning="JMeter's threads; each has a connection.")
     rate: float = param(
@@ -78,8 +80,9 @@ class HttpParameters(base.Parameters):
     )
     plan: str = param(
         "",
-        meaning="Path of your own JMeter plan (`.jmx`), run against the same service instead of ztune's own "
-        "plan.",
+        meaning=(
+            "Path of your own JMeter plan (`.jmx`), run against the same service instead of ztune's own plan."
+        ),
     )
     plan_text: str = param(
         "", meaning="The plan itself instead of its path: this is how it is kept with results."

@@ -63,9 +63,11 @@ class LdapParameters(base.InputParameters):
     size: OptionalSize = param(
         "0",
         unit="bytes",
-        meaning="About the size of the LDIF of `telco` instead of `entries`: `cached` (half of `arc`), "
-        "`uncached` (six times `arc`), any multiple such as `2.5x`, or a size such as `256M`. 0: `entries` "
-        "counts.",
+        meaning=(
+            "About the size of the LDIF of `telco` instead of `entries`: "
+            "`cached` (half of `arc`), `uncached` (six times `arc`), "
+            "any multiple such as `2.5x`, or a size such as `256M`. 0: `entries` counts."
+        ),
     )
     arc: Size = arc_param()
     services: int = param(

@@ -20,9 +20,10 @@ class MariadbParameters(base.Parameters):
     size: DatabaseSize = param(
         "uncached",
         unit="bytes",
-        meaning="Size of table and index: `cached` (half of `arc`), `uncached` (six times `arc`), any "
-        "multiple "
-        "such as `2.5x`, or a size such as `256M`.",
+        meaning=(
+            "Size of table and index: `cached` (half of `arc`), `uncached` (six times `arc`), "
+            "any multiple such as `2.5x`, or a size such as `256M`."
+        ),
     )
     arc: Size = arc_param()
     threads: int = param(8, ge=1, le=1000, unit="connections", meaning="Clients that work at the same time.")
@@ -39,12 +40,13 @@ class MariadbParameters(base.Parameters):
         ge=0,
         le=3600,
         unit="s",
-        meaning="The same load, as fast as it goes, for so long before the recorded part.",
+        meaning="The same load, as fast as it goes, for this long before the recorded part.",
     )
     distribution: Literal["uniform", "gaussian", "special", "pareto", "zipfian"] = param(
         "uniform",
-        meaning="Which rows are met how often, in sysbench's words. `uniform` is the least that a cache "
-        "can help.",
+        meaning=(
+            "Which rows are met how often, in sysbench's words. `uniform` is the least that a cache can help."
+        ),
     )
     page_size: Size = param(
         "16K", ge=4096, le=65536, unit="bytes", meaning="InnoDB's page size: 4, 8, 16, 32 or 64 KiB.",
@@ -61,17 +63,19 @@ class MariadbParameters(base.Parameters):
         "16M",
         ge=4 << 20,
         unit="bytes",
-        meaning="Size of the redo log, which is written round and round. Before it is full, changed pages "
-        "must be "
-        "in the data files.",
+        meaning=(
+            "Size of the redo log, which is written round and round. "
+            "Before it is full, changed pages must be in the data files."
+        ),
         validate_default=True,
     )
     doublewrite: bool = param(
         True,
-        meaning="Write each page twice, to the doublewrite buffer first. It protects against torn pages; "
-        "`off` is "
-        "safe only on a file system that never tears one: on ZFS with a recordsize of at least the page "
-        "size.",
+        meaning=(
+            "Write each page twice, to the doublewrite buffer first. It protects against torn pages; "
+            "`off` is safe only on a file system that never tears one: "
+            "on ZFS with a recordsize of at least the page size."
+        ),
     )
     doublewrite_on: Literal["data", "wal"] = param(
         "data",
@@ -89,14 +93,17 @@ class MariadbParameters(base.Parameters):
     )
     native_aio: bool = param(
         True,
-        meaning="The kernel's asynchronous I/O. On ZFS it is synchronous underneath; a recorder sees it "
-        "with eBPF only.",
+        meaning=(
+            "The kernel's asynchronous I/O. On ZFS it is synchronous underneath; "
+            "a recorder sees it with eBPF only."
+        ),
     )
     final_flush: bool = param(
         True,
-        meaning="End the recorded part when every changed page has been written, as it would be sooner or "
-        "later on a "
-        "server that runs on.",
+        meaning=(
+            "End the recorded part when every changed page has been written, "
+            "as it would be sooner or later on a server that runs on."
+        ),
     )
     seed: int = param(1, ge=0, le=2**30 - 1, meaning="Decides the rows and the random keys of the load.")
 

@@ -42,9 +42,11 @@ class MongoRestoreParameters(base.InputParameters):
     )
     file: str = param(
         "",
-        meaning="Path of your own dump: what `mongodump --gzip` writes, an archive (`--archive`) or a "
-        "collection's `.bson.gz`. `input` is then `file`. It must be there on the machine where the job "
-        "runs.",
+        meaning=(
+            "Path of your own dump: what `mongodump --gzip` writes, "
+            "an archive (`--archive`) or a collection's `.bson.gz`. "
+            "`input` is then `file`. It must be there on the machine where the job runs."
+        ),
     )
     documents: int = param(
         200_000,
@@ -77,8 +79,10 @@ class MongoRestoreParameters(base.InputParameters):
         ge=1,
         le=100_000,
         unit="documents",
-        meaning="How many are acknowledged together. 1000 is what mongorestore does, and can't be changed "
-        "with `mongod`.",
+        meaning=(
+            "How many are acknowledged together. "
+            "1000 is what mongorestore does, and can't be changed with `mongod`."
+        ),
     )
     cache: Size = param(
         "64M",
@@ -98,9 +102,12 @@ class MongoRestoreParameters(base.InputParameters):
     )
     block_compressor: Literal["default", "none", "snappy", "lz4", "zlib", "zstd"] = param(
         "default",
-        meaning="How WiredTiger compresses pages; what it has compressed ZFS hardly can. `default`: snappy "
-        "with `mongod`, as there; `lz4` with `wiredtiger`, which has no snappy here. `lz4` is not to be had "
-        "with the former, `snappy` and `zstd` not with the latter.",
+        meaning=(
+            "How WiredTiger compresses pages; ZFS can hardly shrink such pages further. "
+            "`default` is `snappy` with `mongod`, as there, and `lz4` with `wiredtiger`, "
+            "which has no snappy here. `lz4` works with `wiredtiger` only, "
+            "`snappy` and `zstd` with `mongod` only."
+        ),
     )
     checkpoint_every: int = param(
         60,

@@ -42,7 +42,7 @@ class OrientParameters(base.InputParameters):
         unit="bytes",
         meaning="About the size of a database of OrientDB 3.2 instead of `triples`: `cached` (half of "
         "`arc`), `uncached` (six times `arc`), any multiple such as `2.5x`, or a size such as `256M`. 0: "
-        "`triples` counts. All of WordNet makes about 185 MB; what the input hasn't is refused.",
+        "`triples` counts. All of WordNet makes about 185 MB; a size beyond the input is refused.",
     )
     arc: Size = arc_param()
     page_size: Size = param(
@@ -126,9 +126,11 @@ class ImportParameters(OrientParameters):
     )
     export: str = param(
         "",
-        meaning="Path of your own JSON export, plain or packed with gzip, instead of one made of triples: "
-        "`input`, `file` and `triples` then don't count. It must be there on the machine where the job "
-        "runs.",
+        meaning=(
+            "Path of your own JSON export, plain or packed with gzip, "
+            "instead of one made of triples: `input`, `file` and `triples` then don't count. "
+            "It must be there on the machine where the job runs."
+        ),
     )
     export_pin: str = param(
         "",
@@ -180,15 +182,19 @@ class BackupParameters(OrientParameters):
 
     method: Literal["backup", "export"] = param(
         "backup",
-        meaning="`backup` packs the database's files into a zip; `export` writes its records as JSON, "
-        "packed with gzip.",
+        meaning=(
+            "`backup` packs the database's files into a zip; "
+            "`export` writes its records as JSON, packed with gzip."
+        ),
     )
     level: int = param(
         0,
         ge=0,
         le=9,
-        meaning="How hard `backup` compresses: 0 not at all, so that the file system can; 9 is OrientDB's "
-        "own default.",
+        meaning=(
+            "How hard `backup` compresses: 0 not at all, "
+            "so that the file system can; 9 is OrientDB's own default."
+        ),
     )
 
 

@@ -20,9 +20,11 @@ class _FilledParameters(base.Parameters):
     size: OptionalSize = param(
         "0",
         unit="bytes",
-        meaning="Size of the database instead of `scale`, rounded up to whole units of scale: `cached` (half "
-        "of `arc`), `uncached` (six times `arc`), any multiple such as `2.5x`, or a size such as `256M`. "
-        "0: `scale` counts.",
+        meaning=(
+            "Size of the database instead of `scale`, rounded up to whole units of scale: "
+            "`cached` (half of `arc`), `uncached` (six times `arc`), "
+            "any multiple such as `2.5x`, or a size such as `256M`. 0: `scale` counts."
+        ),
     )
     arc: Size = arc_param()
     content: Literal["text", "blank"] = param(
@@ -45,9 +47,10 @@ class BackupParameters(_FilledParameters):
 
     method: Literal["basebackup", "dump"] = param(
         "basebackup",
-        meaning="`basebackup` copies the server's files (pg_basebackup), `dump` writes the rows as one "
-        "archive "
-        "(pg_dump), compressed as `compress` says.",
+        meaning=(
+            "`basebackup` copies the server's files (pg_basebackup), "
+            "`dump` writes the rows as one archive (pg_dump), compressed as `compress` says."
+        ),
     )
     archive: bool = param(
         True,

@@ -28,16 +28,20 @@ class OltpParameters(base.Parameters):
     size: OptionalSize = param(
         "0",
         unit="bytes",
-        meaning="Size of the database instead of `scale`, rounded up to whole units of scale: `cached` (half "
-        "of `arc`), `uncached` (six times `arc`), any multiple such as `2.5x`, or a size such as `256M`. "
-        "0: `scale` counts.",
+        meaning=(
+            "Size of the database instead of `scale`, rounded up to whole units of scale: "
+            "`cached` (half of `arc`), `uncached` (six times `arc`), "
+            "any multiple such as `2.5x`, or a size such as `256M`. 0: `scale` counts."
+        ),
     )
     arc: Size = arc_param()
     content: Literal["text", "blank"] = param(
         "text",
-        meaning="What the rows hold. `text` is words and identifiers that compress about 2:1 with lz4, as "
-        "real tables do; `blank` is pgbench's own filling, which compresses about 10:1 and flatters"
-        " every compressed layout.",
+        meaning=(
+            "What the rows hold. `text` is words and identifiers that compress about 2:1 with lz4, "
+            "as real tables do; `blank` is pgbench's own filling, "
+            "which compresses about 10:1 and flatters every compressed layout."
+        ),
     )
     script: Literal["tpcb", "mix21"] = param(
         "tpcb",
@@ -59,7 +63,7 @@ class OltpParameters(base.Parameters):
         ge=0,
         le=3600,
         unit="s",
-        meaning="The same load, as fast as it goes, for so long before the recorded part, so that "
+        meaning="The same load, as fast as it goes, for this long before the recorded part, so that "
         "PostgreSQL's cache is as in use.",
     )
     seed: int = param(1, ge=0, le=2**30 - 1, meaning="Decides the rows and the random keys of the load.")
@@ -95,10 +99,11 @@ class OltpParameters(base.Parameters):
     )
     full_page_writes: bool = param(
         True,
-        meaning="Write a whole page to the WAL at its first change after a checkpoint. It protects against "
-        "torn pages; `off` is safe only on a file system that never tears one: on ZFS with a "
-        "recordsize of at least the page size, and not for tools that rely on it (pg_rewind, base "
-        "backups).",
+        meaning=(
+            "Write a whole page to the WAL at its first change after a checkpoint. It protects against "
+            "torn pages; `off` is safe only on a file system that never tears one: on ZFS with a recordsize "
+            "of at least the page size, and not for tools that rely on it (pg_rewind, base backups)."
+        ),
     )
     wal_recycle: bool = param(
         True,
@@ -107,8 +112,10 @@ class OltpParameters(base.Parameters):
     )
     wal_init_zero: bool = param(
         True,
-        meaning="Fill new WAL segments with zeros before use. On a copy-on-write file system this reserves "
-        "nothing.",
+        meaning=(
+            "Fill new WAL segments with zeros before use. "
+            "On a copy-on-write file system this reserves nothing."
+        ),
     )
     wal_compression: Literal["off", "pglz", "lz4", "zstd"] = param(
         "off",

@@ -35,24 +35,31 @@ class RocksdbParameters(base.Parameters):
         50.0,
         ge=0,
         unit="operations/s",
-        meaning="Operations that become due per second, in all: a pace that a 7200 rpm disk keeps, or counts "
-        "of a replay don't hold. 0: each thread starts the next when the last is done.",
+        meaning=(
+            "Operations that become due per second, in all. A 7200 rpm disk keeps this pace; "
+            "at one that the disk can't keep, the counts of a replay don't hold. "
+            "0: each thread starts the next when the last is done."
+        ),
     )
     operations: int = param(
         6000,
         ge=1,
         le=10**10,
-        meaning="How many operations, of all threads together: the same work is recorded on a fast and on a "
-        "slow machine.",
+        meaning=(
+            "How many operations, of all threads together: "
+            "the same work is recorded on a fast and on a slow machine."
+        ),
     )
     seconds: int = param(
-        0, ge=0, le=86_400, unit="s", meaning="Go on for so long instead. 0: `operations` counts."
+        0, ge=0, le=86_400, unit="s", meaning="Go on for this long instead. 0: `operations` counts."
     )
     threads: int = param(4, ge=1, le=256, unit="threads", meaning="Threads that work at the same time.")
     sync: bool = param(
         True,
-        meaning="Wait for the disk at each write. RocksDB's own default is off: a power cut then loses the "
-        "last seconds.",
+        meaning=(
+            "Wait for the disk at each write. RocksDB's own default is off: "
+            "a power cut then loses the last seconds."
+        ),
     )
     value_size: Size = param(
         400, ge=1, le=1 << 20, unit="bytes", meaning="Size of a value.", validate_default=True
@@ -66,8 +73,10 @@ class RocksdbParameters(base.Parameters):
     )
     compression: Literal["none", "snappy", "lz4", "zstd", "zlib"] = param(
         "snappy",
-        meaning="How RocksDB compresses its blocks. snappy is its default; what it has compressed ZFS hardly "
-        "can.",
+        meaning=(
+            "How RocksDB compresses its blocks. snappy is its default; "
+            "ZFS can hardly shrink such blocks further."
+        ),
     )
     cache: Size = param(
         "8M",
@@ -80,9 +89,10 @@ class RocksdbParameters(base.Parameters):
         "128K",
         ge=64 * 1024,
         unit="bytes",
-        meaning="Writes collect in memory and in the log until so many, then become a table. RocksDB's "
-        "default is 64 MiB, which a short load doesn't fill; small ones bring flushes and compactions into "
-        "it.",
+        meaning=(
+            "Writes collect in memory and in the log up to this size, then become a table. RocksDB's default "
+            "is 64 MiB, which a short load doesn't fill; small ones bring flushes and compactions into it."
+        ),
         validate_default=True,
     )
     direct_io: bool = param(

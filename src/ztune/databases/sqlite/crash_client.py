@@ -14,11 +14,16 @@ from typing import Any
 from ztune.onhost.jobs.client_program import serve
 
 SCHEMA = (
-    "CREATE TABLE account (id INTEGER PRIMARY KEY, balance INTEGER NOT NULL, version INTEGER NOT NULL,"
-    " last_client INTEGER NOT NULL, last_number INTEGER NOT NULL, note TEXT NOT NULL)",
+    (
+        "CREATE TABLE account (id INTEGER PRIMARY KEY, balance INTEGER NOT NULL, version INTEGER NOT NULL,"
+        " last_client INTEGER NOT NULL, last_number INTEGER NOT NULL, note TEXT NOT NULL)"
+    ),
     "CREATE INDEX account_note ON account (note)",
-    "CREATE TABLE ledger (client INTEGER, number INTEGER, source INTEGER NOT NULL, target INTEGER NOT NULL,"
-    " delta INTEGER NOT NULL, payload TEXT NOT NULL, checksum TEXT NOT NULL, PRIMARY KEY (client, number))",
+    (
+        "CREATE TABLE ledger (client INTEGER, number INTEGER, source INTEGER NOT NULL,"
+        " target INTEGER NOT NULL, delta INTEGER NOT NULL, payload TEXT NOT NULL,"
+        " checksum TEXT NOT NULL, PRIMARY KEY (client, number))"
+    ),
     "CREATE INDEX ledger_checksum ON ledger (checksum)",
 )
 # "+": by the tables; integrity_check compares them with their indexes.

@@ -19,9 +19,10 @@ class SqliteParameters(base.Parameters):
     size: DatabaseSize = param(
         "uncached",
         unit="bytes",
-        meaning="Size of the database: `cached` (half of `arc`), `uncached` (six times `arc`), any "
-        "multiple such "
-        "as `2.5x`, or a size such as `256M`.",
+        meaning=(
+            "Size of the database: `cached` (half of `arc`), `uncached` (six times `arc`), "
+            "any multiple such as `2.5x`, or a size such as `256M`."
+        ),
     )
     arc: Size = arc_param()
     page_size: Size = param(
@@ -34,15 +35,18 @@ class SqliteParameters(base.Parameters):
     )
     journal_mode: Literal["wal", "delete", "truncate", "persist"] = param(
         "wal",
-        meaning="How a transaction is made whole: `wal` appends changed pages to a log; the others copy "
-        "the old "
-        "pages to a rollback journal first and remove, truncate or overwrite it at each commit.",
+        meaning=(
+            "How a transaction is made whole: `wal` appends changed pages to a log; the others copy the "
+            "old pages to a rollback journal first and remove, truncate or overwrite it at each commit."
+        ),
     )
     synchronous: Literal["off", "normal", "full", "extra"] = param(
         "full",
-        meaning="When SQLite waits for the disk. `full`: at each commit. `normal`: in WAL mode only at "
-        "checkpoints, "
-        "so a power cut loses the last commits. `off`: never; a power cut may destroy the database.",
+        meaning=(
+            "When SQLite waits for the disk. `full`: at each commit. `normal`: "
+            "in WAL mode only at checkpoints, so a power cut loses the last commits. "
+            "`off`: never; a power cut may destroy the database."
+        ),
     )
     cache: Size = param(
         "2M",
@@ -55,22 +59,24 @@ class SqliteParameters(base.Parameters):
         0,
         ge=0,
         unit="bytes",
-        meaning="How much of the database is read through a mapping instead of read calls. A recorder does "
-        "not see "
-        "reads through mappings.",
+        meaning=(
+            "How much of the database is read through a mapping instead of read calls. "
+            "A recorder does not see reads through mappings."
+        ),
     )
     wal_autocheckpoint: int = param(
         1000,
         ge=1,
         le=1_000_000,
         unit="pages",
-        meaning="In WAL mode a checkpoint begins when the log has so many pages; 1000 is SQLite's default.",
+        meaning="In WAL mode a checkpoint begins when the log has this many pages; 1000 is SQLite's default.",
     )
     final_checkpoint: bool = param(
         True,
-        meaning="In WAL mode end the recorded part with a checkpoint, so that every page the load changed "
-        "is written "
-        "within the trace.",
+        meaning=(
+            "In WAL mode end the recorded part with a checkpoint, "
+            "so that every page the load changed is written within the trace."
+        ),
     )
     clients: int = param(
         4,
@@ -85,18 +91,19 @@ class SqliteParameters(base.Parameters):
         1,
         ge=0,
         le=1000,
-        meaning="Rows that a transaction adds to a history with an index. With the defaults two are read "
-        "for each "
-        "that is written.",
+        meaning=(
+            "Rows that a transaction adds to a history with an index. "
+            "With the defaults two are read for each that is written."
+        ),
     )
     rate: float = param(
         15.0,
         ge=0,
         unit="transactions/s",
-        meaning="Transactions that become due per second, in all: a pace that a 7200 rpm disk keeps. 0: each "
-        "client starts the next when the "
-        "last is "
-        "done.",
+        meaning=(
+            "Transactions that become due per second, in all: a pace that a 7200 rpm disk keeps. "
+            "0: each client starts the next when the last is done."
+        ),
     )
     seconds: int = param(60, ge=1, le=86_400, unit="s", meaning="How long the recorded load lasts.")
     warmup: int = param(
@@ -104,9 +111,10 @@ class SqliteParameters(base.Parameters):
         ge=0,
         le=3600,
         unit="s",
-        meaning="The same load, as fast as it goes, for so long before the recorded part, so that caches "
-        "and log are "
-        "as in use.",
+        meaning=(
+            "The same load, as fast as it goes, for this long before the recorded part, "
+            "so that caches and log are as in use."
+        ),
     )
     seed: int = param(1, ge=0, le=2**30 - 1, meaning="Decides the rows and the random keys of the load.")
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 
 from ztune.observe import histograms
 from ztune.observe.model import Buckets
-from ztune.observe.sources.base import Source
 from ztune.observe.sources.collect import Collected, TransferSums, add
+from ztune.observe.sources.source import Source
 
 SECTOR = 512
 _LINE = re.compile(

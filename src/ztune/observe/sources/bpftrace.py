@@ -9,10 +9,10 @@ from typing import Any, Final
 
 from ztune.observe import histograms
 from ztune.observe.model import Buckets
-from ztune.observe.sources import figures, meaning
-from ztune.observe.sources.base import Source, readable
+from ztune.observe.sources import figures, histogram_meaning
 from ztune.observe.sources.collect import Collected, add, direction, plain_call, role_word
-from ztune.observe.sources.meaning import Keys, Meaning
+from ztune.observe.sources.histogram_meaning import Keys, Meaning
+from ztune.observe.sources.source import Source, readable
 from ztune.onhost.probes.bpf import parse_maps
 
 _TITLE = re.compile(r"@(\w*)(?:\[(.*)\])?: ?")
@@ -160,8 +160,8 @@ def _enter(source: Source, into: Collected, maps: dict[str, _Map]) -> None:
         if means is None:
             source.limit(
                 into,
-                f"@{entry.name} holds times without saying of what and was left out; --as says it"
-                " (sync-latency-us).",
+                f"@{entry.name} holds times without saying of what and was left out; "
+                "--as says it (sync-latency-us).",
             )
         elif _stands_for_a_role(into, entry.name):
             _histograms(source, into, entry, means)
@@ -192,13 +192,13 @@ def _means(source: Source, entry: _Map) -> tuple[Meaning | None, bool]:
     """Return what a map counts, as the user, its name or its keys' calls say, and if that is assumed."""
     if source.means is not None:
         return source.means, False
-    named = meaning.of_name(entry.name)
+    named = histogram_meaning.of_name(entry.name)
     if named is not None:
         return named, False
     sides = {side for key in entry.histograms for part in key.split(",") if (side := direction(part.strip()))}
-    if meaning.is_time(entry.name) or sides == {"sync"}:
+    if histogram_meaning.is_time(entry.name) or sides == {"sync"}:
         if len(sides) == 1:
-            return Meaning(sides.pop(), False, meaning.time_unit(entry.name)), False
+            return Meaning(sides.pop(), False, histogram_meaning.time_unit(entry.name)), False
         return None, False
     if sides == {"read"}:
         return Meaning("read"), False
@@ -214,10 +214,10 @@ def _histograms(source: Source, into: Collected, entry: _Map, means: Meaning) ->
     for key, buckets in entry.histograms.items():
         texts = [part for part in key.split(",") if part.strip()]
         named = _stands_for_a_role(into, entry.name)
-        at = meaning.keys(texts)
+        at = histogram_meaning.keys(texts)
         if named:
             # The map is the role; its keys may still name files and calls.
-            at = Keys(at.call or meaning.keys([entry.name]).call, at.path, entry.name)
+            at = Keys(at.call or histogram_meaning.keys([entry.name]).call, at.path, entry.name)
         elif not texts:
             at = Keys(None, None, source.path.stem)
         if means.scale != 1:
@@ -225,7 +225,7 @@ def _histograms(source: Source, into: Collected, entry: _Map, means: Meaning) ->
                 into,
                 f"@{entry.name} is not in ns: its buckets were moved to those of ns that hold their middles.",
             )
-        meaning.enter(into, means, buckets, at)
+        histogram_meaning.enter(into, means, buckets, at)
 
 
 def _numbers(into: Collected, entry: _Map) -> bool:

@@ -11,17 +11,17 @@ import ztune
 from ztune.observe.histograms import added, total
 from ztune.observe.model import (
     Buckets,
-    Call,
-    Disk,
     Group,
     Observation,
-    Pool,
+    ObservedCall,
+    ObservedDisk,
+    ObservedPool,
+    ObservedTransfers,
+    ObservedZfs,
     Syncs,
-    Transfers,
-    Zfs,
 )
+from ztune.onhost.words import ROLES
 from ztune.trace.roles import RoleRules
-from ztune.trace.schema import ROLES
 
 Kind = Literal["role", "file", "call", "device"]
 NO_ROLE: Final = "none"
@@ -61,7 +61,7 @@ _OF_EACH_CALL: Final = (
 
 @dataclass
 class TransferSums:
-    """Reads or writes so far. See ``model.Transfers`` for the fields."""
+    """Reads or writes so far. See ``model.ObservedTransfers`` for the fields."""
 
     calls: int = 0
     bytes: int | None = None
@@ -74,7 +74,7 @@ class TransferSums:
     synced: int | None = None
     direct: int | None = None
 
-    def add(self, other: TransferSums | Transfers) -> None:
+    def add(self, other: TransferSums | ObservedTransfers) -> None:
         """Add other ones of the same group. What is not known of some calls is not known of all."""
         for name in _OF_EACH_CALL:
             ours, theirs = getattr(self, name), getattr(other, name)
@@ -84,9 +84,9 @@ class TransferSums:
         add(self.sizes, other.sizes)
         add(self.latency, other.latency)
 
-    def done(self) -> Transfers:
+    def done(self) -> ObservedTransfers:
         """Return them as part of the document; calls that only a histogram counted are counted by it."""
-        return Transfers(
+        return ObservedTransfers(
             calls=max(self.calls, total(self.sizes), total(self.latency)),
             bytes=self.bytes,
             sizes=dict(sorted(self.sizes.items())),
@@ -176,7 +176,7 @@ class Collected:
         self.groups: dict[tuple[Kind, str, str | None, str | None], GroupSums] = {}
         self.calls: dict[str, CallSums] = {}
         self.pools: dict[str, PoolSums] = {}
-        self.disks: dict[str, Disk] = {}
+        self.disks: dict[str, ObservedDisk] = {}
         self.limits: list[str] = []
         self.seconds: float | None = None
         self.platform: str | None = None
@@ -227,7 +227,7 @@ class Collected:
         return role_word(key) or self.rules.role(key)
 
     def add_observation(self, other: Observation, name: str) -> None:
-        """Add another document's groups, calls, disks and pools' histograms; the rest cannot be added up."""
+        """Add another document's groups, calls, disks and pools' histograms; the rest can't be added up."""
         self.pieces += 1
         for group in other.groups:
             self.group(group.kind, group.name, group.role, group.pool).add(group)
@@ -248,9 +248,8 @@ class Collected:
         for sentence in other.limits:
             self.limit(sentence)
         self.limit(
-            f"{name}: read beside other files, so only its groups, calls, disks and the histograms of its"
-            " pools"
-            " were taken; read it alone for the rest."
+            f"{name}: read beside other files, so only its groups, calls, "
+            "disks and the histograms of its pools were taken; read it alone for the rest."
         )
 
     def done(self, subject: str) -> Observation:
@@ -270,7 +269,9 @@ class Collected:
             for (kind, name, role, pool), sums in self.groups.items()
         ]
         calls = [
-            Call(name=name, calls=s.calls, seconds=s.seconds, errors=s.errors, latency=ordered(s.latency))
+            ObservedCall(
+                name=name, calls=s.calls, seconds=s.seconds, errors=s.errors, latency=ordered(s.latency)
+            )
             for name, s in self.calls.items()
         ]
         return Observation(
@@ -287,16 +288,16 @@ class Collected:
             limits=tuple(self.limits),
         )
 
-    def _zfs(self) -> Zfs | None:
+    def _zfs(self) -> ObservedZfs | None:
         pools = tuple(
-            Pool(
+            ObservedPool(
                 name=name,
                 request_sizes={column: ordered(b) for column, b in sums.request_sizes.items()},
                 latencies={column: ordered(b) for column, b in sums.latencies.items()},
             )
             for name, sums in self.pools.items()
         )
-        return Zfs(version="unknown", pools=pools) if pools else None
+        return ObservedZfs(version="unknown", pools=pools) if pools else None
 
 
 def ordered(buckets: Mapping[int, int]) -> Buckets:

@@ -12,10 +12,10 @@ from typing import Final
 
 from ztune.observe import histograms
 from ztune.observe.model import Buckets
-from ztune.observe.sources import figures, meaning
-from ztune.observe.sources.base import Source
+from ztune.observe.sources import figures, histogram_meaning
 from ztune.observe.sources.collect import Collected, GroupSums, add, direction, plain_call
-from ztune.observe.sources.meaning import Keys, Meaning
+from ztune.observe.sources.histogram_meaning import Keys, Meaning
+from ztune.observe.sources.source import Source
 
 SCRIPT_VERSION: Final = 1
 _WIDTH: Final = 40  # columns of the bars of all rows together, each rounded
@@ -139,8 +139,8 @@ class _Reading:
         if found is None:
             self.source.limit(
                 self.into,
-                f"the header {line[:60]!r} is not known to this version of ztune; what follows it was left"
-                " out.",
+                f"the header {line[:60]!r} is not known to this version of ztune; "
+                "what follows it was left out.",
             )
             self.kind = "unknown"
             return
@@ -155,10 +155,9 @@ class _Reading:
             if words[0] == "freebsd":
                 self.source.limit(
                     self.into,
-                    "descriptors that were open before the script began are named PROCESS:DESCRIPTOR, and"
-                    " may be"
-                    " sockets; procstat -f tells which file each is, --role 'PROCESS:DESCRIPTOR=ROLE' its"
-                    " role.",
+                    "descriptors that were open before the script began are named PROCESS:DESCRIPTOR, "
+                    "and may be sockets; procstat -f tells which file each is, "
+                    "--role 'PROCESS:DESCRIPTOR=ROLE' its role.",
                 )
         elif kind == "seconds" and words:
             self.into.lasted(figures.decimal(words[0]))
@@ -216,13 +215,15 @@ class _Reading:
             return
         if self.kind in HISTOGRAMS:
             call, path = self._named(histogram.keys)
-            meaning.enter(self.into, HISTOGRAMS[self.kind], histogram.buckets, Keys(call, path, path))
+            histogram_meaning.enter(
+                self.into, HISTOGRAMS[self.kind], histogram.buckets, Keys(call, path, path)
+            )
             return
         if self.kind is not None:
             self.source.limit(self.into, f"a histogram under the header {self.kind!r} was left out.")
             return
-        at = meaning.keys(histogram.keys or [self.source.path.stem])
-        meaning.enter(self.into, self._means(at), histogram.buckets, at)
+        at = histogram_meaning.keys(histogram.keys or [self.source.path.stem])
+        histogram_meaning.enter(self.into, self._means(at), histogram.buckets, at)
 
     def _means(self, at: Keys) -> Meaning:
         """Return what a histogram without a header counts."""

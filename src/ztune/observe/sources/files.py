@@ -8,14 +8,14 @@ from typing import Final
 
 from ztune.errors import InputError
 from ztune.observe.model import Observation
-from ztune.observe.sources import meaning as meanings
-from ztune.observe.sources.base import Reader, Source
 from ztune.observe.sources.blkparse import Blkparse
 from ztune.observe.sources.bpftrace import Bpftrace
 from ztune.observe.sources.collect import Collected
 from ztune.observe.sources.dtrace import DTrace
-from ztune.observe.sources.fio import Fio
-from ztune.observe.sources.own import Own
+from ztune.observe.sources.fio import FioSource
+from ztune.observe.sources.histogram_meaning import histogram_meaning
+from ztune.observe.sources.observation import ObservationFile
+from ztune.observe.sources.source import Reader, Source
 from ztune.observe.sources.strace_counts import StraceCounts
 from ztune.observe.sources.strace_log import StraceLog
 from ztune.observe.sources.zpool_iostat import ZpoolIostat
@@ -23,8 +23,8 @@ from ztune.trace.roles import RoleRules
 
 # A log of strace -C ends with a table, so the log is asked for first.
 READERS: Final[tuple[Reader, ...]] = (
-    Own(),
-    Fio(),
+    ObservationFile(),
+    FioSource(),
     ZpoolIostat(),
     Bpftrace(),
     DTrace(),
@@ -50,8 +50,8 @@ def reader_of(source: Source, format: str | None) -> Reader:
             return reader
     known = "; ".join(f"{reader.name}: {reader.what}" for reader in READERS)
     raise InputError(
-        f"{source.path} is of no format that observe reads ({known}); if it is one of these, name it with"
-        " --format"
+        f"{source.path} is of no format that observe reads ({known}); "
+        "if it is one of these, name it with --format"
     )
 
 
@@ -68,16 +68,16 @@ def read_files(
     ``MEANINGS``) says what histograms count that do not say it themselves. ``format`` (a name in
     ``READERS``) is used instead of recognising each file.
 
-    Raises InputError: a file that cannot be read, is of no known format, or holds nothing that could be
+    Raises InputError: a file that can't be read, is of no known format, or holds nothing that could be
     read. A file that is cut is no error: what was read is kept, and ``limits`` says so. A single observation
     of ztune's own is returned as it is, with its own source.
     """
     if not paths:
         raise InputError("name at least one file to read")
-    means = meanings.meaning(meaning) if meaning is not None else None
+    means = histogram_meaning(meaning) if meaning is not None else None
     sources = [Source(Path(path), means) for path in paths]
     readers = [reader_of(source, format) for source in sources]
-    if len(sources) == 1 and isinstance(readers[0], Own):
+    if len(sources) == 1 and isinstance(readers[0], ObservationFile):
         return readers[0].whole(sources[0])
     into = Collected(rules if rules is not None else RoleRules.parse())
     for source, reader in zip(sources, readers, strict=True):

@@ -9,18 +9,18 @@ from typing import Any
 
 from ztune.errors import InputError
 from ztune.observe import histograms
-from ztune.observe.model import Buckets, Disk
+from ztune.observe.model import Buckets, ObservedDisk
 from ztune.observe.sources import figures
-from ztune.observe.sources.base import Source, readable
-from ztune.observe.sources.base import decoder as json_decoder
 from ztune.observe.sources.collect import Collected, GroupSums, TransferSums, add
+from ztune.observe.sources.source import Source, readable
+from ztune.observe.sources.source import decoder as json_decoder
 from ztune.units import parse_size
 
 _BETWEEN = re.compile(r"[,\s]*")
 _DEFAULT_BLOCK = 4096  # fio's own, where a job names none
 
 
-class Fio:
+class FioSource:
     """Reads both."""
 
     name = "fio"
@@ -239,7 +239,7 @@ def _disk(source: Source, into: Collected, values: Mapping[str, Any]) -> None:
     ticks = [_number(values, f"{side}_ticks") for side in ("read", "write")]
     util = _number(values, "util")
     into.pieces += 1
-    into.disks[name] = Disk(
+    into.disks[name] = ObservedDisk(
         name=name,
         reads=round(_number(values, "read_ios") or 0),
         writes=round(_number(values, "write_ios") or 0),

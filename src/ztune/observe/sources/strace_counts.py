@@ -6,8 +6,8 @@ import re
 from collections.abc import Iterable, Iterator
 
 from ztune.observe.sources import figures
-from ztune.observe.sources.base import Source
 from ztune.observe.sources.collect import Collected
+from ztune.observe.sources.source import Source
 
 _TITLE = re.compile(r"(?=.*\bsyscall\b)(?=.*\bcalls\b)(?:% time|[\w/]+)(?:\s+(?:% time|[\w/]+))+\s*")
 _RULE = re.compile(r"-{4,}(?:\s+-{4,})+\s*")
@@ -74,9 +74,8 @@ def _table(source: Source, into: Collected, columns: list[str], lines: Iterator[
     if timed:
         source.limit(
             into,
-            "seconds of strace -c are processor time within the calls, or the time that passed if it ran"
-            " with -w:"
-            " the table does not say which.",
+            "seconds of strace -c are processor time within the calls, "
+            "or the time that passed if it ran with -w: the table does not say which.",
         )
 
 

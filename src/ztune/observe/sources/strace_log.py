@@ -13,7 +13,6 @@ from datetime import UTC, datetime
 from typing import Final, NamedTuple
 
 from ztune.observe import histograms
-from ztune.observe.sources.base import Source
 from ztune.observe.sources.collect import (
     READ_CALLS,
     SYNC_CALLS,
@@ -23,6 +22,7 @@ from ztune.observe.sources.collect import (
     TransferSums,
     add,
 )
+from ztune.observe.sources.source import Source
 
 _TIME = (
     r"(?:(?P<clock>\d\d:\d\d:\d\d(?:\.\d{1,9})?) +|(?P<unix>\d{9,10}(?:\.\d{1,9})?) +"
@@ -386,9 +386,8 @@ class _Reading:
         if self.unseen:
             source.limit(
                 into,
-                f"{self.unseen} calls went through descriptors that the log did not see opened; strace -y"
-                " names"
-                " them. They are in the table of calls only.",
+                f"{self.unseen} calls went through descriptors that the log did not see opened; "
+                "strace -y names them. They are in the table of calls only.",
             )
         if self.uncounted:
             names = ", ".join(f"{name} ({n})" for name, n in sorted(self.uncounted.items()))
@@ -398,9 +397,8 @@ class _Reading:
         if self.files:
             source.limit(
                 into,
-                "strace slows each call down: its times are longer than without it. How many bytes"
-                " overwrite what"
-                " a file held is not known from a log; a call counts as aligned by 4096 bytes.",
+                "strace slows each call down: its times are longer than without it. How many bytes "
+                "overwrite what a file held is not known from a log; a call counts as aligned by 4096 bytes.",
             )
 
 

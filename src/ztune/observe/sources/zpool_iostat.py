@@ -17,8 +17,8 @@ from typing import Final
 
 from ztune.observe.model import Buckets
 from ztune.observe.sources import figures
-from ztune.observe.sources.base import Source
 from ztune.observe.sources.collect import Collected, add
+from ztune.observe.sources.source import Source
 
 SIZES: Final = "req_size"
 LATENCY: Final = "latency"
@@ -227,8 +227,8 @@ def _enter(source: Source, into: Collected, kind: str, reports: list[list[_Block
     if len(reports) == 1:
         source.limit(
             into,
-            f"zpool iostat {option} without an interval counts since the pool was imported, not over a"
-            " window.",
+            f"zpool iostat {option} without an interval counts "
+            "since the pool was imported, not over a window.",
         )
         scales = [1.0]
     else:
@@ -266,9 +266,8 @@ def _intervals(
         return reports[1:], steps
     source.limit(
         into,
-        f"zpool iostat {option} prints I/Os per second after the first report, and how long an interval"
-        " was is"
-        " not said (-T u says it): numbers are right for one of 1 s, shares for any.",
+        f"zpool iostat {option} prints I/Os per second after the first report, and does not say how long "
+        "an interval was (with -T u it does): numbers are right for one of 1 s, shares for any.",
     )
     return reports[1:], [1.0] * (len(reports) - 1)
 

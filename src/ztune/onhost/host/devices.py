@@ -67,6 +67,11 @@ def _size(node: str) -> int:
     try:
         fd = os.open(node, os.O_RDONLY | os.O_CLOEXEC)
     except PermissionError:
+        if os.geteuid() == 0:
+            raise MissingError(
+                f"disk {node}: not even root may open it here; a container's rules for devices, or a "
+                "security module, keep it closed: run on the host itself, or hand the device to the container"
+            ) from None
         raise MissingError(f"disk {node}: only root may use it; run as root") from None
     except OSError as error:
         raise InputError(f"disk {node}: can't be opened: {error.strerror}") from None

@@ -52,7 +52,7 @@ class MountError(ZtuneError):
 
 
 @dataclass(frozen=True)
-class Options:
+class MountOptions:
     """How the disks behave, and whether the kernel caches pages."""
 
     disks: str = "profile"
@@ -109,7 +109,7 @@ class Mount:
         spec: Mapping[str, Any],
         store: Path,
         places: Mapping[str, Path],
-        options: Options = Options(),
+        options: MountOptions = MountOptions(),
         patience_s: float = 120.0,
         *,
         die_with_caller: bool = False,
@@ -393,17 +393,17 @@ def _connected(store: Path, timeout_s: float | None) -> sockets.socket:
 # -- mounts ------------------------------------------------------------------------------------------------
 
 
-def ours(mount: mounts.Mount) -> bool:
+def ours(mount: mounts.MountInfo) -> bool:
     """Whether a mount is a ``ztune-mount``'s."""
     return mount.type == TYPE and mount.source.startswith(SOURCE)
 
 
-def all_ours() -> list[mounts.Mount]:
+def all_ours() -> list[mounts.MountInfo]:
     """Return every mount of a ``ztune-mount`` that this process sees, dead ones too."""
     return [mount for mount in mounts.table() if ours(mount)]
 
 
-def on_top(place: Path, table: list[mounts.Mount] | None = None) -> mounts.Mount | None:
+def on_top(place: Path, table: list[mounts.MountInfo] | None = None) -> mounts.MountInfo | None:
     """Return what is mounted on ``place`` itself, the uppermost; None if nothing is."""
     found = [m for m in (mounts.table() if table is None else table) if m.point == place]
     return found[-1] if found else None
@@ -539,7 +539,7 @@ def _ready(child: subprocess.Popen[bytes], out: IO[bytes], store: Path, patience
     with contextlib.suppress(subprocess.TimeoutExpired):
         code = child.wait(max(1.0, min(_KILL_S, deadline - time.monotonic())))
     if code is None or code == 0:
-        raise MountError(f"the mount says something else than that it is ready{_saying(store)}")
+        raise MountError(f"the mount's first words are not that it is ready{_saying(store)}")
     if code < 0:
         raise MountError(f"the mount was killed by {_signal_name(-code)}{_saying(store)}")
     raise MountError(last_words(store) or f"the mount failed with exit code {code} and says nothing", code)

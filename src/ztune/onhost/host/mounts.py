@@ -11,7 +11,7 @@ from pathlib import Path
 
 
 @dataclass(frozen=True, slots=True)
-class Mount:
+class MountInfo:
     """One line of /proc/self/mountinfo, in the order the kernel keeps it: later ones lie on top."""
 
     point: Path
@@ -28,7 +28,7 @@ def _plain(text: str) -> str:
     return re.sub(r"\\([0-7]{3})", lambda m: chr(int(m[1], 8)), text)
 
 
-def parse(text: str) -> list[Mount]:
+def parse(text: str) -> list[MountInfo]:
     """Return the mounts in the text of a mountinfo file, proc(5)."""
     found = []
     for line in text.splitlines():
@@ -38,7 +38,7 @@ def parse(text: str) -> list[Mount]:
             continue
         major, _, minor = before[2].partition(":")
         found.append(
-            Mount(
+            MountInfo(
                 Path(_plain(before[4])),
                 _plain(before[3]),
                 after[0],
@@ -49,12 +49,12 @@ def parse(text: str) -> list[Mount]:
     return found
 
 
-def table() -> list[Mount]:
+def table() -> list[MountInfo]:
     """Return every mount that this process sees."""
     return parse(Path("/proc/self/mountinfo").read_text(encoding="utf-8", errors="surrogateescape"))
 
 
-def below(path: Path, mounts: list[Mount]) -> list[Mount]:
+def below(path: Path, mounts: list[MountInfo]) -> list[MountInfo]:
     """Return the mounts at ``path`` or below it."""
     return [m for m in mounts if m.point == path or path in m.point.parents]
 

@@ -90,7 +90,7 @@ class OwnDirectory:
             fd = os.open(name, flags | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, mode, dir_fd=self.fd)
         except OSError as error:
             if error.errno == errno.ELOOP:
-                raise NotOursError(f"{path} is a symbolic link and no file of ours") from None
+                raise NotOursError(f"{path} is a symbolic link, not a file of ztune's") from None
             if error.errno in (errno.ENXIO, errno.EISDIR):
                 raise NotOursError(f"{path} is not a regular file") from None
             raise
@@ -467,7 +467,7 @@ def _clear(fd: int, path: Path, mount: str, last: str, deepest: int) -> None:
             if _mount_id(inner) != mount:
                 raise NotOursError(f"{path / name} is a mount point; unmount it first")
             if deepest == 0:
-                raise NotOursError(f"{path / name}: directories lie deeper in each other than ztune makes")
+                raise NotOursError(f"{path / name}: directories are nested deeper than any that ztune makes")
             _clear(inner, path / name, mount, "", deepest - 1)
         finally:
             os.close(inner)

@@ -236,6 +236,21 @@ class Program:
             time.sleep(0.05)
 
 
+def end_group(process: subprocess.Popen[Any], grace_s: float = 0.0) -> None:
+    """End a process that leads a group of its own and all of that group; return when it is gone.
+
+    It is asked to end first if it has ``grace_s`` seconds for that.
+    """
+    if grace_s and process.poll() is None:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGTERM)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(grace_s)
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+
+
 @dataclass(frozen=True, slots=True)
 class Identity:
     """A process that can't be mistaken for another one that was given its number later."""

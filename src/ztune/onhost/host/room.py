@@ -102,7 +102,7 @@ def _existing(path: Path) -> Path:
     return next(place for place in (path, *path.parents) if place.is_dir())
 
 
-class Watch:
+class RoomWatch:
     """Within the body the file systems of ``paths`` are watched; it is interrupted before one is full.
 
     At its end that is raised as NoRoomError, with what was found; what the body wrote is its own to remove.

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from ztune.errors import InputError, MissingError, ZtuneError
-from ztune.onhost.host import zfs_versions as since
+from ztune.onhost.host import zfs_versions
 from ztune.units import format_size
 
 PARAMETERS = Path("/sys/module/zfs/parameters")
@@ -92,7 +92,7 @@ def plan(
         if name in (ARC_MAX, ARC_MIN):
             raise InputError(f"tunable {name}: the ARC's size is the layout's arc, not a tunable")
         if read(name) is None:
-            raise InputError(since.check_tunable(name, version))
+            raise InputError(zfs_versions.check_tunable(name, version))
     if arc < LEAST_ARC:
         raise InputError(f"layout.arc is {format_size(arc)}; the kernel's ARC takes 64M and more")
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")

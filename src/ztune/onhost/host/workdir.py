@@ -20,8 +20,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ztune.errors import InputError, ZtuneError
+from ztune.errors import InputError, Refused, ZtuneError
 from ztune.onhost.host import own_directory
+from ztune.onhost.host.about import boot_id
 from ztune.onhost.host.interrupt import uninterrupted
 from ztune.onhost.host.own_directory import NotOursError
 from ztune.onhost.host.process import Identity, all_pids
@@ -29,10 +30,6 @@ from ztune.onhost.host.process import Identity, all_pids
 MARKER = ".ztune-workdir"
 _PREFIX = "ztune-"
 _NAME = re.compile(r"ztune-[a-z0-9-]+-[0-9a-f]{12}")
-
-
-class RefusedError(ZtuneError):
-    """A directory was not removed, because it may not be ours."""
 
 
 @dataclass(slots=True)
@@ -97,7 +94,7 @@ class WorkDir:
             "ticks": me.ticks if me else 0,
             "keep": keep,
         }
-        marker["boot"] = _boot_id()
+        marker["boot"] = boot_id()
         _write_marker(path, marker)
         # A backstop for a caller that forgets; `remove` takes it away again.
         atexit.register(work._at_exit, os.getpid())
@@ -108,14 +105,14 @@ class WorkDir:
         """Take over a work directory that an earlier process made.
 
         Raises:
-            RefusedError: ``path`` isn't one, by name, marker or owner.
+            Refused: ``path`` isn't one, by name, marker or owner.
         """
         path = path.absolute()
         found = _must_be_own_directory(path)
         marker = _read_marker(path)
         token = str(marker["token"])
         if not _NAME.fullmatch(path.name) or not path.name.endswith("-" + token):
-            raise RefusedError(f"{path}: not removed: its name does not carry the id in its marker {MARKER}")
+            raise Refused(f"{path}: not removed: its name does not carry the id in its marker {MARKER}")
         return cls(path, token, found.st_dev, found.st_ino, keep=bool(marker.get("keep")))
 
     def sub(self, name: str, *, owner: tuple[int, int] | None = None, mode: int = 0o700) -> Path:
@@ -139,7 +136,7 @@ class WorkDir:
         """Delete the directory and all that is in it. Does nothing when it is gone already or to be kept.
 
         Raises:
-            RefusedError: what is at ``path`` now isn't, beyond doubt, what ``create`` made. Nothing was
+            Refused: what is at ``path`` now isn't, beyond doubt, what ``create`` made. Nothing was
             deleted.
         """
         if self.removed or self.keep:
@@ -150,20 +147,20 @@ class WorkDir:
             self._forget()
             return
         if (found.st_dev, found.st_ino) != (self.device, self.inode):
-            raise RefusedError(
+            raise Refused(
                 f"{self.path}: not removed: another directory has taken the place of the one we made"
             )
         if _read_marker(self.path).get("token") != self.token:
-            raise RefusedError(f"{self.path}: not removed: its marker {MARKER} is not the one we wrote")
+            raise Refused(f"{self.path}: not removed: its marker {MARKER} is not the one we wrote")
         inside = [point for point in _mount_points() if point == self.path or self.path in point.parents]
         if inside:
-            raise RefusedError(f"{self.path}: not removed: {inside[0]} is a mount point; unmount it first")
+            raise Refused(f"{self.path}: not removed: {inside[0]} is a mount point; unmount it first")
         try:
             with uninterrupted():
                 # By descriptor, and the marker last: a removal that is cut can be taken up again.
                 own_directory.remove(self.path, MARKER, inode=(self.device, self.inode))
         except NotOursError as error:
-            raise RefusedError(f"{self.path}: not removed: {error}") from None
+            raise Refused(f"{self.path}: not removed: {error}") from None
         self._forget()
 
     def _forget(self) -> None:
@@ -211,13 +208,13 @@ def sweep(parent: Path) -> list[Path]:
 def _must_be_own_directory(path: Path) -> os.stat_result:
     found = path.lstat()
     if stat.S_ISLNK(found.st_mode):
-        raise RefusedError(f"{path}: not removed: it is a symbolic link")
+        raise Refused(f"{path}: not removed: it is a symbolic link")
     if not stat.S_ISDIR(found.st_mode):
-        raise RefusedError(f"{path}: not removed: it is not a directory")
+        raise Refused(f"{path}: not removed: it is not a directory")
     if found.st_uid != os.geteuid():
-        raise RefusedError(f"{path}: not removed: it belongs to user {found.st_uid}, not to us")
+        raise Refused(f"{path}: not removed: it belongs to user {found.st_uid}, not to us")
     if path.resolve() != path:
-        raise RefusedError(f"{path}: not removed: a symbolic link lies on the way to it")
+        raise Refused(f"{path}: not removed: a symbolic link lies on the way to it")
     return found
 
 
@@ -231,7 +228,7 @@ def _read_marker(path: Path) -> dict[str, Any]:
     try:
         handle = os.open(path / MARKER, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
     except OSError:
-        raise RefusedError(f"{path}: not removed: it has no marker {MARKER}, so it is not ours") from None
+        raise Refused(f"{path}: not removed: it has no marker {MARKER}, so it is not ours") from None
     with os.fdopen(handle, "rb") as file:
         found = os.fstat(handle)
         data = file.read(4096) if stat.S_ISREG(found.st_mode) and found.st_uid == os.geteuid() else b""
@@ -240,7 +237,7 @@ def _read_marker(path: Path) -> dict[str, Any]:
     except ValueError:
         marker = None
     if not isinstance(marker, dict) or marker.get("format") != "ztune-workdir" or "token" not in marker:
-        raise RefusedError(f"{path}: not removed: its marker {MARKER} is not one of ours")
+        raise Refused(f"{path}: not removed: its marker {MARKER} is not one of ours")
     return marker
 
 
@@ -258,16 +255,9 @@ def _mount_points() -> list[Path]:
     return [Path(re.sub(r"\\([0-7]{3})", lambda m: chr(int(m[1], 8)), line.split()[4])) for line in lines]
 
 
-def _boot_id() -> str:
-    try:
-        return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
-    except OSError:
-        return ""
-
-
 def _alive(marker: dict[str, Any]) -> bool:
     """Whether the process that made the directory still runs; a pid alone may have been given away again."""
-    if marker.get("boot") != _boot_id():
+    if marker.get("boot") != boot_id():
         return False
     try:
         pid, ticks = int(marker["pid"]), int(marker["ticks"])

@@ -115,7 +115,7 @@ class Conversation:
             try:
                 said = json.loads(answer)
             except ValueError:
-                raise ZtuneError(f"{self.what} said what can't be read: {answer[:200]!r}") from None
+                raise ZtuneError(f"{self.what} gave an answer that can't be read: {answer[:200]!r}") from None
             if "error" in said:
                 raise ZtuneError(f"{self.what} failed in {words[0]!r}: {said['error']}")
             if "done" in said:

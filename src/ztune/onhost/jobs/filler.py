@@ -6,7 +6,7 @@ far better than it is. Here a row's 84 characters are seven words out of 256 and
 hexadecimal digits, both drawn from hashes of the row's key and the seed: text repeats, identifiers don't.
 
 Measured on a table of 2.5 million such rows, 200 blocks each (PostgreSQL 15, lz4 1.9, zstd 1.5, ratio
-before rounding to sectors; `tests/workloads/test_postgres_oltp.py` holds them to these bounds):
+before rounding to sectors; `tests/databases/postgresql/test_postgres_oltp.py` holds them to these bounds):
 
 ============ ===== ========
 record size  lz4   zstd-3
@@ -47,7 +47,8 @@ PHRASES = tuple(
 )
 """256 phrases of three words. Rows that are not padded repeat more than single words, or they would compress
 less than real ones: four phrases and twelve hexadecimal digits give, in SQLite's pages, 1.6 with lz4 and 2.3
-with zstd-3 at 8 KiB, 1.8 and 2.7 at 16 KiB, 2.1 and 3.5 at 128 KiB (`tests/workloads/test_sqlite_job.py`).
+with zstd-3 at 8 KiB, 1.8 and 2.7 at 16 KiB, 2.1 and 3.5 at 128 KiB
+(`tests/databases/sqlite/test_sqlite_job.py`).
 """
 ROWS_PER_SCALE = 100_000
 BYTES_PER_SCALE = 15_400_000

@@ -23,7 +23,7 @@ _JDK_DIRECTORIES = ("/usr/lib/jvm/default-java", "/usr/lib/jvm/java-17-openjdk-a
 def directory(environ: Mapping[str, str] = os.environ) -> Path:
     """Return where fetched software lies: ``$ZTUNE_SOFTWARE``, else ``software`` in ztune's cache.
 
-    By the rule of ``ztune.store.paths``, which isn't there where a trial runs.
+    By the rule of ``ztune.paths``, which isn't there where a trial runs.
     """
     own, home, xdg = (environ.get(name) for name in (ENVIRONMENT, "ZTUNE_HOME", "XDG_STATE_HOME"))
     if own:

@@ -50,7 +50,7 @@ _LINE = re.compile(
 
 
 @dataclass(frozen=True, slots=True)
-class Facts:
+class TripleFacts:
     """What is in a file of triples."""
 
     lines: int
@@ -64,7 +64,7 @@ class Facts:
     """Bytes of the longest subject or object."""
 
 
-def facts(path: Path) -> Facts:
+def facts(path: Path) -> TripleFacts:
     """Read the file ``path`` and return what is in it.
 
     Raises:
@@ -87,12 +87,12 @@ def facts(path: Path) -> Facts:
                 lines += 1
     except OSError as error:
         raise ZtuneError(f"{path}: can't be read: {error.strerror}; load it anew") from None
-    return Facts(lines, len(seen), total, size, digest.hexdigest(), max(map(len, seen), default=0))
+    return TripleFacts(lines, len(seen), total, size, digest.hexdigest(), max(map(len, seen), default=0))
 
 
 def write(
     kind: str, target: Path, limit: int, own: str = "", *, progress: Callable[[float], None] | None = None
-) -> Facts:
+) -> TripleFacts:
     """Write the triples of ``kind`` to ``target`` and return what is in it.
 
     Args:

@@ -1,6 +1,6 @@
 """Probes: what is measured while a trial's job runs, besides the measure itself (``measure``).
 
-``start(context)`` begins all that the spec's ``probes`` asks for; the ``Running`` that it returns ends them.
+``start(context)`` begins all that the spec's ``probes`` asks for; the ``RunningProbes`` returned ends them.
 A probe that can't be used, or fails, is a warning and is left out; it never ends a trial.
 """
 
@@ -10,7 +10,6 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from ztune.errors import InputError
-from ztune.onhost.probes.base import Probe
 from ztune.onhost.probes.calls import SizesProbe, SyscallsProbe
 from ztune.onhost.probes.context import Context
 from ztune.onhost.probes.counters import (
@@ -23,6 +22,7 @@ from ztune.onhost.probes.counters import (
     TxgsProbe,
 )
 from ztune.onhost.probes.mount import MountProbe
+from ztune.onhost.probes.probe import Probe
 from ztune.onhost.probes.space import SpaceProbe
 from ztune.onhost.probes.zdb import ZdbProbe
 
@@ -65,7 +65,7 @@ def resolve(wanted: Mapping[str, Any]) -> dict[str, dict[str, float]]:
     return found
 
 
-class Running:
+class RunningProbes:
     """Probes at work, from ``start``."""
 
     def __init__(self, context: Context) -> None:
@@ -135,12 +135,12 @@ class Running:
         self._frozen = True
 
 
-def start(context: Context, wanted: Mapping[str, Any] | None = None) -> Running:
+def start(context: Context, wanted: Mapping[str, Any] | None = None) -> RunningProbes:
     """Begin the probes that ``wanted`` asks for, ``context.options`` unless given; see ``resolve``.
 
     Raises InputError for an unknown probe or option.
     """
-    running = Running(context)
+    running = RunningProbes(context)
     try:
         for name, options in resolve(context.options if wanted is None else wanted).items():
             running.begin(name, options)

@@ -14,8 +14,8 @@ from typing import Any
 
 from ztune.errors import ZtuneError
 from ztune.onhost.host.zfs import last_words, which
-from ztune.onhost.probes.base import HELPERS
 from ztune.onhost.probes.context import Context
+from ztune.onhost.probes.probe import HELPERS
 
 ATTACH_S = 60.0
 _MOST_PATIENCE = 10.0

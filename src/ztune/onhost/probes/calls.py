@@ -9,8 +9,8 @@ from typing import Any, ClassVar
 from ztune.errors import ZtuneError
 from ztune.onhost.host.zfs import which
 from ztune.onhost.probes import bpf, perf, procfs
-from ztune.onhost.probes.base import Cost, Probe, needs_root
 from ztune.onhost.probes.context import Context
+from ztune.onhost.probes.probe import Cost, Probe, needs_root
 from ztune.onhost.probes.syscall_names import call_name
 
 FUNCTIONS = {
@@ -39,11 +39,10 @@ def sizes_script(filesystems: Mapping[str, set[int]], commit: bool) -> str:
                 f"@{name}_bytes[$d] = sum($n); @{name}_calls[$d] = count(); }} }}"
             )
         parts.append(
-            f"kprobe:{sync} {{ $d = (uint64)((struct file *)arg0)->f_inode->i_sb->s_dev; "
-            f"if ({mine}) {{ @began[tid] = nsecs; @of[tid] = $d; }} }} "
-            f"kretprobe:{sync} /@began[tid]/ {{ $t = nsecs - @began[tid]; $d = @of[tid]; "
-            "@sync_times[$d] = hist($t / 1000); @sync_ns[$d] = sum($t); @sync_calls[$d] = count(); "
-            "delete(@began[tid]); delete(@of[tid]); }"
+            f"kprobe:{sync} {{ $d = (uint64)((struct file *)arg0)->f_inode->i_sb->s_dev; if ({mine}) "
+            f"{{ @began[tid] = nsecs; @of[tid] = $d; }} }} kretprobe:{sync} /@began[tid]/ {{ "
+            "$t = nsecs - @began[tid]; $d = @of[tid]; @sync_times[$d] = hist($t / 1000); "
+            "@sync_ns[$d] = sum($t); @sync_calls[$d] = count(); delete(@began[tid]); delete(@of[tid]); }"
         )
     if commit:
         parts.append(
@@ -119,12 +118,10 @@ def calls_script(pids: list[int]) -> str:
     """Return the bpftrace script that counts the system calls of these processes and their descendants."""
     seeds = " ".join(f"@job[{pid}] = 1;" for pid in pids)
     return (
-        f"BEGIN {{ {seeds} }} "
-        "tracepoint:sched:sched_process_fork /@job[pid]/ { @job[args->child_pid] = 1; } "
-        "tracepoint:raw_syscalls:sys_enter /@job[pid]/ { @began[tid] = nsecs; } "
-        "tracepoint:raw_syscalls:sys_exit /@began[tid]/ { $t = nsecs - @began[tid]; "
-        "@calls[args->id] = count(); @ns[args->id] = sum($t); @times[args->id] = hist($t / 1000); "
-        "delete(@began[tid]); }"
+        f"BEGIN {{ {seeds} }} tracepoint:sched:sched_process_fork /@job[pid]/ {{ @job[args->child_pid] = 1; "
+        "} tracepoint:raw_syscalls:sys_enter /@job[pid]/ { @began[tid] = nsecs; "
+        "} tracepoint:raw_syscalls:sys_exit /@began[tid]/ { $t = nsecs - @began[tid]; @calls[args->id] "
+        "= count(); @ns[args->id] = sum($t); @times[args->id] = hist($t / 1000); delete(@began[tid]); }"
     )
 
 
@@ -140,7 +137,7 @@ class SyscallsProbe(Probe):
     default: ClassVar[bool] = False
     options = {"megabytes": 256.0}  # noqa: RUF012 - never changed
     _script: bpf.Script | None = None
-    _recording: perf.Recording | None = None
+    _recording: perf.PerfRecording | None = None
 
     @classmethod
     def available(cls, context: Context) -> str | None:
@@ -157,7 +154,7 @@ class SyscallsProbe(Probe):
         if which("bpftrace") is not None:
             self._script = bpf.Script(self.context, calls_script(pids))
             return
-        self._recording = perf.Recording(self.context, pids, self.option["megabytes"])
+        self._recording = perf.PerfRecording(self.context, pids, self.option["megabytes"])
 
     def freeze(self) -> None:
         """End watching."""

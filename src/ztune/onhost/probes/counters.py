@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from ztune.onhost.probes import devzfs, disks, kstat, mount, procfs, vdevs
-from ztune.onhost.probes.base import Cost, Probe, needs_zfs
 from ztune.onhost.probes.context import Context
+from ztune.onhost.probes.probe import Cost, Probe, needs_zfs
 
 SHARE = 0.01
 """Sampling takes at most this share of a processor: where a sample costs more, samples become fewer."""
@@ -54,7 +54,7 @@ class DisksProbe(Probe):
                     "name": device.name,
                     "path": device.path,
                     "device": f"{device.number[0]}:{device.number[1]}",
-                    **{name: getattr(change, name) for name in procfs.Disk.__slots__},
+                    **{name: getattr(change, name) for name in procfs.DiskCounters.__slots__},
                 }
             )
         return {"disks": rows}
@@ -362,7 +362,7 @@ class _Sampler:
         found: dict[str, list[float]] = {}
         if self.groups["disks"]:
             stats = procfs.diskstats()
-            blank = procfs.Disk()
+            blank = procfs.DiskCounters()
             found["disks"] = [
                 float(getattr(stats.get(d.number, blank) if d.number else blank, c) or 0)
                 for d in self.devices
@@ -397,8 +397,8 @@ class SeriesProbe(Probe):
     def begin(self) -> None:
         """Read what the sums count from, and begin to sample."""
         own = self.context.mount is not None
-        self.sampler: _Sampler | mount.Sampler = (
-            mount.Sampler(self.context) if own else _Sampler(self.context)
+        self.sampler: _Sampler | mount.MountSampler = (
+            mount.MountSampler(self.context) if own else _Sampler(self.context)
         )
         self.groups = {**self.sampler.groups, "host": list(self._host)}
         self.groups = {name: columns for name, columns in self.groups.items() if columns}

@@ -33,12 +33,12 @@ class Device:
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
+class DiskReading:
     """All counters of the devices of a layout at one time."""
 
     leaves: dict[int, vdevs.Leaf]
     """By guid."""
-    disks: dict[Number, procfs.Disk]
+    disks: dict[Number, procfs.DiskCounters]
 
 
 def _number(path: str) -> Number | None:
@@ -113,17 +113,19 @@ def find(context: Context) -> list[Device]:
     return found
 
 
-def read(context: Context, devices: list[Device]) -> Reading:
+def read(context: Context, devices: list[Device]) -> DiskReading:
     """Return all counters now. No program is started."""
     leaves: dict[int, vdevs.Leaf] = {}
     for pool in context.zfs_pools:
         if any(d.guid and d.pool == pool.layout_name for d in devices):
             for leaf in vdevs.leaves(devzfs.pool_stats(pool.name)):
                 leaves[leaf.guid] = leaf
-    return Reading(leaves, procfs.diskstats())
+    return DiskReading(leaves, procfs.diskstats())
 
 
-def compare(devices: list[Device], before: Reading, after: Reading) -> tuple[list[dict[str, Any]], list[str]]:
+def compare(
+    devices: list[Device], before: DiskReading, after: DiskReading
+) -> tuple[list[dict[str, Any]], list[str]]:
     """Return what happened on each device, as in the result's ``by_vdev``, and warnings.
 
     Operations and bytes of a ZFS device are OpenZFS's own counts; the kernel's would count each flush as a

@@ -25,12 +25,12 @@ ARC = (
 
 
 @dataclass(frozen=True, slots=True)
-class Snapshot:
+class KernelSnapshot:
     """All cheap counters at one time."""
 
     seconds: float
     """Monotonic: right before the readings that close the window, right after those that open it."""
-    devices: disks.Reading
+    devices: disks.DiskReading
     arc: dict[str, int]
     zil: dict[str, int]
     """Of the whole host."""
@@ -38,14 +38,14 @@ class Snapshot:
     """By dataset; a dataset that is not mounted has none."""
     txgs: dict[str, int | None]
     """Pool (layout name) → last transaction group on its disks."""
-    job: procfs.Job
-    host: procfs.Host
+    job: procfs.JobCounters
+    host: procfs.HostCounters
     zfs_threads_s: float
 
 
 def snapshot(
     context: Context, devices: list[disks.Device], objsets: Mapping[str, Path], *, closing: bool
-) -> Snapshot:
+) -> KernelSnapshot:
     """Return all cheap counters now. ``objsets``: dataset → its kstat's file.
 
     The devices' counters are read next to the window, those of every process furthest from it: what a
@@ -70,7 +70,7 @@ def snapshot(
     seconds = time.monotonic()
     for step in steps if closing else reversed(steps):
         step()
-    return Snapshot(seconds if closing else time.monotonic(), **values)
+    return KernelSnapshot(seconds if closing else time.monotonic(), **values)
 
 
 def arc(before: Mapping[str, int], after: Mapping[str, int]) -> dict[str, int]:
@@ -138,7 +138,7 @@ def zil(change: Mapping[str, int], source: str) -> dict[str, Any]:
     }
 
 
-def _zil(before: Snapshot, after: Snapshot) -> dict[str, Any]:
+def _zil(before: KernelSnapshot, after: KernelSnapshot) -> dict[str, Any]:
     """Take the datasets' own counters where this release has them (2.2 and later), else the host's."""
     mine = [
         kstat.difference(before.objsets.get(name, {}), values)
@@ -154,7 +154,7 @@ def _zil(before: Snapshot, after: Snapshot) -> dict[str, Any]:
     return zil(kstat.difference(before.zil, after.zil), "host")
 
 
-def _logical(context: Context, before: Snapshot, after: Snapshot) -> dict[str, Any] | None:
+def _logical(context: Context, before: KernelSnapshot, after: KernelSnapshot) -> dict[str, Any] | None:
     """What the job asked of its files: by the datasets' counters, or its processes' where those can't say."""
     own = [d.name for d in context.datasets]
     if (
@@ -183,7 +183,7 @@ def _logical(context: Context, before: Snapshot, after: Snapshot) -> dict[str, A
 
 
 def compare(
-    context: Context, devices: list[disks.Device], before: Snapshot, after: Snapshot
+    context: Context, devices: list[disks.Device], before: KernelSnapshot, after: KernelSnapshot
 ) -> tuple[dict[str, Any], list[str]]:
     """Return the result's ``measure`` without its space, from two readings; and warnings."""
     rows, warnings = disks.compare(devices, before.devices, after.devices)
@@ -216,7 +216,7 @@ def compare(
     return measured, warnings
 
 
-class Window:
+class KernelWindow:
     """The measure window, open from ``begin`` to ``end``."""
 
     def __init__(self, context: Context) -> None:
@@ -232,10 +232,10 @@ class Window:
         for pool in context.pools:
             if not pool.ours:
                 context.warn(
-                    f"pool {pool.name} is not ztune's: what its devices did in the measure includes all else "
-                    "that used it"
+                    f"pool {pool.name} is not ztune's: "
+                    "what its devices did in the measure includes all else that used it"
                 )
-        self.after: Snapshot | None = None
+        self.after: KernelSnapshot | None = None
         self.before = snapshot(context, self.devices, self.objsets, closing=False)
 
     def close(self) -> None:
@@ -262,6 +262,6 @@ class Window:
         return measured
 
 
-def begin(context: Context) -> Window | mount.Window:
+def begin(context: Context) -> KernelWindow | mount.MountWindow:
     """Open the measure window; the job's timed part begins right after."""
-    return Window(context) if context.mount is None else mount.Window(context)
+    return KernelWindow(context) if context.mount is None else mount.MountWindow(context)

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from ztune.onhost.probes import disks, kstat, procfs, space
-from ztune.onhost.probes.base import Cost, Probe
 from ztune.onhost.probes.context import Context, MountContext
+from ztune.onhost.probes.probe import Cost, Probe
 
 _COUNTS = ("reads", "read_bytes", "writes", "write_bytes")
 _LEVELS = frozenset(("size", "max", "l2_size", "logical", "allocated", "free", "ratio"))
@@ -50,27 +50,27 @@ def own_time(pid: int) -> tuple[float, float]:
 
 
 @dataclass(frozen=True, slots=True)
-class Snapshot:
+class MountSnapshot:
     """All counters at one time."""
 
     seconds: float
     stats: dict[str, Any]
-    job: procfs.Job
-    host: procfs.Host
+    job: procfs.JobCounters
+    host: procfs.HostCounters
     own: tuple[float, float]
 
 
-def _snapshot(context: Context, *, closing: bool) -> Snapshot:
+def _snapshot(context: Context, *, closing: bool) -> MountSnapshot:
     """Return all counters now; the program's next to the window, those of every process further from it."""
     mount = mount_of(context)
     if closing:
         seconds = time.monotonic()
         stats = mount.stats()
         own = own_time(mount.pid)
-        return Snapshot(seconds, stats, procfs.job(context.pids()), procfs.host(), own)
+        return MountSnapshot(seconds, stats, procfs.job(context.pids()), procfs.host(), own)
     host, job, own = procfs.host(), procfs.job(context.pids()), own_time(mount.pid)
     stats = mount.stats()
-    return Snapshot(time.monotonic(), stats, job, host, own)
+    return MountSnapshot(time.monotonic(), stats, job, host, own)
 
 
 def rows(context: Context, stats: Mapping[str, Any]) -> list[dict[str, Any]]:
@@ -157,12 +157,12 @@ def _space(context: Context, stats: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-class Window:
-    """The measure window, open from here to ``end``: as ``measure.Window``, by the program's counters."""
+class MountWindow:
+    """The measure window, from here to ``end``: as ``measure.KernelWindow``, by the program's counters."""
 
     def __init__(self, context: Context) -> None:
         self.context = context
-        self.after: Snapshot | None = None
+        self.after: MountSnapshot | None = None
         self.before = _snapshot(context, closing=False)
 
     def close(self) -> None:
@@ -250,7 +250,7 @@ class MountProbe(Probe):
         return found
 
 
-class Sampler:
+class MountSampler:
     """The series probe's readings on a mount."""
 
     _disk = (*_COUNTS, "flushes", "busy_s")

@@ -14,8 +14,8 @@ from collections.abc import Sequence
 
 from ztune.errors import ZtuneError
 from ztune.onhost.host.zfs import last_words, which
-from ztune.onhost.probes.base import HELPERS
 from ztune.onhost.probes.context import Context
+from ztune.onhost.probes.probe import HELPERS
 
 ATTACH_S = 30.0
 END_S = 30.0
@@ -42,7 +42,7 @@ def lost(text: str) -> int:
     return sum(int(number) for number in re.findall(r"LOST (\d+) events", text))
 
 
-class Recording:
+class PerfRecording:
     """Every system call of some processes and their descendants, into a file, from when it is attached."""
 
     def __init__(self, context: Context, pids: Sequence[int], megabytes: float) -> None:

@@ -8,7 +8,7 @@ from contextlib import suppress
 from dataclasses import dataclass, fields
 from pathlib import Path
 
-from ztune.onhost.probes.base import HELPERS
+from ztune.onhost.probes.probe import HELPERS
 
 SECTOR = 512
 """Bytes of a sector in /proc/diskstats, whatever the disk's own are."""
@@ -18,7 +18,7 @@ Number = tuple[int, int]
 
 
 @dataclass(frozen=True, slots=True)
-class Disk:
+class DiskCounters:
     """Counters of one block device since boot (Documentation/admin-guide/iostats.rst)."""
 
     reads: int = 0
@@ -40,18 +40,18 @@ class Disk:
     """None before Linux 5.5, and for partitions, whose flushes only the whole disk counts."""
     flush_ms: int | None = None
 
-    def since(self, before: Disk) -> Disk:
+    def since(self, before: DiskCounters) -> DiskCounters:
         """Return what happened since ``before``."""
         values: dict[str, int | None] = {}
         for f in fields(self):
             now, then = getattr(self, f.name), getattr(before, f.name)
             values[f.name] = None if now is None or then is None else now - then
-        return Disk(**values)  # type: ignore[arg-type]
+        return DiskCounters(**values)  # type: ignore[arg-type]
 
 
-def parse_diskstats(text: str) -> dict[Number, Disk]:
+def parse_diskstats(text: str) -> dict[Number, DiskCounters]:
     """Return the counters of every device in ``/proc/diskstats``: 11, 15 or 17 of them by kernel."""
-    found: dict[Number, Disk] = {}
+    found: dict[Number, DiskCounters] = {}
     for line in text.splitlines():
         words = line.split()
         if len(words) < 14:
@@ -64,7 +64,7 @@ def parse_diskstats(text: str) -> dict[Number, Disk]:
             flushes, flush_ms = n[15], n[16]
         if len(words) < 18:
             n[11:15] = [0] * 4
-        found[major, minor] = Disk(
+        found[major, minor] = DiskCounters(
             reads=n[0],
             read_merges=n[1],
             read_bytes=n[2] * SECTOR,
@@ -83,7 +83,7 @@ def parse_diskstats(text: str) -> dict[Number, Disk]:
     return found
 
 
-def diskstats() -> dict[Number, Disk]:
+def diskstats() -> dict[Number, DiskCounters]:
     """Return the counters of every block device now."""
     return parse_diskstats(Path("/proc/diskstats").read_text(encoding="ascii"))
 
@@ -101,7 +101,7 @@ def whole_disk(number: Number) -> Number:
 
 
 @dataclass(frozen=True, slots=True)
-class Host:
+class HostCounters:
     """The whole host since boot: seconds of all processors together, and counts."""
 
     user_s: float
@@ -115,12 +115,12 @@ class Host:
     context_switches: int
     forks: int
 
-    def since(self, before: Host) -> dict[str, float | int]:
+    def since(self, before: HostCounters) -> dict[str, float | int]:
         """Return what happened since ``before``."""
         return {f.name: round(getattr(self, f.name) - getattr(before, f.name), 3) for f in fields(self)}
 
 
-def parse_stat(text: str) -> Host:
+def parse_stat(text: str) -> HostCounters:
     """Return the sums in ``/proc/stat``."""
     cpu = [0] * 8
     counts = {"ctxt": 0, "processes": 0}
@@ -131,12 +131,12 @@ def parse_stat(text: str) -> Host:
         elif len(words) == 2 and words[0] in counts:
             counts[words[0]] = int(words[1])
     user, nice, system, idle, iowait, irq, softirq, steal = (ticks / _TICKS for ticks in cpu[:8])
-    return Host(
+    return HostCounters(
         user + nice, system + irq + softirq, idle + iowait, iowait, steal, counts["ctxt"], counts["processes"]
     )
 
 
-def host() -> Host:
+def host() -> HostCounters:
     """Return the host's sums now."""
     return parse_stat(Path("/proc/stat").read_text(encoding="ascii"))
 
@@ -247,7 +247,7 @@ def _by_parent() -> dict[int, list[int]]:
 
 
 @dataclass(frozen=True, slots=True)
-class Job:
+class JobCounters:
     """Sums over a job's processes that live, with what ended below them."""
 
     processes: int
@@ -257,7 +257,7 @@ class Job:
     """None where ``/proc/PID/io`` may not be read."""
 
 
-def job(roots: Iterable[int]) -> Job:
+def job(roots: Iterable[int]) -> JobCounters:
     """Return the sums over ``roots`` and their descendants now.
 
     A process that ended is in its parent's sums once the parent waited for it: the kernel adds both its time
@@ -281,7 +281,7 @@ def job(roots: Iterable[int]) -> Job:
             io = None
         except OSError:
             continue
-    return Job(len(pids), user, system, io)
+    return JobCounters(len(pids), user, system, io)
 
 
 Task = tuple[int, int]

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from ztune.onhost.host.zfs import parse_get, parse_table
-from ztune.onhost.probes.base import Cost, Probe
 from ztune.onhost.probes.context import Context, DatasetContext
+from ztune.onhost.probes.probe import Cost, Probe
 
 _PROPERTIES = (
     *("used", "usedbydataset", "logicalused", "referenced", "logicalreferenced", "compressratio"),

@@ -7,8 +7,8 @@ from typing import Any, ClassVar
 
 from ztune.errors import ZtuneError
 from ztune.onhost.probes import devzfs, vdevs
-from ztune.onhost.probes.base import Cost, Probe, needs_root, needs_zfs
 from ztune.onhost.probes.context import Context
+from ztune.onhost.probes.probe import Cost, Probe, needs_root, needs_zfs
 
 _TOTALS = {
     "bp count": "blocks",

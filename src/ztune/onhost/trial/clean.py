@@ -153,7 +153,7 @@ def _release(door: Door, node: str, pool: str, events: Events) -> None:
         disk = devices.Disk.of(str(path))  # a partition of the user's that held the vdev
     elif label is not None and label.comment != door.token:
         raise ZtuneError(f"disk {disk.path}: left alone: its label is not of pool {pool}")
-    from ztune.onhost.trial.journal import boot_id
+    from ztune.onhost.host.about import boot_id
 
     door.release_disk(Thing(node, "disk", {**disk.facts(), "pool": pool, "class": ""}, boot=boot_id()))
 

@@ -20,19 +20,18 @@ import stat
 import time
 from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from ztune.errors import InputError, ZtuneError
+from ztune.errors import InputError, Refused, ZtuneError
 from ztune.onhost.host import devices, labels, mounts, own_directory, tunables
+from ztune.onhost.host.about import boot_id
 from ztune.onhost.host.own_directory import Inode, NotOursError, OwnDirectory
+from ztune.onhost.host.process import Identity
 from ztune.onhost.host.zfs import Value, Zfs, import_places, last_words
 from ztune.onhost.trial import saved
 from ztune.onhost.trial.journal import NAME as JOURNAL
-from ztune.onhost.trial.journal import Thing, boot_id
-
-if TYPE_CHECKING:
-    from ztune.onhost.host.process import Identity
-    from ztune.onhost.trial.mount_store import MountStore
+from ztune.onhost.trial.journal import Thing
+from ztune.onhost.trial.mount_store import MountStore
 
 RUN, TRIAL, STATE = "ztune:run", "ztune:trial", "ztune:state"
 _LOOK = ("type", "guid", "origin", "clones", "userrefs", RUN, TRIAL)
@@ -40,10 +39,6 @@ _MARKER_BYTES = 1 << 20
 BUSY_SECONDS, BUSY_MOST = 15.0, 60.0
 """How long something that is in use is tried again, and the most on a slow host: udev and the like let go
 within a second."""
-
-
-class Refused(ZtuneError):
-    """Something was left alone, because it may not be ours."""
 
 
 def token(run: str, trial: str, state: Path) -> str:
@@ -64,7 +59,7 @@ class Door:
         directory: Path,
         home: Path | None = None,
         patience: float = 1.0,
-        table: Callable[[], list[mounts.Mount]] = mounts.table,
+        table: Callable[[], list[mounts.MountInfo]] = mounts.table,
     ) -> None:
         """``directory``: where the trial's mount points are; ``home``: where its journal is, if elsewhere."""
         self.zfs = zfs
@@ -546,8 +541,6 @@ class Door:
         store.remove()
 
     def _store(self, path: Any, token: Any) -> MountStore:
-        from ztune.onhost.trial.mount_store import MountStore
-
         if Path(path).name != self.trial:
             raise Refused(f"{path}: left alone: it is not called as the store of this trial")
         return MountStore(Path(path), str(token))
@@ -653,7 +646,7 @@ def _of_sessions(leaders: set[int]) -> list[Identity]:
     return found
 
 
-def _same_source(mount: mounts.Mount, source: str) -> bool:
+def _same_source(mount: mounts.MountInfo, source: str) -> bool:
     if mount.source == source:
         return True
     with contextlib.suppress(OSError):

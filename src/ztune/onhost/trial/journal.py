@@ -25,6 +25,7 @@ from pathlib import Path
 from typing import Any
 
 from ztune.errors import ZtuneError
+from ztune.onhost.host.about import boot_id
 from ztune.onhost.host.own_directory import NotOursError, OwnDirectory
 from ztune.units import format_size
 
@@ -49,14 +50,6 @@ class Thing:
     boot: str = ""
     """The boot id when it was made."""
     refused: str = ""
-
-
-def boot_id() -> str:
-    """Return the kernel's id of this boot; empty where there is none."""
-    try:
-        return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
-    except OSError:
-        return ""
 
 
 @dataclass(slots=True)
@@ -115,8 +108,8 @@ class Journal:
         if len(data) > MAX_BYTES:
             os.close(fd)
             raise ZtuneError(
-                f"{path}: the journal is larger than {format_size(MAX_BYTES)}, as none of ours is; "
-                "nothing was removed"
+                f"{path}: the journal is larger than {format_size(MAX_BYTES)}, "
+                "so it is not one of ztune's; nothing was removed"
             )
         whole, end, _torn = data.rpartition(b"\n")
         records: list[dict[str, Any]] = []

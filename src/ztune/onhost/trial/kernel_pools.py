@@ -10,16 +10,16 @@ from typing import Any
 
 from ztune.errors import InputError, MissingError, ZtuneError
 from ztune.onhost.events import Events
-from ztune.onhost.hello import environment
-from ztune.onhost.host import devices, filesystems, own_directory, tunables
-from ztune.onhost.host import zfs_versions as since
+from ztune.onhost.host import devices, filesystems, own_directory, tunables, zfs_versions
+from ztune.onhost.host.about import environment
 from ztune.onhost.host.own_directory import NotOursError, OwnDirectory
 from ztune.onhost.host.zfs import Zfs, import_places, last_words, module_version, parse_version
+from ztune.onhost.layout import CLASSES, Dataset, Pool
 from ztune.onhost.probes.context import DatasetContext, DeviceContext, MountContext, PoolContext
 from ztune.onhost.trial.door import RUN, STATE, TRIAL, Door
 from ztune.onhost.trial.journal import Journal
 from ztune.onhost.trial.pools import Made, Say
-from ztune.onhost.trial.spec import CLASSES, Dataset, Pool, Spec
+from ztune.onhost.trial.spec import Spec
 from ztune.units import format_size
 
 
@@ -60,11 +60,11 @@ class KernelPools:
         largest = self.spec.layout.tunables.get("zfs_max_recordsize", int(text) if text else None)
         for dataset in self.spec.layout.datasets:
             for name, value in self._properties(dataset).items():
-                since.check_property(name, value, self.version, largest)
+                zfs_versions.check_property(name, value, self.version, largest)
         for pool in self.spec.layout.pools:
             for vdev in pool.vdevs:
-                version = since.VDEV_CLASSES.get(vdev.class_)
-                if pool.filesystem == "zfs" and version and self.version < since.number(version):
+                version = zfs_versions.VDEV_CLASSES.get(vdev.class_)
+                if pool.filesystem == "zfs" and version and self.version < zfs_versions.number(version):
                     raise InputError(f"a {vdev.class_} vdev needs OpenZFS {version} or later")
 
     # -- making ----------------------------------------------------------------------------------------
@@ -243,32 +243,31 @@ class KernelPools:
             values.pop("encryption", None)
         # ZFS knows no special_small_blocks without the allocation-classes feature, and 0 is what it is then.
         for name in ("special_small_blocks", "prefetch", "direct"):
-            if values.get(name) in ("0", "all", "standard") and self.version < since.number(
-                since.PROPERTIES[name]
+            if values.get(name) in ("0", "all", "standard") and self.version < zfs_versions.number(
+                zfs_versions.PROPERTIES[name]
             ):
                 values.pop(name)
-        if dataset.volume is None:
-            values.pop("volblocksize", None)
-        else:
-            allowed = since.VOLUME_PROPERTIES | (
+        if dataset.volume is not None:
+            allowed = zfs_versions.VOLUME_PROPERTIES | (
                 {"special_small_blocks"} if self.version >= (2, 4) else set()
             )
             values = {name: value for name, value in values.items() if name in allowed}
         return values
 
-    def _options(self, dataset: Dataset, letter: str, mountpoint: Path | None) -> list[str]:
+    def _options(self, dataset: Dataset | None, letter: str, mountpoint: Path | None) -> list[str]:
+        """Return the options that make ``dataset``; without one, those of a dataset that no role lives on."""
         words: dict[str, str] = {RUN: self.spec.run, TRIAL: self.spec.trial, STATE: str(self.spec.state)}
         words["com.sun:auto-snapshot"] = "false"
-        words |= self._properties(dataset)
+        if dataset is not None:
+            words |= self._properties(dataset)
         if "encryption" in words:
             words |= {"keyformat": "raw", "keylocation": f"file://{self._key}"}
-        if mountpoint is not None and dataset.volume is None:
+        if mountpoint is not None and (dataset is None or dataset.volume is None):
             words |= {"mountpoint": str(mountpoint), "canmount": "on"}
         return [part for name, value in words.items() for part in (letter, f"{name}={value}")]
 
     def _own_options(self, letter: str) -> list[str]:
-        plain = Dataset("", (), {}, None, "zfs")
-        return [*self._options(plain, letter, None), letter, "mountpoint=none", letter, "canmount=off"]
+        return [*self._options(None, letter, None), letter, "mountpoint=none", letter, "canmount=off"]
 
     def _make_pool(self, pool: Pool, nodes: dict[str, list[list[str]]]) -> None:
         spec = self.spec
@@ -344,7 +343,7 @@ class KernelPools:
 
     def _finish_dataset(self, dataset: Dataset, full: str, point: Path, pool: str, owner: str) -> None:
         made = Made(dataset, full, point, pool)
-        if dataset.volume is not None:
+        if dataset.volume is not None and dataset.filesystem is not None:
             made.node = devices.volume_node(full, 30 * self.spec.patience)
             own, label = filesystems.new_identity()
             filesystems.check_size(dataset.filesystem, dataset.volume, f"volume {dataset.name}")
@@ -567,7 +566,7 @@ class KernelPools:
                 made.dataset.roles,
                 made.mountpoint,
                 by_pool[made.dataset.pool],
-                made.dataset.filesystem if made.own_filesystem else filesystem[made.dataset.pool],
+                made.dataset.filesystem or filesystem[made.dataset.pool],
                 made.own_filesystem,
                 made.node,
             )

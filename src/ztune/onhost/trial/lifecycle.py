@@ -21,8 +21,8 @@ from typing import Any, Protocol
 
 from ztune.errors import InputError, ZtuneError
 from ztune.onhost.events import Events
-from ztune.onhost.hello import environment
 from ztune.onhost.host import interrupt, mounts, own_directory, room
+from ztune.onhost.host.about import environment
 from ztune.onhost.host.home import trials
 from ztune.onhost.host.interrupt import uninterrupted
 from ztune.onhost.host.own_directory import PASSABLE, PRIVATE, NotOursError, OwnDirectory
@@ -59,7 +59,7 @@ class Window(Protocol):
         ...
 
 
-class Probe(Protocol):
+class ProbesAtWork(Protocol):
     """The running probes, from ``start``."""
 
     def freeze(self) -> None:
@@ -81,7 +81,7 @@ class Parts:
 
     job: Callable[[str], type[Job]]
     """A job's class by name."""
-    start_probes: Callable[[Context], Probe]
+    start_probes: Callable[[Context], ProbesAtWork]
     begin_measure: Callable[[Context], Window]
 
     @classmethod
@@ -166,7 +166,7 @@ def undo(
 
 
 @dataclass(slots=True)
-class Trial:
+class RunningTrial:
     """One trial. ``run`` does it all."""
 
     spec: Spec
@@ -184,7 +184,7 @@ class Trial:
     work: WorkDir | None = None
     roles: dict[str, Path] = field(default_factory=dict)
     _environment: dict[str, Any] = field(default_factory=dict)
-    _probe: Probe | None = None
+    _probe: ProbesAtWork | None = None
     _begun: bool = False
 
     def __post_init__(self) -> None:
@@ -223,7 +223,7 @@ class Trial:
             try:
                 with uninterrupted():
                     self._begin()
-                with room.Watch("the trial", lambda: [spec.directory, *self.pools.fills()]):
+                with room.RoomWatch("the trial", lambda: [spec.directory, *self.pools.fills()]):
                     result = self._work()
                 status = "ok"
             except KeyboardInterrupt:
@@ -303,8 +303,8 @@ class Trial:
         have = {role for d in layout.datasets for role in d.roles}
         if wanted - have:
             raise InputError(
-                f"job {self.job.name} uses the role {', '.join(sorted(wanted - have))}, which no dataset of "
-                "the layout has"
+                f"job {self.job.name} uses the role {', '.join(sorted(wanted - have))}, "
+                "which no dataset of the layout has"
             )
         self._environment = {**environment(ask_tools=False), "job": self.job.check()}
         needed = sum(room.needed_by(self.job).values())

@@ -20,11 +20,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ztune.errors import InputError
+from ztune.errors import InputError, Refused
 from ztune.onhost.host import mounted, mounts, own_directory
 from ztune.onhost.host.interrupt import uninterrupted
 from ztune.onhost.host.own_directory import NotOursError, OwnDirectory
-from ztune.onhost.trial.door import Refused
 
 MARKER = ".ztune-mount-store"
 DISKS = "disks"
@@ -81,9 +80,9 @@ class MountStore:
                 # Nothing half made stays in the way of the next.
                 with contextlib.suppress(Refused, OSError):
                     cls(path, token).remove_unfinished()
-            raise InputError(f"{path}: can't be made a store: {error.strerror}") from None
+            raise InputError(f"{path}: can't become a store: {error.strerror}") from None
         except NotOursError as error:
-            raise InputError(f"{path}: can't be made a store: {error}") from None
+            raise InputError(f"{path}: can't become a store: {error}") from None
         return cls(path, token)
 
     def check(self) -> None:
@@ -196,9 +195,7 @@ class MountStore:
         except OSError:
             raise Refused(f"{path}: left alone: it has no marker {MARKER}, so it is not ours") from None
         except NotOursError as error:
-            raise Refused(
-                f"{path}: left alone: it has no marker {MARKER} that is believed: {error}"
-            ) from None
+            raise Refused(f"{path}: left alone: its marker {MARKER} can't be trusted: {error}") from None
         with os.fdopen(handle, "rb") as file:
             data = file.read(4096)
         try:
@@ -256,11 +253,11 @@ class MountStore:
                 finally:
                     os.close(folder)
             elif name not in (MARKER, _LOG) or not stat.S_ISREG(found.st_mode):
-                raise Refused(f"{self.path}: left alone: {name} in it is none of a store's")
+                raise Refused(f"{self.path}: left alone: {name} in it is no file of a store's")
         return disks
 
     def _known(self, name: str, found: os.stat_result) -> None:
         inner = name.partition("/")[2]
         regular = stat.S_ISREG(found.st_mode) and found.st_nlink == 1 and _FILES.fullmatch(inner)
         if not regular and not (stat.S_ISSOCK(found.st_mode) and inner in _SOCKETS):
-            raise Refused(f"{self.path}: left alone: {name} in it is none of a store's")
+            raise Refused(f"{self.path}: left alone: {name} in it is no file of a store's")

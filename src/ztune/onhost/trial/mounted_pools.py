@@ -15,12 +15,13 @@ from typing import Any
 from ztune.errors import InputError, MissingError
 from ztune.onhost.events import Events
 from ztune.onhost.host import interrupt, mounted, own_directory
-from ztune.onhost.host.mounted import Mount, Options
+from ztune.onhost.host.mounted import Mount, MountOptions
+from ztune.onhost.layout import CLASSES, Pool
 from ztune.onhost.probes.context import DatasetContext, DeviceContext, MountContext, PoolContext
 from ztune.onhost.trial.journal import Journal
 from ztune.onhost.trial.mount_store import MountStore
 from ztune.onhost.trial.pools import Made, Say
-from ztune.onhost.trial.spec import CLASSES, Mounting, Pool, Spec
+from ztune.onhost.trial.spec import Mounting, Spec
 
 STORE, MOUNTS = "store", "mounts"
 _READY_S = 600.0
@@ -110,7 +111,7 @@ class MountedPools:
             mounting.engine,
             self._store.disks,
             points,
-            Options(mounting.disks, mounting.cache, mounting.page_cache),
+            MountOptions(mounting.disks, mounting.cache, mounting.page_cache),
             _READY_S * self.spec.patience,
             # Whatever ends this program ends the mount; what it leaves is in the journal.
             die_with_caller=True,

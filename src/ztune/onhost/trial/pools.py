@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
+from ztune.onhost.layout import Dataset
 from ztune.onhost.probes.context import DatasetContext, MountContext, PoolContext
 from ztune.onhost.trial.journal import Journal
-from ztune.onhost.trial.spec import Dataset
 
 
 @dataclass(slots=True)

@@ -9,84 +9,47 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
-from typing import Any
+from typing import Any, TypeVar
 
 from ztune.errors import InputError
-from ztune.onhost import hello
+from ztune.onhost.host import about
 from ztune.onhost.host.home import ID as _ID
 from ztune.onhost.host.home import RunHome
 from ztune.onhost.host.mounted import CACHES, DISKS
+from ztune.onhost.layout import (
+    CLASS_KINDS,
+    CLASSES,
+    DEFAULT_ASHIFT,
+    MAX_ASHIFT,
+    MAX_DISKS,
+    MIN_ASHIFT,
+    MIN_DISK,
+    POOL_FILESYSTEMS,
+    VOLUME_FILESYSTEMS,
+    Dataset,
+    KeyedError,
+    Pool,
+    Vdev,
+    check_together,
+)
 from ztune.units import parse_size
 
 FORMAT = "ztune-trial"
 VERSION = 1
-CLASSES = ("data", "special", "log", "cache")
-FILESYSTEMS = ("zfs", "ext4", "xfs")
-KINDS = {
-    "data": ("stripe", "mirror", "raidz1", "raidz2", "raidz3"),
-    "special": ("stripe", "mirror", "raidz1", "raidz2", "raidz3"),
-    "log": ("stripe", "mirror"),
-    "cache": ("stripe",),
-}
-MIN_DISK = 64 << 20
-"""SPA_MINDEVSIZE: ZFS takes no smaller device."""
+_Word = TypeVar("_Word", bound=str)
+_Part = TypeVar("_Part")
 _NAME = re.compile(r"[A-Za-z0-9_.:-]+")
 _POOL = re.compile(r"[A-Za-z][A-Za-z0-9_.: -]*")
-_ROLE = re.compile(r"[a-z][a-z0-9-]{0,31}")
 _PROPERTY = re.compile(r"[a-z][a-z0-9_]*")
 _VALUE = re.compile(r"[A-Za-z0-9_.:+-]+")
 
 
 @dataclass(frozen=True, slots=True)
-class Vdev:
-    """One vdev of the layout."""
-
-    class_: str
-    kind: str
-    disks: int
-
-
-@dataclass(frozen=True, slots=True)
-class Pool:
-    """One pool of the layout, by the layout's name for it."""
-
-    name: str
-    ashift: int
-    filesystem: str
-    vdevs: tuple[Vdev, ...]
-
-    def of_class(self, class_: str) -> list[Vdev]:
-        """Return its vdevs of one class, in the layout's order."""
-        return [v for v in self.vdevs if v.class_ == class_]
-
-
-@dataclass(frozen=True, slots=True)
-class Dataset:
-    """One dataset of the layout: its roles and properties, and its file system where it is a volume."""
-
-    name: str
-    roles: tuple[str, ...]
-    properties: Mapping[str, str]
-    volume: int | None
-    filesystem: str
-
-    @property
-    def pool(self) -> str:
-        """The layout's name of its pool."""
-        return self.name.partition("/")[0]
-
-    @property
-    def rest(self) -> str:
-        """Its name below the pool; empty for the pool's own dataset."""
-        return self.name.partition("/")[2]
-
-
-@dataclass(frozen=True, slots=True)
-class Layout:
-    """What the trial needs of a layout: the pools in use, the datasets, the ARC in bytes, the tunables."""
+class TrialLayout:
+    """What a trial needs of a layout: the pools in use, the datasets, the ARC in bytes, the tunables."""
 
     name: str
     arc: int
@@ -118,7 +81,7 @@ class Mounting:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class PoolPlacement:
     """Where the layout's pools go.
 
     ``disks`` maps pool → class → one tuple per vdev of its disks: paths for kind "disks", sizes in bytes for
@@ -142,8 +105,8 @@ class Spec:
     trial: str
     seed: int
     state: Path
-    place: Place
-    layout: Layout
+    place: PoolPlacement
+    layout: TrialLayout
     job: str
     params: Mapping[str, Any]
     database: Mapping[str, str]
@@ -199,10 +162,11 @@ def _text(value: Any, where: str, pattern: re.Pattern[str] | None = None, what: 
     return value
 
 
-def _choice(value: Any, where: str, words: tuple[str, ...]) -> str:
-    if value not in words or not isinstance(value, str):
-        raise _fail(where, f"{_show(value)} is not one of {', '.join(words)}")
-    return value
+def _choice(value: Any, where: str, words: Sequence[_Word]) -> _Word:
+    for word in words:
+        if value == word:
+            return word
+    raise _fail(where, f"{_show(value)} is not one of {', '.join(words)}")
 
 
 def _int(value: Any, where: str, low: int, high: int) -> int:
@@ -298,7 +262,7 @@ def parse(text: str) -> Spec:
         settle=_choice(top.get("settle", "cold"), "settle", ("cold", "warm")),
         probes=probes,
         dilation=_number(top.get("dilation", 1.0), "dilation", 0.001, 10_000),
-        patience=_number(top["patience"], "patience", 1, 10_000) if "patience" in top else hello.patience(),
+        patience=_number(top["patience"], "patience", 1, 10_000) if "patience" in top else about.patience(),
         raw=raw,
     )
 
@@ -309,36 +273,15 @@ def _database(value: Any, where: str) -> dict[str, str]:
     return dict(value)
 
 
-def _layout(value: Any) -> Layout:
+def _layout(value: Any) -> TrialLayout:
     top = _object(
         value, "layout", ("arc", "pool", "dataset"), ("name", "description", "tunables", "database")
     )
     pools = [_pool(p, f"layout.pool[{i}]") for i, p in enumerate(_list(top["pool"], "layout.pool"))]
-    by_name = {p.name: p for p in pools}
-    if len(by_name) != len(pools):
-        raise _fail("layout.pool", "two pools have the same name")
-    datasets: list[Dataset] = []
-    roles: set[str] = set()
-    for i, item in enumerate(_list(top["dataset"], "layout.dataset")):
-        where = f"layout.dataset[{i}]"
-        dataset = _dataset(item, where)
-        if dataset.pool not in by_name:
-            raise _fail(where, f'"{dataset.name}" is on a pool that the layout does not have')
-        if any(d.name == dataset.name for d in datasets):
-            raise _fail(where, f'"{dataset.name}" is there twice')
-        for role in dataset.roles:
-            if role in roles:
-                raise _fail(where, f'role "{role}" is on two datasets')
-            roles.add(role)
-        if by_name[dataset.pool].filesystem != "zfs" and dataset.volume is not None:
-            raise _fail(where, f'"{dataset.name}" is a volume on a pool that is not ZFS')
-        if dataset.volume is not None and (
-            not dataset.rest or any(d.name.startswith(dataset.name + "/") for d in datasets)
-        ):
-            raise _fail(where, f'"{dataset.name}" is a volume and has datasets below it')
-        if any(d.volume is not None and dataset.name.startswith(d.name + "/") for d in datasets):
-            raise _fail(where, f'"{dataset.name}" is below a volume')
-        datasets.append(dataset)
+    datasets = [
+        _dataset(d, f"layout.dataset[{i}]") for i, d in enumerate(_list(top["dataset"], "layout.dataset"))
+    ]
+    _checked("layout", lambda: check_together(pools, datasets))
     tunables = top.get("tunables", {})
     if not isinstance(tunables, dict):
         raise _fail("layout.tunables", f"{_show(tunables)} is not an object")
@@ -347,7 +290,7 @@ def _layout(value: Any) -> Layout:
             raise _fail("layout.tunables", f"{_show(name)} is not a module parameter")
         _int(number, f"layout.tunables.{name}", 0, (1 << 63) - 1)
     used = {d.pool for d in datasets}
-    return Layout(
+    return TrialLayout(
         name=str(top.get("name", "")),
         arc=_int(top["arc"], "layout.arc", 1 << 20, 1 << 50),
         pools=tuple(p for p in pools if p.name in used),
@@ -357,26 +300,31 @@ def _layout(value: Any) -> Layout:
     )
 
 
+def _checked(where: str, make: Callable[[], _Part]) -> _Part:
+    """Return what ``make`` returns; a rule of ``onhost/layout.py`` that it breaks is a fault at ``where``."""
+    try:
+        return make()
+    except KeyedError as error:
+        path = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in error.path)
+        raise _fail(where + path, str(error)) from None
+
+
 def _pool(value: Any, where: str) -> Pool:
     item = _object(value, where, ("name", "vdev"), ("ashift", "filesystem"))
-    vdevs: list[Vdev] = []
-    for i, entry in enumerate(_list(item["vdev"], f"{where}.vdev")):
-        here = f"{where}.vdev[{i}]"
-        vdev = _object(entry, here, (), ("class", "kind", "disks", "profile", "size"))
-        class_ = _choice(vdev.get("class", "data"), f"{here}.class", CLASSES)
-        kind = _choice(vdev.get("kind", "stripe"), f"{here}.kind", KINDS[class_])
-        vdevs.append(Vdev(class_, kind, _int(vdev.get("disks", 1), f"{here}.disks", 1, 255)))
-    pool = Pool(
-        name=_text(item["name"], f"{where}.name", _POOL, "a pool name"),
-        ashift=_int(item.get("ashift", 12), f"{where}.ashift", 9, 16),
-        filesystem=_choice(item.get("filesystem", "zfs"), f"{where}.filesystem", FILESYSTEMS),
-        vdevs=tuple(vdevs),
-    )
-    if not pool.of_class("data"):
-        raise _fail(where, f'pool "{pool.name}" has no data vdev')
-    if pool.filesystem != "zfs" and [(v.class_, v.kind, v.disks) for v in vdevs] != [("data", "stripe", 1)]:
-        raise _fail(where, f'pool "{pool.name}" is {pool.filesystem}, which takes exactly one disk')
-    return pool
+    vdevs = [_vdev(v, f"{where}.vdev[{i}]") for i, v in enumerate(_list(item["vdev"], f"{where}.vdev"))]
+    name = _text(item["name"], f"{where}.name", what="a pool name")
+    ashift = _int(item.get("ashift", DEFAULT_ASHIFT), f"{where}.ashift", MIN_ASHIFT, MAX_ASHIFT)
+    filesystem = _choice(item.get("filesystem", "zfs"), f"{where}.filesystem", POOL_FILESYSTEMS)
+    return _checked(where, lambda: Pool(name=name, ashift=ashift, filesystem=filesystem, vdevs=tuple(vdevs)))
+
+
+def _vdev(value: Any, where: str) -> Vdev:
+    item = _object(value, where, (), ("class", "kind", "disks", "profile", "size"))
+    class_ = _choice(item.get("class", "data"), f"{where}.class", CLASSES)
+    kind = _choice(item.get("kind", "stripe"), f"{where}.kind", CLASS_KINDS[class_])
+    disks = _int(item.get("disks", 1), f"{where}.disks", 1, MAX_DISKS)
+    # What disks they are, the place says.
+    return _checked(where, lambda: Vdev(class_=class_, kind=kind, disks=disks, profile=""))
 
 
 def _dataset(value: Any, where: str) -> Dataset:
@@ -390,25 +338,29 @@ def _dataset(value: Any, where: str) -> Dataset:
     for name, text in properties.items():
         if not _PROPERTY.fullmatch(name) or not isinstance(text, str) or not _VALUE.fullmatch(text):
             raise _fail(f"{where}.properties", f"{_show({name: text})} is not a property and its value")
-    roles = tuple(_text(r, f"{where}.roles", _ROLE, "a role") for r in _list(item["roles"], f"{where}.roles"))
+    roles = tuple(_text(r, f"{where}.roles") for r in _list(item["roles"], f"{where}.roles"))
     volume = item.get("volume")
     try:
         size = None if volume is None else parse_size(volume)
     except ValueError as error:
         raise _fail(f"{where}.volume", str(error)) from None
-    filesystem = item.get("filesystem") or ("ext4" if size is not None else "zfs")
-    _choice(filesystem, f"{where}.filesystem", FILESYSTEMS)
-    if size is not None and filesystem == "zfs":
-        raise _fail(where, "a volume needs a filesystem, ext4 or xfs")
-    return Dataset(_dataset_name(item["name"], f"{where}.name"), roles, dict(properties), size, filesystem)
+    given = item.get("filesystem")
+    filesystem = _choice(given, f"{where}.filesystem", VOLUME_FILESYSTEMS) if given else None
+    name = _dataset_name(item["name"], f"{where}.name")
+    return _checked(
+        where,
+        lambda: Dataset(
+            name=name, roles=roles, properties=dict(properties), volume=size, filesystem=filesystem
+        ),
+    )
 
 
-def _place(value: Any, layout: Layout) -> Place:
+def _place(value: Any, layout: TrialLayout) -> PoolPlacement:
     if not isinstance(value, dict):
         raise _fail("place", f"{_show(value)} is not an object")
     kind = _choice(value.get("kind"), "place.kind", ("disks", "files", "parent", "mount"))
     if kind == "mount":
-        return Place(kind, mounting=_mounting(value, layout))
+        return PoolPlacement(kind, mounting=_mounting(value, layout))
     pools = {p.name: p for p in layout.pools}
     if kind == "parent":
         given = _object(value, "place", ("kind", "parents"))["parents"]
@@ -419,7 +371,7 @@ def _place(value: Any, layout: Layout) -> Place:
                 raise _fail("place.parents", f'pool "{pool.name}" of the layout has no parent dataset')
             if pool.filesystem != "zfs":
                 raise _fail("place.parents", f'pool "{pool.name}" is {pool.filesystem}; that needs a disk')
-        return Place(
+        return PoolPlacement(
             kind,
             parents={
                 name: _dataset_name(parent, f"place.parents.{name}")
@@ -455,11 +407,11 @@ def _place(value: Any, layout: Layout) -> Place:
                     for i, group in enumerate(groups)
                 )
     if kind == "files":
-        return Place(kind, sizes=found, dir=_path(item["dir"], "place.dir"))
-    return Place(kind, disks=found)
+        return PoolPlacement(kind, sizes=found, dir=_path(item["dir"], "place.dir"))
+    return PoolPlacement(kind, disks=found)
 
 
-def _mounting(value: Any, layout: Layout) -> Mounting:
+def _mounting(value: Any, layout: TrialLayout) -> Mounting:
     item = _object(
         value, "place", ("kind", "program", "stores", "engine"), ("disks", "cache", "page_cache", "notes")
     )

@@ -7,31 +7,29 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
+from ztune import paths
 from ztune.errors import InputError
+from ztune.onhost.words import suggest
 from ztune.study.profile import PROFILE, FlashProfile, HddProfile
-from ztune.study.properties import suggest
+from ztune.toml.reading import Hints, explain, read_toml
 
 
 def folders() -> list[Path]:
     """Return the folders that hold profiles, the user's own first."""
-    from ztune.store import paths
-
     shipped = Path(str(resources.files("ztune.study.profiles")))
     return [paths.home() / "profiles", shipped]
 
 
 def load(path: Path) -> HddProfile | FlashProfile:
     """Return the profile in the TOML file ``path``. Raises InputError with one sentence."""
-    from ztune.study.loader import explain, read_toml
-
     raw, text = read_toml(path)
     raw.setdefault("name", path.stem)
     try:
         return PROFILE.validate_python(raw)
     except ValidationError as error:
         model = HddProfile if raw.get("kind") == "hdd" else FlashProfile
-        keys = list(model.model_fields)
-        raise InputError(explain(error, raw, text, path, keys, f"a {raw.get('kind')} profile")) from None
+        hints = Hints.of(list(model.model_fields))
+        raise InputError(explain(error, raw, text, path, hints, f"a {raw.get('kind')} profile")) from None
 
 
 def names() -> list[str]:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from ztune.errors import InputError, MissingError
-from ztune.trace.recorders.base import Recorder
 from ztune.trace.recorders.ebpf import EbpfRecorder
+from ztune.trace.recorders.recorder import Recorder
 from ztune.trace.recorders.strace import StraceRecorder
 
 NAMES = ("auto", "ebpf", "strace")
@@ -24,7 +24,7 @@ def choose(name: str = "auto") -> tuple[Recorder, str]:
     """Return the recorder called ``name``, and a sentence on why it was taken if that needs saying.
 
     ``auto`` is eBPF where it is allowed, else strace. Raises InputError for an unknown name, MissingError if
-    the recorder cannot work here.
+    the recorder can't work here.
     """
     if name not in NAMES:
         raise InputError(f"there is no recorder {name!r}; it should be one of {', '.join(NAMES)}")
@@ -37,4 +37,4 @@ def choose(name: str = "auto") -> tuple[Recorder, str]:
             said = f"recording with {recorder.name}, since " + "; ".join(reasons) if reasons else ""
             return recorder, said
         reasons.append(f"{recorder.name} is not possible: {reason}")
-    raise MissingError("cannot record: " + "; ".join(reasons))
+    raise MissingError("can't record: " + "; ".join(reasons))

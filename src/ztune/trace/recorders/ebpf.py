@@ -17,9 +17,9 @@ import numpy as np
 
 from ztune.errors import InputError, MissingError, ZtuneError
 from ztune.trace.manifest import Warning_
-from ztune.trace.recorders.base import Harvest, Rows, Start
 from ztune.trace.recorders.files import Call, FileTable, Mounts
 from ztune.trace.recorders.kernel import RECORDER
+from ztune.trace.recorders.recorder import Harvest, Rows, Start
 from ztune.trace.schema import Op
 from ztune.trace.writer import EVENT_DTYPE
 
@@ -52,7 +52,7 @@ class EbpfRecorder:
     name = "ebpf"
 
     def unavailable(self) -> str | None:
-        """Return why eBPF recording cannot work here, or None."""
+        """Return why eBPF recording can't work here, or None."""
         return RECORDER.problem()
 
     def start(self, start: Start) -> EbpfSession:
@@ -105,7 +105,7 @@ class EbpfSession:
             )
         except OSError as error:
             self._close()
-            raise MissingError(f"cannot run {path}: {error.strerror}") from None
+            raise MissingError(f"can't run {path}: {error.strerror}") from None
         finally:
             os.close(status_write)
             os.close(control_read)
@@ -195,8 +195,8 @@ class EbpfSession:
         if message["state"] == "error":
             text = message["message"]
             if message["code"] in ("no-btf", "permission", "kernel"):
-                raise MissingError(f"cannot record with eBPF: {text}")
-            raise InputError(f"cannot record: {text}")
+                raise MissingError(f"can't record with eBPF: {text}")
+            raise InputError(f"can't record: {text}")
         return message
 
     def _rows(self) -> Iterator[Rows]:

@@ -35,7 +35,7 @@ class Call(NamedTuple):
 
 
 @dataclass
-class Entry:
+class KnownFile:
     """One file, as far as it is known."""
 
     path: str
@@ -80,7 +80,7 @@ class FileTable:
     """Files by number, by name and by inode."""
 
     def __init__(self) -> None:
-        self.entries: list[Entry] = []
+        self.entries: list[KnownFile] = []
         self._numbers: dict[int, int] = {}
         self._names: dict[str, int] = {}
         self._inodes: dict[tuple[int, int], int] = {}
@@ -108,7 +108,7 @@ class FileTable:
         else:
             index = len(self.entries)
             self.entries.append(
-                Entry(
+                KnownFile(
                     path, dev, ino, 0 if created else size, links, created, [FileName(t=max(t, 0), path=path)]
                 )
             )
@@ -180,7 +180,7 @@ class FileTable:
             index = self._by_name_only(path, call)
         self._calls.append((call, Op.TRUNCATE, index, -1, size))
 
-    def named(self, path: str) -> Entry | None:
+    def named(self, path: str) -> KnownFile | None:
         """Return the file that has the name ``path`` now (a real path: no symbolic links)."""
         index = self._names.get(path)
         return None if index is None else self.entries[index]
@@ -190,7 +190,7 @@ class FileTable:
         index = self._inodes.get((dev, ino))
         return index is not None and not self.entries[index].deleted
 
-    def numbered(self, number: int) -> Entry | None:
+    def numbered(self, number: int) -> KnownFile | None:
         """Return the file with a number."""
         index = self._numbers.get(number)
         return None if index is None else self.entries[index]
@@ -230,7 +230,7 @@ class FileTable:
         ]
         return Selection(files, by_number, numbers, events)
 
-    def _keep(self, entry: Entry, roots: list[str]) -> bool:
+    def _keep(self, entry: KnownFile, roots: list[str]) -> bool:
         names = {entry.path, *(name.path for name in entry.names)}
         if not all(is_storage(name) for name in names):
             return False
@@ -249,7 +249,7 @@ class FileTable:
         return True
 
     @staticmethod
-    def _describe(entry: Entry, number: int, rules: RoleRules) -> TraceFile:
+    def _describe(entry: KnownFile, number: int, rules: RoleRules) -> TraceFile:
         size_end = -1
         if not entry.deleted:
             try:
@@ -291,7 +291,7 @@ class FileTable:
             entry.path = entry.current[-1]
 
     def _by_name_only(self, path: str, call: Call) -> int:
-        self.entries.append(Entry(path, names=[FileName(t=call.t, path=path)], uncertain=True))
+        self.entries.append(KnownFile(path, names=[FileName(t=call.t, path=path)], uncertain=True))
         self._name(len(self.entries) - 1, path)
         return len(self.entries) - 1
 
@@ -327,7 +327,7 @@ class FileTable:
 
 
 @dataclass(frozen=True)
-class Mount:
+class RecordedMount:
     """One line of mountinfo."""
 
     dev: int
@@ -340,7 +340,7 @@ class Mounts:
     """Where file systems are mounted, from /proc/PID/mountinfo (proc(5))."""
 
     def __init__(self) -> None:
-        self._by_device: dict[int, list[Mount]] = {}
+        self._by_device: dict[int, list[RecordedMount]] = {}
 
     def read(self, pid: int | str = "self") -> None:
         """Add the mounts that a process sees, after those known already; a process gone is no error."""
@@ -351,7 +351,7 @@ class Mounts:
         for line in lines:
             fields = line.split(" ")
             major, minor = fields[2].split(":")
-            mount = Mount(
+            mount = RecordedMount(
                 os.makedev(int(major), int(minor)),
                 _unescape(fields[3]),
                 _unescape(fields[4]),
@@ -373,7 +373,7 @@ class Mounts:
         rest = inside if best.root == "/" else inside[len(best.root) :]
         return (best.point.rstrip("/") + rest) or "/"
 
-    def of(self, dev: int) -> Mount | None:
+    def of(self, dev: int) -> RecordedMount | None:
         """Return the first mount of the file system with this device number."""
         mounts = self._by_device.get(dev)
         return mounts[0] if mounts else None

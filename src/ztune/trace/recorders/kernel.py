@@ -9,11 +9,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from ztune import programs
-from ztune.errors import MissingError, ZtuneError
+from ztune import native
+from ztune.errors import ZtuneError
 
 BTF = Path("/sys/kernel/btf/vmlinux")
-BUILD: Final = "run `make -C recorder` in the source folder (needs clang, libbpf-dev, libelf-dev)"
 CHECK_SECONDS: Final = 60.0
 """For loading, which takes a third of a second; a busy host more."""
 
@@ -29,17 +28,11 @@ def untyped() -> str | None:
 class Helper:
     """One of these programs."""
 
-    program: str
-    variable: str
-    """Of the environment: names another one to use."""
-    what: str
+    program: native.NativeProgram
 
     def path(self) -> Path:
-        """Return its path. Raises MissingError if it is not built, or the variable names none."""
-        found = programs.find(self.program, "recorder", self.variable, self.what)
-        if found is None:
-            raise MissingError(f"{self.program} is not built: {BUILD}")
-        return found
+        """Return its path. Raises MissingError where there is none, or it can't be built."""
+        return self.program.find()
 
     def problem(self) -> str | None:
         """Return why it does not work here and now, None if it does. Loads its programs for a moment."""
@@ -55,8 +48,8 @@ class Helper:
         except ZtuneError as error:
             return str(error)
         except (OSError, ValueError, LookupError, subprocess.TimeoutExpired) as error:
-            return f"{self.program} does not run ({error})"
+            return f"{self.program.name} does not run ({error})"
 
 
-RECORDER: Final = Helper("ztune-recorder", "ZTUNE_RECORDER", "a recorder")
-OBSERVER: Final = Helper("ztune-observer", "ZTUNE_OBSERVER", "an observer")
+RECORDER: Final = Helper(native.RECORDER)
+OBSERVER: Final = Helper(native.OBSERVER)

@@ -20,9 +20,9 @@ import numpy as np
 
 from ztune.errors import InputError, MissingError, ZtuneError
 from ztune.trace.manifest import Warning_
-from ztune.trace.recorders.base import Harvest, Rows, Start
 from ztune.trace.recorders.processes import descendants
-from ztune.trace.recorders.strace_parser import CALLS, Live, Parser, Row
+from ztune.trace.recorders.recorder import Harvest, Rows, Start
+from ztune.trace.recorders.strace_parser import CALLS, Parser, Row, RunningSystem
 from ztune.trace.schema import Flag, Op
 from ztune.trace.writer import EVENT_DTYPE
 
@@ -45,7 +45,7 @@ class StraceRecorder:
     name = "strace"
 
     def unavailable(self) -> str | None:
-        """Return why strace cannot be used here, or None."""
+        """Return why strace can't be used here, or None."""
         if shutil.which("strace") is None:
             return "strace is not installed (apt install strace)"
         done = subprocess.run(["strace", "--version"], capture_output=True, text=True, check=False)
@@ -76,7 +76,7 @@ class StraceSession:
         self._path = start.folder / "events.raw"
         self._out = self._path.open("wb")
         self._error: OSError | None = None
-        self._live = Live()
+        self._live = RunningSystem()
         self._parser = Parser(start.table, self.started_unix_ns, self._add, self._live, str(Path.cwd()))
         self._lock = threading.Lock()  # of the parser
         self._attached: set[int] = set()
@@ -91,7 +91,7 @@ class StraceSession:
             self._hold = os.open(self._fifo, os.O_RDWR | os.O_CLOEXEC)  # no end of file before we close it
         except OSError as error:
             self._out.close()
-            raise InputError(f"cannot make {self._fifo}: {error.strerror}") from None
+            raise InputError(f"can't make {self._fifo}: {error.strerror}") from None
         with contextlib.suppress(OSError):
             fcntl.fcntl(self._hold, F_SETPIPE_SZ, PIPE_BYTES)
         command = ["strace", *_OPTIONS, "-o", os.fspath(self._fifo)]
@@ -207,8 +207,8 @@ class StraceSession:
     def _check(self) -> None:
         if self._error is not None:
             if self._error.errno in (errno.ENOSPC, errno.EDQUOT):
-                raise InputError("cannot record: no space left on the disk that the trace is written to")
-            raise InputError(f"cannot record: {self._error.strerror}")
+                raise InputError("can't record: no space left on the disk that the trace is written to")
+            raise InputError(f"can't record: {self._error.strerror}")
 
     def _warnings(self) -> list[Warning_]:
         warnings = []
@@ -216,8 +216,10 @@ class StraceSession:
             warnings.append(
                 Warning_(
                     code="uring-unseen",
-                    message="io_uring was used, which strace cannot see: its reads and writes are missing."
-                    " Record with eBPF.",
+                    message=(
+                        "io_uring was used, which strace can't see: "
+                        "its reads and writes are missing. Record with eBPF."
+                    ),
                     count=max(1, self._parser.uring),
                 )
             )
@@ -241,7 +243,7 @@ class StraceSession:
                 " kernel.yama.ptrace_scope=0, or as root (CAP_SYS_PTRACE)"
             )
         if "No such process" in text:
-            raise InputError(f"cannot record: {text}")
+            raise InputError(f"can't record: {text}")
         raise ZtuneError(f"strace failed: {text}")
 
     def _watch(self) -> None:

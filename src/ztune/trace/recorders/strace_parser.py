@@ -2,7 +2,7 @@
 
 What the kernel knows and strace does not say is followed here: which descriptors share one open file
 (dup, fork, threads), where its position is, how long a file is (for O_APPEND). See docs/recording.md for what
-that cannot know.
+that can't know.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
-from ztune.trace.recorders.base import MMAP_READ
 from ztune.trace.recorders.files import Call, FileTable
+from ztune.trace.recorders.recorder import MMAP_READ
 from ztune.trace.schema import Flag, Op, Via
 
 # The calls that strace must show.
@@ -71,7 +71,7 @@ _NO_FILES = ("/proc/", "/sys/", "/memfd:", "/SYSV")  # pseudo file systems, memo
 Row = tuple[int, int, int, int, int, int, int, int, int, int, int]  # the columns of schema.EVENTS
 
 
-class Found(NamedTuple):
+class FoundFile(NamedTuple):
     """What a look at a file says."""
 
     dev: int
@@ -82,13 +82,13 @@ class Found(NamedTuple):
     regular: bool
 
 
-class Live:
+class RunningSystem:
     """Looks at the running system. Tests put something else in its place."""
 
     def __init__(self) -> None:
         self._libc = ctypes.CDLL(None, use_errno=True)
 
-    def look(self, path: str) -> Found | None:
+    def look(self, path: str) -> FoundFile | None:
         """Return what ``path`` is now, or None if it is gone."""
         try:
             status = Path(path).stat()
@@ -96,7 +96,7 @@ class Live:
             return None
         regular = stat.S_ISREG(status.st_mode)
         born = self._born(path) if regular else 0
-        return Found(status.st_dev, status.st_ino, status.st_size, status.st_nlink, born, regular)
+        return FoundFile(status.st_dev, status.st_ino, status.st_size, status.st_nlink, born, regular)
 
     def folder(self, pid: int) -> str:
         """Return the working folder of a process, or / if it is gone."""
@@ -147,7 +147,7 @@ class Open:
 
 
 @dataclass
-class Process:
+class TracedProcess:
     """What the threads of a process share."""
 
     pid: int
@@ -156,9 +156,9 @@ class Process:
     cloexec: set[int] = field(default_factory=set)
     maps: list[tuple[int, int, int, int]] = field(default_factory=list)  # from, to, file number, file offset
 
-    def copy(self, pid: int) -> Process:
+    def copy(self, pid: int) -> TracedProcess:
         """Return the child's, after fork: its own table, but the same open files."""
-        return Process(pid, self.folder, dict(self.fds), set(self.cloexec), list(self.maps))
+        return TracedProcess(pid, self.folder, dict(self.fds), set(self.cloexec), list(self.maps))
 
 
 def decode(shown: str) -> str:
@@ -170,7 +170,12 @@ class Parser:
     """Takes strace's lines in order; gives rows to ``emit``, files and names to ``table``."""
 
     def __init__(
-        self, table: FileTable, started_ns: int, emit: Callable[[Row], None], live: Live, folder: str = "/"
+        self,
+        table: FileTable,
+        started_ns: int,
+        emit: Callable[[Row], None],
+        live: RunningSystem,
+        folder: str = "/",
     ) -> None:
         self.first_tid: int | None = None  # of the command, if strace started it
         self.exits: dict[int, int] = {}  # thread → exit status, or minus the signal
@@ -181,7 +186,7 @@ class Parser:
         self._emit = emit
         self._live = live
         self._folder = folder
-        self._threads: dict[int, Process] = {}
+        self._threads: dict[int, TracedProcess] = {}
         self._begun: dict[int, tuple[int, str, str]] = {}  # thread → start, call, arguments so far
         self._sizes: dict[int, int] = {}
         self._appended: dict[int, int] = {}  # file → bytes
@@ -259,13 +264,13 @@ class Parser:
         value = int(text.split("<", 1)[0], 0)
         handler(_Context(self._process(tid), tid, max(0, t - self._started), dur, arguments, value, text))
 
-    def _process(self, tid: int) -> Process:
+    def _process(self, tid: int) -> TracedProcess:
         process = self._threads.get(tid)
         if process is None:
             process = self._threads[tid] = self._adopt(tid)
         return process
 
-    def _adopt(self, tid: int) -> Process:
+    def _adopt(self, tid: int) -> TracedProcess:
         """Find out about a thread whose birth was not seen yet, or is under way."""
         births = [
             (t, parent, flags)
@@ -280,10 +285,10 @@ class Parser:
         if pid in self._threads and pid != tid:
             return self._threads[pid]
         folder = self._folder if not self._threads and self.first_tid is None else self._live.folder(tid)
-        return Process(pid, folder)
+        return TracedProcess(pid, folder)
 
     @staticmethod
-    def _born(mother: Process, tid: int, flags: int) -> Process:
+    def _born(mother: TracedProcess, tid: int, flags: int) -> TracedProcess:
         if flags & CLONE_FILES:
             return mother
         return mother.copy(mother.pid if flags & CLONE_THREAD else tid)
@@ -304,7 +309,7 @@ class Parser:
         if found is None:
             if path.startswith("/dev/"):
                 return 0
-            found = Found(0, 0, 0, 1, 0, True)
+            found = FoundFile(0, 0, 0, 1, 0, True)
         self._last = number
         self._table.seen(
             number, 0, path, found.dev, found.ino, found.size, links=found.links if links is None else links
@@ -313,7 +318,7 @@ class Parser:
         return number
 
     def _create(self, c: _Context, path: str) -> int:
-        found = self._live.look(path) or Found(0, 0, 0, 1, 0, True)
+        found = self._live.look(path) or FoundFile(0, 0, 0, 1, 0, True)
         if not found.regular:
             return 0
         self._last += 1
@@ -670,7 +675,7 @@ class Parser:
 class _Context(NamedTuple):
     """A call that ended well."""
 
-    process: Process
+    process: TracedProcess
     tid: int
     t: int
     dur: int

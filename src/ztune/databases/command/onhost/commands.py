@@ -26,8 +26,8 @@ from ztune.onhost.jobs import role_directories as places
 from ztune.onhost.jobs.job import Check, JobBase, ProgressFn, WorkloadResult, no_progress
 from ztune.onhost.jobs.launcher import Launcher
 from ztune.onhost.jobs.server import Server
+from ztune.onhost.words import ROLES
 
-ROLES = ("data", "wal", "temp", "index", "backup", "archive", "source")
 _TEXTS = (
     *("name", "version", "user", "load", "adopt", "start", "ready", "stop"),
     *("measure", "operations", "unit", "seconds"),

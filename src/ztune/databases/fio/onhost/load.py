@@ -23,10 +23,10 @@ from ztune.onhost.host.workdir import WorkDir
 from ztune.onhost.jobs.job import Check, ProgressFn, WorkloadResult, no_progress
 from ztune.onhost.jobs.launcher import LaunchedJob, Launcher
 from ztune.onhost.jobs.role_directories import hand_over, take, write
+from ztune.onhost.words import ROLES
 from ztune.packages import install_command
 from ztune.units import is_power_of_two, parse_size
 
-ROLES = ("data", "wal", "temp", "index", "backup", "archive", "source")
 SYNCHRONOUS = ("psync", "sync", "vsync", "pvsync", "pvsync2")
 """Engines whose bytes the kernel counts in ``/proc/PID/io``."""
 ENGINES = (*SYNCHRONOUS, "libaio", "io_uring", "posixaio", "mmap")

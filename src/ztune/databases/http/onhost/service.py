@@ -57,7 +57,7 @@ _HEAD = _ANSWER + b"<Document>"
 _TAIL = b"</Document></s:Body></s:Envelope>\n"
 
 
-class Refused(Exception):
+class Fault(Exception):
     """A request that is not answered with a document: the fault's code and a reason."""
 
     def __init__(self, code: str, reason: str) -> None:
@@ -86,37 +86,37 @@ class Security:
         self._order: deque[tuple[float, bytes]] = deque()
 
     def verify(self, envelope: ET.Element) -> None:
-        """Raise ``Refused`` unless the envelope carries a token and a timestamp that are in order."""
+        """Raise ``Fault`` unless the envelope carries a token and a timestamp that are in order."""
         headers = envelope.findall(f"{{{SOAP}}}Header/{{{WSSE}}}Security")
         if len(headers) != 1:
-            raise Refused("wsse:InvalidSecurity", f"there are {len(headers)} Security headers instead of one")
+            raise Fault("wsse:InvalidSecurity", f"there are {len(headers)} Security headers instead of one")
         now = time.time()
         stamp = _only(headers[0], WSU, "Timestamp")
         token = _only(headers[0], WSSE, "UsernameToken")
         _fresh(_text(stamp, WSU, "Created"), now, "the Timestamp")
         if _time(_text(stamp, WSU, "Expires")) <= now:
-            raise Refused("wsu:MessageExpired", "the Timestamp has expired")
+            raise Fault("wsu:MessageExpired", "the Timestamp has expired")
         created = _text(token, WSU, "Created")
         _fresh(created, now, "the UsernameToken")
         nonce = _nonce(token)
         password = _only(token, WSSE, "Password")
         if password.get("Type") != PASSWORD_DIGEST:
-            raise Refused("wsse:InvalidSecurity", "the Password is no PasswordDigest")
+            raise Fault("wsse:InvalidSecurity", "the Password is no PasswordDigest")
         made = hashlib.sha1(nonce + created.encode() + self.password.encode()).digest()
         given = (password.text or "").strip().encode()
         known = hmac.compare_digest(_text(token, WSSE, "Username").encode(), self.user.encode())
         # One answer for both, as whoever guesses must not learn which of them was right.
         if not (hmac.compare_digest(given, base64.b64encode(made)) and known):
-            raise Refused("wsse:FailedAuthentication", "wrong user or wrong password digest")
+            raise Fault("wsse:FailedAuthentication", "wrong user or wrong password digest")
         self._use(nonce, now)
 
     def _use(self, nonce: bytes, now: float) -> None:
-        """Take note of ``nonce``; raise ``Refused`` if it was used while its message could still be fresh."""
+        """Take note of ``nonce``; raise ``Fault`` if it was used while its message could still be fresh."""
         with self._turn:
             while self._order and self._order[0][0] < now:
                 self._used.discard(self._order.popleft()[1])
             if nonce in self._used:
-                raise Refused("wsse:InvalidSecurityToken", "the nonce was used before")
+                raise Fault("wsse:InvalidSecurityToken", "the nonce was used before")
             self._used.add(nonce)
             self._order.append((now + WINDOW_SECONDS + SKEW_SECONDS, nonce))
 
@@ -124,7 +124,7 @@ class Security:
 def _only(parent: ET.Element, namespace: str, name: str) -> ET.Element:
     found = parent.findall(f"{{{namespace}}}{name}")
     if len(found) != 1:
-        raise Refused("wsse:InvalidSecurity", f"there are {len(found)} elements {name} instead of one")
+        raise Fault("wsse:InvalidSecurity", f"there are {len(found)} elements {name} instead of one")
     return found[0]
 
 
@@ -137,30 +137,30 @@ def _time(text: str) -> float:
     try:
         found = datetime.fromisoformat(text)
     except ValueError:
-        raise Refused("wsse:InvalidSecurity", f"{text[:40]!a} is no time") from None
+        raise Fault("wsse:InvalidSecurity", f"{text[:40]!a} is no time") from None
     if found.tzinfo is None:
-        raise Refused("wsse:InvalidSecurity", f"{text[:40]!a} names no time zone")
+        raise Fault("wsse:InvalidSecurity", f"{text[:40]!a} names no time zone")
     return found.timestamp()
 
 
 def _fresh(created: str, now: float, what: str) -> None:
     age = now - _time(created)
     if age > WINDOW_SECONDS:
-        raise Refused("wsu:MessageExpired", f"{what} is older than {WINDOW_SECONDS:.0f} s")
+        raise Fault("wsu:MessageExpired", f"{what} is older than {WINDOW_SECONDS:.0f} s")
     if age < -SKEW_SECONDS:
-        raise Refused("wsu:MessageExpired", f"{what} is of the future")
+        raise Fault("wsu:MessageExpired", f"{what} is of the future")
 
 
 def _nonce(token: ET.Element) -> bytes:
     element = _only(token, WSSE, "Nonce")
     if element.get("EncodingType", BASE64_BINARY) != BASE64_BINARY:
-        raise Refused("wsse:InvalidSecurity", "the Nonce is not in Base64")
+        raise Fault("wsse:InvalidSecurity", "the Nonce is not in Base64")
     try:
         nonce = base64.b64decode((element.text or "").strip(), validate=True)
     except binascii.Error:
-        raise Refused("wsse:InvalidSecurity", "the Nonce is not in Base64") from None
+        raise Fault("wsse:InvalidSecurity", "the Nonce is not in Base64") from None
     if len(nonce) < 8:
-        raise Refused("wsse:InvalidSecurity", "the Nonce is shorter than 8 bytes")
+        raise Fault("wsse:InvalidSecurity", "the Nonce is shorter than 8 bytes")
     return nonce
 
 
@@ -227,8 +227,8 @@ class Handler(BaseHTTPRequestHandler):
             elif self.path == "/documents":
                 self._send(name)
             else:
-                raise Refused("s:Client", "there is nothing but /documents and /warm")
-        except Refused as refused:
+                raise Fault("s:Client", "there is nothing but /documents and /warm")
+        except Fault as refused:
             self.server.refused(str(refused))
             text = f"<s:Fault><faultcode>{refused.code}</faultcode><faultstring>{escape(refused.reason)}"
             fault = _ANSWER + f"{text}</faultstring></s:Fault></s:Body></s:Envelope>\n".encode()
@@ -245,22 +245,22 @@ class Handler(BaseHTTPRequestHandler):
         self.end_headers()
 
     def _asked_for(self) -> str:
-        """Return the name of the document that the request asks for; raise ``Refused``."""
+        """Return the name of the document that the request asks for; raise ``Fault``."""
         length = self.headers.get("Content-Length", "")
         if not length.isdigit() or int(length) > LARGEST_REQUEST:
             # What follows can't be told from the next request.
             self.close_connection = True
-            raise Refused("s:Client", f"a request has a Content-Length of at most {LARGEST_REQUEST}")
+            raise Fault("s:Client", f"a request has a Content-Length of at most {LARGEST_REQUEST}")
         body = self.rfile.read(int(length))
         # SOAP 1.1 forbids it (section 3), and entities could grow without end.
         if b"<!DOCTYPE" in body:
-            raise Refused("s:Client", "a message must not have a document type")
+            raise Fault("s:Client", "a message must not have a document type")
         try:
             envelope = ET.fromstring(body)
         except ET.ParseError:
-            raise Refused("s:Client", "the request is not XML") from None
+            raise Fault("s:Client", "the request is not XML") from None
         if envelope.tag != f"{{{SOAP}}}Envelope":
-            raise Refused("s:VersionMismatch", "the request is no SOAP 1.1 envelope")
+            raise Fault("s:VersionMismatch", "the request is no SOAP 1.1 envelope")
         if self.server.security is not None:
             self.server.security.verify(envelope)
         return (envelope.findtext(f"{{{SOAP}}}Body/GetDocument/name") or "").strip()
@@ -273,7 +273,7 @@ class Handler(BaseHTTPRequestHandler):
             # Without Python's buffer: each read call is of the size that is asked for.
             file = path_of(self.server.root, name).open("rb", buffering=0)
         except FileNotFoundError:
-            raise Refused("s:Client", "there is no such document") from None
+            raise Fault("s:Client", "there is no such document") from None
         with file:
             size = left = file.seek(0, 2)
             file.seek(0)

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from ztune.databases.ldap.onhost import subscribers
-from ztune.databases.ldap.onhost.ldif import Facts, line
+from ztune.databases.ldap.onhost.ldif import LdifFacts, line
 from ztune.databases.ldap.onhost.server import Ground, indexes
 from ztune.errors import MissingError
 from ztune.onhost.jobs import role_directories as places
@@ -42,9 +42,8 @@ _KINDS = {"equality": "eq", "presence": "pres", "substring": "sub"}
 _OWNED = {
     "nsslapd-directory": "the role data says where the database lies",
     "nsslapd-db-logdirectory": "an import writes no log",
-    "nsslapd-import-cache-autosize": "it would follow from the memory that is free; "
-    "set nsslapd-import-cachesize",
-    "nsslapd-cache-autosize": "it would follow from the memory that is there; set nsslapd-cachememsize",
+    "nsslapd-import-cache-autosize": "it would follow from free memory; set nsslapd-import-cachesize",
+    "nsslapd-cache-autosize": "it would follow from the memory there is; set nsslapd-cachememsize",
 }
 
 
@@ -101,7 +100,7 @@ class Server389:
             self._version = f"{self.title} {match[1]}"
         return self._version
 
-    def configure(self, ground: Ground, facts: Facts, telco: bool) -> None:
+    def configure(self, ground: Ground, facts: LdifFacts, telco: bool) -> None:
         """Write ``dse.ldif`` and the schema, and make the directories that it names."""
         top = ground.instance
         shutil.rmtree(top, ignore_errors=True)

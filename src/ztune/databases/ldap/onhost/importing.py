@@ -49,7 +49,7 @@ class LdapImport(LaunchedJob):
         self.server: DirectoryServer = SERVERS[str(self.params["server"])](
             self.params, self.database, patience=self.patience
         )
-        self.input: ldif.Facts | None = None
+        self.input: ldif.LdifFacts | None = None
         """What is in the input; known after ``load`` or ``adopt``."""
         self._ground: Ground | None = None
 
@@ -134,7 +134,7 @@ class LdapImport(LaunchedJob):
             places.hand_over(path, self.ground.account)
         note = self.source.with_name(_NOTE)
         try:
-            self.input = ldif.Facts(**json.loads(own_directory.read_plain(note)))
+            self.input = ldif.LdifFacts(**json.loads(own_directory.read_plain(note)))
             whole = self.source.stat().st_size == self.input.bytes
         except (OSError, ValueError, TypeError):
             whole = False

@@ -37,7 +37,7 @@ _ESCAPE = re.compile(rb"\\([0-9A-Fa-f]{2}|.)", re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True)
-class Facts:
+class LdifFacts:
     """What is in an LDIF file."""
 
     entries: int
@@ -105,7 +105,7 @@ def own(path: Path, limit: int) -> Iterator[bytes]:
         raise InputError(f"{path}: can't be read: {getattr(error, 'strerror', None) or error}") from None
 
 
-def facts(path: Path) -> Facts:
+def facts(path: Path) -> LdifFacts:
     """Read the LDIF file ``path`` and return what is in it.
 
     Raises:
@@ -127,7 +127,7 @@ def facts(path: Path) -> Facts:
                 total += content(entry)
     except OSError as error:
         raise ZtuneError(f"{path}: can't be read: {error.strerror}") from None
-    return Facts(count, total, size, digest.hexdigest(), suffix.decode("utf-8", "replace"), longest)
+    return LdifFacts(count, total, size, digest.hexdigest(), suffix.decode("utf-8", "replace"), longest)
 
 
 def counted(file: Iterable[bytes]) -> tuple[int, int]:

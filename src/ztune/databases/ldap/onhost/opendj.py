@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from ztune.databases.ldap.onhost import subscribers
-from ztune.databases.ldap.onhost.ldif import Facts, line
+from ztune.databases.ldap.onhost.ldif import LdifFacts, line
 from ztune.databases.ldap.onhost.server import Ground, indexes
 from ztune.onhost.jobs import role_directories as places
 from ztune.onhost.jobs import software
@@ -75,7 +75,7 @@ class OpenDj:
             self._java = found
         return f"{self.title} {VERSION}, Java {self._java[1]}"
 
-    def configure(self, ground: Ground, facts: Facts, telco: bool) -> None:
+    def configure(self, ground: Ground, facts: LdifFacts, telco: bool) -> None:
         """Write the configuration and the schema, and put the programs where the account can read them."""
         kept = software.require(SOFTWARE, f"{self.title} {VERSION}", "ldap-import")
         if not (ground.workdir.path / "lib").is_dir():
@@ -108,7 +108,7 @@ class OpenDj:
         )
         places.hand_over(top, ground.account)
 
-    def _backend(self, ground: Ground, facts: Facts, telco: bool) -> bytes:
+    def _backend(self, ground: Ground, facts: LdifFacts, telco: bool) -> bytes:
         dn = f"ds-cfg-backend-id={BACKEND},cn=Backends,cn=config"
         backend = _entry(
             dn,

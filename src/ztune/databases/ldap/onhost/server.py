@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Protocol
 
 from ztune.databases.ldap.onhost import subscribers
-from ztune.databases.ldap.onhost.ldif import Facts
+from ztune.databases.ldap.onhost.ldif import LdifFacts
 from ztune.onhost.host.process import Account
 from ztune.onhost.host.workdir import WorkDir
 
@@ -73,7 +73,7 @@ class DirectoryServer(Protocol):
         """Return the settings that matter for I/O: the parameters, overridden by the layout's."""
         ...
 
-    def configure(self, ground: Ground, facts: Facts, telco: bool) -> None:
+    def configure(self, ground: Ground, facts: LdifFacts, telco: bool) -> None:
         """Write the server's configuration for a database with the entries of ``facts``.
 
         Args:

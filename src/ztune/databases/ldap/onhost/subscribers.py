@@ -1,7 +1,7 @@
 """Subscribers of a telephone company as LDIF entries: what a directory of such a company holds.
 
 Names, streets and towns repeat as in life, some far more often than others; numbers, identifiers and keys
-hardly do. So the text compresses as real entries do (`tests/workloads/test_ldif.py` holds it to bounds).
+hardly do. So the text compresses as real entries do (`tests/databases/ldap/test_ldif.py` holds it to bounds).
 """
 
 from __future__ import annotations

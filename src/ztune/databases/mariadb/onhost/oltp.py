@@ -344,7 +344,7 @@ class MariadbOltp(JobBase):
 
     def _sysbench_run(
         self, seconds: int, seed: int, rate: float, step: str, progress: ProgressFn
-    ) -> sysbench.Outcome:
+    ) -> sysbench.SysbenchReport:
         params, server = self.params, self.server
         argv: list[str | Path] = [
             self._sysbench,

@@ -32,7 +32,7 @@ _PROGRESS = re.compile(r"^\[ (\d+)s \]")
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class SysbenchReport:
     """What sysbench says it did."""
 
     transactions: int
@@ -55,7 +55,7 @@ def parse_progress(line: str) -> float | None:
     return float(match[1]) if match else None
 
 
-def parse(text: str) -> Outcome:
+def parse(text: str) -> SysbenchReport:
     """Read sysbench's closing report.
 
     Raises:
@@ -70,7 +70,7 @@ def parse(text: str) -> Outcome:
     spent = _SECONDS.search(text)
     if spent is None:
         raise ZtuneError(f"sysbench's report names no time: {text.strip()[-200:]!r}")
-    return Outcome(**numbers, seconds=float(spent[1]), latency_ms=_latency(text))
+    return SysbenchReport(**numbers, seconds=float(spent[1]), latency_ms=_latency(text))
 
 
 def _latency(text: str) -> dict[str, float]:

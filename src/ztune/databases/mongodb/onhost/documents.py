@@ -26,7 +26,7 @@ _AT_ONCE = 1000
 
 
 @dataclass(frozen=True, slots=True)
-class Facts:
+class DocumentFacts:
     """What is in a dump."""
 
     documents: int
@@ -49,7 +49,7 @@ def check(kind: str, own: str = "") -> None:
         raise InputError(f"{own or '(no file named)'} is no file; name a dump with -p file=PATH")
 
 
-def facts(path: Path, name: str = "") -> Facts:
+def facts(path: Path, name: str = "") -> DocumentFacts:
     """Read the dump ``path`` to its end and return what is in it.
 
     Args:
@@ -77,7 +77,7 @@ def facts(path: Path, name: str = "") -> Facts:
         raise InputError(f"{name or path}: can't be read: {error.strerror}") from None
     if not count:
         raise InputError(f"{name or path}: there are no documents in it")
-    return Facts(count, size, total, namespaces, packed, digest)
+    return DocumentFacts(count, size, total, namespaces, packed, digest)
 
 
 def write(
@@ -87,7 +87,7 @@ def write(
     seed: int,
     own: str = "",
     progress: Callable[[float], None] | None = None,
-) -> Facts:
+) -> DocumentFacts:
     """Write the dump ``target`` and return what is in it.
 
     Args:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
-from ztune.databases.mongodb.onhost.documents import Facts
+from ztune.databases.mongodb.onhost.documents import DocumentFacts
 from ztune.onhost.host.process import Account
 from ztune.onhost.host.workdir import WorkDir
 from ztune.onhost.jobs.job import Check
@@ -28,7 +28,7 @@ class Restored:
     """Of a batch, from the end of the one before."""
 
 
-class Engine(Protocol):
+class StorageEngine(Protocol):
     """A database of our own, made anew for each trial."""
 
     user: str
@@ -59,7 +59,7 @@ class Engine(Protocol):
         """Return the processes that do the I/O."""
         ...
 
-    def restore(self, wanted: Facts, limit: float, tick: Callable[[float], None]) -> Restored:
+    def restore(self, wanted: DocumentFacts, limit: float, tick: Callable[[float], None]) -> Restored:
         """Restore, within ``limit`` s times the patience; ``tick`` is told the share done."""
         ...
 
@@ -71,7 +71,7 @@ class Engine(Protocol):
         """Return what the database itself counted since it was started."""
         ...
 
-    def prove(self, wanted: Facts, limit: float) -> list[Check]:
+    def prove(self, wanted: DocumentFacts, limit: float) -> list[Check]:
         """Return checks that the very documents are in the database, read back from it."""
         ...
 

@@ -19,7 +19,7 @@ from pathlib import Path
 from urllib.parse import quote
 
 from ztune.databases.mongodb.onhost import bson, dumps
-from ztune.databases.mongodb.onhost.documents import Facts
+from ztune.databases.mongodb.onhost.documents import DocumentFacts
 from ztune.databases.mongodb.onhost.engines import Restored
 from ztune.errors import InputError, MissingError, ZtuneError
 from ztune.onhost.host import own_directory
@@ -209,7 +209,7 @@ class Mongod:
         served = [self._server.pid] if self._server is not None and self._server.running else []
         return [*served, *(self._launcher.pids() if self._launcher is not None else [])]
 
-    def restore(self, wanted: Facts, limit: float, tick: Callable[[float], None]) -> Restored:
+    def restore(self, wanted: DocumentFacts, limit: float, tick: Callable[[float], None]) -> Restored:
         """Run mongorestore."""
         launcher, server = self._launcher, self._server
         if launcher is None or server is None:
@@ -238,7 +238,7 @@ class Mongod:
         """Return nothing."""
         return {}
 
-    def prove(self, wanted: Facts, limit: float) -> list[Check]:
+    def prove(self, wanted: DocumentFacts, limit: float) -> list[Check]:
         """Return checks of what mongodump reads back."""
         assert self._account is not None
         dumped = self._home / "verify.archive.gz"

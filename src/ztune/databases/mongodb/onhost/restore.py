@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import ClassVar
 
 from ztune.databases.mongodb.onhost import documents, mongod
-from ztune.databases.mongodb.onhost.engines import Engine
+from ztune.databases.mongodb.onhost.engines import StorageEngine
 from ztune.databases.mongodb.onhost.wiredtiger import WiredTiger
 from ztune.errors import ZtuneError
 from ztune.onhost.host import own_directory
@@ -54,12 +54,12 @@ class MongoRestore(JobBase):
 
     def _set_up(self) -> None:
         super()._set_up()
-        self.input: documents.Facts | None = None
+        self.input: documents.DocumentFacts | None = None
         """What is in the archive; known after ``load`` or ``adopt``."""
         self._account: Account | None = None
         self._version = ""
         self._started = False
-        self._engine: Engine | None = None
+        self._engine: StorageEngine | None = None
 
     def settings(self) -> dict[str, str]:
         """Return the database's settings: the parameters, overridden by the layout's."""
@@ -85,7 +85,7 @@ class MongoRestore(JobBase):
         return asked if asked != "auto" else "mongod" if mongod.is_here() else "wiredtiger"
 
     @property
-    def engine(self) -> Engine:
+    def engine(self) -> StorageEngine:
         """The database."""
         if self._engine is None:
             batch = int(self.params["batch"])
@@ -160,7 +160,7 @@ class MongoRestore(JobBase):
             places.hand_over(path, self._account)
         note = self._archive.with_name(_FACTS)
         try:
-            self.input = documents.Facts(**json.loads(own_directory.read_plain(note)))
+            self.input = documents.DocumentFacts(**json.loads(own_directory.read_plain(note)))
         except (OSError, ValueError, TypeError):
             raise ZtuneError(
                 f"{note}: there is no archive of {self.name} to take over; load it anew"
@@ -175,7 +175,7 @@ class MongoRestore(JobBase):
             self._started = True
         progress("start the database", 1.0)
 
-    def _facts(self) -> documents.Facts:
+    def _facts(self) -> documents.DocumentFacts:
         if self.input is None:
             raise ZtuneError(f"{self.name}: load comes before this step")
         return self.input

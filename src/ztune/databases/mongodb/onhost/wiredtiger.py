@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from ztune.databases.mongodb.onhost import bson, dumps, wiredtiger_client
-from ztune.databases.mongodb.onhost.documents import Facts
+from ztune.databases.mongodb.onhost.documents import DocumentFacts
 from ztune.databases.mongodb.onhost.engines import FLUSH_SECONDS, Restored
 from ztune.databases.postgresql.onhost import pgbench
 from ztune.errors import InputError, MissingError, ZtuneError
@@ -26,8 +26,8 @@ SOFTWARE = f"{PACKAGE}-{VERSION}"
 COMPRESSORS = ("none", "lz4", "zlib")
 """Those that are built in."""
 TAG = (
-    "import platform, sys; "
-    "print(f'{sys.implementation.cache_tag}-{platform.machine()}' if sys.platform == 'linux' else '')"
+    "import platform, sys; print(f'{sys.implementation.cache_tag}-{platform.machine()}' "
+    "if sys.platform == 'linux' else '')"
 )
 """Prints, in a Python, what a binding must be made for, such as ``cpython-311-x86_64``."""
 _OPEN_SECONDS = 120.0
@@ -158,7 +158,7 @@ class WiredTiger:
         """Return the program's pid: WiredTiger works in it."""
         return self._client.pids() if self._client is not None else []
 
-    def restore(self, wanted: Facts, limit: float, tick: Callable[[float], None]) -> Restored:
+    def restore(self, wanted: DocumentFacts, limit: float, tick: Callable[[float], None]) -> Restored:
         """Restore."""
         logged = self.settings["log.enabled"] == "true"
         arguments = {
@@ -182,7 +182,7 @@ class WiredTiger:
         found = self._running().do("statistics", {"names": list(_COUNTS)})
         return {_COUNTS[name]: value for name, value in found.items()}
 
-    def prove(self, wanted: Facts, limit: float) -> list[Check]:
+    def prove(self, wanted: DocumentFacts, limit: float) -> list[Check]:
         """Return checks of a database that was closed, opened again, and found sound by WiredTiger."""
         found = self._running().do("verify", seconds=limit)
         return [

@@ -52,7 +52,7 @@ class OrientJob(JobBase):
 
     def _set_up(self) -> None:
         super()._set_up()
-        self.input: triples.Facts | None = None
+        self.input: triples.TripleFacts | None = None
         """What is in the input; known after ``load`` or ``adopt``."""
         self._java: tuple[Path, str] | None = None
         self._account: Account | None = None
@@ -201,7 +201,7 @@ class OrientJob(JobBase):
         whole = (8 << 20) + lines * _BYTES_PER_TRIPLE
         return {role: lines * 120 if role == "source" else whole for role in self.roles()}
 
-    def write_input(self, progress: ProgressFn) -> triples.Facts:
+    def write_input(self, progress: ProgressFn) -> triples.TripleFacts:
         """Write the triples into the role ``source`` and note what is in them."""
         step = "write the input"
         kind, own = str(self.params["input"]), str(self.params["file"])
@@ -218,9 +218,9 @@ class OrientJob(JobBase):
         # A key is stored with its length and type.
         if self.input.longest + 16 > self.longest_key:
             raise InputError(
-                f"{self.name}: a term of {self.input.longest} bytes is too long for the index on pages of "
-                f"{self.settings()['storage.diskCache.pageSize']} KiB, which takes {self.longest_key}; "
-                "choose larger pages"
+                f"{self.name}: a term of {self.input.longest} bytes is too long for the "
+                f"index on pages of {self.settings()['storage.diskCache.pageSize']} KiB, "
+                f"which takes {self.longest_key}; choose larger pages"
             )
         assert self._account is not None
         places.mend(self.source, 0o600, self._account)
@@ -237,7 +237,7 @@ class OrientJob(JobBase):
 
     def take_note(self, noted: Mapping[str, Any]) -> None:
         """Take over what ``write_note`` kept. Raises TypeError if it is something else."""
-        self.input = triples.Facts(**noted)
+        self.input = triples.TripleFacts(**noted)
 
     def _note(self) -> Path:
         return self.path("data" if "data" in self.ROLES else self.ROLES[0]) / "input.json"

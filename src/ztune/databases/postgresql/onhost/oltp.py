@@ -129,10 +129,14 @@ class PostgresOltp(JobBase):
         statements = [
             "BEGIN;",
             "TRUNCATE pgbench_accounts, pgbench_branches, pgbench_tellers, pgbench_history;",
-            "INSERT INTO pgbench_branches (bid, bbalance)"
-            f" SELECT n, 0 FROM generate_series(1, {self.scale}) n;",
-            "INSERT INTO pgbench_tellers (tid, bid, tbalance)"
-            f" SELECT n, (n - 1) / 10 + 1, 0 FROM generate_series(1, {10 * self.scale}) AS n;",
+            (
+                "INSERT INTO pgbench_branches (bid, bbalance)"
+                f" SELECT n, 0 FROM generate_series(1, {self.scale}) n;"
+            ),
+            (
+                "INSERT INTO pgbench_tellers (tid, bid, tbalance)"
+                f" SELECT n, (n - 1) / 10 + 1, 0 FROM generate_series(1, {10 * self.scale}) AS n;"
+            ),
         ]
         for first in range(1, rows + 1, step):
             last = min(rows, first + step - 1)
@@ -354,7 +358,7 @@ class PostgresOltp(JobBase):
 
     def _pgbench(
         self, seconds: int, seed: int, step: str, progress: ProgressFn, *, log: bool
-    ) -> tuple[pgbench.Outcome, list[float]]:
+    ) -> tuple[pgbench.PgbenchReport, list[float]]:
         params, server = self.params, self.server
         clients, rate = int(params["clients"]), float(params["rate"]) / self.dilation
         prefix = server.home / "latency"

@@ -40,7 +40,7 @@ MAX_LOGGED = 2_000_000
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class PgbenchReport:
     """What pgbench says it did."""
 
     transactions: int
@@ -55,7 +55,7 @@ def parse_progress(line: str) -> float | None:
     return float(match[1]) if match else None
 
 
-def parse_output(text: str) -> Outcome:
+def parse_output(text: str) -> PgbenchReport:
     """Read pgbench's closing report.
 
     Raises:
@@ -66,7 +66,7 @@ def parse_output(text: str) -> Outcome:
         raise ZtuneError(f"pgbench's report names no number of transactions: {text.strip()[-200:]!r}")
     failed = _FAILED.search(text)  # Since PostgreSQL 15.
     tps = _TPS.search(text)
-    return Outcome(int(processed[1]), int(failed[1]) if failed else 0, float(tps[1]) if tps else None)
+    return PgbenchReport(int(processed[1]), int(failed[1]) if failed else 0, float(tps[1]) if tps else None)
 
 
 def sampling_rate(seconds: float, *, expected_tps: float = 10_000.0) -> float:

@@ -22,10 +22,14 @@ from typing import Any
 from ztune.onhost.jobs.client_program import say, serve
 
 SCHEMA = (
-    "CREATE TABLE account (id INTEGER PRIMARY KEY, branch INTEGER NOT NULL, balance INTEGER NOT NULL,"
-    " note TEXT NOT NULL)",
-    "CREATE TABLE history (id INTEGER PRIMARY KEY, account INTEGER NOT NULL, delta INTEGER NOT NULL,"
-    " at REAL NOT NULL, note TEXT NOT NULL)",
+    (
+        "CREATE TABLE account (id INTEGER PRIMARY KEY, branch INTEGER NOT NULL, balance INTEGER NOT NULL,"
+        " note TEXT NOT NULL)"
+    ),
+    (
+        "CREATE TABLE history (id INTEGER PRIMARY KEY, account INTEGER NOT NULL, delta INTEGER NOT NULL,"
+        " at REAL NOT NULL, note TEXT NOT NULL)"
+    ),
     "CREATE INDEX history_account ON history (account)",
 )
 READ = "SELECT balance, note FROM account WHERE id = ?"

@@ -1,0 +1,172 @@
+"""ztune's own compiled programs: found, or built here on first use.
+
+They are tied to this machine, the engine and the mount to its very version of the OpenZFS library, so a
+package brings their sources and not the programs. In a source tree the folders here are links, and
+``make build`` builds.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+
+from ztune import output, paths
+from ztune.errors import MissingError, ZtuneError
+from ztune.onhost.host import shared_files
+from ztune.packages import install_command
+
+SOURCES = Path(__file__).resolve().parent
+"""Folders of C sources, each with a Makefile; ``lab`` and ``scripts`` are used as they are."""
+_BUILD_S = 900.0
+
+
+@dataclass(frozen=True)
+class NativeProgram:
+    """One of ztune's programs."""
+
+    name: str
+    folder: str
+    """Of its sources."""
+    variable: str
+    """The environment's variable that names another one to use."""
+    what: str
+    """With its article, for a sentence."""
+    uses_openzfs: bool = False
+
+    def built(self) -> Path | None:
+        """Return the program if it is there: the one that the variable names; else the one built from the
+        sources at hand; else the one in PATH. Builds nothing.
+
+        Raises MissingError where the variable names no program.
+        """
+        own = os.environ.get(self.variable)
+        if own:
+            if not os.access(own, os.X_OK) or Path(own).is_dir():
+                raise MissingError(
+                    f"{self.variable} names {own}, which is no program; unset it or name {self.what}"
+                )
+            return Path(own)
+        on_path = shutil.which(self.name)
+        for path in (self._own(), *([Path(on_path)] if on_path else [])):
+            if path.is_file() and os.access(path, os.X_OK):
+                return path
+        return None
+
+    def _own(self) -> Path:
+        top = SOURCES if is_source_tree() else _copy_of(self)
+        return top / self.folder / "build" / self.name
+
+    def find(self) -> Path:
+        """Return the program, as ``built`` does; outside of a source tree it is built first where it is not
+        there, which says so on stderr.
+
+        Raises MissingError where it can't be built, with the reason and what brings what is missing.
+        """
+        path = self.built()
+        if path is not None:
+            return path
+        if is_source_tree():
+            raise MissingError(
+                f"{self.name} is not built; `{setup_command()}` in its source folder builds it"
+            )
+        path = self._own()
+        output.echo(f"ztune: building {self.name} for this machine, once", err=True)
+        _build(self, path)
+        return path
+
+
+ENGINE = NativeProgram("ztune-engine", "engine", "ZTUNE_ENGINE", "an engine", uses_openzfs=True)
+MOUNT = NativeProgram("ztune-mount", "mount", "ZTUNE_MOUNT", "a ztune-mount", uses_openzfs=True)
+DISK = NativeProgram("ztune-disk", "disk", "ZTUNE_DISK", "a ztune-disk")
+RECORDER = NativeProgram("ztune-recorder", "recorder", "ZTUNE_RECORDER", "a recorder")
+OBSERVER = NativeProgram("ztune-observer", "recorder", "ZTUNE_OBSERVER", "an observer")
+ALL = (ENGINE, MOUNT, DISK, RECORDER, OBSERVER)
+
+
+def is_source_tree() -> bool:
+    """Whether this is a source tree, where ``make build`` builds, and no installed package."""
+    return (SOURCES / "engine").is_symlink()
+
+
+def setup_command() -> str:
+    """Return the command that installs what the programs take, and builds them."""
+    return "make setup" if is_source_tree() else "ztune setup programs"
+
+
+def install() -> None:
+    """Install what the programs are built with (Debian, Ubuntu; says what and why) and build them all.
+
+    Raises MissingError where that can't be done.
+    """
+    done = subprocess.run([SOURCES / "scripts" / "setup.sh", "programs"], stdin=subprocess.DEVNULL)
+    if done.returncode:
+        raise MissingError("the packages to build ztune's programs with can't be installed (above)")
+    for program in ALL:
+        program.find()
+
+
+def _files() -> list[Path]:
+    folders = {program.folder for program in ALL}
+    found = (p for folder in folders for p in (SOURCES / folder).rglob("*") if "build" not in p.parts)
+    return sorted(path for path in found if path.is_file())
+
+
+def _copy_of(program: NativeProgram) -> Path:
+    """Return the folder in the cache that ``program`` is built in: a new one for other sources, and for
+    another OpenZFS library, whose structures differ.
+    """
+    digest = hashlib.sha256()
+    for path in _files():
+        digest.update(f"{path.relative_to(SOURCES)}\0".encode() + path.read_bytes())
+    if program.uses_openzfs:
+        digest.update(_openzfs().encode())
+    return paths.cache() / "programs" / digest.hexdigest()[:16]
+
+
+def _openzfs() -> str:
+    """Return the version of the OpenZFS library's headers; empty without them."""
+    for command in (
+        ["dpkg-query", "-W", "-f", "${Version}", "libzfslinux-dev"],
+        ["pkg-config", "--modversion", "libzfs"],
+    ):
+        try:
+            done = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
+        except (OSError, subprocess.TimeoutExpired):
+            continue
+        if done.returncode == 0 and done.stdout.strip():
+            return done.stdout.strip()
+    return ""
+
+
+def _build(program: NativeProgram, path: Path) -> None:
+    """Build ``program`` at ``path`` in the cache; two at a time wait for each other."""
+    top = path.parents[2]
+    paths.below(paths.below(paths.cache(), "programs"), top.name)
+    with shared_files.locked(top / ".lock"):
+        for file in _files():
+            copy = top / file.relative_to(SOURCES)
+            copy.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(file, copy)
+        target = f"build/{program.name}"
+        make = ["make", "-s", "-j", str(os.cpu_count() or 1), "-C", str(top / program.folder), target]
+        if program.uses_openzfs:
+            make[-1:] = ["all"]  # which looks for the headers first, and says what is missing
+        try:
+            done = subprocess.run(make, capture_output=True, text=True, timeout=_BUILD_S, errors="replace")
+        except FileNotFoundError:
+            raise MissingError(
+                f"{program.name} is built with make, which is not here: `{setup_command()}`, or "
+                f"`{install_command('make')}`"
+            ) from None
+        except subprocess.TimeoutExpired:
+            raise ZtuneError(f"{program.name} was not built within {_BUILD_S:.0f} s") from None
+    if done.returncode or not path.is_file():
+        said = [line for line in done.stderr.splitlines() if line.strip() and not line.startswith("make")]
+        why = next((line for line in said if "not found" in line or "error" in line), (said or ["?"])[-1])
+        raise MissingError(
+            f"{program.name} can't be built here: {why.strip()} `{setup_command()}` installs what that takes"
+        )

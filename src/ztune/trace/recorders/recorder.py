@@ -1,0 +1,81 @@
+"""What a recorder is to the rest of ztune, and what it delivers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from ztune.trace.manifest import Warning_
+from ztune.trace.recorders.files import FileTable
+
+# A shared mapping that is only read: not an event of the trace, but a reason for a warning.
+MMAP_READ = 100
+
+Rows = npt.NDArray[np.void]
+"""Events as ``writer.EVENT_DTYPE``; ``file`` and ``file2`` are still the recorder's numbers (0: none)."""
+
+
+@dataclass(frozen=True)
+class Start:
+    """What to record. Either a command to run, or processes that run already (with all their descendants)."""
+
+    folder: Path  # exists; the recorder may put files there, which are removed when the recording is done
+    table: FileTable  # where files and calls on names are entered, by the end of ``Session.stop``
+    command: list[str] | None = None
+    pids: list[int] = field(default_factory=list)
+    ring_bytes: int | None = None  # eBPF: size of the ring buffer, a power of two; None: 64 MiB
+
+
+@dataclass
+class Harvest:
+    """What was recorded, once recording ended."""
+
+    rows: Callable[[], Iterator[Rows]]  # may be called more than once
+    duration_ns: int
+    dropped: int = 0
+    exit_status: int | None = None  # of the command; negative: the signal that ended it
+    warnings: list[Warning_] = field(default_factory=list)
+    detail: str = ""
+
+
+class RecorderSession(Protocol):
+    """A recording under way.
+
+    Recorder and command run in a session of their own, so that Ctrl-C at the terminal reaches ztune alone,
+    which decides what it means.
+    """
+
+    started_unix_ns: int
+
+    @property
+    def child(self) -> int | None:
+        """The process id of the command, if one was started."""
+
+    def wait(self, seconds: float) -> bool:
+        """Wait at most ``seconds``; True once the recording ended by itself: command or processes ended.
+
+        Raises InputError or MissingError if the recorder failed.
+        """
+
+    def stop(self) -> Harvest:
+        """End the recording; a command that still runs is left alone. Raises as ``wait`` does."""
+
+    def abort(self) -> None:
+        """End the recording and forget it. May be called at any time, and twice."""
+
+
+class Recorder(Protocol):
+    """One way to see the file I/O of processes."""
+
+    name: str
+
+    def unavailable(self) -> str | None:
+        """Return why this recorder can't work here, as a phrase, with what would help; None if it can."""
+
+    def start(self, start: Start) -> RecorderSession:
+        """Start recording; returns once nothing can be missed. Raises InputError or MissingError."""

@@ -1,0 +1,129 @@
+"""Exports: valid without ZFS, nothing in them escapes its quotes, and they say the same as the plan."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+import yaml
+from zfs_machine import MAPPING, Machine, recommended
+
+from ztune.advice import exports
+from ztune.advice.host import Host, read
+from ztune.advice.plan import build
+from ztune.study import Layout
+
+CHANGES = {"data.recordsize": "16K", "data.compression": "zstd-3", "wal.logbias": "throughput"}
+
+
+def run(script: str, folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    path = folder / "script.sh"
+    path.write_text(script)
+    return subprocess.run(["sh", str(path), *words], capture_output=True, text=True, timeout=60, check=False)
+
+
+def test_script_for_existing_datasets_does_what_apply_does(machine: Machine, tmp_path: Path) -> None:
+    recommendation = recommended(CHANGES)
+    plan = build(recommendation, MAPPING, read(Host(), MAPPING.values()))
+    script = exports.shell(recommendation, MAPPING, plan)
+    shown = run(script, tmp_path)
+    assert shown.returncode == 0 and "nothing was changed" in shown.stderr
+    assert shown.stdout.splitlines() == [" ".join(s.command) for s in plan.settings]
+    assert machine.changes() == []
+    assert run(script, tmp_path, "--yes").returncode == 0
+    assert machine.changes() == [" ".join(s.command) for s in plan.settings]
+    assert machine.local("tank/pg")["recordsize"] == "16384"
+    for setting in plan.settings:
+        assert f"#   {' '.join(setting.undo)}" in script
+    assert run(script, tmp_path, "--help").returncode == 0
+    assert run(script, tmp_path, "tank").returncode == 2
+
+
+def test_script_without_a_live_system_sets_everything(no_zfs: None, tmp_path: Path) -> None:
+    script = exports.shell(recommended(CHANGES), MAPPING, None)
+    lines = run(script, tmp_path).stdout.splitlines()
+    assert [line.split()[-1] for line in lines] == ["tank/pg", "tank/pg/wal"]
+    assert "recordsize=16K compression=zstd-3 logbias=latency sync=standard" in lines[0]
+    assert "logbias=throughput" in lines[1] and "atime=off" in lines[1]
+
+
+def test_script_without_datasets_creates_them(no_zfs: None, tmp_path: Path) -> None:
+    script = exports.shell(recommended({"data.volume": "8G", "wal.recordsize": "1M"}), {}, None)
+    lines = run(script, tmp_path, "tank/new").stdout.splitlines()
+    assert lines[0].startswith("zfs create -s -V 8589934592 -o compression=lz4")
+    assert "-o volblocksize=16K" in lines[0] and "recordsize" not in lines[0]
+    assert lines[1] == "mkfs.ext4 /dev/zvol/tank/new/data"
+    assert "-o recordsize=1M" in lines[2]
+
+
+def tasks(text: str) -> list[dict[str, object]]:
+    found = yaml.safe_load(text)
+    assert isinstance(found, list) and all(isinstance(t, dict) and "name" in t for t in found)
+    return found
+
+
+def test_ansible_for_existing_datasets() -> None:
+    found = tasks(exports.ansible(recommended({**CHANGES, "tunable.zfs_txg_timeout": 10}), MAPPING))
+    zfs = [t["community.general.zfs"] for t in found if "community.general.zfs" in t]
+    assert [z["name"] for z in zfs] == ["tank/pg", "tank/pg/wal"]  # type: ignore[index]
+    properties = zfs[0]["extra_zfs_properties"]  # type: ignore[index]
+    # Texts, so that off is no boolean; bytes, which is what the module compares with.
+    assert properties["atime"] == "off" and properties["recordsize"] == "16384"
+    assert all(isinstance(v, str) for v in properties.values())
+    checks = [t for t in found if "ansible.builtin.command" in t]
+    assert len(checks) == 2 and all(t["changed_when"] is False for t in checks)
+    (line,) = [t["ansible.builtin.lineinfile"] for t in found if "ansible.builtin.lineinfile" in t]
+    assert line["line"] == "options zfs zfs_txg_timeout=10"  # type: ignore[index]
+    (now,) = [t for t in found if "ansible.builtin.shell" in t]
+    assert now["when"] == "(ztune_zfs_txg_timeout.content | b64decode | trim) != '10'"
+
+
+def test_ansible_for_new_datasets() -> None:
+    pools = [{"name": n, "vdev": [{"profile": "nvme"}]} for n in ("tank", "fast")]
+    datasets = [{"name": "tank/data", "roles": ["data"]}, {"name": "fast/wal", "roles": ["wal"]}]
+    found = tasks(exports.ansible(recommended({"data.volume": "8G"}, pool=pools, dataset=datasets), {}))
+    zfs = [t["community.general.zfs"] for t in found]
+    assert [z["name"] for z in zfs] == ["{{ ztune_root_tank }}/data", "{{ ztune_root_fast }}/wal"]  # type: ignore[index]
+    assert zfs[0]["extra_zfs_properties"]["volsize"] == str(8 << 30)  # type: ignore[index]
+    assert zfs[0]["extra_zfs_properties"]["volblocksize"] == "16384"  # type: ignore[index]
+
+
+def test_hostile_names_stay_inside(tmp_path: Path) -> None:
+    recommendation = recommended(CHANGES).model_copy(update={"layout_name": 'x"\n- rm: -rf\n$(touch owned)'})
+    assert len(tasks(exports.ansible(recommendation, MAPPING))) == 4
+    run(exports.shell(recommendation, MAPPING, None), tmp_path)
+    assert not (Path.cwd() / "owned").exists() and not (tmp_path / "owned").exists()
+
+
+def test_json(machine: Machine) -> None:
+    recommendation = recommended(CHANGES)
+    plan = build(recommendation, MAPPING, read(Host(), MAPPING.values()))
+    data = json.loads(exports.as_json(recommendation, MAPPING, plan))
+    assert data["format"] == "ztune-apply" and data["version"] == 1
+    assert Layout.model_validate(data["layout"]).hash == data["layout_hash"]
+    first = data["plan"]["targets"][0]
+    assert first["dataset"] == "tank/pg"
+    assert first["settings"][0]["command"] == "zfs set recordsize=16K tank/pg"
+    assert first["settings"][0]["undo"] == "zfs inherit recordsize tank/pg"
+    assert data["plan"]["after"] == "nothing-acknowledged"
+    assert json.loads(exports.as_json(recommendation, {}, None))["plan"] is None
+
+
+@pytest.mark.skipif(shutil.which("ansible-playbook") is None, reason="needs ansible-playbook")
+def test_ansible_does_it_and_a_second_run_changes_nothing(machine: Machine, tmp_path: Path) -> None:
+    (tmp_path / "tasks.yml").write_text(exports.ansible(recommended(CHANGES), MAPPING))
+    (tmp_path / "play.yml").write_text(
+        "- hosts: localhost\n  connection: local\n  gather_facts: false\n"
+        "  tasks:\n    - ansible.builtin.import_tasks: tasks.yml\n"
+    )
+    for changed in (2, 0):
+        done = subprocess.run(
+            ["ansible-playbook", str(tmp_path / "play.yml")], capture_output=True, text=True, timeout=250
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+        assert f"changed={changed} " in done.stdout
+    assert machine.local("tank/pg")["recordsize"] == "16384"
+    assert machine.local("tank/pg/wal")["logbias"] == "throughput"

@@ -1,0 +1,304 @@
+"""The plan: what changes, what is left alone, what is refused; all against a stand-in that keeps state."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from zfs_machine import MAPPING, Machine, recommended
+
+from ztune.advice import plan_text
+from ztune.advice.host import Host, canonical, read, vdevs_of
+from ztune.advice.plan import Plan, build, parameters, parse_datasets
+from ztune.errors import InputError, MissingError
+from ztune.study import DurabilityClass, Layout
+
+
+def planned(changes: dict[str, Any] | None = None, mapping: dict[str, str] = MAPPING, **layout: Any) -> Plan:
+    recommendation = recommended(changes, **layout)
+    wanted = Layout.model_validate(recommendation.layout)
+    return build(recommendation, mapping, read(Host(), mapping.values(), parameters(wanted)))
+
+
+def names(plan: Plan) -> list[tuple[str, str, str]]:
+    return [(s.dataset, s.name, s.value) for s in plan.settings]
+
+
+def test_only_what_differs_is_set(machine: Machine) -> None:
+    plan = planned({"data.recordsize": "16K", "data.compression": "zstd-3", "wal.logbias": "throughput"})
+    assert names(plan) == [
+        ("tank/pg", "recordsize", "16K"),
+        ("tank/pg", "compression", "zstd-3"),
+        # The log inherits both from its parent, and so would follow it: it is given its own.
+        ("tank/pg/wal", "recordsize", "128K"),
+        ("tank/pg/wal", "compression", "lz4"),
+        ("tank/pg/wal", "logbias", "throughput"),
+    ]
+    sources = [(s.before.value, s.before.source) for s in plan.settings]
+    assert sources[:3] == [
+        ("131072", "default"), ("lz4", "inherited from tank"), ("131072", "default"),
+    ]  # fmt: skip
+    assert machine.changes() == []
+    text = plan_text.render(plan)
+    assert "recordsize           128K (default)  →  16K" in text
+    assert "compression          lz4 stays: set here, so that it follows no dataset above" in text
+    assert [s.name for s in plan.settings if s.keeps] == ["recordsize", "compression"]
+    # What stays needs no rewriting, and hazards speak of the live datasets, not of the disks of the trial.
+    assert plan.targets[1].rewrite == ()
+    assert any("logbias=throughput on tank/pg/wal" in h for h in plan.hazards)
+    assert "tank/data" not in text and "has no redundancy" not in text
+    assert "modelled" in text and "nothing was measured" in text
+    assert all(len(line) <= 150 for line in text.splitlines())
+
+
+def test_a_child_that_inherits_what_it_needs_is_not_set(machine: Machine) -> None:
+    plan = planned({"data.compression": "zstd-3", "wal.compression": "zstd-3"})
+    assert names(plan) == [("tank/pg", "compression", "zstd-3")]
+
+
+def test_those_below_that_inherit_are_named(machine: Machine) -> None:
+    machine.change(lambda s: s["datasets"]["tank/pg/dump"].update(local={"logbias": "throughput"}))
+    plan = planned({"data.recordsize": "16K", "data.logbias": "throughput"})
+    followers = plan.targets[0].followers
+    assert followers == (("tank/pg/dump", "recordsize", "128K"),)
+    assert "tank/pg/dump inherits and changes with it: recordsize (now 128K)." in plan_text.render(plan)
+
+
+def test_nothing_to_change(machine: Machine) -> None:
+    plan = planned({"data.atime": "off", "wal.atime": "off"})
+    assert names(plan) == []
+    assert "nothing to change" in plan_text.closing(plan)
+
+
+def test_undo_of_each_source(machine: Machine) -> None:
+    def prepare(state: dict[str, Any]) -> None:
+        state["datasets"]["tank/pg"]["local"]["logbias"] = "throughput"
+        state["datasets"]["tank/pg"]["received"] = {"primarycache": "metadata"}
+
+    machine.change(prepare)
+    plan = planned({"data.recordsize": "16K", "data.compression": "zstd-3"}, {"data": "tank/pg"})
+    assert {s.name: s.undo for s in plan.settings} == {
+        "recordsize": ["zfs", "inherit", "recordsize", "tank/pg"],
+        "compression": ["zfs", "inherit", "compression", "tank/pg"],
+        "logbias": ["zfs", "set", "logbias=throughput", "tank/pg"],
+        "primarycache": ["zfs", "inherit", "-S", "primarycache", "tank/pg"],
+    }
+
+
+def test_stronger_protection_is_kept(machine: Machine) -> None:
+    def prepare(state: dict[str, Any]) -> None:
+        state["datasets"]["tank/pg"]["local"].update(copies="2", checksum="sha256", sync="always")
+
+    machine.change(prepare)
+    plan = planned({}, {"data": "tank/pg"})
+    assert names(plan) == []
+    assert {k.split("=")[0] for k in plan.targets[0].kept} == {"copies", "checksum", "sync"}
+    # And a weaker one is mended: checksum=off is never what anybody should keep.
+    machine.change(lambda s: s["datasets"]["tank/pg"]["local"].update(copies="1", checksum="off"))
+    plan = planned({}, {"data": "tank/pg"})
+    assert names(plan) == [("tank/pg", "checksum", "on")]
+    assert (plan.before, plan.after) == (DurabilityClass.CORRUPT, DurabilityClass.NOTHING)
+    assert not plan.weaker
+
+
+def test_durability_before_and_after(machine: Machine) -> None:
+    nothing, seconds, _, corrupt = DurabilityClass
+    both = planned({"data.sync": "disabled", "wal.sync": "disabled"})
+    assert (both.before, both.after, both.weaker) == (nothing, seconds, True)
+    # Only the data's dataset is named: what the log has is not known, so the worst is assumed.
+    one = planned({"data.sync": "disabled", "wal.sync": "disabled"}, {"data": "tank/pg"})
+    assert (one.before, one.after) == (nothing, corrupt)
+    machine.change(lambda s: s["datasets"]["tank/pg"]["local"].update(sync="disabled"))
+    # It is so already, and is inherited by the log: not weaker than now.
+    again = planned({"data.sync": "disabled", "wal.sync": "disabled"})
+    assert (again.before, again.after, again.weaker) == (seconds, seconds, False)
+    mended = planned({})
+    assert (mended.before, mended.after) == (seconds, nothing)
+    torn = planned({"data.recordsize": "4K", "database.full_page_writes": "off"}, {"data": "tank/pg"})
+    assert torn.after == corrupt
+
+
+def test_rewriting_what_is_there(machine: Machine) -> None:
+    plan = planned({"data.recordsize": "16K"}, {"data": "tank/pg"})
+    commands = plan.targets[0].commands
+    assert commands[0] == "# stop the database first"
+    assert "cp -ax --reflink=never /srv/pg/. /srv/pg.new/" in commands
+    assert "zfs rename tank/pg tank/pg.old" in commands and "zfs rename tank/pg.new tank/pg" in commands
+    assert "zfs rename tank/pg.old/wal tank/pg/wal" in commands
+    (create,) = [c for c in commands if c.startswith("zfs create")]
+    assert "-o recordsize=16K" in create and "-o atime=off" in create and "mountpoint=/srv/pg.new" in create
+    text = " ".join(plan.targets[0].rewrite)
+    assert "12.3 GiB" in text and "keeps its record size for good" in text
+    # Compression alone: from 2.3.4 on in place.
+    plan = planned({"data.compression": "zstd-3"}, {"data": "tank/pg"})
+    assert any("zfs send" in s or "copy" in s for s in plan.targets[0].rewrite)
+    machine.change(lambda s: s.update(version="2.4.1-1"))
+    plan = planned({"data.compression": "zstd-3"}, {"data": "tank/pg"})
+    assert plan.targets[0].commands == ("zfs rewrite -rx /srv/pg",)
+    # What is no matter of blocks needs no rewriting.
+    assert planned({"data.logbias": "throughput"}, {"data": "tank/pg"}).targets[0].rewrite == ()
+    machine.change(lambda s: s["datasets"]["tank/pg"]["facts"].update(available="1000"))
+    plan = planned({"data.recordsize": "16K"}, {"data": "tank/pg"})
+    assert any("too little room" in s for s in plan.targets[0].rewrite)
+
+
+def test_the_pool_is_compared_and_never_changed(machine: Machine) -> None:
+    plan = planned({"slog": "mirror 2 nvme", "pool.tank.ashift": 13})
+    said = " ".join(plan.pool)
+    assert "has a log device (mirror 2 nvme), pool tank has none" in said
+    assert "Pool tank has a cache device (disk), the layout has none" in said
+    assert "The data disks were disk where the layout was tried; pool tank has mirror 2" in said
+    assert "ashift is 12 on pool tank and 13 in the layout" in said
+    assert plan.pool_commands == ("zpool add tank log mirror DISK1 DISK2",)
+    assert all("add" not in " ".join(s.command) for s in plan.settings)
+
+
+def test_roles_that_the_layout_keeps_on_two_pools(machine: Machine) -> None:
+    pools = [{"name": n, "vdev": [{"profile": "nvme"}]} for n in ("tank", "fast")]
+    datasets = [{"name": "tank/data", "roles": ["data"]}, {"name": "fast/wal", "roles": ["wal"]}]
+    plan = planned({}, pool=pools, dataset=datasets)
+    assert any("has wal on a pool of its own; here all is on tank" in s for s in plan.pool)
+
+
+def test_database_and_module(machine: Machine) -> None:
+    plan = planned(
+        {"database.full_page_writes": "off", "database.shared_buffers": "1GB", "tunable.zfs_txg_timeout": 10}
+    )
+    said = " ".join(plan.restart)
+    assert "full_page_writes = off in the database: reload" in said
+    assert "shared_buffers = 1GB in the database: restart" in said
+    assert "zfs_txg_timeout = 10" in said
+    assert plan.restart_commands == (
+        "echo 10 > /sys/module/zfs/parameters/zfs_txg_timeout",
+        "echo 'options zfs zfs_txg_timeout=10' >> /etc/modprobe.d/zfs.conf",
+    )
+
+
+@pytest.mark.parametrize(
+    ("version", "changes", "sentence"),
+    [
+        (
+            "2.1.11-1",
+            {"data.prefetch": "metadata"},
+            "prefetch=metadata needs OpenZFS 2.2.4; this host has 2.1.11-1",
+        ),
+        ("2.1.11-1", {"data.recordsize": "4M"}, "recordsize=4M is more than OpenZFS 2.1.11-1 takes"),
+        ("2.2.7-1", {"data.direct": "always"}, "direct=always needs OpenZFS 2.3; this host has 2.2.7-1"),
+        ("2.1.5-1", {"data.redundant_metadata": "some"}, "redundant_metadata=some needs OpenZFS 2.1.7"),
+        ("0.8.6-1", {"data.compression": "zstd-3"}, "compression=zstd-3 needs OpenZFS 2.0"),
+    ],
+)
+def test_too_old_for_a_property(
+    machine: Machine, version: str, changes: dict[str, Any], sentence: str
+) -> None:
+    machine.change(lambda s: s.update(version=version))
+    plan = planned(changes, {"data": "tank/pg"})
+    assert plan.refused[0].startswith(sentence)
+    assert sentence in " ".join(plan_text.render(plan).split()).replace(
+        sentence[:1].upper() + sentence[1:], sentence
+    )
+
+
+def test_features_and_mount_options_stand_in_the_way(machine: Machine) -> None:
+    def prepare(state: dict[str, Any]) -> None:
+        state["pools"]["tank"]["properties"]["feature@large_blocks"] = "disabled"
+        state["datasets"]["tank/pg"]["temporary"] = {"atime": "on"}
+
+    machine.change(prepare)
+    plan = planned({"data.recordsize": "1M"}, {"data": "tank/pg"})
+    assert "needs the feature large_blocks, which pool tank has disabled" in plan.refused[0]
+    assert "by a mount option" in plan.refused[1]
+
+
+def test_files_and_volumes_are_not_mixed_up(machine: Machine) -> None:
+    machine.change(lambda s: s["datasets"]["tank/other"].update(type="volume"))
+    plan = planned({"data.recordsize": "16K"}, {"data": "tank/other"})
+    assert names(plan) == []
+    assert (
+        "tank/other is a volume, and the layout has data, temp, index as files"
+        in plan.targets[0].impossible[0]
+    )
+    plan = planned({"data.volume": "8G"}, {"data": "tank/pg"})
+    assert names(plan) == []
+    assert "zfs create -V SIZE -o volblocksize=16K" in plan.targets[0].impossible[0]
+    volume = planned(
+        {"data.volume": "8G", "data.volblocksize": "8K", "data.compression": "off"}, {"data": "tank/other"}
+    )
+    assert names(volume) == [("tank/other", "compression", "off")]
+    assert volume.targets[0].impossible[0].startswith("volblocksize is 16K and stays so")
+
+
+def test_encryption_takes_a_new_dataset(machine: Machine) -> None:
+    plan = planned({"data.encryption": "on"}, {"data": "tank/pg"})
+    assert names(plan) == []
+    assert "encryption is off and stays so" in plan.targets[0].impossible[0]
+
+
+def test_roles_on_one_dataset(machine: Machine) -> None:
+    with pytest.raises(
+        InputError, match=r"data and wal both live on tank/pg.*a different recordsize.*make wal"
+    ):
+        planned({"data.recordsize": "16K"}, {"data": "tank/pg", "wal": "tank/pg"})
+    same = planned({"data.logbias": "throughput", "wal.logbias": "throughput"},
+                   {"data": "tank/pg", "wal": "tank/pg"})  # fmt: skip
+    assert names(same) == [("tank/pg", "logbias", "throughput")]
+    assert same.targets[0].roles == ("data", "temp", "index", "wal")
+    with pytest.raises(InputError, match="share one dataset in this layout"):
+        planned({}, {"data": "tank/pg", "index": "tank/other"})
+
+
+def test_what_dataset_words_are_refused() -> None:
+    layout = Layout.model_validate(recommended().layout)
+    assert parse_datasets(["data=tank/pg", "wal=tank/pg/wal"], layout) == MAPPING
+    for word, sentence in (
+        ("tank/pg", "write ROLE=POOL/DATASET"),
+        ("backup=tank/pg", 'no role "backup"'),
+        ("data=tank/p g;rm", "is not a dataset name"),
+        ("data=-o/x", "is not a dataset name"),
+        ("data=", "write ROLE=POOL/DATASET"),
+    ):
+        with pytest.raises(InputError, match=sentence):
+            parse_datasets([word], layout)
+    with pytest.raises(InputError, match="given two datasets"):
+        parse_datasets(["data=tank/a", "data=tank/b"], layout)
+
+
+def test_a_layout_that_is_not_zfs(machine: Machine) -> None:
+    with pytest.raises(InputError, match="which is ext4 and not ZFS"):
+        planned({"pool.tank.filesystem": "ext4"})
+
+
+def test_missing_things_are_said_in_a_sentence(machine: Machine) -> None:
+    with pytest.raises(InputError, match=r"there is no dataset tank/nil on this host"):
+        planned({}, {"data": "tank/nil"})
+    with pytest.raises(InputError, match=r"--on is \"ssh://-oProxyCommand=x\""):
+        Host("ssh://-oProxyCommand=x")
+    with pytest.raises(InputError, match="it is local or ssh://"):
+        Host("http://x")
+
+
+def test_without_zfs(no_zfs: None) -> None:
+    with pytest.raises(MissingError, match=r"no zfs on this host.*--export"):
+        planned()
+
+
+def test_over_ssh_words_are_quoted() -> None:
+    host = Host("ssh://admin@db1:2222", ["sudo", "-n"])
+    argv = host.argv(["zfs", "set", "recordsize=16K", "tank/p g"])
+    assert argv[:8] == ["ssh", "-o", "BatchMode=yes", "-o", "ConnectTimeout=15", "-p", "2222", "--"]
+    assert argv[8] == "admin@db1"
+    assert argv[9].endswith("sudo -n zfs set recordsize=16K 'tank/p g'")
+
+
+def test_vdevs_from_a_status() -> None:
+    text = (
+        "  pool: t\n state: ONLINE\nconfig:\n\n\tNAME STATE\n\tt ONLINE\n\t  raidz2-0 ONLINE\n"
+        + "".join(f"\t    /dev/sd{c} ONLINE\n" for c in "abcd")
+        + "\tspecial\n\t  mirror-1 ONLINE\n\t    /dev/a ONLINE\n\t    /dev/b ONLINE\n"
+        + "\tlogs\n\t  /dev/c ONLINE\n\tcache\n\t  /dev/d ONLINE\n\nerrors: none\n"
+    )
+    assert vdevs_of(text, "t") == {
+        "data": ("raidz2 4",), "special": ("mirror 2",), "log": ("disk",), "cache": ("disk",),
+    }  # fmt: skip
+    assert canonical("recordsize", "131072") == "128K"
+    assert canonical("mountpoint", "/x") == "/x"

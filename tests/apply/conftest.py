@@ -1,3 +1,0 @@
-from conftest_apply import machine, no_zfs
-
-__all__ = ["machine", "no_zfs"]

@@ -1,0 +1,241 @@
+"""Import, backup, export, archive and full-text index on the real OrientDB, at their smallest; skipped where
+it isn't installed.
+"""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import json
+import re
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from ztune.databases import registry
+from ztune.databases.orientdb.onhost import export as orientdb_export
+from ztune.databases.orientdb.onhost import files as orientdb_files
+from ztune.databases.workload import JobWorkload, running
+from ztune.errors import InputError, MissingError, ZtuneError
+from ztune.onhost.jobs import role_directories as places
+from ztune.onhost.jobs.job import WorkloadResult
+
+# Java starts three or four times in each of them.
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
+
+TRIPLES = "".join(
+    f"<urn:s{n % 40}> <urn:p{n % 3}> <urn:s{n % 7}> .\n"
+    f'<urn:s{n % 40}> <urn:label> "entry {n} describes something" .\n'
+    for n in range(60)
+)
+
+
+@pytest.fixture(scope="module")
+def own(open_parent: Path) -> Path:
+    path = open_parent / "files.nt"
+    path.write_text(TRIPLES, encoding="utf-8")
+    return path
+
+
+def workload(name: str, own: Path, **values: object) -> JobWorkload:
+    kind = registry.get(name)
+    made = kind({"file": str(own), "triples": 0, "disk_cache": "16M", **values})
+    assert isinstance(made, JobWorkload)
+    try:
+        made.check()
+    except MissingError as error:
+        pytest.skip(str(error))
+    return made
+
+
+def done(made: JobWorkload, parent: Path) -> tuple[WorkloadResult, dict[str, int], dict[str, set[str]]]:
+    """Do the whole job; return its result, the bytes of each role and the names of its files."""
+    with running(made, parent=parent) as started:
+        assert started.pids()
+        result = started.verify(started.run())
+        paths = started.role_paths()
+        assert set(started.page_sizes()) <= set(paths)
+        sizes = {role: places.size_of(path) for role, path in paths.items()}
+        names = {role: {path.name for path in top.rglob("*")} for role, top in paths.items()}
+    assert list(parent.iterdir()) == []
+    assert all(check.ok for check in result.checks)
+    assert result.details["input"]["lines"] == 120 and result.details["input"]["terms"] == 100
+    return result, sizes, names
+
+
+def test_import(own: Path, parent: Path) -> None:
+    result, sizes, names = done(workload("orientdb-import", own), parent)
+    assert set(sizes) == {"source", "data", "wal"} and result.operations == 220
+    assert names["source"] == {"export.json.gz"} and sizes["source"] == result.details["export_bytes"]
+    assert {check.name for check in result.checks} >= {"vertices", "edges", "sum over all edges as triples"}
+
+
+@pytest.mark.parametrize("version", ["1.7.4", "1.6.4"])
+def test_import_as_the_studies_did(own: Path, parent: Path, version: str) -> None:
+    made = workload("orientdb-import", own, version=version)
+    made.job.database["storage.compressionMethod"] = "nothing"
+    assert made.check().startswith(f"OrientDB {version}, Java ")
+    result, sizes, names = done(made, parent)
+    assert set(sizes) == {"source", "data", "wal"} and result.operations == 220
+    assert names["source"] == {"export.json.gz"}
+    assert {"vertices", "edges", "sum over all edges as triples"} <= {check.name for check in result.checks}
+    assert any(name.endswith(".wal") for name in names["wal"])
+    assert not any(name.endswith(".wal") for name in names["data"])
+    assert result.details["settings"]["storage.compressionMethod"] == "nothing"
+
+
+def export(records: list[dict[str, object]]) -> dict[str, object]:
+    """Return an export as OrientDB 3.2 writes it, of one class and two classless records."""
+    clusters = [{"name": "internal", "id": 0}, {"name": "default", "id": 3}, {"name": "thing", "id": 20}]
+    schema = {"version": 4, "classes": [
+        {"name": "Thing", "default-cluster-id": 20, "cluster-ids": [20], "cluster-selection": "round-robin"},
+    ]}  # fmt: skip
+    own = [{"@type": "d", "@rid": "#0:1", "@version": 1, "schemaVersion": 4}]
+    return {
+        "info": {"name": "mine", "default-cluster-id": 3, "exporter-version": 12, "engine-version": "3.2.25",
+                 "schemaRecordId": "#0:1", "indexMgrRecordId": "#0:2"},
+        "clusters": clusters, "schema": schema, "records": [*own, *records], "indexes": [],
+        "manualIndexes": [], "brokenRids": [],
+    }  # fmt: skip
+
+
+THINGS: list[dict[str, object]] = [
+    {
+        "@type": "d",
+        "@rid": f"#20:{n}",
+        "@version": 1,
+        "@class": "Thing",
+        "text": f'"{n}\\" {{[',
+        "in": {"a": [n]},
+    }
+    for n in range(50)
+]
+
+
+@pytest.fixture(scope="module")
+def exported(own: Path, open_parent: Path) -> Path:
+    """An export that OrientDB itself has written."""
+    parent = open_parent / "exported"
+    parent.mkdir(mode=0o755)
+    with running(workload("orientdb-import", own), parent=parent) as made:
+        kept = open_parent / "mine.gz"
+        shutil.copy(made.role_paths()["source"] / orientdb_files.EXPORT, kept)
+        return kept
+
+
+@pytest.mark.parametrize("packed", [True, False])
+def test_import_of_ones_own_export(exported: Path, own: Path, parent: Path, packed: bool) -> None:
+    path = exported if packed else parent / "mine.json"
+    if not packed:
+        # Of users whose passwords we don't know.
+        text = gzip.decompress(exported.read_bytes())
+        path.write_bytes(re.sub(rb'"password": ?"[^"]*"', b'"password":"{SHA-256}00"', text))
+        assert path.read_bytes() != text
+    made = workload("orientdb-import", own, file="", export=str(path))
+    digest = hashlib.sha256(path.read_bytes()).hexdigest()
+    assert made.resolved()["export_pin"] == f"{path.stat().st_size}:{digest}"
+    with running(made, parent=parent) as started:
+        result = started.verify(started.run())
+        source = started.role_paths()["source"]
+        assert [file.name for file in source.iterdir()] == [f"export.json{'.gz' if packed else ''}"]
+        counts = {check.name.removeprefix("records of "): check.got for check in result.checks}
+        assert counts["Resource"] == 100 and counts["Statement"] == 120 and counts["other classes"] == 0
+        assert sum(map(int, counts.values())) == result.operations == result.details["input"]["records"]
+        assert result.details["input"]["sha256"] == digest
+        # One record less is found.
+        job = started.job
+        job.own = replace(job.own, classes={**job.own.classes, "Resource": 101})
+        with pytest.raises(ZtuneError, match="records of Resource should be 101 but is 100"):
+            started.verify(result)
+
+
+def test_another_export_than_the_pinned_one(exported: Path, own: Path, parent: Path) -> None:
+    made = workload("orientdb-import", own, file="", export=str(exported), export_pin="1:abc")
+    told = pytest.raises(InputError, match=r"is another file \(.*\) than the one that was pinned \(1:abc\)")
+    with told, running(made, parent=parent):
+        pass
+
+
+def test_what_is_counted_in_an_export(tmp_path: Path) -> None:
+    path = tmp_path / "e.json"
+    more: dict[str, object] = {
+        "@type": "d",
+        "@rid": "#3:0",
+        "v": "x" * (3 << 20) + '"\\',
+        "e": {"@class": "Inner"},
+    }
+    path.write_text(json.dumps(export([*THINGS, more])), encoding="utf-8")
+    found = orientdb_export.facts(path)
+    assert (found.records, found.classes) == (51, {"": 1, "Thing": 50})
+    for text in ("[]", '{"records": [{]}', '{"records": [{"a": "b', '{"a": 1}', '{"records": [{}]', ""):
+        path.write_text(text, encoding="utf-8")
+        with pytest.raises(InputError, match="is no export of OrientDB"):
+            orientdb_export.facts(path)
+    path.write_bytes(gzip.compress(b'{"records": []}')[:-9])
+    with pytest.raises(InputError, match="is no export of OrientDB"):
+        orientdb_export.facts(path)
+    with pytest.raises(InputError, match="name an export with -p export=PATH"):
+        orientdb_export.pin(tmp_path / "none")
+
+
+@pytest.mark.parametrize(
+    ("values", "said"),
+    [
+        ({"export": "a", "file": "b"}, "leave one out"),
+        ({"version": "1.7.4", "page_size": "16K"}, "smaller pages"),
+        ({"version": "2.2"}, "version"),
+    ],
+)
+def test_imports_that_make_no_sense(values: dict[str, object], said: str) -> None:
+    with pytest.raises(InputError, match=said):
+        registry.get("orientdb-import")(values)
+
+
+def test_settings_are_the_versions() -> None:
+    for version, name, said in (
+        ("3.2", "storage.compressionMethod", "not compressed"),
+        ("1.7.4", "storage.diskCache.pageSize", "smaller pages"),
+        ("1.7.4", "storage.useDoubleWriteLog", "has no setting"),
+    ):
+        params = registry.get("orientdb-import")({"version": version})
+        assert isinstance(params, JobWorkload)
+        with pytest.raises(InputError, match=said):
+            orientdb_files.OrientdbImport(params.resolved(), {name: "32"}).check()
+
+
+@pytest.mark.parametrize("method", ["backup", "export"])
+def test_backup_can_be_restored(own: Path, parent: Path, method: str) -> None:
+    result, sizes, names = done(workload("orientdb-backup", own, method=method), parent)
+    assert set(sizes) == {"data", "backup"} and sizes["backup"] == result.details["backup_bytes"] > 0
+    assert names["backup"] == {"database.zip" if method == "backup" else "export.json.gz"}
+    if method == "backup":
+        # Not compressed: the files' own bytes are in it.
+        assert sizes["backup"] > 0.2 * result.details["database_bytes"]
+
+
+def test_a_backup_that_is_damaged_is_found(own: Path, parent: Path) -> None:
+    with running(workload("orientdb-backup", own), parent=parent) as started:
+        result = started.run()
+        path = started.role_paths()["backup"] / "database.zip"
+        path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+        with pytest.raises(ZtuneError, match=r"OrientDB failed in 'restore'|the job was not done"):
+            started.verify(result)
+        started.cleanup()
+
+
+def test_archive(own: Path, parent: Path) -> None:
+    result, sizes, names = done(workload("orientdb-archive", own), parent)
+    assert names["backup"] == {"input.json"} and names["archive"] == {"database.zip"}
+    assert sizes["archive"] == result.details["archived_bytes"] > 0
+    kernel = result.details["kernel"]
+    assert kernel["wchar"] >= sizes["archive"] and kernel["rchar"] >= sizes["archive"]
+
+
+def test_lucene(own: Path, parent: Path) -> None:
+    result, sizes, names = done(workload("orientdb-lucene", own), parent)
+    assert result.operations == 100 and sizes["index"] == result.details["index_bytes"] > 0
+    assert any(name.startswith("segments") for name in names["index"])
+    words = [check.name for check in result.checks if check.name.endswith("' is found")]
+    assert words == ["'describes' is found"]

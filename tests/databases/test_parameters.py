@@ -1,0 +1,85 @@
+from __future__ import annotations
+
+import pytest
+from workloads_made import job_workload
+
+from ztune.databases import memory, registry
+from ztune.databases.postgresql.workload_oltp import OltpParameters, PostgresOltp
+from ztune.databases.workload import JobWorkload
+from ztune.errors import InputError
+
+
+def test_text_and_typed_values_mean_the_same() -> None:
+    text = OltpParameters.parse(
+        "w", {"scale": "3", "full_page_writes": "off", "shared_buffers": "16MB", "rate": "10"}
+    )
+    typed = OltpParameters.parse(
+        "w", {"scale": 3, "full_page_writes": False, "shared_buffers": 16 << 20, "rate": 10.0}
+    )
+    assert text == typed
+
+
+def test_resolved_parameters_make_the_same_parameters_again() -> None:
+    params = OltpParameters.parse("w", {"size": "100M", "script": "mix21", "wal_recycle": "off"})
+    assert OltpParameters.parse("w", params.resolved()) == params
+
+
+def test_size_decides_the_scale() -> None:
+    assert OltpParameters.parse("w", {"size": "1M"}).resolved_scale == 1
+    assert OltpParameters.parse("w", {"scale": 7}).resolved_scale == 7
+    # Rounded up: never smaller than asked for.
+    params = OltpParameters.parse("w", {"size": "400M", "scale": 7})
+    assert 27 <= params.resolved_scale <= 29
+    for kind in ("postgres-oltp", "postgres-backup", "postgres-restore"):
+        made = registry.get(kind)({"size": "cached", "arc": "800M"})
+        assert isinstance(made, JobWorkload)
+        assert made.resolved()["size"] == "400M" and 27 <= made.job.scale <= 29
+        # The ARC matters only where the size is relative to it.
+        fields = made.Parameters.model_fields
+        assert memory.is_relative(fields, {"size": "3x"}) and not memory.is_relative(fields, {})
+
+
+@pytest.mark.parametrize(
+    ("values", "words"),
+    [
+        ({"scael": 3}, ["no parameter 'scael'", "did you mean 'scale'"]),
+        ({"zzz": 3}, ["no parameter 'zzz'", "clients"]),
+        ({"scale": 0}, ["'scale'", "greater than or equal to 1", "got 0"]),
+        ({"scale": "many"}, ["'scale'", "integer", "'many'"]),
+        ({"script": "tpcc"}, ["'script'", "'tpcb' or 'mix21'", "'tpcc'"]),
+        ({"shared_buffers": "lots"}, ["'shared_buffers'", "64M", "'lots'"]),
+        ({"max_wal_size": "16M"}, ["'max_wal_size'", "greater than or equal"]),
+        ({"checkpoint_timeout": 10}, ["'checkpoint_timeout'", "30"]),
+        ({"wal_recycle": "perhaps"}, ["'wal_recycle'", "boolean", "'perhaps'"]),
+    ],
+)
+def test_bad_parameters_get_one_sentence(values: dict[str, object], words: list[str]) -> None:
+    with pytest.raises(InputError) as caught:
+        PostgresOltp(values)
+    text = str(caught.value)
+    assert "postgres-oltp" in text and "\n" not in text
+    for word in words:
+        assert word in text
+
+
+def test_every_parameter_is_documented() -> None:
+    docs = {doc.name: doc for doc in OltpParameters.docs()}
+    assert list(docs) == list(OltpParameters.model_fields)
+    for doc in docs.values():
+        assert doc.meaning.endswith("."), doc.name
+        assert doc.type and doc.default, doc.name
+    assert docs["shared_buffers"].default == "32M" and docs["shared_buffers"].type == "size"
+    assert docs["script"].allowed == "tpcb, mix21"
+    assert docs["full_page_writes"].default == "on"
+    assert docs["clients"].allowed == "≥ 1, ≤ 1000"
+
+
+def test_size_decides_how_much_is_imported() -> None:
+    for name, key, each in (("ldap-import", "entries", 5620), ("mongo-restore", "documents", 400)):
+        made = job_workload(name, {"size": "uncached", "arc": "64M"})
+        found = made.resolved()
+        assert found["size"] == "384M" and found[key] == (384 << 20) // each
+        usual = job_workload(name).resolved()
+        assert usual["size"] == "0" and usual[key] == {"entries": 20_000, "documents": 200_000}[key]
+        with pytest.raises(InputError, match="size is for"):
+            registry.get(name)({"size": "3x", "file": "/srv/mine"})

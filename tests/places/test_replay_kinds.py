@@ -1,0 +1,39 @@
+"""What a replayed trace can't answer is refused before it runs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from synthetic_traces import make_trace
+
+from ztune.errors import InputError
+from ztune.places import engine as engines
+from ztune.places.replay import Replay
+from ztune.study import generic
+
+pytestmark = pytest.mark.usefixtures("home")
+
+
+@pytest.mark.parametrize(
+    ("changes", "sentence"),
+    [
+        ({"pool.tank.filesystem": "ext4"}, r"has ext4 in place of pool tank: the replay engine is OpenZFS"),
+        (
+            {"wal.volume": "8G", "wal.filesystem": "xfs"},
+            r"has tank/wal as a volume with xfs: a trace of files",
+        ),
+        (
+            {"data.encryption": "on"},
+            r"changes encryption of tank/data, which the replay engine does not have",
+        ),
+    ],
+)
+def test_kinds_of_layouts_that_are_for_real_runs(
+    stand_in_engine: Path, tmp_path: Path, changes: dict[str, object], sentence: str
+) -> None:
+    study = generic.build({"data", "wal"})
+    target = Replay(make_trace(tmp_path / "t.trace"), engines.check())
+    target.check(study, study.layout)
+    with pytest.raises(InputError, match=sentence):
+        target.check(study, study.layout.with_settings(changes, "x"))

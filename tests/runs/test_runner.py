@@ -1,0 +1,456 @@
+"""A whole run against a stand-in for the trial program: order, storing, failures, cuts, early stopping."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import threading
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from children import environment
+from fake_place import JOB, FakePlace, layouts, study
+
+from ztune.analysis.verdict import sentence
+from ztune.databases import registry
+from ztune.databases.declared import Declared
+from ztune.databases.fio.workload import Fio
+from ztune.databases.postgresql.onhost.oltp import PostgresOltp
+from ztune.errors import InputError, MissingError, ZtuneError
+from ztune.places.channel import Lost
+from ztune.runs import runner
+from ztune.runs import trial as one_trial
+from ztune.runs.plan import Options, workload_job
+from ztune.runs.runner import Request
+from ztune.store import series
+from ztune.store.db import Store
+from ztune.store.records import Run, Trial
+from ztune.study import DurabilityClass
+
+
+@pytest.fixture(autouse=True)
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("ZTUNE_HOME", str(tmp_path / "home"))
+    monkeypatch.setattr(runner, "_PAUSE_S", 0.0)
+    return tmp_path / "home"
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> FakePlace:
+    return FakePlace(tmp_path / "there")
+
+
+class Notes(runner.Silent):
+    def __init__(self) -> None:
+        self.said: list[str] = []
+        self.ended: list[tuple[str, str]] = []
+        self.stored: list[int] = []
+
+    def say(self, text: str) -> None:
+        self.said.append(text)
+
+    def finished(self, trial: Trial, steps: dict[str, float]) -> None:
+        with Store.open() as other:  # what another process sees at this moment
+            self.stored.append(sum(t.status in {"ok", "failed"} for t in other.trials(trial.run_id)))
+        self.ended.append((trial.layout_name, trial.status))
+
+
+def go(place: FakePlace, *sizes: str, notes: Notes | None = None, seed: int = 3, **options: Any) -> Run:
+    options.setdefault("blocks", (2, 2))
+    with Store.open() as store:
+        request = Request(study(), layouts(*sizes), JOB, place, Options(**options), seed=seed)
+        return runner.start(store, request, notes)
+
+
+def trials(run: Run) -> list[Trial]:
+    with Store.open() as store:
+        return store.trials(run.id)
+
+
+def test_every_layout_runs_once_in_every_block_and_each_is_stored_at_once(place: FakePlace) -> None:
+    notes = Notes()
+    run = go(place, "8K", "16K", notes=notes, blocks=(3, 3))
+    assert run.status == "done" and run.kind == "run" and run.trace_path == ""
+    found = trials(run)
+    assert [t.status for t in found] == ["ok"] * 9
+    for block in (1, 2, 3):
+        assert sorted(t.layout_name for t in found if t.block == block) == ["16K", "8K", "base"]
+    assert len({tuple(t.layout_name for t in found if t.block == b) for b in (1, 2, 3)}) > 1  # shuffled
+    assert notes.stored == list(range(1, 10))
+    assert [t.number for t in found] == list(range(1, 10))
+    assert place.left() == []
+    specs = place.specs()
+    assert [s["trial"] for s in specs] == [f"{run.id}-{n:04d}" for n in range(1, 10)]
+    assert specs[0]["format"] == "ztune-trial" and specs[0]["start"] == {"kind": "load"}
+    assert specs[0]["job"] == {"name": JOB.name, "params": JOB.params, "database": {}}
+    assert {s["seed"] for s in specs} == {4, 5, 6}  # a seed for each block
+    assert found[0].spec == specs[0]  # repeatable from its record
+    assert series.read(found[0], "arc")["hits"] == [1.0, 2.0]
+    assert found[0].warnings == [] and found[0].openzfs_version == "2.3.2-1"
+    assert run.target["name"] == "fake" and run.versions["kernel"] == "6.1.0"
+
+
+def test_a_place_gives_parameters_that_the_layout_does_not_set(place: FakePlace) -> None:
+    with Store.open() as store:
+        base = layouts()[0]
+        own = base.model_copy(update={"name": "own", "tunables": {"zfs_txg_timeout": 7}})
+        runner.start(store, Request(study(), [base, own], JOB, place, Options(blocks=(1, 1)), seed=3))
+    given = {s["layout"]["name"]: s["layout"]["tunables"] for s in place.specs()}
+    assert given == {
+        "base": {"zfs_dirty_data_max": base.arc, "zfs_txg_timeout": 1},
+        "own": {"zfs_dirty_data_max": base.arc, "zfs_txg_timeout": 7},
+    }
+
+
+@pytest.mark.parametrize(
+    ("workload", "setting", "value", "said"),
+    [
+        ("sqlite", "synchronous", "ful", "database setting synchronous is 'ful'; it is one of off, normal"),
+        ("sqlite", "synchronus", "full", "did you mean 'synchronous'?"),
+        ("postgres-oltp", "full_page_writes", "of course", "it is one of on, off"),
+        ("postgres-backup", "port", "5433", "can't be chosen by a layout: it is reached by its own socket"),
+        ("mariadb-oltp", "innodb_doublewrite", "maybe", "it is one of on, off"),
+        ("rocksdb", "compresion_type", "zstd", "rocksdb has no setting 'compresion_type'"),
+        ("mongo-restore", "log.enabled", "perhaps", "it is one of true, false"),
+        ("orientdb-graph", "storage.callFsync", "perhaps", "it is one of true, false"),
+        ("ldap-import", "no-such", "1", "no setting 'no-such' that a layout could choose"),
+        ("fio", "direct", "1", "fio has no database whose settings a layout could choose"),
+    ],
+)
+def test_a_wrong_setting_of_the_database_is_said_before_anything_starts(
+    place: FakePlace, workload: str, setting: str, value: str, said: str
+) -> None:
+    base = layouts()[0]
+    wrong = base.model_copy(update={"name": "wrong", "database": {setting: value}})
+    job = replace(workload_job(registry.make(workload)), roles=("data", "wal"))
+    with Store.open() as store, pytest.raises(InputError, match=re.escape(said)) as caught:
+        runner.start(store, Request(study(), [base, wrong], job, place, Options(blocks=(1, 1)), seed=3))
+    assert str(caught.value).startswith('layout "wrong": ')
+    assert place.specs() == []
+
+
+def test_settings_that_servers_take_pass() -> None:
+    """PostgreSQL's Booleans may be cut short, and what ztune does not know is the server's to judge."""
+    settings = {"fsync": "t", "full_page_writes": "OFF", "wal_compression": "zstd", "work_mem": "4MB"}
+    PostgresOltp(registry.make("postgres-oltp").params.resolved(), settings).check_settings()
+
+
+def test_what_is_declared_of_durability_stays_here(place: FakePlace) -> None:
+    with Store.open() as store:
+        base = layouts()[0].model_copy(update={"declared": Declared()})
+        other = base.model_copy(update={"name": "other", "tunables": {"zfs_txg_timeout": 7}})
+        request = Request(study(), [base, other], JOB, place, Options(blocks=(1, 1)), seed=3)
+        run = runner.start(store, request)
+    # A trial's own reader takes no key that it does not know.
+    assert [s for s in place.specs() if "durability" in s["layout"]] == []
+    assert trials(run)[0].layout.durability() is DurabilityClass.NOT_KNOWN
+
+
+def test_the_order_depends_on_the_seed_alone(tmp_path: Path) -> None:
+    def names(where: str, seed: int) -> list[str]:
+        return [t.layout_name for t in trials(go(FakePlace(tmp_path / where), "8K", "16K", "32K", seed=seed))]
+
+    first, again, other = names("a", 3), names("b", 3), names("c", 4)
+    assert first == again != other
+
+
+def test_a_clear_winner_ends_the_run_early(place: FakePlace) -> None:
+    place.behave(of={"*": {"spread": 0.01}, "8K": {"seconds": 0.005}})
+    run = go(place, "8K", blocks=(3, 8))
+    assert run.outcome["reason"] == "settled" and run.outcome["verdict"] == "resolved"
+    assert run.outcome["leader_name"] == "8K" and run.outcome["measure"] == "time"
+    assert len(trials(run)) < 16
+    assert "8K has the least time per op" in sentence(run.outcome, 0.02)
+
+
+def test_equal_layouts_end_the_run_early(place: FakePlace) -> None:
+    place.behave(of={"*": {"spread": 0.0005}})
+    run = go(place, "8K", blocks=(3, 8))
+    assert (run.outcome["reason"], run.outcome["verdict"]) == ("settled", "equal")
+    assert len(trials(run)) == 6
+
+
+def test_an_unresolved_run_says_how_many_more_it_takes(place: FakePlace) -> None:
+    place.behave(of={"*": {"spread": 0.2}})
+    run = go(place, "8K", blocks=(2, 3))
+    assert (run.outcome["reason"], run.outcome["verdict"]) == ("blocks", "open")
+    assert run.outcome["needed"] > 3
+    more = run.outcome["needed"] - 3
+    # The run's id, which is its seed, is drawn anew each time.
+    words = f"about {more} more run{'' if more == 1 else 's'} of each"
+    assert words in sentence(run.outcome, 0.02)
+
+
+def test_settled_layouts_do_not_run_on(place: FakePlace) -> None:
+    # 16K is far behind at once; base and 8K are too noisy to tell apart.
+    place.behave(of={"*": {"spread": 0.03}, "16K": {"seconds": 0.1, "spread": 0.0}})
+    found = trials(go(place, "8K", "16K", blocks=(3, 6)))
+    count = {n: sum(t.layout_name == n for t in found) for n in ("base", "8K", "16K")}
+    assert count["16K"] < count["base"] == count["8K"]
+
+
+def test_a_failed_layout_is_marked_and_the_others_go_on(place: FakePlace) -> None:
+    place.behave(of={"8K": {"fail": "load"}})
+    run = go(place, "8K", "16K", blocks=(3, 3))
+    assert run.status == "done"
+    bad = [t for t in trials(run) if t.layout_name == "8K"]
+    # Twice is enough to know.
+    assert [(t.status, t.error) for t in bad] == [("failed", "no room on the disk")] * 2
+    assert bad[0].result is not None and bad[0].result["commands"][0]["command"][0] == "zpool"
+    assert sum(t.ok for t in trials(run)) == 6 and place.left() == []
+
+
+def test_all_failed_is_a_failed_run(place: FakePlace) -> None:
+    place.behave(of={"*": {"fail": "prepare"}})
+    run = go(place, "8K")
+    assert run.status == "failed" and len(trials(run)) == 2
+
+
+@pytest.mark.parametrize("step", ["prepare", "load", "settle", "measure", "collect", "destroy"])
+def test_a_trial_program_that_is_killed_is_cleaned_up_after(place: FakePlace, step: str) -> None:
+    place.behave(of={"8K": {"die": step, "once": True}})
+    run = go(place, "8K")
+    assert run.status == "done" and place.left() == []
+    first = next(t for t in trials(run) if t.layout_name == "8K")
+    assert first.status == "failed" and "exit code -9" in (first.error or "")
+
+
+@pytest.mark.parametrize("step", ["load", "measure"])
+def test_a_lost_place_is_brought_up_again_and_the_trial_repeated(place: FakePlace, step: str) -> None:
+    place.behave(of={"8K": {"lose": step, "once": True}})
+    notes = Notes()
+    run = go(place, "8K", notes=notes)
+    found = trials(run)
+    assert [t.status for t in found] == ["ok"] * 4 and place.ups == 2 and place.left() == []
+    cut = [t for t in found if t.attempts]
+    assert len(cut) == 1 and cut[0].attempts[0]["error"] == "connection lost"
+    assert cut[0].spec is not None and cut[0].spec["trial"].endswith("-1")  # its own directory there
+    assert any("was cut: connection lost" in text for text in notes.said)
+
+
+def test_a_layout_that_takes_the_place_down_every_time_is_marked(place: FakePlace) -> None:
+    place.behave(of={"8K": {"lose": "measure"}})
+    run = go(place, "8K", "16K")
+    assert run.status == "done" and place.left() == []
+    bad = [t for t in trials(run) if t.layout_name == "8K"]
+    assert all(t.status == "failed" and "cut 2 times" in (t.error or "") for t in bad)
+
+
+def test_a_place_that_stays_away_leaves_a_run_to_resume(place: FakePlace) -> None:
+    place.behave(of={"8K": {"lose": "measure", "once": True}})
+    place.refuse = "host nowhere does not answer"
+    with pytest.raises(Lost, match=r"does not answer; `ztune run --resume \w+` goes on"):
+        go(place, "8K")
+    with Store.open() as store:
+        run = store.run()
+        assert run.status == "interrupted" and place.left()
+        place.refuse = None
+        done = runner.resume(store, run, place)
+        assert done.status == "done" and [t.status for t in store.trials(run.id)] == ["ok"] * 4
+    assert place.left() == []
+
+
+def test_ctrl_c_stops_in_order(place: FakePlace) -> None:
+    place.behave(of={"8K": {"hang": "measure"}})
+
+    def interrupt() -> None:
+        deadline = time.monotonic() + 60
+        while not (Path(place.state) / "hanging").exists() and time.monotonic() < deadline:
+            time.sleep(0.02)
+        os.kill(os.getpid(), signal.SIGINT)
+
+    threading.Thread(target=interrupt, daemon=True).start()
+    with pytest.raises(KeyboardInterrupt):
+        go(place, "8K")
+    assert place.left() == []
+    place.behave(of={})
+    with Store.open() as store:
+        run = store.run()
+        assert run.status == "interrupted"
+        assert {t.status for t in store.trials(run.id)} <= {"ok", "pending"}
+        assert runner.resume(store, run, place).status == "done"
+        assert all(t.ok for t in store.trials(run.id))
+
+
+def test_kill_9_of_ztune_itself_loses_nothing_that_ended(
+    place: FakePlace, home: Path, tmp_path: Path
+) -> None:
+    place.behave(of={"8K": {"hang": "measure"}})
+    script = tmp_path / "go.py"
+    script.write_text(
+        "from pathlib import Path\n"
+        "import fake_place\n"
+        "FakePlace = fake_place.FakePlace; FakePlace.behave = lambda self, **_: None\n"
+        "from ztune.store.db import Store\n"
+        "from ztune.runs import runner\n"
+        "from ztune.runs.plan import Options\n"
+        f"place = FakePlace(Path({place.state!r}))\n"
+        "request = runner.Request(fake_place.study(), fake_place.layouts('8K'), fake_place.JOB, place,\n"
+        "    Options(blocks=(2, 2)), seed=1)\n"
+        "with Store.open() as store: runner.start(store, request)\n"
+    )
+    victim = subprocess.Popen([sys.executable, str(script)], env=environment())
+    deadline = time.monotonic() + 60
+    while not (Path(place.state) / "hanging").exists():
+        assert victim.poll() is None and time.monotonic() < deadline
+        time.sleep(0.02)
+    victim.kill()
+    victim.wait()
+    place.behave(of={})
+    with Store.open() as store:
+        run = store.run()
+        assert run.status == "running" and not store.is_live(run)
+        before = [t.number for t in store.trials(run.id) if t.ok]
+        done = runner.resume(store, run, place)
+        assert done.status == "done"
+        found = store.trials(run.id)
+        assert all(t.ok for t in found) and len(found) == 4
+        assert [t.number for t in found if t.ok and not t.attempts] >= before
+        assert sum(len(t.attempts) for t in found) == 1
+    deadline = time.monotonic() + 10
+    while place.left() and time.monotonic() < deadline:
+        time.sleep(0.05)  # the orphan saw the end of its input and tidies up by itself
+    assert place.left() == []
+
+
+def test_resume_refuses_another_openzfs(place: FakePlace) -> None:
+    run = go(place, "8K")
+    (Path(place.state) / "hello.json").write_text('{"openzfs": {"kernel": "2.1.11", "tools": "2.1.11"}}')
+    with (
+        Store.open() as store,
+        pytest.raises(InputError, match=r"made under openzfs 2.3.2-1, fake has 2.1.11 now"),
+    ):
+        runner.resume(store, run, place)
+
+
+def test_a_time_limit_ends_the_run_between_trials(place: FakePlace) -> None:
+    run = go(place, "8K", blocks=(4, 4), time_limit_s=0.0)
+    assert run.status == "failed" and all(t.status == "pending" for t in trials(run))
+
+
+def test_an_aa_run_has_the_same_layout_twice(place: FakePlace) -> None:
+    place.behave(of={"*": {"spread": 0.02}})
+    run = go(place, blocks=(3, 3), aa=True)
+    found = trials(run)
+    assert [t.block for t in found] == [1, 1, 2, 2, 3, 3] and len({t.layout_hash for t in found}) == 1
+    assert {t.arm for t in found} == {study().layout.hash, study().layout.hash + "+1"}
+    assert sum(t.is_baseline for t in found) == 3
+
+
+def test_what_could_not_be_destroyed_is_said(place: FakePlace) -> None:
+    place.behave(of={"8K": {"keep": True}})
+    notes = Notes()
+    run = go(place, "8K", blocks=(1, 1), notes=notes)
+    assert any("left behind" in s and "pool zt: left alone: busy" in s for s in notes.said)
+    bad = next(t for t in trials(run) if t.layout_name == "8K")
+    assert "pool zt: left alone: busy" in bad.warnings
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        ({"blocks": (5, 2)}, "MIN:MAX"),
+        ({"blocks": (0, 2)}, "MIN:MAX"),
+        ({"resolution": 0.0}, "it is a share"),
+    ],
+)
+def test_bad_options_are_found_before_a_run_is_stored(place: FakePlace, options: Any, sentence: str) -> None:
+    with pytest.raises(InputError, match=sentence):
+        go(place, "8K", **options)
+    with Store.open() as store:
+        assert store.runs() == []
+
+
+def test_a_load_that_cannot_be_slowed_down_is_refused_before_a_run_is_stored(place: FakePlace) -> None:
+    place.described = {**place.described, "dilation": 20.0}
+    slow = replace(JOB, params=Fio({"rate_iops": 30}).resolved())
+    with pytest.raises(InputError, match="too low to be slowed down 20 times"), Store.open() as store:
+        runner.start(store, Request(study(), layouts("8K"), slow, place))
+    with Store.open() as store:
+        assert store.runs() == []
+
+
+def test_a_place_that_cannot_give_its_disks_is_brought_up_again(
+    place: FakePlace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from ztune.errors import MissingError, ZtuneError
+
+    calls: list[str] = []
+    plain = place.place_spec
+
+    def broken(layout: Any) -> dict[str, Any]:
+        calls.append(layout.name)
+        if len(calls) == 2:
+            raise ZtuneError("the pool of the last trial is still there")
+        if layout.name == "16K":
+            raise MissingError("no disk for a special vdev")
+        return plain(layout)
+
+    monkeypatch.setattr(place, "place_spec", broken)
+    run = go(place, "8K", "16K", blocks=(1, 1))
+    found = {t.layout_name: t for t in trials(run)}
+    assert (found["16K"].status, found["16K"].error) == ("failed", "no disk for a special vdev")
+    assert found["base"].ok and found["8K"].ok and place.ups == 2
+    assert [a["error"] for t in found.values() for a in t.attempts] == [
+        "the pool of the last trial is still there"
+    ]
+
+
+def test_resume_cleans_up_before_it_asks_for_room(
+    place: FakePlace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What was left may be what fills the disk."""
+    run = go(place, "8K")
+    (Path(place.state) / "made-before").touch()
+
+    def full(*_: object) -> None:
+        raise MissingError("no room for the mounts' disks")
+
+    monkeypatch.setattr(place, "check", full)
+    with Store.open() as store, pytest.raises(MissingError, match="no room"):
+        runner.resume(store, run, place)
+    assert place.left() == []
+
+
+def test_a_stop_ends_the_run_whatever_the_trial_makes_of_it(
+    place: FakePlace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is cut fails, and says so: the layouts that wait must not be tried because of it."""
+
+    def cut(*_: object) -> one_trial.Ended:
+        return one_trial.Ended(status="failed", error="the client did not end", error_step="load", asked=True)
+
+    monkeypatch.setattr(one_trial, "run", cut)
+    with Store.open() as store:
+        with pytest.raises(KeyboardInterrupt):
+            runner.start(store, Request(study(), layouts("8K"), JOB, place, Options(blocks=(1, 1)), seed=1))
+        run = store.run()
+        assert run.status == "interrupted"
+        assert [t.status for t in store.trials(run.id)] == ["pending", "pending"]
+
+
+def test_a_load_that_fails_is_not_tried_again_for_the_next_layout(
+    place: FakePlace, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from ztune.runs import prepared
+
+    loads = []
+
+    def fails(*_: object) -> Path:
+        loads.append(1)
+        raise ZtuneError("the client died")
+
+    monkeypatch.setattr(place, "shared", str)
+    monkeypatch.setattr(prepared, "prepare", fails)
+    monkeypatch.setattr(prepared, "require_room", lambda *_: None)
+    run = go(place, "8K", "16K", blocks=(1, 1))
+    with Store.open() as store:
+        found = store.trials(run.id)
+    assert [t.error for t in found] == ["the database can't be loaded on this host: the client died"] * 3
+    assert len(loads) == 1

@@ -1,0 +1,440 @@
+from __future__ import annotations
+
+import io
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from contextlib import redirect_stderr, redirect_stdout
+from pathlib import Path
+from unittest import mock
+
+import pytest
+from click.testing import CliRunner
+from synthetic_traces import make_trace
+
+from ztune.cli.main import main, ztune
+from ztune.errors import InputError, MissingError
+from ztune.places import engine as engines
+from ztune.places.replay import Replay
+from ztune.places.rerun import rerun
+from ztune.runs import screening
+from ztune.runs.screening import Options
+from ztune.store.db import Store
+from ztune.study import Study, generic
+from ztune.trace.manifest import RecorderInfo, TraceFile
+from ztune.trace.reader import Trace
+from ztune.trace.writer import TraceWriter
+
+pytestmark = pytest.mark.usefixtures("home")
+
+ZTUNE = [sys.executable, "-c", "from ztune.cli.main import main; main()"]
+
+
+def invoke(*args: str) -> tuple[int, str, str]:
+    """Run the command in this process as its console script would: exit code, stdout, stderr."""
+    out, err = io.StringIO(), io.StringIO()
+    with mock.patch.object(sys, "argv", ["ztune", *args]), redirect_stdout(out), redirect_stderr(err):
+        try:
+            main()
+            code = 0
+        except SystemExit as done:
+            code = int(done.code or 0)
+    return code, out.getvalue(), err.getvalue()
+
+
+def scratch_is_empty(home: Path) -> bool:
+    return not list((home / "scratch").iterdir())
+
+
+def test_screens_ranks_and_adds_neighbours(stand_in_engine: Path, trace: Trace, home: Path) -> None:
+    code, out, err = invoke("screen", str(trace.path), "--json", "--jobs", "2", "--budget", "38")
+    assert code == 0, err
+    answer = json.loads(out)
+    assert len(answer["layouts"]) >= 24
+    assert answer["status"] == "done"
+    best = answer["layouts"][0]
+    assert best["rank"] == 1
+    # The stand-in's bottom: 16K with a log device; zstd-3 takes least space among equals in time.
+    assert best["changes"] == {"data.recordsize": "16K", "data.compression": "zstd-3", "slog": "nvme"}
+    assert any(entry["baseline"] for entry in answer["layouts"])
+    # For every property of the winner the pair with this property alone at its default was tried.
+    changes = [entry["changes"] for entry in answer["layouts"]]
+    for key in best["changes"]:
+        assert {k: v for k, v in best["changes"].items() if k != key} in changes
+    assert {entry["round"] for entry in answer["layouts"]} >= {1, 2}
+    assert scratch_is_empty(home)
+
+
+def test_table_without_json(stand_in_engine: Path, trace: Trace) -> None:
+    code, out, err = invoke("screen", str(trace.path), "--budget", "3", "--name", "mine")
+    assert code == 0, err
+    assert "data.recordsize=8K" in out and "mine" in out
+    assert "modelled" in out
+
+
+def test_budget_bounds_the_layouts(stand_in_engine: Path, trace: Trace) -> None:
+    _, out, _ = invoke("screen", str(trace.path), "--json", "--budget", "4")
+    assert len(json.loads(out)["layouts"]) == 4
+
+
+def test_crash_marks_one_layout_and_the_others_go_on(
+    stand_in_engine: Path, trace: Trace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("STAND_IN", 'crash="recordsize": "65536"')
+    code, out, err = invoke("screen", str(trace.path), "--json", "--budget", "8")
+    assert code == 1
+    layouts = {entry["layout"]: entry for entry in json.loads(out)["layouts"]}
+    bad = layouts["data.recordsize=64K"]
+    assert bad["status"] == "failed"
+    assert bad["error"] == 'the engine was killed by SIGSEGV: "ASSERT at dbuf.c:1 failed"'
+    assert layouts["data.recordsize=32K"]["status"] == "ok"
+    assert "data.recordsize=64K" in err
+
+
+@pytest.mark.parametrize(
+    ("wish", "sentence"),
+    [
+        ("refuse", 'the engine refused the layout: "recordsize is odd"'),
+        ("garbage", "the engine's result is not the JSON it should be"),
+    ],
+)
+def test_other_failures(
+    stand_in_engine: Path, trace: Trace, monkeypatch: pytest.MonkeyPatch, wish: str, sentence: str
+) -> None:
+    monkeypatch.setenv("STAND_IN", f'{wish}="recordsize": "8192"')
+    code, out, _ = invoke("screen", str(trace.path), "--json", "--budget", "3")
+    assert code == 1
+    assert [e["error"] for e in json.loads(out)["layouts"] if e["status"] == "failed"] == [sentence]
+
+
+def test_timeout(stand_in_engine: Path, trace: Trace, monkeypatch: pytest.MonkeyPatch, home: Path) -> None:
+    monkeypatch.setenv("STAND_IN", 'hang="recordsize": "8192"')
+    code, out, _ = invoke("screen", str(trace.path), "--json", "--budget", "3", "--timeout", "3")
+    assert code == 1
+    failed = [e for e in json.loads(out)["layouts"] if e["status"] == "failed"]
+    assert len(failed) == 1 and failed[0]["error"].startswith("the engine did not finish in 3 s")
+    assert scratch_is_empty(home)
+
+
+def test_failed_layouts_are_tried_again_on_resume_and_finished_ones_are_not(
+    stand_in_engine: Path, trace: Trace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("STAND_IN", 'crash="recordsize": "65536"')
+    invoke("screen", str(trace.path), "--budget", "8")
+    with Store.open() as store:
+        before = {t.number: t for t in store.trials(store.run().id)}
+    monkeypatch.delenv("STAND_IN")
+    code, _, err = invoke("screen", str(trace.path), "--resume", "--json")
+    assert code == 0, err
+    with Store.open() as store:
+        assert len(store.runs()) == 1
+        after = {t.number: t for t in store.trials(store.run().id)}
+    assert all(t.ok for t in after.values())
+    for number, trial in before.items():
+        assert (after[number].started == trial.started) == trial.ok
+    code, _, err = invoke("screen", str(trace.path), "--resume")
+    assert code == 2 and "was cut" in err
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_interrupted_and_resumed(
+    stand_in_engine: Path, trace: Trace, monkeypatch: pytest.MonkeyPatch, home: Path, number: int
+) -> None:
+    monkeypatch.setenv("STAND_IN", "slow=0.6")
+    process = subprocess.Popen(
+        [*ZTUNE, "screen", str(trace.path), "--budget", "8", "--jobs", "2"],
+        stderr=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    deadline = time.monotonic() + 60
+    while time.monotonic() < deadline:
+        if (home / "ztune.db").exists():
+            with Store.open() as store:
+                if store.runs() and any(t.ok for t in store.trials(store.run().id)):
+                    break
+        time.sleep(0.05)
+    process.send_signal(number)
+    _, err = process.communicate(timeout=30)
+    assert process.returncode == 130, err
+    with Store.open() as store:
+        run = store.run()
+        assert run.status == "interrupted"
+        done = {t.number for t in store.trials(run.id) if t.ok}
+        assert {t.status for t in store.trials(run.id)} == {"ok", "pending"}
+    assert done
+    assert scratch_is_empty(home)
+    assert not _engines_of(home)
+    monkeypatch.delenv("STAND_IN")
+    code, out, err = invoke("screen", "--resume", run.id, "--json")
+    assert code == 0, err
+    answer = json.loads(out)
+    assert answer["run"] == run.id and len(answer["layouts"]) == 8
+    assert all(e["status"] == "ok" for e in answer["layouts"])
+
+
+def _engines_of(home: Path) -> list[str]:
+    """Return the command lines of processes that still work below ``home``."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            try:
+                line = (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+            except OSError:
+                continue
+            if str(home) in line and "stand_in" in line:
+                found.append(line)
+    return found
+
+
+def test_killed_ztune_takes_its_engines_along(
+    stand_in_engine: Path, trace: Trace, monkeypatch: pytest.MonkeyPatch, home: Path
+) -> None:
+    monkeypatch.setenv("STAND_IN", "slow=60")
+    process = subprocess.Popen(
+        [*ZTUNE, "screen", str(trace.path), "--budget", "2"], stderr=subprocess.DEVNULL
+    )
+    deadline = time.monotonic() + 30
+    while not _engines_of(home) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert _engines_of(home)
+    process.kill()
+    process.wait()
+    deadline = time.monotonic() + 10
+    while _engines_of(home) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert not _engines_of(home)
+    # The next screening sweeps what the killed one left, and can go on with its run.
+    monkeypatch.delenv("STAND_IN")
+    code, _, err = invoke("screen", str(trace.path), "--resume")
+    assert code == 0, err
+    assert scratch_is_empty(home)
+
+
+def test_another_engine_version_does_not_resume(
+    stand_in_engine: Path, trace: Trace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("STAND_IN", 'crash="recordsize": "8192"')
+    invoke("screen", str(trace.path), "--budget", "3")
+    monkeypatch.setenv("STAND_IN_VERSION", "0.0.2")
+    code, _, err = invoke("screen", str(trace.path), "--resume")
+    assert code == 2
+    assert "version 0.0.1 of the engine, here is 0.0.2" in err and "not to be mixed" in err
+
+
+def test_another_trace_does_not_resume(stand_in_engine: Path, trace: Trace, tmp_path: Path) -> None:
+    other = make_trace(tmp_path / "o.trace", writes=41)
+    invoke("screen", str(trace.path), "--budget", "2")
+    with Store.open() as store:
+        run = store.run().id
+    code, _, err = invoke("screen", str(other.path), "--resume", run)
+    assert code == 2 and "another trace" in err
+
+
+def test_run_that_a_live_process_works_on_is_not_resumed(stand_in_engine: Path, trace: Trace) -> None:
+    invoke("screen", str(trace.path), "--budget", "2")
+    with Store.open() as store:
+        run = store.run()
+        store.resume_run(run.id)  # this test's own process now works on it
+    done = subprocess.run(
+        [*ZTUNE, "screen", str(trace.path), "--resume", run.id], capture_output=True, text=True
+    )
+    assert done.returncode == 2 and f"process {os.getpid()}" in done.stderr
+
+
+def test_show_json_suffices_to_run_again(stand_in_engine: Path, trace: Trace) -> None:
+    invoke("screen", str(trace.path), "--budget", "4", "--seed", "77")
+    code, out, _ = invoke("show", "last", "--trial", "3", "--json")
+    assert code == 0
+    record = json.loads(out)
+    assert record["run"]["seed"] == 77 and record["trial"]["spec"]["seed"] == 77
+    outcome = rerun(record, trace, engines.check())
+    assert outcome.result == record["trial"]["result"]
+    for text in (json.dumps(record["trial"]["spec"]),):
+        assert str(trace.path.parent) not in text  # nothing of this machine in the spec
+    code, out, _ = invoke("show", record["run"]["id"], "--trial", "3", "--rerun", "--json")
+    assert code == 0
+    assert all(row["stored"] == row["again"] for row in json.loads(out)["compared"])
+
+
+def test_runs_and_show(stand_in_engine: Path, trace: Trace) -> None:
+    assert "no runs yet" in invoke("runs")[1]
+    invoke("screen", str(trace.path), "--budget", "3")
+    rows = json.loads(invoke("runs", "--json")[1])
+    assert [(r["layouts"], r["ok"], r["failed"], r["status"]) for r in rows] == [(3, 3, 0, "done")]
+    assert rows[0]["id"] in invoke("runs")[1]
+    full = json.loads(invoke("show", "--json")[1])
+    assert full["environment"]["kernel"] and full["versions"]["engine"] == "0.0.1"
+    assert Study.model_validate(full["study"]).name == "generic"
+    assert len(full["trials"]) == 3 and full["trials"][0]["is_baseline"]
+    assert "trial 1 of run" in invoke("show", "last", "--trial", "1")[1]
+    code, _, err = invoke("show", "nosuch")
+    assert code == 2 and 'no run "nosuch"' in err
+
+
+def test_trace_without_roles(stand_in_engine: Path, tmp_path: Path) -> None:
+    with TraceWriter(tmp_path / "n.trace") as writer:
+        file = TraceFile(id=0, path="/etc/passwd", role=None, size_start=9, size_end=9)
+        writer.finish(duration_ns=10**9, recorder=RecorderInfo(name="synthetic"), files=[file])
+    code, _, err = invoke("screen", str(tmp_path / "n.trace"))
+    assert code == 2
+    assert "no file in" in err and "--role" in err
+
+
+def test_role_without_dataset(stand_in_engine: Path, tmp_path: Path) -> None:
+    trace = make_trace(tmp_path / "b.trace", roles=("data", "backup"))
+    code, _, err = invoke("screen", str(trace.path), "--study", "postgres-oltp")
+    assert code == 2
+    assert 'role backup has no dataset in layout "base"' in err
+    with Store.open() as store:
+        assert store.runs() == []
+
+
+def test_database_knobs_cannot_be_replayed(stand_in_engine: Path, trace: Trace) -> None:
+    study = generic.build({"data", "wal"})
+    layout = study.layout.with_settings({"database.full_page_writes": "off"}, "fpw off")
+    with pytest.raises(InputError, match=r"database setting full_page_writes.*record a trace for each value"):
+        Replay(trace, engines.check()).check(study, layout)
+
+
+def test_properties_the_engine_lacks_cannot_be_varied(stand_in_engine: Path, trace: Trace) -> None:
+    study = generic.build({"data", "wal"})
+    target = Replay(trace, engines.check())
+    with pytest.raises(
+        InputError, match="changes direct of tank/data, which the replay engine does not have"
+    ):
+        target.check(study, study.layout.with_settings({"data.direct": "always"}, "x"))
+    with pytest.raises(InputError, match="changes zil_nocacheflush, which the replay engine does not have"):
+        target.check(study, study.layout.with_settings({"tunable.zil_nocacheflush": 1}, "x"))
+    # In the base they are handed on to the commands, and kept from the engine.
+    changes = {"data.direct": "always", "tunable.zil_nocacheflush": 1, "tunable.zfs_txg_timeout": 9}
+    base = study.layout.with_settings(changes)
+    study = study.model_copy(update={"layout": base})
+    target.check(study, base)
+    spec = target.spec(study, base, 1)
+    assert spec["tunables"] == {"zfs_txg_timeout": 9} and "direct" not in spec["datasets"][0]["properties"]
+
+
+def test_progress_reaches_the_observer(stand_in_engine: Path, trace: Trace) -> None:
+    seen: list[tuple[str, float]] = []
+
+    class Watcher(screening.Silent):
+        def progress(self, trial: object, phase: str, share: float) -> None:
+            seen.append((phase, share))
+
+    with Store.open() as store:
+        screening.start(
+            store,
+            trace,
+            generic.build({"data", "wal"}),
+            engines.check(),
+            Options(budget=1),
+            observer=Watcher(),
+        )
+    assert seen == [("load", 0.5), ("measure", 1.0)]
+
+
+def test_profile_and_arc_from_the_command_line(stand_in_engine: Path, trace: Trace) -> None:
+    code, _, err = invoke("screen", str(trace.path), "--budget", "1", "--profile", "nvme", "--arc", "7.5G")
+    assert code == 0, err
+    with Store.open() as store:
+        spec = store.trials(store.run().id)[0].spec
+    assert spec is not None
+    assert spec["arc_max"] == 15 << 29
+    assert spec["pools"][0]["vdevs"][0]["disks"][0]["profile"] == "nvme"
+    assert spec["profiles"]["nvme"]["read_us"] == 77
+    for flags, sentence in (
+        (("--profile", "floppy"), 'there is no profile "floppy"'),
+        (("--arc", "lots"), "--arc lots: 'lots' is not a size"),
+        (("--study", "postgres"), 'there is no study "postgres"'),
+    ):
+        code, _, err = invoke("screen", str(trace.path), *flags)
+        assert code == 2 and sentence in err, err
+
+
+def test_missing_engine(trace: Trace, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("ZTUNE_ENGINE", str(tmp_path / "none"))
+    with pytest.raises(MissingError, match="ZTUNE_ENGINE names"):
+        engines.check()
+    code, _, err = invoke("screen", str(trace.path))
+    assert code == 3 and "ZTUNE_ENGINE" in err
+    refuses = tmp_path / "refuses"
+    refuses.write_text('#!/bin/sh\necho "struct size differs" >&2\nexit 4\n')
+    refuses.chmod(0o755)
+    monkeypatch.setenv("ZTUNE_ENGINE", str(refuses))
+    with pytest.raises(MissingError, match="fails its version: struct size differs"):
+        engines.check()
+
+
+def test_a_trace_is_needed(stand_in_engine: Path) -> None:
+    code, _, err = invoke("screen")
+    assert code == 2 and "which trace?" in err
+    code, _, err = invoke("screen", "nowhere.trace")
+    assert code == 2 and "nowhere.trace" in err
+
+
+@pytest.mark.parametrize("name", ["screen", "runs", "show", "list"])
+def test_help_has_an_example(name: str) -> None:
+    result = CliRunner().invoke(ztune, [name, "--help"])
+    assert result.exit_code == 0
+    assert f"  ztune {name}" in result.output
+
+
+def test_memory_decides_the_backing(
+    stand_in_engine: Path, trace: Trace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import psutil
+
+    study = generic.build({"data", "wal"})
+    target = Replay(trace, engines.check())
+    spec = target.spec(study, study.layout, 1)
+    assert target.backing(spec) == "memory"
+
+    class Little:
+        available = 300 << 20
+
+    monkeypatch.setattr(psutil, "virtual_memory", lambda: Little)
+    # What a run may take is fixed when it begins: its own engines must not make less of it.
+    assert target.backing(spec) == "memory"
+    assert Replay(trace, engines.check()).backing(spec) == "file"
+    assert Replay(trace, engines.check(), backing="memory").backing(spec) == "memory"
+
+
+def test_spec_is_the_contract(stand_in_engine: Path, trace: Trace) -> None:
+    study = generic.build({"data", "wal"})
+    layout = study.layout.with_settings(
+        {"data.recordsize": "16K", "slog": "mirror 2 nvme", "tunable.zfs_txg_timeout": 9}, "x"
+    )
+    spec = Replay(trace, engines.check()).spec(study, layout, 3)
+    assert spec["pools"] == [
+        {
+            "name": "tank",
+            "ashift": 12,
+            "vdevs": [
+                {"class": "data", "kind": "stripe", "disks": [{"profile": "hdd-7200", "size": 4 << 40}]},
+                {"class": "log", "kind": "mirror", "disks": [{"profile": "nvme", "size": 2 << 40}] * 2},
+            ],
+        }
+    ]
+    assert spec["datasets"][0] == {
+        "name": "tank/data",
+        "properties": {
+            "recordsize": "16384",
+            "compression": "lz4",
+            "checksum": "on",
+            "logbias": "latency",
+            "sync": "standard",
+            "primarycache": "all",
+            "secondarycache": "all",
+            "redundant_metadata": "all",
+            "special_small_blocks": "0",
+            "copies": "1",
+        },
+    }
+    assert spec["files"][1] == {"id": 1, "dataset": "tank/wal", "size": 4 << 20, "content": "wal"}
+    assert spec["tunables"] == {"zfs_txg_timeout": 9}
+    assert (spec["seed"], spec["cold"], spec["version"]) == (3, True, 1)
+    assert set(spec["profiles"]) == {"hdd-7200", "nvme"} and "source" not in spec["profiles"]["nvme"]

@@ -1,0 +1,148 @@
+"""Screening with the real engine; what the engine itself computes is tested in tests/engine."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+from pathlib import Path
+from threading import Event
+
+import psutil
+import pytest
+from synthetic_traces import make_trace
+
+from ztune.errors import MissingError
+from ztune.places import engine as engines
+from ztune.places.engine import Engine
+from ztune.places.replay import Replay
+from ztune.places.rerun import rerun
+from ztune.runs import screening
+from ztune.runs.screening import Options
+from ztune.store.db import Store
+from ztune.study import Layout, Study, generic
+from ztune.study.loader import resolve_profiles
+from ztune.study.tunables import TUNABLES
+from ztune.trace.reader import Trace
+
+pytestmark = pytest.mark.usefixtures("home")
+
+
+@pytest.fixture(scope="module")
+def engine() -> Engine:
+    try:
+        return engines.check()
+    except MissingError as error:
+        pytest.skip(str(error))
+
+
+def run(target: Replay, study: Study, layout: Layout) -> dict[str, object]:
+    outcome = target.run(target.spec(study, layout, 1), None, Event())
+    assert outcome.error is None
+    assert outcome.result is not None
+    measure = outcome.result["measure"]
+    assert isinstance(measure, dict)
+    return measure
+
+
+def test_stored_trial_runs_again_with_the_same_bytes(engine: Engine, trace: Trace) -> None:
+    from ztune.cli.show import trial_json
+
+    with Store.open() as store:
+        done = screening.start(store, trace, generic.build({"data", "wal"}), engine, Options(budget=2))
+        trials = store.trials(done.id)
+        assert [t.status for t in trials] == ["ok", "ok"]
+        record = json.loads(json.dumps(trial_json(done, trials[1])))
+    again = rerun(record, trace, engine).result
+    assert again is not None
+    stored = record["trial"]["result"]
+    written = stored["measure"]["physical"]["write_bytes"]
+    assert again["measure"]["physical"]["write_bytes"] == pytest.approx(written, rel=0.01) and written > 0
+    assert again["measure"]["logical"] == stored["measure"]["logical"]
+    same_space(again["measure"]["space"], stored["measure"]["space"])
+
+
+def same_space(one: dict[str, object], other: dict[str, object]) -> None:
+    """Files and datasets to the byte; what the pool keeps for itself (space maps) goes with threads."""
+    assert one.pop("allocated") == pytest.approx(other.pop("allocated"), rel=0.01)
+    assert one == other
+
+
+def test_memory_and_file_backing_agree(engine: Engine, trace: Trace, home: Path) -> None:
+    study = generic.build({"data", "wal"})
+    spaces = [run(Replay(trace, engine, backing=k), study, study.layout)["space"] for k in ("memory", "file")]
+    assert isinstance(spaces[0], dict) and isinstance(spaces[1], dict)
+    same_space(spaces[0], spaces[1])
+    assert not list((home / "scratch").iterdir())
+
+
+def test_engine_takes_every_tunable_and_property(engine: Engine, trace: Trace) -> None:
+    study = generic.build({"data", "wal"})
+    changes: dict[str, object] = {}
+    for t in (t for t in TUNABLES.values() if t.replayed):
+        value = 256 << 20 if t.default is None else 1 - t.default if t.unit == "flag" else t.default + 1
+        changes[f"tunable.{t.name}"] = value
+    changes |= {
+        "data.recordsize": "16K", "data.compression": "zstd-fast-10", "data.checksum": "sha256",
+        "data.logbias": "throughput", "data.sync": "always", "data.primarycache": "metadata",
+        "data.secondarycache": "none", "data.redundant_metadata": "most", "data.copies": 2,
+        "special": "mirror 2 nvme", "data.special_small_blocks": "4K", "l2arc": "ssd-sata",
+        "slog": "mirror 2 nvme",
+        "pool.tank.data": "raidz1 3 hdd-7200", "pool.tank.ashift": 13,
+    }  # fmt: skip
+    layout = study.layout.with_settings(changes, "everything")
+    whole = resolve_profiles(study.model_copy(update={"layout": layout}))
+    measure = run(Replay(trace, engine), whole, layout)
+    space = measure["space"]
+    assert isinstance(space, dict) and space["allocated"] > space["logical"]  # two copies on raidz1
+
+
+def test_two_pools(engine: Engine, trace: Trace) -> None:
+    study = Study.model_validate(
+        {
+            "name": "two pools",
+            "layout": {
+                "pool": [
+                    {"name": n, "vdev": [{"profile": p}]} for n, p in (("slow", "hdd-7200"), ("fast", "nvme"))
+                ],
+                "dataset": [{"name": "slow/data", "roles": ["data"]}, {"name": "slow/wal", "roles": ["wal"]}],
+            },
+            "axes": {"wal.pool": ["slow", "fast"]},
+        }
+    )
+    study = resolve_profiles(study)
+    target = Replay(trace, engine)
+    one = run(target, study, study.layout)
+    two = run(target, study, study.layout.with_settings({"wal.pool": "fast"}, "x"))
+    pools = [{v["pool"] for v in m["by_vdev"]} for m in (one, two)]  # type: ignore[attr-defined]
+    assert pools == [{"slow"}, {"slow", "fast"}]  # a pool that nothing lives on is not made
+    assert two["model"]["modelled_s"] < one["model"]["modelled_s"]  # type: ignore[index]
+
+
+def test_killed_engine_marks_its_layout_alone(engine: Engine, tmp_path: Path) -> None:
+    trace = make_trace(tmp_path / "long.trace", size=16 << 20, writes=1500)
+    process = subprocess.Popen(
+        [sys.executable, "-c", "from ztune.cli.main import main; main()", "screen", str(trace.path),
+         "--budget", "3", "--jobs", "1", "--json"],
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    deadline = time.monotonic() + 60
+    killed = False
+    while not killed and time.monotonic() < deadline and process.poll() is None:
+        for child in psutil.Process(process.pid).children(recursive=True):
+            try:
+                if "replay" in child.cmdline() and child.name().startswith("ztune-engine"):
+                    child.kill()
+                    killed = True
+                    break
+            except psutil.Error:
+                continue
+        time.sleep(0.02)
+    out, err = process.communicate(timeout=120)
+    assert killed
+    assert process.returncode == 1, err
+    layouts = json.loads(out)["layouts"]
+    failed = [entry for entry in layouts if entry["status"] == "failed"]
+    assert len(failed) == 1 and failed[0]["error"].startswith("the engine was killed by SIGKILL")
+    assert sum(entry["status"] == "ok" for entry in layouts) == 2

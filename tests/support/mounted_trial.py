@@ -1,0 +1,113 @@
+"""Trials with OpenZFS in user space: the part of this host that they may touch, and how they are run."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from trial_support import HARNESS, TRIAL, Ran, make_spec, parse_events
+
+from ztune import native
+from ztune.onhost.host import mounts
+from ztune.places.engine_spec import mount_spec
+from ztune.study import Study
+from ztune.study.loader import resolve_profiles
+
+_STUDY = {
+    "name": "small",
+    "layout": {
+        "arc": "64M",
+        "pool": [{"name": "main", "vdev": [{"profile": "ssd-sata", "size": "256M"}]}],
+        "dataset": [
+            {"name": "main/db", "roles": ["data"], "recordsize": "16K"},
+            {"name": "main/log", "roles": ["wal"]},
+        ],
+    },
+    "axes": {"data.recordsize": ["8K"]},
+}
+
+
+class Host:
+    """The part of the host that a trial may touch, and whether it is as it was."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.state = folder / "state"
+        self.stores = folder / "stores"
+        self.stores.mkdir()
+        self.program = native.MOUNT.find().absolute()
+        study = resolve_profiles(Study.model_validate(_STUDY))
+        self.layout = study.layout.to_json()
+        self.engine = mount_spec(study, study.layout, 1)
+
+    @property
+    def disks(self) -> Path:
+        return self.stores / TRIAL / "disks"
+
+    def spec(self, program: Path | None = None, **changes: Any) -> dict[str, Any]:
+        place = {
+            "kind": "mount",
+            "program": str(program or self.program),
+            "stores": str(self.stores),
+            "engine": self.engine,
+            "disks": "instant",
+        }
+        return make_spec(self.state, place, layout=self.layout, **changes)
+
+    def wrapper(self, text: str) -> Path:
+        """Return a program that does ``text``, in which "$mount" is the real one."""
+        path = self.folder / "wrapper"
+        path.write_text(f'#!/bin/sh\nmount="{self.program}"\n{text}\n')
+        path.chmod(0o755)
+        return path
+
+    def require_untouched(self) -> None:
+        assert list(self.stores.iterdir()) == []
+        assert not self.state.exists()
+        assert not [m for m in mounts.table() if self.folder in m.point.parents]
+        assert self.programs() == []
+        assert not mounts.users(self.state)
+
+    def programs(self) -> list[int]:
+        """Return the processes with a store of ours in their command line."""
+        found = []
+        for entry in Path("/proc").iterdir():
+            if entry.name.isdigit() and int(entry.name) != os.getpid():
+                try:
+                    if str(self.stores).encode() in (entry / "cmdline").read_bytes():
+                        found.append(int(entry.name))
+                except OSError:
+                    continue
+        return found
+
+
+def run_watched(spec: dict[str, Any], act: Callable[[dict[str, Any], int], None]) -> Ran:
+    """Run a trial and call ``act`` with each event, as it comes, and the trial program's process."""
+    events = []
+    with subprocess.Popen(
+        [sys.executable, str(HARNESS), "run"],
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    ) as process:  # fmt: skip
+        assert process.stdin and process.stdout and process.stderr
+        process.stdin.write(json.dumps(spec) + "\n")
+        process.stdin.flush()
+        for line in process.stdout:
+            events += parse_events(line)
+            if events:
+                act(events[-1], process.pid)
+        error = process.stderr.read()
+        process.wait(60)
+    return Ran(process.returncode, events, error)
+
+
+def at(step: str, what: Callable[[int], None]) -> Callable[[dict[str, Any], int], None]:
+    def act(event: dict[str, Any], pid: int) -> None:
+        if event["event"] == "step" and (event["step"], event["state"]) == (step, "begin"):
+            what(pid)
+
+    return act

@@ -1,0 +1,98 @@
+#!/usr/bin/env python3
+"""Answers like ztune-engine, with numbers computed from spec and ops: for tests of what is around the engine.
+
+STAND_IN: "crash=TEXT" kills itself in layouts whose spec holds TEXT; "refuse=TEXT", "hang=TEXT",
+"garbage=TEXT", "limit=TEXT" likewise; "slow=SECONDS"; several joined by ";". STAND_IN_VERSION changes its
+version.
+"""
+
+import argparse
+import json
+import os
+import signal
+import sys
+import time
+from pathlib import Path
+
+VERSION = os.environ.get("STAND_IN_VERSION", "0.0.1")
+UNSEEN = ("content", "backing_dir", "backing", "memory_limit", "file_limit")
+ENGINE = {"version": VERSION, "openzfs": "2.3.2"}
+
+
+def replay(spec_path: str, ops_path: str) -> int:
+    spec = json.loads(Path(spec_path).read_text())
+    ops = Path(ops_path).read_bytes()
+    assert ops[:8] == b"ZTOPS\0\0\0"
+    for content in spec["content"].values():
+        assert Path(content).stat().st_size % (1 << 20) == 0
+    plain = json.dumps({k: v for k, v in spec.items() if k not in UNSEEN})
+    wishes = dict(w.split("=", 1) for w in os.environ.get("STAND_IN", "").split(";") if w)
+    print(json.dumps({"phase": "load", "done": 0.5}), file=sys.stderr, flush=True)
+    time.sleep(float(wishes.get("slow", 0)))
+    if "hang" in wishes and wishes["hang"] in plain:
+        time.sleep(600)
+    if "crash" in wishes and wishes["crash"] in plain:
+        print("ASSERT at dbuf.c:1 failed", file=sys.stderr, flush=True)
+        os.kill(os.getpid(), signal.SIGSEGV)
+    if "refuse" in wishes and wishes["refuse"] in plain:
+        print("recordsize is odd", file=sys.stderr)
+        return 2
+    if "limit" in wishes and wishes["limit"] in plain:
+        print("The replay needs more than the 9 MiB of memory that it may take.", file=sys.stderr)
+        return 5
+    if "garbage" in wishes and wishes["garbage"] in plain:
+        print("{")
+        return 0
+    data = next(d for d in spec["datasets"] if d["name"].endswith("/data"))["properties"]
+    recordsize = int(data["recordsize"])
+    slog = any(v["class"] == "log" for p in spec["pools"] for v in p["vdevs"])
+    # A bowl with its bottom at 16K, better with zstd and with a log device.
+    steps = abs(recordsize.bit_length() - (16384).bit_length())
+    seconds = 10.0 + 5.0 * steps - (3.0 if slog else 0.0) + (0.5 if data["primarycache"] != "all" else 0.0)
+    size = sum(f["size"] for f in spec["files"])
+    allocated = int(size / {"off": 1.0, "lz4": 1.6}.get(data["compression"], 2.2))
+    written = len(ops) * recordsize // 4096 + spec["seed"]
+    result = {
+        "engine": ENGINE,
+        "status": "ok",
+        "seed": spec["seed"],
+        "load": {"wall_s": 0.1, "cpu_s": 0.1, "write_bytes": size},
+        "measure": {
+            "wall_s": 0.1,
+            "physical": {
+                "reads": 10,
+                "read_bytes": 4096 * steps,
+                "writes": 20,
+                "write_bytes": written,
+                "flushes": 3,
+            },
+            "logical": {"reads": 1, "read_bytes": 2, "writes": 3, "write_bytes": 4, "syncs": 5},
+            "rmw_reads": steps,
+            "rmw_read_bytes": 0,
+            "write_amplification": 2.0,
+            "space": {"logical": size, "allocated": allocated, "compression_ratio": 1.5, "datasets": []},
+            "model": {
+                "trace_s": 1.0,
+                "modelled_s": seconds,
+                "busy_s_max": seconds,
+                "thread_wait_s_max": 1.0,
+                "sync_latency_ms": {"count": 1, "mean": 1, "p50": 1, "p90": 1, "p99": 1, "p999": 1, "max": 1},
+                "read_latency_ms": {"count": 1, "mean": 1, "p50": 1, "p90": 1, "p99": 1, "p999": 1, "max": 1},
+            },
+        },
+        "warnings": [],
+    }
+    print(json.dumps({"phase": "measure", "done": 1.0}), file=sys.stderr)
+    print(json.dumps(result))
+    return 0
+
+
+parser = argparse.ArgumentParser()
+parser.add_argument("action", choices=["replay", "selfcheck", "version"])
+parser.add_argument("--spec")
+parser.add_argument("--ops")
+parser.add_argument("--progress", action="store_true")
+arguments = parser.parse_args()
+if arguments.action == "replay":
+    sys.exit(replay(arguments.spec, arguments.ops))
+print(json.dumps({**ENGINE, "ok": True}))

@@ -1,0 +1,58 @@
+"""Small traces made without recording."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+
+from ztune.trace.manifest import RecorderInfo, Sample, TraceFile
+from ztune.trace.reader import Trace
+from ztune.trace.schema import Op
+from ztune.trace.writer import EVENT_DTYPE, TraceWriter
+
+STAND_IN = Path(__file__).with_name("stand_in_engine.py")
+"""A stand-in for the engine that replays them."""
+
+
+def make_trace(
+    path: Path,
+    roles: tuple[str, ...] = ("data", "wal"),
+    size: int = 4 << 20,
+    writes: int = 40,
+    step_ns: int = 10**7,
+) -> Trace:
+    """One file for each role; 8 KiB writes to the first, each followed by a write and fsync of the last."""
+    rng = np.random.default_rng(7)
+    files = [
+        TraceFile(id=i, path=f"/db/{role}", role=role, size_start=size, size_end=size)  # type: ignore[arg-type]
+        for i, role in enumerate(roles)
+    ]
+    rows = []
+    tail = 0
+    for i in range(writes):
+        t = i * step_ns
+        page = int(rng.integers(size // 8192))
+        rows.append((t, 1000, 1, 1, Op.WRITE, 0, 0, 0, -1, page * 8192, 8192))
+        last = len(files) - 1
+        rows.append((t + 2000, 1000, 1, 1, Op.WRITE, 0, 0, last, -1, tail % size, 8192))
+        rows.append((t + 4000, 1000, 1, 1, Op.FSYNC, 0, 0, last, -1, -1, 0))
+        tail += 8192
+    events = np.zeros(len(rows), EVENT_DTYPE)
+    for i, row in enumerate(rows):
+        events[i] = row
+    with TraceWriter(path) as writer:
+        writer.add_rows(events)
+        samples = []
+        for role in roles:  # kept samples, half compressible: nothing to synthesise
+            content = np.repeat(rng.integers(256, size=1 << 19, dtype=np.uint8), 2).tobytes()
+            (writer.samples_dir / f"{role}.bin").write_bytes(content)
+            samples.append(Sample(role=role, file=f"samples/{role}.bin", bytes=len(content)))  # type: ignore[arg-type]
+        writer.finish(
+            duration_ns=writes * step_ns,
+            recorder=RecorderInfo(name="synthetic"),
+            files=files,
+            samples=samples,
+            page_size={"data": 8192},
+        )
+    return Trace.open(path)

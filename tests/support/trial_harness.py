@@ -1,0 +1,110 @@
+"""Runs the trial program with the small job and no probes, and kills it where a test says.
+
+``python3 trial_harness.py run [--kill N]`` reads the spec as ``run`` does. With ``--kill N`` the process ends
+by SIGKILL at record N // 2 of the journal: before it is written for an even N, after it for an odd one. So
+both an act that was announced and not begun and one that was done and not noted are met.
+
+``serve`` does the same many times, each in a fork, as starting Python takes longer than most of a trial: it
+reads lines of JSON (words, input, path of the output) and answers each with the exit code.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+import time
+from typing import Any
+
+from trial_job import Writer
+
+from ztune.onhost import main
+from ztune.onhost.probes.context import Context
+from ztune.onhost.trial import lifecycle
+from ztune.onhost.trial.journal import Journal
+
+
+class NoProbe:
+    def freeze(self) -> None:
+        return None
+
+    def stop(self) -> dict[str, Any]:
+        return {}
+
+    def abandon(self) -> None:
+        return None
+
+
+class Window:
+    def __init__(self, context: Context) -> None:
+        self.context = context
+        self.seconds = -time.monotonic()
+
+    def close(self) -> None:
+        self.seconds += time.monotonic()
+
+    def end(self) -> dict[str, Any]:
+        pools = [[p.name, p.filesystem, [d.class_ for d in p.devices]] for p in self.context.pools]
+        datasets = [[d.name, d.filesystem] for d in self.context.datasets]
+        return {"pools": pools, "datasets": datasets, "seconds": self.seconds}
+
+
+def kill_at(number: int) -> None:
+    append = Journal.append
+    seen = 0
+
+    def killing(self: Journal, do: str, **fields: Any) -> None:
+        nonlocal seen
+        seen += 1
+        if number == 2 * seen:
+            os.kill(os.getpid(), signal.SIGKILL)
+        append(self, do, **fields)
+        if number == 2 * seen + 1:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    Journal.append = killing  # type: ignore[method-assign]
+
+
+def serve() -> None:
+
+    for line in sys.stdin:
+        order = json.loads(line)
+        # Stays open while the program runs: its end would stop the trial.
+        theirs, ours = os.pipe()
+        os.write(ours, order["input"].encode())
+        pid = os.fork()
+        if pid == 0:
+            code = 70
+            try:
+                os.close(ours)
+                os.dup2(theirs, 0)
+                out = os.open(order["output"], os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+                os.dup2(out, 1)
+                sys.stdin = os.fdopen(0, closefd=False)
+                sys.stdout = os.fdopen(1, "w", closefd=False)
+                code = run(order["words"])
+                sys.stdout.flush()
+            finally:
+                os._exit(code)
+        os.close(theirs)
+        _pid, status = os.waitpid(pid, 0)
+        os.close(ours)
+        print(os.waitstatus_to_exitcode(status), flush=True)
+
+
+def run(words: list[str]) -> int:
+    if "--kill" in words:
+        at = words.index("--kill")
+        kill_at(int(words[at + 1]))
+        del words[at : at + 2]
+    return main.main(words)
+
+
+if __name__ == "__main__":
+    parts = lifecycle.Parts(lambda _name: Writer, lambda _context: NoProbe(), Window)
+    lifecycle.Parts.standard = classmethod(lambda _cls: parts)  # type: ignore[method-assign,assignment]
+    if sys.argv[1:] == ["serve"]:
+        serve()
+    else:
+        sys.exit(run(sys.argv[1:]))

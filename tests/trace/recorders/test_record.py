@@ -1,0 +1,288 @@
+"""What goes wrong, what ends a recording, and the command line."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+from recording import Seen, run_python
+
+from ztune.cli.record import command
+from ztune.errors import InputError, MissingError
+from ztune.trace import recorders
+from ztune.trace.reader import Trace
+from ztune.trace.record import Recording, record
+from ztune.trace.recorders.ebpf import EbpfRecorder
+from ztune.trace.recorders.kernel import RECORDER
+from ztune.trace.roles import RoleRules
+
+WRITER = """
+import os, sys, time
+f = os.open(sys.argv[1], os.O_RDWR | os.O_CREAT)
+while True:
+    os.pwrite(f, b"x" * 100, 0); os.fsync(f); time.sleep(0.002)
+"""
+
+
+@pytest.fixture
+def writer(work: Path) -> Iterator[subprocess.Popen[bytes]]:
+    """A process that writes all the time, as a child of the one that is named."""
+    (work / "writer.py").write_text(WRITER)
+    inner = f"{sys.executable} -I {work / 'writer.py'} {work / 'busy'}"
+    process = subprocess.Popen(["sh", "-c", f"{inner} & wait"], start_new_session=True)
+    while not (work / "busy").exists():
+        time.sleep(0.02)
+    yield process
+    os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+
+
+def ztune(*arguments: str) -> subprocess.Popen[str]:
+    program = [sys.executable, "-c", "from ztune.cli.main import main; main()", "record"]
+    return subprocess.Popen(
+        [*program, *arguments],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def nothing_left(folder: Path) -> bool:
+    return not [path for path in folder.iterdir() if "trace" in path.name]
+
+
+def test_descendants_of_a_running_process(work: Path, recorder: str, writer: subprocess.Popen[bytes]) -> None:
+    out = work.parent / "live.trace"
+    seen = Seen(record(out, pids=[writer.pid], seconds=0.7, recorder=recorder))
+    totals = seen.totals("busy")
+    assert totals["WRITE"][0] >= 5 and abs(totals["WRITE"][0] - totals["FSYNC"][0]) <= 1
+    assert totals["WRITE"][1] == 100 * totals["WRITE"][0]
+    assert seen.trace.manifest.pids == [writer.pid]
+    assert 0.5e9 < seen.trace.manifest.duration_ns < 60e9
+    assert writer.poll() is None
+
+
+def test_a_recording_ends_with_its_processes(work: Path, recorder: str) -> None:
+    process = subprocess.Popen(["sleep", "0.8"])
+    trace = record(work.parent / "ended.trace", pids=[process.pid], recorder=recorder)
+    process.wait()
+    assert trace.manifest.duration_ns < 30e9
+
+
+def test_ctrl_c_ends_a_recording_of_processes(
+    work: Path, recorder: str, writer: subprocess.Popen[bytes]
+) -> None:
+    out = work.parent / "t.trace"
+    process = ztune("--pid", str(writer.pid), "--recorder", recorder, "--out", str(out), "--json")
+    while not (partial := out.with_name("t.trace.partial")).exists():
+        assert process.poll() is None, process.communicate()
+        time.sleep(0.05)
+    time.sleep(1.5)
+    assert partial.exists()
+    process.send_signal(signal.SIGINT)
+    text, errors = process.communicate(timeout=60)
+    assert process.returncode == 0, errors
+    assert json.loads(text)["events"] == Trace.open(out).manifest.events > 0
+    assert writer.poll() is None
+
+
+def test_ctrl_c_goes_to_the_command(work: Path, recorder: str) -> None:
+    script = work / "program.py"
+    script.write_text(
+        f"""
+import os, signal, sys, time
+f = os.open({str(work / "a")!r}, os.O_RDWR | os.O_CREAT)
+def end(*_):
+    os.write(f, b"shutting down"); sys.exit(3)
+signal.signal(signal.SIGINT, end)
+os.write(f, b"ready")
+time.sleep(60)
+"""
+    )
+    out = work.parent / "t.trace"
+    process = ztune("--recorder", recorder, "--out", str(out), "--", sys.executable, "-I", str(script))
+    while not (work / "a").exists() or (work / "a").stat().st_size == 0:
+        assert process.poll() is None, process.communicate()
+        time.sleep(0.05)
+    time.sleep(0.3)
+    process.send_signal(signal.SIGINT)
+    _, errors = process.communicate(timeout=60)
+    assert process.returncode == 1 and "exited with status 3" in errors
+    assert Seen(Trace.open(out)).totals("a")["WRITE"] == (2, 18)
+
+
+def test_exit_status_and_signal_of_the_command(work: Path, recorder: str) -> None:
+    for ending, status in (("os._exit(7)", 7), ("os.kill(os.getpid(), 9)", -9), ("pass", 0)):
+        recording = Recording(
+            work.parent / f"s{status}.trace",
+            command=[sys.executable, "-I", "-c", f"import os\n{ending}"],
+            recorder=recorder,
+        )
+        with recording:
+            while not recording.wait(1):
+                pass
+        assert recording.exit_status == status
+
+
+def test_what_outlives_the_command_is_not_waited_for(work: Path, recorder: str) -> None:
+    began = time.monotonic()
+    trace = record(work.parent / "t.trace", command=["sh", "-c", "sleep 40 & exit 0"], recorder=recorder)
+    assert trace.manifest.duration_ns < 20e9 and time.monotonic() - began < 30
+
+
+def test_lost_events_are_counted_and_said(work: Path, ebpf: str) -> None:
+    script = work / "program.py"
+    script.write_text(
+        f"""
+import os
+f = os.open({str(work / "a")!r}, os.O_RDWR | os.O_CREAT)
+for i in range(20000):
+    os.pwrite(f, b"x", i)
+"""
+    )
+    command_line = [sys.executable, "-I", str(script)]
+    with Recording(
+        work.parent / "t.trace", command=command_line, recorder=ebpf, paths=[work], ring_bytes=65536
+    ) as recording:
+        while not recording.wait(1):
+            pass
+    manifest = recording.trace.manifest
+    assert manifest.dropped > 0 and not manifest.complete
+    assert [w.code for w in manifest.warnings] == ["dropped"]
+    seen = Seen(recording.trace)
+    writes = seen.totals("a").get("WRITE", (0, 0))[0] if seen.files else 0
+    assert writes < 20000 <= writes + manifest.dropped
+
+
+def test_samples_roles_and_page_sizes(work: Path, ebpf: str) -> None:
+    seen = run_python(
+        "f = open('x.bin', 'wb'); f.write(b'ztune' * 300_000); f.close()",
+        work,
+        ebpf,
+        rules=RoleRules.parse(["*.bin=index"]),
+        keep_samples=True,
+    )
+    assert seen.file("x.bin").role == "index"
+    assert [sample.role for sample in seen.trace.manifest.samples] == ["index"]
+    kept = seen.trace.sample("index")
+    assert kept is not None and b"ztuneztune" in kept[1].read_bytes()
+    assert all(c.ratio > 5 for c in seen.trace.manifest.compressibility if c.algorithm == "lz4")
+
+
+def test_content_is_not_kept_unless_asked(work: Path, ebpf: str) -> None:
+    seen = run_python("f = open('x.db', 'wb'); f.write(b'secret-content' * 999); f.close()", work, ebpf)
+    for path in seen.trace.path.rglob("*"):
+        assert path.is_dir() or b"secret-content" not in path.read_bytes()
+    assert seen.trace.manifest.compressibility
+
+
+def test_what_is_wrong_is_said_and_nothing_stays(work: Path) -> None:
+    out = work / "t.trace"
+    with pytest.raises(InputError, match="there is no program 'no-such-program'"):
+        Recording(out, command=["no-such-program"])
+    with pytest.raises(InputError, match="there is no process 4194303"):
+        Recording(out, pids=[4194303])
+    with pytest.raises(InputError, match="either a command"):
+        Recording(out)
+    with pytest.raises(InputError, match="no folder or file"):
+        Recording(out, command=["true"], paths=[work / "none"])
+    with pytest.raises(InputError, match="no recorder 'dtrace'"):
+        Recording(out, command=["true"], recorder="dtrace")
+    with pytest.raises(InputError, match=r"the folder .* does not exist"):
+        Recording(work / "no" / "t.trace", command=["true"])
+    out.mkdir()
+    with pytest.raises(InputError, match="exists already"):
+        Recording(out, command=["true"])
+    out.rmdir()
+    assert nothing_left(work)
+
+
+def test_a_program_that_cannot_be_run(work: Path, ebpf: str) -> None:
+    broken = work / "broken"
+    broken.write_text("#!/no/such/interpreter\n")
+    broken.chmod(0o755)
+    with pytest.raises(InputError, match=r"can't run .*broken: No such file"):
+        Recording(work / "t.trace", command=[str(broken)], recorder=ebpf)
+    assert nothing_left(work)
+
+
+def test_no_rights_falls_back_to_strace_and_says_so(monkeypatch: pytest.MonkeyPatch, strace: str) -> None:
+    monkeypatch.setattr(EbpfRecorder, "unavailable", lambda _: "no CAP_BPF")
+    chosen, reason = recorders.choose("auto")
+    assert chosen.name == "strace"
+    assert reason == "recording with strace, since ebpf is not possible: no CAP_BPF"
+    with pytest.raises(MissingError, match="ebpf is not possible: no CAP_BPF"):
+        recorders.pick("ebpf")
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="needs root to give rights up")
+def test_without_rights_the_capabilities_are_named(ebpf: str) -> None:
+    if shutil.which("setpriv") is None:
+        pytest.skip("setpriv is not installed")
+    drop = ["setpriv", "--bounding-set=-bpf,-perfmon,-sys_admin", "--inh-caps=-all"]
+    done = subprocess.run([*drop, str(RECORDER.path()), "check"], capture_output=True, text=True, check=False)
+    answer = json.loads(done.stdout)
+    assert answer["code"] == "permission" and "CAP_BPF, CAP_PERFMON" in answer["message"]
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="needs root to mount")
+def test_a_full_disk(work: Path, recorder: str) -> None:
+    disk = work / "disk"
+    disk.mkdir()
+    mounted = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=400k", "none", str(disk)], capture_output=True, check=False
+    )
+    if mounted.returncode != 0:
+        pytest.skip("mounting is not allowed")
+    try:
+        script = f"""
+import os
+f = os.open({str(work / "a")!r}, os.O_RDWR | os.O_CREAT)
+for i in range(40000):
+    os.pwrite(f, b"x", i)
+"""
+        with pytest.raises(InputError, match=r"(?i)no space left"):
+            record(disk / "t.trace", command=[sys.executable, "-I", "-c", script], recorder=recorder)
+        assert list(disk.iterdir()) == []
+    finally:
+        subprocess.run(["umount", str(disk)], check=True)
+
+
+def test_the_command_line(work: Path, ebpf: str) -> None:
+    runner = CliRunner()
+    assert "ztune record -- " in runner.invoke(command, ["--help"]).output
+    out = work / "t.trace"
+    arguments = ["--json", "--out", str(out), "--path", str(work), "--role", "*.x=temp", "--"]
+    done = runner.invoke(command, [*arguments, "sh", "-c", f"echo 1 > {work}/a.x"], standalone_mode=False)
+    assert done.exit_code == 0, done
+    report = json.loads(done.stdout)
+    assert report["exit_status"] == 0 and report["dropped"] == 0 and report["recorder"] == "ebpf"
+    trace = Trace.open(out)
+    assert report["events"] == trace.manifest.events == 2
+    assert trace.manifest.files[0].role == "temp"
+    assert trace.manifest.command == ["sh", "-c", f"echo 1 > {work}/a.x"]
+    assert trace.manifest.environment["kernel"] == os.uname().release
+    assert isinstance(runner.invoke(command, [], standalone_mode=False).exception, InputError)
+
+
+def test_a_command_is_ended_after_the_seconds_asked_for(work: Path, recorder: str) -> None:
+    out = work / "t.trace"
+    arguments = ["--json", "--recorder", recorder, "--seconds", "0.5", "--out", str(out), "--", "sleep", "60"]
+    done = CliRunner().invoke(command, arguments, standalone_mode=False)
+    assert done.return_value == 0 and Trace.open(out).manifest.duration_ns < 30e9
+
+
+def test_nothing_below_the_path_is_said(tmp_path: Path) -> None:
+    (tmp_path / "empty").mkdir()
+    trace = record(tmp_path / "n.trace", command=["true"], paths=[tmp_path / "empty"], recorder="strace")
+    assert trace.manifest.events == 0
+    assert [w.code for w in trace.manifest.warnings] == ["nothing"]
