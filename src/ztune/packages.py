@@ -26,6 +26,8 @@ _PACKAGES: dict[str, dict[str, str]] = {
         "freebsd": "mariadb1011-server mariadb1011-client",
     },
     "sysbench": {"": "sysbench"},
+    # Debian's redis-server starts one for everybody; the program itself is among the tools.
+    "valkey": {"": "valkey", "debian": "redis-tools", "alpine": "valkey valkey-cli"},
     "rocksdb": {"debian": "rocksdb-tools", "": "rocksdb", "fedora": "rocksdb-tools"},
     "java": {
         "debian": "openjdk-17-jdk-headless",

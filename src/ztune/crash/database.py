@@ -17,6 +17,7 @@ NOTE = 120
 _KNOWN = {
     "postgres-oltp": "ztune.databases.postgresql.crash:Postgres",
     "sqlite": "ztune.databases.sqlite.crash:Sqlite",
+    "valkey": "ztune.databases.valkey.crash:Valkey",
 }
 
 
@@ -113,7 +114,7 @@ def database_of(workload: str) -> type[Database]:
         InputError: crash tests can't run it.
     """
     if workload not in _KNOWN:
-        raise InputError(f"crash tests run the databases of {' and '.join(_KNOWN)}, not of {workload!r}")
+        raise InputError(f"crash tests run the databases of {', '.join(_KNOWN)}, not of {workload!r}")
     module, _, name = _KNOWN[workload].partition(":")
     found: type[Database] = getattr(importlib.import_module(module), name)
     return found

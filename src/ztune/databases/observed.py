@@ -19,11 +19,12 @@ from ztune.databases.orientdb import settings as orientdb
 from ztune.databases.postgresql import settings as postgresql
 from ztune.databases.rocksdb import settings as rocksdb
 from ztune.databases.sqlite import settings as sqlite
+from ztune.databases.valkey import settings as valkey
 from ztune.errors import ZtuneError
 from ztune.observe.model import Database
 
 _ABOVE = 4  # folders, from a part of a database up to its own
-MODULES = (postgresql, mariadb, orientdb, opendj, ds389, mongodb, rocksdb, sqlite)
+MODULES = (postgresql, mariadb, orientdb, opendj, ds389, mongodb, rocksdb, sqlite, valkey)
 
 
 def databases(

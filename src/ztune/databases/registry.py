@@ -26,6 +26,7 @@ _BUILT_IN: dict[str, str] = {
     "mariadb-oltp": "ztune.databases.mariadb.workload:MariadbOltp",
     "sqlite": "ztune.databases.sqlite.workload:Sqlite",
     "rocksdb": "ztune.databases.rocksdb.workload:Rocksdb",
+    "valkey": "ztune.databases.valkey.workload:Valkey",
     "mongo-restore": "ztune.databases.mongodb.workload:MongoRestore",
     "fio": "ztune.databases.fio.workload:Fio",
     "command": "ztune.databases.command.workload:Command",

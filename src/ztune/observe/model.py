@@ -236,8 +236,9 @@ class Database(Part):
     """What the database says of its own settings."""
 
     kind: Literal[
-        "postgresql", "mariadb", "mysql", "orientdb", "opendj", "389ds", "mongodb", "rocksdb", "sqlite"
-    ]
+        "postgresql", "mariadb", "mysql", "orientdb", "opendj", "389ds", "mongodb", "rocksdb", "sqlite",
+        "valkey", "redis",
+    ]  # fmt: skip
     version: str | None = None
     where: str
     """The socket, port or directory that it was read from."""

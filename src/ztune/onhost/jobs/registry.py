@@ -23,6 +23,7 @@ from ztune.databases.postgresql.onhost.backup import PostgresBackup, PostgresRes
 from ztune.databases.postgresql.onhost.oltp import PostgresOltp
 from ztune.databases.rocksdb.onhost.random_keys import Rocksdb
 from ztune.databases.sqlite.onhost.transactions import Sqlite
+from ztune.databases.valkey.onhost.key_value import Valkey
 from ztune.errors import InputError
 from ztune.onhost.jobs.job import Job
 
@@ -33,6 +34,7 @@ JOBS: dict[str, type[Job]] = {
     "mariadb-oltp": MariadbOltp,
     "sqlite": Sqlite,
     "rocksdb": Rocksdb,
+    "valkey": Valkey,
     "mongo-restore": MongoRestore,
     "fio": Fio,
     "command": Command,
