@@ -111,8 +111,8 @@ def read(instance: Instance, user: str | None = None) -> Database:
 def _addresses(process: Process) -> list[tuple[str, ...]]:
     """Return the client's arguments for each way to the server: its sockets, then its port."""
     found: list[tuple[str, ...]] = [("-s", str(path)) for path in listening_sockets(process.pid)]
-    # "valkey-server 127.0.0.1:6379", "redis-server *:6379 [cluster]": how it names itself.
-    for word in process.argv[1:]:
+    # "valkey-server 127.0.0.1:6379", "redis-server *:6379 [cluster]": what it calls itself, as one argument.
+    for word in " ".join(process.argv).split()[1:]:
         match = re.search(r"(\S+):(\d+)\b", word)
         if match:
             host = "127.0.0.1" if match[1] in ("*", "0.0.0.0") else "::1" if match[1] == "::" else match[1]
