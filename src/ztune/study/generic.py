@@ -35,10 +35,11 @@ def build(
     """Return a study with one dataset for each role on one pool of one disk with ``profile``.
 
     ``page_sizes`` (bytes, by role): the database's page, tried as a record size of that role too.
-    ``together``: roles that can't have another dataset than ``data``, where there is data.
+    ``together``: roles that can't have another dataset than ``data``, whether there is data or not.
     """
-    there = [role for role in ROLES if role in set(roles)]
-    beside = [role for role in there if role in together and "data" in there]
+    wanted = set(roles)
+    beside = [role for role in ROLES if role in wanted and role in together]
+    there = [role for role in ROLES if role in wanted or (role == "data" and beside)]
     names = [role for role in there if role not in beside]
     axes: dict[str, tuple[str | int, ...]] = {}
     for role in names:
