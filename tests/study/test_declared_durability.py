@@ -153,9 +153,8 @@ def test_every_setting_that_a_workload_makes_is_known() -> None:
         if entry.source != "ztune" or entry.name in ("command", "fio", "http"):
             continue
         settings = registry.settings_of(entry.name, {})
-        layout = generic.build({"data"}).layout.with_settings(
-            {f"database.{k}": v for k, v in settings.items()}
-        )
+        study = adjusted(generic.build({"data"}), declared=registry.declared(entry.name, {}))
+        layout = study.layout.with_settings({f"database.{k}": v for k, v in settings.items()})
         assert not layout.judged().unknown, (entry.name, layout.judged().unknown)
 
 
