@@ -11,9 +11,10 @@ from typing import Any
 import pytest
 
 from ztune.crash.cuts import CrashTest
-from ztune.crash.database import Database, database_of
+from ztune.crash.database import database_of
 from ztune.crash.result import Cut, Result
 from ztune.databases import registry
+from ztune.databases.crash_test import TestedDatabase
 from ztune.databases.postgresql.onhost.server import find_binaries
 from ztune.errors import MissingError
 from ztune.study import DurabilityClass
@@ -105,7 +106,7 @@ def plain_test(
     values = registry.get(workload)(params or {}).resolved()
     made = database_of(workload)(values, {}, clients=clients)
 
-    def database() -> Database:
+    def database() -> TestedDatabase:
         return database_of(workload)(values, {}, clients=clients)
 
     result = Result(

@@ -13,11 +13,10 @@ from pathlib import Path
 import pytest
 
 from ztune.databases.observed import databases
-from ztune.databases.reading import Process
+from ztune.databases.reading import ObservedDatabase, Process
 from ztune.databases.valkey import settings as valkey
 from ztune.databases.valkey.onhost.server import NAMES, find_binaries
 from ztune.errors import MissingError
-from ztune.observe.model import Database
 from ztune.onhost.host.process import Account
 from ztune.trace.roles import RoleRules
 
@@ -76,7 +75,7 @@ class Running:
         self.popen.wait(30)
 
 
-def one(pids: list[int], roots: list[Path]) -> Database:
+def one(pids: list[int], roots: list[Path]) -> ObservedDatabase:
     found, _limits = databases(pids, roots)
     (database,) = [d for d in found if d.kind in NAMES]
     assert SECRET not in database.model_dump_json()

@@ -139,7 +139,7 @@ def test_bad_declarations_get_their_sentence(declared: str, said: str) -> None:
         ("journal_mode", "memory", CORRUPT),
         ("manual_wal_flush", "true", SECONDS),
         ("full_page_writes", "perhaps", NOT_KNOWN),
-        ("appendfsync", "everysec", NOT_KNOWN),
+        ("lua-time-limit", "5000", NOT_KNOWN),
     ],
 )
 def test_a_setting_that_no_database_of_ours_has(setting: str, value: str, expected: DurabilityClass) -> None:

@@ -84,7 +84,7 @@ def test_every_layout_runs_once_in_every_block_and_each_is_stored_at_once(place:
     specs = place.specs()
     assert [s["trial"] for s in specs] == [f"{run.id}-{n:04d}" for n in range(1, 10)]
     assert specs[0]["format"] == "ztune-trial" and specs[0]["start"] == {"kind": "load"}
-    assert specs[0]["job"] == {"name": "fio", "params": JOB.params, "database": {}}
+    assert specs[0]["job"] == {"name": JOB.name, "params": JOB.params, "database": {}}
     assert {s["seed"] for s in specs} == {4, 5, 6}  # a seed for each block
     assert found[0].spec == specs[0]  # repeatable from its record
     assert series.read(found[0], "arc")["hits"] == [1.0, 2.0]

@@ -317,7 +317,7 @@ def test_what_a_power_cut_loses_is_declared(params: dict[str, Any], expected: Du
         ({"rdbcompression": "no", "auto-aof-rewrite-percentage": "100"}, DurabilityClass.NOTHING),
         ({"lua-time-limit": "5"}, DurabilityClass.NOT_KNOWN),
     ):
-        changed = study.layout.model_copy(update={"database": more})
+        changed = study.layout.model_copy(update={"database": {**study.layout.database, **more}})
         worst = (
             max((expected, klass), key=lambda c: c.rank) if klass is not DurabilityClass.NOT_KNOWN else klass
         )

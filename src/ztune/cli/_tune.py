@@ -20,6 +20,7 @@ from ztune.cli._live import LiveView
 from ztune.cli._screening import Shown
 from ztune.cli.screen import choose_study, ranking_json
 from ztune.databases import memory, registry
+from ztune.databases.rules import NO_ROLE
 from ztune.databases.workload import JobWorkload, Workload, running
 from ztune.errors import InputError
 from ztune.onhost.host.interrupt import signals_as_interrupt
@@ -37,7 +38,7 @@ from ztune.trace.manifest import WorkloadInfo
 from ztune.trace.reader import Trace
 from ztune.trace.record import Recording
 from ztune.trace.recorders import choose
-from ztune.trace.roles import NO_ROLE, RoleRules
+from ztune.trace.roles import RoleRules
 from ztune.trace.warming import Warming
 
 

@@ -121,8 +121,9 @@ def command(
       ztune crashtest sqlite -p journal_mode=persist --disks profile --json
       ztune crashtest valkey -p appendfsync=everysec
 
-    WORKLOAD is postgres-oltp, sqlite or valkey. Exit code 1 if more was lost, or damaged, than the durability
-    class of the layout allows. docs/durability.md has results, and says what such a test can't show.
+    WORKLOAD is postgres-oltp, sqlite, or another whose database brings a crash test. Exit code 1 if more was
+    lost, or damaged, than the durability class of the layout allows. docs/durability.md has results, and says
+    what such a test can't show.
     """
     from ztune.cli._place import pairs
     from ztune.cli.mount import choose

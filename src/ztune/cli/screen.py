@@ -169,21 +169,19 @@ def choose_study(trace: Any, name: str | None, profile: str | None, arc: str | N
         ) from None
 
 
-# Databases that wait for their log unless they are told otherwise, by their well-known files.
-_WAIT = ("postgresql", "mysql and mariadb", "sqlite")
-
-
 def _declared(manifest: Any) -> Any:
     """Return what is declared of the durability of the database that was recorded."""
-    from ztune.databases import registry
+    from ztune.databases import database, registry
     from ztune.databases.declared import KNOWN, Declared
     from ztune.trace.roles import databases_of
 
     if manifest.workload is not None:
         return registry.declared(manifest.workload.name, manifest.workload.parameters)
     # A live database: nobody says which it is, but its files do.
-    found = databases_of(f.path for f in manifest.files if f.role is not None)
-    return KNOWN if any(name in _WAIT for name in found) else Declared()
+    found = database.of_layouts(set(databases_of(f.path for f in manifest.files if f.role is not None)))
+    # Those that wait for their log unless they are told otherwise.
+    sure = [one for one in found if one.facts.durability.default is not None]
+    return Declared() if not sure else KNOWN if any(one.own for one in sure) else sure[0].declared
 
 
 def _settings(workload: Any) -> dict[str, str]:

@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import Any
 
 from ztune.crash.cuts import CrashTest
-from ztune.crash.database import Database, database_of
+from ztune.crash.database import database_of
 from ztune.crash.power import Mounted, Power
 from ztune.crash.result import Cut, Result
 from ztune.databases import registry
-from ztune.databases.declared import KNOWN, Declared
+from ztune.databases.crash_test import TestedDatabase
 from ztune.databases.workload import JobWorkload
 from ztune.places import mount_program
 from ztune.study import Layout, Study
@@ -40,11 +40,11 @@ def prepare(
         InputError: a wrong name or value. MissingError: this machine lacks something.
     """
     make = database_of(workload)
-    chosen = judged(layout, registry.settings_of(workload, params), registry.declared(workload, params))
+    chosen = judged(layout, registry.settings_of(workload, params))
     program = mount_program.check()
     values = _parameters(workload, params)
 
-    def database() -> Database:
+    def database() -> TestedDatabase:
         return make(values, chosen.database, clients=clients)
 
     first = database()
@@ -76,18 +76,10 @@ def prepare(
     )  # fmt: skip
 
 
-def judged(layout: Layout, settings: Mapping[str, str], declared: Declared = KNOWN) -> Layout:
-    """Return ``layout`` with those of the database's own ``settings`` that decide its durability class.
-
-    ``declared``: what the workload says of its database's durability.
-    """
+def judged(layout: Layout, settings: Mapping[str, str]) -> Layout:
+    """Return ``layout`` with those of the database's own ``settings`` that decide its durability class."""
     raw = layout.to_json()
-    whole = declared.with_more(layout.declared).beside(settings)
-    if whole != KNOWN:
-        raw["durability"] = whole.model_dump(mode="json")
-    if whole.known:
-        raw["database"] = {**weakening(settings), **layout.database}
-    return Layout.model_validate(raw)
+    return Layout.model_validate({**raw, "database": {**weakening(settings), **layout.database}})
 
 
 def _parameters(workload: str, params: Mapping[str, str]) -> dict[str, Any]:

@@ -382,9 +382,8 @@ class JobWorkload:
 
     @classmethod
     def job_name(cls) -> str:
-        """Return what a trial's spec calls the job: its name if it is ztune's own, else ``module:Class``."""
-        own = cls.job_class.__module__.startswith("ztune.databases.")
-        return cls.job_class.name if own else f"{cls.job_class.__module__}:{cls.job_class.__qualname__}"
+        """Return what a trial's spec calls the job: ``module:Class``."""
+        return f"{cls.job_class.__module__}:{cls.job_class.__qualname__}"
 
     def check(self) -> str:
         """Return the version of what would run."""

@@ -6,8 +6,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, ClassVar
 
-from ztune.crash.database import NOTE
-from ztune.crash.ledger import Account, Entry, Found, Transaction
+from ztune.databases.crash_test import NOTE, Account, Entry, Found, Transaction
 from ztune.databases.valkey.onhost.client import Connection, RefusedError, Reply
 from ztune.databases.valkey.onhost.key_value import Valkey as Job
 from ztune.databases.valkey.onhost.key_value import one_directory

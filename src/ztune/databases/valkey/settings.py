@@ -15,6 +15,7 @@ from typing import Final, Literal
 
 from ztune.databases.reading import (
     Instance,
+    ObservedDatabase,
     Process,
     accounts,
     ask,
@@ -26,7 +27,6 @@ from ztune.databases.reading import (
     unknown,
 )
 from ztune.errors import MissingError, ZtuneError
-from ztune.observe.model import Database
 from ztune.onhost.host import noatime as quiet
 from ztune.onhost.host.zfs import which
 
@@ -89,7 +89,7 @@ def _writer(path: Path) -> tuple[str, str] | None:
     return (match[1].decode(), match[2].decode()) if match else None
 
 
-def read(instance: Instance, user: str | None = None) -> Database:
+def read(instance: Instance, user: str | None = None) -> ObservedDatabase:
     """Return the settings of one server. Nothing fails: what can't be read is in ``unknown``."""
     problems = []
     server = instance.process.pid if instance.process else None
@@ -120,7 +120,7 @@ def _addresses(process: Process) -> list[tuple[str, ...]]:
     return found
 
 
-def _by_client(address: tuple[str, ...], user: str | None) -> Database:
+def _by_client(address: tuple[str, ...], user: str | None) -> ObservedDatabase:
     client = next((c for c in ("valkey-cli", "redis-cli") if which(c)), None)
     if client is None:
         raise MissingError("neither the client valkey-cli nor redis-cli is installed")
@@ -142,7 +142,7 @@ def _by_client(address: tuple[str, ...], user: str | None) -> Database:
     # Each release has some of them only; what is not there is not unknown.
     settings: dict[str, str] = {name: pairs[name] for name in SETTINGS if name in pairs}
     version = about.get("valkey_version")
-    return Database(
+    return ObservedDatabase(
         kind="valkey" if version else "redis",
         version=version or about.get("redis_version"),
         where=address[1] if address[0] == "-s" else f"{address[1]}:{address[3]}",
@@ -180,7 +180,7 @@ def _bytes(value: str) -> str:
     return str(int(match[1]) * 1000 ** (" kmg".index(match[2]))) if match else size(value)
 
 
-def _by_files(instance: Instance, why: str) -> Database:
+def _by_files(instance: Instance, why: str) -> ObservedDatabase:
     settings: dict[str, str] = {}
     problems = [why]
     # Its command line may name one, before it has named itself anew.
@@ -205,7 +205,7 @@ def _by_files(instance: Instance, why: str) -> Database:
     name = "valkey" if program.startswith("valkey") or (writer and writer[0] == "valkey") else "redis"
     kind: Literal["valkey", "redis"] = "valkey" if name == "valkey" else "redis"
     reason = f"the server could not be asked ({'; '.join(problems)}), and no configuration file of it sets it"
-    return Database(
+    return ObservedDatabase(
         kind=kind,
         version=writer[1] if writer else None,
         where=str(instance.place),

@@ -9,13 +9,10 @@ from pydantic import field_validator, model_validator
 from ztune.databases import workload as base
 from ztune.databases.valkey.onhost import key_value
 from ztune.databases.valkey.onhost.client import LEAST_VALUE
-from ztune.databases.valkey.onhost.server import SETTINGS, check_settings
+from ztune.databases.valkey.onhost.server import check_settings
 from ztune.databases.workload import Size, param
 from ztune.errors import InputError
 from ztune.onhost.jobs.job import Job
-from ztune.onhost.words import DurabilityClass
-
-_NOTHING, _LAST, _CORRUPT = DurabilityClass.NOTHING, DurabilityClass.LAST_SECONDS, DurabilityClass.CORRUPT
 
 
 class ValkeyParameters(base.Parameters):
@@ -104,22 +101,6 @@ class ValkeyParameters(base.Parameters):
         return self
 
 
-# Valkey's manual, Persistence; src/server.c: beforeSleep calls flushAppendOnlyFile before it calls
-# handleClientsWithPendingWrites, "in case of appendfsync=always", so answers are sent after the sync. What
-# comes back after a power cut is a beginning of the log; where its end is torn, a server with
-# aof-load-truncated=no does not start.
-_DECLARED = base.Declared(
-    default=_NOTHING,
-    settings={
-        "appendonly": {"yes": _NOTHING, "on": _NOTHING, "no": _LAST, "off": _LAST},
-        "appendfsync": {"always": _NOTHING, "everysec": _LAST, "no": _LAST, "off": _LAST},
-        # flushAppendOnlyFile: no sync at all while a child writes, whatever appendfsync says.
-        "no-appendfsync-on-rewrite": {"no": _NOTHING, "off": _NOTHING, "yes": _LAST, "on": _LAST},
-        "aof-load-truncated": {"yes": _NOTHING, "on": _NOTHING, "no": _CORRUPT, "off": _CORRUPT},
-    },
-)
-
-
 class Valkey(base.JobWorkload):
     """Reads and writes of random keys in Valkey or Redis, with an append-only file."""
 
@@ -128,9 +109,7 @@ class Valkey(base.JobWorkload):
     Parameters: ClassVar[type[base.Parameters]] = ValkeyParameters
     job_class: ClassVar[type[Job]] = key_value.Valkey
     needs: ClassVar[tuple[str, ...]] = ("valkey",)
-    durability: ClassVar[base.Declared] = _DECLARED.model_copy(
-        update={"neutral": ("save", *(name for name in SETTINGS if name not in _DECLARED.settings))}
-    )
+    durability: ClassVar[base.Declared] = base.KNOWN
     roles_together: ClassVar[dict[str, str]] = {
         "wal": "the server moves each new base of its append-only file there by a rename, so both have one "
         "dataset"

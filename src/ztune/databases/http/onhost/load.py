@@ -6,7 +6,6 @@ The service stands for whatever reads files to answer requests. It is the record
 
 from __future__ import annotations
 
-import inspect
 import json
 import pkgutil
 import secrets
@@ -26,7 +25,7 @@ from ztune.onhost.host.process import Account
 from ztune.onhost.host.workdir import WorkDir
 from ztune.onhost.jobs import role_directories as places
 from ztune.onhost.jobs import software
-from ztune.onhost.jobs.conversation import Conversation
+from ztune.onhost.jobs.conversation import Conversation, text_of
 from ztune.onhost.jobs.job import Check, JobBase, ProgressFn, WorkloadResult, no_progress
 from ztune.units import parse_size
 
@@ -106,8 +105,7 @@ class HttpLoad(JobBase):
         self._jmeter = jmeter.install(workdir, account, self.name)
         plan = str(self.params["plan_text"]).encode() or pkgutil.get_data(__package__, _PLAN)
         assert plan is not None
-        # As text, so that it can be read by its user wherever ztune itself lies, in a zip file even.
-        self._lend("service.py", inspect.getsource(http_service).encode())
+        self._lend("service.py", text_of(http_service).encode())
         self._lend("plan.jmx", plan)
 
     def _lend(self, name: str, content: bytes) -> Path:

@@ -1,19 +1,16 @@
 """The program that loads a Valkey or Redis server: a process of its own, standard library only.
 
-It speaks the server's protocol (RESP) over its unix socket and runs as the database's user. Commands are
-lines of standard input, a word, a tab and a JSON object; answers are lines of JSON on standard output.
-``key_value.py`` beside it is the other end.
+It speaks the server's protocol (RESP) over its unix socket and runs as the database's user. ``key_value.py``
+beside it is the other end.
 
 Why not ``valkey-benchmark``: its values are one letter over and over, or random bytes, and it knows no pace.
 """
 
 from __future__ import annotations
 
-import json
 import random
 import re
 import socket
-import sys
 import threading
 import time
 from array import array
@@ -21,6 +18,7 @@ from collections.abc import Iterable
 from typing import Any, Self
 
 from ztune.databases.rocksdb.onhost.client import Values
+from ztune.onhost.jobs.client_program import say, serve
 
 Reply = bytes | int | list[Any] | None
 _AT_ONCE = 500
@@ -106,12 +104,6 @@ class Connection:
 def _encoded(words: Iterable[str | int | bytes]) -> bytes:
     parts = [word if isinstance(word, bytes) else str(word).encode() for word in words]
     return b"*%d\r\n" % len(parts) + b"".join(b"$%d\r\n%b\r\n" % (len(part), part) for part in parts)
-
-
-def say(**what: Any) -> None:
-    """Answer."""
-    sys.stdout.write(json.dumps(what) + "\n")
-    sys.stdout.flush()
 
 
 def key_of(number: int) -> str:
@@ -293,18 +285,5 @@ class Worker:
             self.times[kind].append(max(0, round((self.last - start) * 1e6)))
 
 
-def main() -> None:
-    """Read commands until the end of standard input."""
-    client = Client()
-    for line in sys.stdin:
-        word, _, arguments = line.partition("\t")
-        try:
-            found = getattr(client, word)(**json.loads(arguments))
-        except Exception as error:
-            say(error=f"{type(error).__name__}: {error}")
-        else:
-            say(done=found)
-
-
 if __name__ == "__main__":
-    main()
+    serve(Client())

@@ -28,7 +28,7 @@ from ztune.databases.valkey.onhost.server import (
 from ztune.errors import InputError, MissingError, ZtuneError
 from ztune.onhost.host.process import Account
 from ztune.onhost.host.workdir import WorkDir
-from ztune.onhost.jobs import filler, software
+from ztune.onhost.jobs import client_program, filler, software
 from ztune.onhost.jobs import role_directories as places
 from ztune.onhost.jobs.conversation import Client
 from ztune.onhost.jobs.job import Check, JobBase, ProgressFn, WorkloadResult, no_progress
@@ -139,7 +139,8 @@ class Valkey(JobBase):
         home = self._server.home
         places.must_be_reachable((home, self._paths["data"]), workdir, account, patience=self.patience)
         places.lend(home / "client.py", inspect.getsource(valkey_client), account)
-        _lend_module(values, home)
+        for module in (values, client_program):
+            _lend_module(module, home)
 
     def load(self, progress: ProgressFn = no_progress) -> None:
         """Write every key once.
@@ -191,7 +192,7 @@ class Valkey(JobBase):
         """Start the client."""
         home = self.server.home
         self._client = client = Client(
-            # The directory of the program is where it finds the other module.
+            # The directory of the program is where it finds the others.
             [self._python, "-E", "-s", "-B", home / "client.py"],
             what="the client",
             account=self.server.account,
