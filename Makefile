@@ -75,7 +75,7 @@ test-lab: setup
 	esac
 
 # The databases that the workloads run. Where one can't be had its tests are skipped and say so.
-SERVERS = mariadb-oltp rocksdb mongo-restore orientdb-graph ldap-import http
+SERVERS = mariadb-oltp rocksdb valkey mongo-restore orientdb-graph ldap-import http
 
 test-servers: setup
 	@for workload in $(SERVERS); do \

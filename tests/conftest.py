@@ -37,6 +37,7 @@ NEEDS = {
         "test_ldap_import", "test_mariadb_job", "test_mongo_restore", "test_observe_settings",
         "test_orientdb_files", "test_orientdb_graph", "test_pgbench", "test_postgres_backup",
         "test_postgres_oltp", "test_postgres_places", "test_rocksdb_job", "test_workload_postgres",
+        "valkey",
     ),
     "mount": ("mount", "test_mount_target"),
     # Root's rights: to mount, for a disk of its own.

@@ -29,7 +29,7 @@ def is_there(name: str) -> bool:
     if name.split(".")[0] != "ztune":
         return name.split(".")[0] in sys.stdlib_module_names
     database = name.split(".")[1:4]
-    return name.startswith(tuple(f"{ours}." for ours in OURS)) or (
+    return f"{name}.".startswith(tuple(f"{ours}." for ours in OURS)) or (
         database[0] == "databases" and database[2:] == ["onhost"]
     )
 

@@ -60,7 +60,7 @@ def test_all_kinds_that_are_observed() -> None:
     kinds = [known.kind for one in database.own() for known in one.facts.observed]
     assert {*kinds} == {
         *("postgresql", "mariadb", "mysql", "orientdb", "opendj", "389ds", "mongodb", "rocksdb", "sqlite"),
-        *(kind for kind in kinds if kind == "valkey"),
+        *("valkey", "redis"),
     }
     alone = [name for (name, _), (_, alone) in observed.readers().items() if alone]
     assert alone == ["sqlite", "rocksdb"]
@@ -201,7 +201,7 @@ def test_each_broken_database_costs_one_sentence(site: Site) -> None:
     for words, code, part in (
         (("tune", "raising"), 2, "KeyError: 'key'"),
         (("crashtest", "theirs"), 2, "No module named 'fine.crash'"),
-        (("crashtest", "no-such"), 2, "crash tests run the databases of postgres-oltp and sqlite"),
+        (("crashtest", "no-such"), 2, "crash tests run the databases of postgres-oltp, sqlite, valkey"),
         (("list", "workloads"), 0, ""),
         (("doctor",), None, ""),
     ):

@@ -129,7 +129,7 @@ def _study(what: str) -> Any:
         workload: Any = registry.make(what)
         if not hasattr(workload, "job"):
             raise InputError(f"workload {what} can be recorded but has no layouts of its own; name a study")
-        return generic.build(set(workload.job.roles()))
+        return generic.build(set(workload.job.roles()), together=registry.together(what))
     return None
 
 

@@ -270,7 +270,7 @@ def _study(what: str, params: dict[str, str]) -> tuple[Any, str]:
         made: Any = registry.make(what, params)
         if not hasattr(made, "job"):
             raise InputError(f"workload {what} can be recorded but not run in trials: it has no job")
-        study = generic.build(set(made.job.roles()))
+        study = generic.build(set(made.job.roles()), together=registry.together(what))
     else:
         known = ", ".join(dict.fromkeys([*registry.names(), *ready.files()]))
         raise InputError(f'"{what}" is no study and no workload; name a TOML file, or one of {known}')

@@ -135,6 +135,7 @@ def choose_study(trace: Any, name: str | None, profile: str | None, arc: str | N
 
     Raises InputError; also if a role of the trace has no dataset in it.
     """
+    from ztune.databases import registry
     from ztune.study import generic, ready
     from ztune.study.adjust import adjusted
 
@@ -151,7 +152,7 @@ def choose_study(trace: Any, name: str | None, profile: str | None, arc: str | N
     elif workload is not None and workload in ready.files():
         study = ready.find(workload)
     else:
-        study = generic.build(roles, page_sizes=manifest.page_size)
+        study = generic.build(roles, page_sizes=manifest.page_size, together=registry.together(workload))
     try:
         study.check_roles(roles)
         return adjusted(

@@ -22,4 +22,4 @@ def database_of(workload: str) -> type[TestedDatabase]:
         if workload in one.facts.crash:
             found: type[TestedDatabase] = one.load(one.facts.crash[workload])
             return found
-    raise InputError(f"crash tests run the databases of {' and '.join(names())}, not of {workload!r}")
+    raise InputError(f"crash tests run the databases of {', '.join(names())}, not of {workload!r}")

@@ -95,8 +95,9 @@ class Files(_Facts):
     )
     preallocated: tuple[Annotated[str, AfterValidator(_expression)], ...] = Field(
         default=(),
-        description="Regular expressions for the ends of paths of files that are allocated in full before "
-        "use.",
+        description=(
+            "Regular expressions for the ends of paths of files that are allocated in full before use."
+        ),
     )
 
     @property
@@ -140,8 +141,10 @@ class Setting(_Facts):
     torn_page: int | None = Field(
         default=None,
         gt=0,
-        description="It protects against torn pages, unless it is off: the bytes of a page where no setting "
-        "says otherwise.",
+        description=(
+            "It protects against torn pages, unless it is off: "
+            "the bytes of a page where no setting says otherwise."
+        ),
     )
 
     def answers(self, name: str) -> dict[str, tuple[DurabilityClass, str]]:

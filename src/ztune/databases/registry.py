@@ -202,6 +202,13 @@ def declared(name: str, params: Mapping[str, Any]) -> Declared:
     return found or Declared()
 
 
+def together(name: str | None) -> tuple[str, ...]:
+    """Return the roles that can't have another dataset than ``data`` with the workload ``name``; none for one
+    that is not here.
+    """
+    return tuple(getattr(get(name), "roles_together", ())) if name in names() and name else ()
+
+
 _REQUIRED = (
     *("name", "summary", "Parameters", "check", "prepare", "load", "start", "pids", "run", "verify", "stop"),
     *("cleanup", "role_paths", "page_sizes", "info"),
