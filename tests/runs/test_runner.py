@@ -185,7 +185,6 @@ def test_an_unresolved_run_says_how_many_more_it_takes(place: FakePlace) -> None
     assert (run.outcome["reason"], run.outcome["verdict"]) == ("blocks", "open")
     assert run.outcome["needed"] > 3
     more = run.outcome["needed"] - 3
-    # The run's id, which is its seed, is drawn anew each time.
     words = f"about {more} more run{'' if more == 1 else 's'} of each"
     assert words in sentence(run.outcome, 0.02)
 
