@@ -428,7 +428,7 @@ def environment(files: Sequence[TraceFile]) -> dict[str, Any]:
     """Return what the recording's host was: kernel, processors, and the file system below each mount used."""
     mounts = Mounts()
     mounts.read()
-    used = {mount.point: mount.kind for file in files if (mount := mounts.of(file.dev)) is not None}
+    used = {str(mount.point): mount.type for file in files if (mount := mounts.of(file.dev)) is not None}
     return {
         "kernel": platform.release(),
         "machine": platform.machine(),
