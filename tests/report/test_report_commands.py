@@ -7,7 +7,7 @@ import os
 from pathlib import Path
 
 import evidence as ev
-import pyarrow as pa
+import numpy as np
 import pytest
 from click.testing import CliRunner, Result
 
@@ -15,10 +15,9 @@ from ztune.cli.main import ztune
 from ztune.errors import InputError
 from ztune.store.db import Store
 from ztune.study import Study
-from ztune.trace.columns import EVENTS
 from ztune.trace.reader import Trace
 from ztune.trace.schema import Op
-from ztune.trace.writer import TraceWriter
+from ztune.trace.writer import EVENT_DTYPE, TraceWriter
 
 
 @pytest.fixture(autouse=True)
@@ -139,8 +138,9 @@ def test_report_writes_one_file_and_prints_its_name(home: Path) -> None:
 def test_report_shows_the_trace_that_was_replayed_and_no_other(home: Path) -> None:
     path = home / "oltp.trace"
     writer = TraceWriter(path)
-    row = dict.fromkeys(EVENTS.names, 0) | {"dur": 10, "op": int(Op.WRITE), "file2": -1, "size": 8192}
-    writer.add_batch(pa.RecordBatch.from_pylist([row] * 1234, schema=EVENTS))
+    events = np.zeros(1234, EVENT_DTYPE)
+    events["dur"], events["op"], events["file2"], events["size"] = 10, Op.WRITE, -1, 8192
+    writer.add_rows(events)
     writer.finish(
         duration_ns=30_000_000_000,
         recorder={"name": "synthetic"},

@@ -12,7 +12,7 @@ import pytest
 
 from ztune.trace.manifest import TraceFile
 from ztune.trace.reader import Trace
-from ztune.trace.record import record
+from ztune.trace.record import Recording, record
 from ztune.trace.recorders import recorders
 from ztune.trace.schema import Op
 
@@ -61,7 +61,7 @@ def run_python(text: str, folder: Path, recorder: str, **options: Any) -> Seen:
     (folder / "program.py").write_text(f"import os, sys\nos.chdir({str(folder)!r})\n" + text)
     out = folder.parent / f"{folder.name}-{recorder}.trace"
     command = [sys.executable, "-I", str(folder / "program.py")]
-    return Seen(record(out, command=command, recorder=recorder, paths=[folder], **options))
+    return Seen(record(Recording(out, command=command, recorder=recorder, paths=[folder], **options)))
 
 
 def shell(*command: str, **options: Any) -> str:

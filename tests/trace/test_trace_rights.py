@@ -64,12 +64,6 @@ def test_a_trace_without_content_is_closed_unless_shared(tmp_path: Path) -> None
         assert modes(made) == {".": folder, "trace.json": file, "events.parquet": file}
 
 
-def test_changing_the_manifest_keeps_its_mode(tmp_path: Path) -> None:
-    trace = tb.build(tmp_path / "x.trace", EVENTS, tb.files(("/db", "data", 4096)))
-    trace.amend(page_size={"data": 8192})
-    assert modes(trace.path)["trace.json"] == 0o600
-
-
 def test_what_is_made_of_a_trace_is_closed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ZTUNE_HOME", str(tmp_path / "home"))
     trace = tb.build(tmp_path / "x.trace", EVENTS, tb.files(("/db", "data", 4096)))

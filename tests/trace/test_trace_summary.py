@@ -3,12 +3,14 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from trace_builder import MS, S, build, files
 
 from ztune.errors import InputError
+from ztune.trace.reader import Trace
 from ztune.trace.schema import Flag, Op
 from ztune.trace.summary import MOST_BINS, GroupSummary, Summary, summarise
 
@@ -303,3 +305,17 @@ def test_against_counting_one_by_one(
     ):
         assert total == sum(part)
     assert sum(result.rates["data"].write_bytes) == data.writes.bytes
+
+
+def test_the_events_are_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    trace = build(tmp_path / "s.trace", [write(0, K)], files(("/d", "data", 0)))
+    reads: list[object] = []
+    table = Trace.table
+
+    def counted(self: Trace, columns: list[str] | None = None) -> pa.Table:
+        reads.append(columns)
+        return table(self, columns)
+
+    monkeypatch.setattr(Trace, "table", counted)
+    summarise(trace)
+    assert len(reads) == 1

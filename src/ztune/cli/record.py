@@ -101,23 +101,20 @@ def command(
         raise InputError("say what to record: either a command after --, or --pid")
     rules = RoleRules.parse(roles)
     out = out or default_name(command_line, pids)
-    ended: list[Recording] = []
     with _progress(bool(pids)) as (say, tick):
-        trace = record(
+        recording = Recording(
             out,
-            command=list(command_line) or None,
+            command=command_line,
             pids=pids,
-            seconds=seconds,
             recorder=recorder,
             rules=rules,
             paths=paths,
             keep_samples=samples,
             share=share,
             say=say,
-            while_waiting=(lambda passed: tick(passed, seconds)) if pids else None,
-            on_done=ended.append,
         )
-    status = ended[0].exit_status
+        trace = record(recording, seconds, (lambda passed: tick(passed, seconds)) if pids else None)
+    status = recording.exit_status
     if seconds is not None and status == -signal.SIGTERM:
         status = 0  # as it was told
     if as_json:

@@ -175,7 +175,7 @@ class LiveObservation:
             mount = self._mounts.of(file.device)
             self._places[file.device] = (
                 self._datasets.dataset(file.path),
-                mount.kind if mount is not None else None,
+                mount.type if mount is not None else None,
             )
         if file.path not in self._roles:
             self._roles[file.path] = self._rules.role(file.path)

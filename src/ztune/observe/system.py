@@ -38,6 +38,7 @@ _MEMORY = {
     "SReclaimable": "reclaimable_slab_bytes",
     "SUnreclaim": "unreclaimable_slab_bytes",
 }
+_SWAP = {"pswpin": "swap_ins_per_s", "pswpout": "swap_outs_per_s"}
 _ARC_LEVELS = {"size": "size_bytes", "c": "target_bytes", "l2_size": "l2_size_bytes"}
 _ARC = {
     "hits": "hits_per_s",
@@ -177,17 +178,14 @@ def _memory_reading() -> Reading:
     found["swap_used_bytes"] = float(info.get("SwapTotal", 0) - info.get("SwapFree", 0))
     for line in _lines("/proc/vmstat"):
         name, _, value = line.partition(" ")
-        if name in ("pswpin", "pswpout"):
+        if name in _SWAP:
             found[name] = float(value)
     return found
 
 
 def _memory(then: Reading, now: Reading, seconds: float) -> dict[str, float]:
-    found = {name: value for name, value in now.items() if name.endswith("_bytes")}
-    for name, column in (("pswpin", "swap_ins_per_s"), ("pswpout", "swap_outs_per_s")):
-        if name in now and name in then:
-            found[column] = (now[name] - then[name]) / seconds
-    return found
+    levels = {name: value for name, value in now.items() if name.endswith("_bytes")}
+    return levels | _growth(_SWAP)(then, now, seconds)
 
 
 def _disk_reading(disk: procfs.DiskCounters) -> Reading:

@@ -79,7 +79,6 @@ def sample_files(
     algorithms: Sequence[str] = ALGORITHMS,
     seed: int = 1,
     keep: Path | None = None,
-    progress: Callable[[float], None] | None = None,
 ) -> tuple[list[Compressibility], list[Sample]]:
     """Sample ``files`` (path → role) and return how they compress, by role, record size and algorithm.
 
@@ -104,7 +103,7 @@ def sample_files(
     piece_size = max(CHUNK, *recordsizes) if recordsizes else CHUNK
     measured: list[Compressibility] = []
     samples: list[Sample] = []
-    for done, role in enumerate(sorted(by_role, key=ROLES.index)):
+    for role in sorted(by_role, key=ROLES.index):
         # A stream of its own per role: that one role appears must not change another's blocks.
         rng = np.random.default_rng([seed, ROLES.index(role)])
         pieces = list(_draw_pieces(sorted(by_role[role]), piece_size, rng))
@@ -114,8 +113,6 @@ def sample_files(
                 measured += [_measure(role, size, name, run, blocks) for name, run in compressors.items()]
             if keep is not None and (sample := _keep(role, pieces, keep)):
                 samples.append(sample)
-        if progress is not None:
-            progress((done + 1) / len(by_role))
     return measured, samples
 
 

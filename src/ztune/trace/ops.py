@@ -175,29 +175,18 @@ def blank_tails(
     mine = mine[np.argsort(columns["file"][rows][mine], kind="stable")]
     file, begin = columns["file"][rows][mine], columns["offset"][rows][mine]
     end = begin + columns["size"][rows][mine]
-    if len(mine) < 2:
-        return blank
     # The next write of the file begins within this one: from there on it is the page written again.
     again = (file[1:] == file[:-1]) & (begin[1:] >= begin[:-1])
     again &= (begin[1:] < end[:-1]) & (end[:-1] - begin[1:] <= _LARGEST_PAGE)
     onward = again & (end[1:] > end[:-1])
     still = again & (end[1:] == end[:-1])
-    page = np.r_[np.where(again, end[:-1] - begin[1:], 0), 0]
-    # Going back from a write that went on, each one before it that ended at the same place is one of the n.
-    left = 0
-    times = np.zeros(len(mine), np.int64)
-    for i in range(len(mine) - 2, -1, -1):
-        left = 1 if onward[i] else left + 1 if still[i] and left else 0
-        times[i] = left
-    whole = 0
-    for i in range(len(mine) - 1):
-        if not times[i]:
-            whole = 0
-            continue
-        whole = max(whole, int(times[i]))
-        blank[mine[i]] = page[i] * times[i] // (whole + 1)
-        if times[i] == 1:
-            whole = 0
+    # A series of n writes ended at the same place; it counts if the file went on after the last of them.
+    last = np.flatnonzero(~still)
+    n = np.diff(last, prepend=-1)
+    n, last = np.repeat(n, n), np.repeat(last, n)
+    writes = np.arange(len(n))
+    page = end[writes] - begin[writes + 1]
+    blank[mine[writes]] = np.where(onward[last], page * (last - writes + 1) // (n + 1), 0)
     return blank
 
 

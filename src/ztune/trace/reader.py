@@ -16,7 +16,7 @@ from ztune.trace import check
 from ztune.trace import manifest as manifest_module
 from ztune.trace.columns import EVENTS
 from ztune.trace.manifest import EVENTS_FILE, MANIFEST, Manifest, Sample
-from ztune.trace.writer import PARTIAL, replace_manifest
+from ztune.trace.writer import PARTIAL
 
 Columns = dict[str, npt.NDArray[Any]]
 
@@ -112,13 +112,6 @@ class Trace:
                 return sample, path
         return None
 
-    def amend(self, **fields: Any) -> None:
-        """Replace fields of the manifest, on disk too (e.g. ``workload`` when its result is known)."""
-        new = Manifest.model_validate({**_shallow(self.manifest), **fields})
-        replace_manifest(self.path, new)
-        self.manifest = new
-        self.__dict__.pop("sha", None)
-
     def _check_file(self) -> None:
         path, said = self.path / EVENTS_FILE, self.manifest.parquet[EVENTS_FILE]
         if not path.is_file():
@@ -152,10 +145,6 @@ class Trace:
         except OSError as error:
             raise InputError(f"can't read {path}: {_reason(error)}") from None
         self._verified = True
-
-
-def _shallow(manifest: Manifest) -> dict[str, Any]:
-    return {name: getattr(manifest, name) for name in type(manifest).model_fields}
 
 
 def _sha256(path: Path) -> str:

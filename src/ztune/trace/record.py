@@ -240,50 +240,24 @@ class Recording:
 
 
 def record(
-    out: Path | str,
-    *,
-    command: list[str] | None = None,
-    pids: Sequence[int] = (),
+    recording: Recording,
     seconds: float | None = None,
-    recorder: str = "auto",
-    rules: RoleRules | None = None,
-    paths: Iterable[Path | str] = (),
-    keep_samples: bool = False,
-    workload: WorkloadInfo | None = None,
-    say: Progress | None = None,
     while_waiting: Callable[[float], None] | None = None,
-    on_done: Callable[[Recording], None] | None = None,
-    share: bool = False,
 ) -> Trace:
-    """Record ``command`` until it ends, or ``pids`` for ``seconds`` or until they end, and return the trace.
+    """Record a command until it ends, or processes for ``seconds`` or until they end, and return the trace.
 
     For a terminal: Ctrl-C goes to the command, whose end ends the recording; with ``pids`` it ends the
     recording, and what was recorded is kept. After ``seconds`` a command is sent SIGTERM. ``while_waiting``
-    is called several times a second with the seconds passed, ``on_done`` at the end. Raises InputError or
-    MissingError; nothing is left behind then. Must run in the main thread if a command is given.
+    is called several times a second with the seconds passed. Raises InputError or MissingError; nothing is
+    left behind then. Must run in the main thread if a command is given.
     """
-    recording = Recording(
-        out,
-        command=command,
-        pids=pids,
-        recorder=recorder,
-        rules=rules,
-        paths=paths,
-        keep_samples=keep_samples,
-        workload=workload,
-        say=say,
-        share=share,
-    )
     with recording:
-        if command:
+        if recording.command:
             _wait_for_command(recording, seconds, while_waiting)
         else:
             with contextlib.suppress(KeyboardInterrupt):
                 _wait_for_time(recording, seconds, while_waiting)
-        recording.finish()
-    if on_done is not None:
-        on_done(recording)
-    return recording.trace
+        return recording.finish()
 
 
 def _wait_for_time(
@@ -428,7 +402,7 @@ def environment(files: Sequence[TraceFile]) -> dict[str, Any]:
     """Return what the recording's host was: kernel, processors, and the file system below each mount used."""
     mounts = Mounts()
     mounts.read()
-    used = {mount.point: mount.kind for file in files if (mount := mounts.of(file.dev)) is not None}
+    used = {str(mount.point): mount.type for file in files if (mount := mounts.of(file.dev)) is not None}
     return {
         "kernel": platform.release(),
         "machine": platform.machine(),

@@ -149,17 +149,15 @@ _SYNCED = _WRITE & (
 _KINDS = {"read": _READ, "write": _WRITE}
 
 
-def _seen(trace: Trace) -> tuple[pl.DataFrame, pl.DataFrame]:
+def _seen(events: pl.DataFrame, entries: Sequence[TraceFile]) -> tuple[pl.DataFrame, pl.DataFrame]:
     """Return the events on files, sorted by file, then time; and the times of syncs of everything.
 
     Each event has its file's role, where the one of its kind before it on the file stopped, the file's size
     just before it (from that at the start, writes, copies, allocations that extend it, and truncations), and
     the time until the next sync that concerns its file.
     """
-    events = pl.DataFrame(trace.table(["t", "dur", "op", "flags", "file", "offset", "size"]))
     if events["size"].cast(pl.Float64).sum() > _LARGEST:
         raise InputError("the trace's sizes are larger than any file system allows")
-    entries = trace.manifest.files
     files = pl.DataFrame(
         {
             "file": [entry.id for entry in entries],
@@ -327,13 +325,15 @@ def summarise(trace: Trace, files: int | None = None) -> Summary:
     for entry in manifest.files:
         of_role[entry.role or NO_ROLE].append(entry)
     of_role = {name: entries for name, entries in of_role.items() if entries}
-    seen, everything = _seen(trace)
+    events = pl.DataFrame(trace.table(["t", "dur", "op", "flags", "file", "offset", "size"]))
+    seen, everything = _seen(events, manifest.files)
     by_role, by_file = (_Counts(seen, key, alignments) for key in ("role", "file"))
 
     def page_size(entry: TraceFile) -> int | None:
         return manifest.page_size.get(entry.role) if entry.role is not None else None
 
-    bin_s, rates = _rates(trace, seen, list(of_role))
+    length = max(manifest.duration_ns, int(events["t"][-1]) + 1 if len(events) else 0, 1)
+    bin_s, rates = _rates(length, seen, list(of_role))
     busiest = [manifest.files[int(one)] for one in by_file.busiest()[:files]]
     return Summary(
         name=trace.name,
@@ -346,9 +346,8 @@ def summarise(trace: Trace, files: int | None = None) -> Summary:
     )
 
 
-def _rates(trace: Trace, seen: pl.DataFrame, names: list[str]) -> tuple[float, dict[str, Rates]]:
-    times = trace.columns("t")["t"]
-    length = max(trace.manifest.duration_ns, int(times[-1]) + 1 if len(times) else 0, 1)
+def _rates(length: int, seen: pl.DataFrame, names: list[str]) -> tuple[float, dict[str, Rates]]:
+    """Return the seconds of a bin and the rates of the roles ``names``; ``length``: of the trace, ns."""
     width = 1_000_000_000
     while (bins := -(-length // width)) > MOST_BINS:
         width *= 2

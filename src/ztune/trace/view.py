@@ -98,9 +98,8 @@ def show_files(console: Console, summary: Summary, role: str | None, top: int) -
     groups = [group for group in summary.files if role in (None, group.role or summaries.NO_ROLE)]
     shown = groups[:top]
     folder = common_folder(group.name for group in shown)
-    table = _table("file", "role")
-    for name in ("reads", "read", "writes", "written", "seq.", "sync", "over."):
-        table.add_column(name, justify="right", no_wrap=True)
+    figures = ("reads", "read", "writes", "written", "seq.", "sync", "over.")
+    table = _table("file", "role", figures=figures)
     table.columns[0].no_wrap, table.columns[0].overflow = False, "fold"
     for group in shown:
         table.add_row(
@@ -134,13 +133,15 @@ def _unicode(console: Console) -> bool:
     return console.encoding.lower().startswith("utf")
 
 
-def _table(*columns: str) -> Table:
+def _table(*columns: str, figures: Iterable[str]) -> Table:
     # Two blanks between columns: a terminal of 80 has room for the longest figures.
     table = Table(
         box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, 1, 0, 0), header_style="dim"
     )
     for column in columns:
         table.add_column(column, no_wrap=True)
+    for column in figures:
+        table.add_column(column, justify="right", no_wrap=True)
     return table
 
 
@@ -192,9 +193,8 @@ def _when(manifest: Manifest) -> str:
 
 
 def _writes_table(groups: Sequence[summaries.GroupSummary]) -> Table:
-    table = _table("role")
-    for name in ("calls", "bytes", "mean", "in sequence", "sync", "over", "aligned", "touched"):
-        table.add_column(name, justify="right", no_wrap=True)
+    figures = ("calls", "bytes", "mean", "in sequence", "sync", "over", "aligned", "touched")
+    table = _table("role", figures=figures)
     for group in groups:
         if not group.writes.count:
             continue
@@ -210,9 +210,7 @@ def _writes_table(groups: Sequence[summaries.GroupSummary]) -> Table:
 
 
 def _reads_table(groups: Sequence[summaries.GroupSummary]) -> Table:
-    table = _table("role")
-    for name in ("calls", "bytes", "mean", "in sequence", "aligned", "touched"):
-        table.add_column(name, justify="right", no_wrap=True)
+    table = _table("role", figures=("calls", "bytes", "mean", "in sequence", "aligned", "touched"))
     for group in groups:
         if not group.reads.count:
             continue
@@ -239,9 +237,8 @@ def _aligned(group: summaries.GroupSummary, transfers: Transfers) -> str:
 
 
 def _files_table(groups: Sequence[summaries.GroupSummary], summary: Summary) -> Table:
-    table = _table("role")
-    for name in ("files", "size", "working set", "syncs", "per s", "p50 ms", "p99 ms", "max ms"):
-        table.add_column(name, justify="right", no_wrap=True)
+    figures = ("files", "size", "working set", "syncs", "per s", "p50 ms", "p99 ms", "max ms")
+    table = _table("role", figures=figures)
     seconds = max(summary.manifest.duration_ns / 1e9, 1e-9)
     for group in groups:
         latency = group.sync_latency_ms
@@ -264,9 +261,7 @@ def _files_table(groups: Sequence[summaries.GroupSummary], summary: Summary) -> 
 
 def _compressibility(measured: Sequence[Compressibility]) -> Table:
     sizes = sorted({entry.recordsize for entry in measured})
-    table = _table("role", "algorithm")
-    for one in sizes:
-        table.add_column(size(one), justify="right", no_wrap=True)
+    table = _table("role", "algorithm", figures=map(size, sizes))
     rows: dict[tuple[str, str], dict[int, Compressibility]] = {}
     for entry in measured:
         rows.setdefault((entry.role, entry.algorithm), {})[entry.recordsize] = entry
@@ -348,9 +343,7 @@ def sparkline(values: Sequence[float], width: int, unicode: bool = True) -> str:
 def file_list(console: Console, manifest: Manifest, role: str | None) -> None:
     """Print every file of the trace with its role, its size before and after, and its earlier names."""
     files = [file for file in manifest.files if role in (None, file.role or summaries.NO_ROLE)]
-    table = _table("id", "role")
-    for name in ("at start", "at end"):
-        table.add_column(name, justify="right", no_wrap=True)
+    table = _table("id", "role", figures=("at start", "at end"))
     table.add_column("path", overflow="fold")
     for file in files:
         was = [name.path for name in file.names if name.path != file.path]

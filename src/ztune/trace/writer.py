@@ -13,8 +13,7 @@ import errno
 import hashlib
 import os
 import shutil
-import stat
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -81,15 +80,6 @@ class TraceWriter:
         folder.mkdir(exist_ok=True)
         return folder
 
-    def add_batch(self, batch: pa.RecordBatch) -> None:
-        """Append events with schema ``EVENTS``, in any order of time."""
-        if not batch.schema.equals(EVENTS):
-            raise ValueError("the batch does not have the schema EVENTS")
-        rows = np.empty(batch.num_rows, EVENT_DTYPE)
-        for name in EVENT_DTYPE.names or ():
-            rows[name] = batch.column(name).to_numpy(zero_copy_only=False)
-        self.add_rows(rows)
-
     def add_rows(self, rows: npt.NDArray[np.void]) -> None:
         """Append events as an array of ``EVENT_DTYPE``, in any order of time."""
         if rows.dtype != EVENT_DTYPE:
@@ -98,11 +88,11 @@ class TraceWriter:
             self._spool.write(np.ascontiguousarray(rows).tobytes())
         self.events += len(rows)
 
-    def finish(self, progress: Callable[[float], None] | None = None, **fields: Any) -> Path:
+    def finish(self, **fields: Any) -> Path:
         """Write the Parquet file and the manifest, put the trace in its place, and return its path.
 
         ``fields`` are those of ``Manifest``; ``ztune``, ``created``, ``events``, ``parquet`` and (from
-        ``dropped``) ``complete`` are filled in. ``progress`` is called with the share done, 0 to 1.
+        ``dropped``) ``complete`` are filled in.
         Raises InputError if events and files do not fit together (a defect of the recorder) or the disk is
         full; the partial trace is removed then.
         """
@@ -113,7 +103,7 @@ class TraceWriter:
                 rows = np.memmap(self._spool_path, EVENT_DTYPE, "r", shape=(self.events,))
             else:
                 rows = np.empty(0, EVENT_DTYPE)
-            parquet = _write_events(self.partial / EVENTS_FILE, rows, len(fields.get("files", [])), progress)
+            parquet = _write_events(self.partial / EVENTS_FILE, rows, len(fields.get("files", [])))
             del rows
             self._spool_path.unlink()
             try:
@@ -167,18 +157,6 @@ class TraceWriter:
             raise
 
 
-def replace_manifest(folder: Path, manifest: Manifest) -> None:
-    """Replace the manifest of the finished trace in ``folder``, atomically."""
-    new = folder / (MANIFEST + PARTIAL)
-    try:
-        _write_synced(new, manifest.to_json())
-        new.chmod(stat.S_IMODE((folder / MANIFEST).stat().st_mode))
-        new.rename(folder / MANIFEST)
-    except OSError as error:
-        new.unlink(missing_ok=True)
-        raise InputError(f"can't write {folder / MANIFEST}: {error.strerror}") from error
-
-
 def _write_synced(path: Path, text: str) -> None:
     with path.open("w", encoding="utf-8") as out:
         out.write(text)
@@ -186,9 +164,7 @@ def _write_synced(path: Path, text: str) -> None:
         os.fsync(out.fileno())
 
 
-def _write_events(
-    path: Path, rows: npt.NDArray[np.void], files: int, progress: Callable[[float], None] | None
-) -> ParquetFile:
+def _write_events(path: Path, rows: npt.NDArray[np.void], files: int) -> ParquetFile:
     """Write ``rows`` sorted by time (calls that start together keep their order) as Parquet."""
     t = np.ascontiguousarray(rows["t"])
     # Recorders with one source deliver in order; then the sort is not needed.
@@ -203,7 +179,7 @@ def _write_events(
         column_encoding={"t": "DELTA_BINARY_PACKED"},
     ) as out:
         for start in range(0, len(rows), ROW_GROUP):
-            part = slice(start, min(start + ROW_GROUP, len(rows)))
+            part = slice(start, start + ROW_GROUP)
             chosen = rows[part] if order is None else rows[order[part]]
             columns = {name: np.ascontiguousarray(chosen[name]) for name in EVENTS.names}
             try:
@@ -211,8 +187,6 @@ def _write_events(
             except ZtuneError as error:
                 raise InputError(f"the recorder delivered a wrong event: {error}") from None
             out.write_batch(pa.RecordBatch.from_arrays([columns[n] for n in EVENTS.names], schema=EVENTS))
-            if progress is not None:
-                progress(part.stop / len(rows))
     with path.open("rb") as written:
         digest = hashlib.file_digest(written, "sha256").hexdigest()
         os.fsync(written.fileno())

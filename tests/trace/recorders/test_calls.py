@@ -260,10 +260,12 @@ os.write(os.open({str(work / "a")!r}, os.O_RDWR | os.O_CREAT), b"w")
     )
     import sys
 
-    from ztune.trace.record import record
+    from ztune.trace.record import Recording, record
 
     out = work.parent / "all.trace"
-    seen = Seen(record(out, command=[sys.executable, "-I", str(work / "program.py")], recorder=recorder))
+    seen = Seen(
+        record(Recording(out, command=[sys.executable, "-I", str(work / "program.py")], recorder=recorder))
+    )
     assert not [f.path for f in seen.files if f.path.startswith(("/proc", "/sys", "/dev", "/memfd"))]
     assert seen.of("a") == [("CREATE", -1, 0), ("WRITE", 0, 1)]
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from recording import Seen, run_python
 
-from ztune.trace.record import record
+from ztune.trace.record import Recording, record
 from ztune.trace.schema import Via
 
 SIZE = 1 << 20
@@ -27,7 +27,7 @@ def fio(
     command = ["fio", "--name=j", f"--filename={work / 'f.dat'}", f"--size={SIZE}", "--randseed=7"]
     command += [f"--ioengine={engine}", "--output-format=json", f"--output={report}", *options]
     out = work.parent / f"{engine}-{recorder}.trace"
-    seen = Seen(record(out, command=command, recorder=recorder, paths=[work]))
+    seen = Seen(record(Recording(out, command=command, recorder=recorder, paths=[work])))
     job = json.loads(report.read_text())["jobs"][0]
     assert seen.trace.manifest.complete and seen.trace.manifest.dropped == 0
     said = {rw.upper(): (job[rw]["total_ios"], job[rw]["io_bytes"]) for rw in ("read", "write")}
@@ -160,7 +160,9 @@ def test_a_jvm(work: Path, recorder: str) -> None:
     source = work.parent / "Program.java"
     source.write_text(JAVA)
     command = ["java", "-XX:TieredStopAtLevel=1", str(source), str(work)]
-    seen = Seen(record(work.parent / "jvm.trace", command=command, recorder=recorder, paths=[work]))
+    seen = Seen(
+        record(Recording(work.parent / "jvm.trace", command=command, recorder=recorder, paths=[work]))
+    )
     raf = [event for event in seen.of("raf") if event[0] != "CREATE"]
     assert raf == [
         ("WRITE", 0, 100),

@@ -62,7 +62,7 @@ def nothing_left(folder: Path) -> bool:
 
 def test_descendants_of_a_running_process(work: Path, recorder: str, writer: subprocess.Popen[bytes]) -> None:
     out = work.parent / "live.trace"
-    seen = Seen(record(out, pids=[writer.pid], seconds=0.7, recorder=recorder))
+    seen = Seen(record(Recording(out, pids=[writer.pid], recorder=recorder), 0.7))
     totals = seen.totals("busy")
     assert totals["WRITE"][0] >= 5 and abs(totals["WRITE"][0] - totals["FSYNC"][0]) <= 1
     assert totals["WRITE"][1] == 100 * totals["WRITE"][0]
@@ -73,7 +73,7 @@ def test_descendants_of_a_running_process(work: Path, recorder: str, writer: sub
 
 def test_a_recording_ends_with_its_processes(work: Path, recorder: str) -> None:
     process = subprocess.Popen(["sleep", "0.8"])
-    trace = record(work.parent / "ended.trace", pids=[process.pid], recorder=recorder)
+    trace = record(Recording(work.parent / "ended.trace", pids=[process.pid], recorder=recorder))
     process.wait()
     assert trace.manifest.duration_ns < 30e9
 
@@ -135,7 +135,9 @@ def test_exit_status_and_signal_of_the_command(work: Path, recorder: str) -> Non
 
 def test_what_outlives_the_command_is_not_waited_for(work: Path, recorder: str) -> None:
     began = time.monotonic()
-    trace = record(work.parent / "t.trace", command=["sh", "-c", "sleep 40 & exit 0"], recorder=recorder)
+    trace = record(
+        Recording(work.parent / "t.trace", command=["sh", "-c", "sleep 40 & exit 0"], recorder=recorder)
+    )
     assert trace.manifest.duration_ns < 20e9 and time.monotonic() - began < 30
 
 
@@ -251,7 +253,9 @@ for i in range(40000):
     os.pwrite(f, b"x", i)
 """
         with pytest.raises(InputError, match=r"(?i)no space left"):
-            record(disk / "t.trace", command=[sys.executable, "-I", "-c", script], recorder=recorder)
+            record(
+                Recording(disk / "t.trace", command=[sys.executable, "-I", "-c", script], recorder=recorder)
+            )
         assert list(disk.iterdir()) == []
     finally:
         subprocess.run(["umount", str(disk)], check=True)
@@ -283,6 +287,8 @@ def test_a_command_is_ended_after_the_seconds_asked_for(work: Path, recorder: st
 
 def test_nothing_below_the_path_is_said(tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
-    trace = record(tmp_path / "n.trace", command=["true"], paths=[tmp_path / "empty"], recorder="strace")
+    trace = record(
+        Recording(tmp_path / "n.trace", command=["true"], paths=[tmp_path / "empty"], recorder="strace")
+    )
     assert trace.manifest.events == 0
     assert [w.code for w in trace.manifest.warnings] == ["nothing"]

@@ -106,8 +106,7 @@ def _event(device: _Device, action: str, kind: str, time: int, sector: int | Non
     elif action == "C" and (given := device.given.pop(key, None)) is not None and time >= given:
         latency = device.reads if operation == "R" else device.writes
         add(latency, {histograms.bucket(time - given): 1})
-        done = stage.reads if operation == "R" else stage.writes
-        done.latency_total = (done.latency_total or 0) + time - given
+        target.latency_total = (target.latency_total or 0) + time - given
     return 0
 
 

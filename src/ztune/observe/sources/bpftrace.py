@@ -196,10 +196,9 @@ def _means(source: Source, entry: _Map) -> tuple[Meaning | None, bool]:
     if named is not None:
         return named, False
     sides = {side for key in entry.histograms for part in key.split(",") if (side := direction(part.strip()))}
-    if histogram_meaning.is_time(entry.name) or sides == {"sync"}:
-        if len(sides) == 1:
-            return Meaning(sides.pop(), False, histogram_meaning.time_unit(entry.name)), False
-        return None, False
+    unit = histogram_meaning.time_unit(entry.name)
+    if unit is not None or sides == {"sync"}:
+        return (Meaning(sides.pop(), False, unit or 1) if len(sides) == 1 else None), False
     if sides == {"read"}:
         return Meaning("read"), False
     return Meaning("write"), sides != {"write"}

@@ -88,15 +88,9 @@ class TransferSums:
         """Return them as part of the document; calls that only a histogram counted are counted by it."""
         return ObservedTransfers(
             calls=max(self.calls, total(self.sizes), total(self.latency)),
-            bytes=self.bytes,
-            sizes=dict(sorted(self.sizes.items())),
-            latency=dict(sorted(self.latency.items())),
-            latency_total=self.latency_total,
-            sequential=self.sequential,
-            aligned=self.aligned,
-            overwritten=self.overwritten,
-            synced=self.synced,
-            direct=self.direct,
+            sizes=ordered(self.sizes),
+            latency=ordered(self.latency),
+            **{name: getattr(self, name) for name in _OF_EACH_CALL},
         )
 
 
@@ -118,7 +112,7 @@ class SyncSums:
         """Return them as part of the document."""
         return Syncs(
             calls=max(self.calls, total(self.latency)),
-            latency=dict(sorted(self.latency.items())),
+            latency=ordered(self.latency),
             latency_total=self.latency_total,
         )
 

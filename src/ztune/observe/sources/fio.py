@@ -96,12 +96,10 @@ def _mapping(value: object) -> dict[str, Any]:
     return value if isinstance(value, dict) else {}
 
 
-def _number(values: Mapping[str, Any], *names: str) -> float | None:
-    for name in names:
-        value = values.get(name)
-        if isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value <= figures.LARGEST:
-            return value
-    return None
+def _number(values: Mapping[str, Any], name: str) -> float | None:
+    value = values.get(name)
+    known = isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value <= figures.LARGEST
+    return value if known else None
 
 
 def _job(source: Source, into: Collected, job: Mapping[str, Any], options: Mapping[str, Any]) -> None:
@@ -208,13 +206,12 @@ def _latency(values: Mapping[str, Any], name: str) -> tuple[Buckets, bool]:
     if found:
         return found, True
     calls = round(_number(of, "N") or 0)
+    percentiles = _mapping(of.get("percentile"))
     shares = sorted(
         (share, value)
-        for text, value in _mapping(of.get("percentile")).items()
+        for text in percentiles
         if (share := figures.decimal(text)) is not None
-        and isinstance(value, int | float)
-        and not isinstance(value, bool)
-        and 0 <= value <= figures.LARGEST
+        and (value := _number(percentiles, text)) is not None
         and 0 < share <= 100
     )
     if not calls or not shares:

@@ -49,12 +49,9 @@ def histogram_meaning(text: str) -> Meaning:
 
 def of_name(name: str) -> Meaning | None:
     """Return what a map's or variable's name says of it: "write_sizes", "fsync_usecs", "read_lat_ns"."""
-    words = [word for word in re.split(r"[^a-z0-9]+", name.lower()) if word]
-    what = _what(words)
-    unit = next((scale for word in words for end, scale in _ENDS.items() if word == end), None)
-    timed = unit is not None or any(word in _TIMES for word in words)
-    if timed:
-        return Meaning(what, False, unit or 1) if what else None
+    what, unit = _what(_words(name)), time_unit(name)
+    if unit is not None:
+        return Meaning(what, False, unit) if what else None
     return Meaning(what) if what in ("read", "write") else None
 
 
@@ -66,16 +63,15 @@ _ENDS: Final = {
 _TIMES: Final = frozenset({"lat", "latency", "latencies", "time", "times", "duration", "took"})
 
 
-def is_time(name: str) -> bool:
-    """True if a map's name says that it holds times."""
-    words = re.split(r"[^a-z0-9]+", name.lower())
-    return any(word in _TIMES or word in _ENDS for word in words)
+def time_unit(name: str) -> int | None:
+    """Return the ns of one unit of a map whose name says that it holds times, 1 without a unit; else None."""
+    words = _words(name)
+    unit = next((_ENDS[word] for word in words if word in _ENDS), None)
+    return 1 if unit is None and not _TIMES.isdisjoint(words) else unit
 
 
-def time_unit(name: str) -> int:
-    """Return the ns of one unit of a map whose name says that it holds times; 1 without a unit."""
-    words = re.split(r"[^a-z0-9]+", name.lower())
-    return next((_ENDS[word] for word in words if word in _ENDS), 1)
+def _words(name: str) -> list[str]:
+    return re.split(r"[^a-z0-9]+", name.lower())
 
 
 def _what(words: Sequence[str]) -> What | None:

@@ -19,6 +19,7 @@ from ztune.observe.sources.collect import (
     WRITE_CALLS,
     Collected,
     GroupSums,
+    SyncSums,
     TransferSums,
     add,
 )
@@ -112,9 +113,7 @@ def _calls(line: str) -> bool:
 
 def _is_line(line: str) -> bool:
     rest = _rest(line)
-    return bool(
-        _CALL.fullmatch(rest) or _UNFINISHED.match(rest) or _RESUMED.match(rest) or _EVENT.match(rest)
-    )
+    return _calls(line) or bool(_RESUMED.match(rest) or _EVENT.match(rest))
 
 
 def _plain(text: str) -> str:
@@ -144,8 +143,7 @@ class _Reading:
         self.births: list[tuple[int, str]] = []  # parents and arguments of clones that have not ended
         self.files: dict[tuple[str, str], _File] = {}
         self.last: dict[tuple[str, str], _Place] = {}  # where the last call of a kind ended in a file
-        self.calls: dict[str, tuple[list[int], dict[int, int]]] = {}
-        self.counted: Counter[str] = Counter()
+        self.calls: dict[str, SyncSums] = {}
         self.errors: Counter[str] = Counter()
         self.uncounted: Counter[str] = Counter()
         self.unseen = 0  # transfers through descriptors that the log did not see opened
@@ -223,14 +221,8 @@ class _Reading:
         ns = round(float(took[1]) * 1e9) if took else None
         if call["value"] == "?":
             return
-        totals, latency = self.calls.setdefault(name, ([0, 0], {}))
-        self.counted[name] += 1
-        if ns is None:
-            self.untimed += 1
-        else:
-            totals[0] += ns
-            totals[1] += 1
-            add(latency, {histograms.bucket(ns): 1})
+        _count(self.calls.setdefault(name, SyncSums()), ns)
+        self.untimed += ns is None
         value = int(call["value"], 16 if call["value"].startswith("0x") else 10)
         if value < 0:
             self.errors[name] += 1
@@ -329,8 +321,10 @@ class _Reading:
         if name not in _OFFSET_AT:
             opened.place = end
         seen = self.files.setdefault((opened.path, name), _File())
-        _add(seen, seen.sums.reads if side == "read" else seen.sums.writes, size, ns)
         sums = seen.sums.reads if side == "read" else seen.sums.writes
+        sums.bytes = (sums.bytes or 0) + size
+        add(sums.sizes, {histograms.bucket(size): 1})
+        _count(sums, ns)
         sums.sequential = (sums.sequential or 0) + (self.last.get(key) == begin)
         self.last[key] = end
         if begin.base == 0:
@@ -355,24 +349,20 @@ class _Reading:
         if opened is None or opened.path is None:
             self.unseen += 1
         elif _is_file(opened.path):
-            sums = self.files.setdefault((opened.path, name), _File()).sums.syncs
-            sums.calls += 1
-            if ns is not None:
-                add(sums.latency, {histograms.bucket(ns): 1})
-                sums.latency_total = (sums.latency_total or 0) + ns
+            _count(self.files.setdefault((opened.path, name), _File()).sums.syncs, ns)
 
     # ---- the end ----
 
     def enter(self, source: Source, into: Collected) -> None:
-        for name, n in self.counted.items():
-            totals, latency = self.calls[name]
-            into.call(name).add(n, totals[0] / 1e9 if totals[1] else None, self.errors[name], latency)
+        for name, sums in self.calls.items():
+            seconds = None if sums.latency_total is None else sums.latency_total / 1e9
+            into.call(name).add(sums.calls, seconds, self.errors[name], sums.latency)
         for (path, name), seen in self.files.items():
-            for sums in (seen.sums.reads, seen.sums.writes):
+            for side in (seen.sums.reads, seen.sums.writes):
                 if seen.unknown_place:
-                    sums.aligned = None
+                    side.aligned = None
                 if seen.unknown_flags:
-                    sums.synced = sums.direct = None
+                    side.synced = side.direct = None
             into.enter(seen.sums, path=path, call=name, role=into.role(path))
         if self.first is not None and self.ends is not None:
             into.lasted(self.ends - self.first)
@@ -422,10 +412,9 @@ def _offset(name: str, arguments: str) -> int | None:
     return int(text) if re.fullmatch(r"\d{1,19}", text) else None
 
 
-def _add(seen: _File, sums: TransferSums, size: int, ns: int | None) -> None:
+def _count(sums: TransferSums | SyncSums, ns: int | None) -> None:
+    """Add one call, which took ``ns``."""
     sums.calls += 1
-    sums.bytes = (sums.bytes or 0) + size
-    add(sums.sizes, {histograms.bucket(size): 1})
     if ns is not None:
         add(sums.latency, {histograms.bucket(ns): 1})
         sums.latency_total = (sums.latency_total or 0) + ns

@@ -137,12 +137,7 @@ def _blocks(source: Source, into: Collected) -> list[_Block]:
                 odd += 1
         elif (when := _when(line.strip())) is not None:
             time = when
-        elif (
-            last is not None
-            and not last.closed
-            and _label(last.kind, words[0]) is not None
-            and len(words) > 1
-        ):
+        elif last and not last.closed and _label(last.kind, words[0]) is not None and len(words) > 1:
             odd += 1
         before = line
     if odd:

@@ -17,6 +17,8 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from ztune.onhost.host import mounts
+from ztune.onhost.host.mounts import MountInfo
 from ztune.trace.manifest import FileName, TraceFile
 from ztune.trace.roles import RoleRules
 from ztune.trace.schema import Op
@@ -137,36 +139,25 @@ class FileTable:
             return
         if self._rename_folder(call, old, new):
             return
-        index = self._names.pop(old, None)
-        if index is None:
-            index = self._by_name_only(old, call)
-            self._names.pop(old, None)
-        entry = self.entries[index]
-        if old in entry.current:
-            entry.current.remove(old)
+        index = self._found(old, call)
+        del self._names[old]
         over = self._names.get(new)
         if over is not None:
             self._lose(over, new)
-        self._name(index, new)
-        entry.path = new
-        entry.names.append(FileName(t=call.t, path=new))
+        self._move(call, index, old, new)
         self._calls.append((call, Op.RENAME, index, -1 if over is None else over, 0))
 
     def unlink(self, call: Call, path: str) -> None:
         """Enter the removal of a name."""
         path = self._real(path)
-        index = self._names.get(path)
-        if index is None:
-            index = self._by_name_only(path, call)
+        index = self._found(path, call)
         self._lose(index, path)
         self._calls.append((call, Op.UNLINK, index, -1, 0))
 
     def link(self, call: Call, old: str, new: str) -> None:
         """Enter a second name of a file. Not an event of the trace, but the file outlives its first name."""
         old, new = self._real(old), self._real(new)
-        index = self._names.get(old)
-        if index is None:
-            index = self._by_name_only(old, call)
+        index = self._found(old, call)
         entry = self.entries[index]
         entry.links += 1
         entry.names.append(FileName(t=call.t, path=new))
@@ -174,10 +165,7 @@ class FileTable:
 
     def truncate(self, call: Call, path: str, size: int) -> None:
         """Enter truncate(2), which names its file."""
-        path = self._real(path)
-        index = self._names.get(path)
-        if index is None:
-            index = self._by_name_only(path, call)
+        index = self._found(self._real(path), call)
         self._calls.append((call, Op.TRUNCATE, index, -1, size))
 
     def named(self, path: str) -> KnownFile | None:
@@ -290,32 +278,32 @@ class FileTable:
         if entry.current:
             entry.path = entry.current[-1]
 
-    def _by_name_only(self, path: str, call: Call) -> int:
-        self.entries.append(KnownFile(path, names=[FileName(t=call.t, path=path)], uncertain=True))
-        self._name(len(self.entries) - 1, path)
-        return len(self.entries) - 1
+    def _found(self, path: str, call: Call) -> int:
+        """Return the index of the file that has the name ``path``; a new one, known by name only, if none."""
+        if path not in self._names:
+            self.entries.append(KnownFile(path, names=[FileName(t=call.t, path=path)], uncertain=True))
+            self._name(len(self.entries) - 1, path)
+        return self._names[path]
+
+    def _move(self, call: Call, index: int, old: str, new: str) -> None:
+        """Give a file the name ``new`` in place of ``old``, which is no longer in the table of names."""
+        entry = self.entries[index]
+        if old in entry.current:
+            entry.current.remove(old)
+        self._name(index, new)
+        entry.path = new
+        entry.names.append(FileName(t=call.t, path=new))
 
     def _exchange(self, call: Call, old: str, new: str) -> None:
         pair = self._names.pop(old, None), self._names.pop(new, None)
         for index, gone, path in ((pair[0], old, new), (pair[1], new, old)):
             if index is not None:
-                entry = self.entries[index]
-                if gone in entry.current:
-                    entry.current.remove(gone)
-                self._name(index, path)
-                entry.path = path
-                entry.names.append(FileName(t=call.t, path=path))
+                self._move(call, index, gone, path)
 
     def _rename_folder(self, call: Call, old: str, new: str) -> bool:
         inside = [path for path in self._names if path.startswith(old + "/")]
         for path in inside:
-            index = self._names.pop(path)
-            entry, moved = self.entries[index], new + path[len(old) :]
-            if path in entry.current:
-                entry.current.remove(path)
-            self._name(index, moved)
-            entry.path = moved
-            entry.names.append(FileName(t=call.t, path=moved))
+            self._move(call, self._names.pop(path), path, new + path[len(old) :])
         return bool(inside) or (old not in self._names and Path(new).is_dir())
 
     def _real(self, path: str) -> str:
@@ -326,38 +314,20 @@ class FileTable:
         return self._folders[folder].rstrip("/") + "/" + name
 
 
-@dataclass(frozen=True)
-class RecordedMount:
-    """One line of mountinfo."""
-
-    dev: int
-    root: str
-    point: str
-    kind: str
-
-
 class Mounts:
     """Where file systems are mounted, from /proc/PID/mountinfo (proc(5))."""
 
     def __init__(self) -> None:
-        self._by_device: dict[int, list[RecordedMount]] = {}
+        self._by_device: dict[int, list[MountInfo]] = {}
 
     def read(self, pid: int | str = "self") -> None:
         """Add the mounts that a process sees, after those known already; a process gone is no error."""
         try:
-            lines = Path(f"/proc/{pid}/mountinfo").read_text("utf-8", "surrogateescape").splitlines()
+            text = Path(f"/proc/{pid}/mountinfo").read_text("utf-8", "surrogateescape")
         except OSError:
             return
-        for line in lines:
-            fields = line.split(" ")
-            major, minor = fields[2].split(":")
-            mount = RecordedMount(
-                os.makedev(int(major), int(minor)),
-                _unescape(fields[3]),
-                _unescape(fields[4]),
-                fields[fields.index("-") + 1],
-            )
-            known = self._by_device.setdefault(mount.dev, [])
+        for mount in mounts.parse(text):
+            known = self._by_device.setdefault(os.makedev(*mount.device), [])
             if mount not in known:
                 known.append(mount)
 
@@ -371,13 +341,8 @@ class Mounts:
         if best is None:
             return inside
         rest = inside if best.root == "/" else inside[len(best.root) :]
-        return (best.point.rstrip("/") + rest) or "/"
+        return (str(best.point).rstrip("/") + rest) or "/"
 
-    def of(self, dev: int) -> RecordedMount | None:
+    def of(self, dev: int) -> MountInfo | None:
         """Return the first mount of the file system with this device number."""
-        mounts = self._by_device.get(dev)
-        return mounts[0] if mounts else None
-
-
-def _unescape(text: str) -> str:
-    return re.sub(r"\\([0-7]{3})", lambda found: chr(int(found[1], 8)), text)
+        return next(iter(self._by_device.get(dev, [])), None)

@@ -1,4 +1,4 @@
-"""Processes and what they have mapped, from /proc."""
+"""What processes have mapped, from /proc."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ import os
 import stat
 from dataclasses import dataclass
 from pathlib import Path
+
+from ztune.onhost.probes import procfs
 
 
 @dataclass(frozen=True)
@@ -23,7 +25,7 @@ class MappedFile:
 def mapped_files(pid: int) -> list[MappedFile]:
     """Return the shared writable mappings of files that a process and its descendants have now."""
     found = []
-    for process in [pid, *descendants(pid)]:
+    for process in procfs.descendants([pid]):
         try:
             lines = Path(f"/proc/{process}/maps").read_text("utf-8", "surrogateescape").splitlines()
         except OSError:
@@ -41,16 +43,4 @@ def mapped_files(pid: int) -> list[MappedFile]:
                 major, minor = (int(part, 16) for part in fields[3].split(":"))
                 dev = os.makedev(major, minor)
                 found.append(MappedFile(process, fields[5], dev, status.st_ino, status.st_size, end - begin))
-    return found
-
-
-def descendants(pid: int) -> list[int]:
-    """Return the process ids of all children of a process, and theirs."""
-    found = []
-    try:
-        for task in Path(f"/proc/{pid}/task").iterdir():
-            for child in (task / "children").read_text().split():
-                found += [int(child), *descendants(int(child))]
-    except OSError:
-        pass
     return found

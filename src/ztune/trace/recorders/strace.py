@@ -19,8 +19,8 @@ from pathlib import Path
 import numpy as np
 
 from ztune.errors import InputError, MissingError, ZtuneError
+from ztune.onhost.probes import procfs
 from ztune.trace.manifest import Warning_
-from ztune.trace.recorders.processes import descendants
 from ztune.trace.recorders.recorder import Harvest, Rows, Start
 from ztune.trace.recorders.strace_parser import CALLS, Parser, Row, RunningSystem
 from ztune.trace.schema import Flag, Op
@@ -83,7 +83,7 @@ class StraceSession:
         self._complaints: list[str] = []
         self._uring_before = False
         self._late: dict[int, int] = {}
-        self._targets = sorted({p for pid in start.pids for p in (pid, *descendants(pid))} - {os.getpid()})
+        self._targets = sorted({*start.pids, *procfs.descendants(start.pids)} - {os.getpid()})
         # Not an inherited pipe: what outlives the command would keep it open.
         self._fifo = start.folder / "strace.fifo"
         try:

@@ -108,19 +108,17 @@ class RunningSystem:
     def group(self, tid: int) -> tuple[int, int]:
         """Return the process of a thread and its parent's, or (tid, 0) if it is gone."""
         try:
-            text = Path(f"/proc/{tid}/status").read_text()
+            values = _fields(f"/proc/{tid}/status")
         except OSError:
             return tid, 0
-        values = dict(line.split(":\t", 1) for line in text.splitlines() if ":\t" in line)
         return int(values["Tgid"]), int(values["PPid"])
 
     def descriptor(self, pid: int, fd: int) -> tuple[int, int] | None:
         """Return position and flags of a descriptor, or None if it is gone."""
         try:
-            text = Path(f"/proc/{pid}/fdinfo/{fd}").read_text()
+            values = _fields(f"/proc/{pid}/fdinfo/{fd}")
         except OSError:
             return None
-        values = dict(line.split(":\t", 1) for line in text.splitlines() if ":\t" in line)
         return int(values["pos"]), int(values["flags"], 8)
 
     def _born(self, path: str) -> int:
@@ -134,6 +132,10 @@ class RunningSystem:
         return int.from_bytes(buffer.raw[80:88], "little", signed=True) * 10**9 + int.from_bytes(
             buffer.raw[88:92], "little"
         )
+
+
+def _fields(path: str) -> dict[str, str]:
+    return dict(line.split(":\t", 1) for line in Path(path).read_text().splitlines() if ":\t" in line)
 
 
 @dataclass
