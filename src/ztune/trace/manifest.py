@@ -7,6 +7,8 @@ ignored; a new key therefore comes with a new ``version``.
 from __future__ import annotations
 
 import json
+import os
+import stat
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -18,6 +20,7 @@ from ztune.trace.schema import FORMAT, VERSION
 
 MANIFEST = "trace.json"
 EVENTS_FILE = "events.parquet"
+PARTIAL = ".partial"  # of what is not whole yet
 INT64_MAX = 2**63 - 1
 
 
@@ -211,6 +214,26 @@ def read(path: Path) -> Manifest:
         return parse(path.read_bytes(), path)
     except OSError as error:
         raise InputError(f"can't read {path}: {error.strerror}") from None
+
+
+def replace_manifest(folder: Path, manifest: Manifest) -> None:
+    """Replace the manifest of the finished trace in ``folder``, atomically."""
+    new = folder / (MANIFEST + PARTIAL)
+    try:
+        write_synced(new, manifest.to_json())
+        new.chmod(stat.S_IMODE((folder / MANIFEST).stat().st_mode))
+        new.rename(folder / MANIFEST)
+    except OSError as error:
+        new.unlink(missing_ok=True)
+        raise InputError(f"can't write {folder / MANIFEST}: {error.strerror}") from error
+
+
+def write_synced(path: Path, text: str) -> None:
+    """Write ``text`` to ``path`` and wait until it is on the disk; raises OSError."""
+    with path.open("w", encoding="utf-8") as out:
+        out.write(text)
+        out.flush()
+        os.fsync(out.fileno())
 
 
 def _no_constant(name: str) -> float:
