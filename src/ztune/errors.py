@@ -39,6 +39,13 @@ class Refused(ZtuneError):
     """Something was left alone, because it may not be ours."""
 
 
+def reason(error: BaseException) -> str:
+    """Return what ``error`` says, on one line of 200 characters at most; of the system's only its words."""
+    if isinstance(error, OSError) and error.strerror:
+        return error.strerror
+    return " ".join(str(error).split())[:200]
+
+
 _NO_ROOM = {errno.ENOSPC: "make room there", errno.EDQUOT: "make room there", errno.EROFS: "make it writable"}
 
 

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
+import sys
 from pathlib import Path
 
 import evidence as ev
 import numpy as np
 import pytest
 from click.testing import CliRunner, Result
+from synthetic_traces import make_trace
 
 from ztune.cli.main import ztune
 from ztune.errors import InputError
+from ztune.store import environment
 from ztune.store.db import Store
 from ztune.study import Study
 from ztune.trace.reader import Trace
@@ -32,7 +36,7 @@ def stored(trace: Path = Path("/nowhere/oltp.trace"), sha: str = "0" * 64, statu
     study = Study.model_validate({k: v for k, v in ev.run().study.items() if k != "profiles"})
     with Store.open() as store:
         run = store.create_run(
-            kind="screen", study=study, trace_path=trace, trace_sha=sha, environment={"kernel": "6.1"},
+            kind="screen", study=study, trace_path=trace, trace_sha=sha, environment=environment.collect(),
             versions={"ztune": "0.1.0"}, seed=1,
         )  # fmt: skip
         for number, layout in enumerate(ev.layouts()[:8], start=1):
@@ -162,3 +166,36 @@ def test_help_has_an_example(command: str) -> None:
     text = CliRunner().invoke(ztune, [command, "--help"]).output
     assert "Examples:" in text
     assert f"ztune {command}" in text
+
+
+HEAVY = {"polars", "scipy", "pyarrow", "jinja2", "psutil"}
+
+
+@pytest.mark.parametrize(
+    ("words", "there", "may"),
+    [
+        ("--help", True, set()),
+        ("list profiles", True, set()),
+        ("list layouts", True, set()),
+        ("runs", True, set()),
+        ("recommend", False, set()),
+        ("recommend", True, {"pyarrow"}),  # the trace is asked whether it contradicts
+        ("show last", False, set()),
+        ("show last", True, {"pyarrow"}),
+    ],
+)
+def test_a_command_loads_no_library_that_it_does_not_use(
+    home: Path, words: str, there: bool, may: set[str]
+) -> None:
+    trace = make_trace(home / "my.trace")
+    stored(trace.path, trace.sha) if there else stored()
+    code = (
+        "import sys\nfrom ztune.cli.main import ztune\n"
+        "ztune.main(sys.argv[1:], standalone_mode=False)\n"
+        f"print('loaded', *sorted({HEAVY - may!r} & set(sys.modules)), file=sys.stderr)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, *words.split()], capture_output=True, text=True, timeout=60
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stderr.splitlines()[-1] == "loaded"

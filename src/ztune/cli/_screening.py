@@ -7,13 +7,6 @@ from ztune.output import Console
 from ztune.report import source, terminal
 from ztune.store.db import Store
 from ztune.store.records import Run
-from ztune.study import Layout
-
-
-def changes(base: Layout, layout: Layout) -> dict[str, str]:
-    """Return the factors in which ``layout`` differs from ``base``, with the layout's values."""
-    ours, theirs = base.settings(), layout.settings()
-    return {k: theirs.get(k, "default") for k in sorted({*ours, *theirs}) if ours.get(k) != theirs.get(k)}
 
 
 def print_ranking(run: Run, store: Store, top: int | None) -> None:

@@ -8,10 +8,9 @@ from typing import Any
 import click
 
 from ztune import output
-from ztune.cli._screening import changes
 from ztune.databases import registry
 from ztune.databases.registry import Entry
-from ztune.runs.space import first_round
+from ztune.runs.space import differences, first_round
 from ztune.study import load_study, ready
 from ztune.study import profiles as known
 from ztune.study.adjust import adjusted
@@ -139,7 +138,7 @@ def layouts(study: str | None, schema: bool, as_json: bool) -> None:
                 "name": layout.name,
                 "hash": layout.hash,
                 "durability": layout.durability().value,
-                "changes": changes(loaded.layout, layout),
+                "changes": differences(loaded.layout, layout),
                 "layout": layout.to_json(),
             }
             for layout in first_round(loaded)

@@ -15,7 +15,7 @@ from ztune.advice.trust import outpaced
 from ztune.analysis.standing import standing
 from ztune.cli._live import LiveView
 from ztune.cli._options import arc_option, jobs_option, profile_option, seed_option
-from ztune.cli._screening import changes, print_ranking
+from ztune.cli._screening import print_ranking
 from ztune.cli._values import FiniteRange
 from ztune.errors import InputError
 from ztune.places import engine as engines
@@ -25,6 +25,7 @@ from ztune.runs.asked import study_for
 from ztune.runs.named import resolve
 from ztune.runs.options import DEFAULT_BUDGET, ScreenOptions
 from ztune.runs.screening import allowed_order
+from ztune.runs.space import differences
 from ztune.store.db import Store
 from ztune.store.records import Run, Trial
 from ztune.study import OBJECTIVES
@@ -156,7 +157,7 @@ def ranking_json(run: Run, trials: Sequence[Trial]) -> dict[str, Any]:
             "error": trial.error,
             "round": trial.round,
             "durability": trial.layout.durability().value,
-            "changes": changes(study.layout, trial.layout),
+            "changes": differences(study.layout, trial.layout),
             "metrics": {name: metric(trial, name) for name in OBJECTIVES} if trial.ok else None,
             "wall_s": trial.wall_s,
         }

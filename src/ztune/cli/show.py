@@ -12,8 +12,6 @@ import click
 from ztune import output
 from ztune.cli._screening import print_ranking
 from ztune.errors import InputError
-from ztune.places import engine as engines
-from ztune.places.rerun import compare, rerun
 from ztune.report import measured
 from ztune.runs.named import resolve
 from ztune.store.db import Store
@@ -179,6 +177,10 @@ def _flat(node: Any, prefix: str = "") -> list[tuple[str, Any]]:
 
 def _rerun(record: dict[str, Any], as_json: bool) -> int:
     """Run a trial again from its record alone; 1 if the engine failed."""
+    # Here, as to show a run takes none of what replays one: engine, psutil, export of the trace.
+    from ztune.places import engine as engines
+    from ztune.places.rerun import compare, rerun
+
     outcome = rerun(record, Trace.open(Path(record["run"]["trace_path"])), engines.check())
     if outcome.result is None:
         output.echo(f"ztune: the trial failed again: {outcome.error}", err=True)

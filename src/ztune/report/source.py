@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from ztune.advice.model import Recommendation
 from ztune.advice.recommend import recommend
@@ -12,8 +13,10 @@ from ztune.store.db import Store
 from ztune.store.records import Run, Trial
 from ztune.study import Objective
 from ztune.trace.reader import Trace
-from ztune.trace.summary import Summary, summarise
 from ztune.trace.witness import Witness, witness
+
+if TYPE_CHECKING:
+    from ztune.trace.summary import Summary
 
 
 @dataclass(frozen=True)
@@ -42,6 +45,9 @@ class Evidence:
         """Return what the trace shows, or None without a trace that can be read."""
         if self.trace is None:
             return None
+        # Here, as only the HTML report asks, and Polars takes a quarter of a second to load.
+        from ztune.trace.summary import summarise
+
         try:
             return summarise(self.trace, files=20)
         except InputError:  # damaged since; the report goes without histograms

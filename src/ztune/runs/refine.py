@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence, Set
 
-from ztune.runs.space import changed, unique
+from ztune.runs.space import changed, differences, unique
 from ztune.study import Layout, Study, default_setting
 
 MAX_ROUNDS = 5  # round 1 is the study's own; each further round follows the best layout so far
@@ -17,8 +17,7 @@ TOP = 2  # how many of the best layouts get their neighbours
 
 def differing(left: Layout, right: Layout) -> list[str]:
     """Return the factors in which two layouts differ, sorted; empty if they mean the same."""
-    ours, theirs = left.settings(), right.settings()
-    return sorted(key for key in {*ours, *theirs} if ours.get(key) != theirs.get(key))
+    return list(differences(left, right))
 
 
 def back_to_default(base: Layout, layout: Layout) -> list[Layout]:
@@ -113,10 +112,5 @@ def returns(study: Study, layout: Layout, tried: Set[str]) -> list[Layout]:
 
 
 def _new(base: Layout, layouts: Iterable[Layout], tried: Set[str]) -> list[Layout]:
-    return [changed(base, _changes(base, layout)) for layout in unique(layouts) if layout.hash not in tried]
-
-
-def _changes(base: Layout, layout: Layout) -> dict[str, str | int]:
-    """Return the factors that turn ``base`` into ``layout``."""
-    settings = layout.settings()
-    return {key: settings.get(key, "default") for key in differing(base, layout)}
+    new = (layout for layout in unique(layouts) if layout.hash not in tried)
+    return [changed(base, differences(base, layout)) for layout in new]

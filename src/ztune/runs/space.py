@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from ztune.study import Layout, Study
 
 
+def differences(base: Layout, layout: Layout) -> dict[str, str]:
+    """Return the factors in which ``layout`` differs from ``base``, sorted, with the layout's values."""
+    ours, theirs = base.settings(), layout.settings()
+    return {k: theirs.get(k, "default") for k in sorted({*ours, *theirs}) if ours.get(k) != theirs.get(k)}
+
+
 def describe(base: Layout, layout: Layout) -> str:
     """Return what ``layout`` changes of ``base``, as a name: "data.recordsize=8K, slog=nvme"."""
-    ours, theirs = base.settings(), layout.settings()
-    changes = [
-        f"{key}={theirs.get(key, 'default')}"
-        for key in sorted({*ours, *theirs}, key=_order)
-        if ours.get(key) != theirs.get(key)
-    ]
-    return ", ".join(changes) or base.name
+    ordered = sorted(differences(base, layout).items(), key=lambda item: _order(item[0]))
+    return ", ".join(f"{key}={value}" for key, value in ordered) or base.name
 
 
 def _order(key: str) -> tuple[int, str]:
@@ -49,7 +50,7 @@ def unique(layouts: Iterable[Layout]) -> list[Layout]:
     return out
 
 
-def changed(base: Layout, changes: dict[str, str | int], name: str | None = None) -> Layout:
+def changed(base: Layout, changes: Mapping[str, str | int], name: str | None = None) -> Layout:
     """Return ``base`` with ``changes``, named by them unless ``name`` is given."""
     layout = base.with_settings(changes)
     return layout.model_copy(update={"name": name or describe(base, layout), "description": ""})

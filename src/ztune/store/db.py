@@ -14,8 +14,6 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
-import psutil
-
 from ztune import output, paths
 from ztune.errors import InputError, ZtuneError
 from ztune.store.connection import Connection, ReadOnlyError
@@ -39,6 +37,17 @@ def migrations() -> list[tuple[int, str]]:
 def now() -> str:
     """Return the time in UTC, ISO 8601 to the millisecond."""
     return datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def _started(pid: int) -> float | None:
+    """Return when process ``pid`` began (Unix time, seconds), or None if there is none to be seen."""
+    # Here, as what only reads finished runs asks for no process, and psutil takes 40 ms to load.
+    import psutil
+
+    try:
+        return psutil.Process(pid).create_time()
+    except psutil.Error:
+        return None
 
 
 def _is_utf8(text: str) -> bool:
@@ -186,7 +195,7 @@ class Store:
                 "created": now(),
                 "status": "running",
                 "pid": os.getpid(),
-                "pid_started": psutil.Process().create_time(),
+                "pid_started": _started(os.getpid()),
                 "study": _dump(study.to_json()),
                 "trace_path": None if trace_path is None else str(trace_path),
                 "trace_sha": trace_sha,
@@ -233,7 +242,7 @@ class Store:
                 )
             db.execute(
                 "UPDATE run SET status = 'running', pid = ?, pid_started = ? WHERE id = ?",
-                (os.getpid(), psutil.Process().create_time(), run_id),
+                (os.getpid(), _started(os.getpid()), run_id),
             )
             for row in db.execute(
                 "SELECT * FROM trial WHERE run_id = ? AND status IN ('running', 'failed')", (run_id,)
@@ -246,10 +255,8 @@ class Store:
         """Whether the process that works on ``run`` still exists (a reused process number does not count)."""
         if run.status != "running" or run.pid is None:
             return False
-        try:
-            return abs(psutil.Process(run.pid).create_time() - (run.pid_started or 0.0)) < 1.0
-        except psutil.Error:
-            return False
+        started = _started(run.pid)
+        return started is not None and abs(started - (run.pid_started or 0.0)) < 1.0
 
     def runs(self) -> list[Run]:
         """Return all runs, oldest first."""

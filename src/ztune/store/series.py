@@ -71,7 +71,8 @@ def read(trial: Trial, probe: str) -> Mapping[str, list[float | None]]:
         if ref.probe == probe:
             path = paths.home() / ref.file
             try:
-                found: dict[str, list[float | None]] = pq.read_table(path).to_pydict()
+                with pq.ParquetFile(path) as parquet:
+                    found: dict[str, list[float | None]] = parquet.read().to_pydict()
             except (OSError, pa.ArrowInvalid) as error:
                 raise InputError(f"the series {path} can't be read: {error}") from None
             return found

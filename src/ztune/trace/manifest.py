@@ -7,6 +7,7 @@ ignored; a new key therefore comes with a new ``version``.
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -18,6 +19,7 @@ from ztune.trace.schema import FORMAT, VERSION
 
 MANIFEST = "trace.json"
 EVENTS_FILE = "events.parquet"
+PARTIAL = ".partial"  # of what is not whole yet
 INT64_MAX = 2**63 - 1
 
 
@@ -211,6 +213,14 @@ def read(path: Path) -> Manifest:
         return parse(path.read_bytes(), path)
     except OSError as error:
         raise InputError(f"can't read {path}: {error.strerror}") from None
+
+
+def write_synced(path: Path, text: str) -> None:
+    """Write ``text`` to ``path`` and wait until it is on the disk; raises OSError."""
+    with path.open("w", encoding="utf-8") as out:
+        out.write(text)
+        out.flush()
+        os.fsync(out.fileno())
 
 
 def _no_constant(name: str) -> float:

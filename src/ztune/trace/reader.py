@@ -5,18 +5,17 @@ from __future__ import annotations
 import hashlib
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy.typing as npt
-import pyarrow as pa
-import pyarrow.parquet as pq
 
-from ztune.errors import InputError
+from ztune.errors import InputError, reason
 from ztune.trace import check
 from ztune.trace import manifest as manifest_module
-from ztune.trace.columns import EVENTS
-from ztune.trace.manifest import EVENTS_FILE, MANIFEST, Manifest, Sample
-from ztune.trace.writer import PARTIAL
+from ztune.trace.manifest import EVENTS_FILE, MANIFEST, PARTIAL, Manifest, Sample
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 Columns = dict[str, npt.NDArray[Any]]
 
@@ -54,7 +53,7 @@ class Trace:
             hint = ""
             if isinstance(error, PermissionError):
                 hint = "; a trace is its recorder's alone, unless it was recorded with --share"
-            raise InputError(f"can't open the trace {str(path)!r}: {_reason(error)}{hint}") from None
+            raise InputError(f"can't open the trace {str(path)!r}: {reason(error)}{hint}") from None
         trace = cls(path, manifest_module.read(path / MANIFEST))
         trace._check_file()
         return trace
@@ -70,7 +69,7 @@ class Trace:
         try:
             return hashlib.sha256((self.path / MANIFEST).read_bytes()).hexdigest()
         except OSError as error:
-            raise InputError(f"can't read {self.path / MANIFEST}: {_reason(error)}") from None
+            raise InputError(f"can't read {self.path / MANIFEST}: {reason(error)}") from None
 
     @property
     def duration_s(self) -> float:
@@ -79,14 +78,15 @@ class Trace:
 
     def table(self, columns: list[str] | None = None) -> pa.Table:
         """Return the events (all columns, or those named), sorted by ``t``, checked. Raises InputError."""
+        # Here, as a trace that is gone takes no Arrow, which is a tenth of a second.
+        from ztune.trace import parquet
+
         self._verify()
-        names = list(EVENTS.names) if columns is None else columns
+        table = parquet.read(self.path / EVENTS_FILE, columns)
         try:
-            table = pq.read_table(self.path / EVENTS_FILE, columns=names)
-        except (OSError, ValueError, pa.ArrowException) as error:
-            raise InputError(f"{self.path / EVENTS_FILE} is damaged: {_reason(error)}") from None
-        try:
-            check.columns({name: table.column(name).to_numpy() for name in names}, len(self.manifest.files))
+            check.columns(
+                {name: table.column(name).to_numpy() for name in table.column_names}, len(self.manifest.files)
+            )
         except InputError as error:
             raise InputError(f"{self.path / EVENTS_FILE}: {error}") from None
         return table
@@ -120,15 +120,9 @@ class Trace:
         if size != said.bytes:
             cut = "truncated" if size < said.bytes else "not the one recorded"
             raise InputError(f"{path} is {cut}: it has {size} bytes, but {MANIFEST} says {said.bytes}")
-        try:
-            with pq.ParquetFile(path) as parquet:
-                schema, rows = parquet.schema_arrow, parquet.metadata.num_rows
-        except (OSError, ValueError, pa.ArrowException) as error:
-            raise InputError(f"{path} is not a Parquet file that can be read: {_reason(error)}") from None
-        if not schema.remove_metadata().equals(EVENTS):
-            wrong = [name for name in EVENTS.names if name not in schema.names]
-            what = f"lacks the column {wrong[0]!r}" if wrong else "has columns of other types or order"
-            raise InputError(f"{path} {what}; docs/trace-format.md lists those of an event")
+        from ztune.trace import parquet  # Arrow, see ``table``
+
+        rows = parquet.check_shape(path)
         if rows != said.rows:
             raise InputError(f"{path} has {rows} events, but {MANIFEST} says {said.rows}")
 
@@ -143,16 +137,10 @@ class Trace:
                     f"{path} was changed after recording: its checksum does not match {MANIFEST}"
                 )
         except OSError as error:
-            raise InputError(f"can't read {path}: {_reason(error)}") from None
+            raise InputError(f"can't read {path}: {reason(error)}") from None
         self._verified = True
 
 
 def _sha256(path: Path) -> str:
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-def _reason(error: BaseException) -> str:
-    if isinstance(error, OSError) and error.strerror:
-        return error.strerror
-    return " ".join(str(error).split())[:200]

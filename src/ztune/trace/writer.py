@@ -28,12 +28,19 @@ from ztune.errors import InputError, ZtuneError
 from ztune.files import umask
 from ztune.trace import check
 from ztune.trace.columns import EVENTS
-from ztune.trace.manifest import EVENTS_FILE, MANIFEST, Manifest, ParquetFile, first_problem
+from ztune.trace.manifest import (
+    EVENTS_FILE,
+    MANIFEST,
+    PARTIAL,
+    Manifest,
+    ParquetFile,
+    first_problem,
+    write_synced,
+)
 
 # One row of the spool; the same names and types as EVENTS, without padding (54 bytes).
 EVENT_DTYPE = np.dtype([(field.name, field.type.to_pandas_dtype()) for field in EVENTS])
 ROW_GROUP = 1 << 20  # rows; a group is what one thread decodes at a time
-PARTIAL = ".partial"
 
 
 class TraceWriter:
@@ -119,7 +126,7 @@ class TraceWriter:
                 )
             except ValidationError as error:
                 raise InputError(f"the recorder's manifest is wrong: {first_problem(error)}") from error
-            _write_synced(self.partial / MANIFEST, manifest.to_json())
+            write_synced(self.partial / MANIFEST, manifest.to_json())
             with contextlib.suppress(OSError):
                 (self.partial / "samples").rmdir()  # made but not used
             self._close_or_share()
@@ -155,13 +162,6 @@ class TraceWriter:
             if hasattr(self, "_spool"):
                 self.abort()
             raise
-
-
-def _write_synced(path: Path, text: str) -> None:
-    with path.open("w", encoding="utf-8") as out:
-        out.write(text)
-        out.flush()
-        os.fsync(out.fileno())
 
 
 def _write_events(path: Path, rows: npt.NDArray[np.void], files: int) -> ParquetFile:

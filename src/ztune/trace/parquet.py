@@ -1,0 +1,39 @@
+"""The Parquet file of a trace's events: its shape, and its columns.
+
+Apart from the reader: what only looks for a trace, and finds none, need not wait for Arrow.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from ztune.errors import InputError, reason
+from ztune.trace.columns import EVENTS
+
+
+def check_shape(path: Path) -> int:
+    """Return how many events ``path`` has. Raises InputError if its columns are not those of events."""
+    try:
+        with pq.ParquetFile(path) as parquet:
+            schema, rows = parquet.schema_arrow, int(parquet.metadata.num_rows)
+    except (OSError, ValueError, pa.ArrowException) as error:
+        raise InputError(f"{path} is not a Parquet file that can be read: {reason(error)}") from None
+    if not schema.remove_metadata().equals(EVENTS):
+        wrong = [name for name in EVENTS.names if name not in schema.names]
+        what = f"lacks the column {wrong[0]!r}" if wrong else "has columns of other types or order"
+        raise InputError(f"{path} {what}; docs/trace-format.md lists those of an event")
+    return rows
+
+
+def read(path: Path, columns: list[str] | None) -> pa.Table:
+    """Return the events of ``path``: all columns, or those named. Raises InputError if it is damaged."""
+    names = list(EVENTS.names) if columns is None else columns
+    try:
+        # Not `pq.read_table`: it loads Arrow's datasets and functions, a tenth of a second.
+        with pq.ParquetFile(path) as parquet:
+            return parquet.read(names).select(names)
+    except (OSError, ValueError, pa.ArrowException) as error:
+        raise InputError(f"{path} is damaged: {reason(error)}") from None
