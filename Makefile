@@ -75,7 +75,7 @@ test-lab: setup
 	esac
 
 # The databases that the workloads run. Where one can't be had its tests are skipped and say so.
-SERVERS = mariadb-oltp rocksdb mongo-restore orientdb-graph ldap-import http
+SERVERS = mariadb-oltp rocksdb valkey mongo-restore orientdb-graph ldap-import http
 
 test-servers: setup
 	@for workload in $(SERVERS); do \
@@ -112,6 +112,7 @@ wheel: setup
 
 docs: setup
 	$(BIN)/python -m ztune.databases.docs docs/workloads.md
+	$(BIN)/python -m ztune.databases.skeleton docs/adding-a-database.md
 	$(BIN)/python -m ztune.cli.docs docs/commands.md
 	$(BIN)/python -m ztune.study.docs docs/study-format.md
 	$(BIN)/python -m ztune.advice.findings_docs docs/findings.md

@@ -35,6 +35,7 @@ SMALL: dict[str, dict[str, object]] = {
     "mariadb-oltp": {"size": "64M", "rate": 100, "seconds": 10},
     "sqlite": {"size": "64M", "rate": 100, "seconds": 10},
     "rocksdb": {"size": "64M", "rate": 500},
+    "valkey": {"rate": 500, "seconds": 10},
     "mongo-restore": {"documents": 50_000, "engine": "wiredtiger"},
     "fio": {"size": "64M", "seconds": 10},
     "orientdb-graph": {"triples": 5000},

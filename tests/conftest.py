@@ -33,10 +33,11 @@ NEEDS = {
     ),
     # A database, or another server that somebody else wrote.
     "server": (
-        "crash", "test_adding_a_workload", "test_full_dataset", "test_http_load",
+        "crash", "test_full_dataset", "test_http_load",
         "test_ldap_import", "test_mariadb_job", "test_mongo_restore", "test_observe_settings",
         "test_orientdb_files", "test_orientdb_graph", "test_pgbench", "test_postgres_backup",
         "test_postgres_oltp", "test_postgres_places", "test_rocksdb_job", "test_workload_postgres",
+        "valkey",
     ),
     "mount": ("mount", "test_mount_target"),
     # Root's rights: to mount, for a disk of its own.
@@ -46,9 +47,9 @@ NEEDS = {
     ),
     # Whole commands or trials in processes of their own, or long computations: seconds each.
     "slow": (
-        "test_apply_perform", "test_command_job", "test_fio_job", "test_http_service",
-        "test_mongod", "test_observe_command", "test_output", "test_process", "test_repeats",
-        "test_runner", "test_screening", "test_sqlite_job", "test_ssh", "test_stop",
+        "test_apply_perform", "test_command_job", "test_database_facts", "test_fio_job", "test_http_service",
+        "test_mongod", "test_new_database", "test_observe_command", "test_output", "test_process",
+        "test_repeats", "test_runner", "test_screening", "test_sqlite_job", "test_ssh", "test_stop",
         "test_third_party", "test_trial_baseline", "test_trial_mount",
     ),
 }  # fmt: skip

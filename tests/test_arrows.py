@@ -11,7 +11,7 @@ import pytest
 
 SOURCE = Path(__file__).parents[1] / "src" / "ztune"
 SENT = sorted([*(SOURCE / "onhost").rglob("*.py"), *SOURCE.glob("databases/*/onhost/**/*.py")])
-OURS = ("ztune.errors", "ztune.units", "ztune.packages", "ztune.onhost")
+OURS = ("ztune.errors", "ztune.units", "ztune.packages", "ztune.shipped", "ztune.onhost")
 
 
 def imported(file: Path) -> Iterator[tuple[int, str]]:
@@ -29,7 +29,7 @@ def is_there(name: str) -> bool:
     if name.split(".")[0] != "ztune":
         return name.split(".")[0] in sys.stdlib_module_names
     database = name.split(".")[1:4]
-    return name.startswith(tuple(f"{ours}." for ours in OURS)) or (
+    return f"{name}.".startswith(tuple(f"{ours}." for ours in OURS)) or (
         database[0] == "databases" and database[2:] == ["onhost"]
     )
 

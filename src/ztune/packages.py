@@ -3,30 +3,15 @@
 from __future__ import annotations
 
 import platform
+from collections.abc import Mapping
 from pathlib import Path
 
+from ztune import shipped
 from ztune.errors import InputError
 
-# By what a person would call the thing; keys are the families of `os_family`.
+# By what a person would call the thing; keys are the families of `os_family`. What only one database needs
+# stands in its folder (database.toml).
 _PACKAGES: dict[str, dict[str, str]] = {
-    "postgresql": {
-        "debian": "postgresql",
-        "fedora": "postgresql-server postgresql-contrib",
-        "suse": "postgresql-server postgresql-contrib",
-        "arch": "postgresql",
-        "alpine": "postgresql postgresql-contrib",
-        "freebsd": "postgresql16-server postgresql16-contrib",
-    },
-    "mariadb": {
-        "debian": "mariadb-server-core mariadb-client-core",
-        "fedora": "mariadb-server mariadb",
-        "suse": "mariadb mariadb-client",
-        "arch": "mariadb",
-        "alpine": "mariadb mariadb-client",
-        "freebsd": "mariadb1011-server mariadb1011-client",
-    },
-    "sysbench": {"": "sysbench"},
-    "rocksdb": {"debian": "rocksdb-tools", "": "rocksdb", "fedora": "rocksdb-tools"},
     "java": {
         "debian": "openjdk-17-jdk-headless",
         "fedora": "java-17-openjdk-devel",
@@ -35,7 +20,6 @@ _PACKAGES: dict[str, dict[str, str]] = {
         "alpine": "openjdk17-jdk",
         "freebsd": "openjdk17",
     },
-    "389-ds": {"": "389-ds-base", "suse": "389-ds"},
     "maven": {"": "maven"},
     "pip": {"": "python3-pip", "arch": "python-pip", "alpine": "py3-pip", "freebsd": "py311-pip"},
     "wordnet": {"": "wordnet", "debian": "wordnet-base"},
@@ -117,12 +101,17 @@ def install_command(thing: str, family: str | None = None) -> str:
     return f"{command} {packages}" if command else f"install {packages} with your package manager"
 
 
+def known() -> dict[str, Mapping[str, str]]:
+    """Return thing → family → names of packages: of tools, and of what the databases' folders declare."""
+    return {**shipped.packages(), **_PACKAGES}
+
+
 def packages_of(thing: str, family: str | None = None) -> list[str]:
     """Return the names of the packages that bring ``thing`` here. Raises InputError for one not known."""
     family = os_family() if family is None else family
-    names = _PACKAGES.get(thing)
+    names = known().get(thing)
     if names is None:
-        raise InputError(f"{thing!r} is none of the packages that ztune knows: {', '.join(_PACKAGES)}")
+        raise InputError(f"{thing!r} is none of the packages that ztune knows: {', '.join(known())}")
     return (names.get(family) or names.get("") or names["debian"]).split()
 
 

@@ -6,6 +6,8 @@ import os
 import stat
 from pathlib import Path
 
+import platformdirs
+
 from ztune.errors import InputError
 from ztune.onhost.host import own_directory
 
@@ -13,13 +15,14 @@ from ztune.onhost.host import own_directory
 def home() -> Path:
     """Return the state directory, made if missing.
 
-    ``$ZTUNE_HOME``, else ``$XDG_STATE_HOME/ztune``, else ``~/.local/state/ztune``.
+    ``$ZTUNE_HOME``, else ``$XDG_STATE_HOME/ztune``, else ``~/.local/state/ztune`` (elsewhere than on Linux
+    what platformdirs says).
     Raises InputError where it can't be made, and where somebody else could write it: programs that ztune
     runs, and what it deletes, are looked up there. It need not be writable: what is there can be read all
     the same.
     """
-    own, xdg = os.environ.get("ZTUNE_HOME"), os.environ.get("XDG_STATE_HOME")
-    path = Path(own) if own else (Path(xdg) / "ztune" if xdg else Path.home() / ".local" / "state" / "ztune")
+    own = os.environ.get("ZTUNE_HOME")
+    path = Path(own) if own else platformdirs.user_state_path("ztune")
     try:
         # The engine runs in a folder of its own: a relative path would mean something else there.
         path = own_directory.real(Path.cwd() / path)

@@ -36,7 +36,7 @@ def shown(recommendation: Any) -> str:
 
 def test_a_setting_that_nobody_declared_is_set_apart_however_fast() -> None:
     base, *others = layouts()
-    odd = base.with_settings({"database.appendfsync": "everysec"}, "odd")
+    odd = base.with_settings({"database.flush_policy": "everysec"}, "odd")
     fast = trials([base, *others, odd])
     measure = next(t for t in fast if t.layout_name == "odd").measure
     measure["model"]["modelled_s"] /= 100
@@ -44,7 +44,7 @@ def test_a_setting_that_nobody_declared_is_set_apart_however_fast() -> None:
     assert r.layout_name != "odd" and "odd" not in [row.layout for row in r.ranking]
     [row] = [row for row in r.set_apart if row.layout == "odd"]
     assert row.durability == "not-known" and row.rank is None
-    assert "weaker or not known" in r.weaker and "appendfsync=everysec: nobody has declared" in r.weaker
+    assert "weaker or not known" in r.weaker and "flush_policy=everysec: nobody has declared" in r.weaker
     text = shown(r)
     assert "not known: not comparable" in text and r.durability.sentence.startswith(PROMISE)
 

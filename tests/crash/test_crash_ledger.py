@@ -7,7 +7,8 @@ from dataclasses import replace
 
 import pytest
 
-from ztune.crash.ledger import Account, Entry, Found, Ledger, Transaction, Verdict
+from ztune.crash.ledger import Ledger, Verdict
+from ztune.databases.crash_test import Account, Entry, Found, Transaction
 
 ACCOUNTS = 50
 

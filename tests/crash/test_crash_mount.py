@@ -175,7 +175,7 @@ def test_an_interrupt_unmounts_and_removes_everything(parent: Path) -> None:
 @pytest.mark.parametrize(
     ("workload", "more", "sentence"),
     [
-        ("fio", (), "crash tests run the databases of postgres-oltp and sqlite, not of 'fio'"),
+        ("fio", (), "crash tests run the databases of postgres-oltp, sqlite, valkey, not of 'fio'"),
         ("sqlite", ("--layout", "sqlite:nix"), 'study "sqlite" has no layout "nix"'),
         ("sqlite", ("--layout", "postgres-oltp"), "give one dataset both roles"),
         ("postgres-oltp", ("--layout", "postgres-filesystems:ext4"), "is not a ZFS file system"),

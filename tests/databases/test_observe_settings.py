@@ -19,15 +19,14 @@ from ztune.databases.mariadb import settings as mariadb
 from ztune.databases.observed import databases
 from ztune.databases.postgresql import settings as postgresql
 from ztune.databases.postgresql.onhost.server import find_binaries
-from ztune.databases.reading import Process, folders, ldif, size
+from ztune.databases.reading import ObservedDatabase, Process, folders, ldif, size
 from ztune.errors import ZtuneError
-from ztune.observe.model import Database
 from ztune.onhost.host.zfs import which
 
 SECRET = "hunter2"
 
 
-def one(place: Path, kind: str) -> Database:
+def one(place: Path, kind: str) -> ObservedDatabase:
     """The only database of a kind in a folder; no secret is in it."""
     found, _limits = databases(roots=[place])
     (database,) = [d for d in found if d.kind == kind]

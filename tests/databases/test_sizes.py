@@ -15,7 +15,7 @@ from ztune.errors import InputError
 from ztune.onhost.host import room
 
 BYTES = ("size", "document_size", "redo_size", "write_buffer", "max_wal_size")
-COUNTS = ("scale", "documents", "entries", "triples", "numjobs")
+COUNTS = ("scale", "documents", "entries", "triples", "numjobs", "keys")
 """Parameters that say how much data or log there is."""
 
 

@@ -13,7 +13,7 @@ from ztune.cli.main import ztune
 from ztune.doctor import checks
 from ztune.doctor.checks import Checked, State
 from ztune.errors import MissingError
-from ztune.packages import _COMMANDS, _PACKAGES, install_command, os_family, os_release
+from ztune.packages import _COMMANDS, install_command, known, os_family, os_release
 from ztune.trace.recorders import kernel
 
 ALL = (1 << 41) - 1
@@ -191,7 +191,7 @@ def test_commands_by_platform(tmp_path: Path) -> None:
     assert install_command("postgresql", "debian") == "apt-get install postgresql"
     assert install_command("fio", "arch") == "pacman -S fio"
     assert install_command("strace", "") == "install strace with your package manager"
-    for thing in _PACKAGES:
+    for thing in known():
         for family in _COMMANDS:
             assert install_command(thing, family)
     assert os.access("/etc/os-release", os.R_OK) is (os_release() != {})

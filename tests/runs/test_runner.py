@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -18,14 +19,17 @@ from children import environment
 from fake_place import JOB, FakePlace, layouts, study
 
 from ztune.analysis.verdict import sentence
+from ztune.databases import registry
 from ztune.databases.declared import Declared
 from ztune.databases.fio.workload import Fio
+from ztune.databases.postgresql.onhost.oltp import PostgresOltp
 from ztune.errors import InputError, MissingError, ZtuneError
 from ztune.places.channel import Lost
 from ztune.runs import runner
 from ztune.runs import trial as one_trial
 from ztune.runs.observer import Observer
 from ztune.runs.options import TrialOptions
+from ztune.runs.plan import workload_job
 from ztune.runs.runner import Request
 from ztune.store import series
 from ztune.store.db import Store
@@ -87,7 +91,7 @@ def test_every_layout_runs_once_in_every_block_and_each_is_stored_at_once(place:
     specs = place.specs()
     assert [s["trial"] for s in specs] == [f"{run.id}-{n:04d}" for n in range(1, 10)]
     assert specs[0]["format"] == "ztune-trial" and specs[0]["start"] == {"kind": "load"}
-    assert specs[0]["job"] == {"name": "fio", "params": JOB.params, "database": {}}
+    assert specs[0]["job"] == {"name": JOB.name, "params": JOB.params, "database": {}}
     assert {s["seed"] for s in specs} == {4, 5, 6}  # a seed for each block
     assert found[0].spec == specs[0]  # repeatable from its record
     assert series.read(found[0], "arc")["hits"] == [1.0, 2.0]
@@ -105,6 +109,39 @@ def test_a_place_gives_parameters_that_the_layout_does_not_set(place: FakePlace)
         "base": {"zfs_dirty_data_max": base.arc, "zfs_txg_timeout": 1},
         "own": {"zfs_dirty_data_max": base.arc, "zfs_txg_timeout": 7},
     }
+
+
+@pytest.mark.parametrize(
+    ("workload", "setting", "value", "said"),
+    [
+        ("sqlite", "synchronous", "ful", "database setting synchronous is 'ful'; it is one of off, normal"),
+        ("sqlite", "synchronus", "full", "did you mean 'synchronous'?"),
+        ("postgres-oltp", "full_page_writes", "of course", "it is one of on, off"),
+        ("postgres-backup", "port", "5433", "can't be chosen by a layout: it is reached by its own socket"),
+        ("mariadb-oltp", "innodb_doublewrite", "maybe", "it is one of on, off"),
+        ("rocksdb", "compresion_type", "zstd", "rocksdb has no setting 'compresion_type'"),
+        ("mongo-restore", "log.enabled", "perhaps", "it is one of true, false"),
+        ("orientdb-graph", "storage.callFsync", "perhaps", "it is one of true, false"),
+        ("ldap-import", "no-such", "1", "no setting 'no-such' that a layout could choose"),
+        ("fio", "direct", "1", "fio has no database whose settings a layout could choose"),
+    ],
+)
+def test_a_wrong_setting_of_the_database_is_said_before_anything_starts(
+    place: FakePlace, workload: str, setting: str, value: str, said: str
+) -> None:
+    base = layouts()[0]
+    wrong = base.model_copy(update={"name": "wrong", "database": {setting: value}})
+    job = replace(workload_job(registry.make(workload)), roles=("data", "wal"))
+    with Store.open() as store, pytest.raises(InputError, match=re.escape(said)) as caught:
+        runner.start(store, Request(study(), [base, wrong], job, place, TrialOptions(blocks=(1, 1)), seed=3))
+    assert str(caught.value).startswith('layout "wrong": ')
+    assert place.specs() == []
+
+
+def test_settings_that_servers_take_pass() -> None:
+    """PostgreSQL's Booleans may be cut short, and what ztune does not know is the server's to judge."""
+    settings = {"fsync": "t", "full_page_writes": "OFF", "wal_compression": "zstd", "work_mem": "4MB"}
+    PostgresOltp(registry.make("postgres-oltp").params.resolved(), settings).check_settings()
 
 
 def test_what_is_declared_of_durability_stays_here(place: FakePlace) -> None:
@@ -148,7 +185,6 @@ def test_an_unresolved_run_says_how_many_more_it_takes(place: FakePlace) -> None
     assert (run.outcome["reason"], run.outcome["verdict"]) == ("blocks", "open")
     assert run.outcome["needed"] > 3
     more = run.outcome["needed"] - 3
-    # The run's id, which is its seed, is drawn anew each time.
     words = f"about {more} more run{'' if more == 1 else 's'} of each"
     assert words in sentence(run.outcome, 0.02)
 

@@ -10,6 +10,8 @@ from pathlib import Path
 import pytest
 
 from ztune.databases import registry
+from ztune.databases.workload import JobWorkload
+from ztune.onhost.jobs.job import JobBase
 from ztune.onhost.trial.spec import parse
 from ztune.runs.space import first_round
 from ztune.study import DurabilityClass, load_study, ready
@@ -100,3 +102,17 @@ def test_the_trial_program_takes_every_layout(path: Path) -> None:
             assert (theirs.name, theirs.roles, theirs.volume) == (ours.name, ours.roles, ours.volume)
             assert dict(theirs.properties) == ours.properties
             assert theirs.volume is None or theirs.filesystem == ours.filesystem
+
+
+@pytest.mark.parametrize("name", ready.files())
+def test_no_ready_layout_has_a_setting_that_its_database_refuses(name: str) -> None:
+    study = ready.find(name)
+    workload = study.workload or (name if name in registry.names() else None)
+    if workload is None or workload == "command":
+        return
+    made = registry.make(workload)
+    assert isinstance(made, JobWorkload)
+    for layout in first_round(study):
+        job = made.job_class(made.resolved(), layout.database)
+        assert isinstance(job, JobBase)
+        job.check_settings()

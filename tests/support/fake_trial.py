@@ -90,7 +90,8 @@ def run() -> int:
     with (state / "specs.jsonl").open("a") as file:
         file.write(json.dumps(spec) + "\n")
     made = state / f"made-{spec['trial']}"
-    dice = random.Random(f"{spec['seed']}:{spec['trial']}")
+    # Not by the run's name, which is drawn anew each time.
+    dice = random.Random(f"{spec['seed']}:{spec['trial'].removeprefix(spec['run'])}")
     seconds = mine.get("seconds", 0.01) * (1 + dice.gauss(0, mine.get("spread", 0.0)))
     status = "ok"
     for step in STEPS:

@@ -12,8 +12,9 @@ import pytest
 from workloads_made import job_workload
 
 from ztune.crash.cuts import CrashTest
-from ztune.crash.database import Database, database_of
+from ztune.crash.database import database_of
 from ztune.crash.result import Cut, Result
+from ztune.databases.crash_test import TestedDatabase
 from ztune.databases.postgresql.onhost.server import find_binaries
 from ztune.errors import MissingError
 from ztune.study import DurabilityClass
@@ -105,7 +106,7 @@ def plain_test(
     values = job_workload(workload, params).resolved()
     made = database_of(workload)(values, {}, clients=clients)
 
-    def database() -> Database:
+    def database() -> TestedDatabase:
         return database_of(workload)(values, {}, clients=clients)
 
     result = Result(

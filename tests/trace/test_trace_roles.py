@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ztune.databases.database import every
 from ztune.errors import InputError
 from ztune.trace.roles import RoleRules, known_layouts
 
@@ -91,6 +92,19 @@ KNOWN = {
     "/backup/db.dump": "backup",
     "/backup/db.tar.gz": "archive",
     "/import/people.ldif": "source",
+    # two layouts name it: what goes by folders is stronger than what goes by endings
+    "/srv/pg/pg_wal/a.db": "wal",
+    "/var/lib/dirsrv/slapd-x/db/userRoot/a-journal": "wal",
+    "/var/lib/dirsrv/slapd-x/changelogdb/a.db": "data",
+    "/opt/opendj/changelogDb/1.dj/je.lck": None,
+    "/opt/opendj/changelogdb/je.info.0": None,
+    "/var/lib/mongodb/diagnostic.data/a.db": None,
+    "/var/lib/mongodb/journal/000001.log": "wal",
+    "/home/u/app.mv.db": "data",
+    "/home/u/app.trace.db": None,
+    "/home/u/derby/log/log7.dat": "wal",
+    "/etc/app.db": None,
+    "/srv/dumps/app.db.gz": "archive",
     # nothing of a database
     "/proc/self/maps": None,
     "/dev/shm/PostgreSQL.123": None,
@@ -164,6 +178,14 @@ def test_any_text_is_a_rule_or_refused_and_any_path_has_an_answer(rule: str, pat
 def test_any_glob_is_compiled_or_refused(glob: str) -> None:
     with contextlib.suppress(InputError):
         RoleRules.parse([f"{glob}=wal"]).role("/a/b")
+
+
+def test_what_is_stronger_is_a_rule() -> None:
+    names = [layout.name for layout in known_layouts()]
+    strength = {files.name: files.strength for one in every() for files in one.facts.files}
+    theirs = [strength[name] for name in names if name in strength]
+    assert theirs == sorted(theirs) and set(theirs) == {"endings", "folders"}
+    assert names[0] == "dumps and archives" and names[-1] == "not a database's files"
 
 
 def test_every_known_layout_names_its_source() -> None:

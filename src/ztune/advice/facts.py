@@ -7,6 +7,7 @@ from math import ceil
 from typing import Any
 
 from ztune.analysis.results import LayoutResult
+from ztune.databases.database import every
 from ztune.study import Dataset, Layout, Pool
 from ztune.study.tunables import TUNABLES
 from ztune.trace.manifest import Manifest
@@ -37,38 +38,21 @@ _OF_ZFS = (
     "redundant", "slog", "special", "l2arc",
 )  # fmt: skip
 
-_DATABASES = {
-    "postgres": "postgresql",
-    "mariadb": "mariadb",
-    "mysql": "mariadb",
-    "rocksdb": "rocksdb",
-    "sqlite": "sqlite",
-    "orientdb": "orientdb",
-    "wiredtiger": "wiredtiger",
-    "mongo": "wiredtiger",
-}
-# A directory or file name that only this database makes.
-_MARKS = {
-    "pg_wal": "postgresql",
-    "ib_logfile": "mariadb",
-    "#innodb_redo": "mariadb",
-    "WiredTiger": "wiredtiger",
-}
-
 
 def database_of(workload: str | None, manifest: Manifest | None) -> str | None:
     """Return "postgresql", "mariadb" … from the workload's name or from the trace; None if unknown."""
     names = [workload or "", manifest.workload.name if manifest is not None and manifest.workload else ""]
     for name in names:
-        for start, database in _DATABASES.items():
-            if name.startswith(start):
-                return database
-    if manifest is not None:
-        for file in manifest.files:
-            parts = file.path.split("/")
-            for mark, database in _MARKS.items():
-                if any(part.startswith(mark) for part in parts):
-                    return database
+        for one in every():
+            # Also of a name like one's: postgres-mine.
+            known = {one_of.partition("-")[0] for one_of in one.facts.workloads}
+            if one.facts.files and name.partition("-")[0] in known:
+                return one.name
+    for file in manifest.files if manifest is not None else ():
+        parts = file.path.split("/")
+        for one in every():
+            if any(part.startswith(mark) for part in parts for mark in one.facts.marks):
+                return one.name
     return None
 
 

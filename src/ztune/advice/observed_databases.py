@@ -7,7 +7,9 @@ from typing import Any
 from ztune.advice.fact import Fact
 from ztune.advice.observed_datasets import find, record_bytes
 from ztune.advice.observed_roles import dataset_name, on_zfs
-from ztune.observe.model import Database, Observation
+from ztune.databases.database import Observed, every
+from ztune.databases.reading import ObservedDatabase
+from ztune.observe.model import Observation
 
 FACTS: dict[str, Fact] = {
     "database": Fact("database"),
@@ -29,23 +31,13 @@ FACTS: dict[str, Fact] = {
     "wal_reads": Fact("reads of its log", "count"),
 }
 
-_CACHES = {
-    "postgresql": ("shared_buffers",),
-    "mariadb": ("innodb_buffer_pool_size",),
-    "mysql": ("innodb_buffer_pool_size",),
-    "orientdb": ("storage.diskCache.bufferSize",),
-    "389ds": ("nsslapd-dbcachesize",),
-    "opendj": ("ds-cfg-db-cache-size",),
-    "mongodb": ("storage.wiredTiger.engineConfig.cacheSizeGB",),
-}
-_PAGES = {"postgresql": "block_size", "mariadb": "innodb_page_size", "mysql": "innodb_page_size"}
 # DETECT_ONLY writes no page contents to the doublewrite file: it can't repair (MySQL manual, Doublewrite
 # Buffer). "fast" is MariaDB's doublewrite without fsync of the data files.
 _ON = {"on", "1", "true", "yes", "fast", "detect_and_recover"}
 _OFF = {"off", "0", "false", "no", "detect_only"}
 
 
-def database_facts(observation: Observation, database: Database) -> dict[str, Any]:
+def database_facts(observation: Observation, database: ObservedDatabase) -> dict[str, Any]:
     """Return the facts of a database; keys as in FACTS, None where not known.
 
     Where more than one database was seen, it is not known which role's files are whose.
@@ -55,7 +47,7 @@ def database_facts(observation: Observation, database: Database) -> dict[str, An
         **dict.fromkeys(FACTS),
         "database": database.kind,
         "where": database.where,
-        "page": _int(settings.get(_PAGES.get(database.kind, ""))),
+        "page": _int(settings.get(_known(database.kind).page)),
         "cache": cache_bytes(database),
         "synchronous_commit": settings.get("synchronous_commit"),
         "log_flush": settings.get("innodb_flush_log_at_trx_commit"),
@@ -71,10 +63,16 @@ def database_facts(observation: Observation, database: Database) -> dict[str, An
     return facts
 
 
-def cache_bytes(database: Database) -> int | None:
+def cache_bytes(database: ObservedDatabase) -> int | None:
     """Return the size of the database's own cache in bytes, None where it is not known."""
-    sizes = [_int(database.settings.get(name)) for name in _CACHES.get(database.kind, ())]
+    sizes = [_int(database.settings.get(name)) for name in _known(database.kind).cache]
     return sum(s for s in sizes if s is not None) if sizes and None not in sizes else None
+
+
+def _known(kind: str) -> Observed:
+    """Return what is declared of a kind of database; of one that is not here, nothing."""
+    found = (one for known in every() for one in known.facts.observed if one.kind == kind)
+    return next(found, Observed(kind=kind, reader=""))
 
 
 def _files(observation: Observation) -> dict[str, Any]:
@@ -102,7 +100,7 @@ def _all(answers: list[bool | None]) -> bool | None:
     return True if answers and None not in answers else None
 
 
-def _asks_direct(database: Database) -> bool | None:
+def _asks_direct(database: ObservedDatabase) -> bool | None:
     settings = database.settings
     if database.kind == "postgresql":
         wanted = settings.get("debug_io_direct", settings.get("io_direct"))

@@ -15,6 +15,7 @@ from ztune.advice.commands import properties
 from ztune.advice.host import Live, LiveDataset, LivePool, Value, canonical
 from ztune.advice.model import Recommendation
 from ztune.analysis import units
+from ztune.databases.database import every
 from ztune.errors import InputError
 from ztune.onhost.layout import check_dataset_name
 from ztune.onhost.words import ROLES
@@ -34,21 +35,6 @@ _PROTECTION = {
     "redundant_metadata": ("all", "most", "some", "none"),
     "checksum": ("blake3", "edonr", "skein", "sha512", "sha256", "on", "fletcher2", "off"),
     "sync": ("always", "standard", "disabled"),
-}
-# What it takes for a setting of the database to be in force: PostgreSQL manual, chapter 20; MariaDB manual,
-# InnoDB system variables.
-_RELOAD = {
-    "full_page_writes",
-    "wal_recycle",
-    "wal_init_zero",
-    "synchronous_commit",
-    "fsync",
-    "wal_compression",
-}
-_ANEW = {
-    *("page_size", "block_size", "innodb_page_size", "wal_segment_size", "data_checksums"),
-    # WiredTiger's, of a table.
-    *("block_compressor", "leaf_page_max", "internal_page_max", "allocation_size", "memory_page_max"),
 }
 
 
@@ -642,12 +628,13 @@ def _restart(layout: Layout, live: Live) -> tuple[list[str], list[str]]:
     """Return what is the database's and the kernel module's, and commands that only people run."""
     said: list[str] = []
     commands: list[str] = []
+    settings = [one.facts.settings for one in every()]
     for name, value in sorted(layout.database.items()):
         how = (
             "reload the database's configuration"
-            if name in _RELOAD
+            if any(name in one.reload for one in settings)
             else "fixed when the database is made: a dump into a new one"
-            if name in _ANEW
+            if any(name in one.anew for one in settings)
             else "restart the database"
         )
         said.append(f"The layout was tried with {name} = {value} in the database: {how} if yours differs.")

@@ -19,6 +19,7 @@ from ztune.advice.model import Recommendation
 from ztune.cli._live import LiveView
 from ztune.cli.screen import ranking_json
 from ztune.databases import memory, registry
+from ztune.databases.rules import NO_ROLE
 from ztune.databases.workload import JobWorkload, Workload, running
 from ztune.errors import InputError
 from ztune.places import engine as engines
@@ -36,7 +37,7 @@ from ztune.trace.manifest import WorkloadInfo
 from ztune.trace.reader import Trace
 from ztune.trace.record import Recording
 from ztune.trace.recorders import choose
-from ztune.trace.roles import NO_ROLE, RoleRules
+from ztune.trace.roles import RoleRules
 from ztune.trace.warming import Warming
 
 

@@ -114,9 +114,11 @@ def command(
       ztune crashtest postgres-oltp --layout "postgres-oltp:8K, log device" --cuts 200
       ztune crashtest postgres-oltp --layout my.toml -p full_page_writes=false --keep
       ztune crashtest sqlite -p journal_mode=persist --disks profile --json
+      ztune crashtest valkey -p appendfsync=everysec
 
-    WORKLOAD is postgres-oltp or sqlite. Exit code 1 if more was lost, or damaged, than the durability class
-    of the layout allows. docs/durability.md has results, and says what such a test can't show.
+    WORKLOAD is postgres-oltp, sqlite, or another whose database brings a crash test. Exit code 1 if more was
+    lost, or damaged, than the durability class of the layout allows. docs/durability.md has results, and says
+    what such a test can't show.
     """
     database_of(workload)  # a wrong name is said before a layout is looked for
     study, chosen = layout_of(layout or workload, None, profile, arc)

@@ -36,6 +36,7 @@ COMMANDS: dict[str, str] = {
     "umount": "Unmount what `ztune mount` mounted.",
     "lab": "A throw-away virtual machine with OpenZFS.",
     "disk": "Measure a disk into a profile for studies and the lab.",
+    "new": "The skeleton of a database of your own.",
 }
 
 

@@ -7,11 +7,11 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from ztune.crash.database import Client, Database
-from ztune.crash.ledger import Found, Ledger, Verdict
+from ztune.crash.ledger import Ledger, Verdict
 from ztune.crash.plan import CrashPlan, Moment, plans
 from ztune.crash.power import Power
 from ztune.crash.result import Cut, Result
+from ztune.databases.crash_test import Client, Found, TestedDatabase
 from ztune.errors import ZtuneError
 from ztune.onhost.host import interrupt, room
 from ztune.onhost.host.interrupt import signals_as_interrupt, uninterrupted
@@ -37,7 +37,7 @@ class CrashTest:
 
     def __init__(
         self,
-        database: Callable[[], Database],
+        database: Callable[[], TestedDatabase],
         power: Callable[[Path], Power],
         result: Result,
         *,
@@ -74,14 +74,14 @@ class CrashTest:
         self._loads = 0
         self._recovery_s = self._checkpoint_s = _GUESS_S
         self._workdir: WorkDir | None = None
-        self._database: Database | None = None
+        self._database: TestedDatabase | None = None
         self._power: Power | None = None
         self._ledger: Ledger | None = None
 
     # What there is from the load on.
 
     @property
-    def database(self) -> Database:
+    def database(self) -> TestedDatabase:
         """The database."""
         assert self._database is not None
         return self._database

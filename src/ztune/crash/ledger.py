@@ -7,7 +7,6 @@ name it, its version their number. The acknowledgements are kept by the tester, 
 
 from __future__ import annotations
 
-import hashlib
 import threading
 import time
 from collections import Counter
@@ -15,76 +14,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from ztune.onhost.jobs.filler import WORDS
+from ztune.databases.crash_test import Found, Transaction
 
 _SHOWN = 3
 """How many cases of one kind of damage a sentence names."""
-
-
-@dataclass(frozen=True, slots=True)
-class Transaction:
-    """One transaction of a client: a row for the ledger, and a change of two accounts."""
-
-    client: int
-    number: int
-    """1 for the client's first."""
-    source: int
-    target: int
-    delta: int
-    payload: str
-    """Words, so that nothing of it needs quoting."""
-
-    @property
-    def checksum(self) -> str:
-        """The MD5 of all the rest, as the database computes it too."""
-        text = f"{self.client}:{self.number}:{self.source}:{self.target}:{self.delta}:{self.payload}"
-        return hashlib.md5(text.encode(), usedforsecurity=False).hexdigest()
-
-    @classmethod
-    def make(cls, seed: str, client: int, number: int, accounts: int) -> Transaction:
-        """Return the transaction that ``seed`` decides: two different accounts, 60 to 1,500 bytes of text."""
-        digest = hashlib.shake_256(f"{seed}:{client}:{number}".encode()).digest(216)
-        a, b, c, d = (int.from_bytes(digest[i : i + 4], "little") for i in (0, 4, 8, 12))
-        source = a % accounts
-        target = (source + 1 + b % (accounts - 1)) % accounts
-        words = 10 + d % 190
-        text = " ".join(WORDS[byte % len(WORDS)] for byte in digest[16 : 16 + words])
-        return cls(client, number, source + 1, target + 1, 1 + c % 1000, text)
-
-
-@dataclass(frozen=True, slots=True)
-class Entry:
-    """One row of the ledger as it was found."""
-
-    client: int
-    number: int
-    source: int
-    target: int
-    delta: int
-    whole: bool
-    """Whether its checksum is right."""
-
-
-@dataclass(frozen=True, slots=True)
-class Account:
-    """One account as it was found."""
-
-    id: int
-    balance: int
-    version: int
-    """How often it was changed."""
-    fits: bool
-    """Whether its note is that of the entry which it names as its last, and that entry names it."""
-
-
-@dataclass(slots=True)
-class Found:
-    """All that a recovered database holds."""
-
-    entries: list[Entry] = field(default_factory=list)
-    accounts: list[Account] = field(default_factory=list)
-    complaints: list[str] = field(default_factory=list)
-    """What the database's own check says, or why it could not be read or started."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,10 +7,11 @@ from pathlib import Path
 from typing import Any
 
 from ztune.crash.cuts import CrashTest
-from ztune.crash.database import Database, database_of
+from ztune.crash.database import database_of
 from ztune.crash.power import Mounted, Power
 from ztune.crash.result import Cut, Result
 from ztune.databases import registry
+from ztune.databases.crash_test import TestedDatabase
 from ztune.databases.workload import JobWorkload
 from ztune.places import mount_program
 from ztune.study import Layout, Study
@@ -43,7 +44,7 @@ def prepare(
     program = mount_program.check()
     values = _parameters(workload, params)
 
-    def database() -> Database:
+    def database() -> TestedDatabase:
         return make(values, chosen.database, clients=clients)
 
     first = database()

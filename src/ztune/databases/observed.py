@@ -1,8 +1,8 @@
 """What databases say of their own settings: read-only, no rights asked for, no secrets.
 
-One module per database; each has ``SETTINGS``, the fixed list of what is read because it decides how the
-files are used. Nothing else of a configuration file or a server goes into an observation, so no passwords,
-names of users or addresses do.
+Each database's folder has a module for it, with a fixed list of what is read because it decides how the files
+are used. Nothing else of a configuration file or a server goes into an observation, so no passwords, names of
+users or addresses do.
 """
 
 from __future__ import annotations
@@ -11,24 +11,21 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from ztune.databases import reading as common
-from ztune.databases.ldap import settings_ds389 as ds389
-from ztune.databases.ldap import settings_opendj as opendj
-from ztune.databases.mariadb import settings as mariadb
-from ztune.databases.mongodb import settings as mongodb
-from ztune.databases.orientdb import settings as orientdb
-from ztune.databases.postgresql import settings as postgresql
-from ztune.databases.rocksdb import settings as rocksdb
-from ztune.databases.sqlite import settings as sqlite
+from ztune.databases.database import Database, every
+from ztune.databases.reading import ObservedDatabase
 from ztune.errors import ZtuneError
-from ztune.observe.model import Database
 
 _ABOVE = 4  # folders, from a part of a database up to its own
-MODULES = (postgresql, mariadb, orientdb, opendj, ds389, mongodb, rocksdb, sqlite)
+
+
+def readers() -> dict[tuple[str, str], tuple[Database, bool]]:
+    """Return database and module of each reader → its database, and whether files alone make one."""
+    return {(one.name, known.reader): (one, known.alone) for one in every() for known in one.facts.observed}
 
 
 def databases(
     pids: Iterable[int] = (), roots: Iterable[str | Path] = (), user: str | None = None
-) -> tuple[tuple[Database, ...], tuple[str, ...]]:
+) -> tuple[tuple[ObservedDatabase, ...], tuple[str, ...]]:
     """Return the databases that processes serve or folders hold, and sentences on what is not known.
 
     Args:
@@ -51,14 +48,13 @@ def databases(
     given = [Path(root) for root in roots]
     below, places = common.folders(given, 0), common.folders(given, _ABOVE)
     servers = processes + common.working_in(places, {p.pid for p in processes})
-    found: list[Database] = []
-    for module in MODULES:
-        name = module.__name__.rpartition(".")[2]
+    found: list[ObservedDatabase] = []
+    for (name, reader), (database, alone) in readers().items():
         seen: dict[Path, common.Instance] = {}
         try:
+            module = database.load(reader)
             # A file or folder that is a database by itself is ours only if it is below what was given, or
             # opened by what was observed; a server is ours also if what was given is a part of its data.
-            alone = module in (sqlite, rocksdb)
             for instance in module.find(processes, below) if alone else module.find(servers, places):
                 place = instance.place.resolve()
                 # The one with a process can be asked; the oldest of several processes has the options.
@@ -66,6 +62,8 @@ def databases(
                 if old is None or (old.process is None and instance.process is not None):
                     seen[place] = instance
             found += [module.read(instance, user) for instance in seen.values()]
-        except (OSError, ValueError, ZtuneError) as error:
+        except Exception as error:
+            if database.own and not isinstance(error, OSError | ValueError | ZtuneError):
+                raise
             limits.append(f"settings of {name}: {' '.join(str(error).split())}")
     return tuple(found), tuple(limits)

@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from pydantic import BaseModel, ConfigDict
+
 from ztune.errors import MissingError, ZtuneError
 from ztune.onhost.host import noatime as quiet
 from ztune.onhost.host.zfs import last_words, which
@@ -21,6 +23,24 @@ MOST_FOLDERS: Final = 2000
 """Folders below a root that are looked into for a database's marks."""
 LARGEST_FILE: Final = 16 << 20
 """Bytes of a configuration file that are read."""
+
+
+class ObservedDatabase(BaseModel):
+    """What a database says of its own settings."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    kind: str
+    """One of those that the databases' facts declare, such as "postgresql"."""
+    version: str | None = None
+    where: str
+    """The socket, port or directory that it was read from."""
+    asked_as: str | None = None
+    """Account that the server was asked as over its socket; None: it was not asked, files were read."""
+    settings: dict[str, str] = {}
+    """Setting → value, as the database names it; sizes in bytes as plain numbers."""
+    unknown: dict[str, str] = {}
+    """Setting → why it could not be read."""
 
 
 @dataclass(frozen=True, slots=True)

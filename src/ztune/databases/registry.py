@@ -1,42 +1,28 @@
-"""Where workloads are found: our own by name, others' by the entry-point group ``ztune.workloads``."""
+"""Where workloads are found: in the databases' folders, and by the entry-point group ``ztune.workloads``.
+
+That group is the old way for a third party to offer a workload; ``ztune.databases`` offers a whole database.
+"""
 
 from __future__ import annotations
 
-import importlib
 import inspect
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
-from importlib import metadata
+from functools import partial
 from importlib.metadata import EntryPoint
 from typing import Any
 
+from ztune.databases import database
+from ztune.databases.database import Database
 from ztune.databases.declared import Declared
+from ztune.databases.entry_points import by_package, one_line, package
 from ztune.databases.workload import ParameterDoc, Parameters, Workload
 from ztune.errors import InputError, MissingError, ZtuneError
 from ztune.packages import packages_of
 
 GROUP = "ztune.workloads"
-# Imported only when asked for.
-_BUILT_IN: dict[str, str] = {
-    "postgres-oltp": "ztune.databases.postgresql.workload_oltp:PostgresOltp",
-    "postgres-backup": "ztune.databases.postgresql.workload_backup:PostgresBackup",
-    "postgres-restore": "ztune.databases.postgresql.workload_backup:PostgresRestore",
-    "mariadb-oltp": "ztune.databases.mariadb.workload:MariadbOltp",
-    "sqlite": "ztune.databases.sqlite.workload:Sqlite",
-    "rocksdb": "ztune.databases.rocksdb.workload:Rocksdb",
-    "mongo-restore": "ztune.databases.mongodb.workload:MongoRestore",
-    "fio": "ztune.databases.fio.workload:Fio",
-    "command": "ztune.databases.command.workload:Command",
-    "orientdb-graph": "ztune.databases.orientdb.workload:OrientdbGraph",
-    "orientdb-import": "ztune.databases.orientdb.workload:OrientdbImport",
-    "orientdb-backup": "ztune.databases.orientdb.workload:OrientdbBackup",
-    "orientdb-archive": "ztune.databases.orientdb.workload:OrientdbArchive",
-    "orientdb-lucene": "ztune.databases.orientdb.workload:OrientdbLucene",
-    "ldap-import": "ztune.databases.ldap.workload:LdapImport",
-    "http": "ztune.databases.http.workload:HttpLoad",
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,46 +46,43 @@ class Entry:
     """What is wrong with what a third party says of it, in a sentence."""
 
 
+@dataclass(frozen=True, slots=True)
+class _Offer:
+    """A third party's workload."""
+
+    package: str
+    reference: str
+    load: Callable[[], Any]
+
+
 def entry_points(group: str) -> list[EntryPoint]:
     """Return the entry points of ``group``; a package whose file of them can't be read has none."""
-    return [point for _, points, _ in _by_package(group) for point in points]
+    return [point for _, points, _ in by_package(group) for point in points]
 
 
-def _by_package(group: str) -> list[tuple[str, list[EntryPoint], str]]:
-    """Return package, entry points of ``group``, and why its file of them can't be read, or nothing."""
-    try:
-        points = metadata.entry_points(group=group)
-        return [(_package(point), [point], "") for point in points]
-    except Exception:
-        pass  # One package's file is broken, which breaks the reading of all: they are read one by one.
-    found = []
-    seen: set[str] = set()
-    for dist in metadata.distributions():
-        name = "?"
-        try:
-            name = str(dist.name or "?")
-            if name in seen:  # the first on the path is the one that is imported
-                continue
-            seen.add(name)
-            found.append((name, [point for point in dist.entry_points if point.group == group], ""))
-        except Exception as error:
-            found.append((name, [], _one_line(error)))
-    return found
+def _ours() -> dict[str, Database]:
+    return {name: one for one in database.own() for name in one.facts.workloads}
 
 
-def _third_party() -> dict[str, list[EntryPoint]]:
+def _third_party() -> dict[str, list[_Offer]]:
     # A name of ours can't be taken over: what `postgres-oltp` means must not depend on what else is
     # installed.
-    found: dict[str, list[EntryPoint]] = defaultdict(list)
+    found: dict[str, list[_Offer]] = defaultdict(list)
+    for one in database.every():
+        for name, inside in one.facts.workloads.items() if not one.own else ():
+            found[name].append(_Offer(one.source, one.reference(inside), partial(one.load, inside)))
     for point in entry_points(group=GROUP):
-        if point.name not in _BUILT_IN:
-            found[point.name].append(point)
-    return found
+        offer = _Offer(package(point), point.value.replace(" ", ""), point.load)
+        # A package may offer the same in both ways, for earlier versions of ztune.
+        if (offer.package, offer.reference) not in [(o.package, o.reference) for o in found[point.name]]:
+            found[point.name].append(offer)
+    ours = _ours()
+    return {name: offers for name, offers in found.items() if name not in ours}
 
 
 def names() -> list[str]:
     """Return the names of all workloads: ours first, then others' in order of name."""
-    return [*_BUILT_IN, *sorted(_third_party())]
+    return [*_ours(), *sorted(_third_party())]
 
 
 def get(name: str) -> type[Workload]:
@@ -108,29 +91,29 @@ def get(name: str) -> type[Workload]:
     Raises:
         InputError: there is none of that name, or the package that brings it is broken.
     """
-    if name in _BUILT_IN:
-        module, _, attribute = _BUILT_IN[name].partition(":")
-        found = getattr(importlib.import_module(module), attribute)
+    ours = _ours().get(name)
+    if ours is not None:
+        found = ours.load(ours.facts.workloads[name])
         assert isinstance(found, type)
         return found
-    points = _third_party().get(name, [])
-    if not points:
+    offers = _third_party().get(name, [])
+    if not offers:
         close = get_close_matches(name, names(), n=1)
         hint = f"did you mean {close[0]!r}?" if close else f"there are: {', '.join(names())}"
         raise InputError(f"there is no workload {name!r}; {hint}")
-    if len(points) > 1:
-        whose = " and ".join(sorted(repr(_package(point)) for point in points))
+    if len(offers) > 1:
+        whose = " and ".join(sorted(repr(offer.package) for offer in offers))
         raise InputError(f"workload {name!r} is offered by the packages {whose}; uninstall all but one")
-    what = f"workload {name!r} of package {_package(points[0])!r}"
+    what = f"workload {name!r} of package {offers[0].package!r}"
     try:
-        loaded = points[0].load()
+        loaded = offers[0].load()
     # A module may end the process at its import; that is no reason for ztune to end.
     except (Exception, SystemExit) as error:
-        raise InputError(f"{what} can't be loaded: {_one_line(error)}") from error
+        raise InputError(f"{what} can't be loaded: {one_line(error)}") from error
     try:
         wrong = _wrong_with(loaded)
     except Exception as error:
-        wrong = _one_line(error)
+        wrong = one_line(error)
     if wrong:
         raise InputError(f"{what} is not a workload: {wrong}")
     checked: type[Workload] = loaded
@@ -149,9 +132,9 @@ def make(name: str, params: Mapping[str, object] | None = None) -> Workload:
     except ZtuneError:
         raise
     except Exception as error:
-        if name in _BUILT_IN:
+        if name in _ours():
             raise
-        raise InputError(f"workload {name!r} can't be made: {_one_line(error)}") from error
+        raise InputError(f"workload {name!r} can't be made: {one_line(error)}") from error
 
 
 def _wrong_with(loaded: Any) -> str:
@@ -178,15 +161,6 @@ def _wrong_with(loaded: Any) -> str:
         return "its artifacts are no tuple of what ztune.databases.artifacts has"
     _roles(loaded)
     return ""
-
-
-def _one_line(error: BaseException) -> str:
-    """Return what ``error`` says, on one line and printable; its kind where it says nothing."""
-    said = " ".join(str(error).split())
-    text = "".join(c if c.isprintable() else repr(c)[1:-1] for c in said)[:300]
-    # A KeyError says the key alone.
-    plain = isinstance(error, ImportError | ZtuneError) and text
-    return text if plain else f"{type(error).__name__}{': ' if text else ''}{text}"
 
 
 def settings_of(name: str, params: Mapping[str, Any]) -> dict[str, str]:
@@ -217,11 +191,22 @@ def declared(name: str, params: Mapping[str, Any]) -> Declared:
     else:
         asked = getattr(made, "declared", None)
         found = asked() if callable(asked) else None
+    if found is None or found == Declared():
+        # Its class says nothing; its database's facts may.
+        theirs = database.of_workload(name)
+        found = theirs.declared if theirs is not None and not theirs.own else found
     if found is not None and not isinstance(found, Declared):
         raise InputError(
             f"workload {name!r}: what it declares of durability is no ztune.databases.workload.Declared"
         )
     return found or Declared()
+
+
+def together(name: str | None) -> tuple[str, ...]:
+    """Return the roles that can't have another dataset than ``data`` with the workload ``name``; none for one
+    that is not here.
+    """
+    return tuple(getattr(get(name), "roles_together", ())) if name in names() and name else ()
 
 
 _REQUIRED = (
@@ -230,17 +215,12 @@ _REQUIRED = (
 )
 
 
-def _package(point: EntryPoint) -> str:
-    name = point.dist.name if point.dist is not None else None
-    return str(name or point.value)
-
-
 def entries() -> list[Entry]:
     """Describe every workload; nothing is run. One that can't be loaded is named with its error."""
     found = []
     third = _third_party()
     for name in names():
-        source = " and ".join(sorted(map(_package, third[name]))) if name in third else "ztune"
+        source = " and ".join(sorted(offer.package for offer in third[name])) if name in third else "ztune"
         try:
             workload = get(name)
         except InputError as error:
@@ -259,9 +239,13 @@ def entries() -> list[Entry]:
             )
         )
     found += [
-        Entry(package, f"broken: the entry points of package {package!r} can't be read: {why}", package, [])
-        for package, _, why in _by_package(GROUP)
+        Entry(whose, f"broken: the entry points of package {whose!r} can't be read: {why}", whose, [])
+        for whose, _, why in by_package(GROUP)
         if why
+    ]
+    found += [
+        Entry(one.name, f"broken: database {one.name!r} of package {one.source!r}: {one.why}", one.source, [])
+        for one in database.broken()
     ]
     return found
 
@@ -292,7 +276,7 @@ def examined(entry: Entry, params: Mapping[str, object] | None = None) -> Entry:
     except Exception as error:
         if entry.source == "ztune":
             raise
-        return replace(entry, missing=f"its check failed: {_one_line(error)}")
+        return replace(entry, missing=f"its check failed: {one_line(error)}")
 
 
 def _roles(workload: type[Workload]) -> str:

@@ -14,15 +14,13 @@ import subprocess
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 
 from ztune.databases import registry
+from ztune.databases.database import every
 from ztune.databases.workload import JobWorkload
 from ztune.errors import InputError, MissingError, ZtuneError
 from ztune.packages import os_family, packages_of, unattended_install
 
-KERNEL_SETTINGS = Path("/etc/sysctl.d/70-dirsrv.conf")
-CLUSTER_SETTINGS = Path("/etc/postgresql-common/createcluster.d/ztune.conf")
 _INSTALL_SECONDS = 3600.0
 # As scripts/common.sh: apt's own DPkg::Lock::Timeout does not hold for the lock of the package lists.
 _LOCK_SECONDS, _LOOK_SECONDS = 600.0, 5.0
@@ -118,30 +116,13 @@ def _install(packages: list[str], family: str, environ: Mapping[str, str], missi
         raise MissingError(missing)
     root = _as_root(environ, missing)
     steps: list[Step] = []
-    if family == "debian":
-        if any(not _offered(package) for package in packages):
-            steps.append(Step((*root, "apt-get", "update", "-q"), "reads the lists of packages"))
-        if "postgresql" in packages and not _installed("postgresql-common"):
-            # Debian's package makes and starts a cluster for everybody.
-            write = f"mkdir -p {CLUSTER_SETTINGS.parent} && echo 'create_main_cluster = false' > "
-            steps.append(
-                Step(
-                    (*root, "sh", "-c", f"{write}{CLUSTER_SETTINGS}"),
-                    "keeps the package from making and starting a cluster; removed again afterwards",
-                    undo=(*root, "rm", "-f", str(CLUSTER_SETTINGS)),
-                )
-            )
-    if "389-ds-base" in packages:
-        # A file of the same name in /etc stands for the package's (sysctl.d(5)): what is installed for a
-        # measurement must not change what is measured.
-        mask = f"[ -e {KERNEL_SETTINGS} ] || {{ mkdir -p {KERNEL_SETTINGS.parent} && "
-        steps.append(
-            Step(
-                (*root, "sh", "-c", f"{mask}ln -s /dev/null {KERNEL_SETTINGS}; }}"),
-                "keeps the package from changing the kernel's settings "
-                "for memory and network at the next start; it stays",
-            )
-        )
+    if family == "debian" and any(not _offered(package) for package in packages):
+        steps.append(Step((*root, "apt-get", "update", "-q"), "reads the lists of packages"))
+    for one in (one for known in every() for one in known.facts.before_install):
+        done = family == "debian" and one.unless and _installed(one.unless)
+        if one.package in packages and one.family in ("", family) and not done:
+            undo = (*root, "sh", "-c", one.undo) if one.undo else ()
+            steps.append(Step((*root, "sh", "-c", one.shell), one.why, undo=undo))
     why = f"installs {', '.join(packages)} and what they depend on; removes nothing"
     steps.append(Step((*root, *command), why))
     return steps

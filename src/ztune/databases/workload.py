@@ -231,7 +231,7 @@ class InputParameters(Parameters):
 
 
 class Workload(Protocol):
-    """A job for a database. Third parties register theirs under the entry-point group ``ztune.workloads``.
+    """A job for a database. A third party's database names its workloads in ``database.toml``.
 
     The class is called with a mapping of parameters (names to values or their text) and must refuse bad ones
     with ``InputError``. No step may write outside the work directory that ``prepare`` was given. A class with
@@ -382,9 +382,8 @@ class JobWorkload:
 
     @classmethod
     def job_name(cls) -> str:
-        """Return what a trial's spec calls the job: its name if it is ztune's own, else ``module:Class``."""
-        own = cls.job_class.__module__.startswith("ztune.databases.")
-        return cls.job_class.name if own else f"{cls.job_class.__module__}:{cls.job_class.__qualname__}"
+        """Return what a trial's spec calls the job: ``module:Class``."""
+        return f"{cls.job_class.__module__}:{cls.job_class.__qualname__}"
 
     def check(self) -> str:
         """Return the version of what would run."""

@@ -6,6 +6,7 @@ never through a link. Work is bounded in time and memory, whatever the number an
 
 from __future__ import annotations
 
+import functools
 import os
 import re
 import stat
@@ -19,6 +20,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
+from ztune.databases.database import every
 from ztune.observe import histograms
 from ztune.observe.allocation import HEADER, Allocation
 from ztune.observe.model import Compressed, Files
@@ -45,12 +47,14 @@ MOST_RUNS: Final = 10_000
 RESAMPLED: Final = 1000
 SETTLED_SECONDS: Final = 60.0
 """ZFS writes out a file that was just changed before it tells of its holes: younger ones are not asked."""
-_PREALLOCATED = re.compile(
-    r".*(/pg_(wal|xlog)/[0-9A-F]{24}"  # PostgreSQL
-    r"|/ib_logfile\d+|/#ib_redo\d+(_tmp)?|/#ib_\d+_\d+\.b?dblwr"  # InnoDB
-    r"|/WiredTiger(Log|Preplog|Tmplog)\.\d+|/prealloc\.\d+)"  # MongoDB
-)
 _SMALLEST = 512
+
+
+@functools.cache
+def _preallocated() -> tuple[re.Pattern[str], ...]:
+    """Return what the paths of files look like that databases allocate in full before use."""
+    known = (end for one in every() for files in one.facts.files for end in files.preallocated)
+    return tuple(re.compile(f".*(?:{end})") for end in known)
 
 
 @dataclass
@@ -238,7 +242,7 @@ class _Walk:
         kept.allocated += status.st_blocks * 512
         bucket = histograms.bucket(size)
         kept.sizes[bucket] = kept.sizes.get(bucket, 0) + 1
-        if _PREALLOCATED.fullmatch(path):
+        if any(ending.fullmatch(path) for ending in _preallocated()):
             kept.preallocated += 1
         on_zfs = status.st_dev in self.zfs
         if on_zfs and size > status.st_blksize:

@@ -12,6 +12,8 @@ from typing import Any, Final, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from ztune.databases.reading import ObservedDatabase
+
 FORMAT: Final = "ztune-observation"
 VERSION: Final = 1
 
@@ -232,23 +234,6 @@ class Files(Part):
     """The layout that padding was counted for: "raidz2 of 6"; None: none."""
 
 
-class Database(Part):
-    """What the database says of its own settings."""
-
-    kind: Literal[
-        "postgresql", "mariadb", "mysql", "orientdb", "opendj", "389ds", "mongodb", "rocksdb", "sqlite"
-    ]
-    version: str | None = None
-    where: str
-    """The socket, port or directory that it was read from."""
-    asked_as: str | None = None
-    """Account that the server was asked as over its socket; None: it was not asked, files were read."""
-    settings: dict[str, str] = {}
-    """Setting → value, as the database names it; sizes in bytes as plain numbers."""
-    unknown: dict[str, str] = {}
-    """Setting → why it could not be read."""
-
-
 class Observation(Part):
     """Everything."""
 
@@ -280,7 +265,7 @@ class Observation(Part):
     disks: tuple[ObservedDisk, ...] = ()
     zfs: ObservedZfs | None = None
     files: tuple[Files, ...] = ()
-    databases: tuple[Database, ...] = ()
+    databases: tuple[ObservedDatabase, ...] = ()
     own_cpu_seconds: float | None = Field(default=None)
     """What observing itself cost."""
     limits: tuple[str, ...] = ()

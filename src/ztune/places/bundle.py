@@ -1,8 +1,8 @@
 """The trial program as one file: a zipapp that any host with python3 runs.
 
-What goes in: ``ztune.onhost`` and the ``onhost`` folder of each database. They import the standard library,
-each other, ``ztune.errors``, ``ztune.packages`` and ``ztune.units``. The same sources always give the same
-bytes, and the file's name holds their hash, so that it is copied once.
+What goes in: ``ztune.onhost``, and of each database the folder ``onhost`` and its facts. They import the
+standard library, each other, ``ztune.errors``, ``ztune.packages``, ``ztune.shipped`` and ``ztune.units``.
+The same sources always give the same bytes, and the file's name holds their hash, so that it is copied once.
 """
 
 from __future__ import annotations
@@ -21,8 +21,10 @@ from pathlib import Path
 
 import ztune
 from ztune import paths
+from ztune.databases.database import every
 from ztune.errors import InputError
 from ztune.onhost.host import own_directory, shared_files
+from ztune.shipped import FACTS
 
 _MAIN = "import sys\n\nfrom ztune.onhost.main import main\n\nsys.exit(main())\n"
 _SHEBANG = b"#!/usr/bin/env python3\n"
@@ -37,7 +39,7 @@ def build(modules: Sequence[str] = ()) -> Path:
     ``modules``: further modules to put in, for jobs of third parties; they may import the standard library
     and each other. Raises InputError for a module that can't be found or is no Python source.
     """
-    files = {**_own(), **_others(modules), "__main__.py": _MAIN.encode()}
+    files = {**_own(), **_facts(modules), **_others(modules), "__main__.py": _MAIN.encode()}
     digest = hashlib.sha256()
     for name in sorted(files):
         digest.update(f"{name}\0{len(files[name])}\0".encode() + files[name])
@@ -102,10 +104,22 @@ def _own() -> dict[str, bytes]:
     found = [path for folder in whole for kind in kinds for path in folder.rglob(kind)]
     found += [
         root / name
-        for name in ("__init__.py", "databases/__init__.py", "errors.py", "packages.py", "units.py")
+        for name in (
+            *("__init__.py", "databases/__init__.py", "errors.py", "packages.py", "shipped.py", "units.py"),
+        )
     ]
     found += root.glob("databases/*/__init__.py")
+    found += root.glob(f"databases/*/{FACTS}")
     return {f"ztune/{path.relative_to(root).as_posix()}": path.read_bytes() for path in found}
+
+
+def _facts(modules: Sequence[str]) -> dict[str, bytes]:
+    """Return name in the archive → facts of the third parties' databases that ``modules`` are of."""
+    return {
+        f"ztune/databases/{one.name}/{FACTS}": (one.folder / FACTS).read_bytes()
+        for one in every()
+        if not one.own and any(name.startswith(f"{one.module}.") for name in modules)
+    }
 
 
 def _others(modules: Sequence[str]) -> dict[str, bytes]:

@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from ztune.analysis import units
+from ztune.databases.reading import ObservedDatabase
 from ztune.observe import histograms
-from ztune.observe.model import Database, Observation, ObservedTransfers, Syncs
+from ztune.observe.model import Observation, ObservedTransfers, Syncs
 from ztune.trace.view import count, rate, share, size
 
 _TOP = 12
@@ -233,7 +234,7 @@ def _compressed(seen: Observation) -> Sheet:
     return made
 
 
-def where(database: Database) -> str:
+def where(database: ObservedDatabase) -> str:
     """Return where a database's settings were read, and as whom its server was asked."""
     return database.where + (f", asked as {database.asked_as}" if database.asked_as else "")
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from ztune.databases import memory, registry
+from ztune.databases import database, memory, registry
 from ztune.databases.declared import KNOWN, Declared
 from ztune.errors import InputError
 from ztune.runs import plan
@@ -21,9 +21,6 @@ from ztune.study.layout import plain
 from ztune.trace.manifest import Manifest, WorkloadInfo
 from ztune.trace.reader import Trace
 from ztune.trace.roles import databases_of
-
-# Databases that wait for their log unless they are told otherwise, by their well-known files.
-_WAIT = ("postgresql", "mysql and mariadb", "sqlite")
 
 
 def changed(
@@ -68,9 +65,8 @@ def study_for(trace: Trace, name: str | None, profile: str | None, arc: str | No
     elif workload is not None and workload in ready.files():
         study = ready.find(workload)
     else:
-        study = generic.build(
-            roles, page_sizes={str(role): size for role, size in manifest.page_size.items()}
-        )
+        sizes = {str(role): size for role, size in manifest.page_size.items()}
+        study = generic.build(roles, page_sizes=sizes, together=registry.together(workload))
     try:
         study.check_roles(roles)
     except ValueError as error:
@@ -83,8 +79,10 @@ def _declared(manifest: Manifest) -> Declared:
     if manifest.workload is not None:
         return registry.declared(manifest.workload.name, manifest.workload.parameters)
     # A live database: nobody says which it is, but its files do.
-    found = databases_of(f.path for f in manifest.files if f.role is not None)
-    return KNOWN if any(name in _WAIT for name in found) else Declared()
+    found = database.of_layouts(set(databases_of(f.path for f in manifest.files if f.role is not None)))
+    # Those that wait for their log unless they are told otherwise.
+    sure = [one for one in found if one.facts.durability.default is not None]
+    return Declared() if not sure else KNOWN if any(one.own for one in sure) else sure[0].declared
 
 
 def _settings(workload: WorkloadInfo | None) -> dict[str, str]:

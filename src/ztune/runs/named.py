@@ -106,7 +106,7 @@ def _own(workload: str, params: Mapping[str, str]) -> Study:
     job = getattr(registry.make(workload, params), "job", None)
     if job is None:
         raise InputError(f"workload {workload} can be recorded but has no job to run; name a study")
-    return generic.build(set(job.roles()))
+    return generic.build(set(job.roles()), together=registry.together(workload))
 
 
 def run_id(what: str) -> str:

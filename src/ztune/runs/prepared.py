@@ -48,7 +48,9 @@ def folder() -> Path:
 
 def key(job: str, params: Mapping[str, Any], database: Mapping[str, str], version: str) -> str:
     """Return the name of the state: equal for equal content."""
-    text = json.dumps([saved.VERSION, job, dict(params), dict(database), version], sort_keys=True)
+    text = json.dumps(
+        [saved.VERSION, registry.shown(job), dict(params), dict(database), version], sort_keys=True
+    )
     return hashlib.sha256(text.encode()).hexdigest()[:20]
 
 
@@ -74,7 +76,9 @@ def prepare(
         _require_room(name, job)
         with room.RoomWatch("the load", lambda: [WorkDir.default_parent(), folder()]):
             sizes = _load(job, wanted, progress)
-        saved.mark(wanted, token="", job=name, params=params, sizes=sizes, environment=version)
+        saved.mark(
+            wanted, token="", job=registry.shown(name), params=params, sizes=sizes, environment=version
+        )
     prune(keep=wanted)
     return wanted
 
@@ -91,7 +95,7 @@ def _require_room(name: str, job: Any) -> None:
     # It is loaded in one place and kept in the other.
     size = sum(room.needed_by(job).values())
     room.require(
-        f"job {name}",
+        f"job {registry.shown(name)}",
         [(WorkDir.default_parent(), size), (folder(), size)],
         "set TMPDIR and ZTUNE_HOME to roomier places",
     )

@@ -68,6 +68,7 @@ def start(store: Store, request: Request, observer: Observer | None = None) -> R
     layouts = [study.layout] if options.aa else plan.renamed(study, request.layouts)
     for layout in layouts:
         _check_roles(request.job, layout, study)
+        _check_settings(request.job, layout)
     if options.saved is None and request.place.shared(Path("/")) is not None:
         for database in {repr(one.database): one.database for one in layouts}.values():
             prepared.require_room(request.job.name, request.job.params, database)
@@ -144,6 +145,17 @@ def _check_roles(job: Job, layout: Layout, study: Study) -> None:
                 f'role {role} of workload {job.workload} has no dataset in layout "{layout.name}" of study '
                 f'"{study.name}"; add it to the roles of a dataset'
             )
+
+
+def _check_settings(job: Job, layout: Layout) -> None:
+    """Refuse a layout with a setting that its job would refuse, or whose value can't be."""
+    made = jobs.get(job.name)(job.params, layout.database)
+    check = getattr(made, "check_settings", None)  # another's job may do without
+    try:
+        if check is not None:
+            check()
+    except InputError as error:
+        raise InputError(f'layout "{layout.name}": {error}') from None
 
 
 def _versions(hello: dict[str, Any], job: Job) -> dict[str, str]:

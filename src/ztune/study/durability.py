@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import functools
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
+from ztune.databases.database import Combined, own
 from ztune.databases.declared import ANY, KNOWN, Declared
 from ztune.onhost.layout import Dataset, Pool
 from ztune.onhost.words import DurabilityClass
@@ -19,180 +21,40 @@ _COUPLED = {"data", "index", "wal"}
 _Answer = tuple[DurabilityClass, str]
 
 
-def _safe(*values: str) -> dict[str, _Answer]:
-    """Return the answers of values with which the database waits for its log."""
-    return dict.fromkeys(values, (DurabilityClass.NOTHING, ""))
-
-
-def _loses(klass: DurabilityClass, name: str, values: Iterable[str], why: str) -> dict[str, _Answer]:
-    return {value: (klass, f"{name if value == ANY else f'{name}={value}'}: {why}") for value in values}
-
-
-_CORRUPT, _LAST = DurabilityClass.CORRUPT, DurabilityClass.LAST_SECONDS
-# PostgreSQL's manual, Setting Parameters: what a Boolean may be called.
+# What a Boolean may be called (PostgreSQL's manual, Setting Parameters).
 _NO, _YES = ("off", "false", "no", "0"), ("on", "true", "yes", "1")
-_NO_WAIT = "the database does not wait for its log before it changes data"
-# Database settings that decide durability: name → (value → class, sentence). A value that is not here is not
-# known.
-_DATABASE: dict[str, dict[str, _Answer]] = {
-    "fsync": {**_safe(*_YES), **_loses(_CORRUPT, "fsync", _NO, _NO_WAIT)},
-    # PostgreSQL's manual, Write Ahead Log: `local` and the two of standbys wait for the disk here.
-    "synchronous_commit": {
-        **_safe(*_YES, "local", "remote_write", "remote_apply"),
-        **_loses(_LAST, "synchronous_commit", _NO, "commits are acknowledged before they are on disk"),
-    },
-    "wal_sync_method": _safe("fdatasync", "fsync", "open_datasync", "open_sync"),
-    # SQLite's manual, pragma.html#pragma_synchronous.
-    "synchronous": {
-        **_safe("full", "extra", "2", "3"),
-        **_loses(_CORRUPT, "synchronous", ("off", "0"), _NO_WAIT),
-        **_loses(
-            _LAST, "synchronous", ("normal", "1"),
-            "in WAL mode commits are acknowledged before they are on disk",
-        ),
-    },
-    # SQLite's manual, pragma.html#pragma_journal_mode.
-    "journal_mode": {
-        **_safe("wal", "delete", "truncate", "persist"),
-        **_loses(_CORRUPT, "journal_mode", ("memory", "off"), "no journal survives a power cut"),
-    },
-    # WiredTiger's wiredtiger_open, log: without it a database is what its last checkpoint was.
-    "log.enabled": {
-        **_safe("true"),
-        **_loses(_LAST, "log.enabled", ("false",), "a power cut loses what came after the last checkpoint"),
-    },
-    # RocksDB's WriteOptions::sync; the workload mongo-restore has a setting of that name too.
-    "sync": {
-        **_safe("true", "on", "1"),
-        **_loses(_LAST, "sync", ("false", "off", "0"), "the database does not wait for its log"),
-    },
-    # RocksDB's DBOptions::manual_wal_flush: the log stays in the process until FlushWAL is called.
-    "manual_wal_flush": {
-        **_safe("false", "off", "0"),
-        **_loses(
-            _LAST, "manual_wal_flush", ("true", "on", "1"), "the log stays in memory until it is asked for"
-        ),
-    },
-    # MariaDB's manual, InnoDB System Variables: without fsync after writing the data files.
-    "innodb_flush_method": {
-        **_safe("fsync", "o_dsync", "o_direct", "normal", "unbuffered", "async_unbuffered"),
-        **_loses(
-            _CORRUPT, "innodb_flush_method", ("nosync", "littlesync", "o_direct_no_fsync"),
-            "the log is overwritten before the data files are synced",
-        ),
-    },
-    # MariaDB's manual, Replication and Binary Log System Variables; Heuristic Recovery with the Transaction
-    # Coordinator Log.
-    "sync_binlog": {
-        **_safe("1"),
-        **_loses(
-            _LAST, "sync_binlog", (ANY,),
-            "not every commit syncs the binary log, and recovery rolls back what that lacks",
-        ),
-    },
-    # OrientDB's OGlobalConfiguration. Its commits wait for no sync, whatever the interval: 3,000 had 32.
-    "storage.wal.commitTimeout": _loses(
-        _LAST, "storage.wal.commitTimeout", (ANY,),
-        "OrientDB acknowledges before its log is synced, in the background",
-    ),
-    "storage.callFsync": {
-        **_safe("true"),
-        **_loses(
-            _CORRUPT, "storage.callFsync", ("false",),
-            "the log is discarded before the data files are synced",
-        ),
-    },
-    "innodb_flush_log_at_trx_commit": {
-        **_safe("1", "3"),
-        **_loses(
-            _LAST, "innodb_flush_log_at_trx_commit", ("0", "2"), "the log is flushed once a second"
-        ),
-    },
-}  # fmt: skip
-# Settings that make no difference to what a power cut loses, by database. What is neither here nor above is
-# not known. Sources: PostgreSQL's manual, Server Configuration; MariaDB's, InnoDB System Variables; SQLite's
-# pragma.html; RocksDB's options.h and advanced_options.h; WiredTiger's wiredtiger_open and
-# WT_SESSION::create; OrientDB's OGlobalConfiguration; 389 Directory Server's and OpenDJ's references.
-_NEUTRAL: dict[str, str] = {
-    "any": "page_size",
-    "postgresql": """
-        archive_command archive_mode archive_timeout autovacuum autovacuum_naptime autovacuum_max_workers
-        autovacuum_vacuum_cost_delay autovacuum_vacuum_cost_limit backend_flush_after bgwriter_delay
-        bgwriter_flush_after bgwriter_lru_maxpages bgwriter_lru_multiplier checkpoint_completion_target
-        checkpoint_flush_after checkpoint_timeout checkpoint_warning commit_delay commit_siblings
-        default_statistics_target effective_cache_size effective_io_concurrency huge_pages jit
-        log_checkpoints maintenance_io_concurrency maintenance_work_mem max_connections
-        max_parallel_maintenance_workers max_parallel_workers max_parallel_workers_per_gather max_wal_senders
-        max_wal_size max_worker_processes min_wal_size random_page_cost seq_page_cost shared_buffers
-        temp_buffers track_io_timing wal_buffers wal_compression wal_init_zero wal_keep_size wal_level
-        wal_log_hints wal_recycle wal_segment_size wal_skip_threshold wal_writer_delay
-        wal_writer_flush_after work_mem
-        """,
-    "mariadb": """
-        binlog_cache_size binlog_format innodb_adaptive_flushing innodb_adaptive_hash_index
-        innodb_buffer_pool_dump_at_shutdown innodb_buffer_pool_load_at_startup innodb_buffer_pool_size
-        innodb_compression_algorithm innodb_compression_default innodb_compression_level
-        innodb_file_per_table innodb_flush_neighbors innodb_io_capacity innodb_io_capacity_max
-        innodb_log_buffer_size innodb_log_file_size innodb_log_files_in_group innodb_log_write_ahead_size
-        innodb_lru_scan_depth innodb_max_dirty_pages_pct innodb_max_dirty_pages_pct_lwm innodb_page_cleaners
-        innodb_page_size innodb_purge_threads innodb_random_read_ahead innodb_read_ahead_threshold
-        innodb_read_io_threads innodb_use_native_aio innodb_write_io_threads max_binlog_size max_connections
-        table_open_cache thread_cache_size
-        """,
-    "sqlite": """
-        auto_vacuum cache_size cache_spill checkpoint_fullfsync fullfsync journal_size_limit locking_mode
-        mmap_size temp_store wal_autocheckpoint
-        """,
-    "rocksdb": """
-        allow_concurrent_memtable_write blob_compression_type blob_file_size block_size bloom_bits
-        bytes_per_sync cache_size compaction_style
-        compaction_readahead_size compression_level compression_type enable_blob_files
-        level0_file_num_compaction_trigger level0_slowdown_writes_trigger level0_stop_writes_trigger
-        max_background_jobs max_bytes_for_level_base max_bytes_for_level_multiplier max_total_wal_size
-        max_write_buffer_number min_blob_size min_level_to_compress min_write_buffer_number_to_merge
-        enable_pipelined_write mmap_read mmap_write recycle_log_file_num subcompactions target_file_size_base
-        unordered_write use_direct_io_for_flush_and_compaction use_direct_reads use_fsync wal_bytes_per_sync
-        wal_compression writable_file_max_buffer_size write_buffer_size
-        """,
-    "wiredtiger": """
-        allocation_size block_compressor cache_size checkpoint.wait internal_page_max leaf_page_max
-        log.compressor log.file_max log.prealloc memory_page_max
-        """,
-    "orientdb": """
-        storage.compressionMethod storage.diskCache.bufferSize storage.diskCache.checksumMode
-        storage.diskCache.pageSize storage.diskCache.walSizeToStartFlush storage.diskCache.walSizeToStopFlush
-        storage.diskCache.writeCacheFlushInactivityInterval storage.diskCache.writeCachePageFlushInterval
-        storage.diskCache.writeCachePageTTL storage.diskCache.writeCachePart
-        storage.makeFullCheckpointAfterClusterCreate storage.wal.allowDirectIO storage.wal.bufferSize
-        storage.wal.cacheSize storage.wal.fuzzyCheckpointInterval storage.wal.keepSingleSegment
-        storage.wal.maxSegmentSize storage.wal.maxSize storage.wal.minSegSize storage.wal.segmentsInterval
-        """,
-    "directory servers": """
-        compact-encoding db-log-file-max entries-compressed nsslapd-cachememsize nsslapd-db-index-page-size
-        nsslapd-db-page-size nsslapd-import-cachesize
-        """,
-}
-_NEUTRAL_NAMES = frozenset(name for names in _NEUTRAL.values() for name in names.split())
-# SQLite's manual, pragma.html#pragma_synchronous: only EXTRA syncs the directory after the journal's removal.
-# `ztune crashtest sqlite -p journal_mode=delete` loses the last commit in every second cut.
-_JOURNAL = {"journal_mode": ("delete",), "synchronous": ("full", "2")}
-_JOURNAL_BACK = (
-    DurabilityClass.LAST_SECONDS,
-    (
-        "journal_mode=delete with synchronous=full: the journal's removal is not synced, "
-        "and one that a power cut brings back undoes the last commit"
-    ),
-)
-# What the size of a page is called.
-_PAGE = ("innodb_page_size", "page_size")
-_PAGE_KIB = "storage.diskCache.pageSize"
-# Database settings that give up the protection against torn pages, and the page size where none is set.
-_TORN = {
-    "full_page_writes": 8192,
-    "innodb_doublewrite": 16384,
-    "doublewrite": 16384,
-    "storage.useDoubleWriteLog": 65536,
-}
+
+
+@dataclass(frozen=True)
+class _Known:
+    """What the folders of ztune's own databases declare of their settings.
+
+    A layout does not say whose settings it has, so a name means the same in all of them (a test).
+    """
+
+    answers: Mapping[str, Mapping[str, _Answer]]
+    """Setting → value → class and sentence."""
+    neutral: frozenset[str]
+    combined: tuple[Combined, ...]
+    torn: Mapping[str, int]
+    """Settings that protect against torn pages → the page size where none is set."""
+    pages: Mapping[str, int]
+    """Settings that hold the size of a page → the bytes that they count in."""
+
+
+@functools.cache
+def _known() -> _Known:
+    facts = [one.facts for one in own()]
+    settings = {name: setting for one in facts for name, setting in one.durability.settings.items()}
+    return _Known(
+        {name: setting.answers(name) for name, setting in settings.items() if setting.torn_page is None},
+        frozenset(name for one in facts for name in one.durability.neutral),
+        tuple(combined for one in facts for combined in one.durability.combined),
+        {name: setting.torn_page for name, setting in settings.items() if setting.torn_page is not None},
+        {name: unit for one in facts for name, unit in one.settings.pages.items()},
+    )
+
+
 # What stands in a judgement for the database as a whole.
 _THE_DATABASE = "the database"
 
@@ -345,19 +207,14 @@ def weakening(settings: Mapping[str, str]) -> dict[str, str]:
     found = {
         n: v for n, v in settings.items() if (a := _answer(n, v)) and a[0] is not DurabilityClass.NOTHING
     }
-    torn = {n: v for n, v in settings.items() if n in _TORN and v.lower() in _NO}
-    pages = {n: v for n, v in settings.items() if torn and n in (*_PAGE, _PAGE_KIB)}
-    journal = {n: v for n, v in settings.items() if n in _JOURNAL} if _journal_comes_back(settings) else {}
-    return {**found, **torn, **pages, **journal}
-
-
-def _journal_comes_back(settings: Mapping[str, str]) -> bool:
-    given = {"synchronous": "full", **settings}
-    return all(given.get(name, "").lower() in values for name, values in _JOURNAL.items())
+    torn = {n: v for n, v in settings.items() if n in _known().torn and v.lower() in _NO}
+    pages = {n: v for n, v in settings.items() if torn and n in _known().pages}
+    combined = {name for one in _known().combined if one.holds(settings) for name in one.settings}
+    return {**found, **torn, **pages, **{n: v for n, v in settings.items() if n in combined}}
 
 
 def _answer(name: str, value: str) -> tuple[DurabilityClass, str] | None:
-    answers = _DATABASE.get(name, {})
+    answers = _known().answers.get(name, {})
     return answers.get(value.lower(), answers.get(ANY))
 
 
@@ -450,9 +307,9 @@ def _settings(layout: Judged) -> dict[str, str]:
 def _is_known(name: str, value: str) -> bool:
     """Say whether ztune knows what a database's setting means for durability."""
     return (
-        name in _NEUTRAL_NAMES
+        name in _known().neutral
         or _answer(name, value) is not None
-        or (name in _TORN and value.lower() in (*_NO, *_YES))
+        or (name in _known().torn and value.lower() in (*_NO, *_YES))
     )
 
 
@@ -460,17 +317,15 @@ def _database(layout: Judged, notes: list[str]) -> list[tuple[DurabilityClass, s
     if layout.declared is not None and not layout.declared.known:
         return []  # another database may mean something else by the same name
     settings = _settings(layout)
-    said = [_answer(name, settings[name]) for name in _DATABASE if name in settings]
+    said = [_answer(name, settings[name]) for name in _known().answers if name in settings]
     found = [answer for answer in said if answer is not None and answer[0] is not DurabilityClass.NOTHING]
-    if _journal_comes_back(settings):
-        found.append(_JOURNAL_BACK)
+    found += [(one.class_, one.why) for one in _known().combined if one.holds(settings)]
     data = layout.dataset_of("data")
-    for name, page in _TORN.items():
+    for name, page in _known().torn.items():
         if settings.get(name, "").lower() not in _NO:
             continue
-        size = parse_size(next((settings[n] for n in _PAGE if n in settings), page))
-        if _PAGE_KIB in settings:
-            size = int(settings[_PAGE_KIB]) << 10
+        sizes = [parse_size(settings[n]) * unit for n, unit in _known().pages.items() if n in settings]
+        size = next(iter(sizes), page)
         recordsize = parse_size(data.properties["recordsize"]) if data is not None else 0
         other = data and (data.filesystem or layout.pool(data.pool).filesystem)
         if other and other != "zfs":

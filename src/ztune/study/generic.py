@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 
 from ztune.onhost.words import ROLES
 from ztune.study.loader import resolve_profiles
@@ -27,13 +27,20 @@ _AXES: dict[str, dict[str, tuple[str, ...]]] = {
 
 
 def build(
-    roles: Iterable[str], profile: str = "hdd-7200", page_sizes: Mapping[str, int] | None = None
+    roles: Iterable[str],
+    profile: str = "hdd-7200",
+    page_sizes: Mapping[str, int] | None = None,
+    together: Collection[str] = (),
 ) -> Study:
     """Return a study with one dataset for each role on one pool of one disk with ``profile``.
 
     ``page_sizes`` (bytes, by role): the database's page, tried as a record size of that role too.
+    ``together``: roles that can't have another dataset than ``data``, whether there is data or not.
     """
-    names = [role for role in ROLES if role in set(roles)]
+    wanted = set(roles)
+    beside = [role for role in ROLES if role in wanted and role in together]
+    there = [role for role in ROLES if role in wanted or (role == "data" and beside)]
+    names = [role for role in there if role not in beside]
     axes: dict[str, tuple[str | int, ...]] = {}
     for role in names:
         for prop, values in _AXES[role].items():
@@ -52,7 +59,10 @@ def build(
             "description": "One dataset for each role of the trace, on one disk",
             "layout": {
                 "pool": [{"name": "tank", "vdev": [{"profile": profile}]}],
-                "dataset": [{"name": f"tank/{role}", "roles": [role]} for role in names],
+                "dataset": [
+                    {"name": f"tank/{role}", "roles": [role, *(beside if role == "data" else ())]}
+                    for role in names
+                ],
             },
             "axes": axes,
             "cross": [["data.recordsize", "data.compression"]] if "data" in names else [],

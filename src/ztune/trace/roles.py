@@ -1,7 +1,7 @@
 """Tells which role a file plays from its path: the user's rules, then those of well-known layouts.
 
 A rule is ``GLOB=ROLE``; a role of ``-`` says that the file plays none (and is left out of replay). Later
-rules override earlier ones, and the user's override those built in (``layouts.toml``).
+rules override earlier ones, and the user's override those of well-known layouts.
 """
 
 from __future__ import annotations
@@ -14,35 +14,10 @@ from dataclasses import dataclass
 from importlib import resources
 from pathlib import PurePosixPath
 
-from ztune.errors import InputError
-from ztune.onhost.words import ROLES
+from ztune.databases.database import Files, every
+from ztune.databases.rules import RoleRule
 
-NO_ROLE = "-"
 _DELETED = " (deleted)"  # what /proc/PID/fd appends to the name of a removed file
-
-
-@dataclass(frozen=True)
-class RoleRule:
-    """One glob and the role of the files it matches (None: no role)."""
-
-    glob: str
-    role: str | None
-    pattern: re.Pattern[str]
-
-    @classmethod
-    def parse(cls, text: str) -> RoleRule:
-        """Return the rule written as ``GLOB=ROLE``; raises InputError."""
-        glob, separator, role = text.rpartition("=")
-        if not separator or not glob:
-            raise InputError(
-                f"the role rule {text!r} should be GLOB=ROLE, for example '/srv/pg/pg_wal/**=wal'"
-            )
-        if role != NO_ROLE and role not in ROLES:
-            raise InputError(
-                f"the role rule {text!r} names no known role: {role!r} should be one of {', '.join(ROLES)},"
-                f" or {NO_ROLE} for none"
-            )
-        return cls(glob, None if role == NO_ROLE else role, _compile(glob, text))
 
 
 class RoleRules:
@@ -81,47 +56,6 @@ class RoleRules:
         return None
 
 
-def _compile(glob: str, rule: str) -> re.Pattern[str]:
-    """Translate a glob; ``\\`` quotes the next character."""
-    out, i = [], 0
-    if not glob.startswith(("/", "**")):
-        out.append("(?:.*/)?")
-    while i < len(glob):
-        char = glob[i]
-        if glob.startswith("**/", i) and (i == 0 or glob[i - 1] == "/"):
-            out.append("(?:.*/)?")
-            i += 3
-        elif glob.startswith("**", i):
-            out.append(".*")
-            i += 2
-        elif char == "*":
-            out.append("[^/]*")
-            i += 1
-        elif char == "?":
-            out.append("[^/]")
-            i += 1
-        elif char == "\\" and i + 1 < len(glob):
-            out.append(re.escape(glob[i + 1]))
-            i += 2
-        elif char == "[":
-            end = glob.find("]", i + 2)
-            if end < 0:
-                raise InputError(f"the role rule {rule!r} has a [ without its ]")
-            inner = glob[i + 1 : end]
-            negated = inner[:1] in ("!", "^")
-            # "--" too: Python keeps it for a set difference to come.
-            inner = re.sub(r"([\\\[\]^&~|]|(?<=-)-)", r"\\\1", inner[negated:])
-            out.append(f"[{'^/' if negated else ''}{inner}]")
-            i = end + 1
-        else:
-            out.append(re.escape(char))
-            i += 1
-    try:
-        return re.compile("".join(out), re.DOTALL)
-    except re.error as error:
-        raise InputError(f"the role rule {rule!r} has a set that can't be read ({error.msg})") from None
-
-
 @dataclass(frozen=True)
 class KnownLayout:
     """One database's well-known files, with the documentation that names them."""
@@ -133,11 +67,21 @@ class KnownLayout:
 
 @functools.cache
 def known_layouts() -> tuple[KnownLayout, ...]:
-    """Return the built-in table, in order of precedence from weak to strong."""
-    text = resources.files("ztune.trace").joinpath("layouts.toml").read_text("utf-8")
+    """Return the well-known layouts, in order of precedence from weak to strong.
+
+    Those of databases stand in their folders (``databases/*/database.toml``), those of none in
+    ``layouts.toml``. General endings are weakest, what is no database's file at all is strongest. Between
+    them a layout that goes by folders overrides one that goes by endings, and a later name an earlier one.
+    """
+    general = tomllib.loads(resources.files("ztune.trace").joinpath("layouts.toml").read_text("utf-8"))
+    theirs = [files for database in every() for files in database.facts.files]
+    others = [Files.model_validate(entry) for entry in general["layout"]]
+    between = sorted((*theirs, *others), key=lambda files: (files.strength == "folders", files.name))
+    weakest, strongest = (
+        [Files.model_validate(entry) for entry in general[key]] for key in ("weakest", "strongest")
+    )
     return tuple(
-        KnownLayout(entry["name"], entry["source"], tuple(RoleRule.parse(rule) for rule in entry["rules"]))
-        for entry in tomllib.loads(text)["layout"]
+        KnownLayout(files.name, files.source, files.parsed) for files in (*weakest, *between, *strongest)
     )
 
 

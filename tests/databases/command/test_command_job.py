@@ -104,11 +104,11 @@ def test_a_server_that_dies_or_does_not_start_is_told_with_its_last_words(parent
     assert list(parent.iterdir()) == []
     cases = {
         "echo no licence; exit 3": r"did not start \(ended with exit code 3\); its log ends: no licence",
-        "exec sleep 60": "did not start within 1 s",
+        "exec sleep 60": r"within 1 s; the last time, lines: ready .*exit code 1.*: no socket; its log ends",
     }
     for command, said in cases.items():
         text = server.replace("echo starting; exec sleep 60", command).replace(
-            'ready = "true"', 'ready = "false"'
+            'ready = "true"', 'ready = "echo no socket; false"'
         )
         limited = made(text + "[limits]\nstart = 1\n")
         with pytest.raises(InputError, match=said), running(limited, parent=parent):

@@ -9,11 +9,13 @@ from pathlib import Path
 
 import pytest
 
+from ztune import shipped
 from ztune.databases import registry
 from ztune.databases.workload import JobWorkload
 from ztune.errors import InputError
-from ztune.onhost.jobs.registry import JOBS
+from ztune.onhost.jobs import registry as jobs
 from ztune.places import bundle
+from ztune.runs import prepared
 from ztune.runs.plan import workload_job
 
 
@@ -81,26 +83,42 @@ def say(archive: Path, program: str) -> str:
 
 def test_our_jobs_need_nothing_installed() -> None:
     archive = bundle.build()
+    kinds = [registry.get(entry.name) for entry in registry.entries() if entry.source == "ztune"]
+    names = [kind.job_name() for kind in kinds if issubclass(kind, JobWorkload)]
     program = (
         "from ztune.onhost.jobs import registry; "
-        "made = [registry.get(name).__name__ for name in registry.JOBS]; "
+        f"made = [registry.get(name).name for name in {names}]; "
         "own = {n.partition('.')[0] for n in sys.modules} - set(sys.stdlib_module_names) - {'__main__'}; "
         "print(*made, *sorted(own))"
     )
-    names = [job.__name__ for job in JOBS.values()]
-    assert len(names) > 1 and say(archive, program) == f"{' '.join(names)} ztune"
-    source = "'ztune.databases.orientdb.onhost', 'OrientWork.java'"
-    program = f"import pkgutil; print(len(pkgutil.get_data({source})) > 1000)"
-    assert say(archive, program) == "True"
+    assert len(names) > 1 and say(archive, program) == f"{' '.join(kind.name for kind in kinds)} ztune"
+    program = (
+        "import pkgutil; from ztune.packages import install_command; "
+        "java = pkgutil.get_data('ztune.databases.orientdb.onhost', 'OrientWork.java'); "
+        "print(len(java) > 1000, install_command('postgresql', 'debian'))"
+    )
+    assert say(archive, program) == "True apt-get install postgresql"
 
 
-def test_every_job_has_a_workload_and_the_other_way_round() -> None:
-    ours = [entry.name for entry in registry.entries() if entry.source == "ztune"]
-    assert sorted(JOBS) == sorted(ours)
-    for name in ours:
+def test_a_job_is_found_by_its_class_and_by_its_short_name() -> None:
+    """Specs and stored runs of earlier versions say the short one."""
+    for name in shipped.jobs():
         workload = registry.get(name)
         assert issubclass(workload, JobWorkload)
-        assert workload.job_class is JOBS[name] and workload.job_name() == name
+        assert jobs.get(name) is jobs.get(workload.job_name()) is workload.job_class
+        assert jobs.shown(name) == jobs.shown(workload.job_name()) == name
+    assert {"postgres-oltp", "postgres-backup", "sqlite", "http", "orientdb-lucene"} < set(shipped.jobs())
+    assert jobs.shown("theirs.job:TheirJob") == "theirs.job:TheirJob"
+
+
+def test_a_run_of_before_finds_its_saved_state() -> None:
+    """Their names hold a hash of the job's name."""
+    workload = registry.get("sqlite")
+    assert issubclass(workload, JobWorkload)
+    asked = ({"size": "1M"}, {"synchronous": "full"}, "SQLite 3.40.1")
+    assert (
+        prepared.key("sqlite", *asked) == prepared.key(workload.job_name(), *asked) == "445c808225a765428e70"
+    )
 
 
 @pytest.fixture
@@ -151,8 +169,6 @@ def test_a_workload_without_a_job_can_only_be_recorded() -> None:
 
 
 def test_jobs_that_are_not_there() -> None:
-    from ztune.onhost.jobs import registry as jobs
-
     with pytest.raises(InputError, match="did you mean 'postgres-oltp'"):
         jobs.get("postgres-olt")
     with pytest.raises(InputError, match=r"can't be imported.*name every module"):

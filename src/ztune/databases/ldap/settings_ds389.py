@@ -10,9 +10,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
-from ztune.databases.reading import Instance, Process, ldif, text_of, unknown
+from ztune.databases.reading import Instance, ObservedDatabase, Process, ldif, text_of, unknown
 from ztune.errors import ZtuneError
-from ztune.observe.model import Database
 
 SETTINGS: Final = (
     *("nsslapd-backend-implement", "nsslapd-directory", "nsslapd-db-home-directory"),
@@ -46,7 +45,7 @@ def find(processes: Sequence[Process], folders: Sequence[Path]) -> Iterator[Inst
             yield Instance(Path("/etc/dirsrv", folder.name, "dse.ldif"))
 
 
-def read(instance: Instance, user: str | None = None) -> Database:
+def read(instance: Instance, user: str | None = None) -> ObservedDatabase:
     """Return the settings of one server. Nothing fails: what can't be read is in ``unknown``."""
     settings: dict[str, str] = {}
     reason = f"{instance.place} does not have it; the default holds"
@@ -66,7 +65,7 @@ def read(instance: Instance, user: str | None = None) -> Database:
                 settings |= {f"{name}.{key}": entry[key][0] for key in _OF_BACKENDS if key in entry}
     except ZtuneError as error:
         reason = str(error)
-    return Database(
+    return ObservedDatabase(
         kind="389ds",
         version=version,
         where=str(instance.place),

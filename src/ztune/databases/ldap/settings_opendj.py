@@ -10,9 +10,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-from ztune.databases.reading import Instance, Process, ldif, size, text_of, unknown
+from ztune.databases.reading import Instance, ObservedDatabase, Process, ldif, size, text_of, unknown
 from ztune.errors import ZtuneError
-from ztune.observe.model import Database
 
 SETTINGS: Final = (
     *("ds-cfg-enabled", "ds-cfg-db-directory", "ds-cfg-db-cache-percent", "ds-cfg-db-cache-size"),
@@ -44,7 +43,7 @@ def find(processes: Sequence[Process], folders: Sequence[Path]) -> Iterator[Inst
             yield Instance(folder / _FILE)
 
 
-def read(instance: Instance, user: str | None = None) -> Database:
+def read(instance: Instance, user: str | None = None) -> ObservedDatabase:
     """Return the settings of one server. Nothing fails: what can't be read is in ``unknown``."""
     settings: dict[str, str] = {}
     missing: dict[str, str] = {}
@@ -65,6 +64,6 @@ def read(instance: Instance, user: str | None = None) -> Database:
     with suppress(ZtuneError):
         # "4.4.11.6e9f2a0": number and commit.
         version = text_of(instance.place.parent / "buildinfo").strip() or None
-    return Database(
+    return ObservedDatabase(
         kind="opendj", version=version, where=str(instance.place), settings=settings, unknown=missing
     )

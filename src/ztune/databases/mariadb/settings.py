@@ -14,6 +14,7 @@ from typing import Final, Literal
 
 from ztune.databases.reading import (
     Instance,
+    ObservedDatabase,
     Process,
     accounts,
     ask,
@@ -25,7 +26,6 @@ from ztune.databases.reading import (
     unknown,
 )
 from ztune.errors import MissingError, ZtuneError
-from ztune.observe.model import Database
 from ztune.onhost.host.zfs import which
 
 SETTINGS: Final = (
@@ -82,7 +82,7 @@ def find(processes: Sequence[Process], folders: Sequence[Path]) -> Iterator[Inst
             yield Instance(folder)
 
 
-def read(instance: Instance, user: str | None = None) -> Database:
+def read(instance: Instance, user: str | None = None) -> ObservedDatabase:
     """Return the settings of one server. Nothing fails: what can't be read is in ``unknown``."""
     problems = []
     sockets = listening_sockets(instance.process.pid) if instance.process else []
@@ -107,7 +107,7 @@ def _kind(version: str) -> Literal["mariadb", "mysql"]:
     return "mariadb" if "mariadb" in version.lower() else "mysql"
 
 
-def _by_socket(socket: Path, user: str | None) -> Database:
+def _by_socket(socket: Path, user: str | None) -> ObservedDatabase:
     client = next((c for c in ("mariadb", "mysql") if which(c)), None)
     if client is None:
         raise MissingError("neither the client mariadb nor mysql is installed")
@@ -126,7 +126,7 @@ def _by_socket(socket: Path, user: str | None) -> Database:
             settings[name.lower()] = value
     version = settings.pop("version", "")
     # Each release of each of the two has some of them only; what is not there is not unknown.
-    return Database(
+    return ObservedDatabase(
         kind=_kind(version),
         version=version or None,
         where=str(socket),
@@ -174,7 +174,7 @@ def _option(text: str) -> dict[str, str]:
     return {name: size(value) if _SIZES.fullmatch(name) else value}
 
 
-def _by_files(instance: Instance, why: str) -> Database:
+def _by_files(instance: Instance, why: str) -> ObservedDatabase:
     settings: dict[str, str] = {}
     argv: tuple[str, ...] = ()
     version = ""
@@ -202,7 +202,7 @@ def _by_files(instance: Instance, why: str) -> Database:
         if word.startswith("--"):
             settings |= _option(word[2:])
     reason = f"the server could not be asked ({'; '.join(problems)}), and its option files do not set it"
-    return Database(
+    return ObservedDatabase(
         kind=kind,
         version=version if version and version[0].isdigit() else None,
         where=str(instance.place),

@@ -12,9 +12,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
-from ztune.databases.reading import Instance, Process, text_of, unknown
+from ztune.databases.reading import Instance, ObservedDatabase, Process, text_of, unknown
 from ztune.errors import MissingError, ZtuneError
-from ztune.observe.model import Database
 
 SETTINGS: Final = {
     "storage.dbPath": ("--dbpath",),
@@ -68,7 +67,7 @@ def _file(path: Path) -> dict[str, str]:
     return found
 
 
-def read(instance: Instance, user: str | None = None) -> Database:
+def read(instance: Instance, user: str | None = None) -> ObservedDatabase:
     """Return the settings of one server. Nothing fails: what can't be read is in ``unknown``."""
     settings: dict[str, str] = {}
     reason = f"neither {instance.place} nor the command line sets it; the default holds"
@@ -90,7 +89,7 @@ def read(instance: Instance, user: str | None = None) -> Database:
         if name in settings:
             with suppress(ValueError):
                 settings[name] = str(int(float(settings[name]) * unit))
-    return Database(
+    return ObservedDatabase(
         kind="mongodb",
         where=str(instance.place),
         settings=settings,

@@ -13,9 +13,8 @@ from pathlib import Path
 from typing import Final
 from xml.etree import ElementTree
 
-from ztune.databases.reading import Instance, Process, size, text_of, unknown
+from ztune.databases.reading import Instance, ObservedDatabase, Process, size, text_of, unknown
 from ztune.errors import ZtuneError
-from ztune.observe.model import Database
 
 SETTINGS: Final[dict[str, int | None]] = {
     **{"storage.diskCache.bufferSize": 1 << 20, "storage.diskCache.pageSize": 1 << 10},
@@ -72,7 +71,7 @@ def _value(name: str, text: str) -> str:
     return text if unit is None else size(text, unit)
 
 
-def read(instance: Instance, user: str | None = None) -> Database:
+def read(instance: Instance, user: str | None = None) -> ObservedDatabase:
     """Return the settings of one server. Nothing fails: what can't be read is in ``unknown``."""
     settings: dict[str, str] = {}
     reason = f"{instance.place} does not set it, nor does the server's command line; the default holds"
@@ -93,7 +92,7 @@ def read(instance: Instance, user: str | None = None) -> Database:
         for jar in (instance.place.parent.parent / "lib").glob("orientdb-core-*.jar"):
             if match := re.fullmatch(r"orientdb-core-(\d[\w.-]*)\.jar", jar.name):
                 version = match[1]
-    return Database(
+    return ObservedDatabase(
         kind="orientdb",
         version=version,
         where=str(instance.place),

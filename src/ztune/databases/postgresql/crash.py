@@ -9,8 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, ClassVar
 
-from ztune.crash.database import NOTE
-from ztune.crash.ledger import Account, Entry, Found, Transaction
+from ztune.databases.crash_test import NOTE, Account, Entry, Found, Transaction
 from ztune.databases.postgresql.onhost.oltp import PostgresOltp
 from ztune.databases.postgresql.onhost.server import PostgresServer, find_binaries
 from ztune.errors import MissingError, ZtuneError

@@ -15,6 +15,7 @@ from typing import Final
 
 from ztune.databases.reading import (
     Instance,
+    ObservedDatabase,
     Process,
     accounts,
     ask,
@@ -25,7 +26,6 @@ from ztune.databases.reading import (
     unknown,
 )
 from ztune.errors import ZtuneError
-from ztune.observe.model import Database
 
 _8K, _K, _M = 8192, 1024, 1 << 20
 SETTINGS: Final[dict[str, int | None]] = {
@@ -81,7 +81,7 @@ def _folder(text: str | None) -> Path | None:
     return Path(text) if text else None
 
 
-def read(instance: Instance, user: str | None = None) -> Database:
+def read(instance: Instance, user: str | None = None) -> ObservedDatabase:
     """Return the settings of one cluster. Nothing fails: what can't be read is in ``unknown``."""
     version = ""
     with suppress(ZtuneError):
@@ -116,7 +116,7 @@ def _socket(instance: Instance) -> tuple[str, str, int]:
     return lines[4].strip(), lines[3].strip(), int(server)
 
 
-def _by_socket(host: str, port: str, user: str | None, version: str) -> Database:
+def _by_socket(host: str, port: str, user: str | None, version: str) -> ObservedDatabase:
     names = ", ".join(f"'{name}'" for name in [*SETTINGS, "server_version"])
     query = f"SELECT name, setting, coalesce(unit, '') FROM pg_settings WHERE name IN ({names})"
     out = ask(
@@ -141,7 +141,7 @@ def _by_socket(host: str, port: str, user: str | None, version: str) -> Database
         if len(fields) == 3:
             settings[fields[0]] = value_of(fields[1], fields[2])
     said = settings.pop("server_version", version)
-    return Database(
+    return ObservedDatabase(
         kind="postgresql",
         version=said or None,
         where=f"{host}/.s.PGSQL.{port}",
@@ -230,7 +230,7 @@ def _control(instance: Instance, version: str) -> dict[str, str]:
     return found
 
 
-def _by_files(instance: Instance, version: str, why: str) -> Database:
+def _by_files(instance: Instance, version: str, why: str) -> ObservedDatabase:
     settings: dict[str, str] = {}
     problems = [why]
     given: dict[str, str] = {}
@@ -252,7 +252,7 @@ def _by_files(instance: Instance, version: str, why: str) -> Database:
             settings[name] = value if unit is None else size(value, unit)
     settings |= _control(instance, version)
     reason = f"the server could not be asked ({'; '.join(problems)}), and its configuration does not set it"
-    return Database(
+    return ObservedDatabase(
         kind="postgresql",
         version=version or None,
         where=str(instance.place),

@@ -9,9 +9,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
-from ztune.databases.reading import Instance, Process, open_files, text_of, unknown
+from ztune.databases.reading import Instance, ObservedDatabase, Process, open_files, text_of, unknown
 from ztune.errors import ZtuneError
-from ztune.observe.model import Database
 from ztune.onhost.host import noatime as quiet
 
 SETTINGS: Final = (
@@ -41,7 +40,7 @@ def _newest(folder: Path) -> Path | None:
     return folder / max(found) if found else None
 
 
-def read(instance: Instance, user: str | None = None) -> Database:
+def read(instance: Instance, user: str | None = None) -> ObservedDatabase:
     """Return the options of one database. Nothing fails: what can't be read is in ``unknown``."""
     settings: dict[str, str] = {}
     version = None
@@ -59,7 +58,7 @@ def read(instance: Instance, user: str | None = None) -> Database:
                 settings[name] = value
     except ZtuneError as error:
         reason = str(error)
-    return Database(
+    return ObservedDatabase(
         kind="rocksdb",
         version=version,
         where=str(instance.place),

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-import inspect
 import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, ClassVar
 
-from ztune.crash.database import NOTE
-from ztune.crash.ledger import Account, Entry, Found, Transaction
+from ztune.databases.crash_test import NOTE, Account, Entry, Found, Transaction
 from ztune.databases.sqlite import crash_client as sqlite_client
 from ztune.databases.sqlite.onhost.transactions import Sqlite as Job
 from ztune.errors import InputError, MissingError, ZtuneError
@@ -18,7 +16,7 @@ from ztune.onhost.host.process import Account as User
 from ztune.onhost.host.workdir import WorkDir
 from ztune.onhost.jobs import filler, software
 from ztune.onhost.jobs import role_directories as places
-from ztune.onhost.jobs.conversation import Client
+from ztune.onhost.jobs.conversation import Client, text_of
 
 DATABASE = "ledger.db"
 _MADE = ("page_size", "auto_vacuum", "journal_mode")
@@ -100,8 +98,7 @@ class Sqlite:
             (self._home, given["data"]), workdir, self._user, patience=self._job.patience
         )
         self._file = given["data"] / DATABASE
-        # As text, so that it can be read by its user wherever ztune itself lies.
-        places.lend(self._home / "client.py", inspect.getsource(sqlite_client), self._user)
+        places.lend(self._home / "client.py", text_of(sqlite_client), self._user)
 
     def load(self, accounts: int) -> None:
         """Make the database."""

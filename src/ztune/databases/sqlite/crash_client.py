@@ -8,10 +8,10 @@ beside it is the other end.
 from __future__ import annotations
 
 import hashlib
-import json
 import sqlite3
-import sys
 from typing import Any
+
+from ztune.onhost.jobs.client_program import serve
 
 SCHEMA = (
     (
@@ -111,18 +111,5 @@ class Worker:
         return {"entries": entries, "accounts": accounts, "said": said}
 
 
-def main() -> None:
-    """Do what the lines say, until there are no more."""
-    worker = Worker()
-    for line in sys.stdin:
-        word, _, rest = line.rstrip("\n").partition("\t")
-        try:
-            answer: dict[str, Any] = {"done": getattr(worker, word)(**json.loads(rest))}
-        except (sqlite3.Error, UnicodeDecodeError) as error:
-            answer = {"error": f"{type(error).__name__}: {error}"}
-        sys.stdout.write(json.dumps(answer) + "\n")
-        sys.stdout.flush()
-
-
 if __name__ == "__main__":
-    main()
+    serve(Worker())

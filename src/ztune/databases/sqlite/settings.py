@@ -10,8 +10,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-from ztune.databases.reading import Instance, Process, open_files, unknown
-from ztune.observe.model import Database
+from ztune.databases.reading import Instance, ObservedDatabase, Process, open_files, unknown
 from ztune.onhost.host import noatime as quiet
 
 SETTINGS: Final = ("page_size", "journal_mode", "auto_vacuum", "cache_size")
@@ -49,7 +48,7 @@ def find(processes: Sequence[Process], folders: Sequence[Path]) -> Iterator[Inst
                     yield Instance(path)
 
 
-def read(instance: Instance, user: str | None = None) -> Database:
+def read(instance: Instance, user: str | None = None) -> ObservedDatabase:
     """Return what the header of one database says."""
     header = _header(instance.place)
     missing = unknown(
@@ -57,7 +56,7 @@ def read(instance: Instance, user: str | None = None) -> Database:
     )
     if len(header) < 100 or not header.startswith(_MAGIC):
         missing |= unknown(SETTINGS, (), f"{instance.place} could not be read, or is no SQLite database")
-        return Database(kind="sqlite", where=str(instance.place), unknown=missing)
+        return ObservedDatabase(kind="sqlite", where=str(instance.place), unknown=missing)
 
     def number(at: int, bytes_: int = 4, signed: bool = False) -> int:
         return int.from_bytes(header[at : at + bytes_], "big", signed=signed)
@@ -72,7 +71,7 @@ def read(instance: Instance, user: str | None = None) -> Database:
     if number(48, signed=True):
         settings["cache_size"] = str(number(48, signed=True))
     version = number(96)
-    return Database(
+    return ObservedDatabase(
         kind="sqlite",
         version=f"{version // 1000000}.{version // 1000 % 1000}.{version % 1000}" if version else None,
         where=str(instance.place),

@@ -6,18 +6,23 @@ any number of times, then ``{"done": {…}}`` or ``{"error": "…"}``. It ends w
 
 from __future__ import annotations
 
+import inspect
 import json
 import queue
+import re
 import subprocess
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 from ztune.errors import ZtuneError
 from ztune.onhost.host.process import Account, Program, last_lines
+from ztune.onhost.jobs import client_program
 
+_FUTURE = "from __future__ import annotations\n"  # stands at the head of every module
 STOP_SECONDS = 120.0
 CLOSE_SECONDS = 60.0
 
@@ -148,6 +153,17 @@ class Conversation:
                 raise self._died("ending")
         finally:
             self.program.kill()
+
+
+def text_of(module: ModuleType) -> str:
+    """Return the text of a program that stands alone: ``module``, with ``client_program`` in place of the
+    line that imports it.
+
+    As text, so that it can be read by its user wherever ztune itself lies, in a zip file even.
+    """
+    text, shared = inspect.getsource(module), inspect.getsource(client_program)
+    imports = re.compile(rf"^from {re.escape(client_program.__name__)} import .*\n", re.MULTILINE)
+    return imports.sub(lambda _: shared.partition(_FUTURE)[2], text, count=1)
 
 
 class Client(Conversation):

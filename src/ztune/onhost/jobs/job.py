@@ -256,6 +256,12 @@ class JobBase:
         """Return the version of what would run."""
         raise NotImplementedError
 
+    def check_settings(self) -> None:
+        """Refuse settings of the layout that are seen to be wrong without a program, before anything begins.
+
+        Raises InputError. What this can't tell, ``check`` or the server itself does, where the trial runs.
+        """
+
     def kill(self) -> None:
         """End every process at once."""
         raise NotImplementedError

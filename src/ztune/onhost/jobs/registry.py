@@ -1,4 +1,7 @@
-"""Which job goes by which name."""
+"""The class of a job, by the name that a trial's spec gives: ``module:Class``.
+
+Specs and runs of earlier versions call ztune's own by short names; the databases' facts translate those.
+"""
 
 from __future__ import annotations
 
@@ -6,45 +9,9 @@ import importlib
 from difflib import get_close_matches
 from typing import cast
 
-from ztune.databases.command.onhost.commands import Command
-from ztune.databases.fio.onhost.load import Fio
-from ztune.databases.http.onhost.load import HttpLoad
-from ztune.databases.ldap.onhost.importing import LdapImport
-from ztune.databases.mariadb.onhost.oltp import MariadbOltp
-from ztune.databases.mongodb.onhost.restore import MongoRestore
-from ztune.databases.orientdb.onhost.files import (
-    OrientdbArchive,
-    OrientdbBackup,
-    OrientdbImport,
-    OrientdbLucene,
-)
-from ztune.databases.orientdb.onhost.graph import OrientdbGraph
-from ztune.databases.postgresql.onhost.backup import PostgresBackup, PostgresRestore
-from ztune.databases.postgresql.onhost.oltp import PostgresOltp
-from ztune.databases.rocksdb.onhost.random_keys import Rocksdb
-from ztune.databases.sqlite.onhost.transactions import Sqlite
+from ztune import shipped
 from ztune.errors import InputError
 from ztune.onhost.jobs.job import Job
-
-JOBS: dict[str, type[Job]] = {
-    "postgres-oltp": PostgresOltp,
-    "postgres-backup": PostgresBackup,
-    "postgres-restore": PostgresRestore,
-    "mariadb-oltp": MariadbOltp,
-    "sqlite": Sqlite,
-    "rocksdb": Rocksdb,
-    "mongo-restore": MongoRestore,
-    "fio": Fio,
-    "command": Command,
-    "orientdb-graph": OrientdbGraph,
-    "orientdb-import": OrientdbImport,
-    "orientdb-backup": OrientdbBackup,
-    "orientdb-archive": OrientdbArchive,
-    "orientdb-lucene": OrientdbLucene,
-    "ldap-import": LdapImport,
-    "http": HttpLoad,
-}
-"""ztune's own."""
 
 _METHODS = (
     *("check", "roles", "prepare", "load", "adopt", "start", "pids", "run", "verify", "stop", "cleanup"),
@@ -53,17 +20,16 @@ _METHODS = (
 
 
 def get(name: str) -> type[Job]:
-    """Return the class of the job ``name``: one of ours, or ``package.module:Class`` of another's.
+    """Return the class of the job ``name``.
 
     Raises:
         InputError: there is none, or it can't be imported here.
     """
-    if name in JOBS:
-        return JOBS[name]
-    module, colon, attribute = name.partition(":")
+    module, colon, attribute = _whole(name).partition(":")
     if not colon:
-        close = get_close_matches(name, JOBS, n=1)
-        hint = f"did you mean {close[0]!r}?" if close else f"there are: {', '.join(JOBS)}"
+        known = shipped.jobs()
+        close = get_close_matches(name, known, n=1)
+        hint = f"did you mean {close[0]!r}?" if close else f"write module:Class, or one of {', '.join(known)}"
         raise InputError(f"there is no job {name!r}; {hint}")
     try:
         found = getattr(importlib.import_module(module), attribute)
@@ -75,3 +41,15 @@ def get(name: str) -> type[Job]:
     if not isinstance(found, type) or lacking:
         raise InputError(f"{name!r} is not a job: it has no {', '.join(lacking) or 'class'}")
     return cast(type[Job], found)
+
+
+def shown(name: str) -> str:
+    """Return what people read, and what a saved state is marked with: of ztune's own jobs the short name.
+
+    Raises InputError as ``get`` does.
+    """
+    return get(name).name if _whole(name).startswith("ztune.databases.") else name
+
+
+def _whole(name: str) -> str:
+    return shipped.jobs().get(name, name)

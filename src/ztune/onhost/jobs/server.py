@@ -43,8 +43,11 @@ class Server:
         ready: Callable[[], bool],
         seconds: float,
         env: dict[str, str] | None = None,
+        why_not: Callable[[], str] = lambda: "",
     ) -> None:
         """Start it and wait until ``ready`` says so, at most ``seconds`` times ``patience``.
+
+        ``why_not`` says why ``ready`` did not, for the sentence; empty where nobody knows.
 
         Raises:
             InputError: it didn't come up; the sentence ends with the last lines of its log.
@@ -72,8 +75,10 @@ class Server:
                 raise InputError(f"{self.what} did not start ({how}); its log ends: {self.said()}")
             if time.monotonic() > deadline:
                 self.kill()
+                why = why_not()
                 raise InputError(
-                    f"{self.what} did not start within {limit:.0f} s; its log ends: {self.said()}"
+                    f"{self.what} did not start within {limit:.0f} s; {f'{why}; ' if why else ''}"
+                    f"its log ends: {self.said()}"
                 )
             time.sleep(0.05)
 

@@ -2,10 +2,49 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from difflib import get_close_matches
 
 from ztune.errors import InputError
+
+
+def check_values(
+    settings: Mapping[str, str], words: Mapping[str, tuple[str, ...]], owned: Mapping[str, str]
+) -> None:
+    """Refuse settings that aren't the layout's, or that have none of the words that they take.
+
+    For a database that has more settings than are listed in ``words``: the others pass. A word may be cut
+    short.
+
+    Raises:
+        InputError: the sentence names the first such setting, and what would be right.
+    """
+    for name, value in settings.items():
+        if name in owned:
+            raise InputError(f"database setting {name!r} can't be chosen by a layout: {owned[name]}")
+        allowed = words.get(name, ())
+        if allowed and not any(word.lower().startswith(value.lower() or "?") for word in allowed):
+            raise InputError(f"database setting {name} is {value!r}; it is one of {', '.join(allowed)}")
+
+
+def check_names(what: str, settings: Iterable[str], known: Sequence[str], common: Iterable[str]) -> None:
+    """Refuse settings that a server does not list as its own.
+
+    Args:
+        what: how messages call it, with its version.
+        settings: names that the layout sets.
+        known: all that it has, as it says itself.
+        common: some to name where none is like the wrong one.
+
+    Raises:
+        InputError: the sentence names the first such setting, and one like it where there is one.
+    """
+    for name in settings:
+        if name not in known:
+            close = get_close_matches(name, known, n=1)
+            such = ", ".join(one for one in common if one in known)
+            hint = f"did you mean {close[0]!r}?" if close else f"such are {such}"
+            raise InputError(f"{what} has no setting {name!r}; {hint}")
 
 
 def check(

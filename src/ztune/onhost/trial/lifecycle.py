@@ -29,6 +29,7 @@ from ztune.onhost.host.own_directory import PASSABLE, PRIVATE, NotOursError, Own
 from ztune.onhost.host.process import MARK
 from ztune.onhost.host.workdir import WorkDir
 from ztune.onhost.host.zfs import Commands, Zfs
+from ztune.onhost.jobs import registry
 from ztune.onhost.jobs.job import Job, WorkloadResult
 from ztune.onhost.jobs.role_directories import room_for
 from ztune.onhost.probes.context import Context
@@ -88,7 +89,6 @@ class Parts:
         """Return ztune's own jobs, probes and measure."""
         import ztune.onhost.probes as probes
         import ztune.onhost.probes.measure as measure
-        from ztune.onhost.jobs import registry
 
         return cls(registry.get, probes.start, measure.begin)
 
@@ -303,12 +303,14 @@ class RunningTrial:
         have = {role for d in layout.datasets for role in d.roles}
         if wanted - have:
             raise InputError(
-                f"job {spec.job} uses the role {', '.join(sorted(wanted - have))}, "
+                f"job {self.job.name} uses the role {', '.join(sorted(wanted - have))}, "
                 "which no dataset of the layout has"
             )
         self._environment = {**environment(ask_tools=False), "job": self.job.check()}
         needed = sum(room.needed_by(self.job).values())
-        room.require(f"job {spec.job}", [(path, needed) for path in self.pools.fills()], "make room there")
+        room.require(
+            f"job {self.job.name}", [(path, needed) for path in self.pools.fills()], "make room there"
+        )
 
     def _begin(self) -> None:
         spec = self.spec
@@ -388,7 +390,7 @@ class RunningTrial:
             ) from None
         if about.get("version") != saved.VERSION:
             raise InputError(f"start.from: {source} was saved by another version of ztune; save it anew")
-        if about.get("job") != self.spec.job or about.get("params") != dict(self.spec.params):
+        if about.get("job") != registry.shown(self.spec.job) or about.get("params") != dict(self.spec.params):
             raise InputError(f"start.from: {source} was saved by another job or with other parameters")
         room.require_on(sizes, places)
         for role, place in places.items():
@@ -439,7 +441,7 @@ class RunningTrial:
         saved.mark(
             partial,
             token=self.door.token,
-            job=self.spec.job,
+            job=registry.shown(self.spec.job),
             params=self.spec.params,
             sizes=sizes,
             environment=self._environment.get("job", ""),

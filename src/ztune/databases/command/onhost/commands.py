@@ -164,10 +164,20 @@ class Command(JobBase):
         self._account: Account | None = None
         self._server: Server | None = None
         self._launcher: Launcher | None = None
+        self._not_ready = ""
 
     def roles(self) -> tuple[str, ...]:
         """Return the roles that the file names."""
         return self.recipe.roles
+
+    def check_settings(self) -> None:
+        """Refuse settings that there are not."""
+        for name in self.database:
+            if name not in self.recipe.settings:
+                known = ", ".join(self.recipe.settings) or "none"
+                raise InputError(
+                    f"command: the layout sets {name!r}, but [settings] of {self.params['file']} has {known}"
+                )
 
     def check(self) -> str:
         """Return what the version command says.
@@ -178,12 +188,7 @@ class Command(JobBase):
         """
         if self._version:
             return self._version
-        for name in self.database:
-            if name not in self.recipe.settings:
-                known = ", ".join(self.recipe.settings) or "none"
-                raise InputError(
-                    f"command: the layout sets {name!r}, but [settings] of {self.params['file']} has {known}"
-                )
+        self.check_settings()
         account = Account.for_database(self.recipe["user"] or "nobody")
         env = {"PATH": "/usr/bin:/bin", "LC_ALL": "C.UTF-8", **self.recipe.env}
         try:
@@ -282,6 +287,7 @@ class Command(JobBase):
                 env=self._env(),
                 ready=self._ready,
                 seconds=recipe.limits["start"],
+                why_not=lambda: self._not_ready,
             )
         self._launcher = Launcher(
             f"{recipe['name']}: measure",
@@ -298,7 +304,8 @@ class Command(JobBase):
             self._shell("ready", self.recipe["ready"], "start")
         except MissingError:
             raise
-        except ZtuneError:
+        except ZtuneError as error:
+            self._not_ready = f"the last time, {error}"
             return False
         return True
 

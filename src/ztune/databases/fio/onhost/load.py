@@ -383,6 +383,13 @@ class Fio(LaunchedJob):
         self._version = ""
         self._account: Account | None = None
 
+    def check_settings(self) -> None:
+        """Refuse settings that there are not."""
+        if self.database:
+            raise InputError(
+                f"fio has no database whose settings a layout could choose ({', '.join(self.database)})"
+            )
+
     def check(self) -> str:
         """Return fio's version.
 
@@ -392,10 +399,7 @@ class Fio(LaunchedJob):
         """
         if self._version:
             return self._version
-        if self.database:
-            raise InputError(
-                f"fio has no database whose settings a layout could choose ({', '.join(self.database)})"
-            )
+        self.check_settings()
         program = self._program()
         try:
             version = subprocess.run(

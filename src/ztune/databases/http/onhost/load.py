@@ -6,7 +6,6 @@ The service stands for whatever reads files to answer requests. It is the record
 
 from __future__ import annotations
 
-import inspect
 import json
 import pkgutil
 import secrets
@@ -26,7 +25,7 @@ from ztune.onhost.host.process import Account
 from ztune.onhost.host.workdir import WorkDir
 from ztune.onhost.jobs import role_directories as places
 from ztune.onhost.jobs import software
-from ztune.onhost.jobs.conversation import Conversation
+from ztune.onhost.jobs.conversation import Conversation, text_of
 from ztune.onhost.jobs.job import Check, JobBase, ProgressFn, WorkloadResult, no_progress
 from ztune.units import parse_size
 
@@ -58,6 +57,13 @@ class HttpLoad(JobBase):
         self._jmeter: Path | None = None
         self._service: Conversation | None = None
 
+    def check_settings(self) -> None:
+        """Refuse settings that there are not."""
+        if self.database:
+            raise InputError(
+                f"http has no database whose settings a layout could choose ({', '.join(self.database)})"
+            )
+
     def check(self) -> str:
         """Return the versions of JMeter and Java.
 
@@ -65,10 +71,7 @@ class HttpLoad(JobBase):
             MissingError: one of them isn't here; the text names the command that brings it.
             InputError: the layout has settings of a database, and there is none; or the plan is none.
         """
-        if self.database:
-            raise InputError(
-                f"http has no database whose settings a layout could choose ({', '.join(self.database)})"
-            )
+        self.check_settings()
         if self._java is None:
             self._must_be_a_plan()
             found = software.java()
@@ -106,8 +109,7 @@ class HttpLoad(JobBase):
         self._jmeter = jmeter.install(workdir, account, self.name)
         plan = str(self.params["plan_text"]).encode() or pkgutil.get_data(__package__, _PLAN)
         assert plan is not None
-        # As text, so that it can be read by its user wherever ztune itself lies, in a zip file even.
-        self._lend("service.py", inspect.getsource(http_service).encode())
+        self._lend("service.py", text_of(http_service).encode())
         self._lend("plan.jmx", plan)
 
     def _lend(self, name: str, content: bytes) -> Path:

@@ -21,10 +21,8 @@ import base64
 import binascii
 import hashlib
 import hmac
-import json
 import re
 import socketserver
-import sys
 import threading
 import time
 import xml.etree.ElementTree as ET
@@ -34,6 +32,8 @@ from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from typing import Any
 from xml.sax.saxutils import escape
+
+from ztune.onhost.jobs.client_program import serve
 
 HOST = "127.0.0.1"
 WINDOW_SECONDS = 300.0
@@ -317,26 +317,5 @@ class Program:
         return self.service.counts()
 
 
-def say(**what: Any) -> None:
-    """Answer."""
-    sys.stdout.write(json.dumps(what) + "\n")
-    sys.stdout.flush()
-
-
-def main() -> None:
-    """Read commands until the end of standard input."""
-    program = Program()
-    for line in sys.stdin:
-        word, _, arguments = line.partition("\t")
-        try:
-            found = getattr(program, word)(**json.loads(arguments))
-        except CannotServe as error:
-            say(error=str(error))
-        except Exception as error:
-            say(error=f"{type(error).__name__}: {error}")
-        else:
-            say(done=found)
-
-
 if __name__ == "__main__":
-    main()
+    serve(Program(), plain=(CannotServe,))

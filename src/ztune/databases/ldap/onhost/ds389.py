@@ -74,10 +74,14 @@ class Server389:
             **self.database,
         }
 
+    def check_settings(self) -> None:
+        """Refuse settings that aren't the database's or not the layout's."""
+        check_settings(self.title, self.database, SETTINGS, _OWNED)
+
     def check(self) -> str:
         """Return the version."""
         if not self._version:
-            check_settings(self.title, self.database, SETTINGS, _OWNED)
+            self.check_settings()
             program = _program()
             try:
                 done = subprocess.run(

@@ -57,6 +57,10 @@ class LdapImport(LaunchedJob):
         """Return the roles that the server's files can be parted into."""
         return self.server.roles
 
+    def check_settings(self) -> None:
+        """Refuse settings that aren't the server's or not the layout's."""
+        self.server.check_settings()
+
     def check(self) -> str:
         """Return the server's version.
 

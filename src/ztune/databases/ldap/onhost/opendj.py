@@ -62,10 +62,14 @@ class OpenDj:
             **self.database,
         }
 
+    def check_settings(self) -> None:
+        """Refuse settings that aren't the database's or not the layout's."""
+        check_settings(self.title, self.database, SETTINGS, _OWNED)
+
     def check(self) -> str:
         """Return the versions of OpenDJ and Java."""
         if self._java is None:
-            check_settings(self.title, self.database, SETTINGS, _OWNED)
+            self.check_settings()
             found = software.java()
             software.require(SOFTWARE, f"{self.title} {VERSION}", "ldap-import")
             self._java = found

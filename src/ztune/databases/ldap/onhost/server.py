@@ -56,6 +56,10 @@ class DirectoryServer(Protocol):
         self, params: Mapping[str, Any], database: Mapping[str, str], *, patience: float = 1.0
     ) -> None: ...
 
+    def check_settings(self) -> None:
+        """Refuse settings that aren't the server's or not the layout's. Raises InputError."""
+        ...
+
     def check(self) -> str:
         """Return the version of what would run.
 

@@ -11,6 +11,8 @@ from typing import ClassVar
 
 from ztune.databases.mariadb.onhost import sysbench
 from ztune.databases.mariadb.onhost.server import (
+    OWNED,
+    WORDS,
     Binaries,
     Directories,
     MariadbServer,
@@ -23,6 +25,7 @@ from ztune.onhost.host.workdir import WorkDir
 from ztune.onhost.jobs import filler
 from ztune.onhost.jobs import role_directories as places
 from ztune.onhost.jobs.job import Check, JobBase, ProgressFn, WorkloadResult, no_progress
+from ztune.onhost.jobs.settings import check_values
 from ztune.packages import install_command
 from ztune.units import parse_size
 
@@ -56,6 +59,10 @@ class MariadbOltp(JobBase):
         self._before: dict[str, int] = {}
         self._settings_seen: dict[str, str] = {}
         self._transactions = 0
+
+    def check_settings(self) -> None:
+        """Refuse settings that aren't the layout's, or whose value is none of theirs."""
+        check_values(self.database, WORDS, OWNED)
 
     def check(self) -> str:
         """Return the versions that would run.

@@ -14,15 +14,15 @@ import signal
 import subprocess
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from difflib import get_close_matches
 from pathlib import Path
 
-from ztune.errors import InputError, MissingError
+from ztune.errors import MissingError
 from ztune.onhost.host import own_directory
 from ztune.onhost.host.process import Account, run
 from ztune.onhost.host.workdir import WorkDir
 from ztune.onhost.jobs import role_directories as places
 from ztune.onhost.jobs.server import Server, SocketDirectory
+from ztune.onhost.jobs.settings import check_names, check_values
 from ztune.packages import install_command
 
 START_SECONDS = 120.0
@@ -47,6 +47,22 @@ OWNED = {
     "innodb_force_recovery": "a crash must fail the trial",
 }
 """Settings that a layout may not change, and why."""
+
+_SWITCH = ("on", "off", "1", "0", "true", "false")
+WORDS = {
+    **dict.fromkeys(("innodb_file_per_table", "innodb_use_native_aio", "innodb_adaptive_flushing"), _SWITCH),
+    **dict.fromkeys(("innodb_adaptive_hash_index", "innodb_random_read_ahead"), _SWITCH),
+    "innodb_doublewrite": (*_SWITCH, "fast"),
+    "innodb_flush_log_at_trx_commit": ("0", "1", "2", "3"),
+    "innodb_flush_method": (
+        *("fsync", "O_DSYNC", "littlesync", "nosync", "O_DIRECT", "O_DIRECT_NO_FSYNC"),
+        *("0", "1", "2", "3", "4", "5"),
+    ),
+    "innodb_flush_neighbors": ("0", "1", "2"),
+    "binlog_format": ("row", "statement", "mixed", "0", "1", "2"),
+}
+"""Settings that take one of some words, of those that layouts are about (MariaDB's manual, Server System
+Variables)."""
 
 _COMMON = (
     *("innodb_page_size", "innodb_doublewrite", "innodb_flush_method", "innodb_use_native_aio"),
@@ -102,27 +118,22 @@ def check_settings(
 ) -> None:
     """Refuse settings that this MariaDB doesn't have, or that are not a layout's to choose.
 
-    Values are the server's to judge: it refuses to start with a wrong one and says which.
+    Values that are not in ``WORDS`` are the server's to judge: it refuses to start with a wrong one and says
+    which.
 
     Raises:
         InputError: the sentence names the first such setting, and one like it where there is one.
     """
     if not settings:
         return
-    for name in settings:
-        if name in OWNED:
-            raise InputError(f"database setting {name!r} can't be chosen by a layout: {OWNED[name]}")
+    check_values(settings, WORDS, OWNED)
     # As root it would refuse, even to be asked.
     user = [f"--user={account.name}"] if account.switch else []
     said = _ask([binaries.server, "--no-defaults", *user, "--verbose", "--help"], patience)
     # The table at the end: one line per setting, its name with dashes first.
     named = re.findall(r"^([a-z][a-z0-9-]+)(?:\s|$)", said, re.MULTILINE)
-    known = {name.replace("-", "_") for name in named}
-    for name in settings:
-        if name not in known:
-            close = get_close_matches(name, sorted(known), n=1)
-            hint = f"did you mean {close[0]!r}?" if close else f"such are {', '.join(_COMMON)}"
-            raise InputError(f"MariaDB {binaries.version} has no setting {name!r}; {hint}")
+    known = sorted({name.replace("-", "_") for name in named})
+    check_names(f"MariaDB {binaries.version}", settings, known, _COMMON)
 
 
 @dataclass(frozen=True, slots=True)

@@ -103,6 +103,10 @@ class MongoRestore(JobBase):
                 )
         return self._engine
 
+    def check_settings(self) -> None:
+        """Refuse settings that aren't the database's or not the layout's."""
+        check_settings("WiredTiger", self.database, SETTINGS, _OWNED)
+
     def check(self) -> str:
         """Return the database and its version.
 
@@ -111,7 +115,7 @@ class MongoRestore(JobBase):
             InputError: a setting in ``database`` is unknown here, not the layout's to set, or not to be had.
         """
         if not self._version:
-            check_settings("WiredTiger", self.database, SETTINGS, _OWNED)
+            self.check_settings()
             version = self.engine.check()
             documents.check(str(self.params["input"]), str(self.params["file"]))
             self._version = version

@@ -6,7 +6,6 @@ used. The program opens no port and is the database: what it reads and writes is
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
@@ -18,7 +17,7 @@ from ztune.errors import InputError, MissingError, ZtuneError
 from ztune.onhost.host.process import Account, last_lines
 from ztune.onhost.host.workdir import WorkDir
 from ztune.onhost.jobs import software
-from ztune.onhost.jobs.conversation import Client
+from ztune.onhost.jobs.conversation import Client, text_of
 from ztune.onhost.jobs.job import Check
 
 ENGINE = "WiredTiger 11.2"
@@ -95,9 +94,8 @@ class WiredTiger:
         inner = program / "ztune/databases/mongodb/onhost"
         inner.mkdir(parents=True)
         for module in (bson, dumps, wiredtiger_client):
-            # As text, so that it can be read by its user wherever ztune itself lies, in a zip file even.
             name = module.__name__.rpartition(".")[2]
-            (inner / f"{name}.py").write_text(inspect.getsource(module), encoding="utf-8")
+            (inner / f"{name}.py").write_text(text_of(module), encoding="utf-8")
             (inner / f"{name}.py").chmod(0o644)
         for path in (inner, *inner.parents[:3]):
             path.chmod(0o755)

@@ -11,8 +11,6 @@ A collection is laid out as MongoDB does it: a table of documents by number, and
 from __future__ import annotations
 
 import importlib
-import json
-import sys
 import threading
 import time
 import zlib
@@ -21,16 +19,11 @@ from pathlib import Path
 from typing import Any
 
 from ztune.databases.mongodb.onhost import bson, dumps
+from ztune.onhost.jobs.client_program import say, serve
 
 # What one transaction of WiredTiger's holds at most: like mongod, which divides a batch into such groups.
 GROUP_DOCUMENTS = 500
 GROUP_BYTES = 256 * 1024
-
-
-def say(**what: Any) -> None:
-    """Answer."""
-    sys.stdout.write(json.dumps(what) + "\n")
-    sys.stdout.flush()
 
 
 class Table:
@@ -230,20 +223,5 @@ class Flusher:
             self._error = error
 
 
-def main() -> None:
-    """Read commands until the end of standard input."""
-    client = Client()
-    for line in sys.stdin:
-        word, _, arguments = line.partition("\t")
-        try:
-            found = getattr(client, word)(**json.loads(arguments))
-        except dumps.DumpError as error:
-            say(error=str(error))
-        except Exception as error:
-            say(error=f"{type(error).__name__}: {error}")
-        else:
-            say(done=found)
-
-
 if __name__ == "__main__":
-    main()
+    serve(Client(), plain=(dumps.DumpError,))

@@ -90,6 +90,10 @@ class OrientJob(JobBase):
             found |= {name: str(round(int(found[name]) * self.dilation)) for name in self.release.times}
         return found
 
+    def check_settings(self) -> None:
+        """Refuse settings that aren't the database's or not the layout's."""
+        check_settings("OrientDB", self.database, self.release.settings, self.release.owned)
+
     def check(self) -> str:
         """Return the versions of OrientDB and Java.
 
@@ -98,7 +102,7 @@ class OrientJob(JobBase):
             InputError: a setting in ``database`` is unknown here or not the layout's to set.
         """
         if self._java is None:
-            check_settings("OrientDB", self.database, self.release.settings, self.release.owned)
+            self.check_settings()
             found = software.java()
             self._software()
             self.check_input()

@@ -13,7 +13,9 @@ from typing import Any, ClassVar
 from ztune.databases.postgresql.onhost import pgbench
 from ztune.databases.postgresql.onhost import time as postgres_time
 from ztune.databases.postgresql.onhost.server import (
+    OWNED,
     PAGE_SIZE,
+    WORDS,
     Binaries,
     PostgresServer,
     check_settings,
@@ -25,6 +27,7 @@ from ztune.onhost.host.workdir import WorkDir
 from ztune.onhost.jobs import filler
 from ztune.onhost.jobs import role_directories as places
 from ztune.onhost.jobs.job import Check, JobBase, ProgressFn, WorkloadResult, no_progress
+from ztune.onhost.jobs.settings import check_values
 from ztune.units import parse_size
 
 _MIB = 1 << 20
@@ -57,6 +60,10 @@ class PostgresOltp(JobBase):
         self._binaries: Binaries | None = None
         self._server: PostgresServer | None = None
         self._before: dict[str, Any] = {}
+
+    def check_settings(self) -> None:
+        """Refuse settings that aren't the layout's, or whose value is none of theirs."""
+        check_values(self.database, WORDS, OWNED)
 
     def check(self) -> str:
         """Return the version that would run.

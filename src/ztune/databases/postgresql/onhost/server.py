@@ -16,7 +16,6 @@ import subprocess
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from difflib import get_close_matches
 from functools import partial
 from pathlib import Path
 
@@ -26,6 +25,7 @@ from ztune.onhost.host.process import Account, descendants, run
 from ztune.onhost.host.workdir import WorkDir
 from ztune.onhost.jobs import role_directories as places
 from ztune.onhost.jobs.server import Server, SocketDirectory
+from ztune.onhost.jobs.settings import check_names, check_values
 from ztune.packages import install_command
 
 PAGE_SIZE = 8192
@@ -69,6 +69,19 @@ OWNED = {
     "data_checksums": "the workload makes its cluster with checksums",
 }
 """Settings that a layout may not change, and why."""
+
+_SWITCH = ("on", "off", "true", "false", "yes", "no", "1", "0")
+WORDS = {
+    **dict.fromkeys(("fsync", "full_page_writes", "wal_recycle", "wal_init_zero", "wal_log_hints"), _SWITCH),
+    **dict.fromkeys(("autovacuum", "jit", "track_io_timing"), _SWITCH),
+    "synchronous_commit": (*_SWITCH, "local", "remote_write", "remote_apply"),
+    "wal_compression": (*_SWITCH, "pglz", "lz4", "zstd"),
+    "wal_level": ("minimal", "replica", "logical"),
+    "wal_sync_method": ("fdatasync", "fsync", "fsync_writethrough", "open_datasync", "open_sync"),
+    "huge_pages": (*_SWITCH, "try"),
+}
+"""Settings that take one of some words, of those that layouts are about (PostgreSQL's manual, Server
+Configuration)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,28 +172,19 @@ def _with_version(directory: Path, patience: float) -> Binaries:
 def check_settings(binaries: Binaries, settings: Mapping[str, str], *, patience: float = 1.0) -> None:
     """Refuse settings that this PostgreSQL doesn't have, or that are not a layout's to choose.
 
-    Values are the server's to judge: it refuses to start with a wrong one and says which.
+    Values that are not in ``WORDS`` are the server's to judge: it refuses to start with a wrong one and says
+    which.
 
     Raises:
         InputError: the sentence names the first such setting, and one like it where there is one.
     """
     if not settings:
         return
-    for name in settings:
-        if name in OWNED:
-            raise InputError(f"database setting {name!r} can't be chosen by a layout: {OWNED[name]}")
+    check_values(settings, WORDS, OWNED)
     # One line per setting that may stand in postgresql.conf, its name first.
     said = _ask(binaries["postgres"], "--describe-config", patience)
     known = [line.partition("\t")[0] for line in said.splitlines()]
-    for name in settings:
-        if name not in known:
-            close = get_close_matches(name, known, n=1)
-            hint = (
-                f"did you mean {close[0]!r}?"
-                if close
-                else f"such are {', '.join(n for n in _COMMON if n in known)}"
-            )
-            raise InputError(f"PostgreSQL {binaries.version} has no setting {name!r}; {hint}")
+    check_names(f"PostgreSQL {binaries.version}", settings, known, _COMMON)
 
 
 _COMMON = (

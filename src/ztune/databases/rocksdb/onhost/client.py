@@ -13,15 +13,15 @@ from __future__ import annotations
 
 import ctypes
 import hashlib
-import json
 import math
 import random
 import re
-import sys
 import threading
 import time
 from array import array
 from typing import Any
+
+from ztune.onhost.jobs.client_program import say, serve
 
 AGAIN = 20
 _TICKER = re.compile(r"^rocksdb\.([\w.\-]+) COUNT : (\d+)\s*$", re.MULTILINE)
@@ -30,12 +30,6 @@ _AT_REST = (
     *("rocksdb.mem-table-flush-pending", "rocksdb.num-running-flushes"),
     *("rocksdb.compaction-pending", "rocksdb.num-running-compactions"),
 )
-
-
-def say(**what: Any) -> None:
-    """Answer."""
-    sys.stdout.write(json.dumps(what) + "\n")
-    sys.stdout.flush()
 
 
 def key_of(number: int) -> bytes:
@@ -372,18 +366,5 @@ class Worker:
         return self.last
 
 
-def main() -> None:
-    """Read commands until the end of standard input."""
-    client = Client()
-    for line in sys.stdin:
-        word, _, arguments = line.partition("\t")
-        try:
-            found = getattr(client, word)(**json.loads(arguments))
-        except Exception as error:
-            say(error=f"{type(error).__name__}: {error}")
-        else:
-            say(done=found)
-
-
 if __name__ == "__main__":
-    main()
+    serve(Client())

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import json
 import re
 import shutil
@@ -20,7 +19,7 @@ from ztune.onhost.host.process import Account, run
 from ztune.onhost.host.workdir import WorkDir
 from ztune.onhost.jobs import filler, software
 from ztune.onhost.jobs import role_directories as places
-from ztune.onhost.jobs.conversation import Client
+from ztune.onhost.jobs.conversation import Client, text_of
 from ztune.onhost.jobs.job import Check, JobBase, ProgressFn, WorkloadResult, no_progress
 from ztune.packages import install_command
 from ztune.units import parse_size
@@ -157,6 +156,14 @@ class Rocksdb(JobBase):
         settings["block_based_table_factory"] = f"{{{_joined(table)}}}"
         return _joined({_RENAMED.get(name, name): value for name, value in settings.items()})
 
+    def check_settings(self) -> None:
+        """Refuse settings that aren't RocksDB's or not the layout's."""
+        for name in self.database:
+            if name not in SETTINGS:
+                close = get_close_matches(name, SETTINGS, n=1)
+                hint = f"did you mean {close[0]!r}?" if close else f"such are {', '.join(SETTINGS[:6])}"
+                raise InputError(f"rocksdb has no setting {name!r} that a layout could choose; {hint}")
+
     def check(self) -> str:
         """Return RocksDB's version.
 
@@ -166,11 +173,7 @@ class Rocksdb(JobBase):
         """
         if self._version:
             return self._version
-        for name in self.database:
-            if name not in SETTINGS:
-                close = get_close_matches(name, SETTINGS, n=1)
-                hint = f"did you mean {close[0]!r}?" if close else f"such are {', '.join(SETTINGS[:6])}"
-                raise InputError(f"rocksdb has no setting {name!r} that a layout could choose; {hint}")
+        self.check_settings()
         options = self.options()
         program = _program("ldb")
         try:
@@ -194,7 +197,7 @@ class Rocksdb(JobBase):
         why = ""
         try:
             done = subprocess.run(
-                [self._python, "-I", "-B", "-c", inspect.getsource(rocksdb_client)],
+                [self._python, "-I", "-B", "-c", text_of(rocksdb_client)],
                 input=f"check\t{asked}\n",
                 capture_output=True,
                 text=True,
@@ -221,8 +224,7 @@ class Rocksdb(JobBase):
         }
         home = workdir.sub("run", owner=account.owner)
         places.must_be_reachable((home, *self._paths.values()), workdir, account, patience=self.patience)
-        # As text, so that it can be read by its user wherever ztune itself lies, in a zip file even.
-        places.lend(home / "client.py", inspect.getsource(rocksdb_client), account)
+        places.lend(home / "client.py", text_of(rocksdb_client), account)
 
     @property
     def _home(self) -> Path:

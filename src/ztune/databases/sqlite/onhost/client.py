@@ -11,15 +11,15 @@ does that, since SQLite has one writer at a time and its busy handler would slee
 from __future__ import annotations
 
 import hashlib
-import json
 import random
 import sqlite3
-import sys
 import threading
 import time
 from array import array
 from collections.abc import Iterator
 from typing import Any
+
+from ztune.onhost.jobs.client_program import say, serve
 
 SCHEMA = (
     (
@@ -35,12 +35,6 @@ SCHEMA = (
 READ = "SELECT balance, note FROM account WHERE id = ?"
 UPDATE = "UPDATE account SET balance = balance + ?, note = ? WHERE id = ?"
 INSERT = "INSERT INTO history (account, delta, at, note) VALUES (?, ?, ?, ?)"
-
-
-def say(**what: Any) -> None:
-    """Answer."""
-    sys.stdout.write(json.dumps(what) + "\n")
-    sys.stdout.flush()
 
 
 def note(phrases: list[str], seed: int, key: int) -> str:
@@ -288,18 +282,5 @@ class Worker:
         self.inserted += inserts
 
 
-def main() -> None:
-    """Read commands until the end of standard input."""
-    client = Client()
-    for line in sys.stdin:
-        word, _, arguments = line.partition("\t")
-        try:
-            found = getattr(client, word)(**json.loads(arguments))
-        except Exception as error:
-            say(error=f"{type(error).__name__}: {error}")
-        else:
-            say(done=found)
-
-
 if __name__ == "__main__":
-    main()
+    serve(Client())

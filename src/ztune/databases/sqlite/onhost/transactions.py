@@ -7,7 +7,6 @@ on different datasets: a layout that does is refused.
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -20,7 +19,7 @@ from ztune.onhost.host.process import Account
 from ztune.onhost.host.workdir import WorkDir
 from ztune.onhost.jobs import filler, software
 from ztune.onhost.jobs import role_directories as places
-from ztune.onhost.jobs.conversation import Client
+from ztune.onhost.jobs.conversation import Client, text_of
 from ztune.onhost.jobs.job import Check, JobBase, ProgressFn, WorkloadResult, no_progress
 from ztune.onhost.jobs.settings import check as check_settings
 from ztune.units import is_power_of_two, parse_size
@@ -88,6 +87,10 @@ class Sqlite(JobBase):
         """Bytes in a page."""
         return int(self.settings()["page_size"])
 
+    def check_settings(self) -> None:
+        """Refuse settings that aren't the database's or not the layout's."""
+        check_settings("sqlite", self.database, SETTINGS, _OWNED)
+
     def check(self) -> str:
         """Return SQLite's version, as the Python that will be used has it.
 
@@ -96,7 +99,7 @@ class Sqlite(JobBase):
             InputError: a setting in ``database`` is unknown here or not the layout's to set.
         """
         if not self._version:
-            check_settings("sqlite", self.database, SETTINGS, _OWNED)
+            self.check_settings()
             page = self.page_size
             if not is_power_of_two(page) or not 512 <= page <= 65536:
                 raise InputError(f"sqlite: page_size {page} is no power of two from 512 to 65536")
@@ -127,9 +130,7 @@ class Sqlite(JobBase):
         workdir.sub("run", owner=account.owner)
         home = workdir.path / "run"
         places.must_be_reachable((home, self._paths["data"]), workdir, account, patience=self.patience)
-        # As text, so that it can be read by its user wherever ztune itself lies, in a zip file even.
-        source = inspect.getsource(sqlite_client)
-        places.lend(home / "client.py", source, account)
+        places.lend(home / "client.py", text_of(sqlite_client), account)
 
     @property
     def _database(self) -> Path:

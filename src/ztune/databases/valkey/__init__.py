@@ -1,0 +1,1 @@
+"""All that ztune knows of Valkey and Redis."""

@@ -1,0 +1,1 @@
+"""What runs of Valkey and Redis beside the pool: standard library only."""
