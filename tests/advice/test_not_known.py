@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 from typing import Any
 
 import measured_trials
@@ -61,6 +62,16 @@ def test_layouts_of_an_undeclared_database_are_compared_among_themselves() -> No
     page = html.render(run(), trials(found), r, None, "no trace")
     for text in (shown(r), page, script(r), r.model_dump_json()):
         assert PROMISE not in text and "nobody has declared" in text
+
+
+def test_at_80_columns_a_durability_stands_in_the_row_of_its_layout() -> None:
+    replayed = recommend(run(), trials(undeclared(layouts())), manifest=manifest())
+    out = io.StringIO()
+    Console(file=out, width=80).print(terminal.ranking(replayed, None))
+    found = [line for line in out.getvalue().splitlines() if "not-known" in line and "crash" not in line]
+    rows = [*replayed.ranking, *replayed.set_apart]
+    assert len(found) == sum(row.durability == "not-known" for row in rows)
+    assert all(re.match(r" *[\d–]+  [a-z]", line) and line.rstrip().endswith("iB") for line in found)
 
 
 def test_a_known_layout_does_not_stand_beside_one_that_is_not() -> None:

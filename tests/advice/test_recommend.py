@@ -104,8 +104,9 @@ def test_small_steps_to_the_defaults_do_not_add_up() -> None:
         (b, measure(104.5)),
         ({**a, **b}, measure(100)),
     )
-    ranking = rank(collect(trials), within=0.05, defaults=defaults_of(collect(trials).layouts, None))
-    got = plainest(ranking, {"data.compression": "lz4", "wal.compression": "lz4"})
+    places, _ = rank(collect(trials), within=0.05, defaults=defaults_of(collect(trials).layouts, None))
+    defaults = {"data.compression": "lz4", "wal.compression": "lz4"}
+    got = plainest([p.result for p in places], ("modelled_s", "allocated", "written"), 0.05, defaults)
     assert got.name in {"data.compression=zstd-3", "wal.compression=zstd-3"}
     assert got.name != "base"
 

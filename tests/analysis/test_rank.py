@@ -13,11 +13,12 @@ from hypothesis import strategies as st
 
 from ztune.analysis.choose import plainest
 from ztune.analysis.pareto import front
-from ztune.analysis.rank import Ranking, departures, order, rank, select
+from ztune.analysis.rank import departures, order, rank, select
 from ztune.analysis.results import LayoutResult, collect
+from ztune.analysis.standing import standing
 from ztune.analysis.stats import Estimate
 from ztune.errors import InputError
-from ztune.study import DurabilityClass, Layout
+from ztune.study import DurabilityClass, Layout, Objective
 
 GOAL = ("modelled_s", "allocated", "written")
 
@@ -81,13 +82,13 @@ def test_the_order_of_trials_does_not_matter(triples: list[tuple[float, float, f
 
 
 def test_weaker_durability_is_set_apart_not_ranked() -> None:
-    ranking = rank(collect(ev.trials()), GOAL)
-    assert all(r.result.durability is DurabilityClass.NOTHING for r in ranking.ranked)
-    assert {r.result.durability for r in ranking.weaker} == {
+    now = standing(ev.run(), ev.trials())
+    assert all(r.result.durability is DurabilityClass.NOTHING for r in now.ranked)
+    assert {r.result.durability for r in now.weaker} == {
         DurabilityClass.LAST_SECONDS,
         DurabilityClass.CORRUPT,
     }
-    allowed = rank(collect(ev.trials()), GOAL, durability="last-seconds")
+    allowed = standing(ev.run(Objective(durability=DurabilityClass.LAST_SECONDS)), ev.trials())
     assert {r.result.durability for r in allowed.weaker} == {DurabilityClass.CORRUPT}
 
 
@@ -116,9 +117,9 @@ def test_a_layout_without_the_metric_is_not_ranked() -> None:
             del out["space"]
         return out
 
-    ranking = rank(collect(ev.trials(measure=measure)), GOAL)
-    assert "slog=nvme" not in [r.result.name for r in ranking.ranked]
-    assert ("slog=nvme", "the engine did not report space") in [(f.name, f.reason) for f in ranking.failed]
+    places, failed = rank(collect(ev.trials(measure=measure)), GOAL)
+    assert "slog=nvme" not in [r.result.name for r in places]
+    assert ("slog=nvme", "the engine did not report space") in [(f.name, f.reason) for f in failed]
 
 
 def test_results_of_two_engines_are_never_mixed() -> None:
@@ -254,7 +255,5 @@ def test_going_back_to_a_default_does_not_end_at_what_is_held_back() -> None:
     tuned = replace(busy("tuned", 1.0, 100, 100, 0.5), settings={"data.recordsize": "16K"})
     plain = replace(busy("plain", 1.0, 100, 100, 9.0), settings={"data.recordsize": "128K"})
     defaults = {"data.recordsize": "128K"}
-    ranking = Ranking(
-        GOAL, 0.05, DurabilityClass.NOTHING, tuple(order([tuned, plain], GOAL, 0.05, defaults)), (), (), None
-    )
-    assert plainest(ranking, defaults).name == "tuned"
+    ranked = [r.result for r in order([tuned, plain], GOAL, 0.05, defaults)]
+    assert plainest(ranked, GOAL, 0.05, defaults).name == "tuned"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Literal
 
 from ztune.advice.facts import L2ARC_HEADER_BYTES
 from ztune.advice.model import Cost
@@ -16,66 +17,62 @@ from ztune.units import parse_size
 def costs(chosen: LayoutResult, baseline: LayoutResult | None, manifest: Manifest | None) -> list[Cost]:
     """Return what ``chosen`` costs, beside the baseline's where that is another layout."""
     base = None if baseline is chosen else baseline
-    if chosen.basis == "modelled":
-        return _modelled(chosen, base, manifest)
-    return _measured(chosen, base)
 
-
-def _before(base: LayoutResult | None, key: str) -> float | None:
-    return None if base is None else base.value(key)
-
-
-def _modelled(chosen: LayoutResult, base: LayoutResult | None, manifest: Manifest | None) -> list[Cost]:
-    out: list[Cost] = []
-
-    space = chosen.value("allocated")
-    if space is not None:
-        # Results of older engines don't say how large the files are, only the records that hold them.
-        files = number_at(chosen.measure, "space", "files")
-        text = f"{units.amount(space)} allocated"
-        if files:
-            text += f" for {units.amount(files)} of files"
-            if (shrink := chosen.value("compression_ratio")) is not None:
-                text += f", compressed {units.times(shrink)}"
-        out.append(
+    def cost(
+        subject: Literal["space", "wear"], key: str, label: str, words: str, per: float = 1
+    ) -> list[Cost]:
+        value, before = chosen.value(key), None if base is None else base.value(key)
+        if value is None:
+            return []
+        return [
             Cost(
-                subject="space",
-                label="Space",
-                value=space,
-                unit="bytes",
-                baseline=_before(base, "allocated"),
-                sentence=text + ".",
+                subject=subject,
+                label=label,
+                value=value / per,
+                unit=chosen.metric(key).unit,
+                baseline=None if before is None else before / per,
+                sentence=words,
             )
-        )
-    wear = chosen.value("write_amplification")
-    if wear is not None:
-        out.append(
-            Cost(
-                subject="wear",
-                label="Bytes written per byte asked",
-                value=wear,
-                unit="ratio",
-                baseline=_before(base, "write_amplification"),
-                sentence=f"The disks write {wear:.2f} bytes for each byte that the database writes.",
-            )
-        )
-    written, work = chosen.value("written"), _operations(manifest)
-    if written is not None and work is not None:
+        ]
+
+    def said(key: str) -> str:
+        label = chosen.metric(key).label
+        return label[:1].upper() + label[1:]
+
+    disks = "The disks write {} bytes for each byte that the database writes."
+    if chosen.basis != "modelled":
+        return [
+            *cost("space", "space", said("space"), f"{chosen.text('space')} allocated at the end."),
+            *cost(
+                "wear",
+                "written",
+                said("written"),
+                f"{chosen.text('written')} written for each operation of the job.",
+            ),
+            *cost("wear", "amplification", said("amplification"), disks.format(chosen.text("amplification"))),
+            _memory(chosen, base),
+        ]
+    wear = "write_amplification"
+    out = [
+        *cost("space", "allocated", "Space", _space(chosen)),
+        *cost("wear", wear, "Bytes written per byte asked", disks.format(f"{chosen.value(wear) or 0:.2f}")),
+    ]
+    if (work := _operations(manifest)) is not None:
         number, unit = work
-        before = _before(base, "written")
-        out.append(
-            Cost(
-                subject="wear",
-                label=f"Bytes written per {unit}",
-                value=written / number,
-                unit="bytes",
-                baseline=None if before is None else before / number,
-                sentence=f"{units.amount(written / number)} written per {unit}, over {units.count(number)} "
-                f"recorded.",
-            )
-        )
-    out.append(_memory(chosen, base))
-    return out
+        each = f"{units.amount((chosen.value('written') or 0) / number)} written per {unit}"
+        words = f"{each}, over {units.count(number)} recorded."
+        out += cost("wear", "written", f"Bytes written per {unit}", words, number)
+    return [*out, _memory(chosen, base)]
+
+
+def _space(chosen: LayoutResult) -> str:
+    text = f"{units.amount(chosen.value('allocated') or 0)} allocated"
+    # Results of older engines don't say how large the files are, only the records that hold them.
+    if files := number_at(chosen.measure, "space", "files"):
+        text += f" for {units.amount(files)} of files"
+        if (shrink := chosen.value("compression_ratio")) is not None:
+            text += f", compressed {units.times(shrink)}"
+    return text + "."
 
 
 def _operations(manifest: Manifest | None) -> tuple[float, str] | None:
@@ -130,25 +127,3 @@ def _records(chosen: LayoutResult) -> str:
         f"{units.amount(largest)} for each."
     )
     return text
-
-
-def _measured(chosen: LayoutResult, base: LayoutResult | None) -> list[Cost]:
-    out: list[Cost] = []
-    for key, words in (
-        ("space", "{} allocated at the end."),
-        ("written", "{} written for each operation of the job."),
-        ("amplification", "The disks write {} bytes for each byte that the database writes."),
-    ):
-        value, metric = chosen.value(key), chosen.metric(key)
-        if value is not None:
-            out.append(
-                Cost(
-                    subject="space" if key == "space" else "wear",
-                    label=metric.label[:1].upper() + metric.label[1:],
-                    value=value,
-                    unit=metric.unit,
-                    baseline=_before(base, key),
-                    sentence=words.format(chosen.text(key)),
-                )
-            )
-    return [*out, _memory(chosen, base)]

@@ -171,13 +171,20 @@ def confidence(
         notes.append(
             "One replay per layout. Replays of one trace repeat to about 1% in bytes and 3% in operations."
         )
-    level: Level = "weak" if weak else "limited" if limited else "fair"
-    sentence = {
+    sentences: dict[Level, str] = {
         "fair": "Fair: nothing speaks against the evidence, but it is modelled, not measured on your disks.",
         "limited": "Limited: the evidence has the gaps below; it is modelled, not measured on your disks.",
         "weak": "Weak: the trace can't carry these numbers. Record again, or measure, before you act.",
-    }[level]
-    return Confidence(level=level, sentence=sentence, reasons=[*weak, *limited, *notes])
+    }
+    return _sure(sentences, weak, limited, notes)
+
+
+def _sure(
+    sentences: Mapping[Level, str], weak: Sequence[str], limited: Sequence[str], notes: Sequence[str]
+) -> Confidence:
+    """Return the level that the reasons leave; the first of ``sentences`` is the best there is."""
+    level: Level = "weak" if weak else "limited" if limited else next(iter(sentences))
+    return Confidence(level=level, sentence=sentences[level], reasons=[*weak, *limited, *notes])
 
 
 def _measured_confidence(now: Standing, chosen: LayoutResult) -> Confidence:
@@ -207,14 +214,13 @@ def _measured_confidence(now: Standing, chosen: LayoutResult) -> Confidence:
         notes.append(
             f"Equal within {units.show(now.within, 'share')}: {', '.join(equal)}; any of them will do."
         )
-    level: Level = "weak" if weak else "limited" if limited else "good"
     zfs = "OpenZFS in user space" if in_user_space(run) else "real ZFS"
-    sentence = {
+    sentences: dict[Level, str] = {
         "good": f"Good: measured with the real database on {zfs}, and repeated until it was resolved.",
         "limited": f"Limited: measured on {zfs}, with the gaps below.",
         "weak": "Weak: too little was measured. Run more blocks before you act on it.",
-    }[level]
-    return Confidence(level=level, sentence=sentence, reasons=[*weak, *limited, *notes])
+    }
+    return _sure(sentences, weak, limited, notes)
 
 
 def outpaced(now: Standing) -> str:
@@ -237,20 +243,34 @@ def not_tested(
     now: Standing, chosen: LayoutResult, workload: str | None, manifest: Manifest | None
 ) -> list[str]:
     """Return, as sentences, what this run says nothing about."""
-    if now.basis != "modelled":
-        return _measured_not_tested(now, chosen, workload)
+    modelled = now.basis == "modelled"
+
+    def fixed_to(key: str) -> bool:
+        return len({c.settings.get(key) for c in now.found.layouts}) == 1
+
     same: dict[str, list[str]] = {}
     for dataset in chosen.layout.datasets:
-        for name in REPLAYED:
+        for name in REPLAYED if modelled else dataset.properties:
             key = f"{dataset.key}.{name}"
-            if name == "special_small_blocks" and chosen.settings.get("special") == "none":
+            if modelled and name == "special_small_blocks" and chosen.settings.get("special") == "none":
                 continue
-            if len({c.settings.get(key) for c in now.found.layouts}) == 1:
-                same.setdefault(dataset.key, []).append(f"{name}={chosen.settings.get(key)}")
+            if fixed_to(key):
+                value = f"={chosen.settings.get(key)}" if modelled else ""
+                same.setdefault(dataset.key, []).append(name + value)
     out = []
     if same:
         varied = "; ".join(f"{role}: {', '.join(names)}" for role, names in same.items())
         out.append(f"Properties with one value in all layouts: {varied}.")
+    if not modelled:
+        out.append(
+            "An aged pool: each trial starts on an empty one, without fragmentation, snapshots or other "
+            "tenants."
+        )
+        out.append(
+            f"Other workloads than {workload or 'this one'}, such as backups, imports and long reports; "
+            "other sizes."
+        )
+        return out
     fixed = [
         f"{word} ({chosen.settings.get(key)})"
         for key, word in (
@@ -259,14 +279,12 @@ def not_tested(
             ("special", "special vdev"),
             ("arc", "ARC"),
         )
-        if key in chosen.settings and len({c.settings.get(key) for c in now.found.layouts}) == 1
+        if key in chosen.settings and fixed_to(key)
     ]
     fixed += [
         f"{key.removeprefix('pool.')} ({value})"
         for key, value in chosen.settings.items()
-        if key.startswith("pool.")
-        and default_setting(key) is None
-        and len({c.settings.get(key) for c in now.found.layouts}) == 1
+        if key.startswith("pool.") and default_setting(key) is None and fixed_to(key)
     ]
     if fixed:
         out.append(f"Pool and memory settings with one value in all layouts: {', '.join(fixed)}.")
@@ -288,25 +306,4 @@ def not_tested(
             "Other hours and other jobs than the recorded ones, such as backups, imports and long reports."
         )
     out.append("Settings of the database itself (page size, full_page_writes, WAL recycling).")
-    return out
-
-
-def _measured_not_tested(now: Standing, chosen: LayoutResult, workload: str | None) -> list[str]:
-    same: dict[str, list[str]] = {}
-    for dataset in chosen.layout.datasets:
-        for name in dataset.properties:
-            key = f"{dataset.key}.{name}"
-            if len({c.settings.get(key) for c in now.found.layouts}) == 1:
-                same.setdefault(dataset.key, []).append(name)
-    out = []
-    if same:
-        varied = "; ".join(f"{role}: {', '.join(names)}" for role, names in same.items())
-        out.append(f"Properties with one value in all layouts: {varied}.")
-    out.append(
-        "An aged pool: each trial starts on an empty one, without fragmentation, snapshots or other tenants."
-    )
-    out.append(
-        f"Other workloads than {workload or 'this one'}, such as backups, imports and long reports; other "
-        f"sizes."
-    )
     return out

@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 
 from ztune.analysis import demand
 from ztune.analysis.effects import ABSENT, pair_to
-from ztune.analysis.rank import Ranking
 from ztune.analysis.results import LayoutResult
 from ztune.analysis.stats import differs
 
@@ -15,8 +14,10 @@ from ztune.analysis.stats import differs
 UNSEEN = frozenset({("logbias", "throughput")})
 
 
-def plainest(ranking: Ranking, defaults: Mapping[str, str]) -> LayoutResult:
-    """Return the layout to recommend.
+def plainest(
+    ranked: Sequence[LayoutResult], minimise: Sequence[str], within: float, defaults: Mapping[str, str]
+) -> LayoutResult:
+    """Return the layout to recommend of ``ranked``, which are in order; at least one.
 
     From the first in the ranking, one setting after the other goes back to its default as long as the layout
     that results was screened, is no weaker in durability, and no objective gets worse by more than the
@@ -24,32 +25,16 @@ def plainest(ranking: Ranking, defaults: Mapping[str, str]) -> LayoutResult:
     steps can't add up. Among several such steps the one with the least first objective is taken.
 
     Before that, settings whose price a replay can't show (``UNSEEN``) go back wherever the first objective
-    allows it: what they save elsewhere is not the whole account. Raises ValueError for an empty ranking.
+    allows it: what they save elsewhere is not the whole account.
     """
-    first = ranking.best
-    if first is None:
-        raise ValueError("the ranking is empty")
-    every = [r.result for r in ranking.ranked]
-    slow = demand.held(every) if ranking.minimise[0] == "modelled_s" else {}
-    field = [c for c in every if c.hash not in slow]
-    fastest = min(field, key=lambda c: c.value(ranking.minimise[0]) or 0.0)
-    current = _back(field, first, fastest, ranking, defaults, unseen=True)
-    return _back(field, current, fastest, ranking, defaults, unseen=False)
+    slow = demand.held(ranked) if minimise[0] == "modelled_s" else {}
+    field = [c for c in ranked if c.hash not in slow]
+    fastest = min(field, key=lambda c: c.value(minimise[0]) or 0.0)
 
-
-def _back(
-    field: Sequence[LayoutResult],
-    start: LayoutResult,
-    fastest: LayoutResult,
-    ranking: Ranking,
-    defaults: Mapping[str, str],
-    *,
-    unseen: bool,
-) -> LayoutResult:
-    """Take steps back to the defaults from ``start``; with ``unseen`` only of settings in ``UNSEEN``."""
-    current = start
-    while True:
-        steps = [
+    def back(start: LayoutResult, unseen: bool) -> LayoutResult:
+        """Take steps back to the defaults; with ``unseen`` only of settings in ``UNSEEN``."""
+        current = start
+        while steps := [
             pair.b
             for factor, value in current.settings.items()
             if factor in defaults
@@ -57,12 +42,13 @@ def _back(
             and (not unseen or (factor.rpartition(".")[2], value) in UNSEEN)
             and (pair := pair_to(field, current, factor, defaults[factor])) is not None
             and pair.b.judged.no_weaker(current.judged)
-            and as_good(pair.b, fastest, ranking.minimise[:1], ranking.within)
-            and (unseen or as_good(pair.b, start, ranking.minimise[1:], ranking.within))
-        ]
-        if not steps:
-            return current
-        current = min(steps, key=lambda c: (c.value(ranking.minimise[0]) or 0.0, c.name, c.hash))
+            and as_good(pair.b, fastest, minimise[:1], within)
+            and (unseen or as_good(pair.b, start, minimise[1:], within))
+        ]:
+            current = min(steps, key=lambda c: (c.value(minimise[0]) or 0.0, c.name, c.hash))
+        return current
+
+    return back(back(ranked[0], unseen=True), unseen=False)
 
 
 def as_good(candidate: LayoutResult, than: LayoutResult, minimise: Sequence[str], within: float) -> bool:

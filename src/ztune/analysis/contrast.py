@@ -13,7 +13,7 @@ from ztune.analysis.results import LayoutResult
 
 @dataclass(frozen=True)
 class TwoFactor:
-    """Four layouts: neither setting changed, each alone, both.
+    """Two settings: the layout with neither changed and that with both.
 
     ``ratio``: what both do together, over what each does alone multiplied. 1: they act independently.
     """
@@ -21,8 +21,6 @@ class TwoFactor:
     first: str
     second: str
     base: LayoutResult
-    only_first: LayoutResult
-    only_second: LayoutResult
     both: LayoutResult
     measure: str
     ratio: Ratio
@@ -68,7 +66,7 @@ def two_factor(results: Sequence[LayoutResult], measure: str) -> list[TwoFactor]
                 ratio = _interaction((corner, x, y, both), measure)
                 if ratio is not None:
                     seen.add(square)
-                    out.append(TwoFactor(first, second, corner, x, y, both, measure, ratio))
+                    out.append(TwoFactor(first, second, corner, both, measure, ratio))
     return out
 
 

@@ -43,26 +43,6 @@ class RankedLayout:
     lag: str = ""
 
 
-@dataclass(frozen=True)
-class Ranking:
-    """All layouts of a run in order. ``weaker`` are those set apart: below the durability that the objective
-    allows, or not known to be as durable.
-    """
-
-    minimise: tuple[str, ...]
-    within: float
-    durability: DurabilityClass  # the worst class allowed
-    ranked: tuple[RankedLayout, ...]
-    weaker: tuple[RankedLayout, ...]
-    failed: tuple[Failed, ...]
-    baseline: LayoutResult | None
-
-    @property
-    def best(self) -> LayoutResult | None:
-        """The layout in the first place, or None if none is durable enough."""
-        return self.ranked[0].result if self.ranked else None
-
-
 def defaults_of(results: Sequence[LayoutResult], baseline: LayoutResult | None) -> dict[str, str]:
     """Return the value that counts as "the default" of each setting of ``results``.
 
@@ -212,27 +192,32 @@ def order(
     return ranked
 
 
-def rank(
-    collected: Results,
-    minimise: Sequence[str] = ("modelled_s", "allocated", "written"),
-    within: float = 0.05,
-    durability: DurabilityClass | str | Bar = DurabilityClass.NOTHING,
-    defaults: Mapping[str, str] | None = None,
-) -> Ranking:
-    """Rank the layouts of a run; those that ``durability``, the worst class or a bar, keeps out go to
-    ``weaker``.
-
-    ``within`` is a share (0.05 = 5 %). Raises InputError for an unknown metric, an empty ``minimise`` or a
-    share outside 0 … 1.
-    """
+def goals(minimise: Sequence[str]) -> tuple[str, ...]:
+    """Return the metrics of an objective, each once. Raises InputError for an unknown one, or none."""
     keys = tuple(dict.fromkeys(resolve(name) for name in minimise))
     if not keys:
         raise InputError(
             "the objective minimises nothing; name at least one of modelled_s, allocated, written"
         )
+    return keys
+
+
+def rank(
+    collected: Results,
+    minimise: Sequence[str] = ("modelled_s", "allocated", "written"),
+    within: float = 0.05,
+    bar: Bar | None = None,
+    defaults: Mapping[str, str] | None = None,
+) -> tuple[tuple[RankedLayout, ...], tuple[Failed, ...]]:
+    """Return the layouts of a run in order, and those that have no place: failed, or without a metric.
+
+    Those that ``bar`` (default: nothing acknowledged may be lost) keeps out follow the rest, without a rank.
+    ``within`` is a share (0.05 = 5 %). Raises InputError as ``goals`` does, and for a share outside 0 … 1.
+    """
+    keys = goals(minimise)
     if not 0 <= within < 1:
         raise InputError(f"within is {within:g}; it is a share from 0 to below 1, such as 0.05 for 5 %")
-    bar = durability if isinstance(durability, Bar) else Bar(DurabilityClass(durability))
+    bar = bar or Bar(DurabilityClass.NOTHING)
     usable = [c for c in collected.layouts if all(c.value(k) is not None for k in keys)]
     lacking = [
         Failed(
@@ -245,14 +230,6 @@ def rank(
         for c in collected.layouts
         if c not in usable
     ]
-    strong = [c for c in usable if bar.admits(c.layout)]
-    weak = [c for c in usable if not bar.admits(c.layout)]
-    return Ranking(
-        minimise=keys,
-        within=within,
-        durability=bar.worst,
-        ranked=tuple(order(strong, keys, within, defaults)),
-        weaker=tuple(replace(p, rank=None) for p in order(weak, keys, within, defaults)),
-        failed=(*collected.failed, *lacking),
-        baseline=collected.baseline,
-    )
+    strong = order([c for c in usable if bar.admits(c.layout)], keys, within, defaults)
+    weak = order([c for c in usable if not bar.admits(c.layout)], keys, within, defaults)
+    return (*strong, *(replace(p, rank=None) for p in weak)), (*collected.failed, *lacking)

@@ -12,7 +12,7 @@ from ztune.analysis.choose import UNSEEN, plainest
 from ztune.analysis.metrics import Basis, table
 from ztune.analysis.pace import Pace, pace
 from ztune.analysis.paired import Ratio, paired
-from ztune.analysis.rank import RankedLayout, defaults_of, rank
+from ztune.analysis.rank import RankedLayout, defaults_of, goals, rank
 from ztune.analysis.results import Failed, LayoutResult, Results, collect
 from ztune.store.records import Run, Trial
 from ztune.study import DurabilityClass, Objective
@@ -112,16 +112,18 @@ def standing(run: Run, trials: Sequence[Trial], objective: Objective | None = No
     goal = objective or run.objective
     defaults = defaults_of(found.layouts, found.baseline)
     bar = Bar.of(goal.durability, found.base_layout)
-    ranking = rank(found, goal.minimise, goal.within, bar, defaults)
+    keys = goals(goal.minimise)
+    places, failed = rank(found, keys, goal.within, bar, defaults)
+    ranked = [p.result for p in places if p.rank is not None]
     return Standing(
         run=run,
         basis="modelled",
         found=found,
-        minimise=ranking.minimise,
-        within=ranking.within,
-        places=(*ranking.ranked, *ranking.weaker),
-        failed=ranking.failed,
-        chosen=plainest(ranking, defaults) if ranking.ranked else None,
+        minimise=keys,
+        within=goal.within,
+        places=places,
+        failed=failed,
+        chosen=plainest(ranked, keys, goal.within, defaults) if ranked else None,
         allowed=bar.worst,
         defaults=defaults,
     )

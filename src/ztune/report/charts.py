@@ -10,9 +10,15 @@ from markupsafe import Markup, escape
 
 from ztune.advice.model import Row
 from ztune.analysis import units
+from ztune.analysis.metrics import MEASURED
+from ztune.analysis.predicted import Comparison
+from ztune.analysis.results import LayoutResult
+from ztune.analysis.why import Why
 
 # A logarithmic axis from this ratio of largest to smallest on: below, a linear one shows differences better.
 _LOG_FROM = 8.0
+_NAME = 250  # pixels for a layout's name
+_ROW = 30
 
 
 Box = tuple[float, float, float, float]  # left, top, right, bottom in pixels
@@ -65,6 +71,65 @@ class Axis:
         return [(lowest + i) * step for i in range(12) if (lowest + i) * step <= self.high]
 
 
+def _cut(text: str, most: int = 38) -> str:
+    return text if len(text) <= most else text[: most - 1] + "…"
+
+
+def _svg(wide: int, tall: int, label: str) -> Markup:
+    return Markup('<svg viewBox="0 0 {} {}" role="img" aria-label="{}">').format(wide, tall, label)
+
+
+def _upright(kind: str, x: float, y1: float, y2: float) -> Markup:
+    return Markup('<line class="{0}" x1="{1:.1f}" x2="{1:.1f}" y1="{2:.1f}" y2="{3:.1f}"/>').format(
+        kind, x, y1, y2
+    )
+
+
+def _level(kind: str, y: float, x1: float, x2: float) -> Markup:
+    return Markup('<line class="{0}" x1="{1:.1f}" x2="{2:.1f}" y1="{3:.1f}" y2="{3:.1f}"/>').format(
+        kind, x1, x2, y
+    )
+
+
+def _tick(value: float, unit: str) -> str:
+    return units.times(value) if unit == "times" else units.show(value, unit)
+
+
+def _columns(axis: Axis, unit: str, top: float, bottom: float, most: int | None = None) -> list[Markup]:
+    """Return the grid of a horizontal axis: a line and its value for each tick."""
+    out = []
+    for value in axis.ticks(binary=unit == "bytes")[:most]:
+        x = axis.at(value)
+        out.append(_upright("grid", x, top, bottom))
+        out.append(
+            Markup('<text x="{:.1f}" y="{}" text-anchor="middle">{}</text>').format(
+                x, bottom + 17, _tick(value, unit)
+            )
+        )
+    return out
+
+
+def _lines(axis: Axis, unit: str, left: float, right: float, most: int | None = None) -> list[Markup]:
+    """Return the grid of a vertical axis."""
+    out = []
+    for value in axis.ticks(binary=unit == "bytes")[:most]:
+        y = axis.at(value)
+        out.append(_level("grid", y, left, right))
+        out.append(
+            Markup('<text x="{}" y="{:.1f}" text-anchor="end">{}</text>').format(
+                left - 7, y + 4, _tick(value, unit)
+            )
+        )
+    return out
+
+
+def _named(cell: LayoutResult, y: float, strong: bool) -> Markup:
+    """Return the name of the layout whose row is at ``y``."""
+    return Markup('<text class="{}" x="{}" y="{:.1f}" text-anchor="end">{}<title>{}</title></text>').format(
+        "strong" if strong else "", _NAME - 12, y + 4, _cut(cell.name), cell.name
+    )
+
+
 def trade_off(rows: Sequence[Row], apart: Sequence[Row], wide: int = 1040, tall: int = 460) -> Markup:
     """Return the plot of space against modelled time; the area of a circle is the bytes written.
 
@@ -79,36 +144,12 @@ def trade_off(rows: Sequence[Row], apart: Sequence[Row], wide: int = 1040, tall:
     x = Axis.over([r.values["modelled_s"] for r in points], left, wide - right)
     y = Axis.over([r.values["allocated"] for r in points], tall - bottom, top)
     largest = max(r.values["written"] for r in points) or 1.0
+    what = "Modelled time against space for each layout; the table above holds the same numbers"
     out = [
-        Markup(
-            '<svg viewBox="0 0 {} {}" role="img" aria-label="Modelled time against space for each layout; '
-            'the table above holds the same numbers">'
-        ).format(wide, tall)
+        _svg(wide, tall, what),
+        *_columns(x, "s", top, tall - bottom),
+        *_lines(y, "bytes", left, wide - right),
     ]
-    for value in x.ticks():
-        px = x.at(value)
-        out.append(
-            Markup('<line class="grid" x1="{0:.1f}" x2="{0:.1f}" y1="{1}" y2="{2}"/>').format(
-                px, top, tall - bottom
-            )
-        )
-        out.append(
-            Markup('<text x="{:.1f}" y="{}" text-anchor="middle">{}</text>').format(
-                px, tall - bottom + 18, units.seconds(value)
-            )
-        )
-    for value in y.ticks(binary=True):
-        py = y.at(value)
-        out.append(
-            Markup('<line class="grid" x1="{0}" x2="{1}" y1="{2:.1f}" y2="{2:.1f}"/>').format(
-                left, wide - right, py
-            )
-        )
-        out.append(
-            Markup('<text x="{}" y="{:.1f}" text-anchor="end">{}</text>').format(
-                left - 8, py + 4, units.amount(value)
-            )
-        )
     out.append(
         Markup('<text x="{}" y="{}" text-anchor="end">modelled time{} → less is better</text>').format(
             wide - right, tall - 10, ", logarithmic" if x.log else ""
@@ -207,11 +248,114 @@ def ratio_bar(median: float, low: float, high: float, reach: float, wide: int = 
         ),
     ]
     if high > low:
-        out.append(
-            Markup('<line class="span" x1="{:.1f}" x2="{:.1f}" y1="8" y2="8"/>').format(at(low), at(high))
-        )
-        for edge in (at(low), at(high)):
-            out.append(Markup('<line class="span" x1="{0:.1f}" x2="{0:.1f}" y1="5" y2="11"/>').format(edge))
-    out.append(Markup('<line class="axis" x1="{0}" x2="{0}" y1="1" y2="15"/>').format(middle))
+        out.append(_level("span", 8, at(low), at(high)))
+        out += [_upright("span", edge, 5, 11) for edge in (at(low), at(high))]
+    out.append(_upright("axis", middle, 1, 15))
     out.append(Markup("</svg>"))
     return Markup("").join(out)
+
+
+def dots(cells: Sequence[LayoutResult], key: str, chosen: LayoutResult | None, wide: int = 1040) -> Markup:
+    """Return one row per layout with a dot for each block, the median, and its interval; empty without
+    values.
+    """
+    rows = [c for c in cells if key in c.values]
+    values = [v for c in rows for v in c.values[key].values()]
+    if not values:
+        return Markup("")
+    unit = MEASURED[key].unit
+    tall = 14 + _ROW * len(rows) + 40
+    bottom = tall - 34
+    axis = Axis.over(values, _NAME, wide - 30)
+    out = [
+        _svg(wide, tall, f"{MEASURED[key].label} of each layout in each block"),
+        *_columns(axis, unit, 8, bottom),
+    ]
+    for i, cell in enumerate(rows):
+        y = 8 + _ROW * (i + 0.5)
+        kind = "rec" if cell is chosen else "base" if cell.baseline else ""
+        out.append(_named(cell, y, cell is chosen or cell.baseline))
+        found = cell.estimates[key]
+        if found.low is not None and found.high is not None:
+            out.append(_level("span", y, axis.at(found.low), axis.at(found.high)))
+        out.append(_upright("axis", axis.at(found.median), y - 9, y + 9))
+        for block, value in sorted(cell.values[key].items()):
+            out.append(
+                Markup(
+                    '<circle class="p {}" cx="{:.1f}" cy="{:.1f}" r="5"><title>block {}: {}</title></circle>'
+                ).format(kind, axis.at(value), y, block, units.show(value, unit))
+            )
+    return Markup("").join([*out, Markup("</svg>")])
+
+
+def causes(rows: Sequence[tuple[LayoutResult, Why]], wide: int = 1040) -> Markup:
+    """Return a bar per layout: bytes written per operation, the ZIL's part, and what the database asked
+    for.
+    """
+    if not rows:
+        return Markup("")
+    tall = 14 + _ROW * len(rows) + 40
+    bottom = tall - 34
+    most = max(max(w.written, w.asked or 0.0) for _, w in rows) or 1.0
+    axis = Axis(0.0, most * 1.08, _NAME, wide - 90, False)
+    out = [
+        _svg(wide, tall, "Bytes written per operation by cause"),
+        *_columns(axis, "bytes", 8, bottom),
+    ]
+    for i, (cell, why) in enumerate(rows):
+        y = 8 + _ROW * (i + 0.5)
+        out.append(_named(cell, y, cell.baseline))
+        start = axis.at(0)
+        parts = [("zil", why.zil, "ZIL"), ("rest", why.rest, "transaction groups")]
+        if why.zil is None:
+            parts = [("rest", why.written, "all writes")]
+        for kind, value, label in parts:
+            if not value:
+                continue
+            width = axis.at(value) - axis.at(0)
+            out.append(
+                Markup(
+                    '<rect class="cause {}" x="{:.1f}" y="{:.1f}" width="{:.1f}" height="16">'
+                    "<title>{}: {}</title></rect>"
+                ).format(kind, start, y - 8, width, label, units.amount(value))
+            )
+            start += width
+        if why.asked:
+            out.append(_upright("asked", axis.at(why.asked), y - 12, y + 12))
+        out.append(
+            Markup('<text class="strong" x="{:.1f}" y="{:.1f}">{}</text>').format(
+                start + 8, y + 4, units.amount(why.written)
+            )
+        )
+    return Markup("").join([*out, Markup("</svg>")])
+
+
+def scatter(comparison: Comparison, wide: int = 330, tall: int = 300) -> Markup:
+    """Return predicted against measured, both as multiples of the baseline; on the diagonal it was right."""
+    points = comparison.points
+    both = [v for p in points for v in (p.predicted, p.measured)]
+    left, bottom = 52, tall - 40
+    x = Axis.over(both, left, wide - 14)
+    y = Axis(x.low, x.high, bottom, 14, x.log)
+    out = [
+        _svg(wide, tall, f"{comparison.label}: predicted against measured"),
+        *_columns(x, "times", 14, bottom, 6),
+        *_lines(y, "times", left, wide - 14, 6),
+    ]
+    out.append(
+        Markup('<line class="frontline" x1="{:.1f}" y1="{:.1f}" x2="{:.1f}" y2="{:.1f}"/>').format(
+            x.at(x.low), y.at(x.low), x.at(x.high), y.at(x.high)
+        )
+    )
+    for p in points:
+        out.append(
+            Markup(
+                '<circle class="p front" cx="{:.1f}" cy="{:.1f}" r="5">'
+                "<title>{}: predicted {}, measured {}</title></circle>"
+            ).format(
+                x.at(p.predicted), y.at(p.measured), p.name, units.times(p.predicted), units.times(p.measured)
+            )
+        )
+    out.append(Markup('<text x="{}" y="{}" text-anchor="end">predicted</text>').format(wide - 14, tall - 6))
+    out.append(Markup('<text x="4" y="11">measured</text>'))
+    return Markup("").join([*out, Markup("</svg>")])

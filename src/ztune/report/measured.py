@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from typing import Any
 
+from rich.cells import cell_len
 from rich.console import Group, RenderableType
 from rich.table import Table
 
@@ -22,6 +23,7 @@ from ztune.analysis.standing import Standing, standing
 from ztune.analysis.verdict import sentence
 from ztune.output import Console, Text
 from ztune.store.records import Run, Trial
+from ztune.study import DurabilityClass
 
 STANDING = {"leader": "leads", "worse": "worse", "equal": "equal", "open": "not resolved", "": ""}
 _WIDE = 100  # characters that a third measure needs
@@ -64,45 +66,69 @@ def ranking(now: Standing) -> RenderableType:
     caution = now.caution()
     if caution is not None:
         parts.append(Text(caution, style="yellow"))
-    keys = now.columns(3 if shutil.get_terminal_size().columns >= _WIDE else 2)
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    table.add_column("#", justify="right")
-    table.add_column("layout", overflow="fold", min_width=20)
-    table.add_column("runs", justify="right")
-    for key in keys:
-        table.add_column(now.label(key), justify="right", min_width=9)
-    if now.minimise:
-        table.add_column("to baseline", justify="right", min_width=11)
+    narrow = shutil.get_terminal_size().columns < _WIDE
+    weak = any(p.result.durability is not DurabilityClass.NOTHING for p in now.places)
+    keys = now.columns(3 - narrow - (narrow and weak))
+    lines = []
     for place in now.places:
         result = place.result
-        name = Text(result.name)
-        mark(name, result is now.chosen, now.passed_over if result is now.first else "")
-        if result.baseline:
-            name.append("  (baseline)", style="dim")
+        words = Text("  (baseline)" if result.baseline else "", style="dim")
         if place.standing in {"worse", "equal", "open"}:
-            name.append(f"  {STANDING[place.standing]}", style="dim")
+            words.append(f"  {STANDING[place.standing]}")
         if place.lag:
-            name.append(f"  {place.lag}", style="yellow")
-        if place.rank is None:
-            name.append(f"  {result.durability}", style="red")
-        row: list[Any] = ["–" if place.rank is None else str(place.rank), name, str(len(result.trials))]
-        row += [result.text(key) for key in keys]
-        if now.minimise:
-            row.append(against(result, now.minimise[0]))
-        table.add_row(*row, style="bold" if result is now.chosen else "")
-    parts += [Text(), table]
+            words.append(f"  {place.lag}", style="yellow")
+        cells = [str(len(result.trials)), *(result.text(key) for key in keys)]
+        cells += [against(result, key) for key in now.minimise[:1]]
+        lines.append(
+            Line(place.rank, result.name, result is now.chosen, words, str(result.durability), cells)
+        )
+    heads = ["runs", *map(now.label, keys), *(["to baseline"] if now.minimise else [])]
+    table = places(heads, lines)
+    parts += [Text(), table, *passed_over(now.first.name if now.first else "", now.passed_over)]
     for failed in now.failed:
         numbers = ", ".join(map(str, failed.trials))
         parts.append(Text(f"failed: {failed.name} (trial {numbers}): {failed.reason}", style="red"))
     return Group(*parts)
 
 
-def mark(name: Text, recommended: bool, passed_over: str) -> None:
-    """Mark the layout to take, and say of the first in the table why it is not the one."""
-    if recommended:
-        name.append("  ◀ recommended", style="bold green")
-    if passed_over:
-        name.append(f"  {passed_over}", style="yellow")
+@dataclass(frozen=True)
+class Line:
+    """A layout in a table of them. ``words`` follow its name; ``cells``: one for each further column."""
+
+    rank: int | None
+    layout: str
+    recommended: bool
+    words: Text
+    durability: str
+    cells: Sequence[str]
+
+
+def places(heads: Sequence[str], lines: Sequence[Line]) -> Table:
+    """Return layouts as a table; their durability has a column where one may lose something."""
+    safe = str(DurabilityClass.NOTHING)
+    weak = any(line.durability != safe for line in lines)
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    table.add_column("#", justify="right")
+    table.add_column("layout", overflow="fold", min_width=20)
+    if weak:
+        table.add_column("durability", style="red", no_wrap=True)
+    for i, head in enumerate(heads):
+        longest = max((cell_len(line.cells[i]) for line in lines), default=0)
+        table.add_column(Text(head), justify="right", min_width=longest)
+    for line in lines:
+        name = Text(line.layout)
+        if line.recommended:
+            name.append("  ◀ recommended", style="bold green")
+        name.append(line.words)
+        klass = ["" if line.durability == safe else line.durability] if weak else []
+        rank = "–" if line.rank is None else str(line.rank)
+        table.add_row(rank, name, *klass, *line.cells, style="bold" if line.recommended else "")
+    return table
+
+
+def passed_over(first: str, why: str) -> list[Text]:
+    """Return, below a table, why its first layout is not the one to recommend; nothing where it is."""
+    return [Text(f"{first} comes first, but {why}", style="yellow")] if why else []
 
 
 def against(result: LayoutResult, key: str) -> str:

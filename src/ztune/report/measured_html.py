@@ -16,9 +16,7 @@ from ztune.analysis.rank import RankedLayout
 from ztune.analysis.results import LayoutResult
 from ztune.analysis.standing import Standing
 from ztune.analysis.why import explain, sentence
-from ztune.report import measured
-from ztune.report import measured_charts as charts
-from ztune.report.charts import ratio_bar
+from ztune.report import charts, measured
 from ztune.store.records import Run, Trial
 
 _DOTS = 3  # metrics that are drawn block by block
@@ -106,7 +104,7 @@ def _effects(now: Standing, keys: Sequence[str]) -> list[dict[str, Any]]:
                 shown.append({"bar": Markup(""), "text": "–"})
                 continue
             low, high = (ratio.low, ratio.high) if ratio.known else (ratio.mean, ratio.mean)
-            shown.append({"bar": ratio_bar(ratio.mean, low, high, 4.0), "text": ratio.text})
+            shown.append({"bar": charts.ratio_bar(ratio.mean, low, high, 4.0), "text": ratio.text})
         out.append({"effect": pair, "cells": shown})
     return out
 

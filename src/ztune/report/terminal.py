@@ -26,30 +26,27 @@ def ranking_table(rows: Sequence[Row], baseline: Row | None, top: int | None = T
 
     All numbers are modelled or counted in the replay.
     """
-    table = Table(box=None, pad_edge=False, header_style="bold", expand=False)
-    table.add_column("#", justify="right")
-    table.add_column("layout", overflow="fold", ratio=1)
-    for head in ("modelled", "vs base", "space", "written"):
-        table.add_column(head, justify="right", no_wrap=True)
     base = None if baseline is None else baseline.values.get("modelled_s")
-    shown = [r for i, r in enumerate(rows) if top is None or i < top or r.baseline or r.recommended]
-    for row in shown:
-        name = Text(row.layout)
-        measured.mark(name, row.recommended, row.passed_over)
-        if row.baseline:
-            name.append("  (base)", style="dim")
-        if row.durability != "nothing-acknowledged":
-            name.append(f"  {row.durability}", style="red")
-        table.add_row(
-            "–" if row.rank is None else str(row.rank),
-            name,
-            _value(row, "modelled_s", "s"),
-            units.times(ratio(row.values.get("modelled_s"), base)),
-            _value(row, "allocated", "bytes"),
-            _value(row, "written", "bytes"),
-            style="bold" if row.recommended else "",
-        )
-    return table
+    return measured.places(
+        ("modelled", "vs base", "space", "written"),
+        [
+            measured.Line(
+                row.rank,
+                row.layout,
+                row.recommended,
+                Text("  (base)" if row.baseline else "", style="dim"),
+                row.durability,
+                (
+                    _value(row, "modelled_s", "s"),
+                    units.times(ratio(row.values.get("modelled_s"), base)),
+                    _value(row, "allocated", "bytes"),
+                    _value(row, "written", "bytes"),
+                ),
+            )
+            for i, row in enumerate(rows)
+            if top is None or i < top or row.baseline or row.recommended
+        ],
+    )
 
 
 def _value(row: Row, metric: str, unit: str) -> str:
@@ -60,6 +57,7 @@ def ranking(r: Recommendation, top: int | None = TOP) -> RenderableType:
     """Return the whole ranking: the layouts in order, those set apart, those that failed."""
     baseline = next((row for row in [*r.ranking, *r.set_apart] if row.baseline), None)
     parts: list[RenderableType] = [ranking_table(r.ranking, baseline, top)]
+    parts += [one for row in r.ranking for one in measured.passed_over(row.layout, row.passed_over)]
     hidden = 0 if top is None else max(0, len(r.ranking) - top)
     if hidden:
         parts.append(Text(f"{len(r.ranking)} layouts in all; --all shows the rest", style="dim"))
