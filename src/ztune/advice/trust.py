@@ -263,12 +263,12 @@ def not_tested(
         out.append(f"Properties with one value in all layouts: {varied}.")
     if not modelled:
         out.append(
-            "An aged pool: each trial starts on an empty one, without fragmentation, snapshots or other "
-            "tenants."
+            "An aged pool: each trial starts on an empty one, "
+            "without fragmentation, snapshots or other tenants."
         )
         out.append(
-            f"Other workloads than {workload or 'this one'}, such as backups, imports and long reports; "
-            "other sizes."
+            f"Other workloads than {workload or 'this one'}, such as backups, "
+            "imports and long reports; other sizes."
         )
         return out
     fixed = [
