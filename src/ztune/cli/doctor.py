@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import click
-from rich.text import Text
 
 from ztune import output
 from ztune.doctor.checks import Checked, State, examine, fit
@@ -44,7 +43,7 @@ def command(context: click.Context, as_json: bool) -> None:
         context.exit(MissingError.exit_code)
 
 
-def _row(finding: Checked) -> tuple[str | Text, ...]:
+def _row(finding: Checked) -> tuple[str | output.Text, ...]:
     # What nobody needs is no alarm.
     alarm = finding.state is State.OK or finding.needed or finding.state is State.LIMITED
     state = output.Text(finding.state, _STYLE[finding.state] if alarm else "dim")
