@@ -191,7 +191,7 @@ def test_a_server_that_dies_is_told_with_its_last_words(trials: object) -> None:
 
 
 def test_wrong_values_and_states_are_told(trials: object) -> None:
-    workload = trials(innodb_flush_method="sideways")  # type: ignore[operator]
+    workload = trials(innodb_log_buffer_size="sideways")  # type: ignore[operator]
     with pytest.raises(InputError, match=r"MariaDB did not start .*sideways"):
         workload.start()
     (workload.role_paths()["wal"] / "redo/ib_logfile0").unlink()
@@ -207,6 +207,7 @@ def test_wrong_values_and_states_are_told(trials: object) -> None:
             "has no setting 'innodb_flush_methd'; did you mean 'innodb_flush_method'",
         ),
         ({"zzzzzz": "1"}, "such are innodb_page_size"),
+        ({"innodb_flush_method": "sideways"}, "is 'sideways'; it is one of fsync, O_DSYNC"),
         ({"port": "1"}, "'port' can't be chosen by a layout: it is reached by its own socket"),
         ({"innodb_log_group_home_dir": "/x"}, "say where files lie"),
         ({"max_connections": "5"}, "'threads' decides it"),

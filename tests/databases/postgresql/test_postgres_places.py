@@ -181,21 +181,26 @@ def test_usual_settings_are_known(needs_postgres: None) -> None:
         *("full_page_writes", "wal_recycle", "wal_init_zero", "wal_compression", "synchronous_commit"),
         *("checkpoint_timeout", "max_wal_size", "shared_buffers", "fsync", "wal_sync_method", "commit_delay"),
     )
-    check_settings(find_binaries(), dict.fromkeys(names, "1"))
+    check_settings(find_binaries(), {**dict.fromkeys(names, "1"), "wal_sync_method": "fdatasync"})
 
 
 def test_a_wrong_value_is_told_with_the_servers_words(saved: Path, parent: Path) -> None:
-    workload = PostgresOltp(SMALL, database={"synchronous_commit": "perhaps"})
+    workload = PostgresOltp(SMALL, database={"checkpoint_timeout": "perhaps"})
     places = make(parent, "trial")
     workload.prepare(WorkDir.create("pg", parent=parent), places)
     try:
         for role in ("data", "wal"):
             shutil.copytree(saved / role, places[role], symlinks=True, dirs_exist_ok=True)
         workload.job.adopt(places)
-        with pytest.raises(InputError, match=r"PostgreSQL did not start .*synchronous_commit"):
+        with pytest.raises(InputError, match=r"PostgreSQL did not start .*checkpoint_timeout"):
             workload.start()
     finally:
         workload.cleanup()
+
+
+def test_a_wrong_word_is_told_before_anything_starts(needs_postgres: None) -> None:
+    with pytest.raises(InputError, match=r"synchronous_commit is 'perhaps'; it is one of on, off"):
+        check_settings(find_binaries(), {"synchronous_commit": "perhaps"})
 
 
 def test_places_must_be_there_and_empty(needs_postgres: None, parent: Path) -> None:
