@@ -124,6 +124,7 @@ class Postgres:
         """Take the settings; nothing is started."""
         self._job = PostgresOltp({**params, "clients": clients}, settings)
         self.version = self._job.check()
+        self.roles, self.settings = self._job.roles(), self._job.settings()
         self._binaries = find_binaries(patience=self._job.patience)
         if not os.access(self._binaries["pg_amcheck"], os.X_OK):
             raise MissingError(
@@ -132,16 +133,6 @@ class Postgres:
             )
         self._server: PostgresServer | None = None
         self._sessions: list[Session] = []
-
-    @property
-    def roles(self) -> tuple[str, ...]:
-        """Data and WAL."""
-        return self._job.roles()
-
-    @property
-    def settings(self) -> dict[str, str]:
-        """What goes into the configuration."""
-        return self._job.settings()
 
     @property
     def server(self) -> PostgresServer:

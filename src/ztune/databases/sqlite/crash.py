@@ -64,6 +64,7 @@ class Sqlite:
         """Take the settings; nothing is started."""
         self._job = Job({**params, "clients": clients}, settings)
         self.version = self._job.check()
+        self.roles, self.settings = self._job.roles(), self._job.settings()
         self._user = User.for_database("nobody")
         self.checkpoints = self.settings["journal_mode"] == "wal"
         found = software.pythons("import sqlite3; print(1)", self._user, patience=self._job.patience)
@@ -74,16 +75,6 @@ class Sqlite:
         self._home = Path()
         self._file = Path()
         self._sessions: list[Session] = []
-
-    @property
-    def roles(self) -> tuple[str, ...]:
-        """Data; the log lies beside it."""
-        return self._job.roles()
-
-    @property
-    def settings(self) -> dict[str, str]:
-        """The PRAGMAs of every connection."""
-        return self._job.settings()
 
     def prepare(self, workdir: WorkDir, given: Mapping[str, Path]) -> None:
         """Take the directory."""

@@ -72,20 +72,11 @@ class Valkey:
         """Take the settings; nothing is started."""
         self._job = Job({**params, "clients": clients}, settings)
         self.version = self._job.check()
+        self.roles, self.settings = self._job.roles(), self._job.settings()
         log = (f"{self._job.binaries.check_aof.name} of the append-only file",) if self._job.logged else ()
         self.checks: tuple[str, ...] = (*log, "every key read")
         self._server: ValkeyServer | None = None
         self._sessions: list[Session] = []
-
-    @property
-    def roles(self) -> tuple[str, ...]:
-        """Data; the log lies below it."""
-        return self._job.roles()
-
-    @property
-    def settings(self) -> dict[str, str]:
-        """What goes into the configuration."""
-        return self._job.settings()
 
     @property
     def server(self) -> ValkeyServer:

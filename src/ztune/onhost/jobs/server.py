@@ -194,3 +194,43 @@ class SocketDirectory:
         if self._own is not None:
             self._own.remove()
             self._own = None
+
+
+class DatabaseServer:
+    """What a database's own server has around the ``Server`` and the socket's directory that it makes.
+
+    A subclass sets ``_server`` and, where it has one, ``_sockets``; it starts and stops in its own way.
+    """
+
+    _server: Server
+    _sockets: SocketDirectory | None = None
+
+    @property
+    def running(self) -> bool:
+        """Whether it runs."""
+        return self._server.running
+
+    @property
+    def pid(self) -> int:
+        """The process id that every other process of it descends from."""
+        return self._server.pid
+
+    def watch(self) -> None:
+        """Raise ``ZtuneError`` if it has died; for calling while a client works."""
+        self._server.watch()
+
+    def said(self) -> str:
+        """Return the last lines of its log."""
+        return self._server.said()
+
+    def cut(self) -> None:
+        """End every process of it at once, as a power cut does."""
+        self._server.cut()
+
+    def kill(self) -> None:
+        """End it at once: its files are about to be deleted. The socket's directory goes with it."""
+        try:
+            self._server.kill()
+        finally:
+            if self._sockets is not None:
+                self._sockets.remove()

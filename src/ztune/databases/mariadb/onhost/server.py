@@ -21,7 +21,7 @@ from ztune.onhost.host import own_directory
 from ztune.onhost.host.process import Account, run
 from ztune.onhost.host.workdir import WorkDir
 from ztune.onhost.jobs import role_directories as places
-from ztune.onhost.jobs.server import Server, SocketDirectory
+from ztune.onhost.jobs.server import DatabaseServer, Server, SocketDirectory
 from ztune.onhost.jobs.settings import check_names, check_values
 from ztune.packages import install_command
 
@@ -147,7 +147,7 @@ class Directories:
     binlog: Path | None
 
 
-class MariadbServer:
+class MariadbServer(DatabaseServer):
     """One server: its files in ``Directories``, its log, home and socket in a work directory."""
 
     def __init__(
@@ -258,20 +258,6 @@ class MariadbServer:
         except OSError:
             return ""
 
-    @property
-    def running(self) -> bool:
-        """Whether it runs."""
-        return self._server.running
-
-    @property
-    def pid(self) -> int:
-        """Its process id."""
-        return self._server.pid
-
-    def watch(self) -> None:
-        """Raise ``ZtuneError`` if it has died."""
-        self._server.watch()
-
     def stop(self) -> None:
         """Shut down in order, else kill it.
 
@@ -279,13 +265,6 @@ class MariadbServer:
             ZtuneError: it had died before, or had to be killed.
         """
         self._server.stop(signal.SIGTERM, STOP_SECONDS, "killed")
-
-    def kill(self) -> None:
-        """End it at once."""
-        try:
-            self._server.kill()
-        finally:
-            self._sockets.remove()
 
     def client(
         self,

@@ -24,7 +24,7 @@ from ztune.onhost.host import own_directory
 from ztune.onhost.host.process import Account, descendants, run
 from ztune.onhost.host.workdir import WorkDir
 from ztune.onhost.jobs import role_directories as places
-from ztune.onhost.jobs.server import Server, SocketDirectory
+from ztune.onhost.jobs.server import DatabaseServer, Server, SocketDirectory
 from ztune.onhost.jobs.settings import check_names, check_values
 from ztune.packages import install_command
 
@@ -218,7 +218,7 @@ def _remove_segment(number: str) -> None:
         subprocess.run(["ipcrm", "-m", number], stderr=subprocess.DEVNULL, timeout=30)
 
 
-class PostgresServer:
+class PostgresServer(DatabaseServer):
     """One server: its files in ``data`` and ``wal``, its log, home and socket in a work directory."""
 
     def __init__(
@@ -246,7 +246,6 @@ class PostgresServer:
         self.wal = wal if wal is not None else workdir.path / "pg_wal"
         self._given = {"data": data, "wal": wal}
         self.log = workdir.path / "server.log"
-        self._sockets: SocketDirectory | None = None
         # SIGQUIT is PostgreSQL's immediate shutdown: it takes its children along.
         self._server = Server("PostgreSQL", self.log, account, death_signal=signal.SIGQUIT, patience=patience)
         self.socket_dir = workdir.path / "s"
@@ -373,20 +372,6 @@ class PostgresServer:
             return False
         return len(lines) >= 8 and lines[7].strip() == "ready" and lines[0].strip() == str(self.pid)
 
-    @property
-    def running(self) -> bool:
-        """Whether the postmaster runs."""
-        return self._server.running
-
-    @property
-    def pid(self) -> int:
-        """The postmaster's process id; every backend descends from it."""
-        return self._server.pid
-
-    def watch(self) -> None:
-        """Raise ``ZtuneError`` if the server has died; for calling while a client works."""
-        self._server.watch()
-
     def stop(self) -> None:
         """Shut down in order: SIGINT, PostgreSQL's fast shutdown, which ends with a checkpoint. When that
         takes too long, SIGQUIT, then SIGKILL.
@@ -396,15 +381,6 @@ class PostgresServer:
         """
         self._server.stop(signal.SIGINT, STOP_SECONDS, "stopped by an immediate shutdown")
 
-    def kill(self) -> None:
-        """End the server at once; its files are about to be deleted."""
-        try:
-            self._server.kill()
-        finally:
-            if self._sockets is not None:
-                self._sockets.remove()
-                self._sockets = None
-
     def cut(self) -> None:
         """End every process of the server at once, as a power cut does, and remove the memory they shared.
 
@@ -412,7 +388,7 @@ class PostgresServer:
         another device, so the next server would not know it for its own, and leave it.
         """
         shared = _shared_memory(self.pid) if self.running else []
-        self._server.cut()
+        super().cut()
         for remove in shared:
             remove()
 

@@ -24,7 +24,7 @@ from ztune.errors import InputError, MissingError, ZtuneError
 from ztune.onhost.host.process import Account, run
 from ztune.onhost.host.workdir import WorkDir
 from ztune.onhost.jobs import role_directories as places
-from ztune.onhost.jobs.server import Server, SocketDirectory
+from ztune.onhost.jobs.server import DatabaseServer, Server, SocketDirectory
 from ztune.onhost.jobs.settings import check
 from ztune.packages import install_command
 
@@ -149,7 +149,7 @@ def check_settings(settings: Mapping[str, str]) -> None:
         )
 
 
-class ValkeyServer:
+class ValkeyServer(DatabaseServer):
     """One server: its files in ``data``, its log, home and socket in a work directory."""
 
     def __init__(
@@ -286,24 +286,6 @@ class ValkeyServer:
             return str(error)
         return "valid"
 
-    def said(self) -> str:
-        """Return the last lines of its log."""
-        return self._server.said()
-
-    @property
-    def running(self) -> bool:
-        """Whether it runs."""
-        return self._server.running
-
-    @property
-    def pid(self) -> int:
-        """Its process id; what writes a snapshot or a new log is its child."""
-        return self._server.pid
-
-    def watch(self) -> None:
-        """Raise ``ZtuneError`` if it has died; for calling while a client works."""
-        self._server.watch()
-
     def stop(self) -> None:
         """Shut down in order: SIGTERM, at which it syncs its log, and snapshots if it has save points.
 
@@ -313,15 +295,11 @@ class ValkeyServer:
         self._server.stop(signal.SIGTERM, STOP_SECONDS, "killed")
 
     def kill(self) -> None:
-        """End it at once, with its children, and remove the socket's directory."""
+        """End it at once with its children, which outlive it otherwise."""
         try:
-            self._server.cut()
+            self.cut()
         finally:
-            self._sockets.remove()
-
-    def cut(self) -> None:
-        """End it and its children at once, as a power cut does."""
-        self._server.cut()
+            super().kill()
 
 
 def _quoted(value: str) -> str:
