@@ -18,6 +18,7 @@ from ztune.onhost.trial import saved
 from ztune.places import named as places
 from ztune.places.placing import Placing
 from ztune.runs import prepared
+from ztune.study.layout import with_settings
 
 STUDY = """
 name = "two"
@@ -166,7 +167,7 @@ def layout(**changes: Any) -> Any:
     from ztune.study import generic
 
     base = generic.build({"data", "wal"}).layout
-    return base.with_settings({k.replace("__", "."): v for k, v in changes.items()}) if changes else base
+    return with_settings(base, {k.replace("__", "."): v for k, v in changes.items()}) if changes else base
 
 
 def check(placing: Placing, **changes: Any) -> dict[str, Any]:

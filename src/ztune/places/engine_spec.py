@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from ztune.onhost.properties import REPLAYED
+from ztune.onhost.tunables import TUNABLES, host_memory
 from ztune.study import Layout, Study
-from ztune.study.properties import REPLAYED
-from ztune.study.tunables import TUNABLES, host_memory
 from ztune.units import parse_size
 
 SPEC_VERSION = 1

@@ -21,12 +21,12 @@ from ztune.lab import guest as guests
 from ztune.lab import qemu, wire
 from ztune.lab.guest import Guest
 from ztune.onhost.layout import CLASSES
+from ztune.onhost.tunables import dirty_data_max
 from ztune.places import bundle
 from ztune.places.about import said_of_host
 from ztune.places.channel import Channel, Lost, need_zfs
 from ztune.study import Layout, Pool, Study
 from ztune.study.profile import Profile
-from ztune.study.tunables import dirty_data_max
 from ztune.units import format_size
 
 DILATION = 20.0

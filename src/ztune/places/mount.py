@@ -16,14 +16,14 @@ from ztune import paths
 from ztune.errors import InputError, MissingError, ZtuneError
 from ztune.onhost.host import mounted, own_directory, room
 from ztune.onhost.host.mounted import MountOptions
+from ztune.onhost.properties import PROPERTIES
 from ztune.onhost.trial.mount_store import DISKS
+from ztune.onhost.tunables import TUNABLES
 from ztune.places import bundle, mount_points, mount_program
 from ztune.places.about import said_of_host
 from ztune.places.channel import STATE, Channel, ProcessChannel
 from ztune.places.engine_spec import HEEDED, mount_spec
 from ztune.study import Layout, Study
-from ztune.study.properties import PROPERTIES
-from ztune.study.tunables import TUNABLES
 from ztune.units import format_size
 
 ROOM = room.RESERVE + (1 << 30)

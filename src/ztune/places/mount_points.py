@@ -19,11 +19,12 @@ from ztune.errors import InputError, ZtuneError
 from ztune.onhost.host import mounted, own_directory
 from ztune.onhost.host.mounted import Mount, MountOptions
 from ztune.onhost.host.own_directory import NotOursError
+from ztune.onhost.properties import PROPERTIES
 from ztune.onhost.trial.mount_store import MountStore
+from ztune.onhost.tunables import TUNABLES
 from ztune.places.engine_spec import HEEDED
 from ztune.study import Layout
-from ztune.study.properties import PROPERTIES
-from ztune.study.tunables import TUNABLES
+from ztune.study.layout import parse_layout
 
 RECORD = "record.json"
 _FORMAT = "ztune-mount-point"
@@ -62,7 +63,7 @@ class MountPoint:
     @property
     def of(self) -> Layout:
         """The layout."""
-        return Layout.model_validate(self.layout)
+        return parse_layout(self.layout)
 
     def mount(self) -> Mount | None:
         """Return the mount if its program runs. Raises MountError."""

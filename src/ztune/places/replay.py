@@ -23,12 +23,12 @@ from ztune import paths
 from ztune.errors import InputError, MissingError
 from ztune.onhost.host import shared_files
 from ztune.onhost.host.process import end_group, signal_name
+from ztune.onhost.properties import PROPERTIES, REPLAYED
+from ztune.onhost.tunables import TUNABLES
 from ztune.places import engine_limits
 from ztune.places.engine import Engine, last_line
 from ztune.places.engine_spec import engine_spec
 from ztune.study import Layout, Study
-from ztune.study.properties import PROPERTIES, REPLAYED
-from ztune.study.tunables import TUNABLES
 from ztune.trace.content import content_pools
 from ztune.trace.ops import EXPORT_VERSION, OpsFile, OpsInfo, export_ops
 from ztune.trace.reader import Trace

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from ztune.errors import InputError
@@ -121,6 +121,6 @@ def renamed(study: Study, found: Sequence[Layout]) -> list[Layout]:
     for layout in found:
         if seen.setdefault(layout.name, layout.hash) != layout.hash:
             layout = changed(study.layout, {}, layout.name) if layout.hash == study.layout.hash else layout
-            layout = layout.model_copy(update={"name": f"{layout.name} ({layout.hash[:4]})"})
+            layout = replace(layout, name=f"{layout.name} ({layout.hash[:4]})")
         out.append(layout)
     return out
