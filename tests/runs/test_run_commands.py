@@ -14,6 +14,7 @@ from fake_place import FakePlace
 
 from ztune.cli.main import ztune
 from ztune.errors import InputError, ZtuneError
+from ztune.onhost.fields import from_json
 from ztune.onhost.trial import saved
 from ztune.places import named as places
 from ztune.places.placing import Placing
@@ -199,7 +200,7 @@ def test_on_disks() -> None:
     assert spec["disks"][pool()]["data"][0][0] == "/dev/a" and n >= 1
     with pytest.raises(InputError, match=r"needs 1 special disk.*--disk \w+\.special=/dev/…"):
         check(given, special="nvme")
-    assert Placing.from_json(given.to_json()) == given
+    assert from_json(Placing, given.to_json()) == given
 
 
 @pytest.mark.parametrize(

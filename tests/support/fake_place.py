@@ -45,7 +45,7 @@ class FakePlace:
     def __exit__(self, *_: object) -> None:
         pass
 
-    def hello(self) -> dict[str, Any]:
+    def about_host(self) -> dict[str, Any]:
         return said_of_host(self, "the fake", PROGRAM)
 
     def put(self, local: Path) -> str:

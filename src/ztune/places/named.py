@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ztune.errors import InputError
+from ztune.onhost.fields import from_json
 from ztune.onhost.host.mounted import MountOptions
 from ztune.places.channel import Place
 from ztune.places.placing import Placing
@@ -75,4 +76,4 @@ def again(run: Run) -> Place:
     if name == "mount":
         options = {k: target[k] for k in ("disks", "cache", "page_cache") if k in target}
         return make("mount", None, mounting=MountOptions(**options))
-    return make(name, Placing.from_json(target.get("place", {})))
+    return make(name, from_json(Placing, target.get("place", {})))
