@@ -52,6 +52,8 @@ def to_json(value: Any) -> Any:
 def from_json(kind: type[_Made], raw: object) -> _Made:
     """Return the dataclass ``kind`` that ``raw`` says, each key checked by its field's type and metadata.
 
+    What stands in ``raw`` as a dataclass already is taken as it is.
+
     Raises KeyedError with a sentence, and where below ``raw`` the fault is.
     """
     found: _Made = _made(kind, raw, {}, ())
@@ -59,8 +61,8 @@ def from_json(kind: type[_Made], raw: object) -> _Made:
 
 
 def _made(kind: Any, raw: Any, limits: Mapping[str, Any], path: tuple[str | int, ...]) -> Any:
-    if is_dataclass(kind):
-        return _object(kind, raw, path)
+    if isinstance(kind, type) and is_dataclass(kind):
+        return raw if isinstance(raw, kind) else _object(kind, raw, path)
     origin, inner = get_origin(kind), get_args(kind)
     if origin is types.UnionType:  # X | None is the only one there is
         return None if raw is None else _made(inner[0], raw, limits, path)
@@ -86,6 +88,8 @@ def _made(kind: Any, raw: Any, limits: Mapping[str, Any], path: tuple[str | int,
     elif kind is str:
         if not isinstance(raw, str) or "\0" in raw or len(raw) < limits.get("min_length", 0):
             raise KeyedError(path, f"{shown(raw)} is not text")
+    elif kind is Path:
+        return Path(_made(str, raw, {}, path))
     elif kind is bool and not isinstance(raw, bool):
         raise KeyedError(path, f"{shown(raw)} is neither true nor false")
     return raw

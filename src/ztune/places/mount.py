@@ -13,6 +13,7 @@ from typing import Any, Self
 
 from ztune import paths
 from ztune.errors import InputError, MissingError, ZtuneError
+from ztune.onhost.fields import to_json
 from ztune.onhost.host import mounted, own_directory, room
 from ztune.onhost.host.mounted import MountOptions
 from ztune.onhost.trial.mount_store import DISKS
@@ -95,9 +96,7 @@ class MountPlace:
             "program": str(self._program.absolute()),
             "stores": str(self._stores()),
             "engine": self._specs[layout.hash],
-            "disks": self.options.disks,
-            "cache": self.options.cache,
-            "page_cache": self.options.page_cache,
+            **to_json(self.options),
             "notes": mount_points.unheeded(layout),
         }
 
@@ -133,9 +132,7 @@ class MountPlace:
             "accel": "none",
             "dilation": 1.0,
             "patience": 1.0,
-            "disks": self.options.disks,
-            "cache": self.options.cache,
-            "page_cache": self.options.page_cache,
+            **to_json(self.options),
         }
 
     def tunables(self, layout: Layout) -> dict[str, int]:

@@ -20,7 +20,7 @@ from ztune.onhost.fields import shown
 from ztune.onhost.host import about
 from ztune.onhost.host.home import ID as _ID
 from ztune.onhost.host.home import RunHome
-from ztune.onhost.host.mounted import CACHES, DISKS
+from ztune.onhost.host.mounted import CACHES, DISKS, MountOptions
 from ztune.onhost.layout import CLASSES, MIN_DISK, Layout
 from ztune.units import parse_size
 
@@ -42,9 +42,7 @@ class Mounting:
     """The directory in which the trial makes its store."""
     engine: Mapping[str, Any]
     """The layout as OpenZFS in user space takes it; the program checks it."""
-    disks: str
-    cache: str
-    page_cache: bool
+    options: MountOptions
     notes: tuple[str, ...]
     """What a reader of the result must know: settings that a mount does not have."""
 
@@ -251,7 +249,10 @@ def _layout(value: Any) -> Layout:
     for key, prepared in (("pool", _pool), ("dataset", _dataset)):
         entries = raw.get(key)
         if isinstance(entries, list):
-            raw[key] = [prepared(item, f"layout.{key}[{i}]") for i, item in enumerate(entries)]
+            raw[key] = [
+                prepared(item, f"layout.{key}[{i}]") if isinstance(item, dict) else item
+                for i, item in enumerate(entries)
+            ]
     if "arc" not in raw:
         raise _fail("layout", '"arc" is missing')
     _int(raw["arc"], "layout.arc", 1 << 20, 1 << 50)
@@ -267,21 +268,15 @@ def _layout(value: Any) -> Layout:
     return replace(layout, pools=layout.used_pools())
 
 
-def _pool(value: Any, where: str) -> Any:
+def _pool(value: dict[str, Any], where: str) -> dict[str, Any]:
     """Return a pool's table without what disks it has: that the place says."""
-    if not isinstance(value, dict) or not isinstance(value.get("vdev"), list):
-        return value
-    vdevs = [
-        {**{k: v for k, v in vdev.items() if k != "size"}, "profile": ""} if isinstance(vdev, dict) else vdev
-        for vdev in value["vdev"]
-    ]
-    return {**value, "vdev": vdevs}
+    vdevs = _list(value["vdev"], f"{where}.vdev") if "vdev" in value else []
+    plain = [{**v, "profile": "", "size": None} if isinstance(v, dict) else v for v in vdevs]
+    return {**value, "vdev": plain} if plain else value
 
 
-def _dataset(value: Any, where: str) -> Any:
+def _dataset(value: dict[str, Any], where: str) -> dict[str, Any]:
     """Return a dataset's table with its volume in bytes; refuse properties that are none."""
-    if not isinstance(value, dict):
-        return value
     properties = _dict(value.get("properties", {}), f"{where}.properties")
     for name in ("mountpoint", "canmount", "keylocation", "keyformat", "readonly", "sharenfs", "sharesmb"):
         if name in properties:
@@ -289,6 +284,8 @@ def _dataset(value: Any, where: str) -> Any:
     for name, text in properties.items():
         if not _PROPERTY.fullmatch(name) or not isinstance(text, str) or not _VALUE.fullmatch(text):
             raise _fail(f"{where}.properties", f"{shown({name: text})} is not a property and its value")
+    if "name" in value:
+        _dataset_name(value["name"], f"{where}.name")
     volume = value.get("volume")
     return value if volume is None else {**value, "volume": _size(volume, f"{where}.volume")}
 
@@ -362,9 +359,11 @@ def _mounting(value: Any, layout: Layout) -> Mounting:
         _path(item["program"], "place.program"),
         _path(item["stores"], "place.stores"),
         engine,
-        _choice(item.get("disks", DISKS[0]), "place.disks", DISKS),
-        _choice(item.get("cache", CACHES[0]), "place.cache", CACHES),
-        page_cache,
+        MountOptions(
+            _choice(item.get("disks", DISKS[0]), "place.disks", DISKS),
+            _choice(item.get("cache", CACHES[0]), "place.cache", CACHES),
+            page_cache,
+        ),
         tuple(_text(note, "place.notes") for note in notes),
     )
 
