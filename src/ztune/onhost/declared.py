@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, ClassVar, Literal
 
+from ztune.onhost.fields import described
 from ztune.onhost.words import DurabilityClass
 
 if TYPE_CHECKING:
@@ -28,40 +29,38 @@ class Declared:
 
     known: bool = field(
         default=False,
-        metadata={
-            "description": "The database is one whose settings ztune knows, such as PostgreSQL, MariaDB or "
-            "SQLite."
-        },
+        metadata=described(
+            "The database is one whose settings ztune knows, such as PostgreSQL, MariaDB or SQLite."
+        ),
     )
     default: KnownClass | None = field(
         default=None,
-        metadata={
-            "description": "The class of the database before a layout changes its settings; none: not known."
-        },
+        metadata=described(
+            "The class of the database before a layout changes its settings; none: not known."
+        ),
     )
     settings: dict[str, dict[str, KnownClass]] = field(
         default_factory=dict,
-        metadata={
-            "description": "Setting → value → the class that the value brings; `*` stands for any other "
-            "value."
-        },
+        metadata=described(
+            "Setting → value → the class that the value brings; `*` stands for any other value."
+        ),
     )
     neutral: tuple[str, ...] = field(
         default=(),
-        metadata={"description": "Settings that make no difference to durability, whatever their value."},
+        metadata=described("Settings that make no difference to durability, whatever their value."),
     )
     together: int | None = field(
         default=None,
-        metadata={
-            "ge": 0,
-            "le": 10**9,
-            "description": "The most operations that one sync acknowledges, such as the number of clients; "
-            "0: they are not acknowledged one by one, such as the rows of an import.",
-        },
+        metadata=described(
+            "The most operations that one sync acknowledges, such as the number of clients; 0: they are "
+            "not acknowledged one by one, such as the rows of an import.",
+            ge=0,
+            le=10**9,
+        ),
     )
     own: dict[str, str] = field(
         default_factory=dict,
-        metadata={"description": "The settings that `default` speaks of, with their values; ztune fills it."},
+        metadata=described("The settings that `default` speaks of, with their values; ztune fills it."),
     )
 
     def __post_init__(self) -> None:

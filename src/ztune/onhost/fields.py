@@ -31,6 +31,11 @@ def shown(value: object) -> str:
     return text if len(text) <= 60 else text[:57] + "..."
 
 
+def described(description: str, **rules: object) -> dict[str, object]:
+    """Return a field's metadata: what it is, one line for people, and rules such as ``ge`` or ``alias``."""
+    return {"description": description, **rules}
+
+
 def key_of(field: Field[Any]) -> str:
     """Return the key under which a field stands in JSON and in TOML."""
     return str(field.metadata.get("alias", field.name))

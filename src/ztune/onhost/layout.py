@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal, get_args
 
 from ztune.onhost.declared import Declared
-from ztune.onhost.fields import KeyedError, to_json
+from ztune.onhost.fields import KeyedError, described, to_json
 from ztune.onhost.properties import PROPERTIES
 from ztune.onhost.tunables import TUNABLES
 from ztune.onhost.words import ROLES, suggest
@@ -89,16 +89,14 @@ class Vdev:
 
     __pydantic_config__: ClassVar[Mapping[str, object]] = _STRICT
 
-    class_: VdevClass = field(
-        default="data", metadata={"alias": "class", "description": "What the vdev is for."}
-    )
-    kind: VdevKind = field(default="stripe", metadata={"description": "How its disks work together."})
-    disks: int = field(default=1, metadata={"ge": 1, "le": MAX_DISKS, "description": "How many disks."})
+    class_: VdevClass = field(default="data", metadata=described("What the vdev is for.", alias="class"))
+    kind: VdevKind = field(default="stripe", metadata=described("How its disks work together."))
+    disks: int = field(default=1, metadata=described("How many disks.", ge=1, le=MAX_DISKS))
     profile: str = field(
-        metadata={"description": "The disks' profile: a name, or a path to a TOML file beside the study."}
+        metadata=described("The disks' profile: a name, or a path to a TOML file beside the study.")
     )
     size: int | None = field(
-        default=None, metadata={"description": "Bytes of one disk, where not the profile's own size."}
+        default=None, metadata=described("Bytes of one disk, where not the profile's own size.")
     )
 
     def __post_init__(self) -> None:
@@ -126,27 +124,17 @@ class Pool:
 
     __pydantic_config__: ClassVar[Mapping[str, object]] = _STRICT
 
-    name: str = field(metadata={"description": "The pool's name."})
+    name: str = field(metadata=described("The pool's name."))
     filesystem: PoolFilesystem = field(
         default="zfs",
-        metadata={
-            "description": "`ext4` or `xfs`: a baseline on the same disk; its datasets are directories."
-        },
+        metadata=described("`ext4` or `xfs`: a baseline on the same disk; its datasets are directories."),
     )
     ashift: int = field(
         default=DEFAULT_ASHIFT,
-        metadata={
-            "ge": MIN_ASHIFT,
-            "le": MAX_ASHIFT,
-            "description": "Sector size as a power of two: 12 is 4 KiB.",
-        },
+        metadata=described("Sector size as a power of two: 12 is 4 KiB.", ge=MIN_ASHIFT, le=MAX_ASHIFT),
     )
     vdevs: tuple[Vdev, ...] = field(
-        metadata={
-            "alias": "vdev",
-            "min_length": 1,
-            "description": "The vdevs, at least one of class data.",
-        }
+        metadata=described("The vdevs, at least one of class data.", alias="vdev", min_length=1)
     )
 
     def __post_init__(self) -> None:
@@ -186,21 +174,18 @@ class Dataset:
 
     __pydantic_config__: ClassVar[Mapping[str, object]] = _STRICT
 
-    name: str = field(metadata={"description": "pool/name."})
-    roles: tuple[str, ...] = field(
-        metadata={"min_length": 1, "description": "The roles whose files live here."}
-    )
+    name: str = field(metadata=described("pool/name."))
+    roles: tuple[str, ...] = field(metadata=described("The roles whose files live here.", min_length=1))
     volume: int | None = field(
         default=None,
-        metadata={"description": "Bytes: makes it a volume (zvol) of that size with a file system on it."},
+        metadata=described("Bytes: makes it a volume (zvol) of that size with a file system on it."),
     )
     filesystem: VolumeFilesystem | None = field(
-        default=None,
-        metadata={"description": "The file system on the volume; `ext4` where a volume does not say."},
+        default=None, metadata=described("The file system on the volume; `ext4` where a volume does not say.")
     )
     properties: dict[str, str] = field(
         default_factory=dict,
-        metadata={"description": "ZFS properties; in TOML they are written as keys of the dataset itself."},
+        metadata=described("ZFS properties; in TOML they are written as keys of the dataset itself."),
     )
 
     def __post_init__(self) -> None:
@@ -301,30 +286,21 @@ class Layout:
     __pydantic_config__: ClassVar[Mapping[str, object]] = _STRICT
 
     name: str = field(
-        default="base",
-        metadata={"min_length": 1, "max_length": 200, "description": "Unique in its study."},
+        default="base", metadata=described("Unique in its study.", min_length=1, max_length=200)
     )
-    description: str = field(default="", metadata={"description": "One line for people."})
-    arc: int = field(
-        default=64 << 20, metadata={"description": "The most memory the ARC may use, bytes or text."}
-    )
-    pools: tuple[Pool, ...] = field(metadata={"alias": "pool", "min_length": 1, "description": "The pools."})
-    datasets: tuple[Dataset, ...] = field(
-        metadata={"alias": "dataset", "min_length": 1, "description": "The datasets."}
-    )
-    tunables: dict[str, int] = field(
-        default_factory=dict, metadata={"description": "Module parameters, by name."}
-    )
+    description: str = field(default="", metadata=described("One line for people."))
+    arc: int = field(default=64 << 20, metadata=described("The most memory the ARC may use, bytes or text."))
+    pools: tuple[Pool, ...] = field(metadata=described("The pools.", alias="pool", min_length=1))
+    datasets: tuple[Dataset, ...] = field(metadata=described("The datasets.", alias="dataset", min_length=1))
+    tunables: dict[str, int] = field(default_factory=dict, metadata=described("Module parameters, by name."))
     database: dict[str, str] = field(
-        default_factory=dict,
-        metadata={"description": "Settings of the database itself; replay can't vary them."},
+        default_factory=dict, metadata=described("Settings of the database itself; replay can't vary them.")
     )
     declared: Declared | None = field(
         default=None,
-        metadata={
-            "alias": "durability",
-            "description": "What a power cut loses of the database, where ztune does not know it.",
-        },
+        metadata=described(
+            "What a power cut loses of the database, where ztune does not know it.", alias="durability"
+        ),
     )
 
     def __post_init__(self) -> None:
