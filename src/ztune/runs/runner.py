@@ -325,11 +325,11 @@ class _Runner:
         except KeyboardInterrupt:
             self.store.reset_trial(trial.id, "stopped by the user")
             raise
+        if ended.left and ended.status != "lost":
+            self.observer.say(f"left behind by trial {trial.number}: {'; '.join(ended.left)}")
         if ended.status == "stopped" or (ended.asked and ended.result is None):
             # Also where the trial calls it a failure: what is cut fails.
             self.store.reset_trial(trial.id, "stopped by the user")
-            if ended.left:
-                self.observer.say(f"left behind by trial {trial.number}: {'; '.join(ended.left)}")
             raise KeyboardInterrupt
         if ended.status == "lost":
             self._lose(trial, ended)
@@ -341,7 +341,6 @@ class _Runner:
         )
         result = ended.to_store()
         if ended.left:
-            self.observer.say(f"left behind by trial {trial.number}: {'; '.join(ended.left)}")
             result = {**(result or {}), "warnings": [*(result or {}).get("warnings", []), *ended.left]}
         finished = self.store.finish_trial(
             trial.id,
