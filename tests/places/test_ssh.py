@@ -180,7 +180,7 @@ def test_what_a_host_lacks_is_said(
 def test_a_host_without_zfs(monkeypatch: pytest.MonkeyPatch) -> None:
     place = host()
     answer: dict[str, Any] = {"openzfs": None, "tools": {}}
-    monkeypatch.setattr(place, "hello", lambda: answer)
+    monkeypatch.setattr(place, "about_host", lambda: answer)
     with pytest.raises(MissingError, match="host has no OpenZFS kernel module loaded"):
         place.check(study(), layouts()[0])
     answer.update(openzfs={"kernel": "2.3.2"}, tools={"zpool": "/sbin/zpool"})
