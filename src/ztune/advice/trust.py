@@ -11,8 +11,8 @@ from ztune.analysis.basis import in_user_space, limits
 from ztune.analysis.results import LayoutResult, Results
 from ztune.analysis.standing import Standing
 from ztune.analysis.stats import ratio
+from ztune.onhost.properties import PROPERTIES, REPLAYED
 from ztune.study import default_setting
-from ztune.study.properties import PROPERTIES, REPLAYED
 from ztune.trace.compressibility import repeats
 from ztune.trace.manifest import Manifest
 
