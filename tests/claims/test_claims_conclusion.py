@@ -10,6 +10,7 @@ from claims_made import made
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ztune.analysis.paired import paired
 from ztune.claims.claim import Claim, Relation
 from ztune.claims.conclusion import Compared, Conclusion, Condition, Tried, Word, conclude, state
 from ztune.claims.support import Support, Supported
@@ -76,6 +77,14 @@ def test_under_one_condition(
 ) -> None:
     claim = made(relation, [1.0] * (len(intervals) + 1 or 2), more)
     assert state(claim, tried(*intervals)) == expected
+
+
+def test_blocks_of_trials_become_a_comparison() -> None:
+    ratio = paired({1: 0.75, 2: 0.76, 3: 0.74}, dict.fromkeys((1, 2, 3), 1.0))
+    assert ratio is not None
+    each = Compared.of("b", ratio)
+    assert each.low < 0.74 < each.ratio < 0.76 < each.high
+    assert state(less(), replace(tried(), compared=(each,))) == "holds"
 
 
 def test_a_layout_that_was_not_compared_leaves_it_open() -> None:

@@ -10,7 +10,7 @@ from typing import ClassVar, Literal
 from ztune.analysis.metrics import MEASURED
 from ztune.claims import publication
 from ztune.claims.publication import Publication, check_metric, check_workload
-from ztune.claims.tables import STRICT, File, Setting, files, twice
+from ztune.claims.tables import STRICT, File, Scalar, files, twice
 from ztune.errors import InputError
 from ztune.onhost.words import suggest
 from ztune.study import Layout
@@ -23,7 +23,7 @@ Wording = Literal["quoted", "paraphrased"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LayoutEntry:
+class WrittenLayout:
     """A layout that a claim compares without a published figure."""
 
     __pydantic_config__: ClassVar[Mapping[str, object]] = STRICT
@@ -32,13 +32,13 @@ class LayoutEntry:
     set: dict[str, str | int] = field(
         default_factory=dict, metadata={"description": "How it differs from the publication's layout."}
     )
-    parameters: dict[str, Setting] = field(
+    parameters: dict[str, Scalar] = field(
         default_factory=dict, metadata={"description": "Parameters of the workload."}
     )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Entry:
+class WrittenClaim:
     """A claim as its file says it."""
 
     __pydantic_config__: ClassVar[Mapping[str, object]] = STRICT
@@ -65,7 +65,7 @@ class Entry:
     rows: tuple[str, ...] = field(
         default=(), metadata={"description": "The published figures that it compares, `TABLE/ROW`."}
     )
-    layouts: tuple[LayoutEntry, ...] = field(
+    layouts: tuple[WrittenLayout, ...] = field(
         default=(), metadata={"description": "The layouts that it compares, where none has a figure."}
     )
     workload: str = field(
@@ -91,17 +91,17 @@ class Claims:
     publication: str = field(
         metadata={"description": "The publication that they stand in: a file of `studies/published`."}
     )
-    claim: tuple[Entry, ...] = field(metadata={"description": "The claims."})
+    claim: tuple[WrittenClaim, ...] = field(metadata={"description": "The claims."})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Side:
+class ComparedLayout:
     """One side of a comparison. ``figure``: what was published of it, in the claim's unit."""
 
     name: str
     layout: Layout
     set: Mapping[str, str | int]
-    parameters: Mapping[str, Setting]
+    parameters: Mapping[str, Scalar]
     figure: float | None = None
 
 
@@ -122,7 +122,7 @@ class Claim:
     at_least: float
     within: float
     workload: str
-    layouts: tuple[Side, ...]
+    layouts: tuple[ComparedLayout, ...]
     unit: str = ""
     where: str = ""
     doubt: str = ""
@@ -130,17 +130,17 @@ class Claim:
     cannot: str = ""
 
     @property
-    def subject(self) -> Side:
+    def subject(self) -> ComparedLayout:
         """The layout that the sentence speaks of."""
         return self.layouts[0]
 
     @property
-    def others(self) -> tuple[Side, ...]:
+    def others(self) -> tuple[ComparedLayout, ...]:
         """What it is compared with."""
         return self.layouts[1:]
 
 
-_INNER = {"claim": Entry, "layouts": LayoutEntry}
+_INNER = {"claim": WrittenClaim, "layouts": WrittenLayout}
 
 
 def load(path: Path) -> tuple[Claim, ...]:
@@ -162,10 +162,10 @@ def load(path: Path) -> tuple[Claim, ...]:
 def _resolved(
     file: File,
     at: tuple[str | int, ...],
-    entry: Entry,
+    entry: WrittenClaim,
     source: Publication,
     base: Layout,
-    rows: Mapping[str, tuple[publication.Table, publication.Row]],
+    rows: Mapping[str, tuple[publication.Table, publication.Figure]],
 ) -> Claim:
     check_metric(file, entry.metric, (*at, "metric"))
     if (entry.rows and entry.layouts) or not (entry.rows or entry.layouts or entry.cannot):
@@ -202,14 +202,16 @@ def _resolved(
                 f"{', '.join(sorted(v or 'none' for v in values))}",
             )  # fmt: skip
     workload = entry.workload or (tables[0].workload if tables else "") or source.workload
-    sides: list[Side] = []
+    sides: list[ComparedLayout] = []
     for i, name in enumerate(entry.rows):
         row = rows[name][1]
         made = file.changed(base, row.set, name, (*at, "rows", i))
-        sides.append(Side(name=name, layout=made, set=row.set, parameters=row.parameters, figure=row.value))
+        sides.append(
+            ComparedLayout(name=name, layout=made, set=row.set, parameters=row.parameters, figure=row.value)
+        )
     for i, each in enumerate(entry.layouts):
         made = file.changed(base, each.set, each.name, (*at, "layouts", i))
-        sides.append(Side(name=each.name, layout=made, set=each.set, parameters=each.parameters))
+        sides.append(ComparedLayout(name=each.name, layout=made, set=each.set, parameters=each.parameters))
     for i, side in enumerate(sides):
         check_workload(file, workload, side.parameters, (*at, "rows" if entry.rows else "layouts", i))
     return Claim(
@@ -264,6 +266,6 @@ def replay_cannot(claim: Claim) -> str:
     return ""
 
 
-def _differ(a: Side, b: Side) -> set[str]:
+def _differ(a: ComparedLayout, b: ComparedLayout) -> set[str]:
     one, two = a.layout.settings(), b.layout.settings()
     return {key for key in one.keys() | two.keys() if one.get(key) != two.get(key)}

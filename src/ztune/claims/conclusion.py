@@ -14,11 +14,12 @@ from enum import StrEnum
 from typing import Literal
 
 from ztune.analysis.metrics import MEASURED
+from ztune.analysis.paired import Ratio
 from ztune.claims.claim import Claim
 from ztune.claims.support import Support, Supported, against
 from ztune.units import format_size
 
-State = Literal["holds", "fails", "open", "untried"]
+Upshot = Literal["holds", "fails", "open", "untried"]
 """Of one condition; ``open``: what difference there may be is too small to tell."""
 
 
@@ -60,6 +61,11 @@ class Compared:
     low: float
     high: float
 
+    @classmethod
+    def of(cls, other: str, ratio: Ratio) -> Compared:
+        """Return the comparison that ``ratio``, the claim's layout over ``other``, makes."""
+        return cls(other, ratio.mean, ratio.low, ratio.high)
+
 
 @dataclass(frozen=True, slots=True)
 class Tried:
@@ -82,7 +88,7 @@ class Conclusion:
 
     word: Word
     sentence: str
-    states: tuple[tuple[Tried, State], ...]
+    states: tuple[tuple[Tried, Upshot], ...]
 
     @property
     def trials(self) -> tuple[str, ...]:
@@ -90,7 +96,7 @@ class Conclusion:
         return tuple(dict.fromkeys(trial for tried, _ in self.states for trial in tried.trials))
 
 
-def state(claim: Claim, tried: Tried) -> State:
+def state(claim: Claim, tried: Tried) -> Upshot:
     """Return whether the claim's relation holds under one condition.
 
     It holds only where it does against each other layout of the claim; those that were not compared leave it
@@ -132,7 +138,7 @@ def conclude(claim: Claim, support: Support, tried: Sequence[Tried]) -> Conclusi
 
 
 def _here(
-    claim: Claim, states: Sequence[tuple[Tried, State]], done: Sequence[tuple[Tried, State]]
+    claim: Claim, states: Sequence[tuple[Tried, Upshot]], done: Sequence[tuple[Tried, Upshot]]
 ) -> tuple[Word, str]:
     if not done:
         reasons = dict.fromkeys(filter(None, [claim.cannot, *(each.untried for each, _ in states)]))
@@ -164,7 +170,7 @@ def _here(
     return Word.ONLY_IF, " ".join(parts) + rest
 
 
-def _one(claim: Claim, each: Compared, smallest: float) -> State:
+def _one(claim: Claim, each: Compared, smallest: float) -> Upshot:
     """Return whether the relation holds of one pair."""
     low, high = _log(each.low), _log(each.high)
     limit = math.log1p(smallest)

@@ -10,17 +10,17 @@ import sys
 from pathlib import Path
 
 from ztune.analysis.metrics import MEASURED
-from ztune.claims.claim import Claims, Entry, LayoutEntry
-from ztune.claims.publication import Histogram, Publication, Row, Table
+from ztune.claims.claim import Claims, WrittenClaim, WrittenLayout
+from ztune.claims.publication import Figure, Histogram, Publication, Table
 from ztune.study.docs import model_table
 
 MODELS: dict[str, type] = {
     "claims": Claims,
-    "claim": Entry,
-    "layout": LayoutEntry,
+    "claim": WrittenClaim,
+    "layout": WrittenLayout,
     "publication": Publication,
     "figures": Table,
-    "row": Row,
+    "row": Figure,
     "histogram": Histogram,
 }
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import ClassVar
 
 from ztune.analysis.metrics import MEASURED
-from ztune.claims.tables import STRICT, File, Setting, files, twice
+from ztune.claims.tables import STRICT, File, Scalar, files, twice
 from ztune.databases import registry
 from ztune.errors import InputError
 from ztune.onhost.words import suggest
@@ -19,7 +19,7 @@ SCATTER = 0.02
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Row:
+class Figure:
     """One published figure and the layout it belongs to."""
 
     __pydantic_config__: ClassVar[Mapping[str, object]] = STRICT
@@ -30,7 +30,7 @@ class Row:
         default_factory=dict,
         metadata={"description": "How its layout differs from the publication's, beyond the table's `set`."},
     )
-    parameters: dict[str, Setting] = field(
+    parameters: dict[str, Scalar] = field(
         default_factory=dict, metadata={"description": "Parameters of the workload, beyond the table's."}
     )
 
@@ -52,7 +52,7 @@ class Table:
         default_factory=dict,
         metadata={"description": "How the layouts of all rows differ from the publication's."},
     )
-    parameters: dict[str, Setting] = field(
+    parameters: dict[str, Scalar] = field(
         default_factory=dict, metadata={"description": "Parameters of the workload in all rows."}
     )
     axes: tuple[str, ...] = field(
@@ -61,14 +61,16 @@ class Table:
     figures: dict[str, float] = field(
         default_factory=dict, metadata={"description": "Value of the axes → figure."}
     )
-    rows: tuple[Row, ...] = field(default=(), metadata={"description": "Figures whose layouts are no axis."})
+    rows: tuple[Figure, ...] = field(
+        default=(), metadata={"description": "Figures whose layouts are no axis."}
+    )
     note: str = field(default="", metadata={"description": "What a reader of the figures has to know."})
 
-    def all_rows(self) -> dict[str, Row]:
+    def all_rows(self) -> dict[str, Figure]:
         """Return name → row, each with everything that its layout and its workload differ in."""
-        swept = [Row(name=n, value=v, set=dict.fromkeys(self.axes, n)) for n, v in self.figures.items()]
+        swept = [Figure(name=n, value=v, set=dict.fromkeys(self.axes, n)) for n, v in self.figures.items()]
         return {
-            row.name: Row(
+            row.name: Figure(
                 name=row.name,
                 value=row.value,
                 set={**self.set, **row.set},
@@ -140,12 +142,12 @@ class Publication:
         """Return the layout that all others are changes of. Raises InputError."""
         return self.layout or ready.find(self.study).layout
 
-    def rows(self) -> dict[str, tuple[Table, Row]]:
-        """Return "TABLE/ROW" → table and row of all figures, in their order."""
+    def rows(self) -> dict[str, tuple[Table, Figure]]:
+        """Return "TABLE/ROW" → table and figure, of all, in their order."""
         return {f"{t.name}/{name}": (t, row) for t in self.table for name, row in t.all_rows().items()}
 
 
-_INNER = {"table": Table, "rows": Row, "histogram": Histogram}
+_INNER = {"table": Table, "rows": Figure, "histogram": Histogram}
 
 
 def load(path: Path) -> Publication:
@@ -200,7 +202,7 @@ def check_metric(file: File, metric: str, at: tuple[str | int, ...], *, or_none:
 
 
 def check_workload(
-    file: File, name: str, parameters: Mapping[str, Setting], at: tuple[str | int, ...]
+    file: File, name: str, parameters: Mapping[str, Scalar], at: tuple[str | int, ...]
 ) -> None:
     """Raise InputError unless there is a workload ``name`` that takes ``parameters``."""
     try:

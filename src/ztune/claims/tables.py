@@ -19,7 +19,7 @@ from ztune.toml.reading import Hints, Loc, explain, read_toml, show_path
 STRICT = {"extra": "forbid", "allow_inf_nan": False}
 """What pydantic refuses in each table."""
 
-Setting = str | int | float | bool
+Scalar = str | int | float | bool
 T = TypeVar("T")
 
 
