@@ -43,8 +43,8 @@ class WrittenClaim:
 
     __pydantic_config__: ClassVar[Mapping[str, object]] = STRICT
 
-    id: str = field(metadata={"description": "Unique among all claims."})
-    sentence: str = field(metadata={"description": "The sentence."})
+    id: str = field(metadata={"min_length": 1, "description": "Unique among all claims."})
+    sentence: str = field(metadata={"min_length": 1, "description": "The sentence."})
     wording: Wording = field(
         metadata={"description": "Whether it is `quoted` word by word or `paraphrased`."}
     )
@@ -193,13 +193,14 @@ def _resolved(
     tables = [rows[name][0] for name in entry.rows]
     for what, values in (
         ("unit", {t.unit for t in tables}),
+        ("quantity", {t.quantity for t in tables}),
         ("metric", {t.metric for t in tables} | ({entry.metric} if tables else set())),
         ("workload", {t.workload for t in tables}),
     ):
         if len(values) > 1:
             raise file.wrong(
                 (*at, "rows"), f"{entry.id} compares figures of another {what}: "
-                f"{', '.join(sorted(v or 'none' for v in values))}",
+                f"{'; '.join(sorted(v or 'none' for v in values))}",
             )  # fmt: skip
     workload = entry.workload or (tables[0].workload if tables else "") or source.workload
     sides: list[ComparedLayout] = []
@@ -212,8 +213,13 @@ def _resolved(
     for i, each in enumerate(entry.layouts):
         made = file.changed(base, each.set, each.name, (*at, "layouts", i))
         sides.append(ComparedLayout(name=each.name, layout=made, set=each.set, parameters=each.parameters))
+    key = "rows" if entry.rows else "layouts"
+    seen: dict[tuple[object, ...], str] = {}
     for i, side in enumerate(sides):
-        check_workload(file, workload, side.parameters, (*at, "rows" if entry.rows else "layouts", i))
+        check_workload(file, workload, side.parameters, (*at, key, i))
+        same = seen.setdefault((side.layout.hash, *sorted(side.parameters.items())), side.name)
+        if same != side.name:
+            raise file.wrong((*at, key, i), f"{side.name} and {same} are the same layout and workload")
     return Claim(
         id=entry.id, source=source, sentence=entry.sentence, wording=entry.wording, metric=entry.metric,
         relation=entry.relation, at_least=entry.at_least, within=entry.within, workload=workload,
