@@ -14,8 +14,9 @@ import subprocess
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 
-from ztune.databases import registry
+from ztune.databases import registry, unpacking
 from ztune.databases.database import every
 from ztune.databases.workload import JobWorkload
 from ztune.errors import InputError, MissingError, ZtuneError
@@ -103,7 +104,7 @@ def plan(
         *parts, last = one.fetch_commands()
         steps += [Step(argv, f"fetches a part of {one.name}") for argv in parts]
         why = f"fetches {one.name} into {one.directory.parent}, by its SHA-256; nothing else is changed"
-        steps.append(Step(last, why, then=one.install))
+        steps.append(Step(last, why, then=partial(unpacking.install, one)))
     if not steps:
         raise MissingError(missing)
     return Plan(name, "", missing, tuple(steps), params)

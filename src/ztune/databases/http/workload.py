@@ -14,11 +14,10 @@ from ztune.databases.http.onhost import load as http_load
 from ztune.databases.memory import DatabaseSize
 from ztune.databases.workload import Seed, Size, arc_param, param
 
-_PROJECT = Path(__file__).with_name("jmeter.pom.xml")
 JMETER = Jars(
     name=jmeter.SOFTWARE,
-    pins=pins_of(_PROJECT, Path(__file__).with_name("jmeter.sha256")),
-    project=_PROJECT,
+    pins=pins_of(Path(__file__).with_name("jmeter.sha256")),
+    project=Path(__file__).with_name("jmeter.pom.xml"),
     # Its settings, which it reads from files of their own.
     unpack=f"ApacheJMeter_config-{jmeter.VERSION}.jar",
     members=("*.properties", "hc.parameters", "log4j2.xml"),

@@ -12,7 +12,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
-from ztune.databases.reading import Instance, ObservedDatabase, Process, text_of, unknown
+from ztune.databases.reading import Instance, ObservedDatabase, Process, from_files, text_of
 from ztune.errors import MissingError, ZtuneError
 
 SETTINGS: Final = {
@@ -89,9 +89,4 @@ def read(instance: Instance, user: str | None = None) -> ObservedDatabase:
         if name in settings:
             with suppress(ValueError):
                 settings[name] = str(int(float(settings[name]) * unit))
-    return ObservedDatabase(
-        kind="mongodb",
-        where=str(instance.place),
-        settings=settings,
-        unknown=unknown(SETTINGS, settings, reason),
-    )
+    return from_files("mongodb", instance, settings, SETTINGS, reason)

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Final
 from xml.etree import ElementTree
 
-from ztune.databases.reading import Instance, ObservedDatabase, Process, size, text_of, unknown
+from ztune.databases.reading import Instance, ObservedDatabase, Process, from_files, size, text_of
 from ztune.errors import ZtuneError
 
 SETTINGS: Final[dict[str, int | None]] = {
@@ -92,10 +92,4 @@ def read(instance: Instance, user: str | None = None) -> ObservedDatabase:
         for jar in (instance.place.parent.parent / "lib").glob("orientdb-core-*.jar"):
             if match := re.fullmatch(r"orientdb-core-(\d[\w.-]*)\.jar", jar.name):
                 version = match[1]
-    return ObservedDatabase(
-        kind="orientdb",
-        version=version,
-        where=str(instance.place),
-        settings=settings,
-        unknown=unknown(SETTINGS, settings, reason),
-    )
+    return from_files("orientdb", instance, settings, SETTINGS, reason, version)

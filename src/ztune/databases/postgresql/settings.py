@@ -10,6 +10,7 @@ import os
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -17,12 +18,12 @@ from ztune.databases.reading import (
     Instance,
     ObservedDatabase,
     Process,
-    accounts,
     ask,
+    asked_or_read,
+    from_files,
     own_account,
     size,
     text_of,
-    told,
     unknown,
 )
 from ztune.errors import ZtuneError
@@ -86,17 +87,12 @@ def read(instance: Instance, user: str | None = None) -> ObservedDatabase:
     version = ""
     with suppress(ZtuneError):
         version = text_of(instance.place / "PG_VERSION").strip()
-    problems: list[str] = []
+    read_files = partial(_by_files, instance, version)
     try:
         host, port, server = _socket(instance)
-        for account in accounts(user, server):
-            try:
-                return _by_socket(host, port, account, version)
-            except ZtuneError as error:
-                problems.append(told(account, error))
     except ZtuneError as error:
-        problems.append(" ".join(str(error).split()))
-    return _by_files(instance, version, "; ".join(problems))
+        return read_files(" ".join(str(error).split()))
+    return asked_or_read([(host, port, version)], user, server, _by_socket, read_files, "")
 
 
 def _names(version: str) -> list[str]:
@@ -116,7 +112,8 @@ def _socket(instance: Instance) -> tuple[str, str, int]:
     return lines[4].strip(), lines[3].strip(), int(server)
 
 
-def _by_socket(host: str, port: str, user: str | None, version: str) -> ObservedDatabase:
+def _by_socket(way: tuple[str, str, str], user: str | None) -> ObservedDatabase:
+    host, port, version = way
     names = ", ".join(f"'{name}'" for name in [*SETTINGS, "server_version"])
     query = f"SELECT name, setting, coalesce(unit, '') FROM pg_settings WHERE name IN ({names})"
     out = ask(
@@ -252,10 +249,4 @@ def _by_files(instance: Instance, version: str, why: str) -> ObservedDatabase:
             settings[name] = value if unit is None else size(value, unit)
     settings |= _control(instance, version)
     reason = f"the server could not be asked ({'; '.join(problems)}), and its configuration does not set it"
-    return ObservedDatabase(
-        kind="postgresql",
-        version=version or None,
-        where=str(instance.place),
-        settings=settings,
-        unknown=unknown(_names(version), settings, reason),
-    )
+    return from_files("postgresql", instance, settings, _names(version), reason, version)
