@@ -28,6 +28,7 @@ from pathlib import Path
 from typing import Annotated, Any, ClassVar, Protocol, Self, TypeVar, get_args
 
 from pydantic import (
+    AfterValidator,
     BaseModel,
     BeforeValidator,
     ConfigDict,
@@ -47,27 +48,12 @@ from ztune.errors import InputError, ZtuneError
 from ztune.onhost.host import interrupt, room
 from ztune.onhost.host.interrupt import signals_as_interrupt
 from ztune.onhost.host.workdir import WorkDir
-from ztune.onhost.jobs.job import Job, ProgressFn, WorkloadResult, no_progress
+from ztune.onhost.jobs.job import Job
+from ztune.onhost.jobs.job import ProgressFn as ProgressFn
+from ztune.onhost.jobs.job import WorkloadResult as WorkloadResult
+from ztune.onhost.jobs.job import no_progress as no_progress
 from ztune.onhost.jobs.role_directories import room_for
-from ztune.units import format_size, parse_size
-
-__all__ = [
-    *(
-        "KNOWN",
-        "Check",
-        "Declared",
-        "JobWorkload",
-        "ParameterDoc",
-        "Parameters",
-        "ProgressFn",
-        "Seed",
-        "Seed",
-        "Size",
-        "Workload",
-        "WorkloadResult",
-    ),
-    *("no_progress", "param", "running"),
-]
+from ztune.units import format_size, is_power_of_two, parse_size
 
 _LARGEST_FILE = 1 << 20
 _LARGEST_NUMBER = (1 << 63) - 1
@@ -75,8 +61,17 @@ _SIGNS = {"ge": "≥", "gt": ">", "le": "≤", "lt": "<"}
 _KINDS = {"int": "whole number", "float": "number", "bool": "on/off", "str": "text"}
 _SHOWN = 60  # characters of a value that a sentence quotes
 
+
+def _power_of_two(value: int) -> int:
+    if not is_power_of_two(value):
+        raise ValueError("it should be a power of two")
+    return value
+
+
 Size = Annotated[int, BeforeValidator(parse_size), PlainSerializer(format_size, return_type=str), "size"]
 """A parameter in bytes, written and shown with a suffix."""
+PowerOfTwo = Annotated[Size, AfterValidator(_power_of_two)]
+"""One that is a power of two, as sizes of pages are."""
 Seed = Annotated[int, Field(ge=0, le=2**30 - 1)]
 """A parameter that decides what is drawn at random."""
 

@@ -4,13 +4,10 @@ from __future__ import annotations
 
 from typing import Literal
 
-from pydantic import field_validator
-
 from ztune.databases import workload as base
 from ztune.databases.mariadb.onhost import oltp as mariadb_oltp
 from ztune.databases.memory import DatabaseSize
-from ztune.databases.workload import Seed, Size, arc_param, param
-from ztune.units import is_power_of_two
+from ztune.databases.workload import PowerOfTwo, Seed, Size, arc_param, param
 
 
 class MariadbParameters(base.Parameters):
@@ -30,7 +27,7 @@ class MariadbParameters(base.Parameters):
     """The same load, as fast as it goes, for this long before the recorded part."""
     distribution: Literal["uniform", "gaussian", "special", "pareto", "zipfian"] = "uniform"
     """Which rows are met how often, in sysbench's words. `uniform` is the least that a cache can help."""
-    page_size: Size = param("16K", ge=4096, le=65536)
+    page_size: PowerOfTwo = param("16K", ge=4096, le=65536)
     """InnoDB's page size: 4, 8, 16, 32 or 64 KiB."""
     buffer_pool: Size = param("32M", ge=24 << 20)
     """InnoDB's own cache. Small beside the database, so that its reads reach the file system."""
@@ -57,13 +54,6 @@ class MariadbParameters(base.Parameters):
     server that runs on."""
     seed: Seed = 1
     """Decides the rows and the random keys of the load."""
-
-    @field_validator("page_size")
-    @classmethod
-    def _is_page_size(cls, value: int) -> int:
-        if not is_power_of_two(value):
-            raise ValueError("InnoDB's pages are of 4K, 8K, 16K, 32K or 64K")
-        return value
 
 
 class MariadbOltp(base.JobWorkload):

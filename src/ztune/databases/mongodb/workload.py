@@ -11,7 +11,7 @@ from ztune.databases.artifacts import Wheel
 from ztune.databases.memory import OptionalSize
 from ztune.databases.mongodb.onhost import restore as mongo_restore
 from ztune.databases.mongodb.onhost import wiredtiger
-from ztune.databases.workload import Seed, Size, arc_param, param
+from ztune.databases.workload import PowerOfTwo, Seed, Size, arc_param, param
 from ztune.units import parse_size
 
 WIREDTIGER = Wheel(
@@ -61,7 +61,7 @@ class MongoRestoreParameters(base.InputParameters):
     cache: Size = param("64M", ge=8 << 20)
     """WiredTiger's own cache. MongoDB takes half of the memory; small beside the database, pages are written
     while the restore goes on, as they are in a long one."""
-    leaf_page: Size = param("32K", ge=4096, le=16 << 20)
+    leaf_page: PowerOfTwo = param("32K", ge=4096, le=16 << 20)
     """Most that a page of documents holds before it is compressed. 32 KiB is MongoDB's."""
     block_compressor: Literal["default", "none", "snappy", "lz4", "zlib", "zstd"] = "default"
     """How WiredTiger compresses pages; ZFS can hardly shrink such pages further. `default` is `snappy` with
@@ -77,8 +77,6 @@ class MongoRestoreParameters(base.InputParameters):
     def _is_whole(self) -> MongoRestoreParameters:
         if self.input == "file" and self.size != "0":
             raise ValueError("size is for documents that are made; of your own file all are taken")
-        if self.leaf_page & (self.leaf_page - 1):
-            raise ValueError("leaf_page must be a power of two from 4K to 16M")
         return self
 
 

@@ -15,7 +15,7 @@ from ztune.databases.orientdb.onhost import embedded as orientdb
 from ztune.databases.orientdb.onhost import export as orientdb_export
 from ztune.databases.orientdb.onhost import files as orientdb_files
 from ztune.databases.orientdb.onhost import graph as orientdb_graph
-from ztune.databases.workload import Size, arc_param, param
+from ztune.databases.workload import PowerOfTwo, Size, arc_param, param
 from ztune.units import parse_size
 
 
@@ -35,7 +35,7 @@ class OrientParameters(base.InputParameters):
     """About the size of a database of OrientDB 3.2 instead of `triples`. 0: `triples` counts. All of WordNet
     makes about 185 MB; a size beyond the input is refused."""
     arc: Size = arc_param()
-    page_size: Size = param("64K", ge=4096, le=65536)
+    page_size: PowerOfTwo = param("64K", ge=4096, le=65536)
     """Page of the database's files: a power of two. OrientDB's own default is 64 KiB."""
     disk_cache: Size = param("64M", ge=8 << 20)
     """OrientDB's own cache of pages. Small beside the database, so that its reads reach the file system;
@@ -45,12 +45,6 @@ class OrientParameters(base.InputParameters):
     final_checkpoint: bool = True
     """End the recorded part with all pages written and synced, as they would be sooner or later. OrientDB
     alone would leave most of them in memory until the log is 6 GB long."""
-
-    @model_validator(mode="after")
-    def _is_whole(self) -> OrientParameters:
-        if self.page_size & (self.page_size - 1):
-            raise ValueError("page_size must be a power of two from 4K to 64K")
-        return self
 
 
 class GraphParameters(OrientParameters):
@@ -62,6 +56,10 @@ class GraphParameters(OrientParameters):
 
 class OrientWorkload(base.JobWorkload):
     """What all of them share."""
+
+    needs = ("java", "wordnet")
+    artifacts = (ORIENTDB,)
+    durability = base.KNOWN
 
     def resolved(self) -> dict[str, Any]:
         """Return the parameters with as many triples as a database of that size has."""
@@ -77,10 +75,7 @@ class OrientdbGraph(OrientWorkload):
     name = "orientdb-graph"
     summary = "loads triples into an OrientDB graph: look up or create vertices, edge, commit"
     Parameters = GraphParameters
-    needs = ("java", "wordnet")
-    artifacts = (ORIENTDB,)
     job_class = orientdb_graph.OrientdbGraph
-    durability = base.KNOWN
 
 
 class ImportParameters(OrientParameters):
@@ -118,10 +113,7 @@ class OrientdbImport(OrientWorkload):
     name = "orientdb-import"
     summary = "imports a JSON export of a graph into an empty OrientDB database"
     Parameters = ImportParameters
-    needs = ("java", "wordnet")
-    artifacts = (ORIENTDB,)
     job_class = orientdb_files.OrientdbImport
-    durability = base.KNOWN
 
     def to_fetch(self) -> tuple[Fetched, ...]:
         """Return the OrientDB of the version asked for."""
@@ -152,10 +144,7 @@ class OrientdbBackup(OrientWorkload):
     name = "orientdb-backup"
     summary = "backs an OrientDB graph up into one file, or exports it as JSON"
     Parameters = BackupParameters
-    needs = ("java", "wordnet")
-    artifacts = (ORIENTDB,)
     job_class = orientdb_files.OrientdbBackup
-    durability = base.KNOWN
 
 
 class ArchiveParameters(OrientParameters):
@@ -172,10 +161,7 @@ class OrientdbArchive(OrientWorkload):
     name = "orientdb-archive"
     summary = "moves a backup of an OrientDB graph into the archive's dataset"
     Parameters = ArchiveParameters
-    needs = ("java", "wordnet")
-    artifacts = (ORIENTDB,)
     job_class = orientdb_files.OrientdbArchive
-    durability = base.KNOWN
 
 
 class OrientdbLucene(OrientWorkload):
@@ -184,7 +170,4 @@ class OrientdbLucene(OrientWorkload):
     name = "orientdb-lucene"
     summary = "builds a Lucene full-text index over the vertices of an OrientDB graph"
     Parameters = OrientParameters
-    needs = ("java", "wordnet")
-    artifacts = (ORIENTDB,)
     job_class = orientdb_files.OrientdbLucene
-    durability = base.KNOWN
