@@ -226,19 +226,19 @@ def from_files(
     kind: str,
     instance: Instance,
     settings: Mapping[str, str],
-    wanted: Iterable[str],
+    names: Iterable[str],
     reason: str,
     version: str | None = None,
 ) -> ObservedDatabase:
-    """Return what was read without asking a server; those ``wanted`` that it lacks are unknown for
-    ``reason``.
+    """Return what was read without asking a server; those of ``names`` that it lacks are unknown
+    for ``reason``.
     """
     return ObservedDatabase(
         kind=kind,
         version=version or None,
         where=str(instance.place),
         settings=dict(settings),
-        unknown=unknown(wanted, settings, reason),
+        unknown=unknown(names, settings, reason),
     )
 
 
@@ -311,6 +311,15 @@ def size(text: str, unit: int = 1) -> str:
         return match[1]
     scale = 1024 ** (" KMGT".index(letter)) if letter else unit
     return str(int(number * scale))
+
+
+def wanted(names: Mapping[str, int | None], given: Mapping[str, str]) -> dict[str, str]:
+    """Return what is ``given`` of these names, sizes as plain bytes.
+
+    ``names``: name → bytes that a number without a unit counts in; None where it is no size.
+    """
+    units = {name: names[name] for name in given if name in names}
+    return {name: given[name] if unit is None else size(given[name], unit) for name, unit in units.items()}
 
 
 def ldif(text: str) -> Iterator[dict[str, list[str]]]:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Final
 from xml.etree import ElementTree
 
-from ztune.databases.reading import Instance, ObservedDatabase, Process, from_files, size, text_of
+from ztune.databases.reading import Instance, ObservedDatabase, Process, from_files, text_of, wanted
 from ztune.errors import ZtuneError
 
 SETTINGS: Final[dict[str, int | None]] = {
@@ -58,17 +58,8 @@ def find(processes: Sequence[Process], folders: Sequence[Path]) -> Iterator[Inst
 
 def _given(process: Process) -> dict[str, str]:
     """Return the properties on a JVM's command line: -Dname=value."""
-    found = {}
-    for word in process.argv:
-        if word.startswith("-D"):
-            name, _, value = word[2:].partition("=")
-            found[name] = value
-    return found
-
-
-def _value(name: str, text: str) -> str:
-    unit = SETTINGS[name]
-    return text if unit is None else size(text, unit)
+    words = (word[2:].partition("=") for word in process.argv if word.startswith("-D"))
+    return {name: value for name, _, value in words}
 
 
 def read(instance: Instance, user: str | None = None) -> ObservedDatabase:
@@ -76,17 +67,16 @@ def read(instance: Instance, user: str | None = None) -> ObservedDatabase:
     settings: dict[str, str] = {}
     reason = f"{instance.place} does not set it, nor does the server's command line; the default holds"
     try:
-        for entry in ElementTree.fromstring(text_of(instance.place)).iter("entry"):
-            name, value = entry.get("name"), entry.get("value")
-            if name in SETTINGS and value is not None:
-                settings[name] = _value(name, value)
+        entries = ElementTree.fromstring(text_of(instance.place)).iter("entry")
+        settings = wanted(
+            SETTINGS, {e.get("name", ""): e.attrib["value"] for e in entries if "value" in e.attrib}
+        )
     except ZtuneError as error:
         reason = str(error)
     except ElementTree.ParseError as error:
         reason = f"{instance.place} is no XML: {error}"
     if instance.process is not None:
-        given = _given(instance.process)
-        settings |= {name: _value(name, value) for name, value in given.items() if name in SETTINGS}
+        settings |= wanted(SETTINGS, _given(instance.process))
     version = None
     with suppress(OSError):
         for jar in (instance.place.parent.parent / "lib").glob("orientdb-core-*.jar"):

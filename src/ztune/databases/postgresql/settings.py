@@ -22,9 +22,9 @@ from ztune.databases.reading import (
     asked_or_read,
     from_files,
     own_account,
-    size,
     text_of,
     unknown,
+    wanted,
 )
 from ztune.errors import ZtuneError
 
@@ -69,17 +69,12 @@ def find(processes: Sequence[Process], folders: Sequence[Path]) -> Iterator[Inst
     for process in processes:
         if process.program in ("postgres", "postmaster"):
             # Every process of a cluster works in its data folder.
-            for place in (process.folder, _folder(process.option("-D"))):
-                if place is not None:
-                    yield Instance(place, process)
-                    break
+            place = process.folder or process.option("-D")
+            if place:
+                yield Instance(Path(place), process)
     for folder in folders:
         if (folder / "PG_VERSION").is_file() and (folder / "global").is_dir():
             yield Instance(folder)
-
-
-def _folder(text: str | None) -> Path | None:
-    return Path(text) if text else None
 
 
 def read(instance: Instance, user: str | None = None) -> ObservedDatabase:
@@ -177,9 +172,8 @@ def parse_conf(path: Path, depth: int = 0) -> dict[str, str]:
             for file in files:
                 with suppress(ZtuneError):
                     found |= parse_conf(file, depth + 1)
-        elif name in SETTINGS:
-            unit = SETTINGS[name]
-            found[name] = value if unit is None else size(value, unit)
+        else:
+            found |= wanted(SETTINGS, {name: value})
     return found
 
 
@@ -211,7 +205,7 @@ def _control(instance: Instance, version: str) -> dict[str, str]:
         programs.insert(0, str(instance.process.executable.parent / "pg_controldata"))
     program = next((p for p in programs if _trusted(Path(p))), "pg_controldata")
     found: dict[str, str] = {}
-    wanted = {
+    names = {
         "Database block size": "block_size",
         "WAL block size": "wal_block_size",
         "Bytes per WAL segment": "wal_segment_size",
@@ -220,8 +214,8 @@ def _control(instance: Instance, version: str) -> dict[str, str]:
     with suppress(ZtuneError):
         for line in ask([program, str(instance.place)], {}).splitlines():
             name, _, value = line.partition(":")
-            if name in wanted:
-                found[wanted[name]] = value.strip()
+            if name in names:
+                found[names[name]] = value.strip()
     if "data_checksums" in found:
         found["data_checksums"] = "off" if found["data_checksums"] == "0" else "on"
     return found
@@ -243,10 +237,6 @@ def _by_files(instance: Instance, version: str, why: str) -> ObservedDatabase:
             settings |= parse_conf(path)
         except ZtuneError as error:
             problems.append(str(error))
-    for name, value in given.items():
-        if name in SETTINGS:
-            unit = SETTINGS[name]
-            settings[name] = value if unit is None else size(value, unit)
-    settings |= _control(instance, version)
+    settings |= wanted(SETTINGS, given) | _control(instance, version)
     reason = f"the server could not be asked ({'; '.join(problems)}), and its configuration does not set it"
     return from_files("postgresql", instance, settings, _names(version), reason, version)
