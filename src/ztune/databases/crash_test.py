@@ -18,6 +18,20 @@ from ztune.onhost.jobs.filler import WORDS
 from ztune.onhost.jobs.job import JobBase
 from ztune.onhost.jobs.server import DatabaseServer
 
+SCHEMA = (
+    (
+        "CREATE TABLE account (id INTEGER PRIMARY KEY, balance BIGINT NOT NULL, version INTEGER NOT NULL, "
+        "last_client INTEGER NOT NULL, last_number INTEGER NOT NULL, note TEXT NOT NULL)"
+    ),
+    "CREATE INDEX account_note ON account (note)",
+    (
+        "CREATE TABLE ledger (client INTEGER, number INTEGER, source INTEGER NOT NULL, "
+        "target INTEGER NOT NULL, delta BIGINT NOT NULL, payload TEXT NOT NULL, checksum TEXT NOT NULL, "
+        "PRIMARY KEY (client, number))"
+    ),
+    "CREATE INDEX ledger_checksum ON ledger (checksum)",
+)
+"""The tables of a database that speaks SQL."""
 NOTE = 120
 """How many characters of a transaction's text its two accounts keep."""
 

@@ -19,11 +19,8 @@ from ztune.errors import ZtuneError
 SETTINGS: Final[dict[str, int | None]] = {
     **{"storage.diskCache.bufferSize": 1 << 20, "storage.diskCache.pageSize": 1 << 10},
     **{"storage.diskCache.writeCachePart": None, "storage.diskCache.writeCacheFlushTillSegmentsCount": None},
-    **{
-        "storage.useWAL": None,
-        "storage.useDoubleWriteLog": None,
-        "storage.doubleWriteLog.maxSegSize": 1 << 20,
-    },
+    **{"storage.useWAL": None, "storage.useDoubleWriteLog": None},
+    "storage.doubleWriteLog.maxSegSize": 1 << 20,
     **{"storage.wal.syncOnPageFlush": None, "storage.wal.cacheSize": None, "storage.wal.bufferSize": 1 << 20},
     **{"storage.wal.maxSegmentSize": 1 << 20, "storage.wal.maxSize": 1 << 20, "storage.wal.path": None},
     **{"storage.wal.commitTimeout": None, "storage.wal.fuzzyCheckpointInterval": None},

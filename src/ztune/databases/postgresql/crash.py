@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from ztune.databases import crash_test as base
-from ztune.databases.crash_test import NOTE, Account, Entry, Found, Transaction
+from ztune.databases.crash_test import NOTE, SCHEMA, Account, Entry, Found, Transaction
 from ztune.databases.postgresql.onhost.oltp import PostgresOltp
 from ztune.databases.postgresql.onhost.server import PostgresServer, find_binaries
 from ztune.errors import MissingError, ZtuneError
@@ -21,12 +21,7 @@ from ztune.onhost.jobs.filler import WORDS
 
 _SCHEMA = f"""
 CREATE EXTENSION amcheck;
-CREATE TABLE account (id int PRIMARY KEY, balance bigint NOT NULL, version int NOT NULL,
-  last_client int NOT NULL, last_number int NOT NULL, note text NOT NULL);
-CREATE INDEX account_note ON account (note);
-CREATE TABLE ledger (client int, number int, source int NOT NULL, target int NOT NULL, delta bigint NOT NULL,
-  payload text NOT NULL, checksum text NOT NULL, PRIMARY KEY (client, number));
-CREATE INDEX ledger_checksum ON ledger (checksum);
+{"; ".join(SCHEMA)};
 INSERT INTO account SELECT n, 0, 0, 0, 0, rpad('{WORDS[0]} ' || n, {NOTE}, ' {WORDS[1]}')
   FROM generate_series(1, :accounts) n;
 """

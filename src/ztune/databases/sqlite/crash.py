@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from ztune.databases import crash_test as base
-from ztune.databases.crash_test import NOTE, Account, Entry, Found, Transaction
+from ztune.databases.crash_test import NOTE, SCHEMA, Account, Entry, Found, Transaction
 from ztune.databases.sqlite import crash_client as sqlite_client
 from ztune.databases.sqlite.onhost.transactions import Sqlite as Job
 from ztune.errors import InputError, MissingError, ZtuneError
@@ -88,6 +88,7 @@ class Sqlite(base.Tested[Session]):
                 {
                     "path": str(self._file),
                     "pragmas": {name: settings[name] for name in _MADE if name in settings},
+                    "schema": list(SCHEMA),
                     "accounts": accounts,
                     "notes": list(filler.PHRASES),
                 },

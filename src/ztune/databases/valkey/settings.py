@@ -33,14 +33,8 @@ from ztune.onhost.host.zfs import which
 SETTINGS: Final = (
     *("appendonly", "appendfsync", "no-appendfsync-on-rewrite", "aof-use-rdb-preamble", "aof-load-truncated"),
     *("aof-timestamp-enabled", "aof-rewrite-incremental-fsync", "auto-aof-rewrite-percentage"),
-    *(
-        "auto-aof-rewrite-min-size",
-        "appendfilename",
-        "appenddirname",
-        "save",
-        "rdbcompression",
-        "rdbchecksum",
-    ),
+    *("auto-aof-rewrite-min-size", "appendfilename", "appenddirname", "save", "rdbcompression"),
+    "rdbchecksum",
     *("rdb-save-incremental-fsync", "stop-writes-on-bgsave-error", "dbfilename", "dir"),
     *("maxmemory", "maxmemory-policy", "io-threads", "repl-diskless-sync", "repl-diskless-load"),
 )
