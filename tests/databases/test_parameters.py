@@ -25,11 +25,10 @@ def test_resolved_parameters_make_the_same_parameters_again() -> None:
 
 
 def test_size_decides_the_scale() -> None:
-    assert OltpParameters.parse("w", {"size": "1M"}).resolved_scale == 1
-    assert OltpParameters.parse("w", {"scale": 7}).resolved_scale == 7
+    assert PostgresOltp({"size": "1M"}).job.scale == 1
+    assert PostgresOltp({"scale": 7}).job.scale == 7
     # Rounded up: never smaller than asked for.
-    params = OltpParameters.parse("w", {"size": "400M", "scale": 7})
-    assert 27 <= params.resolved_scale <= 29
+    assert 27 <= PostgresOltp({"size": "400M", "scale": 7}).job.scale <= 29
     for kind in ("postgres-oltp", "postgres-backup", "postgres-restore"):
         made = registry.get(kind)({"size": "cached", "arc": "800M"})
         assert isinstance(made, JobWorkload)

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from typing import Literal
 
-from ztune.databases import memory
 from ztune.databases import workload as base
 from ztune.databases.memory import OptionalSize
 from ztune.databases.postgresql.onhost import oltp as postgres_oltp
 from ztune.databases.postgresql.onhost.server import SEGMENT_SIZE
 from ztune.databases.workload import Seed, Size, arc_param, param
-from ztune.units import parse_size
 
 
 class OltpParameters(base.Parameters):
@@ -65,12 +63,6 @@ class OltpParameters(base.Parameters):
     """Fill new WAL segments with zeros before use. On a copy-on-write file system this reserves nothing."""
     wal_compression: Literal["off", "pglz", "lz4", "zstd"] = "off"
     """How PostgreSQL compresses whole pages in the WAL. `lz4` and `zstd` need PostgreSQL 15."""
-
-    @property
-    def resolved_scale(self) -> int:
-        """The scale that counts: from ``size`` if that is given."""
-        size = memory.resolved({"size": self.size, "arc": self.arc})["size"]
-        return postgres_oltp.resolved_scale(parse_size(size), self.scale)
 
 
 class PostgresOltp(base.JobWorkload):
