@@ -9,6 +9,7 @@ import pytest
 
 from ztune.advice import findings
 from ztune.claims import publication
+from ztune.study.layout import with_settings
 from ztune.study.tables import non_default
 
 ROOT = Path(__file__).parents[2]
@@ -46,7 +47,7 @@ def test_every_sweep_of_the_import_has_nine_record_sizes() -> None:
     )
     base = found.base()
     smallest = sweeps[0].all_rows()["512"]
-    assert base.with_settings(smallest.set).settings()["wal.recordsize"] == "512"
+    assert with_settings(base, smallest.set).settings()["wal.recordsize"] == "512"
     assert {pool.ashift for pool in base.pools} == {9}
 
 

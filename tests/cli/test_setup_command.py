@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
+from ztune import native
 from ztune.cli.main import ztune
 from ztune.databases import registry, setup
 from ztune.errors import InputError, MissingError, ZtuneError
@@ -74,6 +75,33 @@ def test_a_dry_run_changes_nothing(bare: Path) -> None:
     [step] = found["steps"]
     assert step["command"][-1] == "fio" and "apt-get" in step["command"]
     assert asked(bare) == []
+
+
+def test_the_programs_are_brought_like_all_else(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    (tmp_path / "scripts").mkdir()
+    script = tmp_path / "scripts" / "setup.sh"
+    script.write_text(f"#!/bin/sh\n[ -e {tmp_path}/no ] && exit 1\necho $1 > {tmp_path}/asked\n")
+    script.chmod(0o755)
+    built = tmp_path / "asked"
+    there = native.NativeProgram("asked", "", "ZTUNE_ASKED", "what was asked")
+    monkeypatch.setattr(native, "SOURCES", tmp_path)
+    monkeypatch.setattr(native.NativeProgram, "built", lambda _self: built if built.exists() else None)
+    monkeypatch.setattr(native, "ALL", (there,))
+    dry = json.loads(CliRunner().invoke(ztune, ["setup", "programs", "--dry-run", "--json"]).stdout)
+    assert not dry["ready"] and dry["missing"] == "asked: not built" and not built.exists()
+    [step] = dry["steps"]
+    assert step["command"] == [str(script), "programs"]
+    (tmp_path / "no").touch()
+    with pytest.raises(ZtuneError, match=r"setup.sh programs` failed: it said why above"):
+        setup.carry_out(setup.plan("programs"), lambda _step: None)
+    (tmp_path / "no").unlink()
+    done = CliRunner().invoke(ztune, ["setup", "programs"])
+    assert done.exit_code == 0 and f"programs: everything is there: {built}" in done.output
+    assert built.read_text() == "programs\n"
+    with pytest.raises(InputError, match="programs has no parameters"):
+        setup.plan("programs", {"size": "1G"})
+    again = json.loads(CliRunner().invoke(ztune, ["setup", "programs", "--json"]).stdout)
+    assert again["ready"] and again["steps"] == []
 
 
 def test_a_command_that_fails_is_told_with_its_last_words(bare: Path) -> None:

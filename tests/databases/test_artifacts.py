@@ -8,13 +8,16 @@ import tarfile
 import zipfile
 from dataclasses import replace
 from pathlib import Path
+from xml.etree import ElementTree
 
 import pytest
 
 from ztune import paths
 from ztune.databases import registry
-from ztune.databases.artifacts import Artifact, Fetched, Jars, Wheel, pins_of
+from ztune.databases.artifacts import Artifact, Fetched, Jars, Wheel, file_name, pins_of
+from ztune.databases.http.workload import JMETER
 from ztune.databases.orientdb.artifacts import ORIENTDB_1
+from ztune.databases.unpacking import install
 from ztune.databases.workload import JobWorkload
 from ztune.errors import MissingError, ZtuneError
 from ztune.onhost.jobs import software
@@ -43,7 +46,7 @@ def fetched(files: dict[str, bytes], extension: str) -> Artifact:
     made = Artifact("thing-1.0", f"org.some:thing:1.0:{extension}", hashlib.sha256(data).hexdigest())
     where = dict(part.partition("=")[::2] for part in made.fetch_commands()[0])["-DoutputDirectory"]
     Path(where).mkdir(parents=True)
-    (Path(where) / made.file_name).write_bytes(data)
+    (Path(where) / file_name(made.coordinates)).write_bytes(data)
     return made
 
 
@@ -54,7 +57,7 @@ FILES = {"thing-1.0/lib/a.jar": b"a", "thing-1.0/lib/b.txt": b"b", "thing-1.0/bi
 def test_only_what_is_needed_is_kept(extension: str) -> None:
     made = replace(fetched(FILES, extension), members=("lib/*.jar",))
     assert not made.present
-    made.install()
+    install(made)
     assert made.present
     assert [path.name for path in made.directory.iterdir()] == ["a.jar"]
     assert (made.directory / "a.jar").read_bytes() == b"a"
@@ -63,7 +66,7 @@ def test_only_what_is_needed_is_kept(extension: str) -> None:
 
 def test_paths_are_kept_where_they_matter() -> None:
     made = replace(fetched(FILES, "zip"), flat=False)
-    made.install()
+    install(made)
     assert sorted(str(p.relative_to(made.directory)) for p in made.directory.rglob("*.*")) == [
         "bin/c.jar",
         "lib/a.jar",
@@ -74,7 +77,7 @@ def test_paths_are_kept_where_they_matter() -> None:
 def test_another_file_than_the_pinned_one_is_refused() -> None:
     made = replace(fetched(FILES, "tar.gz"), sha256="0" * 64)
     with pytest.raises(ZtuneError, match=r"its SHA-256 is .* but should be 0000"):
-        made.install()
+        install(made)
     assert not made.present and list(made.directory.parent.iterdir()) == []
 
 
@@ -82,16 +85,16 @@ def test_another_file_than_the_pinned_one_is_refused() -> None:
 def test_a_member_that_would_lie_outside_is_refused(extension: str) -> None:
     made = replace(fetched({"thing/../../out.jar": b"x"}, extension), flat=False)
     with pytest.raises(ZtuneError, match="would lie outside"):
-        made.install()
+        install(made)
     assert list(made.directory.parent.iterdir()) == []
 
 
 def test_nothing_useful_or_nothing_at_all() -> None:
     made = replace(fetched(FILES, "zip"), members=("lib/*.war",))
     with pytest.raises(ZtuneError, match="none of its files"):
-        made.install()
+        install(made)
     with pytest.raises(ZtuneError, match="fetching left no"):
-        made.install()
+        install(made)
 
 
 def jars(**contents: bytes) -> Jars:
@@ -110,7 +113,7 @@ def jars(**contents: bytes) -> Jars:
 def test_jars_lie_together() -> None:
     made = jars(a=b"A", b=b"B")
     assert not made.present
-    made.install()
+    install(made)
     assert made.present and sorted(path.name for path in made.directory.iterdir()) == [
         "a-1.0.jar",
         "b-1.0.jar",
@@ -120,9 +123,9 @@ def test_jars_lie_together() -> None:
 
 def test_jars_are_all_there_or_none() -> None:
     made = jars(a=b"A", b=b"B")
-    (made.directory.parent / ".fetch-things-1.0" / "jars" / "b-1.0.jar").write_bytes(b"C")
+    (made.directory.parent / ".fetch-things-1.0" / "files" / "b-1.0.jar").write_bytes(b"C")
     with pytest.raises(ZtuneError, match=r"b-1.0.jar: its SHA-256 is"):
-        made.install()
+        install(made)
     assert not made.present and list(made.directory.parent.iterdir()) == []
 
 
@@ -167,8 +170,17 @@ def test_every_pin_is_whole() -> None:
 
 
 def must_be_pinned(one: Fetched) -> None:
-    for coordinates, sha256 in one.pins:
+    for coordinates, sha256 in one.pinned():
         assert len(coordinates.split(":")) == 4 and len(sha256) == 64
+
+
+def test_the_project_file_names_just_what_is_pinned() -> None:
+    assert JMETER.project is not None
+    named = {
+        ":".join(one.findtext(tag) or "" for tag in ("groupId", "artifactId", "version")) + ":jar"
+        for one in ElementTree.parse(JMETER.project).iterfind("dependencies/dependency")
+    }
+    assert len(named) > 50 and named == {coordinates for coordinates, _ in JMETER.pins}
 
 
 def test_what_a_version_needs_is_named() -> None:
@@ -184,17 +196,13 @@ def listed_jars(tmp_path: Path, files: dict[str, bytes]) -> Jars:
         for name in ("bin/one.properties", "bin/deep/two.properties", "bin/three.txt"):
             archive.writestr(name, name)
     whole = {"a-1.jar": b"a", "parcel-2.jar": parcel.getvalue()}
-    sums = "".join(f"{hashlib.sha256(data).hexdigest()}  {name}\n" for name, data in whole.items())
-    (tmp_path / "sums").write_text(sums)
-    parts = "".join(
-        f"<dependency><groupId>g</groupId><artifactId>{artifact}</artifactId><version>{version}</version>"
-        "</dependency>"
-        for artifact, version in (("a", 1), ("parcel", 2))
+    sums = "".join(
+        f"{hashlib.sha256(data).hexdigest()}  g:{name.removesuffix('.jar').replace('-', ':')}:jar\n"
+        for name, data in whole.items()
     )
-    (tmp_path / "pom").write_text(f"<project><dependencies>{parts}</dependencies></project>")
-    project = tmp_path / "pom"
-    pins = pins_of(project, tmp_path / "sums")
-    made = Jars("many-1", pins, project, "parcel-2.jar", ("*.properties",))
+    (tmp_path / "sums").write_text(sums)
+    pins = pins_of(tmp_path / "sums")
+    made = Jars("many-1", pins, tmp_path / "pom", "parcel-2.jar", ("*.properties",))
     where = Path(dict(part.partition("=")[::2] for part in made.fetch_commands()[0])["-DoutputDirectory"])
     where.mkdir(parents=True)
     for name, data in {**whole, **files}.items():
@@ -204,8 +212,8 @@ def listed_jars(tmp_path: Path, files: dict[str, bytes]) -> Jars:
 
 def test_many_jars_are_fetched_at_once_and_each_is_checked(tmp_path: Path) -> None:
     made = listed_jars(tmp_path, {})
-    assert [coordinates for coordinates, _ in made.pins] == ["g:a:1:jar", "g:parcel:2:jar"]
-    made.install()
+    assert [coordinates for coordinates, _ in made.pinned()] == ["g:a:1:jar", "g:parcel:2:jar"]
+    install(made)
     assert sorted(path.name for path in made.directory.iterdir()) == ["a-1.jar", "one.properties"]
     assert [path.name for path in made.directory.parent.iterdir()] == ["many-1"]
 
@@ -214,7 +222,7 @@ def test_many_jars_are_fetched_at_once_and_each_is_checked(tmp_path: Path) -> No
     ("files", "said"),
     [
         ({"a-1.jar": b"b"}, "a-1.jar: its SHA-256 is .* but should be"),
-        ({"b-1.jar": b"b"}, "mvn left b-1.jar too, which is not pinned"),
+        ({"b-1.jar": b"b"}, "many-1: fetching left b-1.jar too, which is not pinned"),
     ],
 )
 def test_another_jar_than_the_pinned_ones_is_refused(
@@ -222,10 +230,10 @@ def test_another_jar_than_the_pinned_ones_is_refused(
 ) -> None:
     made = listed_jars(tmp_path, files)
     with pytest.raises(ZtuneError, match=said):
-        made.install()
+        install(made)
     assert not made.present and list(made.directory.parent.iterdir()) == []
     with pytest.raises(ZtuneError, match=r"a-1.jar: fetching left no"):
-        made.install()
+        install(made)
 
 
 def a_wheel(files: dict[str, bytes], tag: str = "cpython-399-arm128") -> Wheel:
@@ -252,7 +260,7 @@ def test_of_a_wheel_the_parts_that_are_needed_are_kept_as_they_lie() -> None:
         made.fetch_commands()[0]
     )
     assert not made.present
-    made.install()
+    install(made)
     assert made.present and made.directory == software.directory() / "thing-2.0b1" / "cpython-399-arm128"
     assert sorted(str(p.relative_to(made.directory)) for p in made.directory.rglob("*.*o*")) == [
         "thing.libs/b.so"
@@ -264,9 +272,9 @@ def test_of_a_wheel_the_parts_that_are_needed_are_kept_as_they_lie() -> None:
 def test_a_wheel_that_is_another_one_or_for_no_python_here() -> None:
     made = replace(a_wheel(WHEEL), sha256={"cpython-399-arm128": "0" * 64})
     with pytest.raises(ZtuneError, match=r"thing 2.0b1: its SHA-256 is .* but should be 0000"):
-        made.install()
+        install(made)
     assert not made.present
     with pytest.raises(ZtuneError, match=r"thing 2\.0b1: fetching left no .*\.whl"):
-        made.install()
+        install(made)
     with pytest.raises(MissingError, match=r"thing-2\.0b1 is pinned for cpython-1-none, and .* is cpython-3"):
         _ = replace(made, sha256={"cpython-1-none": "0" * 64}).tag

@@ -5,7 +5,7 @@ from workloads_made import job_workload
 
 from ztune.databases import memory, registry
 from ztune.databases.postgresql.workload_oltp import OltpParameters, PostgresOltp
-from ztune.databases.workload import JobWorkload
+from ztune.databases.workload import JobWorkload, Parameters, PowerOfTwo, param
 from ztune.errors import InputError
 
 
@@ -25,11 +25,10 @@ def test_resolved_parameters_make_the_same_parameters_again() -> None:
 
 
 def test_size_decides_the_scale() -> None:
-    assert OltpParameters.parse("w", {"size": "1M"}).resolved_scale == 1
-    assert OltpParameters.parse("w", {"scale": 7}).resolved_scale == 7
+    assert PostgresOltp({"size": "1M"}).job.scale == 1
+    assert PostgresOltp({"scale": 7}).job.scale == 7
     # Rounded up: never smaller than asked for.
-    params = OltpParameters.parse("w", {"size": "400M", "scale": 7})
-    assert 27 <= params.resolved_scale <= 29
+    assert 27 <= PostgresOltp({"size": "400M", "scale": 7}).job.scale <= 29
     for kind in ("postgres-oltp", "postgres-backup", "postgres-restore"):
         made = registry.get(kind)({"size": "cached", "arc": "800M"})
         assert isinstance(made, JobWorkload)
@@ -72,6 +71,32 @@ def test_every_parameter_is_documented() -> None:
     assert docs["script"].allowed == "tpcb, mix21"
     assert docs["full_page_writes"].default == "on"
     assert docs["clients"].allowed == "≥ 1, ≤ 1000"
+
+
+def test_every_workload_of_ours_says_what_its_parameters_mean() -> None:
+    for entry in registry.entries():
+        for parameter in entry.parameters if entry.source == "ztune" else ():
+            assert parameter.meaning.endswith("."), (entry.name, parameter.name)
+
+
+class Described(Parameters):
+    """Its parameters say what they mean in both ways."""
+
+    size: memory.OptionalSize = "0"
+    """How large. 0: by
+    itself."""
+    page: PowerOfTwo = param("8K", ge=4096)
+    """Of a page."""
+    rate: float = param(1.5, ge=0, unit="rows/s", meaning="As packages for earlier versions say it.")
+
+
+def test_meaning_unit_and_limits_are_told() -> None:
+    size, page, rate = Described.docs()
+    assert size.meaning == f"How large. 0: by itself. {memory.MEANING}" and size.unit == "bytes"
+    assert (page.type, page.default, page.unit, page.allowed) == ("size", "8K", "bytes", "≥ 4K")
+    assert rate.meaning == "As packages for earlier versions say it." and rate.unit == "rows/s"
+    with pytest.raises(InputError, match=r"'page': it should be a power of two \(got '12K'\)"):
+        Described.parse("w", {"page": "12K"})
 
 
 def test_size_decides_how_much_is_imported() -> None:

@@ -25,6 +25,10 @@ class Word(Fine):
     name = "word"
     needs = "postgresql"
 
+class Made(Fine):
+    name = "made"
+    artifacts = ("thing-1.0.zip",)
+
 class Failing(Fine):
     name = "failing"
     def __init__(self, values=None, **more):
@@ -82,6 +86,7 @@ BROKEN = {
     "numbered = theirs.fine:Numbered": "its summary is no text",
     "odd = theirs.fine:Odd": "its Parameters are no subclass of",
     "word = theirs.fine:Word": "its needs are no tuple of names",
+    "made = theirs.fine:Made": "its artifacts are no tuple of what ztune.databases.artifacts has",
 }
 USABLE = ("fine = theirs.fine:Fine", "needy = theirs.fine:Needy", "failing = theirs.fine:Failing",
           "unsure = theirs.fine:Unsure")  # fmt: skip

@@ -12,10 +12,10 @@ from ztune.claims import publication
 from ztune.claims.publication import Publication, check_metric, check_workload
 from ztune.claims.tables import STRICT, File, Scalar, files, twice
 from ztune.errors import InputError
+from ztune.onhost.properties import PROPERTIES
+from ztune.onhost.tunables import TUNABLES
 from ztune.onhost.words import suggest
 from ztune.study import Layout
-from ztune.study.properties import PROPERTIES
-from ztune.study.tunables import TUNABLES
 
 Relation = Literal["less", "more", "equal", "best"]
 """What the first layout is to the others: its metric is less, more or the same, or none of them beats it."""

@@ -10,8 +10,8 @@ from pydantic import TypeAdapter, ValidationError
 
 from ztune.errors import InputError
 from ztune.onhost.words import suggest
-from ztune.study import profiles, ready
-from ztune.study.layout import Layout, plain
+from ztune.study import Layout, profiles, ready
+from ztune.study.layout import plain, with_settings
 from ztune.study.tables import fields_of
 from ztune.toml.positions import line_of, positions
 from ztune.toml.reading import Hints, Loc, explain, read_toml, show_path
@@ -62,7 +62,7 @@ class File:
     def changed(self, base: Layout, changes: Mapping[str, Any], name: str, loc: Loc) -> Layout:
         """Return ``base`` with ``changes``, called ``name``; ``loc``: where they stand. Raises InputError."""
         try:
-            found = base.with_settings(changes, name)
+            found = with_settings(base, changes, name)
             for profile in found.profiles():
                 profiles.find(profile)
         except ValueError as error:

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import click
 
-from ztune import native, output
+from ztune import output
 from ztune.cli._values import pairs
 from ztune.databases import setup
-from ztune.errors import InputError
 
 
 @click.command("setup")
@@ -41,12 +40,6 @@ def command(workload: str, params: tuple[str, ...], dry_run: bool, as_json: bool
     Exit code 0 if everything is there at the end, 1 if a command failed, 3 if something is missing that can't
     be brought.
     """
-    if workload == "programs":
-        if params or dry_run or as_json:
-            raise InputError("`ztune setup programs` takes no options")
-        native.install()
-        output.echo("programs: " + ", ".join(str(program.find()) for program in native.ALL))
-        return 0
     wanted = setup.plan(workload, pairs(params))
 
     def say(step: setup.Step) -> None:

@@ -7,14 +7,31 @@ between two accounts and leaves a row in a ledger; afterwards the database is as
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, astuple, dataclass, field
 from pathlib import Path
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar, Generic, Protocol, TypeVar
 
+from ztune.errors import ZtuneError
 from ztune.onhost.host.workdir import WorkDir
 from ztune.onhost.jobs.filler import WORDS
+from ztune.onhost.jobs.job import JobBase
+from ztune.onhost.jobs.server import DatabaseServer
 
+SCHEMA = (
+    (
+        "CREATE TABLE account (id INTEGER PRIMARY KEY, balance BIGINT NOT NULL, version INTEGER NOT NULL, "
+        "last_client INTEGER NOT NULL, last_number INTEGER NOT NULL, note TEXT NOT NULL)"
+    ),
+    "CREATE INDEX account_note ON account (note)",
+    (
+        "CREATE TABLE ledger (client INTEGER, number INTEGER, source INTEGER NOT NULL, "
+        "target INTEGER NOT NULL, delta BIGINT NOT NULL, payload TEXT NOT NULL, checksum TEXT NOT NULL, "
+        "PRIMARY KEY (client, number))"
+    ),
+    "CREATE INDEX ledger_checksum ON ledger (checksum)",
+)
+"""The tables of a database that speaks SQL."""
 NOTE = 120
 """How many characters of a transaction's text its two accounts keep."""
 
@@ -35,8 +52,20 @@ class Transaction:
     @property
     def checksum(self) -> str:
         """The MD5 of all the rest, as the database computes it too."""
-        text = f"{self.client}:{self.number}:{self.source}:{self.target}:{self.delta}:{self.payload}"
+        text = ":".join(map(str, astuple(self)))
         return hashlib.md5(text.encode(), usedforsecurity=False).hexdigest()
+
+    @property
+    def row(self) -> dict[str, str | int]:
+        """Its fields in order, the checksum last."""
+        return {**asdict(self), "checksum": self.checksum}
+
+    @property
+    def changes(self) -> list[tuple[int, int]]:
+        """Account and the change of its balance, for both, in the order of the accounts: two clients that
+        change them so never wait for each other.
+        """
+        return sorted(((self.source, -self.delta), (self.target, self.delta)))
 
     @classmethod
     def make(cls, seed: str, client: int, number: int, accounts: int) -> Transaction:
@@ -169,3 +198,80 @@ class TestedDatabase(Protocol):
     def end(self) -> None:
         """End every process, and remove what lies outside the work directory."""
         ...
+
+
+class Session:
+    """What the connections of most databases share: the last words are why something was not answered."""
+
+    _said = ""
+
+    def answered(self, ask: Callable[[], object]) -> bool:
+        """Return whether ``ask`` ends without an error of the system or of ztune."""
+        try:
+            ask()
+        except (OSError, ZtuneError) as error:
+            self._said = str(error)
+            return False
+        return True
+
+    def said(self) -> str:
+        """Return its last words."""
+        return self._said or "(nothing)"
+
+    def close(self) -> None:
+        """End the connection, and its process where it has one."""
+        raise NotImplementedError
+
+
+S = TypeVar("S", bound=Session)
+D = TypeVar("D", bound=DatabaseServer)
+
+
+class Tested(Generic[S]):
+    """What databases under test share that a job of ztune's knows: versions, roles and settings."""
+
+    workload: ClassVar[str]
+    job_class: ClassVar[type[JobBase]]
+    checkpoints = True
+
+    def __init__(self, params: Mapping[str, Any], settings: Mapping[str, str], *, clients: int) -> None:
+        """Take the settings; nothing is started."""
+        self.job: Any = self.job_class({**params, "clients": clients}, settings)
+        self.version: str = self.job.check()
+        self.roles: tuple[str, ...] = self.job.roles()
+        self.settings: dict[str, str] = self.job.settings()
+        self.sessions: list[S] = []
+
+    def close_sessions(self) -> None:
+        """Close all that were made."""
+        sessions, self.sessions = self.sessions, []
+        for session in sessions:
+            session.close()
+
+
+class TestedServer(Tested[S], Generic[S, D]):
+    """What databases share that are a server."""
+
+    _server: D | None = None
+
+    @property
+    def server(self) -> D:
+        """The server; there is one after ``prepare``."""
+        assert self._server is not None
+        return self._server
+
+    def watch(self) -> None:
+        """Raise ZtuneError if the server died by itself."""
+        self.server.watch()
+
+    def cut(self) -> None:
+        """End the server and its children at once; its clients hear the end of their connections."""
+        if self._server is not None:
+            self._server.cut()
+
+    def end(self) -> None:
+        """End server and clients, and remove the socket's directory."""
+        self.cut()
+        if self._server is not None:
+            self._server.kill()
+        self.close_sessions()

@@ -45,6 +45,11 @@ def _checked(value: object) -> str:
 
 
 MARK = "size relative to the ARC"
+MEANING = (
+    "`cached` is half of `arc`, `uncached` six times `arc`; "
+    "or any multiple such as `2.5x`, or a size such as `256M`."
+)
+"""What such a parameter can be, in words: the end of each one's meaning."""
 DatabaseSize = Annotated[str, BeforeValidator(_checked), MARK]
 """A parameter ``size`` that may be relative to the parameter ``arc``."""
 

@@ -6,11 +6,11 @@ import os
 import pwd
 import re
 import subprocess
-from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeVar
 
 from pydantic import BaseModel, ConfigDict
 
@@ -23,6 +23,7 @@ MOST_FOLDERS: Final = 2000
 """Folders below a root that are looked into for a database's marks."""
 LARGEST_FILE: Final = 16 << 20
 """Bytes of a configuration file that are read."""
+Way = TypeVar("Way")
 
 
 class ObservedDatabase(BaseModel):
@@ -191,10 +192,54 @@ def own_account() -> str:
         return str(os.geteuid())
 
 
-def told(account: str | None, error: ZtuneError) -> str:
-    """Return why a server did not answer ``account``, on one line."""
-    said = " ".join(str(error).split())
-    return said if account is None else f"asked as {account}: {said}"
+def asked_or_read(
+    ways: Iterable[Way],
+    user: str | None,
+    server: int | None,
+    asked: Callable[[Way, str | None], ObservedDatabase],
+    read: Callable[[str], ObservedDatabase],
+    silent: str,
+) -> ObservedDatabase:
+    """Return what a server answers by the first of ``ways`` and accounts that it answers, else what its files
+    say.
+
+    Args:
+        ways: to the server, such as its sockets.
+        user: the account that was chosen; ``accounts`` says which are tried without one.
+        server: its process.
+        asked: asks it by a way, as an account; raises ZtuneError where it gets no answer.
+        read: reads the files instead; it is given the reasons why nothing answered.
+        silent: the reason where there is no way.
+    """
+    problems = []
+    for way in ways:
+        for account in accounts(user, server):
+            try:
+                return asked(way, account)
+            except ZtuneError as error:
+                said = " ".join(str(error).split())
+                problems.append(said if account is None else f"asked as {account}: {said}")
+    return read("; ".join(problems) or silent)
+
+
+def from_files(
+    kind: str,
+    instance: Instance,
+    settings: Mapping[str, str],
+    names: Iterable[str],
+    reason: str,
+    version: str | None = None,
+) -> ObservedDatabase:
+    """Return what was read without asking a server; those of ``names`` that it lacks are unknown
+    for ``reason``.
+    """
+    return ObservedDatabase(
+        kind=kind,
+        version=version or None,
+        where=str(instance.place),
+        settings=dict(settings),
+        unknown=unknown(names, settings, reason),
+    )
 
 
 def ask(argv: Sequence[str], environment: Mapping[str, str | None], user: str | None = None) -> str:
@@ -266,6 +311,15 @@ def size(text: str, unit: int = 1) -> str:
         return match[1]
     scale = 1024 ** (" KMGT".index(letter)) if letter else unit
     return str(int(number * scale))
+
+
+def wanted(names: Mapping[str, int | None], given: Mapping[str, str]) -> dict[str, str]:
+    """Return what is ``given`` of these names, sizes as plain bytes.
+
+    ``names``: name → bytes that a number without a unit counts in; None where it is no size.
+    """
+    units = {name: names[name] for name in given if name in names}
+    return {name: given[name] if unit is None else size(given[name], unit) for name, unit in units.items()}
 
 
 def ldif(text: str) -> Iterator[dict[str, list[str]]]:

@@ -15,6 +15,7 @@ from importlib.metadata import EntryPoint
 from typing import Any
 
 from ztune.databases import database
+from ztune.databases.artifacts import Fetched
 from ztune.databases.database import Database
 from ztune.databases.entry_points import by_package, one_line, package
 from ztune.databases.workload import ParameterDoc, Parameters, Workload
@@ -155,9 +156,7 @@ def _wrong_with(loaded: Any) -> str:
     needs, artifacts = getattr(loaded, "needs", ()), getattr(loaded, "artifacts", ())
     if not isinstance(needs, tuple | list) or not all(isinstance(one, str) for one in needs):
         return "its needs are no tuple of names"
-    if not isinstance(artifacts, tuple | list) or not all(
-        hasattr(one, part) for one in artifacts for part in ("name", "present", "fetch_commands")
-    ):
+    if not isinstance(artifacts, tuple | list) or not all(isinstance(one, Fetched) for one in artifacts):
         return "its artifacts are no tuple of what ztune.databases.artifacts has"
     _roles(loaded)
     return ""

@@ -1,5 +1,7 @@
 """What a workload lacks on this machine, and the steps that bring it; done one by one, each said before.
 
+``PROGRAMS`` stands for ztune's own programs, as if they were a workload's.
+
 The system's own package manager is used, and only for the packages that are missing; what it doesn't have is
 fetched by Maven or pip into a cache of ztune's own. Nothing is removed, downgraded or reconfigured, and no
 server is set up: a workload makes its own.
@@ -14,17 +16,21 @@ import subprocess
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 
-from ztune.databases import registry
+from ztune import native
+from ztune.databases import registry, unpacking
 from ztune.databases.database import every
 from ztune.databases.workload import JobWorkload
 from ztune.errors import InputError, MissingError, ZtuneError
 from ztune.packages import os_family, packages_of, unattended_install
 
+PROGRAMS = "programs"
 _INSTALL_SECONDS = 3600.0
 # As scripts/common.sh: apt's own DPkg::Lock::Timeout does not hold for the lock of the package lists.
 _LOCK_SECONDS, _LOOK_SECONDS = 600.0, 5.0
 _LOCKED = "Could not get lock"
+_STDERR = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,8 +41,10 @@ class Step:
     why: str
     undo: tuple[str, ...] = ()
     """Run at the end, whatever came of the steps between."""
-    then: Callable[[], None] | None = None
+    then: Callable[[], object] | None = None
     """Done by ztune itself when the command has ended well."""
+    says: bool = False
+    """The command says itself what it does: its output is shown, on stderr."""
 
     @property
     def text(self) -> str:
@@ -77,7 +85,12 @@ def plan(
         MissingError: something is missing that ztune can't bring: the sentence says what.
     """
     params = params or {}
-    entry = registry.examined(next(e for e in registry.entries() if e.name == _known(name)), params)
+    entry = _examined(name, params)
+    if name == PROGRAMS:
+        why = "installs what ztune's programs are built with, and says what and why; then they are built"
+        script = native.SOURCES / "scripts/setup.sh"
+        step = Step((str(script), PROGRAMS), why, then=native.find_all, says=True)
+        return Plan(name, entry.version, entry.missing, (step,) if entry.missing else ())
     made = registry.make(name, params) if params else None  # Raises for a parameter that makes no sense.
     wanted = (
         made.to_fetch() if isinstance(made, JobWorkload) else getattr(registry.get(name), "artifacts", ())
@@ -103,7 +116,7 @@ def plan(
         *parts, last = one.fetch_commands()
         steps += [Step(argv, f"fetches a part of {one.name}") for argv in parts]
         why = f"fetches {one.name} into {one.directory.parent}, by its SHA-256; nothing else is changed"
-        steps.append(Step(last, why, then=one.install))
+        steps.append(Step(last, why, then=partial(unpacking.install, one)))
     if not steps:
         raise MissingError(missing)
     return Plan(name, "", missing, tuple(steps), params)
@@ -152,16 +165,29 @@ def carry_out(wanted: Plan, say: Callable[[Step], None], *, environ: Mapping[str
     finally:
         for argv in undo:
             _run(argv, environ)
-    entry = next(e for e in registry.entries() if e.name == wanted.workload)
-    entry = registry.examined(entry, wanted.params)
+    entry = _examined(wanted.workload, wanted.params)
     if entry.missing:
         raise MissingError(f"{wanted.workload}: still missing after the set-up: {entry.missing}")
     return Plan(wanted.workload, entry.version, "", wanted.steps, wanted.params)
 
 
-def _known(name: str) -> str:
-    registry.get(name)  # Raises with a hint.
-    return name
+def _examined(name: str, params: Mapping[str, str]) -> registry.Entry:
+    """Return what is here for a workload, or of ztune's programs. Raises InputError with a hint."""
+    if name != PROGRAMS:
+        registry.get(name)
+        return registry.examined(next(e for e in registry.entries() if e.name == name), params)
+    if params:
+        raise InputError(f"{PROGRAMS} has no parameters")
+    built = {program.name: program.built() for program in native.ALL}
+    missing = [program for program, path in built.items() if path is None]
+    return registry.Entry(
+        name,
+        "ztune's own programs",
+        "ztune",
+        [],
+        version="" if missing else ", ".join(map(str, built.values())),
+        missing=f"{', '.join(missing)}: not built" if missing else "",
+    )
 
 
 def _run_when_free(step: Step, say: Callable[[Step], None], environ: Mapping[str, str]) -> None:
@@ -170,7 +196,7 @@ def _run_when_free(step: Step, say: Callable[[Step], None], environ: Mapping[str
     told = False
     while True:
         try:
-            return _run(step.argv, environ)
+            return _run(step.argv, environ, shown=step.says)
         except ZtuneError as error:
             if _LOCKED not in str(error) or time.monotonic() > until:
                 raise
@@ -184,13 +210,13 @@ def _run_when_free(step: Step, say: Callable[[Step], None], environ: Mapping[str
         time.sleep(_LOOK_SECONDS)
 
 
-def _run(argv: tuple[str, ...], environ: Mapping[str, str]) -> None:
+def _run(argv: tuple[str, ...], environ: Mapping[str, str], *, shown: bool = False) -> None:
     try:
         done = subprocess.run(
             argv,
             stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
+            stdout=_STDERR if shown else subprocess.PIPE,
+            stderr=_STDERR if shown else subprocess.STDOUT,
             text=True,
             errors="replace",
             env={**environ, "DEBIAN_FRONTEND": "noninteractive", "LC_ALL": "C.UTF-8"},
@@ -201,8 +227,9 @@ def _run(argv: tuple[str, ...], environ: Mapping[str, str]) -> None:
     except subprocess.TimeoutExpired:
         raise ZtuneError(f"`{shlex.join(argv)}` did not end within {_INSTALL_SECONDS:.0f} s") from None
     if done.returncode != 0:
-        said = " | ".join([line.strip() for line in done.stdout.splitlines() if line.strip()][-4:])
-        raise ZtuneError(f"`{shlex.join(argv)}` failed: {said or 'it said nothing'}")
+        said = " | ".join([line.strip() for line in (done.stdout or "").splitlines() if line.strip()][-4:])
+        silent = "it said why above" if shown else "it said nothing"
+        raise ZtuneError(f"`{shlex.join(argv)}` failed: {said or silent}")
 
 
 def _as_root(environ: Mapping[str, str], missing: str) -> tuple[str, ...]:

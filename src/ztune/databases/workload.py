@@ -28,6 +28,7 @@ from pathlib import Path
 from typing import Annotated, Any, ClassVar, Protocol, Self, TypeVar, get_args
 
 from pydantic import (
+    AfterValidator,
     BaseModel,
     BeforeValidator,
     ConfigDict,
@@ -37,6 +38,7 @@ from pydantic import (
     field_validator,
     model_validator,
 )
+from pydantic.fields import FieldInfo
 
 from ztune.databases import memory
 from ztune.databases.artifacts import Fetched
@@ -46,38 +48,39 @@ from ztune.onhost.declared import Declared as Declared
 from ztune.onhost.host import interrupt, room
 from ztune.onhost.host.interrupt import signals_as_interrupt
 from ztune.onhost.host.workdir import WorkDir
-from ztune.onhost.jobs.job import Job, ProgressFn, WorkloadResult, no_progress
+from ztune.onhost.jobs.job import Job
+from ztune.onhost.jobs.job import ProgressFn as ProgressFn
+from ztune.onhost.jobs.job import WorkloadResult as WorkloadResult
+from ztune.onhost.jobs.job import no_progress as no_progress
 from ztune.onhost.jobs.role_directories import room_for
-from ztune.units import format_size, parse_size
-
-__all__ = [
-    *(
-        "KNOWN",
-        "Check",
-        "Declared",
-        "JobWorkload",
-        "ParameterDoc",
-        "Parameters",
-        "ProgressFn",
-        "Size",
-        "Workload",
-        "WorkloadResult",
-    ),
-    *("no_progress", "param", "read_text", "running"),
-]
+from ztune.units import format_size, is_power_of_two, parse_size
 
 _LARGEST_FILE = 1 << 20
 _LARGEST_NUMBER = (1 << 63) - 1
+_SIGNS = {"ge": "≥", "gt": ">", "le": "≤", "lt": "<"}
+_KINDS = {"int": "whole number", "float": "number", "bool": "on/off", "str": "text"}
 _SHOWN = 60  # characters of a value that a sentence quotes
+
+
+def _power_of_two(value: int) -> int:
+    if not is_power_of_two(value):
+        raise ValueError("it should be a power of two")
+    return value
+
 
 Size = Annotated[int, BeforeValidator(parse_size), PlainSerializer(format_size, return_type=str), "size"]
 """A parameter in bytes, written and shown with a suffix."""
+PowerOfTwo = Annotated[Size, AfterValidator(_power_of_two)]
+"""One that is a power of two, as sizes of pages are."""
+Seed = Annotated[int, Field(ge=0, le=2**30 - 1)]
+"""A parameter that decides what is drawn at random."""
 
 
-def param(default: Any, *, unit: str = "", meaning: str, **limits: Any) -> Any:
-    """Declare a parameter of a workload: its default, unit, meaning and limits (``ge``, ``le``, …).
+def param(default: Any, *, unit: str = "", meaning: str | None = None, **limits: Any) -> Any:
+    """Declare a parameter of a workload: its default, unit and limits (``ge``, ``le``, …).
 
-    The table in ``docs/workloads.md`` is generated from these, so ``meaning`` is a sentence for a user.
+    One that has none of these but a default needs no call. The table in ``docs/workloads.md`` is generated
+    from them all, with the string below the parameter (or ``meaning``) as the sentence for a user.
     """
     return Field(default, description=meaning, json_schema_extra={"unit": unit}, **limits)
 
@@ -105,9 +108,7 @@ def arc_param() -> Any:
     return param(
         "64M",
         ge=16 << 20,
-        unit="bytes",
         meaning="The ARC that `size` is relative to. `ztune tune` and `ztune run` take the study's.",
-        validate_default=True,
     )
 
 
@@ -123,10 +124,43 @@ class ParameterDoc:
     meaning: str
 
 
-class Parameters(BaseModel):
-    """Base of every workload's parameters: unknown names and values out of range are refused."""
+def _described(name: str, info: FieldInfo) -> ParameterDoc:
+    is_size, relative = "size" in info.metadata, memory.MARK in info.metadata
+    choices = [arg for arg in get_args(info.annotation) if isinstance(arg, str)]
+    kind = getattr(info.annotation, "__name__", "text")
+    shown = (lambda value: format_size(parse_size(value))) if is_size else str
+    limits = (
+        f"{sign} {shown(getattr(one, key))}"
+        for one in info.metadata
+        for key, sign in _SIGNS.items()
+        if hasattr(one, key)
+    )
+    extra = info.json_schema_extra if isinstance(info.json_schema_extra, dict) else {}
+    meaning = " ".join((info.description or "").split())
+    switch = isinstance(info.default, bool)
+    return ParameterDoc(
+        name=name,
+        type="size" if is_size or relative else "choice" if choices else _KINDS.get(kind, kind),
+        default=("on" if info.default else "off") if switch else shown(info.default),
+        unit="bytes" if is_size or relative else str(extra.get("unit", "")),
+        allowed=", ".join(choices or (["on", "off"] if switch else limits)),
+        meaning=f"{meaning} {memory.MEANING}" if relative else meaning,
+    )
 
-    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+
+class Parameters(BaseModel):
+    """Base of every workload's parameters: unknown names and values out of range are refused.
+
+    The string below a parameter says what it means.
+    """
+
+    model_config = ConfigDict(
+        extra="forbid",
+        frozen=True,
+        allow_inf_nan=False,
+        validate_default=True,
+        use_attribute_docstrings=True,
+    )
 
     @field_validator("*")
     @classmethod
@@ -163,45 +197,7 @@ class Parameters(BaseModel):
     @classmethod
     def docs(cls) -> list[ParameterDoc]:
         """Describe every parameter, in the order they are declared."""
-        found = []
-        for name, info in cls.model_fields.items():
-            extra = info.json_schema_extra if isinstance(info.json_schema_extra, dict) else {}
-            limits = {
-                key: getattr(meta, key)
-                for meta in info.metadata
-                for key in ("ge", "gt", "le", "lt")
-                if hasattr(meta, key)
-            }
-            is_size = "size" in [meta for meta in info.metadata if isinstance(meta, str)]
-            relative = memory.MARK in [meta for meta in info.metadata if isinstance(meta, str)]
-            show = (lambda value: format_size(parse_size(value))) if is_size else str
-            signs = {"ge": "≥", "gt": ">", "le": "≤", "lt": "<"}
-            allowed = ", ".join(f"{signs[key]} {show(value)}" for key, value in limits.items())
-            choices = [arg for arg in get_args(info.annotation) if isinstance(arg, str)]
-            if choices:
-                allowed = ", ".join(choices)
-            kind = (
-                "size"
-                if is_size or relative
-                else "choice"
-                if choices
-                else getattr(info.annotation, "__name__", "text")
-            )
-            default = info.default
-            text = ("on" if default else "off") if isinstance(default, bool) else show(default)
-            found.append(
-                ParameterDoc(
-                    name=name,
-                    type={"int": "whole number", "float": "number", "bool": "on/off", "str": "text"}.get(
-                        kind, kind
-                    ),
-                    default=text,
-                    unit=str(extra.get("unit", "")),
-                    allowed="on, off" if isinstance(default, bool) else allowed,
-                    meaning=info.description or "",
-                )
-            )
-        return found
+        return [_described(name, info) for name, info in cls.model_fields.items()]
 
     def resolved(self) -> dict[str, Any]:
         """Return every parameter with its value, as JSON: what is kept with results so that a run can be
@@ -317,16 +313,13 @@ class Workload(Protocol):
         ...
 
 
-class JobWorkload:
+class JobWorkload(Workload):
     """A workload around one job: everything but the parameters is the job's.
 
     A subclass sets ``name``, ``summary``, ``Parameters`` and ``job_class``, and ``job_modules`` if the job's
     module imports others that are neither the standard library's nor ``ztune.onhost``'s.
     """
 
-    name: ClassVar[str]
-    summary: ClassVar[str]
-    Parameters: ClassVar[type[Parameters]]
     job_class: ClassVar[type[Job]]
     needs: ClassVar[tuple[str, ...]] = ()
     """What must be installed, as ``ztune.packages`` calls it: what ``ztune setup`` brings."""
@@ -339,6 +332,10 @@ class JobWorkload:
     durability: ClassVar[Declared] = Declared()
     """What a power cut loses of the database; ``KNOWN`` of one whose settings ztune knows. Here nothing is
     declared, so ztune says of every layout that its durability is not known.
+    """
+    read_in: ClassVar[tuple[str, str]] = ("", "")
+    """The parameter that may name a file, and how sentences call that. The file's text becomes the parameter
+    with ``_text`` behind its name: the file may not be where the job runs.
     """
     job_modules: ClassVar[tuple[str, ...]] = ()
     """Modules of one's own that must be sent along to run the job elsewhere, beside the one that holds it.
@@ -370,7 +367,11 @@ class JobWorkload:
         """Return the job's parameters as JSON values: all of them, a size relative to the ARC in bytes, and
         files read in where one was named.
         """
-        return memory.resolved(self.params.resolved())
+        found = memory.resolved(self.params.resolved())
+        name, what = self.read_in
+        if name and found[name] and not found[f"{name}_text"]:
+            found[f"{name}_text"] = read_text(Path(found[name]), what)
+        return found
 
     def declared(self) -> Declared:
         """Return what is declared of the database with these parameters."""

@@ -97,16 +97,9 @@ def setup_command() -> str:
     return "make setup" if is_source_tree() else "ztune setup programs"
 
 
-def install() -> None:
-    """Install what the programs are built with (Debian, Ubuntu; says what and why) and build them all.
-
-    Raises MissingError where that can't be done.
-    """
-    done = subprocess.run([SOURCES / "scripts" / "setup.sh", "programs"], stdin=subprocess.DEVNULL)
-    if done.returncode:
-        raise MissingError("the packages to build ztune's programs with can't be installed (above)")
-    for program in ALL:
-        program.find()
+def find_all() -> list[Path]:
+    """Return all programs, each built first where it is not there. Raises MissingError as ``find`` does."""
+    return [program.find() for program in ALL]
 
 
 def _files() -> list[Path]:

@@ -6,16 +6,15 @@ import tomllib
 from collections.abc import Mapping
 from dataclasses import fields, replace
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
 from ztune.databases import workload as base
 from ztune.databases.command.onhost import commands as command
-from ztune.databases.workload import param, read_text
+from ztune.databases.workload import Seed
 from ztune.errors import InputError
 from ztune.onhost.declared import Declared
-from ztune.onhost.jobs.job import Job
 from ztune.onhost.words import suggest
 from ztune.toml.reading import Hints, explain
 
@@ -23,21 +22,23 @@ from ztune.toml.reading import Hints, explain
 class CommandParameters(base.Parameters):
     """The parameters of ``command``."""
 
-    file: str = param("", meaning="Path of the TOML file that describes your database.")
-    file_text: str = param(
-        "", meaning="The file itself instead of its path: this is how it is kept with results."
-    )
-    seed: int = param(1, ge=0, le=2**30 - 1, meaning="Given to the commands as `$ZTUNE_SEED`.")
+    file: str = ""
+    """Path of the TOML file that describes your database."""
+    file_text: str = ""
+    """The file itself instead of its path: this is how it is kept with results."""
+    seed: Seed = 1
+    """Given to the commands as `$ZTUNE_SEED`."""
 
 
 class Command(base.JobWorkload):
     """Any database, by the commands that load, start, measure and stop it."""
 
-    name: ClassVar[str] = "command"
-    summary: ClassVar[str] = "your own database: load, start, measure and stop commands in a TOML file"
-    Parameters: ClassVar[type[base.Parameters]] = CommandParameters
-    job_class: ClassVar[type[Job]] = command.Command
-    roles_from: ClassVar[str] = "as your file says"
+    name = "command"
+    summary = "your own database: load, start, measure and stop commands in a TOML file"
+    Parameters = CommandParameters
+    job_class = command.Command
+    read_in = ("file", "command file")
+    roles_from = "as your file says"
 
     def __init__(
         self,
@@ -52,13 +53,6 @@ class Command(base.JobWorkload):
     def declared(self) -> Declared:
         """Return what [durability] of the file says of the database with the file's own settings."""
         return self._declared
-
-    def resolved(self) -> dict[str, Any]:
-        """Return the parameters with the file read in: it may not be where the job runs."""
-        found = super().resolved()
-        if found["file"] and not found["file_text"]:
-            found["file_text"] = read_text(Path(found["file"]), "command file")
-        return found
 
 
 class _Named(BaseModel):

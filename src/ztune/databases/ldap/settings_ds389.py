@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
-from ztune.databases.reading import Instance, ObservedDatabase, Process, ldif, text_of, unknown
+from ztune.databases.reading import Instance, ObservedDatabase, Process, from_files, ldif, text_of
 from ztune.errors import ZtuneError
 
 SETTINGS: Final = (
@@ -65,10 +65,4 @@ def read(instance: Instance, user: str | None = None) -> ObservedDatabase:
                 settings |= {f"{name}.{key}": entry[key][0] for key in _OF_BACKENDS if key in entry}
     except ZtuneError as error:
         reason = str(error)
-    return ObservedDatabase(
-        kind="389ds",
-        version=version,
-        where=str(instance.place),
-        settings=settings,
-        unknown=unknown(_NEEDED, settings, reason),
-    )
+    return from_files("389ds", instance, settings, _NEEDED, reason, version)

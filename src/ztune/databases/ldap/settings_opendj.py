@@ -50,12 +50,11 @@ def read(instance: Instance, user: str | None = None) -> ObservedDatabase:
     try:
         for entry in ldif(text_of(instance.place)):
             name = entry.get("ds-cfg-backend-id", [""])[0]
-            if not name or not any(attribute in entry for attribute in ("ds-cfg-db-directory",)):
+            if not name or "ds-cfg-db-directory" not in entry:
                 continue
-            for attribute in SETTINGS:
-                if attribute in entry:
-                    value = entry[attribute][0]
-                    settings[f"{name}.{attribute}"] = size(value) if attribute in _SIZES else value
+            for attribute in (one for one in SETTINGS if one in entry):
+                value = entry[attribute][0]
+                settings[f"{name}.{attribute}"] = size(value) if attribute in _SIZES else value
             reason = f"{instance.place} does not set it; the default holds"
             missing |= unknown([f"{name}.{needed}" for needed in _NEEDED], settings, reason)
     except ZtuneError as error:

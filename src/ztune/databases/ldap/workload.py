@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, Literal
+from typing import Any, Literal
 
 from pydantic import model_validator
 
 from ztune.databases import workload as base
-from ztune.databases.artifacts import Artifact, Fetched
+from ztune.databases.artifacts import Artifact
 from ztune.databases.ldap.onhost import importing as ldap_import
 from ztune.databases.ldap.onhost import opendj as ldap_opendj
 from ztune.databases.memory import OptionalSize
-from ztune.databases.workload import Size, arc_param, param
-from ztune.onhost.jobs.job import Job
+from ztune.databases.workload import PowerOfTwo, Seed, Size, arc_param, param
 from ztune.units import parse_size
 
 OPENDJ = Artifact(
@@ -39,68 +38,32 @@ OPENDJ = Artifact(
 class LdapParameters(base.InputParameters):
     """The parameters of ``ldap-import``."""
 
-    server: Literal["389-ds", "opendj"] = param(
-        "389-ds",
-        meaning="Who imports: 389 Directory Server with Berkeley DB (`ns-slapd ldif2db`), or OpenDJ with its "
-        "Java Edition backend (`import-ldif --offline`).",
-    )
-    input: Literal["telco", "file"] = param(
-        "telco",
-        meaning="Where the entries come from. `telco`: subscribers of a telephone company, the same for the "
-        "same `entries`, `services` and `seed` everywhere. `file`: your own.",
-    )
-    file: str = param(
-        "",
-        meaning="Path of your own LDIF file, plain or `.gz`: one tree, its root first. `input` is then "
-        "`file`. It must be there on the machine where the job runs.",
-    )
-    entries: int = param(
-        20_000,
-        ge=0,
-        le=1_000_000_000,
-        meaning="How many entries are imported, from its beginning. 0: all of your file.",
-    )
-    size: OptionalSize = param(
-        "0",
-        unit="bytes",
-        meaning=(
-            "About the size of the LDIF of `telco` instead of `entries`: "
-            "`cached` (half of `arc`), `uncached` (six times `arc`), "
-            "any multiple such as `2.5x`, or a size such as `256M`. 0: `entries` counts."
-        ),
-    )
+    server: Literal["389-ds", "opendj"] = "389-ds"
+    """Who imports: 389 Directory Server with Berkeley DB (`ns-slapd ldif2db`), or OpenDJ with its Java
+    Edition backend (`import-ldif --offline`)."""
+    input: Literal["telco", "file"] = "telco"
+    """Where the entries come from. `telco`: subscribers of a telephone company, the same for the same
+    `entries`, `services` and `seed` everywhere. `file`: your own."""
+    file: str = ""
+    """Path of your own LDIF file, plain or `.gz`: one tree, its root first. `input` is then `file`. It must
+    be there on the machine where the job runs."""
+    entries: int = param(20_000, ge=0, le=1_000_000_000)
+    """How many entries are imported, from its beginning. 0: all of your file."""
+    size: OptionalSize = "0"
+    """About the size of the LDIF of `telco` instead of `entries`. 0: `entries` counts."""
     arc: Size = arc_param()
-    services: int = param(
-        16,
-        ge=0,
-        le=1000,
-        meaning="How many services a `telco` subscriber has: some 200 bytes each. 16 make entries of 4.4 KB, "
-        "near the study's 4.7.",
-    )
-    page_size: Size = param(
-        "8K",
-        ge=4096,
-        le=65536,
-        unit="bytes",
-        meaning="Page of 389 Directory Server's files: a power of two. 8 KiB is its own default.",
-        validate_default=True,
-    )
-    cache: Size = param(
-        "16M",
-        ge=1 << 20,
-        unit="bytes",
-        meaning="Pages that 389 Directory Server keeps while it imports (`nsslapd-import-cachesize`), by "
-        "default half of the memory that is free.",
-        validate_default=True,
-    )
-    heap: Size = param(
-        "512M",
-        ge=256 << 20,
-        unit="bytes",
-        meaning="Most memory that OpenDJ's Java takes for objects; the import sorts in a part of it.",
-        validate_default=True,
-    )
-    seed: int = param(1, ge=0, le=2**30 - 1, meaning="Decides the `telco` subscribers.")
+    services: int = param(16, ge=0, le=1000)
+    """How many services a `telco` subscriber has: some 200 bytes each. 16 make entries of 4.4 KB, near the
+    study's 4.7."""
+    page_size: PowerOfTwo = param("8K", ge=4096, le=65536)
+    """Page of 389 Directory Server's files: a power of two. 8 KiB is its own default."""
+    cache: Size = param("16M", ge=1 << 20)
+    """Pages that 389 Directory Server keeps while it imports (`nsslapd-import-cachesize`), by default half of
+    the memory that is free."""
+    heap: Size = param("512M", ge=256 << 20)
+    """Most memory that OpenDJ's Java takes for objects; the import sorts in a part of it."""
+    seed: Seed = 1
+    """Decides the `telco` subscribers."""
 
     @model_validator(mode="after")
     def _is_whole(self) -> LdapParameters:
@@ -108,22 +71,20 @@ class LdapParameters(base.InputParameters):
             raise ValueError("size is for input=telco; of your own file `entries` are taken")
         if self.input == "telco" and self.entries < 3:
             raise ValueError("entries must be 3 at least: the root, its branch and a subscriber")
-        if self.page_size & (self.page_size - 1):
-            raise ValueError("page_size must be a power of two from 4K to 64K")
         return self
 
 
 class LdapImport(base.JobWorkload):
     """An LDIF file into a directory server's database."""
 
-    name: ClassVar[str] = "ldap-import"
-    summary: ClassVar[str] = "imports an LDIF file into 389 Directory Server or OpenDJ"
-    Parameters: ClassVar[type[base.Parameters]] = LdapParameters
-    job_class: ClassVar[type[Job]] = ldap_import.LdapImport
-    durability: ClassVar[base.Declared] = base.KNOWN
-    needs: ClassVar[tuple[str, ...]] = ("389-ds", "java")
-    artifacts: ClassVar[tuple[Fetched, ...]] = (OPENDJ,)
-    roles_from: ClassVar[str] = "source, data; temp too with server=opendj"
+    name = "ldap-import"
+    summary = "imports an LDIF file into 389 Directory Server or OpenDJ"
+    Parameters = LdapParameters
+    job_class = ldap_import.LdapImport
+    durability = base.KNOWN
+    needs = ("389-ds", "java")
+    artifacts = (OPENDJ,)
+    roles_from = "source, data; temp too with server=opendj"
 
     def resolved(self) -> dict[str, Any]:
         """Return the parameters with as many entries as an LDIF of that size has."""

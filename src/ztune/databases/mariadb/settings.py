@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Final, Literal
 
@@ -16,14 +17,13 @@ from ztune.databases.reading import (
     Instance,
     ObservedDatabase,
     Process,
-    accounts,
     ask,
+    asked_or_read,
+    from_files,
     listening_sockets,
     own_account,
     size,
     text_of,
-    told,
-    unknown,
 )
 from ztune.errors import MissingError, ZtuneError
 from ztune.onhost.host.zfs import which
@@ -40,12 +40,8 @@ SETTINGS: Final = (
     *("innodb_read_io_threads", "innodb_write_io_threads", "innodb_use_native_aio", "innodb_use_fdatasync"),
     *("innodb_file_per_table", "innodb_compression_algorithm", "innodb_compression_default"),
     *("innodb_extend_and_initialize", "innodb_fill_factor", "innodb_change_buffering"),
-    *(
-        "innodb_data_home_dir",
-        "innodb_log_group_home_dir",
-        "innodb_undo_directory",
-        "innodb_temp_data_file_path",
-    ),
+    *("innodb_data_home_dir", "innodb_log_group_home_dir", "innodb_undo_directory"),
+    "innodb_temp_data_file_path",
     *("innodb_doublewrite_dir", "innodb_doublewrite_pages", "datadir", "tmpdir", "log_bin"),
     *("log_bin_basename", "sync_binlog", "binlog_format", "binlog_cache_size", "max_binlog_size"),
     *("sync_relay_log", "aria_pagecache_buffer_size", "aria_block_size", "key_buffer_size"),
@@ -84,23 +80,16 @@ def find(processes: Sequence[Process], folders: Sequence[Path]) -> Iterator[Inst
 
 def read(instance: Instance, user: str | None = None) -> ObservedDatabase:
     """Return the settings of one server. Nothing fails: what can't be read is in ``unknown``."""
-    problems = []
-    sockets = listening_sockets(instance.process.pid) if instance.process else []
-    given = instance.process.option("--socket", "-S") if instance.process else None
+    read_files = partial(_by_files, instance)
+    if instance.process is None:
+        return read_files("no server process was given")
+    server = instance.process.pid
+    sockets = listening_sockets(server)
+    given = instance.process.option("--socket", "-S")
     if given and Path(given) not in sockets:
         sockets.append(instance.place / given)
-    if instance.process is None:
-        problems.append("no server process was given")
-    elif not sockets:
-        problems.append("it listens on no socket that can be seen")
-    server = instance.process.pid if instance.process else None
-    for socket in sockets:
-        for account in accounts(user, server):
-            try:
-                return _by_socket(socket, account)
-            except ZtuneError as error:
-                problems.append(told(account, error))
-    return _by_files(instance, "; ".join(problems))
+    silent = "it listens on no socket that can be seen"
+    return asked_or_read(sockets, user, server, _by_socket, read_files, silent)
 
 
 def _kind(version: str) -> Literal["mariadb", "mysql"]:
@@ -202,10 +191,5 @@ def _by_files(instance: Instance, why: str) -> ObservedDatabase:
         if word.startswith("--"):
             settings |= _option(word[2:])
     reason = f"the server could not be asked ({'; '.join(problems)}), and its option files do not set it"
-    return ObservedDatabase(
-        kind=kind,
-        version=version if version and version[0].isdigit() else None,
-        where=str(instance.place),
-        settings=settings,
-        unknown=unknown(SETTINGS, settings, reason),
-    )
+    version = version if version[:1].isdigit() else ""
+    return from_files(kind, instance, settings, SETTINGS, reason, version)

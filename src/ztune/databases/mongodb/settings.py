@@ -8,11 +8,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
-from ztune.databases.reading import Instance, ObservedDatabase, Process, text_of, unknown
+from ztune.databases.reading import Instance, ObservedDatabase, Process, from_files, size, text_of
 from ztune.errors import MissingError, ZtuneError
 
 SETTINGS: Final = {
@@ -87,11 +86,5 @@ def read(instance: Instance, user: str | None = None) -> ObservedDatabase:
                 settings[name] = given
     for name, unit in _SIZES.items():
         if name in settings:
-            with suppress(ValueError):
-                settings[name] = str(int(float(settings[name]) * unit))
-    return ObservedDatabase(
-        kind="mongodb",
-        where=str(instance.place),
-        settings=settings,
-        unknown=unknown(SETTINGS, settings, reason),
-    )
+            settings[name] = size(settings[name], unit)
+    return from_files("mongodb", instance, settings, SETTINGS, reason)

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, Literal
+from typing import Any, Literal
 
 from pydantic import model_validator
 
 from ztune.databases import workload as base
-from ztune.databases.artifacts import Fetched, Wheel
+from ztune.databases.artifacts import Wheel
 from ztune.databases.memory import OptionalSize
 from ztune.databases.mongodb.onhost import restore as mongo_restore
 from ztune.databases.mongodb.onhost import wiredtiger
-from ztune.databases.workload import Size, arc_param, param
-from ztune.onhost.jobs.job import Job
+from ztune.databases.workload import PowerOfTwo, Seed, Size, arc_param, param
 from ztune.units import parse_size
 
 WIREDTIGER = Wheel(
@@ -35,114 +34,62 @@ WIREDTIGER = Wheel(
 class MongoRestoreParameters(base.InputParameters):
     """The parameters of ``mongo-restore``."""
 
-    input: Literal["wordnet", "debian", "file"] = param(
-        "wordnet",
-        meaning="What is in the archive. `wordnet`: a document for each synset of WordNet 3.0, the same "
-        "everywhere. `debian`: one for each package that this system's package lists have. `file`: your own.",
-    )
-    file: str = param(
-        "",
-        meaning=(
-            "Path of your own dump: what `mongodump --gzip` writes, "
-            "an archive (`--archive`) or a collection's `.bson.gz`. "
-            "`input` is then `file`. It must be there on the machine where the job runs."
-        ),
-    )
-    documents: int = param(
-        200_000,
-        ge=1,
-        le=1_000_000_000,
-        meaning="How many documents are made. Behind the last one of the source they begin again, with "
-        "other identifiers. Of your own file all are taken.",
-    )
-    size: OptionalSize = param(
-        "0",
-        unit="bytes",
-        meaning="About the size of the documents instead of `documents`, before any compression: `cached` "
-        "(half of `arc`), `uncached` (six times `arc`), any multiple such as `2.5x`, or a size such as "
-        "`256M`. 0: `documents` counts.",
-    )
+    input: Literal["wordnet", "debian", "file"] = "wordnet"
+    """What is in the archive. `wordnet`: a document for each synset of WordNet 3.0, the same everywhere.
+    `debian`: one for each package that this system's package lists have. `file`: your own."""
+    file: str = ""
+    """Path of your own dump: what `mongodump --gzip` writes, an archive (`--archive`) or a collection's
+    `.bson.gz`. `input` is then `file`. It must be there on the machine where the job runs."""
+    documents: int = param(200_000, ge=1, le=1_000_000_000)
+    """How many documents are made. Behind the last one of the source they begin again, with other
+    identifiers. Of your own file all are taken."""
+    size: OptionalSize = "0"
+    """About the size of the documents instead of `documents`, before any compression. 0: `documents`
+    counts."""
     arc: Size = arc_param()
-    seed: int = param(1, ge=0, le=2**30 - 1, meaning="Decides the documents' identifiers.")
-    engine: Literal["auto", "mongod", "wiredtiger"] = param(
-        "auto",
-        meaning="`mongod`: MongoDB, by `mongorestore`. `wiredtiger`: its storage engine without MongoDB. "
-        "`auto`: the former where both programs are on the PATH.",
-    )
-    sync: bool = param(
-        True,
-        meaning="Wait until a batch is in the log on the disk, as mongorestore does by default (write "
-        "concern majority). Off: the log is flushed every 100 ms, so a power cut loses that much.",
-    )
-    batch: int = param(
-        1000,
-        ge=1,
-        le=100_000,
-        unit="documents",
-        meaning=(
-            "How many are acknowledged together. "
-            "1000 is what mongorestore does, and can't be changed with `mongod`."
-        ),
-    )
-    cache: Size = param(
-        "64M",
-        ge=8 << 20,
-        unit="bytes",
-        meaning="WiredTiger's own cache. MongoDB takes half of the memory; small beside the database, pages "
-        "are written while the restore goes on, as they are in a long one.",
-        validate_default=True,
-    )
-    leaf_page: Size = param(
-        "32K",
-        ge=4096,
-        le=16 << 20,
-        unit="bytes",
-        meaning="Most that a page of documents holds before it is compressed. 32 KiB is MongoDB's.",
-        validate_default=True,
-    )
-    block_compressor: Literal["default", "none", "snappy", "lz4", "zlib", "zstd"] = param(
-        "default",
-        meaning=(
-            "How WiredTiger compresses pages; ZFS can hardly shrink such pages further. "
-            "`default` is `snappy` with `mongod`, as there, and `lz4` with `wiredtiger`, "
-            "which has no snappy here. `lz4` works with `wiredtiger` only, "
-            "`snappy` and `zstd` with `mongod` only."
-        ),
-    )
-    checkpoint_every: int = param(
-        60,
-        ge=1,
-        le=86_400,
-        unit="s",
-        meaning="Time between checkpoints, which write all changed pages and sync them. 60 s is MongoDB's.",
-    )
-    final_checkpoint: bool = param(
-        True,
-        meaning="End the timed part with a checkpoint, so that all documents are in the data files, as they "
-        "would be within a minute.",
-    )
+    seed: Seed = 1
+    """Decides the documents' identifiers."""
+    engine: Literal["auto", "mongod", "wiredtiger"] = "auto"
+    """`mongod`: MongoDB, by `mongorestore`. `wiredtiger`: its storage engine without MongoDB. `auto`: the
+    former where both programs are on the PATH."""
+    sync: bool = True
+    """Wait until a batch is in the log on the disk, as mongorestore does by default (write concern majority).
+    Off: the log is flushed every 100 ms, so a power cut loses that much."""
+    batch: int = param(1000, ge=1, le=100_000, unit="documents")
+    """How many are acknowledged together. 1000 is what mongorestore does, and can't be changed with
+    `mongod`."""
+    cache: Size = param("64M", ge=8 << 20)
+    """WiredTiger's own cache. MongoDB takes half of the memory; small beside the database, pages are written
+    while the restore goes on, as they are in a long one."""
+    leaf_page: PowerOfTwo = param("32K", ge=4096, le=16 << 20)
+    """Most that a page of documents holds before it is compressed. 32 KiB is MongoDB's."""
+    block_compressor: Literal["default", "none", "snappy", "lz4", "zlib", "zstd"] = "default"
+    """How WiredTiger compresses pages; ZFS can hardly shrink such pages further. `default` is `snappy` with
+    `mongod`, as there, and `lz4` with `wiredtiger`, which has no snappy here. `lz4` works with `wiredtiger`
+    only, `snappy` and `zstd` with `mongod` only."""
+    checkpoint_every: int = param(60, ge=1, le=86_400, unit="s")
+    """Time between checkpoints, which write all changed pages and sync them. 60 s is MongoDB's."""
+    final_checkpoint: bool = True
+    """End the timed part with a checkpoint, so that all documents are in the data files, as they would be
+    within a minute."""
 
     @model_validator(mode="after")
     def _is_whole(self) -> MongoRestoreParameters:
         if self.input == "file" and self.size != "0":
             raise ValueError("size is for documents that are made; of your own file all are taken")
-        if self.leaf_page & (self.leaf_page - 1):
-            raise ValueError("leaf_page must be a power of two from 4K to 16M")
         return self
 
 
 class MongoRestore(base.JobWorkload):
     """A gzip archive of documents into an empty database."""
 
-    name: ClassVar[str] = "mongo-restore"
-    summary: ClassVar[str] = (
-        "restores a gzip archive of documents with mongorestore, or into WiredTiger alone"
-    )
-    Parameters: ClassVar[type[base.Parameters]] = MongoRestoreParameters
-    needs: ClassVar[tuple[str, ...]] = ("wordnet",)
-    artifacts: ClassVar[tuple[Fetched, ...]] = (WIREDTIGER,)
-    job_class: ClassVar[type[Job]] = mongo_restore.MongoRestore
-    durability: ClassVar[base.Declared] = base.KNOWN
+    name = "mongo-restore"
+    summary = "restores a gzip archive of documents with mongorestore, or into WiredTiger alone"
+    Parameters = MongoRestoreParameters
+    needs = ("wordnet",)
+    artifacts = (WIREDTIGER,)
+    job_class = mongo_restore.MongoRestore
+    durability = base.KNOWN
 
     def resolved(self) -> dict[str, Any]:
         """Return the parameters with as many documents as make that size."""

@@ -13,17 +13,14 @@ from pathlib import Path
 from typing import Final
 from xml.etree import ElementTree
 
-from ztune.databases.reading import Instance, ObservedDatabase, Process, size, text_of, unknown
+from ztune.databases.reading import Instance, ObservedDatabase, Process, from_files, text_of, wanted
 from ztune.errors import ZtuneError
 
 SETTINGS: Final[dict[str, int | None]] = {
     **{"storage.diskCache.bufferSize": 1 << 20, "storage.diskCache.pageSize": 1 << 10},
     **{"storage.diskCache.writeCachePart": None, "storage.diskCache.writeCacheFlushTillSegmentsCount": None},
-    **{
-        "storage.useWAL": None,
-        "storage.useDoubleWriteLog": None,
-        "storage.doubleWriteLog.maxSegSize": 1 << 20,
-    },
+    **{"storage.useWAL": None, "storage.useDoubleWriteLog": None},
+    "storage.doubleWriteLog.maxSegSize": 1 << 20,
     **{"storage.wal.syncOnPageFlush": None, "storage.wal.cacheSize": None, "storage.wal.bufferSize": 1 << 20},
     **{"storage.wal.maxSegmentSize": 1 << 20, "storage.wal.maxSize": 1 << 20, "storage.wal.path": None},
     **{"storage.wal.commitTimeout": None, "storage.wal.fuzzyCheckpointInterval": None},
@@ -58,17 +55,8 @@ def find(processes: Sequence[Process], folders: Sequence[Path]) -> Iterator[Inst
 
 def _given(process: Process) -> dict[str, str]:
     """Return the properties on a JVM's command line: -Dname=value."""
-    found = {}
-    for word in process.argv:
-        if word.startswith("-D"):
-            name, _, value = word[2:].partition("=")
-            found[name] = value
-    return found
-
-
-def _value(name: str, text: str) -> str:
-    unit = SETTINGS[name]
-    return text if unit is None else size(text, unit)
+    words = (word[2:].partition("=") for word in process.argv if word.startswith("-D"))
+    return {name: value for name, _, value in words}
 
 
 def read(instance: Instance, user: str | None = None) -> ObservedDatabase:
@@ -76,26 +64,19 @@ def read(instance: Instance, user: str | None = None) -> ObservedDatabase:
     settings: dict[str, str] = {}
     reason = f"{instance.place} does not set it, nor does the server's command line; the default holds"
     try:
-        for entry in ElementTree.fromstring(text_of(instance.place)).iter("entry"):
-            name, value = entry.get("name"), entry.get("value")
-            if name in SETTINGS and value is not None:
-                settings[name] = _value(name, value)
+        entries = ElementTree.fromstring(text_of(instance.place)).iter("entry")
+        settings = wanted(
+            SETTINGS, {e.get("name", ""): e.attrib["value"] for e in entries if "value" in e.attrib}
+        )
     except ZtuneError as error:
         reason = str(error)
     except ElementTree.ParseError as error:
         reason = f"{instance.place} is no XML: {error}"
     if instance.process is not None:
-        given = _given(instance.process)
-        settings |= {name: _value(name, value) for name, value in given.items() if name in SETTINGS}
+        settings |= wanted(SETTINGS, _given(instance.process))
     version = None
     with suppress(OSError):
         for jar in (instance.place.parent.parent / "lib").glob("orientdb-core-*.jar"):
             if match := re.fullmatch(r"orientdb-core-(\d[\w.-]*)\.jar", jar.name):
                 version = match[1]
-    return ObservedDatabase(
-        kind="orientdb",
-        version=version,
-        where=str(instance.place),
-        settings=settings,
-        unknown=unknown(SETTINGS, settings, reason),
-    )
+    return from_files("orientdb", instance, settings, SETTINGS, reason, version)

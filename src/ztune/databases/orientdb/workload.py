@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import Any, Literal
 
 from pydantic import model_validator
 
@@ -15,86 +15,51 @@ from ztune.databases.orientdb.onhost import embedded as orientdb
 from ztune.databases.orientdb.onhost import export as orientdb_export
 from ztune.databases.orientdb.onhost import files as orientdb_files
 from ztune.databases.orientdb.onhost import graph as orientdb_graph
-from ztune.databases.workload import Size, arc_param, param
-from ztune.onhost.jobs.job import Job
+from ztune.databases.workload import PowerOfTwo, Size, arc_param, param
 from ztune.units import parse_size
 
 
 class OrientParameters(base.InputParameters):
     """The parameters that all workloads on OrientDB have."""
 
-    input: Literal["wordnet", "debian", "file"] = param(
-        "wordnet",
-        meaning="Where the triples come from. `wordnet`: synsets, words, relations and glosses of WordNet "
-        "3.0, the same everywhere. `debian`: packages, relations, sections, maintainers, tags and "
-        "descriptions that this system's package lists have. `file`: your own.",
-    )
-    file: str = param(
-        "",
-        meaning="Path of your own N-Triples file, plain or `.gz`. `input` is then `file`. It must be there "
-        "on the machine where the job runs.",
-    )
-    triples: int = param(
-        50_000, ge=0, le=1_000_000_000, meaning="How many triples are taken from its beginning. 0: all."
-    )
-    size: OptionalSize = param(
-        "0",
-        unit="bytes",
-        meaning="About the size of a database of OrientDB 3.2 instead of `triples`: `cached` (half of "
-        "`arc`), `uncached` (six times `arc`), any multiple such as `2.5x`, or a size such as `256M`. 0: "
-        "`triples` counts. All of WordNet makes about 185 MB; a size beyond the input is refused.",
-    )
+    input: Literal["wordnet", "debian", "file"] = "wordnet"
+    """Where the triples come from. `wordnet`: synsets, words, relations and glosses of WordNet 3.0, the same
+    everywhere. `debian`: packages, relations, sections, maintainers, tags and descriptions that this system's
+    package lists have. `file`: your own."""
+    file: str = ""
+    """Path of your own N-Triples file, plain or `.gz`. `input` is then `file`. It must be there on the
+    machine where the job runs."""
+    triples: int = param(50_000, ge=0, le=1_000_000_000)
+    """How many triples are taken from its beginning. 0: all."""
+    size: OptionalSize = "0"
+    """About the size of a database of OrientDB 3.2 instead of `triples`. 0: `triples` counts. All of WordNet
+    makes about 185 MB; a size beyond the input is refused."""
     arc: Size = arc_param()
-    page_size: Size = param(
-        "64K",
-        ge=4096,
-        le=65536,
-        unit="bytes",
-        meaning="Page of the database's files: a power of two. OrientDB's own default is 64 KiB.",
-        validate_default=True,
-    )
-    disk_cache: Size = param(
-        "64M",
-        ge=8 << 20,
-        unit="bytes",
-        meaning="OrientDB's own cache of pages. Small beside the database, so that its reads reach the file "
-        "system; OrientDB would take most of the memory.",
-        validate_default=True,
-    )
-    heap: Size = param(
-        "512M",
-        ge=128 << 20,
-        unit="bytes",
-        meaning="Most memory that Java takes for objects.",
-        validate_default=True,
-    )
-    final_checkpoint: bool = param(
-        True,
-        meaning="End the recorded part with all pages written and synced, as they would be sooner or later. "
-        "OrientDB alone would leave most of them in memory until the log is 6 GB long.",
-    )
-
-    @model_validator(mode="after")
-    def _is_whole(self) -> OrientParameters:
-        if self.page_size & (self.page_size - 1):
-            raise ValueError("page_size must be a power of two from 4K to 64K")
-        return self
+    page_size: PowerOfTwo = param("64K", ge=4096, le=65536)
+    """Page of the database's files: a power of two. OrientDB's own default is 64 KiB."""
+    disk_cache: Size = param("64M", ge=8 << 20)
+    """OrientDB's own cache of pages. Small beside the database, so that its reads reach the file system;
+    OrientDB would take most of the memory."""
+    heap: Size = param("512M", ge=128 << 20)
+    """Most memory that Java takes for objects."""
+    final_checkpoint: bool = True
+    """End the recorded part with all pages written and synced, as they would be sooner or later. OrientDB
+    alone would leave most of them in memory until the log is 6 GB long."""
 
 
 class GraphParameters(OrientParameters):
     """The parameters of ``orientdb-graph``."""
 
-    commit_every: int = param(
-        1,
-        ge=1,
-        le=1_000_000,
-        unit="triples",
-        meaning="How many triples a transaction holds. 1 is what the study did.",
-    )
+    commit_every: int = param(1, ge=1, le=1_000_000, unit="triples")
+    """How many triples a transaction holds. 1 is what the study did."""
 
 
 class OrientWorkload(base.JobWorkload):
     """What all of them share."""
+
+    needs = ("java", "wordnet")
+    artifacts = (ORIENTDB,)
+    durability = base.KNOWN
 
     def resolved(self) -> dict[str, Any]:
         """Return the parameters with as many triples as a database of that size has."""
@@ -107,36 +72,24 @@ class OrientWorkload(base.JobWorkload):
 class OrientdbGraph(OrientWorkload):
     """Triples into a graph."""
 
-    name: ClassVar[str] = "orientdb-graph"
-    summary: ClassVar[str] = "loads triples into an OrientDB graph: look up or create vertices, edge, commit"
-    Parameters: ClassVar[type[base.Parameters]] = GraphParameters
-    needs: ClassVar[tuple[str, ...]] = ("java", "wordnet")
-    artifacts: ClassVar[tuple[Fetched, ...]] = (ORIENTDB,)
-    job_class: ClassVar[type[Job]] = orientdb_graph.OrientdbGraph
-    durability: ClassVar[base.Declared] = base.KNOWN
+    name = "orientdb-graph"
+    summary = "loads triples into an OrientDB graph: look up or create vertices, edge, commit"
+    Parameters = GraphParameters
+    job_class = orientdb_graph.OrientdbGraph
 
 
 class ImportParameters(OrientParameters):
     """The parameters of ``orientdb-import``."""
 
-    version: Literal["3.2", "1.7.4", "1.6.4"] = param(
-        "3.2",
-        meaning="Which OrientDB imports. The study of 2014 had 1.6.4, that of the graph 1.7.4; "
-        "`ztune setup orientdb-import -p version=1.7.4` fetches it.",
-    )
-    export: str = param(
-        "",
-        meaning=(
-            "Path of your own JSON export, plain or packed with gzip, "
-            "instead of one made of triples: `input`, `file` and `triples` then don't count. "
-            "It must be there on the machine where the job runs."
-        ),
-    )
-    export_pin: str = param(
-        "",
-        meaning="Size and SHA-256 of that export, as `BYTES:SHA256`: ztune notes them where the file is at "
-        "hand, and another file is refused.",
-    )
+    version: Literal["3.2", "1.7.4", "1.6.4"] = "3.2"
+    """Which OrientDB imports. The study of 2014 had 1.6.4, that of the graph 1.7.4; `ztune setup
+    orientdb-import -p version=1.7.4` fetches it."""
+    export: str = ""
+    """Path of your own JSON export, plain or packed with gzip, instead of one made of triples: `input`,
+    `file` and `triples` then don't count. It must be there on the machine where the job runs."""
+    export_pin: str = ""
+    """Size and SHA-256 of that export, as `BYTES:SHA256`: ztune notes them where the file is at hand, and
+    another file is refused."""
 
     @model_validator(mode="after")
     def _pages_fit(self) -> ImportParameters:
@@ -157,13 +110,10 @@ class ImportParameters(OrientParameters):
 class OrientdbImport(OrientWorkload):
     """A JSON export into an empty database."""
 
-    name: ClassVar[str] = "orientdb-import"
-    summary: ClassVar[str] = "imports a JSON export of a graph into an empty OrientDB database"
-    Parameters: ClassVar[type[base.Parameters]] = ImportParameters
-    needs: ClassVar[tuple[str, ...]] = ("java", "wordnet")
-    artifacts: ClassVar[tuple[Fetched, ...]] = (ORIENTDB,)
-    job_class: ClassVar[type[Job]] = orientdb_files.OrientdbImport
-    durability: ClassVar[base.Declared] = base.KNOWN
+    name = "orientdb-import"
+    summary = "imports a JSON export of a graph into an empty OrientDB database"
+    Parameters = ImportParameters
+    job_class = orientdb_files.OrientdbImport
 
     def to_fetch(self) -> tuple[Fetched, ...]:
         """Return the OrientDB of the version asked for."""
@@ -180,67 +130,44 @@ class OrientdbImport(OrientWorkload):
 class BackupParameters(OrientParameters):
     """The parameters of ``orientdb-backup``."""
 
-    method: Literal["backup", "export"] = param(
-        "backup",
-        meaning=(
-            "`backup` packs the database's files into a zip; "
-            "`export` writes its records as JSON, packed with gzip."
-        ),
-    )
-    level: int = param(
-        0,
-        ge=0,
-        le=9,
-        meaning=(
-            "How hard `backup` compresses: 0 not at all, "
-            "so that the file system can; 9 is OrientDB's own default."
-        ),
-    )
+    method: Literal["backup", "export"] = "backup"
+    """`backup` packs the database's files into a zip; `export` writes its records as JSON, packed with
+    gzip."""
+    level: int = param(0, ge=0, le=9)
+    """How hard `backup` compresses: 0 not at all, so that the file system can; 9 is OrientDB's own
+    default."""
 
 
 class OrientdbBackup(OrientWorkload):
     """A database into a file."""
 
-    name: ClassVar[str] = "orientdb-backup"
-    summary: ClassVar[str] = "backs an OrientDB graph up into one file, or exports it as JSON"
-    Parameters: ClassVar[type[base.Parameters]] = BackupParameters
-    needs: ClassVar[tuple[str, ...]] = ("java", "wordnet")
-    artifacts: ClassVar[tuple[Fetched, ...]] = (ORIENTDB,)
-    job_class: ClassVar[type[Job]] = orientdb_files.OrientdbBackup
-    durability: ClassVar[base.Declared] = base.KNOWN
+    name = "orientdb-backup"
+    summary = "backs an OrientDB graph up into one file, or exports it as JSON"
+    Parameters = BackupParameters
+    job_class = orientdb_files.OrientdbBackup
 
 
 class ArchiveParameters(OrientParameters):
     """The parameters of ``orientdb-archive``."""
 
-    level: int = param(
-        0,
-        ge=0,
-        le=9,
-        meaning="How hard the backup that is moved was compressed: 0 not at all, so that the archive's "
-        "dataset can do it; 9 is OrientDB's own default.",
-    )
+    level: int = param(0, ge=0, le=9)
+    """How hard the backup that is moved was compressed: 0 not at all, so that the archive's dataset can do
+    it; 9 is OrientDB's own default."""
 
 
 class OrientdbArchive(OrientWorkload):
     """A backup into the archive."""
 
-    name: ClassVar[str] = "orientdb-archive"
-    summary: ClassVar[str] = "moves a backup of an OrientDB graph into the archive's dataset"
-    Parameters: ClassVar[type[base.Parameters]] = ArchiveParameters
-    needs: ClassVar[tuple[str, ...]] = ("java", "wordnet")
-    artifacts: ClassVar[tuple[Fetched, ...]] = (ORIENTDB,)
-    job_class: ClassVar[type[Job]] = orientdb_files.OrientdbArchive
-    durability: ClassVar[base.Declared] = base.KNOWN
+    name = "orientdb-archive"
+    summary = "moves a backup of an OrientDB graph into the archive's dataset"
+    Parameters = ArchiveParameters
+    job_class = orientdb_files.OrientdbArchive
 
 
 class OrientdbLucene(OrientWorkload):
     """A full-text index."""
 
-    name: ClassVar[str] = "orientdb-lucene"
-    summary: ClassVar[str] = "builds a Lucene full-text index over the vertices of an OrientDB graph"
-    Parameters: ClassVar[type[base.Parameters]] = OrientParameters
-    needs: ClassVar[tuple[str, ...]] = ("java", "wordnet")
-    artifacts: ClassVar[tuple[Fetched, ...]] = (ORIENTDB,)
-    job_class: ClassVar[type[Job]] = orientdb_files.OrientdbLucene
-    durability: ClassVar[base.Declared] = base.KNOWN
+    name = "orientdb-lucene"
+    summary = "builds a Lucene full-text index over the vertices of an OrientDB graph"
+    Parameters = OrientParameters
+    job_class = orientdb_files.OrientdbLucene

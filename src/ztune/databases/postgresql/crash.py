@@ -7,9 +7,10 @@ import os
 import subprocess
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
-from ztune.databases.crash_test import NOTE, Account, Entry, Found, Transaction
+from ztune.databases import crash_test as base
+from ztune.databases.crash_test import NOTE, SCHEMA, Account, Entry, Found, Transaction
 from ztune.databases.postgresql.onhost.oltp import PostgresOltp
 from ztune.databases.postgresql.onhost.server import PostgresServer, find_binaries
 from ztune.errors import MissingError, ZtuneError
@@ -20,12 +21,7 @@ from ztune.onhost.jobs.filler import WORDS
 
 _SCHEMA = f"""
 CREATE EXTENSION amcheck;
-CREATE TABLE account (id int PRIMARY KEY, balance bigint NOT NULL, version int NOT NULL,
-  last_client int NOT NULL, last_number int NOT NULL, note text NOT NULL);
-CREATE INDEX account_note ON account (note);
-CREATE TABLE ledger (client int, number int, source int NOT NULL, target int NOT NULL, delta bigint NOT NULL,
-  payload text NOT NULL, checksum text NOT NULL, PRIMARY KEY (client, number));
-CREATE INDEX ledger_checksum ON ledger (checksum);
+{"; ".join(SCHEMA)};
 INSERT INTO account SELECT n, 0, 0, 0, 0, rpad('{WORDS[0]} ' || n, {NOTE}, ' {WORDS[1]}')
   FROM generate_series(1, :accounts) n;
 """
@@ -52,7 +48,7 @@ SELECT id, balance, version, version = 0
 _BY_SCAN = "SET enable_indexscan = off; SET enable_indexonlyscan = off; SET enable_bitmapscan = off;"
 
 
-class Session:
+class Session(base.Session):
     """A psql that is told one transaction at a time."""
 
     def __init__(self, server: PostgresServer, log: Path) -> None:
@@ -75,23 +71,11 @@ class Session:
     def commit(self, transaction: Transaction) -> bool:
         """Do one transaction; whether it was acknowledged."""
         t = transaction
-        # In the order of their keys, so that two clients never wait for each other.
-        changes = sorted(((t.source, -t.delta), (t.target, t.delta)))
         updates = " ".join(
             _UPDATE.format(delta=delta, client=t.client, number=t.number, note=t.payload[:NOTE], id=id_)
-            for id_, delta in changes
+            for id_, delta in t.changes
         )
-        statement = _COMMIT.format(
-            client=t.client,
-            number=t.number,
-            source=t.source,
-            target=t.target,
-            delta=t.delta,
-            payload=t.payload,
-            checksum=t.checksum,
-            updates=updates,
-        )
-        return self._ask(statement, f"{t.client}/{t.number}")
+        return self._ask(_COMMIT.format(**t.row, updates=updates), f"{t.client}/{t.number}")
 
     def checkpoint(self) -> bool:
         """Have the server make a checkpoint."""
@@ -112,33 +96,30 @@ class Session:
         """Return its last words."""
         return last_lines(self.log) or "(nothing)"
 
+    def close(self) -> None:
+        """End it."""
+        self.program.kill()
+        with contextlib.suppress(OSError):
+            assert self.program.popen.stdin is not None
+            self.program.popen.stdin.close()
 
-class Postgres:
+
+class Postgres(base.TestedServer[Session, PostgresServer]):
     """The database of ``postgres-oltp``."""
 
-    workload: ClassVar[str] = "postgres-oltp"
-    checkpoints = True
+    workload = "postgres-oltp"
+    job_class = PostgresOltp
     checks = ("pg_amcheck --heapallindexed", "a full scan with data checksums")
 
     def __init__(self, params: Mapping[str, Any], settings: Mapping[str, str], *, clients: int) -> None:
         """Take the settings; nothing is started."""
-        self._job = PostgresOltp({**params, "clients": clients}, settings)
-        self.version = self._job.check()
-        self.roles, self.settings = self._job.roles(), self._job.settings()
-        self._binaries = find_binaries(patience=self._job.patience)
+        super().__init__(params, settings, clients=clients)
+        self._binaries = find_binaries(patience=self.job.patience)
         if not os.access(self._binaries["pg_amcheck"], os.X_OK):
             raise MissingError(
                 f"pg_amcheck, which checks a cluster after each cut, is not in {self._binaries.directory}; "
                 "PostgreSQL 14 and later bring it"
             )
-        self._server: PostgresServer | None = None
-        self._sessions: list[Session] = []
-
-    @property
-    def server(self) -> PostgresServer:
-        """The server; there is one after ``prepare``."""
-        assert self._server is not None
-        return self._server
 
     def prepare(self, workdir: WorkDir, places: Mapping[str, Path]) -> None:
         """Take the directories."""
@@ -148,7 +129,7 @@ class Postgres:
             User.for_database("postgres"),
             data=places["data"],
             wal=places["wal"],
-            patience=self._job.patience,
+            patience=self.job.patience,
         )
         self._server.prepare()
 
@@ -166,9 +147,9 @@ class Postgres:
 
     def client(self) -> Session:
         """Start a psql."""
-        session = Session(self.server, self.server.workdir.path / f"psql-{len(self._sessions) + 1}.log")
+        session = Session(self.server, self.server.workdir.path / f"psql-{len(self.sessions) + 1}.log")
         session.log.unlink(missing_ok=True)
-        self._sessions.append(session)
+        self.sessions.append(session)
         return session
 
     def read(self) -> Found:
@@ -191,26 +172,7 @@ class Postgres:
             found.complaints.append(str(error))
         return found
 
-    def watch(self) -> None:
-        """Raise ZtuneError if the server died by itself."""
-        self.server.watch()
-
     def cut(self) -> None:
         """End server and clients at once."""
-        if self._server is not None:
-            self._server.cut()
-        self._end_sessions()
-
-    def end(self) -> None:
-        """End server and clients, and remove the socket's directory."""
-        self.cut()
-        if self._server is not None:
-            self._server.kill()
-
-    def _end_sessions(self) -> None:
-        sessions, self._sessions = self._sessions, []
-        for session in sessions:
-            session.program.kill()
-            with contextlib.suppress(OSError):
-                assert session.program.popen.stdin is not None
-                session.program.popen.stdin.close()
+        super().cut()
+        self.close_sessions()

@@ -10,6 +10,7 @@ import os
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -17,13 +18,13 @@ from ztune.databases.reading import (
     Instance,
     ObservedDatabase,
     Process,
-    accounts,
     ask,
+    asked_or_read,
+    from_files,
     own_account,
-    size,
     text_of,
-    told,
     unknown,
+    wanted,
 )
 from ztune.errors import ZtuneError
 
@@ -68,17 +69,12 @@ def find(processes: Sequence[Process], folders: Sequence[Path]) -> Iterator[Inst
     for process in processes:
         if process.program in ("postgres", "postmaster"):
             # Every process of a cluster works in its data folder.
-            for place in (process.folder, _folder(process.option("-D"))):
-                if place is not None:
-                    yield Instance(place, process)
-                    break
+            place = process.folder or process.option("-D")
+            if place:
+                yield Instance(Path(place), process)
     for folder in folders:
         if (folder / "PG_VERSION").is_file() and (folder / "global").is_dir():
             yield Instance(folder)
-
-
-def _folder(text: str | None) -> Path | None:
-    return Path(text) if text else None
 
 
 def read(instance: Instance, user: str | None = None) -> ObservedDatabase:
@@ -86,17 +82,12 @@ def read(instance: Instance, user: str | None = None) -> ObservedDatabase:
     version = ""
     with suppress(ZtuneError):
         version = text_of(instance.place / "PG_VERSION").strip()
-    problems: list[str] = []
+    read_files = partial(_by_files, instance, version)
     try:
         host, port, server = _socket(instance)
-        for account in accounts(user, server):
-            try:
-                return _by_socket(host, port, account, version)
-            except ZtuneError as error:
-                problems.append(told(account, error))
     except ZtuneError as error:
-        problems.append(" ".join(str(error).split()))
-    return _by_files(instance, version, "; ".join(problems))
+        return read_files(" ".join(str(error).split()))
+    return asked_or_read([(host, port, version)], user, server, _by_socket, read_files, "")
 
 
 def _names(version: str) -> list[str]:
@@ -116,7 +107,8 @@ def _socket(instance: Instance) -> tuple[str, str, int]:
     return lines[4].strip(), lines[3].strip(), int(server)
 
 
-def _by_socket(host: str, port: str, user: str | None, version: str) -> ObservedDatabase:
+def _by_socket(way: tuple[str, str, str], user: str | None) -> ObservedDatabase:
+    host, port, version = way
     names = ", ".join(f"'{name}'" for name in [*SETTINGS, "server_version"])
     query = f"SELECT name, setting, coalesce(unit, '') FROM pg_settings WHERE name IN ({names})"
     out = ask(
@@ -180,9 +172,8 @@ def parse_conf(path: Path, depth: int = 0) -> dict[str, str]:
             for file in files:
                 with suppress(ZtuneError):
                     found |= parse_conf(file, depth + 1)
-        elif name in SETTINGS:
-            unit = SETTINGS[name]
-            found[name] = value if unit is None else size(value, unit)
+        else:
+            found |= wanted(SETTINGS, {name: value})
     return found
 
 
@@ -214,7 +205,7 @@ def _control(instance: Instance, version: str) -> dict[str, str]:
         programs.insert(0, str(instance.process.executable.parent / "pg_controldata"))
     program = next((p for p in programs if _trusted(Path(p))), "pg_controldata")
     found: dict[str, str] = {}
-    wanted = {
+    names = {
         "Database block size": "block_size",
         "WAL block size": "wal_block_size",
         "Bytes per WAL segment": "wal_segment_size",
@@ -223,8 +214,8 @@ def _control(instance: Instance, version: str) -> dict[str, str]:
     with suppress(ZtuneError):
         for line in ask([program, str(instance.place)], {}).splitlines():
             name, _, value = line.partition(":")
-            if name in wanted:
-                found[wanted[name]] = value.strip()
+            if name in names:
+                found[names[name]] = value.strip()
     if "data_checksums" in found:
         found["data_checksums"] = "off" if found["data_checksums"] == "0" else "on"
     return found
@@ -246,16 +237,6 @@ def _by_files(instance: Instance, version: str, why: str) -> ObservedDatabase:
             settings |= parse_conf(path)
         except ZtuneError as error:
             problems.append(str(error))
-    for name, value in given.items():
-        if name in SETTINGS:
-            unit = SETTINGS[name]
-            settings[name] = value if unit is None else size(value, unit)
-    settings |= _control(instance, version)
+    settings |= wanted(SETTINGS, given) | _control(instance, version)
     reason = f"the server could not be asked ({'; '.join(problems)}), and its configuration does not set it"
-    return ObservedDatabase(
-        kind="postgresql",
-        version=version or None,
-        where=str(instance.place),
-        settings=settings,
-        unknown=unknown(_names(version), settings, reason),
-    )
+    return from_files("postgresql", instance, settings, _names(version), reason, version)

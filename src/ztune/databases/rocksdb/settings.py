@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
-from ztune.databases.reading import Instance, ObservedDatabase, Process, open_files, text_of, unknown
+from ztune.databases.reading import Instance, ObservedDatabase, Process, from_files, open_files, text_of
 from ztune.errors import ZtuneError
 from ztune.onhost.host import noatime
 
@@ -58,10 +58,4 @@ def read(instance: Instance, user: str | None = None) -> ObservedDatabase:
                 settings[name] = value
     except ZtuneError as error:
         reason = str(error)
-    return ObservedDatabase(
-        kind="rocksdb",
-        version=version,
-        where=str(instance.place),
-        settings=settings,
-        unknown=unknown(SETTINGS, settings, reason),
-    )
+    return from_files("rocksdb", instance, settings, SETTINGS, reason, version)

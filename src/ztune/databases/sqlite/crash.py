@@ -6,9 +6,10 @@ import contextlib
 import time
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
-from ztune.databases.crash_test import NOTE, Account, Entry, Found, Transaction
+from ztune.databases import crash_test as base
+from ztune.databases.crash_test import NOTE, SCHEMA, Account, Entry, Found, Transaction
 from ztune.databases.sqlite import crash_client as sqlite_client
 from ztune.databases.sqlite.onhost.transactions import Sqlite as Job
 from ztune.errors import InputError, MissingError, ZtuneError
@@ -24,57 +25,45 @@ _MADE = ("page_size", "auto_vacuum", "journal_mode")
 _START_SECONDS = 120.0
 
 
-class Session:
+class Session(base.Session):
     """One connection, in a process of its own."""
 
     def __init__(self, client: Client) -> None:
         self.client = client
-        self._said = ""
 
     def commit(self, transaction: Transaction) -> bool:
         """Do one transaction; whether it was acknowledged."""
-        t = transaction
-        row = [t.client, t.number, t.source, t.target, t.delta, t.payload, t.checksum]
-        return self._do("commit", {"row": row})
+        row = [*transaction.row.values()]
+        return self.answered(lambda: self.client.do("commit", {"row": row}))
 
     def checkpoint(self) -> bool:
         """Bring the log into the database."""
-        return self._do("checkpoint", {})
+        return self.answered(lambda: self.client.do("checkpoint", {}))
 
-    def _do(self, word: str, arguments: dict[str, Any]) -> bool:
-        try:
-            self.client.do(word, arguments)
-        except ZtuneError as error:
-            self._said = str(error)
-            return False
-        return True
-
-    def said(self) -> str:
-        """Return what it said last."""
-        return self._said or "(nothing)"
+    def close(self) -> None:
+        """End the process."""
+        self.client.program.kill()
 
 
-class Sqlite:
+class Sqlite(base.Tested[Session]):
     """The database of ``sqlite``."""
 
-    workload: ClassVar[str] = "sqlite"
+    workload = "sqlite"
+    job_class = Job
     checks = ("PRAGMA integrity_check", "a full scan")
 
     def __init__(self, params: Mapping[str, Any], settings: Mapping[str, str], *, clients: int) -> None:
         """Take the settings; nothing is started."""
-        self._job = Job({**params, "clients": clients}, settings)
-        self.version = self._job.check()
-        self.roles, self.settings = self._job.roles(), self._job.settings()
+        super().__init__(params, settings, clients=clients)
         self._user = User.for_database("nobody")
         self.checkpoints = self.settings["journal_mode"] == "wal"
-        found = software.pythons("import sqlite3; print(1)", self._user, patience=self._job.patience)
+        found = software.pythons("import sqlite3; print(1)", self._user, patience=self.job.patience)
         python = next(found, None)
         if python is None:
             raise MissingError(f"there is no Python with sqlite3 that user {self._user.name!r} can run")
         self._python = python[0]
         self._home = Path()
         self._file = Path()
-        self._sessions: list[Session] = []
 
     def prepare(self, workdir: WorkDir, given: Mapping[str, Path]) -> None:
         """Take the directory."""
@@ -85,9 +74,7 @@ class Sqlite:
             )
         places.take("data", given["data"], workdir, self._user)
         self._home = workdir.sub("run", owner=self._user.owner)
-        places.must_be_reachable(
-            (self._home, given["data"]), workdir, self._user, patience=self._job.patience
-        )
+        places.must_be_reachable((self._home, given["data"]), workdir, self._user, patience=self.job.patience)
         self._file = given["data"] / DATABASE
         places.lend(self._home / "client.py", text_of(sqlite_client), self._user)
 
@@ -101,6 +88,7 @@ class Sqlite:
                 {
                     "path": str(self._file),
                     "pragmas": {name: settings[name] for name in _MADE if name in settings},
+                    "schema": list(SCHEMA),
                     "accounts": accounts,
                     "notes": list(filler.PHRASES),
                 },
@@ -117,7 +105,7 @@ class Sqlite:
             return
         # What went wrong within these moments will be seen when there is time for it.
         with contextlib.suppress(ZtuneError):
-            self._open(session, (seconds or 0) / self._job.patience)
+            self._open(session, (seconds or 0) / self.job.patience)
         time.sleep(max(0.0, until - time.monotonic()))
 
     def _open(self, session: Session, seconds: float) -> None:
@@ -127,7 +115,7 @@ class Sqlite:
             {
                 "path": str(self._file),
                 "pragmas": settings,
-                "busy_ms": round(60_000 * self._job.patience),
+                "busy_ms": round(60_000 * self.job.patience),
                 "note": NOTE,
             },
             seconds=seconds,
@@ -140,7 +128,7 @@ class Sqlite:
 
     def client(self) -> Session:
         """Start a process and connect."""
-        session = self._session(f"client-{len(self._sessions)}")
+        session = self._session(f"client-{len(self.sessions)}")
         self._open(session, _START_SECONDS)
         return session
 
@@ -151,17 +139,17 @@ class Sqlite:
             account=self._user,
             home=self._home,
             log=self._home / f"{name}.log",
-            patience=self._job.patience,
+            patience=self.job.patience,
             env={"SQLITE_TMPDIR": str(self._home)},
         )
         session = Session(client)
-        self._sessions.append(session)
+        self.sessions.append(session)
         return session
 
     def read(self) -> Found:
         """Return both tables, and what integrity_check says."""
         try:
-            answer = self._sessions[0].client.do("read")
+            answer = self.sessions[0].client.do("read")
         except ZtuneError as error:
             return Found(complaints=[f"the tables can't be read: {error}"])
         return Found(
@@ -172,17 +160,15 @@ class Sqlite:
 
     def watch(self) -> None:
         """Raise ZtuneError if the first connection died by itself."""
-        program = self._sessions[0].client.program
+        program = self.sessions[0].client.program
         if not program.alive():
             raise ZtuneError(f"{program.what} {program.how_it_ended()} by itself")
 
     def cut(self) -> None:
         """End every process at once."""
-        sessions, self._sessions = self._sessions, []
-        for session in sessions:
+        for session in self.sessions:
             session.client.program.popen.kill()
-        for session in sessions:
-            session.client.program.kill()
+        self.close_sessions()
 
     def end(self) -> None:
         """End every process; all else lies in the work directory."""

@@ -13,19 +13,6 @@ from typing import Any
 
 from ztune.onhost.jobs.client_program import serve
 
-SCHEMA = (
-    (
-        "CREATE TABLE account (id INTEGER PRIMARY KEY, balance INTEGER NOT NULL, version INTEGER NOT NULL,"
-        " last_client INTEGER NOT NULL, last_number INTEGER NOT NULL, note TEXT NOT NULL)"
-    ),
-    "CREATE INDEX account_note ON account (note)",
-    (
-        "CREATE TABLE ledger (client INTEGER, number INTEGER, source INTEGER NOT NULL,"
-        " target INTEGER NOT NULL, delta INTEGER NOT NULL, payload TEXT NOT NULL,"
-        " checksum TEXT NOT NULL, PRIMARY KEY (client, number))"
-    ),
-    "CREATE INDEX ledger_checksum ON ledger (checksum)",
-)
 # "+": by the tables; integrity_check compares them with their indexes.
 LEDGER = "SELECT +client, number, source, target, delta, payload, checksum FROM ledger NOT INDEXED"
 ACCOUNTS = "SELECT id, balance, version, last_client, last_number, note FROM account NOT INDEXED"
@@ -48,13 +35,15 @@ class Worker:
         assert self.made is not None
         return self.made
 
-    def load(self, path: str, pragmas: dict[str, str], accounts: int, notes: list[str]) -> dict[str, Any]:
+    def load(
+        self, path: str, pragmas: dict[str, str], schema: list[str], accounts: int, notes: list[str]
+    ) -> dict[str, Any]:
         """Make the database: page size and vacuum mode are its own from then on, and so is a WAL."""
         made = sqlite3.connect(path, isolation_level=None)
         for name, value in pragmas.items():
             made.execute(f"PRAGMA {name} = {value}").fetchall()
         made.execute("BEGIN")
-        for statement in SCHEMA:
+        for statement in schema:
             made.execute(statement)
         made.executemany(
             "INSERT INTO account VALUES (?, 0, 0, 0, 0, ?)",

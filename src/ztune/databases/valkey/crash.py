@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
+from ztune.databases import crash_test as base
 from ztune.databases.crash_test import NOTE, Account, Entry, Found, Transaction
 from ztune.databases.valkey.onhost.client import Connection, RefusedError, Reply
 from ztune.databases.valkey.onhost.key_value import Valkey as Job
 from ztune.databases.valkey.onhost.key_value import one_directory
 from ztune.databases.valkey.onhost.server import ValkeyServer
-from ztune.errors import ZtuneError
 from ztune.onhost.host.workdir import WorkDir
 from ztune.onhost.jobs import filler
 from ztune.onhost.jobs import role_directories as places
@@ -21,20 +21,19 @@ _ACCOUNT = ("balance", "version", "last", "note")
 _Command = tuple[str | int | bytes, ...]
 
 
-class Session:
+class Session(base.Session):
     """One connection."""
 
     def __init__(self, server: ValkeyServer, *, logged: bool) -> None:
         self._server, self._logged = server, logged
         self.connection = server.connect()
-        self._said = ""
 
     def commit(self, transaction: Transaction) -> bool:
         """Do one transaction; whether it was acknowledged."""
         t = transaction
         row = f"{t.source}:{t.target}:{t.delta}:{t.payload}:{t.checksum}"
         commands: list[_Command] = [("MULTI",), ("SET", f"ledger:{t.client}:{t.number}", row)]
-        for id_, delta in ((t.source, -t.delta), (t.target, t.delta)):
+        for id_, delta in t.changes:
             key = f"account:{id_}"
             commands += [
                 ("HINCRBY", key, "balance", delta),
@@ -50,47 +49,32 @@ class Session:
 
     def checkpoint(self) -> bool:
         """Have all keys written anew: into the append-only file or, where there is none, into a snapshot."""
-        try:
-            self._server.write_out(log=self._logged)
-        except ZtuneError as error:
-            self._said = str(error)
-            return False
-        return True
+        return self.answered(lambda: self._server.write_out(log=self._logged))
 
-    def said(self) -> str:
-        """Return what it said last."""
-        return self._said or "(nothing)"
+    def close(self) -> None:
+        """Hang up."""
+        self.connection.close()
 
 
-class Valkey:
+class Valkey(base.TestedServer[Session, ValkeyServer]):
     """The database of ``valkey``."""
 
-    workload: ClassVar[str] = "valkey"
-    checkpoints = True
+    workload = "valkey"
+    job_class = Job
 
     def __init__(self, params: Mapping[str, Any], settings: Mapping[str, str], *, clients: int) -> None:
         """Take the settings; nothing is started."""
-        self._job = Job({**params, "clients": clients}, settings)
-        self.version = self._job.check()
-        self.roles, self.settings = self._job.roles(), self._job.settings()
-        log = (f"{self._job.binaries.check_aof.name} of the append-only file",) if self._job.logged else ()
+        super().__init__(params, settings, clients=clients)
+        log = (f"{self.job.binaries.check_aof.name} of the append-only file",) if self.job.logged else ()
         self.checks: tuple[str, ...] = (*log, "every key read")
-        self._server: ValkeyServer | None = None
-        self._sessions: list[Session] = []
-
-    @property
-    def server(self) -> ValkeyServer:
-        """The server; there is one after ``prepare``."""
-        assert self._server is not None
-        return self._server
 
     def prepare(self, workdir: WorkDir, given: Mapping[str, Path]) -> None:
         """Take the directory."""
         one_directory(given["data"], given["wal"])
-        account = self._job.account()
+        account = self.job.account()
         data = places.take("data", given["data"], workdir, account)
-        self._server = ValkeyServer(self._job.binaries, workdir, account, data, patience=self._job.patience)
-        places.must_be_reachable((self.server.home, data), workdir, account, patience=self._job.patience)
+        self._server = ValkeyServer(self.job.binaries, workdir, account, data, patience=self.job.patience)
+        places.must_be_reachable((self.server.home, data), workdir, account, patience=self.job.patience)
         self.server.configure(self.settings)
 
     def load(self, accounts: int) -> None:
@@ -107,18 +91,18 @@ class Valkey:
                     for n in range(1, accounts + 1)
                 ),
             )  # fmt: skip
-        self.server.write_out(log=self._job.logged)
+        self.server.write_out(log=self.job.logged)
         self.server.stop()
 
     def start(self, seconds: float | None = None) -> None:
         """Start the server, which reads its files."""
-        self._hang_up()
+        self.close_sessions()  # with a server that has ended
         self.server.start(leave_after=seconds)
 
     def client(self) -> Session:
         """Connect."""
-        session = Session(self.server, logged=self._job.logged)
-        self._sessions.append(session)
+        session = Session(self.server, logged=self.job.logged)
+        self.sessions.append(session)
         return session
 
     def read(self) -> Found:
@@ -130,31 +114,10 @@ class Valkey:
                 _read_accounts(connection, found, texts)
         except (OSError, RefusedError, ValueError) as error:
             return Found(complaints=[f"the keys can't be read: {error}"])
-        if self._job.logged:
+        if self.job.logged:
             said = self.server.check_aof()
             found.complaints += [] if said == "valid" else [said]
         return found
-
-    def watch(self) -> None:
-        """Raise ZtuneError if the server died by itself."""
-        self.server.watch()
-
-    def cut(self) -> None:
-        """End the server and its children at once; its clients hear the end of their connections."""
-        if self._server is not None:
-            self._server.cut()
-
-    def end(self) -> None:
-        """End the server, and remove the socket's directory."""
-        if self._server is not None:
-            self._server.kill()
-        self._hang_up()
-
-    def _hang_up(self) -> None:
-        """Close the connections to a server that has ended."""
-        sessions, self._sessions = self._sessions, []
-        for session in sessions:
-            session.connection.close()
 
 
 def _each(connection: Connection, commands: Iterable[_Command]) -> list[Reply]:

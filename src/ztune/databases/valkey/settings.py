@@ -10,21 +10,21 @@ import re
 import shlex
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
-from typing import Final, Literal
+from typing import Final
 
 from ztune.databases.reading import (
     Instance,
     ObservedDatabase,
     Process,
-    accounts,
     ask,
+    asked_or_read,
+    from_files,
     listening_sockets,
     own_account,
     size,
     text_of,
-    told,
-    unknown,
 )
 from ztune.errors import MissingError, ZtuneError
 from ztune.onhost.host import noatime
@@ -33,14 +33,8 @@ from ztune.onhost.host.zfs import which
 SETTINGS: Final = (
     *("appendonly", "appendfsync", "no-appendfsync-on-rewrite", "aof-use-rdb-preamble", "aof-load-truncated"),
     *("aof-timestamp-enabled", "aof-rewrite-incremental-fsync", "auto-aof-rewrite-percentage"),
-    *(
-        "auto-aof-rewrite-min-size",
-        "appendfilename",
-        "appenddirname",
-        "save",
-        "rdbcompression",
-        "rdbchecksum",
-    ),
+    *("auto-aof-rewrite-min-size", "appendfilename", "appenddirname", "save", "rdbcompression"),
+    "rdbchecksum",
     *("rdb-save-incremental-fsync", "stop-writes-on-bgsave-error", "dbfilename", "dir"),
     *("maxmemory", "maxmemory-policy", "io-threads", "repl-diskless-sync", "repl-diskless-load"),
 )
@@ -91,21 +85,12 @@ def _writer(path: Path) -> tuple[str, str] | None:
 
 def read(instance: Instance, user: str | None = None) -> ObservedDatabase:
     """Return the settings of one server. Nothing fails: what can't be read is in ``unknown``."""
-    problems = []
-    server = instance.process.pid if instance.process else None
+    read_files = partial(_by_files, instance)
     if instance.process is None:
-        problems.append("no server process was given")
-    else:
-        addresses = _addresses(instance.process)
-        if not addresses:
-            problems.append("it names no port and listens on no socket that can be seen")
-        for address in addresses:
-            for account in accounts(user, server):
-                try:
-                    return _by_client(address, account)
-                except ZtuneError as error:
-                    problems.append(told(account, error))
-    return _by_files(instance, "; ".join(problems))
+        return read_files("no server process was given")
+    addresses = _addresses(instance.process)
+    silent = "it names no port and listens on no socket that can be seen"
+    return asked_or_read(addresses, user, instance.process.pid, _by_client, read_files, silent)
 
 
 def _addresses(process: Process) -> list[tuple[str, ...]]:
@@ -202,13 +187,6 @@ def _by_files(instance: Instance, why: str) -> ObservedDatabase:
         filter(None, map(_writer, (*reversed(_bases(instance.place)), instance.place / _SNAPSHOT))), None
     )
     program = instance.process.program if instance.process else ""
-    name = "valkey" if program.startswith("valkey") or (writer and writer[0] == "valkey") else "redis"
-    kind: Literal["valkey", "redis"] = "valkey" if name == "valkey" else "redis"
+    kind = "valkey" if program.startswith("valkey") or (writer and writer[0] == "valkey") else "redis"
     reason = f"the server could not be asked ({'; '.join(problems)}), and no configuration file of it sets it"
-    return ObservedDatabase(
-        kind=kind,
-        version=writer[1] if writer else None,
-        where=str(instance.place),
-        settings=settings,
-        unknown=unknown(SETTINGS, settings, reason),
-    )
+    return from_files(kind, instance, settings, SETTINGS, reason, writer[1] if writer else None)
