@@ -13,7 +13,6 @@ from ztune.databases.crash_test import NOTE, Account, Entry, Found, Transaction
 from ztune.databases.postgresql.onhost.oltp import PostgresOltp
 from ztune.databases.postgresql.onhost.server import PostgresServer, find_binaries
 from ztune.errors import MissingError, ZtuneError
-from ztune.onhost.host.process import Account as User
 from ztune.onhost.host.process import Program, last_lines
 from ztune.onhost.host.workdir import WorkDir
 from ztune.onhost.jobs.filler import WORDS
@@ -125,10 +124,10 @@ class Postgres:
         self._job = PostgresOltp({**params, "clients": clients}, settings)
         self.version = self._job.check()
         self.roles, self.settings = self._job.roles(), self._job.settings()
-        self._binaries = find_binaries(patience=self._job.patience)
-        if not os.access(self._binaries["pg_amcheck"], os.X_OK):
+        binaries = find_binaries(patience=self._job.patience)
+        if not os.access(binaries["pg_amcheck"], os.X_OK):
             raise MissingError(
-                f"pg_amcheck, which checks a cluster after each cut, is not in {self._binaries.directory}; "
+                f"pg_amcheck, which checks a cluster after each cut, is not in {binaries.directory}; "
                 "PostgreSQL 14 and later bring it"
             )
         self._server: PostgresServer | None = None
@@ -142,15 +141,8 @@ class Postgres:
 
     def prepare(self, workdir: WorkDir, places: Mapping[str, Path]) -> None:
         """Take the directories."""
-        self._server = PostgresServer(
-            self._binaries,
-            workdir,
-            User.for_database("postgres"),
-            data=places["data"],
-            wal=places["wal"],
-            patience=self._job.patience,
-        )
-        self._server.prepare()
+        self._job.prepare(workdir, places)
+        self._server = self._job.server
 
     def load(self, accounts: int) -> None:
         """Make the cluster and the tables."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import os
 import shutil
 import stat
@@ -57,6 +58,12 @@ def size_of(top: Path) -> int:
     return total
 
 
+def sha256(path: Path) -> str:
+    """Return the digest of a file. Raises OSError."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
 def must_be_empty(role: str, path: Path) -> None:
     """Refuse a directory that is missing or holds something.
 
@@ -89,6 +96,12 @@ def take(role: str, given: Path | None, workdir: WorkDir, account: Account) -> P
             f"{given}: can't be given to the database's user {account.name!r}: {error.strerror}"
         ) from None
     return given
+
+
+def must_share_a_file_system(given: Iterable[Path | None], why: str) -> None:
+    """Refuse directories that are on several file systems. Raises InputError with the sentence ``why``."""
+    if len({path.stat().st_dev for path in given if path is not None}) > 1:
+        raise InputError(why)
 
 
 def hand_over(top: Path, account: Account) -> None:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 import re
 import shutil
-import subprocess
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
@@ -19,6 +18,7 @@ from ztune.databases.ldap.onhost.ldif import LdifFacts, line
 from ztune.databases.ldap.onhost.server import Ground, indexes
 from ztune.errors import MissingError
 from ztune.onhost.jobs import role_directories as places
+from ztune.onhost.jobs import software
 from ztune.onhost.jobs.settings import check as check_settings
 from ztune.packages import install_command
 from ztune.units import parse_size
@@ -82,22 +82,10 @@ class Server389:
         """Return the version."""
         if not self._version:
             self.check_settings()
-            program = _program()
-            try:
-                done = subprocess.run(
-                    [program, "-v"],
-                    capture_output=True,
-                    text=True,
-                    errors="replace",
-                    cwd="/",
-                    timeout=60 * self.patience,
-                )
-            except (OSError, subprocess.SubprocessError) as error:
-                raise MissingError(f"{program} does not run: {error}") from None
-            match = re.search(r"389-Directory/(\d[\w.]*)", done.stdout + done.stderr)
-            if match is None:
-                raise MissingError(f"{program} -v names no version")
-            self._version = f"{self.title} {match[1]}"
+            version = software.version_of(
+                [_program(), "-v"], r"389-Directory/(\d[\w.]*)", patience=self.patience
+            )
+            self._version = f"{self.title} {version}"
         return self._version
 
     def configure(self, ground: Ground, facts: LdifFacts, telco: bool) -> None:

@@ -12,7 +12,6 @@ import shutil
 import signal
 import socket
 import struct
-import subprocess
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -26,6 +25,7 @@ from ztune.onhost.host import own_directory
 from ztune.onhost.host.process import Account, run
 from ztune.onhost.host.workdir import WorkDir
 from ztune.onhost.jobs import role_directories as places
+from ztune.onhost.jobs import software
 from ztune.onhost.jobs.job import Check
 from ztune.onhost.jobs.launcher import Launcher
 from ztune.onhost.jobs.server import Server, SocketDirectory
@@ -95,16 +95,8 @@ class Mongod:
                 )
         if self.batch != BATCH:
             raise InputError(f"batch is {self.batch}, but mongorestore sends {BATCH} documents at once")
-        try:
-            said = subprocess.run(
-                ["mongod", "--version"], capture_output=True, text=True, timeout=60 * self.patience
-            ).stdout
-        except (OSError, subprocess.SubprocessError) as error:
-            raise MissingError(f"mongod does not run: {error}") from None
-        match = re.search(r"db version v(\S+)", said)
-        if match is None:
-            raise MissingError("mongod --version names no version")
-        return f"MongoDB {match[1]}"
+        version = software.version_of(["mongod", "--version"], r"db version v(\S+)", patience=self.patience)
+        return f"MongoDB {version}"
 
     def prepare(self, workdir: WorkDir, account: Account, paths: Mapping[str, Path]) -> None:
         """Note where things are."""
@@ -206,19 +198,15 @@ class Mongod:
 
     def pids(self) -> list[int]:
         """Return the server's pid and that of the shell below which mongorestore runs."""
-        served = [self._server.pid] if self._server is not None and self._server.running else []
-        return [*served, *(self._launcher.pids() if self._launcher is not None else [])]
+        return [pid for one in (self._server, self._launcher) if one is not None for pid in one.pids()]
 
     def restore(self, wanted: DocumentFacts, limit: float, tick: Callable[[float], None]) -> Restored:
         """Run mongorestore."""
         launcher, server = self._launcher, self._server
         if launcher is None or server is None:
             raise ZtuneError("mongo-restore: start comes before this step")
-        began = time.time()
-        launcher.run(limit * self.patience, lambda _gone: server.watch())
+        seconds, _ = launcher.run(limit * self.patience, lambda _gone: server.watch())
         server.watch()
-        # The shell's own note of the end; we look only twenty times a second.
-        seconds = max((self._home / "rc").stat().st_mtime - began, 1e-3)
         said = own_directory.read_plain(launcher.log)
         match = _DONE.search(said)
         if launcher.exit_code() != 0 or match is None:

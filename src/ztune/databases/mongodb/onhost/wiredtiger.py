@@ -12,11 +12,10 @@ from pathlib import Path
 from ztune.databases.mongodb.onhost import bson, dumps, wiredtiger_client
 from ztune.databases.mongodb.onhost.documents import DocumentFacts
 from ztune.databases.mongodb.onhost.engines import FLUSH_SECONDS, Restored
-from ztune.databases.postgresql.onhost import pgbench
 from ztune.errors import InputError, MissingError, ZtuneError
 from ztune.onhost.host.process import Account, last_lines
 from ztune.onhost.host.workdir import WorkDir
-from ztune.onhost.jobs import software
+from ztune.onhost.jobs import latency, software
 from ztune.onhost.jobs.conversation import Client, text_of
 from ztune.onhost.jobs.job import Check
 
@@ -170,8 +169,8 @@ class WiredTiger:
         }
         client = self._running()
         found = client.do("restore", arguments, seconds=limit, on_progress=tick)
-        latency = pgbench.latency_summary(sorted(us / 1000.0 for us in found["batch_us"]))
-        return Restored(found["seconds"], found["documents"], latency)
+        times = latency.summary(sorted(found["batch_us"]), 1000)
+        return Restored(found["seconds"], found["documents"], times)
 
     def checkpoint(self, limit: float) -> float:
         """Write a checkpoint and return its seconds."""
