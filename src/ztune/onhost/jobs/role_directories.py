@@ -107,19 +107,19 @@ def must_share_a_file_system(given: Iterable[Path | None], why: str) -> None:
 def hand_over(top: Path, account: Account) -> None:
     """Give ``top`` and all below it, as it was copied there, to the account, and to nobody else."""
     # By descriptor: once something is theirs, the account may put a link in its place.
-    for folder, folders, files, here in os.fwalk(top, topdown=False):
+    for _, folders, files, here in os.fwalk(top, topdown=False):
         for names, mode in ((folders, 0o700), (files, 0o600)):
             for name in names:
-                _mend(Path(folder, name), name, here, mode, account)
+                _mend(name, here, mode, account)
     mend(top, 0o700, account)
 
 
 def mend(path: Path, mode: int | None, account: Account) -> None:
     """Set owner and, unless it is a link, mode."""
-    _mend(path, path, None, mode, account)
+    _mend(path, None, mode, account)
 
 
-def _mend(path: Path, name: str | Path, folder: int | None, mode: int | None, account: Account) -> None:
+def _mend(name: str | Path, folder: int | None, mode: int | None, account: Account) -> None:
     held = os.open(name, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=folder)
     try:
         if account.owner is not None:

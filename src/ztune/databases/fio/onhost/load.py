@@ -22,6 +22,7 @@ from ztune.onhost.jobs import latency, software
 from ztune.onhost.jobs.job import Check, ProgressFn, WorkloadResult, no_progress
 from ztune.onhost.jobs.launcher import LaunchedJob
 from ztune.onhost.jobs.role_directories import write
+from ztune.onhost.jobs.settings import by_name
 from ztune.onhost.words import ROLES
 from ztune.units import is_power_of_two, parse_size
 
@@ -31,28 +32,19 @@ ENGINES = (*SYNCHRONOUS, "libaio", "io_uring", "posixaio", "mmap")
 
 # Options of a job file that ztune sets itself: dropped, or replaced.
 _REPLACED = {"directory", "thread", "group_reporting", "allow_file_create", "create_serialize"}
-_REFUSED = {
-    **dict.fromkeys(("exec_prerun", "exec_postrun"), "it runs another program"),
-    "include": "everything must stand in one file",
-    **dict.fromkeys(("read_iolog", "merge_blktrace_file"), "it replays another trace"),
-    **dict.fromkeys(
-        (
-            "write_iolog",
-            "write_bw_log",
-            "write_lat_log",
-            "write_hist_log",
-            "write_iops_log",
-            "verify_state_save",
-        ),
-        "it writes files outside the layout",
-    ),
-    **dict.fromkeys(("cgroup", "ioscheduler", "uid", "gid", "opendir"), "it reaches beyond its own files"),
-    **dict.fromkeys(("unlink", "unlink_each_loop"), "the files must be there when space is measured"),
-    **dict.fromkeys(
-        ("create_only", "file_append"), "the files are made in the load step, at their full size"
-    ),
-    "ramp_time": "everything that is done is measured",
-}
+_REFUSED = by_name(
+    {
+        "it runs another program": "exec_prerun exec_postrun",
+        "everything must stand in one file": "include",
+        "it replays another trace": "read_iolog merge_blktrace_file",
+        "it writes files outside the layout": "write_iolog write_bw_log write_lat_log write_hist_log "
+        "write_iops_log verify_state_save",
+        "it reaches beyond its own files": "cgroup ioscheduler uid gid opendir",
+        "the files must be there when space is measured": "unlink unlink_each_loop",
+        "the files are made in the load step, at their full size": "create_only file_append",
+        "everything that is done is measured": "ramp_time",
+    }
+)
 # What the load step takes over from a job: which files, how large, and what is in them.
 _FILE_OPTIONS = {
     *("filename", "filename_format", "nrfiles", "size", "filesize", "numjobs", "offset", "offset_increment"),

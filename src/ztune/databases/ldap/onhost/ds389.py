@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from ztune.databases.ldap.onhost import subscribers
-from ztune.databases.ldap.onhost.ldif import LdifFacts, line
+from ztune.databases.ldap.onhost.ldif import LdifFacts, line, written
 from ztune.databases.ldap.onhost.server import Ground, indexes
 from ztune.errors import MissingError
 from ztune.onhost.jobs import role_directories as places
@@ -136,8 +136,8 @@ class Server389:
         # A name as the value of a name (RFC 4514).
         tree = re.sub(r"""[\\=,+"<>;#]""", lambda match: f"\\{ord(match[0]):02X}", suffix)
         more = [
-            _entry(f"cn=bdb,cn=config,{_DATABASES}", ["extensibleObject"], {"cn": "bdb", **berkeley}),
-            _entry(
+            written(f"cn=bdb,cn=config,{_DATABASES}", ["extensibleObject"], {"cn": "bdb", **berkeley}),
+            written(
                 f"cn={BACKEND},{_DATABASES}",
                 ["top", "extensibleObject", "nsBackendInstance"],
                 {
@@ -147,9 +147,9 @@ class Server389:
                     "nsslapd-cachememsize": settings["nsslapd-cachememsize"],
                 },
             ),
-            _entry(f"cn=index,cn={BACKEND},{_DATABASES}", ["top", "extensibleObject"], {"cn": "index"}),
+            written(f"cn=index,cn={BACKEND},{_DATABASES}", ["top", "extensibleObject"], {"cn": "index"}),
             *(_index(name, kinds) for name, kinds in indexes(telco).items()),
-            _entry(
+            written(
                 f"cn={tree},cn=mapping tree,cn=config",
                 ["top", "extensibleObject", "nsMappingTree"],
                 {"cn": suffix, "nsslapd-state": "backend", "nsslapd-backend": BACKEND},
@@ -198,14 +198,9 @@ def _program() -> Path:
 
 
 def _index(name: str, kinds: Sequence[str]) -> bytes:
-    entry = _entry(
+    entry = written(
         f"cn={name},cn=index,cn={BACKEND},{_DATABASES}",
         ["top", "nsIndex"],
         {"cn": name, "nsSystemIndex": "false"},
     )
     return entry + b"".join(line("nsIndexType", _KINDS[kind]) for kind in kinds)
-
-
-def _entry(dn: str, classes: Sequence[str], values: Mapping[str, str]) -> bytes:
-    lines = [("dn", dn), *(("objectClass", name) for name in classes), *values.items()]
-    return b"".join(line(name, value) for name, value in lines)

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from ztune.databases.ldap.onhost import subscribers
-from ztune.databases.ldap.onhost.ldif import LdifFacts, line
+from ztune.databases.ldap.onhost.ldif import LdifFacts, line, written
 from ztune.databases.ldap.onhost.server import Ground, indexes
 from ztune.onhost.jobs import role_directories as places
 from ztune.onhost.jobs import software
@@ -110,7 +110,7 @@ class OpenDj:
 
     def _backend(self, ground: Ground, facts: LdifFacts, telco: bool) -> bytes:
         dn = f"ds-cfg-backend-id={BACKEND},cn=Backends,cn=config"
-        backend = _entry(
+        backend = written(
             dn,
             [
                 "top",
@@ -129,11 +129,11 @@ class OpenDj:
                 **{f"ds-cfg-{name}": value for name, value in self.settings().items()},
             },
         )
-        branch = _entry(f"cn=Index,{dn}", ["top", "ds-cfg-branch"], {"cn": "Index"})
+        branch = written(f"cn=Index,{dn}", ["top", "ds-cfg-branch"], {"cn": "Index"})
         found = [backend, branch]
         # Names are looked up by it, whatever else is indexed.
         for name, kinds in {"objectClass": ("equality",), **indexes(telco)}.items():
-            entry = _entry(
+            entry = written(
                 f"ds-cfg-attribute={name},cn=Index,{dn}",
                 ["top", "ds-cfg-backend-index"],
                 {"ds-cfg-attribute": name},
@@ -191,8 +191,3 @@ class OpenDj:
     def page_sizes(self) -> dict[str, int]:
         """Return nothing: a log has no pages."""
         return {}
-
-
-def _entry(dn: str, classes: Sequence[str], values: Mapping[str, str]) -> bytes:
-    lines = [("dn", dn), *(("objectClass", name) for name in classes), *values.items()]
-    return b"".join(line(name, value) for name, value in lines)

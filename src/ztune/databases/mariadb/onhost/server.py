@@ -20,7 +20,7 @@ from ztune.onhost.host.workdir import WorkDir
 from ztune.onhost.jobs import role_directories as places
 from ztune.onhost.jobs import software
 from ztune.onhost.jobs.server import DatabaseServer
-from ztune.onhost.jobs.settings import check_names, check_values
+from ztune.onhost.jobs.settings import by_name, check_names, check_values
 from ztune.packages import install_command
 
 START_SECONDS = 120.0
@@ -29,20 +29,18 @@ START_SECONDS = 120.0
 _SOCKET = "mariadb.sock"
 _FOLDERS = ("/usr/sbin", "/usr/libexec", "/usr/local/libexec", "/usr/local/sbin")
 
-_BY_SOCKET = "it is reached by its own socket only"
-_PLACED = "the layout's datasets and the workload's parameters say where files lie"
-_OURS = "the workload decides it"
-OWNED = {
-    **dict.fromkeys(("port", "bind_address", "socket", "skip_networking"), _BY_SOCKET),
-    **dict.fromkeys(("datadir", "innodb_data_home_dir", "innodb_log_group_home_dir"), _PLACED),
-    **dict.fromkeys(("innodb_undo_directory", "innodb_data_file_path", "aria_log_dir_path"), _PLACED),
-    **dict.fromkeys(("log_bin", "log_bin_basename", "log_bin_index", "tmpdir", "innodb_tmpdir"), _PLACED),
-    **dict.fromkeys(("log_error", "pid_file", "user", "basedir", "plugin_dir"), _OURS),
-    "max_connections": "the workload's parameter 'threads' decides it",
-    "innodb_read_only": "the load writes",
-    "read_only": "the load writes",
-    "innodb_force_recovery": "a crash must fail the trial",
-}
+OWNED = by_name(
+    {
+        "it is reached by its own socket only": "port bind_address socket skip_networking",
+        "the layout's datasets and the workload's parameters say where files lie": "datadir "
+        "innodb_data_home_dir innodb_log_group_home_dir innodb_undo_directory innodb_data_file_path "
+        "aria_log_dir_path log_bin log_bin_basename log_bin_index tmpdir innodb_tmpdir",
+        "the workload decides it": "log_error pid_file user basedir plugin_dir",
+        "the workload's parameter 'threads' decides it": "max_connections",
+        "the load writes": "innodb_read_only read_only",
+        "a crash must fail the trial": "innodb_force_recovery",
+    }
+)
 """Settings that a layout may not change, and why."""
 
 _SWITCH = ("on", "off", "1", "0", "true", "false")

@@ -6,6 +6,7 @@ It listens on the loopback only. Not tried with a real one where ztune is develo
 
 from __future__ import annotations
 
+import contextlib
 import json
 import re
 import shutil
@@ -256,27 +257,20 @@ class Mongod:
 
     def stop(self) -> None:
         """Shut mongorestore's shell and the server down."""
-        launcher, self._launcher = self._launcher, None
-        server, self._server = self._server, None
-        try:
-            if launcher is not None:
-                launcher.stop()
-        finally:
-            if server is not None:
-                server.stop(signal.SIGTERM, _STOP_SECONDS, "killed")
+        with contextlib.ExitStack() as each:
+            if self._server is not None:
+                each.callback(self._server.stop, signal.SIGTERM, _STOP_SECONDS, "killed")
+            if self._launcher is not None:
+                each.callback(self._launcher.stop)
 
     def kill(self) -> None:
         """End everything at once."""
-        launcher, self._launcher = self._launcher, None
-        server, self._server = self._server, None
-        try:
-            if launcher is not None:
-                launcher.kill()
-            if server is not None:
-                server.kill()
-        finally:
+        with contextlib.ExitStack() as each:
             if self._sockets is not None:
-                self._sockets.remove()
+                each.callback(self._sockets.remove)
+            for program in (self._server, self._launcher):
+                if program is not None:
+                    each.callback(program.kill)
 
 
 def _path(name: str) -> Path:

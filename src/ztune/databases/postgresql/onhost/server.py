@@ -25,7 +25,7 @@ from ztune.onhost.host.workdir import WorkDir
 from ztune.onhost.jobs import role_directories as places
 from ztune.onhost.jobs import software
 from ztune.onhost.jobs.server import DatabaseServer
-from ztune.onhost.jobs.settings import check_names, check_values
+from ztune.onhost.jobs.settings import by_name, check_names, check_values
 from ztune.packages import install_command
 
 PAGE_SIZE = 8192
@@ -43,31 +43,22 @@ START_SECONDS = 60.0
 STOP_SECONDS = 60.0
 """Time limits on an ordinary machine; ``patience`` multiplies them."""
 
-OWNED = {
-    "listen_addresses": "it is reached by its own socket only",
-    "port": "it is reached by its own socket only",
-    "unix_socket_directories": "it is reached by its own socket only",
-    "unix_socket_permissions": "it is reached by its own socket only",
-    "unix_socket_group": "it is reached by its own socket only",
-    "data_directory": "the layout's datasets say where files lie",
-    "hba_file": "the workload makes it",
-    "ident_file": "the workload makes it",
-    "config_file": "the workload makes it",
-    "external_pid_file": "the workload makes it",
-    "logging_collector": "its log is read for errors",
-    "log_destination": "its log is read for errors",
-    "log_checkpoints": "its log is read for errors",
-    "max_connections": "the workload's parameter 'clients' decides it",
-    "restart_after_crash": "a crash must fail the trial",
-    "archive_mode": "the workload says whether the log is archived, and where",
-    "archive_command": "the workload says whether the log is archived, and where",
-    "archive_library": "the workload says whether the log is archived, and where",
-    "block_size": "it is fixed when PostgreSQL is built",
-    "wal_block_size": "it is fixed when PostgreSQL is built",
-    "segment_size": "it is fixed when PostgreSQL is built",
-    "wal_segment_size": "it is fixed when the cluster is made",
-    "data_checksums": "the workload makes its cluster with checksums",
-}
+OWNED = by_name(
+    {
+        "it is reached by its own socket only": "listen_addresses port unix_socket_directories "
+        "unix_socket_permissions unix_socket_group",
+        "the layout's datasets say where files lie": "data_directory",
+        "the workload makes it": "hba_file ident_file config_file external_pid_file",
+        "its log is read for errors": "logging_collector log_destination log_checkpoints",
+        "the workload's parameter 'clients' decides it": "max_connections",
+        "a crash must fail the trial": "restart_after_crash",
+        "the workload says whether the log is archived, and where": "archive_mode archive_command "
+        "archive_library",
+        "it is fixed when PostgreSQL is built": "block_size wal_block_size segment_size",
+        "it is fixed when the cluster is made": "wal_segment_size",
+        "the workload makes its cluster with checksums": "data_checksums",
+    }
+)
 """Settings that a layout may not change, and why."""
 
 _SWITCH = ("on", "off", "true", "false", "yes", "no", "1", "0")

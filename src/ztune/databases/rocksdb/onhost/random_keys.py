@@ -28,45 +28,18 @@ _LEAST_TABLE = 4 << 20
 """Bytes of a compacted table, at least. As small as the write buffer of a short load, the end of each last
 record would be a good part of it, which no user's are."""
 
-SETTINGS = (
-    *(
-        "compression_type",
-        "compression_level",
-        "min_level_to_compress",
-        "block_size",
-        "bloom_bits",
-        "cache_size",
-    ),
-    *("use_direct_reads", "use_direct_io_for_flush_and_compaction", "mmap_read", "mmap_write"),
-    *(
-        "bytes_per_sync",
-        "wal_bytes_per_sync",
-        "wal_compression",
-        "max_total_wal_size",
-        "recycle_log_file_num",
-    ),
-    *("write_buffer_size", "max_write_buffer_number", "min_write_buffer_number_to_merge"),
-    *(
-        "target_file_size_base",
-        "max_bytes_for_level_base",
-        "max_bytes_for_level_multiplier",
-        "compaction_style",
-    ),
-    *(
-        "compaction_readahead_size",
-        "max_background_jobs",
-        "subcompactions",
-        "level0_file_num_compaction_trigger",
-    ),
-    *("level0_slowdown_writes_trigger", "level0_stop_writes_trigger", "writable_file_max_buffer_size"),
-    *("enable_blob_files", "min_blob_size", "blob_file_size", "blob_compression_type", "use_fsync"),
-    *(
-        "enable_pipelined_write",
-        "allow_concurrent_memtable_write",
-        "unordered_write",
-        "sync",
-        "manual_wal_flush",
-    ),
+SETTINGS = tuple(
+    """
+    compression_type compression_level min_level_to_compress block_size bloom_bits cache_size
+    use_direct_reads use_direct_io_for_flush_and_compaction mmap_read mmap_write bytes_per_sync
+    wal_bytes_per_sync wal_compression max_total_wal_size recycle_log_file_num write_buffer_size
+    max_write_buffer_number min_write_buffer_number_to_merge target_file_size_base
+    max_bytes_for_level_base max_bytes_for_level_multiplier compaction_style compaction_readahead_size
+    max_background_jobs subcompactions level0_file_num_compaction_trigger level0_slowdown_writes_trigger
+    level0_stop_writes_trigger writable_file_max_buffer_size enable_blob_files min_blob_size
+    blob_file_size blob_compression_type use_fsync enable_pipelined_write allow_concurrent_memtable_write
+    unordered_write sync manual_wal_flush
+    """.split()  # noqa: SIM905 - quoted words would fill the page
 )
 """Settings of RocksDB with a bearing on I/O, as ``db_bench`` calls them: what a layout may choose."""
 

@@ -207,7 +207,7 @@ class Valkey(ServerJob[ValkeyServer], ClientJob):
             on_progress=lambda done: progress("run the load", min(0.99, done)),
         )
         ended = time.monotonic()
-        about = self._at_rest()
+        about = self.server.at_rest()
         progress("run the load", 1.0)
         operations = found["reads"] + found["writes"]
         if not operations:
@@ -232,14 +232,6 @@ class Valkey(ServerJob[ValkeyServer], ClientJob):
                 "settings": self.settings(),
             },
         ).undilated(self.dilation)
-
-    def _at_rest(self) -> dict[str, str]:
-        """Wait until no child writes files any more; return what the server says of them."""
-        while True:
-            found = self.server.info("persistence")
-            if not any(found.get(f"{what}_in_progress") == "1" for what in ("aof_rewrite", "rdb_bgsave")):
-                return found
-            time.sleep(0.05)
 
     def verify(self, result: WorkloadResult) -> WorkloadResult:
         """Return ``result`` with its checks.

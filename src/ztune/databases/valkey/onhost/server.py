@@ -23,7 +23,7 @@ from ztune.onhost.host.workdir import WorkDir
 from ztune.onhost.jobs import role_directories as places
 from ztune.onhost.jobs import software
 from ztune.onhost.jobs.server import DatabaseServer
-from ztune.onhost.jobs.settings import check
+from ztune.onhost.jobs.settings import by_name, check
 from ztune.packages import install_command
 
 START_SECONDS: Final = 120.0
@@ -56,14 +56,14 @@ SETTINGS: Final[dict[str, tuple[str, ...]]] = {
 """What a layout may choose, as ``valkey.conf`` calls it, and the words that each takes; none: a whole number.
 ``save`` comes on top: pairs of seconds and changes, or nothing.
 """
-_BY_SOCKET = "it is reached by its own socket only"
-_ONE_DIRECTORY = "the workload makes its directory, and the append-only file can't leave it"
-_KEYS_STAY = "no key may leave the store during the load"
-OWNED: Final = {
-    **dict.fromkeys(("port", "tls-port", "bind", "unixsocket", "unixsocketperm", "requirepass"), _BY_SOCKET),
-    **dict.fromkeys(("dir", "dbfilename", "appendfilename", "appenddirname"), _ONE_DIRECTORY),
-    **dict.fromkeys(("maxmemory", "maxmemory-policy"), _KEYS_STAY),
-}
+OWNED: Final = by_name(
+    {
+        "it is reached by its own socket only": "port tls-port bind unixsocket unixsocketperm requirepass",
+        "the workload makes its directory, and the append-only file can't leave it": "dir dbfilename "
+        "appendfilename appenddirname",
+        "no key may leave the store during the load": "maxmemory maxmemory-policy",
+    }
+)
 """Settings that a layout may not change, and why."""
 
 
@@ -235,21 +235,25 @@ class ValkeyServer(DatabaseServer):
             ZtuneError: it failed, or the server died.
         """
         kind = "aof" if log else "rdb"
-        busy = ("aof_rewrite_in_progress", "aof_rewrite_scheduled", "rdb_bgsave_in_progress")
         try:
             self.ask("BGREWRITEAOF" if log else "BGSAVE")
         except ZtuneError as error:
             if "in progress" not in str(error):
                 raise
-        found = self.info("persistence")
-        while any(found.get(name, "0") != "0" for name in busy):
-            time.sleep(tick)
-            found = self.info("persistence")
-        status = found[f"{kind}_last_bg{'rewrite' if log else 'save'}_status"]
+        status = self.at_rest(tick)[f"{kind}_last_bg{'rewrite' if log else 'save'}_status"]
         if status != "ok":
             raise ZtuneError(
                 f"{self._server.what} could not write its files anew; its log ends: {self.said()}"
             )
+
+    def at_rest(self, tick: float = 0.05) -> dict[str, str]:
+        """Wait until no child writes files any more; return what the server says of them."""
+        busy = ("aof_rewrite_in_progress", "aof_rewrite_scheduled", "rdb_bgsave_in_progress")
+        while True:
+            found = self.info("persistence")
+            if all(found.get(name, "0") == "0" for name in busy):
+                return found
+            time.sleep(tick)
 
     def check_aof(self) -> str:
         """Return "valid", or what the checking program says of the append-only file."""
