@@ -11,15 +11,14 @@ import re
 import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from ztune.databases.ldap.onhost import subscribers
 from ztune.databases.ldap.onhost.ldif import LdifFacts, line, written
-from ztune.databases.ldap.onhost.server import Ground, indexes
+from ztune.databases.ldap.onhost.server import DirectoryServer, Ground, indexes
 from ztune.errors import MissingError
 from ztune.onhost.jobs import role_directories as places
 from ztune.onhost.jobs import software
-from ztune.onhost.jobs.settings import check as check_settings
 from ztune.packages import install_command
 from ztune.units import parse_size
 
@@ -47,21 +46,16 @@ _OWNED = {
 }
 
 
-class Server389:
+class Server389(DirectoryServer):
     """``ns-slapd``'s import and export."""
 
     title: ClassVar[str] = "389 Directory Server"
     # An import is not a transaction: nothing is ever written where nsslapd-db-logdirectory says.
     roles: ClassVar[tuple[str, ...]] = ("source", "data")
     account: ClassVar[str] = "dirsrv"
-
-    def __init__(
-        self, params: Mapping[str, Any], database: Mapping[str, str], *, patience: float = 1.0
-    ) -> None:
-        self.params = params
-        self.database = database
-        self.patience = patience
-        self._version = ""
+    SETTINGS = SETTINGS
+    OWNED = _OWNED
+    _version = ""
 
     def settings(self) -> dict[str, str]:
         """Return the settings that matter for I/O."""
@@ -73,10 +67,6 @@ class Server389:
             "nsslapd-cachememsize": str(_ENTRY_CACHE),
             **self.database,
         }
-
-    def check_settings(self) -> None:
-        """Refuse settings that aren't the database's or not the layout's."""
-        check_settings(self.title, self.database, SETTINGS, _OWNED)
 
     def check(self) -> str:
         """Return the version."""
