@@ -327,6 +327,10 @@ class ServerJob(JobBase, Generic[_Server]):
             raise ZtuneError(f"{self.name}: prepare comes before this step")
         return self._server
 
+    def serve_with(self, server: _Server) -> None:
+        """Note the server that the job works on: it is ended with the job's other programs."""
+        self._server = server
+
     def pids(self) -> list[int]:
         """Return the server's process and those of the programs beside it."""
         return [*(self._server.pids() if self._server is not None else []), *super().pids()]

@@ -16,7 +16,7 @@ from ztune.databases.mongodb.onhost.wiredtiger import WiredTiger
 from ztune.errors import ZtuneError
 from ztune.onhost.jobs import role_directories as places
 from ztune.onhost.jobs.job import Check, ProgressFn, WorkloadResult, no_progress
-from ztune.onhost.jobs.server import ServerJob
+from ztune.onhost.jobs.server import DatabaseServer, ServerJob
 from ztune.onhost.jobs.settings import check as check_settings
 from ztune.units import parse_size
 
@@ -42,7 +42,7 @@ SETTINGS: dict[str, tuple[str, ...]] = {
 _OWNED = {"log.path": "the role wal says where the log lies"}
 
 
-class MongoRestore(ServerJob[StorageEngine]):
+class MongoRestore(ServerJob[DatabaseServer]):
     """A dump of documents becomes a database."""
 
     name: ClassVar[str] = "mongo-restore"
@@ -53,6 +53,7 @@ class MongoRestore(ServerJob[StorageEngine]):
         self.input: documents.DocumentFacts | None = None
         """What is in the archive; known after ``load`` or ``adopt``."""
         self._version = ""
+        self._engine: StorageEngine | None = None
 
     def settings(self) -> dict[str, str]:
         """Return the database's settings: the parameters, overridden by the layout's."""
@@ -80,21 +81,9 @@ class MongoRestore(ServerJob[StorageEngine]):
     @property
     def engine(self) -> StorageEngine:
         """The database."""
-        if self._server is None:
-            batch = int(self.params["batch"])
-            if self._kind() == "mongod":
-                self._server = mongod.Mongod(
-                    self.settings(),
-                    tuple(self.database),
-                    batch,
-                    patience=self.patience,
-                    dilation=self.dilation,
-                )
-            else:
-                self._server = WiredTiger(
-                    self.settings(), batch, patience=self.patience, dilation=self.dilation
-                )
-        return self._server
+        if self._engine is None:
+            self._engine = (mongod.Mongod if self._kind() == "mongod" else WiredTiger)(self)
+        return self._engine
 
     def check_settings(self) -> None:
         """Refuse settings that aren't the database's or not the layout's."""
@@ -116,8 +105,7 @@ class MongoRestore(ServerJob[StorageEngine]):
 
     def lay_out(self) -> None:
         """Put the database's programs where the account can read them."""
-        assert self.workdir is not None
-        self.engine.prepare(self.workdir, self.account, self._paths)
+        self.engine.prepare()
 
     @property
     def _archive(self) -> Path:
