@@ -32,9 +32,10 @@ _FOLDERS = ("/usr/sbin", "/usr/libexec", "/usr/local/libexec", "/usr/local/sbin"
 OWNED = by_name(
     {
         "it is reached by its own socket only": "port bind_address socket skip_networking",
-        "the layout's datasets and the workload's parameters say where files lie": "datadir "
-        "innodb_data_home_dir innodb_log_group_home_dir innodb_undo_directory innodb_data_file_path "
-        "aria_log_dir_path log_bin log_bin_basename log_bin_index tmpdir innodb_tmpdir",
+        "the layout's datasets and the workload's parameters say where files lie": """
+            datadir innodb_data_home_dir innodb_log_group_home_dir innodb_undo_directory
+            innodb_data_file_path aria_log_dir_path log_bin log_bin_basename log_bin_index tmpdir
+            innodb_tmpdir""",
         "the workload decides it": "log_error pid_file user basedir plugin_dir",
         "the workload's parameter 'threads' decides it": "max_connections",
         "the load writes": "innodb_read_only read_only",
