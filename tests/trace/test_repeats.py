@@ -18,10 +18,10 @@ from ztune.databases.http.onhost.documents import Documents
 from ztune.databases.ldap.onhost import subscribers
 from ztune.databases.mongodb.onhost import documents
 from ztune.databases.rocksdb.onhost import client as rocksdb_client
-from ztune.databases.rocksdb.onhost import random_keys as rocksdb
 from ztune.databases.sqlite.onhost import client as sqlite_client
 from ztune.errors import MissingError
 from ztune.onhost.jobs import filler, triples
+from ztune.onhost.jobs.client_program import Values
 from ztune.output import Console
 from ztune.trace.compressibility import ALGORITHMS, CHUNK, SHORT_SIGHTED, repeats, sample_files
 from ztune.trace.content import content_pools, synthesise
@@ -61,7 +61,7 @@ def triple_file(tmp_path: Path) -> bytes:
 
 
 def rocksdb_values(_: Path) -> bytes:
-    values = rocksdb_client.Values(400, rocksdb.fresh_share(0.5), list(filler.PHRASES), 1)
+    values = Values(400, filler.fresh_share(0.5), list(filler.PHRASES), 1)
     return b"".join(rocksdb_client.key_of(k) + values.of(k, 0) for k in range(MUCH // 416))
 
 

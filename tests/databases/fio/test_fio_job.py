@@ -163,7 +163,7 @@ def test_percentiles_of_several_jobs() -> None:
 
 
 def test_no_fio(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(shutil, "which", lambda _name: None)
+    monkeypatch.setattr(shutil, "which", lambda *_args, **_more: None)
     with pytest.raises(MissingError, match=r"fio was not found; install it with `.*fio`"):
         Fio().check()
 

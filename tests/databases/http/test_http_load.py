@@ -202,7 +202,7 @@ def test_a_service_that_cannot_start_is_told(parent: Path) -> None:
     told = pytest.raises(ZtuneError, match=r"the web service died in 'serve' .*its log ends: .*NameError")
     with told, running(HttpLoad(SMALL), parent=parent) as workload:
         workload.stop()
-        (workload.job.home / "service.py").write_text("what is this")
+        (workload.job.home / "client.py").write_text("what is this")
         workload.start()
 
 

@@ -137,7 +137,7 @@ def test_places_a_layouts_settings_and_a_state_that_is_taken_over(server: str, p
         job.load()
         job.stop()
         again.check()
-        again._paths, again._ground, again.workdir = job._paths, job._ground, job.workdir
+        again._paths, again.workdir = job._paths, job.workdir
         again.adopt(folders)
         again.start()
         result = again.verify(again.run())

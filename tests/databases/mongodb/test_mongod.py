@@ -207,7 +207,6 @@ def test_the_socket_is_its_user_s_own(fake: Fake) -> None:
     job = Job(workload(fake, packed(1)).resolved())
     try:
         job.prepare(WorkDir.create("mongo", parent=fake.parent), None)
-        sockets = job.engine._sockets  # type: ignore[attr-defined]
-        assert stat.S_IMODE(sockets.path.stat().st_mode) == 0o700
+        assert stat.S_IMODE(job.server.socket_dir.stat().st_mode) == 0o700
     finally:
         job.cleanup()

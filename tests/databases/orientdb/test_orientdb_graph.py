@@ -85,7 +85,7 @@ def test_places_settings_and_a_state_that_is_taken_over(own: Path, parent: Path)
         job.prepare(WorkDir.create("graph", parent=parent), folders)
         job.load()
         again = GraphJob(params, {"storage.diskCache.pageSize": "16"})
-        again._paths, again._account, again._java = job._paths, job._account, job._java
+        again._paths, again._java = job._paths, job._java
         again.workdir = job.workdir
         again.adopt(folders)
         again.start()

@@ -6,6 +6,7 @@ import pytest
 
 from ztune.databases.postgresql.onhost import pgbench
 from ztune.errors import ZtuneError
+from ztune.onhost.jobs import latency
 
 
 def test_closing_report() -> None:
@@ -32,12 +33,12 @@ def test_latencies_from_logs(tmp_path: Path) -> None:
     (tmp_path / "b").write_text("2 1 skipped 0 1700000000 8\n2 2 3500 0 1700000000 9\n2 3 99")
     found = pgbench.read_latencies([tmp_path / "a", tmp_path / "b"])
     assert found == [1.5, 2.5, 3.5]
-    summary = pgbench.latency_summary(found)
+    summary = latency.summary(found)
     assert summary["mean"] == 2.5 and summary["p50"] == 2.5 and summary["max"] == 3.5
-    assert pgbench.latency_summary([]) == {}
-    many = pgbench.latency_summary([float(n) for n in range(1001)])
+    assert latency.summary([]) == {}
+    many = latency.summary([float(n) for n in range(1001)])
     assert (many["p50"], many["p90"], many["p99"], many["p999"]) == (500.0, 900.0, 990.0, 999.0)
-    assert pgbench.quantile([1.0, 2.0], 0.25) == 1.25
+    assert latency.quantile([1.0, 2.0], 0.25) == 1.25
 
 
 def test_long_runs_are_sampled() -> None:

@@ -12,6 +12,7 @@ import psutil
 import pytest
 
 from ztune.databases.postgresql.onhost.server import Binaries, PostgresServer, find_binaries
+from ztune.databases.postgresql.workload_oltp import PostgresOltp
 from ztune.errors import InputError, MissingError, ZtuneError
 from ztune.onhost.host.process import Account
 from ztune.onhost.host.workdir import WorkDir
@@ -61,10 +62,15 @@ def work(parent: Path) -> Iterator[WorkDir]:
     made.remove()
 
 
+def server_in(work: WorkDir, binaries: Binaries | None = None) -> PostgresServer:
+    user = Account.for_database("postgres")
+    home, data, wal = (work.sub(name, owner=user.owner) for name in ("run", "data", "wal"))
+    return PostgresServer(binaries or find_binaries(), work, home, user, data=data, wal=wal)
+
+
 @pytest.fixture
 def server(needs_postgres: None, work: WorkDir) -> Iterator[PostgresServer]:
-    made = PostgresServer(find_binaries(), work, Account.for_database("postgres"))
-    made.prepare()
+    made = server_in(work)
     made.initialise()
     made.configure({"fsync": False, "shared_buffers": "1MB", "max_connections": 10})
     yield made
@@ -126,9 +132,8 @@ def test_long_paths_get_a_short_socket(needs_postgres: None, parent: Path) -> No
     deep = parent / ("d" * 60) / ("e" * 60)
     deep.mkdir(parents=True, mode=0o755)
     work = WorkDir.create("pg", parent=deep)
-    server = PostgresServer(find_binaries(), work, Account.for_database("postgres"))
+    server = server_in(work)
     try:
-        server.prepare()
         server.initialise()
         server.configure({"fsync": False, "shared_buffers": "1MB"})
         server.start()
@@ -145,9 +150,8 @@ def test_a_directory_that_the_databases_user_cannot_enter(needs_postgres: None, 
     closed = parent / "closed"
     closed.mkdir(mode=0o700)
     work = WorkDir.create("pg", parent=closed)
-    server = PostgresServer(find_binaries(), work, Account.for_database("postgres"))
     with pytest.raises(InputError, match=r"closed: the database's user '\w+' can't work below it.*/var/tmp"):
-        server.prepare()
+        PostgresOltp().prepare(work)
     work.remove()
     assert list(closed.iterdir()) == []
 
@@ -155,7 +159,6 @@ def test_a_directory_that_the_databases_user_cannot_enter(needs_postgres: None, 
 def test_a_program_that_does_not_run(tmp_path: Path, work: WorkDir) -> None:
     broken = fake(tmp_path / "bin", "15.7")
     (broken / "initdb").write_text("#!/bin/sh\necho 'initdb: no room' >&2; exit 1\n")
-    server = PostgresServer(Binaries(broken, "15.7"), work, Account.for_database("postgres"))
-    server.prepare()
+    server = server_in(work, Binaries(broken, "15.7"))
     with pytest.raises(ZtuneError, match=r"initdb ended with exit code (1|126)"):
         server.initialise()

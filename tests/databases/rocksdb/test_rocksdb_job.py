@@ -9,13 +9,13 @@ from pathlib import Path
 import lz4.block
 import pytest
 
-from ztune.databases.rocksdb.onhost import client as rocksdb_client
 from ztune.databases.rocksdb.onhost import random_keys as rocksdb
 from ztune.databases.rocksdb.workload import Rocksdb
 from ztune.databases.workload import running
 from ztune.errors import InputError, MissingError, ZtuneError
 from ztune.onhost.host.workdir import WorkDir
 from ztune.onhost.jobs import filler
+from ztune.onhost.jobs.client_program import Values
 
 SMALL = {
     **{"size": "4M", "operations": 600, "threads": 2, "rate": 0},
@@ -112,7 +112,7 @@ def test_work_that_was_not_done_is_found(saved: dict[str, Path], parent: Path) -
     try:
         workload.start()
         result = workload.run()
-        workload.job._client.do("close")
+        workload.job.client.do("close")
         key = workload.job._ldb("scan", "--max_keys=1", "--hex").split()[0]
         workload.job._ldb("--hex", "delete", key)
         with pytest.raises(ZtuneError, match="the job was not done: keys in the database should be"):
@@ -209,12 +209,12 @@ def test_a_run_without_a_rate_from_before_there_was_one_goes_as_fast_as_it_can()
 
 @pytest.mark.parametrize("compressible", [0.25, 0.35, 0.5, 0.7, 0.9, 1.0])
 def test_values_compress_as_asked(compressible: float) -> None:
-    fresh = rocksdb.fresh_share(compressible)
-    values = rocksdb_client.Values(400, fresh, list(filler.PHRASES), seed=1)
+    fresh = filler.fresh_share(compressible)
+    values = Values(400, fresh, list(filler.PHRASES), seed=1)
     content = b"".join(values.of(key, 0) for key in range(5000))
     assert len(content) == 5000 * 400 and values.of(7, 0) == values.of(7, 0) != values.of(7, 1)
     blocks = [content[at : at + 131072] for at in range(0, len(content), 131072)]
     left = sum(min(len(b), len(lz4.block.compress(b, store_size=False))) for b in blocks) / len(content)
     assert left == pytest.approx(compressible, abs=0.06)
     for size in (1, 15, 100_000):
-        assert len(rocksdb_client.Values(size, fresh, list(filler.PHRASES), seed=1).of(1, 1)) == size
+        assert len(Values(size, fresh, list(filler.PHRASES), seed=1).of(1, 1)) == size

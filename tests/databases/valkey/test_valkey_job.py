@@ -15,14 +15,13 @@ import lz4.block
 import pytest
 
 from ztune.databases import registry
-from ztune.databases.rocksdb.onhost.client import Values
-from ztune.databases.rocksdb.onhost.random_keys import fresh_share
 from ztune.databases.valkey.onhost.server import MANIFEST, NAMES, SNAPSHOT, find_binaries
 from ztune.databases.valkey.workload import Valkey
 from ztune.databases.workload import running
 from ztune.errors import InputError, MissingError, ZtuneError
 from ztune.onhost.host.workdir import WorkDir
 from ztune.onhost.jobs import filler
+from ztune.onhost.jobs.client_program import Values
 from ztune.study import DurabilityClass, generic
 from ztune.study.adjust import adjusted
 from ztune.study.durability import judge
@@ -289,7 +288,7 @@ def test_what_is_missing_or_too_old_is_told(tmp_path: Path, monkeypatch: pytest.
 
 
 def test_values_compress_as_real_ones_do() -> None:
-    values = Values(1000, fresh_share(0.5), list(filler.PHRASES), 1)
+    values = Values(1000, filler.fresh_share(0.5), list(filler.PHRASES), 1)
     data = b"".join(
         b"%016x " % version + values.of(key, version)[:983] for key in range(800) for version in (0,)
     )

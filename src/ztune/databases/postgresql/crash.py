@@ -14,7 +14,6 @@ from ztune.databases.crash_test import NOTE, SCHEMA, Account, Entry, Found, Tran
 from ztune.databases.postgresql.onhost.oltp import PostgresOltp
 from ztune.databases.postgresql.onhost.server import PostgresServer, find_binaries
 from ztune.errors import MissingError, ZtuneError
-from ztune.onhost.host.process import Account as User
 from ztune.onhost.host.process import Program, last_lines
 from ztune.onhost.host.workdir import WorkDir
 from ztune.onhost.jobs.filler import WORDS
@@ -114,24 +113,17 @@ class Postgres(base.TestedServer[Session, PostgresServer]):
     def __init__(self, params: Mapping[str, Any], settings: Mapping[str, str], *, clients: int) -> None:
         """Take the settings; nothing is started."""
         super().__init__(params, settings, clients=clients)
-        self._binaries = find_binaries(patience=self.job.patience)
-        if not os.access(self._binaries["pg_amcheck"], os.X_OK):
+        binaries = find_binaries(patience=self.job.patience)
+        if not os.access(binaries["pg_amcheck"], os.X_OK):
             raise MissingError(
-                f"pg_amcheck, which checks a cluster after each cut, is not in {self._binaries.directory}; "
+                f"pg_amcheck, which checks a cluster after each cut, is not in {binaries.directory}; "
                 "PostgreSQL 14 and later bring it"
             )
 
     def prepare(self, workdir: WorkDir, places: Mapping[str, Path]) -> None:
         """Take the directories."""
-        self._server = PostgresServer(
-            self._binaries,
-            workdir,
-            User.for_database("postgres"),
-            data=places["data"],
-            wal=places["wal"],
-            patience=self.job.patience,
-        )
-        self._server.prepare()
+        self.job.prepare(workdir, places)
+        self._server = self.job.server
 
     def load(self, accounts: int) -> None:
         """Make the cluster and the tables."""

@@ -10,11 +10,9 @@ from ztune.databases import crash_test as base
 from ztune.databases.crash_test import NOTE, Account, Entry, Found, Transaction
 from ztune.databases.valkey.onhost.client import Connection, RefusedError, Reply
 from ztune.databases.valkey.onhost.key_value import Valkey as Job
-from ztune.databases.valkey.onhost.key_value import one_directory
 from ztune.databases.valkey.onhost.server import ValkeyServer
 from ztune.onhost.host.workdir import WorkDir
 from ztune.onhost.jobs import filler
-from ztune.onhost.jobs import role_directories as places
 
 _AT_ONCE = 500
 _ACCOUNT = ("balance", "version", "last", "note")
@@ -70,11 +68,8 @@ class Valkey(base.TestedServer[Session, ValkeyServer]):
 
     def prepare(self, workdir: WorkDir, given: Mapping[str, Path]) -> None:
         """Take the directory."""
-        one_directory(given["data"], given["wal"])
-        account = self.job.account()
-        data = places.take("data", given["data"], workdir, account)
-        self._server = ValkeyServer(self.job.binaries, workdir, account, data, patience=self.job.patience)
-        places.must_be_reachable((self.server.home, data), workdir, account, patience=self.job.patience)
+        self.job.prepare(workdir, given)
+        self._server = self.job.server
         self.server.configure(self.settings)
 
     def load(self, accounts: int) -> None:

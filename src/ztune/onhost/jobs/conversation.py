@@ -16,11 +16,13 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, ClassVar
 
 from ztune.errors import ZtuneError
 from ztune.onhost.host.process import Account, Program, last_lines
 from ztune.onhost.jobs import client_program
+from ztune.onhost.jobs import role_directories as places
+from ztune.onhost.jobs.job import JobBase
 
 _FUTURE = "from __future__ import annotations\n"  # stands at the head of every module
 STOP_SECONDS = 120.0
@@ -135,6 +137,10 @@ class Conversation:
         """Return its pid, while it lives."""
         return [self.program.pid] if self.program.alive() else []
 
+    def kill(self) -> None:
+        """End it at once: it is made so that this does no harm."""
+        self.program.kill()
+
     def stop(self) -> None:
         """End its input and wait until it has ended.
 
@@ -188,3 +194,43 @@ class Client(Conversation):
             self.program.kill()
             raise
         super().stop()
+
+
+class ClientJob(JobBase):
+    """A job whose work a Python program of ours does, as the database's user."""
+
+    PROGRAM: ClassVar[ModuleType]
+    """The program, which imports nothing of ztune but ``client_program``."""
+    CALLED: ClassVar[str]
+    """How messages call it."""
+
+    def _set_up(self) -> None:
+        super()._set_up()
+        self.python = ""
+        """The Python that runs it: for ``check`` to find."""
+
+    def lay_out(self) -> None:
+        """Put the program where the account can read it."""
+        places.lend(self.home / "client.py", text_of(self.PROGRAM), self.account)
+
+    def env(self) -> dict[str, str]:
+        """Return what is added to the program's minimal environment."""
+        return {}
+
+    def connect(self) -> Client:
+        """Start the program."""
+        client = Client(
+            [self.python, "-I", "-B", self.home / "client.py"],
+            what=self.CALLED,
+            account=self.account,
+            home=self.home,
+            log=self.home / "client.log",
+            patience=self.patience,
+            env=self.env(),
+        )
+        return self.begin(client)
+
+    @property
+    def client(self) -> Client:
+        """The program; there is one after ``start``."""
+        return self.running(Client)

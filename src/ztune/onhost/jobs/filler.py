@@ -20,6 +20,11 @@ record size  lz4   zstd-3
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
+from ztune.units import parse_size
+
 # Plain words of three to eight letters, as names, streets and notes have them.
 WORDS = tuple(
     """
@@ -50,6 +55,8 @@ less than real ones: four phrases and twelve hexadecimal digits give, in SQLite'
 with zstd-3 at 8 KiB, 1.8 and 2.7 at 16 KiB, 2.1 and 3.5 at 128 KiB
 (`tests/databases/sqlite/test_sqlite_job.py`).
 """
+LEAST_COMPRESSED = 0.25
+"""What lz4 leaves of values that are phrases alone, in records of 128 KiB."""
 ROWS_PER_SCALE = 100_000
 BYTES_PER_SCALE = 15_400_000
 """Table and index of one unit of scale: 13.4 MB of rows (61 to a page) and 2.2 MB of index, as measured at
@@ -80,3 +87,21 @@ def row_sql(kind: str, seed: int, first: int, last: int) -> str:
         f" hashint8extended(aid, {2 * seed}) AS h, hashint8extended(aid, {2 * seed + 1}) AS g"
         f" FROM {keys}) AS hashes"
     )
+
+
+def fresh_share(compressed: float) -> float:
+    """Return the share of a value that has to be of its own, for lz4 to shrink values to ``compressed`` times
+    their size in records of 128 KiB: within 0.06, as measured at eleven shares.
+    """
+    above = max(0.0, (compressed - LEAST_COMPRESSED) / (1 - LEAST_COMPRESSED))
+    return above * (0.6 + 0.4 * above)
+
+
+def values(params: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what ``client_program.Values`` is told, from the parameters of a store of keys and values."""
+    return {
+        "size": parse_size(params["value_size"]),
+        "fresh": fresh_share(float(params["compressible"])),
+        "phrases": list(PHRASES),
+        "seed": int(params["seed"]),
+    }

@@ -19,15 +19,20 @@ trial::
 
 from __future__ import annotations
 
+import contextlib
+import json
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import Field, asdict, dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
-from typing import Any, ClassVar, Protocol, Self
+from typing import Any, ClassVar, Protocol, Self, TypeVar
 
 from ztune.errors import InputError, ZtuneError
+from ztune.onhost.host import own_directory
 from ztune.onhost.host.interrupt import uninterrupted
-from ztune.onhost.host.process import patience_of
+from ztune.onhost.host.process import Account, patience_of
 from ztune.onhost.host.workdir import WorkDir
+from ztune.onhost.jobs import role_directories
 
 ProgressFn = Callable[[str, float], None]
 """Called with the name of the step and how much of it is done (0…1)."""
@@ -226,11 +231,43 @@ class Job(Protocol):
         ...
 
 
+class Running(Protocol):
+    """What a job has started: a client, a launcher, a server."""
+
+    def pids(self) -> list[int]:
+        """Return the processes that do its I/O; none when it has ended."""
+        ...
+
+    def stop(self) -> None:
+        """End it in order; raises ZtuneError if that fails, and it is gone all the same."""
+        ...
+
+    def kill(self) -> None:
+        """End it at once."""
+        ...
+
+
+class Facts(Protocol):
+    """A dataclass of JSON values: what is known of what was loaded."""
+
+    __dataclass_fields__: ClassVar[dict[str, Field[Any]]]
+
+
+_Running = TypeVar("_Running", bound=Running)
+_Facts = TypeVar("_Facts", bound=Facts)
+
+
 class JobBase:
-    """What most jobs share: the settings, the work directory, the places. A job may do without it."""
+    """What most jobs share. A job may do without it.
+
+    A subclass says in ``check`` what would run, in ``load``, ``start``, ``run`` and ``verify`` what is done,
+    and hands what it starts to ``begin``. Directories, hand-over and the end of everything are here.
+    """
 
     name: ClassVar[str]
     ROLES: ClassVar[tuple[str, ...]]
+    user: str = "nobody"
+    """The system user that the database runs as where ztune is root; known after ``check``."""
 
     def __init__(
         self,
@@ -247,6 +284,7 @@ class JobBase:
         self.workdir: WorkDir | None = None
         self._paths: dict[str, Path] = {}
         """The directory of each role, from ``prepare`` on, where a job keeps them here."""
+        self._running: list[Running] = []
         self._set_up()
 
     def _set_up(self) -> None:
@@ -262,15 +300,25 @@ class JobBase:
         Raises InputError. What this can't tell, ``check`` or the server itself does, where the trial runs.
         """
 
-    def kill(self) -> None:
-        """End every process at once."""
-        raise NotImplementedError
-
     def settings(self) -> dict[str, str]:
         """Return the database's settings that the parameters choose, overridden by the layout's, in the
         database's own words.
         """
         return dict(self.database)
+
+    @cached_property
+    def account(self) -> Account:
+        """Who the database runs as: never root."""
+        return Account.for_database(self.user)
+
+    @cached_property
+    def home(self) -> Path:
+        """A directory of the account's for all that is no part of the database; there is one after
+        ``prepare``.
+        """
+        if self.workdir is None:
+            raise ZtuneError(f"{self.name}: prepare comes before this step")
+        return self.workdir.path / "run"
 
     def roles(self) -> tuple[str, ...]:
         """Return the roles whose directories ``prepare`` needs."""
@@ -290,11 +338,86 @@ class JobBase:
             )
         return places[role]
 
+    def prepare(self, workdir: WorkDir, places: Mapping[str, Path] | None = None) -> None:
+        """Take the directory of each role, make ``home``, and try both as the account; then ``lay_out``.
+
+        Raises:
+            InputError: a place is missing, not empty, or can't be reached by the account.
+        """
+        self.check()
+        self.workdir = workdir
+        self._paths = self.take(places)
+        workdir.sub("run", owner=self.account.owner)
+        reached = (self.home, *self._paths.values())
+        role_directories.must_be_reachable(reached, workdir, self.account, patience=self.patience)
+        self.lay_out()
+
+    def take(self, places: Mapping[str, Path] | None) -> dict[str, Path]:
+        """Return the directories of ``places``, by role, now the account's, or new ones."""
+        assert self.workdir is not None
+        given = {role: self.place(role, places) for role in self.roles()}
+        return {
+            role: role_directories.take(role, path, self.workdir, self.account)
+            for role, path in given.items()
+        }
+
+    def take_one(self, places: Mapping[str, Path] | None, why: str) -> dict[str, Path]:
+        """Return the directory of the role ``data`` alone, where a database keeps the files of every role.
+
+        Raises:
+            InputError: a role's place is not empty, or they are on several file systems; then it is ``why``.
+        """
+        assert self.workdir is not None
+        given = {role: self.place(role, places) for role in self.roles()}
+        for role, path in given.items():
+            if path is not None:
+                role_directories.must_be_empty(role, path)
+        role_directories.must_share_a_file_system(given.values(), why)
+        return {"data": role_directories.take("data", given["data"], self.workdir, self.account)}
+
+    def lay_out(self) -> None:
+        """Put what is no part of the database where the account can read it: the end of ``prepare``."""
+
     def must_be_in_place(self, places: Mapping[str, Path]) -> None:
         """Raise ``ZtuneError`` if files were copied into other ``places`` than were prepared."""
         for role, path in self._paths.items():
             if self.place(role, places) != path:
                 raise ZtuneError(f"{self.name}: {role} was prepared at {path} but copied to {places[role]}")
+
+    def adopt(self, places: Mapping[str, Path]) -> None:
+        """Take over what was copied into ``places``.
+
+        Raises:
+            ZtuneError: they are others than were prepared, or ``take_over`` does not take what is there.
+        """
+        self.must_be_in_place(places)
+        self.take_over()
+        for path in self._paths.values():
+            role_directories.hand_over(path, self.account)
+
+    def take_over(self) -> None:
+        """Look at the files that were copied, and mend what was true of the place that they came from.
+
+        Raises:
+            ZtuneError: they are no state of this job with these parameters.
+        """
+
+    def write_note(self, path: Path, facts: Facts) -> None:
+        """Keep ``facts`` of what was loaded in ``path``, to come along when the loaded files are copied."""
+        role_directories.lend(path, json.dumps(asdict(facts)), self.account)
+
+    def read_note(self, path: Path, kind: type[_Facts], what: str) -> _Facts:
+        """Return what ``write_note`` kept of ``what``, such as "archive".
+
+        Raises:
+            ZtuneError: there is no such thing.
+        """
+        try:
+            return kind(**json.loads(own_directory.read_plain(path)))
+        except (OSError, ValueError, TypeError):
+            raise ZtuneError(
+                f"{path}: there is no {what} of {self.name} to take over; load it anew"
+            ) from None
 
     def role_paths(self) -> dict[str, Path]:
         """Return the directory of each role."""
@@ -302,9 +425,56 @@ class JobBase:
             raise ZtuneError(f"{self.name}: prepare comes before this step")
         return dict(self._paths)
 
+    def page_sizes(self) -> dict[str, int]:
+        """Return the page size of each role that has one: files of blocks of many sizes have none."""
+        return {}
+
     def expected_bytes(self) -> dict[str, int]:
         """Return about how many bytes, before compression, each role will hold, as far as that is known."""
         return {}
+
+    def begin(self, program: _Running) -> _Running:
+        """Note ``program``, which has just been started, and return it: ``stop`` and ``kill`` end it."""
+        self._running.append(program)
+        return program
+
+    def finish(self, program: Running) -> None:
+        """End one program in order, before the others."""
+        self._running.remove(program)
+        program.stop()
+
+    def running(self, kind: type[_Running]) -> _Running:
+        """Return the program of that ``kind`` which runs.
+
+        Raises:
+            ZtuneError: there is none.
+        """
+        for program in self._running:
+            if isinstance(program, kind):
+                return program
+        raise ZtuneError(f"{self.name}: start comes before this step")
+
+    def pids(self) -> list[int]:
+        """Return the processes that do the I/O."""
+        return [pid for program in self._running for pid in program.pids()]
+
+    def stop(self) -> None:
+        """End every program in order, the last one first.
+
+        Raises:
+            ZtuneError: one did not end in order.
+        """
+        self._end(lambda program: program.stop())
+
+    def kill(self) -> None:
+        """End every program at once."""
+        self._end(lambda program: program.kill())
+
+    def _end(self, end: Callable[[Running], None]) -> None:
+        with contextlib.ExitStack() as each:
+            for program in self._running:
+                each.callback(end, program)
+            self._running = []
 
     def cleanup(self) -> None:
         """End every process and remove the work directory."""

@@ -67,15 +67,18 @@ class Launcher:
         """Return the shell's pid, while it lives."""
         return [self._program.pid] if self._program is not None and self._program.alive() else []
 
-    def run(self, limit: float, tick: Callable[[float], None]) -> dict[str, int]:
-        """Give the word and wait for the end; return what it read and wrote, as ``io_of`` has it.
+    def run(
+        self, limit: float, tick: Callable[[float], None] = lambda _gone: None
+    ) -> tuple[float, dict[str, int]]:
+        """Give the word and wait for the end; return the seconds until then, and what the program read and
+        wrote, as ``io_of`` has it. How it ended, ``must_have_ended_well`` and ``exit_code`` say.
 
         Args:
             limit: the most it may take, in s.
             tick: called several times a second with the seconds gone by; may raise.
 
         Raises:
-            ZtuneError: it failed or took too long; the sentence ends with its last lines.
+            ZtuneError: the shell died, or it took too long; the sentence ends with its last lines.
         """
         program = self._program
         if program is None or not program.alive():
@@ -83,7 +86,7 @@ class Launcher:
         before = io_of([program.pid])
         pipe = program.popen.stdin
         assert pipe is not None
-        began = time.monotonic()
+        began, at = time.monotonic(), time.time()
         pipe.write(b"go\n")
         pipe.flush()
         while not (self.home / "rc").exists():
@@ -95,7 +98,14 @@ class Launcher:
             tick(gone)
             time.sleep(0.05)
         after = io_of([program.pid])
-        return {name: after[name] - before.get(name, 0) for name in after}
+        # The shell's own note of the end: we look only twenty times a second, which would blur a short run.
+        seconds = max((self.home / "rc").stat().st_mtime - at, 1e-3)
+        return seconds, {name: after[name] - before.get(name, 0) for name in after}
+
+    def must_have_ended_well(self) -> None:
+        """Raise ``ZtuneError`` if the program ended with an error; the sentence ends with its last lines."""
+        if self.exit_code() != 0:
+            raise ZtuneError(f"{self.what} ended with exit code {self.exit_code()}: {self.said()}")
 
     def exit_code(self) -> int:
         """Return how the program ended; for after ``run``. Raises ZtuneError where nothing says it."""
@@ -137,24 +147,21 @@ class Launcher:
 
 
 class LaunchedJob(JobBase):
-    """A job whose database is a program that ends by itself."""
+    """A job in which a program is run that ends by itself."""
 
-    def _set_up(self) -> None:
-        super()._set_up()
-        self._launcher: Launcher | None = None
-
-    def stop(self) -> None:
-        """End the shell; the program has ended by itself.
-
-        Raises:
-            ZtuneError: it was still at work.
+    def launch(
+        self, what: str, command: Sequence[str | Path], log: str, env: dict[str, str] | None = None
+    ) -> Launcher:
+        """Start a shell that waits for the word to run ``command``, whose words go to ``log`` in the work
+        directory.
         """
-        launcher, self._launcher = self._launcher, None
-        if launcher is not None:
-            launcher.stop()
+        assert self.workdir is not None
+        path = self.workdir.path / log
+        launcher = self.begin(Launcher(what, self.home, self.account, log=path, patience=self.patience))
+        launcher.start(command, env)
+        return launcher
 
-    def kill(self) -> None:
-        """End everything at once."""
-        launcher, self._launcher = self._launcher, None
-        if launcher is not None:
-            launcher.kill()
+    @property
+    def launcher(self) -> Launcher:
+        """The shell; there is one after ``start``."""
+        return self.running(Launcher)

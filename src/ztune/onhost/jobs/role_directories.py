@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import os
 import shutil
 import stat
@@ -57,6 +58,12 @@ def size_of(top: Path) -> int:
     return total
 
 
+def sha256(path: Path) -> str:
+    """Return the digest of a file. Raises OSError."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
 def must_be_empty(role: str, path: Path) -> None:
     """Refuse a directory that is missing or holds something.
 
@@ -91,22 +98,28 @@ def take(role: str, given: Path | None, workdir: WorkDir, account: Account) -> P
     return given
 
 
+def must_share_a_file_system(given: Iterable[Path | None], why: str) -> None:
+    """Refuse directories that are on several file systems. Raises InputError with the sentence ``why``."""
+    if len({path.stat().st_dev for path in given if path is not None}) > 1:
+        raise InputError(why)
+
+
 def hand_over(top: Path, account: Account) -> None:
     """Give ``top`` and all below it, as it was copied there, to the account, and to nobody else."""
     # By descriptor: once something is theirs, the account may put a link in its place.
-    for folder, folders, files, here in os.fwalk(top, topdown=False):
+    for _, folders, files, here in os.fwalk(top, topdown=False):
         for names, mode in ((folders, 0o700), (files, 0o600)):
             for name in names:
-                _mend(Path(folder, name), name, here, mode, account)
+                _mend(name, here, mode, account)
     mend(top, 0o700, account)
 
 
 def mend(path: Path, mode: int | None, account: Account) -> None:
     """Set owner and, unless it is a link, mode."""
-    _mend(path, path, None, mode, account)
+    _mend(path, None, mode, account)
 
 
-def _mend(path: Path, name: str | Path, folder: int | None, mode: int | None, account: Account) -> None:
+def _mend(name: str | Path, folder: int | None, mode: int | None, account: Account) -> None:
     held = os.open(name, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=folder)
     try:
         if account.owner is not None:

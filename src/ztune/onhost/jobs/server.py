@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any, Generic, TypeVar
 
 from ztune.errors import InputError, ZtuneError
-from ztune.onhost.host.process import Account, Program, last_lines
+from ztune.onhost.host.process import Account, Program, last_lines, run
 from ztune.onhost.host.workdir import WorkDir, short_parent
+from ztune.onhost.jobs.job import JobBase, Running
+
+STOP_SECONDS = 120.0
+"""How long a database may take to shut down on an ordinary machine; ``patience`` multiplies it."""
 
 
 class Server:
@@ -43,11 +49,13 @@ class Server:
         ready: Callable[[], bool],
         seconds: float,
         env: dict[str, str] | None = None,
+        leave_after: float | None = None,
         why_not: Callable[[], str] = lambda: "",
     ) -> None:
         """Start it and wait until ``ready`` says so, at most ``seconds`` times ``patience``.
 
-        ``why_not`` says why ``ready`` did not, for the sentence; empty where nobody knows.
+        After ``leave_after`` seconds it is left to go on by itself. ``why_not`` says why ``ready`` did not,
+        for the sentence; empty where nobody knows.
 
         Raises:
             InputError: it didn't come up; the sentence ends with the last lines of its log.
@@ -67,13 +75,16 @@ class Server:
         )
         self._program = program
         limit = seconds * self.patience
-        deadline = time.monotonic() + limit
+        began = time.monotonic()
         while not ready():
+            gone = time.monotonic() - began
+            if leave_after is not None and gone >= leave_after:
+                return
             if not program.alive():
                 self._program = None
                 how = program.how_it_ended()
                 raise InputError(f"{self.what} did not start ({how}); its log ends: {self.said()}")
-            if time.monotonic() > deadline:
+            if gone > limit:
                 self.kill()
                 why = why_not()
                 raise InputError(
@@ -97,6 +108,10 @@ class Server:
         if self._program is None:
             raise ZtuneError(f"{self.what} is not running; start it first")
         return self._program.pid
+
+    def pids(self) -> list[int]:
+        """Return ``pid``, while it lives."""
+        return [self.pid] if self.running else []
 
     def watch(self) -> None:
         """Raise ``ZtuneError`` if it has died; for calling while a client works."""
@@ -199,11 +214,46 @@ class SocketDirectory:
 class DatabaseServer:
     """What a database's own server has around the ``Server`` and the socket's directory that it makes.
 
-    A subclass sets ``_server`` and, where it has one, ``_sockets``; it starts and stops in its own way.
+    A subclass starts and stops in its own way.
     """
 
-    _server: Server
-    _sockets: SocketDirectory | None = None
+    def __init__(
+        self,
+        title: str,
+        workdir: WorkDir,
+        home: Path,
+        account: Account,
+        socket_name: str,
+        *,
+        death_signal: signal.Signals = signal.SIGKILL,
+        patience: float = 1.0,
+    ) -> None:
+        """Make the directory of its socket; nothing is started.
+
+        Args:
+            title: how messages call it.
+            workdir: for its log and its socket.
+            home: a directory of the account's, for its clients to stand in.
+            account: who it runs as.
+            socket_name: of the longest name of its socket.
+            death_signal: what ends it with its children at once.
+            patience: multiplies every time limit.
+        """
+        self.workdir = workdir
+        self.home = home
+        self.account = account
+        self.patience = patience
+        self._sockets = SocketDirectory(workdir, account, socket_name)
+        self.socket_dir = self._sockets.path
+        self.socket = self.socket_dir / socket_name
+        self._server = Server(
+            title, workdir.path / "server.log", account, death_signal=death_signal, patience=patience
+        )
+
+    @property
+    def log(self) -> Path:
+        """Where it says what it has to say."""
+        return self._server.log
 
     @property
     def running(self) -> bool:
@@ -215,6 +265,10 @@ class DatabaseServer:
         """The process id that every other process of it descends from."""
         return self._server.pid
 
+    def pids(self) -> list[int]:
+        """Return ``pid``, while it lives."""
+        return self._server.pids()
+
     def watch(self) -> None:
         """Raise ``ZtuneError`` if it has died; for calling while a client works."""
         self._server.watch()
@@ -222,6 +276,27 @@ class DatabaseServer:
     def said(self) -> str:
         """Return the last lines of its log."""
         return self._server.said()
+
+    def run_client(self, argv: Sequence[str | Path], what: str, *, seconds: float = 600.0, **how: Any) -> str:
+        """Run a client program against it; return what that says. It may take ``seconds`` times ``patience``.
+
+        ``how``: as for ``process.run``.
+
+        Raises:
+            ZtuneError: it failed, or the server died meanwhile.
+        """
+        limit = seconds * self.patience
+        return run(
+            argv, what=what, account=self.account, cwd=self.home, seconds=limit, watch=self.watch, **how
+        )
+
+    def stop(self) -> None:
+        """Shut it down in order, else kill it; does nothing when it doesn't run.
+
+        Raises:
+            ZtuneError: it had died before, or had to be forced.
+        """
+        self._server.stop(signal.SIGTERM, STOP_SECONDS, "killed")
 
     def cut(self) -> None:
         """End every process of it at once, as a power cut does."""
@@ -232,5 +307,36 @@ class DatabaseServer:
         try:
             self._server.kill()
         finally:
-            if self._sockets is not None:
-                self._sockets.remove()
+            self._sockets.remove()
+
+
+_Server = TypeVar("_Server", bound=Running)
+
+
+class ServerJob(JobBase, Generic[_Server]):
+    """A job on a database server of its own, which ``lay_out`` makes."""
+
+    def _set_up(self) -> None:
+        super()._set_up()
+        self._server: _Server | None = None
+
+    @property
+    def server(self) -> _Server:
+        """The server; there is one after ``prepare``."""
+        if self._server is None:
+            raise ZtuneError(f"{self.name}: prepare comes before this step")
+        return self._server
+
+    def serve_with(self, server: _Server) -> None:
+        """Note the server that the job works on: it is ended with the job's other programs."""
+        self._server = server
+
+    def pids(self) -> list[int]:
+        """Return the server's process and those of the programs beside it."""
+        return [*(self._server.pids() if self._server is not None else []), *super().pids()]
+
+    def _end(self, end: Callable[[Running], None]) -> None:
+        with contextlib.ExitStack() as last:
+            if self._server is not None:
+                last.callback(end, self._server)
+            super()._end(end)

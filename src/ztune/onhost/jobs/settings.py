@@ -8,6 +8,21 @@ from difflib import get_close_matches
 from ztune.errors import InputError
 
 
+def by_name(sentences: Mapping[str, str]) -> dict[str, str]:
+    """Return setting → sentence, from sentence → settings with blanks between."""
+    return {name: why for why, names in sentences.items() for name in names.split()}
+
+
+def _refuse_owned(name: str, owned: Mapping[str, str]) -> None:
+    if name in owned:
+        raise InputError(f"database setting {name!r} can't be chosen by a layout: {owned[name]}")
+
+
+def _refuse_word(name: str, value: str, allowed: Sequence[str], right: bool) -> None:
+    if allowed and not right:
+        raise InputError(f"database setting {name} is {value!r}; it is one of {', '.join(allowed)}")
+
+
 def check_values(
     settings: Mapping[str, str], words: Mapping[str, tuple[str, ...]], owned: Mapping[str, str]
 ) -> None:
@@ -20,11 +35,10 @@ def check_values(
         InputError: the sentence names the first such setting, and what would be right.
     """
     for name, value in settings.items():
-        if name in owned:
-            raise InputError(f"database setting {name!r} can't be chosen by a layout: {owned[name]}")
+        _refuse_owned(name, owned)
         allowed = words.get(name, ())
-        if allowed and not any(word.lower().startswith(value.lower() or "?") for word in allowed):
-            raise InputError(f"database setting {name} is {value!r}; it is one of {', '.join(allowed)}")
+        right = any(word.lower().startswith(value.lower() or "?") for word in allowed)
+        _refuse_word(name, value, allowed, right)
 
 
 def check_names(what: str, settings: Iterable[str], known: Sequence[str], common: Iterable[str]) -> None:
@@ -65,14 +79,12 @@ def check(
         InputError: the sentence names the first such setting, and what would be right.
     """
     for name, value in settings.items():
-        if name in owned:
-            raise InputError(f"database setting {name!r} can't be chosen by a layout: {owned[name]}")
+        _refuse_owned(name, owned)
         if name not in known:
             close = get_close_matches(name, known, n=1)
             hint = f"did you mean {close[0]!r}?" if close else f"there are {', '.join(known)}"
             raise InputError(f"{database} has no setting {name!r} that a layout could choose; {hint}")
         allowed = known[name]
-        if allowed and value.lower() not in [word.lower() for word in allowed]:
-            raise InputError(f"database setting {name} is {value!r}; it is one of {', '.join(allowed)}")
+        _refuse_word(name, value, allowed, value.lower() in [word.lower() for word in allowed])
         if not allowed and not value.lstrip("-").isdigit():
             raise InputError(f"database setting {name} is {value!r}; it takes a whole number")

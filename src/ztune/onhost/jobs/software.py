@@ -7,8 +7,9 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from ztune.errors import MissingError
 from ztune.onhost.host.process import Account
@@ -49,6 +50,45 @@ def require(name: str, what: str, workload: str) -> Path:
     return found
 
 
+def program(name: str, what: str, package: str, folders: Sequence[str] = ()) -> Path:
+    """Return where the program ``name`` lies: on the PATH or in ``folders``.
+
+    Raises:
+        MissingError: nowhere; the sentence calls it ``what`` and names the command that installs ``package``.
+    """
+    found = shutil.which(name, path=os.pathsep.join([*os.get_exec_path(), *folders]))
+    if found is None:
+        raise MissingError(f"{what} was not found; install it with `{install_command(package)}`")
+    return Path(found)
+
+
+def said_by(argv: Sequence[str | Path], *, patience: float = 1.0, **how: Any) -> str:
+    """Return what a program says on standard output; ``how`` goes to ``subprocess``.
+
+    Raises:
+        MissingError: it does not run.
+    """
+    settings: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL, "cwd": "/", **how}
+    try:
+        done = subprocess.run(argv, text=True, errors="replace", timeout=60 * patience, **settings)
+    except (OSError, subprocess.SubprocessError) as error:
+        raise MissingError(f"{argv[0]} does not run: {error}") from None
+    return str(done.stdout)
+
+
+def version_of(argv: Sequence[str | Path], pattern: str, *, patience: float = 1.0, **how: Any) -> str:
+    """Return the version that a program says it has: the group in ``pattern``.
+
+    Raises:
+        MissingError: it does not run, or names none.
+    """
+    said = said_by(argv, patience=patience, stderr=subprocess.STDOUT, **how)
+    match = re.search(pattern, said)
+    if match is None:
+        raise MissingError(f"{' '.join(map(str, argv))} said {said.strip()[-200:]!r}, which names no version")
+    return match[1]
+
+
 def pythons(code: str, account: Account, *, patience: float = 1.0) -> Iterator[tuple[str, str]]:
     """Yield each Python that ``account`` can run, and what ``code`` prints in it, where it prints anything.
 
@@ -68,6 +108,20 @@ def pythons(code: str, account: Account, *, patience: float = 1.0) -> Iterator[t
             continue
         if done.returncode == 0 and done.stdout.strip():
             yield path, done.stdout.strip()
+
+
+def python(
+    account: Account, code: str = "print('here')", *, has: str = "", patience: float = 1.0
+) -> tuple[str, str]:
+    """Return the first of ``pythons``, and what ``code`` prints in it.
+
+    Raises:
+        MissingError: there is none; ``has`` says what it lacks, such as " with the module sqlite3".
+    """
+    for found in pythons(code, account, patience=patience):
+        return found
+    tried = ", ".join(python_candidates())
+    raise MissingError(f"there is no Python 3{has} that user {account.name!r} can run; tried: {tried}")
 
 
 def python_candidates() -> list[str]:

@@ -1,9 +1,8 @@
 """``command``: any database, by the commands that load, start, measure and stop it, from a TOML file.
 
 Commands are lines for ``/bin/sh``. They run as an unprivileged user in a directory of their own and find
-everything
-in their environment: ``$ZTUNE_DATA`` and the like for the roles' directories, ``$ZTUNE_RUN`` for sockets and
-logs, and the settings by their names.
+everything in their environment: ``$ZTUNE_DATA`` and the like for the roles' directories, ``$ZTUNE_RUN`` for
+sockets and logs, and the settings by their names.
 """
 
 from __future__ import annotations
@@ -20,11 +19,9 @@ from typing import Any, ClassVar
 
 from ztune.errors import InputError, MissingError, ZtuneError
 from ztune.onhost.host import own_directory
-from ztune.onhost.host.process import Account, run
-from ztune.onhost.host.workdir import WorkDir
-from ztune.onhost.jobs import role_directories as places
-from ztune.onhost.jobs.job import Check, JobBase, ProgressFn, WorkloadResult, no_progress
-from ztune.onhost.jobs.launcher import Launcher
+from ztune.onhost.host.process import run
+from ztune.onhost.jobs.job import Check, ProgressFn, WorkloadResult, no_progress
+from ztune.onhost.jobs.launcher import LaunchedJob
 from ztune.onhost.jobs.server import Server
 from ztune.onhost.words import ROLES
 
@@ -148,7 +145,7 @@ def _checks(raw: object, where: str) -> tuple[FileCheck, ...]:
     return tuple(found)
 
 
-class Command(JobBase):
+class Command(LaunchedJob):
     """A user's own database."""
 
     name: ClassVar[str] = "command"
@@ -161,9 +158,8 @@ class Command(JobBase):
             raise InputError("command: name the file that describes your database: -p file=my-db.toml")
         self.recipe = parse(str(self.params["file_text"]), where)
         self._version = ""
-        self._account: Account | None = None
+        self.user = self.recipe["user"] or "nobody"
         self._server: Server | None = None
-        self._launcher: Launcher | None = None
         self._not_ready = ""
 
     def roles(self) -> tuple[str, ...]:
@@ -189,7 +185,6 @@ class Command(JobBase):
         if self._version:
             return self._version
         self.check_settings()
-        account = Account.for_database(self.recipe["user"] or "nobody")
         env = {"PATH": "/usr/bin:/bin", "LC_ALL": "C.UTF-8", **self.recipe.env}
         try:
             done = subprocess.run(
@@ -200,7 +195,7 @@ class Command(JobBase):
                 cwd="/",
                 env=env,
                 timeout=60 * self.patience,
-                **account.popen_args,
+                **self.account.popen_args,
             )
         except (OSError, subprocess.SubprocessError) as error:
             raise MissingError(f"command: the version command does not run: {error}") from None
@@ -213,23 +208,6 @@ class Command(JobBase):
         self._version = f"{self.recipe['name']} ({lines[0]})"
         return self._version
 
-    def prepare(self, workdir: WorkDir, given: Mapping[str, Path] | None = None) -> None:
-        """Make the directories."""
-        self.check()
-        self.workdir = workdir
-        self._account = account = Account.for_database(self.recipe["user"] or "nobody")
-        self._paths = {
-            role: places.take(role, self.place(role, given), workdir, account) for role in self.roles()
-        }
-        home = workdir.sub("run", owner=account.owner)
-        places.must_be_reachable((home, *self._paths.values()), workdir, account, patience=self.patience)
-
-    @property
-    def _home(self) -> Path:
-        if self.workdir is None:
-            raise ZtuneError(f"{self.name}: prepare comes before this step")
-        return self.workdir.path / "run"
-
     def _env(self) -> dict[str, str]:
         roles = {f"ZTUNE_{role.upper()}": str(path) for role, path in self._paths.items()}
         return {
@@ -237,18 +215,17 @@ class Command(JobBase):
             **self.recipe.settings,
             **self.database,
             **roles,
-            "ZTUNE_RUN": str(self._home),
+            "ZTUNE_RUN": str(self.home),
             "ZTUNE_SEED": str(self.params["seed"]),
             "ZTUNE_DILATION": f"{self.dilation:g}",
         }
 
     def _shell(self, what: str, command: str, limit: str) -> str:
-        assert self._account is not None
         return run(
             ["/bin/sh", "-c", command],
             what=f"{self.recipe['name']}: {what}",
-            account=self._account,
-            cwd=self._home,
+            account=self.account,
+            cwd=self.home,
             env=self._env(),
             seconds=self.recipe.limits[limit] * self.patience,
             watch=self._server.watch if self._server is not None else None,
@@ -262,41 +239,32 @@ class Command(JobBase):
 
     def adopt(self, given: Mapping[str, Path]) -> None:
         """Take over files that were copied into ``given``."""
-        assert self._account is not None
-        self.must_be_in_place(given)
-        for path in self._paths.values():
-            places.hand_over(path, self._account)
+        super().adopt(given)
         if self.recipe["adopt"]:
             self._shell("adopt", self.recipe["adopt"], "load")
 
     def start(self, progress: ProgressFn = no_progress) -> None:
         """Start the server, if there is one, and the shell that waits for the word to measure."""
-        assert self._account is not None and self.workdir is not None
+        assert self.workdir is not None
         recipe = self.recipe
         if recipe["start"]:
             self._server = Server(
                 recipe["name"],
                 self.workdir.path / "server.log",
-                self._account,
+                self.account,
                 death_signal=signal.SIGKILL,
                 patience=self.patience,
             )
             self._server.start(
                 ["/bin/sh", "-c", recipe["start"]],
-                cwd=self._home,
+                cwd=self.home,
                 env=self._env(),
                 ready=self._ready,
                 seconds=recipe.limits["start"],
                 why_not=lambda: self._not_ready,
             )
-        self._launcher = Launcher(
-            f"{recipe['name']}: measure",
-            self._home,
-            self._account,
-            log=self.workdir.path / "measure.log",
-            patience=self.patience,
-        )
-        self._launcher.start(["/bin/sh", "-c", recipe["measure"]], env=self._env())
+        command = ["/bin/sh", "-c", recipe["measure"]]
+        self.launch(f"{recipe['name']}: measure", command, "measure.log", self._env())
         progress("start", 1.0)
 
     def _ready(self) -> bool:
@@ -311,31 +279,22 @@ class Command(JobBase):
 
     def pids(self) -> list[int]:
         """Return the server's pid, and that of the shell below which the measure command runs."""
-        server = [self._server.pid] if self._server is not None and self._server.running else []
-        return [*server, *(self._launcher.pids() if self._launcher is not None else [])]
+        return [*(self._server.pids() if self._server is not None else []), *super().pids()]
 
     def run(self, progress: ProgressFn = no_progress) -> WorkloadResult:
         """Run the measure command and read its result."""
-        launcher = self._launcher
-        if launcher is None:
-            raise ZtuneError(f"{self.name}: start comes before this step")
+        launcher = self.launcher
         limit = self.recipe.limits["measure"] * self.patience * self.dilation
-        spent = 0.0
 
-        def tick(gone: float) -> None:
-            nonlocal spent
-            spent = gone
+        def tick(_gone: float) -> None:
             if self._server is not None:
                 self._server.watch()
             progress("measure", 0.0)
 
-        launcher.run(limit, tick)
+        spent, _ = launcher.run(limit, tick)
         if self._server is not None:
             self._server.watch()
-        if launcher.exit_code() != 0:
-            raise ZtuneError(
-                f"{launcher.what} ended with exit code {launcher.exit_code()}: {launcher.said()}"
-            )
+        launcher.must_have_ended_well()
         text = own_directory.read_plain(launcher.log)
         operations = int(float(self._number("operations", text)))
         if self.recipe["seconds"]:
@@ -381,11 +340,9 @@ class Command(JobBase):
         Raises:
             ZtuneError: it did not end in order, and was killed.
         """
-        launcher, self._launcher = self._launcher, None
         server = self._server
         try:
-            if launcher is not None:
-                launcher.stop()
+            super().stop()
             if server is not None and server.running and self.recipe["stop"]:
                 self._stop_by_command(server)
             elif server is not None:
@@ -403,11 +360,9 @@ class Command(JobBase):
 
     def kill(self) -> None:
         """End everything at once."""
-        launcher, self._launcher = self._launcher, None
         server, self._server = self._server, None
         try:
-            if launcher is not None:
-                launcher.kill()
+            super().kill()
         finally:
             if server is not None:
                 server.kill()

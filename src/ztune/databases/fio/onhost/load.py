@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import shutil
 import subprocess
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
@@ -18,13 +17,13 @@ from typing import Any, ClassVar
 
 from ztune.errors import InputError, MissingError, ZtuneError
 from ztune.onhost.host import own_directory
-from ztune.onhost.host.process import Account, run
-from ztune.onhost.host.workdir import WorkDir
+from ztune.onhost.host.process import run
+from ztune.onhost.jobs import latency, software
 from ztune.onhost.jobs.job import Check, ProgressFn, WorkloadResult, no_progress
-from ztune.onhost.jobs.launcher import LaunchedJob, Launcher
-from ztune.onhost.jobs.role_directories import hand_over, take, write
+from ztune.onhost.jobs.launcher import LaunchedJob
+from ztune.onhost.jobs.role_directories import write
+from ztune.onhost.jobs.settings import by_name
 from ztune.onhost.words import ROLES
-from ztune.packages import install_command
 from ztune.units import is_power_of_two, parse_size
 
 SYNCHRONOUS = ("psync", "sync", "vsync", "pvsync", "pvsync2")
@@ -33,28 +32,19 @@ ENGINES = (*SYNCHRONOUS, "libaio", "io_uring", "posixaio", "mmap")
 
 # Options of a job file that ztune sets itself: dropped, or replaced.
 _REPLACED = {"directory", "thread", "group_reporting", "allow_file_create", "create_serialize"}
-_REFUSED = {
-    **dict.fromkeys(("exec_prerun", "exec_postrun"), "it runs another program"),
-    "include": "everything must stand in one file",
-    **dict.fromkeys(("read_iolog", "merge_blktrace_file"), "it replays another trace"),
-    **dict.fromkeys(
-        (
-            "write_iolog",
-            "write_bw_log",
-            "write_lat_log",
-            "write_hist_log",
-            "write_iops_log",
-            "verify_state_save",
-        ),
-        "it writes files outside the layout",
-    ),
-    **dict.fromkeys(("cgroup", "ioscheduler", "uid", "gid", "opendir"), "it reaches beyond its own files"),
-    **dict.fromkeys(("unlink", "unlink_each_loop"), "the files must be there when space is measured"),
-    **dict.fromkeys(
-        ("create_only", "file_append"), "the files are made in the load step, at their full size"
-    ),
-    "ramp_time": "everything that is done is measured",
-}
+_REFUSED = by_name(
+    {
+        "it runs another program": "exec_prerun exec_postrun",
+        "everything must stand in one file": "include",
+        "it replays another trace": "read_iolog merge_blktrace_file",
+        "it writes files outside the layout": "write_iolog write_bw_log write_lat_log write_hist_log "
+        "write_iops_log verify_state_save",
+        "it reaches beyond its own files": "cgroup ioscheduler uid gid opendir",
+        "the files must be there when space is measured": "unlink unlink_each_loop",
+        "the files are made in the load step, at their full size": "create_only file_append",
+        "everything that is done is measured": "ramp_time",
+    }
+)
 # What the load step takes over from a job: which files, how large, and what is in them.
 _FILE_OPTIONS = {
     *("filename", "filename_format", "nrfiles", "size", "filesize", "numjobs", "offset", "offset_increment"),
@@ -381,7 +371,6 @@ class Fio(LaunchedJob):
         if not text and self.params["roles"]:
             raise InputError("fio: roles are for the jobs of a job file; without one there is only 'data'")
         self._version = ""
-        self._account: Account | None = None
 
     def check_settings(self) -> None:
         """Refuse settings that there are not."""
@@ -401,10 +390,8 @@ class Fio(LaunchedJob):
             return self._version
         self.check_settings()
         program = self._program()
+        version = software.version_of([program, "--version"], r"(\S+)", patience=self.patience)
         try:
-            version = subprocess.run(
-                [program, "--version"], capture_output=True, text=True, timeout=30 * self.patience, check=True
-            ).stdout.strip()
             # Without the directories, which are not there yet.
             here = {role: Path() for role in ROLES}
             tried = subprocess.run(
@@ -427,38 +414,17 @@ class Fio(LaunchedJob):
 
     @staticmethod
     def _program() -> Path:
-        found = shutil.which("fio")
-        if found is None:
-            raise MissingError(f"fio was not found; install it with `{install_command('fio')}`")
-        return Path(found)
+        return software.program("fio", "fio", "fio")
 
     def roles(self) -> tuple[str, ...]:
         """Return the roles that its jobs have."""
         used = {section.role for section in self.sections}
         return tuple(role for role in ROLES if role in used)
 
-    def prepare(self, workdir: WorkDir, places: Mapping[str, Path] | None = None) -> None:
-        """Make the directories; the files are made by ``load``."""
-        self.check()
-        self.workdir = workdir
-        self._account = Account.for_database("nobody")
-        owner = self._account.owner
-        workdir.sub("run", owner=owner)
-        for role in self.roles():
-            given = self.place(role, places)
-            self._paths[role] = take(role, given, workdir, self._account)
-
-    @property
-    def _home(self) -> Path:
-        if self.workdir is None:
-            raise ZtuneError(f"{self.name}: prepare comes before this step")
-        return self.workdir.path / "run"
-
     def load(self, progress: ProgressFn = no_progress) -> None:
         """Write every file in full, with content that compresses as asked."""
         step = "lay out the files"
-        home, account = self._home, self._account
-        assert account is not None
+        home = self.home
         path = home / "load.fio"
         write(path, self._load_file(), mode=0o644)
         total = sum(self.expected_bytes().values())
@@ -469,7 +435,7 @@ class Fio(LaunchedJob):
         run(
             [self._program(), "--output=load.out", path],
             what="fio (laying out the files)",
-            account=account,
+            account=self.account,
             cwd=home,
             # Even a memory stick writes 2 MB/s.
             seconds=(600 + total / 2_000_000) * self.patience,
@@ -493,16 +459,12 @@ class Fio(LaunchedJob):
 
     def adopt(self, places: Mapping[str, Path]) -> None:
         """Take over files that were copied into ``places``."""
-        assert self._account is not None
-        self.must_be_in_place(places)
-        for path in self._paths.values():
-            hand_over(path, self._account)
+        super().adopt(places)
         self._must_be_whole()
 
     def start(self, progress: ProgressFn = no_progress) -> None:
         """Start the shell that waits for the word to run fio."""
-        home, account = self._home, self._account
-        assert account is not None
+        home = self.home
         write(home / "job.fio", self._job_file(self._paths), mode=0o644)
         (home / "result.json").unlink(missing_ok=True)
         command: list[str | Path] = [
@@ -511,13 +473,8 @@ class Fio(LaunchedJob):
             "--output=result.json",
             "job.fio",
         ]
-        self._launcher = Launcher("fio", home, account, log=home.parent / "fio.log", patience=self.patience)
-        self._launcher.start(command)
+        self.launch("fio", command, "fio.log")
         progress("start fio", 1.0)
-
-    def pids(self) -> list[int]:
-        """Return the shell below which fio runs."""
-        return self._launcher.pids() if self._launcher is not None else []
 
     def expected_bytes(self) -> dict[str, int]:
         """Return the size of each role's files; jobs may share one by its name, which counts once."""
@@ -530,9 +487,7 @@ class Fio(LaunchedJob):
 
     def run(self, progress: ProgressFn = no_progress) -> WorkloadResult:
         """Run fio to its end."""
-        launcher, home = self._launcher, self._home
-        if launcher is None:
-            raise ZtuneError(f"{self.name}: start comes before this step")
+        launcher, home = self.launcher, self.home
         times = [section.seconds for section in self.sections]
         expected = sum(seconds for seconds in times if seconds)
         # A job that ends by size takes as long as the disk needs; a day is a limit all the same.
@@ -542,7 +497,7 @@ class Fio(LaunchedJob):
             if expected:
                 progress("run fio", min(0.99, gone / expected))
 
-        moved = launcher.run(limit, tick)
+        _, moved = launcher.run(limit, tick)
         code = launcher.exit_code()
         output = home / "result.json"
         text = own_directory.read_plain(output) if output.exists() else ""
@@ -611,7 +566,7 @@ class Fio(LaunchedJob):
         ).undilated(self.dilation)
 
     def _latency(self, parts: Iterable[Mapping[str, Any]]) -> dict[str, float]:
-        return {name: ms / self.dilation for name, ms in merged_latency(parts).items()}
+        return latency.undilated(merged_latency(parts), self.dilation)
 
     def verify(self, result: WorkloadResult) -> WorkloadResult:
         """Return ``result`` with its checks: no job failed, each did all it was asked, and the kernel counted
@@ -720,7 +675,7 @@ def merged_latency(parts: Iterable[Mapping[str, Any]]) -> dict[str, float]:
     Percentiles of several jobs can't be had from the percentiles of each; histograms add up. A bin's value is
     within 1 % of what it holds.
     """
-    bins: dict[int, int] = {}
+    bins: dict[float, int] = {}
     total, weight, largest = 0.0, 0, 0
     for part in parts:
         count = int(part.get("N", 0))
@@ -733,14 +688,5 @@ def merged_latency(parts: Iterable[Mapping[str, Any]]) -> dict[str, float]:
             bins[int(value)] = bins.get(int(value), 0) + int(number)
     if not weight:
         return {}
-    found = {"mean": total / weight}
-    seen = sum(bins.values())
-    for name, share in (("p50", 0.5), ("p90", 0.9), ("p99", 0.99), ("p999", 0.999)):
-        left = share * seen
-        for value in sorted(bins):
-            left -= bins[value]
-            if left <= 0:
-                found[name] = float(min(value, largest))
-                break
-    found["max"] = float(largest)
+    found = latency.of_bins(bins, total / weight, largest)
     return {name: round(value / 1e6, 4) for name, value in found.items()}

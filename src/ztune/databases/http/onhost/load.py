@@ -6,27 +6,23 @@ The service stands for whatever reads files to answer requests. It is the record
 
 from __future__ import annotations
 
-import json
 import pkgutil
 import secrets
 import xml.etree.ElementTree as ET
-from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
+from types import ModuleType
 from typing import Any, ClassVar
 
 from ztune.databases.http.onhost import jmeter
 from ztune.databases.http.onhost import service as http_service
 from ztune.databases.http.onhost.documents import Documents, name_of
-from ztune.databases.postgresql.onhost import pgbench
-from ztune.errors import InputError, MissingError, ZtuneError
+from ztune.errors import InputError, ZtuneError
 from ztune.onhost.host import process
-from ztune.onhost.host.process import Account
-from ztune.onhost.host.workdir import WorkDir
+from ztune.onhost.jobs import latency, software
 from ztune.onhost.jobs import role_directories as places
-from ztune.onhost.jobs import software
-from ztune.onhost.jobs.conversation import Conversation, text_of
-from ztune.onhost.jobs.job import Check, JobBase, ProgressFn, WorkloadResult, no_progress
+from ztune.onhost.jobs.conversation import ClientJob
+from ztune.onhost.jobs.job import Check, ProgressFn, WorkloadResult, no_progress
 from ztune.units import parse_size
 
 _PLAN = "http_plan.jmx"
@@ -35,11 +31,13 @@ _REQUEST_SECONDS = 60.0
 _DAY = 86_400.0
 
 
-class HttpLoad(JobBase):
+class HttpLoad(ClientJob):
     """JMeter against a web service that reads its documents from ``source``."""
 
     name: ClassVar[str] = "http"
     ROLES: ClassVar[tuple[str, ...]] = ("source",)
+    PROGRAM: ClassVar[ModuleType] = http_service
+    CALLED: ClassVar[str] = "the web service"
 
     def _set_up(self) -> None:
         super()._set_up()
@@ -52,10 +50,7 @@ class HttpLoad(JobBase):
         # One that nobody could know, unless a plan of one's own must.
         self._password = str(self.params["password"]) or secrets.token_urlsafe(16)
         self._java: tuple[Path, str] | None = None
-        self._python = ""
-        self._account: Account | None = None
-        self._jmeter: Path | None = None
-        self._service: Conversation | None = None
+        self._jmeter = Path()
 
     def check_settings(self) -> None:
         """Refuse settings that there are not."""
@@ -76,7 +71,7 @@ class HttpLoad(JobBase):
             self._must_be_a_plan()
             found = software.java()
             software.require(jmeter.SOFTWARE, f"JMeter {jmeter.VERSION}", self.name)
-            self._python = self._find_python()
+            self.python, _ = software.python(self.account, patience=self.patience)
             self._java = found
         return f"JMeter {jmeter.VERSION}, Java {self._java[1]}"
 
@@ -91,40 +86,18 @@ class HttpLoad(JobBase):
         if tag != "jmeterTestPlan":
             raise InputError(f"{self.params['plan'] or 'plan_text'}: it is no JMeter plan but {tag}")
 
-    def _find_python(self) -> str:
-        account = Account.for_database("nobody")
-        for path, _ in software.pythons("print('here')", account, patience=self.patience):
-            return path
-        tried = ", ".join(software.python_candidates())
-        raise MissingError(f"there is no Python 3 that user {account.name!r} can run; tried: {tried}")
-
-    def prepare(self, workdir: WorkDir, given: Mapping[str, Path] | None = None) -> None:
-        """Make or take the directories; put programs and plan where their user can read them."""
-        self.check()
-        self.workdir = workdir
-        self._account = account = Account.for_database("nobody")
-        self._paths["source"] = places.take("source", self.place("source", given), workdir, account)
-        home = workdir.sub("run", owner=account.owner)
-        places.must_be_reachable((home, self._paths["source"]), workdir, account, patience=self.patience)
-        self._jmeter = jmeter.install(workdir, account, self.name)
+    def lay_out(self) -> None:
+        """Put programs and plan where their user can read them."""
+        super().lay_out()
+        assert self.workdir is not None
+        self._jmeter = jmeter.install(self.workdir, self.account, self.name)
         plan = str(self.params["plan_text"]).encode() or pkgutil.get_data(__package__, _PLAN)
         assert plan is not None
-        self._lend("service.py", text_of(http_service).encode())
         self._lend("plan.jmx", plan)
 
-    def _lend(self, name: str, content: bytes) -> Path:
-        """Write a file into ``run``, for the account alone: there may be a password in it."""
-        assert self._account is not None
-        path = self.home / name
-        places.lend(path, content, self._account)
-        return path
-
-    @property
-    def home(self) -> Path:
-        """Where service and JMeter stand: for logs, lists and the result file."""
-        if self.workdir is None:
-            raise ZtuneError(f"{self.name}: prepare comes before this step")
-        return self.workdir.path / "run"
+    def _lend(self, name: str, content: bytes) -> None:
+        """Write a file into ``home``, for the account alone: there may be a password in it."""
+        places.lend(self.home / name, content, self.account)
 
     @property
     def source(self) -> Path:
@@ -135,31 +108,18 @@ class HttpLoad(JobBase):
         """Write the documents."""
         step = "write the documents"
         self.documents.write(self.source, lambda done: progress(step, done))
-        assert self._account is not None
-        places.hand_over(self.source, self._account)
+        places.hand_over(self.source, self.account)
         progress(step, 1.0)
 
-    def adopt(self, given: Mapping[str, Path]) -> None:
-        """Take over documents that were copied into ``given``."""
-        self.must_be_in_place(given)
+    def take_over(self) -> None:
+        """Look at documents that were copied."""
         if not self.documents.found(self.source):
             raise ZtuneError(f"{self.source}: these are not the documents of this workload; load it anew")
-        assert self._account is not None
-        places.hand_over(self.source, self._account)
 
     def start(self, progress: ProgressFn = no_progress) -> None:
         """Start the service, and write the list of what is to be asked for."""
         progress("start the web service", 0.0)
         self.stop()
-        assert self._account is not None
-        self._service = Conversation(
-            [self._python, "-I", "-B", self.home / "service.py"],
-            what="the web service",
-            account=self._account,
-            home=self.home,
-            log=self.home / "service.log",
-            patience=self.patience,
-        )
         wanted = {
             "root": str(self.source),
             "port": int(self.params["port"]),
@@ -167,7 +127,7 @@ class HttpLoad(JobBase):
             "password": self._password,
             "secure": self.secure,
         }
-        port = self._service.ask("serve", json.dumps(wanted), seconds=60)["port"]
+        port = self.connect().do("serve", wanted, seconds=60)["port"]
         asked = [
             f"{name_of(number)},{self.documents.mark(number)}\n"
             for number in self.documents.asked(int(self.params["requests"]))
@@ -191,18 +151,12 @@ class HttpLoad(JobBase):
             "ztune.password": self._password,
         }
 
-    def pids(self) -> list[int]:
-        """Return the pid of the service: it reads the documents."""
-        return self._service.pids() if self._service is not None else []
-
     def expected_bytes(self) -> dict[str, int]:
         """Return about how many bytes the documents have."""
         return {"source": parse_size(self.params["size"])}
 
     def _counts(self) -> dict[str, Any]:
-        if self._service is None:
-            raise ZtuneError(f"{self.name}: start comes before this step")
-        return self._service.ask("counts", "{}", seconds=60)
+        return self.client.do("counts", seconds=60)
 
     def run(self, progress: ProgressFn = no_progress) -> WorkloadResult:
         """Have JMeter ask for the documents. ``verify`` proves that it got them.
@@ -214,7 +168,7 @@ class HttpLoad(JobBase):
         before = self._counts()
         if before["answered"]:
             raise ZtuneError(f"{self.name}: the service was asked already; start comes before this step")
-        assert self._java is not None and self._jmeter is not None and self._account is not None
+        assert self._java is not None
         results = self.home / "results.jtl"
         results.unlink(missing_ok=True)
 
@@ -233,7 +187,7 @@ class HttpLoad(JobBase):
                 at=self.home,
             ),
             what="JMeter",
-            account=self._account,
+            account=self.account,
             cwd=self.home,
             # One without a rate, or of one's own, takes as long as it does; a day is a limit all the same.
             seconds=(10 * asked / rate if rate and not self.params["plan_text"] else _DAY)
@@ -257,7 +211,7 @@ class HttpLoad(JobBase):
             seconds=found.seconds,
             operations=found.count,
             unit="request",
-            latency_ms=pgbench.latency_summary([float(ms) for ms in found.latencies_ms]),
+            latency_ms=latency.summary(found.latencies_ms),
             # A plan of one's own has its own pace.
             offered_per_second=None if self.params["plan_text"] else rate,
             details={
@@ -296,23 +250,3 @@ class HttpLoad(JobBase):
             checks.insert(0, Check("requests in JMeter's file", asked, result.operations))
             checks.append(Check("bytes of documents", size, counts["bytes"]))
         return replace(result, checks=tuple(checks)).require_ok(self.name)
-
-    def stop(self) -> None:
-        """End the service.
-
-        Raises:
-            ZtuneError: it did not end in order.
-        """
-        service, self._service = self._service, None
-        if service is not None:
-            service.stop()
-
-    def kill(self) -> None:
-        """End the service at once."""
-        service, self._service = self._service, None
-        if service is not None:
-            service.program.kill()
-
-    def page_sizes(self) -> dict[str, int]:
-        """Return nothing: documents have no pages."""
-        return {}

@@ -316,6 +316,10 @@ class Program:
         assert self.service is not None
         return self.service.counts()
 
+    def close(self) -> dict[str, Any]:
+        """Do nothing: what is asked for ends with the program."""
+        return {}
+
 
 if __name__ == "__main__":
     serve(Program(), plain=(CannotServe,))

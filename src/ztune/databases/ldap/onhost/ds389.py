@@ -9,17 +9,16 @@ from __future__ import annotations
 import os
 import re
 import shutil
-import subprocess
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from ztune.databases.ldap.onhost import subscribers
-from ztune.databases.ldap.onhost.ldif import LdifFacts, line
-from ztune.databases.ldap.onhost.server import Ground, indexes
+from ztune.databases.ldap.onhost.ldif import LdifFacts, line, written
+from ztune.databases.ldap.onhost.server import DirectoryServer, Ground, indexes
 from ztune.errors import MissingError
 from ztune.onhost.jobs import role_directories as places
-from ztune.onhost.jobs.settings import check as check_settings
+from ztune.onhost.jobs import software
 from ztune.packages import install_command
 from ztune.units import parse_size
 
@@ -47,21 +46,16 @@ _OWNED = {
 }
 
 
-class Server389:
+class Server389(DirectoryServer):
     """``ns-slapd``'s import and export."""
 
     title: ClassVar[str] = "389 Directory Server"
     # An import is not a transaction: nothing is ever written where nsslapd-db-logdirectory says.
     roles: ClassVar[tuple[str, ...]] = ("source", "data")
     account: ClassVar[str] = "dirsrv"
-
-    def __init__(
-        self, params: Mapping[str, Any], database: Mapping[str, str], *, patience: float = 1.0
-    ) -> None:
-        self.params = params
-        self.database = database
-        self.patience = patience
-        self._version = ""
+    SETTINGS = SETTINGS
+    OWNED = _OWNED
+    _version = ""
 
     def settings(self) -> dict[str, str]:
         """Return the settings that matter for I/O."""
@@ -74,30 +68,14 @@ class Server389:
             **self.database,
         }
 
-    def check_settings(self) -> None:
-        """Refuse settings that aren't the database's or not the layout's."""
-        check_settings(self.title, self.database, SETTINGS, _OWNED)
-
     def check(self) -> str:
         """Return the version."""
         if not self._version:
             self.check_settings()
-            program = _program()
-            try:
-                done = subprocess.run(
-                    [program, "-v"],
-                    capture_output=True,
-                    text=True,
-                    errors="replace",
-                    cwd="/",
-                    timeout=60 * self.patience,
-                )
-            except (OSError, subprocess.SubprocessError) as error:
-                raise MissingError(f"{program} does not run: {error}") from None
-            match = re.search(r"389-Directory/(\d[\w.]*)", done.stdout + done.stderr)
-            if match is None:
-                raise MissingError(f"{program} -v names no version")
-            self._version = f"{self.title} {match[1]}"
+            version = software.version_of(
+                [_program(), "-v"], r"389-Directory/(\d[\w.]*)", patience=self.patience
+            )
+            self._version = f"{self.title} {version}"
         return self._version
 
     def configure(self, ground: Ground, facts: LdifFacts, telco: bool) -> None:
@@ -148,8 +126,8 @@ class Server389:
         # A name as the value of a name (RFC 4514).
         tree = re.sub(r"""[\\=,+"<>;#]""", lambda match: f"\\{ord(match[0]):02X}", suffix)
         more = [
-            _entry(f"cn=bdb,cn=config,{_DATABASES}", ["extensibleObject"], {"cn": "bdb", **berkeley}),
-            _entry(
+            written(f"cn=bdb,cn=config,{_DATABASES}", ["extensibleObject"], {"cn": "bdb", **berkeley}),
+            written(
                 f"cn={BACKEND},{_DATABASES}",
                 ["top", "extensibleObject", "nsBackendInstance"],
                 {
@@ -159,9 +137,9 @@ class Server389:
                     "nsslapd-cachememsize": settings["nsslapd-cachememsize"],
                 },
             ),
-            _entry(f"cn=index,cn={BACKEND},{_DATABASES}", ["top", "extensibleObject"], {"cn": "index"}),
+            written(f"cn=index,cn={BACKEND},{_DATABASES}", ["top", "extensibleObject"], {"cn": "index"}),
             *(_index(name, kinds) for name, kinds in indexes(telco).items()),
-            _entry(
+            written(
                 f"cn={tree},cn=mapping tree,cn=config",
                 ["top", "extensibleObject", "nsMappingTree"],
                 {"cn": suffix, "nsslapd-state": "backend", "nsslapd-backend": BACKEND},
@@ -210,14 +188,9 @@ def _program() -> Path:
 
 
 def _index(name: str, kinds: Sequence[str]) -> bytes:
-    entry = _entry(
+    entry = written(
         f"cn={name},cn=index,cn={BACKEND},{_DATABASES}",
         ["top", "nsIndex"],
         {"cn": name, "nsSystemIndex": "false"},
     )
     return entry + b"".join(line("nsIndexType", _KINDS[kind]) for kind in kinds)
-
-
-def _entry(dn: str, classes: Sequence[str], values: Mapping[str, str]) -> bytes:
-    lines = [("dn", dn), *(("objectClass", name) for name in classes), *values.items()]
-    return b"".join(line(name, value) for name, value in lines)

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import signal
 import threading
-import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import ClassVar
@@ -19,11 +17,10 @@ from ztune.databases.ldap.onhost.opendj import OpenDj
 from ztune.databases.ldap.onhost.server import DirectoryServer, Ground
 from ztune.errors import InputError, ZtuneError
 from ztune.onhost.host import own_directory
-from ztune.onhost.host.process import Account, last_lines, run
-from ztune.onhost.host.workdir import WorkDir
+from ztune.onhost.host.process import last_lines, run
 from ztune.onhost.jobs import role_directories as places
 from ztune.onhost.jobs.job import Check, ProgressFn, WorkloadResult, no_progress
-from ztune.onhost.jobs.launcher import LaunchedJob, Launcher
+from ztune.onhost.jobs.launcher import LaunchedJob
 
 SERVERS: dict[str, type[DirectoryServer]] = {"389-ds": Server389, "opendj": OpenDj}
 INPUT = "entries.ldif"
@@ -51,7 +48,7 @@ class LdapImport(LaunchedJob):
         )
         self.input: ldif.LdifFacts | None = None
         """What is in the input; known after ``load`` or ``adopt``."""
-        self._ground: Ground | None = None
+        self.user = self.server.account
 
     def roles(self) -> tuple[str, ...]:
         """Return the roles that the server's files can be parted into."""
@@ -77,29 +74,21 @@ class LdapImport(LaunchedJob):
     def _is_own(self) -> bool:
         return str(self.params["input"]) == "file"
 
-    def prepare(self, workdir: WorkDir, given: Mapping[str, Path] | None = None) -> None:
-        """Make the directories."""
-        self.check()
-        self.workdir = workdir
-        account = Account.for_database(self.server.account)
-        self._paths = {
-            role: places.take(role, self.place(role, given), workdir, account) for role in self.roles()
-        }
-        home = workdir.sub("run", owner=account.owner)
-        places.must_be_reachable((home, *self._paths.values()), workdir, account, patience=self.patience)
-        self._ground = Ground(workdir, home, self._paths, account)
-
     @property
     def ground(self) -> Ground:
         """Where the server stands."""
-        if self._ground is None:
-            raise ZtuneError(f"{self.name}: prepare comes before this step")
-        return self._ground
+        home = self.home
+        assert self.workdir is not None
+        return Ground(self.workdir, home, self._paths, self.account)
 
     @property
     def source(self) -> Path:
         """The file that is imported."""
-        return self.ground.paths["source"] / INPUT
+        return self.role_paths()["source"] / INPUT
+
+    @property
+    def _note(self) -> Path:
+        return self.source.with_name(_NOTE)
 
     def load(self, progress: ProgressFn = no_progress) -> None:
         """Write the input; the database begins empty."""
@@ -121,25 +110,15 @@ class LdapImport(LaunchedJob):
             raise InputError(f"{params['file']}: there are no entries in it")
         progress(step, 0.5)
         self.input = ldif.facts(self.source)
-        note = self.source.with_name(_NOTE)
-        places.write(note, json.dumps(asdict(self.input)))
-        for path in (self.source, note):
-            places.mend(path, 0o600, self.ground.account)
+        places.mend(self.source, 0o600, self.account)
+        self.write_note(self._note, self.input)
         progress(step, 1.0)
 
-    def adopt(self, given: Mapping[str, Path]) -> None:
-        """Take over an input that was copied into ``given``."""
-        self.must_be_in_place(given)
-        for path in self._paths.values():
-            places.hand_over(path, self.ground.account)
-        note = self.source.with_name(_NOTE)
-        try:
-            self.input = ldif.LdifFacts(**json.loads(own_directory.read_plain(note)))
-            whole = self.source.stat().st_size == self.input.bytes
-        except (OSError, ValueError, TypeError):
-            whole = False
-        if not whole:
-            raise ZtuneError(f"{note}: there is no input of {self.name} to take over; load it anew")
+    def take_over(self) -> None:
+        """Look at an input that was copied."""
+        self.input = self.read_note(self._note, ldif.LdifFacts, "input")
+        if self.source.stat().st_size != self.input.bytes:
+            raise ZtuneError(f"{self._note}: there is no input of {self.name} to take over; load it anew")
 
     def start(self, progress: ProgressFn = no_progress) -> None:
         """Set the server up, and start the shell that waits for the word to import."""
@@ -149,19 +128,8 @@ class LdapImport(LaunchedJob):
         ground = self.ground
         self.server.configure(ground, self.input, not self._is_own)
         command, env = self.server.import_command(ground, self.source)
-        self._launcher = Launcher(
-            f"{self.server.title}'s import",
-            ground.home,
-            ground.account,
-            log=ground.home.parent / "import.log",
-            patience=self.patience,
-        )
-        self._launcher.start(command, env)
+        self.launch(f"{self.server.title}'s import", command, "import.log", env)
         progress("set the server up", 1.0)
-
-    def pids(self) -> list[int]:
-        """Return the shell below which the import runs."""
-        return self._launcher.pids() if self._launcher is not None else []
 
     def expected_bytes(self) -> dict[str, int]:
         """Return about how many bytes each role will hold, before compression."""
@@ -178,9 +146,8 @@ class LdapImport(LaunchedJob):
 
     def run(self, progress: ProgressFn = no_progress) -> WorkloadResult:
         """Import. ``verify`` proves it."""
-        launcher, wanted = self._launcher, self.input
-        if launcher is None or wanted is None:
-            raise ZtuneError(f"{self.name}: start comes before this step")
+        launcher, wanted = self.launcher, self.input
+        assert wanted is not None
         step = "import the entries"
 
         looked = 0.0
@@ -192,9 +159,7 @@ class LdapImport(LaunchedJob):
                 progress(step, min(0.99, places.size_of(self._paths["data"]) / (1.5 * wanted.bytes)))
 
         progress(step, 0.0)
-        began = time.monotonic()
-        launcher.run(_DAY + 600 * self.patience, tick)
-        took = time.monotonic() - began
+        took, _ = launcher.run(_DAY + 600 * self.patience, tick)
         code = launcher.exit_code()
         if code:
             how = f"ended with exit code {code}"
@@ -223,8 +188,7 @@ class LdapImport(LaunchedJob):
             ZtuneError: a check does not hold; the sentence ends with what the import said of it.
         """
         wanted = self.input
-        if wanted is None or self._launcher is None:
-            raise ZtuneError(f"{self.name}: run comes before this step")
+        assert wanted is not None
         entries, content = self._exported()
         checks = (
             Check(
@@ -243,18 +207,16 @@ class LdapImport(LaunchedJob):
 
     def _said(self) -> str:
         """Return what the import said, in its log and on its own."""
-        assert self._launcher is not None
         text = ""
-        for path in (self._launcher.log, self.server.log(self.ground)):
+        for path in (self.launcher.log, self.server.log(self.ground)):
             with contextlib.suppress(OSError):
                 text += own_directory.read_plain(path)
         return text
 
     def _why(self) -> str:
         """Return what the import said of an entry that it left out, or else what it said last."""
-        assert self._launcher is not None
         complaint = self.server.complaint(self._said())
-        last = last_lines(self.server.log(self.ground)) or self._launcher.said()
+        last = last_lines(self.server.log(self.ground)) or self.launcher.said()
         return f"it said: {complaint}" if complaint else f"it said last: {last}"
 
     def _exported(self) -> tuple[int, int]:

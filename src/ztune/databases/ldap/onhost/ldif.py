@@ -13,7 +13,7 @@ import hashlib
 import itertools
 import re
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -68,6 +68,12 @@ def line(name: str, value: str) -> bytes:
     if _SAFE.fullmatch(value):
         return f"{name}: {value}\n".encode()
     return f"{name}:: ".encode() + base64.b64encode(value.encode()) + b"\n"
+
+
+def written(dn: str, classes: Iterable[str], values: Mapping[str, str]) -> bytes:
+    """Return the lines of an entry."""
+    lines = [("dn", dn), *(("objectClass", name) for name in classes), *values.items()]
+    return b"".join(line(name, value) for name, value in lines)
 
 
 def write(target: Path, entries: Iterable[bytes]) -> int:

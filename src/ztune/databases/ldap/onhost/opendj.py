@@ -8,16 +8,15 @@ from __future__ import annotations
 
 import re
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from ztune.databases.ldap.onhost import subscribers
-from ztune.databases.ldap.onhost.ldif import LdifFacts, line
-from ztune.databases.ldap.onhost.server import Ground, indexes
+from ztune.databases.ldap.onhost.ldif import LdifFacts, line, written
+from ztune.databases.ldap.onhost.server import DirectoryServer, Ground, indexes
 from ztune.onhost.jobs import role_directories as places
 from ztune.onhost.jobs import software
-from ztune.onhost.jobs.settings import check as check_settings
 from ztune.units import parse_size
 
 VERSION = "5.0.3"
@@ -38,20 +37,16 @@ _OWNED = {
 _CLASSES = {"import": "org.opends.server.tools.ImportLDIF", "export": "org.opends.server.tools.ExportLDIF"}
 
 
-class OpenDj:
+class OpenDj(DirectoryServer):
     """OpenDJ's import and export."""
 
     title: ClassVar[str] = "OpenDJ"
     # The log of Java Edition is the database: there is no other that could lie elsewhere.
     roles: ClassVar[tuple[str, ...]] = ("source", "data", "temp")
     account: ClassVar[str] = "opendj"
-
-    def __init__(
-        self, params: Mapping[str, Any], database: Mapping[str, str], *, patience: float = 1.0
-    ) -> None:
-        self.params = params
-        self.database = database
-        self._java: tuple[Path, str] | None = None
+    SETTINGS = SETTINGS
+    OWNED = _OWNED
+    _java: tuple[Path, str] | None = None
 
     def settings(self) -> dict[str, str]:
         """Return the settings that matter for I/O."""
@@ -61,10 +56,6 @@ class OpenDj:
             "compact-encoding": "true",
             **self.database,
         }
-
-    def check_settings(self) -> None:
-        """Refuse settings that aren't the database's or not the layout's."""
-        check_settings(self.title, self.database, SETTINGS, _OWNED)
 
     def check(self) -> str:
         """Return the versions of OpenDJ and Java."""
@@ -110,7 +101,7 @@ class OpenDj:
 
     def _backend(self, ground: Ground, facts: LdifFacts, telco: bool) -> bytes:
         dn = f"ds-cfg-backend-id={BACKEND},cn=Backends,cn=config"
-        backend = _entry(
+        backend = written(
             dn,
             [
                 "top",
@@ -129,11 +120,11 @@ class OpenDj:
                 **{f"ds-cfg-{name}": value for name, value in self.settings().items()},
             },
         )
-        branch = _entry(f"cn=Index,{dn}", ["top", "ds-cfg-branch"], {"cn": "Index"})
+        branch = written(f"cn=Index,{dn}", ["top", "ds-cfg-branch"], {"cn": "Index"})
         found = [backend, branch]
         # Names are looked up by it, whatever else is indexed.
         for name, kinds in {"objectClass": ("equality",), **indexes(telco)}.items():
-            entry = _entry(
+            entry = written(
                 f"ds-cfg-attribute={name},cn=Index,{dn}",
                 ["top", "ds-cfg-backend-index"],
                 {"ds-cfg-attribute": name},
@@ -187,12 +178,3 @@ class OpenDj:
         """Return the first line about an entry that was left out."""
         match = re.search(r"^.*severity=(?:ERROR|WARNING).*? msg=(.*)$", said, re.MULTILINE)
         return match[1].strip() if match else ""
-
-    def page_sizes(self) -> dict[str, int]:
-        """Return nothing: a log has no pages."""
-        return {}
-
-
-def _entry(dn: str, classes: Sequence[str], values: Mapping[str, str]) -> bytes:
-    lines = [("dn", dn), *(("objectClass", name) for name in classes), *values.items()]
-    return b"".join(line(name, value) for name, value in lines)

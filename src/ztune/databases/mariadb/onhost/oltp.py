@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import time
 from collections.abc import Mapping
 from dataclasses import replace
@@ -19,14 +18,11 @@ from ztune.databases.mariadb.onhost.server import (
     check_settings,
     find_binaries,
 )
-from ztune.errors import MissingError, ZtuneError
-from ztune.onhost.host.process import Account
-from ztune.onhost.host.workdir import WorkDir
-from ztune.onhost.jobs import filler
-from ztune.onhost.jobs import role_directories as places
-from ztune.onhost.jobs.job import Check, JobBase, ProgressFn, WorkloadResult, no_progress
+from ztune.errors import ZtuneError
+from ztune.onhost.jobs import filler, software
+from ztune.onhost.jobs.job import Check, ProgressFn, WorkloadResult, no_progress
+from ztune.onhost.jobs.server import ServerJob
 from ztune.onhost.jobs.settings import check_values
-from ztune.packages import install_command
 from ztune.units import parse_size
 
 DATABASE = "sbtest"
@@ -42,20 +38,20 @@ _COUNTERS = (
 )
 
 
-class MariadbOltp(JobBase):
+class MariadbOltp(ServerJob[MariadbServer]):
     """sysbench on a private MariaDB: data, redo log, doublewrite and binary log in directories of their
     own.
     """
 
     name: ClassVar[str] = "mariadb-oltp"
     ROLES: ClassVar[tuple[str, ...]] = ("data", "wal")
+    user = "mysql"
 
     def _set_up(self) -> None:
         super()._set_up()
         self.rows = max(1000, parse_size(self.params["size"]) // BYTES_PER_ROW)
         self._binaries: Binaries | None = None
         self._sysbench = Path()
-        self._server: MariadbServer | None = None
         self._before: dict[str, int] = {}
         self._settings_seen: dict[str, str] = {}
         self._transactions = 0
@@ -72,41 +68,24 @@ class MariadbOltp(JobBase):
             InputError: ``database`` has a setting that MariaDB has not, or that isn't the layout's.
         """
         if self._binaries is None:
-            account = Account.for_database("mysql")
             found = find_binaries(patience=self.patience)
-            tool = shutil.which("sysbench")
-            if tool is None:
-                raise MissingError(f"sysbench was not found; install it with `{install_command('sysbench')}`")
-            check_settings(found, account, self.database, patience=self.patience)
-            self._sysbench, self._binaries = Path(tool), found
+            self._sysbench = software.program("sysbench", "sysbench", "sysbench")
+            check_settings(found, self.account, self.database, patience=self.patience)
+            self._binaries = found
         return f"MariaDB {self._binaries.version}"
 
-    @property
-    def server(self) -> MariadbServer:
-        """The server; there is one after ``prepare``."""
-        if self._server is None:
-            raise ZtuneError(f"{self.name}: prepare comes before this step")
-        return self._server
-
-    def prepare(self, workdir: WorkDir, given: Mapping[str, Path] | None = None) -> None:
-        """Make directories; the database itself is made by ``load``."""
-        self.check()
-        assert self._binaries is not None
-        self.workdir = workdir
-        account = Account.for_database("mysql")
-        self._paths = paths = {
-            role: places.take(role, self.place(role, given), workdir, account) for role in self.ROLES
-        }
-        binlog = str(self.params["binlog"])
+    def lay_out(self) -> None:
+        """Note where the server is to be; the database itself is made by ``load``."""
+        assert self._binaries is not None and self.workdir is not None
+        paths, binlog = self._paths, str(self.params["binlog"])
         directories = Directories(
             data=paths["data"] / "db",
             redo=paths["wal"] / "redo",
             system=paths[str(self.params["doublewrite_on"])] / "system",
             binlog=paths[binlog] / "binlog" if binlog != "off" else None,
         )
-        self._server = MariadbServer(self._binaries, workdir, account, directories, patience=self.patience)
-        places.must_be_reachable(
-            (self._server.home, *paths.values()), workdir, account, patience=self.patience
+        self._server = MariadbServer(
+            self._binaries, self.workdir, self.home, self.account, directories, patience=self.patience
         )
 
     @property
@@ -210,10 +189,9 @@ class MariadbOltp(JobBase):
         """Return the sum of ``k`` over all rows as they were filled."""
         return sum(seq * _STRIDE % self.rows + 1 for seq in range(1, self.rows + 1))
 
-    def adopt(self, given: Mapping[str, Path]) -> None:
-        """Take over a database that was copied into ``given``."""
+    def take_over(self) -> None:
+        """Look at a database that was copied."""
         where = self.server.directories
-        self.must_be_in_place(given)
         parts = {
             "database": where.data / DATABASE,
             "system tablespace": where.system / "ibdata1",
@@ -222,8 +200,6 @@ class MariadbOltp(JobBase):
         for what, path in parts.items():
             if not path.exists():
                 raise ZtuneError(f"{path}: there is no {what} to take over; load it anew")
-        for path in self._paths.values():
-            places.hand_over(path, self.server.account)
 
     def start(self, progress: ProgressFn = no_progress) -> None:
         """Start the server with the settings asked for, and warm it with the load itself."""
@@ -247,10 +223,6 @@ class MariadbOltp(JobBase):
         # What the warm-up has changed is written before the load begins.
         self._flush()
         self._before = self._counters()
-
-    def pids(self) -> list[int]:
-        """Return the server's pid."""
-        return [self.server.pid] if self._server is not None and self._server.running else []
 
     def expected_bytes(self) -> dict[str, int]:
         """Return the size of table and index with what every new database has, and of the logs."""
@@ -373,7 +345,7 @@ class MariadbOltp(JobBase):
                 progress(step, min(1.0, gone / seconds))
 
         argv.append("run")
-        text = server.client(argv, "sysbench", seconds=seconds / self.patience + 120, on_line=note)
+        text = server.run_client(argv, "sysbench", seconds=seconds / self.patience + 120, on_line=note)
         outcome = sysbench.parse(text)
         self._transactions += outcome.transactions
         progress(step, 1.0)
@@ -382,13 +354,7 @@ class MariadbOltp(JobBase):
     def stop(self) -> None:
         """Shut the server down in order."""
         self._before = {}
-        if self._server is not None:
-            self._server.stop()
-
-    def kill(self) -> None:
-        """End the server at once."""
-        if self._server is not None:
-            self._server.kill()
+        super().stop()
 
     def page_sizes(self) -> dict[str, int]:
         """Return InnoDB's page size, for data."""

@@ -1,8 +1,7 @@
 """A MariaDB server of our own: found, initialised, configured, started, asked and stopped.
 
 It listens on a unix socket in a directory that only its own user can enter, never on TCP. Data, redo log,
-system
-tablespace (with the doublewrite buffer) and binary log each have a directory of their own.
+system tablespace (with the doublewrite buffer) and binary log each have a directory of their own.
 """
 
 from __future__ import annotations
@@ -10,9 +9,7 @@ from __future__ import annotations
 import os
 import re
 import shutil
-import signal
-import subprocess
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -21,31 +18,30 @@ from ztune.onhost.host import own_directory
 from ztune.onhost.host.process import Account, run
 from ztune.onhost.host.workdir import WorkDir
 from ztune.onhost.jobs import role_directories as places
-from ztune.onhost.jobs.server import DatabaseServer, Server, SocketDirectory
-from ztune.onhost.jobs.settings import check_names, check_values
+from ztune.onhost.jobs import software
+from ztune.onhost.jobs.server import DatabaseServer
+from ztune.onhost.jobs.settings import by_name, check_names, check_values
 from ztune.packages import install_command
 
 START_SECONDS = 120.0
-STOP_SECONDS = 120.0
-"""Time limits on an ordinary machine; ``patience`` multiplies them."""
+"""How long it may take to start on an ordinary machine; ``patience`` multiplies it."""
 
 _SOCKET = "mariadb.sock"
 _FOLDERS = ("/usr/sbin", "/usr/libexec", "/usr/local/libexec", "/usr/local/sbin")
 
-_BY_SOCKET = "it is reached by its own socket only"
-_PLACED = "the layout's datasets and the workload's parameters say where files lie"
-_OURS = "the workload decides it"
-OWNED = {
-    **dict.fromkeys(("port", "bind_address", "socket", "skip_networking"), _BY_SOCKET),
-    **dict.fromkeys(("datadir", "innodb_data_home_dir", "innodb_log_group_home_dir"), _PLACED),
-    **dict.fromkeys(("innodb_undo_directory", "innodb_data_file_path", "aria_log_dir_path"), _PLACED),
-    **dict.fromkeys(("log_bin", "log_bin_basename", "log_bin_index", "tmpdir", "innodb_tmpdir"), _PLACED),
-    **dict.fromkeys(("log_error", "pid_file", "user", "basedir", "plugin_dir"), _OURS),
-    "max_connections": "the workload's parameter 'threads' decides it",
-    "innodb_read_only": "the load writes",
-    "read_only": "the load writes",
-    "innodb_force_recovery": "a crash must fail the trial",
-}
+OWNED = by_name(
+    {
+        "it is reached by its own socket only": "port bind_address socket skip_networking",
+        "the layout's datasets and the workload's parameters say where files lie": """
+            datadir innodb_data_home_dir innodb_log_group_home_dir innodb_undo_directory
+            innodb_data_file_path aria_log_dir_path log_bin log_bin_basename log_bin_index tmpdir
+            innodb_tmpdir""",
+        "the workload decides it": "log_error pid_file user basedir plugin_dir",
+        "the workload's parameter 'threads' decides it": "max_connections",
+        "the load writes": "innodb_read_only read_only",
+        "a crash must fail the trial": "innodb_force_recovery",
+    }
+)
 """Settings that a layout may not change, and why."""
 
 _SWITCH = ("on", "off", "1", "0", "true", "false")
@@ -94,23 +90,14 @@ def find_binaries(*, patience: float = 1.0) -> Binaries:
             f"MariaDB's {', '.join(missing)} was not found; install it with `{install_command('mariadb')}`"
         )
     server, install, client = (Path(str(path)) for path in found.values())
-    match = re.search(r"Ver (\d+[\d.]*)", _ask([server, "--no-defaults", "--version"], patience))
-    if match is None:
-        raise MissingError(f"{server} --version names no version")
-    return Binaries(server, install, client, match[1])
+    version = software.version_of(
+        [server, "--no-defaults", "--version"], r"Ver (\d+[\d.]*)", patience=patience
+    )
+    return Binaries(server, install, client, version)
 
 
 def _find(name: str) -> str | None:
     return shutil.which(name, path=os.pathsep.join([*os.get_exec_path(), *_FOLDERS]))
-
-
-def _ask(argv: list[str | Path], patience: float) -> str:
-    try:
-        return subprocess.run(
-            argv, capture_output=True, text=True, errors="replace", timeout=60 * patience, check=True, cwd="/"
-        ).stdout
-    except (OSError, subprocess.SubprocessError) as error:
-        raise MissingError(f"{argv[0]} does not run: {error}") from None
 
 
 def check_settings(
@@ -129,7 +116,9 @@ def check_settings(
     check_values(settings, WORDS, OWNED)
     # As root it would refuse, even to be asked.
     user = [f"--user={account.name}"] if account.switch else []
-    said = _ask([binaries.server, "--no-defaults", *user, "--verbose", "--help"], patience)
+    said = software.said_by(
+        [binaries.server, "--no-defaults", *user, "--verbose", "--help"], patience=patience
+    )
     # The table at the end: one line per setting, its name with dashes first.
     named = re.findall(r"^([a-z][a-z0-9-]+)(?:\s|$)", said, re.MULTILINE)
     known = sorted({name.replace("-", "_") for name in named})
@@ -154,31 +143,20 @@ class MariadbServer(DatabaseServer):
         self,
         binaries: Binaries,
         workdir: WorkDir,
+        home: Path,
         account: Account,
         directories: Directories,
         *,
         patience: float = 1.0,
     ) -> None:
-        """Make home and socket directory; nothing is started.
+        """Make the directory of its socket; nothing is started.
 
-        Args:
-            binaries: which MariaDB.
-            workdir: for all that is no part of the database.
-            account: who it runs as.
-            directories: where its files go; those above them exist.
-            patience: multiplies every time limit.
+        ``binaries``: which MariaDB; ``directories``: where its files go, those above them exist; else as
+        ``DatabaseServer``.
         """
+        super().__init__("MariaDB", workdir, home, account, _SOCKET, patience=patience)
         self.binaries = binaries
-        self.workdir = workdir
-        self.account = account
         self.directories = directories
-        self.patience = patience
-        self.home = workdir.sub("run", owner=account.owner)
-        self._sockets = SocketDirectory(workdir, account, _SOCKET)
-        self.socket = self._sockets.path / _SOCKET
-        self._server = Server(
-            "MariaDB", workdir.path / "server.log", account, death_signal=signal.SIGKILL, patience=patience
-        )
 
     @property
     def _config(self) -> Path:
@@ -254,42 +232,9 @@ class MariadbServer(DatabaseServer):
 
     def _log_text(self) -> str:
         try:
-            return own_directory.read_plain(self._server.log)
+            return own_directory.read_plain(self.log)
         except OSError:
             return ""
-
-    def stop(self) -> None:
-        """Shut down in order, else kill it.
-
-        Raises:
-            ZtuneError: it had died before, or had to be killed.
-        """
-        self._server.stop(signal.SIGTERM, STOP_SECONDS, "killed")
-
-    def client(
-        self,
-        argv: list[str | Path],
-        what: str,
-        *,
-        stdin: str | None = None,
-        seconds: float = 600.0,
-        on_line: Callable[[str], None] | None = None,
-    ) -> str:
-        """Run a client program against the server; return its output. It may take ``seconds`` × ``patience``.
-
-        Raises:
-            ZtuneError: it failed, or the server died meanwhile.
-        """
-        return run(
-            argv,
-            what=what,
-            account=self.account,
-            cwd=self.home,
-            stdin=stdin,
-            seconds=seconds * self.patience,
-            on_line=on_line,
-            watch=self.watch,
-        )
 
     def sql(self, statements: str, *, database: str = "", seconds: float = 600.0) -> list[list[str]]:
         """Run SQL and return the rows as text, one list per row."""
@@ -302,5 +247,5 @@ class MariadbServer(DatabaseServer):
             "--skip-column-names",
             *([database] if database else []),
         ]
-        out = self.client(argv, "mariadb", stdin=statements, seconds=seconds)
+        out = self.run_client(argv, "mariadb", stdin=statements, seconds=seconds)
         return [line.split("\t") for line in out.split("\n")] if out else []

@@ -6,6 +6,7 @@ import re
 from dataclasses import dataclass
 
 from ztune.errors import ZtuneError
+from ztune.onhost.jobs import latency
 
 MIX = (
     *("--point-selects=4", "--index-updates=1", "--non-index-updates=1", "--delete_inserts=0"),
@@ -75,16 +76,7 @@ def parse(text: str) -> SysbenchReport:
 
 def _latency(text: str) -> dict[str, float]:
     found = {name: float(match[1]) for name, pattern in _LATENCY.items() if (match := pattern.search(text))}
-    bins = [(float(value), int(number)) for value, number in _BIN.findall(text)]
-    total = sum(number for _, number in bins)
-    if not total or set(found) != set(_LATENCY):
+    bins = {float(value): int(number) for value, number in _BIN.findall(text)}
+    if not any(bins.values()) or set(found) != set(_LATENCY):
         return {}
-    out = {"mean": found["mean"]}
-    for name, share in (("p50", 0.5), ("p90", 0.9), ("p99", 0.99), ("p999", 0.999)):
-        left = share * total
-        for value, number in bins:
-            left -= number
-            if left <= 0:
-                out[name] = min(value, found["max"])
-                break
-    return {**out, "max": found["max"]}
+    return latency.of_bins(bins, found["mean"], found["max"])

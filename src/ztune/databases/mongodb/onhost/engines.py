@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Protocol
+from typing import ClassVar
 
 from ztune.databases.mongodb.onhost.documents import DocumentFacts
-from ztune.onhost.host.process import Account
-from ztune.onhost.host.workdir import WorkDir
 from ztune.onhost.jobs.job import Check
+from ztune.onhost.jobs.server import DatabaseServer, ServerJob
 
 FLUSH_SECONDS = 0.1
 """How often the log is flushed where nobody waits for it: mongod's default (storage.journal)."""
@@ -28,11 +27,18 @@ class Restored:
     """Of a batch, from the end of the one before."""
 
 
-class StorageEngine(Protocol):
+class StorageEngine:
     """A database of our own, made anew for each trial."""
 
-    user: str
+    user: ClassVar[str]
     """The system user that it runs as when ztune is root."""
+
+    def __init__(self, job: ServerJob[DatabaseServer]) -> None:
+        """Take the job, which ends what is begun with it, and its settings (``restore.SETTINGS``)."""
+        self.job = job
+        self.settings = job.settings()
+        self.batch = int(job.params["batch"])
+        """How many documents are acknowledged together."""
 
     def check(self) -> str:
         """Return what would run, and its version.
@@ -41,11 +47,11 @@ class StorageEngine(Protocol):
             MissingError: a program is missing.
             InputError: a setting isn't one that it has.
         """
-        ...
+        raise NotImplementedError
 
-    def prepare(self, workdir: WorkDir, account: Account, paths: Mapping[str, Path]) -> None:
-        """Note where things are; put programs where the account can read them. Nothing is started."""
-        ...
+    def prepare(self) -> None:
+        """Put programs where the account can read them. Nothing is started."""
+        raise NotImplementedError
 
     def start(self, archive: Path) -> None:
         """Make an empty database and start what will restore ``archive``.
@@ -53,32 +59,20 @@ class StorageEngine(Protocol):
         Raises:
             InputError: it didn't come up, or not with these settings.
         """
-        ...
-
-    def pids(self) -> list[int]:
-        """Return the processes that do the I/O."""
-        ...
+        raise NotImplementedError
 
     def restore(self, wanted: DocumentFacts, limit: float, tick: Callable[[float], None]) -> Restored:
         """Restore, within ``limit`` s times the patience; ``tick`` is told the share done."""
-        ...
+        raise NotImplementedError
 
     def checkpoint(self, limit: float) -> float:
         """Write what is still in memory, sync it, and return the seconds that took."""
-        ...
+        raise NotImplementedError
 
     def counts(self) -> dict[str, int]:
         """Return what the database itself counted since it was started."""
-        ...
+        raise NotImplementedError
 
     def prove(self, wanted: DocumentFacts, limit: float) -> list[Check]:
         """Return checks that the very documents are in the database, read back from it."""
-        ...
-
-    def stop(self) -> None:
-        """Shut down in order; raises ZtuneError if it had to be killed."""
-        ...
-
-    def kill(self) -> None:
-        """End everything at once."""
-        ...
+        raise NotImplementedError

@@ -12,23 +12,22 @@ import shutil
 import signal
 import socket
 import struct
-import subprocess
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from urllib.parse import quote
 
 from ztune.databases.mongodb.onhost import bson, dumps
 from ztune.databases.mongodb.onhost.documents import DocumentFacts
-from ztune.databases.mongodb.onhost.engines import Restored
+from ztune.databases.mongodb.onhost.engines import Restored, StorageEngine
 from ztune.errors import InputError, MissingError, ZtuneError
 from ztune.onhost.host import own_directory
-from ztune.onhost.host.process import Account, run
-from ztune.onhost.host.workdir import WorkDir
+from ztune.onhost.host.process import run
 from ztune.onhost.jobs import role_directories as places
+from ztune.onhost.jobs import software
 from ztune.onhost.jobs.job import Check
 from ztune.onhost.jobs.launcher import Launcher
-from ztune.onhost.jobs.server import Server, SocketDirectory
+from ztune.onhost.jobs.server import DatabaseServer
 
 COMPRESSORS = ("none", "snappy", "zlib", "zstd")
 BATCH = 1000
@@ -46,33 +45,29 @@ def is_here() -> bool:
     return all(shutil.which(name) for name in ("mongod", "mongorestore"))
 
 
-class Mongod:
+class MongodServer(DatabaseServer):
+    """The server."""
+
+    port = 0
+
+    @property
+    def listens(self) -> Path:
+        """Its socket, which it names after its port."""
+        return self.socket_dir / f"mongodb-{self.port}.sock"
+
+    def start(self, command: Sequence[str | Path], ready: Callable[[], bool]) -> None:
+        """Start it and wait until it is ``ready``. Raises InputError."""
+        self._server.start(command, cwd=self.home, ready=ready, seconds=_START_SECONDS)
+
+    def stop(self) -> None:
+        """Shut it down in order, else kill it."""
+        self._server.stop(signal.SIGTERM, _STOP_SECONDS, "killed")
+
+
+class Mongod(StorageEngine):
     """A MongoDB of our own."""
 
     user = "mongodb"
-
-    def __init__(
-        self,
-        settings: Mapping[str, str],
-        chosen: tuple[str, ...],
-        batch: int,
-        *,
-        patience: float,
-        dilation: float,
-    ) -> None:
-        """Take what ``mongo_restore.SETTINGS`` names; ``chosen`` are those that the layout has chosen."""
-        self.settings = dict(settings)
-        self.chosen = chosen
-        self.batch = batch
-        self.patience = patience
-        self.dilation = dilation
-        self._home = Path()
-        self._account: Account | None = None
-        self._paths: dict[str, Path] = {}
-        self._sockets: SocketDirectory | None = None
-        self._server: Server | None = None
-        self._launcher: Launcher | None = None
-        self._port = 0
 
     def check(self) -> str:
         """Return MongoDB's version.
@@ -84,7 +79,7 @@ class Mongod:
         for name in ("mongod", "mongorestore", "mongodump"):
             if shutil.which(name) is None:
                 raise MissingError(f"{name} was not found on the PATH; MongoDB has packages of it")
-        for name in self.chosen:
+        for name in self.job.database:
             if name not in _KNOWN:
                 raise InputError(f"database setting {name!r} is one that mongod has no option for")
         for name in ("block_compressor", "log.compressor"):
@@ -95,45 +90,44 @@ class Mongod:
                 )
         if self.batch != BATCH:
             raise InputError(f"batch is {self.batch}, but mongorestore sends {BATCH} documents at once")
-        try:
-            said = subprocess.run(
-                ["mongod", "--version"], capture_output=True, text=True, timeout=60 * self.patience
-            ).stdout
-        except (OSError, subprocess.SubprocessError) as error:
-            raise MissingError(f"mongod does not run: {error}") from None
-        match = re.search(r"db version v(\S+)", said)
-        if match is None:
-            raise MissingError("mongod --version names no version")
-        return f"MongoDB {match[1]}"
+        version = software.version_of(
+            ["mongod", "--version"], r"db version v(\S+)", patience=self.job.patience
+        )
+        return f"MongoDB {version}"
 
-    def prepare(self, workdir: WorkDir, account: Account, paths: Mapping[str, Path]) -> None:
-        """Note where things are."""
-        self._account, self._paths, self._home = account, dict(paths), workdir.path / "run"
-        self._sockets = SocketDirectory(workdir, account, "mongodb-65535.sock")
+    @property
+    def server(self) -> MongodServer:
+        """The server; there is one after ``prepare``."""
+        server = self.job.server
+        assert isinstance(server, MongodServer)
+        return server
+
+    def prepare(self) -> None:
+        """Note where the server is to be."""
+        job = self.job
+        assert job.workdir is not None
+        socket_name = "mongodb-65535.sock"
+        job.serve_with(
+            MongodServer("mongod", job.workdir, job.home, job.account, socket_name, patience=job.patience)
+        )
 
     def command(self, port: int) -> list[str]:
         """Return what starts the server."""
         settings = self.settings
-        assert self._sockets is not None
         tables = ",".join(f"{name}={settings[name]}" for name in _TABLE if name in settings)
         return [
             "mongod",
-            *("--dbpath", str(self._paths["data"])),
+            *("--dbpath", str(self.job.role_paths()["data"])),
             *("--bind_ip", "127.0.0.1", "--port", str(port)),
-            *("--unixSocketPrefix", str(self._sockets.path)),
+            *("--unixSocketPrefix", str(self.server.socket_dir)),
             *("--wiredTigerCollectionBlockCompressor", settings["block_compressor"]),
             *("--wiredTigerJournalCompressor", settings["log.compressor"]),
             *("--wiredTigerCollectionConfigString", tables),
             # In bytes; the option for it takes no less than 256 MB.
             *("--wiredTigerEngineConfigString", f"cache_size={settings['cache_size']}"),
-            *("--syncdelay", str(max(1, round(int(settings["checkpoint.wait"]) * self.dilation)))),
+            *("--syncdelay", str(max(1, round(int(settings["checkpoint.wait"]) * self.job.dilation)))),
             *("--setParameter", "diagnosticDataCollectionEnabled=false"),
         ]
-
-    @property
-    def _socket(self) -> Path:
-        assert self._sockets is not None
-        return self._sockets.path / f"mongodb-{self._port}.sock"
 
     def restore_command(self, archive: Path) -> list[str]:
         """Return what restores ``archive``."""
@@ -152,36 +146,22 @@ class Mongod:
 
     @property
     def _uri(self) -> str:
-        return f"mongodb://{quote(str(self._socket), safe='')}/"
+        return f"mongodb://{quote(str(self.server.listens), safe='')}/"
 
     def start(self, archive: Path) -> None:
         """Start the server, and the shell that waits for the word to run mongorestore."""
-        account, data = self._account, self._paths["data"]
-        assert account is not None
-        journal = data / "journal"
-        journal.symlink_to(self._paths["wal"])
-        places.mend(journal, None, account)
-        self._port = _free_port()
-        self._server = Server(
-            "mongod",
-            self._home.parent / "mongod.log",
-            account,
-            death_signal=signal.SIGKILL,
-            patience=self.patience,
-        )
-        program, *arguments = self.command(self._port)
-        self._server.start(
-            [_path(program), *arguments], cwd=self._home, ready=self._answers, seconds=_START_SECONDS
-        )
-        self._launcher = Launcher(
-            "mongorestore",
-            self._home,
-            account,
-            log=self._home.parent / "mongorestore.log",
-            patience=self.patience,
-        )
+        job, paths = self.job, self.job.role_paths()
+        assert job.workdir is not None
+        journal = paths["data"] / "journal"
+        journal.symlink_to(paths["wal"])
+        places.mend(journal, None, job.account)
+        self.server.port = _free_port()
+        program, *arguments = self.command(self.server.port)
+        self.server.start([_path(program), *arguments], self._answers)
+        log = job.workdir.path / "mongorestore.log"
+        launcher = Launcher("mongorestore", job.home, job.account, log=log, patience=job.patience)
         program, *arguments = self.restore_command(archive)
-        self._launcher.start([_path(program), *arguments])
+        job.begin(launcher).start([_path(program), *arguments])
 
     def _answers(self) -> bool:
         try:
@@ -195,7 +175,7 @@ class Mongod:
         body = b"\0\0\0\0\0" + bson.encode({**command, "$db": "admin"})
         with socket.socket(socket.AF_UNIX) as line:
             line.settimeout(seconds)
-            line.connect(str(self._socket))
+            line.connect(str(self.server.listens))
             line.sendall(struct.pack("<iiii", 16 + len(body), 1, 0, _OP_MSG) + body)
             with line.makefile("rb") as answer:
                 head = answer.read(16)
@@ -204,21 +184,11 @@ class Mongod:
             said = bson.text(reply, "errmsg") if reply else "it said nothing"
             raise ZtuneError(f"mongod refused {next(iter(command))}: {said}")
 
-    def pids(self) -> list[int]:
-        """Return the server's pid and that of the shell below which mongorestore runs."""
-        served = [self._server.pid] if self._server is not None and self._server.running else []
-        return [*served, *(self._launcher.pids() if self._launcher is not None else [])]
-
     def restore(self, wanted: DocumentFacts, limit: float, tick: Callable[[float], None]) -> Restored:
         """Run mongorestore."""
-        launcher, server = self._launcher, self._server
-        if launcher is None or server is None:
-            raise ZtuneError("mongo-restore: start comes before this step")
-        began = time.time()
-        launcher.run(limit * self.patience, lambda _gone: server.watch())
+        launcher, server = self.job.running(Launcher), self.server
+        seconds, _ = launcher.run(limit * self.job.patience, lambda _gone: server.watch())
         server.watch()
-        # The shell's own note of the end; we look only twenty times a second.
-        seconds = max((self._home / "rc").stat().st_mtime - began, 1e-3)
         said = own_directory.read_plain(launcher.log)
         match = _DONE.search(said)
         if launcher.exit_code() != 0 or match is None:
@@ -229,7 +199,7 @@ class Mongod:
         """Have the server write a checkpoint (its command ``fsync``) and return the seconds."""
         began = time.monotonic()
         try:
-            self._ask({"fsync": 1}, limit * self.patience)
+            self._ask({"fsync": 1}, limit * self.job.patience)
         except OSError as error:
             raise ZtuneError(f"mongod did not write a checkpoint: {error}") from None
         return time.monotonic() - began
@@ -240,14 +210,13 @@ class Mongod:
 
     def prove(self, wanted: DocumentFacts, limit: float) -> list[Check]:
         """Return checks of what mongodump reads back."""
-        assert self._account is not None
-        dumped = self._home / "verify.archive.gz"
+        dumped = self.job.home / "verify.archive.gz"
         run(
             [_path("mongodump"), f"--uri={self._uri}", "--gzip", f"--archive={dumped}"],
             what="mongodump (reading the database back)",
-            account=self._account,
-            cwd=self._home,
-            seconds=limit * self.patience,
+            account=self.job.account,
+            cwd=self.job.home,
+            seconds=limit * self.job.patience,
         )
         found: dict[str, int] = {}
         total = 0
@@ -265,30 +234,6 @@ class Mongod:
             Check("collections", len(wanted.namespaces), len(found)),
             Check("sum over all documents", wanted.crc_sum, total),
         ]  # fmt: skip
-
-    def stop(self) -> None:
-        """Shut mongorestore's shell and the server down."""
-        launcher, self._launcher = self._launcher, None
-        server, self._server = self._server, None
-        try:
-            if launcher is not None:
-                launcher.stop()
-        finally:
-            if server is not None:
-                server.stop(signal.SIGTERM, _STOP_SECONDS, "killed")
-
-    def kill(self) -> None:
-        """End everything at once."""
-        launcher, self._launcher = self._launcher, None
-        server, self._server = self._server, None
-        try:
-            if launcher is not None:
-                launcher.kill()
-            if server is not None:
-                server.kill()
-        finally:
-            if self._sockets is not None:
-                self._sockets.remove()
 
 
 def _path(name: str) -> Path:

@@ -6,8 +6,6 @@ engine, without MongoDB.
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import ClassVar
@@ -16,11 +14,9 @@ from ztune.databases.mongodb.onhost import documents, mongod
 from ztune.databases.mongodb.onhost.engines import StorageEngine
 from ztune.databases.mongodb.onhost.wiredtiger import WiredTiger
 from ztune.errors import ZtuneError
-from ztune.onhost.host import own_directory
-from ztune.onhost.host.process import Account
-from ztune.onhost.host.workdir import WorkDir
 from ztune.onhost.jobs import role_directories as places
-from ztune.onhost.jobs.job import Check, JobBase, ProgressFn, WorkloadResult, no_progress
+from ztune.onhost.jobs.job import Check, ProgressFn, WorkloadResult, no_progress
+from ztune.onhost.jobs.server import DatabaseServer, ServerJob
 from ztune.onhost.jobs.settings import check as check_settings
 from ztune.units import parse_size
 
@@ -46,7 +42,7 @@ SETTINGS: dict[str, tuple[str, ...]] = {
 _OWNED = {"log.path": "the role wal says where the log lies"}
 
 
-class MongoRestore(JobBase):
+class MongoRestore(ServerJob[DatabaseServer]):
     """A dump of documents becomes a database."""
 
     name: ClassVar[str] = "mongo-restore"
@@ -56,9 +52,7 @@ class MongoRestore(JobBase):
         super()._set_up()
         self.input: documents.DocumentFacts | None = None
         """What is in the archive; known after ``load`` or ``adopt``."""
-        self._account: Account | None = None
         self._version = ""
-        self._started = False
         self._engine: StorageEngine | None = None
 
     def settings(self) -> dict[str, str]:
@@ -88,19 +82,7 @@ class MongoRestore(JobBase):
     def engine(self) -> StorageEngine:
         """The database."""
         if self._engine is None:
-            batch = int(self.params["batch"])
-            if self._kind() == "mongod":
-                self._engine = mongod.Mongod(
-                    self.settings(),
-                    tuple(self.database),
-                    batch,
-                    patience=self.patience,
-                    dilation=self.dilation,
-                )
-            else:
-                self._engine = WiredTiger(
-                    self.settings(), batch, patience=self.patience, dilation=self.dilation
-                )
+            self._engine = (mongod.Mongod if self._kind() == "mongod" else WiredTiger)(self)
         return self._engine
 
     def check_settings(self) -> None:
@@ -116,73 +98,51 @@ class MongoRestore(JobBase):
         """
         if not self._version:
             self.check_settings()
-            version = self.engine.check()
+            version, self.user = self.engine.check(), self.engine.user
             documents.check(str(self.params["input"]), str(self.params["file"]))
             self._version = version
         return self._version
 
-    def prepare(self, workdir: WorkDir, places_: Mapping[str, Path] | None = None) -> None:
-        """Make or take the directories."""
-        self.check()
-        self.workdir = workdir
-        self._account = account = Account.for_database(self.engine.user)
-        home = workdir.sub("run", owner=account.owner)
-        for role in self.ROLES:
-            self._paths[role] = places.take(role, self.place(role, places_), workdir, account)
-        places.must_be_reachable((home, *self._paths.values()), workdir, account, patience=self.patience)
-        self.engine.prepare(workdir, account, self._paths)
+    def lay_out(self) -> None:
+        """Put the database's programs where the account can read them."""
+        self.engine.prepare()
 
     @property
     def _archive(self) -> Path:
         return self.role_paths()["source"] / ARCHIVE
 
+    @property
+    def _note(self) -> Path:
+        return self._archive.with_name(_FACTS)
+
     def load(self, progress: ProgressFn = no_progress) -> None:
         """Write the archive, and note what is in it."""
         params, step = self.params, "write the archive"
-        archive, account = self._archive, self._account
-        assert account is not None
+        archive = self._archive
         self.input = documents.write(
             str(params["input"]), archive, int(params["documents"]), int(params["seed"]), str(params["file"]),
             lambda done: progress(step, done),
         )  # fmt: skip
-        # Beside it, so that it comes along when a loaded state is copied.
-        note = archive.with_name(_FACTS)
-        places.write(note, json.dumps(asdict(self.input)))
-        for path in (archive, note):
-            places.mend(path, 0o600, account)
+        places.mend(archive, 0o600, self.account)
+        self.write_note(self._note, self.input)
         progress(step, 1.0)
 
-    def adopt(self, places_: Mapping[str, Path]) -> None:
-        """Take over files that were copied into ``places_``."""
-        assert self._account is not None
-        self.must_be_in_place(places_)
-        for path in self._paths.values():
-            places.hand_over(path, self._account)
-        note = self._archive.with_name(_FACTS)
-        try:
-            self.input = documents.DocumentFacts(**json.loads(own_directory.read_plain(note)))
-        except (OSError, ValueError, TypeError):
-            raise ZtuneError(
-                f"{note}: there is no archive of {self.name} to take over; load it anew"
-            ) from None
+    def take_over(self) -> None:
+        """Read what is known of the archive."""
+        self.input = self.read_note(self._note, documents.DocumentFacts, "archive")
 
     def start(self, progress: ProgressFn = no_progress) -> None:
         """Start an empty database, and what will restore into it."""
-        if not self._started:
+        if not self.pids():
             progress("start the database", 0.0)
             self._facts()
             self.engine.start(self._archive)
-            self._started = True
         progress("start the database", 1.0)
 
     def _facts(self) -> documents.DocumentFacts:
         if self.input is None:
             raise ZtuneError(f"{self.name}: load comes before this step")
         return self.input
-
-    def pids(self) -> list[int]:
-        """Return the processes that read the archive and write the database."""
-        return self.engine.pids() if self._started else []
 
     def expected_bytes(self) -> dict[str, int]:
         """Return about how many bytes each role will hold; of an archive of one's own nothing is known."""
@@ -199,7 +159,7 @@ class MongoRestore(JobBase):
     def run(self, progress: ProgressFn = no_progress) -> WorkloadResult:
         """Restore the archive. ``verify`` proves it."""
         wanted, step = self._facts(), "restore the archive"
-        if not self._started:
+        if not self.pids():
             raise ZtuneError(f"{self.name}: start comes before this step")
         progress(step, 0.0)
         done = self.engine.restore(wanted, self._limit(), lambda share: progress(step, share))
@@ -231,26 +191,6 @@ class MongoRestore(JobBase):
             *self.engine.prove(wanted, self._limit()),
         )
         return replace(result, checks=checks).require_ok(self.name)
-
-    def stop(self) -> None:
-        """Shut the database down.
-
-        Raises:
-            ZtuneError: it did not end in order.
-        """
-        self._started = False
-        if self._engine is not None:
-            self._engine.stop()
-
-    def kill(self) -> None:
-        """End every process at once."""
-        self._started = False
-        if self._engine is not None:
-            self._engine.kill()
-
-    def page_sizes(self) -> dict[str, int]:
-        """Return nothing: WiredTiger's blocks on the disk are of many sizes, once they are compressed."""
-        return {}
 
 
 BYTES_PER_DOCUMENT = {"wordnet": 400, "debian": 930}

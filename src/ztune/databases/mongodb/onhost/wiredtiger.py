@@ -6,17 +6,15 @@ used. The program opens no port and is the database: what it reads and writes is
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 
 from ztune.databases.mongodb.onhost import bson, dumps, wiredtiger_client
 from ztune.databases.mongodb.onhost.documents import DocumentFacts
-from ztune.databases.mongodb.onhost.engines import FLUSH_SECONDS, Restored
-from ztune.databases.postgresql.onhost import pgbench
+from ztune.databases.mongodb.onhost.engines import FLUSH_SECONDS, Restored, StorageEngine
 from ztune.errors import InputError, MissingError, ZtuneError
 from ztune.onhost.host.process import Account, last_lines
-from ztune.onhost.host.workdir import WorkDir
-from ztune.onhost.jobs import software
+from ztune.onhost.jobs import latency, software
 from ztune.onhost.jobs.conversation import Client, text_of
 from ztune.onhost.jobs.job import Check
 
@@ -49,23 +47,12 @@ _COUNTS = {
 }
 
 
-class WiredTiger:
+class WiredTiger(StorageEngine):
     """A WiredTiger database of our own."""
 
     user = "nobody"
 
-    def __init__(self, settings: Mapping[str, str], batch: int, *, patience: float, dilation: float) -> None:
-        """Take what ``mongo_restore.SETTINGS`` names, and how many documents are acknowledged together."""
-        self.settings = dict(settings)
-        self.batch = batch
-        self.patience = patience
-        self.dilation = dilation
-        self._found: tuple[str, Path] | None = None
-        self._client: Client | None = None
-        self._workdir: WorkDir | None = None
-        self._account: Account | None = None
-        self._paths: dict[str, Path] = {}
-        self._archive = Path()
+    _found: tuple[str, Path] | None = None
 
     def check(self) -> str:
         """Return the version.
@@ -81,16 +68,15 @@ class WiredTiger:
                     f"it is one of {', '.join(COMPRESSORS)}"
                 )
         if self._found is None:
-            self._found = find(self.patience)
+            self._found = find(self.job.patience)
         return f"{ENGINE} (no MongoDB)"
 
-    def prepare(self, workdir: WorkDir, account: Account, paths: Mapping[str, Path]) -> None:
+    def prepare(self) -> None:
         """Put the binding and our program where the account can read them."""
-        assert self._found is not None
-        self._workdir, self._account, self._paths = workdir, account, dict(paths)
+        assert self._found is not None and self.job.workdir is not None
         binding = self._found[1]
         files = sorted(path for path in binding.rglob("*") if path.is_file())
-        program = software.lend(files, "program", workdir, account, top=binding)
+        program = software.lend(files, "program", self.job.workdir, self.job.account, top=binding)
         inner = program / "ztune/databases/mongodb/onhost"
         inner.mkdir(parents=True)
         for module in (bson, dumps, wiredtiger_client):
@@ -105,8 +91,8 @@ class WiredTiger:
         settings = self.settings
         return (
             f"{_CONNECTION},cache_size={settings['cache_size']},"
-            f"checkpoint=(wait={max(1, round(int(settings['checkpoint.wait']) * self.dilation))}),"
-            f'log=(enabled={settings["log.enabled"]},path="{self._paths["wal"]}",'
+            f"checkpoint=(wait={max(1, round(int(settings['checkpoint.wait']) * self.job.dilation))}),"
+            f'log=(enabled={settings["log.enabled"]},path="{self.job.role_paths()["wal"]}",'
             f"compressor={settings['log.compressor']},file_max={settings['log.file_max']},"
             f"prealloc={settings['log.prealloc']})"
         )
@@ -123,40 +109,34 @@ class WiredTiger:
 
     def start(self, archive: Path) -> None:
         """Start the program and make the database."""
-        assert self._workdir is not None and self._account is not None and self._found is not None
-        self._archive = archive
-        home = self._workdir.path / "run"
-        self._client = Client(
+        assert self.job.workdir is not None and self._found is not None
+        self._archive, home = archive, self.job.home
+        client = Client(
             [self._found[0], "-s", "-B", "-m", wiredtiger_client.__name__],
             what=ENGINE,
-            account=self._account,
+            account=self.job.account,
             home=home,
             log=home / "wiredtiger.log",
-            patience=self.patience,
-            env={"PYTHONPATH": str(self._workdir.path / "program")},
+            patience=self.job.patience,
+            env={"PYTHONPATH": str(self.job.workdir.path / "program")},
         )
+        self.job.begin(client)
         collection, index = self.tables()
         try:
-            found = self._client.do(
+            found = client.do(
                 "open",
-                {"home": str(self._paths["data"]), "config": self.connection(), "collection": collection,
-                 "index": index},
+                {"home": str(self.job.role_paths()["data"]), "config": self.connection(),
+                 "collection": collection, "index": index},
                 seconds=_OPEN_SECONDS,
             )  # fmt: skip
         except ZtuneError as error:
             # What it dislikes stands in its log only.
-            raise InputError(f"{error}; its log ends: {last_lines(self._client.log, 2)}") from None
+            raise InputError(f"{error}; its log ends: {last_lines(client.log, 2)}") from None
         if not f"WiredTiger {found['version']}".startswith(ENGINE):
             raise ZtuneError(f"WiredTiger is {found['version']}, but should be {ENGINE.split()[1]}")
 
     def _running(self) -> Client:
-        if self._client is None:
-            raise ZtuneError("mongo-restore: start comes before this step")
-        return self._client
-
-    def pids(self) -> list[int]:
-        """Return the program's pid: WiredTiger works in it."""
-        return self._client.pids() if self._client is not None else []
+        return self.job.running(Client)
 
     def restore(self, wanted: DocumentFacts, limit: float, tick: Callable[[float], None]) -> Restored:
         """Restore."""
@@ -166,12 +146,12 @@ class WiredTiger:
             "batch": self.batch,
             "total": wanted.documents,
             "sync": logged and self.settings["sync"] == "on",
-            "flush_seconds": FLUSH_SECONDS * self.dilation if logged else 0,
+            "flush_seconds": FLUSH_SECONDS * self.job.dilation if logged else 0,
         }
         client = self._running()
         found = client.do("restore", arguments, seconds=limit, on_progress=tick)
-        latency = pgbench.latency_summary(sorted(us / 1000.0 for us in found["batch_us"]))
-        return Restored(found["seconds"], found["documents"], latency)
+        times = latency.summary(sorted(found["batch_us"]), 1000)
+        return Restored(found["seconds"], found["documents"], times)
 
     def checkpoint(self, limit: float) -> float:
         """Write a checkpoint and return its seconds."""
@@ -191,18 +171,6 @@ class WiredTiger:
             Check("entries of the index", wanted.documents, found["entries"]),
             Check("sum over the index, by the documents", found["wanted"], found["linked"]),
         ]
-
-    def stop(self) -> None:
-        """Close the database and end the program."""
-        client, self._client = self._client, None
-        if client is not None:
-            client.stop()
-
-    def kill(self) -> None:
-        """End the program at once."""
-        client, self._client = self._client, None
-        if client is not None:
-            client.program.kill()
 
 
 def find(patience: float) -> tuple[str, Path]:

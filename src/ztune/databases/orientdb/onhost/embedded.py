@@ -7,17 +7,14 @@ its write-ahead log in that of ``wal``.
 
 from __future__ import annotations
 
-import json
+import shutil
 from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, ClassVar
 
 from ztune.databases.orientdb.onhost.release import DEFAULT, RELEASES, Release, compile_program
-from ztune.errors import InputError, ZtuneError
-from ztune.onhost.host import own_directory
-from ztune.onhost.host.process import Account
-from ztune.onhost.host.workdir import WorkDir
+from ztune.errors import InputError
 from ztune.onhost.jobs import role_directories as places
 from ztune.onhost.jobs import software, triples
 from ztune.onhost.jobs.conversation import Conversation
@@ -49,14 +46,13 @@ class OrientJob(JobBase):
 
     name: ClassVar[str] = "orientdb"
     ROLES: ClassVar[tuple[str, ...]] = ("source", "data", "wal")
+    user = "orientdb"
 
     def _set_up(self) -> None:
         super()._set_up()
         self.input: triples.TripleFacts | None = None
         """What is in the input; known after ``load`` or ``adopt``."""
         self._java: tuple[Path, str] | None = None
-        self._account: Account | None = None
-        self._talk: Conversation | None = None
         self.effective: dict[str, str] = {}
 
     @property
@@ -109,26 +105,11 @@ class OrientJob(JobBase):
             self._java = found
         return f"OrientDB {self.release.number}, Java {self._java[1]}"
 
-    def prepare(self, workdir: WorkDir, places_: Mapping[str, Path] | None = None) -> None:
-        """Make or take the directories; compile the program."""
-        self.check()
-        self.workdir = workdir
-        self._account = account = Account.for_database("orientdb")
-        workdir.sub("run", owner=account.owner)
-        for role in self.ROLES:
-            self._paths[role] = places.take(role, self.place(role, places_), workdir, account)
-        reached = (workdir.path / "run", *self._paths.values())
-        places.must_be_reachable(reached, workdir, account, patience=self.patience)
-        lib = software.lend(sorted(self._software().glob("*.jar")), "lib", workdir, account)
-        assert self._java is not None
-        compile_program(self.release, self._java[0], lib, workdir, account, patience=self.patience)
-
-    @property
-    def home(self) -> Path:
-        """Where the program stands: for its log and temporary files."""
-        if self.workdir is None:
-            raise ZtuneError(f"{self.name}: prepare comes before this step")
-        return self.workdir.path / "run"
+    def lay_out(self) -> None:
+        """Put OrientDB where the account can read it, and compile the program."""
+        assert self.workdir is not None and self._java is not None
+        lib = software.lend(sorted(self._software().glob("*.jar")), "lib", self.workdir, self.account)
+        compile_program(self.release, self._java[0], lib, self.workdir, self.account, patience=self.patience)
 
     @property
     def source(self) -> Path:
@@ -137,9 +118,7 @@ class OrientJob(JobBase):
 
     def path(self, role: str) -> Path:
         """Return the directory of ``role``."""
-        if role not in self._paths:
-            raise ZtuneError(f"{self.name}: prepare comes before this step")
-        return self._paths[role]
+        return self.role_paths()[role]
 
     def command(self, wal: Path | None) -> list[str | Path]:
         """Return what starts the program with its log in ``wal``; ``None``: beside the data."""
@@ -163,33 +142,25 @@ class OrientJob(JobBase):
         ]
 
     def talk(self) -> Conversation:
-        """Return the running program, started if it isn't."""
-        if self._talk is None:
-            self._talk = self.another(self.path("wal") if "wal" in self.ROLES else None)
-        return self._talk
+        """Start the program."""
+        return self.another(self.path("wal") if "wal" in self.ROLES else None)
 
     def another(self, wal: Path | None) -> Conversation:
         """Start a program with its log in ``wal``."""
-        home, account = self.home, self._account
-        assert account is not None
-        return Conversation(
+        talk = Conversation(
             self.command(wal),
             what="OrientDB",
-            account=account,
-            home=home,
-            log=home / "orientdb.log",
+            account=self.account,
+            home=self.home,
+            log=self.home / "orientdb.log",
             patience=self.patience,
         )
+        return self.begin(talk)
 
-    def running(self) -> Conversation:
-        """Return the running program.
-
-        Raises:
-            ZtuneError: it wasn't started.
-        """
-        if self._talk is None or not self.effective:
-            raise ZtuneError(f"{self.name}: start comes before this step")
-        return self._talk
+    @property
+    def opened(self) -> Conversation:
+        """The running program; there is one after ``start``."""
+        return self.running(Conversation)
 
     def expected_lines(self) -> int:
         """Return about how many triples there will be; no more where all of an input are asked for."""
@@ -222,25 +193,19 @@ class OrientJob(JobBase):
                 f"index on pages of {self.settings()['storage.diskCache.pageSize']} KiB, "
                 f"which takes {self.longest_key}; choose larger pages"
             )
-        assert self._account is not None
-        places.mend(self.source, 0o600, self._account)
-        self.write_note(asdict(self.input))
+        places.mend(self.source, 0o600, self.account)
+        self.write_note(self.note, self.input)
         progress(step, 1.0)
         return self.input
 
-    def write_note(self, noted: Mapping[str, Any]) -> None:
-        """Keep what is in the input with the data, so that it comes along when a loaded state is copied."""
-        note = self._note()
-        places.write(note, json.dumps(noted))
-        assert self._account is not None
-        places.mend(note, 0o600, self._account)
-
-    def take_note(self, noted: Mapping[str, Any]) -> None:
-        """Take over what ``write_note`` kept. Raises TypeError if it is something else."""
-        self.input = triples.TripleFacts(**noted)
-
-    def _note(self) -> Path:
+    @property
+    def note(self) -> Path:
+        """Where what is known of the input is kept: with the data, to come along when that is copied."""
         return self.path("data" if "data" in self.ROLES else self.ROLES[0]) / "input.json"
+
+    def take_over(self) -> None:
+        """Read what is known of a database that was copied."""
+        self.input = self.read_note(self.note, triples.TripleFacts, "database")
 
     def make_database(self, talk: Conversation, directory: Path, progress: ProgressFn) -> None:
         """Make an empty database with the classes and the index of the graph."""
@@ -261,11 +226,16 @@ class OrientJob(JobBase):
         talk.ask("synch", seconds=self.limit())
         progress(step, 1.0)
 
-    def reopened(self) -> tuple[dict[str, Any], dict[str, Any]]:
-        """Close the database, open it again, and return the program's answers to ``count`` and ``sum``."""
-        talk = self.running()
+    def open_anew(self) -> Conversation:
+        """Close the database and open it again."""
+        talk = self.opened
         talk.ask("close", seconds=self.limit())
         talk.ask("open", self.path("data"), seconds=self.limit())
+        return talk
+
+    def reopened(self) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Open the database anew, and return the program's answers to ``count`` and ``sum``."""
+        talk = self.open_anew()
         return talk.ask("count", seconds=self.limit()), talk.ask("sum", seconds=self.limit())
 
     def prove(self, counts: Mapping[str, Any], sums: Mapping[str, Any], where: str = "") -> list[Check]:
@@ -285,22 +255,17 @@ class OrientJob(JobBase):
             Check(f"sum over all edges as triples{where}", wanted.crc_sum, sums["sum"]),
         ]
 
+    def scratch(self, name: str) -> Path:
+        """Return an empty directory beside the layout."""
+        path = self.home / name
+        shutil.rmtree(path, ignore_errors=True)
+        path.mkdir(mode=0o700)
+        places.mend(path, 0o700, self.account)
+        return path
+
     def limit(self) -> float:
         """Return the seconds that work on all triples may take: 20 a second, on a very slow disk."""
         return 600.0 + (self.input.lines if self.input else 0) / 20
-
-    def adopt(self, places_: Mapping[str, Path]) -> None:
-        """Take over files that were copied into ``places_``."""
-        assert self._account is not None
-        self.must_be_in_place(places_)
-        for path in self._paths.values():
-            places.hand_over(path, self._account)
-        try:
-            self.take_note(json.loads(own_directory.read_plain(self._note())))
-        except (OSError, ValueError, TypeError):
-            raise ZtuneError(
-                f"{self._note()}: there is no database of {self.name} to take over; load it anew"
-            ) from None
 
     def start(self, progress: ProgressFn = no_progress) -> None:
         """Start the program and open the database."""
@@ -320,15 +285,11 @@ class OrientJob(JobBase):
                 )
         self.effective = {name: found[name] for name in sorted(self.release.settings) if name in found}
 
-    def pids(self) -> list[int]:
-        """Return the program's pid: the database works in it."""
-        return self._talk.pids() if self._talk is not None else []
-
     def synch(self, result: WorkloadResult, progress: ProgressFn) -> None:
         """Write what the database still holds in memory, if asked for; note the seconds it took."""
         if self.params["final_checkpoint"]:
             progress("write what is in memory", 0.0)
-            took = self.running().ask("synch", seconds=self.limit())["seconds"]
+            took = self.opened.ask("synch", seconds=self.limit())["seconds"]
             result.details["closing_seconds"] = round(took / self.dilation, 3)
 
     def details(self) -> dict[str, Any]:
@@ -338,22 +299,9 @@ class OrientJob(JobBase):
         return {"input": kept, "settings": dict(self.effective)}
 
     def stop(self) -> None:
-        """Close the database and end the program.
-
-        Raises:
-            ZtuneError: it did not end in order.
-        """
-        talk, self._talk = self._talk, None
+        """Close the database and end the program."""
         self.effective = {}
-        if talk is not None:
-            talk.stop()
-
-    def kill(self) -> None:
-        """End the program at once."""
-        talk, self._talk = self._talk, None
-        self.effective = {}
-        if talk is not None:
-            talk.program.kill()
+        super().stop()
 
     def page_sizes(self) -> dict[str, int]:
         """Return the page size of the database's files, in bytes."""

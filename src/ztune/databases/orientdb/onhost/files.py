@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import shutil
-import time
-from collections.abc import Mapping
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, ClassVar
@@ -17,7 +14,7 @@ from ztune.errors import InputError, ZtuneError
 from ztune.onhost.host import own_directory
 from ztune.onhost.jobs import role_directories as places
 from ztune.onhost.jobs.job import Check, ProgressFn, WorkloadResult, no_progress
-from ztune.onhost.jobs.launcher import Launcher
+from ztune.onhost.jobs.launcher import LaunchedJob
 
 EXPORT = "export.json.gz"
 _OPEN_SECONDS = 600.0
@@ -62,11 +59,7 @@ class OrientdbImport(OrientJob):
     def _make_export(self, progress: ProgressFn) -> None:
         """Write the triples, make a database of them beside the layout, and export it."""
         self.write_input(progress)
-        scratch = self.home / "scratch"
-        assert self._account is not None
-        scratch.mkdir(mode=0o700)
-        places.mend(scratch, 0o700, self._account)
-        talk = self._talk = self.another(None)
+        scratch, talk = self.scratch("scratch"), self.another(None)
         self.make_database(talk, scratch, progress)
         self.fill(talk, progress)
         progress("write the export", 0.0)
@@ -85,17 +78,16 @@ class OrientdbImport(OrientJob):
         pinned, found = str(self.params["export_pin"]), f"{self.own.bytes}:{self.own.sha256}"
         if pinned and pinned != found:
             raise InputError(f"{given}: is another file ({found}) than the one that was pinned ({pinned})")
-        assert self._account is not None
-        places.mend(target, 0o600, self._account)
-        self.write_note(asdict(self.own))
+        places.mend(target, 0o600, self.account)
+        self.write_note(self.note, self.own)
         progress("read the export", 1.0)
 
-    def take_note(self, noted: Mapping[str, Any]) -> None:
-        """Take over what is known of the triples, or of the user's export."""
+    def take_over(self) -> None:
+        """Read what is known of the triples, or of the user's export."""
         if self._given is None:
-            super().take_note(noted)
+            super().take_over()
         else:
-            self.own = ExportFacts(**noted)
+            self.own = self.read_note(self.note, ExportFacts, "database")
 
     def limit(self) -> float:
         """Return the seconds that the import may take: 20 records a second, on a very slow disk."""
@@ -109,7 +101,7 @@ class OrientdbImport(OrientJob):
 
     def run(self, progress: ProgressFn = no_progress) -> WorkloadResult:
         """Import."""
-        talk = self.running()
+        talk = self.opened
         progress("import the export", 0.0)
         export = self._export
         found = talk.ask("import", export, seconds=self.limit())
@@ -134,9 +126,7 @@ class OrientdbImport(OrientJob):
 
     def _prove_own(self, own: ExportFacts) -> list[Check]:
         """Return the checks that the database has as many records of each class as the export."""
-        talk = self.running()
-        talk.ask("close", seconds=self.limit())
-        talk.ask("open", self.path("data"), seconds=self.limit())
+        talk = self.open_anew()
         found: dict[str, int] = talk.ask("classes", seconds=self.limit())["classes"]
         # 3.2 makes its policies anew where an older version's export has none.
         others = {
@@ -164,14 +154,15 @@ class OrientdbBackup(OrientJob):
     def load(self, progress: ProgressFn = no_progress) -> None:
         """Write the triples and fill the database with them."""
         self.write_input(progress)
-        self.make_database(self.talk(), self.path("data"), progress)
-        self.fill(self.talk(), progress)
+        talk = self.talk()
+        self.make_database(talk, self.path("data"), progress)
+        self.fill(talk, progress)
         self.stop()
         self.source.unlink()
 
     def run(self, progress: ProgressFn = no_progress) -> WorkloadResult:
         """Write the file, and sync it."""
-        talk, target = self.running(), self._target
+        talk, target = self.opened, self._target
         assert self.input is not None
         target.unlink(missing_ok=True)
         progress("write the backup", 0.0)
@@ -194,12 +185,7 @@ class OrientdbBackup(OrientJob):
 
     def verify(self, result: WorkloadResult) -> WorkloadResult:
         """Return ``result`` with checks of a database that is made from the file again."""
-        talk, account = self.running(), self._account
-        assert account is not None
-        scratch = self.home / "restored"
-        shutil.rmtree(scratch, ignore_errors=True)
-        scratch.mkdir(mode=0o700)
-        places.mend(scratch, 0o700, account)
+        talk, scratch = self.opened, self.scratch("restored")
         word = "reimport" if self.params["method"] == "export" else "restore"
         try:
             found = talk.ask(word, self._target, scratch, seconds=self.limit())
@@ -209,7 +195,7 @@ class OrientdbBackup(OrientJob):
         return replace(result, checks=tuple(checks)).require_ok(self.name)
 
 
-class OrientdbArchive(OrientJob):
+class OrientdbArchive(LaunchedJob, OrientJob):
     """A backup is moved into the archive."""
 
     name: ClassVar[str] = "orientdb-archive"
@@ -218,23 +204,17 @@ class OrientdbArchive(OrientJob):
 
     def _set_up(self) -> None:
         super()._set_up()
-        self._launcher: Launcher | None = None
         self._before: tuple[int, str] = (0, "")
 
     def load(self, progress: ProgressFn = no_progress) -> None:
         """Make a database of the triples beside the layout, and its backup in the role ``backup``."""
         self.write_input(progress)
-        scratch = self.home / "scratch"
-        assert self._account is not None
-        scratch.mkdir(mode=0o700)
-        places.mend(scratch, 0o700, self._account)
-        talk = self._talk = self.another(None)
+        scratch, talk = self.scratch("scratch"), self.another(None)
         self.make_database(talk, scratch, progress)
         self.fill(talk, progress)
         progress("write the backup", 0.0)
         talk.ask("backup", self.path("backup") / self._FILE, int(self.params["level"]), seconds=self.limit())
-        self._talk = None
-        talk.stop()
+        self.stop()
         shutil.rmtree(scratch)
         self.source.unlink()
 
@@ -242,38 +222,22 @@ class OrientdbArchive(OrientJob):
         """Start the shell that waits for the word to move the file."""
         source, target = self.path("backup") / self._FILE, self.path("archive") / self._FILE
         try:
-            self._before = (source.stat().st_size, _sha256(source))
+            self._before = (source.stat().st_size, places.sha256(source))
         except OSError as error:
             raise ZtuneError(f"{source}: there is no backup to move: {error.strerror}") from None
-        assert self._account is not None
-        self._launcher = Launcher(
-            "moving the backup",
-            self.home,
-            self._account,
-            log=self.home.parent / "move.log",
-            patience=self.patience,
-        )
         # What mv does between two file systems, but never as a rename or a clone, and safe before it forgets.
         script = 'cp --reflink=never --sparse=never "$1" "$2" && sync "$2" && rm "$1"'
-        self._launcher.start(["/bin/sh", "-c", script, "sh", source, target])
+        command: list[str | Path] = ["/bin/sh", "-c", script, "sh", source, target]
+        self.launch("moving the backup", command, "move.log")
         progress("start the shell", 1.0)
-
-    def pids(self) -> list[int]:
-        """Return the shell below which the file is moved."""
-        return self._launcher.pids() if self._launcher is not None else []
 
     def run(self, progress: ProgressFn = no_progress) -> WorkloadResult:
         """Move the file."""
-        launcher, size = self._launcher, self._before[0]
-        if launcher is None:
-            raise ZtuneError(f"{self.name}: start comes before this step")
-        began = time.time()
-        moved = launcher.run(self.limit() + size / 1e6, lambda _gone: None)
+        launcher, size = self.launcher, self._before[0]
+        seconds, moved = launcher.run(self.limit() + size / 1e6)
         if launcher.exit_code() != 0:
             raise ZtuneError(f"the backup could not be moved into the archive: {launcher.said()}")
         progress("move the backup", 1.0)
-        # The shell's own note of the end; we look only twenty times a second, which would blur a short move.
-        seconds = max((self.home / "rc").stat().st_mtime - began, 1e-3)
         assert self.input is not None
         return WorkloadResult(
             seconds=seconds,
@@ -293,24 +257,12 @@ class OrientdbArchive(OrientJob):
         source, target = self.path("backup") / self._FILE, self.path("archive") / self._FILE
         checks = (
             Check("bytes in the archive", self._before[0], target.stat().st_size if target.exists() else 0),
-            Check("SHA-256 of the archive", self._before[1], _sha256(target) if target.exists() else ""),
+            Check(
+                "SHA-256 of the archive", self._before[1], places.sha256(target) if target.exists() else ""
+            ),
             Check("the backup is gone", "yes", "no" if source.exists() else "yes"),
         )
         return replace(result, checks=checks).require_ok(self.name)
-
-    def stop(self) -> None:
-        """End the shell."""
-        super().stop()
-        launcher, self._launcher = self._launcher, None
-        if launcher is not None:
-            launcher.stop()
-
-    def kill(self) -> None:
-        """End every program at once."""
-        super().kill()
-        launcher, self._launcher = self._launcher, None
-        if launcher is not None:
-            launcher.kill()
 
     def page_sizes(self) -> dict[str, int]:
         """Return nothing: a file that is moved has no pages."""
@@ -332,30 +284,28 @@ class OrientdbLucene(OrientJob):
     def load(self, progress: ProgressFn = no_progress) -> None:
         """Write the triples and fill the database with them."""
         self.write_input(progress)
-        self.make_database(self.talk(), self.path("data"), progress)
-        self.fill(self.talk(), progress)
+        talk = self.talk()
+        self.make_database(talk, self.path("data"), progress)
+        self.fill(talk, progress)
         self.stop()
         note = self.path("data") / self._WORDS
-        places.write(note, json.dumps(some_words(self.source)))
-        assert self._account is not None
-        places.mend(note, 0o600, self._account)
+        places.lend(note, json.dumps(some_words(self.source)), self.account)
         self.source.unlink()
         self._make_link()
 
     def _make_link(self) -> None:
-        assert self._account is not None
         self._link.unlink(missing_ok=True)
         self._link.symlink_to(self.path("index"))
-        places.mend(self._link, None, self._account)
+        places.mend(self._link, None, self.account)
 
-    def adopt(self, places_: Mapping[str, Path]) -> None:
-        """Take over files that were copied into ``places_``; the link leads to where they are now."""
-        super().adopt(places_)
+    def take_over(self) -> None:
+        """Read what is known of a database that was copied; the link leads to where the index is now."""
+        super().take_over()
         self._make_link()
 
     def run(self, progress: ProgressFn = no_progress) -> WorkloadResult:
         """Build the index."""
-        talk = self.running()
+        talk = self.opened
         progress("build the index", 0.0)
         found = talk.ask("lucene", seconds=self.limit())
         progress("build the index", 1.0)
@@ -375,9 +325,7 @@ class OrientdbLucene(OrientJob):
 
         Every vertex is in the index, words of the input are found, one that isn't in it is not.
         """
-        talk = self.running()
-        talk.ask("close", seconds=self.limit())
-        talk.ask("open", self.path("data"), seconds=self.limit())
+        talk = self.open_anew()
         assert self.input is not None
         words = json.loads(own_directory.read_plain(self.path("data") / self._WORDS))
         checks = [Check("vertices indexed", self.input.terms, result.operations)]
@@ -406,8 +354,3 @@ def some_words(path: Path, count: int = 5) -> list[str]:
                 found += words[:1]
     step = max(1, len(found) // count)
     return list(dict.fromkeys(word.lower() for word in found[::step]))[:count]
-
-
-def _sha256(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()

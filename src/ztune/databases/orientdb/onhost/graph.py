@@ -30,7 +30,7 @@ class OrientdbGraph(OrientJob):
 
     def run(self, progress: ProgressFn = no_progress) -> WorkloadResult:
         """Load every triple."""
-        talk, step = self.running(), "load the triples"
+        talk, step = self.opened, "load the triples"
         if self.input is None:
             raise ZtuneError(f"{self.name}: load comes before this step")
         every = int(self.params["commit_every"])

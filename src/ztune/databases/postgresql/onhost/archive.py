@@ -6,7 +6,6 @@ and a segment is used again only when it has ended well.
 
 from __future__ import annotations
 
-import hashlib
 import shlex
 import signal
 import time
@@ -15,6 +14,7 @@ from pathlib import Path
 from ztune.databases.postgresql.onhost.server import SEGMENT_SIZE, PostgresServer
 from ztune.errors import ZtuneError
 from ztune.onhost.host.process import Program, last_lines
+from ztune.onhost.jobs import role_directories as places
 from ztune.onhost.jobs.job import Check
 
 _WAIT_SECONDS = 600.0
@@ -96,7 +96,7 @@ class WalArchive:
         """
         held, finished = self.held, self.finished
         still = [path for path in held if (self.server.wal / path.name).exists()]
-        same = sum(_sha256(path) == _sha256(self.server.wal / path.name) for path in still)
+        same = sum(places.sha256(path) == places.sha256(self.server.wal / path.name) for path in still)
         names = {path.name for path in held}
         lacking = [name for name in finished if name not in names][:3]
         failed = self.server.value("SELECT failed_count FROM pg_stat_archiver")
@@ -147,6 +147,10 @@ class Bystanders:
             log=log,
         )
 
+    def pids(self) -> list[int]:
+        """Return nothing: what they do, the server does."""
+        return []
+
     def stop(self) -> None:
         """End them.
 
@@ -163,8 +167,3 @@ class Bystanders:
     def kill(self) -> None:
         """End them at once."""
         self._program.kill()
-
-
-def _sha256(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()

@@ -4,27 +4,25 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar
 
 from ztune.databases.postgresql.onhost.archive import Bystanders, WalArchive
 from ztune.databases.postgresql.onhost.oltp import PostgresOltp
-from ztune.errors import MissingError, ZtuneError
+from ztune.errors import MissingError
 from ztune.onhost.host.process import run
-from ztune.onhost.host.workdir import WorkDir
 from ztune.onhost.jobs import filler
-from ztune.onhost.jobs import role_directories as places
-from ztune.onhost.jobs.job import Check, ProgressFn, WorkloadResult, no_progress
-from ztune.onhost.jobs.launcher import Launcher
+from ztune.onhost.jobs.job import Check, JobBase, ProgressFn, WorkloadResult, no_progress
+from ztune.onhost.jobs.launcher import LaunchedJob
 from ztune.units import parse_size
 
 _DAY = 86_400.0
 _TABLES = ("accounts", "branches", "history", "tellers")
 
 
-class _PostgresCopy(PostgresOltp):
+class _PostgresCopy(LaunchedJob, PostgresOltp):
     """The filled database of ``postgres-oltp``, beside a directory that a client of PostgreSQL reads or
     writes.
     """
@@ -35,11 +33,6 @@ class _PostgresCopy(PostgresOltp):
     def clients(self) -> tuple[str, ...]:
         """Return the programs of PostgreSQL that it needs, the one that is measured first."""
         raise NotImplementedError
-
-    def _set_up(self) -> None:
-        super()._set_up()
-        self._other: Path | None = None
-        self._launcher: Launcher | None = None
 
     def check(self) -> str:
         """Return the version that would run.
@@ -55,27 +48,10 @@ class _PostgresCopy(PostgresOltp):
                 raise MissingError(f"{self.name}: there is no {name} beside {self._binaries['postgres']}")
         return version
 
-    def prepare(self, workdir: WorkDir, given: Mapping[str, Path] | None = None) -> None:
-        """Make directories; the cluster itself is made by ``load``."""
-        other = self.place(self.OTHER, given)
-        super().prepare(workdir, given)
-        account = self.server.account
-        self._other = places.take(self.OTHER, other, workdir, account)
-        places.must_be_reachable((self._other,), workdir, account, patience=self.patience)
-
     @property
     def other(self) -> Path:
         """The directory of the backup or the dump; there is one after ``prepare``."""
-        if self._other is None:
-            raise ZtuneError(f"{self.name}: prepare comes before this step")
-        return self._other
-
-    def adopt(self, given: Mapping[str, Path]) -> None:
-        """Take over what was copied into ``given``."""
-        super().adopt(given)
-        if self.place(self.OTHER, given) != self.other:
-            raise ZtuneError(f"{self.name}: {self.OTHER} was prepared elsewhere than at {given[self.OTHER]}")
-        places.hand_over(self.other, self.server.account)
+        return self.role_paths()[self.OTHER]
 
     def settings(self) -> dict[str, str]:
         """Return what goes into the configuration, overridden by the layout's settings."""
@@ -102,22 +78,10 @@ class _PostgresCopy(PostgresOltp):
     def start(self, progress: ProgressFn = no_progress) -> None:
         """Start the server, and the shell that waits for the word to run the client."""
         server = self.server
-        assert self.workdir is not None
         server.configure(self.settings())
         server.start()
-        self._launcher = Launcher(
-            self.clients()[0],
-            server.home,
-            server.account,
-            log=self.workdir.path / "client.log",
-            patience=self.patience,
-        )
-        self._launcher.start(self._command(), env=server.client_env)
+        self.launch(self.clients()[0], self._command(), "client.log", server.client_env)
         progress("start the server", 1.0)
-
-    def pids(self) -> list[int]:
-        """Return the postmaster's pid, and that of the shell below which the client runs."""
-        return [*super().pids(), *(self._launcher.pids() if self._launcher is not None else [])]
 
     def _watch(self) -> None:
         """Raise ``ZtuneError`` if the client could wait for ever."""
@@ -125,48 +89,21 @@ class _PostgresCopy(PostgresOltp):
 
     def _run_client(self, progress: ProgressFn, step: str) -> float:
         """Run the client to its end; return the seconds that it took."""
-        launcher = self._launcher
-        if launcher is None:
-            raise ZtuneError(f"{self.name}: start comes before this step")
-        spent = 0.0
+        launcher = self.launcher
 
-        def tick(gone: float) -> None:
-            nonlocal spent
-            spent = gone
+        def tick(_gone: float) -> None:
             self._watch()
             progress(step, 0.0)
 
-        launcher.run(_DAY * self.patience, tick)
-        if launcher.exit_code() != 0:
-            self.server.watch()
-            raise ZtuneError(
-                f"{launcher.what} ended with exit code {launcher.exit_code()}: {launcher.said()}"
-            )
+        spent, _ = launcher.run(_DAY * self.patience, tick)
+        self.server.watch()
+        launcher.must_have_ended_well()
         progress(step, 1.0)
         return spent
 
-    def stop(self) -> None:
-        """End the client's shell and shut the server down in order."""
-        launcher, self._launcher = self._launcher, None
-        try:
-            if launcher is not None:
-                launcher.stop()
-        finally:
-            super().stop()
-
-    def kill(self) -> None:
-        """End everything at once."""
-        launcher, self._launcher = self._launcher, None
-        try:
-            if launcher is not None:
-                launcher.kill()
-        finally:
-            super().kill()
-
     def role_paths(self) -> dict[str, Path]:
-        """Return the directories of data, WAL, and backup or dump."""
-        paths = super().role_paths()
-        return {"data": paths["data"], "wal": paths["wal"], self.OTHER: self.other}
+        """Return the directory of each role: of temporary files these make none that matter."""
+        return JobBase.role_paths(self)
 
     def page_sizes(self) -> dict[str, int]:
         """Return PostgreSQL's page size, for data and for WAL."""
@@ -185,7 +122,6 @@ class PostgresBackup(_PostgresCopy):
     def _set_up(self) -> None:
         super()._set_up()
         self._archive: WalArchive | None = None
-        self._bystanders: Bystanders | None = None
 
     @property
     def archives(self) -> bool:
@@ -202,23 +138,11 @@ class PostgresBackup(_PostgresCopy):
             return ("pg_basebackup", "pg_verifybackup", *(("pg_waldump",) if self.archives else ()))
         return ("pg_dump", "pg_restore")
 
-    def prepare(self, workdir: WorkDir, given: Mapping[str, Path] | None = None) -> None:
-        """Make directories; the cluster itself is made by ``load``."""
-        super().prepare(workdir, given)
+    def lay_out(self) -> None:
+        """Note where server and archive are to be; the cluster itself is made by ``load``."""
+        super().lay_out()
         if self.archives:
-            account = self.server.account
-            folder = places.take("archive", self.place("archive", given), workdir, account)
-            places.must_be_reachable((folder,), workdir, account, patience=self.patience)
-            self._archive = WalArchive(self.server, folder)
-
-    def adopt(self, given: Mapping[str, Path]) -> None:
-        """Take over what was copied into ``given``."""
-        super().adopt(given)
-        archive = self._archive
-        if archive is not None:
-            if self.place("archive", given) != archive.folder:
-                raise ZtuneError(f"{self.name}: archive was prepared elsewhere than at {given['archive']}")
-            places.hand_over(archive.folder, self.server.account)
+            self._archive = WalArchive(self.server, self._paths["archive"])
 
     def settings(self) -> dict[str, str]:
         """Return what goes into the configuration, overridden by the layout's settings."""
@@ -267,16 +191,14 @@ class PostgresBackup(_PostgresCopy):
         busy = self.params["method"] == "basebackup"
         rate = float(self.params["rate"]) / self.dilation if busy else 0.0
         assert self.workdir is not None
+        others: Bystanders | None = None
         if rate:
-            self._bystanders = Bystanders(
-                self.server, rate, int(self.params["seed"]), self.workdir.path / "bystanders.log"
-            )
+            log = self.workdir.path / "bystanders.log"
+            others = self.begin(Bystanders(self.server, rate, int(self.params["seed"]), log))
         seconds = self._run_client(progress, "make the backup")
-        if self._bystanders is not None:
-            self._bystanders.stop()
-            self._bystanders = None
         details: dict[str, Any] = {}
-        if rate:
+        if others is not None:
+            self.finish(others)
             details["transactions_meanwhile"] = int(self.server.value("SELECT count(*) FROM pgbench_history"))
         if self._archive is not None:
             progress("archive the rest of the log", 0.0)
@@ -329,20 +251,6 @@ class PostgresBackup(_PostgresCopy):
                 for table, count in self._rows().items()
             ]
         return replace(result, checks=tuple(checks)).require_ok(self.name)
-
-    def kill(self) -> None:
-        """End everything at once."""
-        others, self._bystanders = self._bystanders, None
-        try:
-            if others is not None:
-                others.kill()
-        finally:
-            super().kill()
-
-    def role_paths(self) -> dict[str, Path]:
-        """Return the directories of data, WAL, backup and, if there is one, archive."""
-        archive = {"archive": self._archive.folder} if self._archive is not None else {}
-        return {**super().role_paths(), **archive}
 
     def _dumped(self, table: str) -> int:
         """Return how many rows of ``table`` are in the dump: lines between COPY and the end mark."""

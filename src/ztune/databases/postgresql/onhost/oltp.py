@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar
@@ -22,11 +21,10 @@ from ztune.databases.postgresql.onhost.server import (
     find_binaries,
 )
 from ztune.errors import ZtuneError
-from ztune.onhost.host.process import Account
-from ztune.onhost.host.workdir import WorkDir
-from ztune.onhost.jobs import filler
+from ztune.onhost.jobs import filler, latency
 from ztune.onhost.jobs import role_directories as places
-from ztune.onhost.jobs.job import Check, JobBase, ProgressFn, WorkloadResult, no_progress
+from ztune.onhost.jobs.job import Check, ProgressFn, WorkloadResult, no_progress
+from ztune.onhost.jobs.server import ServerJob
 from ztune.onhost.jobs.settings import check_values
 from ztune.units import parse_size
 
@@ -46,19 +44,19 @@ def resolved_scale(size: int, scale: int) -> int:
     return max(1, -(-size // filler.BYTES_PER_SCALE)) if size else scale
 
 
-class PostgresOltp(JobBase):
+class PostgresOltp(ServerJob[PostgresServer]):
     """pgbench on a private PostgreSQL: data and WAL in directories of their own, rows that compress as real
     ones.
     """
 
     name: ClassVar[str] = "postgres-oltp"
     ROLES: ClassVar[tuple[str, ...]] = ("data", "wal")
+    user = "postgres"
 
     def _set_up(self) -> None:
         super()._set_up()
         self.scale = resolved_scale(parse_size(self.params["size"]), int(self.params["scale"]))
         self._binaries: Binaries | None = None
-        self._server: PostgresServer | None = None
         self._before: dict[str, Any] = {}
 
     def check_settings(self) -> None:
@@ -73,33 +71,18 @@ class PostgresOltp(JobBase):
             InputError: ``database`` has a setting that PostgreSQL has not, or that isn't the layout's.
         """
         if self._binaries is None:
-            Account.for_database("postgres")
             found = find_binaries(patience=self.patience)
             check_settings(found, self.database, patience=self.patience)
             self._binaries = found
         return f"PostgreSQL {self._binaries.version}"
 
-    @property
-    def server(self) -> PostgresServer:
-        """The server; there is one after ``prepare``."""
-        if self._server is None:
-            raise ZtuneError(f"{self.name}: prepare comes before this step")
-        return self._server
-
-    def prepare(self, workdir: WorkDir, places: Mapping[str, Path] | None = None) -> None:
-        """Make directories; the cluster itself is made by ``load``."""
-        self.check()
-        assert self._binaries is not None
-        self.workdir = workdir
+    def lay_out(self) -> None:
+        """Note where the server is to be; the cluster itself is made by ``load``."""
+        assert self._binaries is not None and self.workdir is not None
+        data, wal = self._paths["data"], self._paths["wal"]
         self._server = PostgresServer(
-            self._binaries,
-            workdir,
-            Account.for_database("postgres"),
-            data=self.place("data", places),
-            wal=self.place("wal", places),
-            patience=self.patience,
+            self._binaries, self.workdir, self.home, self.account, data=data, wal=wal, patience=self.patience
         )
-        self._server.prepare()
 
     def load(self, progress: ProgressFn = no_progress) -> None:
         """Make and fill the database, without the brakes that only matter for survival, and shut it down in
@@ -163,11 +146,8 @@ class PostgresOltp(JobBase):
         server.stop()
         progress("fill the database", 1.0)
 
-    def adopt(self, places: Mapping[str, Path]) -> None:
-        """Take over a cluster that was copied into ``places``."""
-        for role, path in (("data", self.server.data), ("wal", self.server.wal)):
-            if self.place(role, places) != path:
-                raise ZtuneError(f"{self.name}: {role} was prepared at {path} but copied to {places[role]}")
+    def take_over(self) -> None:
+        """Look at a cluster that was copied; the link to its WAL is set anew."""
         self.server.adopt()
 
     def start(self, progress: ProgressFn = no_progress) -> None:
@@ -220,10 +200,6 @@ class PostgresOltp(JobBase):
             **self.database,
         }
 
-    def pids(self) -> list[int]:
-        """Return the postmaster's pid."""
-        return [self.server.pid] if self._server is not None and self._server.running else []
-
     def expected_bytes(self) -> dict[str, int]:
         """Return the size of table and index with what every new cluster has, and of the WAL that is kept."""
         return {
@@ -256,7 +232,7 @@ class PostgresOltp(JobBase):
             seconds=spent,
             operations=outcome.transactions,
             unit="transaction",
-            latency_ms=pgbench.latency_summary(latencies),
+            latency_ms=latency.summary(latencies),
             offered_per_second=float(self.params["rate"]) / self.dilation,
             details={
                 "tps": outcome.transactions / spent * self.dilation,
@@ -401,20 +377,10 @@ class PostgresOltp(JobBase):
             path.unlink()
         return pgbench.parse_output(text), latencies
 
-    def stop(self) -> None:
-        """Shut the server down in order."""
-        if self._server is not None:
-            self._server.stop()
-
-    def kill(self) -> None:
-        """End the server at once."""
-        if self._server is not None:
-            self._server.kill()
-
     def role_paths(self) -> dict[str, Path]:
         """Return the directories of data, WAL and temporary files (which lie below data)."""
-        server = self.server
-        return {"data": server.data, "wal": server.wal, "temp": server.data / "base" / "pgsql_tmp"}
+        paths = super().role_paths()
+        return {**paths, "temp": paths["data"] / "base" / "pgsql_tmp"}
 
     def page_sizes(self) -> dict[str, int]:
         """Return PostgreSQL's page size, for data and for WAL."""

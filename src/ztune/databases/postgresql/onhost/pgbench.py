@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import math
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -90,26 +89,3 @@ def read_latencies(logs: Iterable[Path]) -> list[float]:
                     values.append(int(parts[2]))
     values.sort()
     return [value / 1000.0 for value in values]
-
-
-def quantile(ordered: Sequence[float], share: float) -> float:
-    """Return the value below which ``share`` (0…1) of ``ordered`` lies, between neighbours in proportion."""
-    place = share * (len(ordered) - 1)
-    low = int(place)
-    high = min(low + 1, len(ordered) - 1)
-    return ordered[low] + (ordered[high] - ordered[low]) * (place - low)
-
-
-def latency_summary(latencies: Sequence[float]) -> dict[str, float]:
-    """Return mean, p50, p90, p99, p999 and max of sorted latencies, in ms; empty if there are none."""
-    if not latencies:
-        return {}
-    found = {
-        "mean": math.fsum(latencies) / len(latencies),
-        "p50": quantile(latencies, 0.5),
-        "p90": quantile(latencies, 0.9),
-        "p99": quantile(latencies, 0.99),
-        "p999": quantile(latencies, 0.999),
-        "max": latencies[-1],
-    }
-    return {name: round(value, 4) for name, value in found.items()}

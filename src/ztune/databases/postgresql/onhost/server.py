@@ -13,7 +13,6 @@ import re
 import shutil
 import signal
 import subprocess
-import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -24,8 +23,9 @@ from ztune.onhost.host import own_directory
 from ztune.onhost.host.process import Account, descendants, run
 from ztune.onhost.host.workdir import WorkDir
 from ztune.onhost.jobs import role_directories as places
-from ztune.onhost.jobs.server import DatabaseServer, Server, SocketDirectory
-from ztune.onhost.jobs.settings import check_names, check_values
+from ztune.onhost.jobs import software
+from ztune.onhost.jobs.server import DatabaseServer
+from ztune.onhost.jobs.settings import by_name, check_names, check_values
 from ztune.packages import install_command
 
 PAGE_SIZE = 8192
@@ -43,31 +43,22 @@ START_SECONDS = 60.0
 STOP_SECONDS = 60.0
 """Time limits on an ordinary machine; ``patience`` multiplies them."""
 
-OWNED = {
-    "listen_addresses": "it is reached by its own socket only",
-    "port": "it is reached by its own socket only",
-    "unix_socket_directories": "it is reached by its own socket only",
-    "unix_socket_permissions": "it is reached by its own socket only",
-    "unix_socket_group": "it is reached by its own socket only",
-    "data_directory": "the layout's datasets say where files lie",
-    "hba_file": "the workload makes it",
-    "ident_file": "the workload makes it",
-    "config_file": "the workload makes it",
-    "external_pid_file": "the workload makes it",
-    "logging_collector": "its log is read for errors",
-    "log_destination": "its log is read for errors",
-    "log_checkpoints": "its log is read for errors",
-    "max_connections": "the workload's parameter 'clients' decides it",
-    "restart_after_crash": "a crash must fail the trial",
-    "archive_mode": "the workload says whether the log is archived, and where",
-    "archive_command": "the workload says whether the log is archived, and where",
-    "archive_library": "the workload says whether the log is archived, and where",
-    "block_size": "it is fixed when PostgreSQL is built",
-    "wal_block_size": "it is fixed when PostgreSQL is built",
-    "segment_size": "it is fixed when PostgreSQL is built",
-    "wal_segment_size": "it is fixed when the cluster is made",
-    "data_checksums": "the workload makes its cluster with checksums",
-}
+OWNED = by_name(
+    {
+        "it is reached by its own socket only": "listen_addresses port unix_socket_directories "
+        "unix_socket_permissions unix_socket_group",
+        "the layout's datasets say where files lie": "data_directory",
+        "the workload makes it": "hba_file ident_file config_file external_pid_file",
+        "its log is read for errors": "logging_collector log_destination log_checkpoints",
+        "the workload's parameter 'clients' decides it": "max_connections",
+        "a crash must fail the trial": "restart_after_crash",
+        "the workload says whether the log is archived, and where": "archive_mode archive_command "
+        "archive_library",
+        "it is fixed when PostgreSQL is built": "block_size wal_block_size segment_size",
+        "it is fixed when the cluster is made": "wal_segment_size",
+        "the workload makes its cluster with checksums": "data_checksums",
+    }
+)
 """Settings that a layout may not change, and why."""
 
 _SWITCH = ("on", "off", "true", "false", "yes", "no", "1", "0")
@@ -145,28 +136,9 @@ def find_binaries(
     )
 
 
-def _ask(program: Path, option: str, patience: float) -> str:
-    try:
-        return subprocess.run(
-            [program, option],
-            capture_output=True,
-            text=True,
-            errors="replace",
-            timeout=30 * patience,
-            check=True,
-        ).stdout
-    except (OSError, subprocess.SubprocessError) as error:
-        raise MissingError(f"{program} does not run: {error}") from None
-
-
 def _with_version(directory: Path, patience: float) -> Binaries:
-    said = _ask(directory / "postgres", "--version", patience)
-    match = re.search(r"(\d+[\w.]*)", said)
-    if match is None:
-        raise MissingError(
-            f"{directory / 'postgres'} --version said {said.strip()!r}, which names no version"
-        )
-    return Binaries(directory, match[1])
+    version = software.version_of([directory / "postgres", "--version"], r"(\d+[\w.]*)", patience=patience)
+    return Binaries(directory, version)
 
 
 def check_settings(binaries: Binaries, settings: Mapping[str, str], *, patience: float = 1.0) -> None:
@@ -182,7 +154,7 @@ def check_settings(binaries: Binaries, settings: Mapping[str, str], *, patience:
         return
     check_values(settings, WORDS, OWNED)
     # One line per setting that may stand in postgresql.conf, its name first.
-    said = _ask(binaries["postgres"], "--describe-config", patience)
+    said = software.said_by([binaries["postgres"], "--describe-config"], patience=patience)
     known = [line.partition("\t")[0] for line in said.splitlines()]
     check_names(f"PostgreSQL {binaries.version}", settings, known, _COMMON)
 
@@ -225,49 +197,24 @@ class PostgresServer(DatabaseServer):
         self,
         binaries: Binaries,
         workdir: WorkDir,
+        home: Path,
         account: Account,
         *,
-        data: Path | None = None,
-        wal: Path | None = None,
+        data: Path,
+        wal: Path,
         patience: float = 1.0,
     ) -> None:
-        """Note where things are to be; nothing is made.
+        """Make the directory of its socket; nothing is started.
 
-        Args:
-            binaries: which PostgreSQL. workdir: for all that is no part of the database. account: who it runs
-            as. data: an existing empty directory for the cluster; ``None``: one in ``workdir``. wal: the same
-            for its WAL. patience: multiplies every time limit.
+        ``binaries``: which PostgreSQL; ``data`` and ``wal``: directories of the account's for the cluster and
+        its WAL; else as ``DatabaseServer``.
         """
-        self.binaries = binaries
-        self.account = account
-        self.workdir = workdir
-        self.patience = patience
-        self.data = data if data is not None else workdir.path / "data"
-        self.wal = wal if wal is not None else workdir.path / "pg_wal"
-        self._given = {"data": data, "wal": wal}
-        self.log = workdir.path / "server.log"
         # SIGQUIT is PostgreSQL's immediate shutdown: it takes its children along.
-        self._server = Server("PostgreSQL", self.log, account, death_signal=signal.SIGQUIT, patience=patience)
-        self.socket_dir = workdir.path / "s"
-
-    def prepare(self) -> None:
-        """Make the directories, and hand those that were given over to the server's user.
-
-        Raises:
-            InputError: one that was given isn't an empty directory, or the server's user can't work there.
-        """
-        owner = self.account.owner
-        for role, path in self._given.items():
-            if path is None:
-                self.workdir.sub("data" if role == "data" else "pg_wal", owner=owner)
-            else:
-                places.take(role, path, self.workdir, self.account)
-        self.workdir.sub("run", owner=owner)
-        self._sockets = SocketDirectory(self.workdir, self.account, _SOCKET_NAME)
-        self.socket_dir = self._sockets.path
-        places.must_be_reachable(
-            (self.home, self.data, self.wal), self.workdir, self.account, patience=self.patience
-        )
+        quit_, socket = signal.SIGQUIT, _SOCKET_NAME
+        super().__init__("PostgreSQL", workdir, home, account, socket, death_signal=quit_, patience=patience)
+        self.binaries = binaries
+        self.data = data
+        self.wal = wal
 
     def initialise(self) -> None:
         """Make an empty cluster: data checksums on, UTF-8, WAL in a directory of its own.
@@ -298,8 +245,9 @@ class PostgresServer(DatabaseServer):
         places.write(self.data / "postgresql.conf", "\ninclude 'ztune.conf'\n", append=True)
 
     def adopt(self) -> None:
-        """Take over a cluster whose files were copied into ``data`` and ``wal``: the link to the WAL, owners
-        and modes are set anew.
+        """Look at a cluster whose files were copied, and set the link to the WAL anew.
+
+        Owners and modes are left to be set.
 
         Raises:
             ZtuneError: there is no cluster of this PostgreSQL's major version there, or it was not shut down.
@@ -323,14 +271,6 @@ class PostgresServer(DatabaseServer):
         elif link.exists():
             raise ZtuneError(f"{link}: it should be a link to the WAL's directory; load the cluster anew")
         link.symlink_to(self.wal)
-        for top in (self.data, self.wal):
-            places.hand_over(top, self.account)
-        places.mend(link, None, self.account)
-
-    @property
-    def home(self) -> Path:
-        """A directory that belongs to the server's user, for its clients to stand in."""
-        return self.workdir.path / "run"
 
     def configure(self, settings: Mapping[str, str | int | bool]) -> None:
         """Write the settings that the next start uses; sizes carry their unit, as ``64MB``."""
@@ -356,12 +296,12 @@ class PostgresServer(DatabaseServer):
         Raises:
             InputError: it didn't come up; the sentence ends with the last lines of its log.
         """
-        leave_at = None if leave_after is None else time.monotonic() + leave_after
         self._server.start(
             [self.binaries["postgres"], "-D", self.data],
             cwd=self.data,
-            ready=lambda: self._ready() or (leave_at is not None and time.monotonic() >= leave_at),
+            ready=self._ready,
             seconds=START_SECONDS,
+            leave_after=leave_after,
         )
 
     def _ready(self) -> bool:
@@ -418,16 +358,13 @@ class PostgresServer(DatabaseServer):
         Raises:
             ZtuneError: it failed, or the server died meanwhile.
         """
-        return run(
+        return self.run_client(
             [self.binaries[name], *args],
-            what=name,
-            account=self.account,
-            cwd=self.home,
+            name,
             env=self.client_env,
             stdin=stdin,
-            seconds=seconds * self.patience,
+            seconds=seconds,
             on_line=on_line,
-            watch=self.watch,
         )
 
     def sql(

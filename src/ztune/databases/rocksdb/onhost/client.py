@@ -12,16 +12,12 @@ zstd with records of 1 MiB halves what nothing else can. Nor can it give reads a
 from __future__ import annotations
 
 import ctypes
-import hashlib
 import math
-import random
 import re
-import threading
 import time
-from array import array
 from typing import Any
 
-from ztune.onhost.jobs.client_program import say, serve
+from ztune.onhost.jobs.client_program import Load, Values, Worker, run_all, say, serve, times_of
 
 AGAIN = 20
 _TICKER = re.compile(r"^rocksdb\.([\w.\-]+) COUNT : (\d+)\s*$", re.MULTILINE)
@@ -35,38 +31,6 @@ _AT_REST = (
 def key_of(number: int) -> bytes:
     """Return a key of 16 bytes."""
     return b"%016d" % number
-
-
-class Values:
-    """Values like an application's records: phrases, which repeat, between bytes of their own, which don't.
-
-    Both are drawn from a hash of seed, key and version, so nothing repeats but the phrases: any record that
-    holds some thousands of bytes shows them to a compressor, and a larger one has nothing more to show.
-    """
-
-    def __init__(self, size: int, fresh: float, phrases: list[str], seed: int) -> None:
-        """Note what they are to be.
-
-        Args:
-            size: bytes of a value.
-            fresh: share of them that no compressor can shrink.
-            phrases: 256 of them.
-            seed: another seed gives other values.
-        """
-        self.size, self.seed = size, seed
-        # The first far more often, as names and words are.
-        self.phrases = [phrases[n * n >> 8].encode() + b" " for n in range(256)]
-        mean = sum(map(len, self.phrases)) / len(self.phrases)
-        self.fresh = min(size, round(mean * fresh / (1 - fresh))) if fresh < 1 else size
-        # Enough of the shortest phrases too; what is too much is cut.
-        self.fields = math.ceil(size / (min(map(len, self.phrases)) + self.fresh))
-
-    def of(self, key: int, version: int) -> bytes:
-        """Return the value that the ``version``-th writing of ``key`` has."""
-        phrases, fresh, each = self.phrases, self.fresh, self.fresh + 1
-        drawn = hashlib.shake_128(b"%d %d %d" % (self.seed, key, version)).digest(each * self.fields)
-        parts = [drawn[at : at + fresh] + phrases[drawn[at + fresh]] for at in range(0, len(drawn), each)]
-        return b"".join(parts)[: self.size]
 
 
 # RocksDB's C interface, as far as it is used: what each returns, and what it takes.
@@ -259,34 +223,18 @@ class Client:
         self, mix: str, read_share: int, operations: int, seconds: float, rate: float, threads: int, seed: int
     ) -> dict[str, Any]:
         """Do ``operations``, or as many as go into ``seconds``; return what was done, and the times in µs."""
-        before, began = self.counters(), time.monotonic()
-        workers = [
-            Worker(self, number, threads, mix, read_share, operations, seconds, rate, seed, began)
-            for number in range(threads)
-        ]
-        running = [threading.Thread(target=worker.work) for worker in workers]
-        for thread in running:
-            thread.start()
-        for thread in running:
-            while thread.is_alive():
-                thread.join(0.5)
-                done = sum(worker.done for worker in workers) / operations
-                say(progress=min(1.0, (time.monotonic() - began) / seconds if seconds else done))
-        for worker in workers:
-            if worker.error is not None:
-                raise worker.error
-        ended = max(worker.last for worker in workers)
+        before = self.counters()
+        load = Load(threads, seed, seconds=seconds, rate=rate, operations=operations)
+        workers = [Thread(self, load, number, mix, read_share) for number in range(threads)]
+        spent = run_all(load, workers)
         # What the load left to do belongs to it.
         self.rest()
         after = self.counters()
         return {
-            "seconds": ended - began,
-            "closing_seconds": time.monotonic() - ended,
+            "seconds": spent,
+            "closing_seconds": time.monotonic() - load.began - spent,
             "operations": sum(worker.done for worker in workers),
-            "times_us": {
-                kind: sorted(us for worker in workers for us in worker.times[kind])
-                for kind in ("read", "write", "operation")
-            },
+            "times_us": times_of(workers),
             "counters": {name: count - before.get(name, 0) for name, count in after.items()},
         }
 
@@ -299,71 +247,26 @@ class Client:
         return {}
 
 
-class Worker:
-    """One thread of the load: its random keys and its times."""
+class Thread(Worker):
+    """One thread of the load: its random keys."""
 
-    def __init__(
-        self,
-        client: Client,
-        number: int,
-        threads: int,
-        mix: str,
-        read_share: int,
-        operations: int,
-        seconds: float,
-        rate: float,
-        seed: int,
-        began: float,
-    ) -> None:
-        self.client = client
-        self.random = random.Random(seed * 1_000_003 + number)
-        self.mix, self.read_share = mix, read_share
-        self.left = math.inf if seconds else (operations + threads - 1 - number) // threads
-        self.until = began + seconds if seconds else math.inf
-        # The threads' operations become due in turn.
-        self.interval = threads / rate if rate else 0.0
-        self.due = began + number / rate if rate else began
-        self.last = began
-        self.done = 0
-        self.times = {"read": array("Q"), "write": array("Q"), "operation": array("Q")}
-        self.error: Exception | None = None
+    def __init__(self, client: Client, load: Load, number: int, mix: str, read_share: int) -> None:
+        super().__init__(load, number, kinds=("read", "write", "operation"))
+        self.client, self.mix, self.read_share = client, mix, read_share
 
     def work(self) -> None:
         """Do operations until there are enough."""
-        try:
-            while self.left > 0:
-                start = time.monotonic()
-                if self.interval:
-                    # A late one counts from when it was due, so waiting for a slow one before is included.
-                    if self.due > self.until:
-                        return
-                    time.sleep(max(0.0, self.due - start))
-                    start = self.due
-                    self.due += self.interval
-                if time.monotonic() >= self.until:
-                    return
-                self._operation(start)
-                self.left -= 1
-                self.done += 1
-        except Exception as error:
-            self.error = error
-
-    def _operation(self, start: float) -> None:
-        draw, due = self.random, start
-        key = draw.randrange(self.client.keys)
-        reads = self.mix == "update" or (self.mix == "mixed" and draw.randrange(100) < self.read_share)
-        if reads:
-            self.client.get(key)
-            start = self._note("read", start)
-        if not reads or self.mix == "update":
-            self.client.put(key, 1 + draw.getrandbits(62))
-            self._note("write", start)
-        self._note("operation", due)
-
-    def _note(self, kind: str, start: float) -> float:
-        self.last = time.monotonic()
-        self.times[kind].append(max(0, round((self.last - start) * 1e6)))
-        return self.last
+        draw = self.random
+        for due in self.starts():
+            start, key = due, draw.randrange(self.client.keys)
+            reads = self.mix == "update" or (self.mix == "mixed" and draw.randrange(100) < self.read_share)
+            if reads:
+                self.client.get(key)
+                start = self.note("read", start)
+            if not reads or self.mix == "update":
+                self.client.put(key, 1 + draw.getrandbits(62))
+                self.note("write", start)
+            self.note("operation", due)
 
 
 if __name__ == "__main__":

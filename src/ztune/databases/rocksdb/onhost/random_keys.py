@@ -4,23 +4,20 @@ from __future__ import annotations
 
 import json
 import re
-import shutil
 import subprocess
 from collections.abc import Mapping
 from dataclasses import replace
 from difflib import get_close_matches
 from pathlib import Path
+from types import ModuleType
 from typing import Any, ClassVar
 
-from ztune.databases.postgresql.onhost import pgbench
 from ztune.databases.rocksdb.onhost import client as rocksdb_client
 from ztune.errors import InputError, MissingError, ZtuneError
-from ztune.onhost.host.process import Account, run
-from ztune.onhost.host.workdir import WorkDir
-from ztune.onhost.jobs import filler, software
-from ztune.onhost.jobs import role_directories as places
-from ztune.onhost.jobs.conversation import Client, text_of
-from ztune.onhost.jobs.job import Check, JobBase, ProgressFn, WorkloadResult, no_progress
+from ztune.onhost.host.process import run
+from ztune.onhost.jobs import filler, latency, software
+from ztune.onhost.jobs.conversation import Client, ClientJob, text_of
+from ztune.onhost.jobs.job import Check, ProgressFn, WorkloadResult, no_progress
 from ztune.packages import install_command
 from ztune.units import parse_size
 
@@ -30,48 +27,19 @@ _ENTRY_OVERHEAD = 11
 _LEAST_TABLE = 4 << 20
 """Bytes of a compacted table, at least. As small as the write buffer of a short load, the end of each last
 record would be a good part of it, which no user's are."""
-LEAST_COMPRESSED = 0.25
-"""What lz4 leaves of values that are phrases alone, in records of 128 KiB."""
 
-SETTINGS = (
-    *(
-        "compression_type",
-        "compression_level",
-        "min_level_to_compress",
-        "block_size",
-        "bloom_bits",
-        "cache_size",
-    ),
-    *("use_direct_reads", "use_direct_io_for_flush_and_compaction", "mmap_read", "mmap_write"),
-    *(
-        "bytes_per_sync",
-        "wal_bytes_per_sync",
-        "wal_compression",
-        "max_total_wal_size",
-        "recycle_log_file_num",
-    ),
-    *("write_buffer_size", "max_write_buffer_number", "min_write_buffer_number_to_merge"),
-    *(
-        "target_file_size_base",
-        "max_bytes_for_level_base",
-        "max_bytes_for_level_multiplier",
-        "compaction_style",
-    ),
-    *(
-        "compaction_readahead_size",
-        "max_background_jobs",
-        "subcompactions",
-        "level0_file_num_compaction_trigger",
-    ),
-    *("level0_slowdown_writes_trigger", "level0_stop_writes_trigger", "writable_file_max_buffer_size"),
-    *("enable_blob_files", "min_blob_size", "blob_file_size", "blob_compression_type", "use_fsync"),
-    *(
-        "enable_pipelined_write",
-        "allow_concurrent_memtable_write",
-        "unordered_write",
-        "sync",
-        "manual_wal_flush",
-    ),
+SETTINGS = tuple(
+    """
+    compression_type compression_level min_level_to_compress block_size bloom_bits cache_size
+    use_direct_reads use_direct_io_for_flush_and_compaction mmap_read mmap_write bytes_per_sync
+    wal_bytes_per_sync wal_compression max_total_wal_size recycle_log_file_num write_buffer_size
+    max_write_buffer_number min_write_buffer_number_to_merge target_file_size_base
+    max_bytes_for_level_base max_bytes_for_level_multiplier compaction_style compaction_readahead_size
+    max_background_jobs subcompactions level0_file_num_compaction_trigger level0_slowdown_writes_trigger
+    level0_stop_writes_trigger writable_file_max_buffer_size enable_blob_files min_blob_size
+    blob_file_size blob_compression_type use_fsync enable_pipelined_write allow_concurrent_memtable_write
+    unordered_write sync manual_wal_flush
+    """.split()  # noqa: SIM905 - quoted words would fill the page
 )
 """Settings of RocksDB with a bearing on I/O, as ``db_bench`` calls them: what a layout may choose."""
 
@@ -89,11 +57,13 @@ _RENAMED = {
 }
 
 
-class Rocksdb(JobBase):
+class Rocksdb(ClientJob):
     """Reads and writes of random keys in a RocksDB of our own, by a Python program with RocksDB's library."""
 
     name: ClassVar[str] = "rocksdb"
     ROLES: ClassVar[tuple[str, ...]] = ("data", "wal")
+    PROGRAM: ClassVar[ModuleType] = rocksdb_client
+    CALLED: ClassVar[str] = "the RocksDB client"
 
     def _set_up(self) -> None:
         super()._set_up()
@@ -101,9 +71,7 @@ class Rocksdb(JobBase):
         each = KEY_SIZE + self.value_size + _ENTRY_OVERHEAD
         # As much as RocksDB itself would say it holds: before its own compression.
         self.keys = max(1000, parse_size(self.params["size"]) // each)
-        self._version = self._python = self._library = ""
-        self._account: Account | None = None
-        self._client: Client | None = None
+        self._version = self._library = ""
 
     def settings(self) -> dict[str, str]:
         """Return RocksDB's settings, as ``db_bench`` calls them: the parameters, overridden by the
@@ -175,75 +143,45 @@ class Rocksdb(JobBase):
             return self._version
         self.check_settings()
         options = self.options()
-        program = _program("ldb")
-        try:
-            done = subprocess.run(
-                [program, "--version"], capture_output=True, text=True, timeout=60 * self.patience
-            )
-        except (OSError, subprocess.SubprocessError) as error:
-            raise MissingError(f"{program} does not run: {error}") from None
-        match = re.search(r"RocksDB (\d[\w.]*)", done.stdout)
-        if match is None:
-            raise MissingError(f"{program} --version names no version")
-        account = Account.for_database("nobody")
-        self._python, self._library = _find_library(account, self.patience)
-        self._try(options, account)
-        self._version = f"RocksDB {match[1]}"
+        version = software.version_of([_ldb(), "--version"], r"RocksDB (\d[\w.]*)", patience=self.patience)
+        self.python, self._library = self._find_library()
+        self._try(options)
+        self._version = f"RocksDB {version}"
         return self._version
 
-    def _try(self, options: str, account: Account) -> None:
+    def _find_library(self) -> tuple[str, str]:
+        """Return a Python that the account can run, and what RocksDB's library is called there."""
+        code = "import ctypes.util as u; print(u.find_library('rocksdb') or '')"
+        for found in software.pythons(code, self.account, patience=self.patience):
+            return found
+        raise MissingError(
+            f"RocksDB's library (librocksdb) was not found by a Python 3 that user {self.account.name!r} can "
+            f"run; install it with `{install_command('rocksdb')}`"
+        )
+
+    def _try(self, options: str) -> None:
         """Have RocksDB read ``options`` before anything is made."""
         asked = json.dumps({"library": self._library, "options": options})
-        why = ""
+        answer = software.said_by(
+            [self.python, "-I", "-B", "-c", text_of(rocksdb_client)],
+            patience=self.patience,
+            input=f"check\t{asked}\n",
+            stderr=subprocess.STDOUT,
+            **self.account.popen_args,
+        )
+        why = answer.strip().rpartition("\n")[2]
         try:
-            done = subprocess.run(
-                [self._python, "-I", "-B", "-c", text_of(rocksdb_client)],
-                input=f"check\t{asked}\n",
-                capture_output=True,
-                text=True,
-                cwd="/",
-                timeout=60 * self.patience,
-                **account.popen_args,
-            )
-            why = done.stderr.strip().rpartition("\n")[2]
-            said = json.loads(done.stdout)
-        except (OSError, subprocess.SubprocessError, ValueError) as error:
+            said = json.loads(why)
+        except ValueError:
             raise MissingError(
-                f"RocksDB's library {self._library} does not work with {self._python}: {why or error}"
+                f"RocksDB's library {self._library} does not work with {self.python}: {why}"
             ) from None
         if "error" in said:
             raise InputError(f"RocksDB does not take the settings: {said['error'].partition(': ')[2]}")
 
-    def prepare(self, workdir: WorkDir, given: Mapping[str, Path] | None = None) -> None:
-        """Make the directories."""
-        self.check()
-        self.workdir = workdir
-        self._account = account = Account.for_database("nobody")
-        self._paths = {
-            role: places.take(role, self.place(role, given), workdir, account) for role in self.ROLES
-        }
-        home = workdir.sub("run", owner=account.owner)
-        places.must_be_reachable((home, *self._paths.values()), workdir, account, patience=self.patience)
-        places.lend(home / "client.py", text_of(rocksdb_client), account)
-
-    @property
-    def _home(self) -> Path:
-        if self.workdir is None:
-            raise ZtuneError(f"{self.name}: prepare comes before this step")
-        return self.workdir.path / "run"
-
     def _open(self, **how: Any) -> Client:
         """Start the client and have it open the database."""
-        home, account = self._home, self._account
-        assert account is not None
-        self._client = client = Client(
-            [self._python, "-I", "-B", home / "client.py"],
-            what="the RocksDB client",
-            account=account,
-            home=home,
-            log=home / "client.log",
-            patience=self.patience,
-        )
+        client = self.connect()
         client.do(
             "open",
             {
@@ -254,12 +192,7 @@ class Rocksdb(JobBase):
                 "sync": self.settings()["sync"] == "true",
                 "log": True,
                 "keys": self.keys,
-                "values": {
-                    "size": self.value_size,
-                    "fresh": fresh_share(float(self.params["compressible"])),
-                    "phrases": list(filler.PHRASES),
-                    "seed": int(self.params["seed"]),
-                },
+                "values": filler.values(self.params),
                 **how,
             },
         )
@@ -290,16 +223,12 @@ class Rocksdb(JobBase):
             )
         progress(step, 1.0)
 
-    def adopt(self, given: Mapping[str, Path]) -> None:
-        """Take over a database that was copied into ``given``."""
-        assert self._account is not None
-        self.must_be_in_place(given)
+    def take_over(self) -> None:
+        """Look at a database that was copied."""
         if not (self._paths["data"] / "CURRENT").is_file():
             raise ZtuneError(
                 f"{self._paths['data']}: there is no RocksDB database to take over; load it anew"
             )
-        for path in self._paths.values():
-            places.hand_over(path, self._account)
         # It names the directories where the database was before; RocksDB writes a new one.
         for path in self._paths["data"].glob("OPTIONS-*"):
             path.unlink()
@@ -328,10 +257,6 @@ class Rocksdb(JobBase):
         seconds = int(self.params["seconds"])
         return max(1.0, seconds * self.dilation) if seconds else 0.0
 
-    def pids(self) -> list[int]:
-        """Return the client's pid: RocksDB works in it."""
-        return self._client.pids() if self._client is not None else []
-
     def expected_bytes(self) -> dict[str, int]:
         """Return about how much the tables hold when RocksDB does not compress them, and the log at most."""
         each = KEY_SIZE + self.value_size + _ENTRY_OVERHEAD
@@ -339,9 +264,7 @@ class Rocksdb(JobBase):
 
     def run(self, progress: ProgressFn = no_progress) -> WorkloadResult:
         """Run the load. ``verify`` proves it."""
-        client = self._client
-        if client is None:
-            raise ZtuneError(f"{self.name}: start comes before this step")
+        client = self.client
         params, seconds, rate = self.params, self._seconds, self._rate
         found = client.do(
             "run",
@@ -360,12 +283,10 @@ class Rocksdb(JobBase):
         )
         progress("run the load", 1.0)
         counters, times = found["counters"], found["times_us"]
+        every = times.pop("operation")
 
         def counted(name: str) -> int:
             return int(counters.get(name, 0))
-
-        def latency(micros: list[int]) -> dict[str, float]:
-            return pgbench.latency_summary([us / 1000.0 for us in micros])
 
         written = counted("number.keys.written")
         return WorkloadResult(
@@ -373,7 +294,7 @@ class Rocksdb(JobBase):
             operations=found["operations"],
             unit="operation",
             offered_per_second=rate,
-            latency_ms=latency(times["operation"]),
+            latency_ms=latency.summary(every, 1000),
             details={
                 "mix": str(params["mix"]),
                 "keys_read": counted("number.keys.read"),
@@ -386,11 +307,7 @@ class Rocksdb(JobBase):
                 "compaction_written_bytes": counted("compact.write.bytes"),
                 "stall_seconds": round(counted("stall.micros") / 1e6 / self.dilation, 3),
                 "closing_seconds": round(found["closing_seconds"] / self.dilation, 3),
-                "latency_ms_by_kind": {
-                    kind: {name: ms / self.dilation for name, ms in latency(micros).items()}
-                    for kind, micros in times.items()
-                    if micros and kind != "operation"
-                },
+                "latency_ms_by_kind": latency.by_kind(times, self.dilation),
                 "settings": self.settings(),
             },
         ).undilated(self.dilation)
@@ -405,8 +322,7 @@ class Rocksdb(JobBase):
         Raises:
             ZtuneError: a check does not hold.
         """
-        if self._client is not None:
-            self._client.do("close")
+        self.client.do("close")
         details, mix = result.details, str(self.params["mix"])
         read, written = details["keys_read"], details["keys_written"]
         done = {"mixed": read + written, "update": written, "overwrite": written}[mix]
@@ -426,22 +342,6 @@ class Rocksdb(JobBase):
             checks.append(Check("the log was synced for each group of writes", "yes", synced))
         return replace(result, checks=tuple(checks)).require_ok(self.name)
 
-    def stop(self) -> None:
-        """Close the database and end the client.
-
-        Raises:
-            ZtuneError: it did not end in order.
-        """
-        client, self._client = self._client, None
-        if client is not None:
-            client.stop()
-
-    def kill(self) -> None:
-        """End the client at once."""
-        client, self._client = self._client, None
-        if client is not None:
-            client.program.kill()
-
     def _count(self) -> int:
         said = self._ldb("dump", "--count_only")
         match = re.search(r"Keys in range: (\d+)", said)
@@ -450,33 +350,17 @@ class Rocksdb(JobBase):
         return int(match[1])
 
     def _ldb(self, *command: str) -> str:
-        assert self._account is not None
         return run(
-            [_program("ldb"), f"--db={self._paths['data']}", *command],
+            [_ldb(), f"--db={self._paths['data']}", *command],
             what="ldb",
-            account=self._account,
-            cwd=self._home,
+            account=self.account,
+            cwd=self.home,
             seconds=(120 + self.keys / 20_000) * self.patience,
         )
 
-    def page_sizes(self) -> dict[str, int]:
-        """Return nothing: blocks of a table have no fixed size and no fixed places."""
-        return {}
 
-
-def _program(name: str) -> Path:
-    found = shutil.which(name)
-    if found is None:
-        raise MissingError(f"RocksDB's {name} was not found; install it with `{install_command('rocksdb')}`")
-    return Path(found)
-
-
-def fresh_share(compressed: float) -> float:
-    """Return the share of a value that has to be of its own, for lz4 to shrink values to ``compressed`` times
-    their size in records of 128 KiB: within 0.06, as measured at eleven shares.
-    """
-    above = max(0.0, (compressed - LEAST_COMPRESSED) / (1 - LEAST_COMPRESSED))
-    return above * (0.6 + 0.4 * above)
+def _ldb() -> Path:
+    return software.program("ldb", "RocksDB's ldb", "rocksdb")
 
 
 def _word(name: str, value: str, words: Mapping[str, Any]) -> Any:
@@ -487,17 +371,6 @@ def _word(name: str, value: str, words: Mapping[str, Any]) -> Any:
 
 def _joined(options: Mapping[str, str]) -> str:
     return ";".join(f"{name}={value}" for name, value in options.items())
-
-
-def _find_library(account: Account, patience: float) -> tuple[str, str]:
-    """Return a Python that ``account`` can run, and what RocksDB's library is called there."""
-    code = "import ctypes.util as u; print(u.find_library('rocksdb') or '')"
-    for found in software.pythons(code, account, patience=patience):
-        return found
-    raise MissingError(
-        f"RocksDB's library (librocksdb) was not found by a Python 3 that user {account.name!r} can run; "
-        f"install it with `{install_command('rocksdb')}`"
-    )
 
 
 def _flag(value: object) -> str:

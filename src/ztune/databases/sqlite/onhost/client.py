@@ -10,16 +10,15 @@ does that, since SQLite has one writer at a time and its busy handler would slee
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
-import random
 import sqlite3
 import threading
 import time
-from array import array
 from collections.abc import Iterator
 from typing import Any
 
-from ztune.onhost.jobs.client_program import say, serve
+from ztune.onhost.jobs.client_program import Load, Worker, run_all, say, serve, times_of
 
 SCHEMA = (
     (
@@ -146,31 +145,16 @@ class Client:
         log: bool,
     ) -> dict[str, Any]:
         """Do transactions for ``seconds``; return how many, what they added and each one's time in µs."""
-        began = time.monotonic()
-        until = began + seconds
-        workers = [
-            Worker(self, number, seed, reads, updates, inserts, began, until, rate / clients, clients)
-            for number in range(clients)
-        ]
-        threads = [threading.Thread(target=worker.work) for worker in workers]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            while thread.is_alive():
-                thread.join(0.5)
-                say(progress=min(1.0, (time.monotonic() - began) / seconds))
-        for worker in workers:
-            if worker.error is not None:
-                raise worker.error
-        times = sorted(us for worker in workers for us in worker.times)
-        last = max([worker.last for worker in workers])
+        load = Load(clients, seed, seconds=seconds, rate=rate)
+        workers = [Writer(self, load, number, (reads, updates, inserts)) for number in range(clients)]
+        spent = run_all(load, workers)
         return {
-            "transactions": sum(len(worker.times) for worker in workers),
+            "transactions": sum(worker.done for worker in workers),
             "inserted": sum(worker.inserted for worker in workers),
             "added": sum(worker.added for worker in workers),
             "seen": sum(worker.seen for worker in workers),
-            "seconds": last - began,
-            "times_us": times if log else [],
+            "seconds": spent,
+            "times_us": times_of(workers)["transaction"] if log else [],
         }
 
     def checkpoint(self) -> dict[str, Any]:
@@ -194,63 +178,20 @@ class Client:
         return {}
 
 
-class Worker:
+class Writer(Worker):
     """One client: a connection, its random keys, its counts."""
 
-    def __init__(
-        self,
-        client: Client,
-        number: int,
-        seed: int,
-        reads: int,
-        updates: int,
-        inserts: int,
-        began: float,
-        until: float,
-        rate: float,
-        clients: int,
-    ) -> None:
-        self.client = client
-        self.random = random.Random(seed * 1_000_003 + number)
-        self.mix = (reads, updates, inserts)
-        self.until = until
-        self.rate = rate
-        # The clients' transactions become due in turn.
-        self.due = began + number / (rate * clients) if rate else began
-        self.times = array("Q")
+    def __init__(self, client: Client, load: Load, number: int, mix: tuple[int, int, int]) -> None:
+        super().__init__(load, number, kinds=("transaction",))
+        self.client, self.mix = client, mix
         self.added = self.inserted = self.seen = 0
-        self.last = began
-        self.error: Exception | None = None
 
     def work(self) -> None:
         """Do transactions until the time is over."""
-        try:
-            connection = self.client.connect()
-            try:
-                self._work(connection)
-            finally:
-                connection.close()
-        except Exception as error:
-            self.error = error
-
-    def _work(self, connection: sqlite3.Connection) -> None:
-        while True:
-            now = time.monotonic()
-            if self.rate:
-                # Late ones are counted from when they were due, so waiting for a slow one before is included.
-                if self.due > self.until:
-                    return
-                if self.due > now:
-                    time.sleep(self.due - now)
-                start = self.due
-                self.due += 1 / self.rate
-            else:
-                start = now
-            if time.monotonic() >= self.until:
-                return
-            self._transaction(connection)
-            self.last = time.monotonic()
-            self.times.append(round((self.last - start) * 1e6))
+        with contextlib.closing(self.client.connect()) as connection:
+            for start in self.starts():
+                self._transaction(connection)
+                self.note("transaction", start)
 
     def _transaction(self, connection: sqlite3.Connection) -> None:
         reads, updates, inserts = self.mix

@@ -10,17 +10,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
+from types import ModuleType
 from typing import Any, ClassVar
 
-from ztune.databases.postgresql.onhost import pgbench
 from ztune.databases.sqlite.onhost import client as sqlite_client
-from ztune.errors import InputError, MissingError, ZtuneError
-from ztune.onhost.host.process import Account
-from ztune.onhost.host.workdir import WorkDir
-from ztune.onhost.jobs import filler, software
-from ztune.onhost.jobs import role_directories as places
-from ztune.onhost.jobs.conversation import Client, text_of
-from ztune.onhost.jobs.job import Check, JobBase, ProgressFn, WorkloadResult, no_progress
+from ztune.errors import InputError, ZtuneError
+from ztune.onhost.jobs import filler, latency, software
+from ztune.onhost.jobs.conversation import ClientJob
+from ztune.onhost.jobs.job import Check, ProgressFn, WorkloadResult, no_progress
 from ztune.onhost.jobs.settings import check as check_settings
 from ztune.units import is_power_of_two, parse_size
 
@@ -50,19 +47,18 @@ _OWNED = {
 _NUMBERS = {"synchronous": ("off", "normal", "full", "extra"), "auto_vacuum": ("none", "full", "incremental")}
 
 
-class Sqlite(JobBase):
+class Sqlite(ClientJob):
     """Transactions on an SQLite database, by a Python program of its own."""
 
     name: ClassVar[str] = "sqlite"
     ROLES: ClassVar[tuple[str, ...]] = ("data", "wal")
+    PROGRAM: ClassVar[ModuleType] = sqlite_client
+    CALLED: ClassVar[str] = "the SQLite client"
 
     def _set_up(self) -> None:
         super()._set_up()
         self.rows = max(1000, parse_size(self.params["size"]) // BYTES_PER_ROW)
-        self._python = ""
         self._version = ""
-        self._account: Account | None = None
-        self._client: Client | None = None
         self._before: dict[str, Any] = {}
         self._done = {"inserted": 0, "added": 0}
 
@@ -103,48 +99,32 @@ class Sqlite(JobBase):
             page = self.page_size
             if not is_power_of_two(page) or not 512 <= page <= 65536:
                 raise InputError(f"sqlite: page_size {page} is no power of two from 512 to 65536")
-            account = Account.for_database("nobody")
-            self._python, self._version = _find_python(account, self.patience)
+            code, has = "import sqlite3; print(sqlite3.sqlite_version)", " with the module sqlite3"
+            self.python, self._version = software.python(self.account, code, has=has, patience=self.patience)
         return f"SQLite {self._version}"
 
-    def prepare(self, workdir: WorkDir, places_: Mapping[str, Path] | None = None) -> None:
-        """Make the directories.
+    def take(self, places: Mapping[str, Path] | None) -> dict[str, Path]:
+        """Return the directory of both roles.
 
         Raises:
             InputError: data and wal are on different file systems.
         """
-        self.check()
-        self.workdir = workdir
-        self._account = account = Account.for_database("nobody")
-        given = {role: self.place(role, places_) for role in self.ROLES}
-        data, wal = given["data"], given["wal"]
-        if data is not None and wal is not None:
-            for role, path in (("data", data), ("wal", wal)):
-                places.must_be_empty(role, path)
-            if data.stat().st_dev != wal.stat().st_dev:
-                raise InputError(
-                    "sqlite: the layout gives data and wal datasets of their own, but SQLite keeps its log "
-                    "beside its database; give one dataset both roles"
-                )
-        self._paths = {"data": places.take("data", data, workdir, account)}
-        workdir.sub("run", owner=account.owner)
-        home = workdir.path / "run"
-        places.must_be_reachable((home, self._paths["data"]), workdir, account, patience=self.patience)
-        places.lend(home / "client.py", text_of(sqlite_client), account)
+        return self.take_one(
+            places,
+            "sqlite: the layout gives data and wal datasets of their own, but SQLite keeps its log "
+            "beside its database; give one dataset both roles",
+        )
 
     @property
     def _database(self) -> Path:
-        if not self._paths:
-            raise ZtuneError(f"{self.name}: prepare comes before this step")
-        return self._paths["data"] / DATABASE
+        return super().role_paths()["data"] / DATABASE
 
     def load(self, progress: ProgressFn = no_progress) -> None:
         """Make and fill the database."""
         step = "fill the database"
         settings = self.settings()
-        client = self._start_client()
         try:
-            found = client.do(
+            found = self.connect().do(
                 "load",
                 {
                     "path": str(self._database),
@@ -168,21 +148,17 @@ class Sqlite(JobBase):
             )
         progress(step, 1.0)
 
-    def adopt(self, places_: Mapping[str, Path]) -> None:
-        """Take over a database that was copied into ``places_``."""
-        self.must_be_in_place(places_)
+    def take_over(self) -> None:
+        """Look at a database that was copied."""
         if not self._database.is_file():
             raise ZtuneError(f"{self._database}: there is no database to take over; load it anew")
-        assert self._account is not None
-        places.hand_over(self._paths["data"], self._account)
 
     def start(self, progress: ProgressFn = no_progress) -> None:
         """Start the client, open the database with the settings asked for, and warm it with the load."""
-        client = self._start_client()
         settings = self.settings()
         # The page size is the file's, once it is made.
         later = {name: value for name, value in settings.items() if name not in ("page_size", "auto_vacuum")}
-        found = client.do(
+        found = self.connect().do(
             "open",
             {
                 "path": str(self._database),
@@ -199,7 +175,7 @@ class Sqlite(JobBase):
         self._before = found
         warmup = int(self.params["warmup"]) * self.dilation
         if warmup:
-            self._work(client, warmup, int(self.params["seed"]) + 1, 0.0, "warm up", progress, log=False)
+            self._work(warmup, int(self.params["seed"]) + 1, 0.0, "warm up", progress, log=False)
 
     def _must_be_set(self, found: Mapping[str, str]) -> None:
         for name, wanted in self.settings().items():
@@ -213,38 +189,14 @@ class Sqlite(JobBase):
                     f"sqlite: {name} is {got} although {wanted} was asked for; this SQLite refuses it"
                 )
 
-    def _start_client(self) -> Client:
-        if self._client is None or not self._client.program.alive():
-            assert self.workdir is not None and self._account is not None
-            home = self.workdir.path / "run"
-            self._client = Client(
-                [self._python, "-I", "-B", home / "client.py"],
-                what="the SQLite client",
-                account=self._account,
-                home=home,
-                log=home / "client.log",
-                patience=self.patience,
-                env={"SQLITE_TMPDIR": str(home)},
-            )
-        return self._client
-
-    def _running(self) -> Client:
-        if self._client is None or not self._before:
-            raise ZtuneError(f"{self.name}: start comes before this step")
-        return self._client
+    def env(self) -> dict[str, str]:
+        """Return where SQLite's temporary files go."""
+        return {"SQLITE_TMPDIR": str(self.home)}
 
     def _work(
-        self,
-        client: Client,
-        seconds: float,
-        seed: int,
-        rate: float,
-        step: str,
-        progress: ProgressFn,
-        *,
-        log: bool,
+        self, seconds: float, seed: int, rate: float, step: str, progress: ProgressFn, *, log: bool
     ) -> dict[str, Any]:
-        found = client.do(
+        found = self.client.do(
             "run",
             {
                 "seconds": seconds,
@@ -261,28 +213,21 @@ class Sqlite(JobBase):
         progress(step, 1.0)
         return found
 
-    def pids(self) -> list[int]:
-        """Return the client's pid: SQLite works in it."""
-        return [self._client.program.pid] if self._client is not None and self._client.program.alive() else []
-
     def expected_bytes(self) -> dict[str, int]:
         """Return the size of the filled table; log and new rows come on top."""
         return {"data": self.rows * BYTES_PER_ROW, "wal": 8 << 20}
 
     def run(self, progress: ProgressFn = no_progress) -> WorkloadResult:
         """Run the load. ``verify`` proves it."""
-        client = self._running()
         seconds = max(1.0, int(self.params["seconds"]) * self.dilation)
         rate = float(self.params["rate"]) / self.dilation
-        found = self._work(
-            client, seconds, int(self.params["seed"]), rate, "run the load", progress, log=True
-        )
+        found = self._work(seconds, int(self.params["seed"]), rate, "run the load", progress, log=True)
         if found["transactions"] == 0:
             raise ZtuneError(f"sqlite: no transaction was done in {seconds:.0f} s; allow it more time")
         closing: dict[str, Any] = {}
         wal = self.settings()["journal_mode"] == "wal"
         if wal and self.params["final_checkpoint"]:
-            closing = client.do("checkpoint", seconds=600)
+            closing = self.client.do("checkpoint", seconds=600)
             if closing["busy"]:
                 raise ZtuneError("sqlite: the last checkpoint did not come to its end")
         files = {path.name: path.stat().st_size for path in self._paths["data"].iterdir()}
@@ -290,7 +235,7 @@ class Sqlite(JobBase):
             seconds=found["seconds"],
             operations=found["transactions"],
             unit="transaction",
-            latency_ms=pgbench.latency_summary([us / 1000.0 for us in found["times_us"]]),
+            latency_ms=latency.summary(found["times_us"], 1000),
             offered_per_second=rate,
             details={
                 "tps": found["transactions"] / found["seconds"] * self.dilation,
@@ -312,7 +257,7 @@ class Sqlite(JobBase):
         Raises:
             ZtuneError: a check does not hold.
         """
-        found = self._running().do("verify", seconds=60 + self.rows / 5000)
+        found = self.client.do("verify", seconds=60 + self.rows / 5000)
         both = int(self.params["updates"]) and int(self.params["inserts"])
         inserted = found["history"] - self._before["history"]
         checks = (
@@ -327,22 +272,10 @@ class Sqlite(JobBase):
         return replace(result, checks=checks).require_ok(self.name)
 
     def stop(self) -> None:
-        """Close the database, which brings the log into it, and end the client.
-
-        Raises:
-            ZtuneError: it did not end in order.
-        """
-        client, self._client = self._client, None
+        """Close the database, which brings the log into it, and end the client."""
         self._before = {}
         self._done = {"inserted": 0, "added": 0}
-        if client is not None:
-            client.stop()
-
-    def kill(self) -> None:
-        """End the client at once."""
-        client, self._client = self._client, None
-        if client is not None:
-            client.program.kill()
+        super().stop()
 
     def role_paths(self) -> dict[str, Path]:
         """Return the database's directory, and the log's file in it."""
@@ -358,14 +291,3 @@ class Sqlite(JobBase):
     def page_sizes(self) -> dict[str, int]:
         """Return the page size of the database; the log's frames are pages with a header each."""
         return {"data": self.page_size}
-
-
-def _find_python(account: Account, patience: float) -> tuple[str, str]:
-    """Return a Python that ``account`` can run, and the version of its SQLite."""
-    found = software.pythons("import sqlite3; print(sqlite3.sqlite_version)", account, patience=patience)
-    for path, version in found:
-        return path, version
-    raise MissingError(
-        f"there is no Python 3 with the module sqlite3 that user {account.name!r} can run; "
-        f"tried: {', '.join(software.python_candidates())}"
-    )

@@ -11,14 +11,11 @@ from __future__ import annotations
 import random
 import re
 import socket
-import threading
 import time
-from array import array
 from collections.abc import Iterable
 from typing import Any, Self
 
-from ztune.databases.rocksdb.onhost.client import Values
-from ztune.onhost.jobs.client_program import say, serve
+from ztune.onhost.jobs.client_program import Load, Values, Worker, run_all, say, serve, times_of
 
 Reply = bytes | int | list[Any] | None
 _AT_ONCE = 500
@@ -169,29 +166,23 @@ class Client:
 
         ``rewrite``: at half of the time the server is told to write its append-only file anew.
         """
-        began = time.monotonic()
-        workers = [
-            Worker(self, number, read_share, seconds, rate, clients, pipeline, seed, began)
-            for number in range(clients)
-        ]
+        load = Load(clients, seed, seconds=seconds, rate=rate)
+        workers = [Caller(self, load, number, read_share, pipeline) for number in range(clients)]
+
+        def tick(gone: float) -> float:
+            nonlocal rewrite
+            if rewrite and gone >= seconds / 2:
+                rewrite = False
+                with self.connect() as connection:
+                    connection.do("BGREWRITEAOF")
+            return min(0.5, max(0.0, seconds / 2 - gone)) if rewrite else 0.5
+
+        spent = run_all(load, workers, tick)
         for worker in workers:
-            worker.thread.start()
-        for worker in workers:
-            while worker.thread.is_alive():
-                gone = time.monotonic() - began
-                if rewrite and gone >= seconds / 2:
-                    rewrite = False
-                    with self.connect() as connection:
-                        connection.do("BGREWRITEAOF")
-                worker.thread.join(min(0.5, max(0.0, seconds / 2 - gone)) if rewrite else 0.5)
-                say(progress=min(1.0, gone / seconds))
-        for worker in workers:
-            if worker.error is not None:
-                raise worker.error
             self.written.update(worker.written)
-        times = {kind: sorted(us for w in workers for us in w.times[kind]) for kind in ("read", "write")}
+        times = times_of(workers)
         return {
-            "seconds": max(worker.last for worker in workers) - began,
+            "seconds": spent,
             "reads": len(times["read"]),
             "writes": len(times["write"]),
             "times_us": times,
@@ -215,52 +206,23 @@ class Client:
         return {}
 
 
-class Worker:
-    """One client of the load: a connection, its share of the keys, its times."""
+class Caller(Worker):
+    """One client of the load: a connection, its share of the keys."""
 
-    def __init__(
-        self,
-        client: Client,
-        number: int,
-        read_share: int,
-        seconds: float,
-        rate: float,
-        clients: int,
-        pipeline: int,
-        seed: int,
-        began: float,
-    ) -> None:
-        self.client = client
-        self.random = random.Random(seed * 1_000_003 + number)
-        self.own = range(number, client.keys, clients)
-        self.read_share, self.pipeline = read_share, pipeline
-        self.until = began + seconds
-        # The clients' operations become due in turn, a pipeline of them at once.
-        self.interval = clients * pipeline / rate if rate else 0.0
-        self.due = began + number * pipeline / rate if rate else began
-        self.last = began
-        self.times = {"read": array("Q"), "write": array("Q")}
+    def __init__(self, client: Client, load: Load, number: int, read_share: int, pipeline: int) -> None:
+        # A pipeline of operations becomes due at once.
+        super().__init__(load, number, kinds=("read", "write"), at_once=pipeline)
+        self.client, self.read_share, self.pipeline = client, read_share, pipeline
+        self.own = range(number, client.keys, load.workers)
         self.written: dict[int, int] = {}
-        self.error: Exception | None = None
-        self.thread = threading.Thread(target=self._work)
 
-    def _work(self) -> None:
-        try:
-            with self.client.connect() as connection:
-                while self._go_on():
-                    self._operations(connection)
-        except Exception as error:
-            self.error = error
+    def work(self) -> None:
+        """Do operations until the time is over."""
+        with self.client.connect() as connection:
+            for due in self.starts():
+                self._operations(connection, due)
 
-    def _go_on(self) -> bool:
-        """Wait until the next operations are due; whether there is time for them."""
-        if self.interval:
-            if self.due > self.until:
-                return False
-            time.sleep(max(0.0, self.due - time.monotonic()))
-        return time.monotonic() < self.until
-
-    def _operations(self, connection: Connection) -> None:
+    def _operations(self, connection: Connection, due: float) -> None:
         draw = self.random
         kinds: list[str] = []
         commands: list[tuple[str | bytes, ...]] = []
@@ -274,15 +236,13 @@ class Worker:
                 self.written[key] = version
                 kinds.append("write")
                 commands.append(("SET", key_of(key), self.client.value(key, version)))
-        # A late one counts from when it was due, so waiting for a slow one before is included.
-        start = self.due if self.interval else time.monotonic()
-        self.due += self.interval
+        start = due if self.interval else time.monotonic()
         answers = connection.all(commands)
-        self.last = time.monotonic()
+        end = time.monotonic()
         for kind, answer in zip(kinds, answers, strict=True):
             if answer is None:
                 raise LookupError("a key is missing")
-            self.times[kind].append(max(0, round((self.last - start) * 1e6)))
+            self.note(kind, start, end)
 
 
 if __name__ == "__main__":

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import shutil
 import time
 from collections.abc import Mapping
@@ -11,9 +10,6 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, ClassVar
 
-from ztune.databases.postgresql.onhost.pgbench import latency_summary
-from ztune.databases.rocksdb.onhost import client as values
-from ztune.databases.rocksdb.onhost.random_keys import fresh_share
 from ztune.databases.valkey.onhost import client as valkey_client
 from ztune.databases.valkey.onhost.server import (
     AOF_DIRECTORY,
@@ -25,13 +21,11 @@ from ztune.databases.valkey.onhost.server import (
     find_binaries,
     normal,
 )
-from ztune.errors import InputError, MissingError, ZtuneError
-from ztune.onhost.host.process import Account
-from ztune.onhost.host.workdir import WorkDir
-from ztune.onhost.jobs import client_program, filler, software
-from ztune.onhost.jobs import role_directories as places
-from ztune.onhost.jobs.conversation import Client
-from ztune.onhost.jobs.job import Check, JobBase, ProgressFn, WorkloadResult, no_progress
+from ztune.errors import ZtuneError
+from ztune.onhost.jobs import filler, latency, software
+from ztune.onhost.jobs.conversation import Client, ClientJob
+from ztune.onhost.jobs.job import Check, ProgressFn, WorkloadResult, no_progress
+from ztune.onhost.jobs.server import ServerJob
 from ztune.units import parse_size
 
 _BESIDE = 40
@@ -39,34 +33,25 @@ _BESIDE = 40
 _COMMANDS = {"set": "writes", "get": "reads"}
 
 
-def one_directory(data: Path | None, wal: Path | None) -> None:
-    """Refuse directories of data and log that are on different file systems.
-
-    Raises:
-        InputError: they are.
-    """
-    if data is not None and wal is not None and data.stat().st_dev != wal.stat().st_dev:
-        raise InputError(
-            "valkey: the layout gives data and wal datasets of their own, but the server moves each new base "
-            "of its append-only file there by a rename, which can't leave a dataset; "
-            "give one dataset both roles"
-        )
+ONE_DATASET = (
+    "valkey: the layout gives data and wal datasets of their own, but the server moves each new base of its "
+    "append-only file there by a rename, which can't leave a dataset; give one dataset both roles"
+)
 
 
-class Valkey(JobBase):
+class Valkey(ServerJob[ValkeyServer], ClientJob):
     """Reads and writes of random keys in a server of our own."""
 
     name: ClassVar[str] = "valkey"
     ROLES: ClassVar[tuple[str, ...]] = ("data", "wal")
+    PROGRAM: ClassVar[ModuleType] = valkey_client
+    CALLED: ClassVar[str] = "the client"
 
     def _set_up(self) -> None:
         super()._set_up()
         self.value_size = parse_size(self.params["value_size"])
         self.keys = int(self.params["keys"])
         self._binaries: Binaries | None = None
-        self._python = ""
-        self._client: Client | None = None
-        self._server: ValkeyServer | None = None
         self._before: dict[str, int] = {}
 
     def settings(self) -> dict[str, str]:
@@ -92,10 +77,6 @@ class Valkey(JobBase):
             self._binaries = find_binaries(str(self.params["server"]), patience=self.patience)
         return self._binaries
 
-    def account(self) -> Account:
-        """Return who the server runs as."""
-        return Account.for_database(self.binaries.name)
-
     def check(self) -> str:
         """Return the version, such as ``Valkey 8.0.1``.
 
@@ -104,43 +85,31 @@ class Valkey(JobBase):
             InputError: a setting in ``database`` is not the server's, or not the layout's to set.
         """
         check_settings(self.settings())
-        if not self._python:
-            found = next(software.pythons("print(1)", self.account(), patience=self.patience), None)
-            if found is None:
-                raise MissingError(f"there is no Python 3 that user {self.account().name!r} can run")
-            self._python = found[0]
+        if not self.python:
+            self.user = self.binaries.name
+            self.python, _ = software.python(self.account, patience=self.patience)
         return self.binaries.title
 
-    @property
-    def server(self) -> ValkeyServer:
-        """The server, from ``prepare`` on."""
-        if self._server is None:
-            raise ZtuneError(f"{self.name}: prepare comes before this step")
-        return self._server
-
-    def prepare(self, workdir: WorkDir, given: Mapping[str, Path] | None = None) -> None:
-        """Make the directories.
+    def take(self, places: Mapping[str, Path] | None) -> dict[str, Path]:
+        """Return the directory of both roles.
 
         Raises:
             InputError: data and wal are on different file systems.
         """
-        self.check()
-        self.workdir = workdir
-        account = self.account()
-        data, wal = (self.place(role, given) for role in self.ROLES)
-        for role, path in (("data", data), ("wal", wal)):
-            if path is not None:
-                places.must_be_empty(role, path)
-        one_directory(data, wal)
-        self._paths = {"data": places.take("data", data, workdir, account)}
+        return self.take_one(places, ONE_DATASET)
+
+    def lay_out(self) -> None:
+        """Put the client where its user can read it; note where the server is to be."""
+        super().lay_out()
+        assert self.workdir is not None
         self._server = ValkeyServer(
-            self.binaries, workdir, account, self._paths["data"], patience=self.patience
+            self.binaries,
+            self.workdir,
+            self.home,
+            self.account,
+            self._paths["data"],
+            patience=self.patience,
         )
-        home = self._server.home
-        places.must_be_reachable((home, self._paths["data"]), workdir, account, patience=self.patience)
-        places.lend(home / "client.py", inspect.getsource(valkey_client), account)
-        for module in (values, client_program):
-            _lend_module(module, home)
 
     def load(self, progress: ProgressFn = no_progress) -> None:
         """Write every key once.
@@ -165,14 +134,12 @@ class Valkey(JobBase):
         self.stop()
         progress(step, 1.0)
 
-    def adopt(self, given: Mapping[str, Path]) -> None:
-        """Take over files that were copied into ``given``."""
-        self.must_be_in_place(given)
+    def take_over(self) -> None:
+        """Look at files that were copied."""
         data = self.server.data
         for name in (SNAPSHOT, MANIFEST):
             if not (data / name).is_file():
                 raise ZtuneError(f"{data}: there is no {name} to take over; load it anew")
-        places.hand_over(data, self.server.account)
 
     def start(self, progress: ProgressFn = no_progress) -> None:
         """Start the server, which reads its files, and the client."""
@@ -190,16 +157,7 @@ class Valkey(JobBase):
 
     def _open(self) -> Client:
         """Start the client."""
-        home = self.server.home
-        self._client = client = Client(
-            # The directory of the program is where it finds the others.
-            [self._python, "-E", "-s", "-B", home / "client.py"],
-            what="the client",
-            account=self.server.account,
-            home=home,
-            log=home / "client.log",
-            patience=self.patience,
-        )
+        client = self.connect()
         client.do("open", self._about())
         return client
 
@@ -208,12 +166,7 @@ class Valkey(JobBase):
             "path": str(self.server.socket),
             "wait": 600.0 * self.patience,
             "keys": self.keys,
-            "values": {
-                "size": self.value_size,
-                "fresh": fresh_share(float(self.params["compressible"])),
-                "phrases": list(filler.PHRASES),
-                "seed": int(self.params["seed"]),
-            },
+            "values": filler.values(self.params),
         }
 
     def _counts(self) -> dict[str, int]:
@@ -227,7 +180,7 @@ class Valkey(JobBase):
 
     def pids(self) -> list[int]:
         """Return the server's pid: what rewrites its files are its children."""
-        return [self.server.pid] if self._server is not None and self._server.running else []
+        return self.server.pids()
 
     def expected_bytes(self) -> dict[str, int]:
         """Return the size of the snapshot, and of the log: an old base, a new one, all that is written."""
@@ -239,14 +192,10 @@ class Valkey(JobBase):
 
     def run(self, progress: ProgressFn = no_progress) -> WorkloadResult:
         """Run the load. ``verify`` proves it. A rewrite of the log that it has begun belongs to it."""
-        client, server, params = self._client, self.server, self.params
-        if client is None or not server.running:
-            raise ZtuneError(f"{self.name}: start comes before this step")
-        seconds, rate = (
-            max(1.0, int(params["seconds"]) * self.dilation),
-            float(params["rate"]) / self.dilation,
-        )
-        found = client.do(
+        params = self.params
+        seconds = max(1.0, int(params["seconds"]) * self.dilation)
+        rate = float(params["rate"]) / self.dilation
+        found = self.client.do(
             "run",
             {
                 **{name: int(params[name]) for name in ("read_share", "clients", "pipeline", "seed")},
@@ -258,18 +207,18 @@ class Valkey(JobBase):
             on_progress=lambda done: progress("run the load", min(0.99, done)),
         )
         ended = time.monotonic()
-        about = self._at_rest()
+        about = self.server.at_rest()
         progress("run the load", 1.0)
         operations = found["reads"] + found["writes"]
         if not operations:
             raise ZtuneError(f"{self.name}: no operation was done in {seconds:.0f} s; allow it more time")
-        by_kind = {kind: [us / 1000.0 for us in micros] for kind, micros in found["times_us"].items()}
+        times = found["times_us"]
         return WorkloadResult(
             seconds=found["seconds"],
             operations=operations,
             unit="operation",
             offered_per_second=rate,
-            latency_ms=latency_summary(sorted(ms for times in by_kind.values() for ms in times)),
+            latency_ms=latency.summary(sorted(us for each in times.values() for us in each), 1000),
             details={
                 "reads": found["reads"],
                 "writes": found["writes"],
@@ -279,22 +228,10 @@ class Valkey(JobBase):
                 "aof_delayed_fsyncs": int(about.get("aof_delayed_fsync", 0)),
                 "snapshots": int(about.get("rdb_saves", 0)),
                 "closing_seconds": round((time.monotonic() - ended) / self.dilation, 3),
-                "latency_ms_by_kind": {
-                    kind: {name: ms / self.dilation for name, ms in latency_summary(times).items()}
-                    for kind, times in by_kind.items()
-                    if times
-                },
+                "latency_ms_by_kind": latency.by_kind(times, self.dilation),
                 "settings": self.settings(),
             },
         ).undilated(self.dilation)
-
-    def _at_rest(self) -> dict[str, str]:
-        """Wait until no child writes files any more; return what the server says of them."""
-        while True:
-            found = self.server.info("persistence")
-            if not any(found.get(f"{what}_in_progress") == "1" for what in ("aof_rewrite", "rdb_bgsave")):
-                return found
-            time.sleep(0.05)
 
     def verify(self, result: WorkloadResult) -> WorkloadResult:
         """Return ``result`` with its checks.
@@ -306,15 +243,13 @@ class Valkey(JobBase):
         Raises:
             ZtuneError: a check does not hold.
         """
-        if self._client is None:
-            raise ZtuneError(f"{self.name}: start comes before this step")
         counted = self._counts()
         details = result.details
         checks = [
             Check(f"{name}, as the server counted them", details[name], counted[name] - self._before[name])
             for name in _COMMANDS.values()
         ]
-        found = self._client.do("verify", {"seed": int(self.params["seed"])})
+        found = self.client.do("verify", {"seed": int(self.params["seed"])})
         keys = self.server.ask("DBSIZE")
         checks += [
             Check("keys in the store", self.keys, keys if isinstance(keys, int) else str(keys)),
@@ -330,43 +265,7 @@ class Valkey(JobBase):
                 )
         return replace(result, checks=tuple(checks)).require_ok(self.name)
 
-    def stop(self) -> None:
-        """End the client and shut the server down.
-
-        Raises:
-            ZtuneError: one of them did not end in order.
-        """
-        client, self._client = self._client, None
-        try:
-            if client is not None:
-                client.stop()
-        finally:
-            if self._server is not None:
-                self._server.stop()
-
-    def kill(self) -> None:
-        """End everything at once."""
-        client, self._client = self._client, None
-        if client is not None:
-            client.program.kill()
-        if self._server is not None:
-            self._server.kill()
-
     def role_paths(self) -> dict[str, Path]:
         """Return the directory, and that of the append-only file in it."""
         data = super().role_paths()["data"]
         return {"data": data, "wal": data / AOF_DIRECTORY}
-
-    def page_sizes(self) -> dict[str, int]:
-        """Return nothing: all its files are written from one end to the other."""
-        return {}
-
-
-def _lend_module(module: ModuleType, top: Path) -> None:
-    """Write a module's text where a program in ``top`` finds it; whoever gets there can read it."""
-    path = top.joinpath(*module.__name__.split(".")).with_suffix(".py")
-    for folder in reversed(path.relative_to(top).parents[:-1]):
-        (top / folder).mkdir(exist_ok=True)
-        (top / folder).chmod(0o755)
-    places.write(path, inspect.getsource(module), mode=0o644)
-    path.chmod(0o644)

@@ -9,10 +9,7 @@ Valkey 8.0.1 and Redis 7.0.15 do not even start: "Invalid cross-device link".
 from __future__ import annotations
 
 import os
-import re
 import shutil
-import signal
-import subprocess
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -21,16 +18,16 @@ from typing import Final
 
 from ztune.databases.valkey.onhost.client import Connection, RefusedError, Reply
 from ztune.errors import InputError, MissingError, ZtuneError
-from ztune.onhost.host.process import Account, run
+from ztune.onhost.host.process import Account
 from ztune.onhost.host.workdir import WorkDir
 from ztune.onhost.jobs import role_directories as places
-from ztune.onhost.jobs.server import DatabaseServer, Server, SocketDirectory
-from ztune.onhost.jobs.settings import check
+from ztune.onhost.jobs import software
+from ztune.onhost.jobs.server import DatabaseServer
+from ztune.onhost.jobs.settings import by_name, check
 from ztune.packages import install_command
 
 START_SECONDS: Final = 120.0
-STOP_SECONDS: Final = 120.0
-"""Time limits on an ordinary machine; ``patience`` multiplies them."""
+"""How long it may take to read its files on an ordinary machine; ``patience`` multiplies it."""
 NAMES: Final = ("valkey", "redis")
 """What its programs' names begin with; the first that is here is taken."""
 AOF_DIRECTORY: Final = "appendonlydir"
@@ -59,14 +56,14 @@ SETTINGS: Final[dict[str, tuple[str, ...]]] = {
 """What a layout may choose, as ``valkey.conf`` calls it, and the words that each takes; none: a whole number.
 ``save`` comes on top: pairs of seconds and changes, or nothing.
 """
-_BY_SOCKET = "it is reached by its own socket only"
-_ONE_DIRECTORY = "the workload makes its directory, and the append-only file can't leave it"
-_KEYS_STAY = "no key may leave the store during the load"
-OWNED: Final = {
-    **dict.fromkeys(("port", "tls-port", "bind", "unixsocket", "unixsocketperm", "requirepass"), _BY_SOCKET),
-    **dict.fromkeys(("dir", "dbfilename", "appendfilename", "appenddirname"), _ONE_DIRECTORY),
-    **dict.fromkeys(("maxmemory", "maxmemory-policy"), _KEYS_STAY),
-}
+OWNED: Final = by_name(
+    {
+        "it is reached by its own socket only": "port tls-port bind unixsocket unixsocketperm requirepass",
+        "the workload makes its directory, and the append-only file can't leave it": "dir dbfilename "
+        "appendfilename appenddirname",
+        "no key may leave the store during the load": "maxmemory maxmemory-policy",
+    }
+)
 """Settings that a layout may not change, and why."""
 
 
@@ -102,7 +99,9 @@ def find_binaries(wanted: str = "any", *, patience: float = 1.0) -> Binaries:
         check_aof = shutil.which(f"{name}-check-aof")
         if server is None or check_aof is None:
             continue
-        version = _version(Path(server), f"{name}-server", patience)
+        version = software.version_of(
+            [f"{name}-server", "--version"], r"\bv=(\d[\w.]*)", executable=server, patience=patience
+        )
         if int(version.partition(".")[0]) < _OLDEST:
             raise MissingError(
                 f"{server} is {name.capitalize()} {version}, whose append-only file is another; version "
@@ -113,20 +112,6 @@ def find_binaries(wanted: str = "any", *, patience: float = 1.0) -> Binaries:
     raise MissingError(
         f"{what} was found on the PATH (the server and the program that checks its files); {hint}"
     )
-
-
-def _version(program: Path, called: str, patience: float) -> str:
-    try:
-        said = subprocess.run(
-            [called, "--version"], executable=program, capture_output=True, text=True, errors="replace",
-            timeout=60 * patience, check=True, cwd="/",
-        ).stdout  # fmt: skip
-    except (OSError, subprocess.SubprocessError) as error:
-        raise MissingError(f"{program} does not run: {error}") from None
-    match = re.search(r"\bv=(\d[\w.]*)", said)
-    if match is None:
-        raise MissingError(f"{program} --version said {said.strip()!r}, which names no version")
-    return match[1]
 
 
 def normal(settings: Mapping[str, str]) -> dict[str, str]:
@@ -153,28 +138,22 @@ class ValkeyServer(DatabaseServer):
     """One server: its files in ``data``, its log, home and socket in a work directory."""
 
     def __init__(
-        self, binaries: Binaries, workdir: WorkDir, account: Account, data: Path, *, patience: float = 1.0
+        self,
+        binaries: Binaries,
+        workdir: WorkDir,
+        home: Path,
+        account: Account,
+        data: Path,
+        *,
+        patience: float = 1.0,
     ) -> None:
-        """Make home and socket directory; nothing is started.
+        """Make the directory of its socket; nothing is started.
 
-        Args:
-            binaries: which one. workdir: for all that is no part of the database. account: who it runs as.
-            data: its directory, which is the account's. patience: multiplies every time limit.
+        ``binaries``: which one; ``data``: its directory, which is the account's; else as ``DatabaseServer``.
         """
+        super().__init__(binaries.name.capitalize(), workdir, home, account, _SOCKET, patience=patience)
         self.binaries = binaries
-        self.account = account
         self.data = data
-        self.patience = patience
-        self.home = workdir.sub("run", owner=account.owner)
-        self._sockets = SocketDirectory(workdir, account, _SOCKET)
-        self.socket = self._sockets.path / _SOCKET
-        self._server = Server(
-            binaries.name.capitalize(),
-            workdir.path / "server.log",
-            account,
-            death_signal=signal.SIGKILL,
-            patience=patience,
-        )
         self._program = self.home / f"{binaries.name}-server"
         if not self._program.is_symlink():
             self._program.symlink_to(binaries.server)
@@ -210,12 +189,12 @@ class ValkeyServer(DatabaseServer):
         Raises:
             InputError: it didn't come up; the sentence ends with the last lines of its log.
         """
-        leave_at = None if leave_after is None else time.monotonic() + leave_after
         self._server.start(
             [self._program, self._config],
             cwd=self.home,
-            ready=lambda: self._ready() or (leave_at is not None and time.monotonic() >= leave_at),
+            ready=self._ready,
             seconds=START_SECONDS,
+            leave_after=leave_after,
         )
 
     def _ready(self) -> bool:
@@ -256,43 +235,33 @@ class ValkeyServer(DatabaseServer):
             ZtuneError: it failed, or the server died.
         """
         kind = "aof" if log else "rdb"
-        busy = ("aof_rewrite_in_progress", "aof_rewrite_scheduled", "rdb_bgsave_in_progress")
         try:
             self.ask("BGREWRITEAOF" if log else "BGSAVE")
         except ZtuneError as error:
             if "in progress" not in str(error):
                 raise
-        found = self.info("persistence")
-        while any(found.get(name, "0") != "0" for name in busy):
-            time.sleep(tick)
-            found = self.info("persistence")
-        status = found[f"{kind}_last_bg{'rewrite' if log else 'save'}_status"]
+        status = self.at_rest(tick)[f"{kind}_last_bg{'rewrite' if log else 'save'}_status"]
         if status != "ok":
             raise ZtuneError(
                 f"{self._server.what} could not write its files anew; its log ends: {self.said()}"
             )
 
+    def at_rest(self, tick: float = 0.05) -> dict[str, str]:
+        """Wait until no child writes files any more; return what the server says of them."""
+        busy = ("aof_rewrite_in_progress", "aof_rewrite_scheduled", "rdb_bgsave_in_progress")
+        while True:
+            found = self.info("persistence")
+            if all(found.get(name, "0") == "0" for name in busy):
+                return found
+            time.sleep(tick)
+
     def check_aof(self) -> str:
         """Return "valid", or what the checking program says of the append-only file."""
         try:
-            run(
-                [self.binaries.check_aof, self.data / MANIFEST],
-                what=self.binaries.check_aof.name,
-                account=self.account,
-                cwd=self.home,
-                seconds=600 * self.patience,
-            )
+            self.run_client([self.binaries.check_aof, self.data / MANIFEST], self.binaries.check_aof.name)
         except ZtuneError as error:
             return str(error)
         return "valid"
-
-    def stop(self) -> None:
-        """Shut down in order: SIGTERM, at which it syncs its log, and snapshots if it has save points.
-
-        Raises:
-            ZtuneError: it had died before, or had to be forced.
-        """
-        self._server.stop(signal.SIGTERM, STOP_SECONDS, "killed")
 
     def kill(self) -> None:
         """End it at once with its children, which outlive it otherwise."""
