@@ -39,34 +39,19 @@ _OPTIONS = [
 ]
 
 
-class StraceRecorder:
-    """Runs strace and reads along."""
-
-    name = "strace"
-
-    def unavailable(self) -> str | None:
-        """Return why strace can't be used here, or None."""
-        if shutil.which("strace") is None:
-            return "strace is not installed (apt install strace)"
-        done = subprocess.run(["strace", "--version"], capture_output=True, text=True, check=False)
-        found = re.search(r"version (\d+)\.(\d+)", done.stdout)
-        if found is None or (int(found[1]), int(found[2])) < OLDEST:
-            return f"strace is older than {OLDEST[0]}.{OLDEST[1]}"
-        return None
-
-    def start(self, start: Start) -> StraceSession:
-        """Start the command under strace, or attach to the processes."""
-        session = StraceSession(start)
-        try:
-            session.begin()
-        except BaseException:
-            session.abort()
-            raise
-        return session
+def problem() -> str | None:
+    """Return why strace can't be used here, or None."""
+    if shutil.which("strace") is None:
+        return "strace is not installed (apt install strace)"
+    done = subprocess.run(["strace", "--version"], capture_output=True, text=True, check=False)
+    found = re.search(r"version (\d+)\.(\d+)", done.stdout)
+    if found is None or (int(found[1]), int(found[2])) < OLDEST:
+        return f"strace is older than {OLDEST[0]}.{OLDEST[1]}"
+    return None
 
 
 class StraceSession:
-    """One run of strace."""
+    """One run of strace, and what it says read along."""
 
     def __init__(self, start: Start) -> None:
         self.started_unix_ns = time.time_ns()
