@@ -21,6 +21,7 @@ import numpy as np
 from ztune.errors import InputError, MissingError, ZtuneError
 from ztune.onhost.probes import procfs
 from ztune.trace.manifest import Warning_
+from ztune.trace.recorders.processes import shared_mappings
 from ztune.trace.recorders.recorder import Harvest, Rows, Start
 from ztune.trace.recorders.strace_parser import CALLS, Parser, Row, RunningSystem
 from ztune.trace.schema import Flag, Op
@@ -256,12 +257,8 @@ class StraceSession:
             known = self._live.descriptor(pid, int(link.name)) if regular else None
             if known is not None and not target.endswith(" (deleted)"):
                 self._parser.descriptor(pid, int(link.name), target, *known)
-        with contextlib.suppress(OSError):
-            for line in Path(f"/proc/{pid}/maps").read_text("utf-8", "surrogateescape").splitlines():
-                fields = line.split(None, 5)
-                if len(fields) == 6 and fields[1][3] == "s" and fields[5].startswith("/"):
-                    begin, end = (int(part, 16) for part in fields[0].split("-"))
-                    self._parser.mapping(pid, begin, end - begin, fields[5], int(fields[2], 16))
+        for of in shared_mappings(pid):
+            self._parser.mapping(pid, of.begin, of.length, of.path, of.offset)
 
     def _read(self) -> None:
         for line in self._lines:
