@@ -164,7 +164,7 @@ def _seen(events: pl.DataFrame, entries: Sequence[TraceFile]) -> tuple[pl.DataFr
             "role": [entry.role or NO_ROLE for entry in entries],
             "size_start": [entry.size_start for entry in entries],
         },
-        schema={"file": pl.Int32, "role": pl.String, "size_start": pl.Int64},
+        schema={"file": pl.Int32, "role": pl.Enum([*ROLES, NO_ROLE]), "size_start": pl.Int64},
     )
     everything = events.filter((pl.col("file") < 0) & (_OP == Op.SYNC)).select(global_sync="t")
     seen = (
