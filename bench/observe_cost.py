@@ -34,7 +34,8 @@ import numpy as np
 from ztune.databases.postgresql.onhost.pgbench import parse_output
 from ztune.databases.postgresql.workload_oltp import PostgresOltp
 from ztune.databases.workload import running
-from ztune.observe.live import LiveObservation, Seen
+from ztune.observe.live import LiveObservation
+from ztune.observe.model import Observation
 from ztune.observe.subjects import Subject, of_path, of_pid
 from ztune.onhost.probes import procfs
 
@@ -84,7 +85,7 @@ def observing(subject: Callable[[], Subject] | None) -> AbstractContextManager[L
     return contextlib.nullcontext() if subject is None else LiveObservation(subject())
 
 
-def described(seen: Seen, transactions: int) -> dict[str, float]:
+def described(seen: Observation, transactions: int) -> dict[str, float]:
     return {
         "calls_per_transaction": round(sum(call.calls for call in seen.calls) / max(1, transactions), 2),
         "own_cpu_share": round((seen.own_cpu_seconds or 0.0) / max(seen.cpu_seconds or 0.0, 0.001), 4),

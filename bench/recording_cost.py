@@ -28,7 +28,7 @@ from ztune.databases.postgresql.workload_oltp import PostgresOltp
 from ztune.databases.workload import running
 from ztune.trace.reader import Trace
 from ztune.trace.record import Recording
-from ztune.trace.recorders import recorders
+from ztune.trace.recorders import RECORDERS
 
 RESAMPLES = 5000
 
@@ -72,7 +72,7 @@ def main() -> None:
 
     variants = ["none", "none again"]
     left_out = {}
-    for recorder in recorders():
+    for recorder in RECORDERS:
         reason = "--no-strace" if recorder.name == "strace" and options.no_strace else recorder.unavailable()
         if reason is None:
             variants.append(recorder.name)

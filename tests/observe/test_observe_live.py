@@ -20,8 +20,8 @@ import pytest
 
 from ztune.errors import InputError, MissingError
 from ztune.observe import live_kernel, subjects
-from ztune.observe.live import LiveObservation, Seen
-from ztune.observe.model import Group
+from ztune.observe.live import LiveObservation
+from ztune.observe.model import Group, Observation
 from ztune.observe.subjects import choose
 from ztune.onhost.host import mounts
 from ztune.trace.recorders import kernel
@@ -69,7 +69,7 @@ class Waiting:
         self.process.communicate()
 
 
-def observed(*command: str, folder: Path, rules: RoleRules | None = None) -> Seen:
+def observed(*command: str, folder: Path, rules: RoleRules | None = None) -> Observation:
     """Observe a command from its beginning to its end."""
     waiting = Waiting(*command, folder=folder)
     try:
@@ -81,12 +81,12 @@ def observed(*command: str, folder: Path, rules: RoleRules | None = None) -> See
         waiting.kill()
 
 
-def python(text: str, folder: Path, **options: Any) -> Seen:
+def python(text: str, folder: Path, **options: Any) -> Observation:
     (folder / "program.py").write_text("import ctypes, mmap, os\n" + textwrap.dedent(text))
     return observed(sys.executable, "-I", "program.py", folder=folder, **options)
 
 
-def of(seen: Seen, kind: str, name: str) -> Group:
+def of(seen: Observation, kind: str, name: str) -> Group:
     found = [g for g in seen.groups if g.kind == kind and g.name == name]
     assert len(found) == 1, [(g.kind, g.name) for g in seen.groups]
     return found[0]
@@ -242,7 +242,6 @@ def test_descendants_processor_time_and_switches(work: Path) -> None:
         work,
     )
     assert sum(of(seen, "file", f"{work}/deep{i}").writes.bytes or 0 for i in range(3)) == 15
-    assert seen.processes == 7
     assert seen.cpu_seconds is not None and 0.3 <= seen.cpu_seconds < 3
     assert seen.context_switches is not None and 60 <= seen.context_switches["voluntary"] < 1000
     assert seen.interrupts and all(n > 0 for n in seen.interrupts.values())
@@ -306,7 +305,7 @@ def test_all_that_is_below_a_folder(work: Path) -> None:
         outside.kill()
     assert [g.name for g in seen.groups if g.kind == "file"] == [str(work / "in/deep/file")]
     assert of(seen, "file", str(work / "in/deep/file")).writes.calls == 30
-    assert seen.processes == 1
+    assert live._reading is not None and live._reading.message["processes"] == 1
     assert [(call.name, call.calls) for call in seen.calls] == [("write", 30)]
     assert any("Files were chosen" in limit for limit in seen.limits)
 
@@ -527,7 +526,9 @@ def test_without_the_program(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) ->
         LiveObservation(choose(pid=os.getpid())).__enter__()
 
 
-def by_proc(work: Path, monkeypatch: pytest.MonkeyPatch, subject: Callable[[int], subjects.Subject]) -> Seen:
+def by_proc(
+    work: Path, monkeypatch: pytest.MonkeyPatch, subject: Callable[[int], subjects.Subject]
+) -> Observation:
     monkeypatch.setattr(kernel, "BTF", work / "no-btf")
     text = "import os, sys, time\nf = os.open('file', os.O_WRONLY | os.O_CREAT)\nsys.stdin.readline()\n"
     text += "for i in range(50): os.pwrite(f, bytes(1000), 0)\n"

@@ -124,8 +124,8 @@ def test_record_sizes_come_from_zfs(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     program = tmp_path / "zfs"
     program.write_text(
         "#!/bin/sh\n"
-        'test "$*" = "get -Hp -o name,value recordsize tank/pg tank/wal" || exit 1\n'
-        "printf 'tank/pg\\t16384\\ntank/wal\\t131072\\n'\n"
+        'test "$*" = "get -Hp -o name,property,value,source recordsize tank/pg tank/wal" || exit 1\n'
+        "printf 'tank/pg\\trecordsize\\t16384\\tlocal\\ntank/wal\\trecordsize\\t131072\\tdefault\\n'\n"
     )
     program.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")

@@ -13,10 +13,10 @@ import pytest
 from ztune.trace.manifest import TraceFile
 from ztune.trace.reader import Trace
 from ztune.trace.record import Recording, record
-from ztune.trace.recorders import recorders
+from ztune.trace.recorders import RECORDERS
 from ztune.trace.schema import Op
 
-REASONS = {recorder.name: recorder.unavailable() for recorder in recorders()}
+REASONS = {recorder.name: recorder.unavailable() for recorder in RECORDERS}
 
 
 def need(name: str) -> None:

@@ -18,7 +18,7 @@ from ztune.cli.main import ztune
 from ztune.places.replay import prepare
 from ztune.trace.compressibility import sample_files
 from ztune.trace.reader import Trace
-from ztune.trace.recorders.strace import StraceRecorder
+from ztune.trace.recorders import strace
 from ztune.trace.schema import Op
 from ztune.trace.writer import TraceWriter
 
@@ -88,7 +88,7 @@ def record(out: Path, *flags: str) -> Result:
     return CliRunner().invoke(ztune, [*words, "--", sys.executable, "-c", program], standalone_mode=False)
 
 
-@pytest.mark.skipif(StraceRecorder().unavailable() is not None, reason="strace can't record here")
+@pytest.mark.skipif(strace.problem() is not None, reason="strace can't record here")
 def test_record_closes_its_trace(tmp_path: Path) -> None:
     done = record(tmp_path / "a.trace", "--samples", "--json")
     assert done.exception is None, done.exception

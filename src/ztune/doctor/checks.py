@@ -178,7 +178,7 @@ def _recorder(name: str, which: str, good: str, fix: str) -> Checked:
     from ztune.trace import recorders
 
     try:
-        recorders.pick(which)
+        recorders.choose(which)
     except ZtuneError as error:
         return Checked(name, State.MISSING, str(error), fix)
     return Checked(name, State.OK, good)

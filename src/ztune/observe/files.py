@@ -59,22 +59,15 @@ def _preallocated() -> tuple[re.Pattern[str], ...]:
 
 @dataclass
 class _Role:
-    """What is added up of one role."""
+    """What is added up of one role, and where to look further."""
 
-    count: int = 0
-    bytes: int = 0
-    allocated: int = 0
-    preallocated: int = 0
-    sizes: dict[int, int] = field(default_factory=dict)
-    record_sizes: dict[int, int] = field(default_factory=dict)
+    files: Files
     places: list[tuple[str, int, int] | None] = field(default_factory=lambda: [None] * PLACES)
     """Path, the file's size, offset."""
     holed: list[str] = field(default_factory=list)
     """Files with fewer blocks than bytes."""
     passed: int = 0
     """Such files that were not looked through."""
-    sparse: int = 0
-    hole_bytes: int = 0
 
 
 def files(
@@ -120,6 +113,7 @@ def files(
     found = []
     for role in sorted(walk.roles, key=lambda r: ROLES.index(r) if r in ROLES else len(ROLES)):
         kept = walk.roles[role]
+        files = kept.files
         _holes(kept, began + seconds * 0.7)
         if kept.passed:
             limits.append(
@@ -128,31 +122,22 @@ def files(
             )
         allocation = (allocations or {}).get(role, Allocation())
         compressed = tuple(_compressed(kept, recordsizes, compressors, allocation, rng, began + seconds))
-        if kept.bytes and not compressed:
+        if files.bytes and not compressed:
             limits.append(
                 f"role {role}: nothing was compressed: no block but of zeros could be read, or time was over"
             )
-        elif kept.bytes and len(compressed) < len(recordsizes) * len(compressors):
+        elif files.bytes and len(compressed) < len(recordsizes) * len(compressors):
             limits.append(
                 f"role {role}: compressed at {len({c.recordsize for c in compressed})} of {len(recordsizes)} "
                 f"record sizes only: {seconds:.0f} s were over"
             )
-        found.append(
-            Files(
-                role=role,
-                count=kept.count,
-                bytes=kept.bytes,
-                allocated=kept.allocated,
-                sizes=dict(sorted(kept.sizes.items())),
-                sparse=kept.sparse,
-                hole_bytes=kept.hole_bytes,
-                record_sizes=dict(sorted(kept.record_sizes.items())),
-                preallocated=kept.preallocated,
-                compressed=compressed,
-                sector=allocation.sector if compressed else None,
-                parity=str(allocation) if compressed and allocation.parity else None,
-            )
-        )
+        files.sizes = dict(sorted(files.sizes.items()))
+        files.record_sizes = dict(sorted(files.record_sizes.items()))
+        files.compressed = compressed
+        if compressed:
+            files.sector = allocation.sector
+            files.parity = str(allocation) if allocation.parity else None
+        found.append(files)
     return tuple(found), tuple(limits)
 
 
@@ -175,7 +160,7 @@ class _Walk:
 
     def limits(self, seconds: float) -> Iterator[str]:
         if self._cut:
-            count = sum(role.count for role in self.roles.values())
+            count = sum(role.files.count for role in self.roles.values())
             yield (
                 f"the folders were looked through for {seconds:.0f} s only: {count} files, which may not "
                 "be like the others; their number, sizes and bytes are too low"
@@ -235,18 +220,21 @@ class _Walk:
             return
         if status.st_nlink > 1 or listed:
             self._seen.add(key)
-        kept = self.roles.setdefault(role, _Role())
+        if role not in self.roles:
+            self.roles[role] = _Role(Files(role=role, count=0, bytes=0, allocated=0))
+        kept = self.roles[role]
+        files = kept.files
         size = status.st_size
-        kept.count += 1
-        kept.bytes += size
-        kept.allocated += status.st_blocks * 512
+        files.count += 1
+        files.bytes += size
+        files.allocated += status.st_blocks * 512
         bucket = histograms.bucket(size)
-        kept.sizes[bucket] = kept.sizes.get(bucket, 0) + 1
+        files.sizes[bucket] = files.sizes.get(bucket, 0) + 1
         if any(ending.fullmatch(path) for ending in _preallocated()):
-            kept.preallocated += 1
+            files.preallocated += 1
         on_zfs = status.st_dev in self.zfs
         if on_zfs and size > status.st_blksize:
-            kept.record_sizes[status.st_blksize] = kept.record_sizes.get(status.st_blksize, 0) + 1
+            files.record_sizes[status.st_blksize] = files.record_sizes.get(status.st_blksize, 0) + 1
         if status.st_blocks * 512 < size:
             young = on_zfs and time.time() - status.st_mtime < SETTLED_SECONDS
             if young or len(kept.holed) >= MOST_HOLED:
@@ -256,7 +244,7 @@ class _Walk:
         if size:
             # Each place moves here with the chance that this file has among all bytes so far: at the end each
             # is drawn evenly over all bytes, though no list of files was kept.
-            moved = np.flatnonzero(self._rng.random(PLACES) * kept.bytes < size)
+            moved = np.flatnonzero(self._rng.random(PLACES) * files.bytes < size)
             for i, offset in zip(moved, self._rng.integers(0, size, len(moved)), strict=True):
                 kept.places[i] = (path, size, int(offset))
 
@@ -272,8 +260,8 @@ def _holes(kept: _Role, until: float) -> None:
             fd = noatime.open_file(path, os.O_NOFOLLOW)
             try:
                 if size := _hole_bytes(fd):
-                    kept.sparse += 1
-                    kept.hole_bytes += size
+                    kept.files.sparse += 1
+                    kept.files.hole_bytes += size
             finally:
                 os.close(fd)
 

@@ -6,19 +6,21 @@ can't, ``/proc`` is asked and ``limits`` says what is lost by that.
 
 from __future__ import annotations
 
+import os
+import platform
 import resource
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from types import TracebackType
 
+from ztune import __version__
 from ztune.errors import ZtuneError
 from ztune.observe.live_groups import MOST_FILES, NO_ROLE, FilePlace, Grouped, calls, group
 from ztune.observe.live_kernel import KernelReading, ObserverSession, SeenFile, Unfit
 from ztune.observe.live_proc import LOST, LOST_ENDED, LOST_FILES, LOST_RIGHTS, ProcSession
-from ztune.observe.model import Group, ObservedCall, ObservedTransfers
+from ztune.observe.model import Group, Observation, ObservedTransfers
 from ztune.observe.subjects import Subject
 from ztune.observe.system import interrupts as read_interrupts
 from ztune.observe.zfs_state import Places
@@ -28,23 +30,6 @@ from ztune.trace.recorders.processes import mapped_files
 from ztune.trace.roles import RoleRules
 
 LOOK_SECONDS = 1.0
-
-
-@dataclass(frozen=True)
-class Seen:
-    """A piece of an Observation; the fields have its names and meanings."""
-
-    begun: str
-    seconds: float
-    groups: tuple[Group, ...] = ()
-    calls: tuple[ObservedCall, ...] = ()
-    context_switches: dict[str, int] | None = None
-    interrupts: dict[str, int] | None = None
-    cpu_seconds: float | None = None
-    own_cpu_seconds: float | None = None
-    limits: tuple[str, ...] = ()
-    processes: int = 0
-    """How many were observed, ended ones too."""
 
 
 class LiveObservation:
@@ -58,20 +43,19 @@ class LiveObservation:
             seen = live.finish()
     """
 
-    def __init__(self, subject: Subject, rules: RoleRules | None = None, *, proc: bool = False) -> None:
-        """``rules``: path → role, the built-in ones by default; ``proc``: ask /proc only."""
+    def __init__(self, subject: Subject, rules: RoleRules | None = None) -> None:
+        """``rules``: path → role, the built-in ones by default."""
         self.subject = subject
         self._rules = rules or RoleRules.parse()
-        self._proc_only = proc
         self._session: ObserverSession | None = None
         self._proc: ProcSession | None = None
-        self._why_proc = "it was asked for"
+        self._why_proc = ""
         self._reading: KernelReading | None = None
         self._broken: str | None = None
         self._ended: float | None = None  # when the last observed process was found gone
         self._places: dict[int, tuple[str | None, str | None]] = {}
         self._roles: dict[str, str | None] = {}
-        self._result: Seen | None = None
+        self._result: Observation | None = None
 
     def __enter__(self) -> LiveObservation:
         """Begin. Raises MissingError without the observer or the right to use it."""
@@ -84,12 +68,10 @@ class LiveObservation:
         self._own_before = _own_seconds()
         self._interrupts_before = read_interrupts()
         self._faults_before = procfs.major_faults(self.subject.pids)
-        if not self._proc_only:
-            try:
-                self._session = ObserverSession(self.subject)
-            except Unfit as error:
-                self._why_proc = f"this kernel can't be observed with eBPF: {error}"
-        if self._session is None:
+        try:
+            self._session = ObserverSession(self.subject)
+        except Unfit as error:
+            self._why_proc = f"this kernel can't be observed with eBPF: {error}"
             self._proc = ProcSession(self.subject)
         self._begun, self._begun_at = time.monotonic(), datetime.now(UTC)
         return self
@@ -138,7 +120,7 @@ class LiveObservation:
             with self._may_break():
                 self._session.follow(self.subject.now())
 
-    def snapshot(self) -> Seen:
+    def snapshot(self) -> Observation:
         """Return what was seen so far."""
         if self._result is not None:
             return self._result
@@ -149,7 +131,7 @@ class LiveObservation:
         self._gone()
         return self._seen()
 
-    def finish(self) -> Seen:
+    def finish(self) -> Observation:
         """End observing and return what was seen; a second call returns the same."""
         if self._result is None:
             self._gone()
@@ -181,63 +163,55 @@ class LiveObservation:
             self._roles[file.path] = self._rules.role(file.path)
         return FilePlace(self._roles[file.path], *self._places[file.device])
 
-    def _seen(self) -> Seen:
-        now = time.monotonic()
-        interrupts = kstat.moved(self._interrupts_before, read_interrupts())
-        begun = self._begun_at.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    def _seen(self) -> Observation:
+        host = os.uname()
+        found = Observation(
+            ztune=__version__,
+            source="live",
+            subject=self.subject.words,
+            host=host.nodename,
+            kernel=f"{host.sysname} {host.release}",
+            platform=platform.system().lower(),
+            begun=self._begun_at.isoformat(timespec="milliseconds").replace("+00:00", "Z"),
+            seconds=time.monotonic() - self._begun,
+            interrupts=kstat.moved(self._interrupts_before, read_interrupts()),
+        )
         if self._proc is not None:
-            return self._seen_by_proc(self._proc, begun, now - self._begun, interrupts)
-        if self._reading is None:
-            limits = (self._broken,) if self._broken else ()
-            return Seen(begun, now - self._begun, interrupts=interrupts, limits=limits)
-        reading = self._reading
+            self._seen_by_proc(self._proc, found)
+        elif self._reading is not None:
+            self._seen_in_kernel(self._reading, found)
+        elif self._broken:
+            found.limits = (self._broken,)
+        return found
+
+    def _seen_in_kernel(self, reading: KernelReading, found: Observation) -> None:
         grouped = group(reading, self._place)
         said = reading.message
-        return Seen(
-            begun=begun,
-            seconds=said["window_ns"] / 1e9,
-            groups=grouped.groups,
-            calls=calls(reading),
-            context_switches={name: said[name] for name in ("voluntary", "involuntary")},
-            interrupts=interrupts,
-            cpu_seconds=said["ran_ns"] / 1e9,
-            own_cpu_seconds=self._own_seconds(reading),
-            limits=tuple(self._limits(grouped, reading)),
-            processes=said["processes"],
-        )
+        found.seconds = said["window_ns"] / 1e9
+        found.groups = grouped.groups
+        found.calls = calls(reading)
+        found.context_switches = {name: said[name] for name in ("voluntary", "involuntary")}
+        found.cpu_seconds = said["ran_ns"] / 1e9
+        found.own_cpu_seconds = self._own_seconds(reading)
+        found.limits = tuple(self._limits(grouped, reading))
 
-    def _seen_by_proc(
-        self, proc: ProcSession, begun: str, seconds: float, interrupts: dict[str, int]
-    ) -> Seen:
+    def _seen_by_proc(self, proc: ProcSession, found: Observation) -> None:
         io = proc.io()
         limits = [f"{LOST} Why: {self._why_proc}.", LOST_ENDED]
-        groups: tuple[Group, ...] = ()
         if proc.io_denied:
             limits.append(LOST_RIGHTS)
-        if any(io.values()):
-            groups = (
-                Group(
-                    kind="role",
-                    name=NO_ROLE,
-                    reads=ObservedTransfers(calls=io["syscr"], bytes=io["rchar"]),
-                    writes=ObservedTransfers(calls=io["syscw"], bytes=io["wchar"]),
-                ),
-            )
         if self.subject.by_files:
             limits.append(LOST_FILES)
         if self._ended is not None:
             limits.append(self._gone_sentence())
-        return Seen(
-            begun=begun,
-            seconds=seconds,
-            groups=groups,
-            context_switches=proc.context_switches(),
-            interrupts=interrupts,
-            cpu_seconds=proc.cpu_seconds(),
-            own_cpu_seconds=_own_seconds() - self._own_before,
-            limits=tuple(limits),
-            processes=len(proc.pids),
-        )
+        if any(io.values()):
+            reads = ObservedTransfers(calls=io["syscr"], bytes=io["rchar"])
+            writes = ObservedTransfers(calls=io["syscw"], bytes=io["wchar"])
+            found.groups = (Group(kind="role", name=NO_ROLE, reads=reads, writes=writes),)
+        found.context_switches = proc.context_switches()
+        found.cpu_seconds = proc.cpu_seconds()
+        found.own_cpu_seconds = _own_seconds() - self._own_before
+        found.limits = tuple(limits)
 
     def _own_seconds(self, reading: KernelReading) -> float:
         """Return the seconds of this process, of the observer, and of its programs in the kernel.

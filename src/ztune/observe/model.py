@@ -22,9 +22,9 @@ Buckets = dict[int, int]
 
 
 class Part(BaseModel):
-    """A piece of an observation: never changed, nothing unknown in it."""
+    """A piece of an observation: nothing unknown in it."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+    model_config = ConfigDict(extra="forbid", allow_inf_nan=False)
 
 
 class ObservedTransfers(Part):

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import io
 import os
-import subprocess
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
-from ztune.errors import InputError
-from ztune.onhost.host import mounts
-from ztune.onhost.host.zfs import which
+from ztune.errors import InputError, ZtuneError
+from ztune.onhost.events import Events
+from ztune.onhost.host import about, mounts
+from ztune.onhost.host.zfs import Commands, parse_get
 from ztune.onhost.probes import procfs
 from ztune.onhost.probes.bpf import kernel_device
 
@@ -253,31 +254,19 @@ def _device_of(descriptor: int, folder: Path) -> int:
 def record_sizes() -> dict[int, int]:
     """Return device (the kernel's dev_t) → recordsize, bytes, of every mounted dataset; empty without ZFS."""
     mine = [mount for mount in mounts.table() if mount.type == "zfs" and "@" not in mount.source]
-    program = which("zfs")
-    if not mine or program is None:
+    if not mine:
         return {}
-    sizes = _record_sizes(program, sorted({mount.source for mount in mine}))
+    datasets = sorted({mount.source for mount in mine})
+    argv = ["zfs", "get", "-Hp", "-o", "name,property,value,source", "recordsize", *datasets]
+    commands = Commands(Events(io.StringIO()), patience=about.patience())
+    try:
+        out = commands.attempt(argv, timeout=_ZFS_SECONDS)[1]
+    except ZtuneError:
+        return {}
+    values = {name: of["recordsize"].value for name, of in parse_get(out).items()}
+    sizes = {name: int(value) for name, value in values.items() if value.isdigit()}
     return {
         kernel_device(os.makedev(*mount.device)): sizes[mount.source]
         for mount in mine
         if mount.source in sizes
     }
-
-
-def _record_sizes(program: str, datasets: Sequence[str]) -> dict[str, int]:
-    try:
-        done = subprocess.run(
-            [program, "get", "-Hp", "-o", "name,value", "recordsize", *datasets],
-            capture_output=True,
-            text=True,
-            timeout=_ZFS_SECONDS,
-            check=False,
-        )
-    except (OSError, subprocess.TimeoutExpired):
-        return {}
-    found = {}
-    for line in done.stdout.splitlines():
-        name, _, value = line.partition("\t")
-        if value.isdigit():
-            found[name] = int(value)
-    return found

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import os
-import platform
 import time
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 
-from ztune import __version__
 from ztune.databases.observed import databases
 from ztune.observe import files, zfs_state
 from ztune.observe.allocation import Allocation
-from ztune.observe.live import LiveObservation, Seen
+from ztune.observe.live import LiveObservation
 from ztune.observe.model import Files, Group, Observation, ObservedZfs
 from ztune.observe.subjects import Subject
 from ztune.observe.system import Sampler
@@ -46,7 +43,7 @@ def watch(
     try:
         with LiveObservation(subject, rules) as live:
             with suppress(KeyboardInterrupt):
-                _wait(live, subject, seconds, show)
+                _wait(live, seconds, show)
             seen = live.finish()
     finally:
         zfs.freeze()
@@ -68,7 +65,7 @@ def watch(
         except KeyboardInterrupt:
             more = ("the files were not looked at: it was interrupted",)
         limits += more
-    return _observation(subject, seen).model_copy(
+    return seen.model_copy(
         update={
             "series": sampler.series(),
             "disks": sampler.disks(zfs_state.disk_pools()),
@@ -80,35 +77,14 @@ def watch(
     )
 
 
-def _wait(live: LiveObservation, subject: Subject, seconds: float | None, show: Show) -> None:
+def _wait(live: LiveObservation, seconds: float | None, show: Show) -> None:
     began = time.monotonic()
     while True:
         passed = time.monotonic() - began
         left = 1.0 if seconds is None else min(1.0, seconds - passed)
         if left <= 0 or live.wait(left):
             return
-        show(_observation(subject, live.snapshot()), time.monotonic() - began)
-
-
-def _observation(subject: Subject, seen: Seen) -> Observation:
-    host = os.uname()
-    return Observation(
-        ztune=__version__,
-        source="live",
-        subject=subject.words,
-        host=host.nodename,
-        kernel=f"{host.sysname} {host.release}",
-        platform=platform.system().lower(),
-        begun=seen.begun,
-        seconds=seen.seconds,
-        groups=seen.groups,
-        calls=seen.calls,
-        context_switches=seen.context_switches or {},
-        interrupts=seen.interrupts or {},
-        cpu_seconds=seen.cpu_seconds,
-        own_cpu_seconds=seen.own_cpu_seconds,
-        limits=seen.limits,
-    )
+        show(live.snapshot(), time.monotonic() - began)
 
 
 def folders(subject: Subject, groups: Iterable[Group]) -> list[str]:

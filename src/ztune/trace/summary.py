@@ -164,7 +164,7 @@ def _seen(events: pl.DataFrame, entries: Sequence[TraceFile]) -> tuple[pl.DataFr
             "role": [entry.role or NO_ROLE for entry in entries],
             "size_start": [entry.size_start for entry in entries],
         },
-        schema={"file": pl.Int32, "role": pl.String, "size_start": pl.Int64},
+        schema={"file": pl.Int32, "role": pl.Enum([*ROLES, NO_ROLE]), "size_start": pl.Int64},
     )
     everything = events.filter((pl.col("file") < 0) & (_OP == Op.SYNC)).select(global_sync="t")
     seen = (
@@ -198,15 +198,11 @@ def _seen(events: pl.DataFrame, entries: Sequence[TraceFile]) -> tuple[pl.DataFr
 
 
 def _totals(alignments: Sequence[int]) -> list[pl.Expr]:
-    duration = pl.col("dur").filter(_SYNC)
     found = [
         _SYNCED.sum().alias("sync_writes"),
         _SIZE.filter(_SYNCED).sum().alias("sync_write_bytes"),
         (pl.col("size_then") - pl.col("offset")).clip(0, _SIZE).filter(_WRITE).sum().alias("overwritten"),
         _SYNC.sum().alias("syncs"),
-        duration.mean().alias("mean"),
-        *(duration.quantile(share, "linear").alias(f"p{share}") for share in (0.5, 0.9, 0.99)),
-        duration.max().alias("max"),
     ]
     for kind, chosen in _KINDS.items():
         found += [
@@ -221,46 +217,62 @@ def _totals(alignments: Sequence[int]) -> list[pl.Expr]:
 
 
 def _pages(seen: pl.DataFrame) -> pl.LazyFrame:
-    """Return for each read and write how many pages it touches that none does whose place is before it:
-    none of its kind (``of_kind``), and none at all (``of_any``).
-    """
+    """Return how many different pages of each file were read, written, and either."""
 
     def beyond(*among: str) -> pl.Expr:
+        """How many pages each touches that none does whose place is before it."""
         covered = pl.col("last").cum_max().shift().over("file", *among)
         return (pl.col("last") - pl.max_horizontal("first", covered)).clip(0)
 
     return (
         seen.lazy()
         .filter((_READ | _WRITE) & (_SIZE > 0))
-        .select("role", "file", "op", first=pl.col("offset") // PAGE, last=(_STOP - 1) // PAGE + 1)
+        .select("file", "op", first=pl.col("offset") // PAGE, last=(_STOP - 1) // PAGE + 1)
+        # Most places are used again and again: the longest of each says it all.
+        .group_by("file", "op", "first")
+        .agg(pl.col("last").max())
         .sort("file", "first")
         .with_columns(of_kind=beyond("op"), of_any=beyond())
+        .group_by("file")
+        .agg(
+            pl.col("of_any").sum().alias("pages"),
+            *(pl.col("of_kind").filter(one).sum().alias(f"{kind}_pages") for kind, one in _KINDS.items()),
+        )
     )
+
+
+def _counted(seen: pl.DataFrame, alignments: Sequence[int]) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """Return what adds up of each file: its totals, and how many events it has of each kind and size."""
+    events = seen.lazy()
+    totals = events.group_by("role", "file").agg(_totals(alignments)).join(_pages(seen), "file", "left")
+    sizes = events.group_by("role", "file", "op", "size").agg(n=pl.len())
+    return totals.fill_null(0).collect(), sizes.collect()
 
 
 class _Counts:
     """What was counted, by ``key``: "role" or "file"."""
 
-    def __init__(self, seen: pl.DataFrame, key: str, alignments: Sequence[int]) -> None:
-        events = seen.lazy()
+    def __init__(
+        self,
+        seen: pl.DataFrame,
+        counted: tuple[pl.DataFrame, pl.DataFrame],
+        key: str,
+        alignments: Sequence[int],
+    ) -> None:
+        totals, sizes = counted
         self._alignments = alignments
-        self._totals = _by(events.group_by(key).agg(_totals(alignments)), key)
-        pages = _pages(seen).group_by(key)
-        self._pages = _by(
-            pages.agg(
-                pl.col("of_any").sum().alias("any"),
-                *(pl.col("of_kind").filter(chosen).sum().alias(kind) for kind, chosen in _KINDS.items()),
-            ),
-            key,
+        self._totals = _by(totals.group_by(key).agg(pl.exclude("role", "file").sum()), key)
+        took = pl.col("dur")
+        quantiles = (took.quantile(share, "linear").alias(f"p{share}") for share in (0.5, 0.9, 0.99))
+        syncs = seen.lazy().filter(_SYNC).group_by(key)
+        self._syncs = _by(
+            syncs.agg(took.mean().alias("mean"), *quantiles, took.max().alias("max")).collect(), key
         )
-        kinds = events.group_by(key, "op").agg(pl.len())
-        self._kinds: dict[str | int, dict[int, int]] = defaultdict(dict)
-        for one, op, n in kinds.collect().iter_rows():
-            self._kinds[one][op] = n
-        sizes = events.filter(_READ | _WRITE).group_by(key, "op", "size").agg(pl.len()).sort("size")
-        self._sizes: dict[tuple[str | int, int], list[tuple[int, int]]] = defaultdict(list)
-        for one, op, size, n in sizes.collect().iter_rows():
-            self._sizes[one, op].append((size, n))
+        self._sizes: dict[str | int, dict[int, list[tuple[int, int]]]] = defaultdict(dict)
+        for one, op, size, n in (
+            sizes.group_by(key, "op", "size").agg(pl.col("n").sum()).sort("size").iter_rows()
+        ):
+            self._sizes[one].setdefault(op, []).append((size, n))
 
     def busiest(self) -> list[str | int]:
         """Return the keys, those first that moved the most bytes."""
@@ -271,7 +283,7 @@ class _Counts:
         self, one: str | int, name: str, entries: list[TraceFile], page_size: int | None
     ) -> GroupSummary:
         """Return the counts of ``one``, the files ``entries``, as ``name``."""
-        total = self._totals.get(one, defaultdict(int))
+        total, kinds = self._totals.get(one, defaultdict(int)), self._sizes[one]
         return GroupSummary(
             name=name,
             role=entries[0].role,
@@ -281,13 +293,13 @@ class _Counts:
             reads=self._transfers(one, "read", Op.READ),
             writes=self._transfers(one, "write", Op.WRITE),
             syncs=total["syncs"],
-            sync_latency_ms=_latencies(total),
+            sync_latency_ms=_latencies(total["syncs"], self._syncs.get(one)),
             sync_writes=total["sync_writes"],
             sync_write_bytes=total["sync_write_bytes"],
             overwritten_bytes=total["overwritten"],
-            pages=self._pages.get(one, {"any": 0})["any"],
+            pages=total["pages"],
             page_size=page_size,
-            operations={op.name.lower(): self._kinds[one][op] for op in Op if op in self._kinds[one]},
+            operations={op.name.lower(): sum(n for _, n in kinds[op]) for op in Op if op in kinds},
         )
 
     def _transfers(self, one: str | int, kind: str, op: Op) -> Transfers:
@@ -295,7 +307,7 @@ class _Counts:
         count = total[f"{kind}_count"]
         sizes: dict[int, int] = defaultdict(int)
         size_bytes: dict[int, int] = defaultdict(int)
-        for size, n in self._sizes[one, op]:
+        for size, n in self._sizes[one].get(op, ()):
             least = 1 << (size.bit_length() - 1) if size else 0
             sizes[least] += n
             size_bytes[least] += n * size
@@ -306,12 +318,12 @@ class _Counts:
             size_bytes=dict(size_bytes),
             sequential=_share(total[f"{kind}_sequential"], count),
             aligned={to: _share(total[f"{kind}_{to}"], count) for to in self._alignments},
-            pages=self._pages.get(one, {kind: 0})[kind],
+            pages=total[f"{kind}_pages"],
         )
 
 
-def _by(found: pl.LazyFrame, key: str) -> dict[str | int, dict[str, Any]]:
-    return {row[key]: row for row in found.collect().iter_rows(named=True)}
+def _by(found: pl.DataFrame, key: str) -> dict[str | int, dict[str, Any]]:
+    return {row[key]: row for row in found.iter_rows(named=True)}
 
 
 def summarise(trace: Trace, files: int | None = None) -> Summary:
@@ -327,7 +339,8 @@ def summarise(trace: Trace, files: int | None = None) -> Summary:
     of_role = {name: entries for name, entries in of_role.items() if entries}
     events = pl.DataFrame(trace.table(["t", "dur", "op", "flags", "file", "offset", "size"]))
     seen, everything = _seen(events, manifest.files)
-    by_role, by_file = (_Counts(seen, key, alignments) for key in ("role", "file"))
+    counted = _counted(seen, alignments)
+    by_role, by_file = (_Counts(seen, counted, key, alignments) for key in ("role", "file"))
 
     def page_size(entry: TraceFile) -> int | None:
         return manifest.page_size.get(entry.role) if entry.role is not None else None
@@ -369,8 +382,8 @@ def _share(part: int, whole: int) -> float:
     return round(part / whole, 6) if whole else 0.0
 
 
-def _latencies(total: Mapping[str, Any]) -> Latencies | None:
-    if not total["syncs"]:
+def _latencies(count: int, of: Mapping[str, float] | None) -> Latencies | None:
+    if of is None:
         return None
-    values = (total[name] for name in ("mean", "p0.5", "p0.9", "p0.99", "max"))
-    return Latencies(total["syncs"], *(round(float(value) / 1e6, 4) for value in values))
+    values = (of[name] for name in ("mean", "p0.5", "p0.9", "p0.99", "max"))
+    return Latencies(count, *(round(float(value) / 1e6, 4) for value in values))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 import shutil
@@ -21,7 +22,6 @@ from ztune.errors import InputError, MissingError
 from ztune.trace import recorders
 from ztune.trace.reader import Trace
 from ztune.trace.record import Recording, record
-from ztune.trace.recorders.ebpf import EbpfRecorder
 from ztune.trace.recorders.kernel import RECORDER
 from ztune.trace.roles import RoleRules
 
@@ -218,12 +218,14 @@ def test_a_program_that_cannot_be_run(work: Path, ebpf: str) -> None:
 
 
 def test_no_rights_falls_back_to_strace_and_says_so(monkeypatch: pytest.MonkeyPatch, strace: str) -> None:
-    monkeypatch.setattr(EbpfRecorder, "unavailable", lambda _: "no CAP_BPF")
+    without, *others = recorders.RECORDERS
+    without = dataclasses.replace(without, unavailable=lambda: "no CAP_BPF")
+    monkeypatch.setattr(recorders, "RECORDERS", (without, *others))
     chosen, reason = recorders.choose("auto")
     assert chosen.name == "strace"
     assert reason == "recording with strace, since ebpf is not possible: no CAP_BPF"
     with pytest.raises(MissingError, match="ebpf is not possible: no CAP_BPF"):
-        recorders.pick("ebpf")
+        recorders.choose("ebpf")
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="needs root to give rights up")

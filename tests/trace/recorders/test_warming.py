@@ -104,9 +104,9 @@ def test_without_it_a_recording_of_running_processes_says_so(work: Path, ebpf: s
 
 
 def test_strace_can_not_do_it(work: Path) -> None:
-    from ztune.trace.recorders.strace import StraceRecorder
+    from ztune.trace.recorders import strace
 
-    if StraceRecorder().unavailable() is not None:
+    if strace.problem() is not None:
         return
     with Warming("strace") as warming:
         pass

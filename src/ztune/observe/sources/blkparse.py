@@ -6,8 +6,8 @@ import re
 from dataclasses import dataclass, field
 
 from ztune.observe import histograms
-from ztune.observe.model import Buckets
-from ztune.observe.sources.collect import Collected, TransferSums, add
+from ztune.observe.model import Buckets, ObservedTransfers
+from ztune.observe.sources.collect import add, add_transfers
 from ztune.observe.sources.source import Source
 
 SECTOR = 512
@@ -22,8 +22,8 @@ _EVENT = re.compile(r"\s*\d+,\d+\s+\d+\s+\d+\s+\d+\.\d{9}\s+\d+\s+\w+\s")
 class _Stage:
     """Requests at one point of their way: Q queued, D given to the device, C done."""
 
-    reads: TransferSums = field(default_factory=TransferSums)
-    writes: TransferSums = field(default_factory=TransferSums)
+    reads: ObservedTransfers = field(default_factory=ObservedTransfers)
+    writes: ObservedTransfers = field(default_factory=ObservedTransfers)
     ends: dict[str, int] = field(default_factory=dict)
 
 
@@ -48,7 +48,7 @@ class Blkparse:
         """True if a line is an event."""
         return any(_LINE.fullmatch(line) for line in head.splitlines())
 
-    def read(self, source: Source, into: Collected) -> None:
+    def read(self, source: Source) -> None:
         """Add a group for each device."""
         devices: dict[str, _Device] = {}
         odd = discards = 0
@@ -72,13 +72,13 @@ class Blkparse:
                 int(found[10]) if found[10] else 0,
             )
         if first is not None and last is not None:
-            into.lasted((last - first) / 1e9)
+            source.into.lasted((last - first) / 1e9)
         for name, device in devices.items():
-            _enter(source, into, name, device)
+            _enter(source, name, device)
         if odd:
-            source.limit(into, f"{odd} events of blkparse are cut or not understood and were left out.")
+            source.limit(f"{odd} events of blkparse are cut or not understood and were left out.")
         if discards:
-            source.limit(into, f"{discards} discards (TRIM) of blkparse were left out.")
+            source.limit(f"{discards} discards (TRIM) of blkparse were left out.")
 
 
 def _event(device: _Device, action: str, kind: str, time: int, sector: int | None, sectors: int) -> int:
@@ -119,12 +119,12 @@ def _flush(device: _Device, action: str, time: int) -> None:
             add(device.flush_latency, {histograms.bucket(time - device.flushing.pop(0)): 1})
 
 
-def _enter(source: Source, into: Collected, name: str, device: _Device) -> None:
+def _enter(source: Source, name: str, device: _Device) -> None:
     """Enter what the device was given; where that was not traced, what it did, or what was queued."""
     chosen = next((s for s in "DCQ" if device.stages[s].reads.calls or device.stages[s].writes.calls), None)
     if chosen is None and not device.flushes:
         return
-    group = into.group("device", name)
+    group = source.into.group("device", name)
     if chosen is not None:
         stage, done = device.stages[chosen], device.stages["C"]
         for side, latency, of in (
@@ -132,13 +132,11 @@ def _enter(source: Source, into: Collected, name: str, device: _Device) -> None:
             (stage.writes, device.writes, done.writes),
         ):
             side.latency, side.latency_total = latency, of.latency_total if latency else None
-        group.reads.add(stage.reads)
-        group.writes.add(stage.writes)
+        add_transfers(group.reads, stage.reads)
+        add_transfers(group.writes, stage.writes)
         if chosen == "Q":
-            source.limit(into, f"of device {name} only queued requests were traced: sizes before merging.")
+            source.limit(f"of device {name} only queued requests were traced: sizes before merging.")
         if not device.reads and not device.writes:
-            source.limit(
-                into, f"device {name}: no request was seen both begun (D) and done (C); no latencies."
-            )
+            source.limit(f"device {name}: no request was seen both begun (D) and done (C); no latencies.")
     group.syncs.calls += device.flushes
     add(group.syncs.latency, device.flush_latency)

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Final, Literal
 
 import ztune
-from ztune.observe.histograms import added, total
+from ztune.observe.histograms import added, bucket, total
 from ztune.observe.model import (
     Buckets,
     Group,
@@ -59,107 +58,39 @@ _OF_EACH_CALL: Final = (
 )
 
 
-@dataclass
-class TransferSums:
-    """Reads or writes so far. See ``model.ObservedTransfers`` for the fields."""
-
-    calls: int = 0
-    bytes: int | None = None
-    sizes: Buckets = field(default_factory=dict)
-    latency: Buckets = field(default_factory=dict)
-    latency_total: int | None = None
-    sequential: int | None = None
-    aligned: int | None = None
-    overwritten: int | None = None
-    synced: int | None = None
-    direct: int | None = None
-
-    def add(self, other: TransferSums | ObservedTransfers) -> None:
-        """Add other ones of the same group. What is not known of some calls is not known of all."""
-        for name in _OF_EACH_CALL:
-            ours, theirs = getattr(self, name), getattr(other, name)
-            spoilt = self.calls and other.calls and (ours is None or theirs is None)
-            setattr(self, name, None if spoilt else plus(ours, theirs))
-        self.calls += other.calls
-        add(self.sizes, other.sizes)
-        add(self.latency, other.latency)
-
-    def done(self) -> ObservedTransfers:
-        """Return them as part of the document; calls that only a histogram counted are counted by it."""
-        return ObservedTransfers(
-            calls=max(self.calls, total(self.sizes), total(self.latency)),
-            sizes=ordered(self.sizes),
-            latency=ordered(self.latency),
-            **{name: getattr(self, name) for name in _OF_EACH_CALL},
-        )
+def add_transfers(into: ObservedTransfers, more: ObservedTransfers) -> None:
+    """Add other ones of the same group. What is not known of some calls is not known of all."""
+    for name in _OF_EACH_CALL:
+        ours, theirs = getattr(into, name), getattr(more, name)
+        spoilt = into.calls and more.calls and (ours is None or theirs is None)
+        setattr(into, name, None if spoilt else plus(ours, theirs))
+    into.calls += more.calls
+    add(into.sizes, more.sizes)
+    add(into.latency, more.latency)
 
 
-@dataclass
-class SyncSums:
-    """fsync and its like so far."""
-
-    calls: int = 0
-    latency: Buckets = field(default_factory=dict)
-    latency_total: int | None = None
-
-    def add(self, other: SyncSums | Syncs) -> None:
-        """Add other ones of the same group."""
-        self.calls += other.calls
-        add(self.latency, other.latency)
-        self.latency_total = plus(self.latency_total, other.latency_total)
-
-    def done(self) -> Syncs:
-        """Return them as part of the document."""
-        return Syncs(
-            calls=max(self.calls, total(self.latency)),
-            latency=ordered(self.latency),
-            latency_total=self.latency_total,
-        )
+def add_syncs(into: Syncs, more: Syncs) -> None:
+    """Add other ones of the same group."""
+    into.calls += more.calls
+    add(into.latency, more.latency)
+    into.latency_total = plus(into.latency_total, more.latency_total)
 
 
-@dataclass
-class GroupSums:
-    """One role, file, call or device so far."""
-
-    reads: TransferSums = field(default_factory=TransferSums)
-    writes: TransferSums = field(default_factory=TransferSums)
-    syncs: SyncSums = field(default_factory=SyncSums)
-    dataset: str | None = None
-    filesystem: str | None = None
-
-    def add(self, other: GroupSums | Group) -> None:
-        """Add other sums of the same group."""
-        self.reads.add(other.reads)
-        self.writes.add(other.writes)
-        self.syncs.add(other.syncs)
-        self.dataset = self.dataset or other.dataset
-        self.filesystem = self.filesystem or other.filesystem
+def count_call(into: ObservedTransfers | Syncs, ns: int | None) -> None:
+    """Add one call, which took ``ns``; None: that is not known."""
+    into.calls += 1
+    if ns is not None:
+        add(into.latency, {bucket(ns): 1})
+        into.latency_total = (into.latency_total or 0) + ns
 
 
-@dataclass
-class CallSums:
-    """A system call over all processes so far."""
-
-    calls: int = 0
-    seconds: float | None = None
-    errors: int | None = None
-    latency: Buckets = field(default_factory=dict)
-
-    def add(self, calls: int, seconds: float | None, errors: int | None, latency: Mapping[int, int]) -> None:
-        """Add more of them."""
-        self.calls += calls
-        add(self.latency, latency)
-        self.errors = plus(self.errors, errors)
-        if seconds is not None:
-            self.seconds = (self.seconds or 0.0) + seconds
-
-
-@dataclass
-class PoolSums:
-    """A pool's histograms so far."""
-
-    request_sizes: dict[str, Buckets] = field(default_factory=dict)
-    latencies: dict[str, Buckets] = field(default_factory=dict)
+def _finish(part: ObservedTransfers | Syncs) -> None:
+    """Order the histograms; calls that only a histogram counted are counted by it."""
+    part.latency = ordered(part.latency)
+    part.calls = max(part.calls, total(part.latency))
+    if isinstance(part, ObservedTransfers):
+        part.sizes = ordered(part.sizes)
+        part.calls = max(part.calls, total(part.sizes))
 
 
 class Collected:
@@ -167,9 +98,9 @@ class Collected:
 
     def __init__(self, rules: RoleRules) -> None:
         self.rules = rules
-        self.groups: dict[tuple[Kind, str, str | None, str | None], GroupSums] = {}
-        self.calls: dict[str, CallSums] = {}
-        self.pools: dict[str, PoolSums] = {}
+        self.groups: dict[tuple[Kind, str, str | None, str | None], Group] = {}
+        self.calls: dict[str, ObservedCall] = {}
+        self.pools: dict[str, ObservedPool] = {}
         self.disks: dict[str, ObservedDisk] = {}
         self.limits: list[str] = []
         self.seconds: float | None = None
@@ -188,30 +119,54 @@ class Collected:
         if seconds is not None and seconds > 0:
             self.seconds = max(self.seconds or 0.0, round(seconds, 6))
 
-    def group(self, kind: Kind, name: str, role: str | None = None, pool: str | None = None) -> GroupSums:
+    def group(self, kind: Kind, name: str, role: str | None = None, pool: str | None = None) -> Group:
         """Return the sums of a group, new ones if there were none."""
         self.pieces += 1
-        return self.groups.setdefault((kind, name, role, pool), GroupSums())
+        key = (kind, name, role, pool)
+        return self.groups.setdefault(key, Group(kind=kind, name=name, role=role, pool=pool))
 
-    def enter(self, sums: GroupSums, *, path: str | None, call: str | None, role: str | None) -> None:
-        """Add sums to the groups of their role, their file and their call."""
-        places: list[GroupSums] = [self.group("role", role or NO_ROLE, role)]
+    def enter(
+        self,
+        *,
+        path: str | None,
+        call: str | None,
+        role: str | None,
+        reads: ObservedTransfers | None = None,
+        writes: ObservedTransfers | None = None,
+        syncs: Syncs | None = None,
+    ) -> None:
+        """Add to the groups of their role, their file and their call."""
+        places = [self.group("role", role or NO_ROLE, role)]
         if path is not None:
             places.append(self.group("file", path, role))
         if call is not None:
             places.append(self.group("call", call, role))
         for place in places:
-            place.add(sums)
+            add_transfers(place.reads, reads or ObservedTransfers())
+            add_transfers(place.writes, writes or ObservedTransfers())
+            add_syncs(place.syncs, syncs or Syncs())
 
-    def call(self, name: str) -> CallSums:
-        """Return the sums of a system call."""
+    def call(
+        self,
+        name: str,
+        calls: int,
+        seconds: float | None = None,
+        errors: int | None = None,
+        latency: Mapping[int, int] | None = None,
+    ) -> None:
+        """Add to the sums of a system call over all processes."""
         self.pieces += 1
-        return self.calls.setdefault(name, CallSums())
+        sums = self.calls.setdefault(name, ObservedCall(name=name, calls=0))
+        sums.calls += calls
+        add(sums.latency, latency or {})
+        sums.errors = plus(sums.errors, errors)
+        if seconds is not None:
+            sums.seconds = (sums.seconds or 0.0) + seconds
 
-    def pool(self, name: str) -> PoolSums:
-        """Return the sums of a pool."""
+    def pool(self, name: str) -> ObservedPool:
+        """Return the sums of a pool's histograms."""
         self.pieces += 1
-        return self.pools.setdefault(name, PoolSums())
+        return self.pools.setdefault(name, ObservedPool(name=name))
 
     def role(self, key: str) -> str | None:
         """Return the role of a path or other key: the user's rules, then its own name, then known layouts."""
@@ -224,17 +179,19 @@ class Collected:
         """Add another document's groups, calls, disks and pools' histograms; the rest can't be added up."""
         self.pieces += 1
         for group in other.groups:
-            self.group(group.kind, group.name, group.role, group.pool).add(group)
+            ours = self.group(group.kind, group.name, group.role, group.pool)
+            add_transfers(ours.reads, group.reads)
+            add_transfers(ours.writes, group.writes)
+            add_syncs(ours.syncs, group.syncs)
+            ours.dataset = ours.dataset or group.dataset
+            ours.filesystem = ours.filesystem or group.filesystem
         for call in other.calls:
-            self.call(call.name).add(call.calls, call.seconds, call.errors, call.latency)
+            self.call(call.name, call.calls, call.seconds, call.errors, call.latency)
         for pool in other.zfs.pools if other.zfs else ():
             sums = self.pool(pool.name)
-            for theirs, ours in (
-                (pool.request_sizes, sums.request_sizes),
-                (pool.latencies, sums.latencies),
-            ):
-                for column, buckets in theirs.items():
-                    add(ours.setdefault(column, {}), buckets)
+            for name in ("request_sizes", "latencies"):
+                for column, buckets in getattr(pool, name).items():
+                    add(getattr(sums, name).setdefault(column, {}), buckets)
         for disk in other.disks:
             self.disks.setdefault(disk.name, disk)
         self.lasted(other.seconds)
@@ -248,26 +205,15 @@ class Collected:
 
     def done(self, subject: str) -> Observation:
         """Return the document."""
-        groups = [
-            Group(
-                kind=kind,
-                name=name,
-                role=role,
-                pool=pool,
-                dataset=sums.dataset,
-                filesystem=sums.filesystem,
-                reads=sums.reads.done(),
-                writes=sums.writes.done(),
-                syncs=sums.syncs.done(),
-            )
-            for (kind, name, role, pool), sums in self.groups.items()
-        ]
-        calls = [
-            ObservedCall(
-                name=name, calls=s.calls, seconds=s.seconds, errors=s.errors, latency=ordered(s.latency)
-            )
-            for name, s in self.calls.items()
-        ]
+        for group in self.groups.values():
+            for part in (group.reads, group.writes, group.syncs):
+                _finish(part)
+        for call in self.calls.values():
+            call.latency = ordered(call.latency)
+        for pool in self.pools.values():
+            for histograms in (pool.request_sizes, pool.latencies):
+                histograms.update({column: ordered(buckets) for column, buckets in histograms.items()})
+        calls = sorted(self.calls.values(), key=lambda call: (-(call.seconds or 0.0), -call.calls, call.name))
         return Observation(
             ztune=ztune.__version__,
             source="files",
@@ -275,23 +221,12 @@ class Collected:
             platform=self.platform,
             begun=self.begun,
             seconds=self.seconds,
-            groups=tuple(groups),
-            calls=tuple(sorted(calls, key=lambda call: (-(call.seconds or 0.0), -call.calls, call.name))),
+            groups=tuple(self.groups.values()),
+            calls=tuple(calls),
             disks=tuple(self.disks.values()),
-            zfs=self._zfs(),
+            zfs=ObservedZfs(version="unknown", pools=tuple(self.pools.values())) if self.pools else None,
             limits=tuple(self.limits),
         )
-
-    def _zfs(self) -> ObservedZfs | None:
-        pools = tuple(
-            ObservedPool(
-                name=name,
-                request_sizes={column: ordered(b) for column, b in sums.request_sizes.items()},
-                latencies={column: ordered(b) for column, b in sums.latencies.items()},
-            )
-            for name, sums in self.pools.items()
-        )
-        return ObservedZfs(version="unknown", pools=pools) if pools else None
 
 
 def ordered(buckets: Mapping[int, int]) -> Buckets:

@@ -11,9 +11,9 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from ztune.observe import histograms
-from ztune.observe.model import Buckets
+from ztune.observe.model import Buckets, ObservedTransfers
 from ztune.observe.sources import figures, histogram_meaning
-from ztune.observe.sources.collect import Collected, GroupSums, add, direction, plain_call
+from ztune.observe.sources.collect import add, direction, plain_call
 from ztune.observe.sources.histogram_meaning import Keys, Meaning
 from ztune.observe.sources.source import Source
 
@@ -57,9 +57,9 @@ class DTrace:
             for line in head.splitlines()
         )
 
-    def read(self, source: Source, into: Collected) -> None:
+    def read(self, source: Source) -> None:
         """Add the histograms and counts."""
-        reading = _Reading(source, into)
+        reading = _Reading(source)
         for line in source.lines():
             reading.line(line)
         reading.end()
@@ -92,9 +92,9 @@ def _header(line: str) -> tuple[str, list[str]] | None:
 
 
 class _Reading:
-    def __init__(self, source: Source, into: Collected) -> None:
+    def __init__(self, source: Source) -> None:
         self.source = source
-        self.into = into
+        self.into = source.into
         self.kind: str | None = None  # as the last header said
         self.key_names: list[str] = []
         self.ours = self.ended = False
@@ -115,11 +115,9 @@ class _Reading:
             self._close()
             self.before = []
         elif _OTHER_STYLE.fullmatch(line):
-            self.source.limit(
-                self.into, "histograms printed with -x aggpack or agghist are not read; print without it."
-            )
+            self.source.limit("histograms printed with -x aggpack or agghist are not read; print without it.")
         elif _BAR.match(line.lstrip()):
-            self.source.limit(self.into, "rows of a histogram whose title line is missing were left out.")
+            self.source.limit("rows of a histogram whose title line is missing were left out.")
         elif not _NOISE.fullmatch(line):
             self._close()
             if not self._number(line):
@@ -129,18 +127,17 @@ class _Reading:
         cut = self.source.unended and self.open is not None
         self._close()
         if self.ours and not self.ended:
-            self.source.limit(self.into, "the file ends before the script's last line; it is cut.")
+            self.source.limit("the file ends before the script's last line; it is cut.")
         elif cut:
-            self.source.limit(self.into, "the file ends within a line; what was read before it is kept.")
+            self.source.limit("the file ends within a line; what was read before it is kept.")
 
     def _announced(self, line: str) -> None:
         found = _header(line)
         self.kind, self.key_names, self.before = None, [], []
         if found is None:
             self.source.limit(
-                self.into,
                 f"the header {line[:60]!r} is not known to this version of ztune; "
-                "what follows it was left out.",
+                "what follows it was left out."
             )
             self.kind = "unknown"
             return
@@ -154,17 +151,14 @@ class _Reading:
             self.into.platform = words[0]
             if words[0] == "freebsd":
                 self.source.limit(
-                    self.into,
                     "descriptors that were open before the script began are named PROCESS:DESCRIPTOR, "
                     "and may be sockets; procstat -f tells which file each is, "
-                    "--role 'PROCESS:DESCRIPTOR=ROLE' its role.",
+                    "--role 'PROCESS:DESCRIPTOR=ROLE' its role."
                 )
         elif kind == "seconds" and words:
             self.into.lasted(figures.decimal(words[0]))
         elif kind == "observe.d" and words[:1] != [str(SCRIPT_VERSION)]:
-            self.source.limit(
-                self.into, "it is of another version of observe.d; what has the same form was read."
-            )
+            self.source.limit("it is of another version of observe.d; what has the same form was read.")
 
     def _keys_before(self) -> list[str]:
         texts = [line.strip() for line in self.before]
@@ -182,7 +176,7 @@ class _Reading:
         n = figures.count(rest.lstrip("@ \t"))
         if found is None or low is None or n is None or n < 0:
             self.open.closed = False
-            self.source.limit(self.into, f"the row {line.strip()[:60]!r} is cut or not understood; left out.")
+            self.source.limit(f"the row {line.strip()[:60]!r} is cut or not understood; left out.")
             return
         self.open.closed = n == 0 or found[1] == ">="
         if not n:
@@ -191,14 +185,12 @@ class _Reading:
         self.open.bar += rest.count("@")
         if low < 0 or found[1] == "<":
             self.source.limit(
-                self.into,
-                f"{n} values below {'zero' if low <= 0 else low} (calls that failed) were left out.",
+                f"{n} values below {'zero' if low <= 0 else low} (calls that failed) were left out."
             )
             return
         if low & (low - 1):
             self.source.limit(
-                self.into,
-                "linear histograms (lquantize) were put into buckets of powers of two by lower bound.",
+                "linear histograms (lquantize) were put into buckets of powers of two by lower bound."
             )
         add(self.open.buckets, {histograms.bucket(low): n})
 
@@ -208,8 +200,7 @@ class _Reading:
             return
         if histogram.cut:
             self.source.limit(
-                self.into,
-                f"the histogram {' '.join(histogram.keys) or 'without a key'!r} is cut: rows are missing.",
+                f"the histogram {' '.join(histogram.keys) or 'without a key'!r} is cut: rows are missing."
             )
         if self.kind == "unknown":
             return
@@ -220,7 +211,7 @@ class _Reading:
             )
             return
         if self.kind is not None:
-            self.source.limit(self.into, f"a histogram under the header {self.kind!r} was left out.")
+            self.source.limit(f"a histogram under the header {self.kind!r} was left out.")
             return
         at = histogram_meaning.keys(histogram.keys or [self.source.path.stem])
         histogram_meaning.enter(self.into, self._means(at), histogram.buckets, at)
@@ -231,18 +222,13 @@ class _Reading:
             return self.source.means
         side = direction(at.call) if at.call else None
         if side == "sync":
-            self.source.limit(
-                self.into, f"the histogram of {at.call} is taken for its time in ns; --as says otherwise."
-            )
+            self.source.limit(f"the histogram of {at.call} is taken for its time in ns; --as says otherwise.")
             return Meaning("sync", False)
         if side == "read":
-            self.source.limit(
-                self.into, "histograms of reading calls are taken for sizes; --as says otherwise."
-            )
+            self.source.limit("histograms of reading calls are taken for sizes; --as says otherwise.")
             return Meaning("read")
         self.source.limit(
-            self.into,
-            "histograms that do not say what they count are taken for sizes of writes; --as says otherwise.",
+            "histograms that do not say what they count are taken for sizes of writes; --as says otherwise."
         )
         return Meaning("write")
 
@@ -265,21 +251,20 @@ class _Reading:
         if self.kind is None:
             calls = [plain_call(key) for key in words if direction(key) is not None]
             if len(calls) == 1:
-                self.into.call(calls[0]).calls += n
+                self.into.call(calls[0], n)
                 return True
         return False
 
     def _sum(self, call: str | None, path: str | None, n: int) -> None:
         if self.kind in ("read-bytes", "write-bytes"):
-            sums = GroupSums()
-            (sums.reads if self.kind == "read-bytes" else sums.writes).bytes = n
             role = self.into.role(path) if path else None
-            self.into.enter(sums, path=path, call=call, role=role)
+            moved = ObservedTransfers(bytes=n)
+            reads, writes = (moved, None) if self.kind == "read-bytes" else (None, moved)
+            self.into.enter(path=path, call=call, role=role, reads=reads, writes=writes)
         elif call:
-            entry = self.into.call(call)
-            if self.kind == "calls":
-                entry.calls += n
-            elif self.kind == "errors":
-                entry.errors = (entry.errors or 0) + n
-            else:
-                entry.seconds = (entry.seconds or 0.0) + n / 1e9
+            self.into.call(
+                call,
+                calls=n if self.kind == "calls" else 0,
+                errors=n if self.kind == "errors" else None,
+                seconds=n / 1e9 if self.kind == "call-ns" else None,
+            )

@@ -75,14 +75,14 @@ def read_files(
     if not paths:
         raise InputError("name at least one file to read")
     means = histogram_meaning(meaning) if meaning is not None else None
-    sources = [Source(Path(path), means) for path in paths]
+    into = Collected(rules if rules is not None else RoleRules.parse())
+    sources = [Source(Path(path), into, means) for path in paths]
     readers = [reader_of(source, format) for source in sources]
     if len(sources) == 1 and isinstance(readers[0], ObservationFile):
         return readers[0].whole(sources[0])
-    into = Collected(rules if rules is not None else RoleRules.parse())
     for source, reader in zip(sources, readers, strict=True):
         before, said = into.pieces, len(into.limits)
-        reader.read(source, into)
+        reader.read(source)
         if into.pieces == before:
             why = into.limits[said] if len(into.limits) > said else "it may be cut"
             raise InputError(f"{source.path}: nothing of {reader.name} could be read in it; {why}")

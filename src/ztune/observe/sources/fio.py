@@ -9,9 +9,9 @@ from typing import Any
 
 from ztune.errors import InputError
 from ztune.observe import histograms
-from ztune.observe.model import Buckets, ObservedDisk
+from ztune.observe.model import Buckets, ObservedDisk, ObservedTransfers, Syncs
 from ztune.observe.sources import figures
-from ztune.observe.sources.collect import Collected, GroupSums, TransferSums, add
+from ztune.observe.sources.collect import add
 from ztune.observe.sources.source import Source, readable
 from ztune.observe.sources.source import decoder as json_decoder
 from ztune.units import parse_size
@@ -30,21 +30,21 @@ class FioSource:
         """True if fio's own first key is there, on a line of its own or, from other tools, behind a brace."""
         return bool(re.search(r'^[ \t]*\{?[ \t]*"fio version"\s*:', head, re.MULTILINE))
 
-    def read(self, source: Source, into: Collected) -> None:
+    def read(self, source: Source) -> None:
         """Add each job's reads, writes and syncs, and the disks' counters."""
-        document = _document(source, into)
+        document = _document(source)
         options = _mapping(document.get("global options"))
         jobs = document.get("jobs")
         for job in jobs if isinstance(jobs, list) else []:
             if isinstance(job, dict):
-                _job(source, into, job, {**options, **_mapping(job.get("job options"))})
+                _job(source, job, {**options, **_mapping(job.get("job options"))})
         disks = document.get("disk_util")
         for disk in disks if isinstance(disks, list) else []:
             if isinstance(disk, dict) and isinstance(disk.get("name"), str):
-                _disk(source, into, disk)
+                _disk(source, disk)
 
 
-def _document(source: Source, into: Collected) -> dict[str, Any]:
+def _document(source: Source) -> dict[str, Any]:
     """Return the last complete document; of a cut one, its complete jobs."""
     text, decoder = source.text(), json_decoder()
     found: list[dict[str, Any]] = []
@@ -59,11 +59,9 @@ def _document(source: Source, into: Collected) -> dict[str, Any]:
             found.append(value)
         at = _start(text, end)
     if len(found) > 1:
-        source.limit(
-            into, f"of {len(found)} reports of fio (--status-interval) only the last complete was read."
-        )
+        source.limit(f"of {len(found)} reports of fio (--status-interval) only the last complete was read.")
     if at >= 0:
-        source.limit(into, "the JSON of fio is cut or damaged; what was complete before that was read.")
+        source.limit("the JSON of fio is cut or damaged; what was complete before that was read.")
         if not found:
             return {"jobs": _jobs(text, at, decoder)}
     if not found:
@@ -102,27 +100,24 @@ def _number(values: Mapping[str, Any], name: str) -> float | None:
     return value if known else None
 
 
-def _job(source: Source, into: Collected, job: Mapping[str, Any], options: Mapping[str, Any]) -> None:
+def _job(source: Source, job: Mapping[str, Any], options: Mapping[str, Any]) -> None:
     name = str(job.get("jobname") or "job")
     path = _path(name, options)
-    role = into.role(path) or into.role(name)
-    sums = GroupSums()
-    for side, target, place in (("read", sums.reads, 0), ("write", sums.writes, 1)):
-        _transfers(source, into, name, side, _mapping(job.get(side)), target, _block(options, place))
+    role = source.into.role(path) or source.into.role(name)
+    reads = _transfers(source, name, "read", _mapping(job.get("read")), _block(options, 0))
+    writes = _transfers(source, name, "write", _mapping(job.get("write")), _block(options, 1))
     sync = _mapping(job.get("sync"))
     latency, exact = _latency(sync, "lat_ns")
-    add(sums.syncs.latency, latency)
+    of_sync = _mapping(sync.get("lat_ns"))
     # fio 3.33 and its neighbours leave total_ios at 0 and count in N.
-    sums.syncs.calls = round(
-        max(_number(sync, "total_ios") or 0, _number(_mapping(sync.get("lat_ns")), "N") or 0)
-    )
-    sums.syncs.latency_total = _total(_mapping(sync.get("lat_ns")))
+    calls = round(max(_number(sync, "total_ios") or 0, _number(of_sync, "N") or 0))
+    syncs = Syncs(calls=calls, latency=latency, latency_total=_total(of_sync))
     if not exact:
-        _percentiles_said(source, into)
+        _percentiles_said(source)
     runtime = [_number(_mapping(job.get(side)), "runtime") or 0 for side in ("read", "write")]
-    into.lasted(max(runtime) / 1000)
-    if sums.reads.calls or sums.writes.calls or sums.syncs.calls:
-        into.enter(sums, path=path, call=None, role=role)
+    source.into.lasted(max(runtime) / 1000)
+    if reads.calls or writes.calls or syncs.calls:
+        source.into.enter(path=path, call=None, role=role, reads=reads, writes=writes, syncs=syncs)
 
 
 def _path(name: str, options: Mapping[str, Any]) -> str:
@@ -152,41 +147,34 @@ def _block(options: Mapping[str, Any], place: int) -> int | None:
 
 
 def _transfers(
-    source: Source,
-    into: Collected,
-    name: str,
-    side: str,
-    values: Mapping[str, Any],
-    target: TransferSums,
-    block: int | None,
-) -> None:
+    source: Source, name: str, side: str, values: Mapping[str, Any], block: int | None
+) -> ObservedTransfers:
     calls = round(_number(values, "total_ios") or 0)
+    found = ObservedTransfers(calls=calls)
     if not calls:
-        return
+        return found
     in_bytes, in_kib = _number(values, "io_bytes"), _number(values, "io_kbytes")
-    target.calls = calls
     # fio 2 wrote KiB under the name io_bytes, and had no io_kbytes.
     exact = in_kib is not None
-    target.bytes = round(in_bytes) if exact and in_bytes is not None else None
-    if block and (target.bytes == block * calls or not exact):
-        target.sizes = {histograms.bucket(block): calls}
+    found.bytes = round(in_bytes) if exact and in_bytes is not None else None
+    if block and (found.bytes == block * calls or not exact):
+        found.sizes = {histograms.bucket(block): calls}
     else:
         source.limit(
-            into, f"the job {name} {side}s blocks of several sizes, and fio does not say how many of each."
+            f"the job {name} {side}s blocks of several sizes, and fio does not say how many of each."
         )
-    latency, certain = _latency(values, "clat_ns")
-    add(target.latency, latency)
-    target.latency_total = _total(_mapping(values.get("lat_ns")))
+    found.latency, certain = _latency(values, "clat_ns")
+    found.latency_total = _total(_mapping(values.get("lat_ns")))
     if not certain:
-        _percentiles_said(source, into)
-    if not latency and "clat_ns" not in values:
-        source.limit(into, "this fio does not write clat_ns (it is older than 3.0); latencies were left out.")
+        _percentiles_said(source)
+    if not found.latency and "clat_ns" not in values:
+        source.limit("this fio does not write clat_ns (it is older than 3.0); latencies were left out.")
+    return found
 
 
-def _percentiles_said(source: Source, into: Collected) -> None:
+def _percentiles_said(source: Source) -> None:
     source.limit(
-        into,
-        "histograms of latency were made from fio's percentiles; --output-format=json+ gives exact ones.",
+        "histograms of latency were made from fio's percentiles; --output-format=json+ gives exact ones."
     )
 
 
@@ -228,15 +216,15 @@ def _latency(values: Mapping[str, Any], name: str) -> tuple[Buckets, bool]:
     return found, False
 
 
-def _disk(source: Source, into: Collected, values: Mapping[str, Any]) -> None:
+def _disk(source: Source, values: Mapping[str, Any]) -> None:
     name = str(values["name"])
     sectors = [_number(values, "read_sectors"), _number(values, "write_sectors")]
     if None in sectors:
-        source.limit(into, f"fio gives no bytes of the disk {name}; they stand as 0.")
+        source.limit(f"fio gives no bytes of the disk {name}; they stand as 0.")
     ticks = [_number(values, f"{side}_ticks") for side in ("read", "write")]
     util = _number(values, "util")
-    into.pieces += 1
-    into.disks[name] = ObservedDisk(
+    source.into.pieces += 1
+    source.into.disks[name] = ObservedDisk(
         name=name,
         reads=round(_number(values, "read_ios") or 0),
         writes=round(_number(values, "write_ios") or 0),

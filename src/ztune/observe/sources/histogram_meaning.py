@@ -9,8 +9,8 @@ from typing import Final, Literal
 
 from ztune.errors import InputError
 from ztune.observe.histograms import bucket
-from ztune.observe.model import Buckets
-from ztune.observe.sources.collect import Collected, GroupSums, add, direction, plain_call, role_word
+from ztune.observe.model import Buckets, ObservedTransfers, Syncs
+from ztune.observe.sources.collect import Collected, add, direction, plain_call, role_word
 
 What = Literal["read", "write", "sync", "call"]
 _UNITS: Final = {"ns": 1, "us": 1_000, "ms": 1_000_000}
@@ -141,13 +141,12 @@ def enter(into: Collected, means: Meaning, buckets: Mapping[int, int], at: Keys)
         return
     found = rescaled(buckets, means.scale)
     if means.what == "call":
-        into.call(at.call or at.path or at.role_key or "unknown").add(sum(found.values()), None, None, found)
+        into.call(at.call or at.path or at.role_key or "unknown", sum(found.values()), latency=found)
         return
-    sums = GroupSums()
-    if means.what == "sync":
-        add(sums.syncs.latency, found)
-    else:
-        side = sums.reads if means.what == "read" else sums.writes
-        add(side.sizes if means.sizes else side.latency, found)
     role = into.role(at.role_key) if at.role_key is not None else None
-    into.enter(sums, path=at.path, call=at.call, role=role)
+    if means.what == "sync":
+        into.enter(path=at.path, call=at.call, role=role, syncs=Syncs(latency=found))
+        return
+    moved = ObservedTransfers(sizes=found) if means.sizes else ObservedTransfers(latency=found)
+    reads, writes = (moved, None) if means.what == "read" else (None, moved)
+    into.enter(path=at.path, call=at.call, role=role, reads=reads, writes=writes)

@@ -10,7 +10,6 @@ from pydantic import ValidationError
 
 from ztune.errors import InputError
 from ztune.observe.model import FORMAT, VERSION, Observation
-from ztune.observe.sources.collect import Collected
 from ztune.observe.sources.source import Source, one_line
 
 _LARGEST = (1 << 64) - 1  # the kernel's own counters
@@ -52,10 +51,10 @@ class ObservationFile:
         """True if the document says that it is one."""
         return bool(re.search(rf'"format"\s*:\s*"{FORMAT}"', head))
 
-    def read(self, source: Source, into: Collected) -> None:
+    def read(self, source: Source) -> None:
         """Add what can be added up with other files: groups, calls, pools' histograms, disks."""
         observation = self.whole(source)
-        into.add_observation(observation, source.name)
+        source.into.add_observation(observation, source.name)
 
     def whole(self, source: Source) -> Observation:
         """Return the document; raises InputError."""

@@ -56,6 +56,8 @@ class Source:
     """A file that is read line by line."""
 
     path: Path
+    into: Collected
+    """What all files together are read into."""
     means: Meaning | None = None
     """What the user says that histograms without a header count."""
     unended: bool = field(default=False, init=False)
@@ -93,9 +95,9 @@ class Source:
         except OSError as error:
             raise InputError(f"can't read {self.path}: {error.strerror}") from None
 
-    def limit(self, into: Collected, sentence: str) -> None:
+    def limit(self, sentence: str) -> None:
         """Note what this file does not tell."""
-        into.limit(f"{self.name}: {sentence}")
+        self.into.limit(f"{self.name}: {sentence}")
 
 
 class Reader(Protocol):
@@ -110,6 +112,9 @@ class Reader(Protocol):
         """True if this beginning of a file is of this format."""
         ...
 
-    def read(self, source: Source, into: Collected) -> None:
-        """Add what the file says; what is wrong with it goes into ``limits``, or is an InputError."""
+    def read(self, source: Source) -> None:
+        """Add what the file says to ``source.into``.
+
+        What is wrong with it goes into ``limits``, or is an InputError.
+        """
         ...

@@ -6,7 +6,6 @@ import re
 from collections.abc import Iterable, Iterator
 
 from ztune.observe.sources import figures
-from ztune.observe.sources.collect import Collected
 from ztune.observe.sources.source import Source
 
 _TITLE = re.compile(r"(?=.*\bsyscall\b)(?=.*\bcalls\b)(?:% time|[\w/]+)(?:\s+(?:% time|[\w/]+))+\s*")
@@ -33,19 +32,19 @@ class StraceCounts:
             for after, line in enumerate(lines, start=1)
         )
 
-    def read(self, source: Source, into: Collected) -> None:
+    def read(self, source: Source) -> None:
         """Add the calls."""
         lines = iter(source.lines())
         for line in lines:
             if is_title(line):
-                _table(source, into, _columns(line), lines)
+                _table(source, _columns(line), lines)
 
 
 def _columns(title: str) -> list[str]:
     return title.replace("% time", "%time").split()
 
 
-def _table(source: Source, into: Collected, columns: list[str], lines: Iterator[str]) -> None:
+def _table(source: Source, columns: list[str], lines: Iterator[str]) -> None:
     """Read one table; where its ``total`` is missing it is cut."""
     rules = odd = 0
     timed = False
@@ -64,18 +63,15 @@ def _table(source: Source, into: Collected, columns: list[str], lines: Iterator[
             continue
         name, calls, seconds, errors = values
         timed |= seconds is not None
-        into.call(name).add(calls, seconds, errors, {})
+        source.into.call(name, calls, seconds, errors)
     else:
-        source.limit(into, "the table of strace -c is cut: its total is missing.")
+        source.limit("the table of strace -c is cut: its total is missing.")
     if odd:
-        source.limit(
-            into, f"{odd} lines of the table of strace -c are cut or not understood and were left out."
-        )
+        source.limit(f"{odd} lines of the table of strace -c are cut or not understood and were left out.")
     if timed:
         source.limit(
-            into,
             "seconds of strace -c are processor time within the calls, "
-            "or the time that passed if it ran with -w: the table does not say which.",
+            "or the time that passed if it ran with -w: the table does not say which."
         )
 
 

@@ -13,16 +13,8 @@ from datetime import UTC, datetime
 from typing import Final, NamedTuple
 
 from ztune.observe import histograms
-from ztune.observe.sources.collect import (
-    READ_CALLS,
-    SYNC_CALLS,
-    WRITE_CALLS,
-    Collected,
-    GroupSums,
-    SyncSums,
-    TransferSums,
-    add,
-)
+from ztune.observe.model import ObservedTransfers, Syncs
+from ztune.observe.sources.collect import READ_CALLS, SYNC_CALLS, WRITE_CALLS, add, count_call
 from ztune.observe.sources.source import Source
 
 _TIME = (
@@ -74,7 +66,9 @@ class _Open:
 class _File:
     """What was seen of a file with one call."""
 
-    sums: GroupSums = field(default_factory=GroupSums)
+    reads: ObservedTransfers = field(default_factory=ObservedTransfers)
+    writes: ObservedTransfers = field(default_factory=ObservedTransfers)
+    syncs: Syncs = field(default_factory=Syncs)
     unknown_place: bool = False
     unknown_flags: bool = False
 
@@ -93,12 +87,12 @@ class StraceLog:
         fitting = sum(_is_line(line) for line in lines)
         return fitting > 0 and 2 * fitting >= len(lines) and any(_calls(line) for line in lines)
 
-    def read(self, source: Source, into: Collected) -> None:
+    def read(self, source: Source) -> None:
         """Add files, calls and roles, and the table of calls."""
         reading = _Reading()
         for line in source.lines():
             reading.line(line, cut=source.unended)
-        reading.enter(source, into)
+        reading.enter(source)
 
 
 def _rest(line: str) -> str:
@@ -143,7 +137,7 @@ class _Reading:
         self.births: list[tuple[int, str]] = []  # parents and arguments of clones that have not ended
         self.files: dict[tuple[str, str], _File] = {}
         self.last: dict[tuple[str, str], _Place] = {}  # where the last call of a kind ended in a file
-        self.calls: dict[str, SyncSums] = {}
+        self.calls: dict[str, Syncs] = {}
         self.errors: Counter[str] = Counter()
         self.uncounted: Counter[str] = Counter()
         self.unseen = 0  # transfers through descriptors that the log did not see opened
@@ -221,7 +215,7 @@ class _Reading:
         ns = round(float(took[1]) * 1e9) if took else None
         if call["value"] == "?":
             return
-        _count(self.calls.setdefault(name, SyncSums()), ns)
+        count_call(self.calls.setdefault(name, Syncs()), ns)
         self.untimed += ns is None
         value = int(call["value"], 16 if call["value"].startswith("0x") else 10)
         if value < 0:
@@ -321,10 +315,10 @@ class _Reading:
         if name not in _OFFSET_AT:
             opened.place = end
         seen = self.files.setdefault((opened.path, name), _File())
-        sums = seen.sums.reads if side == "read" else seen.sums.writes
+        sums = seen.reads if side == "read" else seen.writes
         sums.bytes = (sums.bytes or 0) + size
         add(sums.sizes, {histograms.bucket(size): 1})
-        _count(sums, ns)
+        count_call(sums, ns)
         sums.sequential = (sums.sequential or 0) + (self.last.get(key) == begin)
         self.last[key] = end
         if begin.base == 0:
@@ -349,46 +343,51 @@ class _Reading:
         if opened is None or opened.path is None:
             self.unseen += 1
         elif _is_file(opened.path):
-            _count(self.files.setdefault((opened.path, name), _File()).sums.syncs, ns)
+            count_call(self.files.setdefault((opened.path, name), _File()).syncs, ns)
 
     # ---- the end ----
 
-    def enter(self, source: Source, into: Collected) -> None:
+    def enter(self, source: Source) -> None:
         for name, sums in self.calls.items():
             seconds = None if sums.latency_total is None else sums.latency_total / 1e9
-            into.call(name).add(sums.calls, seconds, self.errors[name], sums.latency)
+            source.into.call(name, sums.calls, seconds, self.errors[name], sums.latency)
         for (path, name), seen in self.files.items():
-            for side in (seen.sums.reads, seen.sums.writes):
+            for side in (seen.reads, seen.writes):
                 if seen.unknown_place:
                     side.aligned = None
                 if seen.unknown_flags:
                     side.synced = side.direct = None
-            into.enter(seen.sums, path=path, call=name, role=into.role(path))
+            source.into.enter(
+                path=path,
+                call=name,
+                role=source.into.role(path),
+                reads=seen.reads,
+                writes=seen.writes,
+                syncs=seen.syncs,
+            )
         if self.first is not None and self.ends is not None:
-            into.lasted(self.ends - self.first)
-        if self.unix is not None and into.begun is None:
-            into.begun = datetime.fromtimestamp(self.unix, UTC).isoformat()
-        self._limits(source, into)
+            source.into.lasted(self.ends - self.first)
+        if self.unix is not None and source.into.begun is None:
+            source.into.begun = datetime.fromtimestamp(self.unix, UTC).isoformat()
+        self._limits(source)
 
-    def _limits(self, source: Source, into: Collected) -> None:
+    def _limits(self, source: Source) -> None:
         if self.untimed:
-            source.limit(into, f"{self.untimed} calls have no time: strace ran without -T.")
+            source.limit(f"{self.untimed} calls have no time: strace ran without -T.")
         if self.unseen:
             source.limit(
-                into,
                 f"{self.unseen} calls went through descriptors that the log did not see opened; "
-                "strace -y names them. They are in the table of calls only.",
+                "strace -y names them. They are in the table of calls only."
             )
         if self.uncounted:
             names = ", ".join(f"{name} ({n})" for name, n in sorted(self.uncounted.items()))
-            source.limit(into, f"what {names} moved is not counted.")
+            source.limit(f"what {names} moved is not counted.")
         if self.odd:
-            source.limit(into, f"{self.odd} lines of strace are cut or not understood and were left out.")
+            source.limit(f"{self.odd} lines of strace are cut or not understood and were left out.")
         if self.files:
             source.limit(
-                into,
                 "strace slows each call down: its times are longer than without it. How many bytes "
-                "overwrite what a file held is not known from a log; a call counts as aligned by 4096 bytes.",
+                "overwrite what a file held is not known from a log; a call counts as aligned by 4096 bytes."
             )
 
 
@@ -410,11 +409,3 @@ def _offset(name: str, arguments: str) -> int | None:
     parts = arguments.rsplit(", ", 2 if name in ("preadv2", "pwritev2") else 1)
     text = parts[1] if len(parts) > 1 else ""
     return int(text) if re.fullmatch(r"\d{1,19}", text) else None
-
-
-def _count(sums: TransferSums | SyncSums, ns: int | None) -> None:
-    """Add one call, which took ``ns``."""
-    sums.calls += 1
-    if ns is not None:
-        add(sums.latency, {histograms.bucket(ns): 1})
-        sums.latency_total = (sums.latency_total or 0) + ns

@@ -87,17 +87,17 @@ class ZpoolIostat:
             re.search(r"^[ \t]*(?:req_size|latency)[ \t]+(?:ind|read)\b", head, re.MULTILINE)
         ) or bool(re.search(r"^(?:512|1)(?:\t\d+){9,14}$\n^(?:1024|3)\t", head, re.MULTILINE))
 
-    def read(self, source: Source, into: Collected) -> None:
+    def read(self, source: Source) -> None:
         """Add the histograms of pools and vdevs."""
-        blocks = _blocks(source, into)
+        blocks = _blocks(source)
         reports = _reports(blocks)
         for kind in (SIZES, LATENCY):
             of_kind = [found for report in reports if (found := [b for b in report if b.kind == kind])]
             if of_kind:
-                _enter(source, into, kind, of_kind)
+                _enter(source, kind, of_kind)
 
 
-def _blocks(source: Source, into: Collected) -> list[_Block]:
+def _blocks(source: Source) -> list[_Block]:
     """Return all tables, in order."""
     blocks: list[_Block] = []
     before = ""
@@ -111,9 +111,7 @@ def _blocks(source: Source, into: Collected) -> list[_Block]:
         if words[0] in (SIZES, LATENCY) and len(words) > 1:
             named = _titles(words, before)
             if named is None:
-                source.limit(
-                    into, f"the title {line.strip()[:60]!r} is not understood; its table was left out."
-                )
+                source.limit(f"the title {line.strip()[:60]!r} is not understood; its table was left out.")
             else:
                 blocks.append(_Block(named[0], words[0], named[1], time))
         elif _DASHES.fullmatch(line.strip()):
@@ -141,9 +139,9 @@ def _blocks(source: Source, into: Collected) -> list[_Block]:
             odd += 1
         before = line
     if odd:
-        source.limit(into, f"{odd} rows of zpool iostat are cut or not understood and were left out.")
+        source.limit(f"{odd} rows of zpool iostat are cut or not understood and were left out.")
     if blocks and not blocks[-1].closed:
-        source.limit(into, f"the last table, of {blocks[-1].name}, is cut; its rows before that are kept.")
+        source.limit(f"the last table, of {blocks[-1].name}, is cut; its rows before that are kept.")
     return [block for block in blocks if block.rows]
 
 
@@ -217,38 +215,36 @@ def _reports(blocks: Sequence[_Block]) -> list[list[_Block]]:
     return reports
 
 
-def _enter(source: Source, into: Collected, kind: str, reports: list[list[_Block]]) -> None:
+def _enter(source: Source, kind: str, reports: list[list[_Block]]) -> None:
     option = "-r" if kind == SIZES else "-w"
     if len(reports) == 1:
         source.limit(
-            into,
             f"zpool iostat {option} without an interval counts "
-            "since the pool was imported, not over a window.",
+            "since the pool was imported, not over a window."
         )
         scales = [1.0]
     else:
-        reports, scales = _intervals(source, into, option, reports)
+        reports, scales = _intervals(source, option, reports)
     if any(block.rounded for report in reports for block in report):
-        source.limit(into, f"zpool iostat {option} without -p rounds numbers to three digits.")
+        source.limit(f"zpool iostat {option} without -p rounds numbers to three digits.")
     for report, scale in zip(reports, scales, strict=True):
         pool = ""
         for number, block in enumerate(report):
             vdev = bool(_GROUPING.fullmatch(block.name) or _DISK.fullmatch(block.name))
             if number == 0 or not vdev:
                 pool = block.name
-                _pool(into, pool, block, scale)
+                _pool(source.into, pool, block, scale)
             elif not _GROUPING.fullmatch(block.name):
-                _disk(into, block, pool, scale)
+                _disk(source.into, block, pool, scale)
 
 
 def _intervals(
-    source: Source, into: Collected, option: str, reports: list[list[_Block]]
+    source: Source, option: str, reports: list[list[_Block]]
 ) -> tuple[list[list[_Block]], list[float]]:
     """Return the reports but the first, and the seconds that each stands for."""
     source.limit(
-        into,
         f"the first of {len(reports)} reports of zpool iostat {option} counts since the import (unless -y was"
-        " given) and was left out; the others were added up.",
+        " given) and was left out; the others were added up."
     )
     times = [report[0].time for report in reports]
     steps = [
@@ -257,12 +253,11 @@ def _intervals(
         if before is not None and after is not None and after > before
     ]
     if len(steps) == len(reports) - 1:
-        into.lasted(sum(steps))
+        source.into.lasted(sum(steps))
         return reports[1:], steps
     source.limit(
-        into,
         f"zpool iostat {option} prints I/Os per second after the first report, and does not say how long "
-        "an interval was (with -T u it does): numbers are right for one of 1 s, shares for any.",
+        "an interval was (with -T u it does): numbers are right for one of 1 s, shares for any."
     )
     return reports[1:], [1.0] * (len(reports) - 1)
 

@@ -1,23 +1,19 @@
-"""Recorders: ways to see the file I/O of processes. ``pick`` chooses one."""
+"""Recorders: ways to see the file I/O of processes. ``choose`` chooses one."""
 
 from __future__ import annotations
 
 from ztune.errors import InputError, MissingError
-from ztune.trace.recorders.ebpf import EbpfRecorder
+from ztune.trace.recorders.ebpf import EbpfSession
+from ztune.trace.recorders.kernel import RECORDER
 from ztune.trace.recorders.recorder import Recorder
-from ztune.trace.recorders.strace import StraceRecorder
+from ztune.trace.recorders.strace import StraceSession, problem
 
-NAMES = ("auto", "ebpf", "strace")
-
-
-def recorders() -> list[Recorder]:
-    """Return all recorders, the better one first."""
-    return [EbpfRecorder(), StraceRecorder()]
-
-
-def pick(name: str = "auto") -> Recorder:
-    """Return the recorder called ``name``; see ``choose``."""
-    return choose(name)[0]
+RECORDERS = (
+    Recorder("ebpf", RECORDER.problem, EbpfSession),
+    Recorder("strace", problem, StraceSession),
+)
+"""All of them, the better one first."""
+NAMES = ("auto", *(recorder.name for recorder in RECORDERS))
 
 
 def choose(name: str = "auto") -> tuple[Recorder, str]:
@@ -29,7 +25,7 @@ def choose(name: str = "auto") -> tuple[Recorder, str]:
     if name not in NAMES:
         raise InputError(f"there is no recorder {name!r}; it should be one of {', '.join(NAMES)}")
     reasons: list[str] = []
-    for recorder in recorders():
+    for recorder in RECORDERS:
         if name not in ("auto", recorder.name):
             continue
         reason = recorder.unavailable()

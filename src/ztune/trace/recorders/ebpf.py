@@ -3,14 +3,10 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import os
-import select
 import signal
-import subprocess
 import time
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -18,12 +14,12 @@ import numpy as np
 from ztune.errors import InputError, MissingError, ZtuneError
 from ztune.trace.manifest import Warning_
 from ztune.trace.recorders.files import Call, FileTable, Mounts
-from ztune.trace.recorders.kernel import RECORDER
+from ztune.trace.recorders.kernel import RECORDER, HelperProcess, file_records
 from ztune.trace.recorders.recorder import Harvest, Rows, Start
 from ztune.trace.schema import Op
 from ztune.trace.writer import EVENT_DTYPE
 
-# struct zt_event and the header of struct zt_file in recorder/records.h.
+# struct zt_event in recorder/records.h.
 EVENT = np.dtype(
     [
         *[("t", "u8"), ("dur", "u8"), ("offset", "i8"), ("size", "i8")],
@@ -31,45 +27,20 @@ EVENT = np.dtype(
         *[("flags", "u2"), ("op", "u1"), ("via", "u1"), ("pad", "u4")],
     ]
 )
-FILE = np.dtype(
-    [
-        *[("t", "u8"), ("dur", "u8"), ("ino", "u8"), ("size", "i8")],
-        *[("id", "u4"), ("dev", "u4"), ("gen", "u4"), ("links", "u4"), ("pid", "u4"), ("tid", "u4")],
-        *[("kind", "u1"), ("op", "u1"), ("part", "u1"), ("truncated", "u1")],
-        *[("path_bytes", "u4"), ("user_bytes", "u4"), ("pad", "u4")],
-    ]
-)
-SEEN, CREATED, CALL = 1, 2, 3  # enum zt_file_kind
+CREATED, CALL = 2, 3  # of enum zt_file_kind
 LINK = 101  # ZT_LINK
 RENAME_EXCHANGE = 2  # linux/fs.h
 CHUNK = 1 << 20  # events converted at a time
 START_SECONDS = 60.0  # loading takes a quarter of a second; a busy host more
 
 
-class EbpfRecorder:
-    """Sees system calls and io_uring requests in the kernel, at a small cost to the processes recorded."""
-
-    name = "ebpf"
-
-    def unavailable(self) -> str | None:
-        """Return why eBPF recording can't work here, or None."""
-        return RECORDER.problem()
-
-    def start(self, start: Start) -> EbpfSession:
-        """Load the eBPF programs, mark the processes or start the command, and return once recording."""
-        session = EbpfSession(RECORDER.path(), start)
-        try:
-            session.begin()
-        except BaseException:
-            session.abort()
-            raise
-        return session
-
-
 class EbpfSession:
-    """One run of ``ztune-recorder``."""
+    """One run of ``ztune-recorder``.
 
-    def __init__(self, path: Path, start: Start) -> None:
+    It sees system calls and io_uring requests in the kernel, at a small cost to the processes recorded.
+    """
+
+    def __init__(self, start: Start) -> None:
         self.started_unix_ns = 0
         self._start = start
         self._uring = False
@@ -80,35 +51,16 @@ class EbpfSession:
         self._child: int | None = None
         self._monotonic = 0
         self._done: dict[str, Any] | None = None
-        status_read, status_write = os.pipe()
-        control_read, self._control = os.pipe()
-        command = [os.fspath(path), "record", "--out", os.fspath(start.folder)]
-        command += [
-            "--status",
-            str(status_write),
-            "--control",
-            str(control_read),
-        ]
+        options = ["--out", os.fspath(start.folder)]
         if os.getpid() not in start.pids:
-            command += ["--exclude", str(os.getpid())]
+            options += ["--exclude", str(os.getpid())]
         for pid in start.pids:
-            command += ["--pid", str(pid)]
+            options += ["--pid", str(pid)]
         if start.ring_bytes:
-            command += ["--ring-bytes", str(start.ring_bytes)]
+            options += ["--ring-bytes", str(start.ring_bytes)]
         if start.command:
-            command += ["--", *start.command]
-        self._status = os.fdopen(status_read, "rb", buffering=0)
-        self._text = b""
-        try:
-            self._process = subprocess.Popen(
-                command, pass_fds=(status_write, control_read), start_new_session=True
-            )
-        except OSError as error:
-            self._close()
-            raise MissingError(f"can't run {path}: {error.strerror}") from None
-        finally:
-            os.close(status_write)
-            os.close(control_read)
+            options += ["--", *start.command]
+        self._helper = HelperProcess(RECORDER, "record", *options)
 
     @property
     def child(self) -> int | None:
@@ -116,7 +68,7 @@ class EbpfSession:
         return self._child
 
     def begin(self) -> None:
-        """Wait until the recorder says that it records."""
+        """Load the eBPF programs, mark the processes or start the command: wait until it records."""
         deadline = time.monotonic() + START_SECONDS
         while not self._monotonic:
             message = self._listen(deadline - time.monotonic())
@@ -135,13 +87,11 @@ class EbpfSession:
 
     def stop(self) -> Harvest:
         """End the recording and enter what was seen into the table."""
-        if self._control >= 0:
-            os.close(self._control)
-            self._control = -1
+        self._helper.hang_up()
         while self._done is None:
             self._done = self._listen(None)
-        self._process.wait()
-        self._close()
+        self._helper.process.wait()
+        self._helper.kill()
         self._mounts.read()
         self._read_files(self._start.table)
         warnings = []
@@ -165,33 +115,17 @@ class EbpfSession:
 
     def abort(self) -> None:
         """End the recorder, and the command that it started."""
-        if self._process.poll() is None:
-            if self._child is not None:
-                with contextlib.suppress(ProcessLookupError):
-                    os.kill(self._child, signal.SIGTERM)
-            self._process.kill()  # it ignores the gentler ones
-            self._process.wait()
-        self._close()
-
-    def _close(self) -> None:
-        self._status.close()
-        if self._control >= 0:
-            os.close(self._control)
-            self._control = -1
+        if self._child is not None and self._helper.process.poll() is None:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(self._child, signal.SIGTERM)
+        self._helper.kill()
 
     def _listen(self, seconds: float | None) -> dict[str, Any] | None:
         """Return the recorder's next message, or None if none comes in time. Raises what it complains of."""
-        deadline = None if seconds is None else time.monotonic() + max(0.0, seconds)
-        while b"\n" not in self._text:
-            left = None if deadline is None else max(0.0, deadline - time.monotonic())
-            if not select.select([self._status], [], [], left)[0]:
-                return None
-            part = self._status.read(65536)
-            if not part:
-                raise ZtuneError(f"ztune-recorder ended unexpectedly (status {self._process.wait()})")
-            self._text += part
-        line, self._text = self._text.split(b"\n", 1)
-        message: dict[str, Any] = json.loads(line)
+        heard = self._helper.hear(seconds)
+        if heard is None:
+            return None
+        message = heard[0]
         if message["state"] == "error":
             text = message["message"]
             if message["code"] in ("no-btf", "permission", "kernel"):
@@ -218,38 +152,26 @@ class EbpfSession:
 
     def _read_files(self, table: FileTable) -> None:
         data = (self._start.folder / "files.raw").read_bytes()
-        place = 0
         halves: dict[int, str] = {}
-        while place + FILE.itemsize <= len(data):
-            record = np.frombuffer(data, FILE, 1, place)[0]
-            place += FILE.itemsize
-            names = data[place : place + int(record["path_bytes"])]
-            place += len(names)
-            user = data[place : place + int(record["user_bytes"])]
-            place += len(user)
-            t = max(0, int(record["t"]) - self._monotonic)
-            dev = os.makedev(int(record["dev"]) >> 20, int(record["dev"]) & 0xFFFFF)
-            inside = "/" + "/".join(os.fsdecode(name) for name in reversed(names.split(b"\0")[:-1]))
-            path = self._mounts.absolute(dev, inside) if dev else ""
-            kind = int(record["kind"])
-            if kind != CALL:
-                size, ino, links = int(record["size"]), int(record["ino"]), int(record["links"])
+        for record, device, path, user in file_records(data, self._mounts):
+            t = max(0, record["t"] - self._monotonic)
+            if record["kind"] != CALL:
+                size, created = max(record["size"], 0), record["kind"] == CREATED
                 table.seen(
-                    int(record["id"]), t, path, dev, ino, max(size, 0), links=links, created=kind == CREATED
+                    record["id"], t, path, device, record["ino"], size, links=record["links"], created=created
                 )
                 continue
-            name = os.fsdecode(user.rstrip(b"\0"))
-            name = name if name.startswith("/") else f"{path}/{name}"
-            call = Call(t, int(record["dur"]), int(record["pid"]), int(record["tid"]))
-            op, tid = int(record["op"]), int(record["tid"])
+            name = user if user.startswith("/") else f"{path}/{user}"
+            op, tid = record["op"], record["tid"]
+            call = Call(t, record["dur"], record["pid"], tid)
             if op == Op.TRUNCATE:
-                table.truncate(call, name, int(record["size"]))
+                table.truncate(call, name, record["size"])
             elif op == Op.UNLINK:
                 table.unlink(call, name)
-            elif int(record["part"]) == 0:
+            elif record["part"] == 0:
                 halves[tid] = name
             elif (old := halves.pop(tid, None)) is not None:
                 if op == LINK:
                     table.link(call, old, name)
                 else:
-                    table.rename(call, old, name, exchange=bool(int(record["size"]) & RENAME_EXCHANGE))
+                    table.rename(call, old, name, exchange=bool(record["size"] & RENAME_EXCHANGE))

@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import select
 import subprocess
+import time
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Any, Final, NamedTuple
+
+import numpy as np
 
 from ztune import native
-from ztune.errors import ZtuneError
+from ztune.errors import MissingError, ZtuneError
+from ztune.trace.recorders.files import Mounts
 
 BTF = Path("/sys/kernel/btf/vmlinux")
 CHECK_SECONDS: Final = 60.0
@@ -49,6 +56,135 @@ class Helper:
             return str(error)
         except (OSError, ValueError, LookupError, subprocess.TimeoutExpired) as error:
             return f"{self.program.name} does not run ({error})"
+
+
+class HelperProcess:
+    """One run of such a program.
+
+    It speaks on one pipe, a line of JSON a message, and is told on another. It ends when that one is closed,
+    so also when we are gone.
+    """
+
+    def __init__(self, helper: Helper, verb: str, *options: str, stdin: int | None = None) -> None:
+        """Start it, ``options`` after those of the pipes. Raises MissingError without the program."""
+        path = helper.path()
+        self._name = helper.program.name
+        status, for_status = os.pipe()
+        for_control, self._control = os.pipe()
+        self._status = os.fdopen(status, "rb", buffering=0)
+        self._text = b""
+        pipes = ("--status", str(for_status), "--control", str(for_control))
+        try:
+            # A session of its own: Ctrl-C is for us, and we tell it to end.
+            self.process = subprocess.Popen(
+                [os.fspath(path), verb, *pipes, *options],
+                pass_fds=(for_status, for_control),
+                start_new_session=True,
+                stdin=stdin,
+            )
+        except OSError as error:
+            self._close()
+            raise MissingError(f"can't run {path}: {error.strerror}") from None
+        finally:
+            os.close(for_status)
+            os.close(for_control)
+
+    def tell(self, *lines: str) -> None:
+        """Send it lines. One that ended has said why: that is heard next."""
+        data = "".join(f"{line}\n" for line in lines).encode()
+        with contextlib.suppress(BrokenPipeError):
+            while data:
+                data = data[os.write(self._control, data) :]
+
+    def hear(
+        self, seconds: float | None, parts: Sequence[str] = ()
+    ) -> tuple[dict[str, Any], dict[str, bytes]] | None:
+        """Return its next message, and by name the bytes behind it whose lengths it gives under ``parts``.
+
+        None if it does not come within ``seconds``. Nothing is taken from the buffer before all is there, so
+        that an interruption does no harm. Raises ZtuneError if the program ended.
+        """
+        deadline = None if seconds is None else time.monotonic() + max(0.0, seconds)
+        while b"\n" not in self._text:
+            if not self._more(deadline):
+                return None
+        end = self._text.index(b"\n") + 1
+        message: dict[str, Any] = json.loads(self._text[:end])
+        edges = [end]
+        for name in parts:
+            edges.append(edges[-1] + int(message.get(name, 0)))
+        while len(self._text) < edges[-1]:
+            if not self._more(deadline):
+                return None
+        found = {name: self._text[a:b] for name, a, b in zip(parts, edges, edges[1:], strict=False)}
+        self._text = self._text[edges[-1] :]
+        return message, found
+
+    def _more(self, deadline: float | None) -> bool:
+        left = None if deadline is None else max(0.0, deadline - time.monotonic())
+        if not select.select([self._status], [], [], left)[0]:
+            return False
+        part = self._status.read(1 << 20)
+        if not part:
+            raise ZtuneError(f"{self._name} ended unexpectedly (status {self.process.wait()})")
+        self._text += part
+        return True
+
+    def hang_up(self) -> None:
+        """Tell it to end, if that was not done yet."""
+        if self._control >= 0:
+            os.close(self._control)
+            self._control = -1
+
+    def kill(self) -> None:
+        """End it, whatever it does. May be called twice."""
+        if self.process.poll() is None:
+            self.process.kill()  # it ignores the gentler ones
+        self.process.wait()
+        self._close()
+
+    def _close(self) -> None:
+        self._status.close()
+        self.hang_up()
+
+
+# The header of struct zt_file in recorder/records.h; names follow it.
+FILE: Final = np.dtype(
+    [
+        *[("t", "u8"), ("dur", "u8"), ("ino", "u8"), ("size", "i8")],
+        *[("id", "u4"), ("dev", "u4"), ("gen", "u4"), ("links", "u4"), ("pid", "u4"), ("tid", "u4")],
+        *[("kind", "u1"), ("op", "u1"), ("part", "u1"), ("truncated", "u1")],
+        *[("path_bytes", "u4"), ("user_bytes", "u4"), ("pad", "u4")],
+    ]
+)
+
+
+class FileRecord(NamedTuple):
+    """A file at first sight, or half of a call on names."""
+
+    of: dict[str, int]
+    """The numbers of ``FILE``."""
+    device: int
+    """As in st_dev; 0: none."""
+    path: str
+    user: str
+    """What a call named, as the process wrote it."""
+
+
+def file_records(data: bytes, mounts: Mounts) -> Iterator[FileRecord]:
+    """Yield the records in ``data``, with paths by ``mounts``."""
+    place = 0
+    while place + FILE.itemsize <= len(data):
+        values = np.frombuffer(data, FILE, 1, place)[0].tolist()
+        record = dict(zip(FILE.names or (), values, strict=True))
+        names_at = place + FILE.itemsize
+        user_at = names_at + record["path_bytes"]
+        place = user_at + record["user_bytes"]
+        device = os.makedev(record["dev"] >> 20, record["dev"] & 0xFFFFF)
+        names = data[names_at:user_at].split(b"\0")[:-1]
+        inside = "/" + "/".join(os.fsdecode(name) for name in reversed(names))
+        path = mounts.absolute(device, inside) if device else ""
+        yield FileRecord(record, device, path, os.fsdecode(data[user_at:place].rstrip(b"\0")))
 
 
 RECORDER: Final = Helper(native.RECORDER)

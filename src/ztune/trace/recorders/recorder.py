@@ -56,6 +56,9 @@ class RecorderSession(Protocol):
     def child(self) -> int | None:
         """The process id of the command, if one was started."""
 
+    def begin(self) -> None:
+        """Return once nothing can be missed. Raises InputError, MissingError or ZtuneError."""
+
     def wait(self, seconds: float) -> bool:
         """Wait at most ``seconds``; True once the recording ended by itself: command or processes ended.
 
@@ -69,13 +72,21 @@ class RecorderSession(Protocol):
         """End the recording and forget it. May be called at any time, and twice."""
 
 
-class Recorder(Protocol):
+@dataclass(frozen=True)
+class Recorder:
     """One way to see the file I/O of processes."""
 
     name: str
-
-    def unavailable(self) -> str | None:
-        """Return why this recorder can't work here, as a phrase, with what would help; None if it can."""
+    unavailable: Callable[[], str | None]
+    """Returns why it can't work here, as a phrase, with what would help; None if it can."""
+    session: Callable[[Start], RecorderSession]
 
     def start(self, start: Start) -> RecorderSession:
         """Start recording; returns once nothing can be missed. Raises InputError or MissingError."""
+        session = self.session(start)
+        try:
+            session.begin()
+        except BaseException:
+            session.abort()
+            raise
+        return session

@@ -21,6 +21,7 @@ import numpy as np
 from ztune.errors import InputError, MissingError, ZtuneError
 from ztune.onhost.probes import procfs
 from ztune.trace.manifest import Warning_
+from ztune.trace.recorders.processes import shared_mappings
 from ztune.trace.recorders.recorder import Harvest, Rows, Start
 from ztune.trace.recorders.strace_parser import CALLS, Parser, Row, RunningSystem
 from ztune.trace.schema import Flag, Op
@@ -39,34 +40,19 @@ _OPTIONS = [
 ]
 
 
-class StraceRecorder:
-    """Runs strace and reads along."""
-
-    name = "strace"
-
-    def unavailable(self) -> str | None:
-        """Return why strace can't be used here, or None."""
-        if shutil.which("strace") is None:
-            return "strace is not installed (apt install strace)"
-        done = subprocess.run(["strace", "--version"], capture_output=True, text=True, check=False)
-        found = re.search(r"version (\d+)\.(\d+)", done.stdout)
-        if found is None or (int(found[1]), int(found[2])) < OLDEST:
-            return f"strace is older than {OLDEST[0]}.{OLDEST[1]}"
-        return None
-
-    def start(self, start: Start) -> StraceSession:
-        """Start the command under strace, or attach to the processes."""
-        session = StraceSession(start)
-        try:
-            session.begin()
-        except BaseException:
-            session.abort()
-            raise
-        return session
+def problem() -> str | None:
+    """Return why strace can't be used here, or None."""
+    if shutil.which("strace") is None:
+        return "strace is not installed (apt install strace)"
+    done = subprocess.run(["strace", "--version"], capture_output=True, text=True, check=False)
+    found = re.search(r"version (\d+)\.(\d+)", done.stdout)
+    if found is None or (int(found[1]), int(found[2])) < OLDEST:
+        return f"strace is older than {OLDEST[0]}.{OLDEST[1]}"
+    return None
 
 
 class StraceSession:
-    """One run of strace."""
+    """One run of strace, and what it says read along."""
 
     def __init__(self, start: Start) -> None:
         self.started_unix_ns = time.time_ns()
@@ -271,12 +257,8 @@ class StraceSession:
             known = self._live.descriptor(pid, int(link.name)) if regular else None
             if known is not None and not target.endswith(" (deleted)"):
                 self._parser.descriptor(pid, int(link.name), target, *known)
-        with contextlib.suppress(OSError):
-            for line in Path(f"/proc/{pid}/maps").read_text("utf-8", "surrogateescape").splitlines():
-                fields = line.split(None, 5)
-                if len(fields) == 6 and fields[1][3] == "s" and fields[5].startswith("/"):
-                    begin, end = (int(part, 16) for part in fields[0].split("-"))
-                    self._parser.mapping(pid, begin, end - begin, fields[5], int(fields[2], 16))
+        for of in shared_mappings(pid):
+            self._parser.mapping(pid, of.begin, of.length, of.path, of.offset)
 
     def _read(self) -> None:
         for line in self._lines:

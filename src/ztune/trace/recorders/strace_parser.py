@@ -494,17 +494,10 @@ class Parser:
         return found.born_ns >= self._started + c.t - TICK_NS if found.born_ns else False
 
     def _on_rename(self, c: _Context) -> None:
-        old, new = c.split()
-        self._table.rename(c.call, c.path(old), c.path(new))
+        old, new, flags = c.two_paths()
+        self._table.rename(c.call, old, new, exchange=bool(flags & RENAME_EXCHANGE))
 
-    def _on_renameat(self, c: _Context) -> None:
-        old_fd, old, new_fd, new = c.split()
-        self._table.rename(c.call, c.path(old, old_fd), c.path(new, new_fd))
-
-    def _on_renameat2(self, c: _Context) -> None:
-        old_fd, old, new_fd, new, flags = c.split()
-        exchange = bool(int(flags, 0) & RENAME_EXCHANGE)
-        self._table.rename(c.call, c.path(old, old_fd), c.path(new, new_fd), exchange=exchange)
+    _on_renameat = _on_renameat2 = _on_rename
 
     def _on_unlink(self, c: _Context) -> None:
         self._table.unlink(c.call, c.path(c.arguments))
@@ -515,12 +508,10 @@ class Parser:
             self._table.unlink(c.call, c.path(path, fd))
 
     def _on_link(self, c: _Context) -> None:
-        old, new = c.split()
-        self._table.link(c.call, c.path(old), c.path(new))
+        old, new, _ = c.two_paths()
+        self._table.link(c.call, old, new)
 
-    def _on_linkat(self, c: _Context) -> None:
-        old_fd, old, new_fd, new, _ = c.split()
-        self._table.link(c.call, c.path(old, old_fd), c.path(new, new_fd))
+    _on_linkat = _on_link
 
     def _on_copy_file_range(self, c: _Context) -> None:
         source, source_offset, target, target_offset, _, _ = c.split()
@@ -702,6 +693,14 @@ class _Context(NamedTuple):
         base = _FD.match(fd) if fd else None
         folder = decode(base[2]) if base and base[2] else self.process.folder
         return f"{folder.rstrip('/')}/{path}"
+
+    def two_paths(self) -> tuple[str, str, int]:
+        """Return the two paths of a call on names, each perhaps behind its descriptor, and the flags."""
+        parts = self.split()
+        if len(parts) == 2:
+            return self.path(parts[0]), self.path(parts[1]), 0
+        old_fd, old, new_fd, new, *flags = parts
+        return self.path(old, old_fd), self.path(new, new_fd), int(flags[0], 0) if flags else 0
 
 
 def _clone_flags(arguments: str) -> int | None:
