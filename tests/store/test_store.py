@@ -19,10 +19,7 @@ from ztune.store.db import Store, migrations
 ROOT = Path(__file__).parents[2]
 
 
-@pytest.fixture(autouse=True)
-def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setenv("ZTUNE_HOME", str(tmp_path / "home"))
-    return tmp_path / "home"
+pytestmark = pytest.mark.usefixtures("home")
 
 
 RESULT = {
