@@ -15,7 +15,6 @@ import pytest
 from ztune.errors import InputError
 from ztune.places import bundle
 
-
 pytestmark = pytest.mark.usefixtures("home")
 
 

@@ -15,7 +15,6 @@ from ztune.cli.main import ztune
 from ztune.store.db import Store
 from ztune.study import ready
 
-
 pytestmark = pytest.mark.usefixtures("home")
 
 

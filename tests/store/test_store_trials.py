@@ -13,7 +13,6 @@ from ztune.store import environment, series
 from ztune.store.db import Store, migrations
 from ztune.study import Study, generic
 
-
 pytestmark = pytest.mark.usefixtures("home")
 
 
