@@ -60,10 +60,13 @@ NEEDED_FIXTURES = {"lab": {"lab_image"}, "root": {"stand_in_mount"}, "server": {
 
 LONGEST = (
     "lab",
-    "databases/orientdb/test_orientdb_files.py", "databases/orientdb/test_orientdb_graph.py",
-    "databases/http/test_http_load.py", "databases/ldap/test_ldap_import.py",
-    "places/test_mount_target.py", "mount/test_mount_databases.py", "mount/test_mount_programs.py",
-    "runs/test_screening.py", "engine/test_known_cases.py", "engine/test_footprint.py",
+    "databases/orientdb/test_orientdb_files.py", "databases/ldap/test_ldap_import.py",
+    "databases/http/test_http_load.py", "engine/test_known_cases.py", "runs/test_screening.py",
+    "databases/orientdb/test_orientdb_graph.py", "engine/test_footprint.py",
+    "onhost/trial/test_trial_baseline.py", "mount/test_mount_databases.py",
+    "onhost/trial/test_trial_mount.py", "databases/test_full_dataset.py",
+    "onhost/trial/test_trial_attack.py", "runs/test_runner.py", "cli/test_stop.py",
+    "places/test_mount_target.py", "mount/test_mount_sanitized.py",
 )  # fmt: skip
 """Groups of tests that take the longest, in the order in which they start: none is left at the end."""
 

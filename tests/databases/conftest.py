@@ -12,12 +12,12 @@ from ztune.onhost.jobs import software
 
 # The second compiler and the parallel collector pay in a program that runs for minutes; each of these ends
 # within seconds, and takes half the processor's time without.
-QUICK = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+QUICK = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
 
 
 @pytest.fixture(scope="session", autouse=True)
 def quick_java(open_parent: Path) -> Iterator[None]:
-    """A Java home that is this machine's, but for what its ``java`` is started with."""
+    """A Java home that is this machine's, but for what its machine and its compiler are started with."""
     try:
         java, _version = software.java()
     except MissingError:
@@ -28,10 +28,13 @@ def quick_java(open_parent: Path) -> Iterator[None]:
     folder.mkdir(parents=True)
     for made, real in ((home, java.parents[1]), (folder, java.parent)):
         for path in real.iterdir():
-            if path.name not in ("bin", "java"):
+            if path.name not in ("bin", "java", "javac"):
                 (made / path.name).symlink_to(path)
-    (folder / "java").write_text(f'#!/bin/sh\nexec {java} {QUICK} "$@"\n')
-    (folder / "java").chmod(0o755)
+    for name, prefix in (("java", ""), ("javac", "-J")):
+        program = folder / name
+        words = " ".join(f"{prefix}{word}" for word in QUICK)
+        program.write_text(f'#!/bin/sh\nexec {java.with_name(name)} {words} "$@"\n')
+        program.chmod(0o755)
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("JAVA_HOME", str(home))
         yield
