@@ -86,8 +86,10 @@ test-servers: setup
 test-tools: setup
 	@scripts/test-tools.sh
 
-# Two at a time: most tests wait, for servers, guests and disks. The lab's share a guest, so they run one by one.
-PYTEST = $(BIN)/pytest -n 2 --dist loadgroup
+# A file's tests run one by one, and so do the lab's, which share a guest; tests/conftest.py says which begin.
+PYTEST = $(BIN)/pytest -n 2 --dist loadgroup --no-loadscope-reorder
+# One more at a time than two processors take: most tests wait, for servers, guests and disks.
+ALL = -n 3
 # Those that need nothing but Python; tests/conftest.py says which others need what.
 UNIT = -m 'not (native or server or mount or lab or root or slow or long)'
 
@@ -102,10 +104,10 @@ coverage: setup
 	$(PYTEST) $(UNIT) --cov --cov-report=term
 
 test: lint test-servers test-tools test-lab
-	$(PYTEST)
+	$(PYTEST) $(ALL)
 
 test-all: lint test-servers test-tools test-lab
-	$(PYTEST) --long
+	$(PYTEST) $(ALL) --long
 
 wheel: setup
 	$(BIN)/pip wheel --quiet --no-deps -w dist .

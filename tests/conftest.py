@@ -58,6 +58,18 @@ NEEDS = {
 NEEDED_FIXTURES = {"lab": {"lab_image"}, "root": {"stand_in_mount"}, "server": {"needs_postgres"}}
 """What tests need by the fixtures that they use, wherever they lie."""
 
+LONGEST = (
+    "lab",
+    "databases/orientdb/test_orientdb_files.py", "databases/ldap/test_ldap_import.py",
+    "databases/http/test_http_load.py", "engine/test_known_cases.py", "runs/test_screening.py",
+    "databases/orientdb/test_orientdb_graph.py", "engine/test_footprint.py",
+    "onhost/trial/test_trial_baseline.py", "mount/test_mount_databases.py",
+    "onhost/trial/test_trial_mount.py", "databases/test_full_dataset.py",
+    "onhost/trial/test_trial_attack.py", "runs/test_runner.py", "cli/test_stop.py",
+    "places/test_mount_target.py", "mount/test_mount_sanitized.py",
+)  # fmt: skip
+"""Groups of tests that take the longest, in the order in which they start: none is left at the end."""
+
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--long", action="store_true", help="run the tests that take minutes each, too")
@@ -76,9 +88,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         for need, names in NEEDED_FIXTURES.items():
             if fixtures & names:
                 item.add_marker(need)
-        # What shares a guest, or the fixtures of a module, runs in one process.
-        group = "lab" if item.get_closest_marker("lab") else str(item.path.relative_to(here))
-        item.add_marker(pytest.mark.xdist_group(group))
+        item.add_marker(pytest.mark.xdist_group(_group(item)))
+    order = {group: place for place, group in enumerate(LONGEST)}
+    items.sort(key=lambda item: order.get(_group(item), len(LONGEST)))
     if config.getoption("--long"):
         return
     skipped = pytest.mark.skip(reason="takes minutes: `make test-all` runs it")
@@ -87,12 +99,20 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             item.add_marker(skipped)
 
 
+def _group(item: pytest.Item) -> str:
+    """Return what shares a guest, or the fixtures of a module: it runs in one process."""
+    if item.get_closest_marker("lab"):
+        return "lab"
+    return item.path.relative_to(Path(__file__).parent).as_posix()
+
+
 def _check_needs(here: Path) -> None:
     there = {name for path in here.rglob("test_*.py") for name in (path.stem, *path.relative_to(here).parts)}
     gone = {place for places in NEEDS.values() for place in places} - there
+    gone |= {group for group in LONGEST if not (here / group).exists()}
     if gone:
         raise pytest.UsageError(
-            f"tests/conftest.py: NEEDS names what is not there: {', '.join(sorted(gone))}"
+            f"tests/conftest.py: NEEDS or LONGEST names what is not there: {', '.join(sorted(gone))}"
         )
 
 

@@ -18,8 +18,7 @@ from ztune.study.layout import with_settings
 
 
 @pytest.fixture(autouse=True)
-def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("ZTUNE_HOME", str(tmp_path / "home"))
+def at_once(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(_live, "_REPLAYS_S", 0.0)
     monkeypatch.setattr(_live, "allowed_order", lambda _study, trials: [t for t in trials if t.ok])
 

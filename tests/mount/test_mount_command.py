@@ -56,12 +56,6 @@ def study(tmp_path: Path) -> Path:
     return path
 
 
-@pytest.fixture
-def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setenv("ZTUNE_HOME", str(tmp_path / "home"))
-    return tmp_path / "home"
-
-
 def mounts_below(path: Path) -> list[str]:
     return sorted(m.point.name for m in mounted.all_ours() if path in m.point.parents)
 

@@ -37,8 +37,13 @@ _BAD_VALUES: list[Any] = [
     *(10**19, 10**24, 10**400, 2**63, 2**64, -1, -(10**400), 0, 1.5, 1e308, 5e-324, True, None, [], {}),
     *("", "x", "\ud800", "a\nb\x1b[31m", "nan", "1e400", "9" * 30, "-5", "3.5x", float("inf"), float("nan")),
 ]
-INPUTS = 250  # of each kind of file
 SHOWN = 12  # of those that are read, every so many are shown in full
+
+
+@pytest.fixture
+def inputs(request: pytest.FixtureRequest) -> int:
+    """How many of each kind of file; the first are always the same."""
+    return 250 if request.config.getoption("--long") else 60
 
 
 def whole() -> dict[str, Any]:
@@ -102,10 +107,10 @@ def check(path: Path, shown: bool) -> None:
 
 
 @pytest.mark.parametrize("name", TEXTS)
-def test_numbers_changed(name: str, tmp_path: Path) -> None:
+def test_numbers_changed(name: str, inputs: int, tmp_path: Path) -> None:
     sample, dice, path = TEXTS[name], random.Random(name), tmp_path / "out.txt"
     spots = list(_NUMBER.finditer(sample))
-    for n in range(INPUTS // 2):
+    for n in range(inputs // 2):
         changed = sample
         for spot in sorted(dice.sample(spots, dice.choice((1, 1, 3))), key=lambda m: -m.start()):
             changed = changed[: spot.start()] + dice.choice(_BAD_NUMBERS) + changed[spot.end() :]
@@ -114,10 +119,10 @@ def test_numbers_changed(name: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("make", [whole, fio], ids=["own", "fio"])
-def test_values_and_keys_changed(make: Any, tmp_path: Path) -> None:
+def test_values_and_keys_changed(make: Any, inputs: int, tmp_path: Path) -> None:
     document, dice, path = make(), random.Random(7), tmp_path / "out.json"
     spots = list(places(document))
-    for n in range(6 * INPUTS):
+    for n in range(6 * inputs):
         value, as_key = dice.choice(_BAD_VALUES), dice.random() < 0.15
         path.write_text(json.dumps(with_value(document, dice.choice(spots), value, as_key=as_key), indent=1))
         check(path, shown=n % SHOWN == 0)

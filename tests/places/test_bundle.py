@@ -15,11 +15,7 @@ import pytest
 from ztune.errors import InputError
 from ztune.places import bundle
 
-
-@pytest.fixture(autouse=True)
-def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setenv("ZTUNE_HOME", str(tmp_path / "home"))
-    return tmp_path / "home"
+pytestmark = pytest.mark.usefixtures("home")
 
 
 def test_it_runs_without_ztune_and_without_packages(tmp_path: Path) -> None:

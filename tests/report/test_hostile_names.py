@@ -29,11 +29,9 @@ CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e]")
 
 
 @pytest.fixture(autouse=True)
-def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setenv("ZTUNE_HOME", str(tmp_path / "home"))
+def own_folder(home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "250")
     monkeypatch.chdir(tmp_path)
-    return tmp_path
 
 
 def call(*words: str) -> str:
@@ -86,22 +84,22 @@ def test_json_is_exact(stored: str) -> None:
     assert json.loads(call("recommend", stored, "--json"))["layout_name"].startswith(NAME)
 
 
-def test_the_report_shows_them_too(stored: str, home: Path) -> None:
+def test_the_report_shows_them_too(stored: str, tmp_path: Path) -> None:
     call("report", stored, "--out", "r.html")
-    page = (home / "r.html").read_text()
+    page = (tmp_path / "r.html").read_text()
     assert WRITTEN in page
     assert not CONTROL.search(page)
     call("recommend", stored, "--script", "s.sh")
-    assert not CONTROL.search((home / "s.sh").read_text())
+    assert not CONTROL.search((tmp_path / "s.sh").read_text())
 
 
-def test_files_of_a_trace(home: Path) -> None:
+def test_files_of_a_trace(tmp_path: Path) -> None:
     import numpy as np
 
     rows = np.zeros(1, EVENT_DTYPE)
     rows["op"], rows["file2"], rows["size"] = Op.WRITE, -1, 4096
     assert set(EVENT_DTYPE.names or ()) == set(EVENTS.names)
-    writer = TraceWriter(home / "t.trace")
+    writer = TraceWriter(tmp_path / "t.trace")
     writer.add_rows(rows)
     writer.finish(
         files=[
@@ -115,7 +113,7 @@ def test_files_of_a_trace(home: Path) -> None:
         assert WRITTEN in call("trace", *words), words
 
 
-def test_a_study_with_them_is_refused_in_one_sentence(home: Path) -> None:
+def test_a_study_with_them_is_refused_in_one_sentence(tmp_path: Path) -> None:
     shipped = (Path(__file__).parents[2] / "studies" / "sqlite.toml").read_text()
     good = load_study(Path(__file__).parents[2] / "studies" / "sqlite.toml")
     for old, new, key in (
@@ -125,9 +123,9 @@ def test_a_study_with_them_is_refused_in_one_sentence(home: Path) -> None:
     ):
         text = shipped if key != "description" else re.sub(r"(?ms)^description = .*?$", "", shipped)
         assert old in text
-        (home / "s.toml").write_text(text.replace(old, new, 1))
+        (tmp_path / "s.toml").write_text(text.replace(old, new, 1))
         with pytest.raises(
             InputError, match=rf"s\.toml(:\d+)?: {key} is \".*no control characters"
         ) as caught:
-            load_study(home / "s.toml")
+            load_study(tmp_path / "s.toml")
         assert str(caught.value).isprintable()

@@ -25,10 +25,8 @@ from ztune.trace.writer import EVENT_DTYPE, TraceWriter
 
 
 @pytest.fixture(autouse=True)
-def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setenv("ZTUNE_HOME", str(tmp_path / "home"))
+def own_folder(home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    return tmp_path
 
 
 def stored(trace: Path = Path("/nowhere/oltp.trace"), sha: str = "0" * 64, status: str = "done") -> str:
@@ -131,16 +129,16 @@ def test_the_script_is_executable() -> None:
     assert Path("layout.sh").read_text().startswith("#!/bin/sh\n")
 
 
-def test_report_writes_one_file_and_prints_its_name(home: Path) -> None:
+def test_report_writes_one_file_and_prints_its_name(tmp_path: Path) -> None:
     run = stored()
     assert call("report").output == f"ztune-{run}.html\n"
     assert call("report", run, "--out", "x.html").output == "x.html\n"
-    assert sorted(p.name for p in home.iterdir()) == ["home", "x.html", f"ztune-{run}.html"]
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["home", "x.html", f"ztune-{run}.html"]
     assert "No histograms. The trace can" in Path("x.html").read_text()
 
 
-def test_report_shows_the_trace_that_was_replayed_and_no_other(home: Path) -> None:
-    path = home / "oltp.trace"
+def test_report_shows_the_trace_that_was_replayed_and_no_other(tmp_path: Path) -> None:
+    path = tmp_path / "oltp.trace"
     writer = TraceWriter(path)
     events = np.zeros(1234, EVENT_DTYPE)
     events["dur"], events["op"], events["file2"], events["size"] = 10, Op.WRITE, -1, 8192
@@ -185,9 +183,9 @@ HEAVY = {"polars", "scipy", "pyarrow", "jinja2", "psutil"}
     ],
 )
 def test_a_command_loads_no_library_that_it_does_not_use(
-    home: Path, words: str, there: bool, may: set[str]
+    tmp_path: Path, words: str, there: bool, may: set[str]
 ) -> None:
-    trace = make_trace(home / "my.trace")
+    trace = make_trace(tmp_path / "my.trace")
     stored(trace.path, trace.sha) if there else stored()
     code = (
         "import sys\nfrom ztune.cli.main import ztune\n"

@@ -38,11 +38,9 @@ NONE = {**dict.fromkeys(CLEAR, 0.020), "8K": 0.0199}
 
 
 @pytest.fixture(autouse=True)
-def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setenv("ZTUNE_HOME", str(tmp_path / "home"))
+def own_folder(home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "160")
     monkeypatch.chdir(tmp_path)
-    return tmp_path
 
 
 def stored(seconds: dict[str, float]) -> tuple[Run, Run]:
@@ -89,7 +87,7 @@ def told(*words: str) -> str:
 
 
 @pytest.mark.parametrize(("seconds", "wins"), [(CLEAR, SMALL), (NONE, BASE)])
-def test_every_door_gives_the_same_answer(home: Path, seconds: dict[str, float], wins: Layout) -> None:
+def test_every_door_gives_the_same_answer(tmp_path: Path, seconds: dict[str, float], wins: Layout) -> None:
     screened, run = stored(seconds)
     asked = json.loads(told("recommend", run.id, "--json"))
     answer = asked["recommendation"]
@@ -106,15 +104,15 @@ def test_every_door_gives_the_same_answer(home: Path, seconds: dict[str, float],
     lines = [line for line in told("recommend", run.id).splitlines() if "◀ recommended" in line]
     assert len(lines) == 1 and wins.name in lines[0]
     # tune --on, when the trials are done
-    plan = _tune.Plan("postgres-oltp", {}, home, None, None, None, None, 0, None, "auto")
+    plan = _tune.Plan("postgres-oltp", {}, tmp_path, None, None, None, None, 0, None, "auto")
     with Store.open() as store:
         written = _tune._write(plan, screened.id, Path("/nowhere/x.trace"), store, run)
     assert written.recommendation.model_dump(mode="json") == answer
-    assert json.loads((home / "run.json").read_text())["recommendation"] == answer
-    assert (home / "report.html").read_text() == page
-    assert "none is measured" in (home / "screened.html").read_text()
+    assert json.loads((tmp_path / "run.json").read_text())["recommendation"] == answer
+    assert (tmp_path / "report.html").read_text() == page
+    assert "none is measured" in (tmp_path / "screened.html").read_text()
     told("recommend", run.id, "--script", "again.sh")
-    assert (home / "apply.sh").read_text() == Path("again.sh").read_text()
+    assert (tmp_path / "apply.sh").read_text() == Path("again.sh").read_text()
 
 
 def test_what_screening_said_stands_beside_as_prediction() -> None:

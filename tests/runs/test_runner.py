@@ -39,10 +39,8 @@ from ztune.study.durability import judge
 
 
 @pytest.fixture(autouse=True)
-def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setenv("ZTUNE_HOME", str(tmp_path / "home"))
+def no_pauses(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(runner, "_PAUSE_S", 0.0)
-    return tmp_path / "home"
 
 
 @pytest.fixture

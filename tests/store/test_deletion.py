@@ -15,11 +15,7 @@ from ztune.cli.main import ztune
 from ztune.store.db import Store
 from ztune.study import ready
 
-
-@pytest.fixture(autouse=True)
-def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setenv("ZTUNE_HOME", str(tmp_path / "home"))
-    return tmp_path / "home"
+pytestmark = pytest.mark.usefixtures("home")
 
 
 def make(trace: Path | None = None, status: str = "done", source: str | None = None) -> str:

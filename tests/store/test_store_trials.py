@@ -14,12 +14,7 @@ from ztune.store.db import Store, migrations
 from ztune.study import Study, generic
 from ztune.study.layout import with_settings
 
-
-@pytest.fixture(autouse=True)
-def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setenv("ZTUNE_HOME", str(tmp_path / "home"))
-    (tmp_path / "home").mkdir()
-    return tmp_path / "home"
+pytestmark = pytest.mark.usefixtures("home")
 
 
 def study() -> Study:
@@ -29,6 +24,7 @@ def study() -> Study:
 def make_version_1(path: Path) -> None:
     """Write a database as the first release left it: one run, two trials."""
     layout = study().layout
+    path.parent.mkdir(exist_ok=True)
     with sqlite3.connect(path) as db:
         db.executescript(migrations()[0][1])
         db.execute("PRAGMA user_version = 1")

@@ -26,10 +26,7 @@ ROOT = HERE.parents[1]
 EXPECTED = tomllib.loads((HERE / "expected.toml").read_text())
 
 
-@pytest.fixture(autouse=True)
-def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setenv("ZTUNE_HOME", str(tmp_path / "home"))
-    return tmp_path / "home"
+pytestmark = pytest.mark.usefixtures("home")
 
 
 @pytest.mark.parametrize("path", sorted((HERE / "good").glob("*.toml")), ids=lambda p: p.stem)

@@ -125,7 +125,8 @@ def exported(own: Path, open_parent: Path) -> Path:
         return kept
 
 
-@pytest.mark.parametrize("packed", [True, False])
+# Packed is what `test_import` reads, too: an export that OrientDB wrote.
+@pytest.mark.parametrize("packed", [pytest.param(True, marks=pytest.mark.long), False])
 def test_import_of_ones_own_export(exported: Path, own: Path, parent: Path, packed: bool) -> None:
     path = exported if packed else parent / "mine.json"
     if not packed:

@@ -44,7 +44,7 @@ def test_a_base_backup_and_its_archive_are_made_and_proved(parent: Path) -> None
         assert result.details["transactions_meanwhile"] > 0
         # A segment that is missing, and one that is not as it was.
         kept = segments[-1].read_bytes()
-        segments[-1].write_bytes(kept[:100] + b"\x55" + kept[101:])
+        segments[-1].write_bytes(kept[:100] + bytes([kept[100] ^ 0xFF]) + kept[101:])
         with pytest.raises(ZtuneError, match=r"pg_verifybackup|segments like those in the log"):
             workload.verify(result)
         segments[-1].unlink()
@@ -76,7 +76,9 @@ def test_a_base_backup_with_its_own_log_is_made_and_proved(parent: Path) -> None
         path = max((backup / "base").rglob("*"), key=lambda path: path.stat().st_size)
         with path.open("r+b") as file:
             file.seek(100)
-            file.write(b"\x55")
+            (was,) = file.read(1)
+            file.seek(100)
+            file.write(bytes([was ^ 0xFF]))
         with pytest.raises(ZtuneError, match=r"pg_verifybackup .*checksum mismatch"):
             workload.verify(result)
     assert list(parent.iterdir()) == []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import socket
@@ -85,7 +86,11 @@ def test_private_and_split(server: PostgresServer, work: WorkDir) -> None:
     process = psutil.Process(server.pid)
     assert process.uids().real != 0
     family = [process, *process.children(recursive=True)]
-    assert [c for p in family for c in p.net_connections() if c.family != socket.AF_UNIX] == []
+    found: list[object] = []
+    for one in family:
+        with contextlib.suppress(psutil.NoSuchProcess):  # workers of its own come and go
+            found += [c for c in one.net_connections() if c.family != socket.AF_UNIX]
+    assert process.is_running() and found == []
     assert server.socket_dir.stat().st_mode & 0o077 == 0
     assert server.sql("SELECT 1, 'a' UNION ALL SELECT 2, 'b'") == [["1", "a"], ["2", "b"]]
     with pytest.raises(ZtuneError, match='relation "nothing" does not exist'):

@@ -83,7 +83,9 @@ def test_ctrl_c_ends_a_recording_of_processes(
 ) -> None:
     out = work.parent / "t.trace"
     process = ztune("--pid", str(writer.pid), "--recorder", recorder, "--out", str(out), "--json")
-    while not (partial := out.with_name("t.trace.partial")).exists():
+    # Before the recorder says that it records, an interrupt ends all.
+    events = (partial := out.with_name("t.trace.partial")) / "events.raw"
+    while not events.exists() or not events.stat().st_size:
         assert process.poll() is None, process.communicate()
         time.sleep(0.05)
     time.sleep(1.5)
