@@ -35,7 +35,7 @@ from ztune.databases.postgresql.onhost.pgbench import parse_output
 from ztune.databases.postgresql.workload_oltp import PostgresOltp
 from ztune.databases.workload import running
 from ztune.observe.live import LiveObservation, Seen
-from ztune.observe.subjects import Subject, of_path, of_pid
+from ztune.observe.subjects import ObservedSubject, of_path, of_pid
 from ztune.onhost.probes import procfs
 
 RESAMPLES = 5000
@@ -80,7 +80,9 @@ def server_seconds(pid: int) -> float:
     return job.user_s + job.system_s
 
 
-def observing(subject: Callable[[], Subject] | None) -> AbstractContextManager[LiveObservation | None]:
+def observing(
+    subject: Callable[[], ObservedSubject] | None,
+) -> AbstractContextManager[LiveObservation | None]:
     return contextlib.nullcontext() if subject is None else LiveObservation(subject())
 
 
@@ -91,7 +93,7 @@ def described(seen: Seen, transactions: int) -> dict[str, float]:
     }
 
 
-def read_ns(subject: Callable[[int], Subject] | None, file: Path) -> float:
+def read_ns(subject: Callable[[int], ObservedSubject] | None, file: Path) -> float:
     """Least time of one pread() of 512 cached bytes in a Python loop, ns."""
     reader = subprocess.Popen(
         [sys.executable, "-I", "-c", READER, str(file)],
@@ -124,7 +126,7 @@ def main() -> None:
     cost: dict[tuple[str, str], dict[str, float]] = {}
     with running(PostgresOltp(parameters)) as workload:
         server = workload.job.server
-        variants: dict[str, Callable[[], Subject] | None] = {
+        variants: dict[str, Callable[[], ObservedSubject] | None] = {
             "none": None,
             "none again": None,
             "pid": lambda: of_pid(server.pid),

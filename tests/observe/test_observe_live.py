@@ -527,7 +527,9 @@ def test_without_the_program(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) ->
         LiveObservation(choose(pid=os.getpid())).__enter__()
 
 
-def by_proc(work: Path, monkeypatch: pytest.MonkeyPatch, subject: Callable[[int], subjects.Subject]) -> Seen:
+def by_proc(
+    work: Path, monkeypatch: pytest.MonkeyPatch, subject: Callable[[int], subjects.ObservedSubject]
+) -> Seen:
     monkeypatch.setattr(kernel, "BTF", work / "no-btf")
     text = "import os, sys, time\nf = os.open('file', os.O_WRONLY | os.O_CREAT)\nsys.stdin.readline()\n"
     text += "for i in range(50): os.pwrite(f, bytes(1000), 0)\n"

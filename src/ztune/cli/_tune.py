@@ -42,7 +42,7 @@ from ztune.trace.warming import Warming
 
 
 @dataclass(frozen=True)
-class Plan:
+class TunePlan:
     """What the user asked ``ztune tune`` for. ``jobs`` 0: one per core."""
 
     workload: str
@@ -62,7 +62,7 @@ class Plan:
 
 
 @dataclass(frozen=True)
-class Outcome:
+class Tuned:
     """What came of it. ``failed``: how many layouts and trials failed; each was named when it did.
 
     ``decides``: the run that ``recommendation`` is of: the measured one where there is one with a result.
@@ -72,11 +72,11 @@ class Outcome:
     trace: Path
     recommendation: Recommendation
     failed: int
-    decides: source.Evidence
-    measured: source.Evidence | None = None
+    decides: source.RunEvidence
+    measured: source.RunEvidence | None = None
 
 
-def tune(plan: Plan) -> Outcome:
+def tune(plan: TunePlan) -> Tuned:
     """Do the whole loop. Files appear in ``plan.out`` only at the end, all of them.
 
     Raises InputError, MissingError, ZtuneError; KeyboardInterrupt after everything was cleaned up.
@@ -116,7 +116,7 @@ def tune(plan: Plan) -> Outcome:
             shutil.rmtree(plan.out, ignore_errors=True)
 
 
-def _study_parameters(plan: Plan) -> dict[str, Any]:
+def _study_parameters(plan: TunePlan) -> dict[str, Any]:
     """Return the workload's parameters that the study asks for, if it is one for this workload."""
     if plan.study is None:
         return {}
@@ -124,7 +124,7 @@ def _study_parameters(plan: Plan) -> dict[str, Any]:
     return dict(study.parameters) if study.workload in (None, plan.workload) else {}
 
 
-def _memory(plan: Plan) -> dict[str, Any]:
+def _memory(plan: TunePlan) -> dict[str, Any]:
     """Return the ARC of the layouts that will be tried, if the workload has a size that is relative to it."""
     fields = registry.get(plan.workload).Parameters.model_fields
     if not memory.is_relative(fields, {**_study_parameters(plan), **plan.params}):
@@ -148,7 +148,7 @@ def _check_together(workload: Workload, study: Study) -> None:
             )
 
 
-def _check_early(plan: Plan, workload: Workload) -> None:
+def _check_early(plan: TunePlan, workload: Workload) -> None:
     """Find what is wrong before a database is filled: a wrong flag must not cost a minute."""
     workload.check()
     choose(plan.recorder)
@@ -191,7 +191,7 @@ def record_workload(workload: Workload, recorder: str, out: Path) -> Trace:
     return recording.trace
 
 
-def _measure(plan: Plan, place: Place, workload: Workload, screened: Run, store: Store) -> Run:
+def _measure(plan: TunePlan, place: Place, workload: Workload, screened: Run, store: Store) -> Run:
     """Run the best few layouts of the screening and the baseline on real file systems."""
     job = workload_job(workload)
     if not place.name.startswith("ssh://"):
@@ -212,7 +212,7 @@ def _measure(plan: Plan, place: Place, workload: Workload, screened: Run, store:
         return runner.start(store, request, live)
 
 
-def _write(plan: Plan, run_id: str, trace: Path, store: Store, measured: Run | None) -> Outcome:
+def _write(plan: TunePlan, run_id: str, trace: Path, store: Store, measured: Run | None) -> Tuned:
     """Write the files of the run that decides: the measured one, if any of its trials has a result.
 
     The report of the other stands beside it: what screening predicted, or what of the trials failed.
@@ -232,7 +232,7 @@ def _write(plan: Plan, run_id: str, trace: Path, store: Store, measured: Run | N
     files.write(plan.out / "run.json", output.json_text(whole) + "\n")
     trials = screened.trials if measured is None else [*screened.trials, *found.trials]
     failed = sum(t.status == "failed" for t in trials)
-    return Outcome(run_id, trace, recommendation, failed, decides, None if measured is None else found)
+    return Tuned(run_id, trace, recommendation, failed, decides, None if measured is None else found)
 
 
 class _Steps:

@@ -9,7 +9,7 @@ import click
 
 from ztune import output
 from ztune.databases import registry
-from ztune.databases.registry import Entry
+from ztune.databases.registry import ListedWorkload
 from ztune.runs.space import differences, first_round
 from ztune.study import load_study, ready
 from ztune.study import profiles as known
@@ -63,16 +63,16 @@ def workloads(workload: str | None, everything: bool, as_json: bool) -> None:
             _show(entry)
 
 
-def _named(entry: Entry) -> str:
+def _named(entry: ListedWorkload) -> str:
     return entry.name if entry.source == "ztune" else f"{entry.name} (from {entry.source})"
 
 
-def _here(entry: Entry) -> str:
+def _here(entry: ListedWorkload) -> str:
     """Return in a word whether a workload can run here."""
     return "no" if entry.trouble or entry.missing else "yes"
 
 
-def _show(entry: Entry) -> None:
+def _show(entry: ListedWorkload) -> None:
     """Print all about one workload."""
     console = output.Console(highlight=False)
     console.print(output.Text.assemble((_named(entry), "bold"), f": {entry.summary}"), soft_wrap=True)
@@ -87,7 +87,7 @@ def _show(entry: Entry) -> None:
         output.print_table(("parameter", "type", "default", "meaning"), rows, otherwise=80)
 
 
-def _standing(entry: Entry) -> list[str]:
+def _standing(entry: ListedWorkload) -> list[str]:
     """Return the lines on a workload's roles, and on what it needs and whether that is here."""
     lines = [f"roles: {entry.roles}"] if entry.roles else []
     if entry.trouble:

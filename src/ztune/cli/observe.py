@@ -16,7 +16,7 @@ from ztune.cli._values import FiniteRange
 from ztune.errors import InputError
 from ztune.observe.model import Observation
 from ztune.observe.sources import MEANINGS, READERS, read_files
-from ztune.observe.subjects import Subject, choose
+from ztune.observe.subjects import ObservedSubject, choose
 from ztune.observe.watch import watch
 from ztune.onhost.words import ROLES
 from ztune.report import observed_html, observed_terminal
@@ -145,7 +145,7 @@ def _json(seen: Observation, found: list[Finding], open_: list[Undecided]) -> di
 
 
 def _observe(
-    subject: Subject, seconds: float | None, rules: RoleRules, look_at_files: bool, user: str | None
+    subject: ObservedSubject, seconds: float | None, rules: RoleRules, look_at_files: bool, user: str | None
 ) -> Observation:
     """Observe with a view that refreshes on a terminal, else with a line each half minute; on stderr."""
     console = output.Console(stderr=True)

@@ -18,7 +18,7 @@ from ztune.cli._options import (
     trials_options,
     where_options,
 )
-from ztune.cli._tune import Plan, tune
+from ztune.cli._tune import TunePlan, tune
 from ztune.errors import InputError
 from ztune.report import measured, terminal
 
@@ -96,7 +96,7 @@ def command(
             "--pool, --parent, --disk, --files, --disks, --page-cache, "
             "--openzfs and --dilation say where to measure; add --on"
         )
-    plan = Plan(
+    plan = TunePlan(
         workload=workload,
         params=params,
         out=out or Path(f"ztune-{workload}"),

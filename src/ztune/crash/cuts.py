@@ -7,11 +7,11 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from ztune.crash.ledger import Ledger, Verdict
+from ztune.crash.ledger import CutVerdict, Ledger
 from ztune.crash.plan import CrashPlan, Moment, plans
 from ztune.crash.power import Power
 from ztune.crash.result import Cut, Result
-from ztune.databases.crash_test import Client, Found, TestedDatabase
+from ztune.databases.crash_test import CrashClient, Found, TestedDatabase
 from ztune.errors import ZtuneError
 from ztune.onhost.host import interrupt, room
 from ztune.onhost.host.interrupt import signals_as_interrupt, uninterrupted
@@ -244,7 +244,7 @@ class CrashTest:
         if self._pending:
             self._pending[-1].replayed = replayed
 
-    def _note(self, verdict: Verdict) -> None:
+    def _note(self, verdict: CutVerdict) -> None:
         pending, self._pending = self._pending, []
         last = pending[-1]
         last.checked = True
@@ -265,7 +265,7 @@ class CrashTest:
             if not self._pending:
                 raise
             problem = f"it can't be mounted any more: {error}"
-            self._note(Verdict(self.ledger.acknowledged, 0, None, 0, (problem,)))
+            self._note(CutVerdict(self.ledger.acknowledged, 0, None, 0, (problem,)))
             if self._keep:
                 raise _KeptError from None
             self._end()
@@ -286,7 +286,7 @@ class CrashTest:
         self._say(f"working, to be cut {plan.moment}")
         sessions = [self.database.client() for _ in self.ledger.clients]
         extra = self.database.client() if plan.moment is Moment.CHECKPOINT else None
-        fallen: list[Client] = []
+        fallen: list[CrashClient] = []
         self.ledger.open()
         threads = [
             threading.Thread(target=self._work, args=(client, session, fallen), daemon=True)
@@ -315,14 +315,14 @@ class CrashTest:
         self.power.clear()
         return after
 
-    def _work(self, client: int, session: Client, fallen: list[Client]) -> None:
+    def _work(self, client: int, session: CrashClient, fallen: list[CrashClient]) -> None:
         while (transaction := self.ledger.begin(client)) is not None:
             if not session.commit(transaction):
                 fallen.append(session)
                 return
             self.ledger.acknowledge(transaction)
 
-    def _checkpoint(self, session: Client, fallen: list[Client]) -> None:
+    def _checkpoint(self, session: CrashClient, fallen: list[CrashClient]) -> None:
         began = time.monotonic()
         done = session.checkpoint()
         taken = time.monotonic() - began

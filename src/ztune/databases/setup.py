@@ -45,7 +45,7 @@ class Step:
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class SetupPlan:
     """What is to be done for a workload; no steps if everything is there."""
 
     workload: str
@@ -63,7 +63,7 @@ def plan(
     *,
     family: str | None = None,
     environ: Mapping[str, str] = os.environ,
-) -> Plan:
+) -> SetupPlan:
     """Return what ``ztune setup`` would do for the workload ``name``. Changes nothing.
 
     Args:
@@ -84,7 +84,7 @@ def plan(
     )
     fetched = [one for one in wanted if not one.present]
     if not entry.missing and not fetched:
-        return Plan(name, entry.version, "", (), params)
+        return SetupPlan(name, entry.version, "", (), params)
     if entry.trouble:
         raise InputError(f"workload {name!r} of package {entry.source!r}: {entry.trouble}")
     # What its default does without is missing all the same where another parameter wants it.
@@ -106,7 +106,7 @@ def plan(
         steps.append(Step(last, why, then=one.install))
     if not steps:
         raise MissingError(missing)
-    return Plan(name, "", missing, tuple(steps), params)
+    return SetupPlan(name, "", missing, tuple(steps), params)
 
 
 def _install(packages: list[str], family: str, environ: Mapping[str, str], missing: str) -> list[Step]:
@@ -128,7 +128,9 @@ def _install(packages: list[str], family: str, environ: Mapping[str, str], missi
     return steps
 
 
-def carry_out(wanted: Plan, say: Callable[[Step], None], *, environ: Mapping[str, str] = os.environ) -> Plan:
+def carry_out(
+    wanted: SetupPlan, say: Callable[[Step], None], *, environ: Mapping[str, str] = os.environ
+) -> SetupPlan:
     """Do the steps of ``wanted``, and return how things stand afterwards.
 
     Args:
@@ -156,7 +158,7 @@ def carry_out(wanted: Plan, say: Callable[[Step], None], *, environ: Mapping[str
     entry = registry.examined(entry, wanted.params)
     if entry.missing:
         raise MissingError(f"{wanted.workload}: still missing after the set-up: {entry.missing}")
-    return Plan(wanted.workload, entry.version, "", wanted.steps, wanted.params)
+    return SetupPlan(wanted.workload, entry.version, "", wanted.steps, wanted.params)
 
 
 def _known(name: str) -> str:

@@ -14,7 +14,7 @@ from ztune.study import profiles
 from ztune.study.profile import PROFILE, FlashProfile, HddProfile
 from ztune.units import format_size
 
-Kind = Literal["hdd", "flash"]
+DiskKind = Literal["hdd", "flash"]
 Run = Callable[[FioJob], Figures]
 Progress = Callable[[int, int, str], None]
 
@@ -65,7 +65,7 @@ def _toml(value: object) -> str:
     return f'"{text}"'
 
 
-def jobs(kind: Kind, size: int, seconds: float, write: bool) -> dict[str, FioJob]:
+def jobs(kind: DiskKind, size: int, seconds: float, write: bool) -> dict[str, FioJob]:
     """Return the jobs that a disk of ``size`` bytes is measured by, by name, in their order."""
     whole = size // 4096 * 4096
 
@@ -103,7 +103,7 @@ def jobs(kind: Kind, size: int, seconds: float, write: bool) -> dict[str, FioJob
 
 def measure(
     run: Run,
-    kind: Kind,
+    kind: DiskKind,
     size: int,
     name: str,
     source: str,
@@ -124,7 +124,7 @@ def measure(
     return fit(figures, kind, size, name, source)
 
 
-def really(run: Run, kind: Kind, size: int) -> tuple[Kind, str]:
+def really(run: Run, kind: DiskKind, size: int) -> tuple[DiskKind, str]:
     """Return the kind of a disk that the kernel calls ``kind``, and why if that is another.
 
     Virtual disks are called rotating by default. Half a second of random reads says more.
@@ -140,7 +140,7 @@ def really(run: Run, kind: Kind, size: int) -> tuple[Kind, str]:
     )
 
 
-def fit(figures: dict[str, Figures], kind: Kind, size: int, name: str, source: str) -> MeasuredProfile:
+def fit(figures: dict[str, Figures], kind: DiskKind, size: int, name: str, source: str) -> MeasuredProfile:
     """Return the profile that gives these figures; the keys are those of ``jobs``."""
     notes: list[str] = []
     ends = [

@@ -23,7 +23,7 @@ import numpy.typing as npt
 from ztune.databases.database import every
 from ztune.observe import histograms
 from ztune.observe.allocation import HEADER, Allocation
-from ztune.observe.model import Compressed, Files
+from ztune.observe.model import Compressed, ObservedFiles
 from ztune.onhost.host import mounts, noatime
 from ztune.onhost.words import ROLES
 from ztune.trace.compressibility import RECORDSIZES, Compressor, compressor
@@ -87,7 +87,7 @@ def files(
     algorithms: Sequence[str] = ALGORITHMS,
     seconds: float = 60.0,
     seed: int = 1,
-) -> tuple[tuple[Files, ...], tuple[str, ...]]:
+) -> tuple[tuple[ObservedFiles, ...], tuple[str, ...]]:
     """Return what the files of each role are like, and sentences on what is not known.
 
     Args:
@@ -138,7 +138,7 @@ def files(
                 f"record sizes only: {seconds:.0f} s were over"
             )
         found.append(
-            Files(
+            ObservedFiles(
                 role=role,
                 count=kept.count,
                 bytes=kept.bytes,

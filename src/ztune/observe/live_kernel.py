@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ztune.errors import MissingError, ZtuneError
-from ztune.observe.subjects import Subject, record_sizes
+from ztune.observe.subjects import ObservedSubject, record_sizes
 from ztune.trace.recorders import kernel
 from ztune.trace.recorders.ebpf import FILE
 from ztune.trace.recorders.files import Mounts, is_storage
@@ -75,7 +75,7 @@ class KernelReading:
 class ObserverSession:
     """One run of ``ztune-observer``."""
 
-    def __init__(self, subject: Subject) -> None:
+    def __init__(self, subject: ObservedSubject) -> None:
         """Start it and wait until it observes.
 
         Raises Unfit where the kernel can't do it, MissingError without the program or the rights.
@@ -98,7 +98,7 @@ class ObserverSession:
             self.abort()
             raise
 
-    def _start(self, path: Path, subject: Subject) -> None:
+    def _start(self, path: Path, subject: ObservedSubject) -> None:
         status_read, status_write = os.pipe()
         control_read, self._control = os.pipe()
         self._status = os.fdopen(status_read, "rb", buffering=0)
@@ -124,7 +124,7 @@ class ObserverSession:
         self._text = b""
         self._asked = 0
 
-    def _begin(self, subject: Subject) -> None:
+    def _begin(self, subject: ObservedSubject) -> None:
         self._tell(
             f"exclude {os.getpid()}",
             *(f"record {device} {size}" for device, size in record_sizes().items()),

@@ -13,8 +13,8 @@ from ztune.databases.observed import databases
 from ztune.observe import files, zfs_state
 from ztune.observe.allocation import Allocation
 from ztune.observe.live import LiveObservation, Seen
-from ztune.observe.model import Files, Group, Observation, ObservedZfs
-from ztune.observe.subjects import Subject
+from ztune.observe.model import Group, Observation, ObservedFiles, ObservedZfs
+from ztune.observe.subjects import ObservedSubject
 from ztune.observe.system import Sampler
 from ztune.trace.roles import RoleRules
 from ztune.trace.view import common_folder
@@ -24,7 +24,7 @@ Show = Callable[[Observation, float], None]
 
 
 def watch(
-    subject: Subject,
+    subject: ObservedSubject,
     seconds: float | None,
     rules: RoleRules | None = None,
     *,
@@ -57,7 +57,7 @@ def watch(
     roots = folders(subject, seen.groups)
     settings, unknown = databases(live.pids(), roots, user)
     limits += tuple(sampler.limits) + unknown
-    found: tuple[Files, ...] = ()
+    found: tuple[ObservedFiles, ...] = ()
     if look_at_files:
         say("looking at the files, and how they compress")
         listed = {path: role for path, role in places.items() if role}
@@ -80,7 +80,7 @@ def watch(
     )
 
 
-def _wait(live: LiveObservation, subject: Subject, seconds: float | None, show: Show) -> None:
+def _wait(live: LiveObservation, subject: ObservedSubject, seconds: float | None, show: Show) -> None:
     began = time.monotonic()
     while True:
         passed = time.monotonic() - began
@@ -90,7 +90,7 @@ def _wait(live: LiveObservation, subject: Subject, seconds: float | None, show: 
         show(_observation(subject, live.snapshot()), time.monotonic() - began)
 
 
-def _observation(subject: Subject, seen: Seen) -> Observation:
+def _observation(subject: ObservedSubject, seen: Seen) -> Observation:
     host = os.uname()
     return Observation(
         ztune=__version__,
@@ -111,7 +111,7 @@ def _observation(subject: Subject, seen: Seen) -> Observation:
     )
 
 
-def folders(subject: Subject, groups: Iterable[Group]) -> list[str]:
+def folders(subject: ObservedSubject, groups: Iterable[Group]) -> list[str]:
     """Return the folders that the observed files are in: the subject's own, else the deepest of each role.
 
     Of processes only files with a role count: their other files are logs and libraries, and may be anywhere.

@@ -9,12 +9,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, ClassVar
 
-from ztune.databases.crash_test import NOTE, Account, Entry, Found, Transaction
+from ztune.databases.crash_test import NOTE, Found, FoundAccount, FoundEntry, Transaction
 from ztune.databases.postgresql.onhost.oltp import PostgresOltp
 from ztune.databases.postgresql.onhost.server import PostgresServer, find_binaries
 from ztune.errors import MissingError, ZtuneError
-from ztune.onhost.host.process import Account as User
-from ztune.onhost.host.process import Program, last_lines
+from ztune.onhost.host.process import Account, Program, last_lines
 from ztune.onhost.host.workdir import WorkDir
 from ztune.onhost.jobs.filler import WORDS
 
@@ -145,7 +144,7 @@ class Postgres:
         self._server = PostgresServer(
             self._binaries,
             workdir,
-            User.for_database("postgres"),
+            Account.for_database("postgres"),
             data=places["data"],
             wal=places["wal"],
             patience=self._job.patience,
@@ -179,10 +178,10 @@ class Postgres:
                 right = row[-1] == "t"
                 if len(row) == 6:
                     client, number, source, target, delta = map(int, row[:-1])
-                    found.entries.append(Entry(client, number, source, target, delta, right))
+                    found.entries.append(FoundEntry(client, number, source, target, delta, right))
                 else:
                     id_, balance, version = map(int, row[:-1])
-                    found.accounts.append(Account(id_, balance, version, right))
+                    found.accounts.append(FoundAccount(id_, balance, version, right))
         except ZtuneError as error:
             return Found(complaints=[f"the tables can't be read: {error}"])
         try:

@@ -8,11 +8,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, ClassVar
 
-from ztune.databases.crash_test import NOTE, Account, Entry, Found, Transaction
+from ztune.databases.crash_test import NOTE, Found, FoundAccount, FoundEntry, Transaction
 from ztune.databases.sqlite import crash_client as sqlite_client
 from ztune.databases.sqlite.onhost.transactions import Sqlite as Job
 from ztune.errors import InputError, MissingError, ZtuneError
-from ztune.onhost.host.process import Account as User
+from ztune.onhost.host.process import Account
 from ztune.onhost.host.workdir import WorkDir
 from ztune.onhost.jobs import filler, software
 from ztune.onhost.jobs import role_directories as places
@@ -65,7 +65,7 @@ class Sqlite:
         self._job = Job({**params, "clients": clients}, settings)
         self.version = self._job.check()
         self.roles, self.settings = self._job.roles(), self._job.settings()
-        self._user = User.for_database("nobody")
+        self._user = Account.for_database("nobody")
         self.checkpoints = self.settings["journal_mode"] == "wal"
         found = software.pythons("import sqlite3; print(1)", self._user, patience=self._job.patience)
         python = next(found, None)
@@ -165,8 +165,8 @@ class Sqlite:
         except ZtuneError as error:
             return Found(complaints=[f"the tables can't be read: {error}"])
         return Found(
-            [Entry(*row) for row in answer["entries"]],
-            [Account(*row) for row in answer["accounts"]],
+            [FoundEntry(*row) for row in answer["entries"]],
+            [FoundAccount(*row) for row in answer["accounts"]],
             [f"integrity_check: {text}" for text in answer["said"] if text != "ok"],
         )
 

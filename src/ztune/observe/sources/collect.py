@@ -23,7 +23,7 @@ from ztune.observe.model import (
 from ztune.onhost.words import ROLES
 from ztune.trace.roles import RoleRules
 
-Kind = Literal["role", "file", "call", "device"]
+GroupKind = Literal["role", "file", "call", "device"]
 NO_ROLE: Final = "none"
 
 READ_CALLS: Final = frozenset({"read", "pread", "pread64", "readv", "preadv", "preadv2", "preadv64"})
@@ -167,7 +167,7 @@ class Collected:
 
     def __init__(self, rules: RoleRules) -> None:
         self.rules = rules
-        self.groups: dict[tuple[Kind, str, str | None, str | None], GroupSums] = {}
+        self.groups: dict[tuple[GroupKind, str, str | None, str | None], GroupSums] = {}
         self.calls: dict[str, CallSums] = {}
         self.pools: dict[str, PoolSums] = {}
         self.disks: dict[str, ObservedDisk] = {}
@@ -188,7 +188,9 @@ class Collected:
         if seconds is not None and seconds > 0:
             self.seconds = max(self.seconds or 0.0, round(seconds, 6))
 
-    def group(self, kind: Kind, name: str, role: str | None = None, pool: str | None = None) -> GroupSums:
+    def group(
+        self, kind: GroupKind, name: str, role: str | None = None, pool: str | None = None
+    ) -> GroupSums:
         """Return the sums of a group, new ones if there were none."""
         self.pieces += 1
         return self.groups.setdefault((kind, name, role, pool), GroupSums())
