@@ -8,6 +8,7 @@ from typing import Any
 import click
 
 from ztune import output
+from ztune.cli._options import argument, json_option, option, takes
 from ztune.databases import registry
 from ztune.databases.registry import ListedWorkload
 from ztune.runs.space import differences, first_round
@@ -15,8 +16,6 @@ from ztune.study import load_study, ready
 from ztune.study import profiles as known
 from ztune.study.adjust import adjusted
 from ztune.study.schema import study_schema
-
-_JSON = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 
 
 @click.group("list")
@@ -32,10 +31,12 @@ def command() -> None:
 
 
 @command.command("workloads")
-@click.argument("workload", required=False)
-@click.option("--all", "everything", is_flag=True, help="Every workload with its parameters.")
-@_JSON
-def workloads(workload: str | None, everything: bool, as_json: bool) -> None:
+@takes
+def workloads(
+    workload: str | None = argument(required=False),
+    everything: bool = option("--all", help="Every workload with its parameters."),
+    as_json: bool = json_option,
+) -> None:
     """List the workloads that ztune can run itself, a line for each; or all about one of them.
 
     That is its roles, its parameters, what it needs, and whether that is here.
@@ -103,10 +104,12 @@ def _standing(entry: ListedWorkload) -> list[str]:
 
 
 @command.command("layouts")
-@click.argument("study", required=False)
-@click.option("--schema", is_flag=True, help="Print the JSON Schema of study files instead.")
-@_JSON
-def layouts(study: str | None, schema: bool, as_json: bool) -> None:
+@takes
+def layouts(
+    study: str | None = argument(required=False),
+    schema: bool = option("--schema", help="Print the JSON Schema of study files instead."),
+    as_json: bool = json_option,
+) -> None:
     """List the ready studies, or the layouts of STUDY (a name or a TOML file).
 
     \b
@@ -149,8 +152,8 @@ def layouts(study: str | None, schema: bool, as_json: bool) -> None:
 
 
 @command.command("profiles")
-@_JSON
-def profiles(as_json: bool) -> None:
+@takes
+def profiles(as_json: bool = json_option) -> None:
     """List the disk profiles: those of ztune, and your own in `profiles/` of the state directory.
 
     \b

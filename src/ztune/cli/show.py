@@ -10,6 +10,7 @@ from typing import Any
 import click
 
 from ztune import output
+from ztune.cli._options import argument, json_option, option, takes
 from ztune.cli._screening import print_ranking
 from ztune.errors import InputError
 from ztune.report import measured
@@ -20,13 +21,17 @@ from ztune.trace.reader import Trace
 
 
 @click.command("show")
-@click.argument("run", default="last")
-@click.option("--trial", type=click.IntRange(1), metavar="N", help="One trial of the run, in full.")
-@click.option(
-    "--rerun", is_flag=True, help="Run that trial again from its record, and compare. Stores nothing."
-)
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-def command(run: str, trial: int | None, rerun: bool, as_json: bool) -> int:
+@takes
+def command(
+    run: str = argument(default="last"),
+    trial: int | None = option(
+        "--trial", type=click.IntRange(1), metavar="N", help="One trial of the run, in full."
+    ),
+    rerun: bool = option(
+        "--rerun", help="Run that trial again from its record, and compare. Stores nothing."
+    ),
+    as_json: bool = json_option,
+) -> int:
     """Show RUN (an id, the beginning of one, or "last").
 
     \b

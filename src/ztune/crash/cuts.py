@@ -196,8 +196,11 @@ class CrashTest:
     def _come_back(self, cache: str) -> None:
         """Mount, recover, and check what the cuts since the last check have left."""
         found = self._recover(cache)
-        if found is None:
-            return
+        if found is not None and self._judge(found):
+            self._recover(cache)
+
+    def _judge(self, found: Found) -> bool:
+        """Note what the pending cuts have left; return whether it was damage, and all is loaded anew."""
         verdict = self.ledger.check(found)
         self._note(verdict)
         if self._keep and self.result.broken:
@@ -205,20 +208,16 @@ class CrashTest:
         if verdict.corrupt:
             self._end()
             self._load()
-            self._recover(cache)
         else:
             self.ledger.settle(found)
+        return verdict.corrupt
 
     def _recover(self, cache: str) -> Found | None:
         """Return what is there after the pending cuts; ``None`` if there were none."""
         self._say("mounting")
-        try:
-            self._mount(cache)
-        except ZtuneError as error:
-            interrupt.check()  # what fails while it is being stopped is no damage
-            if not self._pending:
-                raise
-            return Found(complaints=[f"it can't be mounted any more: {error}"])
+        problem = self._mount(cache)
+        if problem is not None:
+            return problem
         self._say("recovering")
         began = time.monotonic()
         try:
@@ -239,10 +238,18 @@ class CrashTest:
         self.power.watch()
         return found
 
-    def _mount(self, cache: str) -> None:
-        replayed = self.power.up(cache)
+    def _mount(self, cache: str) -> Found | None:
+        """Mount; return what the pending cuts have left where that fails for them."""
+        try:
+            replayed = self.power.up(cache)
+        except ZtuneError as error:
+            interrupt.check()  # what fails while it is being stopped is no damage
+            if not self._pending:
+                raise
+            return Found(complaints=[f"it can't be mounted any more: {error}"])
         if self._pending:
             self._pending[-1].replayed = replayed
+        return None
 
     def _note(self, verdict: CutVerdict) -> None:
         pending, self._pending = self._pending, []
@@ -258,18 +265,9 @@ class CrashTest:
 
     def _in_recovery(self, plan: CrashPlan) -> float:
         self._say("cutting a recovery")
-        try:
-            self._mount(plan.cache)
-        except ZtuneError as error:
-            interrupt.check()
-            if not self._pending:
-                raise
-            problem = f"it can't be mounted any more: {error}"
-            self._note(CutVerdict(self.ledger.acknowledged, 0, None, 0, (problem,)))
-            if self._keep:
-                raise _KeptError from None
-            self._end()
-            self._load()
+        found = self._mount(plan.cache)
+        if found is not None:
+            self._judge(found)
             self._mount(plan.cache)
         after = plan.share * _BEYOND * self._recovery_s
         try:
