@@ -1,4 +1,4 @@
-"""Power cuts: PostgreSQL with and without full_page_writes, SQLite, and sync=disabled as the control.
+"""Power cuts: PostgreSQL with and without full_page_writes, SQLite, Valkey, and sync=disabled as the control.
 
     python bench/crash.py                       200 cuts of each case; some hours
     python bench/crash.py fpw-off …             one case (several may be named)
@@ -84,6 +84,23 @@ CASES = (
         f"{HERE}/crash-sqlite.toml",
         {"journal_mode": "delete", "synchronous": "extra"},
         "journal_mode=delete, synchronous=extra",
+    ),
+    Case("valkey-always", "valkey", "valkey", {"appendfsync": "always"}, "appendfsync=always"),
+    Case(
+        "valkey-everysec",
+        "valkey",
+        "valkey",
+        {"appendfsync": "everysec"},
+        "appendfsync=everysec",
+        control=True,
+    ),
+    Case(
+        "valkey-unsynced",
+        "valkey",
+        "valkey:wal.sync=disabled",
+        {"appendfsync": "always"},
+        "appendfsync=always, sync=disabled",
+        control=True,
     ),
     Case(
         "sqlite-delete",

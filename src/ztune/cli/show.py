@@ -64,7 +64,7 @@ def command(
     if as_json:
         output.print_json(record)
     else:
-        _print_trial(record)
+        _print_trial(found, chosen)
     return 0
 
 
@@ -75,26 +75,22 @@ def run_json(run: Run, trials: Sequence[Trial]) -> dict[str, Any]:
 
 def trial_json(run: Run, trial: Trial) -> dict[str, Any]:
     """Return one trial with all that it takes to run it again: spec, trace, seed, versions, command."""
+    return {"run": _run_fields(run), "trial": _trial_fields(trial), "again": _again(run, trial)}
+
+
+def _again(run: Run, trial: Trial) -> dict[str, Any]:
     if run.measured:
         return {
-            "run": _run_fields(run),
-            "trial": _trial_fields(trial),
-            "again": {
-                "command": ["python3", "ztune-trial.pyz", "run"],
-                "note": "trial.spec on one line goes to its standard input; see docs/trial-format.md.",
-            },
+            "command": ["python3", "ztune-trial.pyz", "run"],
+            "note": "trial.spec on one line goes to its standard input; see docs/trial-format.md.",
         }
     return {
-        "run": _run_fields(run),
-        "trial": _trial_fields(trial),
-        "again": {
-            "command": ["ztune", "show", run.id, "--trial", str(trial.number), "--rerun"],
-            "engine": ["ztune-engine", "replay", "--spec", "SPEC", "--ops", "OPS"],
-            "note": (
-                "SPEC is trial.spec plus `content` (role: file of sample blocks), `backing` and "
-                "`backing_dir`; OPS is the export of the trace with this sha. The command fills them in."
-            ),
-        },
+        "command": ["ztune", "show", run.id, "--trial", str(trial.number), "--rerun"],
+        "engine": ["ztune-engine", "replay", "--spec", "SPEC", "--ops", "OPS"],
+        "note": (
+            "SPEC is trial.spec plus `content` (role: file of sample blocks), `backing` and "
+            "`backing_dir`; OPS is the export of the trace with this sha. The command fills them in."
+        ),
     }
 
 
@@ -147,27 +143,22 @@ def _print_run(run: Run, trials: Sequence[Trial]) -> None:
             output.echo(f"not done    {trial.number} {trial.layout_name}")
 
 
-def _print_trial(record: dict[str, Any]) -> None:
-    trial = record["trial"]
-    output.echo(
-        f"trial {trial['number']} of run {record['run']['id']}: {trial['layout_name']} "
-        f"({trial['layout_hash']})"
-    )
-    output.echo(f"status      {trial['status']}" + (f": {trial['error']}" if trial["error"] else ""))
-    output.echo(f"durability  {trial['durability']['class']}")
-    for reason in trial["durability"]["reasons"]:
+def _print_trial(run: Run, trial: Trial) -> None:
+    layout, result = trial.layout, trial.result
+    output.echo(f"trial {trial.number} of run {run.id}: {trial.layout_name} ({trial.layout_hash})")
+    output.echo(f"status      {trial.status}" + (f": {trial.error}" if trial.error else ""))
+    output.echo(f"durability  {layout.durability().value}")
+    for reason in layout.durability_reasons():
         output.echo(f"            {reason}")
     output.echo("settings")
-    for key, value in trial["settings"].items():
+    for key, value in layout.settings().items():
         output.echo(f"  {key:28} {value}")
-    if trial["result"]:
+    if result:
         output.echo("measure")
-        shown = {k: v for k, v in trial["result"].items() if k in ("job", "measure", "steps")}
-        for key, value in _flat(
-            shown if record["run"]["kind"] == "run" else trial["result"].get("measure", {})
-        ):
+        measured = {k: v for k, v in result.items() if k in ("job", "measure", "steps")}
+        for key, value in _flat(measured if run.kind == "run" else result.get("measure", {})):
             output.echo(f"  {key:44} {value}")
-    output.echo(f"again       {' '.join(record['again']['command'])}")
+    output.echo(f"again       {' '.join(_again(run, trial)['command'])}")
 
 
 def _flat(node: Any, prefix: str = "") -> list[tuple[str, Any]]:
