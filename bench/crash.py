@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from ztune.crash.cuts import Cutting
 from ztune.crash.plan import Moment
 from ztune.crash.prepare import prepare
 from ztune.crash.result import Cut, Result
@@ -95,14 +96,6 @@ CASES = (
         control=True,
     ),
     Case(
-        "valkey-unsynced",
-        "valkey",
-        "valkey:wal.sync=disabled",
-        {"appendfsync": "always"},
-        "appendfsync=always, sync=disabled",
-        control=True,
-    ),
-    Case(
         "sqlite-delete",
         "sqlite",
         f"{HERE}/crash-sqlite.toml",
@@ -165,11 +158,8 @@ def run(case: Case, parts: list[dict[str, Any]], args: argparse.Namespace) -> Re
         study,
         layout,
         case.params,
-        cuts=count,
+        Cutting(count, len(parts) + 1, window_s=args.window),
         disks=args.disks,
-        clients=4,
-        window_s=args.window,
-        seed=len(parts) + 1,
         report=report,
     ).run()
 

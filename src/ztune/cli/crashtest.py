@@ -11,6 +11,7 @@ from ztune import output
 from ztune.cli._options import arc_option, argument, option, params_option, profile_option, takes
 from ztune.cli._values import FiniteRange
 from ztune.cli._waiting import StepLine
+from ztune.crash.cuts import Cutting
 from ztune.crash.database import database_of
 from ztune.crash.prepare import prepare
 from ztune.crash.result import Cut
@@ -91,8 +92,8 @@ def command(
         output.echo(f"[{cut.number}/{cuts}] {cut.sentence()}", err=True)
 
     test = prepare(
-        workload, study, chosen, params, cuts=cuts, disks=disks, clients=clients, window_s=window,
-        seed=seed, keep=keep, parent=parent, report=report, say=say,
+        workload, study, chosen, params, Cutting(cuts, seed, clients, window, keep, parent),
+        disks=disks, report=report, say=say,
     )  # fmt: skip
     try:
         result = test.run()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 
 from ztune.crash.ledger import CutVerdict, Ledger
@@ -28,6 +29,26 @@ Report = Callable[[Cut], None]
 Say = Callable[[str], None]
 
 
+@dataclass(frozen=True)
+class Cutting:
+    """How a database's power is cut."""
+
+    count: int
+    """How many cuts."""
+    seed: int
+    """Decides their moments, and what the clients do."""
+    clients: int = 4
+    """How many work at the same time."""
+    window_s: float = 2.0
+    """The longest that they work before a cut."""
+    keep: bool = False
+    """Stop at the first check that finds more damage than promised, and leave all where it is."""
+    parent: Path | None = None
+    """Where the work directory is made."""
+    accounts: int = ACCOUNTS
+    """Rows of the table that is written over."""
+
+
 class _KeptError(Exception):
     """A check failed, and what it looked at is to be kept."""
 
@@ -40,14 +61,8 @@ class CrashTest:
         database: Callable[[], TestedDatabase],
         power: Callable[[Path], Power],
         result: Result,
+        cutting: Cutting,
         *,
-        count: int,
-        seed: int,
-        clients: int = 4,
-        window_s: float = 2.0,
-        accounts: int = ACCOUNTS,
-        parent: Path | None = None,
-        keep: bool = False,
         report: Report = lambda cut: None,
         say: Say = lambda text: None,
     ) -> None:
@@ -57,19 +72,13 @@ class CrashTest:
             database: makes one that is new, and so on for each fresh load.
             power: makes the directories' power, below a folder.
             result: is filled.
-            count: how many cuts. seed: decides their moments, and what the clients do.
-            clients: how many work at the same time.
-            window_s: the longest that they work before a cut.
-            accounts: rows of the table that is written over.
-            parent: where the work directory is made.
-            keep: stop at the first check that finds more damage than promised, and leave all where it is.
+            cutting: how many cuts, and how.
             report: is told each cut when its check is done. say: what is being done.
         """
         self._make_database, self._make_power = database, power
         self.result = result
-        self._seed, self._clients, self._window, self._accounts = seed, clients, window_s, accounts
-        self._parent, self._keep, self._report, self._say = parent, keep, report, say
-        self._plans = plans(count, seed, checkpoints=database().checkpoints)
+        self._how, self._report, self._say = cutting, report, say
+        self._plans = plans(cutting.count, cutting.seed, checkpoints=database().checkpoints)
         self._pending: list[Cut] = []
         self._loads = 0
         self._recovery_s = self._checkpoint_s = _GUESS_S
@@ -107,7 +116,7 @@ class CrashTest:
         began = time.monotonic()
         with signals_as_interrupt():
             try:
-                place = self._parent or WorkDir.default_parent()
+                place = self._how.parent or WorkDir.default_parent()
                 with room.RoomWatch("the crash test", lambda: [place]):
                     self._load()
                     for plan in self._plans:
@@ -118,7 +127,7 @@ class CrashTest:
             except ZtuneError as error:
                 interrupt.check()
                 failure = self._reason(error)
-                if not self._keep or self._workdir is None:
+                if not self._how.keep or self._workdir is None:
                     raise failure from error
                 self._keep_it()
                 raise ZtuneError(f"{failure} (kept: {self.result.kept})") from error
@@ -146,17 +155,17 @@ class CrashTest:
         self._say("loading")
         self._loads += 1
         # Named as one to be kept, so that no other run takes it for a leftover once we have ended.
-        self._workdir = WorkDir.create("crashtest", parent=self._parent, keep=self._keep)
+        self._workdir = WorkDir.create("crashtest", parent=self._how.parent, keep=self._how.keep)
         folder = self._workdir.path
         self._database = self._make_database()
         self._power = self._make_power(folder)
         self._ledger = Ledger(
-            self._clients, self._accounts, f"{self._seed}:{self._loads}", folder / "acknowledged"
+            self._how.clients, self._how.accounts, f"{self._how.seed}:{self._loads}", folder / "acknowledged"
         )
         self.power.up("none")
         self.result.openzfs = self.power.version
         self.database.prepare(self._workdir, self.power.places)
-        self.database.load(self._accounts)
+        self.database.load(self._how.accounts)
         self.power.down()
 
     def _end(self, *, keep: bool = False) -> None:
@@ -203,7 +212,7 @@ class CrashTest:
         """Note what the pending cuts have left; return whether it was damage, and all is loaded anew."""
         verdict = self.ledger.check(found)
         self._note(verdict)
-        if self._keep and self.result.broken:
+        if self._how.keep and self.result.broken:
             raise _KeptError
         if verdict.corrupt:
             self._end()
@@ -294,9 +303,9 @@ class CrashTest:
             thread.start()
         began = time.monotonic()
         if extra is None:
-            time.sleep(plan.share * self._window)
+            time.sleep(plan.share * self._how.window_s)
         else:
-            time.sleep(plan.begin * self._window)
+            time.sleep(plan.begin * self._how.window_s)
             began = time.monotonic()
             thread = threading.Thread(target=self._checkpoint, args=(extra, fallen), daemon=True)
             threads.append(thread)
