@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
 
 import click
 from rich.live import Live
@@ -121,7 +120,7 @@ def command(
             output.echo(str(written))
 
 
-def _json(seen: Observation, found: list[Finding], open_: list[Undecided]) -> dict[str, Any]:
+def _json(seen: Observation, found: list[Finding], open_: list[Undecided]) -> dict[str, object]:
     return {
         "observation": seen.to_json(),
         "findings": [one.model_dump(mode="json") for one in found],

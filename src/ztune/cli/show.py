@@ -68,12 +68,12 @@ def command(
     return 0
 
 
-def run_json(run: Run, trials: Sequence[Trial]) -> dict[str, Any]:
+def run_json(run: Run, trials: Sequence[Trial]) -> dict[str, object]:
     """Return everything stored of a run."""
     return {**_run_fields(run), "study": run.study, "trials": [_trial_fields(t) for t in trials]}
 
 
-def trial_json(run: Run, trial: Trial) -> dict[str, Any]:
+def trial_json(run: Run, trial: Trial) -> dict[str, object]:
     """Return one trial with all that it takes to run it again: spec, trace, seed, versions, command."""
     return {"run": _run_fields(run), "trial": _trial_fields(trial), "again": _again(run, trial)}
 
@@ -94,7 +94,7 @@ def _again(run: Run, trial: Trial) -> dict[str, Any]:
     }
 
 
-def _run_fields(run: Run) -> dict[str, Any]:
+def _run_fields(run: Run) -> dict[str, object]:
     names = (
         "id", "kind", "name", "created", "status", "trace_path", "trace_sha", "environment", "versions",
         "seed", "command", "options", "warnings", "target", "job", "source_run", "outcome",
@@ -102,7 +102,7 @@ def _run_fields(run: Run) -> dict[str, Any]:
     return {**{n: getattr(run, n) for n in names}, "objective": run.objective.model_dump(mode="json")}
 
 
-def _trial_fields(trial: Trial) -> dict[str, Any]:
+def _trial_fields(trial: Trial) -> dict[str, object]:
     names = (
         "number", "round", "block", "twin", "layout_name", "layout_hash", "target", "status", "error",
         "engine_version",
