@@ -26,6 +26,7 @@ from ztune.onhost.host.process import end_group, signal_name
 from ztune.places import engine_limits
 from ztune.places.engine import Engine, last_line
 from ztune.places.engine_spec import engine_spec
+from ztune.places.processors import Processors, keep_on
 from ztune.study import Layout, Study
 from ztune.study.properties import PROPERTIES, REPLAYED
 from ztune.study.tunables import TUNABLES
@@ -135,6 +136,7 @@ class Replay:
             engine_limits.memory_bytes()
         )  # once: engines that run must not make less of those to come
         self._backing = backing
+        self._processors = Processors()
 
     def check(self, study: Study, layout: Layout) -> None:
         """Raise InputError if a replayed trace can't answer what ``layout`` asks."""
@@ -275,7 +277,7 @@ class Replay:
         # The engine must not outlive a ztune that is killed: the kernel then kills it too.
         if shutil.which("setpriv"):
             command = ["setpriv", "--pdeathsig", "KILL", *command]
-        with (folder / "stdout").open("w+b") as out:
+        with self._processors.one() as processor, (folder / "stdout").open("w+b") as out:
             process = subprocess.Popen(
                 command,
                 stdin=subprocess.DEVNULL,
@@ -284,6 +286,8 @@ class Replay:
                 start_new_session=True,
                 cwd=folder,
             )
+            if processor is not None:
+                keep_on(process.pid, processor)
             assert process.stderr is not None
             words: list[str] = []
             reader = threading.Thread(
