@@ -24,7 +24,7 @@ Function = Callable[..., Any]
 
 
 @dataclasses.dataclass(frozen=True)
-class Declared:
+class DeclaredOption:
     """An option or an argument, as it stands in place of the default of the parameter that gets its value."""
 
     kind: Callable[..., Callable[[Function], Function]]
@@ -47,7 +47,7 @@ class Declared:
             settings.setdefault("type", click.Choice(get_args(hint)))
         self.kind(*self.flags, name, **settings)(function)
 
-    def only_with(self, flag: str) -> Declared:
+    def only_with(self, flag: str) -> DeclaredOption:
         """Return it with a help that says what it goes with."""
         text: str = self.settings["help"]
         said = f"With {flag}: {text[0].lower()}{text[1:]}"
@@ -58,7 +58,7 @@ def option(*flags: str, **settings: Any) -> Any:
     """Return the option ``flags`` with the settings of ``click.option``, for ``takes``; its help names a
     default.
     """
-    return Declared(click.option, flags, {"show_default": bool(settings.get("default")), **settings})
+    return DeclaredOption(click.option, flags, {"show_default": bool(settings.get("default")), **settings})
 
 
 def file_option(flag: str, text: str) -> Any:
@@ -68,7 +68,7 @@ def file_option(flag: str, text: str) -> Any:
 
 def argument(**settings: Any) -> Any:
     """Return an argument with the settings of ``click.argument``, for ``takes``."""
-    return Declared(click.argument, (), settings)
+    return DeclaredOption(click.argument, (), settings)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -84,16 +84,16 @@ def group(only_with: str = "") -> Any:
 def takes(function: Function) -> Function:
     """Return a command's function as click takes it, with the options that its parameters declare."""
     groups: dict[str, tuple[type[Any], list[str]]] = {}
-    declared: dict[str, tuple[Declared, Any]] = {}
+    declared: dict[str, tuple[DeclaredOption, Any]] = {}
     hints = get_type_hints(function)
     for name, parameter in inspect.signature(function).parameters.items():
-        if isinstance(parameter.default, Declared):
+        if isinstance(parameter.default, DeclaredOption):
             declared[name] = parameter.default, hints[name]
         elif isinstance(parameter.default, _Group):
             kind, flag = hints[name], parameter.default.only_with
             types = get_type_hints(kind)
             for field in types:
-                one: Declared = getattr(kind, field)
+                one: DeclaredOption = getattr(kind, field)
                 declared[field] = one.only_with(flag) if flag else one, types[field]
             groups[name] = kind, list(types)
 

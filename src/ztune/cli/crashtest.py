@@ -25,8 +25,8 @@ def command(
     layout: str | None = option(
         "--layout",
         metavar="STUDY[:NAME]",
-        help="A study or a ready study, and one of its layouts; default: the workload's own, "
-        "and its baseline.",
+        help="A study or a ready study, and one of its layouts; "
+        "default: the workload's own, and its baseline.",
     ),
     profile: str | None = profile_option,
     arc: str | None = arc_option,
