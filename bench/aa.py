@@ -22,7 +22,7 @@ from pathlib import Path
 
 from ztune.analysis.metrics import MEASURED
 from ztune.analysis.paired import paired
-from ztune.analysis.resolve import Verdict, decide
+from ztune.analysis.resolve import Certainty, decide
 from ztune.analysis.results import collect
 from ztune.analysis.verdict import goals
 from ztune.errors import ZtuneError
@@ -33,7 +33,7 @@ from ztune.store.records import Run, Trial
 CASES, WANTED = 100, 95
 
 
-def verdict(pairs: list[tuple[float, float]], resolution: float, looks: int) -> Verdict:
+def verdict(pairs: list[tuple[float, float]], resolution: float, looks: int) -> Certainty:
     """Return what ztune says of these blocks: "resolved" is a difference that is none."""
     values = {name: {i: pair[side] for i, pair in enumerate(pairs)} for side, name in enumerate("AB")}
     decision = decide(values, resolution=resolution, looks=looks)
@@ -41,11 +41,11 @@ def verdict(pairs: list[tuple[float, float]], resolution: float, looks: int) -> 
     return decision.verdict
 
 
-def resample(pairs: list[tuple[float, float]], options: TrialOptions, seed: int) -> Verdict:
+def resample(pairs: list[tuple[float, float]], options: TrialOptions, seed: int) -> Certainty:
     """Return what one run drawn from ``pairs`` ends with."""
     dice = random.Random(seed)
     drawn: list[tuple[float, float]] = []
-    said: Verdict = "open"
+    said: Certainty = "open"
     for pair in dice.sample(pairs, min(options.blocks[1], len(pairs))):
         drawn.append(pair if dice.random() < 0.5 else pair[::-1])
         if len(drawn) >= options.blocks[0]:

@@ -1,4 +1,4 @@
-"""Power cuts: PostgreSQL with and without full_page_writes, SQLite, and sync=disabled as the control.
+"""Power cuts: PostgreSQL with and without full_page_writes, SQLite, Valkey, and sync=disabled as the control.
 
     python bench/crash.py                       200 cuts of each case; some hours
     python bench/crash.py fpw-off …             one case (several may be named)
@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from ztune.crash.cuts import Cutting
 from ztune.crash.plan import Moment
 from ztune.crash.prepare import prepare
 from ztune.crash.result import Cut, Result
@@ -85,6 +86,15 @@ CASES = (
         {"journal_mode": "delete", "synchronous": "extra"},
         "journal_mode=delete, synchronous=extra",
     ),
+    Case("valkey-always", "valkey", "valkey", {"appendfsync": "always"}, "appendfsync=always"),
+    Case(
+        "valkey-everysec",
+        "valkey",
+        "valkey",
+        {"appendfsync": "everysec"},
+        "appendfsync=everysec",
+        control=True,
+    ),
     Case(
         "sqlite-delete",
         "sqlite",
@@ -148,11 +158,8 @@ def run(case: Case, parts: list[dict[str, Any]], args: argparse.Namespace) -> Re
         study,
         layout,
         case.params,
-        cuts=count,
+        Cutting(count, len(parts) + 1, window_s=args.window),
         disks=args.disks,
-        clients=4,
-        window_s=args.window,
-        seed=len(parts) + 1,
         report=report,
     ).run()
 

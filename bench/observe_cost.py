@@ -36,7 +36,7 @@ from ztune.databases.postgresql.workload_oltp import PostgresOltp
 from ztune.databases.workload import running
 from ztune.observe.live import LiveObservation
 from ztune.observe.model import Observation
-from ztune.observe.subjects import Subject, of_path, of_pid
+from ztune.observe.subjects import ObservedSubject, of_path, of_pid
 from ztune.onhost.probes import procfs
 
 RESAMPLES = 5000
@@ -81,7 +81,9 @@ def server_seconds(pid: int) -> float:
     return job.user_s + job.system_s
 
 
-def observing(subject: Callable[[], Subject] | None) -> AbstractContextManager[LiveObservation | None]:
+def observing(
+    subject: Callable[[], ObservedSubject] | None,
+) -> AbstractContextManager[LiveObservation | None]:
     return contextlib.nullcontext() if subject is None else LiveObservation(subject())
 
 
@@ -92,7 +94,7 @@ def described(seen: Observation, transactions: int) -> dict[str, float]:
     }
 
 
-def read_ns(subject: Callable[[int], Subject] | None, file: Path) -> float:
+def read_ns(subject: Callable[[int], ObservedSubject] | None, file: Path) -> float:
     """Least time of one pread() of 512 cached bytes in a Python loop, ns."""
     reader = subprocess.Popen(
         [sys.executable, "-I", "-c", READER, str(file)],
@@ -125,7 +127,7 @@ def main() -> None:
     cost: dict[tuple[str, str], dict[str, float]] = {}
     with running(PostgresOltp(parameters)) as workload:
         server = workload.job.server
-        variants: dict[str, Callable[[], Subject] | None] = {
+        variants: dict[str, Callable[[], ObservedSubject] | None] = {
             "none": None,
             "none again": None,
             "pid": lambda: of_pid(server.pid),

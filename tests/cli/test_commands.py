@@ -84,3 +84,10 @@ def test_page_is_current() -> None:
 @pytest.mark.parametrize("full", FOUND)
 def test_every_command_has_a_section(full: str) -> None:
     assert f"# {full}\n" in PAGE.read_text(encoding="utf-8")
+
+
+def test_the_module_runs_as_the_command_does() -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "ztune.cli.main", "--version"], capture_output=True, text=True, check=True
+    )
+    assert done.stdout.startswith("ztune")

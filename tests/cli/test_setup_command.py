@@ -166,7 +166,7 @@ def test_what_only_another_parameter_needs_is_brought_too(
     [mask] = [step for step in wanted.steps if "/etc/sysctl.d/70-dirsrv.conf" in step.text]
     assert wanted.steps.index(mask) < len(wanted.steps) - 2 and not mask.undo
     (bare / "software" / "opendj-5.0.3").mkdir(parents=True)
-    assert setup.plan("ldap-import") == setup.Plan("ldap-import", there.version, "", ())
+    assert setup.plan("ldap-import") == setup.SetupPlan("ldap-import", there.version, "", ())
 
 
 def test_a_parameter_may_need_something_else(bare: Path, monkeypatch: pytest.MonkeyPatch) -> None:

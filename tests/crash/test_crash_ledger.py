@@ -7,8 +7,8 @@ from dataclasses import replace
 
 import pytest
 
-from ztune.crash.ledger import Ledger, Verdict
-from ztune.databases.crash_test import Account, Entry, Found, Transaction
+from ztune.crash.ledger import CutVerdict, Ledger
+from ztune.databases.crash_test import Found, FoundAccount, FoundEntry, Transaction
 
 ACCOUNTS = 50
 
@@ -30,12 +30,12 @@ def told(ledger: Ledger, rounds: int, *, flying: tuple[int, ...] = ()) -> list[T
 
 def kept(transactions: list[Transaction]) -> Found:
     """What a database holds in which exactly these were done."""
-    accounts = {n: Account(n, 0, 0, True) for n in range(1, ACCOUNTS + 1)}
+    accounts = {n: FoundAccount(n, 0, 0, True) for n in range(1, ACCOUNTS + 1)}
     for t in transactions:
         for id_, delta in ((t.source, -t.delta), (t.target, t.delta)):
             old = accounts[id_]
             accounts[id_] = replace(old, balance=old.balance + delta, version=old.version + 1)
-    entries = [Entry(t.client, t.number, t.source, t.target, t.delta, True) for t in transactions]
+    entries = [FoundEntry(t.client, t.number, t.source, t.target, t.delta, True) for t in transactions]
     return Found(entries, list(accounts.values()))
 
 
@@ -46,21 +46,21 @@ def ledger() -> Ledger:
     return made
 
 
-def closed(ledger: Ledger, found: Found) -> Verdict:
+def closed(ledger: Ledger, found: Found) -> CutVerdict:
     ledger.close()
     return ledger.check(found)
 
 
 def test_all_there_is_nothing_lost(ledger: Ledger) -> None:
     verdict = closed(ledger, kept(told(ledger, 20)))
-    assert verdict == Verdict(60, 0, None, 0, ())
+    assert verdict == CutVerdict(60, 0, None, 0, ())
 
 
 def test_one_more_of_each_client_is_allowed_and_no_other(ledger: Ledger) -> None:
     done = told(ledger, 5, flying=(1, 3))
-    assert closed(ledger, kept(done)) == Verdict(15, 0, None, 2, ())
+    assert closed(ledger, kept(done)) == CutVerdict(15, 0, None, 2, ())
     # Or it is not there: it was never acknowledged.
-    assert ledger.check(kept(done[:-1])) == Verdict(15, 0, None, 1, ())
+    assert ledger.check(kept(done[:-1])) == CutVerdict(15, 0, None, 1, ())
     late = Transaction.make("other", 2, 6, ACCOUNTS)
     verdict = ledger.check(kept([*done, late]))
     assert verdict.problems == ("1 commit in the ledger that no client ever began: 2/6",)
@@ -94,7 +94,7 @@ def test_what_an_earlier_check_found_may_never_go(ledger: Ledger) -> None:
     done = told(ledger, 5)
     ledger.close()
     ledger.settle(kept(done))
-    assert ledger.check(kept(done)) == Verdict(0, 0, None, 0, ())
+    assert ledger.check(kept(done)) == CutVerdict(0, 0, None, 0, ())
     verdict = ledger.check(kept(done[:-1]))
     assert verdict.problems == ("1 commit gone that the check before found: 3/5",)
 
@@ -110,7 +110,7 @@ DAMAGE: dict[str, tuple[Callable[[Found], None], str]] = {
         "that no client ever began: 9/1",
     ),
     "old page": (
-        lambda f: f.accounts.__setitem__(6, Account(7, 12345, f.accounts[6].version, True)),
+        lambda f: f.accounts.__setitem__(6, FoundAccount(7, 12345, f.accounts[6].version, True)),
         "with a balance that is not the sum of the ledger's rows: 7",
     ),
     "old version": (
@@ -123,7 +123,10 @@ DAMAGE: dict[str, tuple[Callable[[Found], None], str]] = {
     ),
     "account gone": (lambda f: f.accounts.__delitem__(6), "1 account missing: 7"),
     "account twice": (lambda f: f.accounts.append(f.accounts[6]), "1 account there more than once: 7"),
-    "new account": (lambda f: f.accounts.append(Account(51, 0, 0, True)), "there that was never made: 51"),
+    "new account": (
+        lambda f: f.accounts.append(FoundAccount(51, 0, 0, True)),
+        "there that was never made: 51",
+    ),
     "own check": (lambda f: f.complaints.append("page 3 is bad"), "page 3 is bad"),
 }
 
@@ -141,7 +144,7 @@ def test_every_kind_of_damage_is_seen(ledger: Ledger, kind: str) -> None:
 def test_a_database_that_cannot_be_read_is_damaged_whatever_else(ledger: Ledger) -> None:
     told(ledger, 4)
     verdict = closed(ledger, Found(complaints=["the tables can't be read: short read"]))
-    assert verdict == Verdict(12, 0, None, 0, ("the tables can't be read: short read",))
+    assert verdict == CutVerdict(12, 0, None, 0, ("the tables can't be read: short read",))
 
 
 def test_what_is_answered_after_the_cut_does_not_count(ledger: Ledger) -> None:
@@ -151,7 +154,7 @@ def test_what_is_answered_after_the_cut_does_not_count(ledger: Ledger) -> None:
     assert not ledger.acknowledge(transaction)
     assert ledger.begin(2) is None
     assert ledger.acknowledged == 0
-    assert ledger.check(kept([])) == Verdict(0, 0, None, 0, ())
+    assert ledger.check(kept([])) == CutVerdict(0, 0, None, 0, ())
 
 
 def test_transactions_are_the_seeds_and_spread_over_all_accounts() -> None:

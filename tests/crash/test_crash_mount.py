@@ -14,6 +14,7 @@ from click.testing import CliRunner, Result
 from plain_power import need
 
 from ztune.cli.main import ztune
+from ztune.crash.cuts import Cutting
 from ztune.crash.plan import Moment
 from ztune.crash.power import CACHES, Mounted
 from ztune.crash.prepare import prepare
@@ -210,8 +211,8 @@ def test_a_mount_that_dies_by_itself_is_no_finding(parent: Path) -> None:
 
     chosen, layout = layout_of(f"{study(parent, 'sqlite')}:base", None, None, None)
     test = prepare(
-        "sqlite", chosen, layout, {}, cuts=3, disks="instant", clients=2, window_s=0.2, seed=SEED,
-        parent=parent / "run", report=cuts.append, say=kill,
+        "sqlite", chosen, layout, {}, Cutting(3, SEED, 2, 0.2, parent=parent / "run"),
+        disks="instant", report=cuts.append, say=kill,
     )  # fmt: skip
     with pytest.raises(ZtuneError, match="ztune-mount died by itself"):
         test.run()

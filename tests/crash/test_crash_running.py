@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 from children import environment
-from plain_power import Forgetful, need, plain_test
+from plain_power import Forgetful, Plain, need, plain_test
 from workloads_made import job_workload
 
 from ztune.analysis.stats import upper_bound
@@ -22,6 +22,7 @@ from ztune.crash.power import CACHES
 from ztune.crash.result import Cut, Result
 from ztune.databases.postgresql.crash import Postgres
 from ztune.databases.postgresql.onhost.server import PAGE_SIZE
+from ztune.errors import ZtuneError
 from ztune.onhost.host.process import descendants
 from ztune.onhost.host.workdir import WorkDir
 from ztune.study import DurabilityClass
@@ -252,3 +253,29 @@ def test_result_as_json_has_every_cut() -> None:
     assert data["found"] == "last-seconds" and data["broken"] is True
     assert data["cuts"][0]["class"] == "last-seconds" and data["cuts"][0]["moment"] == "under load"
     assert data["figures"]["most_lost_at_once"] == 3 and data["figures"]["upper_bound_per_cut"] is None
+
+
+class Unmountable(Plain):
+    """Can't be mounted after a cut."""
+
+    def up(self, cache: str) -> int:
+        if self._was_cut:
+            raise ZtuneError("the pool is gone")
+        return super().up(cache)
+
+
+@pytest.mark.parametrize("promised", [DurabilityClass.CORRUPT, DurabilityClass.NOTHING])
+def test_a_cut_of_a_recovery_keeps_only_what_is_worse_than_promised(
+    parent: Path, promised: DurabilityClass
+) -> None:
+    seed = next(s for s in range(100) if plans(2, s, checkpoints=True)[1].moment is Moment.RECOVERY)
+    result = plain_test(
+        "sqlite", parent, cuts=2, power=Unmountable, keep=True, seed=seed, promised=promised, window_s=0.2
+    ).run()
+    problem = ("it can't be mounted any more: the pool is gone",)
+    if promised is DurabilityClass.CORRUPT:
+        assert [cut.problems for cut in result.cuts] == [problem, problem]
+        assert result.kept is None and left(parent) == []
+    else:
+        assert [cut.problems for cut in result.cuts] == [problem]
+        assert result.kept is not None and left(parent) == [Path(result.kept)]

@@ -14,7 +14,7 @@ from ztune.errors import InputError
 from ztune.observe import files as module
 from ztune.observe.allocation import HEADER, Allocation
 from ztune.observe.files import files
-from ztune.observe.model import Compressed, Files, ObservedVdev
+from ztune.observe.model import Compressed, ObservedFiles, ObservedVdev
 from ztune.trace.compressibility import compressor
 from ztune.trace.roles import RoleRules
 
@@ -33,7 +33,7 @@ def table(size: int, seed: int) -> bytes:
     return bytes(found[:size])
 
 
-def of(found: tuple[Files, ...], role: str) -> Files:
+def of(found: tuple[ObservedFiles, ...], role: str) -> ObservedFiles:
     (one,) = [f for f in found if f.role == role]
     return one
 
@@ -193,7 +193,7 @@ def exact(contents: list[bytes], size: int, how: str, allocation: Allocation) ->
     return logical / stored
 
 
-def pick(found: Files, size: int, how: str) -> Compressed:
+def pick(found: ObservedFiles, size: int, how: str) -> Compressed:
     (one,) = [c for c in found.compressed if (c.recordsize, c.algorithm) == (size, how)]
     return one
 

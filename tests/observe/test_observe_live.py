@@ -527,7 +527,7 @@ def test_without_the_program(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) ->
 
 
 def by_proc(
-    work: Path, monkeypatch: pytest.MonkeyPatch, subject: Callable[[int], subjects.Subject]
+    work: Path, monkeypatch: pytest.MonkeyPatch, subject: Callable[[int], subjects.ObservedSubject]
 ) -> Observation:
     monkeypatch.setattr(kernel, "BTF", work / "no-btf")
     text = "import os, sys, time\nf = os.open('file', os.O_WRONLY | os.O_CREAT)\nsys.stdin.readline()\n"

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from workloads_made import job_workload
 
-from ztune.crash.cuts import CrashTest
+from ztune.crash.cuts import CrashTest, Cutting
 from ztune.crash.database import database_of
 from ztune.crash.result import Cut, Result
 from ztune.databases.crash_test import TestedDatabase
@@ -116,12 +116,6 @@ def plain_test(
         database,
         lambda folder: power(made.roles, folder, together=workload == "sqlite", damage=damage),
         result,
-        count=cuts,
-        seed=seed,
-        clients=clients,
-        accounts=500,
-        parent=parent,
-        keep=keep,
-        window_s=window_s,
+        Cutting(cuts, seed, clients, window_s, keep, parent, accounts=500),
         report=report,
     )

@@ -104,7 +104,7 @@ class Host:
 
 
 @dataclass(frozen=True)
-class Value:
+class HostProperty:
     """A property as ``zfs get`` shows it. ``source``: local, default, received, inherited from X, - …"""
 
     value: str
@@ -116,7 +116,7 @@ class LiveDataset:
     """A file system or volume, with the properties that a layout may set, and those below it."""
 
     name: str
-    properties: Mapping[str, Value]
+    properties: Mapping[str, HostProperty]
     below: tuple[LiveDataset, ...] = ()
 
     def text(self, name: str) -> str:
@@ -239,11 +239,11 @@ def read_dataset(host: Host, name: str, version: str) -> LiveDataset:
                 f"`ztune apply RUN --export sh` write a script that does"
             ) from None
         raise
-    rows: dict[str, dict[str, Value]] = {}
+    rows: dict[str, dict[str, HostProperty]] = {}
     for line in text.splitlines():
         parts = line.split("\t")
         if len(parts) == 4:
-            rows.setdefault(parts[0], {})[parts[1]] = Value(parts[2], parts[3])
+            rows.setdefault(parts[0], {})[parts[1]] = HostProperty(parts[2], parts[3])
     if name not in rows:
         raise CommandError(f"`zfs get` on {host.name} says nothing of {name}")
     below = tuple(LiveDataset(n, p) for n, p in sorted(rows.items()) if n.startswith(name + "/"))

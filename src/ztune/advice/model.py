@@ -125,7 +125,7 @@ class Confidence(_Part):
     reasons: list[str]
 
 
-class Durability(_Part):
+class LayoutDurability(_Part):
     """What a power cut may lose."""
 
     klass: str
@@ -176,7 +176,7 @@ class EffectRow(_Part):
     durability_changes: bool
 
 
-class Subject(_Part):
+class StudiedSubject(_Part):
     """What was studied, and with what."""
 
     run: str
@@ -203,7 +203,7 @@ class Recommendation(_Part):
     basis: Basis = (
         "modelled"  # of ``against_baseline``, ``ranking``, ``costs`` and each change without its own
     )
-    subject: Subject
+    subject: StudiedSubject
     minimise: list[str]
     within: float
     layout_name: str
@@ -216,7 +216,7 @@ class Recommendation(_Part):
     roles: list[RoleAdvice]
     pools: list[PoolAdvice]
     costs: list[Cost]
-    durability: Durability
+    durability: LayoutDurability
     weaker: str  # what a weaker durability class would gain, or empty
     crash_tests: dict[str, list[str]]  # durability class of each layout here → what crash tests of it found
     hazards: list[Hazard]

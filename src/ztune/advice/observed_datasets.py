@@ -9,11 +9,11 @@ from typing import Any
 from ztune.advice.fact import Fact
 from ztune.advice.facts import raidz_sectors
 from ztune.observe.model import (
-    Files,
     Group,
     Observation,
     ObservedDataset,
     ObservedDisk,
+    ObservedFiles,
     ObservedPool,
     ObservedVdev,
 )
@@ -236,7 +236,7 @@ def _parity(vdev: ObservedVdev) -> str | None:
     return vdev.kind if vdev.kind.startswith(("raidz", "draid")) else None
 
 
-def _samples(files: list[Files], record: int) -> dict[str, Any]:
+def _samples(files: list[ObservedFiles], record: int) -> dict[str, Any]:
     """Return what the sample of the role with the most bytes says of lz4 at this record size and above."""
     for one in sorted(files, key=lambda f: -f.bytes):
         lz4 = {c.recordsize: c for c in one.compressed if c.algorithm == "lz4"}
@@ -252,7 +252,7 @@ def _samples(files: list[Files], record: int) -> dict[str, Any]:
     return {}
 
 
-def _files(files: list[Files], record: int) -> dict[str, Any]:
+def _files(files: list[ObservedFiles], record: int) -> dict[str, Any]:
     sizes: dict[int, int] = {}
     for one in files:
         for size, number in one.record_sizes.items():

@@ -14,8 +14,8 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, ValidationError, field_validator
 
-from ztune.advice.host import Host, Value, canonical
-from ztune.advice.plan import Plan, Setting
+from ztune.advice.host import Host, HostProperty, canonical
+from ztune.advice.plan import Plan, PropertyChange
 from ztune.errors import InputError, ZtuneError
 from ztune.onhost.layout import check_dataset_name
 from ztune.onhost.properties import PROPERTIES
@@ -52,10 +52,10 @@ class UndoEntry(BaseModel):
         return value
 
     @property
-    def setting(self) -> Setting:
+    def setting(self) -> PropertyChange:
         """The change that the entry takes back."""
-        return Setting(
-            self.dataset, self.guid, self.name, self.value, Value(self.before, self.source), why=""
+        return PropertyChange(
+            self.dataset, self.guid, self.name, self.value, HostProperty(self.before, self.source), why=""
         )
 
 
@@ -171,7 +171,7 @@ def perform(plan: Plan, host: Host, path: Path, accepted: DurabilityClass | None
         _same(host, next(s for s in settings if s.dataset == dataset))
     write_undo(undo_file(plan, host), path)
     say(f"undo file: {path}")
-    done: list[Setting] = []
+    done: list[PropertyChange] = []
     try:
         for setting in settings:
             say(shlex.join(setting.command))
@@ -184,7 +184,7 @@ def perform(plan: Plan, host: Host, path: Path, accepted: DurabilityClass | None
     return len(done)
 
 
-def _same(host: Host, setting: Setting) -> None:
+def _same(host: Host, setting: PropertyChange) -> None:
     now = current(host, setting.dataset, "guid").value
     if now != setting.guid:
         raise InputError(
@@ -193,15 +193,15 @@ def _same(host: Host, setting: Setting) -> None:
         )
 
 
-def current(host: Host, dataset: str, name: str) -> Value:
+def current(host: Host, dataset: str, name: str) -> HostProperty:
     """Return a property of a dataset as it is now."""
     value, _, source = (
         host.run(["zfs", "get", "-Hp", "-o", "value,source", name, dataset]).rstrip("\n").partition("\t")
     )
-    return Value(value, source)
+    return HostProperty(value, source)
 
 
-def _check(host: Host, setting: Setting) -> None:
+def _check(host: Host, setting: PropertyChange) -> None:
     now = current(host, setting.dataset, setting.name)
     if canonical(setting.name, now.value) != setting.value or now.source != "local":
         raise ZtuneError(
@@ -210,7 +210,9 @@ def _check(host: Host, setting: Setting) -> None:
         )
 
 
-def _roll_back(host: Host, done: Sequence[Setting], path: Path, say: Say, error: BaseException) -> None:
+def _roll_back(
+    host: Host, done: Sequence[PropertyChange], path: Path, say: Say, error: BaseException
+) -> None:
     """Take ``done`` back, newest first; raise ZtuneError that says what was and what was not."""
     left: dict[str, BaseException] = {}
     for setting in reversed(done):
@@ -244,7 +246,7 @@ def _roll_back(host: Host, done: Sequence[Setting], path: Path, say: Say, error:
     raise ZtuneError(f"{what}; all is as it was before") from error
 
 
-def _check_back(host: Host, setting: Setting) -> None:
+def _check_back(host: Host, setting: PropertyChange) -> None:
     now = current(host, setting.dataset, setting.name)
     if canonical(setting.name, now.value) != canonical(setting.name, setting.before.value):
         raise ZtuneError(
@@ -259,7 +261,7 @@ def undo(file: UndoFile, host: Host, say: Say, *, yes: bool) -> Undone:
     What someone changed since, and datasets that are gone or new under the old name, are left alone. A change
     that can't be taken back does not keep the others from being.
     """
-    done: list[Setting] = []
+    done: list[PropertyChange] = []
     left: list[str] = []
     for entry in reversed(file.changes):
         setting = entry.setting

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ztune.advice.commands import properties
-from ztune.advice.host import Live, LiveDataset, LivePool, Value, canonical
+from ztune.advice.host import HostProperty, Live, LiveDataset, LivePool, canonical
 from ztune.advice.model import Recommendation
 from ztune.analysis import units
 from ztune.databases.database import every
@@ -40,14 +40,14 @@ _PROTECTION = {
 
 
 @dataclass(frozen=True)
-class Setting:
+class PropertyChange:
     """One property of one dataset that is to change."""
 
     dataset: str
     guid: str
     name: str
     value: str
-    before: Value
+    before: HostProperty
     why: str
 
     @property
@@ -75,7 +75,7 @@ class Target:
 
     dataset: LiveDataset
     roles: tuple[str, ...]
-    settings: tuple[Setting, ...] = ()
+    settings: tuple[PropertyChange, ...] = ()
     already: tuple[str, ...] = ()
     kept: tuple[str, ...] = ()
     impossible: tuple[str, ...] = ()
@@ -108,7 +108,7 @@ class Plan:
     refused: tuple[str, ...] = field(default=())  # why it can't be done as a whole
 
     @property
-    def settings(self) -> tuple[Setting, ...]:
+    def settings(self) -> tuple[PropertyChange, ...]:
         """All changes, in the order in which they are made: a dataset before those below it."""
         return tuple(s for t in self.targets for s in t.settings)
 
@@ -269,14 +269,14 @@ def _target(
     roles: tuple[str, ...],
     here: LiveDataset,
     live: Live,
-    now: dict[str, dict[str, Value]],
+    now: dict[str, dict[str, HostProperty]],
     refused: list[str],
 ) -> Target:
     """Plan one dataset. ``now``: the values of all targets after the changes so far; this adds its own."""
     if (dataset.volume is not None) != here.is_volume:
         return Target(here, roles, impossible=(_other_kind(dataset, here),))
     mine = now[here.name]
-    settings: list[Setting] = []
+    settings: list[PropertyChange] = []
     already: list[str] = []
     kept: list[str] = []
     impossible: list[str] = []
@@ -326,7 +326,7 @@ def _target(
                 f"up to 16M with the module parameter zfs_max_recordsize, or from {since} on"
             )
         settings.append(
-            Setting(
+            PropertyChange(
                 here.name, here.text("guid"), name, value, here.properties[name],
                 _why(recommendation, dataset, name),
             )
@@ -354,7 +354,7 @@ def _stronger(name: str, now: str, wanted: str) -> bool:
     return now in order and wanted in order and order.index(now) < order.index(wanted)
 
 
-def _follows(value: Value, parent: str) -> bool:
+def _follows(value: HostProperty, parent: str) -> bool:
     """Say whether a dataset below ``parent`` has its value from there or above, or the default."""
     if value.source == "default":
         return True
@@ -364,13 +364,13 @@ def _follows(value: Value, parent: str) -> bool:
     )
 
 
-def _hand_down(now: dict[str, dict[str, Value]], dataset: str, name: str, value: str) -> None:
+def _hand_down(now: dict[str, dict[str, HostProperty]], dataset: str, name: str, value: str) -> None:
     """Note that ``dataset`` has ``value`` now, and so have the targets below that inherit it."""
     below = [n for n in now if n.startswith(dataset + "/") and name in now[n]]
     for other in below:
         if now[other][name].value != "-" and _follows(now[other][name], dataset):
-            now[other][name] = Value(value, f"inherited from {dataset}")
-    now[dataset][name] = Value(value, "local")
+            now[other][name] = HostProperty(value, f"inherited from {dataset}")
+    now[dataset][name] = HostProperty(value, "local")
 
 
 def _covered(name: str, parent: str, targets: Mapping[str, object]) -> bool:
@@ -411,7 +411,9 @@ def _other_kind(dataset: Dataset, here: LiveDataset) -> str:
     )
 
 
-def _rewriting(here: LiveDataset, settings: Sequence[Setting], live: Live) -> tuple[list[str], list[str]]:
+def _rewriting(
+    here: LiveDataset, settings: Sequence[PropertyChange], live: Live
+) -> tuple[list[str], list[str]]:
     """Return what the changes leave as it is, and commands that write it anew.
 
     ``settings``: those that act on new blocks only.
@@ -460,11 +462,11 @@ def _rewriting(here: LiveDataset, settings: Sequence[Setting], live: Live) -> tu
     return said, _copy(here, settings)
 
 
-def _options(settings: Sequence[Setting]) -> str:
+def _options(settings: Sequence[PropertyChange]) -> str:
     return " ".join(f"-o {shlex.quote(f'{s.name}={s.value}')}" for s in settings)
 
 
-def _copy(here: LiveDataset, settings: Sequence[Setting]) -> list[str]:
+def _copy(here: LiveDataset, settings: Sequence[PropertyChange]) -> list[str]:
     """Return commands that copy the files to a new dataset and put it in the old one's place."""
     mount = here.text("mountpoint")
     if not mount.startswith("/"):
@@ -503,7 +505,7 @@ def _copy(here: LiveDataset, settings: Sequence[Setting]) -> list[str]:
 
 
 def _judge(
-    layout: Layout, mapping: Mapping[str, str], values: Mapping[str, Mapping[str, Value]]
+    layout: Layout, mapping: Mapping[str, str], values: Mapping[str, Mapping[str, HostProperty]]
 ) -> tuple[DurabilityClass, tuple[str, ...]]:
     """Return the durability class of the live datasets with ``values``, as far as it is known, and what
     decides it.

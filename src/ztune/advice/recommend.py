@@ -11,15 +11,15 @@ from ztune.advice.evidence import Changes, compare, phrase
 from ztune.advice.facts import dataset_facts
 from ztune.advice.hazards import hazards, reason
 from ztune.advice.model import (
-    Durability,
     EffectRow,
     FailedRow,
+    LayoutDurability,
     PropertyAdvice,
     Recommendation,
     RoleAdvice,
     Row,
     Side,
-    Subject,
+    StudiedSubject,
 )
 from ztune.advice.pools import modelled_change, pool_advice
 from ztune.analysis import units
@@ -112,7 +112,7 @@ def recommend(
         roles=roles,
         pools=pools,
         costs=costs(chosen, baseline, manifest),
-        durability=Durability(
+        durability=LayoutDurability(
             klass=str(chosen.durability),
             allowed=str(now.allowed),
             sentence=promise(chosen.layout, witness),
@@ -172,7 +172,7 @@ def _workload(run: Run, manifest: Manifest | None) -> str | None:
     return name if isinstance(name, str) else None
 
 
-def _subject(now: Standing, layout: Layout, workload: str | None, trace_s: float | None) -> Subject:
+def _subject(now: Standing, layout: Layout, workload: str | None, trace_s: float | None) -> StudiedSubject:
     run = now.run
     profiles = run.study.get("profiles")
     profiles = profiles if isinstance(profiles, Mapping) else {}
@@ -180,7 +180,7 @@ def _subject(now: Standing, layout: Layout, workload: str | None, trace_s: float
     for name in layout.profiles():
         entry = profiles.get(name)
         described[name] = str(entry.get("description", "")) if isinstance(entry, Mapping) else ""
-    return Subject(
+    return StudiedSubject(
         run=run.id,
         kind=run.kind,
         name=run.name,

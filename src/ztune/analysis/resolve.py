@@ -15,8 +15,8 @@ from typing import Literal
 from ztune.analysis.paired import LEVEL, Ratio, blocks_needed, log_ratios, paired
 
 DEFAULT_RESOLUTION = 0.02
-Standing = Literal["leader", "worse", "equal", "open"]
-Verdict = Literal["resolved", "equal", "open"]
+LayoutStanding = Literal["leader", "worse", "equal", "open"]
+Certainty = Literal["resolved", "equal", "open"]
 
 
 @dataclass(frozen=True)
@@ -26,7 +26,7 @@ class Against:
     """
 
     arm: str
-    standing: Standing
+    standing: LayoutStanding
     ratio: Ratio | None  # layout / leader: above 1 is worse; None for one that is behind
     needed: int | None = None
     behind: bool = False
@@ -43,7 +43,7 @@ class Decision:
     """
 
     leader: str
-    verdict: Verdict
+    verdict: Certainty
     blocks: int
     others: tuple[Against, ...]
     needed: int | None
@@ -99,7 +99,7 @@ def decide(
     blocks = len(values[best])
     undecided = [a for a in others if a.standing == "open"]
     if undecided:
-        verdict: Verdict = "open"
+        verdict: Certainty = "open"
     else:
         verdict = "equal" if all(a.standing == "equal" for a in others) else "resolved"
     needed = [a.needed for a in undecided]

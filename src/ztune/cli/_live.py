@@ -24,7 +24,7 @@ from ztune.analysis.verdict import sentence
 from ztune.output import Console, Text
 from ztune.runs.observer import Observer
 from ztune.runs.options import TrialOptions
-from ztune.runs.pace import Pace
+from ztune.runs.pace import TimeLeft
 from ztune.runs.screening import allowed_order
 from ztune.store.records import Run, Trial
 
@@ -52,7 +52,7 @@ class LiveView(Observer):
         self._live: Live | None = None
         self._lock = threading.RLock()
         self._run: Run | None = None
-        self._pace = Pace()
+        self._pace = TimeLeft()
         self._at_once = 1
         self._running: dict[int, _Running] = {}
         self._number, self._waiting, self._more = 0, 0, 0
@@ -82,7 +82,7 @@ class LiveView(Observer):
     def begin(self, run: Run, trials: Sequence[Trial], at_once: int) -> None:
         """Say which run it is, so that a cut run can be named."""
         self._run, self._at_once = run, at_once
-        self._pace = Pace(trials)
+        self._pace = TimeLeft(trials)
         self._done = sum(t.ok for t in trials)
         self._failed = sum(t.status == "failed" for t in trials)
         for line in _begun(run, trials, at_once):

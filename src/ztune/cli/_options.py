@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import inspect
 from collections.abc import Callable
-from typing import Any, TypeVar
+from pathlib import Path
+from types import UnionType
+from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 import click
 
@@ -17,66 +20,164 @@ from ztune.places.channel import Place
 from ztune.places.placing import Placing
 from ztune.runs.options import TrialOptions
 
-F = TypeVar("F", bound=Callable[..., Any])
-Option = Callable[[F], F]
+Function = Callable[..., Any]
 
-jobs_option = click.option(
+
+@dataclasses.dataclass(frozen=True)
+class DeclaredOption:
+    """An option or an argument, as it stands in place of the default of the parameter that gets its value."""
+
+    kind: Callable[..., Callable[[Function], Function]]
+    flags: tuple[str, ...]
+    settings: dict[str, Any]
+
+    def attach(self, function: Function, name: str, hint: Any) -> None:
+        """Add it to a command's ``function``; what its parameter's type tells need not be said."""
+        settings = dict(self.settings)
+        if self.flags and hint is bool:
+            settings["is_flag"] = True
+        if self.flags and get_origin(hint) is tuple:
+            settings["multiple"] = True
+            hint = get_args(hint)[0]
+        if get_origin(hint) in (Union, UnionType):
+            hint = get_args(hint)[0]
+        if hint is Path:
+            settings.setdefault("type", click.Path(path_type=Path))
+        elif get_origin(hint) is Literal:
+            settings.setdefault("type", click.Choice(get_args(hint)))
+        self.kind(*self.flags, name, **settings)(function)
+
+    def only_with(self, flag: str) -> DeclaredOption:
+        """Return it with a help that says what it goes with."""
+        text: str = self.settings["help"]
+        said = f"With {flag}: {text[0].lower()}{text[1:]}"
+        return dataclasses.replace(self, settings={**self.settings, "help": said})
+
+
+def option(*flags: str, **settings: Any) -> Any:
+    """Return the option ``flags`` with the settings of ``click.option``, for ``takes``; its help names a
+    default.
+    """
+    return DeclaredOption(click.option, flags, {"show_default": bool(settings.get("default")), **settings})
+
+
+def file_option(flag: str, text: str) -> Any:
+    """Return an option that takes a file's path."""
+    return option(flag, type=click.Path(path_type=Path, dir_okay=False), metavar="FILE", help=text)
+
+
+def argument(**settings: Any) -> Any:
+    """Return an argument with the settings of ``click.argument``, for ``takes``."""
+    return DeclaredOption(click.argument, (), settings)
+
+
+@dataclasses.dataclass(frozen=True)
+class _Group:
+    only_with: str
+
+
+def group(only_with: str = "") -> Any:
+    """Return the options that the fields of the parameter's type declare; all go with that flag, if any."""
+    return _Group(only_with)
+
+
+def takes(function: Function) -> Function:
+    """Return a command's function as click takes it, with the options that its parameters declare."""
+    groups: dict[str, tuple[type[Any], list[str]]] = {}
+    declared: dict[str, tuple[DeclaredOption, Any]] = {}
+    hints = get_type_hints(function)
+    for name, parameter in inspect.signature(function).parameters.items():
+        if isinstance(parameter.default, DeclaredOption):
+            declared[name] = parameter.default, hints[name]
+        elif isinstance(parameter.default, _Group):
+            kind, flag = hints[name], parameter.default.only_with
+            types = get_type_hints(kind)
+            for field in types:
+                one: DeclaredOption = getattr(kind, field)
+                declared[field] = one.only_with(flag) if flag else one, types[field]
+            groups[name] = kind, list(types)
+
+    @functools.wraps(function)
+    def call(*words: Any, **given: Any) -> Any:
+        for name, (kind, fields) in groups.items():
+            given[name] = kind(**{field: given.pop(field) for field in fields})
+        return function(*words, **given)
+
+    for name, (one, hint) in reversed(declared.items()):
+        one.attach(call, name, hint)
+    vars(call)["takes"] = set(declared)
+    return call
+
+
+json_option = option("--json", help="Print JSON.")
+jobs_option = option(
     "--jobs",
     type=click.IntRange(1, 1024),
     help="Layouts at a time; default: one per core, fewer where memory is short. Together they take 60 % of "
     "the available memory at most; what their pools need beyond that goes to files in ZTUNE_HOME.",
 )
-
-seed_option = click.option("--seed", type=click.IntRange(0, 2**31 - 1), help="Seed instead of the study's.")
-
-params_option = click.option(
-    "-p", "--param", "params", multiple=True, metavar="NAME=VALUE",
+seed_option = option("--seed", type=click.IntRange(0, 2**31 - 1), help="Seed instead of the study's.")
+params_option = option(
+    "-p",
+    "--param",
+    multiple=True,
+    metavar="NAME=VALUE",
     callback=lambda _context, _param, given: _values.pairs(given),
     help="A parameter of the workload; `ztune list workloads NAME` shows them.",
-)  # fmt: skip
-
-profile_option = click.option(
+)
+profile_option = option(
     "--profile",
     metavar="NAME|FILE",
     help="Disks instead of the study's data disks, where disks are modelled.",
 )
-
-arc_option = click.option(
+arc_option = option(
     "--arc", metavar="SIZE", help="Memory for the ARC, such as 64M or 7.5G, instead of the study's."
 )
-
-
-def _group(kind: type[Any], name: str, options: tuple[Option[Any], ...]) -> Callable[[F], F]:
-    """Return a decorator: the command gets the values of ``options`` as one ``kind``, called ``name``."""
-    fields = {field.name for field in dataclasses.fields(kind)}
-
-    def decorate(function: F) -> F:
-        @functools.wraps(function)
-        def call(*words: Any, **given: Any) -> Any:
-            values = {field: given.pop(field) for field in fields}
-            return function(*words, **given, **{name: kind(**values)})
-
-        for option in reversed(options):
-            option(call)
-        vars(call)["takes"] = fields
-        return call  # type: ignore[return-value]
-
-    return decorate
+budget_option = option(
+    "--budget",
+    type=click.IntRange(1),
+    help="Layouts to try; default 32. The pairs that prove the recommendation come on top.",
+)
 
 
 @dataclasses.dataclass(frozen=True)
 class Where:
     """What the options say of the place of trials, beside its name."""
 
-    pool: str | None
-    parents: tuple[str, ...]
-    disks: tuple[str, ...]
-    files: str | None
-    size: str
-    pace: str | None
-    page_cache: bool
-    openzfs: str | None
-    dilation: float | None
+    pool: str | None = option(
+        "--pool",
+        metavar="DATASET",
+        help="On a host: the dataset of yours below which every pool of the layouts is put: tank/ztune.",
+    )
+    parents: tuple[str, ...] = option(
+        "--parent", metavar="POOL=DATASET", help="The same for one pool of the layouts."
+    )
+    disks: tuple[str, ...] = option(
+        "--disk",
+        metavar="POOL[.CLASS]=PATH,…",
+        help="On a host: empty disks for a pool of the layouts, in the order of its vdevs; CLASS is log, "
+        "cache or special. They are overwritten.",
+    )
+    files: str | None = option(
+        "--files", metavar="DIR", help="On a host: files in DIR instead of disks, for a try."
+    )
+    size: str = option("--size", default="8G", help="The size of each such file.")
+    pace: Literal["profile", "instant"] | None = option(
+        "--disks",
+        help="On a mount: disks with the times of their profiles, or as fast as this machine. "
+        "[default: profile]",
+    )
+    page_cache: bool = option("--page-cache", help="On a mount: let the kernel cache pages; ZFS would not.")
+    openzfs: str | None = option(
+        "--openzfs", metavar="VERSION", help="In the lab: this version; default the newest built."
+    )
+    dilation: float | None = option(
+        "--dilation",
+        type=FiniteRange(1, 1000),
+        metavar="N",
+        help="In the lab: disks, load and timers N times slower than real; reported times are "
+        "divided by N. Default: 1 with KVM, 20 under emulation.",
+    )
 
     @property
     def given(self) -> bool:
@@ -96,49 +197,28 @@ class Where:
         return places.make(on, placing, self.openzfs, self.dilation, mounting)
 
 
-where_options = _group(
-    Where, "where", (
-    click.option(
-        "--pool", metavar="DATASET",
-        help="On a host: the dataset of yours below which every pool of the layouts is put: tank/ztune.",
-    ),
-    click.option(
-        "--parent", "parents", multiple=True, metavar="POOL=DATASET",
-        help="The same for one pool of the layouts.",
-    ),
-    click.option(
-        "--disk", "disks", multiple=True, metavar="POOL[.CLASS]=PATH,…",
-        help="On a host: empty disks for a pool of the layouts, in the order of its vdevs; CLASS is log, "
-        "cache or special. They are overwritten.",
-    ),
-    click.option("--files", metavar="DIR", help="On a host: files in DIR instead of disks, for a try."),
-    click.option("--size", default="8G", show_default=True, help="The size of each such file."),
-    click.option(
-        "--disks", "pace", type=click.Choice(["profile", "instant"]),
-        help=(
-            "On a mount: disks with the times of their profiles, "
-            "or as fast as this machine. [default: profile]"
-        ),
-    ),
-    click.option("--page-cache", is_flag=True, help="On a mount: let the kernel cache pages; ZFS would not."),
-    click.option("--openzfs", metavar="VERSION", help="In the lab: this version; default the newest built."),
-    click.option(
-        "--dilation", type=FiniteRange(1, 1000), metavar="N",
-        help="In the lab: disks, load and timers N times slower than real; reported times are "
-        "divided by N. Default: 1 with KVM, 20 under emulation.",
-    ),
-)
-)  # fmt: skip
-
-
 @dataclasses.dataclass(frozen=True)
 class Trials:
     """How many layouts run how often."""
 
-    top: int
-    blocks: str
-    resolution: str
-    time_limit: str | None
+    top: int = option(
+        "--top", type=click.IntRange(1), default=3, help="How many of the best layouts of a screening."
+    )
+    blocks: str = option(
+        "--blocks",
+        default="3:8",
+        metavar="MIN:MAX",
+        help="The fewest and the most times that each layout runs.",
+    )
+    resolution: str = option(
+        "--resolution",
+        default="2%",
+        metavar="SHARE",
+        help="Smaller differences don't matter; decides when it is enough.",
+    )
+    time_limit: str | None = option(
+        "--time-limit", metavar="TIME", help="Begin no trial after this long: seconds, 30m, 2h."
+    )
 
     def options(self, **more: Any) -> TrialOptions:
         """Return them as a run takes them, with ``more`` of its options. Raises InputError."""
@@ -148,33 +228,3 @@ class Trials:
             time_limit_s=_values.duration(self.time_limit),
             **more,
         )
-
-
-def trials_options(flag: str, when: str = "") -> Callable[[F], F]:
-    """Return the options of ``Trials``. ``flag``: what ``--top`` goes with; ``when``: what all go with."""
-    said = f"With {when}: " if when else ""
-
-    def text(sentence: str) -> str:
-        return said + (sentence[0].lower() + sentence[1:] if said else sentence)
-
-    return _group(
-        Trials, "trials",
-        (
-            click.option(
-                "--top", type=click.IntRange(1), default=3, show_default=True,
-                help=f"With {flag}: how many of the best.",
-            ),
-            click.option(
-                "--blocks", default="3:8", show_default=True, metavar="MIN:MAX",
-                help=text("The fewest and the most times that each layout runs."),
-            ),
-            click.option(
-                "--resolution", default="2%", show_default=True, metavar="SHARE",
-                help=text("Smaller differences don't matter; decides when it is enough."),
-            ),
-            click.option(
-                "--time-limit", metavar="TIME",
-                help=text("Begin no trial after this long: seconds, 30m, 2h."),
-            ),
-        ),
-    )  # fmt: skip

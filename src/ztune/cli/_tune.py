@@ -6,17 +6,28 @@ import shutil
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
+import click
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
 from ztune import files, output, paths
 from ztune.advice.commands import script
 from ztune.advice.model import Recommendation
 from ztune.cli._live import LiveView
+from ztune.cli._options import (
+    arc_option,
+    argument,
+    budget_option,
+    jobs_option,
+    option,
+    params_option,
+    profile_option,
+    seed_option,
+)
 from ztune.cli.screen import ranking_json
 from ztune.databases import memory, registry
 from ztune.databases.rules import NO_ROLE
@@ -42,27 +53,48 @@ from ztune.trace.warming import Warming
 
 
 @dataclass(frozen=True)
-class Plan:
-    """What the user asked ``ztune tune`` for. ``jobs`` 0: one per core."""
+class TuneOptions:
+    """What the user asked ``ztune tune`` for, beside trials."""
 
-    workload: str
-    params: dict[str, str]
-    out: Path
-    study: str | None
-    profile: str | None
-    arc: str | None
-    budget: int | None
-    jobs: int
-    seed: int | None
-    recorder: str
-    place: Place | None = None
-    """Where the best layouts are measured, not yet up; None: nowhere."""
-    top: int = 3
-    options: TrialOptions = field(default_factory=TrialOptions)
+    workload: str = argument()
+    params: dict[str, str] = params_option
+    out: Path | None = option(
+        "--out",
+        type=click.Path(path_type=Path, file_okay=False),
+        metavar="DIR",
+        help="Where report.html, apply.sh and run.json go. Default: ztune-WORKLOAD here.",
+    )
+    study: str | None = option(
+        "--study",
+        metavar="FILE|NAME",
+        help="The layouts to try: a TOML file or a ready study. Default: the workload's own.",
+    )
+    profile: str | None = profile_option
+    arc: str | None = arc_option
+    budget: int | None = budget_option
+    jobs: int | None = jobs_option
+    seed: int | None = seed_option
+    recorder: Literal["auto", "ebpf", "strace"] = option(
+        "--recorder", default="auto", help="How to record; auto takes eBPF where it is allowed."
+    )
+
+    @property
+    def folder(self) -> Path:
+        """Where the files go."""
+        return self.out or Path(f"ztune-{self.workload}")
 
 
 @dataclass(frozen=True)
-class Outcome:
+class Trying:
+    """Where the best layouts are measured, which is not yet up; how many of them, and how."""
+
+    place: Place
+    top: int
+    options: TrialOptions
+
+
+@dataclass(frozen=True)
+class Tuned:
     """What came of it. ``failed``: how many layouts and trials failed; each was named when it did.
 
     ``decides``: the run that ``recommendation`` is of: the measured one where there is one with a result.
@@ -72,30 +104,31 @@ class Outcome:
     trace: Path
     recommendation: Recommendation
     failed: int
-    decides: source.Evidence
-    measured: source.Evidence | None = None
+    decides: source.RunEvidence
+    measured: source.RunEvidence | None = None
 
 
-def tune(plan: Plan) -> Outcome:
-    """Do the whole loop. Files appear in ``plan.out`` only at the end, all of them.
+def tune(asked: TuneOptions, trying: Trying | None) -> Tuned:
+    """Do the whole loop, with trials if they are asked for. Files appear in ``asked.folder`` only at the end,
+    all of them.
 
     Raises InputError, MissingError, ZtuneError; KeyboardInterrupt after everything was cleaned up.
     """
-    workload = registry.make(plan.workload, {**_memory(plan), **_study_parameters(plan), **plan.params})
-    _check_early(plan, workload)
+    workload = registry.make(asked.workload, {**_memory(asked), **_study_parameters(asked), **asked.params})
+    _check_early(asked, trying, workload)
     engine = engines.check()
-    made_out = not plan.out.exists()
+    made_out = not asked.folder.exists()
     try:
-        plan.out.mkdir(parents=True, exist_ok=True)
+        asked.folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise InputError(f"can't make the folder {plan.out}: {error.strerror}") from None
+        raise InputError(f"can't make the folder {asked.folder}: {error.strerror}") from None
     done = False
     try:
         # Kept with the results: a run whose trace is gone could not be repeated.
         stamp = datetime.now(UTC).strftime("%Y%m%d-%H%M%S-%f")
-        trace = record_workload(workload, plan.recorder, paths.traces() / f"{plan.workload}-{stamp}.trace")
-        study = study_for(trace, plan.study, plan.profile, plan.arc)
-        options = ScreenOptions(jobs=plan.jobs, budget=plan.budget or DEFAULT_BUDGET, seed=plan.seed)
+        trace = record_workload(workload, asked.recorder, paths.traces() / f"{asked.workload}-{stamp}.trace")
+        study = study_for(trace, asked.study, asked.profile, asked.arc)
+        options = ScreenOptions(jobs=asked.jobs or 0, budget=asked.budget or DEFAULT_BUDGET, seed=asked.seed)
         with Store.open() as store:
             with LiveView() as live:
                 run = screening.start(
@@ -103,36 +136,36 @@ def tune(plan: Plan) -> Outcome:
                     kind="tune", command=["ztune", *sys.argv[1:]], observer=live,
                 )  # fmt: skip
             measured = None
-            if plan.place is not None:
+            if trying is not None:
                 # The screening's files are there whatever comes of the trials.
-                _write(plan, run.id, trace.path, store, None)
+                _write(asked, run.id, trace.path, store, None)
                 done = True
-                measured = _measure(plan, plan.place, workload, run, store)
-            outcome = _write(plan, run.id, trace.path, store, measured)
+                measured = _measure(trying, asked.seed, workload, run, store)
+            outcome = _write(asked, run.id, trace.path, store, measured)
         done = True
         return outcome
     finally:
         if made_out and not done:
-            shutil.rmtree(plan.out, ignore_errors=True)
+            shutil.rmtree(asked.folder, ignore_errors=True)
 
 
-def _study_parameters(plan: Plan) -> dict[str, Any]:
+def _study_parameters(asked: TuneOptions) -> dict[str, Any]:
     """Return the workload's parameters that the study asks for, if it is one for this workload."""
-    if plan.study is None:
+    if asked.study is None:
         return {}
-    study = ready.find(plan.study)
-    return dict(study.parameters) if study.workload in (None, plan.workload) else {}
+    study = ready.find(asked.study)
+    return dict(study.parameters) if study.workload in (None, asked.workload) else {}
 
 
-def _memory(plan: Plan) -> dict[str, Any]:
+def _memory(asked: TuneOptions) -> dict[str, Any]:
     """Return the ARC of the layouts that will be tried, if the workload has a size that is relative to it."""
-    fields = registry.get(plan.workload).Parameters.model_fields
-    if not memory.is_relative(fields, {**_study_parameters(plan), **plan.params}):
+    fields = registry.get(asked.workload).Parameters.model_fields
+    if not memory.is_relative(fields, {**_study_parameters(asked), **asked.params}):
         return {}
-    if plan.arc is not None:
-        return {"arc": plan.arc}
-    name = plan.study or plan.workload
-    return {"arc": ready.find(name).layout.arc} if plan.study or name in ready.files() else {}
+    if asked.arc is not None:
+        return {"arc": asked.arc}
+    name = asked.study or asked.workload
+    return {"arc": ready.find(name).layout.arc} if asked.study or name in ready.files() else {}
 
 
 def _check_together(workload: Workload, study: Study) -> None:
@@ -148,16 +181,16 @@ def _check_together(workload: Workload, study: Study) -> None:
             )
 
 
-def _check_early(plan: Plan, workload: Workload) -> None:
+def _check_early(asked: TuneOptions, trying: Trying | None, workload: Workload) -> None:
     """Find what is wrong before a database is filled: a wrong flag must not cost a minute."""
     workload.check()
-    choose(plan.recorder)
-    if plan.study is not None:
-        _check_together(workload, ready.find(plan.study))
-    if plan.profile is not None:
-        profiles.find(plan.profile)
-    if plan.place is not None:
-        with plan.place as place:
+    choose(asked.recorder)
+    if asked.study is not None:
+        _check_together(workload, ready.find(asked.study))
+    if asked.profile is not None:
+        profiles.find(asked.profile)
+    if trying is not None:
+        with trying.place as place:
             place.about_host()
 
 
@@ -191,20 +224,20 @@ def record_workload(workload: Workload, recorder: str, out: Path) -> Trace:
     return recording.trace
 
 
-def _measure(plan: Plan, place: Place, workload: Workload, screened: Run, store: Store) -> Run:
+def _measure(trying: Trying, seed: int | None, workload: Workload, screened: Run, store: Store) -> Run:
     """Run the best few layouts of the screening and the baseline on real file systems."""
     job = workload_job(workload)
-    if not place.name.startswith("ssh://"):
+    if not trying.place.name.startswith("ssh://"):
         job = replace(job, version=workload.check())
     trials = store.trials(screened.id)
     study = screened.resolved_study
     request = runner.Request(
         study=study,
-        layouts=best_of(screened, screening.allowed_order(screened, trials), trials, plan.top),
+        layouts=best_of(screened, screening.allowed_order(screened, trials), trials, trying.top),
         job=job,
-        place=place,
-        options=plan.options,
-        seed=plan.seed,
+        place=trying.place,
+        options=trying.options,
+        seed=seed,
         command=["ztune", *sys.argv[1:]],
         source_run=screened.id,
     )
@@ -212,7 +245,7 @@ def _measure(plan: Plan, place: Place, workload: Workload, screened: Run, store:
         return runner.start(store, request, live)
 
 
-def _write(plan: Plan, run_id: str, trace: Path, store: Store, measured: Run | None) -> Outcome:
+def _write(asked: TuneOptions, run_id: str, trace: Path, store: Store, measured: Run | None) -> Tuned:
     """Write the files of the run that decides: the measured one, if any of its trials has a result.
 
     The report of the other stands beside it: what screening predicted, or what of the trials failed.
@@ -221,18 +254,18 @@ def _write(plan: Plan, run_id: str, trace: Path, store: Store, measured: Run | N
     found = screened if measured is None else source.evidence(measured.id, store)
     decides = found if any(t.ok for t in found.trials) else screened
     recommendation = decides.recommend()
-    files.write(plan.out / "report.html", html.of(decides))
+    files.write(asked.folder / "report.html", html.of(decides))
     whole = ranking_json(screened.run, screened.trials)
     whole["recommendation"] = recommendation.model_dump(mode="json")
     if measured is not None:
         name, other = ("screened", screened) if decides is found else ("measured", found)
-        files.write(plan.out / f"{name}.html", html.of(other))
+        files.write(asked.folder / f"{name}.html", html.of(other))
         whole["measured"] = reports.to_json(found.run, found.trials, found.screened)
-    files.write(plan.out / "apply.sh", script(recommendation), executable=True)
-    files.write(plan.out / "run.json", output.json_text(whole) + "\n")
+    files.write(asked.folder / "apply.sh", script(recommendation), executable=True)
+    files.write(asked.folder / "run.json", output.json_text(whole) + "\n")
     trials = screened.trials if measured is None else [*screened.trials, *found.trials]
     failed = sum(t.status == "failed" for t in trials)
-    return Outcome(run_id, trace, recommendation, failed, decides, None if measured is None else found)
+    return Tuned(run_id, trace, recommendation, failed, decides, None if measured is None else found)
 
 
 class _Steps:

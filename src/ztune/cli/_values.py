@@ -32,14 +32,15 @@ def pairs(given: tuple[str, ...]) -> dict[str, str]:
     return out
 
 
-def share(text: str, flag: str) -> float:
+def share(text: str, flag: str, *, zero: bool = False) -> float:
     """Return the share that ``text`` means: "2%" and "0.02" are 0.02. Raises InputError."""
     try:
         value = float(text.strip().removesuffix("%")) / (100 if text.strip().endswith("%") else 1)
     except ValueError:
         value = -1.0
-    if not 0 < value < 1:
-        raise InputError(f'{flag} is "{text}"; it is a share above 0 and below 1, such as 2% or 0.02')
+    if not 0 <= value < 1 or (value == 0 and not zero):
+        least = "from 0 to" if zero else "above 0 and"
+        raise InputError(f'{flag} is "{text}"; it is a share {least} below 1, such as 2% or 0.02')
     return value
 
 

@@ -1,7 +1,8 @@
-"""Says what is waited for, once it takes longer than a moment."""
+"""Says what is waited for, once it takes longer than a moment, and which step of many is done."""
 
 from __future__ import annotations
 
+import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -42,3 +43,26 @@ def waiting(text: str) -> Iterator[None]:
             over = True
             if shown:
                 shown[0].stop()
+
+
+class StepLine:
+    """The line with the step that a command is at: on a terminal one that changes."""
+
+    def __init__(self) -> None:
+        self.live = sys.stderr.isatty()
+        """Whether it is one that changes."""
+        self._open = False
+
+    def show(self, text: str) -> None:
+        """Show ``text`` in place of the step before; a line of its own where nothing changes."""
+        if self.live:
+            output.rewrite(text)
+        else:
+            output.echo(text, err=True)
+        self._open = self.live
+
+    def end(self) -> None:
+        """Take the line away."""
+        if self._open:
+            output.rewrite()
+            self._open = False

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Literal
 
 import click
 
@@ -14,6 +15,7 @@ from ztune.advice.host import Host, read
 from ztune.advice.model import Recommendation
 from ztune.advice.perform import check_allowed
 from ztune.advice.plan import Plan, applicable, build, parameters, parse_datasets
+from ztune.cli._options import argument, file_option, option, takes
 from ztune.cli.recommend import changed_objective
 from ztune.errors import InputError, MissingError
 from ztune.report import source
@@ -24,64 +26,43 @@ _CLASSES = ("nothing-acknowledged", "last-seconds", "corrupt")
 
 
 @click.command()
-@click.argument("run", required=False)
-@click.option(
-    "--dataset",
-    "datasets",
-    multiple=True,
-    metavar="ROLE=POOL/DS",
-    help="Where a role lives on the live system: data=tank/pg. Once for each dataset.",
-)
-@click.option("--on", default="", metavar="HOST", help="local, or ssh://[user@]host[:port]. Default: local.")
-@click.option(
-    "--via", default="", metavar="COMMAND", help='Words before each zfs command there, such as "sudo -n".'
-)
-@click.option("--yes", is_flag=True, help="Make the changes. Without it they are only shown.")
-@click.option(
-    "--accept-durability",
-    "accept",
-    type=click.Choice(_CLASSES),
-    help="Allow changes after which a power cut may lose more than now: the class you accept.",
-)
-@click.option(
-    "--undo",
-    "undo_path",
-    type=click.Path(path_type=Path, dir_okay=False),
-    metavar="FILE",
-    help="Take back what an earlier call did, from its undo file.",
-)
-@click.option(
-    "--undo-file",
-    type=click.Path(path_type=Path, dir_okay=False),
-    metavar="FILE",
-    help="Where to write the undo file. Default: undo/ in the state directory.",
-)
-@click.option(
-    "--export",
-    type=click.Choice(["sh", "ansible", "json"]),
-    help="Print a script, an Ansible task file or JSON instead. Changes nothing.",
-)
-@click.option(
-    "--out",
-    type=click.Path(path_type=Path, dir_okay=False),
-    metavar="FILE",
-    help="Write the export to FILE instead of stdout.",
-)
-@click.option(
-    "--objective", metavar="METRIC,…", help="Recommend by another objective, as `ztune recommend` does."
-)  # fmt: skip
+@takes
 def command(
-    run: str | None,
-    datasets: tuple[str, ...],
-    on: str,
-    via: str,
-    yes: bool,
-    accept: str | None,
-    undo_path: Path | None,
-    undo_file: Path | None,
-    export: str | None,
-    out: Path | None,
-    objective: str | None,
+    run: str | None = argument(required=False),
+    datasets: tuple[str, ...] = option(
+        "--dataset",
+        metavar="ROLE=POOL/DS",
+        help="Where a role lives on the live system: data=tank/pg. Once for each dataset.",
+    ),
+    on: str = option(
+        "--on",
+        default="",
+        metavar="HOST",
+        help="local, or ssh://[user@]host[:port]. Default: local.",
+    ),
+    via: str = option(
+        "--via",
+        default="",
+        metavar="COMMAND",
+        help='Words before each zfs command there, such as "sudo -n".',
+    ),
+    yes: bool = option("--yes", help="Make the changes. Without it they are only shown."),
+    accept: str | None = option(
+        "--accept-durability",
+        type=click.Choice(_CLASSES),
+        help="Allow changes after which a power cut may lose more than now: the class you accept.",
+    ),
+    undo_path: Path | None = file_option("--undo", "Take back what an earlier call did, from its undo file."),
+    undo_file: Path | None = file_option(
+        "--undo-file", "Where to write the undo file. Default: undo/ in the state directory."
+    ),
+    export: Literal["sh", "ansible", "json"] | None = option(
+        "--export", help="Print a script, an Ansible task file or JSON instead. Changes nothing."
+    ),
+    out: Path | None = file_option("--out", "Write the export to FILE instead of stdout."),
+    objective: str | None = option(
+        "--objective", metavar="METRIC,…", help="Recommend by another objective, as `ztune recommend` does."
+    ),
 ) -> int:
     """Compare the layout that RUN (default: the last finished run) recommends with a live system, and set it.
 

@@ -10,6 +10,7 @@ import click
 
 from ztune import output
 from ztune.analysis.units import amount
+from ztune.cli._options import option, takes
 from ztune.errors import InputError, ZtuneError
 from ztune.places import bundle
 from ztune.places import named as places
@@ -24,17 +25,21 @@ _SHOWN = 8
 
 
 @click.command("clean")
-@click.option(
-    "--on", default="local", show_default=True, metavar="local|mount|ssh://HOST",
-    help="Where to look. A lab has nothing left: its machine is gone.",
-)  # fmt: skip
-@click.option("--run", "run_id", metavar="RUN", help="Look where this run ran.")
-@click.option(
-    "--prepared", is_flag=True, help="Remove the loaded databases that ztune keeps in its cache instead."
-)
-@click.option("--yes", is_flag=True, help="Do it. Without --yes it is only shown.")
-@click.option("--json", "as_json", is_flag=True, help="Print what is left, as JSON.")
-def command(on: str, run_id: str | None, prepared: bool, yes: bool, as_json: bool) -> int:
+@takes
+def command(
+    on: str = option(
+        "--on",
+        default="local",
+        metavar="local|mount|ssh://HOST",
+        help="Where to look. A lab has nothing left: its machine is gone.",
+    ),
+    run_id: str | None = option("--run", metavar="RUN", help="Look where this run ran."),
+    prepared: bool = option(
+        "--prepared", help="Remove the loaded databases that ztune keeps in its cache instead."
+    ),
+    yes: bool = option("--yes", help="Do it. Without --yes it is only shown."),
+    as_json: bool = option("--json", help="Print what is left, as JSON."),
+) -> int:
     """Show what trials left behind, with its paths, names and processes, and destroy it with --yes.
 
     It destroys only what a trial's journal or ztune's own properties say ztune made, and looks at each

@@ -2,102 +2,58 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import Literal
 
 import click
 
 from ztune import output
-from ztune.cli._options import arc_option, params_option, profile_option
+from ztune.cli._options import arc_option, argument, option, params_option, profile_option, takes
 from ztune.cli._values import FiniteRange
+from ztune.cli._waiting import StepLine
+from ztune.crash.cuts import Cutting
 from ztune.crash.database import database_of
 from ztune.crash.prepare import prepare
 from ztune.crash.result import Cut
 from ztune.runs.asked import layout_of
 
 
-class _Progress:
-    """One line that changes on a terminal, and a line for each cut."""
-
-    def __init__(self, count: int) -> None:
-        self._live = sys.stderr.isatty()
-        self._open = False
-        self._count = count
-        self._done = 0
-
-    def say(self, text: str) -> None:
-        if self._live:
-            output.rewrite(f"[{min(self._done + 1, self._count)}/{self._count}] {text} …")
-            self._open = True
-
-    def report(self, cut: Cut) -> None:
-        self._done = cut.number
-        self.end()
-        output.echo(f"[{cut.number}/{self._count}] {cut.sentence()}", err=True)
-
-    def end(self) -> None:
-        if self._open:
-            output.rewrite()
-            self._open = False
-
-
 @click.command("crashtest")
-@click.argument("workload")
-@click.option(
-    "--layout",
-    metavar="STUDY[:NAME]",
-    help="A study or a ready study, and one of its layouts; default: the workload's own, and its baseline.",
-)
-@profile_option
-@arc_option
-@click.option("--cuts", type=click.IntRange(1, 100_000), default=20, show_default=True, help="How many.")
-@params_option
-@click.option(
-    "--disks",
-    type=click.Choice(["instant", "profile"]),
-    default="instant",
-    show_default=True,
-    help="As fast as this machine, or as slow as the layout's disks. What a cut loses is the same model.",
-)
-@click.option(
-    "--clients", type=click.IntRange(1, 64), default=4, show_default=True, help="Clients at the same time."
-)
-@click.option(
-    "--window",
-    type=FiniteRange(0.05, 600),
-    default=2.0,
-    show_default=True,
-    help="Seconds: the longest that they work before a cut.",
-)
-@click.option(
-    "--seed", type=click.IntRange(0, 2**31 - 1), default=1, show_default=True, help="Decides the moments."
-)
-@click.option(
-    "--keep", is_flag=True, help="Stop at the first failed check, and leave disks and ledger for looking at."
-)
-@click.option(
-    "--dir",
-    "parent",
-    metavar="DIR",
-    type=click.Path(path_type=Path),
-    help="Where disks and mounts are put; default $TMPDIR or /var/tmp.",
-)
-@click.option("--json", "as_json", is_flag=True, help="Print JSON: every cut, and the figures.")
+@takes
 def command(
-    workload: str,
-    layout: str | None,
-    profile: str | None,
-    arc: str | None,
-    cuts: int,
-    params: dict[str, str],
-    disks: Literal["instant", "profile"],
-    clients: int,
-    window: float,
-    seed: int,
-    keep: bool,
-    parent: Path | None,
-    as_json: bool,
+    workload: str = argument(),
+    layout: str | None = option(
+        "--layout",
+        metavar="STUDY[:NAME]",
+        help="A study or a ready study, and one of its layouts; "
+        "default: the workload's own, and its baseline.",
+    ),
+    profile: str | None = profile_option,
+    arc: str | None = arc_option,
+    cuts: int = option("--cuts", type=click.IntRange(1, 100_000), default=20, help="How many."),
+    params: dict[str, str] = params_option,
+    disks: Literal["instant", "profile"] = option(
+        "--disks",
+        default="instant",
+        help="As fast as this machine, or as slow as the layout's disks. What a cut loses is the same model.",
+    ),
+    clients: int = option(
+        "--clients", type=click.IntRange(1, 64), default=4, help="Clients at the same time."
+    ),
+    window: float = option(
+        "--window",
+        type=FiniteRange(0.05, 600),
+        default=2.0,
+        help="Seconds: the longest that they work before a cut.",
+    ),
+    seed: int = option("--seed", type=click.IntRange(0, 2**31 - 1), default=1, help="Decides the moments."),
+    keep: bool = option(
+        "--keep", help="Stop at the first failed check, and leave disks and ledger for looking at."
+    ),
+    parent: Path | None = option(
+        "--dir", metavar="DIR", help="Where disks and mounts are put; default $TMPDIR or /var/tmp."
+    ),
+    as_json: bool = option("--json", help="Print JSON: every cut, and the figures."),
 ) -> int:
     """Cut the power of WORKLOAD's database again and again, and look for each acknowledged commit.
 
@@ -123,15 +79,26 @@ def command(
     database_of(workload)  # a wrong name is said before a layout is looked for
     study, chosen = layout_of(layout or workload, None, profile, arc)
 
-    progress = _Progress(cuts)
+    line, done = StepLine(), 0
+
+    def say(text: str) -> None:
+        if line.live:
+            line.show(f"[{min(done + 1, cuts)}/{cuts}] {text} …")
+
+    def report(cut: Cut) -> None:
+        nonlocal done
+        done = cut.number
+        line.end()
+        output.echo(f"[{cut.number}/{cuts}] {cut.sentence()}", err=True)
+
     test = prepare(
-        workload, study, chosen, params, cuts=cuts, disks=disks, clients=clients, window_s=window,
-        seed=seed, keep=keep, parent=parent, report=progress.report, say=progress.say,
+        workload, study, chosen, params, Cutting(cuts, seed, clients, window, keep, parent),
+        disks=disks, report=report, say=say,
     )  # fmt: skip
     try:
         result = test.run()
     finally:
-        progress.end()
+        line.end()
     if as_json:
         output.print_json(result.to_json())
     else:

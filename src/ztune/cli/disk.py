@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import re
-import sys
 from pathlib import Path
 from typing import Literal
 
 import click
 
 from ztune import files, output
+from ztune.cli._options import argument, option, takes
 from ztune.cli._values import FiniteRange
+from ztune.cli._waiting import StepLine
 from ztune.disk import fio, under_test
 from ztune.disk.measure import measure, really
 from ztune.errors import InputError
@@ -18,49 +19,18 @@ from ztune.study.profile import FlashProfile
 from ztune.units import parse_size
 
 
-class _Progress:
-    """One line that changes on a terminal, a line each elsewhere."""
-
-    def __init__(self) -> None:
-        self._live = sys.stderr.isatty()
-        self._open = False
-
-    def __call__(self, number: int, of: int, what: str) -> None:
-        self.line(f"[{number}/{of}] {what}")
-
-    def line(self, text: str) -> None:
-        if self._live:
-            output.rewrite(text)
-        else:
-            output.echo(text, err=True)
-        self._open = self._live
-
-    def end(self) -> None:
-        if self._open:
-            output.rewrite()
-            self._open = False
-
-
 @click.command()
-@click.argument("target", metavar="DEVICE|FILE|DIR")
-@click.option("--out", type=click.Path(path_type=Path), help="Write the profile there instead of to stdout.")
-@click.option("--name", help="The profile's name; default made from the target's.")
-@click.option("--kind", type=click.Choice(["hdd", "flash"]), help="Default: as the kernel says.")
-@click.option("--write", is_flag=True, help="Measure writes and flushes too. Destroys what is on a DEVICE.")
-@click.option("--yes", is_flag=True, help="With --write: this empty DEVICE is the one.")
-@click.option("--size", metavar="SIZE", help="Of the scratch file in DIR.  [default: 8G]")
-@click.option("--seconds", type=FiniteRange(0.5, 600), default=8.0, show_default=True, help="Of each job.")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON: profile, figures, notes.")
+@takes
 def command(
-    target: str,
-    out: Path | None,
-    name: str | None,
-    kind: Literal["hdd", "flash"] | None,
-    write: bool,
-    yes: bool,
-    size: str | None,
-    seconds: float,
-    as_json: bool,
+    target: str = argument(metavar="DEVICE|FILE|DIR"),
+    out: Path | None = option("--out", help="Write the profile there instead of to stdout."),
+    name: str | None = option("--name", help="The profile's name; default made from the target's."),
+    kind: Literal["hdd", "flash"] | None = option("--kind", help="Default: as the kernel says."),
+    write: bool = option("--write", help="Measure writes and flushes too. Destroys what is on a DEVICE."),
+    yes: bool = option("--yes", help="With --write: this empty DEVICE is the one."),
+    size: str | None = option("--size", metavar="SIZE", help="Of the scratch file in DIR.  [default: 8G]"),
+    seconds: float = option("--seconds", type=FiniteRange(0.5, 600), default=8.0, help="Of each job."),
+    as_json: bool = option("--json", help="Print JSON: profile, figures, notes."),
 ) -> None:
     """Measure a disk with fio; the result is a profile for studies and the lab.
 
@@ -85,10 +55,10 @@ def command(
         raise InputError(
             f"--name {name}: a profile's name begins with a letter and has letters, digits, _ . - only"
         )
-    progress = _Progress()
+    line = StepLine()
     try:
         if write and Path(target).is_dir():
-            progress.line("writing the scratch file")
+            line.show("writing the scratch file")
         with under_test.opened(target, write=write, yes=yes, size=bytes_) as disk:
             chosen = kind or disk.kind
             if chosen is None:
@@ -97,7 +67,7 @@ def command(
                 )
             why = ""
             if kind is None:
-                progress.line("looking whether it rotates")
+                line.show("looking whether it rotates")
                 chosen, why = really(lambda job: fio.run(disk.path, job), chosen, disk.size)
             flags = " --write" if write else ""
             source = f"ztune disk {target}{flags} --kind {chosen} --seconds {seconds:g}, fio on a {disk.what}"
@@ -109,7 +79,7 @@ def command(
                 source,
                 seconds=seconds,
                 write=write,
-                progress=progress,
+                progress=lambda number, of, what: line.show(f"[{number}/{of}] {what}"),
             )
             if disk.what != "device" and chosen == "hdd":
                 found.notes.append(
@@ -119,7 +89,7 @@ def command(
             if why:
                 found.notes.insert(0, why)
     finally:
-        progress.end()
+        line.end()
     text = found.to_toml()
     if out is not None:
         files.write(out, text)

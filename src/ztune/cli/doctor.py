@@ -5,6 +5,7 @@ from __future__ import annotations
 import click
 
 from ztune import output
+from ztune.cli._options import option, takes
 from ztune.doctor.checks import Checked, State, examine, fit
 from ztune.errors import MissingError
 
@@ -12,9 +13,12 @@ _STYLE = {State.OK: "green", State.LIMITED: "yellow", State.MISSING: "red"}
 
 
 @click.command()
-@click.option("--json", "as_json", is_flag=True, help="Print the findings as JSON.")
 @click.pass_context
-def command(context: click.Context, as_json: bool) -> None:
+@takes
+def command(
+    context: click.Context,
+    as_json: bool = option("--json", help="Print the findings as JSON."),
+) -> None:
     """Say what this machine can do, what is missing, and the command that brings it.
 
     It only looks, and changes nothing. Exit code 0 when `ztune tune` can work here, 3 when something that

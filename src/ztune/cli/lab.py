@@ -8,18 +8,17 @@ import time
 import click
 
 from ztune import output
+from ztune.cli._options import argument, json_option, option, takes
 from ztune.errors import InputError, MissingError
 from ztune.lab import accel, image, keeper
 from ztune.lab import build as building
 from ztune.lab.guest import Guest
 from ztune.units import parse_size
 
-_OPENZFS = click.option(
+_OPENZFS = option(
     "--openzfs", metavar="VERSION", help="OpenZFS version or its beginning, such as 2.1 or 2.3."
 )
-_MEMORY = click.option(
-    "--memory", metavar="SIZE", default="2G", show_default=True, help="Memory of the guest."
-)
+_MEMORY = option("--memory", metavar="SIZE", default="2G", help="Memory of the guest.")
 
 
 class _Progress:
@@ -74,11 +73,15 @@ def command() -> None:
 
 
 @command.command(short_help="Build the guest, once.")
-@_OPENZFS
-@click.option(
-    "--kernel", metavar="RELEASE", help="Kernel or its beginning, such as 6.1; default the distribution's."
-)
-def build(openzfs: str | None, kernel: str | None) -> None:
+@takes
+def build(
+    openzfs: str | None = _OPENZFS,
+    kernel: str | None = option(
+        "--kernel",
+        metavar="RELEASE",
+        help="Kernel or its beginning, such as 6.1; default the distribution's.",
+    ),
+) -> None:
     """Build the guest: kernel, OpenZFS module, tools, saved state.
 
     Downloads packages with this host's apt configuration, as an ordinary user too, and compiles below ztune's
@@ -113,10 +116,12 @@ def _how(accel: str, reason: str) -> str:
 
 
 @command.command(short_help="Start a guest and keep it running.")
-@_OPENZFS
-@_MEMORY
-@click.option("--net", is_flag=True, help="Let a port of 127.0.0.1 lead to the guest's port 22.")
-def up(openzfs: str | None, memory: str, net: bool) -> None:
+@takes
+def up(
+    openzfs: str | None = _OPENZFS,
+    memory: str = _MEMORY,
+    net: bool = option("--net", help="Let a port of 127.0.0.1 lead to the guest's port 22."),
+) -> None:
     """Start a guest and keep it running until `ztune lab down`.
 
     `ztune lab run` and `ztune lab shell` then work in it. Without it, each makes a guest of its own.
@@ -146,10 +151,12 @@ def up(openzfs: str | None, memory: str, net: bool) -> None:
     context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False},
     short_help="Run a command in a guest.",
 )
-@_OPENZFS
-@click.option("--fresh", is_flag=True, help="In a guest of its own even if one is running.")
-@click.argument("argv", nargs=-1, required=True, type=click.UNPROCESSED)
-def run(openzfs: str | None, fresh: bool, argv: tuple[str, ...]) -> None:
+@takes
+def run(
+    openzfs: str | None = _OPENZFS,
+    fresh: bool = option("--fresh", help="In a guest of its own even if one is running."),
+    argv: tuple[str, ...] = argument(nargs=-1, required=True, type=click.UNPROCESSED),
+) -> None:
     """Run a command in the guest that is up, or in a fresh one; ends with its exit code.
 
     stdin, stdout and stderr are those of this command. It runs as the guest's root. This host's files are at
@@ -173,8 +180,8 @@ def run(openzfs: str | None, fresh: bool, argv: tuple[str, ...]) -> None:
 
 
 @command.command(short_help="Open a shell in a guest.")
-@_OPENZFS
-def shell(openzfs: str | None) -> None:
+@takes
+def shell(openzfs: str | None = _OPENZFS) -> None:
     """Open a shell in the guest that is up, or in a fresh one.
 
     A fresh guest is gone when the shell ends.
@@ -215,8 +222,8 @@ def down() -> None:
 
 
 @command.command("list", short_help="What is built, and whether a guest is up.")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-def list_(as_json: bool) -> None:
+@takes
+def list_(as_json: bool = json_option) -> None:
     """List the guests that are built, how they run here, and the one that is up.
 
     \b

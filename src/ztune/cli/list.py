@@ -8,16 +8,15 @@ from typing import Any
 import click
 
 from ztune import output
+from ztune.cli._options import argument, json_option, option, takes
 from ztune.databases import registry
-from ztune.databases.registry import Entry
+from ztune.databases.registry import ListedWorkload
 from ztune.runs.space import differences, first_round
 from ztune.study import load_study, ready
 from ztune.study import profiles as known
 from ztune.study.adjust import adjusted
 from ztune.study.durability import judge
 from ztune.study.schema import study_schema
-
-_JSON = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 
 
 @click.group("list")
@@ -33,10 +32,12 @@ def command() -> None:
 
 
 @command.command("workloads")
-@click.argument("workload", required=False)
-@click.option("--all", "everything", is_flag=True, help="Every workload with its parameters.")
-@_JSON
-def workloads(workload: str | None, everything: bool, as_json: bool) -> None:
+@takes
+def workloads(
+    workload: str | None = argument(required=False),
+    everything: bool = option("--all", help="Every workload with its parameters."),
+    as_json: bool = json_option,
+) -> None:
     """List the workloads that ztune can run itself, a line for each; or all about one of them.
 
     That is its roles, its parameters, what it needs, and whether that is here.
@@ -64,16 +65,16 @@ def workloads(workload: str | None, everything: bool, as_json: bool) -> None:
             _show(entry)
 
 
-def _named(entry: Entry) -> str:
+def _named(entry: ListedWorkload) -> str:
     return entry.name if entry.source == "ztune" else f"{entry.name} (from {entry.source})"
 
 
-def _here(entry: Entry) -> str:
+def _here(entry: ListedWorkload) -> str:
     """Return in a word whether a workload can run here."""
     return "no" if entry.trouble or entry.missing else "yes"
 
 
-def _show(entry: Entry) -> None:
+def _show(entry: ListedWorkload) -> None:
     """Print all about one workload."""
     console = output.Console(highlight=False)
     console.print(output.Text.assemble((_named(entry), "bold"), f": {entry.summary}"), soft_wrap=True)
@@ -88,7 +89,7 @@ def _show(entry: Entry) -> None:
         output.print_table(("parameter", "type", "default", "meaning"), rows, otherwise=80)
 
 
-def _standing(entry: Entry) -> list[str]:
+def _standing(entry: ListedWorkload) -> list[str]:
     """Return the lines on a workload's roles, and on what it needs and whether that is here."""
     lines = [f"roles: {entry.roles}"] if entry.roles else []
     if entry.trouble:
@@ -104,10 +105,12 @@ def _standing(entry: Entry) -> list[str]:
 
 
 @command.command("layouts")
-@click.argument("study", required=False)
-@click.option("--schema", is_flag=True, help="Print the JSON Schema of study files instead.")
-@_JSON
-def layouts(study: str | None, schema: bool, as_json: bool) -> None:
+@takes
+def layouts(
+    study: str | None = argument(required=False),
+    schema: bool = option("--schema", help="Print the JSON Schema of study files instead."),
+    as_json: bool = json_option,
+) -> None:
     """List the ready studies, or the layouts of STUDY (a name or a TOML file).
 
     \b
@@ -150,8 +153,8 @@ def layouts(study: str | None, schema: bool, as_json: bool) -> None:
 
 
 @command.command("profiles")
-@_JSON
-def profiles(as_json: bool) -> None:
+@takes
+def profiles(as_json: bool = json_option) -> None:
     """List the disk profiles: those of ztune, and your own in `profiles/` of the state directory.
 
     \b

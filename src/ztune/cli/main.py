@@ -120,3 +120,7 @@ def main() -> None:
         output.echo("ztune: interrupted", err=True)
         sys.exit(130)
     sys.exit(code if isinstance(code, int) else 0)
+
+
+if __name__ == "__main__":
+    main()

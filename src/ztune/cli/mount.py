@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Literal
 
 import click
 
 from ztune import output
 from ztune.analysis import units
-from ztune.cli._options import arc_option, profile_option
+from ztune.cli._options import arc_option, argument, json_option, option, profile_option, takes
 from ztune.cli._waiting import waiting
 from ztune.errors import InputError, ZtuneError
 from ztune.onhost.host import mounted
@@ -22,44 +22,35 @@ from ztune.study import Layout
 
 
 @click.command("mount")
-@click.argument("what", required=False, metavar="[LAYOUT]")
-@click.argument("directory", required=False, metavar="[DIR]")
-@click.option(
-    "--layout", "layout_name", metavar="NAME|HASH", help="The study's layout; default its baseline."
-)
-@click.option(
-    "--disks", type=click.Choice(["profile", "instant"]), default="profile", show_default=True,
-    help="Service times of the profile in real time, or as fast as this machine.",
-)  # fmt: skip
-@click.option(
-    "--cache", type=click.Choice(["volatile", "none", "lazy"]), default="volatile", show_default=True,
-    help="The disks' write cache: lost with the program; none; or written out only when flushed or full.",
-)  # fmt: skip
-@profile_option
-@arc_option
-@click.option(
-    "--store", metavar="DIR",
-    help="Where the disks' files are kept; default below ztune's state directory.",
-)  # fmt: skip
-@click.option("--page-cache", is_flag=True, help="Let the kernel cache pages; ZFS would not.")
-@click.option("--foreground", is_flag=True, help="Stay until Ctrl-C or another signal unmounts it.")
-@click.option("--list", "list_", is_flag=True, help="Show what is mounted, and what is kept.")
-@click.option("--stats", is_flag=True, help="Show the counters of the mount at DIR.")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@takes
 def command(
-    what: str | None,
-    directory: str | None,
-    layout_name: str | None,
-    disks: str,
-    cache: str,
-    profile: str | None,
-    arc: str | None,
-    store: str | None,
-    page_cache: bool,
-    foreground: bool,
-    list_: bool,
-    stats: bool,
-    as_json: bool,
+    what: str | None = argument(required=False, metavar="[LAYOUT]"),
+    directory: str | None = argument(required=False, metavar="[DIR]"),
+    layout_name: str | None = option(
+        "--layout", metavar="NAME|HASH", help="The study's layout; default its baseline."
+    ),
+    disks: Literal["profile", "instant"] = option(
+        "--disks",
+        default="profile",
+        help="Service times of the profile in real time, or as fast as this machine.",
+    ),
+    cache: Literal["volatile", "none", "lazy"] = option(
+        "--cache",
+        default="volatile",
+        help="The disks' write cache: lost with the program; none; or written out only when flushed or full.",
+    ),
+    profile: str | None = profile_option,
+    arc: str | None = arc_option,
+    store: str | None = option(
+        "--store",
+        metavar="DIR",
+        help="Where the disks' files are kept; default below ztune's state directory.",
+    ),
+    page_cache: bool = option("--page-cache", help="Let the kernel cache pages; ZFS would not."),
+    foreground: bool = option("--foreground", help="Stay until Ctrl-C or another signal unmounts it."),
+    list_: bool = option("--list", help="Show what is mounted, and what is kept."),
+    stats: bool = option("--stats", help="Show the counters of the mount at DIR."),
+    as_json: bool = json_option,
 ) -> int:
     """Mount a layout's datasets below DIR, each in a directory of its own.
 

@@ -7,6 +7,7 @@ from pathlib import Path
 import click
 
 from ztune import output
+from ztune.cli._options import argument, option, takes
 from ztune.databases import skeleton
 
 
@@ -21,13 +22,17 @@ def command() -> None:
 
 
 @command.command("database", short_help="Begin a package that teaches ztune another database.")
-@click.argument("name")
-@click.option(
-    "--into", default=".", show_default=True, metavar="DIR",
-    type=click.Path(path_type=Path, file_okay=False, exists=True),
-    help="The folder that the package's own is made in.",
-)  # fmt: skip
-def database(name: str, into: Path) -> int:
+@takes
+def database(
+    name: str = argument(),
+    into: Path = option(
+        "--into",
+        default=".",
+        metavar="DIR",
+        type=click.Path(path_type=Path, file_okay=False, exists=True),
+        help="The folder that the package's own is made in.",
+    ),
+) -> int:
     """Write a package ztune-NAME that teaches ztune the database NAME.
 
     What is written works at once, on a tiny database of its own: its files' roles, a workload, what `ztune

@@ -5,18 +5,18 @@ from __future__ import annotations
 import json
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
 
 import click
 from rich.live import Live
 
 from ztune import files, output
 from ztune.advice.findings import Finding, Undecided, findings, undecided
+from ztune.cli._options import file_option, option, takes
 from ztune.cli._values import FiniteRange
 from ztune.errors import InputError
 from ztune.observe.model import Observation
 from ztune.observe.sources import MEANINGS, READERS, read_files
-from ztune.observe.subjects import Subject, choose
+from ztune.observe.subjects import ObservedSubject, choose
 from ztune.observe.watch import watch
 from ztune.onhost.words import ROLES
 from ztune.report import observed_html, observed_terminal
@@ -27,68 +27,52 @@ _SECONDS = 60.0  # where nobody can see when to press Ctrl-C
 
 
 @click.command()
-@click.option("--pid", type=click.IntRange(min=1), help="Observe this process and all its descendants.")
-@click.option("--unit", help="Observe the processes of this systemd unit.")
-@click.option("--dataset", help="Observe everything that touches this ZFS dataset, or one below it.")
-@click.option(
-    "--path", type=click.Path(path_type=Path), help="Observe everything that touches files below this folder."
-)
-@click.option(
-    "--seconds",
-    type=FiniteRange(min=0, min_open=True),
-    help=f"How long. Default: until Ctrl-C on a terminal, else {_SECONDS:g}.",
-)
-@click.option(
-    "--from",
-    "sources",
-    multiple=True,
-    type=click.Path(path_type=Path, dir_okay=False),
-    metavar="FILE",
-    help="Don't observe: read the output of another tool, or a saved observation. Repeatable.",
-)
-@click.option(
-    "--format",
-    "format_",
-    type=click.Choice([reader.name for reader in READERS]),
-    help="Of --from. Default: by its content.",
-)
-@click.option(
-    "--as",
-    "meaning",
-    type=click.Choice(MEANINGS),
-    help="What the histograms of --from are, where the file does not say.",
-)
-@click.option(
-    "--role",
-    "roles",
-    multiple=True,
-    metavar="GLOB=ROLE",
-    help="Which role files (or keys of histograms) play, beside the well-known layouts. Repeatable."
-    f" Roles: {', '.join(ROLES)}, or - for none.",
-)
-@click.option(
-    "--no-files", is_flag=True, help="Don't walk through the files, nor read samples of them, at the end."
-)
-@click.option(
-    "--user",
-    help="Account to ask the database for its settings as, read-only. Default: for root the one that the"
-    " server runs as, else yours. It needs no special rights.",
-)
-@click.option(
-    "--out", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE", help="Write an HTML report."
-)
-@click.option(
-    "--save",
-    type=click.Path(path_type=Path, dir_okay=False),
-    metavar="FILE",
-    help="Keep the observation as JSON; --from reads it again.",
-)
-@click.option("--json", "as_json", is_flag=True, help="Print the observation and the findings as JSON.")
+@takes
 def command(
-    pid: int | None, unit: str | None, dataset: str | None, path: Path | None, seconds: float | None,
-    sources: tuple[Path, ...], format_: str | None, meaning: str | None, roles: tuple[str, ...],
-    no_files: bool, user: str | None, out: Path | None, save: Path | None, as_json: bool,
-) -> None:  # fmt: skip
+    pid: int | None = option(
+        "--pid", type=click.IntRange(min=1), help="Observe this process and all its descendants."
+    ),
+    unit: str | None = option("--unit", help="Observe the processes of this systemd unit."),
+    dataset: str | None = option(
+        "--dataset", help="Observe everything that touches this ZFS dataset, or one below it."
+    ),
+    path: Path | None = option("--path", help="Observe everything that touches files below this folder."),
+    seconds: float | None = option(
+        "--seconds",
+        type=FiniteRange(min=0, min_open=True),
+        help=f"How long. Default: until Ctrl-C on a terminal, else {_SECONDS:g}.",
+    ),
+    sources: tuple[Path, ...] = file_option(
+        "--from", "Don't observe: read the output of another tool, or a saved observation. Repeatable."
+    ),
+    format_: str | None = option(
+        "--format",
+        type=click.Choice([reader.name for reader in READERS]),
+        help="Of --from. Default: by its content.",
+    ),
+    meaning: str | None = option(
+        "--as",
+        type=click.Choice(MEANINGS),
+        help="What the histograms of --from are, where the file does not say.",
+    ),
+    roles: tuple[str, ...] = option(
+        "--role",
+        metavar="GLOB=ROLE",
+        help="Which role files (or keys of histograms) play, beside the well-known layouts. Repeatable."
+        f" Roles: {', '.join(ROLES)}, or - for none.",
+    ),
+    no_files: bool = option(
+        "--no-files", help="Don't walk through the files, nor read samples of them, at the end."
+    ),
+    user: str | None = option(
+        "--user",
+        help="Account to ask the database for its settings as, read-only. Default: for root the one that the "
+        "server runs as, else yours. It needs no special rights.",
+    ),
+    out: Path | None = file_option("--out", "Write an HTML report."),
+    save: Path | None = file_option("--save", "Keep the observation as JSON; --from reads it again."),
+    as_json: bool = option("--json", help="Print the observation and the findings as JSON."),
+) -> None:
     """See what a live database does to its file system, and what would be better. Nothing is changed.
 
     The kernel counts, by role, file and system call: sizes and times of reads and writes, fsyncs, what is
@@ -136,7 +120,7 @@ def command(
             output.echo(str(written))
 
 
-def _json(seen: Observation, found: list[Finding], open_: list[Undecided]) -> dict[str, Any]:
+def _json(seen: Observation, found: list[Finding], open_: list[Undecided]) -> dict[str, object]:
     return {
         "observation": seen.to_json(),
         "findings": [one.model_dump(mode="json") for one in found],
@@ -145,7 +129,7 @@ def _json(seen: Observation, found: list[Finding], open_: list[Undecided]) -> di
 
 
 def _observe(
-    subject: Subject, seconds: float | None, rules: RoleRules, look_at_files: bool, user: str | None
+    subject: ObservedSubject, seconds: float | None, rules: RoleRules, look_at_files: bool, user: str | None
 ) -> Observation:
     """Observe with a view that refreshes on a terminal, else with a line each half minute; on stderr."""
     console = output.Console(stderr=True)

@@ -9,6 +9,8 @@ import click
 from ztune import files, output
 from ztune.advice.commands import script as write_script
 from ztune.analysis.metrics import resolve
+from ztune.cli._options import argument, file_option, option, takes
+from ztune.cli._values import share
 from ztune.errors import InputError
 from ztune.report import measured, source, terminal
 from ztune.runs.named import run_id
@@ -16,28 +18,23 @@ from ztune.study import Objective
 
 
 @click.command()
-@click.argument("run", required=False)
-@click.option("--json", "as_json", is_flag=True, help="Print the recommendation as JSON.")
-@click.option(
-    "--objective",
-    metavar="METRIC,…",
-    help="What to minimise, most important first: time, space, written, read, sync_p99.",
-)
-@click.option("--within", metavar="SHARE", help="How near the best counts as equal, such as 5% or 0.05.")
-@click.option(
-    "--script",
-    type=click.Path(path_type=Path, dir_okay=False),
-    metavar="FILE",
-    help="Also write an executable shell script of the commands; it changes nothing unless run with --yes.",
-)
-@click.option("--all", "everything", is_flag=True, help="Show all layouts of the ranking.")
+@takes
 def command(
-    run: str | None,
-    as_json: bool,
-    objective: str | None,
-    within: str | None,
-    script: Path | None,
-    everything: bool,
+    run: str | None = argument(required=False),
+    as_json: bool = option("--json", help="Print the recommendation as JSON."),
+    objective: str | None = option(
+        "--objective",
+        metavar="METRIC,…",
+        help="What to minimise, most important first: time, space, written, read, sync_p99.",
+    ),
+    within: str | None = option(
+        "--within", metavar="SHARE", help="How near the best counts as equal, such as 5% or 0.05."
+    ),
+    script: Path | None = file_option(
+        "--script",
+        "Also write an executable shell script of the commands; it changes nothing unless run with --yes.",
+    ),
+    everything: bool = option("--all", help="Show all layouts of the ranking."),
 ) -> None:
     """Recommend one of the layouts that RUN (default: the last finished run) has screened.
 
@@ -77,16 +74,5 @@ def changed_objective(base: Objective, objective: str | None, within: str | None
             raise InputError("--objective names nothing; write for example --objective time,space,written")
         raw["minimise"] = list(dict.fromkeys(resolve(name) for name in names))
     if within is not None:
-        raw["within"] = share(within)
+        raw["within"] = share(within, "--within", zero=True)
     return Objective.model_validate(raw)
-
-
-def share(text: str) -> float:
-    """Return the share that ``text`` means: "5%" and "0.05" are 0.05. Raises InputError."""
-    try:
-        value = float(text.strip().removesuffix("%")) / (100 if text.strip().endswith("%") else 1)
-    except ValueError:
-        value = -1.0
-    if not 0 <= value < 1:
-        raise InputError(f'--within is "{text}"; it is a share from 0 to below 1, such as 5% or 0.05')
-    return value

@@ -13,6 +13,7 @@ from pathlib import Path
 import click
 
 from ztune import output
+from ztune.cli._options import argument, option, takes
 from ztune.cli._values import FiniteRange
 from ztune.errors import InputError
 from ztune.onhost.words import ROLES
@@ -23,65 +24,40 @@ from ztune.trace.roles import RoleRules
 
 
 @click.command(context_settings={"ignore_unknown_options": False})
-@click.argument("command_line", nargs=-1, type=click.UNPROCESSED, metavar="[-- COMMAND...]")
-@click.option(
-    "--pid",
-    "pids",
-    multiple=True,
-    type=click.IntRange(min=1),
-    help="Record this process and all its descendants. Repeatable.",
-)
-@click.option(
-    "--seconds",
-    type=FiniteRange(min=0, min_open=True),
-    help="How long to record. Default with --pid: until Ctrl-C or the processes end."
-    " A command is sent SIGTERM then.",
-)
-@click.option(
-    "--out", type=click.Path(path_type=Path), help="The trace's folder. Default: NAME-DATE-TIME.trace."
-)
-@click.option(
-    "--recorder",
-    type=click.Choice(NAMES),
-    default="auto",
-    show_default=True,
-    help="eBPF costs little and needs root; strace works for one's own processes, and slows them a lot.",
-)
-@click.option(
-    "--role",
-    "roles",
-    multiple=True,
-    metavar="GLOB=ROLE",
-    help="Which role files play, beside the well-known layouts. Repeatable."
-    f" Roles: {', '.join(ROLES)}, or - for none.",
-)
-@click.option(
-    "--path",
-    "paths",
-    multiple=True,
-    type=click.Path(path_type=Path),
-    help="Keep only files below this folder. Repeatable. Default: all regular files.",
-)
-@click.option(
-    "--samples",
-    is_flag=True,
-    help="Keep real blocks of the files in the trace, for exact compression. It then holds content!",
-)
-@click.option(
-    "--share", is_flag=True, help="Let others read the trace; else it is the recording user's alone."
-)
-@click.option("--json", "as_json", is_flag=True, help="Print what was recorded as JSON.")
+@takes
 def command(
-    command_line: tuple[str, ...],
-    pids: tuple[int, ...],
-    seconds: float | None,
-    out: Path | None,
-    recorder: str,
-    roles: tuple[str, ...],
-    paths: tuple[Path, ...],
-    samples: bool,
-    share: bool,
-    as_json: bool,
+    command_line: tuple[str, ...] = argument(nargs=-1, type=click.UNPROCESSED, metavar="[-- COMMAND...]"),
+    pids: tuple[int, ...] = option(
+        "--pid", type=click.IntRange(min=1), help="Record this process and all its descendants. Repeatable."
+    ),
+    seconds: float | None = option(
+        "--seconds",
+        type=FiniteRange(min=0, min_open=True),
+        help="How long to record. Default with --pid: until Ctrl-C or the processes end. "
+        "A command is sent SIGTERM then.",
+    ),
+    out: Path | None = option("--out", help="The trace's folder. Default: NAME-DATE-TIME.trace."),
+    recorder: str = option(
+        "--recorder",
+        type=click.Choice(NAMES),
+        default="auto",
+        help="eBPF costs little and needs root; strace works for one's own processes, and slows them a lot.",
+    ),
+    roles: tuple[str, ...] = option(
+        "--role",
+        metavar="GLOB=ROLE",
+        help="Which role files play, beside the well-known layouts. Repeatable."
+        f" Roles: {', '.join(ROLES)}, or - for none.",
+    ),
+    paths: tuple[Path, ...] = option(
+        "--path", help="Keep only files below this folder. Repeatable. Default: all regular files."
+    ),
+    samples: bool = option(
+        "--samples",
+        help="Keep real blocks of the files in the trace, for exact compression. It then holds content!",
+    ),
+    share: bool = option("--share", help="Let others read the trace; else it is the recording user's alone."),
+    as_json: bool = option("--json", help="Print what was recorded as JSON."),
 ) -> int:
     """Record the file I/O of a command or of running processes as a trace.
 

@@ -8,20 +8,20 @@ from pathlib import Path
 import click
 
 from ztune import files, output
+from ztune.cli._options import argument, file_option, option, takes
 from ztune.report import html, source
 from ztune.runs.named import run_id
 
 
 @click.command()
-@click.argument("run", required=False)
-@click.option(
-    "--out",
-    type=click.Path(path_type=Path, dir_okay=False),
-    metavar="FILE",
-    help="Where to write it. Default: ztune-RUN.html in the current directory.",
-)
-@click.option("--open/--no-open", "open_", default=False, help="Show it in the browser. Default: no.")
-def command(run: str | None, out: Path | None, open_: bool) -> None:
+@takes
+def command(
+    run: str | None = argument(required=False),
+    out: Path | None = file_option(
+        "--out", "Where to write it. Default: ztune-RUN.html in the current directory."
+    ),
+    open_: bool = option("--open/--no-open", default=False, help="Show it in the browser. Default: no."),
+) -> None:
     """Write the report of RUN (default: the last finished run) as one HTML file.
 
     The file loads nothing from the network and can be mailed or archived as it is: verdict, commands,

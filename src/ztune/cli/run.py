@@ -12,11 +12,13 @@ from ztune.cli._options import (
     Trials,
     Where,
     arc_option,
+    argument,
+    group,
+    option,
     params_option,
     profile_option,
     seed_option,
-    trials_options,
-    where_options,
+    takes,
 )
 from ztune.cli._values import pairs
 from ztune.errors import InputError
@@ -28,61 +30,41 @@ from ztune.store.db import Store
 
 
 @click.command("run")
-@click.argument("what", required=False, metavar="[STUDY|WORKLOAD]")
-@params_option
-@click.option(
-    "--on",
-    default="lab",
-    show_default=True,
-    metavar="lab|mount|local|ssh://HOST",
-    help="Where the trials run.",
-)
-@where_options
-@profile_option
-@arc_option
-@click.option(
-    "--layouts", "names", multiple=True, metavar="NAME|HASH",
-    help="Only this layout of the study (may be repeated); the baseline always runs.",
-)  # fmt: skip
-@click.option("--from", "source", metavar="RUN", help="Take the best layouts of this screening run.")
-@trials_options("--from")
-@click.option(
-    "--warm", is_flag=True, help="Leave the caches as loading left them, instead of emptying them first."
-)
-@click.option("--probe", "probes", multiple=True, metavar="NAME=on|off", help="Switch a probe on or off.")
-@click.option(
-    "--saved", metavar="DIR",
-    help="On ssh://: a directory there for the loaded database, so that it is loaded once. It stays.",
-)  # fmt: skip
-@click.option(
-    "--aa", is_flag=True, help="Run the baseline against itself: an A/A study, to test the measuring."
-)
-@seed_option
-@click.option("--name", help="A name for the run; default: the study's.")
-@click.option(
-    "--resume",
-    metavar="RUN",
-    help="Go on with a run that was cut, where it ran; what it left there is destroyed first.",
-)
-@click.option("--json", "as_json", is_flag=True, help="Print the ranking as JSON.")
+@takes
 def command(
-    what: str | None,
-    params: dict[str, str],
-    on: str,
-    where: Where,
-    profile: str | None,
-    arc: str | None,
-    names: tuple[str, ...],
-    source: str | None,
-    trials: Trials,
-    warm: bool,
-    probes: tuple[str, ...],
-    saved: str | None,
-    aa: bool,
-    seed: int | None,
-    name: str | None,
-    resume: str | None,
-    as_json: bool,
+    what: str | None = argument(required=False, metavar="[STUDY|WORKLOAD]"),
+    params: dict[str, str] = params_option,
+    on: str = option(
+        "--on", default="lab", metavar="lab|mount|local|ssh://HOST", help="Where the trials run."
+    ),
+    where: Where = group(),
+    profile: str | None = profile_option,
+    arc: str | None = arc_option,
+    names: tuple[str, ...] = option(
+        "--layouts",
+        metavar="NAME|HASH",
+        help="Only this layout of the study (may be repeated); the baseline always runs.",
+    ),
+    source: str | None = option("--from", metavar="RUN", help="Take the best layouts of this screening run."),
+    trials: Trials = group(),
+    warm: bool = option(
+        "--warm", help="Leave the caches as loading left them, instead of emptying them first."
+    ),
+    probes: tuple[str, ...] = option("--probe", metavar="NAME=on|off", help="Switch a probe on or off."),
+    saved: str | None = option(
+        "--saved",
+        metavar="DIR",
+        help="On ssh://: a directory there for the loaded database, so that it is loaded once. It stays.",
+    ),
+    aa: bool = option("--aa", help="Run the baseline against itself: an A/A study, to test the measuring."),
+    seed: int | None = seed_option,
+    name: str | None = option("--name", help="A name for the run; default: the study's."),
+    resume: str | None = option(
+        "--resume",
+        metavar="RUN",
+        help="Go on with a run that was cut, where it ran; what it left there is destroyed first.",
+    ),
+    as_json: bool = option("--json", help="Print the ranking as JSON."),
 ) -> int:
     """Run the workload of a study on each of its layouts, with the real database on real ZFS.
 

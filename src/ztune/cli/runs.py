@@ -8,6 +8,7 @@ from typing import Any
 import click
 
 from ztune import output
+from ztune.cli._options import json_option, option, takes
 from ztune.errors import InputError
 from ztune.runs.named import resolve
 from ztune.store import deletion
@@ -15,13 +16,16 @@ from ztune.store.db import Store
 
 
 @click.command("runs")
-@click.option(
-    "--delete", "unwanted", multiple=True, metavar="RUN",
-    help="Delete this run, and the trace that was made for it alone. Repeatable.",
-)  # fmt: skip
-@click.option("--yes", is_flag=True, help="With --delete: do it. Without --yes it is only shown.")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-def command(unwanted: tuple[str, ...], yes: bool, as_json: bool) -> None:
+@takes
+def command(
+    unwanted: tuple[str, ...] = option(
+        "--delete",
+        metavar="RUN",
+        help="Delete this run, and the trace that was made for it alone. Repeatable.",
+    ),
+    yes: bool = option("--yes", help="With --delete: do it. Without --yes it is only shown."),
+    as_json: bool = json_option,
+) -> None:
     """List the runs, oldest first, or delete some.
 
     \b

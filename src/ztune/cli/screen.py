@@ -14,7 +14,16 @@ from ztune import output
 from ztune.advice.trust import outpaced
 from ztune.analysis.standing import standing
 from ztune.cli._live import LiveView
-from ztune.cli._options import arc_option, jobs_option, profile_option, seed_option
+from ztune.cli._options import (
+    arc_option,
+    argument,
+    budget_option,
+    jobs_option,
+    option,
+    profile_option,
+    seed_option,
+    takes,
+)
 from ztune.cli._screening import print_ranking
 from ztune.cli._values import FiniteRange
 from ztune.errors import InputError
@@ -34,40 +43,30 @@ from ztune.trace.reader import Trace
 
 
 @click.command("screen")
-@click.argument("trace", required=False, type=click.Path(path_type=Path))
-@click.option(
-    "--study", "study_name", metavar="FILE|NAME", help="The layouts to try: a TOML file or a ready study."
-)
-@profile_option
-@arc_option
-@jobs_option
-@seed_option
-@click.option(
-    "--budget",
-    type=click.IntRange(1),
-    help="Layouts to try; default 32. The pairs that prove the recommendation come on top.",
-)
-@click.option("--timeout", type=FiniteRange(min=1), metavar="S", help="Give a layout up after S seconds.")
-@click.option("--name", help="A name for the run; default: the study's.")
-@click.option(
-    "--resume", metavar="[RUN]", is_flag=False, flag_value="last",
-    help="Go on with a run that was cut; without RUN the last one of this trace.",
-)  # fmt: skip
-@click.option("--all", "everything", is_flag=True, help="Show all layouts of the ranking.")
-@click.option("--json", "as_json", is_flag=True, help="Print the ranking as JSON.")
+@takes
 def command(
-    trace: Path | None,
-    study_name: str | None,
-    profile: str | None,
-    arc: str | None,
-    jobs: int | None,
-    seed: int | None,
-    budget: int | None,
-    timeout: float | None,
-    name: str | None,
-    resume: str | None,
-    everything: bool,
-    as_json: bool,
+    trace: Path | None = argument(required=False),
+    study_name: str | None = option(
+        "--study", metavar="FILE|NAME", help="The layouts to try: a TOML file or a ready study."
+    ),
+    profile: str | None = profile_option,
+    arc: str | None = arc_option,
+    jobs: int | None = jobs_option,
+    seed: int | None = seed_option,
+    budget: int | None = budget_option,
+    timeout: float | None = option(
+        "--timeout", type=FiniteRange(min=1), metavar="S", help="Give a layout up after S seconds."
+    ),
+    name: str | None = option("--name", help="A name for the run; default: the study's."),
+    resume: str | None = option(
+        "--resume",
+        metavar="[RUN]",
+        is_flag=False,
+        flag_value="last",
+        help="Go on with a run that was cut; without RUN the last one of this trace.",
+    ),
+    everything: bool = option("--all", help="Show all layouts of the ranking."),
+    as_json: bool = option("--json", help="Print the ranking as JSON."),
 ) -> int:
     """Replay TRACE through OpenZFS against many layouts, and rank them.
 

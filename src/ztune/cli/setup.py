@@ -5,19 +5,24 @@ from __future__ import annotations
 import click
 
 from ztune import output
+from ztune.cli._options import argument, json_option, option, takes
 from ztune.cli._values import pairs
 from ztune.databases import setup
 
 
 @click.command("setup")
-@click.argument("workload")
-@click.option(
-    "-p", "--param", "params", multiple=True, metavar="NAME=VALUE",
-    help="A parameter of the workload, where another value needs other things.",
-)  # fmt: skip
-@click.option("--dry-run", is_flag=True, help="Only say what would be done.")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-def command(workload: str, params: tuple[str, ...], dry_run: bool, as_json: bool) -> int:
+@takes
+def command(
+    workload: str = argument(),
+    params: tuple[str, ...] = option(
+        "-p",
+        "--param",
+        metavar="NAME=VALUE",
+        help="A parameter of the workload, where another value needs other things.",
+    ),
+    dry_run: bool = option("--dry-run", help="Only say what would be done."),
+    as_json: bool = json_option,
+) -> int:
     """Install what WORKLOAD needs, with this system's own package manager, and nothing else.
 
     "programs" stands for ztune's own: what they are built with is installed, and they are built, for this

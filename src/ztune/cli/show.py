@@ -10,6 +10,7 @@ from typing import Any
 import click
 
 from ztune import output
+from ztune.cli._options import argument, json_option, option, takes
 from ztune.cli._screening import print_ranking
 from ztune.errors import InputError
 from ztune.report import measured
@@ -21,13 +22,17 @@ from ztune.trace.reader import Trace
 
 
 @click.command("show")
-@click.argument("run", default="last")
-@click.option("--trial", type=click.IntRange(1), metavar="N", help="One trial of the run, in full.")
-@click.option(
-    "--rerun", is_flag=True, help="Run that trial again from its record, and compare. Stores nothing."
-)
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-def command(run: str, trial: int | None, rerun: bool, as_json: bool) -> int:
+@takes
+def command(
+    run: str = argument(default="last"),
+    trial: int | None = option(
+        "--trial", type=click.IntRange(1), metavar="N", help="One trial of the run, in full."
+    ),
+    rerun: bool = option(
+        "--rerun", help="Run that trial again from its record, and compare. Stores nothing."
+    ),
+    as_json: bool = json_option,
+) -> int:
     """Show RUN (an id, the beginning of one, or "last").
 
     \b
@@ -60,41 +65,37 @@ def command(run: str, trial: int | None, rerun: bool, as_json: bool) -> int:
     if as_json:
         output.print_json(record)
     else:
-        _print_trial(record)
+        _print_trial(found, chosen)
     return 0
 
 
-def run_json(run: Run, trials: Sequence[Trial]) -> dict[str, Any]:
+def run_json(run: Run, trials: Sequence[Trial]) -> dict[str, object]:
     """Return everything stored of a run."""
     return {**_run_fields(run), "study": run.study, "trials": [_trial_fields(t) for t in trials]}
 
 
-def trial_json(run: Run, trial: Trial) -> dict[str, Any]:
+def trial_json(run: Run, trial: Trial) -> dict[str, object]:
     """Return one trial with all that it takes to run it again: spec, trace, seed, versions, command."""
+    return {"run": _run_fields(run), "trial": _trial_fields(trial), "again": _again(run, trial)}
+
+
+def _again(run: Run, trial: Trial) -> dict[str, Any]:
     if run.measured:
         return {
-            "run": _run_fields(run),
-            "trial": _trial_fields(trial),
-            "again": {
-                "command": ["python3", "ztune-trial.pyz", "run"],
-                "note": "trial.spec on one line goes to its standard input; see docs/trial-format.md.",
-            },
+            "command": ["python3", "ztune-trial.pyz", "run"],
+            "note": "trial.spec on one line goes to its standard input; see docs/trial-format.md.",
         }
     return {
-        "run": _run_fields(run),
-        "trial": _trial_fields(trial),
-        "again": {
-            "command": ["ztune", "show", run.id, "--trial", str(trial.number), "--rerun"],
-            "engine": ["ztune-engine", "replay", "--spec", "SPEC", "--ops", "OPS"],
-            "note": (
-                "SPEC is trial.spec plus `content` (role: file of sample blocks), `backing` and "
-                "`backing_dir`; OPS is the export of the trace with this sha. The command fills them in."
-            ),
-        },
+        "command": ["ztune", "show", run.id, "--trial", str(trial.number), "--rerun"],
+        "engine": ["ztune-engine", "replay", "--spec", "SPEC", "--ops", "OPS"],
+        "note": (
+            "SPEC is trial.spec plus `content` (role: file of sample blocks), `backing` and "
+            "`backing_dir`; OPS is the export of the trace with this sha. The command fills them in."
+        ),
     }
 
 
-def _run_fields(run: Run) -> dict[str, Any]:
+def _run_fields(run: Run) -> dict[str, object]:
     names = (
         "id", "kind", "name", "created", "status", "trace_path", "trace_sha", "environment", "versions",
         "seed", "command", "options", "warnings", "target", "job", "source_run", "outcome",
@@ -102,7 +103,7 @@ def _run_fields(run: Run) -> dict[str, Any]:
     return {**{n: getattr(run, n) for n in names}, "objective": run.objective.model_dump(mode="json")}
 
 
-def _trial_fields(trial: Trial) -> dict[str, Any]:
+def _trial_fields(trial: Trial) -> dict[str, object]:
     names = (
         "number", "round", "block", "twin", "layout_name", "layout_hash", "target", "status", "error",
         "engine_version",
@@ -143,27 +144,22 @@ def _print_run(run: Run, trials: Sequence[Trial]) -> None:
             output.echo(f"not done    {trial.number} {trial.layout_name}")
 
 
-def _print_trial(record: dict[str, Any]) -> None:
-    trial = record["trial"]
-    output.echo(
-        f"trial {trial['number']} of run {record['run']['id']}: {trial['layout_name']} "
-        f"({trial['layout_hash']})"
-    )
-    output.echo(f"status      {trial['status']}" + (f": {trial['error']}" if trial["error"] else ""))
-    output.echo(f"durability  {trial['durability']['class']}")
-    for reason in trial["durability"]["reasons"]:
+def _print_trial(run: Run, trial: Trial) -> None:
+    layout, result, judged = trial.layout, trial.result, judge(trial.layout)
+    output.echo(f"trial {trial.number} of run {run.id}: {trial.layout_name} ({trial.layout_hash})")
+    output.echo(f"status      {trial.status}" + (f": {trial.error}" if trial.error else ""))
+    output.echo(f"durability  {judged.klass.value}")
+    for reason in judged.reasons:
         output.echo(f"            {reason}")
     output.echo("settings")
-    for key, value in trial["settings"].items():
+    for key, value in layout.settings().items():
         output.echo(f"  {key:28} {value}")
-    if trial["result"]:
+    if result:
         output.echo("measure")
-        shown = {k: v for k, v in trial["result"].items() if k in ("job", "measure", "steps")}
-        for key, value in _flat(
-            shown if record["run"]["kind"] == "run" else trial["result"].get("measure", {})
-        ):
+        measured = {k: v for k, v in result.items() if k in ("job", "measure", "steps")}
+        for key, value in _flat(measured if run.kind == "run" else result.get("measure", {})):
             output.echo(f"  {key:44} {value}")
-    output.echo(f"again       {' '.join(record['again']['command'])}")
+    output.echo(f"again       {' '.join(_again(run, trial)['command'])}")
 
 
 def _flat(node: Any, prefix: str = "") -> list[tuple[str, Any]]:

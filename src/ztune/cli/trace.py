@@ -9,6 +9,7 @@ from pathlib import Path
 import click
 
 from ztune import output
+from ztune.cli._options import argument, option, takes
 from ztune.errors import InputError
 from ztune.onhost.words import ROLES
 from ztune.trace import view
@@ -18,9 +19,9 @@ from ztune.trace.summary import NO_ROLE, summarise
 
 _LONG = 2_000_000  # events from which showing takes long enough to say so
 
-_trace = click.argument("trace", type=click.Path(path_type=Path))
-_json = click.option("--json", "as_json", is_flag=True, help="Print JSON instead of tables.")
-_role = click.option("--role", type=click.Choice((*ROLES, NO_ROLE)), help="Only this role.")
+_trace = argument()
+_as_json = option("--json", help="Print JSON instead of tables.")
+_role = option("--role", type=click.Choice((*ROLES, NO_ROLE)), help="Only this role.")
 
 
 @click.group()
@@ -36,16 +37,14 @@ def command() -> None:
 
 
 @command.command()
-@_trace
-@click.option(
-    "--by", type=click.Choice(("role", "file")), default="role", show_default=True, help="One line for each."
-)
-@_role
-@click.option(
-    "--top", type=click.IntRange(1), default=20, show_default=True, help="How many files, with --by file."
-)
-@_json
-def show(trace: Path, by: str, role: str | None, top: int, as_json: bool) -> None:
+@takes
+def show(
+    trace: Path = _trace,
+    by: str = option("--by", type=click.Choice(("role", "file")), default="role", help="One line for each."),
+    role: str | None = _role,
+    top: int = option("--top", type=click.IntRange(1), default=20, help="How many files, with --by file."),
+    as_json: bool = _as_json,
+) -> None:
     """Show what was read, written and synced.
 
     By role: calls, bytes, sizes as powers of two (each row's label is the lower bound), how much was
@@ -83,10 +82,12 @@ def show(trace: Path, by: str, role: str | None, top: int, as_json: bool) -> Non
 
 
 @command.command(short_help="List every file of a trace.")
-@_trace
-@_role
-@_json
-def files(trace: Path, role: str | None, as_json: bool) -> None:
+@takes
+def files(
+    trace: Path = _trace,
+    role: str | None = _role,
+    as_json: bool = _as_json,
+) -> None:
     """List every file of a trace: role, size before and after, names.
 
     \b
@@ -104,9 +105,8 @@ def files(trace: Path, role: str | None, as_json: bool) -> None:
 
 
 @command.command(short_help="Check that a trace is whole and unchanged.")
-@_trace
-@_json
-def check(trace: Path, as_json: bool) -> None:
+@takes
+def check(trace: Path = _trace, as_json: bool = _as_json) -> None:
     """Check that a trace is whole and unchanged: sizes, checksums, every value.
 
     \b
@@ -129,10 +129,12 @@ def check(trace: Path, as_json: bool) -> None:
 
 
 @command.command("export-ops", short_help="Write the engine's operations file.")
-@_trace
-@click.argument("out", type=click.Path(path_type=Path, dir_okay=False))
-@_json
-def export(trace: Path, out: Path, as_json: bool) -> None:
+@takes
+def export(
+    trace: Path = _trace,
+    out: Path = argument(type=click.Path(path_type=Path, dir_okay=False)),
+    as_json: bool = _as_json,
+) -> None:
     """Write the binary file of operations that the replay engine reads.
 
     Only files with a role are in it. `ztune screen` does this by itself; the file is for running the engine

@@ -6,15 +6,18 @@ import click
 
 from ztune import output
 from ztune.analysis.units import amount
+from ztune.cli._options import argument, option, takes
 from ztune.cli._waiting import waiting
 from ztune.places import mounting
 
 
 @click.command("umount")
-@click.argument("directory", metavar="DIR")
-@click.option("--destroy", is_flag=True, help="Delete the disks' files too, with all that is on them.")
-@click.option("--force", is_flag=True, help="Unmount even if programs use it; they get errors from then on.")
-def command(directory: str, destroy: bool, force: bool) -> int:
+@takes
+def command(
+    directory: str = argument(metavar="DIR"),
+    destroy: bool = option("--destroy", help="Delete the disks' files too, with all that is on them."),
+    force: bool = option("--force", help="Unmount even if programs use it; they get errors from then on."),
+) -> int:
     """Unmount a layout in order; the files are kept, and `ztune mount` mounts them again.
 
     Pools are exported and the disks' caches written, which takes as long as the modelled disks do. While

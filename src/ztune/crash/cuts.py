@@ -5,13 +5,14 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 
-from ztune.crash.ledger import Ledger, Verdict
+from ztune.crash.ledger import CutVerdict, Ledger
 from ztune.crash.plan import CrashPlan, Moment, plans
 from ztune.crash.power import Power
 from ztune.crash.result import Cut, Result
-from ztune.databases.crash_test import Client, Found, TestedDatabase
+from ztune.databases.crash_test import CrashClient, Found, TestedDatabase
 from ztune.errors import ZtuneError
 from ztune.onhost.host import interrupt, room
 from ztune.onhost.host.interrupt import signals_as_interrupt, uninterrupted
@@ -28,6 +29,26 @@ Report = Callable[[Cut], None]
 Say = Callable[[str], None]
 
 
+@dataclass(frozen=True)
+class Cutting:
+    """How a database's power is cut."""
+
+    count: int
+    """How many cuts."""
+    seed: int
+    """Decides their moments, and what the clients do."""
+    clients: int = 4
+    """How many work at the same time."""
+    window_s: float = 2.0
+    """The longest that they work before a cut."""
+    keep: bool = False
+    """Stop at the first check that finds more damage than promised, and leave all where it is."""
+    parent: Path | None = None
+    """Where the work directory is made."""
+    accounts: int = ACCOUNTS
+    """Rows of the table that is written over."""
+
+
 class _KeptError(Exception):
     """A check failed, and what it looked at is to be kept."""
 
@@ -40,14 +61,8 @@ class CrashTest:
         database: Callable[[], TestedDatabase],
         power: Callable[[Path], Power],
         result: Result,
+        cutting: Cutting,
         *,
-        count: int,
-        seed: int,
-        clients: int = 4,
-        window_s: float = 2.0,
-        accounts: int = ACCOUNTS,
-        parent: Path | None = None,
-        keep: bool = False,
         report: Report = lambda cut: None,
         say: Say = lambda text: None,
     ) -> None:
@@ -57,19 +72,13 @@ class CrashTest:
             database: makes one that is new, and so on for each fresh load.
             power: makes the directories' power, below a folder.
             result: is filled.
-            count: how many cuts. seed: decides their moments, and what the clients do.
-            clients: how many work at the same time.
-            window_s: the longest that they work before a cut.
-            accounts: rows of the table that is written over.
-            parent: where the work directory is made.
-            keep: stop at the first check that finds more damage than promised, and leave all where it is.
+            cutting: how many cuts, and how.
             report: is told each cut when its check is done. say: what is being done.
         """
         self._make_database, self._make_power = database, power
         self.result = result
-        self._seed, self._clients, self._window, self._accounts = seed, clients, window_s, accounts
-        self._parent, self._keep, self._report, self._say = parent, keep, report, say
-        self._plans = plans(count, seed, checkpoints=database().checkpoints)
+        self._how, self._report, self._say = cutting, report, say
+        self._plans = plans(cutting.count, cutting.seed, checkpoints=database().checkpoints)
         self._pending: list[Cut] = []
         self._loads = 0
         self._recovery_s = self._checkpoint_s = _GUESS_S
@@ -107,7 +116,7 @@ class CrashTest:
         began = time.monotonic()
         with signals_as_interrupt():
             try:
-                place = self._parent or WorkDir.default_parent()
+                place = self._how.parent or WorkDir.default_parent()
                 with room.RoomWatch("the crash test", lambda: [place]):
                     self._load()
                     for plan in self._plans:
@@ -118,7 +127,7 @@ class CrashTest:
             except ZtuneError as error:
                 interrupt.check()
                 failure = self._reason(error)
-                if not self._keep or self._workdir is None:
+                if not self._how.keep or self._workdir is None:
                     raise failure from error
                 self._keep_it()
                 raise ZtuneError(f"{failure} (kept: {self.result.kept})") from error
@@ -146,17 +155,17 @@ class CrashTest:
         self._say("loading")
         self._loads += 1
         # Named as one to be kept, so that no other run takes it for a leftover once we have ended.
-        self._workdir = WorkDir.create("crashtest", parent=self._parent, keep=self._keep)
+        self._workdir = WorkDir.create("crashtest", parent=self._how.parent, keep=self._how.keep)
         folder = self._workdir.path
         self._database = self._make_database()
         self._power = self._make_power(folder)
         self._ledger = Ledger(
-            self._clients, self._accounts, f"{self._seed}:{self._loads}", folder / "acknowledged"
+            self._how.clients, self._how.accounts, f"{self._how.seed}:{self._loads}", folder / "acknowledged"
         )
         self.power.up("none")
         self.result.openzfs = self.power.version
         self.database.prepare(self._workdir, self.power.places)
-        self.database.load(self._accounts)
+        self.database.load(self._how.accounts)
         self.power.down()
 
     def _end(self, *, keep: bool = False) -> None:
@@ -196,29 +205,28 @@ class CrashTest:
     def _come_back(self, cache: str) -> None:
         """Mount, recover, and check what the cuts since the last check have left."""
         found = self._recover(cache)
-        if found is None:
-            return
+        if found is not None and self._judge(found):
+            self._recover(cache)
+
+    def _judge(self, found: Found) -> bool:
+        """Note what the pending cuts have left; return whether it was damage, and all is loaded anew."""
         verdict = self.ledger.check(found)
         self._note(verdict)
-        if self._keep and self.result.broken:
+        if self._how.keep and self.result.broken:
             raise _KeptError
         if verdict.corrupt:
             self._end()
             self._load()
-            self._recover(cache)
         else:
             self.ledger.settle(found)
+        return verdict.corrupt
 
     def _recover(self, cache: str) -> Found | None:
         """Return what is there after the pending cuts; ``None`` if there were none."""
         self._say("mounting")
-        try:
-            self._mount(cache)
-        except ZtuneError as error:
-            interrupt.check()  # what fails while it is being stopped is no damage
-            if not self._pending:
-                raise
-            return Found(complaints=[f"it can't be mounted any more: {error}"])
+        problem = self._mount(cache)
+        if problem is not None:
+            return problem
         self._say("recovering")
         began = time.monotonic()
         try:
@@ -239,12 +247,20 @@ class CrashTest:
         self.power.watch()
         return found
 
-    def _mount(self, cache: str) -> None:
-        replayed = self.power.up(cache)
+    def _mount(self, cache: str) -> Found | None:
+        """Mount; return what the pending cuts have left where that fails for them."""
+        try:
+            replayed = self.power.up(cache)
+        except ZtuneError as error:
+            interrupt.check()  # what fails while it is being stopped is no damage
+            if not self._pending:
+                raise
+            return Found(complaints=[f"it can't be mounted any more: {error}"])
         if self._pending:
             self._pending[-1].replayed = replayed
+        return None
 
-    def _note(self, verdict: Verdict) -> None:
+    def _note(self, verdict: CutVerdict) -> None:
         pending, self._pending = self._pending, []
         last = pending[-1]
         last.checked = True
@@ -258,18 +274,9 @@ class CrashTest:
 
     def _in_recovery(self, plan: CrashPlan) -> float:
         self._say("cutting a recovery")
-        try:
-            self._mount(plan.cache)
-        except ZtuneError as error:
-            interrupt.check()
-            if not self._pending:
-                raise
-            problem = f"it can't be mounted any more: {error}"
-            self._note(Verdict(self.ledger.acknowledged, 0, None, 0, (problem,)))
-            if self._keep:
-                raise _KeptError from None
-            self._end()
-            self._load()
+        found = self._mount(plan.cache)
+        if found is not None:
+            self._judge(found)
             self._mount(plan.cache)
         after = plan.share * _BEYOND * self._recovery_s
         try:
@@ -286,7 +293,7 @@ class CrashTest:
         self._say(f"working, to be cut {plan.moment}")
         sessions = [self.database.client() for _ in self.ledger.clients]
         extra = self.database.client() if plan.moment is Moment.CHECKPOINT else None
-        fallen: list[Client] = []
+        fallen: list[CrashClient] = []
         self.ledger.open()
         threads = [
             threading.Thread(target=self._work, args=(client, session, fallen), daemon=True)
@@ -296,9 +303,9 @@ class CrashTest:
             thread.start()
         began = time.monotonic()
         if extra is None:
-            time.sleep(plan.share * self._window)
+            time.sleep(plan.share * self._how.window_s)
         else:
-            time.sleep(plan.begin * self._window)
+            time.sleep(plan.begin * self._how.window_s)
             began = time.monotonic()
             thread = threading.Thread(target=self._checkpoint, args=(extra, fallen), daemon=True)
             threads.append(thread)
@@ -315,14 +322,14 @@ class CrashTest:
         self.power.clear()
         return after
 
-    def _work(self, client: int, session: Client, fallen: list[Client]) -> None:
+    def _work(self, client: int, session: CrashClient, fallen: list[CrashClient]) -> None:
         while (transaction := self.ledger.begin(client)) is not None:
             if not session.commit(transaction):
                 fallen.append(session)
                 return
             self.ledger.acknowledge(transaction)
 
-    def _checkpoint(self, session: Client, fallen: list[Client]) -> None:
+    def _checkpoint(self, session: CrashClient, fallen: list[CrashClient]) -> None:
         began = time.monotonic()
         done = session.checkpoint()
         taken = time.monotonic() - began

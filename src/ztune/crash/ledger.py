@@ -21,7 +21,7 @@ _SHOWN = 3
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class CutVerdict:
     """What became of the acknowledged commits."""
 
     acknowledged: int
@@ -114,13 +114,13 @@ class Ledger:
                 self._file.write(f"{transaction.client} {transaction.number} {now:.6f}\n")
         return True
 
-    def check(self, found: Found) -> Verdict:
+    def check(self, found: Found) -> CutVerdict:
         """Say what became of the acknowledged commits, and whether what is there is consistent."""
         with self._lock:
             problems = [*found.complaints]
             if not found.entries and not found.accounts and problems:
                 # It could not be read: nothing is known of single commits.
-                return Verdict(self.acknowledged, 0, None, 0, tuple(problems))
+                return CutVerdict(self.acknowledged, 0, None, 0, tuple(problems))
             lost, survivors, unanswered = self._compare(found, problems)
             oldest = min((at for _, at in lost), default=None)
             if oldest is not None:
@@ -131,7 +131,7 @@ class Ledger:
                     )
             problems += _accounts(found, self.accounts)
             age = None if oldest is None or self._closed_at is None else max(0.0, self._closed_at - oldest)
-            return Verdict(self.acknowledged, len(lost), age, unanswered, tuple(problems))
+            return CutVerdict(self.acknowledged, len(lost), age, unanswered, tuple(problems))
 
     def _compare(
         self, found: Found, problems: list[str]

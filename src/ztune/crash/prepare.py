@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from ztune.crash.cuts import CrashTest
+from ztune.crash.cuts import CrashTest, Cutting
 from ztune.crash.database import database_of
 from ztune.crash.power import Mounted, Power
 from ztune.crash.result import Cut, Result
@@ -24,14 +24,9 @@ def prepare(
     study: Study,
     layout: Layout,
     params: Mapping[str, str],
+    cutting: Cutting,
     *,
-    cuts: int,
     disks: str,
-    clients: int,
-    window_s: float,
-    seed: int,
-    keep: bool = False,
-    parent: Path | None = None,
     report: Callable[[Cut], None] = lambda cut: None,
     say: Callable[[str], None] = lambda text: None,
 ) -> CrashTest:
@@ -46,12 +41,12 @@ def prepare(
     values = _parameters(workload, params)
 
     def database() -> TestedDatabase:
-        return make(values, chosen.database, clients=clients)
+        return make(values, chosen.database, clients=cutting.clients)
 
     first = database()
 
     def power(folder: Path) -> Power:
-        return Mounted(program, study, chosen, first.roles, folder, seed=seed, disks=disks)
+        return Mounted(program, study, chosen, first.roles, folder, seed=cutting.seed, disks=disks)
 
     power(Path())  # Refuses what can't be mounted.
     result = Result(
@@ -66,15 +61,12 @@ def prepare(
         promised=judge(chosen).klass,
         reasons=list(judge(chosen).reasons),
         options={
-            "cuts": cuts, "seed": seed, "clients": clients, "window_s": window_s, "disks": disks,
-            "params": dict(params),
+            "cuts": cutting.count, "seed": cutting.seed, "clients": cutting.clients,
+            "window_s": cutting.window_s, "disks": disks, "params": dict(params),
         },
         checks=first.checks,
     )  # fmt: skip
-    return CrashTest(
-        database, power, result, count=cuts, seed=seed, clients=clients, window_s=window_s, parent=parent,
-        keep=keep, report=report, say=say,
-    )  # fmt: skip
+    return CrashTest(database, power, result, cutting, report=report, say=say)
 
 
 def judged(layout: Layout, settings: Mapping[str, str]) -> Layout:

@@ -80,7 +80,7 @@ class Transaction:
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class FoundEntry:
     """One row of the ledger as it was found."""
 
     client: int
@@ -93,7 +93,7 @@ class Entry:
 
 
 @dataclass(frozen=True, slots=True)
-class Account:
+class FoundAccount:
     """One account as it was found."""
 
     id: int
@@ -108,13 +108,13 @@ class Account:
 class Found:
     """All that a recovered database holds."""
 
-    entries: list[Entry] = field(default_factory=list)
-    accounts: list[Account] = field(default_factory=list)
+    entries: list[FoundEntry] = field(default_factory=list)
+    accounts: list[FoundAccount] = field(default_factory=list)
     complaints: list[str] = field(default_factory=list)
     """What the database's own check says, or why it could not be read or started."""
 
 
-class Client(Protocol):
+class CrashClient(Protocol):
     """One connection."""
 
     def commit(self, transaction: Transaction) -> bool:
@@ -179,7 +179,7 @@ class TestedDatabase(Protocol):
         """
         ...
 
-    def client(self) -> Client:
+    def client(self) -> CrashClient:
         """Connect."""
         ...
 

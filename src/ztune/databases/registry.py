@@ -27,7 +27,7 @@ GROUP = "ztune.workloads"
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class ListedWorkload:
     """One line of ``ztune list workloads``."""
 
     name: str
@@ -214,7 +214,7 @@ _REQUIRED = (
 )
 
 
-def entries() -> list[Entry]:
+def entries() -> list[ListedWorkload]:
     """Describe every workload; nothing is run. One that can't be loaded is named with its error."""
     found = []
     third = _third_party()
@@ -223,11 +223,11 @@ def entries() -> list[Entry]:
         try:
             workload = get(name)
         except InputError as error:
-            found.append(Entry(name, f"broken: {error}", source, []))
+            found.append(ListedWorkload(name, f"broken: {error}", source, []))
             continue
         needs, trouble = _needs(workload)
         found.append(
-            Entry(
+            ListedWorkload(
                 name,
                 workload.summary,
                 source,
@@ -238,12 +238,16 @@ def entries() -> list[Entry]:
             )
         )
     found += [
-        Entry(whose, f"broken: the entry points of package {whose!r} can't be read: {why}", whose, [])
+        ListedWorkload(
+            whose, f"broken: the entry points of package {whose!r} can't be read: {why}", whose, []
+        )
         for whose, _, why in by_package(GROUP)
         if why
     ]
     found += [
-        Entry(one.name, f"broken: database {one.name!r} of package {one.source!r}: {one.why}", one.source, [])
+        ListedWorkload(
+            one.name, f"broken: database {one.name!r} of package {one.source!r}: {one.why}", one.source, []
+        )
         for one in database.broken()
     ]
     return found
@@ -261,7 +265,7 @@ def _needs(workload: type[Workload]) -> tuple[list[str], str]:
     return packages, trouble
 
 
-def examined(entry: Entry, params: Mapping[str, object] | None = None) -> Entry:
+def examined(entry: ListedWorkload, params: Mapping[str, object] | None = None) -> ListedWorkload:
     """Return ``entry`` with what is here for ``params`` (default: none are given): the version that would
     run, or what is missing. Runs programs.
     """

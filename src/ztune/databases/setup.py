@@ -53,7 +53,7 @@ class Step:
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class SetupPlan:
     """What is to be done for a workload; no steps if everything is there."""
 
     workload: str
@@ -71,7 +71,7 @@ def plan(
     *,
     family: str | None = None,
     environ: Mapping[str, str] = os.environ,
-) -> Plan:
+) -> SetupPlan:
     """Return what ``ztune setup`` would do for the workload ``name``. Changes nothing.
 
     Args:
@@ -90,14 +90,14 @@ def plan(
         why = "installs what ztune's programs are built with, and says what and why; then they are built"
         script = native.SOURCES / "scripts/setup.sh"
         step = Step((str(script), PROGRAMS), why, then=native.find_all, says=True)
-        return Plan(name, entry.version, entry.missing, (step,) if entry.missing else ())
+        return SetupPlan(name, entry.version, entry.missing, (step,) if entry.missing else ())
     made = registry.make(name, params) if params else None  # Raises for a parameter that makes no sense.
     wanted = (
         made.to_fetch() if isinstance(made, JobWorkload) else getattr(registry.get(name), "artifacts", ())
     )
     fetched = [one for one in wanted if not one.present]
     if not entry.missing and not fetched:
-        return Plan(name, entry.version, "", (), params)
+        return SetupPlan(name, entry.version, "", (), params)
     if entry.trouble:
         raise InputError(f"workload {name!r} of package {entry.source!r}: {entry.trouble}")
     # What its default does without is missing all the same where another parameter wants it.
@@ -119,7 +119,7 @@ def plan(
         steps.append(Step(last, why, then=partial(unpacking.install, one)))
     if not steps:
         raise MissingError(missing)
-    return Plan(name, "", missing, tuple(steps), params)
+    return SetupPlan(name, "", missing, tuple(steps), params)
 
 
 def _install(packages: list[str], family: str, environ: Mapping[str, str], missing: str) -> list[Step]:
@@ -141,7 +141,9 @@ def _install(packages: list[str], family: str, environ: Mapping[str, str], missi
     return steps
 
 
-def carry_out(wanted: Plan, say: Callable[[Step], None], *, environ: Mapping[str, str] = os.environ) -> Plan:
+def carry_out(
+    wanted: SetupPlan, say: Callable[[Step], None], *, environ: Mapping[str, str] = os.environ
+) -> SetupPlan:
     """Do the steps of ``wanted``, and return how things stand afterwards.
 
     Args:
@@ -168,10 +170,10 @@ def carry_out(wanted: Plan, say: Callable[[Step], None], *, environ: Mapping[str
     entry = _examined(wanted.workload, wanted.params)
     if entry.missing:
         raise MissingError(f"{wanted.workload}: still missing after the set-up: {entry.missing}")
-    return Plan(wanted.workload, entry.version, "", wanted.steps, wanted.params)
+    return SetupPlan(wanted.workload, entry.version, "", wanted.steps, wanted.params)
 
 
-def _examined(name: str, params: Mapping[str, str]) -> registry.Entry:
+def _examined(name: str, params: Mapping[str, str]) -> registry.ListedWorkload:
     """Return what is here for a workload, or of ztune's programs. Raises InputError with a hint."""
     if name != PROGRAMS:
         registry.get(name)
@@ -180,7 +182,7 @@ def _examined(name: str, params: Mapping[str, str]) -> registry.Entry:
         raise InputError(f"{PROGRAMS} has no parameters")
     built = {program.name: program.built() for program in native.ALL}
     missing = [program for program, path in built.items() if path is None]
-    return registry.Entry(
+    return registry.ListedWorkload(
         name,
         "ztune's own programs",
         "ztune",

@@ -14,7 +14,7 @@ from ztune.study import profiles
 from ztune.study.profile import PROFILE, FlashProfile, HddProfile
 from ztune.units import format_size
 
-Kind = Literal["hdd", "flash"]
+DiskKind = Literal["hdd", "flash"]
 Run = Callable[[FioJob], Figures]
 Progress = Callable[[int, int, str], None]
 
@@ -65,7 +65,7 @@ def _toml(value: object) -> str:
     return f'"{text}"'
 
 
-def jobs(kind: Kind, size: int, seconds: float, write: bool) -> dict[str, FioJob]:
+def jobs(kind: DiskKind, size: int, seconds: float, write: bool) -> dict[str, FioJob]:
     """Return the jobs that a disk of ``size`` bytes is measured by, by name, in their order."""
     whole = size // 4096 * 4096
 
@@ -103,7 +103,7 @@ def jobs(kind: Kind, size: int, seconds: float, write: bool) -> dict[str, FioJob
 
 def measure(
     run: Run,
-    kind: Kind,
+    kind: DiskKind,
     size: int,
     name: str,
     source: str,
@@ -124,7 +124,7 @@ def measure(
     return fit(figures, kind, size, name, source)
 
 
-def really(run: Run, kind: Kind, size: int) -> tuple[Kind, str]:
+def really(run: Run, kind: DiskKind, size: int) -> tuple[DiskKind, str]:
     """Return the kind of a disk that the kernel calls ``kind``, and why if that is another.
 
     Virtual disks are called rotating by default. Half a second of random reads says more.
@@ -140,7 +140,7 @@ def really(run: Run, kind: Kind, size: int) -> tuple[Kind, str]:
     )
 
 
-def fit(figures: dict[str, Figures], kind: Kind, size: int, name: str, source: str) -> MeasuredProfile:
+def fit(figures: dict[str, Figures], kind: DiskKind, size: int, name: str, source: str) -> MeasuredProfile:
     """Return the profile that gives these figures; the keys are those of ``jobs``."""
     notes: list[str] = []
     ends = [
@@ -225,14 +225,10 @@ def _fit_hdd(raw: dict[str, Any], figures: dict[str, Figures], notes: list[str])
             f"random reads over the whole disk took {whole:.2f} ms, the profile gives {predicted:.2f}: "
             "the disk was busy, or does not have one head; treat the profile as rough"
         )
-    flushed = figures.get("writes, each with a flush")
-    if flushed is not None and flushed.flush_ms is not None:
-        raw["flush_ms"] = _round(max(flushed.flush_ms - rotation - 4096 / raw["write_mb_s"] / 1e3, 0.0))
-    else:
-        known = profiles.find("hdd-7200")
-        assert isinstance(known, HddProfile)
-        raw["flush_ms"] = known.flush_ms
-        notes.append("flush_ms not measured (--write does): that of the profile hdd-7200")
+    flush = _flush_ms(figures)
+    if flush is not None:
+        flush = max(flush - rotation - 4096 / raw["write_mb_s"] / 1e3, 0.0)
+    _take(raw, notes, "flush_ms", flush, "hdd-7200")
 
 
 def _fit_flash(raw: dict[str, Any], figures: dict[str, Figures], notes: list[str]) -> None:
@@ -242,18 +238,21 @@ def _fit_flash(raw: dict[str, Any], figures: dict[str, Figures], notes: list[str
     raw |= {"read_us": _round(one.latency_ms * 1e3), "channels": min(channels, 4096), "overhead_us": 0.0}
     if channels > 1 and best * 4096 / 1e6 > 0.9 * raw["read_mb_s"]:
         notes.append("channels: reads were as fast as the disk's link, so there may be more")
-    alike = profiles.find(
-        "nvme" if raw["read_mb_s"] > 800 else "usb-slow" if raw["read_mb_s"] < 60 else "ssd-sata"
-    )
-    assert isinstance(alike, FlashProfile)
-    if "random writes, one at a time" in figures:
-        raw["write_us"] = _round(figures["random writes, one at a time"].latency_ms * 1e3)
+    alike = "nvme" if raw["read_mb_s"] > 800 else "usb-slow" if raw["read_mb_s"] < 60 else "ssd-sata"
+    write, flush = figures.get("random writes, one at a time"), _flush_ms(figures)
+    _take(raw, notes, "write_us", None if write is None else write.latency_ms * 1e3, alike)
+    _take(raw, notes, "flush_us", None if flush is None else flush * 1e3, alike)
+
+
+def _flush_ms(figures: dict[str, Figures]) -> float | None:
+    found = figures.get("writes, each with a flush")
+    return None if found is None else found.flush_ms
+
+
+def _take(raw: dict[str, Any], notes: list[str], key: str, measured: float | None, alike: str) -> None:
+    """Set ``key`` to what was measured, else to that of the profile ``alike``, which a note then says."""
+    if measured is None:
+        raw[key] = getattr(profiles.find(alike), key)
+        notes.append(f"{key} not measured (--write does): that of the profile {alike}")
     else:
-        raw["write_us"] = alike.write_us
-        notes.append(f"write_us not measured (--write does): that of the profile {alike.name}")
-    flushed = figures.get("writes, each with a flush")
-    if flushed is not None and flushed.flush_ms is not None:
-        raw["flush_us"] = _round(flushed.flush_ms * 1e3)
-    else:
-        raw["flush_us"] = alike.flush_us
-        notes.append(f"flush_us not measured (--write does): that of the profile {alike.name}")
+        raw[key] = _round(measured)

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from ztune.disk.measure import LEAST, Kind
+from ztune.disk.measure import LEAST, DiskKind
 from ztune.errors import InputError, MissingError, ZtuneError
 from ztune.onhost.host import devices
 from ztune.units import format_size
@@ -24,12 +24,12 @@ class DiskUnderTest:
 
     path: str
     size: int
-    kind: Kind | None
+    kind: DiskKind | None
     """As the kernel says; None where it can't know."""
     what: str
 
 
-def rotational(number: int) -> Kind | None:
+def rotational(number: int) -> DiskKind | None:
     """Return what the kernel says of the block device with this st_dev or st_rdev; None if it is none."""
     base = Path(f"/sys/dev/block/{os.major(number)}:{os.minor(number)}")
     for place in (base, base.resolve().parent):

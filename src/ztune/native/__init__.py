@@ -7,10 +7,13 @@ package brings their sources and not the programs. In a source tree the folders 
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import hashlib
 import os
 import shutil
 import subprocess
+import time
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -22,6 +25,8 @@ from ztune.packages import install_command
 SOURCES = Path(__file__).resolve().parent
 """Folders of C sources, each with a Makefile; ``lab`` and ``scripts`` are used as they are."""
 _BUILD_S = 900.0
+_UNUSED_S = 30 * 86400.0
+"""A build in the cache that nobody looked for in so long is removed: it is of an older ztune or OpenZFS."""
 
 
 @dataclass(frozen=True)
@@ -45,19 +50,22 @@ class NativeProgram:
         """
         own = os.environ.get(self.variable)
         if own:
-            if not os.access(own, os.X_OK) or Path(own).is_dir():
+            if not _runs(Path(own)):
                 raise MissingError(
                     f"{self.variable} names {own}, which is no program; unset it or name {self.what}"
                 )
             return Path(own)
+        path = self._own()
+        if _runs(path):
+            if not is_source_tree():
+                with contextlib.suppress(OSError):  # the cache may be one that can't be written now
+                    os.utime(path.parents[2])
+            return path
         on_path = shutil.which(self.name)
-        for path in (self._own(), *([Path(on_path)] if on_path else [])):
-            if path.is_file() and os.access(path, os.X_OK):
-                return path
-        return None
+        return Path(on_path) if on_path else None
 
     def _own(self) -> Path:
-        top = SOURCES if is_source_tree() else _copy_of(self)
+        top = SOURCES if is_source_tree() else paths.cache() / "programs" / _digest(self)
         return top / self.folder / "build" / self.name
 
     def find(self) -> Path:
@@ -87,6 +95,10 @@ OBSERVER = NativeProgram("ztune-observer", "recorder", "ZTUNE_OBSERVER", "an obs
 ALL = (ENGINE, MOUNT, DISK, RECORDER, OBSERVER)
 
 
+def _runs(path: Path) -> bool:
+    return path.is_file() and os.access(path, os.X_OK)
+
+
 def is_source_tree() -> bool:
     """Whether this is a source tree, where ``make build`` builds, and no installed package."""
     return (SOURCES / "engine").is_symlink()
@@ -98,7 +110,11 @@ def setup_command() -> str:
 
 
 def find_all() -> list[Path]:
-    """Return all programs, each built first where it is not there. Raises MissingError as ``find`` does."""
+    """Return all programs, after what they take was installed: each is built first where it is not there.
+
+    Raises MissingError as ``find`` does.
+    """
+    _digest.cache_clear()  # what was installed may be another OpenZFS
     return [program.find() for program in ALL]
 
 
@@ -108,16 +124,17 @@ def _files() -> list[Path]:
     return sorted(path for path in found if path.is_file())
 
 
-def _copy_of(program: NativeProgram) -> Path:
-    """Return the folder in the cache that ``program`` is built in: a new one for other sources, and for
-    another OpenZFS library, whose structures differ.
+@functools.cache
+def _digest(program: NativeProgram) -> str:
+    """Return the name of the folder in the cache that ``program`` is built in: a new one for other sources,
+    and for another OpenZFS library, whose structures differ.
     """
     digest = hashlib.sha256()
     for path in _files():
         digest.update(f"{path.relative_to(SOURCES)}\0".encode() + path.read_bytes())
     if program.uses_openzfs:
         digest.update(_openzfs().encode())
-    return paths.cache() / "programs" / digest.hexdigest()[:16]
+    return digest.hexdigest()[:16]
 
 
 def _openzfs() -> str:
@@ -135,11 +152,23 @@ def _openzfs() -> str:
     return ""
 
 
+def _prune(but: Path) -> None:
+    """Remove the folders beside ``but`` that were not used for long and that nobody builds in."""
+    for folder in but.parent.iterdir():
+        with contextlib.suppress(OSError):  # somebody builds in it, or removes it too
+            if folder != but and time.time() - folder.stat().st_mtime > _UNUSED_S:
+                with shared_files.locked(folder / ".lock", wait=False):
+                    shared_files.remove(folder)
+
+
 def _build(program: NativeProgram, path: Path) -> None:
-    """Build ``program`` at ``path`` in the cache; two at a time wait for each other."""
+    """Build ``program`` at ``path`` in the cache; of two at a time one builds, and the other waits for it."""
     top = path.parents[2]
     paths.below(paths.below(paths.cache(), "programs"), top.name)
+    _prune(top)
     with shared_files.locked(top / ".lock"):
+        if _runs(path):
+            return
         for file in _files():
             copy = top / file.relative_to(SOURCES)
             copy.parent.mkdir(parents=True, exist_ok=True)

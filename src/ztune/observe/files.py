@@ -23,7 +23,7 @@ import numpy.typing as npt
 from ztune.databases.database import every
 from ztune.observe import histograms
 from ztune.observe.allocation import HEADER, Allocation
-from ztune.observe.model import Compressed, Files
+from ztune.observe.model import Compressed, ObservedFiles
 from ztune.onhost.host import mounts, noatime
 from ztune.onhost.words import ROLES
 from ztune.trace.compressibility import RECORDSIZES, Compressor, compressor
@@ -61,7 +61,7 @@ def _preallocated() -> tuple[re.Pattern[str], ...]:
 class _Role:
     """What is added up of one role, and where to look further."""
 
-    files: Files
+    files: ObservedFiles
     places: list[tuple[str, int, int] | None] = field(default_factory=lambda: [None] * PLACES)
     """Path, the file's size, offset."""
     holed: list[str] = field(default_factory=list)
@@ -80,7 +80,7 @@ def files(
     algorithms: Sequence[str] = ALGORITHMS,
     seconds: float = 60.0,
     seed: int = 1,
-) -> tuple[tuple[Files, ...], tuple[str, ...]]:
+) -> tuple[tuple[ObservedFiles, ...], tuple[str, ...]]:
     """Return what the files of each role are like, and sentences on what is not known.
 
     Args:
@@ -221,7 +221,7 @@ class _Walk:
         if status.st_nlink > 1 or listed:
             self._seen.add(key)
         if role not in self.roles:
-            self.roles[role] = _Role(Files(role=role, count=0, bytes=0, allocated=0))
+            self.roles[role] = _Role(ObservedFiles(role=role, count=0, bytes=0, allocated=0))
         kept = self.roles[role]
         files = kept.files
         size = status.st_size

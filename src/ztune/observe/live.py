@@ -21,7 +21,7 @@ from ztune.observe.live_groups import MOST_FILES, NO_ROLE, FilePlace, Grouped, c
 from ztune.observe.live_kernel import KernelReading, ObserverSession, SeenFile, Unfit
 from ztune.observe.live_proc import LOST, LOST_ENDED, LOST_FILES, LOST_RIGHTS, ProcSession
 from ztune.observe.model import Group, Observation, ObservedTransfers
-from ztune.observe.subjects import Subject
+from ztune.observe.subjects import ObservedSubject
 from ztune.observe.system import interrupts as read_interrupts
 from ztune.observe.zfs_state import Places
 from ztune.onhost.probes import kstat, procfs
@@ -43,7 +43,7 @@ class LiveObservation:
             seen = live.finish()
     """
 
-    def __init__(self, subject: Subject, rules: RoleRules | None = None) -> None:
+    def __init__(self, subject: ObservedSubject, rules: RoleRules | None = None) -> None:
         """``rules``: path → role, the built-in ones by default."""
         self.subject = subject
         self._rules = rules or RoleRules.parse()

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ztune.errors import MissingError, ZtuneError
-from ztune.observe.subjects import Subject, record_sizes
+from ztune.observe.subjects import ObservedSubject, record_sizes
 from ztune.trace.recorders import kernel
 from ztune.trace.recorders.files import Mounts, is_storage
 
@@ -69,7 +69,7 @@ class KernelReading:
 class ObserverSession:
     """One run of ``ztune-observer``."""
 
-    def __init__(self, subject: Subject) -> None:
+    def __init__(self, subject: ObservedSubject) -> None:
         """Start it and wait until it observes.
 
         Raises Unfit where the kernel can't do it, MissingError without the program or the rights.
@@ -94,7 +94,7 @@ class ObserverSession:
             self.abort()
             raise
 
-    def _begin(self, subject: Subject) -> None:
+    def _begin(self, subject: ObservedSubject) -> None:
         self._helper.tell(
             f"exclude {os.getpid()}",
             *(f"record {device} {size}" for device, size in record_sizes().items()),

@@ -7,7 +7,7 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from ztune.observe.subjects import Subject
+from ztune.observe.subjects import ObservedSubject
 from ztune.onhost.host import mounts
 from ztune.onhost.probes import procfs
 
@@ -40,7 +40,7 @@ class _Process:
 class ProcSession:
     """Looks at processes again and again."""
 
-    def __init__(self, subject: Subject) -> None:
+    def __init__(self, subject: ObservedSubject) -> None:
         self._subject = subject
         self._begun_ticks = time.clock_gettime(time.CLOCK_BOOTTIME) * os.sysconf("SC_CLK_TCK")
         self._first: dict[int, _Process] = {}

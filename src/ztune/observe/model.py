@@ -208,7 +208,7 @@ class Compressed(Part):
     """95 % bootstrap interval of ``stored_ratio`` over the sampled blocks."""
 
 
-class Files(Part):
+class ObservedFiles(Part):
     """The files of a role, as they are on disk."""
 
     role: str
@@ -264,7 +264,7 @@ class Observation(Part):
     """ "cpu", "memory", "disk:sda", "arc", "zil", "role:data" …"""
     disks: tuple[ObservedDisk, ...] = ()
     zfs: ObservedZfs | None = None
-    files: tuple[Files, ...] = ()
+    files: tuple[ObservedFiles, ...] = ()
     databases: tuple[ObservedDatabase, ...] = ()
     own_cpu_seconds: float | None = Field(default=None)
     """What observing itself cost."""

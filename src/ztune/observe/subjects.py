@@ -33,7 +33,7 @@ class Root:
 
 
 @dataclass(frozen=True)
-class Subject:
+class ObservedSubject:
     """What is observed.
 
     Either ``pids``: these processes and all that descends from them; or ``devices`` (the kernel's dev_t):
@@ -69,7 +69,7 @@ def choose(
     unit: str | None = None,
     dataset: str | None = None,
     path: str | os.PathLike[str] | None = None,
-) -> Subject:
+) -> ObservedSubject:
     """Return the subject that is asked for. Raises InputError unless exactly one is, and it is there."""
     asked = [
         flag
@@ -91,13 +91,13 @@ def choose(
     return of_path(path)
 
 
-def of_pid(pid: int) -> Subject:
+def of_pid(pid: int) -> ObservedSubject:
     """Return a process and all that descends from it. Raises InputError if there is no such process."""
     started = _started(pid)
     if started is None:
         raise InputError(f"there is no process {pid}")
     children = len(procfs.descendants([pid])) - 1
-    return Subject(
+    return ObservedSubject(
         "pid",
         str(pid),
         f"process {pid} ({_name(pid)}){_with_children(children)}",
@@ -128,7 +128,7 @@ def _started(pid: int) -> int | None:
         return None
 
 
-def of_unit(name: str) -> Subject:
+def of_unit(name: str) -> ObservedSubject:
     """Return the processes of a systemd unit; ``.service`` may be left out.
 
     Asks the kernel's control groups, not systemd. Raises InputError if there is no such unit or it has no
@@ -143,7 +143,7 @@ def of_unit(name: str) -> Subject:
         state = "has no processes" if folders else "is not running here: it has no control group"
         raise InputError(f"the unit {unit} {state}{_instances(unit)}")
     started = {pid: tick for pid in pids if (tick := _started(pid)) is not None}
-    return Subject(
+    return ObservedSubject(
         "unit",
         unit,
         f"unit {unit} with {len(pids)} process{'es' if len(pids) != 1 else ''}",
@@ -182,7 +182,7 @@ def _instances(unit: str) -> str:
     return f"; these do: {', '.join(running[:3])}" if running else ""
 
 
-def of_dataset(name: str) -> Subject:
+def of_dataset(name: str) -> ObservedSubject:
     """Return all files of a dataset and of those below it. Raises InputError if none of them is mounted."""
     mine = [
         mount
@@ -195,7 +195,7 @@ def of_dataset(name: str) -> Subject:
         raise InputError(f"no dataset {name} is mounted on this host, nor one below it")
     names = {mount.source for mount in mine}
     below = len(names - {name})
-    return Subject(
+    return ObservedSubject(
         "dataset",
         name,
         f"dataset {name}" + ("" if not below else f" and {below} dataset{'s' if below > 1 else ''} below it"),
@@ -204,7 +204,7 @@ def of_dataset(name: str) -> Subject:
     )
 
 
-def of_path(path: str | os.PathLike[str]) -> Subject:
+def of_path(path: str | os.PathLike[str]) -> ObservedSubject:
     """Return all files below a folder, also those of file systems mounted there.
 
     Raises InputError if there is no such folder, or it may not be looked into.
@@ -227,7 +227,7 @@ def of_path(path: str | os.PathLike[str]) -> Subject:
             if mount.point != folder:
                 device = kernel_device(os.makedev(*mount.device))
                 roots.append(Root(device, mount.point.stat().st_ino))
-    return Subject(
+    return ObservedSubject(
         "path",
         str(folder),
         f"folder {folder}",

@@ -10,8 +10,8 @@ from ztune.databases.observed import databases
 from ztune.observe import files, zfs_state
 from ztune.observe.allocation import Allocation
 from ztune.observe.live import LiveObservation
-from ztune.observe.model import Files, Group, Observation, ObservedZfs
-from ztune.observe.subjects import Subject
+from ztune.observe.model import Group, Observation, ObservedFiles, ObservedZfs
+from ztune.observe.subjects import ObservedSubject
 from ztune.observe.system import Sampler
 from ztune.trace.roles import RoleRules
 from ztune.trace.view import common_folder
@@ -21,7 +21,7 @@ Show = Callable[[Observation, float], None]
 
 
 def watch(
-    subject: Subject,
+    subject: ObservedSubject,
     seconds: float | None,
     rules: RoleRules | None = None,
     *,
@@ -54,7 +54,7 @@ def watch(
     roots = folders(subject, seen.groups)
     settings, unknown = databases(live.pids(), roots, user)
     limits += tuple(sampler.limits) + unknown
-    found: tuple[Files, ...] = ()
+    found: tuple[ObservedFiles, ...] = ()
     if look_at_files:
         say("looking at the files, and how they compress")
         listed = {path: role for path, role in places.items() if role}
@@ -87,7 +87,7 @@ def _wait(live: LiveObservation, seconds: float | None, show: Show) -> None:
         show(live.snapshot(), time.monotonic() - began)
 
 
-def folders(subject: Subject, groups: Iterable[Group]) -> list[str]:
+def folders(subject: ObservedSubject, groups: Iterable[Group]) -> list[str]:
     """Return the folders that the observed files are in: the subject's own, else the deepest of each role.
 
     Of processes only files with a role count: their other files are logs and libraries, and may be anywhere.

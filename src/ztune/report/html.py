@@ -20,7 +20,7 @@ from ztune.analysis.standing import standing
 from ztune.analysis.stats import ratio
 from ztune.errors import InputError
 from ztune.report import charts, measured_html
-from ztune.report.source import Evidence
+from ztune.report.source import RunEvidence
 from ztune.report.terminal import grouped, said
 from ztune.store.records import Run, Trial
 from ztune.study.layout import parse_layout
@@ -75,7 +75,7 @@ def render(
     )
 
 
-def of(found: Evidence) -> str:
+def of(found: RunEvidence) -> str:
     """Return the report of a run and its recommendation. Raises InputError where a screening has no result;
     that of a measured run then shows what failed."""
     recommendation: Recommendation | None = None

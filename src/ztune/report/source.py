@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Evidence:
+class RunEvidence:
     """A run, its trials, and the trace it replayed (None if that is gone or no longer the same)."""
 
     run: Run
@@ -60,7 +60,7 @@ def last_finished(store: Store) -> str:
     return done[-1] if done else store.run("last").id
 
 
-def evidence(run_id: str | None = None, store: Store | None = None) -> Evidence:
+def evidence(run_id: str | None = None, store: Store | None = None) -> RunEvidence:
     """Return the evidence of a run (default: the last finished). Raises InputError without such a run."""
     if store is None:
         with Store.open() as opened:
@@ -68,7 +68,7 @@ def evidence(run_id: str | None = None, store: Store | None = None) -> Evidence:
     run = store.run(run_id or last_finished(store))
     trace, why = _trace(run)
     screened = [] if run.source_run is None else store.trials(run.source_run)
-    return Evidence(run, store.trials(run.id), trace, why, screened)
+    return RunEvidence(run, store.trials(run.id), trace, why, screened)
 
 
 def _trace(run: Run) -> tuple[Trace | None, str]:

@@ -14,7 +14,7 @@ from ztune.analysis.standing import standing
 from ztune.analysis.stats import ratio
 from ztune.output import Console, Text
 from ztune.report import measured
-from ztune.report.source import Evidence
+from ztune.report.source import RunEvidence
 
 TOP = 12  # rows of the ranking unless all are asked for
 NOTES = 3  # layouts of which it is said why they stand no further ahead, unless all are asked for
@@ -187,7 +187,7 @@ def _indent(text: str, by: int = 2, style: str = "") -> Padding:
 
 
 def show(
-    r: Recommendation, console: Console | None = None, top: int | None = TOP, found: Evidence | None = None
+    r: Recommendation, console: Console | None = None, top: int | None = TOP, found: RunEvidence | None = None
 ) -> None:
     """Print the ranking and the recommendation to ``console`` (default: stdout).
 

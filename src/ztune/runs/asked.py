@@ -11,7 +11,7 @@ from ztune.errors import InputError
 from ztune.onhost.declared import KNOWN, Declared
 from ztune.runs import plan
 from ztune.runs.named import resolve
-from ztune.runs.plan import Job, workload_job
+from ztune.runs.plan import RunJob, workload_job
 from ztune.runs.screening import allowed_order
 from ztune.store.db import Store
 from ztune.store.records import Run
@@ -101,7 +101,7 @@ class Task:
 
     study: Study
     layouts: Sequence[Layout]
-    job: Job
+    job: RunJob
 
 
 def task(
@@ -144,7 +144,7 @@ def task_after(
     return Task(study, layouts, _job(workload, {**recorded, **params}, native))
 
 
-def _job(name: str, params: Mapping[str, Any], native: bool) -> Job:
+def _job(name: str, params: Mapping[str, Any], native: bool) -> RunJob:
     workload = registry.make(name, params)
     job = workload_job(workload)
     # Elsewhere the database is another one; the trial itself says which.

@@ -17,7 +17,7 @@ from ztune.trace.manifest import MANIFEST
 if TYPE_CHECKING:
     from ztune.trace.reader import Trace
 
-Kind = Literal["run", "trace", "study"]
+NamedKind = Literal["run", "trace", "study"]
 _LAST = ("last", "latest")
 _A = {"run": "a run", "trace": "a trace", "study": "a study or a workload"}
 _MORE = {
@@ -43,7 +43,7 @@ def resolve(what: str, wanted: Literal["trace"], *, store: Store | None = None) 
 @overload
 def resolve(what: str, wanted: Literal["study"], *, params: Mapping[str, str] | None = None) -> Asked: ...
 def resolve(
-    what: str, wanted: Kind, *, store: Store | None = None, params: Mapping[str, str] | None = None
+    what: str, wanted: NamedKind, *, store: Store | None = None, params: Mapping[str, str] | None = None
 ) -> Run | Trace | Asked:
     """Return the thing of kind ``wanted`` that ``what`` means.
 
@@ -69,9 +69,9 @@ def resolve(
         raise InputError(f'"{what}" is {_A[other]}, not {_A[wanted]}; {_MORE[wanted]}') from None
 
 
-def meanings(what: str, store: Store | None = None) -> list[Kind]:
+def meanings(what: str, store: Store | None = None) -> list[NamedKind]:
     """Return the kinds of things that ``what`` is the name of."""
-    found: list[Kind] = []
+    found: list[NamedKind] = []
     if what in _LAST or (store is not None and what in {run.id for run in store.runs()}):
         found.append("run")
     if _is_trace(Path(what)):

@@ -9,7 +9,7 @@ from ztune.onhost.events import STEPS
 from ztune.store.records import Trial
 
 
-class Pace:
+class TimeLeft:
     """Learns how long each step takes; answers how much time is left."""
 
     def __init__(self, done: Iterable[Trial] = ()) -> None:

@@ -15,7 +15,7 @@ from ztune.study import Layout, Study
 
 
 @dataclass(frozen=True)
-class Job:
+class RunJob:
     """The job of a run, as a trial's spec wants it. ``modules``: to be sent along; ``version``: of the
     database.
     """
@@ -32,12 +32,12 @@ class Job:
         return dict(to_json(self))
 
     @classmethod
-    def of(cls, run: Run) -> Job:
+    def of(cls, run: Run) -> RunJob:
         """Return the job of a stored run."""
         return from_json(cls, run.job)
 
 
-def workload_job(workload: Any) -> Job:
+def workload_job(workload: Any) -> RunJob:
     """Return the job of a workload's instance. Raises InputError if it can only be recorded."""
     if not hasattr(workload, "job_name"):
         raise InputError(f"workload {workload.name} can be recorded but not run in trials: it has no job")
@@ -45,7 +45,7 @@ def workload_job(workload: Any) -> Job:
     name = str(workload.job_name())
     if ":" in name:
         modules = (name.partition(":")[0], *modules)
-    return Job(
+    return RunJob(
         workload=workload.name,
         name=name,
         params=workload.resolved(),

@@ -33,7 +33,7 @@ Progress = Callable[[str, float], None]
 
 
 @dataclass(frozen=True)
-class State:
+class SavedState:
     """A saved state: its folder, what it is for, and its size in bytes."""
 
     path: Path
@@ -164,7 +164,7 @@ def _locked(wanted: Path, shared: bool, progress: Progress) -> Iterator[None]:
         yield
 
 
-def states() -> list[State]:
+def states() -> list[SavedState]:
     """Return the states that are kept, the longest unused first."""
     found = []
     for path in sorted(
@@ -172,13 +172,13 @@ def states() -> list[State]:
     ):
         try:
             about = json.loads((path / saved.MARKER).read_text(encoding="utf-8"))
-            found.append(State(path, str(about["job"]), sum(int(v) for v in about["bytes"].values())))
+            found.append(SavedState(path, str(about["job"]), sum(int(v) for v in about["bytes"].values())))
         except (OSError, ValueError, KeyError, TypeError):
-            found.append(State(path, "?", _bytes(path)))
+            found.append(SavedState(path, "?", _bytes(path)))
     return found
 
 
-def prune(keep: Path | None = None, limit: int = MAX_BYTES) -> list[State]:
+def prune(keep: Path | None = None, limit: int = MAX_BYTES) -> list[SavedState]:
     """Remove states until the rest is within ``limit`` bytes; return those removed. ``keep`` stays."""
     known = states()
     total = sum(s.bytes for s in known)

@@ -29,7 +29,7 @@ from ztune.runs import trial as trials
 from ztune.runs.ending import ending
 from ztune.runs.observer import Observer
 from ztune.runs.options import TrialOptions
-from ztune.runs.plan import Job
+from ztune.runs.plan import RunJob
 from ztune.store import environment
 from ztune.store.db import Store
 from ztune.store.records import Run, Trial
@@ -50,7 +50,7 @@ class Request:
 
     study: Study
     layouts: Sequence[Layout]
-    job: Job
+    job: RunJob
     place: Place
     options: TrialOptions = field(default_factory=TrialOptions)
     seed: int | None = None
@@ -108,7 +108,7 @@ def resume(store: Store, run: Run, place: Place, observer: Observer | None = Non
         raise InputError(f"run {run.id} is a replay; `ztune screen --resume {run.id}` goes on with it")
     if store.is_live(run):
         raise InputError(f"run {run.id} is being worked on by process {run.pid}; wait for it or stop it")
-    job, options = Job.of(run), TrialOptions.of(run)
+    job, options = RunJob.of(run), TrialOptions.of(run)
     watcher = observer or Observer()
     with _up(place, watcher):
         now = _versions(place.about_host(), job)
@@ -140,7 +140,7 @@ def _check_options(options: TrialOptions, layouts: Sequence[Layout]) -> None:
         raise InputError("there is only the baseline to run; a comparison needs another layout")
 
 
-def _check_roles(job: Job, layout: Layout, study: Study) -> None:
+def _check_roles(job: RunJob, layout: Layout, study: Study) -> None:
     for role in job.roles:
         if layout.dataset_of(role) is None:
             raise InputError(
@@ -149,7 +149,7 @@ def _check_roles(job: Job, layout: Layout, study: Study) -> None:
             )
 
 
-def _check_settings(job: Job, layout: Layout) -> None:
+def _check_settings(job: RunJob, layout: Layout) -> None:
     """Refuse a layout with a setting that its job would refuse, or whose value can't be."""
     made = jobs.get(job.name)(job.params, layout.database)
     check = getattr(made, "check_settings", None)  # another's job may do without
@@ -160,7 +160,7 @@ def _check_settings(job: Job, layout: Layout) -> None:
         raise InputError(f'layout "{layout.name}": {error}') from None
 
 
-def _versions(there: dict[str, Any], job: Job) -> dict[str, str]:
+def _versions(there: dict[str, Any], job: RunJob) -> dict[str, str]:
     zfs = there.get("openzfs") or {}
     found = {
         "ztune": __version__,
@@ -210,7 +210,7 @@ class _Runner:
         store: Store,
         run: Run,
         place: Place,
-        job: Job,
+        job: RunJob,
         options: TrialOptions,
         layouts: Sequence[Layout],
         observer: Observer,
@@ -466,7 +466,7 @@ class _Runner:
         return {"kind": "load"} if there is None else {"kind": "copy", "from": there}
 
 
-def _on_target(place: Place, folder: str, job: Job, layout: Layout) -> dict[str, Any]:
+def _on_target(place: Place, folder: str, job: RunJob, layout: Layout) -> dict[str, Any]:
     """Return the start from a directory of the target that the user named: kept there by the first trial."""
     path = (
         f"{folder.rstrip('/')}/ztune-saved-{prepared.key(job.name, job.params, layout.database, job.version)}"

@@ -18,7 +18,7 @@ from ztune.onhost.events import Events
 from ztune.onhost.host.zfs import Commands, which
 from ztune.onhost.probes import calls, devzfs, disks, measure, procfs, vdevs
 from ztune.onhost.probes.context import Context, DatasetContext, DeviceContext, PoolContext
-from ztune.onhost.probes.probe import HELPERS, Cost, Probe
+from ztune.onhost.probes.probe import HELPERS, Probe, ProbeCost
 
 OFF = dict.fromkeys(probes.PROBES, False)
 
@@ -125,7 +125,7 @@ class Fails(Probe):
 
     name: ClassVar[str] = "fails"
     measures: ClassVar[str] = "nothing"
-    cost: ClassVar[Cost] = "none"
+    cost: ClassVar[ProbeCost] = "none"
     default: ClassVar[bool] = True
     where: ClassVar[str] = ""
     abandoned: ClassVar[int] = 0

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from ztune.databases import crash_test as base
-from ztune.databases.crash_test import NOTE, SCHEMA, Account, Entry, Found, Transaction
+from ztune.databases.crash_test import NOTE, SCHEMA, Found, FoundAccount, FoundEntry, Transaction
 from ztune.databases.postgresql.onhost.oltp import PostgresOltp
 from ztune.databases.postgresql.onhost.server import PostgresServer, find_binaries
 from ztune.errors import MissingError, ZtuneError
@@ -152,10 +152,10 @@ class Postgres(base.TestedServer[Session, PostgresServer]):
                 right = row[-1] == "t"
                 if len(row) == 6:
                     client, number, source, target, delta = map(int, row[:-1])
-                    found.entries.append(Entry(client, number, source, target, delta, right))
+                    found.entries.append(FoundEntry(client, number, source, target, delta, right))
                 else:
                     id_, balance, version = map(int, row[:-1])
-                    found.accounts.append(Account(id_, balance, version, right))
+                    found.accounts.append(FoundAccount(id_, balance, version, right))
         except ZtuneError as error:
             return Found(complaints=[f"the tables can't be read: {error}"])
         try:

@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Any
 
 from ztune.databases import crash_test as base
-from ztune.databases.crash_test import NOTE, SCHEMA, Account, Entry, Found, Transaction
+from ztune.databases.crash_test import NOTE, SCHEMA, Found, FoundAccount, FoundEntry, Transaction
 from ztune.databases.sqlite import crash_client as sqlite_client
 from ztune.databases.sqlite.onhost.transactions import Sqlite as Job
 from ztune.errors import InputError, MissingError, ZtuneError
-from ztune.onhost.host.process import Account as User
+from ztune.onhost.host.process import Account
 from ztune.onhost.host.workdir import WorkDir
 from ztune.onhost.jobs import filler, software
 from ztune.onhost.jobs import role_directories as places
@@ -55,7 +55,7 @@ class Sqlite(base.Tested[Session]):
     def __init__(self, params: Mapping[str, Any], settings: Mapping[str, str], *, clients: int) -> None:
         """Take the settings; nothing is started."""
         super().__init__(params, settings, clients=clients)
-        self._user = User.for_database("nobody")
+        self._user = Account.for_database("nobody")
         self.checkpoints = self.settings["journal_mode"] == "wal"
         found = software.pythons("import sqlite3; print(1)", self._user, patience=self.job.patience)
         python = next(found, None)
@@ -153,8 +153,8 @@ class Sqlite(base.Tested[Session]):
         except ZtuneError as error:
             return Found(complaints=[f"the tables can't be read: {error}"])
         return Found(
-            [Entry(*row) for row in answer["entries"]],
-            [Account(*row) for row in answer["accounts"]],
+            [FoundEntry(*row) for row in answer["entries"]],
+            [FoundAccount(*row) for row in answer["accounts"]],
             [f"integrity_check: {text}" for text in answer["said"] if text != "ok"],
         )
 

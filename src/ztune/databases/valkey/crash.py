@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from ztune.databases import crash_test as base
-from ztune.databases.crash_test import NOTE, Account, Entry, Found, Transaction
+from ztune.databases.crash_test import NOTE, Found, FoundAccount, FoundEntry, Transaction
 from ztune.databases.valkey.onhost.client import Connection, RefusedError, Reply
 from ztune.databases.valkey.onhost.key_value import Valkey as Job
 from ztune.databases.valkey.onhost.server import ValkeyServer
@@ -140,7 +140,9 @@ def _read_ledger(connection: Connection, found: Found) -> dict[str, tuple[str, i
         _, client, number = key.split(":")
         source, target, delta, payload, checksum = row.decode(errors="replace").split(":")
         t = Transaction(int(client), int(number), int(source), int(target), int(delta), payload)
-        found.entries.append(Entry(t.client, t.number, t.source, t.target, t.delta, t.checksum == checksum))
+        found.entries.append(
+            FoundEntry(t.client, t.number, t.source, t.target, t.delta, t.checksum == checksum)
+        )
         texts[f"{client}:{number}"] = (payload[:NOTE], t.source, t.target)
     return texts
 
@@ -153,4 +155,4 @@ def _read_accounts(connection: Connection, found: Found, texts: Mapping[str, tup
         id_ = int(key.split(":")[1])
         text, source, target = texts.get(last.decode(), ("", 0, 0))
         fits = int(version) == 0 or (note.decode() == text and id_ in (source, target))
-        found.accounts.append(Account(id_, int(balance), int(version), fits))
+        found.accounts.append(FoundAccount(id_, int(balance), int(version), fits))

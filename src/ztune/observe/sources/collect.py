@@ -22,7 +22,7 @@ from ztune.observe.model import (
 from ztune.onhost.words import ROLES
 from ztune.trace.roles import RoleRules
 
-Kind = Literal["role", "file", "call", "device"]
+GroupKind = Literal["role", "file", "call", "device"]
 NO_ROLE: Final = "none"
 
 READ_CALLS: Final = frozenset({"read", "pread", "pread64", "readv", "preadv", "preadv2", "preadv64"})
@@ -98,7 +98,7 @@ class Collected:
 
     def __init__(self, rules: RoleRules) -> None:
         self.rules = rules
-        self.groups: dict[tuple[Kind, str, str | None, str | None], Group] = {}
+        self.groups: dict[tuple[GroupKind, str, str | None, str | None], Group] = {}
         self.calls: dict[str, ObservedCall] = {}
         self.pools: dict[str, ObservedPool] = {}
         self.disks: dict[str, ObservedDisk] = {}
@@ -119,7 +119,7 @@ class Collected:
         if seconds is not None and seconds > 0:
             self.seconds = max(self.seconds or 0.0, round(seconds, 6))
 
-    def group(self, kind: Kind, name: str, role: str | None = None, pool: str | None = None) -> Group:
+    def group(self, kind: GroupKind, name: str, role: str | None = None, pool: str | None = None) -> Group:
         """Return the sums of a group, new ones if there were none."""
         self.pieces += 1
         key = (kind, name, role, pool)

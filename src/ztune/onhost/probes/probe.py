@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Generic, Literal, TypeVar
 from ztune.onhost.host.zfs import which
 from ztune.onhost.probes.context import Context
 
-Cost = Literal["none", "small", "large", "after"]
+ProbeCost = Literal["none", "small", "large", "after"]
 """``none``: two readings of counters that the kernel keeps anyway. ``small``: some readings a second.
 ``large``: code runs at every call that is watched. ``after``: work after the measure window, none in it."""
 
@@ -29,7 +29,7 @@ class Probe:
     name: ClassVar[str]
     measures: ClassVar[str]
     """What it measures, in one sentence."""
-    cost: ClassVar[Cost] = "none"
+    cost: ClassVar[ProbeCost] = "none"
     default: ClassVar[bool] = True
     """Whether it is on when the spec says nothing about it."""
     options: ClassVar[Mapping[str, float]] = {}
