@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from ztune.advice import trust
 from ztune.advice.costs import costs
@@ -35,7 +36,9 @@ from ztune.store.records import Run, Trial
 from ztune.study import Dataset, DurabilityClass, Layout, Objective
 from ztune.study.properties import PROPERTIES, REPLAYED
 from ztune.trace.manifest import Manifest
-from ztune.trace.witness import Witness
+
+if TYPE_CHECKING:
+    from ztune.trace.witness import Witness
 
 MEANING = {
     DurabilityClass.NOTHING: "A power cut loses nothing that the database has acknowledged as committed.",

@@ -13,8 +13,8 @@ from ztune.analysis.standing import Standing
 from ztune.analysis.stats import ratio
 from ztune.study import default_setting
 from ztune.study.properties import PROPERTIES, REPLAYED
-from ztune.trace.compressibility import repeats
 from ztune.trace.manifest import Manifest
+from ztune.trace.repeats import repeats
 
 # Below four transaction groups at the default zfs_txg_timeout of 5 s, when a group happens to fall decides
 # too much.

@@ -13,10 +13,10 @@ from ztune.store.db import Store
 from ztune.store.records import Run, Trial
 from ztune.study import Objective
 from ztune.trace.reader import Trace
-from ztune.trace.witness import Witness, witness
 
 if TYPE_CHECKING:
     from ztune.trace.summary import Summary
+    from ztune.trace.witness import Witness
 
 
 @dataclass(frozen=True)
@@ -36,8 +36,12 @@ class Evidence:
 
     def witness(self) -> Witness | None:
         """Return what the trace says of acknowledgments, or None without a trace that can be read."""
+        if self.trace is None:
+            return None
+        from ztune.trace.witness import witness  # NumPy: to find no trace takes none
+
         try:
-            return None if self.trace is None else witness(self.trace)
+            return witness(self.trace)
         except InputError:  # damaged since
             return None
 
