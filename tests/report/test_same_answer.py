@@ -44,10 +44,10 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def stored(seconds: dict[str, float]) -> tuple[Run, Run]:
+def stored(seconds: dict[str, float], environment: dict[str, Any] | None = None) -> tuple[Run, Run]:
     """Store a screening and the run that measured its layouts; return both."""
     with Store.open() as store:
-        made: dict[str, Any] = {"study": STUDY, "environment": {"kernel": "6.1"}, "seed": 1}
+        made: dict[str, Any] = {"study": STUDY, "environment": environment or {"kernel": "6.1"}, "seed": 1}
         versions = {"ztune": "0.1.0", "openzfs": "2.3.2"}
         first = store.create_run(
             kind="tune", trace_path=Path("/nowhere/x.trace"), trace_sha="0" * 64, **made,
@@ -114,6 +114,33 @@ def test_every_door_gives_the_same_answer(home: Path, seconds: dict[str, float],
     assert "none is measured" in (home / "screened.html").read_text()
     told("recommend", run.id, "--script", "again.sh")
     assert (home / "apply.sh").read_text() == Path("again.sh").read_text()
+
+
+def test_a_screening_that_was_measured_goes_by_the_measurement(home: Path) -> None:
+    screened, run = stored(CLEAR)
+    which = f"run {screened.id} screened these layouts; this goes by run {run.id}, which measured them"
+    for words in (("recommend", "--json"), ("apply", "--export", "json")):
+        done = CliRunner().invoke(ztune, [words[0], screened.id, *words[1:]], standalone_mode=False)
+        assert done.stdout == told(words[0], run.id, *words[1:]) and which in done.stderr
+    # Another objective orders replays: what was measured has none of them.
+    asked = json.loads(told("recommend", screened.id, "--json", "--objective", "space"))
+    assert asked["basis"] == "modelled"
+    better = f"Run {run.id} has measured layouts of this screening since: go by that."
+    assert asked["warnings"][0] == better
+    told("report", screened.id, "--out", "s.html")
+    assert better in Path("s.html").read_text()
+    with Store.open() as store:  # a run that was cut is no better evidence than a whole screening
+        store.finish_run(run.id, "interrupted")
+    assert json.loads(told("recommend", screened.id, "--json"))["basis"] == "modelled"
+
+
+@pytest.mark.parametrize("missing", ["cpu", "kernel", "memory_bytes"])
+def test_a_run_whose_environment_lacks_something_is_shown(missing: str) -> None:
+    words = {"kernel": "6.1", "cpu": "a processor", "memory_bytes": "2048 MiB"}
+    known = {**words, "memory_bytes": 2 << 30}
+    _, run = stored(CLEAR, {key: value for key, value in known.items() if key != missing})
+    said = ", ".join(text for key, text in words.items() if key != missing)
+    assert f"machine     {said}\n" in told("show", run.id)
 
 
 def test_what_screening_said_stands_beside_as_prediction() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from ztune.advice import trust
+from ztune.advice import guard, trust
 from ztune.advice.costs import costs
 from ztune.advice.crash_evidence import cited
 from ztune.advice.evidence import Changes, compare, phrase
@@ -74,6 +74,7 @@ def recommend(
     chosen, baseline = now.chosen, now.baseline
     if chosen is None:
         raise InputError(_nothing(now))
+    guard.check(chosen.layout, now.found.base_layout, now.allowed)
     modelled = now.basis == "modelled"
     found = Changes.of(now, chosen)
     beside = _screened(run, screened, chosen)
