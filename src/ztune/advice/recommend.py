@@ -119,7 +119,7 @@ def recommend(
             klass=str(chosen.durability),
             allowed=str(now.allowed),
             sentence=promise(chosen.layout, witness),
-            reasons=[_sentence(text) for text in chosen.durability_reasons],
+            reasons=[units.sentence(text) for text in chosen.durability_reasons],
         ),
         weaker=_weaker(now, chosen),
         crash_tests=cited((c.durability for c in now.found.layouts), workload),
@@ -239,10 +239,6 @@ def _verdict(now: Standing, chosen: LayoutResult, sides: Sequence[Side]) -> str:
         f"Keep the base layout ({chosen.name}): by the objective no other of {layouts} is better by "
         f"more than {share}.{first}"
     )
-
-
-def _sentence(text: str) -> str:
-    return text[:1].upper() + text[1:].rstrip(".") + "."
 
 
 def _weaker(now: Standing, chosen: LayoutResult) -> str:
