@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import random
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -132,6 +134,28 @@ def test_a_screening_that_was_measured_goes_by_the_measurement(home: Path) -> No
     with Store.open() as store:  # a run that was cut is no better evidence than a whole screening
         store.finish_run(run.id, "interrupted")
     assert json.loads(told("recommend", screened.id, "--json"))["basis"] == "modelled"
+
+
+def test_a_recommendation_of_a_screening_loads_only_what_it_uses() -> None:
+    screened, _ = stored(CLEAR)
+    with Store.open() as store:
+        alone = store.create_run(
+            kind="screen", trace_path=Path("/nowhere/x.trace"), trace_sha="0" * 64, study=STUDY,
+            environment={}, versions={}, seed=1,
+        )  # fmt: skip
+        for t in store.trials(screened.id):
+            trial = store.add_trial(alone.id, t.layout, is_baseline=t.is_baseline)
+            store.start_trial(trial.id, {})
+            store.finish_trial(trial.id, result=t.result or {}, wall_s=1.0)
+        store.finish_run(alone.id, "done")
+    heavy = ("numpy", "scipy", "pyarrow", "polars", "tarfile", "lz4", "ztune.databases.registry")
+    code = (
+        "import sys; from ztune.cli.main import ztune; "
+        f"ztune(['recommend', '{alone.id}'], standalone_mode=False); "
+        f"print('loaded', [name for name in {heavy} if name in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1] == "loaded []"
 
 
 @pytest.mark.parametrize("missing", ["cpu", "kernel", "memory_bytes"])

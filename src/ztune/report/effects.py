@@ -22,13 +22,13 @@ _Ratio = tuple[float, float, float]  # in the middle, the least, the greatest
 
 @dataclass(frozen=True)
 class Shift:
-    """What one change of a setting does. ``ratios``: by metric; ``times``: pairs or blocks it was seen in."""
+    """What one change of a setting does. ``ratios``: by metric, over ``pairs`` of layouts."""
 
     factor: str
     before: str
     after: str
     ratios: Mapping[str, _Ratio]
-    times: int
+    pairs: int
     durability: bool  # whether it changes what a power cut may lose
     notes: Sequence[str]
     titles: Mapping[str, str] = field(default_factory=dict)
@@ -62,10 +62,9 @@ def measured(now: Standing, keys: Iterable[str]) -> list[Shift]:
         ratios = {
             key: (r.mean, r.low, r.high) if r.known else (r.mean, r.mean, r.mean) for key, r in found.items()
         }
-        blocks = max((r.n for r in found.values()), default=0)
         weaker = pair.a.durability != pair.b.durability
         beside = [f"beside {pair.a.name}"]
-        out.append(Shift(pair.factor, pair.before, pair.after, ratios, blocks, weaker, beside))
+        out.append(Shift(pair.factor, pair.before, pair.after, ratios, 1, weaker, beside))
     return out
 
 
