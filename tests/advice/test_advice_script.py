@@ -14,7 +14,7 @@ import pytest
 from ztune.advice.commands import create_commands, properties, relative_names, script
 from ztune.advice.model import Recommendation
 from ztune.advice.recommend import recommend
-from ztune.study import Layout
+from ztune.study.layout import parse_layout
 
 FAKE_ZFS = r"""#!/bin/sh
 # Stands in for zfs: writes down each call; `list` succeeds for the names in $EXISTING.
@@ -30,7 +30,7 @@ printf '%s\n' -- >>"$LOG"
 
 
 def recommendation(raw: dict[str, Any] | None = None, name: str = "base", **run: Any) -> Recommendation:
-    layout = Layout.model_validate({**(raw or ev.base_layout()), "name": name})
+    layout = parse_layout({**(raw or ev.base_layout()), "name": name})
     measure = {
         "model": {"modelled_s": 1.0, "trace_s": 30.0},
         "space": {"allocated": 1.0},
@@ -203,7 +203,7 @@ def test_disks_are_suggested_not_touched() -> None:
 
 
 def test_properties_are_spelled_out_and_atime_is_off_unless_the_layout_says() -> None:
-    layout = Layout.model_validate(TWO_POOLS)
+    layout = parse_layout(TWO_POOLS)
     by = {d.name: properties(d, layout) for d in layout.datasets}
     assert by["tank/db/main/data"] == {
         "recordsize": "16K",
@@ -220,7 +220,7 @@ def test_properties_are_spelled_out_and_atime_is_off_unless_the_layout_says() ->
 
 
 def test_names_are_relative_to_what_all_share() -> None:
-    names = relative_names(Layout.model_validate(TWO_POOLS))
+    names = relative_names(parse_layout(TWO_POOLS))
     assert names == {"tank/db/main/data": "main/data", "tank/db/side/temp": "side/temp", "fast": "wal"}
 
 

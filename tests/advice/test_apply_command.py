@@ -15,6 +15,8 @@ from ztune.cli.main import ztune
 from ztune.errors import InputError, MissingError
 from ztune.store.db import Store
 from ztune.study import Study
+from ztune.study.durability import judge
+from ztune.study.layout import with_settings
 
 WHERE = ("--dataset", "data=tank/pg", "--dataset", "wal=tank/pg/wal")
 
@@ -23,8 +25,8 @@ def stored(changes: dict[str, str] | None = None) -> str:
     """Store a run whose best layout is the base with ``changes``; return its id."""
     study = Study.model_validate({k: v for k, v in ev.run().study.items() if k != "profiles"})
     base = study.layout
-    best = base.with_settings(changes or {"data.recordsize": "16K", "wal.logbias": "throughput"}, "best")
-    goal = study.objective.model_copy(update={"durability": best.durability()})
+    best = with_settings(base, changes or {"data.recordsize": "16K", "wal.logbias": "throughput"}, "best")
+    goal = study.objective.model_copy(update={"durability": judge(best).klass})
     study = study.model_copy(update={"objective": goal})
     with Store.open() as store:
         run = store.create_run(

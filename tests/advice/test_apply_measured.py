@@ -17,6 +17,7 @@ from ztune.runs.options import TrialOptions
 from ztune.runs.stopping import judge
 from ztune.store.db import Store
 from ztune.study import Study
+from ztune.study.layout import with_settings
 
 WHERE = ("--dataset", "data=tank/pg", "--dataset", "wal=tank/pg/wal")
 
@@ -25,7 +26,7 @@ def stored(accel: str = "kvm", kind: str = "local") -> str:
     """Store a measured run in which records of 16K win clearly; return its id."""
     study = Study.model_validate({k: v for k, v in ev.run().study.items() if k != "profiles"})
     base = study.layout
-    layouts = [base, base.with_settings({"data.recordsize": "16K"}, "16K")]
+    layouts = [base, with_settings(base, {"data.recordsize": "16K"}, "16K")]
     with Store.open() as store:
         run = store.create_run(
             kind="run", study=study, environment={"kernel": "6.1"}, seed=1,

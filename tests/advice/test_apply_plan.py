@@ -11,12 +11,13 @@ from ztune.advice import plan_text
 from ztune.advice.host import Host, canonical, read, vdevs_of
 from ztune.advice.plan import Plan, build, parameters, parse_datasets
 from ztune.errors import InputError, MissingError
-from ztune.study import DurabilityClass, Layout
+from ztune.study import DurabilityClass
+from ztune.study.layout import parse_layout
 
 
 def planned(changes: dict[str, Any] | None = None, mapping: dict[str, str] = MAPPING, **layout: Any) -> Plan:
     recommendation = recommended(changes, **layout)
-    wanted = Layout.model_validate(recommendation.layout)
+    wanted = parse_layout(recommendation.layout)
     return build(recommendation, mapping, read(Host(), mapping.values(), parameters(wanted)))
 
 
@@ -248,7 +249,7 @@ def test_roles_on_one_dataset(machine: Machine) -> None:
 
 
 def test_what_dataset_words_are_refused() -> None:
-    layout = Layout.model_validate(recommended().layout)
+    layout = parse_layout(recommended().layout)
     assert parse_datasets(["data=tank/pg", "wal=tank/pg/wal"], layout) == MAPPING
     for word, sentence in (
         ("tank/pg", "write ROLE=POOL/DATASET"),

@@ -9,10 +9,11 @@ from ztune.advice import guard
 from ztune.advice.recommend import recommend
 from ztune.errors import InputError
 from ztune.study import DurabilityClass, Layout, Objective
+from ztune.study.layout import parse_layout, with_settings
 
-BASE = Layout.model_validate(ev.base_layout())
-BARE = BASE.with_settings({"data.checksum": "off"}, "no checksums")
-UNSYNCED = BASE.with_settings({"data.sync": "disabled", "wal.sync": "disabled"}, "unsynced")
+BASE = parse_layout(ev.base_layout())
+BARE = with_settings(BASE, {"data.checksum": "off"}, "no checksums")
+UNSYNCED = with_settings(BASE, {"data.sync": "disabled", "wal.sync": "disabled"}, "unsynced")
 NOTHING, LAST, CORRUPT = DurabilityClass.NOTHING, DurabilityClass.LAST_SECONDS, DurabilityClass.CORRUPT
 
 
@@ -33,7 +34,7 @@ def test_what_loses_more_than_allowed_and_than_today_is_refused() -> None:
 
 
 def test_what_nobody_declared_is_no_match_for_the_base() -> None:
-    odd = BASE.with_settings({"database.made_up": "on"}, "odd")
+    odd = with_settings(BASE, {"database.made_up": "on"}, "odd")
     with pytest.raises(InputError, match="made_up=on: nobody has declared"):
         guard.check(odd, BASE, CORRUPT)
 

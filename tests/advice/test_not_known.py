@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import re
+from dataclasses import replace
 from typing import Any
 
 import measured_trials
@@ -12,12 +13,13 @@ from evidence import layouts, manifest, run, trials
 from ztune.advice.commands import script
 from ztune.advice.recommend import recommend
 from ztune.analysis.standing import standing
-from ztune.databases.declared import Declared
+from ztune.onhost.declared import Declared
 from ztune.output import Console
 from ztune.report import html, terminal
 from ztune.runs import stopping
 from ztune.runs.options import TrialOptions
 from ztune.study import Layout
+from ztune.study.layout import with_settings
 from ztune.trace.witness import Witness
 
 PROMISE = "A power cut loses nothing that the database has acknowledged"
@@ -25,7 +27,7 @@ PROMISE = "A power cut loses nothing that the database has acknowledged"
 
 def undeclared(found: list[Layout], declared: Declared | None = None) -> list[Layout]:
     """Return the layouts of a database of which nobody has declared anything."""
-    return [one.model_copy(update={"declared": declared or Declared()}) for one in found]
+    return [replace(one, declared=declared or Declared()) for one in found]
 
 
 def shown(recommendation: Any) -> str:
@@ -36,7 +38,7 @@ def shown(recommendation: Any) -> str:
 
 def test_a_setting_that_nobody_declared_is_set_apart_however_fast() -> None:
     base, *others = layouts()
-    odd = base.with_settings({"database.flush_policy": "everysec"}, "odd")
+    odd = with_settings(base, {"database.flush_policy": "everysec"}, "odd")
     fast = trials([base, *others, odd])
     measure = next(t for t in fast if t.layout_name == "odd").measure
     measure["model"]["modelled_s"] /= 100
@@ -92,7 +94,7 @@ def test_a_failed_baseline_still_says_what_is_compared() -> None:
 def test_measured_layouts_too() -> None:
     plain = Declared()
     base, good, odd = (
-        measured_trials.layout(name, **changes).model_copy(update={"declared": plain})
+        replace(measured_trials.layout(name, **changes), declared=plain)
         for name, changes in (
             ("base", {}), ("good", {"data__recordsize": "8K"}), ("odd", {"database__appendfsync": "no"}),
         )

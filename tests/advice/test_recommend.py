@@ -14,9 +14,10 @@ from ztune.analysis.rank import defaults_of, rank
 from ztune.analysis.results import collect
 from ztune.errors import InputError
 from ztune.store.records import Trial
-from ztune.study import Layout, Objective
+from ztune.study import Objective
+from ztune.study.layout import parse_layout, with_settings
 
-BASE = Layout.model_validate(ev.base_layout())
+BASE = parse_layout(ev.base_layout())
 
 
 def measure(time: float, space: float = 1e9, written: float = 1e9, **more: Any) -> dict[str, Any]:
@@ -31,7 +32,7 @@ def measure(time: float, space: float = 1e9, written: float = 1e9, **more: Any) 
 def run_of(*entries: tuple[dict[str, str], dict[str, Any]]) -> list[Trial]:
     """Return trials of layouts given as changes to the base, which comes first."""
     return [
-        ev.trial(BASE.with_settings(changes, ev.name_of(changes)), n, result, baseline=n == 1)
+        ev.trial(with_settings(BASE, changes, ev.name_of(changes)), n, result, baseline=n == 1)
         for n, (changes, result) in enumerate(entries, start=1)
     ]
 
@@ -153,14 +154,14 @@ def test_an_allowed_weaker_class_names_the_best_stronger_one() -> None:
 
 
 def test_the_baselines_own_class_is_allowed() -> None:
-    weak = BASE.with_settings({"data.sync": "disabled", "wal.sync": "disabled"}, "today")
-    weaker_and_faster = weak.with_settings({"data.recordsize": "8K"}, "faster")
+    weak = with_settings(BASE, {"data.sync": "disabled", "wal.sync": "disabled"}, "today")
+    weaker_and_faster = with_settings(weak, {"data.recordsize": "8K"}, "faster")
     trials = [ev.trial(weak, 1, measure(100), baseline=True), ev.trial(weaker_and_faster, 2, measure(10))]
     assert chosen(trials).layout_name == "faster"
 
 
 def test_nothing_durable_enough_is_said() -> None:
-    weak = BASE.with_settings({"data.checksum": "off"}, "weak")
+    weak = with_settings(BASE, {"data.checksum": "off"}, "weak")
     with pytest.raises(InputError, match="no layout of durability class nothing-acknowledged or better"):
         chosen([ev.trial(weak, 1, measure(1))])
 
@@ -254,7 +255,7 @@ def test_wear_is_given_per_byte_and_per_transaction() -> None:
 
 
 def test_memory_names_the_l2arc_headers() -> None:
-    layout = BASE.with_settings({"data.recordsize": "8K", "l2arc": "nvme"}, "cached")
+    layout = with_settings(BASE, {"data.recordsize": "8K", "l2arc": "nvme"}, "cached")
     trials = [ev.trial(layout, 1, measure(1, l2arc={"size_end": 1 << 30}), baseline=True)]
     memory = next(c for c in chosen(trials).costs if c.subject == "memory")
     assert "12.0 MiB per GiB cached at recordsize 8K" in memory.sentence  # 2^30 / 8 KiB × 96 bytes

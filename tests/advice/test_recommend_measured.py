@@ -19,9 +19,9 @@ from ztune.errors import InputError
 from ztune.runs.options import TrialOptions
 from ztune.runs.stopping import judge
 from ztune.store.records import Run, Trial
-from ztune.study import Layout
+from ztune.study.layout import parse_layout, with_settings
 
-BASE = Layout.model_validate(ev.base_layout())
+BASE = parse_layout(ev.base_layout())
 # What each layout needs for one operation: seconds, bytes written, bytes read, disk writes.
 COSTS: dict[str, tuple[dict[str, str], tuple[float, float, float, float]]] = {
     "base": ({}, (0.020, 120_000, 9_000, 4.0)),
@@ -53,7 +53,7 @@ def trials(blocks: int = 5, costs: Any = COSTS, noise: float = 0.01) -> list[Tri
                 "space": {"allocated": 1e9, "logical": 2e9, "compression_ratio": 2.0, "by_dataset": [
                     {"name": "tank/data", "used": 9e8, "logical": 1.8e9, "ratio": 2.0}]},
             }  # fmt: skip
-            layout = BASE.with_settings(changes, name)
+            layout = with_settings(BASE, changes, name)
             made = ev.trial(layout, len(out) + 1, measure, baseline=name == "base")
             result = {**(made.result or {}), "job": {"operations": n, "per_second": 1 / seconds}}
             fields = {**vars(made), "block": block, "target": "lab", "result": result, "engine_version": None}
@@ -152,7 +152,7 @@ def test_no_difference_keeps_the_baseline() -> None:
 
 
 def test_modelled_evidence_stands_beside_and_apart() -> None:
-    layouts = [BASE.with_settings(changes, name) for name, (changes, _) in COSTS.items()]
+    layouts = [with_settings(BASE, changes, name) for name, (changes, _) in COSTS.items()]
     found = advised(screened=ev.trials(layouts))
     advice = next(a for a in found.roles if a.role == "data")
     item = next(p for p in advice.properties if p.name == "recordsize")

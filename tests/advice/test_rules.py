@@ -11,7 +11,7 @@ from ztune.advice.facts import DATASET_FACTS, LAYOUT_FACTS, dataset_facts, layou
 from ztune.advice.hazards import hazard_rules, hazards, reason
 from ztune.advice.rules import RuleError, check, holds, load, say
 from ztune.analysis.results import LayoutResult, collect
-from ztune.study import Layout
+from ztune.study.layout import parse_layout, with_settings
 from ztune.trace.manifest import Manifest
 
 FACTS: dict[str, Any] = {"size": 8, "page": 8, "name": "x", "roles": ["data"], "nothing": None}
@@ -101,7 +101,7 @@ def vdev(class_: str, kind: str = "stripe", disks: int = 1) -> dict[str, Any]:
 
 
 def only(raw: dict[str, Any], **measure: Any) -> LayoutResult:
-    made = Layout.model_validate(raw)
+    made = parse_layout(raw)
     result = {"space": {"allocated": 1}, "physical": {}, "model": {"modelled_s": 1.0}, **measure}
     return collect([ev.trial(made, 1, result, baseline=True)]).layouts[0]
 
@@ -114,8 +114,8 @@ DATA, WAL_POOL = (
 
 def kind(**changes: str) -> dict[str, Any]:
     """The base layout with factors changed, ``__`` for the dots."""
-    base = Layout.model_validate(ev.base_layout())
-    return base.with_settings({k.replace("__", "."): v for k, v in changes.items()}).to_json()
+    base = parse_layout(ev.base_layout())
+    return with_settings(base, {k.replace("__", "."): v for k, v in changes.items()}).to_json()
 
 
 TWO_POOLS: dict[str, Any] = {

@@ -12,16 +12,16 @@ from ztune.advice.recommend import recommend
 from ztune.cli.screen import ranking_json
 from ztune.report import html, terminal
 from ztune.store.records import Trial
-from ztune.study import Layout
+from ztune.study.layout import parse_layout, with_settings
 
-BASE = Layout.model_validate(ev.base_layout())
+BASE = parse_layout(ev.base_layout())
 
 
 def trials(recorded_s: float, **needed_s: float) -> list[Trial]:
     """Return the base layout and others by their record size, needing so many seconds."""
     out = []
     for n, (size, seconds) in enumerate(needed_s.items(), 1):
-        layout = BASE if size == "base" else BASE.with_settings({"data.recordsize": size}, size)
+        layout = BASE if size == "base" else with_settings(BASE, {"data.recordsize": size}, size)
         measure: dict[str, Any] = {
             "model": {"modelled_s": seconds, "trace_s": recorded_s},
             "space": {"allocated": 1e9, "logical": 2e9},

@@ -14,6 +14,7 @@ from ztune.runs.options import ScreenOptions, TrialOptions
 from ztune.store.db import Store
 from ztune.store.records import Run, Trial
 from ztune.study import ready
+from ztune.study.layout import with_settings
 
 
 @pytest.fixture(autouse=True)
@@ -31,7 +32,7 @@ def made(**fields: Any) -> tuple[Run, list[Trial]]:
             study=study, environment={}, seed=1, **{"versions": {"openzfs": "2.3.2"}, **fields}
         )
         store.add_trial(run.id, study.layout, is_baseline=True, block=1)
-        store.add_trial(run.id, study.layout.with_settings({"data.recordsize": "8K"}, "8K"), block=1)
+        store.add_trial(run.id, with_settings(study.layout, {"data.recordsize": "8K"}, "8K"), block=1)
         first, second = store.trials(run.id)
         store.start_trial(first.id, {})
         store.start_trial(second.id, {})

@@ -92,7 +92,7 @@ def point(where: Path) -> mount_points.MountPoint:
         token="t",
         places={d.name: where / d.name.replace("/", "-") for d in study.layout.datasets},
         study=study.name,
-        layout=study.layout.to_json(),
+        layout=study.layout,
         spec=mount_spec(study, study.layout, 1),
         options={},
         made=True,
@@ -114,7 +114,7 @@ def test_what_was_mounted_and_its_counters(capsys: pytest.CaptureFixture[str]) -
         pid = 1
 
     one = point(Path("/srv/databases/of-the-shop/postgres-15-main"))
-    mount._tell(one, one.of, Ready(), MountOptions(), False)  # type: ignore[arg-type]
+    mount._tell(one, one.layout, Ready(), MountOptions(), False)  # type: ignore[arg-type]
     shown = capsys.readouterr().out.partition("`ztune")[0]
     holds(shown, "role", "dataset", "directory", "recordsize", "compression", "logbias", "sync")
     disk = {"pool": "main", "class": "data", "name": "hdd-7200", "reads": 123_456_789, "read_bytes": 1 << 50}

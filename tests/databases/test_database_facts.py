@@ -17,9 +17,10 @@ from ztune import shipped
 from ztune.crash import database as crash
 from ztune.databases import database, observed, registry
 from ztune.databases.database import Database, parse
-from ztune.databases.declared import Declared
 from ztune.databases.workload import JobWorkload
 from ztune.errors import InputError
+from ztune.onhost.declared import Declared
+from ztune.onhost.fields import from_json
 from ztune.onhost.words import DurabilityClass
 from ztune.packages import packages_of
 
@@ -226,11 +227,13 @@ def test_a_reader_of_settings_that_raises_costs_one_sentence(site: Site, tmp_pat
 def test_what_a_third_party_declares_is_used(site: Site) -> None:
     site.install("fine", {"database.toml": FACTS, "work.py": WORK}, "theirs = fine")
     program = """
+import json
 from ztune.databases import registry
+from ztune.onhost import fields
 from ztune.packages import install_command
 from ztune.trace.roles import RoleRules
 print(RoleRules.parse().role("/srv/a.their"), install_command("theirdb", "debian"))
-print(registry.declared("theirs", {}).model_dump_json())
+print(json.dumps(fields.to_json(registry.declared("theirs", {}))))
 import sys, subprocess
 from ztune.places import bundle
 program = "from ztune.packages import install_command; print(install_command('theirdb', 'debian'))"
@@ -242,7 +245,7 @@ print(subprocess.run(words, capture_output=True, text=True).stdout.strip())
     assert done.returncode == 0, done.stderr
     first, second, third = done.stdout.splitlines()
     assert first == "data apt-get install theirdb-server" and third == "apt-get install theirdb-server"
-    declared = Declared.model_validate_json(second)
+    declared = from_json(Declared, json.loads(second))
     assert declared.answer("flush", "no") is DurabilityClass.LAST_SECONDS
     assert declared.answer("flush", "always") is DurabilityClass.NOTHING
     assert declared.default is DurabilityClass.NOTHING and declared.neutral == ("threads",)

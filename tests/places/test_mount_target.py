@@ -106,7 +106,7 @@ def test_what_a_layout_changes_and_a_mount_does_not_have_is_refused(home: Path) 
     study = study_of()
 
     def changed(**changes: Any) -> Layout:
-        return study.layout.model_copy(update=changes)
+        return replace(study.layout, **changes)
 
     constant = changed(tunables={"zfs_vdev_aggregation_limit": 65536})
     (dataset,) = study.layout.datasets

@@ -11,6 +11,7 @@ from ztune.errors import InputError
 from ztune.places import engine as engines
 from ztune.places.replay import Replay
 from ztune.study import generic
+from ztune.study.layout import with_settings
 
 pytestmark = pytest.mark.usefixtures("home")
 
@@ -36,4 +37,4 @@ def test_kinds_of_layouts_that_are_for_real_runs(
     target = Replay(make_trace(tmp_path / "t.trace"), engines.check())
     target.check(study, study.layout)
     with pytest.raises(InputError, match=sentence):
-        target.check(study, study.layout.with_settings(changes, "x"))
+        target.check(study, with_settings(study.layout, changes, "x"))

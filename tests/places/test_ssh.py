@@ -67,7 +67,7 @@ def test_a_host_with_everything(there: Path, tmp_path: Path) -> None:
     if os.geteuid() != 0:
         pytest.skip("the stand-in host is this one, and trials need root there")
     with host() as place:
-        assert place.hello()["python"].startswith("3.")
+        assert place.about_host()["python"].startswith("3.")
         copied = place.put(PROGRAM)
         assert copied == f"{there}/.cache/ztune/fake_trial.py"
         assert Path(copied).read_bytes() == PROGRAM.read_bytes()
@@ -119,7 +119,7 @@ def test_a_home_that_is_a_link_of_root_s(there: Path, tmp_path: Path) -> None:
     there.symlink_to(tmp_path / "moved")
     with host() as place:
         assert Path(place.put(PROGRAM)).read_bytes() == PROGRAM.read_bytes()
-        assert place.hello()["python"].startswith("3.")
+        assert place.about_host()["python"].startswith("3.")
 
 
 def test_a_host_that_does_not_let_us_in(there: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -173,14 +173,14 @@ def test_what_a_host_lacks_is_said(
     tools(tmp_path / "bin", **scripts)
     monkeypatch.setenv("BIN", str(tmp_path / "bin"))
     with pytest.raises(MissingError, match=sentence), host() as place:
-        place.hello()
+        place.about_host()
     assert not [p for p in tmp_path.iterdir() if p.name.startswith("ztune-ssh-")]
 
 
 def test_a_host_without_zfs(monkeypatch: pytest.MonkeyPatch) -> None:
     place = host()
     answer: dict[str, Any] = {"openzfs": None, "tools": {}}
-    monkeypatch.setattr(place, "hello", lambda: answer)
+    monkeypatch.setattr(place, "about_host", lambda: answer)
     with pytest.raises(MissingError, match="host has no OpenZFS kernel module loaded"):
         place.check(study(), layouts()[0])
     answer.update(openzfs={"kernel": "2.3.2"}, tools={"zpool": "/sbin/zpool"})

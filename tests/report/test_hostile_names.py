@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 import os
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import evidence as ev
@@ -55,7 +56,7 @@ def stored() -> str:
             versions={"ztune": NAME, "openzfs": "2.3.2"}, seed=1, warnings=[NAME], command=["ztune", NAME],
         )  # fmt: skip
         for number, layout in enumerate(ev.layouts()[:8], start=1):
-            named = layout.model_copy(update={"name": f"{NAME} {number}"})
+            named = replace(layout, name=f"{NAME} {number}")
             trial = store.add_trial(run.id, named, is_baseline=number == 1)
             store.start_trial(trial.id, {})
             if number == 8:

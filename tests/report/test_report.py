@@ -13,7 +13,7 @@ import pytest
 from ztune.advice.recommend import recommend
 from ztune.output import Console
 from ztune.report import charts, html, terminal
-from ztune.study import Layout
+from ztune.study.layout import parse_layout, with_settings
 
 TRIALS = ev.trials(fail=("data.recordsize=64K",))
 FULL = recommend(ev.run(), TRIALS, manifest=ev.manifest())
@@ -50,7 +50,7 @@ def test_the_table_shows_the_base_even_beyond_the_top_and_says_that_more_exist()
 
 
 def test_markup_in_names_is_printed_as_it_is() -> None:
-    layout = Layout.model_validate({**ev.base_layout(), "name": "[bold red]x[/] :smile:"})
+    layout = parse_layout({**ev.base_layout(), "name": "[bold red]x[/] :smile:"})
     r = recommend(ev.run(), [ev.trial(layout, 1, ev.toy_measure(layout), baseline=True)])
     out = io.StringIO()
     terminal.show(r, Console(width=100, file=out))
@@ -163,9 +163,9 @@ EVIL = "</script><script>alert(1)</script><img src=x onerror=alert(1)>\"'&"
 
 def test_text_from_outside_is_escaped_everywhere() -> None:
     layouts = [
-        Layout.model_validate({**ev.base_layout(), "name": EVIL}),
-        Layout.model_validate(ev.base_layout()).with_settings({"data.recordsize": "8K"}, EVIL + "2"),
-        Layout.model_validate(ev.base_layout()).with_settings({"wal.recordsize": "8K"}, EVIL + "3"),
+        parse_layout({**ev.base_layout(), "name": EVIL}),
+        with_settings(parse_layout(ev.base_layout()), {"data.recordsize": "8K"}, EVIL + "2"),
+        with_settings(parse_layout(ev.base_layout()), {"wal.recordsize": "8K"}, EVIL + "3"),
     ]
     trials = [
         ev.trial(layouts[0], 1, ev.toy_measure(layouts[0]), baseline=True, warnings=[EVIL]),

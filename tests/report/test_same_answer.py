@@ -26,12 +26,13 @@ from ztune.runs.stopping import judge
 from ztune.store.db import Store
 from ztune.store.records import Run, Trial
 from ztune.study import Layout, Study
+from ztune.study.layout import with_settings
 
 STUDY = Study.model_validate({k: v for k, v in ev.run().study.items() if k != "profiles"})
 BASE = STUDY.layout
-SMALL = BASE.with_settings({"data.recordsize": "8K"}, "8K")
-LOG = BASE.with_settings({"slog": "nvme"}, "log device")
-BOTH = BASE.with_settings({"data.recordsize": "8K", "slog": "nvme"}, "8K, log device")
+SMALL = with_settings(BASE, {"data.recordsize": "8K"}, "8K")
+LOG = with_settings(BASE, {"slog": "nvme"}, "log device")
+BOTH = with_settings(BASE, {"data.recordsize": "8K", "slog": "nvme"}, "8K, log device")
 LAYOUTS = [BASE, SMALL, LOG, BOTH]
 # A replay finds the log device best. Seconds per operation with the real database say otherwise.
 CLEAR = {"base": 0.020, "8K": 0.008, "log device": 0.019, "8K, log device": 0.012}
@@ -191,7 +192,7 @@ def test_the_first_row_says_why_it_is_not_the_one(columns: str, monkeypatch: pyt
 
 
 def test_the_first_of_a_screening_says_so_too() -> None:
-    flattered = BASE.with_settings({"data.logbias": "throughput"}, "throughput")
+    flattered = with_settings(BASE, {"data.logbias": "throughput"}, "throughput")
     measure = ev.toy_measure(BASE)
     less = {**measure, "physical": {**measure["physical"], "write_bytes": 1e6}}
     trials = [ev.trial(BASE, 1, measure, baseline=True), ev.trial(flattered, 2, less)]
@@ -224,7 +225,7 @@ def test_a_measured_run_without_a_result_has_a_report_all_the_same() -> None:
 
 def test_another_file_system_has_reasons_and_no_commands() -> None:
     _, run = stored(CLEAR)
-    plain = BASE.with_settings({"pool.tank.filesystem": "ext4"}, "ext4")
+    plain = with_settings(BASE, {"pool.tank.filesystem": "ext4"}, "ext4")
     with Store.open() as store:
         trials = [
             replace(t, layout=plain, layout_hash=plain.hash, layout_name="ext4") if t.layout == SMALL else t

@@ -14,10 +14,12 @@ from fake_place import FakePlace
 
 from ztune.cli.main import ztune
 from ztune.errors import InputError, ZtuneError
+from ztune.onhost.fields import from_json
 from ztune.onhost.trial import saved
 from ztune.places import named as places
 from ztune.places.placing import Placing
 from ztune.runs import prepared
+from ztune.study.layout import with_settings
 
 STUDY = """
 name = "two"
@@ -166,7 +168,7 @@ def layout(**changes: Any) -> Any:
     from ztune.study import generic
 
     base = generic.build({"data", "wal"}).layout
-    return base.with_settings({k.replace("__", "."): v for k, v in changes.items()}) if changes else base
+    return with_settings(base, {k.replace("__", "."): v for k, v in changes.items()}) if changes else base
 
 
 def check(placing: Placing, **changes: Any) -> dict[str, Any]:
@@ -198,7 +200,7 @@ def test_on_disks() -> None:
     assert spec["disks"][pool()]["data"][0][0] == "/dev/a" and n >= 1
     with pytest.raises(InputError, match=r"needs 1 special disk.*--disk \w+\.special=/dev/…"):
         check(given, special="nvme")
-    assert Placing.from_json(given.to_json()) == given
+    assert from_json(Placing, given.to_json()) == given
 
 
 @pytest.mark.parametrize(

@@ -20,10 +20,10 @@ from fake_place import JOB, FakePlace, layouts, study
 
 from ztune.analysis.verdict import sentence
 from ztune.databases import registry
-from ztune.databases.declared import Declared
 from ztune.databases.fio.workload import Fio
 from ztune.databases.postgresql.onhost.oltp import PostgresOltp
 from ztune.errors import InputError, MissingError, ZtuneError
+from ztune.onhost.declared import Declared
 from ztune.places.channel import Lost
 from ztune.runs import runner
 from ztune.runs import trial as one_trial
@@ -35,6 +35,7 @@ from ztune.store import series
 from ztune.store.db import Store
 from ztune.store.records import Run, Trial
 from ztune.study import DurabilityClass
+from ztune.study.durability import judge
 
 
 @pytest.fixture(autouse=True)
@@ -102,7 +103,7 @@ def test_every_layout_runs_once_in_every_block_and_each_is_stored_at_once(place:
 def test_a_place_gives_parameters_that_the_layout_does_not_set(place: FakePlace) -> None:
     with Store.open() as store:
         base = layouts()[0]
-        own = base.model_copy(update={"name": "own", "tunables": {"zfs_txg_timeout": 7}})
+        own = replace(base, name="own", tunables={"zfs_txg_timeout": 7})
         runner.start(store, Request(study(), [base, own], JOB, place, TrialOptions(blocks=(1, 1)), seed=3))
     given = {s["layout"]["name"]: s["layout"]["tunables"] for s in place.specs()}
     assert given == {
@@ -130,7 +131,7 @@ def test_a_wrong_setting_of_the_database_is_said_before_anything_starts(
     place: FakePlace, workload: str, setting: str, value: str, said: str
 ) -> None:
     base = layouts()[0]
-    wrong = base.model_copy(update={"name": "wrong", "database": {setting: value}})
+    wrong = replace(base, name="wrong", database={setting: value})
     job = replace(workload_job(registry.make(workload)), roles=("data", "wal"))
     with Store.open() as store, pytest.raises(InputError, match=re.escape(said)) as caught:
         runner.start(store, Request(study(), [base, wrong], job, place, TrialOptions(blocks=(1, 1)), seed=3))
@@ -146,13 +147,13 @@ def test_settings_that_servers_take_pass() -> None:
 
 def test_what_is_declared_of_durability_stays_here(place: FakePlace) -> None:
     with Store.open() as store:
-        base = layouts()[0].model_copy(update={"declared": Declared()})
-        other = base.model_copy(update={"name": "other", "tunables": {"zfs_txg_timeout": 7}})
+        base = replace(layouts()[0], declared=Declared())
+        other = replace(base, name="other", tunables={"zfs_txg_timeout": 7})
         request = Request(study(), [base, other], JOB, place, TrialOptions(blocks=(1, 1)), seed=3)
         run = runner.start(store, request)
     # A trial's own reader takes no key that it does not know.
     assert [s for s in place.specs() if "durability" in s["layout"]] == []
-    assert trials(run)[0].layout.durability() is DurabilityClass.NOT_KNOWN
+    assert judge(trials(run)[0].layout).klass is DurabilityClass.NOT_KNOWN
 
 
 def test_the_order_depends_on_the_seed_alone(tmp_path: Path) -> None:

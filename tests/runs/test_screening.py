@@ -26,6 +26,7 @@ from ztune.runs.options import ScreenOptions
 from ztune.store.db import Store
 from ztune.store.records import Trial
 from ztune.study import Study, generic
+from ztune.study.layout import with_settings
 from ztune.trace.manifest import RecorderInfo, TraceFile
 from ztune.trace.reader import Trace
 from ztune.trace.writer import TraceWriter
@@ -297,7 +298,7 @@ def test_role_without_dataset(stand_in_engine: Path, tmp_path: Path) -> None:
 
 def test_database_knobs_cannot_be_replayed(stand_in_engine: Path, trace: Trace) -> None:
     study = generic.build({"data", "wal"})
-    layout = study.layout.with_settings({"database.full_page_writes": "off"}, "fpw off")
+    layout = with_settings(study.layout, {"database.full_page_writes": "off"}, "fpw off")
     with pytest.raises(InputError, match=r"database setting full_page_writes.*record a trace for each value"):
         Replay(trace, engines.check()).check(study, layout)
 
@@ -308,12 +309,12 @@ def test_properties_the_engine_lacks_cannot_be_varied(stand_in_engine: Path, tra
     with pytest.raises(
         InputError, match="changes direct of tank/data, which the replay engine does not have"
     ):
-        target.check(study, study.layout.with_settings({"data.direct": "always"}, "x"))
+        target.check(study, with_settings(study.layout, {"data.direct": "always"}, "x"))
     with pytest.raises(InputError, match="changes zil_nocacheflush, which the replay engine does not have"):
-        target.check(study, study.layout.with_settings({"tunable.zil_nocacheflush": 1}, "x"))
+        target.check(study, with_settings(study.layout, {"tunable.zil_nocacheflush": 1}, "x"))
     # In the base they are handed on to the commands, and kept from the engine.
     changes = {"data.direct": "always", "tunable.zil_nocacheflush": 1, "tunable.zfs_txg_timeout": 9}
-    base = study.layout.with_settings(changes)
+    base = with_settings(study.layout, changes)
     study = study.model_copy(update={"layout": base})
     target.check(study, base)
     spec = target.spec(study, base, 1)
@@ -407,8 +408,8 @@ def test_memory_decides_the_backing(
 
 def test_spec_is_the_contract(stand_in_engine: Path, trace: Trace) -> None:
     study = generic.build({"data", "wal"})
-    layout = study.layout.with_settings(
-        {"data.recordsize": "16K", "slog": "mirror 2 nvme", "tunable.zfs_txg_timeout": 9}, "x"
+    layout = with_settings(
+        study.layout, {"data.recordsize": "16K", "slog": "mirror 2 nvme", "tunable.zfs_txg_timeout": 9}, "x"
     )
     spec = Replay(trace, engines.check()).spec(study, layout, 3)
     assert spec["pools"] == [

@@ -14,6 +14,7 @@ import pytest
 from synthetic_traces import make_trace
 
 from ztune.errors import MissingError
+from ztune.onhost.tunables import TUNABLES
 from ztune.places import engine as engines
 from ztune.places.engine import Engine
 from ztune.places.replay import Replay
@@ -22,8 +23,8 @@ from ztune.runs import screening
 from ztune.runs.options import ScreenOptions
 from ztune.store.db import Store
 from ztune.study import Layout, Study, generic
+from ztune.study.layout import with_settings
 from ztune.study.loader import resolve_profiles
-from ztune.study.tunables import TUNABLES
 from ztune.trace.reader import Trace
 
 pytestmark = pytest.mark.usefixtures("home")
@@ -91,7 +92,7 @@ def test_engine_takes_every_tunable_and_property(engine: Engine, trace: Trace) -
         "slog": "mirror 2 nvme",
         "pool.tank.data": "raidz1 3 hdd-7200", "pool.tank.ashift": 13,
     }  # fmt: skip
-    layout = study.layout.with_settings(changes, "everything")
+    layout = with_settings(study.layout, changes, "everything")
     whole = resolve_profiles(study.model_copy(update={"layout": layout}))
     measure = run(Replay(trace, engine), whole, layout)
     space = measure["space"]
@@ -114,7 +115,7 @@ def test_two_pools(engine: Engine, trace: Trace) -> None:
     study = resolve_profiles(study)
     target = Replay(trace, engine)
     one = run(target, study, study.layout)
-    two = run(target, study, study.layout.with_settings({"wal.pool": "fast"}, "x"))
+    two = run(target, study, with_settings(study.layout, {"wal.pool": "fast"}, "x"))
     pools = [{v["pool"] for v in m["by_vdev"]} for m in (one, two)]  # type: ignore[attr-defined]
     assert pools == [{"slow"}, {"slow", "fast"}]  # a pool that nothing lives on is not made
     assert two["model"]["modelled_s"] < one["model"]["modelled_s"]  # type: ignore[index]

@@ -15,6 +15,7 @@ from ztune import paths
 from ztune.errors import InputError
 from ztune.store import environment
 from ztune.store.db import Store, migrations
+from ztune.study.layout import with_settings
 
 ROOT = Path(__file__).parents[2]
 
@@ -79,7 +80,7 @@ def test_a_layout_is_in_a_run_once() -> None:
     with Store.open() as store:
         run = new_run(store)
         first = store.add_trial(run.id, study().layout)
-        same = study().layout.with_settings({"data.compression": "on"}, "another name")
+        same = with_settings(study().layout, {"data.compression": "on"}, "another name")
         assert store.add_trial(run.id, same).id == first.id
         assert store.add_trial(new_run(store).id, same).id != first.id
 
@@ -89,7 +90,8 @@ def test_resume_makes_failed_and_cut_trials_pending() -> None:
         run = new_run(store)
         sizes = ["8K", "16K", "32K"]
         ids = [
-            store.add_trial(run.id, study().layout.with_settings({"data.recordsize": s}, s)).id for s in sizes
+            store.add_trial(run.id, with_settings(study().layout, {"data.recordsize": s}, s)).id
+            for s in sizes
         ]
         store.start_trial(ids[0], {})
         store.finish_trial(ids[0], result=RESULT, wall_s=1)
@@ -169,7 +171,7 @@ def test_many_threads_and_processes_write_at_once() -> None:
 
     def add(size: str) -> int:
         with Store.open() as own:
-            trial = own.add_trial(run.id, study().layout.with_settings({"data.recordsize": size}, size))
+            trial = own.add_trial(run.id, with_settings(study().layout, {"data.recordsize": size}, size))
             own.start_trial(trial.id, {})
             own.finish_trial(trial.id, result=RESULT, wall_s=1)
             return trial.number
@@ -177,11 +179,11 @@ def test_many_threads_and_processes_write_at_once() -> None:
     other = subprocess.Popen(
         [sys.executable, "-c", f"""
 from ztune.store.db import Store
-from ztune.study import generic
+from ztune.study import generic, with_settings
 base = generic.build(("data", "wal")).layout
 for size in ("512", "1K", "2K", "4K"):
     with Store.open() as store:
-        store.add_trial("{run.id}", base.with_settings({{"wal.recordsize": size}}, size))
+        store.add_trial("{run.id}", with_settings(base, {{"wal.recordsize": size}}, size))
 """]
     )  # fmt: skip
     with ThreadPoolExecutor(8) as pool:

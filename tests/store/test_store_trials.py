@@ -12,6 +12,7 @@ from ztune.errors import InputError
 from ztune.store import environment, series
 from ztune.store.db import Store, migrations
 from ztune.study import Study, generic
+from ztune.study.layout import with_settings
 
 
 @pytest.fixture(autouse=True)
@@ -61,7 +62,7 @@ def test_a_database_of_version_1_keeps_everything(home: Path) -> None:
         assert (first.block, first.twin, first.attempts, first.series) == (0, 0, [], ())
         # And it can be gone on with.
         assert store.resume_run(run.id).status == "running"
-        assert store.add_trial(run.id, study().layout.with_settings({"arc": "1G"})).number == 3
+        assert store.add_trial(run.id, with_settings(study().layout, {"arc": "1G"})).number == 3
         new = store.create_run(
             kind="run", study=study(), environment=environment.collect(), versions={}, seed=1
         )

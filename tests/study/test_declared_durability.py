@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -9,12 +10,13 @@ import pytest
 
 from ztune.databases import registry
 from ztune.databases.command.workload import Command
-from ztune.databases.declared import Declared
 from ztune.errors import InputError
+from ztune.onhost.declared import Declared
 from ztune.onhost.words import DurabilityClass
 from ztune.study import Layout, generic, load_study
 from ztune.study.adjust import adjusted
-from ztune.study.durability import Bar
+from ztune.study.durability import Bar, judge
+from ztune.study.layout import parse_layout, with_settings
 
 NOTHING, SECONDS, NOT_KNOWN, CORRUPT = DurabilityClass
 REDIS = """
@@ -52,24 +54,24 @@ def layouts(text: str, **changes: str) -> tuple[Layout, Layout]:
         declared=registry.declared("command", params),
     )
     base = study.layout
-    return base, base.with_settings(
-        {(k.replace("__", ".") if "__" in k else f"database.{k}"): v for k, v in changes.items()}
+    return base, with_settings(
+        base, {(k.replace("__", ".") if "__" in k else f"database.{k}"): v for k, v in changes.items()}
     )
 
 
 def test_nothing_is_promised_of_a_database_that_nobody_declares() -> None:
     base, other = layouts(REDIS, appendfsync="everysec")
-    assert base.durability() is NOT_KNOWN and other.durability() is NOT_KNOWN
-    assert base.durability_reasons()[0].startswith("nobody has declared what a power cut loses")
-    assert any(r.startswith("appendfsync=everysec: nobody has declared") for r in other.durability_reasons())
+    assert judge(base).klass is NOT_KNOWN and judge(other).klass is NOT_KNOWN
+    assert judge(base).reasons[0].startswith("nobody has declared what a power cut loses")
+    assert any(r.startswith("appendfsync=everysec: nobody has declared") for r in judge(other).reasons)
     bar = Bar.of(NOTHING, base)
     # Compared among themselves; not with one that sets what nobody knows, nor with a weaker ZFS.
-    assert bar.admits(base.with_settings({"data.recordsize": "8K"}))
+    assert bar.admits(with_settings(base, {"data.recordsize": "8K"}))
     assert not bar.admits(other)
-    assert not bar.admits(base.with_settings({"data.sync": "disabled"}))
+    assert not bar.admits(with_settings(base, {"data.sync": "disabled"}))
     assert not Bar.of(CORRUPT, None).admits(base)
     # What is worst of all is known.
-    assert base.with_settings({"data.checksum": "off"}).durability() is CORRUPT
+    assert judge(with_settings(base, {"data.checksum": "off"})).klass is CORRUPT
 
 
 @pytest.mark.parametrize(
@@ -85,22 +87,22 @@ def test_nothing_is_promised_of_a_database_that_nobody_declares() -> None:
 )
 def test_what_is_declared_counts(changes: dict[str, str], expected: DurabilityClass) -> None:
     base, other = layouts(REDIS + DECLARED, **changes)
-    assert base.durability() is NOTHING
-    assert other.durability() is expected
+    assert judge(base).klass is NOTHING
+    assert judge(other).klass is expected
     assert Bar.of(NOTHING, base).admits(other) == (expected is NOTHING)
     # A stored layout says the same, and a declaration makes no other layout of it.
-    again = Layout.model_validate(other.to_json())
-    assert again.durability() is expected and again.judged() == other.judged()
-    assert again.model_copy(update={"declared": None}).hash == other.hash
+    again = parse_layout(other.to_json())
+    assert judge(again).klass is expected and judge(again) == judge(other)
+    assert replace(again, declared=None).hash == other.hash
 
 
 def test_the_files_own_settings_count() -> None:
     base, _ = layouts((REDIS + DECLARED).replace('appendfsync = "always"', 'appendfsync = "everysec"'))
-    assert base.durability() is SECONDS
+    assert judge(base).klass is SECONDS
     # `default` speaks of them, so what is in none of the lists is in it.
     without = DECLARED.replace('neutral = ["io_threads"]\n', "")
     base, other = layouts(REDIS + without, io_threads="4")
-    assert base.durability() is NOTHING and other.durability() is NOT_KNOWN
+    assert judge(base).klass is NOTHING and judge(other).klass is NOT_KNOWN
 
 
 @pytest.mark.parametrize(
@@ -144,8 +146,8 @@ def test_bad_declarations_get_their_sentence(declared: str, said: str) -> None:
 )
 def test_a_setting_that_no_database_of_ours_has(setting: str, value: str, expected: DurabilityClass) -> None:
     base = generic.build({"data", "wal"}).layout
-    assert base.durability() is NOTHING
-    assert base.with_settings({f"database.{setting}": value}).durability() is expected
+    assert judge(base).klass is NOTHING
+    assert judge(with_settings(base, {f"database.{setting}": value})).klass is expected
 
 
 def test_every_setting_that_a_workload_makes_is_known() -> None:
@@ -154,8 +156,8 @@ def test_every_setting_that_a_workload_makes_is_known() -> None:
             continue
         settings = registry.settings_of(entry.name, {})
         study = adjusted(generic.build({"data"}), declared=registry.declared(entry.name, {}))
-        layout = study.layout.with_settings({f"database.{k}": v for k, v in settings.items()})
-        assert not layout.judged().unknown, (entry.name, layout.judged().unknown)
+        layout = with_settings(study.layout, {f"database.{k}": v for k, v in settings.items()})
+        assert not judge(layout).unknown, (entry.name, judge(layout).unknown)
 
 
 STUDY = """
@@ -180,9 +182,9 @@ def test_a_study_declares_for_a_database_that_was_recorded(tmp_path: Path) -> No
     path = tmp_path / "live.toml"
     path.write_text(STUDY)
     study = adjusted(load_study(path), declared=Declared())
-    assert study.layout.durability() is NOTHING
-    assert study.layout.with_settings({"database.appendfsync": "everysec"}).durability() is SECONDS
-    assert study.layout.with_settings({"database.appendfsync": "no"}).durability() is NOT_KNOWN
+    assert judge(study.layout).klass is NOTHING
+    assert judge(with_settings(study.layout, {"database.appendfsync": "everysec"})).klass is SECONDS
+    assert judge(with_settings(study.layout, {"database.appendfsync": "no"})).klass is NOT_KNOWN
     path.write_text(STUDY.replace("settings.appendfsync.everysec", "setings.appendfsync.everysec"))
     with pytest.raises(InputError, match=r'"setings" is not a key of layout\.durability\. Did you mean'):
         load_study(path)
@@ -193,9 +195,9 @@ def test_what_a_study_declares_is_added_to_what_is_known(tmp_path: Path) -> None
     raw: dict[str, Any] = {**generic.build({"data"}).to_json()}
     raw["layout"]["durability"] = {"neutral": ["plpgsql.check_asserts"]}
     study = adjusted(generic.build({"data"}).model_validate(raw), declared=known)
-    changed = study.layout.with_settings({"database.plpgsql.check_asserts": "off"})
-    assert changed.durability() is NOTHING
-    assert changed.with_settings({"database.fsync": "off"}).durability() is CORRUPT
+    changed = with_settings(study.layout, {"database.plpgsql.check_asserts": "off"})
+    assert judge(changed).klass is NOTHING
+    assert judge(with_settings(changed, {"database.fsync": "off"})).klass is CORRUPT
 
 
 class Silent:

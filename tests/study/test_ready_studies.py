@@ -16,6 +16,7 @@ from ztune.onhost.trial.spec import parse
 from ztune.runs.space import first_round
 from ztune.study import DurabilityClass, load_study, ready
 from ztune.study.adjust import adjusted
+from ztune.study.durability import judge
 
 KINDS = Path(__file__).parent / "good" / "filesystems.toml"
 REAL = ("postgres-recordsize", "postgres-wal-pool", "postgres-slog", "postgres-filesystems",
@@ -37,7 +38,7 @@ def test_the_disk_can_be_chosen(name: str, profile: str) -> None:
 
 @pytest.mark.parametrize("name", REAL)
 def test_no_ready_layout_gives_up_durability(name: str) -> None:
-    assert {layout.durability() for layout in first_round(ready.find(name))} == {DurabilityClass.NOTHING}
+    assert {judge(layout).klass for layout in first_round(ready.find(name))} == {DurabilityClass.NOTHING}
 
 
 @pytest.mark.parametrize("name", REAL)

@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
+from ztune.onhost.properties import PROPERTIES
+from ztune.onhost.tunables import TUNABLES
 from ztune.study import load_study
 from ztune.study.docs import MODELS, fill
-from ztune.study.properties import PROPERTIES
 from ztune.study.schema import study_schema
 from ztune.study.tables import fields_of
-from ztune.study.tunables import TUNABLES
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "study-format.md").read_text()

@@ -7,11 +7,13 @@ from pathlib import Path
 
 import pytest
 
+from ztune.onhost.properties import PROPERTIES, version_key
+from ztune.onhost.tunables import TUNABLES
 from ztune.runs.refine import back_to_default, differing
 from ztune.runs.space import changed, describe
 from ztune.study import DurabilityClass, Layout, default_setting, generic, load_study, optional_setting
-from ztune.study.properties import PROPERTIES, version_key
-from ztune.study.tunables import TUNABLES
+from ztune.study.durability import judge
+from ztune.study.layout import parse_layout, with_settings
 
 ROOT = Path(__file__).parents[2]
 NOTHING, SECONDS, NOT_KNOWN, CORRUPT = DurabilityClass
@@ -36,7 +38,7 @@ def test_hashes_of_older_layouts_stay(path: str, name: str | None) -> None:
     study = load_study(ROOT / path)
     layout = study.layout
     if name is not None:
-        layout = layout.with_settings(next(n.set for n in study.layouts if n.name == name))
+        layout = with_settings(layout, next(n.set for n in study.layouts if n.name == name))
     assert layout.hash == BEFORE[path, name]
 
 
@@ -53,7 +55,7 @@ def test_each_kind_is_one_setting_and_can_be_taken_back(
     change: dict[str, object], setting: str | None, value: str | None
 ) -> None:
     plain = base()
-    other = plain.with_settings(change)
+    other = with_settings(plain, change)
     if setting is None:
         assert other.hash == plain.hash
         return
@@ -63,11 +65,11 @@ def test_each_kind_is_one_setting_and_can_be_taken_back(
     assert optional_setting(setting) and setting not in plain.settings()
     # By name of the default, and by "default", which is how a search takes a setting back.
     for back in (default_setting(setting), "default"):
-        assert other.with_settings({setting: back}).hash == plain.hash
+        assert with_settings(other, {setting: back}).hash == plain.hash
     assert plain.hash in {layout.hash for layout in back_to_default(plain, other)}
     named = changed(plain, {k: str(v) for k, v in change.items()})
     assert named.name == describe(plain, other) == f"{setting}={value}"
-    assert Layout.model_validate(json.loads(json.dumps(other.to_json()))) == other
+    assert parse_layout(json.loads(json.dumps(other.to_json()))) == other
 
 
 def test_settings_that_no_layout_may_leave_out() -> None:
@@ -78,51 +80,53 @@ def test_settings_that_no_layout_may_leave_out() -> None:
 
 
 def test_a_volume_says_its_block() -> None:
-    volume = base().with_settings({"data.volume": "8G"})
+    volume = with_settings(base(), {"data.volume": "8G"})
     data = volume.datasets[0]
     assert data.filesystem == "ext4" and data.properties["volblocksize"] == "16K"
     # The block's default differs between releases (8K before 2.2), so it is always spelled out.
     assert volume.to_json()["dataset"][0]["properties"]["volblocksize"] == "16K"
-    xfs = volume.with_settings({"data.filesystem": "xfs", "data.volblocksize": "8K"})
+    xfs = with_settings(volume, {"data.filesystem": "xfs", "data.volblocksize": "8K"})
     assert differing(volume, xfs) == ["data.filesystem", "data.volblocksize"]
-    assert differing(base(), xfs.with_settings({"data.volume": "none"})) == []
+    assert differing(base(), with_settings(xfs, {"data.volume": "none"})) == []
     # In whatever order they are written.
-    assert base().with_settings({"data.filesystem": "xfs", "data.volume": "8G"}).datasets[0].volume == 8 << 30
+    assert (
+        with_settings(base(), {"data.filesystem": "xfs", "data.volume": "8G"}).datasets[0].volume == 8 << 30
+    )
 
 
 def test_the_defaults_of_the_kinds_have_the_hash_of_saying_nothing() -> None:
     raw = base().to_json()
     assert raw["pool"][0]["filesystem"] == "zfs" and raw["dataset"][0]["volume"] is None
     raw["dataset"][0]["properties"]["encryption"] = "off"
-    assert Layout.model_validate(raw).hash == base().hash
+    assert parse_layout(raw).hash == base().hash
     for pool in raw["pool"]:
         del pool["filesystem"]
     for dataset in raw["dataset"]:
         del dataset["volume"], dataset["filesystem"]
-    assert Layout.model_validate(raw).hash == base().hash
+    assert parse_layout(raw).hash == base().hash
 
 
 @pytest.mark.parametrize("change", [{"pool.tank.filesystem": "ext4"}, {"pool.tank.filesystem": "xfs"},
                                     {"data.volume": "8G"}])  # fmt: skip
 def test_in_place_file_systems_tear_pages(change: dict[str, object]) -> None:
-    other = base().with_settings(change)
-    assert other.durability() == NOTHING
-    torn = other.with_settings({"database.full_page_writes": "off"})
-    assert torn.durability() == CORRUPT
-    assert "torn pages" in torn.durability_reasons()[0]
-    assert base().with_settings({"database.full_page_writes": "off"}).durability() == NOTHING
+    other = with_settings(base(), change)
+    assert judge(other).klass == NOTHING
+    torn = with_settings(other, {"database.full_page_writes": "off"})
+    assert judge(torn).klass == CORRUPT
+    assert "torn pages" in judge(torn).reasons[0]
+    assert judge(with_settings(base(), {"database.full_page_writes": "off"})).klass == NOTHING
 
 
 def test_durability_beside_the_kinds() -> None:
-    ext4 = base().with_settings({"pool.tank.filesystem": "ext4"})
-    assert any("no checksums" in reason for reason in ext4.durability_reasons())
+    ext4 = with_settings(base(), {"pool.tank.filesystem": "ext4"})
+    assert any("no checksums" in reason for reason in judge(ext4).reasons)
     # What tunes ZFS decides nothing where there is no ZFS.
-    assert ext4.with_settings({"tunable.zfs_nocacheflush": 1}).durability() == NOTHING
-    assert base().with_settings({"tunable.zfs_nocacheflush": 1}).durability() == CORRUPT
+    assert judge(with_settings(ext4, {"tunable.zfs_nocacheflush": 1})).klass == NOTHING
+    assert judge(with_settings(base(), {"tunable.zfs_nocacheflush": 1})).klass == CORRUPT
     # sync=disabled drops a volume's flushes as it drops a file's fsync.
     volumes = {"data.volume": "8G", "wal.volume": "1G", "data.sync": "disabled", "wal.sync": "disabled"}
-    assert base().with_settings(volumes).durability() == SECONDS
-    assert base().with_settings({"data.encryption": "on"}).durability() == NOTHING
+    assert judge(with_settings(base(), volumes)).klass == SECONDS
+    assert judge(with_settings(base(), {"data.encryption": "on"})).klass == NOTHING
 
 
 def test_versions() -> None:

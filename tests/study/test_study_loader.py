@@ -15,8 +15,8 @@ from ztune.onhost.words import DurabilityClass
 from ztune.runs.space import first_round
 from ztune.study import Study, generic, load_study, profiles, ready
 from ztune.study.adjust import adjusted
-from ztune.study.durability import weakening
-from ztune.study.layout import Layout
+from ztune.study.durability import judge, weakening
+from ztune.study.layout import parse_layout, with_settings
 from ztune.study.loader import parse_study
 from ztune.study.tables import non_default
 from ztune.toml.positions import line_of, positions
@@ -79,11 +79,11 @@ def test_everything_is_read_as_written() -> None:
     assert wal.properties["recordsize"] == "128K"  # recsize = 131072
     assert set(study.profiles) == {"hdd-7200", "nvme", "ssd-sata", "usb-slow", "my-disk"}
     assert study.profiles["my-disk"].read_mb_s == 500
-    moved = layout.with_settings({"wal.pool": "fast"})
+    moved = with_settings(layout, {"wal.pool": "fast"})
     assert moved.datasets[1].name == "fast/db/wal"
     assert [p.name for p in layout.used_pools()] == ["tank"]
     assert [p.name for p in moved.used_pools()] == ["tank", "fast"]
-    plain = layout.with_settings({"special": "none", "data.special_small_blocks": 0})
+    plain = with_settings(layout, {"special": "none", "data.special_small_blocks": 0})
     assert plain.pool("tank").vdev_text("special") == "none"
 
 
@@ -253,12 +253,12 @@ def test_what_the_workload_sets_counts(
     workload: str, params: dict[str, Any], expected: DurabilityClass
 ) -> None:
     study = adjusted(generic.build({"data", "wal"}), database=registry.settings_of(workload, params))
-    assert study.layout.durability() is expected
+    assert judge(study.layout).klass is expected
     # All layouts follow, whatever else they change; and those with records below the page are torn.
-    assert {layout.durability() for layout in first_round(study)} >= {expected}
-    small = study.layout.with_settings({"data.recordsize": "4K"})
+    assert {judge(layout).klass for layout in first_round(study)} >= {expected}
+    small = with_settings(study.layout, {"data.recordsize": "4K"})
     torn = {"full_page_writes", "doublewrite"} & set(params)
-    assert (small.durability() is DurabilityClass.CORRUPT) == (
+    assert (judge(small).klass is DurabilityClass.CORRUPT) == (
         bool(torn) or expected is DurabilityClass.CORRUPT
     )
 
@@ -266,7 +266,7 @@ def test_what_the_workload_sets_counts(
 def test_a_layout_has_the_last_word_on_what_the_database_does() -> None:
     study = ready.find("sqlite")
     own = {**study.layout.to_json(), "database": {"synchronous": "full"}}
-    study = study.model_copy(update={"layout": Layout.model_validate(own)})
+    study = study.model_copy(update={"layout": parse_layout(own)})
     changed = adjusted(study, database={"synchronous": "off", "cache_size": "100"})
     assert changed.layout.database == {"synchronous": "full"}
     # Only what weakens, and what it is judged by, is taken over.

@@ -6,9 +6,10 @@ import evidence as ev
 
 from ztune.analysis.results import LayoutResult
 from ztune.analysis.stats import Estimate
-from ztune.study import DurabilityClass, Layout
+from ztune.study import DurabilityClass
+from ztune.study.layout import parse_layout
 
-BASE = Layout.model_validate(ev.base_layout())
+BASE = parse_layout(ev.base_layout())
 
 
 def candidate(

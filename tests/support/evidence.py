@@ -12,6 +12,7 @@ from typing import Any
 
 from ztune.store.records import Run, Trial
 from ztune.study import Layout, Objective, Study
+from ztune.study.layout import parse_layout, with_settings
 from ztune.trace.manifest import Manifest
 from ztune.trace.summary import GroupSummary, Latencies, Summary, Transfers
 from ztune.units import parse_size
@@ -68,11 +69,11 @@ def name_of(changes: Mapping[str, str]) -> str:
 def layouts(
     axes: Mapping[str, Sequence[str]] = AXES, cross: Sequence[Mapping[str, str]] = CROSS
 ) -> list[Layout]:
-    base = Layout.model_validate(base_layout())
+    base = parse_layout(base_layout())
     out = [base]
     for key, values in axes.items():
-        out += [base.with_settings({key: v}, name_of({key: v})) for v in values]
-    out += [base.with_settings(c, name_of(c)) for c in cross]
+        out += [with_settings(base, {key: v}, name_of({key: v})) for v in values]
+    out += [with_settings(base, c, name_of(c)) for c in cross]
     return out
 
 

@@ -15,6 +15,7 @@ from ztune.places.about import said_of_host
 from ztune.places.channel import ProcessChannel
 from ztune.runs.plan import workload_job
 from ztune.study import Layout, Study, generic
+from ztune.study.layout import with_settings
 
 PROGRAM = Path(__file__).with_name("fake_trial.py")
 
@@ -44,7 +45,7 @@ class FakePlace:
     def __exit__(self, *_: object) -> None:
         pass
 
-    def hello(self) -> dict[str, Any]:
+    def about_host(self) -> dict[str, Any]:
         return said_of_host(self, "the fake", PROGRAM)
 
     def put(self, local: Path) -> str:
@@ -86,7 +87,7 @@ def study() -> Study:
 
 def layouts(*sizes: str) -> list[Layout]:
     base = study().layout
-    return [base, *(base.with_settings({"data.recordsize": s}, s) for s in sizes)]
+    return [base, *(with_settings(base, {"data.recordsize": s}, s) for s in sizes)]
 
 
 JOB = replace(workload_job(Fio({"seconds": 3})), version="fio-3.33", roles=("data", "wal"))

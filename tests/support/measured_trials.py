@@ -8,6 +8,7 @@ from typing import Any
 
 from ztune.store.records import Run, Trial
 from ztune.study import Layout, Objective, Study, generic
+from ztune.study.layout import with_settings
 
 
 def study() -> Study:
@@ -19,7 +20,7 @@ def layout(name: str, **changes: str) -> Layout:
     return (
         base
         if not changes
-        else base.with_settings({k.replace("__", "."): v for k, v in changes.items()}, name)
+        else with_settings(base, {k.replace("__", "."): v for k, v in changes.items()}, name)
     )
 
 

@@ -14,7 +14,9 @@ from ztune.advice.model import Recommendation
 from ztune.advice.perform import perform
 from ztune.advice.plan import Plan, build
 from ztune.advice.recommend import recommend
-from ztune.study import DurabilityClass, Layout, Objective
+from ztune.study import DurabilityClass, Objective
+from ztune.study.durability import judge
+from ztune.study.layout import parse_layout, with_settings
 
 STAND_IN = Path(__file__).with_name("fake_zfs.py")
 MAPPING = {"data": "tank/pg", "wal": "tank/pg/wal"}
@@ -82,14 +84,14 @@ class Machine:
 
 def recommended(changes: dict[str, Any] | None = None, **layout: Any) -> Recommendation:
     """A recommendation of the made-up base layout with ``changes``, as factors."""
-    base = Layout.model_validate(ev.base_layout(**layout))
-    chosen = base.with_settings(changes or {}, "chosen")
+    base = parse_layout(ev.base_layout(**layout))
+    chosen = with_settings(base, changes or {}, "chosen")
     measure = {
         "model": {"modelled_s": 1.0, "trace_s": 30.0},
         "space": {"allocated": 1.0},
         "physical": {"write_bytes": 1.0},
     }
-    allowed = chosen.durability()
+    allowed = judge(chosen).klass
     run = ev.run(Objective(durability=allowed))
     return recommend(run, [ev.trial(chosen, 1, measure, baseline=True)], manifest=ev.manifest())
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ztune.databases.declared import KNOWN, Declared
+from ztune.onhost.declared import KNOWN, Declared
 from ztune.trace.manifest import RecorderInfo, TraceFile, Warning_, WorkloadInfo
 from ztune.trace.reader import Trace
 from ztune.trace.schema import Flag, Op

@@ -10,9 +10,10 @@ from collections.abc import Sequence
 from ztune.advice.model import PropertyAdvice, Recommendation, RoleAdvice
 from ztune.analysis import units
 from ztune.errors import InputError
+from ztune.onhost.properties import PROPERTIES
+from ztune.onhost.tunables import TUNABLES
 from ztune.study import Dataset, Layout, Pool
-from ztune.study.properties import PROPERTIES
-from ztune.study.tunables import TUNABLES
+from ztune.study.layout import parse_layout
 
 _WIDTH = 98
 # Spelled out although they are ZFS's defaults, since a parent dataset may have handed down something else.
@@ -117,7 +118,7 @@ def script(recommendation: Recommendation) -> str:
     One root for each pool of the layout. Nothing in it comes unquoted from the study: names are quoted where
     they are arguments, and stripped of control characters where they are comments.
     """
-    layout = Layout.model_validate(recommendation.layout)
+    layout = parse_layout(recommendation.layout)
     pools = layout.used_pools()
     for pool in pools:
         if pool.filesystem != "zfs":
@@ -223,7 +224,7 @@ _OPTIONAL = ("secondarycache", "special_small_blocks")
 
 def create_commands(recommendation: Recommendation) -> list[list[str]]:
     """Return the bare ``zfs create`` commands as argument lists, with the layout's own pool names."""
-    layout = Layout.model_validate(recommendation.layout)
+    layout = parse_layout(recommendation.layout)
     names = relative_names(layout)
     out = []
     for dataset in sorted(layout.datasets, key=lambda d: names[d.name].count("/")):

@@ -11,8 +11,10 @@ from ztune import output
 from ztune.advice import commands
 from ztune.advice.model import Recommendation
 from ztune.advice.plan import Plan, applicable, wanted_by_name
-from ztune.study import Dataset, DurabilityClass, Layout
-from ztune.study.tunables import PARAMETERS, TUNABLES
+from ztune.onhost.tunables import PARAMETERS, TUNABLES
+from ztune.study import Dataset, DurabilityClass
+from ztune.study.durability import judge
+from ztune.study.layout import parse_layout
 from ztune.units import parse_size
 
 VERSION = 1
@@ -169,7 +171,7 @@ def as_json(recommendation: Recommendation, mapping: Mapping[str, str], plan: Pl
         "layout_name": recommendation.layout_name,
         "layout_hash": recommendation.layout_hash,
         "evidence": recommendation.evidence(),
-        "durability": layout.durability().value,
+        "durability": judge(layout).klass.value,
         "layout": layout.to_json(),
         "datasets": [
             {"name": name, "roles": list(roles), "properties": commands.settable(dataset, layout)}
@@ -203,4 +205,4 @@ def durability(recommendation: Recommendation) -> DurabilityClass:
     """Return the class of the layout itself, as far as it is known: what an export gives where no live system
     is compared.
     """
-    return Layout.model_validate(recommendation.layout).judged().proven
+    return judge(parse_layout(recommendation.layout)).proven

@@ -8,8 +8,8 @@ from typing import Any
 
 from ztune.analysis.results import LayoutResult
 from ztune.databases.database import every
+from ztune.onhost.tunables import TUNABLES
 from ztune.study import Dataset, Layout, Pool
-from ztune.study.tunables import TUNABLES
 from ztune.trace.manifest import Manifest
 from ztune.units import parse_size
 

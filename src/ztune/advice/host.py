@@ -14,8 +14,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from ztune.errors import InputError, MissingError, ZtuneError
-from ztune.study.properties import PROPERTIES, parse_property, version_key
-from ztune.study.tunables import PARAMETERS
+from ztune.onhost.properties import PROPERTIES, parse_property, version_key
+from ztune.onhost.tunables import PARAMETERS
 
 _TIMEOUT_S = 60.0
 _SBIN = "/usr/local/sbin:/usr/sbin:/sbin"  # where zfs stands, and where a user's PATH often doesn't look

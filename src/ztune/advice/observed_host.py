@@ -11,7 +11,7 @@ from ztune.advice.observed_databases import cache_bytes
 from ztune.advice.observed_datasets import record_bytes
 from ztune.advice.record_size import typical
 from ztune.observe.model import Observation
-from ztune.study.properties import version_key
+from ztune.onhost.properties import version_key
 
 FACTS: dict[str, Fact] = {
     "source": Fact("where the numbers are from"),

@@ -18,8 +18,8 @@ from ztune.advice.host import Host, Value, canonical
 from ztune.advice.plan import Plan, Setting
 from ztune.errors import InputError, ZtuneError
 from ztune.onhost.layout import check_dataset_name
+from ztune.onhost.properties import PROPERTIES
 from ztune.study import DurabilityClass
-from ztune.study.properties import PROPERTIES
 
 Say = Callable[[str], None]
 _MAX_BYTES = 4 << 20

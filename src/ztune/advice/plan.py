@@ -18,11 +18,12 @@ from ztune.analysis import units
 from ztune.databases.database import every
 from ztune.errors import InputError
 from ztune.onhost.layout import check_dataset_name
+from ztune.onhost.properties import PROPERTIES, version_key
+from ztune.onhost.tunables import ARC_MAX, PARAMETERS, TUNABLES
 from ztune.onhost.words import ROLES
 from ztune.study import Dataset, DurabilityClass, Layout, Pool
 from ztune.study.durability import judge
-from ztune.study.properties import PROPERTIES, version_key
-from ztune.study.tunables import ARC_MAX, PARAMETERS, TUNABLES
+from ztune.study.layout import parse_layout
 from ztune.units import parse_size
 
 REWRITE_SINCE = "2.3.4"  # zfs-rewrite(8)
@@ -143,7 +144,7 @@ def parse_datasets(words: Sequence[str], layout: Layout) -> dict[str, str]:
 
 def applicable(recommendation: Recommendation) -> Layout:
     """Return the layout; raises InputError where it is not ZFS, so that there is nothing to set."""
-    layout = Layout.model_validate(recommendation.layout)
+    layout = parse_layout(recommendation.layout)
     other = [p for p in layout.used_pools() if p.filesystem != "zfs"]
     if other:
         raise InputError(
@@ -522,7 +523,7 @@ def _judge(
             if prop in found and found[prop].value != "-":
                 entry[prop] = canonical(prop, found[prop].value)
     pools = dict.fromkeys(name.split("/")[0] for name in entries)
-    judged = Layout.model_validate(
+    judged = parse_layout(
         {
             "pool": [{"name": p, "vdev": [{"profile": "live"}]} for p in pools],
             "dataset": list(entries.values()),

@@ -10,8 +10,8 @@ from ztune.advice.model import Change, PoolAdvice
 from ztune.analysis import units
 from ztune.analysis.effects import ABSENT
 from ztune.analysis.results import LayoutResult
+from ztune.onhost.tunables import TUNABLES
 from ztune.study import default_setting
-from ztune.study.tunables import TUNABLES
 
 # A log device holds the synced writes of the transaction groups that are not on disk yet: one open, one
 # quiescing, one syncing (the three states of a txg).

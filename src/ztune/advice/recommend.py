@@ -32,9 +32,10 @@ from ztune.analysis.rank import RankedLayout, defaults_of
 from ztune.analysis.results import LayoutResult, collect
 from ztune.analysis.standing import Standing, standing
 from ztune.errors import InputError
+from ztune.onhost.properties import PROPERTIES, REPLAYED
 from ztune.store.records import Run, Trial
 from ztune.study import Dataset, DurabilityClass, Layout, Objective
-from ztune.study.properties import PROPERTIES, REPLAYED
+from ztune.study.durability import judge
 from ztune.trace.manifest import Manifest
 
 if TYPE_CHECKING:
@@ -204,7 +205,7 @@ def _subject(now: Standing, layout: Layout, workload: str | None, trace_s: float
 
 def promise(layout: Layout, witness: Witness | None) -> str:
     """Say what a power cut loses under ``layout``, and what the trace says against it."""
-    klass = layout.durability()
+    klass = judge(layout).klass
     against = witness.against(layout.declared) if witness else ""
     if klass is DurabilityClass.NOTHING and against:
         return f"By its settings a power cut loses nothing that the database has acknowledged, but {against}."

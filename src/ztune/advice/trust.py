@@ -12,8 +12,8 @@ from ztune.analysis.basis import in_user_space, limits
 from ztune.analysis.results import LayoutResult, Results
 from ztune.analysis.standing import Standing
 from ztune.analysis.stats import ratio
+from ztune.onhost.properties import PROPERTIES, REPLAYED
 from ztune.study import default_setting
-from ztune.study.properties import PROPERTIES, REPLAYED
 from ztune.trace.manifest import Manifest
 from ztune.trace.repeats import repeats
 

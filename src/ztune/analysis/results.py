@@ -14,7 +14,7 @@ from ztune.analysis.paired import Ratio, paired
 from ztune.analysis.stats import Estimate, estimate
 from ztune.store.records import Trial
 from ztune.study import DurabilityClass, Layout
-from ztune.study.durability import Judgement
+from ztune.study.durability import Judgement, judge
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,7 @@ class LayoutResult:
     @cached_property
     def judged(self) -> Judgement:
         """What a power cut may lose, and what of that is not known."""
-        return self.layout.judged()
+        return judge(self.layout)
 
     @property
     def amplification(self) -> float | None:
@@ -198,8 +198,8 @@ def _result(
         hash=first.layout_hash,
         layout=first.layout,
         settings=first.layout.settings(),
-        durability=first.layout.durability(),
-        durability_reasons=tuple(first.layout.durability_reasons()),
+        durability=judge(first.layout).klass,
+        durability_reasons=tuple(judge(first.layout).reasons),
         baseline=baseline,
         trials=tuple(t.number for t in trials),
         estimates={key: estimate(list(row.values()), basis=basis) for key, row in values.items()},

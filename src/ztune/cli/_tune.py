@@ -158,7 +158,7 @@ def _check_early(plan: Plan, workload: Workload) -> None:
         profiles.find(plan.profile)
     if plan.place is not None:
         with plan.place as place:
-            place.hello()
+            place.about_host()
 
 
 def record_workload(workload: Workload, recorder: str, out: Path) -> Trace:

@@ -14,6 +14,7 @@ from ztune.runs.space import differences, first_round
 from ztune.study import load_study, ready
 from ztune.study import profiles as known
 from ztune.study.adjust import adjusted
+from ztune.study.durability import judge
 from ztune.study.schema import study_schema
 
 _JSON = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
@@ -137,7 +138,7 @@ def layouts(study: str | None, schema: bool, as_json: bool) -> None:
             {
                 "name": layout.name,
                 "hash": layout.hash,
-                "durability": layout.durability().value,
+                "durability": judge(layout).klass.value,
                 "changes": differences(loaded.layout, layout),
                 "layout": layout.to_json(),
             }

@@ -98,7 +98,7 @@ def command(
 
 
 def _rows(point: MountPoint) -> list[dict[str, Any]]:
-    layout = point.of
+    layout = point.layout
     rows = []
     for dataset in layout.datasets:
         shown = {key: dataset.properties[key] for key in ("recordsize", "compression", "logbias", "sync")}
@@ -176,8 +176,8 @@ def _list(as_json: bool) -> int:
                 "state": state,
                 "pid": None if mount is None else mount.pid,
                 "study": point.study,
-                "layout": point.of.name,
-                "hash": point.of.hash,
+                "layout": point.layout.name,
+                "hash": point.layout.hash,
                 "options": point.options,
                 "store": str(point.store),
                 "bytes": point.kept.allocated(),
@@ -219,7 +219,7 @@ def _stats(what: str | None, as_json: bool) -> int:
         raise InputError(f"{directory}: is not mounted now; `ztune mount --list` shows what is")
     stats = mount.stats()
     if as_json:
-        shown = {"directory": str(directory), "layout": point.of.name, "state": state, "pid": mount.pid}
+        shown = {"directory": str(directory), "layout": point.layout.name, "state": state, "pid": mount.pid}
         output.print_json({**shown, **stats})
         return 0
     _show(point, stats)
@@ -233,7 +233,7 @@ def _show(point: MountPoint, stats: dict[str, Any]) -> None:
             return "–"
         return units.amount(value) if key.endswith("bytes") or key in _BYTES else units.count(value)
 
-    output.echo(f"{point.directory}: layout {point.of.name}, {units.seconds(float(stats['seconds']))}")
+    output.echo(f"{point.directory}: layout {point.layout.name}, {units.seconds(float(stats['seconds']))}")
     rows = []
     for disk in stats.get("disks", []):
         cells = [figure(disk, k) for k in ("reads", "read_bytes", "writes", "write_bytes", "flushes")]

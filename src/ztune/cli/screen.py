@@ -29,6 +29,7 @@ from ztune.runs.space import differences
 from ztune.store.db import Store
 from ztune.store.records import Run, Trial
 from ztune.study import OBJECTIVES
+from ztune.study.durability import judge
 from ztune.trace.reader import Trace
 
 
@@ -156,7 +157,7 @@ def ranking_json(run: Run, trials: Sequence[Trial]) -> dict[str, Any]:
             "status": trial.status,
             "error": trial.error,
             "round": trial.round,
-            "durability": trial.layout.durability().value,
+            "durability": judge(trial.layout).klass.value,
             "changes": differences(study.layout, trial.layout),
             "metrics": {name: metric(trial, name) for name in OBJECTIVES} if trial.ok else None,
             "wall_s": trial.wall_s,

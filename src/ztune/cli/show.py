@@ -16,6 +16,7 @@ from ztune.report import measured
 from ztune.runs.named import resolve
 from ztune.store.db import Store
 from ztune.store.records import Run, Trial
+from ztune.study.durability import judge
 from ztune.trace.reader import Trace
 
 
@@ -114,7 +115,7 @@ def _trial_fields(trial: Trial) -> dict[str, Any]:
         "series": [asdict(s) for s in trial.series],
         "layout": layout.to_json(),
         "settings": layout.settings(),
-        "durability": {"class": layout.durability().value, "reasons": layout.durability_reasons()},
+        "durability": {"class": judge(layout).klass.value, "reasons": judge(layout).reasons},
     }
 
 

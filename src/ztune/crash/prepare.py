@@ -15,7 +15,8 @@ from ztune.databases.crash_test import TestedDatabase
 from ztune.databases.workload import JobWorkload
 from ztune.places import mount_program
 from ztune.study import Layout, Study
-from ztune.study.durability import weakening
+from ztune.study.durability import judge, weakening
+from ztune.study.layout import parse_layout
 
 
 def prepare(
@@ -62,8 +63,8 @@ def prepare(
         hash=chosen.hash,
         settings=chosen.settings(),
         database=first.settings,
-        promised=chosen.durability(),
-        reasons=chosen.durability_reasons(),
+        promised=judge(chosen).klass,
+        reasons=list(judge(chosen).reasons),
         options={
             "cuts": cuts, "seed": seed, "clients": clients, "window_s": window_s, "disks": disks,
             "params": dict(params),
@@ -79,7 +80,7 @@ def prepare(
 def judged(layout: Layout, settings: Mapping[str, str]) -> Layout:
     """Return ``layout`` with those of the database's own ``settings`` that decide its durability class."""
     raw = layout.to_json()
-    return Layout.model_validate({**raw, "database": {**weakening(settings), **layout.database}})
+    return parse_layout({**raw, "database": {**weakening(settings), **layout.database}})
 
 
 def _parameters(workload: str, params: Mapping[str, str]) -> dict[str, Any]:

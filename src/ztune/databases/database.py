@@ -21,11 +21,13 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationErr
 
 from ztune import shipped
 from ztune.databases import entry_points
-from ztune.databases.declared import ANY, Declared, KnownClass
 from ztune.databases.rules import RoleRule
 from ztune.errors import InputError
+from ztune.onhost.declared import ANY, Declared, KnownClass
 from ztune.onhost.words import DurabilityClass
 
+AllowedClass = Annotated[KnownClass, AfterValidator(DurabilityClass)]
+"""A class of durability that can be asked for or declared, as TOML writes it."""
 GROUP = "ztune.databases"
 _REFERENCE = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*")
 _FAMILIES = ("debian", "fedora", "suse", "arch", "alpine", "freebsd", "")
@@ -166,7 +168,7 @@ class Combined(_Facts):
     source: str
     settings: dict[str, tuple[str, ...]] = Field(description="Setting → the values meant.")
     defaults: dict[str, str] = Field(default_factory=dict, description="Values of settings that are not set.")
-    class_: KnownClass = Field(alias="class")
+    class_: AllowedClass = Field(alias="class")
     why: str
 
     def holds(self, settings: Mapping[str, str]) -> bool:
@@ -178,7 +180,7 @@ class Combined(_Facts):
 class Durability(_Facts):
     """What a power cut loses of the database."""
 
-    default: KnownClass | None = Field(
+    default: AllowedClass | None = Field(
         default=None, description="As it is set up unless told otherwise; none: not known."
     )
     together: int | None = Field(

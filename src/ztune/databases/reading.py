@@ -15,7 +15,7 @@ from typing import Final
 from pydantic import BaseModel, ConfigDict
 
 from ztune.errors import MissingError, ZtuneError
-from ztune.onhost.host import noatime as quiet
+from ztune.onhost.host import noatime
 from ztune.onhost.host.zfs import last_words, which
 
 CLIENT_SECONDS: Final = 15.0
@@ -160,7 +160,7 @@ def folders(roots: Iterable[Path], above: int) -> list[Path]:
 
 def _below(folder: Path) -> list[Path]:
     try:
-        with quiet.entries(folder) as entries:
+        with noatime.entries(folder) as entries:
             return sorted(folder / e.name for e in entries if e.is_dir(follow_symlinks=False))
     except OSError:
         return []
@@ -245,7 +245,7 @@ def _group(user: str) -> int:
 def text_of(path: Path) -> str:
     """Return the text of a configuration file. Raises ZtuneError when it can't be read."""
     try:
-        return quiet.beginning(path, LARGEST_FILE).decode(errors="replace")
+        return noatime.beginning(path, LARGEST_FILE).decode(errors="replace")
     except OSError as error:
         raise ZtuneError(f"{path}: {error.strerror}") from None
 

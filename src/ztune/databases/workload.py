@@ -40,9 +40,9 @@ from pydantic import (
 
 from ztune.databases import memory
 from ztune.databases.artifacts import Fetched
-from ztune.databases.declared import KNOWN as KNOWN
-from ztune.databases.declared import Declared as Declared
 from ztune.errors import InputError, ZtuneError
+from ztune.onhost.declared import KNOWN as KNOWN
+from ztune.onhost.declared import Declared as Declared
 from ztune.onhost.host import interrupt, room
 from ztune.onhost.host.interrupt import signals_as_interrupt
 from ztune.onhost.host.workdir import WorkDir

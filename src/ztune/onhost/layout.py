@@ -1,17 +1,24 @@
-"""The parts of a layout: pools, their vdevs, datasets. One vocabulary for both sides of the trial program.
+"""A layout and its parts: pools, their vdevs, datasets. One vocabulary for both sides of the trial program.
 
 Standard library alone, since it is sent to hosts. ``study/layout.py`` has pydantic read these very classes
-from TOML: it takes ``alias``, ``description`` and bounds from the fields' metadata. ``trial/spec.py`` builds
-them from a spec. What no layout may be is said here once, whoever builds it: a ``KeyedError`` names the key.
+from TOML: it takes ``alias``, ``description`` and bounds from the fields' metadata. ``trial/spec.py`` has
+``fields`` read them from a spec. What no layout may be is said here once, whoever builds it: a ``KeyedError``
+names the key. Sizes are bytes.
 """
 
 from __future__ import annotations
 
+import hashlib
+import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal, get_args
 
+from ztune.onhost.declared import Declared
+from ztune.onhost.fields import KeyedError, described, to_json
+from ztune.onhost.properties import PROPERTIES
+from ztune.onhost.tunables import TUNABLES
 from ztune.onhost.words import ROLES, suggest
 from ztune.units import format_size
 
@@ -31,6 +38,8 @@ CLASS_KINDS: dict[VdevClass, tuple[VdevKind, ...]] = {
 }
 CLASSES = tuple(CLASS_KINDS)
 """The classes of vdevs, in the order in which a layout's vdevs stand."""
+# The class that each short factor name stands for.
+FACTOR_CLASS: dict[str, VdevClass] = {"slog": "log", "l2arc": "cache", "special": "special", "data": "data"}
 MIN_DISKS: dict[str, int] = {"stripe": 1, "mirror": 2, "raidz1": 2, "raidz2": 3, "raidz3": 4}
 MAX_DISKS = 255
 MIN_DISK = 64 << 20
@@ -44,14 +53,6 @@ _PART = re.compile(r"[A-Za-z0-9_.:-]+")
 
 # What pydantic shall refuse beyond the rules here. A plain table: pydantic isn't there where a trial runs.
 _STRICT = {"extra": "forbid", "allow_inf_nan": False}
-
-
-class KeyedError(ValueError):
-    """A ValueError that knows which key below the failing object is meant, for the path in the message."""
-
-    def __init__(self, path: tuple[str | int, ...], message: str) -> None:
-        super().__init__(message)
-        self.path = path
 
 
 def check_pool_name(name: str) -> None:
@@ -75,7 +76,7 @@ def check_dataset_name(name: str) -> None:
         )
 
 
-def _named(check: Any, name: str) -> None:
+def _named(check: Callable[[str], None], name: str) -> None:
     try:
         check(name)
     except ValueError as error:
@@ -88,16 +89,14 @@ class Vdev:
 
     __pydantic_config__: ClassVar[Mapping[str, object]] = _STRICT
 
-    class_: VdevClass = field(
-        default="data", metadata={"alias": "class", "description": "What the vdev is for."}
-    )
-    kind: VdevKind = field(default="stripe", metadata={"description": "How its disks work together."})
-    disks: int = field(default=1, metadata={"ge": 1, "le": MAX_DISKS, "description": "How many disks."})
+    class_: VdevClass = field(default="data", metadata=described("What the vdev is for.", alias="class"))
+    kind: VdevKind = field(default="stripe", metadata=described("How its disks work together."))
+    disks: int = field(default=1, metadata=described("How many disks.", ge=1, le=MAX_DISKS))
     profile: str = field(
-        metadata={"description": "The disks' profile: a name, or a path to a TOML file beside the study."}
+        metadata=described("The disks' profile: a name, or a path to a TOML file beside the study.")
     )
     size: int | None = field(
-        default=None, metadata={"description": "Bytes of one disk, where not the profile's own size."}
+        default=None, metadata=described("Bytes of one disk, where not the profile's own size.")
     )
 
     def __post_init__(self) -> None:
@@ -125,27 +124,17 @@ class Pool:
 
     __pydantic_config__: ClassVar[Mapping[str, object]] = _STRICT
 
-    name: str = field(metadata={"description": "The pool's name."})
+    name: str = field(metadata=described("The pool's name."))
     filesystem: PoolFilesystem = field(
         default="zfs",
-        metadata={
-            "description": "`ext4` or `xfs`: a baseline on the same disk; its datasets are directories."
-        },
+        metadata=described("`ext4` or `xfs`: a baseline on the same disk; its datasets are directories."),
     )
     ashift: int = field(
         default=DEFAULT_ASHIFT,
-        metadata={
-            "ge": MIN_ASHIFT,
-            "le": MAX_ASHIFT,
-            "description": "Sector size as a power of two: 12 is 4 KiB.",
-        },
+        metadata=described("Sector size as a power of two: 12 is 4 KiB.", ge=MIN_ASHIFT, le=MAX_ASHIFT),
     )
     vdevs: tuple[Vdev, ...] = field(
-        metadata={
-            "alias": "vdev",
-            "min_length": 1,
-            "description": "The vdevs, at least one of class data.",
-        }
+        metadata=described("The vdevs, at least one of class data.", alias="vdev", min_length=1)
     )
 
     def __post_init__(self) -> None:
@@ -185,21 +174,18 @@ class Dataset:
 
     __pydantic_config__: ClassVar[Mapping[str, object]] = _STRICT
 
-    name: str = field(metadata={"description": "pool/name."})
-    roles: tuple[str, ...] = field(
-        metadata={"min_length": 1, "description": "The roles whose files live here."}
-    )
+    name: str = field(metadata=described("pool/name."))
+    roles: tuple[str, ...] = field(metadata=described("The roles whose files live here.", min_length=1))
     volume: int | None = field(
         default=None,
-        metadata={"description": "Bytes: makes it a volume (zvol) of that size with a file system on it."},
+        metadata=described("Bytes: makes it a volume (zvol) of that size with a file system on it."),
     )
     filesystem: VolumeFilesystem | None = field(
-        default=None,
-        metadata={"description": "The file system on the volume; `ext4` where a volume does not say."},
+        default=None, metadata=described("The file system on the volume; `ext4` where a volume does not say.")
     )
     properties: dict[str, str] = field(
         default_factory=dict,
-        metadata={"description": "ZFS properties; in TOML they are written as keys of the dataset itself."},
+        metadata=described("ZFS properties; in TOML they are written as keys of the dataset itself."),
     )
 
     def __post_init__(self) -> None:
@@ -287,3 +273,124 @@ def check_together(pools: Iterable[Pool], datasets: Iterable[Dataset]) -> None:
                     ("dataset", i, "name"),
                     f"{dataset.name} is below {other.name}, a volume, which has no datasets below it",
                 )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Layout:
+    """Pools, datasets, and which role lives where.
+
+    ``pools`` may hold pools that no role lives on: they are left out of trials, so that an axis such as
+    ``wal.pool`` can move a role there.
+    """
+
+    __pydantic_config__: ClassVar[Mapping[str, object]] = _STRICT
+
+    name: str = field(
+        default="base", metadata=described("Unique in its study.", min_length=1, max_length=200)
+    )
+    description: str = field(default="", metadata=described("One line for people."))
+    arc: int = field(default=64 << 20, metadata=described("The most memory the ARC may use, bytes or text."))
+    pools: tuple[Pool, ...] = field(metadata=described("The pools.", alias="pool", min_length=1))
+    datasets: tuple[Dataset, ...] = field(metadata=described("The datasets.", alias="dataset", min_length=1))
+    tunables: dict[str, int] = field(default_factory=dict, metadata=described("Module parameters, by name."))
+    database: dict[str, str] = field(
+        default_factory=dict, metadata=described("Settings of the database itself; replay can't vary them.")
+    )
+    declared: Declared | None = field(
+        default=None,
+        metadata=described(
+            "What a power cut loses of the database, where ztune does not know it.", alias="durability"
+        ),
+    )
+
+    def __post_init__(self) -> None:
+        check_together(self.pools, self.datasets)
+
+    @property
+    def uses_zfs(self) -> bool:
+        """Whether any pool is ZFS."""
+        return any(p.filesystem == "zfs" for p in self.pools)
+
+    def pool(self, name: str) -> Pool:
+        """Return the pool called ``name``; KeyError without one."""
+        for pool in self.pools:
+            if pool.name == name:
+                return pool
+        raise KeyError(name)
+
+    def used_pools(self) -> tuple[Pool, ...]:
+        """Return the pools that at least one role lives on."""
+        used = {d.pool for d in self.datasets}
+        return tuple(p for p in self.pools if p.name in used)
+
+    def dataset_of(self, role: str) -> Dataset | None:
+        """Return the dataset that ``role`` lives on, or None."""
+        return next((d for d in self.datasets if role in d.roles), None)
+
+    def profiles(self) -> tuple[str, ...]:
+        """Return the names of the profiles in use, sorted."""
+        return tuple(sorted({v.profile for p in self.pools for v in p.vdevs}))
+
+    def settings(self) -> dict[str, str]:
+        """Return the layout as flat factors, for finding layouts that differ in one of them alone.
+
+        Keys: ``arc``; ``slog``, ``l2arc``, ``special`` of the first pool; ``pool.NAME.ashift`` and
+        ``pool.NAME.data`` (and ``.slog`` … of further pools); ``ROLE.PROPERTY`` and ``ROLE.pool`` where ROLE
+        is the first role of its dataset; ``ROLE.with`` for the further roles; ``tunable.NAME`` where not
+        ZFS's default; ``database.NAME``; only where not the default, so that stored runs stay comparable,
+        ``pool.NAME.filesystem``, ``ROLE.volume``, ``ROLE.filesystem``, ``ROLE.volblocksize`` and
+        ``ROLE.encryption``. Layouts of one study have the same keys except those; see ``optional_setting``
+        and ``default_setting``.
+        """
+        out = {"arc": format_size(self.arc)}
+        for i, pool in enumerate(self.pools):
+            prefix = f"pool.{pool.name}."
+            out[prefix + "ashift"] = str(pool.ashift)
+            out[prefix + "data"] = pool.vdev_text("data")
+            if pool.filesystem != "zfs":
+                out[prefix + "filesystem"] = pool.filesystem
+            for factor in ("slog", "l2arc", "special"):
+                out[factor if i == 0 else prefix + factor] = pool.vdev_text(FACTOR_CLASS[factor])
+        for dataset in self.datasets:
+            out[f"{dataset.key}.pool"] = dataset.pool
+            for role in dataset.roles[1:]:
+                out[f"{role}.with"] = dataset.key
+            if dataset.volume is not None:
+                out[f"{dataset.key}.volume"] = format_size(dataset.volume)
+                if dataset.filesystem != "ext4":
+                    out[f"{dataset.key}.filesystem"] = str(dataset.filesystem)
+            for name, value in dataset.properties.items():
+                if name != "volblocksize" or value != PROPERTIES[name].default:
+                    out[f"{dataset.key}.{name}"] = value
+        for name, number in self.tunables.items():
+            if number != TUNABLES[name].default:
+                out[f"tunable.{name}"] = TUNABLES[name].text(number)
+        out.update({f"database.{name}": value for name, value in self.database.items()})
+        return dict(sorted(out.items()))
+
+    def canonical(self) -> dict[str, Any]:
+        """Return what identifies the layout: everything but its names for people, defaults spelled out."""
+        # What is declared changes what is said of the layout, not what it is.
+        out = {k: v for k, v in self.to_json().items() if k not in ("name", "description", "durability")}
+        out["tunables"] = {k: v for k, v in sorted(self.tunables.items()) if v != TUNABLES[k].default}
+        # What came later is left out at its default: older layouts keep their hash.
+        for pool in out["pool"]:
+            if pool["filesystem"] == "zfs":
+                del pool["filesystem"]
+        for dataset in out["dataset"]:
+            if dataset["volume"] is None:
+                del dataset["volume"], dataset["filesystem"]
+        return out
+
+    @property
+    def hash(self) -> str:
+        """First 12 hex digits of the SHA-256 of the canonical form: the same for the same meaning."""
+        text = json.dumps(self.canonical(), sort_keys=True, separators=(",", ":"))
+        return hashlib.sha256(text.encode()).hexdigest()[:12]
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the form that ``fields.from_json`` and a study take back, fully resolved."""
+        out: dict[str, Any] = to_json(self)
+        if self.declared is None:
+            del out["durability"]
+        return out

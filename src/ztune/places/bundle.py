@@ -102,12 +102,8 @@ def _own() -> dict[str, bytes]:
     kinds = ("*.py", "*.java", "*.jmx")  # a job compiles or reads some of it where it runs
     whole = [root / "onhost", *root.glob("databases/*/onhost")]
     found = [path for folder in whole for kind in kinds for path in folder.rglob(kind)]
-    found += [
-        root / name
-        for name in (
-            *("__init__.py", "databases/__init__.py", "errors.py", "packages.py", "shipped.py", "units.py"),
-        )
-    ]
+    own = ("__init__.py", "databases/__init__.py", "errors.py", "packages.py", "shipped.py", "units.py")
+    found += [root / name for name in own]
     found += root.glob("databases/*/__init__.py")
     found += root.glob(f"databases/*/{FACTS}")
     return {f"ztune/{path.relative_to(root).as_posix()}": path.read_bytes() for path in found}

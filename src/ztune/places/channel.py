@@ -71,7 +71,7 @@ class Place(Protocol):
         """Bring it down. It can be brought up again."""
         ...
 
-    def hello(self) -> dict[str, Any]:
+    def about_host(self) -> dict[str, Any]:
         """Return what the trial program says of the host: versions, memory, tools."""
         ...
 
@@ -209,12 +209,15 @@ def ask(place: Place, argv: list[str]) -> tuple[int, str, str]:
         channel.close()
 
 
-def need_zfs(where: str, hello: Mapping[str, Any], layout: Layout) -> None:
-    """Raise MissingError if ``layout`` needs something that ``hello`` says is not there."""
-    tools = hello.get("tools") or {}
-    kinds = {getattr(pool, "filesystem", "zfs") for pool in layout.used_pools()}
+def need_zfs(where: str, host: Mapping[str, Any], layout: Layout) -> None:
+    """Raise MissingError if ``layout`` needs something that ``host`` does not have.
+
+    ``host``: what the trial program says of it.
+    """
+    tools = host.get("tools") or {}
+    kinds = {pool.filesystem for pool in layout.used_pools()}
     if "zfs" in kinds:
-        if not hello.get("openzfs"):
+        if not host.get("openzfs"):
             raise MissingError(
                 f"{where} has no OpenZFS kernel module loaded; load it (modprobe zfs) or use --on lab"
             )

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterator
 from typing import Any
 
+from ztune.onhost.properties import PROPERTIES, REPLAYED
+from ztune.onhost.tunables import TUNABLES, host_memory
 from ztune.study import Layout, Study
-from ztune.study.properties import REPLAYED
-from ztune.study.tunables import TUNABLES, host_memory
 from ztune.units import parse_size
 
 SPEC_VERSION = 1
@@ -70,6 +71,23 @@ def mount_spec(study: Study, layout: Layout, seed: int) -> dict[str, Any]:
         if size is not None:
             profile["cache_mb"] = size
     return {**spec, "files": [], "content": {}}
+
+
+def changed_in_vain(study: Study, layout: Layout, heeded: Collection[str]) -> Iterator[str]:
+    """Yield what ``layout`` changes against the study's base although OpenZFS in user space does not have it.
+
+    ``heeded``: the properties that it has.
+    """
+    for name in sorted({*layout.tunables, *study.layout.tunables}):
+        default = TUNABLES[name].default
+        changed = layout.tunables.get(name, default) != study.layout.tunables.get(name, default)
+        if changed and not TUNABLES[name].replayed:
+            yield name
+    for dataset in layout.datasets:
+        base = next((d for d in study.layout.datasets if d.roles == dataset.roles), dataset)
+        for name, value in dataset.properties.items():
+            if name not in heeded and value != base.properties.get(name, PROPERTIES[name].default):
+                yield f"{name} of {dataset.name}"
 
 
 def _engine_text(name: str, value: str) -> str:

@@ -21,12 +21,12 @@ from ztune.lab import guest as guests
 from ztune.lab import qemu, wire
 from ztune.lab.guest import Guest
 from ztune.onhost.layout import CLASSES
+from ztune.onhost.tunables import dirty_data_max
 from ztune.places import bundle
 from ztune.places.about import said_of_host
 from ztune.places.channel import Channel, Lost, need_zfs
 from ztune.study import Layout, Pool, Study
 from ztune.study.profile import Profile
-from ztune.study.tunables import dirty_data_max
 from ztune.units import format_size
 
 DILATION = 20.0
@@ -106,7 +106,7 @@ class Lab:
         self._sockets: Path | None = None
         self._servers: dict[str, shaped.DiskServer] = {}
         self._profiles: dict[str, Profile] = {}
-        self._hello: dict[str, Any] | None = None
+        self._about: dict[str, Any] | None = None
         self._plugged: dict[str, Any] = {}
 
     # --- up and down
@@ -216,11 +216,11 @@ class Lab:
 
     # --- what trials need
 
-    def hello(self) -> dict[str, Any]:
+    def about_host(self) -> dict[str, Any]:
         """Return what the trial program says of the guest."""
-        if self._hello is None:
-            self._hello = said_of_host(self, "the lab", bundle.build())
-        return self._hello
+        if self._about is None:
+            self._about = said_of_host(self, "the lab", bundle.build())
+        return self._about
 
     def put(self, local: Path) -> str:
         """Nothing to copy: the guest reads this host's files."""
@@ -241,7 +241,7 @@ class Lab:
     def check(self, study: Study, layout: Layout) -> None:
         """Raise InputError if the layout can't be tried here; remembers the study's profiles."""
         self._profiles.update(study.profiles)
-        need_zfs("the lab", self.hello(), layout)
+        need_zfs("the lab", self.about_host(), layout)
         for disks in _wanted(layout, study.profiles).values():
             for groups in disks.values():
                 for disk in (disk for group in groups for disk in group):
@@ -337,9 +337,7 @@ def _wanted(layout: Layout, profiles: Mapping[str, Profile]) -> dict[str, dict[s
 def _groups(pool: Pool, class_: str, number: int, profiles: Mapping[str, Profile]) -> list[list[_Disk]]:
     groups: list[list[_Disk]] = []
     count = 0
-    for vdev in pool.vdevs:
-        if vdev.class_ != class_:
-            continue
+    for vdev in pool.of_class(class_):
         group = []
         for _ in range(vdev.disks):
             # A serial has 20 letters; the pool's number keeps two long names apart.

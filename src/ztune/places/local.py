@@ -8,28 +8,23 @@ import subprocess
 import sys
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Self
 
 from ztune.errors import MissingError
-from ztune.places import bundle
-from ztune.places.about import said_of_host
-from ztune.places.channel import STATE, Channel, ProcessChannel, need_zfs
+from ztune.places.channel import STATE, Channel, ProcessChannel
 from ztune.places.placing import Placing
-from ztune.study import Layout, Study
+from ztune.places.users_host import UsersHost
 
 _SBIN = ("/usr/local/sbin", "/usr/sbin", "/sbin")
 
 
-class Local:
+class Local(UsersHost):
     """This host. The trial program runs as root: directly, or by ``sudo`` where that asks for no password."""
 
-    name = "local"
+    kind = "local"
 
     def __init__(self, placing: Placing, *, state: str = STATE) -> None:
-        self.placing = placing
-        self.state = state
-        self._before: tuple[str, ...] = ()
-        self._hello: dict[str, Any] | None = None
+        super().__init__("local", "this host", placing, state)
 
     def __enter__(self) -> Self:
         """Make sure that we are root, or can be. Raises MissingError."""
@@ -47,12 +42,6 @@ class Local:
     ) -> None:
         """Nothing stays up."""
 
-    def hello(self) -> dict[str, Any]:
-        """Return what the trial program says of this host."""
-        if self._hello is None:
-            self._hello = said_of_host(self, "this host", bundle.build())
-        return self._hello
-
     def put(self, local: Path) -> str:
         """Nothing to copy."""
         return str(local)
@@ -62,29 +51,6 @@ class Local:
         words = [sys.executable, *argv[1:]] if argv[0] == "python3" else argv
         path = os.pathsep.join(dict.fromkeys([*os.environ.get("PATH", os.defpath).split(os.pathsep), *_SBIN]))
         return ProcessChannel([*self._before, *words], env={**os.environ, "PATH": path})
-
-    def place_spec(self, layout: Layout) -> dict[str, Any]:
-        """Return the spec's place."""
-        return self.placing.spec(layout)
-
-    def check(self, study: Study, layout: Layout) -> None:
-        """Raise InputError, MissingError if the layout can't be tried here."""
-        self.placing.check(study, layout)
-        need_zfs("this host", self.hello(), layout)
-
-    def describe(self) -> dict[str, Any]:
-        """Return the environment record."""
-        return {
-            "kind": "local",
-            "accel": self.hello().get("accel", "none"),
-            "dilation": 1.0,
-            "patience": 1.0,
-            "place": self.placing.to_json(),
-        }
-
-    def tunables(self, layout: Layout) -> dict[str, int]:
-        """None: a real host has its own."""
-        return {}
 
     def shared(self, path: Path) -> str | None:
         """Everything of this host can be read here."""

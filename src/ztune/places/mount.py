@@ -7,23 +7,21 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
 from ztune import paths
 from ztune.errors import InputError, MissingError, ZtuneError
+from ztune.onhost.fields import to_json
 from ztune.onhost.host import mounted, own_directory, room
 from ztune.onhost.host.mounted import MountOptions
 from ztune.onhost.trial.mount_store import DISKS
 from ztune.places import bundle, mount_points, mount_program
 from ztune.places.about import said_of_host
 from ztune.places.channel import STATE, Channel, ProcessChannel
-from ztune.places.engine_spec import HEEDED, mount_spec
+from ztune.places.engine_spec import HEEDED, changed_in_vain, mount_spec
 from ztune.study import Layout, Study
-from ztune.study.properties import PROPERTIES
-from ztune.study.tunables import TUNABLES
 from ztune.units import format_size
 
 ROOM = room.RESERVE + (1 << 30)
@@ -45,7 +43,7 @@ class MountPlace:
         self.state = STATE if os.geteuid() == 0 else str(paths.home() / "trials")
         self._program: Path | None = None
         self._versions: dict[str, str] = {}
-        self._hello: dict[str, Any] | None = None
+        self._about: dict[str, Any] | None = None
         self._specs: dict[str, dict[str, Any]] = {}
 
     def __enter__(self) -> Self:
@@ -70,16 +68,16 @@ class MountPlace:
     def _stores() -> Path:
         return paths.below(paths.scratch(), "stores", own_directory.PRIVATE)
 
-    def hello(self) -> dict[str, Any]:
+    def about_host(self) -> dict[str, Any]:
         """Return what the trial program says of this host, with the OpenZFS of the mount."""
-        if self._hello is None:
+        if self._about is None:
             said_here = said_of_host(self, "this host", bundle.build())
-            self._hello = {
+            self._about = {
                 **said_here,
                 "openzfs": {"library": self._versions["openzfs"]},
                 "mount": self._versions["version"],
             }
-        return self._hello
+        return self._about
 
     def put(self, local: Path) -> str:
         """Nothing to copy."""
@@ -98,9 +96,7 @@ class MountPlace:
             "program": str(self._program.absolute()),
             "stores": str(self._stores()),
             "engine": self._specs[layout.hash],
-            "disks": self.options.disks,
-            "cache": self.options.cache,
-            "page_cache": self.options.page_cache,
+            **to_json(self.options),
             "notes": mount_points.unheeded(layout),
         }
 
@@ -117,7 +113,7 @@ class MountPlace:
             )
         mount_points.check_layout(layout)
         where = f'layout "{layout.name}" of study "{study.name}"'
-        for changed in _changed(study, layout):
+        for changed in changed_in_vain(study, layout, HEEDED):
             raise InputError(
                 f"{where} changes {changed}, which a mount does not have; --on lab or --on local does"
             )
@@ -136,9 +132,7 @@ class MountPlace:
             "accel": "none",
             "dilation": 1.0,
             "patience": 1.0,
-            "disks": self.options.disks,
-            "cache": self.options.cache,
-            "page_cache": self.options.page_cache,
+            **to_json(self.options),
         }
 
     def tunables(self, layout: Layout) -> dict[str, int]:
@@ -165,18 +159,3 @@ def _versions(program: Path) -> dict[str, str]:
         raise MissingError(
             f"{program}: does not say its version{': ' + words[-1] if words else ''}; `make setup` builds it"
         ) from None
-
-
-def _changed(study: Study, layout: Layout) -> Iterator[str]:
-    """Yield what the layout changes against the study's base although a mount does not heed it."""
-    for name in sorted({*layout.tunables, *study.layout.tunables}):
-        default = TUNABLES[name].default
-        changed = layout.tunables.get(name, default) != study.layout.tunables.get(name, default)
-        if changed and not TUNABLES[name].replayed:
-            yield name
-    for dataset in layout.datasets:
-        base = next((d for d in study.layout.datasets if d.roles == dataset.roles), dataset)
-        for name, value in dataset.properties.items():
-            before = base.properties.get(name, PROPERTIES[name].default)
-            if name not in HEEDED and value != before:
-                yield f"{name} of {dataset.name}"

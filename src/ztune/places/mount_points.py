@@ -10,20 +10,21 @@ import os
 import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from ztune import paths
 from ztune.errors import InputError, ZtuneError
+from ztune.onhost.fields import from_json, to_json
 from ztune.onhost.host import mounted, own_directory
 from ztune.onhost.host.mounted import Mount, MountOptions
 from ztune.onhost.host.own_directory import NotOursError
+from ztune.onhost.properties import PROPERTIES
 from ztune.onhost.trial.mount_store import MountStore
+from ztune.onhost.tunables import TUNABLES
 from ztune.places.engine_spec import HEEDED
-from ztune.study import Layout
-from ztune.study.properties import PROPERTIES
-from ztune.study.tunables import TUNABLES
+from ztune.study import Layout, parse_layout
 
 RECORD = "record.json"
 _FORMAT = "ztune-mount-point"
@@ -41,7 +42,7 @@ class MountPoint:
     places: dict[str, Path]
     """Dataset → directory."""
     study: str
-    layout: dict[str, Any]
+    layout: Layout
     spec: dict[str, Any]
     """What OpenZFS was told: another one does not fit the store."""
     options: dict[str, Any]
@@ -58,11 +59,6 @@ class MountPoint:
     def disks(self) -> Path:
         """The store's folder that the program works in."""
         return self.kept.disks
-
-    @property
-    def of(self) -> Layout:
-        """The layout."""
-        return Layout.model_validate(self.layout)
 
     def mount(self) -> Mount | None:
         """Return the mount if its program runs. Raises MountError."""
@@ -82,8 +78,8 @@ class MountPoint:
         """Keep it, whole or not at all."""
         folder = folder_of(self.directory)
         partial = folder / f"{RECORD}.partial"
-        raw = {"format": _FORMAT, "version": _VERSION, **asdict(self)}
-        partial.write_text(json.dumps(raw, indent=1, default=str, ensure_ascii=False), encoding="utf-8")
+        raw = {"format": _FORMAT, "version": _VERSION, **to_json(self)}
+        partial.write_text(json.dumps(raw, indent=1, ensure_ascii=False), encoding="utf-8")
         partial.rename(folder / RECORD)
 
     def forget(self) -> None:
@@ -105,7 +101,7 @@ class MountPoint:
 
 def changed(point: MountPoint, options: MountOptions) -> MountPoint:
     """Return ``point`` with the options of a new mount, and keep it."""
-    point = replace(point, options=asdict(options))
+    point = replace(point, options=to_json(options))
     point.write()
     return point
 
@@ -146,9 +142,7 @@ def _read(path: Path) -> MountPoint | None:
         raw = json.loads(path.read_text(encoding="utf-8"))
         if raw.pop("format") != _FORMAT or raw.pop("version") != _VERSION:
             raise ValueError
-        raw["directory"], raw["store"] = Path(raw["directory"]), Path(raw["store"])
-        raw["places"] = {name: Path(place) for name, place in raw["places"].items()}
-        return MountPoint(**raw)
+        return from_json(MountPoint, {**raw, "layout": parse_layout(raw["layout"])})
     except FileNotFoundError:
         return None
     except (OSError, ValueError, KeyError, TypeError, AttributeError):

@@ -98,7 +98,7 @@ def _new(
         token=made.token,
         places={dataset: directory / name for dataset, name in names.items()},
         study=study.name,
-        layout=layout.to_json(),
+        layout=layout,
         spec=spec,
         options={},
         made=not directory.exists(),
@@ -109,14 +109,14 @@ def _again(point: MountPoint, layout: Layout, spec: dict[str, Any], store: str |
     """Return the point of a directory mounted before, if it fits what is asked. Raises InputError."""
     if point.mount() is not None:
         raise InputError(
-            f'{point.directory}: layout "{point.of.name}" is mounted there already; '
+            f'{point.directory}: layout "{point.layout.name}" is mounted there already; '
             f"`ztune mount --stats {point.directory}` shows it, `ztune umount {point.directory}` unmounts it"
         )
     if point.spec != spec:
-        same = point.of.hash == layout.hash
-        holds = "other disks or another version of them" if same else f'layout "{point.of.name}"'
+        same = point.layout.hash == layout.hash
+        holds = "other disks or another version of them" if same else f'layout "{point.layout.name}"'
         raise InputError(
-            f"{point.directory}: what is kept of it has {holds} (study {point.study}, {point.of.hash}); "
+            f"{point.directory}: what is kept of it has {holds} (study {point.study}, {point.layout.hash}); "
             f"mount that again, or delete it with `ztune umount --destroy {point.directory}`"
         )
     if store is not None and Path(os.path.realpath(store)) != point.store:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ztune.errors import InputError
+from ztune.onhost.fields import from_json
 from ztune.onhost.host.mounted import MountOptions
 from ztune.places.channel import Place
 from ztune.places.placing import Placing
@@ -25,32 +26,27 @@ def make(
     """
     if mounting is not None and on != "mount":
         raise InputError(f"--disks and --page-cache are for --on mount; {on} has disks of its own")
+    if on in ("lab", "mount") and placing is not None:
+        what = "the lab" if on == "lab" else "a mount"
+        raise InputError(
+            f"{what} makes its own disks from the profiles of the layouts; "
+            "leave --pool, --disk and --files out"
+        )
     if on == "lab":
-        if placing is not None:
-            raise InputError(
-                "the lab makes its own disks from the profiles of the layouts; "
-                "leave --pool, --disk and --files out"
-            )
         from ztune.places.lab import Lab
 
         return Lab(openzfs=openzfs, dilation=dilation)
+    here = "a mount" if on == "mount" else on
+    if dilation is not None:
+        keeps = "'s disks keep real time" if on == "mount" else " has disks of its own, which keep their time"
+        raise InputError(f"--dilation is for the lab; {here}{keeps}")
+    if openzfs is not None:
+        which = "it was built with" if on == "mount" else "its kernel has"
+        raise InputError(f"--openzfs is for the lab; {here} has the version that {which}")
     if on == "mount":
-        if placing is not None:
-            raise InputError(
-                "a mount makes its own disks from the profiles of the layouts; "
-                "leave --pool, --disk and --files out"
-            )
-        if dilation is not None:
-            raise InputError("--dilation is for the lab; a mount's disks keep real time")
-        if openzfs is not None:
-            raise InputError("--openzfs is for the lab; a mount has the version that it was built with")
         from ztune.places.mount import MountPlace
 
         return MountPlace(mounting)
-    if dilation is not None:
-        raise InputError(f"--dilation is for the lab; {on} has disks of its own, which keep their time")
-    if openzfs is not None:
-        raise InputError(f"--openzfs is for the lab; {on} has the version that its kernel has")
     if on != "local" and not on.startswith("ssh://"):
         raise InputError(f'--on is "{on}"; write lab, mount, local or ssh://HOST')
     if placing is None:
@@ -75,4 +71,4 @@ def again(run: Run) -> Place:
     if name == "mount":
         options = {k: target[k] for k in ("disks", "cache", "page_cache") if k in target}
         return make("mount", None, mounting=MountOptions(**options))
-    return make(name, Placing.from_json(target.get("place", {})))
+    return make(name, from_json(Placing, target.get("place", {})))

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ztune.errors import InputError
+from ztune.onhost.fields import to_json
 from ztune.onhost.layout import CLASSES
 from ztune.study import Layout, Pool, Study
 from ztune.units import parse_size
@@ -42,7 +43,7 @@ class Placing:
                 f"{where} has a pool {pool.name}, for which no dataset is named; "
                 f"add --parent {pool.name}=POOL/DATASET"
             )
-        if getattr(pool, "filesystem", "zfs") != "zfs":
+        if pool.filesystem != "zfs":
             raise InputError(
                 f"{where} puts {pool.name} on {pool.filesystem}, which needs a disk, not a dataset"
             )
@@ -56,7 +57,7 @@ class Placing:
     def _check_disks(self, pool: Pool, where: str) -> None:
         given = self.disks.get(pool.name, {})
         for class_ in CLASSES:
-            needed = sum(v.disks for v in pool.vdevs if v.class_ == class_)
+            needed = sum(v.disks for v in pool.of_class(class_))
             have = len(given.get(class_, ()))
             if needed > have:
                 what = f"{pool.name}.{class_}" if class_ != "data" else pool.name
@@ -74,26 +75,16 @@ class Placing:
         if self.disks:
             return {"kind": "disks", "disks": {p.name: _dealt(p, self.disks[p.name]) for p in pools}}
         assert self.files is not None
-        disks = {p.name: {c: _groups(p, c, self.size) for c in CLASSES if _of(p, c)} for p in pools}
+        disks = {
+            p.name: {c: [[self.size] * v.disks for v in p.of_class(c)] for c in CLASSES if p.of_class(c)}
+            for p in pools
+        }
         return {"kind": "files", "dir": self.files, "disks": disks}
 
     def to_json(self) -> dict[str, Any]:
-        """Return it as JSON values, for the run's record."""
-        if self.parents:
-            return {"parents": dict(self.parents)}
-        if self.disks:
-            return {"disks": {p: {c: list(d) for c, d in by.items()} for p, by in self.disks.items()}}
-        return {"files": self.files, "size": self.size}
-
-    @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> Placing:
-        """Return what ``to_json`` wrote."""
-        return cls(
-            parents=dict(data.get("parents", {})),
-            disks={p: {c: tuple(d) for c, d in by.items()} for p, by in data.get("disks", {}).items()},
-            files=data.get("files"),
-            size=str(data.get("size", DEFAULT_FILE_SIZE)),
-        )
+        """Return it as JSON values, for the run's record: the one way that is used."""
+        used = ("parents",) if self.parents else ("disks",) if self.disks else ("files", "size")
+        return {key: value for key, value in to_json(self).items() if key in used}
 
     @classmethod
     def parse(
@@ -159,19 +150,11 @@ def _disks(given: Sequence[str]) -> dict[str, dict[str, tuple[str, ...]]]:
     return found
 
 
-def _of(pool: Pool, class_: str) -> list[int]:
-    return [v.disks for v in pool.vdevs if v.class_ == class_]
-
-
-def _groups(pool: Pool, class_: str, size: str) -> list[list[str]]:
-    return [[size] * n for n in _of(pool, class_)]
-
-
 def _dealt(pool: Pool, given: Mapping[str, tuple[str, ...]]) -> dict[str, list[list[str]]]:
     """Deal the disks of each class to the pool's vdevs, in the order they were named."""
     out: dict[str, list[list[str]]] = {}
     for class_ in CLASSES:
-        counts, left = _of(pool, class_), list(given.get(class_, ()))
-        if counts:
-            out[class_] = [[left.pop(0) for _ in range(n)] for n in counts]
+        vdevs, left = pool.of_class(class_), list(given.get(class_, ()))
+        if vdevs:
+            out[class_] = [[left.pop(0) for _ in range(v.disks)] for v in vdevs]
     return out

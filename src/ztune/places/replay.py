@@ -23,12 +23,12 @@ from ztune import paths
 from ztune.errors import InputError, MissingError
 from ztune.onhost.host import shared_files
 from ztune.onhost.host.process import end_group, signal_name
+from ztune.onhost.properties import REPLAYED
 from ztune.places import engine_limits
 from ztune.places.engine import Engine, last_line
-from ztune.places.engine_spec import engine_spec
+from ztune.places.engine_spec import changed_in_vain, engine_spec
+from ztune.places.processors import Processors, keep_on
 from ztune.study import Layout, Study
-from ztune.study.properties import PROPERTIES, REPLAYED
-from ztune.study.tunables import TUNABLES
 from ztune.trace.content import content_pools
 from ztune.trace.ops import EXPORT_VERSION, OpsFile, OpsInfo, export_ops
 from ztune.trace.reader import Trace
@@ -135,6 +135,7 @@ class Replay:
             engine_limits.memory_bytes()
         )  # once: engines that run must not make less of those to come
         self._backing = backing
+        self._processors = Processors()
 
     def check(self, study: Study, layout: Layout) -> None:
         """Raise InputError if a replayed trace can't answer what ``layout`` asks."""
@@ -155,14 +156,6 @@ class Replay:
                 f"a recorded trace can't show that, since the database would write otherwise; "
                 f"record a trace for each value"
             )
-        for name in sorted({*layout.tunables, *study.layout.tunables}):
-            default = TUNABLES[name].default
-            changed = layout.tunables.get(name, default) != study.layout.tunables.get(name, default)
-            if changed and not TUNABLES[name].replayed:
-                raise InputError(
-                    f'layout "{layout.name}" of study "{study.name}" changes {name}, which the replay engine '
-                    f"does not have; set it in the base, for the commands only"
-                )
         for pool in layout.used_pools():
             if pool.filesystem != "zfs":
                 raise InputError(
@@ -176,14 +169,11 @@ class Replay:
                     f"{dataset.filesystem}: a trace of files can't say what that file system would do; "
                     f"`ztune run` measures it"
                 )
-            base = next((d for d in study.layout.datasets if d.roles == dataset.roles), dataset)
-            for name, value in dataset.properties.items():
-                before = base.properties.get(name, PROPERTIES[name].default)
-                if name not in REPLAYED and value != before:
-                    raise InputError(
-                        f'layout "{layout.name}" of study "{study.name}" changes {name} of {dataset.name}, '
-                        f"which the replay engine does not have; set it in the base, for the commands only"
-                    )
+        for changed in changed_in_vain(study, layout, REPLAYED):
+            raise InputError(
+                f'layout "{layout.name}" of study "{study.name}" changes {changed}, which the replay engine '
+                f"does not have; set it in the base, for the commands only"
+            )
 
     def spec(self, study: Study, layout: Layout, seed: int) -> dict[str, Any]:
         """Return the engine's spec of ``layout`` without content, backing and other paths of this machine."""
@@ -275,7 +265,7 @@ class Replay:
         # The engine must not outlive a ztune that is killed: the kernel then kills it too.
         if shutil.which("setpriv"):
             command = ["setpriv", "--pdeathsig", "KILL", *command]
-        with (folder / "stdout").open("w+b") as out:
+        with self._processors.one() as processor, (folder / "stdout").open("w+b") as out:
             process = subprocess.Popen(
                 command,
                 stdin=subprocess.DEVNULL,
@@ -284,6 +274,8 @@ class Replay:
                 start_new_session=True,
                 cwd=folder,
             )
+            if processor is not None:
+                keep_on(process.pid, processor)
             assert process.stderr is not None
             words: list[str] = []
             reader = threading.Thread(

@@ -15,16 +15,14 @@ import subprocess
 import tempfile
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Self
 from urllib.parse import urlsplit
 
 from ztune.errors import InputError, MissingError, ZtuneError
 from ztune.onhost.host import own_directory
-from ztune.places import bundle
-from ztune.places.about import said_of_host
-from ztune.places.channel import STATE, Channel, Lost, ProcessChannel, need_zfs
+from ztune.places.channel import STATE, Channel, Lost, ProcessChannel
 from ztune.places.placing import Placing
-from ztune.study import Layout, Study
+from ztune.places.users_host import UsersHost
 
 CONNECT_S = 20
 # After a minute without an answer the connection counts as lost; the trial there sees the end of its input.
@@ -77,8 +75,10 @@ except (OSError, errors.InputError) as error:
 """
 
 
-class Ssh:
+class Ssh(UsersHost):
     """A host that OpenSSH knows."""
+
+    kind = "ssh"
 
     def __init__(self, url: str, placing: Placing, *, state: str = STATE) -> None:
         """Take a URL such as ``ssh://user@host:22`` or ``ssh://alias``. Raises InputError."""
@@ -101,17 +101,12 @@ class Ssh:
             raise InputError(
                 f'"{url}" is not a host; write ssh://HOST, ssh://USER@HOST or ssh://USER@HOST:PORT'
             )
-        self.name = url.rstrip("/")
-        self.host = host
-        self.placing = placing
-        self.state = state
+        super().__init__(url.rstrip("/"), host, placing, state)
         self._destination = f"{user}@{host}" if user else host
         self._port = port
         self._folder: Path | None = None
         self._python = ""
-        self._before: tuple[str, ...] = ()
         self._home = ""
-        self._hello: dict[str, Any] | None = None
         self._there: set[str] = set()
 
     # --- up and down
@@ -142,7 +137,7 @@ class Ssh:
             )  # fmt: skip
         shutil.rmtree(self._folder, ignore_errors=True)
         self._folder = None
-        self._hello = None
+        self._about = None
         self._there.clear()
 
     def _ssh(self) -> list[str]:
@@ -168,7 +163,7 @@ class Ssh:
                 input=stdin, capture_output=True, timeout=timeout, check=False,
             )  # fmt: skip
         except subprocess.TimeoutExpired:
-            raise Lost(f"{self.host} did not answer within {timeout:.0f} s") from None
+            raise Lost(f"{self.where} did not answer within {timeout:.0f} s") from None
         if done.returncode == _LOST:
             raise Lost(self._why(done.stderr.decode(errors="replace")))
         return done
@@ -177,7 +172,7 @@ class Ssh:
         lines = [line.strip() for line in said_.splitlines() if line.strip()]
         # Warnings come first, the reason last.
         reason = lines[-1].removeprefix("ssh: ") if lines else "the connection was lost"
-        return f"{self.host} can't be reached by ssh: {reason}"
+        return f"{self.where} can't be reached by ssh: {reason}"
 
     def _probe(self) -> None:
         done = self._run(_PROBE.format(pythons=" ".join(_PYTHONS)))
@@ -185,27 +180,21 @@ class Ssh:
         # A login shell may print a greeting before.
         found = [line.strip() for line in lines if line.strip()][-3:]
         if len(found) < 3 or not found[0].isdigit():
-            raise InputError(f"{self.host} answers with no POSIX shell; ztune needs sh and python3 there")
+            raise InputError(f"{self.where} answers with no POSIX shell; ztune needs sh and python3 there")
         user, sudo, python = found
         if python.startswith("-"):
             if python == "-":
-                raise MissingError(f"{self.host} has no python3; install python3, 3.11 or newer, there")
-            raise MissingError(f"{self.host} has Python {python[1:]}; trials need 3.11 or newer there")
+                raise MissingError(f"{self.where} has no python3; install python3, 3.11 or newer, there")
+            raise MissingError(f"{self.where} has Python {python[1:]}; trials need 3.11 or newer there")
         if user != "0" and sudo != "sudo":
             raise MissingError(
-                f"trials need root: on {self.host} log in as root, or allow sudo without a password there"
+                f"trials need root: on {self.where} log in as root, or allow sudo without a password there"
             )
         self._before = () if user == "0" else ("sudo", "-n", "--")
         self._python = python
         self._home = self._run('printf %s "$HOME"').stdout.decode(errors="replace").strip() or "/tmp"
 
     # --- a place
-
-    def hello(self) -> dict[str, Any]:
-        """Return what the trial program says of the host."""
-        if self._hello is None:
-            self._hello = said_of_host(self, self.host, bundle.build())
-        return self._hello
 
     def put(self, local: Path) -> str:
         """Copy a file there; its name holds the hash of its content, so that one of that name is the same.
@@ -226,7 +215,7 @@ class Ssh:
             if done.returncode != 0:
                 words_ = done.stderr.decode(errors="replace").strip().splitlines()
                 raise ZtuneError(
-                    f"the trial program can't be copied to {self.host}:{path}: "
+                    f"the trial program can't be copied to {self.where}:{path}: "
                     f"{words_[-1] if words_ else 'no reason given'}"
                 )
             if said_.endswith("there"):
@@ -251,33 +240,6 @@ class Ssh:
             return self._why(said_) if code == _LOST else None
 
         return ProcessChannel([*self._ssh(), self._destination, command], lost=lost)
-
-    def place_spec(self, layout: Layout) -> dict[str, Any]:
-        """Return the spec's place."""
-        return self.placing.spec(layout)
-
-    def check(self, study: Study, layout: Layout) -> None:
-        """Raise InputError, MissingError if the layout can't be tried there."""
-        self.placing.check(study, layout)
-        need_zfs(self.host, self.hello(), layout)
-
-    def describe(self) -> dict[str, Any]:
-        """Return the environment record."""
-        return {
-            "kind": "ssh",
-            "accel": self.hello().get("accel", "none"),
-            "dilation": 1.0,
-            "patience": 1.0,
-            "place": self.placing.to_json(),
-        }
-
-    def tunables(self, layout: Layout) -> dict[str, int]:
-        """None: a real host has its own."""
-        return {}
-
-    def shared(self, path: Path) -> str | None:
-        """Nothing of this host can be read there."""
-        return None
 
 
 def _runtime() -> str:

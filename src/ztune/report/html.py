@@ -23,7 +23,7 @@ from ztune.report import charts, effects, measured_html
 from ztune.report.source import Evidence
 from ztune.report.terminal import grouped, said
 from ztune.store.records import Run, Trial
-from ztune.study import Layout
+from ztune.study.layout import parse_layout
 from ztune.trace.summary import GroupSummary, Summary, Transfers
 from ztune.units import format_size
 
@@ -97,7 +97,7 @@ def of(found: Evidence) -> str:
 
 def _zfs(r: Recommendation) -> bool:
     """Whether there are commands for the layout: not for another file system in the place of ZFS."""
-    return all(p.filesystem == "zfs" for p in Layout.model_validate(r.layout).used_pools())
+    return all(p.filesystem == "zfs" for p in parse_layout(r.layout).used_pools())
 
 
 def _replayed(

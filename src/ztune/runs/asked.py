@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from ztune.databases import database, memory, registry
-from ztune.databases.declared import KNOWN, Declared
 from ztune.errors import InputError
+from ztune.onhost.declared import KNOWN, Declared
 from ztune.runs import plan
 from ztune.runs.named import meant
 from ztune.runs.plan import Job, workload_job

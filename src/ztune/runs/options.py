@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import Any, Self
 
 from ztune.analysis.resolve import DEFAULT_RESOLUTION
+from ztune.onhost.fields import from_json, to_json
 from ztune.store.records import Run
 
 DEFAULT_BUDGET = 32
@@ -18,15 +19,13 @@ class Options:
 
     def to_json(self) -> dict[str, Any]:
         """Return them as JSON values, for the run's record."""
-        values = asdict(self)  # type: ignore[call-overload]
-        return {k: list(v) if isinstance(v, tuple) else v for k, v in values.items()}
+        return dict(to_json(self))
 
     @classmethod
     def of(cls, run: Run) -> Self:
         """Return the options of a stored run; what another version kept beside them is left out."""
-        known: Mapping[str, object] = cls.__dict__["__dataclass_fields__"]
-        raw = {k: tuple(v) if isinstance(v, list) else v for k, v in run.options.items() if k in known}
-        return cls(**raw)
+        known = cls.__dataclass_fields__  # type: ignore[attr-defined]
+        return from_json(cls, {k: v for k, v in run.options.items() if k in known})
 
 
 @dataclass(frozen=True)

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import random
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from ztune.errors import InputError
+from ztune.onhost.fields import from_json, to_json
 from ztune.runs.space import changed, first_round
 from ztune.store.records import Run, Trial
 from ztune.study import Layout, Study
@@ -28,20 +29,12 @@ class Job:
 
     def to_json(self) -> dict[str, Any]:
         """Return it as JSON values, for the run's record."""
-        return {**asdict(self), "modules": list(self.modules), "roles": list(self.roles)}
+        return dict(to_json(self))
 
     @classmethod
     def of(cls, run: Run) -> Job:
         """Return the job of a stored run."""
-        raw = run.job
-        return cls(
-            workload=str(raw["workload"]),
-            name=str(raw["name"]),
-            params=dict(raw["params"]),
-            modules=tuple(raw.get("modules", ())),
-            version=str(raw.get("version", "")),
-            roles=tuple(raw.get("roles", ())),
-        )
+        return from_json(cls, run.job)
 
 
 def workload_job(workload: Any) -> Job:
@@ -121,6 +114,6 @@ def renamed(study: Study, found: Sequence[Layout]) -> list[Layout]:
     for layout in found:
         if seen.setdefault(layout.name, layout.hash) != layout.hash:
             layout = changed(study.layout, {}, layout.name) if layout.hash == study.layout.hash else layout
-            layout = layout.model_copy(update={"name": f"{layout.name} ({layout.hash[:4]})"})
+            layout = replace(layout, name=f"{layout.name} ({layout.hash[:4]})")
         out.append(layout)
     return out

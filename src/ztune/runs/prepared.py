@@ -24,6 +24,7 @@ from ztune.errors import InputError, ZtuneError
 from ztune.onhost.host import own_directory, room, shared_files
 from ztune.onhost.host.workdir import WorkDir
 from ztune.onhost.jobs import registry
+from ztune.onhost.jobs.job import Job
 from ztune.onhost.trial import saved
 
 MAX_BYTES = 20 << 30  # all states together; those not used for longest go first
@@ -91,7 +92,7 @@ def require_room(name: str, params: Mapping[str, Any], database: Mapping[str, st
         _require_room(name, job)
 
 
-def _require_room(name: str, job: Any) -> None:
+def _require_room(name: str, job: Job) -> None:
     # It is loaded in one place and kept in the other.
     size = sum(room.needed_by(job).values())
     room.require(
@@ -101,7 +102,7 @@ def _require_room(name: str, job: Any) -> None:
     )
 
 
-def _load(job: Any, wanted: Path, progress: Progress) -> dict[str, int]:
+def _load(job: Job, wanted: Path, progress: Progress) -> dict[str, int]:
     """Load into places of a work directory, then save the places in ``wanted``; return bytes by role."""
     work = WorkDir.create("prepare")
     partial = wanted.with_name(wanted.name + ".partial")

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Sequence, Set
 
 from ztune.runs.space import changed, differences, unique
 from ztune.study import Layout, Study, default_setting
+from ztune.study.layout import with_settings
 
 MAX_ROUNDS = 5  # round 1 is the study's own; each further round follows the best layout so far
 TOP = 2  # how many of the best layouts get their neighbours
@@ -36,7 +37,7 @@ def back_to_default(base: Layout, layout: Layout) -> list[Layout]:
         if key.startswith("tunable."):
             target = "default"
         try:
-            out.append(layout.with_settings({key: target}))
+            out.append(with_settings(layout, {key: target}))
         except ValueError:
             continue
     return out
@@ -71,14 +72,14 @@ def steps(study: Study, layout: Layout) -> list[Layout]:
     settings = layout.settings()
     for key, values in study.axes.items():
         # Canonical texts, so that "128K" and 131072 are the same value.
-        texts = [study.layout.with_settings({key: v}).settings().get(key) for v in values]
+        texts = [with_settings(study.layout, {key: v}).settings().get(key) for v in values]
         if settings.get(key) not in texts:
             continue
         at = texts.index(settings.get(key))
         for i in (at - 1, at + 1):
             if 0 <= i < len(values):
                 try:
-                    out.append(layout.with_settings({key: values[i]}))
+                    out.append(with_settings(layout, {key: values[i]}))
                 except ValueError:
                     continue
     return out

@@ -17,9 +17,11 @@ from typing import Any
 
 from ztune import __version__
 from ztune.analysis import verdict
+from ztune.analysis.resolve import Decision
 from ztune.errors import InputError, MissingError, ZtuneError
 from ztune.onhost.host import interrupt, room
 from ztune.onhost.jobs import registry as jobs
+from ztune.onhost.trial import spec as specs
 from ztune.places import bundle
 from ztune.places.channel import Lost, Place, ask
 from ztune.runs import plan, prepared, stopping
@@ -76,15 +78,15 @@ def start(store: Store, request: Request, observer: Observer | None = None) -> R
     with _up(request.place, watcher) as place:
         for layout in layouts:
             place.check(study, layout)
-        hello = place.hello()
+        there = place.about_host()
         described = place.describe()
         # A load that can't be slowed down is refused now, not by each trial after its database was made.
         jobs.get(request.job.name)(request.job.params, dilation=_dilation(described))
         run = store.create_run(
             kind="run",
             study=study,
-            environment={**environment.collect(), "target": hello},
-            versions=_versions(hello, request.job),
+            environment={**environment.collect(), "target": there},
+            versions=_versions(there, request.job),
             seed=study.seed if request.seed is None else request.seed,
             name=request.name,
             command=list(request.command),
@@ -109,7 +111,7 @@ def resume(store: Store, run: Run, place: Place, observer: Observer | None = Non
     job, options = Job.of(run), TrialOptions.of(run)
     watcher = observer or Observer()
     with _up(place, watcher):
-        now = _versions(place.hello(), job)
+        now = _versions(place.about_host(), job)
         for part, before in run.versions.items():
             if part != "ztune" and now.get(part, before) != before:
                 raise InputError(
@@ -158,14 +160,14 @@ def _check_settings(job: Job, layout: Layout) -> None:
         raise InputError(f'layout "{layout.name}": {error}') from None
 
 
-def _versions(hello: dict[str, Any], job: Job) -> dict[str, str]:
-    zfs = hello.get("openzfs") or {}
+def _versions(there: dict[str, Any], job: Job) -> dict[str, str]:
+    zfs = there.get("openzfs") or {}
     found = {
         "ztune": __version__,
         # In user space there is no module, but a library.
         "openzfs": str(zfs.get("kernel") or zfs.get("library", "")),
-        "ztune-mount": str(hello.get("mount", "")),
-        "kernel": str(hello.get("kernel", "")),
+        "ztune-mount": str(there.get("mount", "")),
+        "kernel": str(there.get("kernel", "")),
         "database": job.version,
     }
     return {k: v for k, v in found.items() if v}
@@ -282,7 +284,7 @@ class _Runner:
         limit = self.options.time_limit_s
         return limit is not None and time.monotonic() - self.began > limit
 
-    def _judge(self, reason: str) -> Any:
+    def _judge(self, reason: str) -> Decision | None:
         """Store where the comparison stands; return the decision, None while there is none."""
         everything = self._all()
         found = stopping.judge(self.run, everything, self.options)
@@ -323,11 +325,11 @@ class _Runner:
         except KeyboardInterrupt:
             self.store.reset_trial(trial.id, "stopped by the user")
             raise
+        if ended.left and ended.status != "lost":
+            self.observer.say(f"left behind by trial {trial.number}: {'; '.join(ended.left)}")
         if ended.status == "stopped" or (ended.asked and ended.result is None):
             # Also where the trial calls it a failure: what is cut fails.
             self.store.reset_trial(trial.id, "stopped by the user")
-            if ended.left:
-                self.observer.say(f"left behind by trial {trial.number}: {'; '.join(ended.left)}")
             raise KeyboardInterrupt
         if ended.status == "lost":
             self._lose(trial, ended)
@@ -339,7 +341,6 @@ class _Runner:
         )
         result = ended.to_store()
         if ended.left:
-            self.observer.say(f"left behind by trial {trial.number}: {'; '.join(ended.left)}")
             result = {**(result or {}), "warnings": [*(result or {}).get("warnings", []), *ended.left]}
         finished = self.store.finish_trial(
             trial.id,
@@ -385,7 +386,7 @@ class _Runner:
                 time.sleep(_PAUSE_S * 3**attempt)
             try:
                 self.place.__enter__()
-                self.place.hello()
+                self.place.about_host()
                 return
             except ZtuneError as error:
                 interrupt.check()
@@ -401,8 +402,8 @@ class _Runner:
         attempt = len(trial.attempts)
         layout = trial.layout
         return {
-            "format": trials.SPEC_FORMAT,
-            "version": trials.SPEC_VERSION,
+            "format": specs.FORMAT,
+            "version": specs.VERSION,
             "run": self.run.id,
             "trial": f"{self.run.id}-{trial.number:04d}" + (f"-{attempt}" if attempt else ""),
             "seed": self.run.seed + trial.block,

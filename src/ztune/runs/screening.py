@@ -250,14 +250,10 @@ def _next(
 def _check_versions(run: Run, outcome: Outcome) -> None:
     """Refuse a result of another engine than the run's: it was replaced while the run went on."""
     engine = (outcome.result or {}).get("engine")
-    if outcome.result is None:
+    if not isinstance(engine, dict):
         return
-    found = (
-        {k: str(engine.get(v)) for k, v in (("engine", "version"), ("openzfs", "openzfs"))}
-        if isinstance(engine, dict)
-        else {}
-    )
-    for key, value in found.items():
+    for key, name in (("engine", "version"), ("openzfs", "openzfs")):
+        value = str(engine.get(name))
         if value != run.versions[key]:
             raise InputError(
                 f"the engine changed during run {run.id} ({key} {run.versions[key]} → {value}): "

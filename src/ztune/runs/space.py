@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 
 from ztune.study import Layout, Study
+from ztune.study.layout import with_settings
 
 
 def differences(base: Layout, layout: Layout) -> dict[str, str]:
@@ -52,8 +54,8 @@ def unique(layouts: Iterable[Layout]) -> list[Layout]:
 
 def changed(base: Layout, changes: Mapping[str, str | int], name: str | None = None) -> Layout:
     """Return ``base`` with ``changes``, named by them unless ``name`` is given."""
-    layout = base.with_settings(changes)
-    return layout.model_copy(update={"name": name or describe(base, layout), "description": ""})
+    layout = with_settings(base, changes)
+    return replace(layout, name=name or describe(base, layout), description="")
 
 
 def first_round(study: Study) -> list[Layout]:
@@ -66,7 +68,7 @@ def first_round(study: Study) -> list[Layout]:
     layouts = [base]
     layouts += [changed(base, {key: value}) for key, values in study.axes.items() for value in values]
     layouts += [
-        changed(base, named.set, named.name).model_copy(update={"description": named.description})
+        replace(changed(base, named.set, named.name), description=named.description)
         for named in study.layouts
     ]
     for keys in study.cross:

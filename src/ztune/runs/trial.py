@@ -14,7 +14,6 @@ from ztune.errors import InputError, ZtuneError
 from ztune.places.channel import Channel, Lost, Place, states
 from ztune.store import series
 
-SPEC_FORMAT, SPEC_VERSION = "ztune-trial", 1
 # A trial that says nothing for so long is stuck: jobs tell their progress every few seconds.
 SILENCE_S = 2 * 3600.0
 _KEPT_LOG = 200  # commands kept of a trial that failed

@@ -31,11 +31,11 @@ _MEMORY = Path("/dev/shm")
 class Rows:
     """What a statement returned, all of it."""
 
-    def __init__(self, rows: list[Any], lastrowid: int | None) -> None:
+    def __init__(self, rows: list[sqlite3.Row], lastrowid: int | None) -> None:
         self._rows = rows
         self.lastrowid = lastrowid
 
-    def fetchall(self) -> list[Any]:
+    def fetchall(self) -> list[sqlite3.Row]:
         """Return every row."""
         return self._rows
 
@@ -43,7 +43,7 @@ class Rows:
         """Return the first row, None if there is none."""
         return self._rows[0] if self._rows else None
 
-    def __iter__(self) -> Iterator[Any]:
+    def __iter__(self) -> Iterator[sqlite3.Row]:
         return iter(self._rows)
 
 

@@ -19,6 +19,7 @@ from ztune.errors import InputError, ZtuneError
 from ztune.store.connection import Connection, ReadOnlyError
 from ztune.store.records import Run, SeriesRef, Trial
 from ztune.study import Layout, Objective, Study
+from ztune.study.layout import parse_layout
 
 _ID_ALPHABET = "23456789abcdefghjkmnpqrstuvwxyz"  # no 0/o, 1/i/l
 _RUN_JSON = (
@@ -461,7 +462,7 @@ def _run(row: sqlite3.Row) -> Run:
 
 def _trial(row: sqlite3.Row) -> Trial:
     values = {key: row[key] for key in row.keys()}  # noqa: SIM118
-    values["layout"] = Layout.model_validate(json.loads(values["layout"]))
+    values["layout"] = parse_layout(json.loads(values["layout"]))
     for key in ("spec", "result"):
         values[key] = None if values[key] is None else json.loads(values[key])
     values["attempts"] = json.loads(values["attempts"])

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -27,7 +26,7 @@ class SeriesRows:
         self._columns: dict[str, list[str]] = {}
         self._rows: dict[str, list[list[float | None]]] = {}
 
-    def add(self, probe: str, columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
+    def add(self, probe: str, columns: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
         """Add rows of one probe; rows that don't fit the probe's first columns are left out."""
         known = self._columns.setdefault(probe, [str(c) for c in columns])
         keep = self._rows.setdefault(probe, [])
@@ -58,7 +57,7 @@ class SeriesRows:
         return out
 
 
-def _number(value: Any) -> float | None:
+def _number(value: object) -> float | None:
     return float(value) if isinstance(value, int | float) else None
 
 

@@ -4,9 +4,9 @@ The vocabulary of the rest: this package imports no other part of ztune but its 
 part may import it.
 """
 
-from ztune.onhost.layout import Dataset, Pool, Vdev
+from ztune.onhost.layout import Dataset, Layout, Pool, Vdev
 from ztune.onhost.words import OBJECTIVES, ROLES, DurabilityClass
-from ztune.study.layout import Layout, default_setting, optional_setting
+from ztune.study.layout import default_setting, optional_setting, parse_layout, with_settings
 from ztune.study.profile import FlashProfile, HddProfile, Profile
 from ztune.study.study import NamedLayout, Objective, Study
 
@@ -27,6 +27,8 @@ __all__ = [
     "default_setting",
     "load_study",
     "optional_setting",
+    "parse_layout",
+    "with_settings",
 ]
 
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from ztune.databases.declared import KNOWN, Declared
+from ztune.onhost.declared import KNOWN, Declared
+from ztune.onhost.fields import to_json
 from ztune.study import profiles
 from ztune.study.durability import weakening
-from ztune.study.layout import Layout
+from ztune.study.layout import check_arc, parse_layout
 from ztune.study.loader import resolve_profiles
 from ztune.study.study import Study
 
@@ -32,7 +33,7 @@ def adjusted(
     raw = study.layout.to_json()
     whole = declared.with_more(study.layout.declared).beside(database or {})
     if whole != KNOWN:
-        raw["durability"] = whole.model_dump(mode="json")
+        raw["durability"] = to_json(whole)
     if whole.known:
         raw["database"] = {**weakening(database or {}), **study.layout.database}
     extra = dict(study.profiles)
@@ -45,8 +46,8 @@ def adjusted(
             for vdev in pool["vdev"]:
                 if vdev["class"] == "data":
                     vdev.update(profile=found.name, size=None)
-    layout = Layout.model_validate(raw)
-    layout.check_arc()
+    layout = parse_layout(raw)
+    check_arc(layout)
     changed = study.model_copy(update={"layout": layout})
     # Checked as a whole again: an axis may not fit the new base.
     again = Study.model_validate({**changed.to_json(), "profiles": {}})

@@ -5,11 +5,10 @@ from __future__ import annotations
 import functools
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Protocol
 
 from ztune.databases.database import Combined, own
-from ztune.databases.declared import ANY, KNOWN, Declared
-from ztune.onhost.layout import Dataset, Pool
+from ztune.onhost.declared import ANY, KNOWN
+from ztune.onhost.layout import Dataset, Layout
 from ztune.onhost.words import DurabilityClass
 from ztune.units import parse_size
 
@@ -59,39 +58,6 @@ def _known() -> _Known:
 _THE_DATABASE = "the database"
 
 
-class Judged(Protocol):
-    """What of a layout decides what a power cut loses."""
-
-    @property
-    def pools(self) -> tuple[Pool, ...]:
-        """The pools."""
-
-    @property
-    def datasets(self) -> tuple[Dataset, ...]:
-        """The datasets."""
-
-    @property
-    def tunables(self) -> Mapping[str, int]:
-        """Module parameters, by name."""
-
-    @property
-    def database(self) -> Mapping[str, str]:
-        """Settings of the database."""
-
-    @property
-    def declared(self) -> Declared | None:
-        """What those who know the database say of it."""
-
-    def pool(self, name: str) -> Pool:
-        """Return the pool called ``name``."""
-
-    def used_pools(self) -> tuple[Pool, ...]:
-        """Return the pools that at least one role lives on."""
-
-    def dataset_of(self, role: str) -> Dataset | None:
-        """Return the dataset that ``role`` lives on."""
-
-
 @dataclass(frozen=True)
 class Judgement:
     """What a power cut may lose, and the sentences behind it; notes that do not change the class come last.
@@ -130,14 +96,14 @@ class Bar:
     unknown: tuple[str, ...] = ()
 
     @classmethod
-    def of(cls, allowed: DurabilityClass, base: Judged | None) -> Bar:
+    def of(cls, allowed: DurabilityClass, base: Layout | None) -> Bar:
         """Return the bar of an objective; ``base`` is what the user lives with today, so it is admitted."""
         if base is None:
             return cls(allowed)
         judged = judge(base)
         return cls(max(allowed, judged.proven, key=lambda c: c.rank), judged.unknown)
 
-    def admits(self, layout: Judged) -> bool:
+    def admits(self, layout: Layout) -> bool:
         """Say whether ``layout`` competes: one with checksum=off never does, whatever is allowed."""
         if any(d.properties["checksum"] == "off" for d in layout.datasets):
             return False
@@ -145,7 +111,7 @@ class Bar:
         return judged.unknown == self.unknown and judged.proven.rank <= self.worst.rank
 
 
-def judge(layout: Judged) -> Judgement:
+def judge(layout: Layout) -> Judgement:
     """Return the durability class of ``layout``, the worst that any setting brings, and why."""
     found: list[tuple[DurabilityClass, str]] = []
     notes: list[str] = []
@@ -220,7 +186,7 @@ def _answer(name: str, value: str) -> tuple[DurabilityClass, str] | None:
     return answers.get(value.lower(), answers.get(ANY))
 
 
-def _sync(layout: Judged, seconds: int) -> list[tuple[DurabilityClass, str]]:
+def _sync(layout: Layout, seconds: int) -> list[tuple[DurabilityClass, str]]:
     """Judge sync=disabled.
 
     A pool comes back at one transaction group. Where every dataset that must agree is unsynced and on one
@@ -254,7 +220,7 @@ def _sync(layout: Judged, seconds: int) -> list[tuple[DurabilityClass, str]]:
     ]
 
 
-def _logbias(layout: Judged, notes: list[str]) -> None:
+def _logbias(layout: Layout, notes: list[str]) -> None:
     """Note what logbias=throughput exposes to a fault of OpenZFS (tests/lab/test_lab_mount_pool.py)."""
     indirect = [
         d.name
@@ -272,7 +238,7 @@ def _logbias(layout: Judged, notes: list[str]) -> None:
         )
 
 
-def _declared(layout: Judged, found: list[_Answer]) -> dict[str, str]:
+def _declared(layout: Layout, found: list[_Answer]) -> dict[str, str]:
     """Judge the database's settings by what is declared; return what is not, each with its sentence."""
     declared = layout.declared or KNOWN
     unknown: dict[str, str] = {}
@@ -301,7 +267,7 @@ def _declared(layout: Judged, found: list[_Answer]) -> dict[str, str]:
     return unknown
 
 
-def _settings(layout: Judged) -> dict[str, str]:
+def _settings(layout: Layout) -> dict[str, str]:
     """Return the database's settings: those it has anyway, overridden by the layout's."""
     return {**(layout.declared.own if layout.declared is not None else {}), **layout.database}
 
@@ -315,7 +281,7 @@ def _is_known(name: str, value: str) -> bool:
     )
 
 
-def _database(layout: Judged, notes: list[str]) -> list[tuple[DurabilityClass, str]]:
+def _database(layout: Layout, notes: list[str]) -> list[tuple[DurabilityClass, str]]:
     if layout.declared is not None and not layout.declared.known:
         return []  # another database may mean something else by the same name
     settings = _settings(layout)

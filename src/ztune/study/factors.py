@@ -6,10 +6,11 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+from ztune.onhost.layout import FACTOR_CLASS
+from ztune.onhost.properties import ALIASES, PROPERTIES, parse_property
+from ztune.onhost.tunables import parse_tunable
 from ztune.onhost.words import ROLES, suggest
-from ztune.study.properties import ALIASES, PROPERTIES, parse_property
-from ztune.study.tables import FACTOR_CLASS, parse_vdevs, vdev_table
-from ztune.study.tunables import parse_tunable
+from ztune.study.tables import parse_vdevs, vdev_table
 
 _OF_DATASET = ("pool", "volume", "filesystem", *PROPERTIES)
 

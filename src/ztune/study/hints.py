@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from ztune.databases.declared import Declared
-from ztune.onhost.layout import Dataset, Pool, Vdev
+from ztune.onhost.declared import Declared
+from ztune.onhost.layout import Dataset, Layout, Pool, Vdev
+from ztune.onhost.properties import PROPERTIES
+from ztune.onhost.tunables import TUNABLES
 from ztune.onhost.words import suggest
-from ztune.study.layout import Layout
 from ztune.study.profile import FlashProfile, HddProfile
-from ztune.study.properties import PROPERTIES
 from ztune.study.study import NamedLayout, Objective, Study
 from ztune.study.tables import fields_of
-from ztune.study.tunables import TUNABLES
 from ztune.toml.reading import Hints, Loc
 
 # Which model describes the table at a path (numbers left out), for "did you mean".

@@ -13,6 +13,7 @@ from ztune.errors import InputError
 from ztune.output import line, shown
 from ztune.study import profiles as _profiles
 from ztune.study.hints import HINTS
+from ztune.study.layout import check_arc, with_settings
 from ztune.study.profile import FlashProfile, HddProfile
 from ztune.study.study import Study
 from ztune.toml.positions import line_of, positions
@@ -40,7 +41,7 @@ def parse_study(raw: dict[str, Any], text: str, path: Path) -> Study:
     _check_text(raw, text, path)
     for loc, layout in study.with_arcs():
         try:
-            layout.check_arc()
+            check_arc(layout)
         except ValueError as error:
             line = line_of(positions(text), loc)
             raise InputError(f"{path}:{line or ''}{':' if line else ''} {show_path(loc)}: {error}") from None
@@ -52,8 +53,8 @@ def resolve_profiles(
 ) -> Study:
     """Return ``study`` with the profiles of all its layouts in it, and no others. Raises InputError."""
     layouts = [study.layout]
-    layouts += [study.layout.with_settings({key: v}) for key, values in study.axes.items() for v in values]
-    layouts += [study.layout.with_settings(named.set) for named in study.layouts]
+    layouts += [with_settings(study.layout, {key: v}) for key, values in study.axes.items() for v in values]
+    layouts += [with_settings(study.layout, named.set) for named in study.layouts]
     names = sorted({name for layout in layouts for name in layout.profiles()})
     known = {**study.profiles, **(extra or {})}
     found: dict[str, HddProfile | FlashProfile] = {}

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from ztune import output
+from ztune.onhost.properties import PROPERTIES
+from ztune.onhost.tunables import TUNABLES
 from ztune.onhost.words import OBJECTIVES, ROLES
-from ztune.study.properties import PROPERTIES
 from ztune.study.study import Study
-from ztune.study.tunables import TUNABLES
 
 _SIZE = {"type": ["integer", "string"], "description": "Bytes, or text such as 8K, 64M, 7.5G."}
 

@@ -11,10 +11,11 @@ from typing import Any
 
 from pydantic import Field, model_validator
 
-from ztune.databases.declared import KnownClass
-from ztune.onhost.layout import KeyedError
+from ztune.databases.database import AllowedClass
+from ztune.onhost.fields import KeyedError
+from ztune.onhost.layout import Layout
 from ztune.onhost.words import OBJECTIVES, DurabilityClass, suggest
-from ztune.study.layout import Layout, plain
+from ztune.study.layout import LayoutTable, plain, with_settings
 from ztune.study.profile import FlashProfile, HddProfile, Profile
 from ztune.study.tables import Strict
 
@@ -29,7 +30,7 @@ class Objective(Strict):
     within: float = Field(
         default=0.05, ge=0, le=1, description="How near the best counts as equal: 0.05 is 5 %."
     )
-    durability: KnownClass = Field(
+    durability: AllowedClass = Field(
         default=DurabilityClass.NOTHING, description="The worst class allowed beside the baseline's own."
     )
 
@@ -69,7 +70,7 @@ class Study(Strict):
     )
     seed: int = Field(default=1, ge=0, lt=1 << 31, description="Seed of everything random.")
     objective: Objective = Field(default_factory=Objective, description="What makes a layout better.")
-    layout: Layout = Field(description="The base layout, which is also the baseline.")
+    layout: LayoutTable = Field(description="The base layout, which is also the baseline.")
     axes: dict[str, tuple[str | int, ...]] = Field(
         default_factory=dict, description="Factor → values, each tried alone on the base."
     )
@@ -89,7 +90,7 @@ class Study(Strict):
                 raise KeyedError(("axes", key), "an axis needs at least one value")
             for i, value in enumerate(values):
                 try:
-                    self.layout.with_settings({key: value})
+                    with_settings(self.layout, {key: value})
                 except ValueError as error:
                     raise KeyedError(("axes", key, i), plain(error)) from None
         for i, keys in enumerate(self.cross):
@@ -103,7 +104,7 @@ class Study(Strict):
             for values in itertools.product(*(self.axes[key] for key in keys)):
                 together = dict(zip(keys, values, strict=True))
                 try:
-                    self.layout.with_settings(together)
+                    with_settings(self.layout, together)
                 except ValueError as error:
                     said = ", ".join(f"{k}={v}" for k, v in together.items())
                     raise KeyedError(("cross", i), f"{said} do not go together: {plain(error)}") from None
@@ -113,7 +114,7 @@ class Study(Strict):
                 raise KeyedError(("layouts", i, "name"), f'two layouts are called "{named.name}"')
             names.add(named.name)
             try:
-                self.layout.with_settings(named.set)
+                with_settings(self.layout, named.set)
             except ValueError as error:
                 raise KeyedError(("layouts", i, "set"), plain(error)) from None
         for name, profile in self.profiles.items():
@@ -127,10 +128,10 @@ class Study(Strict):
         """Give each layout that says how large its ARC is, and where in the study that stands."""
         yield ("layout", "arc"), self.layout
         for i, value in enumerate(self.axes.get("arc", ())):
-            yield ("axes", "arc", i), self.layout.with_settings({"arc": value})
+            yield ("axes", "arc", i), with_settings(self.layout, {"arc": value})
         for i, named in enumerate(self.layouts):
             if "arc" in named.set:
-                yield ("layouts", i, "set", "arc"), self.layout.with_settings({"arc": named.set["arc"]})
+                yield ("layouts", i, "set", "arc"), with_settings(self.layout, {"arc": named.set["arc"]})
 
     def check_roles(self, roles: set[str]) -> None:
         """Raise ValueError unless every role in ``roles`` has a dataset in the layout."""

@@ -5,21 +5,22 @@ Sizes are bytes inside.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import fields as dataclass_fields
 from dataclasses import is_dataclass
-from typing import Annotated, Any
+from functools import partial
+from typing import Any
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, TypeAdapter
+from pydantic import BaseModel, ConfigDict, TypeAdapter
 from pydantic.fields import FieldInfo
 
-from ztune.onhost.layout import MIN_DISK, MIN_DISKS, Dataset, KeyedError, Pool, Vdev, VdevClass
+from ztune.onhost.fields import KeyedError
+from ztune.onhost.layout import MIN_DISK, MIN_DISKS, Dataset, Vdev
+from ztune.onhost.properties import ALIASES, PROPERTIES, REPLAYED, parse_property
+from ztune.onhost.tunables import parse_tunable
 from ztune.onhost.words import suggest
-from ztune.study.properties import ALIASES, PROPERTIES, REPLAYED, parse_property
 from ztune.units import format_size, parse_size
 
-# The class that each short factor name stands for.
-FACTOR_CLASS: dict[str, VdevClass] = {"slog": "log", "l2arc": "cache", "special": "special", "data": "data"}
 _DATASET_KEYS = ("name", "roles", "volume", "filesystem", "properties")
 
 
@@ -129,10 +130,10 @@ def _dataset_table(value: Any) -> Any:
     return {**rest, "properties": properties}
 
 
-def _check_properties(dataset: Dataset) -> Dataset:
+def check_properties(dataset: Dataset) -> None:
     """Check the properties of a volume. Raises KeyedError."""
     if dataset.volume is None:
-        return dataset
+        return
     if dataset.volume % parse_size(dataset.properties["volblocksize"]):
         raise KeyedError(
             ("volume",),
@@ -143,7 +144,6 @@ def _check_properties(dataset: Dataset) -> Dataset:
         if not PROPERTIES[name].volumes:
             instead = "; a volume has volblocksize" if name == "recordsize" else ""
             raise KeyedError((name,), f"{name} is no property of a volume, which {dataset.name} is{instead}")
-    return dataset
 
 
 def non_default(dataset: Dataset) -> dict[str, str]:
@@ -151,8 +151,61 @@ def non_default(dataset: Dataset) -> dict[str, str]:
     return {k: v for k, v in dataset.properties.items() if v != PROPERTIES[k].default}
 
 
-PoolTable = Annotated[Pool, BeforeValidator(_pool_table)]
-DatasetTable = Annotated[Dataset, BeforeValidator(_dataset_table), AfterValidator(_check_properties)]
+def layout_table(value: Any) -> Any:
+    """Return a layout's table with sizes in bytes, properties gathered, and values as ZFS would write them.
+
+    What is no table is returned as it is, for pydantic to complain of. Raises KeyedError.
+    """
+    if not isinstance(value, Mapping):
+        return value
+    out = dict(value)
+    database = value.get("database", {})
+    steps: dict[str, Callable[[Any], Any]] = {
+        "arc": parse_size,
+        "tunables": _tunables,
+        "database": _database,
+        "durability": lambda declared: _declared(declared, database),
+    }
+    for key, step in steps.items():
+        if key in value:
+            out[key] = _below((key,), step, value[key])
+    for key, step in (("pool", _pool_table), ("dataset", _dataset_table)):
+        if isinstance(value.get(key), list | tuple):
+            out[key] = [_below((key, i), step, item) for i, item in enumerate(value[key])]
+    return out
+
+
+def _below(path: tuple[str | int, ...], step: Callable[[Any], Any], value: Any) -> Any:
+    """Return ``step(value)``; what is wrong with it is wrong below ``path``."""
+    try:
+        return step(value)
+    except ValueError as error:
+        further = error.path if isinstance(error, KeyedError) else ()
+        raise KeyedError((*path, *further), str(error)) from None
+
+
+def _tunables(value: Any) -> Any:
+    if not isinstance(value, Mapping):
+        return value
+    return {n: _below((str(n),), partial(parse_tunable, str(n)), item) for n, item in value.items()}
+
+
+def _database(value: Any) -> Any:
+    if not isinstance(value, Mapping):
+        return value
+    for name, item in value.items():
+        if isinstance(item, bool) or not isinstance(item, str | int | float):
+            raise KeyedError(
+                (str(name),), f'{name} is {item!r}; write the database\'s own text, such as "off"'
+            )
+    return {str(name): str(item) for name, item in value.items()}
+
+
+def _declared(value: Any, database: Any) -> Any:
+    """Note which settings a declaration speaks of: the base layout's."""
+    if isinstance(value, Mapping) and "own" not in value and isinstance(database, Mapping):
+        return {**value, "own": _database(database)}
+    return value
 
 
 def fields_of(model: type) -> dict[str, FieldInfo]:

@@ -12,7 +12,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from ztune.errors import InputError
-from ztune.onhost.layout import KeyedError
+from ztune.onhost.fields import KeyedError
 from ztune.onhost.words import suggest
 from ztune.toml.positions import line_of, positions
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ztune.databases.declared import KNOWN, TOGETHER, Declared
+from ztune.onhost.declared import KNOWN, TOGETHER, Declared
 from ztune.trace.reader import Trace
 from ztune.trace.schema import Flag, Op
 

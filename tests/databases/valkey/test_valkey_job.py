@@ -7,6 +7,7 @@ import shutil
 import stat
 import tempfile
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,7 @@ from ztune.onhost.host.workdir import WorkDir
 from ztune.onhost.jobs import filler
 from ztune.study import DurabilityClass, generic
 from ztune.study.adjust import adjusted
+from ztune.study.durability import judge
 
 SMALL: dict[str, object] = {"keys": 2000, "seconds": 1, "rate": 0, "clients": 2}
 
@@ -310,18 +312,18 @@ def test_what_a_power_cut_loses_is_declared(params: dict[str, Any], expected: Du
     study = generic.build({"data", "wal"}, together=registry.together("valkey"))
     declared = registry.declared("valkey", params)
     study = adjusted(study, database=registry.settings_of("valkey", params), declared=declared)
-    assert study.layout.durability() is expected
+    assert judge(study.layout).klass is expected
     for more, klass in (
         ({"no-appendfsync-on-rewrite": "yes"}, DurabilityClass.LAST_SECONDS),
         ({"aof-load-truncated": "no"}, DurabilityClass.CORRUPT),
         ({"rdbcompression": "no", "auto-aof-rewrite-percentage": "100"}, DurabilityClass.NOTHING),
         ({"lua-time-limit": "5"}, DurabilityClass.NOT_KNOWN),
     ):
-        changed = study.layout.model_copy(update={"database": {**study.layout.database, **more}})
+        changed = replace(study.layout, database={**study.layout.database, **more})
         worst = (
             max((expected, klass), key=lambda c: c.rank) if klass is not DurabilityClass.NOT_KNOWN else klass
         )
-        assert changed.durability() is worst, more
+        assert judge(changed).klass is worst, more
     assert registry.declared("valkey", {"clients": 8, "pipeline": 16}).together == 128
 
 

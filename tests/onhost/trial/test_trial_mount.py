@@ -237,7 +237,7 @@ def test_a_place_that_does_not_fit_is_refused(host: Host) -> None:
         return specs.parse(json.dumps(spec))
 
     mounting = parse(notes=["a note"], page_cache=True).place.mounting
-    assert mounting is not None and mounting.page_cache and mounting.notes == ("a note",)
+    assert mounting is not None and mounting.options.page_cache and mounting.notes == ("a note",)
     for changes, said in (
         ({"disks": "fast"}, '"fast" is not one of profile, instant'),
         ({"cache": 1}, "is not one of volatile, none, lazy"),

@@ -10,7 +10,7 @@ from trial_support import make_spec, pool
 from ztune.errors import InputError
 from ztune.onhost.host import about
 from ztune.onhost.trial import spec as specs
-from ztune.study import Layout
+from ztune.study.layout import parse_layout
 
 DISKS: dict[str, Any] = {"kind": "disks", "disks": {"main": {"data": [["/dev/sdx"]]}}}
 
@@ -22,7 +22,7 @@ def parse(**changes: Any) -> specs.Spec:
 
 
 def test_a_layout_as_the_study_writes_it_is_taken() -> None:
-    layout = Layout.model_validate(
+    layout = parse_layout(
         {
             "arc": "128M",
             "pool": [

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Mapping
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -11,9 +12,9 @@ from pydantic import BaseModel, ValidationError
 
 from ztune.databases import workload as base
 from ztune.databases.command.onhost import commands as command
-from ztune.databases.declared import Declared
 from ztune.databases.workload import param, read_text
 from ztune.errors import InputError
+from ztune.onhost.declared import Declared
 from ztune.onhost.jobs.job import Job
 from ztune.onhost.words import suggest
 from ztune.toml.reading import Hints, explain
@@ -71,7 +72,7 @@ def _declared(params: Mapping[str, Any], recipe: command.Recipe) -> Declared:
     try:
         found = _Named.model_validate(raw).durability
     except ValidationError as error:
-        hints = Hints.of([key for key in Declared.model_fields if key != "own"])
+        hints = Hints.of([one.name for one in fields(Declared) if one.name != "own"])
         raise InputError(explain(error, raw, text, where, hints, "[durability]")) from None
     if found.own:
         raise InputError(f"{where}: durability.own is not to be given: it is what [settings] has")
@@ -81,4 +82,4 @@ def _declared(params: Mapping[str, Any], recipe: command.Recipe) -> Declared:
                 f"{where}: durability speaks of {name!r}, which [settings] does not have."
                 f"{suggest(name, list(recipe.settings))}"
             )
-    return found.model_copy(update={"own": dict(recipe.settings)})
+    return replace(found, own=dict(recipe.settings))

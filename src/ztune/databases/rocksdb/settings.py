@@ -11,7 +11,7 @@ from typing import Final
 
 from ztune.databases.reading import Instance, ObservedDatabase, Process, open_files, text_of, unknown
 from ztune.errors import ZtuneError
-from ztune.onhost.host import noatime as quiet
+from ztune.onhost.host import noatime
 
 SETTINGS: Final = (
     *("use_direct_reads", "use_direct_io_for_flush_and_compaction", "allow_mmap_reads", "allow_mmap_writes"),
@@ -36,7 +36,7 @@ def find(processes: Sequence[Process], folders: Sequence[Path]) -> Iterator[Inst
 
 
 def _newest(folder: Path) -> Path | None:
-    found = [n for n in quiet.names(folder) if n.startswith("OPTIONS-") and n[8:].isdigit()]
+    found = [n for n in noatime.names(folder) if n.startswith("OPTIONS-") and n[8:].isdigit()]
     return folder / max(found) if found else None
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Final
 
 from ztune.databases.reading import Instance, ObservedDatabase, Process, open_files, unknown
-from ztune.onhost.host import noatime as quiet
+from ztune.onhost.host import noatime
 
 SETTINGS: Final = ("page_size", "journal_mode", "auto_vacuum", "cache_size")
 """Told by the header."""
@@ -24,7 +24,7 @@ _ENDINGS = (".db", ".sqlite", ".sqlite3", ".db3")
 
 def _header(path: Path) -> bytes:
     try:
-        return quiet.beginning(path, 100)
+        return noatime.beginning(path, 100)
     except OSError:
         return b""
 
@@ -38,7 +38,7 @@ def find(processes: Sequence[Process], folders: Sequence[Path]) -> Iterator[Inst
                 count += 1
                 yield Instance(path, process)
     for folder in folders:
-        for path in (folder / name for name in quiet.names(folder)):
+        for path in (folder / name for name in noatime.names(folder)):
             if count >= MOST:
                 return
             with suppress(OSError):

@@ -27,7 +27,7 @@ from ztune.databases.reading import (
     unknown,
 )
 from ztune.errors import MissingError, ZtuneError
-from ztune.onhost.host import noatime as quiet
+from ztune.onhost.host import noatime
 from ztune.onhost.host.zfs import which
 
 SETTINGS: Final = (
@@ -74,7 +74,7 @@ def _bases(folder: Path) -> list[Path]:
     """Return the append-only file's bases, the newest last; the names say their order."""
     below = folder / _AOF_DIRECTORY
     names = [
-        match for name in quiet.names(below) if (match := re.fullmatch(r".+\.(\d+)\.base\.(aof|rdb)", name))
+        match for name in noatime.names(below) if (match := re.fullmatch(r".+\.(\d+)\.base\.(aof|rdb)", name))
     ]
     return [below / match[0] for match in sorted(names, key=lambda match: int(match[1]))]
 
@@ -82,7 +82,7 @@ def _bases(folder: Path) -> list[Path]:
 def _writer(path: Path) -> tuple[str, str] | None:
     """Return who wrote a snapshot or a base, ``redis`` and ``7.0.15``; None where it does not say."""
     try:
-        begin = quiet.beginning(path, 256)
+        begin = noatime.beginning(path, 256)
     except OSError:
         return None
     match = _WRITER.search(begin) if begin.startswith((b"REDIS", b"VALKEY")) else None

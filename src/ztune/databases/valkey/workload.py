@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import ClassVar, Literal
 
 from pydantic import field_validator, model_validator
@@ -120,4 +121,4 @@ class Valkey(base.JobWorkload):
     def declared(self) -> base.Declared:
         """Return what is declared, with how many operations one sync acknowledges."""
         together = self.params.clients * self.params.pipeline
-        return self.durability.model_copy(update={"together": together})
+        return replace(self.durability, together=together)

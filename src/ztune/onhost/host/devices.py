@@ -10,7 +10,6 @@ import struct
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from ztune.errors import InputError, MissingError, ZtuneError
 from ztune.onhost.host import labels, mounts
@@ -33,16 +32,6 @@ class Disk:
     size: int
     identity: str
     """What of it survives a reboot: its serial number or world-wide name; a loop device's backing file."""
-
-    def facts(self) -> dict[str, Any]:
-        """Return it as JSON values, for the journal."""
-        return {
-            "path": self.path,
-            "node": self.node,
-            "number": list(self.number),
-            "size": self.size,
-            "identity": self.identity,
-        }
 
     @classmethod
     def of(cls, path: str) -> Disk:

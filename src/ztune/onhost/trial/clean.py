@@ -10,6 +10,7 @@ from typing import Any
 
 from ztune.errors import ZtuneError
 from ztune.onhost.events import Events
+from ztune.onhost.fields import to_json
 from ztune.onhost.host import devices, labels
 from ztune.onhost.host.about import boot_id
 from ztune.onhost.host.home import ID, RunHome, runs, trials
@@ -151,7 +152,7 @@ def _release(door: Door, node: str, pool: str, events: Events) -> None:
         disk = devices.Disk.of(str(path))  # a partition of the user's that held the vdev
     elif label is not None and label.comment != door.token:
         raise ZtuneError(f"disk {disk.path}: left alone: its label is not of pool {pool}")
-    door.release_disk(Thing(node, "disk", {**disk.facts(), "pool": pool, "class": ""}, boot=boot_id()))
+    door.release_disk(Thing(node, "disk", {**to_json(disk), "pool": pool, "class": ""}, boot=boot_id()))
 
 
 def listing(state: Path, events: Events) -> dict[str, Any]:

@@ -10,6 +10,7 @@ from typing import Any
 
 from ztune.errors import InputError, MissingError, ZtuneError
 from ztune.onhost.events import Events
+from ztune.onhost.fields import to_json
 from ztune.onhost.host import devices, filesystems, own_directory, tunables, zfs_versions
 from ztune.onhost.host.about import environment
 from ztune.onhost.host.own_directory import NotOursError, OwnDirectory
@@ -144,7 +145,7 @@ class KernelPools:
                 for i, vdev in enumerate(vdevs):
                     for disk in vdev:
                         self.journal.make(
-                            f"disk:{disk.node}", "disk", **{**disk.facts(), **extra, "class": class_}
+                            f"disk:{disk.node}", "disk", **{**to_json(disk), **extra, "class": class_}
                         )
                         self.journal.made(f"disk:{disk.node}")
                         self._devices.setdefault(pool.name, []).append(
@@ -277,8 +278,6 @@ class KernelPools:
         here = [d for d in spec.layout.datasets if d.pool == pool.name]
         below = sorted((d for d in here if d.rest), key=lambda d: d.name.count("/"))
         top = next((d for d in here if not d.rest), None)
-        if top is not None and top.volume is not None:
-            raise InputError(f"layout: {top.name} is a pool's own dataset, which can't be a volume")
         between = _between(below)
         points = {
             f"{name}/{d.rest}": f"/{name}/{d.rest.replace('/', '.')}" for d in below if d.volume is None
@@ -578,7 +577,7 @@ class KernelPools:
         """Return None: they are the kernel's."""
         return None
 
-    def facts(self) -> dict[str, Any]:
+    def environment(self) -> dict[str, Any]:
         """Return what belongs into the result's environment: OpenZFS, tunables, pools, devices."""
         return {
             "openzfs": environment()["openzfs"],

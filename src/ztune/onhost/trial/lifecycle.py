@@ -550,7 +550,7 @@ class RunningTrial:
                 "start": self.spec.start,
                 "settle": self.spec.settle,
                 "seed": self.spec.seed,
-                **self.pools.facts(),
+                **self.pools.environment(),
                 "datasets": {made.dataset.name: made.name for made in self.pools.made},
             },
             "commands": list(self.events.commands),

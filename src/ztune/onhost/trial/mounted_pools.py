@@ -13,8 +13,9 @@ from typing import Any
 
 from ztune.errors import InputError, MissingError
 from ztune.onhost.events import Events
+from ztune.onhost.fields import to_json
 from ztune.onhost.host import interrupt, mounted, own_directory
-from ztune.onhost.host.mounted import Mount, MountOptions
+from ztune.onhost.host.mounted import Mount
 from ztune.onhost.host.process import signal_name
 from ztune.onhost.layout import CLASSES, Pool
 from ztune.onhost.probes.context import DatasetContext, DeviceContext, MountContext, PoolContext
@@ -111,7 +112,7 @@ class MountedPools:
             mounting.engine,
             self._store.disks,
             points,
-            MountOptions(mounting.disks, mounting.cache, mounting.page_cache),
+            mounting.options,
             _READY_S * self.spec.patience,
             # Whatever ends this program ends the mount; what it leaves is in the journal.
             die_with_caller=True,
@@ -189,16 +190,14 @@ class MountedPools:
         # It answers one at a time: during a sync of slow disks the answer takes as long as that.
         return MountContext(self._mount.pid, lambda: mounted.ask(store, "stats", patience))
 
-    def facts(self) -> dict[str, Any]:
+    def environment(self) -> dict[str, Any]:
         """Return what belongs into the result's environment: OpenZFS, tunables, pools, devices."""
         assert self._mount is not None
         mounting = self._mounting
         return {
             "openzfs": {"library": str(self._mount.ready.get("openzfs", ""))},
             "mount": {
-                "disks": mounting.disks,
-                "cache": mounting.cache,
-                "page_cache": mounting.page_cache,
+                **to_json(mounting.options),
                 "profiles": mounting.engine.get("profiles", {}),
             },
             "tunables": dict(mounting.engine.get("tunables", {})),

@@ -81,6 +81,6 @@ class Pools(Protocol):
         """Return the mount that the pools are behind, for probes; None if the kernel has them."""
         ...
 
-    def facts(self) -> dict[str, Any]:
+    def environment(self) -> dict[str, Any]:
         """Return what belongs into the result's environment: OpenZFS, tunables, pools, devices."""
         ...

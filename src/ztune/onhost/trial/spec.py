@@ -9,59 +9,28 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePosixPath
 from typing import Any, TypeVar
 
 from ztune.errors import InputError
+from ztune.onhost import fields
+from ztune.onhost.fields import shown
 from ztune.onhost.host import about
 from ztune.onhost.host.home import ID as _ID
 from ztune.onhost.host.home import RunHome
-from ztune.onhost.host.mounted import CACHES, DISKS
-from ztune.onhost.layout import (
-    CLASS_KINDS,
-    CLASSES,
-    DEFAULT_ASHIFT,
-    MAX_ASHIFT,
-    MAX_DISKS,
-    MIN_ASHIFT,
-    MIN_DISK,
-    POOL_FILESYSTEMS,
-    VOLUME_FILESYSTEMS,
-    Dataset,
-    KeyedError,
-    Pool,
-    Vdev,
-    check_together,
-)
+from ztune.onhost.host.mounted import CACHES, DISKS, MountOptions
+from ztune.onhost.layout import CLASSES, MIN_DISK, Layout
 from ztune.units import parse_size
 
 FORMAT = "ztune-trial"
 VERSION = 1
 _Word = TypeVar("_Word", bound=str)
-_Part = TypeVar("_Part")
 _NAME = re.compile(r"[A-Za-z0-9_.:-]+")
 _POOL = re.compile(r"[A-Za-z][A-Za-z0-9_.: -]*")
 _PROPERTY = re.compile(r"[a-z][a-z0-9_]*")
 _VALUE = re.compile(r"[A-Za-z0-9_.:+-]+")
-
-
-@dataclass(frozen=True, slots=True)
-class TrialLayout:
-    """What a trial needs of a layout: the pools in use, the datasets, the ARC in bytes, the tunables."""
-
-    name: str
-    arc: int
-    pools: tuple[Pool, ...]
-    datasets: tuple[Dataset, ...]
-    tunables: Mapping[str, int]
-    database: Mapping[str, str]
-
-    @property
-    def uses_zfs(self) -> bool:
-        """Whether any pool is ZFS."""
-        return any(p.filesystem == "zfs" for p in self.pools)
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,9 +42,7 @@ class Mounting:
     """The directory in which the trial makes its store."""
     engine: Mapping[str, Any]
     """The layout as OpenZFS in user space takes it; the program checks it."""
-    disks: str
-    cache: str
-    page_cache: bool
+    options: MountOptions
     notes: tuple[str, ...]
     """What a reader of the result must know: settings that a mount does not have."""
 
@@ -106,7 +73,7 @@ class Spec:
     seed: int
     state: Path
     place: PoolPlacement
-    layout: TrialLayout
+    layout: Layout
     job: str
     params: Mapping[str, Any]
     database: Mapping[str, str]
@@ -137,7 +104,7 @@ def _fail(where: str, what: str) -> InputError:
 
 def _dict(value: Any, where: str) -> dict[str, Any]:
     if not isinstance(value, dict):
-        raise _fail(where, f"{_show(value)} is not an object")
+        raise _fail(where, f"{shown(value)} is not an object")
     return value
 
 
@@ -154,16 +121,11 @@ def _object(
     return item
 
 
-def _show(value: Any) -> str:
-    text = json.dumps(value, ensure_ascii=True, default=str)
-    return text if len(text) <= 60 else text[:57] + "..."
-
-
 def _text(value: Any, where: str, pattern: re.Pattern[str] | None = None, what: str = "text") -> str:
     if not isinstance(value, str) or not value or "\0" in value:
-        raise _fail(where, f"{_show(value)} is not {what}")
+        raise _fail(where, f"{shown(value)} is not {what}")
     if pattern is not None and not pattern.fullmatch(value):
-        raise _fail(where, f"{_show(value)} is not {what}")
+        raise _fail(where, f"{shown(value)} is not {what}")
     return value
 
 
@@ -171,18 +133,18 @@ def _choice(value: Any, where: str, words: Sequence[_Word]) -> _Word:
     for word in words:
         if value == word:
             return word
-    raise _fail(where, f"{_show(value)} is not one of {', '.join(words)}")
+    raise _fail(where, f"{shown(value)} is not one of {', '.join(words)}")
 
 
 def _int(value: Any, where: str, low: int, high: int) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
-        raise _fail(where, f"{_show(value)} is not a whole number from {low} to {high}")
+        raise _fail(where, f"{shown(value)} is not a whole number from {low} to {high}")
     return value
 
 
 def _number(value: Any, where: str, low: float, high: float) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
-        raise _fail(where, f"{_show(value)} is not a number")
+        raise _fail(where, f"{shown(value)} is not a number")
     if not low <= value <= high:
         raise _fail(where, f"{value:g} is not a number from {low:g} to {high:g}")
     return float(value)
@@ -190,7 +152,7 @@ def _number(value: Any, where: str, low: float, high: float) -> float:
 
 def _list(value: Any, where: str) -> list[Any]:
     if not isinstance(value, list) or not value:
-        raise _fail(where, f"{_show(value)} is not a list with at least one entry")
+        raise _fail(where, f"{shown(value)} is not a list with at least one entry")
     return value
 
 
@@ -205,7 +167,7 @@ def _path(value: Any, where: str) -> Path:
     text = _text(value, where, what="a path")
     pure = PurePosixPath(text)
     if not pure.is_absolute() or ".." in pure.parts or any(ord(c) < 32 for c in text):
-        raise _fail(where, f"{_show(value)} is not an absolute path without ..")
+        raise _fail(where, f"{shown(value)} is not an absolute path without ..")
     return Path(pure)
 
 
@@ -217,7 +179,7 @@ def _dataset_name(value: Any, where: str) -> str:
         or not _POOL.fullmatch(first)
         or any(not _NAME.fullmatch(p) or p in (".", "..") for p in rest)
     ):
-        raise _fail(where, f'{_show(value)} is not a dataset name such as "tank/ztune"')
+        raise _fail(where, f'{shown(value)} is not a dataset name such as "tank/ztune"')
     return text
 
 
@@ -238,9 +200,9 @@ def parse(text: str) -> Spec:
         ("seed", "start", "settle", "probes", "dilation", "patience"),
     )
     if top["format"] != FORMAT:
-        raise _fail("format", f'{_show(top["format"])} is not "{FORMAT}"')
+        raise _fail("format", f'{shown(top["format"])} is not "{FORMAT}"')
     if top["version"] != VERSION or isinstance(top["version"], bool):
-        raise _fail("version", f"{_show(top['version'])} is not {VERSION}, the one that this program knows")
+        raise _fail("version", f"{shown(top['version'])} is not {VERSION}, the one that this program knows")
     run = _text(top["run"], "run", _ID, "an id of letters, digits, - and _")
     trial = _text(top["trial"], "trial", _ID, "an id of letters, digits, - and _")
     layout = _layout(top["layout"])
@@ -277,86 +239,58 @@ def parse(text: str) -> Spec:
 
 def _database(value: Any, where: str) -> dict[str, str]:
     if not isinstance(value, dict) or not all(isinstance(v, str) for v in value.values()):
-        raise _fail(where, f"{_show(value)} is not an object of texts")
+        raise _fail(where, f"{shown(value)} is not an object of texts")
     return dict(value)
 
 
-def _layout(value: Any) -> TrialLayout:
-    top = _object(
-        value, "layout", ("arc", "pool", "dataset"), ("name", "description", "tunables", "database")
-    )
-    pools = [_pool(p, f"layout.pool[{i}]") for i, p in enumerate(_list(top["pool"], "layout.pool"))]
-    datasets = [
-        _dataset(d, f"layout.dataset[{i}]") for i, d in enumerate(_list(top["dataset"], "layout.dataset"))
-    ]
-    _checked("layout", lambda: check_together(pools, datasets))
-    tunables = _dict(top.get("tunables", {}), "layout.tunables")
-    for name, number in tunables.items():
+def _layout(value: Any) -> Layout:
+    """Return the layout with the pools in use alone, as it came: the study's checks are not made again."""
+    raw = dict(_dict(value, "layout"))
+    for key, prepared in (("pool", _pool), ("dataset", _dataset)):
+        entries = raw.get(key)
+        if isinstance(entries, list):
+            raw[key] = [
+                prepared(item, f"layout.{key}[{i}]") if isinstance(item, dict) else item
+                for i, item in enumerate(entries)
+            ]
+    if "arc" not in raw:
+        raise _fail("layout", '"arc" is missing')
+    _int(raw["arc"], "layout.arc", 1 << 20, 1 << 50)
+    for name, number in _dict(raw.get("tunables", {}), "layout.tunables").items():
         if not _PROPERTY.fullmatch(name):
-            raise _fail("layout.tunables", f"{_show(name)} is not a module parameter")
+            raise _fail("layout.tunables", f"{shown(name)} is not a module parameter")
         _int(number, f"layout.tunables.{name}", 0, (1 << 63) - 1)
-    used = {d.pool for d in datasets}
-    return TrialLayout(
-        name=str(top.get("name", "")),
-        arc=_int(top["arc"], "layout.arc", 1 << 20, 1 << 50),
-        pools=tuple(p for p in pools if p.name in used),
-        datasets=tuple(datasets),
-        tunables=dict(tunables),
-        database=_database(top.get("database", {}), "layout.database"),
-    )
-
-
-def _checked(where: str, make: Callable[[], _Part]) -> _Part:
-    """Return what ``make`` returns; a rule of ``onhost/layout.py`` that it breaks is a fault at ``where``."""
     try:
-        return make()
-    except KeyedError as error:
+        layout = fields.from_json(Layout, raw)
+    except fields.KeyedError as error:
         path = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in error.path)
-        raise _fail(where + path, str(error)) from None
+        raise _fail("layout" + path, str(error)) from None
+    return replace(layout, pools=layout.used_pools())
 
 
-def _pool(value: Any, where: str) -> Pool:
-    item = _object(value, where, ("name", "vdev"), ("ashift", "filesystem"))
-    vdevs = [_vdev(v, f"{where}.vdev[{i}]") for i, v in enumerate(_list(item["vdev"], f"{where}.vdev"))]
-    name = _text(item["name"], f"{where}.name", what="a pool name")
-    ashift = _int(item.get("ashift", DEFAULT_ASHIFT), f"{where}.ashift", MIN_ASHIFT, MAX_ASHIFT)
-    filesystem = _choice(item.get("filesystem", "zfs"), f"{where}.filesystem", POOL_FILESYSTEMS)
-    return _checked(where, lambda: Pool(name=name, ashift=ashift, filesystem=filesystem, vdevs=tuple(vdevs)))
+def _pool(value: dict[str, Any], where: str) -> dict[str, Any]:
+    """Return a pool's table without what disks it has: that the place says."""
+    vdevs = _list(value["vdev"], f"{where}.vdev") if "vdev" in value else []
+    plain = [{**v, "profile": "", "size": None} if isinstance(v, dict) else v for v in vdevs]
+    return {**value, "vdev": plain} if plain else value
 
 
-def _vdev(value: Any, where: str) -> Vdev:
-    item = _object(value, where, (), ("class", "kind", "disks", "profile", "size"))
-    class_ = _choice(item.get("class", "data"), f"{where}.class", CLASSES)
-    kind = _choice(item.get("kind", "stripe"), f"{where}.kind", CLASS_KINDS[class_])
-    disks = _int(item.get("disks", 1), f"{where}.disks", 1, MAX_DISKS)
-    # What disks they are, the place says.
-    return _checked(where, lambda: Vdev(class_=class_, kind=kind, disks=disks, profile=""))
-
-
-def _dataset(value: Any, where: str) -> Dataset:
-    item = _object(value, where, ("name", "roles"), ("properties", "volume", "filesystem"))
-    properties = _dict(item.get("properties", {}), f"{where}.properties")
+def _dataset(value: dict[str, Any], where: str) -> dict[str, Any]:
+    """Return a dataset's table with its volume in bytes; refuse properties that are none."""
+    properties = _dict(value.get("properties", {}), f"{where}.properties")
     for name in ("mountpoint", "canmount", "keylocation", "keyformat", "readonly", "sharenfs", "sharesmb"):
         if name in properties:
             raise _fail(f"{where}.properties", f"{name} is the trial's own to set")
     for name, text in properties.items():
         if not _PROPERTY.fullmatch(name) or not isinstance(text, str) or not _VALUE.fullmatch(text):
-            raise _fail(f"{where}.properties", f"{_show({name: text})} is not a property and its value")
-    roles = tuple(_text(r, f"{where}.roles") for r in _list(item["roles"], f"{where}.roles"))
-    volume = item.get("volume")
-    size = None if volume is None else _size(volume, f"{where}.volume")
-    given = item.get("filesystem")
-    filesystem = _choice(given, f"{where}.filesystem", VOLUME_FILESYSTEMS) if given else None
-    name = _dataset_name(item["name"], f"{where}.name")
-    return _checked(
-        where,
-        lambda: Dataset(
-            name=name, roles=roles, properties=dict(properties), volume=size, filesystem=filesystem
-        ),
-    )
+            raise _fail(f"{where}.properties", f"{shown({name: text})} is not a property and its value")
+    if "name" in value:
+        _dataset_name(value["name"], f"{where}.name")
+    volume = value.get("volume")
+    return value if volume is None else {**value, "volume": _size(volume, f"{where}.volume")}
 
 
-def _place(value: Any, layout: TrialLayout) -> PoolPlacement:
+def _place(value: Any, layout: Layout) -> PoolPlacement:
     kind = _choice(_dict(value, "place").get("kind"), "place.kind", ("disks", "files", "parent", "mount"))
     if kind == "mount":
         return PoolPlacement(kind, mounting=_mounting(value, layout))
@@ -395,7 +329,7 @@ def _place(value: Any, layout: TrialLayout) -> PoolPlacement:
                 v.disks for v in vdevs
             ]:
                 shape = " + ".join(str(v.disks) for v in vdevs) or "no"
-                raise _fail(here, f"{_show(groups)} does not fit the layout, which has {shape} disks there")
+                raise _fail(here, f"{shown(groups)} does not fit the layout, which has {shape} disks there")
             if vdevs:
                 found[pool.name][class_] = tuple(
                     tuple(_disk(kind, d, f"{here}[{i}][{j}]") for j, d in enumerate(group))
@@ -406,7 +340,7 @@ def _place(value: Any, layout: TrialLayout) -> PoolPlacement:
     return PoolPlacement(kind, disks=found)
 
 
-def _mounting(value: Any, layout: TrialLayout) -> Mounting:
+def _mounting(value: Any, layout: Layout) -> Mounting:
     item = _object(
         value, "place", ("kind", "program", "stores", "engine"), ("disks", "cache", "page_cache", "notes")
     )
@@ -417,17 +351,19 @@ def _mounting(value: Any, layout: TrialLayout) -> Mounting:
         raise _fail("place.engine", "it has other datasets than the layout")
     page_cache = item.get("page_cache", False)
     if not isinstance(page_cache, bool):
-        raise _fail("place.page_cache", f"{_show(page_cache)} is neither true nor false")
+        raise _fail("place.page_cache", f"{shown(page_cache)} is neither true nor false")
     notes = item.get("notes", [])
     if not isinstance(notes, list):
-        raise _fail("place.notes", f"{_show(notes)} is not a list")
+        raise _fail("place.notes", f"{shown(notes)} is not a list")
     return Mounting(
         _path(item["program"], "place.program"),
         _path(item["stores"], "place.stores"),
         engine,
-        _choice(item.get("disks", DISKS[0]), "place.disks", DISKS),
-        _choice(item.get("cache", CACHES[0]), "place.cache", CACHES),
-        page_cache,
+        MountOptions(
+            _choice(item.get("disks", DISKS[0]), "place.disks", DISKS),
+            _choice(item.get("cache", CACHES[0]), "place.cache", CACHES),
+            page_cache,
+        ),
         tuple(_text(note, "place.notes") for note in notes),
     )
 
@@ -437,5 +373,5 @@ def _disk(kind: str, value: Any, where: str) -> str | int:
         return str(_path(value, where))
     size = _size(value, where)
     if size < MIN_DISK:
-        raise _fail(where, f"{_show(value)} is too small; ZFS takes disks of 64M and more")
+        raise _fail(where, f"{shown(value)} is too small; ZFS takes disks of 64M and more")
     return size

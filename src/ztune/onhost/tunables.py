@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from ztune.onhost.properties import version_key
 from ztune.onhost.words import suggest
-from ztune.study.properties import version_key
 from ztune.units import format_size, parse_size
 
 # All parameters below are 0644 there in OpenZFS 0.8 to 2.4 (ZMOD_RW in the sources), so a trial can set them

@@ -1,0 +1,61 @@
+"""A host of the user's own, this one or another: what its kernel's ZFS can do, and where its pools go."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, ClassVar
+
+from ztune.places import bundle
+from ztune.places.about import said_of_host
+from ztune.places.channel import STATE, Place, need_zfs
+from ztune.places.placing import Placing
+from ztune.study import Layout, Study
+
+
+class UsersHost(Place):
+    """What ``Local`` and ``Ssh`` have in common: all but how a command gets there."""
+
+    kind: ClassVar[str]
+
+    def __init__(self, name: str, where: str, placing: Placing, state: str = STATE) -> None:
+        """``where``: what the host is called in sentences."""
+        self.name = name
+        self.where = where
+        self.placing = placing
+        self.state = state
+        self._before: tuple[str, ...] = ()
+        """The words that make a command root's."""
+        self._about: dict[str, Any] | None = None
+
+    def about_host(self) -> dict[str, Any]:
+        """Return what the trial program says of the host."""
+        if self._about is None:
+            self._about = said_of_host(self, self.where, bundle.build())
+        return self._about
+
+    def place_spec(self, layout: Layout) -> dict[str, Any]:
+        """Return the spec's place."""
+        return self.placing.spec(layout)
+
+    def check(self, study: Study, layout: Layout) -> None:
+        """Raise InputError, MissingError if the layout can't be tried there."""
+        self.placing.check(study, layout)
+        need_zfs(self.where, self.about_host(), layout)
+
+    def describe(self) -> dict[str, Any]:
+        """Return the environment record."""
+        return {
+            "kind": self.kind,
+            "accel": self.about_host().get("accel", "none"),
+            "dilation": 1.0,
+            "patience": 1.0,
+            "place": self.placing.to_json(),
+        }
+
+    def tunables(self, layout: Layout) -> dict[str, int]:
+        """None: a real host has its own."""
+        return {}
+
+    def shared(self, path: Path) -> str | None:
+        """Nothing of this host can be read there."""
+        return None

@@ -1,0 +1,203 @@
+"""What trials say of a claim, in one word and a sentence."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import pytest
+from claims_made import made
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ztune.analysis.paired import paired
+from ztune.claims.claim import Claim, Relation
+from ztune.claims.conclusion import Compared, Conclusion, Condition, Tried, Word, conclude, state
+from ztune.claims.support import Support, Supported
+
+NOT_ENOUGH = Support(Supported.NOT_ENOUGH, "it has no figures")
+
+
+def tried(
+    *intervals: tuple[float, float], profile: str = "hdd-7200", arc: int = 64 << 20, openzfs: str = "2.3.2",
+    smallest: float = 0.02, untried: str = "",
+) -> Tried:  # fmt: skip
+    compared = tuple(
+        Compared(other, math.sqrt(low * high) if low * high else 1.0, low, high)
+        for other, (low, high) in zip("bcde", intervals, strict=False)
+    )
+    return Tried(
+        Condition("mount", profile, arc, openzfs), compared, smallest, (f"t-{profile}-{arc >> 20}",), untried
+    )
+
+
+def less() -> Claim:
+    return made("less", [90, 100])
+
+
+FASTER, SAME, SLOWER, WIDE = (0.7, 0.8), (0.995, 1.01), (1.2, 1.3), (0.9, 1.1)
+
+
+def found(*all_tried: Tried, support: Support = NOT_ENOUGH) -> Conclusion:
+    return conclude(less(), support, all_tried)
+
+
+@pytest.mark.parametrize(
+    ("relation", "more", "intervals", "expected"),
+    [
+        ("less", {}, [FASTER], "holds"),
+        ("less", {}, [SAME], "fails"),
+        ("less", {}, [(0.99, 0.995)], "fails"),  # told from none, but it does not matter
+        ("less", {}, [SLOWER], "fails"),
+        ("less", {}, [WIDE], "open"),
+        ("less", {"at_least": 0.2}, [(0.7, 0.79)], "holds"),
+        ("less", {"at_least": 0.2}, [(0.85, 0.9)], "fails"),
+        ("less", {"at_least": 0.2}, [(0.75, 0.9)], "open"),
+        ("more", {}, [SLOWER], "holds"),
+        ("more", {}, [FASTER], "fails"),
+        ("more", {}, [SAME], "fails"),
+        ("more", {"at_least": 0.5}, [(1.2, 1.3)], "fails"),
+        ("more", {"at_least": 0.1}, [(1.2, 1.3)], "holds"),
+        ("equal", {"within": 0.05}, [SAME], "holds"),
+        ("equal", {"within": 0.05}, [FASTER], "fails"),
+        ("equal", {"within": 0.05}, [(1.0, 1.2)], "open"),
+        ("less", {}, [FASTER, SLOWER], "fails"),
+        ("less", {}, [FASTER, WIDE], "open"),
+        ("less", {}, [(0.0, math.inf)], "open"),  # a single run
+        ("best", {}, [SAME, FASTER], "holds"),
+        ("best", {}, [SAME, SAME], "fails"),
+        ("best", {}, [FASTER, SLOWER], "fails"),
+        ("best", {}, [FASTER, WIDE], "open"),
+        ("best", {}, [SAME, (0.96, 1.01)], "open"),
+        ("less", {}, [], "untried"),
+    ],
+)
+def test_under_one_condition(
+    relation: Relation, more: dict[str, float], intervals: list[tuple[float, float]], expected: str
+) -> None:
+    claim = made(relation, [1.0] * (len(intervals) + 1 or 2), more)
+    assert state(claim, tried(*intervals)) == expected
+
+
+def test_blocks_of_trials_become_a_comparison() -> None:
+    ratio = paired({1: 0.75, 2: 0.76, 3: 0.74}, dict.fromkeys((1, 2, 3), 1.0))
+    assert ratio is not None
+    each = Compared.of("b", ratio)
+    assert each.low < 0.74 < each.ratio < 0.76 < each.high
+    assert state(less(), replace(tried(), compared=(each,))) == "holds"
+
+
+def test_a_layout_that_was_not_compared_leaves_it_open() -> None:
+    claim = made("less", [1, 1, 1])
+    assert state(claim, tried(FASTER)) == "open"
+    assert state(claim, tried(SLOWER)) == "fails"
+    with pytest.raises(ValueError, match="compares nothing with c"):
+        state(less(), tried(FASTER, FASTER))
+
+
+def test_the_best_of_a_rate_is_the_highest() -> None:
+    claim = made("best", [1, 1, 1], {"metric": "per_second"})
+    assert state(claim, tried(SLOWER, SAME)) == "holds"
+    assert state(claim, tried(FASTER, SAME)) == "fails"
+
+
+def test_it_holds_under_every_condition() -> None:
+    said = found(tried(FASTER), tried(FASTER, profile="nvme"))
+    assert said.word is Word.HOLDS
+    assert said.sentence == (
+        "It holds under all 2 conditions tried: mount, disks of hdd-7200, an ARC of 64M, OpenZFS 2.3.2: "
+        "25.2% less than b (0.70 … 0.80) [t-hdd-7200-64]."
+    )
+    assert said.trials == ("t-hdd-7200-64", "t-nvme-64")
+
+
+def test_it_holds_only_on_some_disks() -> None:
+    said = found(
+        tried(FASTER), tried(FASTER, arc=256 << 20), tried(SAME, profile="nvme"),
+        tried(SLOWER, profile="nvme", arc=256 << 20), tried(WIDE, profile="ssd-sata"),
+    )  # fmt: skip
+    assert said.word is Word.ONLY_IF
+    assert said.sentence.startswith("It holds only with disks of hdd-7200: mount, ")
+    assert "It does not hold with disks of nvme: " in said.sentence
+    assert said.sentence.endswith("It is too small to tell with disks of ssd-sata.")
+
+
+def test_two_factors_are_named_where_one_does_not_tell() -> None:
+    said = found(
+        tried(FASTER), tried(SAME, arc=256 << 20), tried(SAME, profile="nvme"),
+        tried(SAME, profile="nvme", arc=256 << 20),
+    )  # fmt: skip
+    assert said.sentence.startswith("It holds only with disks of hdd-7200, an ARC of 64M: ")
+
+
+def test_an_upgrade_can_decide() -> None:
+    said = found(tried(FASTER, openzfs="2.1.11"), tried(SAME, openzfs="2.4.4"))
+    assert "It holds only with OpenZFS 2.1.11: " in said.sentence
+    assert "It does not hold with OpenZFS 2.4.4: " in said.sentence
+
+
+def test_it_does_not_hold_here_is_not_it_was_wrong_then() -> None:
+    said = found(tried(SAME), tried(WIDE, profile="nvme"))
+    assert said.word is Word.NO_LONGER
+    assert said.sentence.startswith("It does not hold here: mount, disks of hdd-7200, ")
+    assert "too small to tell with disks of nvme" in said.sentence
+    assert "wrong" not in said.sentence
+
+
+def test_too_small_to_tell_says_what_could_be_seen() -> None:
+    said = found(tried(WIDE, smallest=0.04), tried(WIDE, profile="nvme", smallest=0.09))
+    assert said.word is Word.TOO_SMALL
+    assert said.sentence == "Too small to tell: differences below 9.0% could not be seen here."
+
+
+def test_what_was_not_tried_is_said() -> None:
+    said = found(tried(FASTER), tried(profile="nvme", untried="the disk is full"))
+    assert said.word is Word.HOLDS
+    assert said.sentence.endswith("1 of 2 conditions were not tried: the disk is full.")
+
+
+def test_it_cannot_be_tested() -> None:
+    said = found(tried(untried="mongod is not here"), tried(profile="nvme", untried="mongod is not here"))
+    assert (said.word, said.sentence) == (Word.CANNOT, "It can't be tested here: mongod is not here.")
+    assert found().word is Word.CANNOT
+    gone = replace(less(), cannot="it is gone")
+    assert conclude(gone, NOT_ENOUGH, [tried(FASTER)]).sentence == "It can't be tested here: it is gone."
+
+
+def test_what_its_own_figures_never_showed_comes_first() -> None:
+    no = Support(Supported.NO, "a has 0.3% less than b")
+    said = found(tried(FASTER), support=no)
+    assert said.word is Word.NEVER
+    assert said.sentence.startswith(
+        "Its own figures do not show it: a has 0.3% less than b. It holds under the one condition tried: "
+    )
+    assert said.states[0][1] == "holds"
+
+
+INTERVAL = st.tuples(st.floats(0.2, 5), st.floats(1, 3)).map(lambda t: (t[0], t[0] * t[1]))
+
+
+@given(INTERVAL, st.floats(0, 0.5))
+def test_more_is_less_turned_over(interval: tuple[float, float], at_least: float) -> None:
+    low, high = interval
+    less = made("less", [1, 1], {"at_least": at_least})
+    more = made("more", [1, 1], {"at_least": 1 / (1 - at_least) - 1})
+    # Rounding may decide at the very bound.
+    if not any(math.isclose(x, 1 - at_least, rel_tol=1e-9) for x in interval):
+        assert state(less, tried((low, high))) == state(more, tried((1 / high, 1 / low)))
+
+
+@given(st.lists(INTERVAL, min_size=1, max_size=6))
+def test_the_word_agrees_with_the_states(intervals: list[tuple[float, float]]) -> None:
+    said = found(*(tried(one, arc=(64 + i) << 20) for i, one in enumerate(intervals)))
+    states = {s for _, s in said.states}
+    assert (said.word is Word.HOLDS) == (states == {"holds"})
+    assert (said.word is Word.NO_LONGER) == ("fails" in states and "holds" not in states)
+    assert (said.word is Word.TOO_SMALL) == (states == {"open"})
+    assert (said.word is Word.ONLY_IF) == ("holds" in states and len(states) > 1)
+
+
+@given(INTERVAL)
+def test_equal_and_less_never_hold_at_once(interval: tuple[float, float]) -> None:
+    equal = state(made("equal", [1, 1], {"within": 0.02}), tried(interval))
+    assert not (equal == "holds" and state(less(), tried(interval)) == "holds")
