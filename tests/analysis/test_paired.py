@@ -7,7 +7,8 @@ import random
 
 import pytest
 
-from ztune.analysis.paired import blocks_needed, interval, paired, student
+from ztune.analysis.intervals import of_mean, student
+from ztune.analysis.paired import LEVEL, blocks_needed, paired
 from ztune.analysis.resolve import adjusted, decide
 
 
@@ -45,7 +46,7 @@ def test_only_common_blocks_count_and_one_block_has_no_interval() -> None:
 
 
 def test_three_values_on_one_side_do_not_exclude_zero() -> None:
-    low, high = interval([0.01, 0.02, 0.05])
+    low, high = of_mean([0.01, 0.02, 0.05], LEVEL)
     assert low < 0 < high  # it happens by chance one time in four
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import random
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -43,10 +45,10 @@ def own_folder(home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.chdir(tmp_path)
 
 
-def stored(seconds: dict[str, float]) -> tuple[Run, Run]:
+def stored(seconds: dict[str, float], environment: dict[str, Any] | None = None) -> tuple[Run, Run]:
     """Store a screening and the run that measured its layouts; return both."""
     with Store.open() as store:
-        made: dict[str, Any] = {"study": STUDY, "environment": {"kernel": "6.1"}, "seed": 1}
+        made: dict[str, Any] = {"study": STUDY, "environment": environment or {"kernel": "6.1"}, "seed": 1}
         versions = {"ztune": "0.1.0", "openzfs": "2.3.2"}
         first = store.create_run(
             kind="tune", trace_path=Path("/nowhere/x.trace"), trace_sha="0" * 64, **made,
@@ -113,6 +115,55 @@ def test_every_door_gives_the_same_answer(tmp_path: Path, seconds: dict[str, flo
     assert "none is measured" in (tmp_path / "screened.html").read_text()
     told("recommend", run.id, "--script", "again.sh")
     assert (tmp_path / "apply.sh").read_text() == Path("again.sh").read_text()
+
+
+def test_a_screening_that_was_measured_goes_by_the_measurement(home: Path) -> None:
+    screened, run = stored(CLEAR)
+    which = f"run {screened.id} screened these layouts; this goes by run {run.id}, which measured them"
+    for words in (("recommend", "--json"), ("apply", "--export", "json")):
+        done = CliRunner().invoke(ztune, [words[0], screened.id, *words[1:]], standalone_mode=False)
+        assert done.stdout == told(words[0], run.id, *words[1:]) and which in done.stderr
+    # Another objective orders replays: what was measured has none of them.
+    asked = json.loads(told("recommend", screened.id, "--json", "--objective", "space"))
+    assert asked["basis"] == "modelled"
+    better = f"Run {run.id} has measured layouts of this screening since: go by that."
+    assert asked["warnings"][0] == better
+    told("report", screened.id, "--out", "s.html")
+    assert better in Path("s.html").read_text()
+    with Store.open() as store:  # a run that was cut is no better evidence than a whole screening
+        store.finish_run(run.id, "interrupted")
+    assert json.loads(told("recommend", screened.id, "--json"))["basis"] == "modelled"
+
+
+def test_a_recommendation_of_a_screening_loads_only_what_it_uses() -> None:
+    screened, _ = stored(CLEAR)
+    with Store.open() as store:
+        alone = store.create_run(
+            kind="screen", trace_path=Path("/nowhere/x.trace"), trace_sha="0" * 64, study=STUDY,
+            environment={}, versions={}, seed=1,
+        )  # fmt: skip
+        for t in store.trials(screened.id):
+            trial = store.add_trial(alone.id, t.layout, is_baseline=t.is_baseline)
+            store.start_trial(trial.id, {})
+            store.finish_trial(trial.id, result=t.result or {}, wall_s=1.0)
+        store.finish_run(alone.id, "done")
+    heavy = ("numpy", "scipy", "pyarrow", "polars", "tarfile", "lz4", "ztune.databases.registry")
+    code = (
+        "import sys; from ztune.cli.main import ztune; "
+        f"ztune(['recommend', '{alone.id}'], standalone_mode=False); "
+        f"print('loaded', [name for name in {heavy} if name in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1] == "loaded []"
+
+
+@pytest.mark.parametrize("missing", ["cpu", "kernel", "memory_bytes"])
+def test_a_run_whose_environment_lacks_something_is_shown(missing: str) -> None:
+    words = {"kernel": "6.1", "cpu": "a processor", "memory_bytes": "2048 MiB"}
+    known = {**words, "memory_bytes": 2 << 30}
+    _, run = stored(CLEAR, {key: value for key, value in known.items() if key != missing})
+    said = ", ".join(text for key, text in words.items() if key != missing)
+    assert f"machine     {said}\n" in told("show", run.id)
 
 
 def test_what_screening_said_stands_beside_as_prediction() -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from ztune.errors import InputError
-from ztune.runs.asked import layout_of
+from ztune.runs.asked import layout_of, study_named
 from ztune.runs.named import meanings, resolve
 from ztune.store.db import Store
 from ztune.study import ready
@@ -34,11 +34,11 @@ def test_a_run_by_its_id_the_beginning_of_one_or_last(store: Store) -> None:
 def test_a_study_by_file_name_or_workload(store: Store, tmp_path: Path) -> None:
     file = tmp_path / "odd:name.toml"
     file.write_text(ready.files()["sqlite"].read_text())
-    assert resolve("sqlite", "study").workload == "sqlite"
-    assert resolve("postgres-recordsize", "study").study.name == "postgres-recordsize"
-    assert resolve(str(file), "study").layout is None
-    assert resolve(f"{file}:data.recordsize=8K", "study").layout == "data.recordsize=8K"
-    made = resolve("fio", "study")  # has no ready study
+    assert study_named("sqlite").workload == "sqlite"
+    assert study_named("postgres-recordsize").study.name == "postgres-recordsize"
+    assert study_named(str(file)).layout is None
+    assert study_named(f"{file}:data.recordsize=8K").layout == "data.recordsize=8K"
+    made = study_named("fio")  # has no ready study
     assert made.workload == "fio" and {r for d in made.study.layout.datasets for r in d.roles} == {"data"}
     study, layout = layout_of("postgres-oltp:data.recordsize=8K", None, None, "1G")
     data = layout.dataset_of("data")

@@ -23,10 +23,11 @@ from ztune.errors import MissingError
 from ztune.onhost.jobs import filler, triples
 from ztune.onhost.jobs.client_program import Values
 from ztune.output import Console
-from ztune.trace.compressibility import ALGORITHMS, CHUNK, SHORT_SIGHTED, repeats, sample_files
+from ztune.trace.compressibility import ALGORITHMS, CHUNK, sample_files
 from ztune.trace.content import content_pools, synthesise
 from ztune.trace.manifest import Compressibility
 from ztune.trace.reader import Trace
+from ztune.trace.repeats import SHORT_SIGHTED, repeats
 from ztune.trace.summary import summarise
 from ztune.trace.view import show_roles
 

@@ -34,9 +34,8 @@ usage() {
 	cat <<'EOF'
 usage: sh layout.sh [--yes] @USAGE@
 
-@ROOTS@
-Without --yes nothing is changed: each command is printed. With --yes each is printed and run.
-It stops before the first change if a dataset that it would create exists, and it never destroys anything.
+@ROOTS@Without --yes nothing is changed: each command is printed. With --yes each is printed and run.
+@STOPS@ never destroys anything.
 EOF
 }
 
@@ -65,14 +64,16 @@ fail() {
 	printf 'layout: %s\n' "$1" >&2
 	exit 1
 }
-
+"""
+_ROOTS = r"""
 # A pool, or a dataset below one, without a slash at either end.
 check_root() {
 	case $1 in
 	'' | [!A-Za-z]* | */ | *//* | *[!A-Za-z0-9_.:/-]*) fail "\"$1\" is not a pool or dataset name" ;;
 	esac
 }
-
+"""
+_RUN = r"""
 # Print a command so that it can be pasted; run it only with --yes.
 run() {
 	line=
@@ -87,7 +88,8 @@ run() {
 		"$@"
 	fi
 }
-
+"""
+_CREATE = r"""
 # A volume's device is made by udev, some time after the volume.
 wait_for() {
 	[ "$yes" -eq 1 ] || return 0
@@ -102,6 +104,11 @@ wait_for() {
 exists() {
 	zfs list -H -o name "$1" >/dev/null 2>&1
 }
+"""
+_LAST = r"""
+if [ "$yes" -eq 0 ]; then
+	echo '# nothing was changed; add --yes to run these commands' >&2
+fi
 """
 
 
@@ -125,16 +132,9 @@ def script(recommendation: Recommendation) -> str:
     out += intro(recommendation)
     out.append("")
     words = {p.name: "ROOT" if len(pools) == 1 else f"ROOT{i}" for i, p in enumerate(pools, 1)}
-    meanings = "\n".join(
-        f"{words[p.name]}: the pool, or a dataset on it, for {_roles_on(layout, p)}" for p in pools
-    )
-    out.append(
-        _HEAD.replace("@USAGE@", " ".join(words.values()))
-        .replace("@ROOTS@", meanings)
-        .replace("@COUNT@", str(len(pools)))
-        .rstrip("\n")
-    )
-    out.append("")
+    meanings = [f"{words[p.name]}: the pool, or a dataset on it, for {_roles_on(layout, p)}\n" for p in pools]
+    stops = "It stops before the first change if a dataset that it would create exists, and it"
+    out += [_head(list(words.values()), "".join(meanings), stops) + _ROOTS + _RUN + _CREATE]
     for i, pool in enumerate(pools, 1):
         out += [f"{variables[pool.name]}=${i}", f'check_root "${variables[pool.name]}"']
     if len(pools) > 1:
@@ -168,44 +168,20 @@ def script(recommendation: Recommendation) -> str:
             device = f'"/dev/zvol/{targets[dataset.name]}"'
             out += [f"wait_for {device}", f"run mkfs.{dataset.filesystem} {device}"]
     out += ["", *_closing(recommendation, layout, ordered, names)]
-    out += [
-        "",
-        'if [ "$yes" -eq 0 ]; then',
-        "\techo '# nothing was changed; add --yes to run these commands' >&2",
-        "fi",
-    ]
-    return "\n".join(out) + "\n"
+    return "\n".join([*out, _LAST])
 
 
 def setting_script(recommendation: Recommendation, lines: Sequence[str]) -> str:
     """Return a POSIX sh script around ``lines``, which call ``run``; dry-run by default like ``script``."""
-    head = (
-        _HEAD.replace("@USAGE@", "")
-        .replace("@ROOTS@\n", "")
-        .replace("@COUNT@", "0")
-        .replace(
-            "It stops before the first change if a dataset that it would create exists, and it never",
-            "It never",
-        )
-        .rstrip("\n")
-    )
-    # Of the helpers only `run` is needed where nothing is created.
-    head = head[: head.index("# A pool, or a dataset")] + head[head.index("# Print a command") :]
-    head = head[: head.index("# A volume's device")].rstrip("\n")
     return "\n".join(
-        [
-            "#!/bin/sh",
-            *intro(recommendation),
-            "",
-            head,
-            *lines,
-            "",
-            'if [ "$yes" -eq 0 ]; then',
-            "\techo '# nothing was changed; add --yes to run these commands' >&2",
-            "fi",
-            "",
-        ]
+        ["#!/bin/sh", *intro(recommendation), "", _head([], "", "It") + _RUN.rstrip("\n"), *lines, _LAST]
     )
+
+
+def _head(roots: Sequence[str], meanings: str, stops: str) -> str:
+    """Return how a script begins: its usage, its arguments, and how it fails."""
+    filled = {"USAGE": " ".join(roots), "ROOTS": meanings, "STOPS": stops, "COUNT": str(len(roots))}
+    return re.sub("@([A-Z]+)@", lambda found: filled[found[1]], _HEAD)
 
 
 def properties(dataset: Dataset, layout: Layout) -> dict[str, str]:

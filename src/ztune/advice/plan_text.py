@@ -7,6 +7,7 @@ import textwrap
 from ztune.advice.host import canonical
 from ztune.advice.plan import Plan, Target
 from ztune.analysis import units
+from ztune.analysis.units import sentence
 
 _WIDTH = 80
 
@@ -23,30 +24,22 @@ def render(plan: Plan) -> str:
             *_wrap(f"Not touched, since no --dataset names where it lives: {', '.join(plan.unmapped)}."),
         ]
     out += ["", f"Durability: {plan.before} now, {plan.after} then"]
-    out += [line for reason in plan.reasons for line in _wrap(_sentence(reason), "  ")]
+    out += [line for reason in plan.reasons for line in _wrap(sentence(reason), "  ")]
     if plan.weaker:
         out += _wrap(
             f"This is weaker than what you have: --yes alone does not do it, --accept-durability "
             f"{plan.after} is needed as well.",
             "  ",
         )
-    if plan.refused:
-        out += ["", "It can't be done as it is"]
-        out += [line for text in plan.refused for line in _wrap(_sentence(text), "  - ")]
-    if plan.pool:
-        out += ["", "The pool: never changed by ztune"]
-        out += [line for text in plan.pool for line in _wrap(text, "  - ")]
-        out += [f"      {command}" for command in plan.pool_commands]
-    if plan.restart:
-        out += ["", "The database and the kernel module: never changed by ztune"]
-        out += [line for text in plan.restart for line in _wrap(text, "  - ")]
-        out += [f"      {command}" for command in plan.restart_commands]
-    if plan.hazards:
-        out += ["", "Know before you do it"]
-        out += [line for text in plan.hazards for line in _wrap(text, "  - ")]
-    if plan.warnings:
-        out += ["", "Warnings of the run"]
-        out += [line for text in plan.warnings for line in _wrap(text, "  - ")]
+    for title, texts, commands in (
+        ("It can't be done as it is", map(sentence, plan.refused), ()),
+        ("The pool: never changed by ztune", plan.pool, plan.pool_commands),
+        ("The database and the kernel module: never changed by ztune", plan.restart, plan.restart_commands),
+        ("Know before you do it", plan.hazards, ()),
+        ("Warnings of the run", plan.warnings, ()),
+    ):
+        if lines := [line for text in texts for line in _wrap(text, "  - ")]:
+            out += ["", title, *lines, *(f"      {command}" for command in commands)]
     return "\n".join(out)
 
 
@@ -77,7 +70,7 @@ def _target(plan: Plan, target: Target) -> list[str]:
     if target.already:
         out += _wrap(f"As the layout has it already: {', '.join(target.already)}.", "  ")
     for text in (*target.kept, *target.impossible):
-        out += _wrap(_sentence(text), "  - ")
+        out += _wrap(sentence(text), "  - ")
     followers: dict[str, list[str]] = {}
     for name, prop, value in target.followers:
         followers.setdefault(name, []).append(f"{prop} (now {value})")
@@ -88,10 +81,6 @@ def _target(plan: Plan, target: Target) -> list[str]:
         out += [line for text in target.rewrite for line in _wrap(text, "    ")]
         out += [f"      {command}" for command in target.commands]
     return out
-
-
-def _sentence(text: str) -> str:
-    return text[:1].upper() + text[1:].rstrip(".") + "."
 
 
 def _wrap(text: str, indent: str = "") -> list[str]:

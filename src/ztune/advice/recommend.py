@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
 
-from ztune.advice import trust
+from ztune.advice import guard, trust
 from ztune.advice.costs import costs
 from ztune.advice.crash_evidence import cited
 from ztune.advice.evidence import Changes, compare, phrase
@@ -36,7 +37,9 @@ from ztune.store.records import Run, Trial
 from ztune.study import Dataset, DurabilityClass, Layout, Objective
 from ztune.study.durability import judge
 from ztune.trace.manifest import Manifest
-from ztune.trace.witness import Witness
+
+if TYPE_CHECKING:
+    from ztune.trace.witness import Witness
 
 MEANING = {
     DurabilityClass.NOTHING: "A power cut loses nothing that the database has acknowledged as committed.",
@@ -72,6 +75,7 @@ def recommend(
     chosen, baseline = now.chosen, now.baseline
     if chosen is None:
         raise InputError(_nothing(now))
+    guard.check(chosen.layout, now.found.base_layout, now.allowed)
     modelled = now.basis == "modelled"
     found = Changes.of(now, chosen)
     beside = _screened(run, screened, chosen)
@@ -116,7 +120,7 @@ def recommend(
             klass=str(chosen.durability),
             allowed=str(now.allowed),
             sentence=promise(chosen.layout, witness),
-            reasons=[_sentence(text) for text in chosen.durability_reasons],
+            reasons=[units.sentence(text) for text in chosen.durability_reasons],
         ),
         weaker=_weaker(now, chosen),
         crash_tests=cited((c.durability for c in now.found.layouts), workload),
@@ -236,10 +240,6 @@ def _verdict(now: Standing, chosen: LayoutResult, sides: Sequence[Side]) -> str:
         f"Keep the base layout ({chosen.name}): by the objective no other of {layouts} is better by "
         f"more than {share}.{first}"
     )
-
-
-def _sentence(text: str) -> str:
-    return text[:1].upper() + text[1:].rstrip(".") + "."
 
 
 def _weaker(now: Standing, chosen: LayoutResult) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 from ztune.advice.model import Confidence, Level
@@ -13,8 +14,8 @@ from ztune.analysis.standing import Standing
 from ztune.analysis.stats import ratio
 from ztune.onhost.properties import PROPERTIES, REPLAYED
 from ztune.study import default_setting
-from ztune.trace.compressibility import repeats
 from ztune.trace.manifest import Manifest
+from ztune.trace.repeats import repeats
 
 # Below four transaction groups at the default zfs_txg_timeout of 5 s, when a group happens to fall decides
 # too much.
@@ -29,6 +30,12 @@ ROOMY = 2.0
 
 # Trace warnings that mean that I/O is missing from the trace.
 _BLIND = {"shared-mmap", "dropped", "incomplete", "lost-events"}
+# The first is the best there is.
+_MODELLED: dict[Level, str] = {
+    "fair": "Fair: nothing speaks against the evidence, but it is modelled, not measured on your disks.",
+    "limited": "Limited: the evidence has the gaps below; it is modelled, not measured on your disks.",
+    "weak": "Weak: the trace can't carry these numbers. Record again, or measure, before you act.",
+}
 
 
 def trace_seconds(found: Results, manifest: Manifest | None) -> float | None:
@@ -65,6 +72,15 @@ def _size_against_arc(measure: Mapping[str, Any]) -> float | None:
     return allocated / arc if allocated is not None and arc else None
 
 
+@dataclass
+class _Doubts:
+    """What speaks against the numbers: so much that they can't carry a decision, or as a gap; and notes."""
+
+    weak: list[str] = field(default_factory=list)
+    limited: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+
+
 def confidence(
     now: Standing,
     chosen: LayoutResult,
@@ -72,12 +88,41 @@ def confidence(
     unscreened: Sequence[str],
     untried: Sequence[str],
 ) -> Confidence:
-    """Return how far to trust the numbers, with one sentence for each thing that limits it."""
-    if now.basis != "modelled":
-        return _measured_confidence(now, chosen)
-    weak: list[str] = []
-    limited: list[str] = []
-    notes: list[str] = []
+    """Return how far to trust the numbers, with one sentence for each thing that limits it.
+
+    Of replays: ``unscreened``, settings whose part is not known from pairs beside the layout; ``untried``,
+    changes that were better in another context.
+    """
+    doubts = _Doubts()
+    if now.basis == "modelled":
+        _of_replays(doubts, now, chosen, manifest)
+        if unscreened:
+            doubts.limited.append(
+                f"Not screened alone: {', '.join(unscreened)}. "
+                "Their part in the result is not known from pairs beside this layout."
+            )
+        if untried:
+            doubts.limited.append(
+                f"Better in another context, but not tried together with this layout: {'; '.join(untried)}. "
+                "A larger budget may find a better layout."
+            )
+        _near(doubts, now, chosen)
+        sentences = _MODELLED
+    else:
+        _of_trials(doubts, now, chosen)
+        zfs = "OpenZFS in user space" if in_user_space(now.run) else "real ZFS"
+        sentences = {
+            "good": f"Good: measured with the real database on {zfs}, and repeated until it was resolved.",
+            "limited": f"Limited: measured on {zfs}, with the gaps below.",
+            "weak": "Weak: too little was measured. Run more blocks before you act on it.",
+        }
+    level: Level = "weak" if doubts.weak else "limited" if doubts.limited else next(iter(sentences))
+    reasons = [*doubts.weak, *doubts.limited, *doubts.notes]
+    return Confidence(level=level, sentence=sentences[level], reasons=reasons)
+
+
+def _of_replays(doubts: _Doubts, now: Standing, chosen: LayoutResult, manifest: Manifest | None) -> None:
+    weak, limited, notes = doubts.weak, doubts.limited, doubts.notes
     seconds = trace_seconds(now.found, manifest)
     if manifest is None:
         notes.append(
@@ -148,50 +193,27 @@ def confidence(
             f"{found.pending + len(found.layouts) + len(found.failed)} "
             "layouts have no result yet."
         )
-    if unscreened:
-        limited.append(
-            f"Not screened alone: {', '.join(unscreened)}. "
-            "Their part in the result is not known from pairs beside this layout."
-        )
-    if untried:
-        limited.append(
-            f"Better in another context, but not tried together with this layout: {'; '.join(untried)}. "
-            "A larger budget may find a better layout."
-        )
+
+
+def _near(doubts: _Doubts, now: Standing, chosen: LayoutResult) -> None:
+    """Note a second layout that is as good, and that nothing was repeated."""
     runner = next((r.result for r in now.ranked if r.result is not chosen), None)
     key = now.minimise[0]
     if runner is not None:
         gap = ratio(runner.value(key), chosen.value(key))
         if gap is not None and gap <= 1 + now.within:
-            notes.append(
+            doubts.notes.append(
                 f"{runner.name} is within {units.show(now.within, 'share')} in "
                 f"{now.label(key)}; differences that small are too small to matter."
             )
-    if all(c.estimates[key].n == 1 for c in found.layouts if key in c.estimates):
-        notes.append(
+    if all(c.estimates[key].n == 1 for c in now.found.layouts if key in c.estimates):
+        doubts.notes.append(
             "One replay per layout. Replays of one trace repeat to about 1% in bytes and 3% in operations."
         )
-    sentences: dict[Level, str] = {
-        "fair": "Fair: nothing speaks against the evidence, but it is modelled, not measured on your disks.",
-        "limited": "Limited: the evidence has the gaps below; it is modelled, not measured on your disks.",
-        "weak": "Weak: the trace can't carry these numbers. Record again, or measure, before you act.",
-    }
-    return _sure(sentences, weak, limited, notes)
 
 
-def _sure(
-    sentences: Mapping[Level, str], weak: Sequence[str], limited: Sequence[str], notes: Sequence[str]
-) -> Confidence:
-    """Return the level that the reasons leave; the first of ``sentences`` is the best there is."""
-    level: Level = "weak" if weak else "limited" if limited else next(iter(sentences))
-    return Confidence(level=level, sentence=sentences[level], reasons=[*weak, *limited, *notes])
-
-
-def _measured_confidence(now: Standing, chosen: LayoutResult) -> Confidence:
-    weak: list[str] = []
-    limited: list[str] = []
-    notes: list[str] = []
-    run = now.run
+def _of_trials(doubts: _Doubts, now: Standing, chosen: LayoutResult) -> None:
+    weak, limited, notes, run = doubts.weak, doubts.limited, doubts.notes, now.run
     caution = now.caution()
     if caution is not None:
         limited.append(caution)
@@ -214,13 +236,6 @@ def _measured_confidence(now: Standing, chosen: LayoutResult) -> Confidence:
         notes.append(
             f"Equal within {units.show(now.within, 'share')}: {', '.join(equal)}; any of them will do."
         )
-    zfs = "OpenZFS in user space" if in_user_space(run) else "real ZFS"
-    sentences: dict[Level, str] = {
-        "good": f"Good: measured with the real database on {zfs}, and repeated until it was resolved.",
-        "limited": f"Limited: measured on {zfs}, with the gaps below.",
-        "weak": "Weak: too little was measured. Run more blocks before you act on it.",
-    }
-    return _sure(sentences, weak, limited, notes)
 
 
 def outpaced(now: Standing) -> str:

@@ -7,7 +7,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ztune.analysis.paired import LEVEL, Ratio, interval
+from ztune.analysis.paired import Ratio, summary
 from ztune.analysis.results import LayoutResult
 
 
@@ -79,9 +79,4 @@ def _interaction(square: Sequence[LayoutResult], measure: str) -> Ratio | None:
         for k in blocks
         if all(row[k] > 0 for row in rows)
     ]
-    if len(logs) < 2:
-        return None
-    mean = sum(logs) / len(logs)
-    spread = math.sqrt(sum((v - mean) ** 2 for v in logs) / (len(logs) - 1))
-    low, high = interval(logs, LEVEL)
-    return Ratio(len(logs), math.exp(mean), math.exp(low), math.exp(high), spread, LEVEL)
+    return summary(logs) if len(logs) > 1 else None

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-
-import numpy as np
+from statistics import correlation
 
 from ztune.analysis.metrics import MEASURED
 from ztune.analysis.pace import pace
@@ -97,15 +96,9 @@ def spearman(a: Sequence[float], b: Sequence[float]) -> float | None:
     if len(a) < 3:
         return None
     x, y = _ranks(a), _ranks(b)
-    if x.std() == 0 or y.std() == 0:
-        return None
-    return float(np.corrcoef(x, y)[0, 1])
+    return None if len(set(x)) == 1 or len(set(y)) == 1 else correlation(x, y)
 
 
-def _ranks(values: Sequence[float]) -> np.ndarray:
-    data = np.asarray(values, dtype=float)
-    _, place, counts = np.unique(data, return_inverse=True, return_counts=True)
-    last = np.cumsum(counts)
-    mean = last - (counts - 1) / 2
-    ranks: np.ndarray = mean[place]
-    return ranks
+def _ranks(values: Sequence[float]) -> list[float]:
+    in_order = sorted(values)
+    return [in_order.index(v) + (in_order.count(v) + 1) / 2 for v in values]

@@ -7,13 +7,9 @@ from dataclasses import dataclass
 from statistics import median
 from typing import Literal
 
-import numpy as np
-
+from ztune.analysis import intervals
 from ztune.analysis.metrics import Basis
 
-# Resamples of the bootstrap. 2,000 put the ends of a 95 % percentile interval within about 1 % of its width
-# (Efron & Tibshirani 1993, ch. 13: 1,000 or more).
-RESAMPLES = 2000
 # Below this many repeats a percentile bootstrap of the median is no more than the range; we then call it so.
 BOOTSTRAP_FROM = 5
 
@@ -38,16 +34,13 @@ def estimate(values: Sequence[float], seed: int = 1, basis: Basis = "modelled") 
     """
     if not values:
         raise ValueError("no values")
-    middle = float(median(values))  # not NumPy's, which loads its masked arrays: most of a tenth of a second
+    middle = float(median(values))
     if len(values) == 1:
         return Estimate(1, middle, basis=basis)
     if len(values) < BOOTSTRAP_FROM:
         return Estimate(len(values), middle, float(min(values)), float(max(values)), "range", basis)
-    data = np.asarray(values, dtype=float)
-    rng = np.random.default_rng(seed)
-    medians = np.median(rng.choice(data, size=(RESAMPLES, len(data))), axis=1)
-    low, high = np.percentile(medians, [2.5, 97.5])
-    return Estimate(len(values), middle, float(low), float(high), "bootstrap 95 %", basis)
+    low, high = intervals.of_median(values, seed)
+    return Estimate(len(values), middle, low, high, "bootstrap 95 %", basis)
 
 
 def ratio(after: float | None, before: float | None) -> float | None:

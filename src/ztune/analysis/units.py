@@ -43,6 +43,11 @@ def plural(noun: str) -> str:
     return f"{noun[:-1]}ies" if noun.endswith("y") and noun[-2:-1] not in "aeiou" else f"{noun}s"
 
 
+def sentence(text: str) -> str:
+    """Return a clause as a sentence: "damaged data" → "Damaged data."."""
+    return text[:1].upper() + text[1:].rstrip(".") + "."
+
+
 def times(ratio: float | None, low: float | None = None, high: float | None = None) -> str:
     """Return a ratio as "×0.35", with the ends of its interval as "×0.35 (0.33 … 0.37)"; None, for nothing to
     divide by, as "–". Every ratio that ztune shows is written so."""

@@ -101,7 +101,9 @@ def command(
 
 
 def _recommendation(run: str | None, objective: str | None) -> Recommendation:
-    found = source.evidence(run and run_id(run))
+    found, which = source.best(run and run_id(run), objective)
+    if which:
+        output.echo(f"ztune: {which}", err=True)
     return found.recommend(changed_objective(found.run.objective, objective, None))
 
 

@@ -48,7 +48,9 @@ def command(
       ztune recommend 7f3k2a --objective space,time    smallest first
       ztune recommend --script layout.sh && sh layout.sh tank/pg     print the commands, change nothing
     """
-    found = source.evidence(run and run_id(run))
+    found, which = source.best(run and run_id(run), objective or within)
+    if which:
+        output.echo(f"ztune: {which}", err=True)
     recommendation = found.recommend(changed_objective(found.run.objective, objective, within))
     if script is not None:
         files.write(script, write_script(recommendation), executable=True)

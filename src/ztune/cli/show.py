@@ -130,10 +130,10 @@ def _print_run(run: Run, trials: Sequence[Trial]) -> None:
         output.echo(f"\njob         {run.job.get('workload', '')}: {params}")
         output.echo(f"target      {run.target.get('name', '')}")
     output.echo(f"versions    {', '.join(f'{k} {v}' for k, v in run.versions.items())}")
-    environment = run.environment
-    output.echo(
-        f"machine     {environment['kernel']}, {environment['cpu']}, {environment['memory_bytes'] >> 20} MiB"
-    )
+    memory = run.environment.get("memory_bytes")
+    machine = [str(run.environment[key]) for key in ("kernel", "cpu") if run.environment.get(key)]
+    machine += [f"{memory >> 20} MiB"] if isinstance(memory, int) else []
+    output.echo(f"machine     {', '.join(machine) or 'not recorded'}")
     output.echo(f"made        {run.created}, status {run.status}, seed {run.seed}")
     for warning in run.warnings:
         output.echo(f"warning     {warning}")

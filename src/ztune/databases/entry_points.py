@@ -7,6 +7,9 @@ from importlib.metadata import EntryPoint
 
 from ztune.errors import ZtuneError
 
+WORKLOADS = "ztune.workloads"
+"""The old group, of workloads without a database's folder."""
+
 
 def by_package(group: str) -> list[tuple[str, list[EntryPoint], str]]:
     """Return package, entry points of ``group``, and why its file of them can't be read, or nothing."""

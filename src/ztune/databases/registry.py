@@ -17,13 +17,13 @@ from typing import Any
 from ztune.databases import database
 from ztune.databases.artifacts import Fetched
 from ztune.databases.database import Database
-from ztune.databases.entry_points import by_package, one_line, package
+from ztune.databases.entry_points import WORKLOADS, by_package, one_line, package
 from ztune.databases.workload import ParameterDoc, Parameters, Workload
 from ztune.errors import InputError, MissingError, ZtuneError
 from ztune.onhost.declared import Declared
 from ztune.packages import packages_of
 
-GROUP = "ztune.workloads"
+GROUP = WORKLOADS
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,13 +13,13 @@ from markupsafe import Markup
 
 from ztune import __version__, output
 from ztune.advice import commands
-from ztune.advice.model import EffectRow, Recommendation, RoleAdvice, Side
+from ztune.advice.model import Recommendation, RoleAdvice, Side
 from ztune.analysis import units
-from ztune.analysis.metrics import EXPLAIN, MAIN, REPLAYED, table
+from ztune.analysis.metrics import MAIN, REPLAYED, table
 from ztune.analysis.standing import standing
 from ztune.analysis.stats import ratio
 from ztune.errors import InputError
-from ztune.report import charts, measured_html
+from ztune.report import charts, effects, measured_html
 from ztune.report.source import RunEvidence
 from ztune.report.terminal import grouped, said
 from ztune.store.records import Run, Trial
@@ -28,9 +28,15 @@ from ztune.trace.summary import GroupSummary, Summary, Transfers
 from ztune.units import format_size
 
 # Sections that only one kind of run has.
-_NONE: dict[str, Any] = {"compared": [], "causes": "", "plot": "", "cautions": [], "outcome": ""}
+_NONE: dict[str, Any] = {
+    "compared": [],
+    "interactions": [],
+    "causes": "",
+    "plot": "",
+    "cautions": [],
+    "outcome": "",
+}
 _TILES = 4  # metrics of trials that stand at the top
-_CAUSES = 3  # how many counts explain an effect
 # The columns of the table of roles: those that a DBA looks for first. The others follow in the details.
 _COLUMNS = ("recordsize", "compression", "logbias", "sync", "primarycache")
 
@@ -104,7 +110,7 @@ def _replayed(
         "rows": r.ranking,
         "base_time": None if baseline is None else baseline.values.get("modelled_s"),
         "plot": charts.trade_off(r.ranking, r.set_apart),
-        "effects": _effects(r.effects),
+        "effects": effects.table(effects.replayed(r.effects), {m: REPLAYED[m].label for m in MAIN}),
         "workload": [_histogram(g) for g in summary.roles if g.reads.count or g.writes.count]
         if summary
         else [],
@@ -226,55 +232,6 @@ def _multiline(lines: Sequence[Sequence[str]]) -> str:
             text += shlex.quote(word)
         out.append(text)
     return "\n\n".join(out)
-
-
-def _effects(rows: Sequence[EffectRow]) -> list[dict[str, Any]]:
-    """Return the effects by setting, those that change modelled time most first, with their bars."""
-    shown = [row for row in rows if any(m in row.ratios for m in MAIN)]
-    spread = [r for row in shown for m in MAIN if m in row.ratios for r in row.ratios[m][1:] if r > 0]
-    # The bars' scale ends where the data does, within limits that keep small effects visible.
-    reach = min(4.0, max([1.5, *(max(r, 1 / r) for r in spread)]))
-    grouped_rows: dict[str, list[dict[str, Any]]] = {}
-    for row in shown:
-        cells = []
-        for metric in MAIN:
-            if metric not in row.ratios:
-                cells.append({"bar": Markup(""), "text": "–", "range": "", "title": ""})
-                continue
-            median, low, high = row.ratios[metric]
-            least, most = units.times(low), units.times(high)
-            ends = row.ends[metric]
-            title = "" if low == high else f"least with {ends[0]}; most with {ends[1]}"
-            cells.append(
-                {
-                    "bar": charts.ratio_bar(median, low, high, reach),
-                    "text": units.times(median),
-                    "range": "" if least == most else f"{least} … {most}",
-                    "title": title,
-                }
-            )
-        causes = [m for m in EXPLAIN if m in row.ratios and abs(row.ratios[m][0] - 1) >= 0.05]
-        causes.sort(key=lambda m: -_size(row.ratios[m][0]))
-        explain = [f"{REPLAYED[m].label} {units.times(row.ratios[m][0])}" for m in causes[:_CAUSES]]
-        grouped_rows.setdefault(row.factor, []).append({"row": row, "cells": cells, "explain": explain})
-
-    def weight(entries: list[dict[str, Any]]) -> float:
-        ratios = [e["row"].ratios.get("modelled_s", (1.0, 1.0, 1.0))[0] for e in entries]
-        return max(_size(r) for r in ratios)
-
-    def place(factor: str) -> tuple[bool, float, str]:
-        entries = grouped_rows[factor]  # settings that trade durability come last: they are not a tuning
-        return all(e["row"].durability_changes for e in entries), -weight(entries), factor
-
-    order = sorted(grouped_rows, key=place)
-    return [
-        {"factor": f, "before": grouped_rows[f][0]["row"].before, "entries": grouped_rows[f]} for f in order
-    ]
-
-
-def _size(ratio: float) -> float:
-    """Return how large a change is, whichever way: 2 for both ×2 and ×0.5."""
-    return max(ratio, 1 / ratio) if ratio > 0 else float("inf")
 
 
 def _histogram(group: GroupSummary) -> dict[str, Any]:

@@ -5,27 +5,26 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from markupsafe import Markup
-
 from ztune.analysis import units
 from ztune.analysis.contrast import two_factor
-from ztune.analysis.effects import from_baseline
 from ztune.analysis.metrics import MEASURED
 from ztune.analysis.predicted import compare
 from ztune.analysis.rank import RankedLayout
 from ztune.analysis.results import LayoutResult
 from ztune.analysis.standing import Standing
 from ztune.analysis.why import explain, sentence
-from ztune.report import charts, measured
+from ztune.report import charts, effects, measured
 from ztune.store.records import Run, Trial
 
 _DOTS = 3  # metrics that are drawn block by block
+_EFFECTS = 4  # metrics of the table of effects
 
 
 def sections(now: Standing, trials: Sequence[Trial], screened: Sequence[Trial]) -> dict[str, Any]:
     """Return what the template's sections of measured runs show; ``screened``: what predicted it."""
     layouts = [p.result for p in now.places]
     keys = now.columns(6)
+    labels = {key: now.label(key) for key in keys[:_EFFECTS]}
     reasons = [(c, w) for c in layouts if (w := explain(c)) is not None]
     compared = compare(layouts, screened)
     return {
@@ -42,7 +41,7 @@ def sections(now: Standing, trials: Sequence[Trial], screened: Sequence[Trial]) 
         "classes": _classes(reasons),
         "unit": _unit(layouts[0]) if layouts else "operation",
         "compared": [(c, charts.scatter(c), measured.accuracy(c)) for c in compared],
-        "effects": _effects(now, keys),
+        "effects": effects.table(effects.measured(now, labels), labels),
         "interactions": [t for k in now.minimise[:1] for t in two_factor(layouts, k)],
         "trials": trials,
         "environment": _environment(now.run, layouts),
@@ -94,21 +93,6 @@ def _classes(reasons: Sequence[tuple[LayoutResult, Any]]) -> list[tuple[str, dic
     ]
 
 
-def _effects(now: Standing, keys: Sequence[str]) -> list[dict[str, Any]]:
-    out = []
-    for pair in from_baseline(now.found.layouts):
-        shown = []
-        for key in keys[:4]:
-            ratio = pair.paired(key)
-            if ratio is None:
-                shown.append({"bar": Markup(""), "text": "–"})
-                continue
-            low, high = (ratio.low, ratio.high) if ratio.known else (ratio.mean, ratio.mean)
-            shown.append({"bar": charts.ratio_bar(ratio.mean, low, high, 4.0), "text": ratio.text})
-        out.append({"effect": pair, "cells": shown})
-    return out
-
-
 def _environment(run: Run, cells: Sequence[LayoutResult]) -> dict[str, str]:
     out: dict[str, str] = {"Target": str(run.target.get("name", ""))}
     accel = run.target.get("accel")
@@ -133,7 +117,8 @@ def _environment(run: Run, cells: Sequence[LayoutResult]) -> dict[str, str]:
     layouts = {c.layout.arc for c in cells}
     out["ARC"] = ", ".join(units.amount(a) for a in sorted(layouts))
     out["Settled"] = str(run.options.get("settle", "cold"))
-    out["Host of ztune"] = f"{run.environment.get('kernel', '')}, {run.environment.get('cpu', '')}"
+    known = (run.environment.get(key) for key in ("kernel", "cpu"))
+    out["Host of ztune"] = ", ".join(str(text) for text in known if text)
     return out
 
 

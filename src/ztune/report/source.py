@@ -13,10 +13,10 @@ from ztune.store.db import Store
 from ztune.store.records import Run, Trial
 from ztune.study import Objective
 from ztune.trace.reader import Trace
-from ztune.trace.witness import Witness, witness
 
 if TYPE_CHECKING:
     from ztune.trace.summary import Summary
+    from ztune.trace.witness import Witness
 
 
 @dataclass(frozen=True)
@@ -28,16 +28,25 @@ class RunEvidence:
     trace: Trace | None
     trace_missing: str  # why ``trace`` is None, as a sentence
     screened: list[Trial]  # of the screening that a measured run took its layouts from; else empty
+    measured_by: str = ""  # of a screening: the last finished run that measured its layouts
 
     def recommend(self, objective: Objective | None = None) -> Recommendation:
         """Return the recommendation; every command asks here. See ``ztune.advice.recommend.recommend``."""
         manifest = None if self.trace is None else self.trace.manifest
-        return recommend(self.run, self.trials, objective, manifest, self.screened, self.witness())
+        found = recommend(self.run, self.trials, objective, manifest, self.screened, self.witness())
+        if not self.measured_by:
+            return found
+        better = f"Run {self.measured_by} has measured layouts of this screening since: go by that."
+        return found.model_copy(update={"warnings": [better, *found.warnings]})
 
     def witness(self) -> Witness | None:
         """Return what the trace says of acknowledgments, or None without a trace that can be read."""
+        if self.trace is None:
+            return None
+        from ztune.trace.witness import witness  # NumPy: to find no trace takes none
+
         try:
-            return None if self.trace is None else witness(self.trace)
+            return witness(self.trace)
         except InputError:  # damaged since
             return None
 
@@ -68,7 +77,22 @@ def evidence(run_id: str | None = None, store: Store | None = None) -> RunEviden
     run = store.run(run_id or last_finished(store))
     trace, why = _trace(run)
     screened = [] if run.source_run is None else store.trials(run.source_run)
-    return RunEvidence(run, store.trials(run.id), trace, why, screened)
+    measured = [r.id for r in store.runs() if r.measured and r.source_run == run.id and r.status == "done"]
+    return RunEvidence(run, store.trials(run.id), trace, why, screened, measured[-1] if measured else "")
+
+
+def best(run_id: str | None = None, objective: str | None = None) -> tuple[RunEvidence, str]:
+    """Return the best evidence there is for a run (default: the last finished), and which, as a sentence.
+
+    That is the run which measured the layouts of a screening, unless ``objective`` orders its replays anew;
+    else the run itself, and the sentence is "". Raises InputError as ``evidence`` does.
+    """
+    found = evidence(run_id)
+    if not found.measured_by or objective is not None:
+        return found, ""
+    better = found.measured_by
+    said = f"run {found.run.id} screened these layouts; this goes by run {better}, which measured them"
+    return evidence(better), said
 
 
 def _trace(run: Run) -> tuple[Trace | None, str]:

@@ -10,7 +10,7 @@ from ztune.databases import database, memory, registry
 from ztune.errors import InputError
 from ztune.onhost.declared import KNOWN, Declared
 from ztune.runs import plan
-from ztune.runs.named import resolve
+from ztune.runs.named import meant
 from ztune.runs.plan import RunJob, workload_job
 from ztune.runs.screening import allowed_order
 from ztune.store.db import Store
@@ -21,6 +21,46 @@ from ztune.study.layout import plain
 from ztune.trace.manifest import Manifest, WorkloadInfo
 from ztune.trace.reader import Trace
 from ztune.trace.roles import databases_of
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A study that the user named, itself or by a workload. ``layout``: what stood behind a colon."""
+
+    study: Study
+    workload: str | None
+    layout: str | None = None
+
+
+def study_named(what: str, params: Mapping[str, str] | None = None) -> Asked:
+    """Return the study that ``what`` means: by its file, as a ready study or by a workload's name, with
+    ``:LAYOUT`` behind it if need be; ``params`` are the workload's.
+
+    Raises InputError with one sentence, which says what ``what`` is instead.
+    """
+    with meant(what, "study"):
+        return _study(what, params or {})
+
+
+def _study(what: str, params: Mapping[str, str]) -> Asked:
+    # Layouts' names have colons too, files may: the first one before which there is a study.
+    for cut in [len(what), *(i for i, letter in enumerate(what) if letter == ":")]:
+        name, layout = what[:cut], what[cut + 1 :] if cut < len(what) else None
+        if ready.is_path(name) or name in ready.files():
+            found = ready.find(name)
+            return Asked(found, found.workload or (name if name in registry.names() else None), layout)
+        if name in registry.names():
+            return Asked(_own(name, params), name, layout)
+    known = ", ".join(dict.fromkeys([*registry.names(), *ready.files()]))
+    raise InputError(f'"{what}" is no study and no workload; name a TOML file, or one of {known}')
+
+
+def _own(workload: str, params: Mapping[str, str]) -> Study:
+    """Return the study of a workload for which there is no ready one: made from its roles."""
+    job = getattr(registry.make(workload, params), "job", None)
+    if job is None:
+        raise InputError(f"workload {workload} can be recorded but has no job to run; name a study")
+    return generic.build(set(job.roles()), together=registry.together(workload))
 
 
 def changed(
@@ -39,7 +79,7 @@ def changed(
 
 def layout_of(what: str, name: str | None, profile: str | None, arc: str | None) -> tuple[Study, Layout]:
     """Return the study and the one layout that ``what`` means, or ``name`` beside it; else the baseline."""
-    asked = resolve(what, "study")
+    asked = study_named(what)
     if asked.layout is not None and name is not None:
         raise InputError(f'"{what}" names a layout, and so does --layout; one of them is enough')
     name = asked.layout if name is None else name
@@ -117,7 +157,7 @@ def task(
 
     ``native``: with the database of this host.
     """
-    asked = resolve(what, "study", params=params)
+    asked = study_named(what, params)
     study, workload = asked.study, asked.workload
     if workload is None:
         raise InputError(f'study "{study.name}" names no workload, so nothing can run; add workload = "…"')

@@ -1,21 +1,20 @@
-"""What a word of the user's means: a run, a trace, a study or a workload."""
+"""What a word of the user's means: a run, a trace, or a study or a workload, which `asked` finds."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, overload
+from typing import Literal, overload
 
-from ztune.databases import registry
+from ztune.databases.database import every
+from ztune.databases.entry_points import WORKLOADS, by_package
 from ztune.errors import InputError
 from ztune.store.db import Store
 from ztune.store.records import Run
-from ztune.study import Study, generic, ready
+from ztune.study import ready
 from ztune.trace.manifest import MANIFEST
-
-if TYPE_CHECKING:
-    from ztune.trace.reader import Trace
+from ztune.trace.reader import Trace
 
 NamedKind = Literal["run", "trace", "study"]
 _LAST = ("last", "latest")
@@ -27,41 +26,28 @@ _MORE = {
 }
 
 
-@dataclass(frozen=True)
-class Asked:
-    """A study that the user named, itself or by a workload. ``layout``: what stood behind a colon."""
-
-    study: Study
-    workload: str | None
-    layout: str | None = None
-
-
 @overload
 def resolve(what: str, wanted: Literal["run"], *, store: Store) -> Run: ...
 @overload
 def resolve(what: str, wanted: Literal["trace"], *, store: Store | None = None) -> Trace: ...
-@overload
-def resolve(what: str, wanted: Literal["study"], *, params: Mapping[str, str] | None = None) -> Asked: ...
-def resolve(
-    what: str, wanted: NamedKind, *, store: Store | None = None, params: Mapping[str, str] | None = None
-) -> Run | Trace | Asked:
-    """Return the thing of kind ``wanted`` that ``what`` means.
+def resolve(what: str, wanted: Literal["run", "trace"], *, store: Store | None = None) -> Run | Trace:
+    """Return the run or trace that ``what`` means; a study is ``ztune.runs.asked.study_named``'s.
 
-    A run by its id, the beginning of one, or "last"; a trace by its folder; a study by its file, as a ready
-    study or by a workload's name, with ``:LAYOUT`` behind it if need be; ``params`` are the workload's.
-
-    Raises InputError with one sentence, which says what ``what`` is instead, if ztune knows it as something
-    else.
+    A run by its id, the beginning of one, or "last"; a trace by its folder. Raises InputError with one
+    sentence, which says what ``what`` is instead, if ztune knows it as something else.
     """
-    try:
+    with meant(what, wanted, store):
         if wanted == "run":
             assert store is not None
             return store.run("last" if what in _LAST else what)
-        if wanted == "trace":
-            from ztune.trace.reader import Trace  # Arrow: what names a run need not wait for it
+        return Trace.open(what)
 
-            return Trace.open(what)
-        return _study(what, params or {})
+
+@contextmanager
+def meant(what: str, wanted: NamedKind, store: Store | None = None) -> Iterator[None]:
+    """Have an InputError on ``what`` as one of ``wanted`` say what it is instead."""
+    try:
+        yield
     except InputError:
         other = next((kind for kind in meanings(what, store) if kind != wanted), None)
         if other is None or wanted in meanings(what, store):
@@ -76,9 +62,17 @@ def meanings(what: str, store: Store | None = None) -> list[NamedKind]:
         found.append("run")
     if _is_trace(Path(what)):
         found.append("trace")
-    if ready.is_path(what) or what in ready.files() or what in registry.names():
+    if ready.is_path(what) or what in ready.files() or what in _workloads():
         found.append("study")
     return found
+
+
+def _workloads() -> set[str]:
+    """Return the names of all workloads. None is loaded, unlike by the registry."""
+    offered = by_package(WORKLOADS)
+    return {name for one in every() for name in one.facts.workloads} | {
+        point.name for _, points, _ in offered for point in points
+    }
 
 
 def _is_trace(path: Path) -> bool:
@@ -86,27 +80,6 @@ def _is_trace(path: Path) -> bool:
         return (path / MANIFEST).is_file()
     except OSError:  # too long to be a file's
         return False
-
-
-def _study(what: str, params: Mapping[str, str]) -> Asked:
-    # Layouts' names have colons too, files may: the first one before which there is a study.
-    for cut in [len(what), *(i for i, letter in enumerate(what) if letter == ":")]:
-        name, layout = what[:cut], what[cut + 1 :] if cut < len(what) else None
-        if ready.is_path(name) or name in ready.files():
-            study = ready.find(name)
-            return Asked(study, study.workload or (name if name in registry.names() else None), layout)
-        if name in registry.names():
-            return Asked(_own(name, params), name, layout)
-    known = ", ".join(dict.fromkeys([*registry.names(), *ready.files()]))
-    raise InputError(f'"{what}" is no study and no workload; name a TOML file, or one of {known}')
-
-
-def _own(workload: str, params: Mapping[str, str]) -> Study:
-    """Return the study of a workload for which there is no ready one: made from its roles."""
-    job = getattr(registry.make(workload, params), "job", None)
-    if job is None:
-        raise InputError(f"workload {workload} can be recorded but has no job to run; name a study")
-    return generic.build(set(job.roles()), together=registry.together(workload))
 
 
 def run_id(what: str) -> str:

@@ -104,7 +104,9 @@ class Bar:
         return cls(max(allowed, judged.proven, key=lambda c: c.rank), judged.unknown)
 
     def admits(self, layout: Layout) -> bool:
-        """Say whether ``layout`` competes."""
+        """Say whether ``layout`` competes: one with checksum=off never does, whatever is allowed."""
+        if any(d.properties["checksum"] == "off" for d in layout.datasets):
+            return False
         judged = judge(layout)
         return judged.unknown == self.unknown and judged.proven.rank <= self.worst.rank
 

@@ -22,9 +22,10 @@ import numpy.typing as npt
 from ztune.errors import InputError
 from ztune.onhost.host import shared_files
 from ztune.onhost.words import ROLES
-from ztune.trace.compressibility import CHUNK, compressor, repeats
+from ztune.trace.compressibility import CHUNK, compressor
 from ztune.trace.manifest import Compressibility
 from ztune.trace.reader import Trace
+from ztune.trace.repeats import repeats
 
 SYNTHESIS_VERSION = 1  # part of the file names, so that a changed recipe makes new files
 POOL_CHUNKS = 16  # chunks of 1 MiB per synthesised pool

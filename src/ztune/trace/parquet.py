@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from ztune.errors import InputError, reason
+from ztune.trace import check
 from ztune.trace.columns import EVENTS
 
 
@@ -28,12 +29,20 @@ def check_shape(path: Path) -> int:
     return rows
 
 
-def read(path: Path, columns: list[str] | None) -> pa.Table:
-    """Return the events of ``path``: all columns, or those named. Raises InputError if it is damaged."""
+def read(path: Path, columns: list[str] | None, files: int) -> pa.Table:
+    """Return the events of ``path``, checked: all columns, or those named; ``files``: how many the trace has.
+
+    Raises InputError if it is damaged.
+    """
     names = list(EVENTS.names) if columns is None else columns
     try:
         # Not `pq.read_table`: it loads Arrow's datasets and functions, a tenth of a second.
         with pq.ParquetFile(path) as parquet:
-            return parquet.read(names).select(names)
+            table = parquet.read(names).select(names)
     except (OSError, ValueError, pa.ArrowException) as error:
         raise InputError(f"{path} is damaged: {reason(error)}") from None
+    try:
+        check.columns({name: table.column(name).to_numpy() for name in table.column_names}, files)
+    except InputError as error:
+        raise InputError(f"{path}: {error}") from None
+    return table

@@ -1,0 +1,55 @@
+"""Intervals of a median and of a mean, by resampling and by Student's t.
+
+The one place in this room that asks for NumPy and SciPy, and it does so with the first interval: they take
+half of the time of a command that shows a screening, where each layout was replayed once and has none.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from statistics import NormalDist, fmean, stdev
+
+RESAMPLES = 2000
+"""Of the bootstrap. 2,000 put the ends of a 95 % percentile interval within about 1 % of its width (Efron &
+Tibshirani 1993, ch. 13: 1,000 or more)."""
+
+
+def of_median(values: Sequence[float], seed: int = 1) -> tuple[float, float]:
+    """Return the ends of the 95 % percentile bootstrap for the median of ``values``.
+
+    ``seed`` fixes the resampling, so that the same records always give the same report.
+    """
+    import numpy as np
+
+    data = np.asarray(values, dtype=float)
+    medians = np.median(np.random.default_rng(seed).choice(data, size=(RESAMPLES, len(data))), axis=1)
+    low, high = np.percentile(medians, [2.5, 97.5])
+    return float(low), float(high)
+
+
+def of_mean(values: Sequence[float], level: float, seed: int = 1) -> tuple[float, float]:
+    """Return the ends of an interval for the mean of ``values`` (two or more) at the confidence ``level``.
+
+    The bootstrap's percentile interval, its percentiles widened for small samples (Hesterberg 2015, "What
+    Teachers Should Know About the Bootstrap", section 4.2), and never narrower than Student's: resampling 3
+    values that happen to lie on one side of 0 would otherwise give an interval that excludes 0, which happens
+    by chance one time in four.
+    """
+    import numpy as np
+
+    data = np.asarray(values, dtype=float)
+    n, mean = len(data), fmean(values)
+    t = student(0.5 + level / 2, n - 1)
+    half = t * stdev(values) / math.sqrt(n)
+    means = np.random.default_rng(seed).choice(data, size=(RESAMPLES, n)).mean(axis=1)
+    tail = NormalDist().cdf(-math.sqrt(n / (n - 1)) * t)
+    low, high = np.quantile(means, [tail, 1 - tail])
+    return min(float(low), mean - half), max(float(high), mean + half)
+
+
+def student(p: float, freedom: int) -> float:
+    """Return the quantile ``p`` (above 0, below 1) of Student's t with ``freedom`` degrees (1 or more)."""
+    from scipy.special import stdtrit
+
+    return float(stdtrit(freedom, p))
