@@ -13,6 +13,7 @@ from ztune.databases import registry
 from ztune.errors import InputError
 from ztune.onhost.words import suggest
 from ztune.study import Layout, ready
+from ztune.study.layout import LayoutTable
 
 SCATTER = 0.02
 """How far two single runs of the same lie apart where a publication says nothing: 2 %."""
@@ -120,7 +121,7 @@ class Publication:
     scatter_why: str = field(
         default="", metadata={"description": "Where that comes from; needed when `scatter` is given."}
     )
-    layout: Layout | None = field(
+    layout: LayoutTable | None = field(
         default=None,
         metadata={"description": "Its layout before any change, as in a study; none: the ready study's."},
     )

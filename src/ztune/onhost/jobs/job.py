@@ -247,14 +247,14 @@ class Running(Protocol):
         ...
 
 
-class Facts(Protocol):
+class LoadedFacts(Protocol):
     """A dataclass of JSON values: what is known of what was loaded."""
 
     __dataclass_fields__: ClassVar[dict[str, Field[Any]]]
 
 
 _Running = TypeVar("_Running", bound=Running)
-_Facts = TypeVar("_Facts", bound=Facts)
+_Facts = TypeVar("_Facts", bound=LoadedFacts)
 
 
 class JobBase:
@@ -402,7 +402,7 @@ class JobBase:
             ZtuneError: they are no state of this job with these parameters.
         """
 
-    def write_note(self, path: Path, facts: Facts) -> None:
+    def write_note(self, path: Path, facts: LoadedFacts) -> None:
         """Keep ``facts`` of what was loaded in ``path``, to come along when the loaded files are copied."""
         role_directories.lend(path, json.dumps(asdict(facts)), self.account)
 
