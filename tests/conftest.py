@@ -10,6 +10,7 @@ import mount_commands
 import pytest
 from hypothesis import HealthCheck, settings
 from synthetic_traces import STAND_IN, make_trace
+from xdist.scheduler import LoadFileScheduling  # type: ignore[import-untyped]
 
 from ztune.databases.postgresql.onhost.server import find_binaries
 from ztune.errors import ZtuneError
@@ -88,9 +89,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         for need, names in NEEDED_FIXTURES.items():
             if fixtures & names:
                 item.add_marker(need)
-        item.add_marker(pytest.mark.xdist_group(_group(item)))
     order = {group: place for place, group in enumerate(LONGEST)}
-    items.sort(key=lambda item: order.get(_group(item), len(LONGEST)))
+    items.sort(key=lambda item: order.get(_group(item.nodeid), len(LONGEST)))
     if config.getoption("--long"):
         return
     skipped = pytest.mark.skip(reason="takes minutes: `make test-all` runs it")
@@ -99,11 +99,22 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             item.add_marker(skipped)
 
 
-def _group(item: pytest.Item) -> str:
-    """Return what shares a guest, or the fixtures of a module: it runs in one process."""
-    if item.get_closest_marker("lab"):
-        return "lab"
-    return item.path.relative_to(Path(__file__).parent).as_posix()
+class _ByGroup(LoadFileScheduling):  # type: ignore[misc]
+    """Hands tests to processes by the groups below; ``--dist loadgroup`` has no effect with pytest 9.2."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        return _group(nodeid)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> _ByGroup:
+    return _ByGroup(config, log)
+
+
+def _group(nodeid: str) -> str:
+    """Return what shares the fixtures of a file, or the lab's guest: it runs in one process."""
+    path = nodeid.partition("::")[0].removeprefix("tests/")
+    return "lab" if path.startswith("lab/") else path
 
 
 def _check_needs(here: Path) -> None:
