@@ -277,9 +277,9 @@ def test_space_is_what_zdb_finds(watched: dict[str, Any]) -> None:
     measure, probes = watched["result"]["measure"], watched["result"]["probes"]
     space, found = measure["space"], probes["zdb"]["pools"]["main"]
     assert found["leaked"] is False
-    # zdb walks the pool a transaction group later, whose own blocks differ a little.
-    assert space["allocated"] == pytest.approx(found["allocated"], rel=0.02)
-    assert space["allocated"] == pytest.approx(sum(found["classes"].values()), rel=0.02)
+    # zdb walks the pool a transaction group later: its own blocks, and those it has not yet freed.
+    assert space["allocated"] == pytest.approx(found["allocated"], abs=1 << 20)
+    assert space["allocated"] == pytest.approx(sum(found["classes"].values()), abs=1 << 20)
     (dataset,) = space["by_dataset"]
     files = found["types"]["ZFS plain file"]
     assert dataset["used"] == pytest.approx(files["allocated"], rel=0.02)
