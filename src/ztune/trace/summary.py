@@ -87,6 +87,8 @@ class GroupSummary:
     pages: int  # different 4 KiB pages read or written
     page_size: int | None  # the database's, if the workload knows it
     operations: dict[str, int]  # name of the operation in lower case → count; all kinds that occur
+    file_sizes: dict[int, int]  # as ``Transfers.sizes``, of the files that were there at the end
+    file_size_bytes: dict[int, int]  # the same buckets → bytes
 
     @property
     def sync_share(self) -> float:
@@ -301,12 +303,17 @@ class _Counts:
     ) -> GroupSummary:
         """Return the counts of ``one``, the files ``entries``, as ``name``."""
         total, kinds = self._totals.get(one, defaultdict(int)), self._sizes[one]
+        left: dict[int, list[int]] = defaultdict(list)
+        for size in sorted(_size_end(entry) for entry in entries if not entry.deleted):
+            left[_bucket(size)].append(size)
         return GroupSummary(
             name=name,
             role=entries[0].role,
             files=len(entries),
             size_start=sum(entry.size_start for entry in entries),
-            size_end=sum(entry.size_end if entry.size_end >= 0 else entry.size_start for entry in entries),
+            size_end=sum(map(_size_end, entries)),
+            file_sizes={low: len(sizes) for low, sizes in left.items()},
+            file_size_bytes={low: sum(sizes) for low, sizes in left.items()},
             reads=self._transfers(one, "read", Op.READ),
             writes=self._transfers(one, "write", Op.WRITE),
             syncs=total["syncs"],
@@ -345,6 +352,10 @@ class _Counts:
             stdev=everything.stdev,
             by_call=dict(sorted(by_call, key=lambda named: (-named[1].count, named[0]))),
         )
+
+
+def _size_end(entry: TraceFile) -> int:
+    return entry.size_end if entry.size_end >= 0 else entry.size_start
 
 
 def _bucket(size: int) -> int:
