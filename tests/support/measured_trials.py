@@ -48,6 +48,7 @@ def result(
             "seconds": seconds * n, "operations": n, "unit": "transaction", "per_second": 1 / seconds,
             "latency_ms": {"mean": mean, "p50": mean * 0.9, "p90": 1.0, "p99": mean * 4, "p999": 1.0},
             "offered_per_second": offered,
+            "log": {"writes": 1.5 * n, "write_s": n * 3e-5, "syncs": 0.5 * n, "sync_s": n * 1e-3},
         },
         "measure": {
             "seconds": seconds * n, "operations": n,

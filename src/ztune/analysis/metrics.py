@@ -96,6 +96,12 @@ def _busy(result: Raw) -> float | None:
     return max(known) / 1e3 / (number_at(result, "environment", "dilation") or 1.0) / count
 
 
+def _log_ms(kind: str) -> Reader:
+    """Return a reader of the mean ms that the database took for one ``write`` or ``sync`` of its log."""
+    mean = _share(_plain("job", "log", f"{kind}_s"), _plain("job", "log", f"{kind}s"))
+    return lambda result: None if (seconds := mean(result)) is None else seconds * 1e3
+
+
 def _asked(key: str, label: str) -> Metric:
     """Return a metric that an objective may minimise; where it stands is said in the words of studies."""
     path, unit = OBJECTIVES[key]
@@ -177,6 +183,11 @@ MEASURED = _by_key((
                 per_operation("measure", "cpu", "mount_system_s")), clock=True),
     Metric("switches", "context switches per op", "ratio",
            per_operation("measure", "cpu", "context_switches")),
+    Metric("log_write", "log write latency", "ms", _log_ms("write"), clock=True),
+    Metric("log_sync", "log sync latency", "ms", _log_ms("sync"), clock=True),
+    Metric("log_writes", "log writes per op", "ratio", per_operation("job", "log", "writes")),
+    Metric("log_syncs", "log syncs per op", "ratio", per_operation("job", "log", "syncs")),
+    Metric("log_waits", "waits for the log buffer per op", "ratio", per_operation("job", "log", "waits")),
 ))  # fmt: skip
 
 
