@@ -199,7 +199,9 @@ def test_a_measured_run_is_asked_for_the_least_processor_time() -> None:
     screened, run = stored(CLEAR, cpu=least)
     assert json.loads(told("recommend", run.id, "--json"))["recommended"]["layout"] == "8K"
     for words in (("--objective", "cpu"), ("--objective", "cpu,time")):
-        answer = json.loads(told("recommend", run.id, "--json", *words))["recommendation"]
+        asked = json.loads(told("recommend", run.id, "--json", *words))
+        answer = asked["recommendation"]
+        assert (asked["recommended"]["layout"], asked["goals"][0]) == ("log device", "cpu_all")
         assert (answer["layout_name"], answer["minimise"][0]) == ("log device", "cpu_all")
         assert [row["layout"] for row in answer["ranking"]] == sorted(least, key=least.__getitem__)
         assert "the least CPU per op, with OpenZFS's" in told("recommend", run.id, *words)

@@ -61,7 +61,7 @@ def by_numpy(sizes: list[int]) -> tuple[int, int, float, float]:
 
 def test_mean_and_deviation_by_call_are_numpys(tmp_path: Path) -> None:
     draw = np.random.default_rng(1)
-    how = {
+    how: dict[str, dict[str, int]] = {
         "write": {},
         "pwrite": {"flags": Flag.POSITIONED | Flag.SYNC},
         "aio": {"via": Via.AIO, "flags": Flag.DIRECT},

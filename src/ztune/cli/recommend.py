@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import click
@@ -50,7 +51,11 @@ def command(
     found, which = source.best(run and run_id(run), objective or within)
     if which:
         output.echo(f"ztune: {which}", err=True)
-    recommendation = found.recommend(changed_objective(found.run.objective, objective, within))
+    goal = changed_objective(found.run.objective, objective, within)
+    recommendation = found.recommend(goal)
+    if goal is not None and found.run.measured:
+        # What stands beside the recommendation goes by the same objective.
+        found = replace(found, run=replace(found.run, objective=goal))
     if script is not None:
         files.write(script, write_script(recommendation), executable=True)
     if as_json:
