@@ -204,7 +204,7 @@ def test_a_measured_run_is_asked_for_the_least_processor_time() -> None:
         assert (asked["recommended"]["layout"], asked["goals"][0]) == ("log device", "cpu_all")
         assert (answer["layout_name"], answer["minimise"][0]) == ("log device", "cpu_all")
         assert [row["layout"] for row in answer["ranking"]] == sorted(least, key=least.__getitem__)
-        assert "the least CPU per op, with OpenZFS's" in told("recommend", run.id, *words)
+        assert "the least CPU per op with ZFS" in told("recommend", run.id, *words)
     again = told("apply", run.id, "--objective", "cpu", "--export", "json")
     assert "log device" in again
     with pytest.raises(InputError, match=r"a screening can't minimise cpu: .* `ztune run` measures it"):

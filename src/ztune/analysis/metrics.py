@@ -186,7 +186,7 @@ MEASURED = _by_key((
     Metric("cpu", "CPU per op", "s",
            _sum(per_operation("measure", "cpu", "user_s"), per_operation("measure", "cpu", "system_s")),
            clock=True),
-    Metric("cpu_all", "CPU per op, with OpenZFS's", "s", _cpu_all, clock=True, asked=("cpu",)),
+    Metric("cpu_all", "CPU per op with ZFS", "s", _cpu_all, clock=True, asked=("cpu",)),
     Metric("mount_cpu", "CPU of the mount per op", "s",
            _sum(per_operation("measure", "cpu", "mount_user_s"),
                 per_operation("measure", "cpu", "mount_system_s")), clock=True),
