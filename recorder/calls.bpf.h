@@ -292,7 +292,7 @@ static __always_inline void enter_call(struct state *state, struct pt_regs *regs
 
 static __always_inline void transferred(struct state *state, u32 fd, s64 offset, u32 rwf, long result, u8 op)
 {
-	u16 flags = state->flags | call_flags(rwf);
+	u16 flags = state->flags | call_flags(rwf) | (offset >= 0 ? ZT_F_POSITIONED : 0);
 
 	if (offset < 0 || (op == ZT_WRITE && (flags & ZT_F_APPEND))) {
 		struct file *file = descriptor(fd);

@@ -73,6 +73,7 @@ enum zt_flag {
 	ZT_F_KEEP_SIZE = 16,
 	ZT_F_PUNCH = 32,
 	ZT_F_ZERO = 64,
+	ZT_F_POSITIONED = 128,
 };
 
 struct zt_event {

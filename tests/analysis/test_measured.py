@@ -41,11 +41,33 @@ def test_measures_are_per_operation_of_the_job() -> None:
     assert found["amplification"] == pytest.approx(20 / 11)
     assert found["space"] == 300e6 and found["cpu"] == pytest.approx(2 / 500)
     assert found["busy"] == pytest.approx(0.003)  # of the busiest disk
+    assert found["log_write"] == pytest.approx(0.02) and found["log_sync"] == pytest.approx(2.0)
+    assert found["log_writes"] == 1.5 and found["log_syncs"] == 0.5
     # This job does not say what was asked of it; only a mount has a program whose processor time is known
-    # apart.
-    assert [key for key, value in found.items() if value is None] == ["offered", "mount_cpu"]
+    # apart; and this database does not count waits for its log.
+    assert [key for key, value in found.items() if value is None] == ["offered", "mount_cpu", "log_waits"]
     slow = {**result(), "environment": {"dilation": 10}}
     assert MEASURED["busy"].read(slow) == pytest.approx(0.0003)
+
+
+@pytest.mark.parametrize(
+    ("log", "known"),
+    [
+        ({}, {}),
+        ({"writes": 20.0, "syncs": 10.0}, {"log_writes": 0.02, "log_syncs": 0.01}),  # counted, not timed
+        (  # open_datasync: no syncs, so no time of one
+            {"writes": 20.0, "write_s": 0.1, "syncs": 0.0, "sync_s": 0.0},
+            {"log_write": 5.0, "log_writes": 0.02, "log_syncs": 0.0},
+        ),
+    ],
+)
+def test_what_a_database_does_not_say_of_its_log_is_absent_and_never_zero(
+    log: dict[str, float], known: dict[str, float]
+) -> None:
+    some = result()
+    some["job"]["log"] = log
+    read = {k: m.read(some) for k, m in MEASURED.items() if k.startswith("log_")}
+    assert {k: v for k, v in read.items() if v is not None} == pytest.approx(known)
 
 
 def test_a_result_that_lacks_something_lacks_only_that() -> None:

@@ -92,6 +92,7 @@ def test_a_live_process_and_a_report(database: tuple[int, Path], tmp_path: Path)
     assert {c["algorithm"] for c in files["compressed"]} >= {"lz4", "zstd-3", "zstd-9", "gzip-6"}
     text = page.read_text()
     assert "What this database does" in text and "http" not in text.partition("</style>")[2]
+    assert "1M to 2M: 1 of 1 files" in text
     again = json.loads(observe("--from", kept, "--json").stdout)
     assert again["observation"] == seen and again["findings"] == found["findings"]
 

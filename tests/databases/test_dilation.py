@@ -64,11 +64,15 @@ def test_times_of_postgresql() -> None:
 
 
 def test_results_read_as_on_the_real_disk() -> None:
-    result = WorkloadResult(100.0, 500, "transaction", {"mean": 80.0, "max": 400.0}, offered_per_second=6.0)
+    log = {"writes": 7.0, "write_s": 5.0}
+    result = WorkloadResult(
+        100.0, 500, "transaction", {"mean": 80.0, "max": 400.0}, offered_per_second=6.0, log=log
+    )
     real = result.undilated(10)
     assert (real.seconds, real.operations, real.per_second) == (10.0, 500, 50.0)
     assert real.latency_ms == {"mean": 8.0, "max": 40.0}
     assert real.offered_per_second == 60.0 and real.to_json()["offered_per_second"] == 60.0
+    assert real.log == {"writes": 7.0, "write_s": 0.5}
     assert result.undilated(1) is result
 
 

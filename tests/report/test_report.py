@@ -152,6 +152,26 @@ def test_histograms_hold_the_counts_of_the_trace() -> None:
     assert "<b>6%</b> of writes synced" in PAGE  # 2,400 of 39,906
 
 
+def test_files_are_drawn_by_number_and_by_bytes() -> None:
+    assert "8K to 16K: 30 of 42 files, 240 KiB in them" in PAGE
+    assert "256M to 512M: 2 of 42 files, 1.00 GiB in them" in PAGE
+    plot = charts.file_sizes({0: 1, 4096: 3, 16384: 1}, {0: 0, 4096: 3 * 4096, 16384: 30_000})
+    columns = re.findall(r'class="sizes (\w+)".*?height="([\d.]+)"><title>(\w+)', plot)
+    high = {(kind, size): float(height) for kind, height, size in columns}
+    assert set(high) == {
+        ("files", "empty"),
+        ("files", "4K"),
+        ("bytes", "4K"),
+        ("files", "16K"),
+        ("bytes", "16K"),
+    }
+    assert high["files", "4K"] / high["files", "16K"] == pytest.approx(3, rel=0.01)
+    assert high["bytes", "16K"] / high["bytes", "4K"] == pytest.approx(30_000 / (3 * 4096), rel=0.01)
+    assert re.findall(r'text-anchor="middle">([^<]+)<', plot) == ["0", "4K", "8K", "16K"]
+    assert "bytes" not in charts.file_sizes({4096: 3}), "an observation knows no bytes by size"
+    assert charts.file_sizes({}) == charts.file_sizes({4096: 0}) == charts.file_sizes({-2: 1, 8192: -1}) == ""
+
+
 def test_without_the_trace_the_page_says_why() -> None:
     page = html.render(ev.run(), TRIALS, recommend(ev.run(), TRIALS), None, "The trace is gone.")
     assert "No histograms. The trace is gone." in page

@@ -20,12 +20,13 @@ from ztune.analysis.results import collect
 from ztune.analysis.verdict import outcome
 from ztune.cli import _tune
 from ztune.cli.main import ztune
+from ztune.errors import InputError
 from ztune.report import html
 from ztune.runs.options import TrialOptions
 from ztune.runs.stopping import judge
 from ztune.store.db import Store
 from ztune.store.records import Run, Trial
-from ztune.study import Layout, Study
+from ztune.study import Layout, Objective, Study
 from ztune.study.layout import with_settings
 
 STUDY = Study.model_validate({k: v for k, v in ev.run().study.items() if k != "profiles"})
@@ -45,7 +46,9 @@ def own_folder(home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.chdir(tmp_path)
 
 
-def stored(seconds: dict[str, float], environment: dict[str, Any] | None = None) -> tuple[Run, Run]:
+def stored(
+    seconds: dict[str, float], environment: dict[str, Any] | None = None, cpu: dict[str, float] | None = None
+) -> tuple[Run, Run]:
     """Store a screening and the run that measured its layouts; return both."""
     with Store.open() as store:
         made: dict[str, Any] = {"study": STUDY, "environment": environment or {"kernel": "6.1"}, "seed": 1}
@@ -72,7 +75,9 @@ def stored(seconds: dict[str, float], environment: dict[str, Any] | None = None)
                 trial = store.add_trial(second.id, layout, is_baseline=layout is BASE, block=block)
                 store.start_trial(trial.id, {})
                 took = seconds[layout.name] * (1 + dice.gauss(0, 0.002))
-                store.finish_trial(trial.id, result=result(took), wall_s=1.0, openzfs="2.3.2")
+                used = (cpu or {}).get(layout.name, 0.005) * (1 + dice.gauss(0, 0.002))
+                measured = result(took, cpu=used)
+                store.finish_trial(trial.id, result=measured, wall_s=1.0, openzfs="2.3.2")
         trials = store.trials(second.id)
         found = judge(store.run(second.id), trials, TrialOptions())
         assert found is not None
@@ -187,6 +192,42 @@ def test_the_first_row_says_why_it_is_not_the_one(columns: str, monkeypatch: pyt
     assert any(
         first["layout"] in row and "is not known to be better than the baseline" in row for row in rows
     )
+
+
+def test_a_measured_run_is_asked_for_the_least_processor_time() -> None:
+    least = {"base": 0.005, "8K": 0.009, "log device": 0.004, "8K, log device": 0.008}
+    screened, run = stored(CLEAR, cpu=least)
+    assert json.loads(told("recommend", run.id, "--json"))["recommended"]["layout"] == "8K"
+    for words in (("--objective", "cpu"), ("--objective", "cpu,time")):
+        asked = json.loads(told("recommend", run.id, "--json", *words))
+        answer = asked["recommendation"]
+        assert (asked["recommended"]["layout"], asked["goals"][0]) == ("log device", "cpu_all")
+        assert (answer["layout_name"], answer["minimise"][0]) == ("log device", "cpu_all")
+        assert [row["layout"] for row in answer["ranking"]] == sorted(least, key=least.__getitem__)
+        assert "the least CPU per op with ZFS" in told("recommend", run.id, *words)
+    again = told("apply", run.id, "--objective", "cpu", "--export", "json")
+    assert "log device" in again
+    with pytest.raises(InputError, match=r"a screening can't minimise cpu: .* `ztune run` measures it"):
+        CliRunner().invoke(
+            ztune,
+            ["recommend", screened.id, "--objective", "cpu"],
+            standalone_mode=False,
+            catch_exceptions=False,
+        )
+    with pytest.raises(InputError, match="--within orders replays; a measured run has its own resolution"):
+        CliRunner().invoke(
+            ztune, ["recommend", run.id, "--within", "1%"], standalone_mode=False, catch_exceptions=False
+        )
+
+
+def test_what_no_trial_knows_is_not_minimised() -> None:
+    _, run = stored(CLEAR)
+    with Store.open() as store:
+        trials = [
+            replace(t, result={**(t.result or {}), "measure": {"seconds": 1.0}}) for t in store.trials(run.id)
+        ]
+    with pytest.raises(InputError, match=f"no trial of run {run.id} knows cpu, so it can't be minimised"):
+        recommend(run, trials, Objective(minimise=("cpu",)))
 
 
 def test_the_first_of_a_screening_says_so_too() -> None:

@@ -297,6 +297,9 @@ def summary(of: Manifest | None = None) -> Summary:
             sequential=sequential,
             aligned={512: 1.0, 4096: 0.99, 8192: 0.98},
             pages=9_000,
+            mean=moved / max(1, sum(sizes.values())),
+            stdev=0.0,
+            by_call={},
         )
 
     none = transfers({}, 0.0)
@@ -316,6 +319,8 @@ def summary(of: Manifest | None = None) -> Summary:
         30_000,
         PAGE,
         {"write": 39_906, "read": 61_354, "fsync": 84},
+        {8192: 30, 65536: 10, 1 << 28: 2},
+        {8192: 30 * 8192, 65536: 10 << 16, 1 << 28: 1 << 30},
     )
     wal = GroupSummary(
         "wal",
@@ -333,5 +338,7 @@ def summary(of: Manifest | None = None) -> Summary:
         32_768,
         None,
         {"write": 20_020, "fdatasync": 20_010},
+        {1 << 24: 8},
+        {1 << 24: 1 << 27},
     )
     return Summary("oltp", of or manifest(), [data, wal], [], 1.0, {}, 0)

@@ -34,9 +34,11 @@ def result(
     zil: float = 8_000,
     latency: float | None = None,
     offered: float | None = None,
+    cpu: float = 0.005,
 ) -> dict[str, Any]:
     """``seconds``, bytes ``written``, ``read`` and to the ``zil``, and disk operations ``ios`` per
-    operation; ``latency`` in ms, ``offered`` operations per second.
+    operation; ``latency`` in ms, ``offered`` operations per second; ``cpu``: seconds of processor, ZFS's
+    included.
     """
     n = operations
     mean = seconds * 8000 if latency is None else latency
@@ -48,6 +50,7 @@ def result(
             "seconds": seconds * n, "operations": n, "unit": "transaction", "per_second": 1 / seconds,
             "latency_ms": {"mean": mean, "p50": mean * 0.9, "p90": 1.0, "p99": mean * 4, "p999": 1.0},
             "offered_per_second": offered,
+            "log": {"writes": 1.5 * n, "write_s": n * 3e-5, "syncs": 0.5 * n, "sync_s": n * 1e-3},
         },
         "measure": {
             "seconds": seconds * n, "operations": n,
@@ -61,7 +64,7 @@ def result(
             "txgs": 6,
             "space": {"allocated": space, "compression_ratio": 1.5},
             "logical": {"read_bytes": 9_000 * n, "write_bytes": 11_000 * n},
-            "cpu": {"user_s": 1.0, "system_s": 1.0, "context_switches": 3000},
+            "cpu": {"user_s": 1.0, "system_s": 1.0, "zfs_threads_s": cpu * n - 2, "context_switches": 3000},
         },
         "warnings": [],
     }  # fmt: skip

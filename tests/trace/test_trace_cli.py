@@ -15,7 +15,7 @@ from trace_builder import MS, S, build, files
 from ztune.cli.main import main
 from ztune.trace import view
 from ztune.trace.reader import Trace
-from ztune.trace.schema import Op
+from ztune.trace.schema import Flag, Op
 
 
 @dataclass
@@ -47,7 +47,15 @@ def trace(tmp_path_factory: pytest.TempPathFactory) -> Trace:
     events: list[dict[str, int]] = []
     for n in range(200):
         events += [
-            {"t": n * 20 * MS, "op": Op.WRITE, "file": 1, "offset": n * 8192, "size": 8192, "tid": 5},
+            {
+                "t": n * 20 * MS,
+                "op": Op.WRITE,
+                "flags": Flag.POSITIONED,
+                "file": 1,
+                "offset": n * 8192,
+                "size": 8192,
+                "tid": 5,
+            },
             {"t": n * 20 * MS + 1, "dur": 2 * MS, "op": Op.FDATASYNC, "file": 1, "tid": 5},
             {
                 "t": n * 20 * MS + 2,
@@ -100,6 +108,9 @@ def test_show(trace: Trace) -> None:
         if line.startswith("wal") and "200   " in line and "%" not in line
     ]
     assert syncs[-5:] == ["200", "20.0", "2", "2", "2"]
+    heads = ["call", "calls", "mean", "std.", "dev."]
+    by_call = [line.split() for line in out.splitlines()]
+    assert by_call[by_call.index(heads) + 1 :].count(["pwrite", "200", "8K", "0B"]) == 1
 
 
 @pytest.mark.parametrize("columns", [60, 80, 140, 300])

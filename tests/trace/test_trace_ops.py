@@ -27,7 +27,7 @@ def test_the_bytes_are_those_of_the_contract(tmp_path: Path) -> None:
         "tid": 101,
         "op": Op.WRITE,
         "via": Via.URING,
-        "flags": Flag.DSYNC,
+        "flags": Flag.DSYNC | Flag.POSITIONED,  # which is not the engine's
         "file": 3,
         "offset": 2**40,
         "size": 8192,

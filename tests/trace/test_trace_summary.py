@@ -1,8 +1,10 @@
 from __future__ import annotations
 
 import shutil
+import tomllib
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -11,8 +13,8 @@ from trace_builder import MS, S, build, files
 
 from ztune.errors import InputError
 from ztune.trace.reader import Trace
-from ztune.trace.schema import Flag, Op
-from ztune.trace.summary import MOST_BINS, GroupSummary, Summary, summarise
+from ztune.trace.schema import Flag, Op, Via
+from ztune.trace.summary import MOST_BINS, GroupSummary, Summary, Transfers, summarise
 
 K = 1024
 
@@ -46,6 +48,85 @@ def test_sizes_are_counted_by_power_of_two_as_quantize_does(tmp_path: Path) -> N
     assert writes.count == 11
     assert writes.bytes == sum(sizes)
     assert writes.mean == pytest.approx(sum(sizes) / 11)
+
+
+def calls(found: Transfers) -> dict[str, tuple[int, int, float, float]]:
+    return {name: (c.count, c.bytes, c.mean, c.stdev) for name, c in found.by_call.items()}
+
+
+def by_numpy(sizes: list[int]) -> tuple[int, int, float, float]:
+    numbers = np.array(sizes, np.float64)
+    return len(sizes), sum(sizes), round(float(numbers.mean()), 3), round(float(numbers.std()), 3)
+
+
+def test_mean_and_deviation_by_call_are_numpys(tmp_path: Path) -> None:
+    draw = np.random.default_rng(1)
+    how: dict[str, dict[str, int]] = {
+        "write": {},
+        "pwrite": {"flags": Flag.POSITIONED | Flag.SYNC},
+        "aio": {"via": Via.AIO, "flags": Flag.DIRECT},
+        "io_uring": {"via": Via.URING},
+    }
+    sizes = {
+        name: [int(size) for size in draw.lognormal(9, 2, n)]
+        for name, n in zip(how, (400, 300, 200, 100), strict=True)
+    }
+    events = [write(0, size, file=size % 2, **how[name]) for name in how for size in sizes[name]]
+    events += [read(0, size, flags=Flag.POSITIONED) for size in (1, 2, 4)]
+    events += [{"op": Op.FSYNC, "via": Via.AIO}]
+    result = summary(tmp_path, events, ("/a", "data", 0), ("/b", "data", 0))
+    writes = role(result).writes
+    assert calls(writes) == {name: by_numpy(found) for name, found in sizes.items()}
+    assert list(writes.by_call) == list(how), "most calls first"
+    together = [size for found in sizes.values() for size in found]
+    assert (writes.count, writes.bytes, writes.mean, writes.stdev) == by_numpy(together)
+    assert calls(role(result).reads) == {"pread": by_numpy([1, 2, 4])}
+    assert role(result).operations == {"read": 3, "write": 1000, "fsync": 1}
+    for entry in result.files:
+        mine = [size for size in together if size % 2 == (entry.name == "/b")]
+        assert (entry.writes.count, entry.writes.bytes, entry.writes.mean, entry.writes.stdev) == by_numpy(
+            mine
+        )
+    assert result.to_json()["roles"][0]["writes"]["by_call"]["aio"]["stdev"] == by_numpy(sizes["aio"])[3]
+
+
+def test_sizes_that_no_float_holds_have_an_exact_deviation(tmp_path: Path) -> None:
+    large = 1 << 59
+    writes = role(summary(tmp_path, [write(0, large), write(0, large + 2)])).writes
+    assert writes.stdev == 1.0
+
+
+PUBLISHED = Path(__file__).parents[2] / "studies/published"
+BY_CALL = {
+    "orientdb-import": {"write": "write-data", "pwrite": "pwrite-data"},
+    "orientdb-graph": {"write": "writes-data-write", "pwrite": "writes-data-pwrite"},
+}
+
+
+@pytest.mark.parametrize("study", BY_CALL)
+def test_a_published_histogram_by_call_comes_out_in_its_own_shape(tmp_path: Path, study: str) -> None:
+    """What the studies counted by call, as a trace: the same sizes by call, and numpy's mean of them."""
+    found = tomllib.loads((PUBLISHED / f"{study}.toml").read_text())["histogram"]
+    published = {h["name"]: {int(low): n for low, n in h["counts"].items()} for h in found}
+    events, expected, sizes = [], {}, {}
+    for call, name in BY_CALL[study].items():
+        # A fiftieth of them, and at least one: the shape, not the length of the import.
+        expected[call] = {low: -(-n // 50) for low, n in published[name].items()}
+        sizes[call] = [low for low, n in expected[call].items() for _ in range(n)]
+        flags = Flag.POSITIONED if call == "pwrite" else 0
+        events += [write(0, size, flags=flags, t=0) for size in sizes[call]]
+    writes = role(summary(tmp_path, events)).writes
+    assert {call: one.sizes for call, one in writes.by_call.items()} == expected
+    assert calls(writes) == {call: by_numpy(found) for call, found in sizes.items()}
+
+
+def test_an_older_trace_does_not_say_whether_it_was_write_or_pwrite(tmp_path: Path) -> None:
+    events = [write(0, 3), write(0, 5), write(0, 7, via=Via.AIO)]
+    trace = build(tmp_path / "old.trace", events, files(("/d", "data", 0)))
+    manifest = trace.path / "trace.json"
+    manifest.write_text(manifest.read_text().replace('"version": 3', '"version": 2'))
+    writes = role(summarise(Trace.open(trace.path))).writes
+    assert calls(writes) == {"write or pwrite": by_numpy([3, 5]), "aio": by_numpy([7])}
 
 
 def test_sequential_is_per_file_and_kind(tmp_path: Path) -> None:

@@ -188,13 +188,14 @@ def test_foreign_json(trace: Trace, text: str) -> None:
 
 
 def test_a_newer_version_says_so_whatever_else_it_has(trace: Trace) -> None:
-    edit(trace, version=3, ztune="9.9", unheard_of=True)
+    edit(trace, version=4, ztune="9.9", unheard_of=True)
     assert "made by a newer ztune ('9.9')" in complaint(trace.path)
 
 
-def test_an_older_version_is_read(trace: Trace) -> None:
-    edit(trace, version=1)
-    assert Trace.open(trace.path).manifest.version == 1
+@pytest.mark.parametrize("version", [1, 2])
+def test_an_older_version_is_read(trace: Trace, version: int) -> None:
+    edit(trace, version=version)
+    assert Trace.open(trace.path).manifest.version == version
 
 
 @pytest.mark.parametrize("version", [0, -1, "1", None, True, 1.5, [1]])

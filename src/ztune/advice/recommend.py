@@ -65,12 +65,10 @@ def recommend(
     workload; all else comes from the records. ``witness``: what the trace says of acknowledgments, which may
     contradict what the settings promise. Of a measured run all rests on what was measured, and ``screened``,
     the trials of the screening that its layouts came from, stands beside it as prediction. Raises InputError
-    if no layout finished, none is durable enough, or a measured run is given another objective.
+    if no layout finished, none is durable enough, or a measured run is given another ``within``.
     """
-    if run.measured and objective is not None:
-        raise InputError(
-            "--objective and --within order replays; a measured run has its own order and resolution"
-        )
+    if run.measured and objective is not None and objective.within != run.objective.within:
+        raise InputError("--within orders replays; a measured run has its own resolution")
     now = standing(run, trials, objective)
     chosen, baseline = now.chosen, now.baseline
     if chosen is None:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from ztune.errors import InputError
-from ztune.onhost.words import OBJECTIVES
+from ztune.onhost.words import MEASURED_OBJECTIVES, OBJECTIVES
 
 Basis = Literal["modelled", "measured", "emulated"]
 """What a number rests on: a replay; trials; or trials in a lab without hardware virtualisation, where
@@ -96,6 +96,20 @@ def _busy(result: Raw) -> float | None:
     return max(known) / 1e3 / (number_at(result, "environment", "dilation") or 1.0) / count
 
 
+def _cpu_all(result: Raw) -> float | None:
+    """Return the seconds of processor of one operation: the job's, and OpenZFS's beside it, which compresses
+    and checksums in threads of its own, on a mount in a program of its own."""
+    mount = number_at(result, "measure", "cpu", "mount_user_s") is not None
+    beside = ("mount_user_s", "mount_system_s") if mount else ("zfs_threads_s",)
+    return _sum(*(per_operation("measure", "cpu", name) for name in ("user_s", "system_s", *beside)))(result)
+
+
+def _log_ms(kind: str) -> Reader:
+    """Return a reader of the mean ms that the database took for one ``write`` or ``sync`` of its log."""
+    mean = _share(_plain("job", "log", f"{kind}_s"), _plain("job", "log", f"{kind}s"))
+    return lambda result: None if (seconds := mean(result)) is None else seconds * 1e3
+
+
 def _asked(key: str, label: str) -> Metric:
     """Return a metric that an objective may minimise; where it stands is said in the words of studies."""
     path, unit = OBJECTIVES[key]
@@ -172,11 +186,17 @@ MEASURED = _by_key((
     Metric("cpu", "CPU per op", "s",
            _sum(per_operation("measure", "cpu", "user_s"), per_operation("measure", "cpu", "system_s")),
            clock=True),
+    Metric("cpu_all", "CPU per op with ZFS", "s", _cpu_all, clock=True, asked=("cpu",)),
     Metric("mount_cpu", "CPU of the mount per op", "s",
            _sum(per_operation("measure", "cpu", "mount_user_s"),
                 per_operation("measure", "cpu", "mount_system_s")), clock=True),
     Metric("switches", "context switches per op", "ratio",
            per_operation("measure", "cpu", "context_switches")),
+    Metric("log_write", "log write latency", "ms", _log_ms("write"), clock=True),
+    Metric("log_sync", "log sync latency", "ms", _log_ms("sync"), clock=True),
+    Metric("log_writes", "log writes per op", "ratio", per_operation("job", "log", "writes")),
+    Metric("log_syncs", "log syncs per op", "ratio", per_operation("job", "log", "syncs")),
+    Metric("log_waits", "waits for the log buffer per op", "ratio", per_operation("job", "log", "waits")),
 ))  # fmt: skip
 
 
@@ -196,6 +216,24 @@ EXPLAIN = ("read_ops", "write_ops", "read", "flushes", "rmw_reads", "sync_p99")
 def resolve(name: str) -> str:
     """Return the objective's metric that ``name`` means ("time" → "modelled_s"); or raise InputError."""
     key = ALIASES.get(name.strip(), name.strip())
-    if key not in OBJECTIVES:
-        raise InputError(f'"{name}" can\'t be minimised; use one of {", ".join([*ALIASES, *OBJECTIVES])}')
+    known = [*ALIASES, *OBJECTIVES, *MEASURED_OBJECTIVES]
+    if key not in known:
+        raise InputError(f'"{name}" can\'t be minimised; use one of {", ".join(known)}')
     return key
+
+
+def replayed(minimise: Iterable[str]) -> tuple[str, ...]:
+    """Return the metrics of an objective, each once. Raises InputError for an unknown one, for none, and for
+    one that a replay can't tell."""
+    keys = tuple(dict.fromkeys(resolve(name) for name in minimise))
+    if not keys:
+        raise InputError(
+            "the objective minimises nothing; name at least one of modelled_s, allocated, written"
+        )
+    for key in keys:
+        if key in MEASURED_OBJECTIVES:
+            raise InputError(
+                f"a screening can't minimise {key}: it replays the database's I/O without the database; "
+                "`ztune run` measures it"
+            )
+    return keys

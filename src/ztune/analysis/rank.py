@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from ztune.analysis import demand, units
-from ztune.analysis.metrics import REPLAYED, resolve
+from ztune.analysis.metrics import REPLAYED, replayed
 from ztune.analysis.paired import Ratio
 from ztune.analysis.results import Failed, LayoutResult, Results
 from ztune.analysis.stats import ratio
@@ -192,16 +192,6 @@ def order(
     return ranked
 
 
-def goals(minimise: Sequence[str]) -> tuple[str, ...]:
-    """Return the metrics of an objective, each once. Raises InputError for an unknown one, or none."""
-    keys = tuple(dict.fromkeys(resolve(name) for name in minimise))
-    if not keys:
-        raise InputError(
-            "the objective minimises nothing; name at least one of modelled_s, allocated, written"
-        )
-    return keys
-
-
 def rank(
     collected: Results,
     minimise: Sequence[str] = ("modelled_s", "allocated", "written"),
@@ -212,9 +202,10 @@ def rank(
     """Return the layouts of a run in order, and those that have no place: failed, or without a metric.
 
     Those that ``bar`` (default: nothing acknowledged may be lost) keeps out follow the rest, without a rank.
-    ``within`` is a share (0.05 = 5 %). Raises InputError as ``goals`` does, and for a share outside 0 … 1.
+    ``within`` is a share (0.05 = 5 %). Raises InputError as ``metrics.replayed`` does, and for a share
+    outside 0 … 1.
     """
-    keys = goals(minimise)
+    keys = replayed(minimise)
     if not 0 <= within < 1:
         raise InputError(f"within is {within:g}; it is a share from 0 to below 1, such as 0.05 for 5 %")
     bar = bar or Bar(DurabilityClass.NOTHING)

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ztune.analysis import verdict
 from ztune.analysis.basis import basis
 from ztune.analysis.choose import UNSEEN, plainest
-from ztune.analysis.metrics import Basis, table
+from ztune.analysis.metrics import Basis, replayed, table
 from ztune.analysis.pace import Pace, pace
 from ztune.analysis.paired import Ratio, paired
-from ztune.analysis.rank import RankedLayout, defaults_of, goals, rank
+from ztune.analysis.rank import RankedLayout, defaults_of, rank
 from ztune.analysis.results import Failed, LayoutResult, Results, collect
+from ztune.errors import InputError
 from ztune.store.records import Run, Trial
 from ztune.study import DurabilityClass, Objective
 from ztune.study.durability import Bar
@@ -104,15 +105,20 @@ class Standing:
 
 
 def standing(run: Run, trials: Sequence[Trial], objective: Objective | None = None) -> Standing:
-    """Return how the finished ones of ``trials`` stand: replays under ``objective`` (default: the run's),
-    what was measured by the run's own decision."""
+    """Return how the finished ones of ``trials`` stand under ``objective`` (default: the run's).
+
+    What was measured stands by the run's own decision, or by one made anew where ``objective`` minimises
+    something else first. Raises InputError for a metric that these trials don't have.
+    """
     found = collect(trials, basis(run))
     if run.measured:
-        return _measured(run, found)
+        if objective is not None:
+            _must_be_known(objective, run, found)
+        return _measured(run if objective is None else replace(run, objective=objective), found)
     goal = objective or run.objective
     defaults = defaults_of(found.layouts, found.baseline)
     bar = Bar.of(goal.durability, found.base_layout)
-    keys = goals(goal.minimise)
+    keys = replayed(goal.minimise)
     places, failed = rank(found, keys, goal.within, bar, defaults)
     ranked = [p.result for p in places if p.rank is not None]
     return Standing(
@@ -133,6 +139,12 @@ _WHY = {
     "leader": "leads", "worse": "worse than the leader", "equal": "equal to the leader",
     "open": "not resolved",
 }  # fmt: skip
+
+
+def _must_be_known(objective: Objective, run: Run, found: Results) -> None:
+    for word in objective.minimise:
+        if not any(m.key in c.values for m in verdict.answering(word) for c in found.layouts):
+            raise InputError(f"no trial of run {run.id} knows {word}, so it can't be minimised there")
 
 
 def _measured(run: Run, found: Results) -> Standing:

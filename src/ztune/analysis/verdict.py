@@ -7,12 +7,17 @@ from dataclasses import asdict
 from typing import Any
 
 from ztune.analysis.basis import basis
-from ztune.analysis.metrics import MEASURED
+from ztune.analysis.metrics import MEASURED, Metric
 from ztune.analysis.pace import Pace, pace
 from ztune.analysis.resolve import DEFAULT_RESOLUTION, Decision, decide
 from ztune.analysis.results import LayoutResult, Results
 from ztune.store.records import Run
 from ztune.study.durability import Bar
+
+
+def answering(word: str) -> list[Metric]:
+    """Return what is measured of an objective's word: one metric, none where trials know of no such thing."""
+    return [m for m in MEASURED.values() if word in m.asked] or [m for k, m in MEASURED.items() if k == word]
 
 
 def goals(run: Run, results: Sequence[LayoutResult]) -> tuple[str, ...]:
@@ -21,8 +26,7 @@ def goals(run: Run, results: Sequence[LayoutResult]) -> tuple[str, ...]:
     Those of the run's objective; but where seconds are emulated, operations and bytes come first. A job with
     a rate does as much per second under every layout that keeps up: there, latency is its time.
     """
-    words = {word: m.key for m in MEASURED.values() for word in m.asked}
-    wanted = [words.get(m, m) for m in run.objective.minimise]
+    wanted = [m.key for word in run.objective.minimise for m in answering(word)]
     if basis(run) == "emulated":
         wanted = ["ios", "bytes", *wanted]
     if pace(results) is not None and any("latency" in r.values for r in results):

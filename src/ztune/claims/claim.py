@@ -14,7 +14,7 @@ from ztune.claims.tables import STRICT, File, Scalar, files, twice
 from ztune.errors import InputError
 from ztune.onhost.properties import PROPERTIES
 from ztune.onhost.tunables import TUNABLES
-from ztune.onhost.words import suggest
+from ztune.onhost.words import OBJECTIVES, suggest
 from ztune.study import Layout
 
 Relation = Literal["less", "more", "equal", "best"]
@@ -256,7 +256,7 @@ def replay_cannot(claim: Claim) -> str:
     metric = MEASURED[claim.metric]
     if claim.cannot:
         return claim.cannot
-    if not (metric.predicted or metric.asked):
+    if not (metric.predicted or OBJECTIVES.keys() & set(metric.asked)):
         return f"a replay has no forerunner of {metric.label}"
     factors = sorted({key for side in claim.others for key in _differ(claim.subject, side)})
     for key in factors:

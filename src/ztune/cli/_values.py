@@ -7,6 +7,7 @@ from typing import Any
 
 import click
 
+from ztune.analysis.metrics import resolve
 from ztune.errors import InputError
 
 
@@ -30,6 +31,14 @@ def pairs(given: tuple[str, ...]) -> dict[str, str]:
             raise InputError(f'-p is "{text}"; write NAME=VALUE, for example -p scale=50')
         out[name.strip()] = value.strip()
     return out
+
+
+def metrics(text: str) -> list[str]:
+    """Return the metrics that ``--objective`` names, each once. Raises InputError."""
+    names = [word for word in text.split(",") if word.strip()]
+    if not names:
+        raise InputError("--objective names nothing; write for example --objective time,space,written")
+    return list(dict.fromkeys(resolve(name) for name in names))
 
 
 def share(text: str, flag: str, *, zero: bool = False) -> float:

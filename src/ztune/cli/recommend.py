@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import click
 
 from ztune import files, output
 from ztune.advice.commands import script as write_script
-from ztune.analysis.metrics import resolve
 from ztune.cli._options import argument, file_option, option, takes
-from ztune.cli._values import share
-from ztune.errors import InputError
+from ztune.cli._values import metrics, share
 from ztune.report import measured, source, terminal
 from ztune.runs.named import run_id
 from ztune.study import Objective
@@ -25,7 +24,8 @@ def command(
     objective: str | None = option(
         "--objective",
         metavar="METRIC,…",
-        help="What to minimise, most important first: time, space, written, read, sync_p99.",
+        help="What to minimise, most important first: time, space, written, read, sync_p99; "
+        "of a measured run also cpu.",
     ),
     within: str | None = option(
         "--within", metavar="SHARE", help="How near the best counts as equal, such as 5% or 0.05."
@@ -51,7 +51,11 @@ def command(
     found, which = source.best(run and run_id(run), objective or within)
     if which:
         output.echo(f"ztune: {which}", err=True)
-    recommendation = found.recommend(changed_objective(found.run.objective, objective, within))
+    goal = changed_objective(found.run.objective, objective, within)
+    recommendation = found.recommend(goal)
+    if goal is not None and found.run.measured:
+        # What stands beside the recommendation goes by the same objective.
+        found = replace(found, run=replace(found.run, objective=goal))
     if script is not None:
         files.write(script, write_script(recommendation), executable=True)
     if as_json:
@@ -71,10 +75,7 @@ def changed_objective(base: Objective, objective: str | None, within: str | None
         return None
     raw = base.model_dump(mode="json")
     if objective is not None:
-        names = [word for word in objective.split(",") if word.strip()]
-        if not names:
-            raise InputError("--objective names nothing; write for example --objective time,space,written")
-        raw["minimise"] = list(dict.fromkeys(resolve(name) for name in names))
+        raw["minimise"] = metrics(objective)
     if within is not None:
         raw["within"] = share(within, "--within", zero=True)
     return Objective.model_validate(raw)

@@ -20,13 +20,14 @@ from ztune.cli._options import (
     seed_option,
     takes,
 )
-from ztune.cli._values import pairs
+from ztune.cli._values import metrics, pairs
 from ztune.errors import InputError
 from ztune.places import named as places
 from ztune.report import measured
 from ztune.runs import asked, runner
 from ztune.runs.named import resolve
 from ztune.store.db import Store
+from ztune.study import Objective
 
 
 @click.command("run")
@@ -46,6 +47,11 @@ def command(
         help="Only this layout of the study (may be repeated); the baseline always runs.",
     ),
     source: str | None = option("--from", metavar="RUN", help="Take the best layouts of this screening run."),
+    objective: str | None = option(
+        "--objective",
+        metavar="METRIC,…",
+        help="What to minimise instead of the study's, most important first, such as cpu,time.",
+    ),
     trials: Trials = group(),
     warm: bool = option(
         "--warm", help="Leave the caches as loading left them, instead of emptying them first."
@@ -79,6 +85,7 @@ def command(
       ztune run postgres-oltp --on mount              OpenZFS in user space, in real time, no root needed
       ztune run --from last --top 3                   the best of the last screening, and the baseline
       ztune run my-study.toml --on local --pool tank/ztune
+      ztune run postgres-oltp --on mount --objective cpu     least processor time per transaction
       ztune run fio --on local --disk main=/dev/sdb --blocks 5
       ztune run postgres-oltp --on ssh://db7 --pool tank/ztune -p scale=400
       ztune run --resume 7f3k2a                       go on where it was cut
@@ -89,7 +96,7 @@ def command(
         output.plain(name, "--name")
     with Store.open() as store:
         if resume is not None:
-            if what is not None or source is not None or params:
+            if what is not None or source is not None or params or objective is not None:
                 raise InputError("--resume goes on with a run as it was begun; leave the rest out")
             run = resolve(resume, "run", store=store)
             with LiveView() as live:
@@ -113,9 +120,13 @@ def command(
                 raise InputError(
                     "what is to run? `ztune run STUDY`, `ztune run WORKLOAD`, or `ztune run --from RUN`"
                 )
+            study = task.study
+            if objective is not None:
+                goal = {**study.objective.model_dump(mode="json"), "minimise": metrics(objective)}
+                study = study.model_copy(update={"objective": Objective.model_validate(goal)})
             place = where.place(on)
             request = runner.Request(
-                study=task.study, layouts=task.layouts, job=task.job, place=place, options=options, seed=seed,
+                study=study, layouts=task.layouts, job=task.job, place=place, options=options, seed=seed,
                 name=name, command=["ztune", *sys.argv[1:]], source_run=None if before is None else before.id,
             )  # fmt: skip
             with LiveView() as live:

@@ -47,9 +47,9 @@ def show(
 ) -> None:
     """Show what was read, written and synced.
 
-    By role: calls, bytes, sizes as powers of two (each row's label is the lower bound), how much was
-    sequential, synchronous, overwritten and aligned, the working set, sync times, and rates over time.
-    docs/trace-format.md defines each figure.
+    By role: calls, bytes, sizes as powers of two (each row's label is the lower bound) with their mean and
+    standard deviation by call, how much was sequential, synchronous, overwritten and aligned, the working
+    set, sync times, and rates over time. docs/trace-format.md defines each figure.
 
     \b
     Examples:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from markupsafe import Markup, escape
@@ -14,6 +14,8 @@ from ztune.analysis.metrics import MEASURED
 from ztune.analysis.predicted import Comparison
 from ztune.analysis.results import LayoutResult
 from ztune.analysis.why import Why
+from ztune.observe import histograms
+from ztune.units import format_size
 
 # A logarithmic axis from this ratio of largest to smallest on: below, a linear one shows differences better.
 _LOG_FROM = 8.0
@@ -284,6 +286,53 @@ def dots(cells: Sequence[LayoutResult], key: str, chosen: LayoutResult | None, w
                 Markup(
                     '<circle class="p {}" cx="{:.1f}" cy="{:.1f}" r="5"><title>block {}: {}</title></circle>'
                 ).format(kind, axis.at(value), y, block, units.show(value, unit))
+            )
+    return Markup("").join([*out, Markup("</svg>")])
+
+
+def file_sizes(
+    files: Mapping[int, int], held: Mapping[int, int] | None = None, wide: int = 420, tall: int = 150
+) -> Markup:
+    """Return columns by size: the share of the files that is so large and, beside it, of the bytes.
+
+    ``files``: the least size of a power-of-two bucket (0: empty files) → files; ``held``: the same buckets →
+    bytes in them, None where nobody knows. Empty without files.
+    """
+    files = {low: n for low, n in files.items() if low >= 0 and n > 0}
+    lows = [low for low, _ in histograms.rows(files)]
+    if not lows:
+        return Markup("")
+    kinds = {"files": files, "bytes": held or {}}
+    shares = {
+        kind: {low: n / whole for low, n in of.items()}
+        for kind, of in kinds.items()
+        if (whole := sum(of.values()))
+    }
+    most = max(share for of in shares.values() for share in of.values())
+    bottom, room = tall - 20, wide / len(lows)
+    bar = min(room * 0.8, 40.0) / len(shares)
+    out = [_svg(wide, tall, "Files by size"), _level("axis", bottom, 0, wide)]
+    for i, low in enumerate(lows):
+        middle = room * (i + 0.5)
+        told = f"{format_size(low)} to {format_size(2 * low)}" if low else "empty"
+        told += f": {units.count(files.get(low, 0))} of {units.count(sum(files.values()))} files"
+        if held is not None:
+            told += f", {units.amount(held.get(low, 0))} in them"
+        for j, (kind, of) in enumerate(shares.items()):
+            if share := of.get(low, 0.0):
+                high = max(1.0, share / most * (bottom - 4))
+                left = middle + (j - len(shares) / 2) * bar
+                out.append(
+                    Markup(
+                        '<rect class="sizes {}" x="{:.1f}" y="{:.1f}" width="{:.1f}" height="{:.1f}">'
+                        "<title>{}</title></rect>"
+                    ).format(kind, left, bottom - high, bar, high, told)
+                )
+        if i % math.ceil(40 / room) == 0:
+            out.append(
+                Markup('<text x="{:.1f}" y="{}" text-anchor="middle">{}</text>').format(
+                    middle, tall - 5, format_size(low)
+                )
             )
     return Markup("").join([*out, Markup("</svg>")])
 

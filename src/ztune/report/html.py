@@ -245,6 +245,7 @@ def _histogram(group: GroupSummary) -> dict[str, Any]:
 
     return {
         "group": group,
+        "files": charts.file_sizes(group.file_sizes, group.file_size_bytes),
         "rows": [
             {"size": format_size(b), "read": cell(group.reads, b), "write": cell(group.writes, b)}
             for b in bounds

@@ -36,6 +36,7 @@ def sections(now: Standing, trials: Sequence[Trial], screened: Sequence[Trial]) 
         "rows": [_row(p, keys, now) for p in now.places],
         "dots": [(now.label(k), charts.dots(layouts, k, now.chosen)) for k in keys[:_DOTS]],
         "causes": charts.causes(reasons),
+        "logs": _logs(layouts),
         "has_zil": any(w.zil is not None for _, w in reasons),
         "reasons": [(c, sentence(c, _unit(c))) for c, _ in reasons],
         "classes": _classes(reasons),
@@ -91,6 +92,18 @@ def _classes(reasons: Sequence[tuple[LayoutResult, Any]]) -> list[tuple[str, dic
         (c.name, {n: units.amount(w.by_class[n]) if n in w.by_class else "–" for n in names})
         for c, w in reasons
     ]
+
+
+_LOG = ("log_write", "log_sync", "log_writes", "log_syncs", "log_waits")
+
+
+def _logs(layouts: Sequence[LayoutResult]) -> dict[str, Any]:
+    """Return what the databases counted of their own logs, as a table; no columns where they don't."""
+    keys = [k for k in _LOG if any(k in c.estimates for c in layouts)]
+    return {
+        "columns": [MEASURED[k].named(layouts[0].basis) for k in keys],
+        "rows": [(c.name, [c.text(k) for k in keys]) for c in layouts],
+    }
 
 
 def _environment(run: Run, cells: Sequence[LayoutResult]) -> dict[str, str]:

@@ -11,7 +11,7 @@ from ztune.advice.findings import Finding, Undecided
 from ztune.analysis import units
 from ztune.observe import histograms
 from ztune.observe.model import Buckets, Group, Observation, Series
-from ztune.report import html, observed_sheets
+from ztune.report import charts, html, observed_sheets
 from ztune.units import format_size
 
 _MOST = 48  # lines drawn over time, at most
@@ -45,6 +45,7 @@ def render(seen: Observation, findings: Sequence[Finding], undecided: Sequence[U
         other=[s for s in (*observed_sheets.other_sheets(seen), observed_sheets.settings(seen)) if s.rows],
         groups=[_histograms(g) for g in (*seen.of_kind("role"), *seen.of_kind("device")) if _any(g)],
         pools=_pools(seen),
+        files=[(f, plot) for f in seen.files if (plot := charts.file_sizes(f.sizes))],
         series=_series(seen),
     )
 

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from ztune import __version__
+from ztune.analysis.metrics import replayed
 from ztune.analysis.standing import standing
 from ztune.errors import InputError
 from ztune.places.engine import Engine
@@ -53,6 +54,7 @@ def start(
     """
     if options.budget < 1:
         raise InputError(f"the budget is {options.budget}; at least 1 layout has to be tried")
+    replayed(study.objective.minimise)
     sweep()
     target = Replay(trace, engine, timeout_s=options.timeout_s)
     layouts = first_round(study)[: options.budget]

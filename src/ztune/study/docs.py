@@ -18,7 +18,7 @@ from ztune.onhost.declared import Declared
 from ztune.onhost.layout import Dataset, Layout, Pool, Vdev
 from ztune.onhost.properties import PROPERTIES
 from ztune.onhost.tunables import TUNABLES
-from ztune.onhost.words import OBJECTIVES
+from ztune.onhost.words import MEASURED_OBJECTIVES, OBJECTIVES
 from ztune.study.profile import FlashProfile, HddProfile
 from ztune.study.study import NamedLayout, Objective, Study
 from ztune.study.tables import fields_of
@@ -104,6 +104,7 @@ def metric_table() -> list[str]:
     """Return the table of metrics."""
     rows = ["| metric | unit | in the measure |", "| --- | --- | --- |"]
     rows += [f"| `{name}` | {unit} | `{'.'.join(path)}` |" for name, (path, unit) in OBJECTIVES.items()]
+    rows += [f"| `{name}` | {unit} | of measured runs only |" for name, unit in MEASURED_OBJECTIVES.items()]
     return rows
 
 

@@ -134,7 +134,7 @@ class Manifest(_Part):
     """``trace.json``. Times are ns, sizes bytes."""
 
     format: Literal["ztune-trace"] = FORMAT  # type: ignore[assignment]
-    version: Literal[1, 2] = VERSION  # type: ignore[assignment]
+    version: Literal[1, 2, 3] = VERSION  # type: ignore[assignment]
     ztune: str
     created: str  # ISO 8601, UTC
     started_unix_ns: Nanoseconds = 0

@@ -18,7 +18,7 @@ import numpy.typing as npt
 from ztune.errors import InputError
 from ztune.files import writing
 from ztune.trace.reader import Columns, Trace
-from ztune.trace.schema import Op
+from ztune.trace.schema import Flag, Op
 
 EXPORT_VERSION = 2  # part of the key under which callers cache an export
 MAGIC = b"ZTOPS\0\0\0"
@@ -152,6 +152,7 @@ def _records(
     records = np.zeros(len(rows), RECORD)
     for name in ("t", "dur", "offset", "size", "op", "via", "flags"):
         records[name] = columns[name][rows]
+    records["flags"] &= ~int(Flag.POSITIONED) & 0xFFFF  # to the engine an offset is an offset
     for name in ("file", "file2"):
         records[name] = new_id[columns[name][rows]]
     records["thread"] = thread

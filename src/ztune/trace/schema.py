@@ -5,7 +5,7 @@ from __future__ import annotations
 from enum import IntEnum, IntFlag
 
 FORMAT = "ztune-trace"
-VERSION = 2
+VERSION = 3
 
 
 class Op(IntEnum):
@@ -37,7 +37,7 @@ class Via(IntEnum):
 
 
 class Flag(IntFlag):
-    """How the file was open, or what kind of fallocate it was."""
+    """How the file was open, and what kind of call it was."""
 
     SYNC = 1  # O_SYNC / RWF_SYNC
     DSYNC = 2  # O_DSYNC / RWF_DSYNC
@@ -46,3 +46,4 @@ class Flag(IntFlag):
     KEEP_SIZE = 16
     PUNCH = 32
     ZERO = 64
+    POSITIONED = 128  # the call named the offset itself: pread, pwrite; from version 3 on

@@ -6,8 +6,9 @@ Polars counts the events, by file and by role. The definitions are in docs/trace
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -17,7 +18,7 @@ from ztune.errors import InputError
 from ztune.onhost.words import ROLES
 from ztune.trace.manifest import Manifest, TraceFile
 from ztune.trace.reader import Trace
-from ztune.trace.schema import Flag, Op
+from ztune.trace.schema import Flag, Op, Via
 
 NO_ROLE = "none"  # the name under which files without a role are shown
 ALIGNMENTS = (512, 4096, 8192)
@@ -26,6 +27,17 @@ PAGE = 4096  # bytes; unit of the working set
 # through the intent log: the default of zfs_txg_timeout (zfs(4)).
 SYNC_WITHIN_NS = 5_000_000_000
 MOST_BINS = 4096  # the bins of the rates double from 1 s until they are no more
+
+
+@dataclass(frozen=True)
+class CallSizes:
+    """Sizes of the reads or writes that were asked for by one call."""
+
+    count: int
+    bytes: int
+    mean: float  # bytes
+    stdev: float  # bytes; of all these calls, not of a sample
+    sizes: dict[int, int]  # as in ``Transfers``
 
 
 @dataclass(frozen=True)
@@ -39,11 +51,9 @@ class Transfers:
     sequential: float  # start where the last one of the same kind on the same file ended
     aligned: dict[int, float]  # bytes → share whose offset and size both are multiples
     pages: int  # different 4 KiB pages touched
-
-    @property
-    def mean(self) -> float:
-        """Mean size in bytes."""
-        return self.bytes / self.count if self.count else 0.0
+    mean: float  # bytes
+    stdev: float  # bytes; of all calls, not of a sample
+    by_call: dict[str, CallSizes]  # "write", "pwrite", "aio", "io_uring": those that occur, most calls first
 
 
 @dataclass(frozen=True)
@@ -77,6 +87,8 @@ class GroupSummary:
     pages: int  # different 4 KiB pages read or written
     page_size: int | None  # the database's, if the workload knows it
     operations: dict[str, int]  # name of the operation in lower case → count; all kinds that occur
+    file_sizes: dict[int, int]  # as ``Transfers.sizes``, of the files that were there at the end
+    file_size_bytes: dict[int, int]  # the same buckets → bytes
 
     @property
     def sync_share(self) -> float:
@@ -147,6 +159,11 @@ _SYNCED = _WRITE & (
     (pl.col("flags") & int(Flag.SYNC | Flag.DSYNC) != 0) | (pl.col("until_sync") <= SYNC_WITHIN_NS)
 )
 _KINDS = {"read": _READ, "write": _WRITE}
+# Which call it was: 1 where it named the offset, and twice ``via``. It lies in the flags, whose last is
+# POSITIONED, with ``via`` put above it: so there is no further column to sort.
+_CALL = pl.col("flags") // int(Flag.POSITIONED)
+_FLAGS = 2 * int(Flag.POSITIONED)
+_ASKED = _OP + 16 * _CALL  # with the operation below it, whose codes are less than 16
 
 
 def _seen(events: pl.DataFrame, entries: Sequence[TraceFile]) -> tuple[pl.DataFrame, pl.DataFrame]:
@@ -242,10 +259,10 @@ def _pages(seen: pl.DataFrame) -> pl.LazyFrame:
 
 
 def _counted(seen: pl.DataFrame, alignments: Sequence[int]) -> tuple[pl.DataFrame, pl.DataFrame]:
-    """Return what adds up of each file: its totals, and how many events it has of each kind and size."""
+    """Return what adds up of each file: its totals, and how many events it has of each call and size."""
     events = seen.lazy()
     totals = events.group_by("role", "file").agg(_totals(alignments)).join(_pages(seen), "file", "left")
-    sizes = events.group_by("role", "file", "op", "size").agg(n=pl.len())
+    sizes = events.group_by("role", "file", "size", asked=_ASKED).agg(n=pl.len())
     return totals.fill_null(0).collect(), sizes.collect()
 
 
@@ -258,9 +275,11 @@ class _Counts:
         counted: tuple[pl.DataFrame, pl.DataFrame],
         key: str,
         alignments: Sequence[int],
+        calls: Mapping[int, str],
     ) -> None:
         totals, sizes = counted
         self._alignments = alignments
+        self._calls = calls
         self._totals = _by(totals.group_by(key).agg(pl.exclude("role", "file").sum()), key)
         took = pl.col("dur")
         quantiles = (took.quantile(share, "linear").alias(f"p{share}") for share in (0.5, 0.9, 0.99))
@@ -269,10 +288,10 @@ class _Counts:
             syncs.agg(took.mean().alias("mean"), *quantiles, took.max().alias("max")).collect(), key
         )
         self._sizes: dict[str | int, dict[int, list[tuple[int, int]]]] = defaultdict(dict)
-        for one, op, size, n in (
-            sizes.group_by(key, "op", "size").agg(pl.col("n").sum()).sort("size").iter_rows()
+        for one, asked, size, n in (
+            sizes.group_by(key, "asked", "size").agg(pl.col("n").sum()).sort("size").iter_rows()
         ):
-            self._sizes[one].setdefault(op, []).append((size, n))
+            self._sizes[one].setdefault(asked, []).append((size, n))
 
     def busiest(self) -> list[str | int]:
         """Return the keys, those first that moved the most bytes."""
@@ -284,12 +303,17 @@ class _Counts:
     ) -> GroupSummary:
         """Return the counts of ``one``, the files ``entries``, as ``name``."""
         total, kinds = self._totals.get(one, defaultdict(int)), self._sizes[one]
+        left: dict[int, list[int]] = defaultdict(list)
+        for size in sorted(_size_end(entry) for entry in entries if not entry.deleted):
+            left[_bucket(size)].append(size)
         return GroupSummary(
             name=name,
             role=entries[0].role,
             files=len(entries),
             size_start=sum(entry.size_start for entry in entries),
-            size_end=sum(entry.size_end if entry.size_end >= 0 else entry.size_start for entry in entries),
+            size_end=sum(map(_size_end, entries)),
+            file_sizes={low: len(sizes) for low, sizes in left.items()},
+            file_size_bytes={low: sum(sizes) for low, sizes in left.items()},
             reads=self._transfers(one, "read", Op.READ),
             writes=self._transfers(one, "write", Op.WRITE),
             syncs=total["syncs"],
@@ -299,27 +323,58 @@ class _Counts:
             overwritten_bytes=total["overwritten"],
             pages=total["pages"],
             page_size=page_size,
-            operations={op.name.lower(): sum(n for _, n in kinds[op]) for op in Op if op in kinds},
+            operations={
+                op.name.lower(): sum(n for _, n in found)
+                for op in Op
+                if (found := [one for asked, sizes in kinds.items() if asked % 16 == op for one in sizes])
+            },
         )
 
     def _transfers(self, one: str | int, kind: str, op: Op) -> Transfers:
         total = self._totals.get(one, defaultdict(int))
         count = total[f"{kind}_count"]
-        sizes: dict[int, int] = defaultdict(int)
+        found = {asked // 16: sizes for asked, sizes in self._sizes[one].items() if asked % 16 == op}
+        together = sorted(size for sizes in found.values() for size in sizes)
         size_bytes: dict[int, int] = defaultdict(int)
-        for size, n in self._sizes[one].get(op, ()):
-            least = 1 << (size.bit_length() - 1) if size else 0
-            sizes[least] += n
-            size_bytes[least] += n * size
+        for size, n in together:
+            size_bytes[_bucket(size)] += n * size
+        everything = _sizes_of(together)
+        by_call = [(self._calls[call].format(kind), _sizes_of(sizes)) for call, sizes in found.items()]
         return Transfers(
             count=count,
             bytes=total[f"{kind}_bytes"],
-            sizes=dict(sizes),
+            sizes=everything.sizes,
             size_bytes=dict(size_bytes),
             sequential=_share(total[f"{kind}_sequential"], count),
             aligned={to: _share(total[f"{kind}_{to}"], count) for to in self._alignments},
             pages=total[f"{kind}_pages"],
+            mean=everything.mean,
+            stdev=everything.stdev,
+            by_call=dict(sorted(by_call, key=lambda named: (-named[1].count, named[0]))),
         )
+
+
+def _size_end(entry: TraceFile) -> int:
+    return entry.size_end if entry.size_end >= 0 else entry.size_start
+
+
+def _bucket(size: int) -> int:
+    """Return the power of two that begins the bucket of ``size``; 0 for 0."""
+    return 1 << (size.bit_length() - 1) if size else 0
+
+
+def _sizes_of(counted: Iterable[tuple[int, int]]) -> CallSizes:
+    """Return what ``counted`` comes to: sizes in bytes, smallest first, and how many calls had each."""
+    sizes: dict[int, int] = defaultdict(int)
+    count = total = squares = 0
+    for size, n in counted:
+        sizes[_bucket(size)] += n
+        count, total, squares = count + n, total + n * size, squares + n * size * size
+    if not count:
+        return CallSizes(0, 0, 0.0, 0.0, {})
+    # In whole numbers, which are exact however large they are.
+    stdev = math.sqrt(count * squares - total * total) / count
+    return CallSizes(count, total, round(total / count, 3), round(stdev, 3), dict(sizes))
 
 
 def _by(found: pl.DataFrame, key: str) -> dict[str | int, dict[str, Any]]:
@@ -337,10 +392,13 @@ def summarise(trace: Trace, files: int | None = None) -> Summary:
     for entry in manifest.files:
         of_role[entry.role or NO_ROLE].append(entry)
     of_role = {name: entries for name, entries in of_role.items() if entries}
-    events = pl.DataFrame(trace.table(["t", "dur", "op", "flags", "file", "offset", "size"]))
+    read = pl.DataFrame(trace.table(["t", "dur", "op", "via", "flags", "file", "offset", "size"]))
+    flags = pl.col("flags") % _FLAGS + pl.col("via").cast(pl.UInt16) * _FLAGS
+    events = read.with_columns(flags=flags).drop("via")
     seen, everything = _seen(events, manifest.files)
     counted = _counted(seen, alignments)
-    by_role, by_file = (_Counts(seen, counted, key, alignments) for key in ("role", "file"))
+    calls = _calls(manifest)
+    by_role, by_file = (_Counts(seen, counted, key, alignments, calls) for key in ("role", "file"))
 
     def page_size(entry: TraceFile) -> int | None:
         return manifest.page_size.get(entry.role) if entry.role is not None else None
@@ -357,6 +415,13 @@ def summarise(trace: Trace, files: int | None = None) -> Summary:
         bin_s=bin_s,
         rates=rates,
     )
+
+
+def _calls(manifest: Manifest) -> dict[int, str]:
+    """Return ``_CALL`` → the name of the call, with {} for read or write."""
+    plain = "{0}" if manifest.version >= 3 else "{0} or p{0}"  # older traces don't tell them apart
+    names = {Via.SYSCALL: (plain, "p{0}"), Via.AIO: ("aio",) * 2, Via.URING: ("io_uring",) * 2}
+    return {2 * via + positioned: both[positioned] for via, both in names.items() for positioned in (0, 1)}
 
 
 def _rates(length: int, seen: pl.DataFrame, names: list[str]) -> tuple[float, dict[str, Rates]]:

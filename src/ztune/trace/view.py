@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 
 from rich import box
 from rich.columns import Columns
-from rich.console import RenderableType
+from rich.console import Group, RenderableType
 from rich.panel import Panel
 from rich.table import Table
 
@@ -272,7 +272,10 @@ def _compressibility(measured: Sequence[Compressibility]) -> Table:
 
 
 def _distribution(console: Console, title: str, transfers: Transfers) -> RenderableType:
-    """Return a size distribution like DTrace's quantize: a row for each power of two between the extremes."""
+    """Return a size distribution like DTrace's quantize: a row for each power of two between the extremes.
+
+    Below it stand mean and standard deviation by call.
+    """
     full = "█" if _unicode(console) else "@"
     rows = [0] if 0 in transfers.sizes else []
     if positive := [low for low in transfers.sizes if low]:
@@ -300,6 +303,16 @@ def _distribution(console: Console, title: str, transfers: Transfers) -> Rendera
             share(part) if calls else "",
             share(of_bytes) if calls else "",
         )
+    return Group(table, _by_call(transfers))
+
+
+def _by_call(transfers: Transfers) -> Table:
+    table = Table(box=None, pad_edge=False, padding=(0, 1), header_style="dim")
+    table.add_column("call", no_wrap=True)
+    for column in ("calls", "mean", "std. dev."):
+        table.add_column(column, justify="right", no_wrap=True)
+    for name, one in transfers.by_call.items():
+        table.add_row(name, count(one.count), size(one.mean), size(one.stdev))
     return table
 
 

@@ -82,6 +82,10 @@ def test_a_copy_is_taken_over_and_measured(job: tuple[PostgresOltp, dict[str, Pa
     )
     # Each transaction waits for its own log, or for one written together.
     assert 0 < details["wal_syncs"] <= result.operations + 20
+    log = result.log
+    assert (log["writes"], log["syncs"]) == (details["wal_writes"], details["wal_syncs"])
+    assert 0 < log["write_s"] < result.seconds * 4 and 0 < log["sync_s"] < result.seconds * 4
+    assert details["settings"]["track_wal_io_timing"] == "on"
     assert details["checkpoints"] >= 1 and details["checkpoint_pages"] > 0
     assert json.loads(json.dumps(result.to_json()))["details"]["pages_hit"] > 0
     workload.stop()
@@ -94,9 +98,12 @@ def test_full_pages_are_counted_when_they_are_written(
 ) -> None:
     workload, places = job
     del workload.job.database["full_page_writes"]
+    workload.job.database["track_wal_io_timing"] = "off"
     workload.job.adopt(places)
     workload.start()
-    details = workload.verify(workload.run()).details
+    result = workload.verify(workload.run())
+    assert result.log.keys() == {"writes", "syncs"}, "what was not timed has no times, not zeros"
+    details = result.details
     assert details["settings"]["full_page_writes"] == "on" and details["wal_full_page_images"] > 0
     assert details["wal_bytes"] > 1000 * details["wal_full_page_images"]
     workload.stop()

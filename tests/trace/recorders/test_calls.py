@@ -45,6 +45,8 @@ os.pread(f, 100, 9990); os.pread(f, 100, 20000)
     file = seen.file("a")
     assert (file.size_start, file.size_end, file.created, file.deleted) == (10000, 10000, False, False)
     assert {e["via"] for e in seen.rows("a")} == {Via.SYSCALL}
+    named = [bool(e["flags"] & Flag.POSITIONED) for e in seen.rows("a")]
+    assert named == [offset in (5000, 6000, 7000, 8000, 9000, 9990, 20000) for _, offset, _ in seen.of("a")]
     assert all(e["dur"] > 0 and e["t"] + e["dur"] <= seen.trace.manifest.duration_ns for e in seen.rows("a"))
 
 
@@ -71,11 +73,12 @@ d = os.open("direct", os.O_RDWR | os.O_CREAT | os.O_DIRECT); os.pwrite(d, m, 409
     def flags(name: str) -> list[int]:
         return [e["flags"] for e in seen.rows(name) if e["op"] == Op.WRITE]
 
-    assert flags("log") == [Flag.APPEND] * 3
+    positioned = Flag.POSITIONED
+    assert flags("log") == [Flag.APPEND, Flag.APPEND | positioned, Flag.APPEND]
     assert flags("sync") == [Flag.SYNC]
     assert flags("dsync") == [Flag.DSYNC]
-    assert flags("flags") == [Flag.DSYNC, Flag.SYNC]
-    assert flags("direct") == [Flag.DIRECT]
+    assert flags("flags") == [Flag.DSYNC | positioned, Flag.SYNC | positioned]
+    assert flags("direct") == [Flag.DIRECT | positioned]
     assert seen.of("direct")[-1] == ("WRITE", 4096, 4096)
 
 

@@ -77,6 +77,10 @@ class WorkloadResult:
     offered_per_second: float | None = None
     """Operations that became due per second of wall time: 0 where the next begins when the last is done,
     ``None`` where the job does not know."""
+    log: dict[str, float] = field(default_factory=dict)
+    """What the database itself counted of its log while the job ran: ``writes`` and ``syncs``, the seconds
+    ``write_s`` and ``sync_s`` that they took, and ``waits`` for room in its buffer. What this version does
+    not count, or was told not to time, is absent."""
 
     @property
     def per_second(self) -> float:
@@ -97,9 +101,15 @@ class WorkloadResult:
         """Return the result with its times divided by ``dilation``; ``details`` are the job's to mend."""
         if dilation == 1:
             return self
-        latency = {name: ms / dilation for name, ms in self.latency_ms.items()}
-        offered = None if self.offered_per_second is None else self.offered_per_second * dilation
-        return replace(self, seconds=self.seconds / dilation, latency_ms=latency, offered_per_second=offered)
+        return replace(
+            self,
+            seconds=self.seconds / dilation,
+            latency_ms={name: ms / dilation for name, ms in self.latency_ms.items()},
+            offered_per_second=None
+            if self.offered_per_second is None
+            else self.offered_per_second * dilation,
+            log={name: n / dilation if name.endswith("_s") else n for name, n in self.log.items()},
+        )
 
     def to_json(self) -> dict[str, Any]:
         """Return the result as plain JSON values."""

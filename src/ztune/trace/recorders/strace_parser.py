@@ -372,7 +372,8 @@ class Parser:
         begin = self._sizes[opened.number] if append else opened.position if offset < 0 else offset
         if offset < 0:
             opened.position = begin + c.value
-        self._row(c, op, opened, begin, c.value, _rwf_flags(rwf))
+        positioned = 0 if offset < 0 else Flag.POSITIONED
+        self._row(c, op, opened, begin, c.value, _rwf_flags(rwf) | positioned)
         if op == Op.WRITE:
             self._grow(opened.number, begin + c.value)
 

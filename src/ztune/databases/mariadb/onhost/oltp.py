@@ -33,9 +33,14 @@ _FILL_STEPS = 20
 _FLUSH_SECONDS = 600.0
 _COUNTERS = (
     *("Innodb_os_log_written", "Innodb_log_writes", "Innodb_os_log_fsyncs", "Innodb_data_fsyncs"),
+    "Innodb_log_waits",
     *("Innodb_data_written", "Innodb_data_read", "Innodb_pages_written", "Innodb_pages_read"),
     *("Innodb_dblwr_pages_written", "Innodb_dblwr_writes", "Innodb_buffer_pool_wait_free", "Binlog_commits"),
 )
+
+
+_LOG = {"writes": "innodb_log_writes", "syncs": "innodb_os_log_fsyncs", "waits": "innodb_log_waits"}
+"""The redo log's, as far as a version counts them. No version tells how long they took."""
 
 
 class MariadbOltp(ServerJob[MariadbServer]):
@@ -249,6 +254,7 @@ class MariadbOltp(ServerJob[MariadbServer]):
             unit="transaction",
             latency_ms=outcome.latency_ms,
             offered_per_second=sysbench.rate(rate),
+            log={name: float(counted[status]) for name, status in _LOG.items() if status in counted},
             details={
                 "tps": outcome.transactions / outcome.seconds * self.dilation,
                 "reads": outcome.reads,

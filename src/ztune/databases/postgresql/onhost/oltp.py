@@ -156,6 +156,9 @@ class PostgresOltp(ServerJob[PostgresServer]):
         settings = postgres_time.slower(self.settings(), self.dilation)
         if settings["wal_compression"] == "pglz" and server.binaries.major < 15:
             settings["wal_compression"] = "on"  # What the one method was called before there was a choice.
+        if server.binaries.major >= 14:
+            # Two looks at the clock for each write of the log and each sync: nothing beside these.
+            settings.setdefault("track_wal_io_timing", "on")
         server.configure(settings)
         server.start()
         warmup = round(int(self.params["warmup"]) * self.dilation)
@@ -234,6 +237,7 @@ class PostgresOltp(ServerJob[PostgresServer]):
             unit="transaction",
             latency_ms=latency.summary(latencies),
             offered_per_second=float(self.params["rate"]) / self.dilation,
+            log=self._log(after),
             details={
                 "tps": outcome.transactions / spent * self.dilation,
                 "failed": outcome.failed,
@@ -287,6 +291,16 @@ class PostgresOltp(ServerJob[PostgresServer]):
         }
         if major >= 14:
             parts["wal"] = "(SELECT row_to_json(w) FROM pg_stat_wal AS w)"
+        if 14 <= major < 18:
+            parts["log"] = _LOG.format(
+                "wal_write", "wal_write_time", "wal_sync", "wal_sync_time", "pg_stat_wal"
+            )
+        elif major >= 18:
+            # Filling new segments is the context "init": no write of the log before 18 either.
+            parts["log"] = _LOG.format(
+                "sum(writes)", "sum(write_time)", "sum(fsyncs)", "sum(fsync_time)",
+                "pg_stat_io WHERE object = 'wal' AND context = 'normal'",
+            )  # fmt: skip
         if major >= 16:
             # Writes by who made them: the checkpointer, the background writer, or a session that needed room.
             parts["io"] = (
@@ -314,8 +328,8 @@ class PostgresOltp(ServerJob[PostgresServer]):
             "wal_records": grown("wal", "wal_records"),
             "wal_full_page_images": grown("wal", "wal_fpi"),
             "wal_buffers_full": grown("wal", "wal_buffers_full"),
-            "wal_writes": grown("wal", "wal_write"),
-            "wal_syncs": grown("wal", "wal_sync"),
+            "wal_writes": grown("log", "writes"),
+            "wal_syncs": grown("log", "syncs"),
             "pages_read": grown("blocks", "read"),
             "pages_hit": grown("blocks", "hit"),
             "pages_by_bgwriter": grown("bgwriter", "buffers_clean"),
@@ -331,6 +345,17 @@ class PostgresOltp(ServerJob[PostgresServer]):
             found["checkpoints"] = grown("bgwriter", "checkpoints_timed", "checkpoints_req")
             found["checkpoint_pages"] = grown("bgwriter", "buffers_checkpoint")
         return {name: value for name, value in found.items() if value is not None}
+
+    def _log(self, after: dict[str, Any]) -> dict[str, float]:
+        """Return what the server counted of its log's writes since ``start``; since version 14."""
+        old, new = self._before.get("log"), after.get("log")
+        if not old or not new:
+            return {}
+        found = {name: float(new[name] or 0) - float(old[name] or 0) for name in new}
+        if self._before["settings"].get("track_wal_io_timing") != "on":
+            return {name: found[name] for name in ("writes", "syncs")}
+        times = {f"{kind}_s": found[f"{kind}_ms"] / 1e3 for kind in ("write", "sync")}
+        return {"writes": found["writes"], "syncs": found["syncs"], **times}
 
     def _pgbench(
         self, seconds: int, seed: int, step: str, progress: ProgressFn, *, log: bool
@@ -386,6 +411,9 @@ class PostgresOltp(ServerJob[PostgresServer]):
         """Return PostgreSQL's page size, for data and for WAL."""
         return {"data": PAGE_SIZE, "wal": PAGE_SIZE, "temp": PAGE_SIZE}
 
+
+_LOG = "(SELECT json_build_object('writes', {}, 'write_ms', {}, 'syncs', {}, 'sync_ms', {}) FROM {})"
+"""Writes and syncs of the log, counted and timed, by whom they are counted."""
 
 # Goes through as many segments as are kept, so that the load meets recycled ones, as on a server in use. On a
 # new cluster every segment would first be made and filled with zeros: twice the WAL writes, which a server

@@ -64,7 +64,7 @@ OWNED = by_name(
 _SWITCH = ("on", "off", "true", "false", "yes", "no", "1", "0")
 WORDS = {
     **dict.fromkeys(("fsync", "full_page_writes", "wal_recycle", "wal_init_zero", "wal_log_hints"), _SWITCH),
-    **dict.fromkeys(("autovacuum", "jit", "track_io_timing"), _SWITCH),
+    **dict.fromkeys(("autovacuum", "jit", "track_io_timing", "track_wal_io_timing"), _SWITCH),
     "synchronous_commit": (*_SWITCH, "local", "remote_write", "remote_apply"),
     "wal_compression": (*_SWITCH, "pglz", "lz4", "zstd"),
     "wal_level": ("minimal", "replica", "logical"),
