@@ -117,7 +117,7 @@
     if (run(row).published) pill("published, not ours", "warning");
     if (row.baseline) pill("base layout", "");
     if (row.failed) pill("failed", "danger");
-    if (row.durability && row.durability !== "nothing-acknowledged") pill(row.durability, "danger");
+    if (row.durability && row.durability !== "nothing-acknowledged") pill("durability: " + row.durability, "danger");
   }
 
   function line(row) {

@@ -36,8 +36,8 @@ class RowMetric:
     )
     basis: str = field(
         metadata=_says(
-            "`modelled`: of a replay. `measured`: of a trial. `emulated`: seconds of a lab without hardware "
-            "virtualisation."
+            "`modelled`: of a replay. `measured`: of a trial. "
+            "`emulated`: seconds of a lab without hardware virtualisation."
         )
     )
     meaning: str = field(metadata=_says("What it is, in words: of the whole job, or of one operation of it."))
