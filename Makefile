@@ -118,6 +118,7 @@ docs: setup
 	$(BIN)/python -m ztune.cli.docs docs/commands.md
 	$(BIN)/python -m ztune.study.docs docs/study-format.md
 	$(BIN)/python -m ztune.claims.docs docs/claims-format.md
+	$(BIN)/python -m ztune.results.docs docs/results-format.md
 	$(BIN)/python -m ztune.advice.findings_docs docs/findings.md
 	$(BIN)/python -m ztune.study.schema > docs/study.schema.json
 

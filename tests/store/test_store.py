@@ -249,6 +249,6 @@ def test_every_column_is_documented(home: Path) -> None:
                 assert f"`{column}`" in section, f"{table}.{column}"
         tables = {row[0] for row in db.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
     db.close()
-    assert tables == {"run", "trial"}
+    assert tables == {"run", "trial", "origin"} and "## `origin`" in page
     for key in environment.collect():
         assert f"`{key}`" in page

@@ -30,6 +30,7 @@ COMMANDS: dict[str, str] = {
     "recommend": "What to set for each role, and why.",
     "apply": "Put the recommended layout in place, or take it back.",
     "report": "Write the HTML report of a run.",
+    "results": "Hand results on: one file, merged with others', as a page.",
     "runs": "The runs there are.",
     "show": "One run, or one trial in full.",
     "mount": "Mount a layout: OpenZFS in user space, no kernel module.",

@@ -22,6 +22,7 @@ from ztune.study import Layout, Objective, Study
 from ztune.study.layout import parse_layout
 
 _ID_ALPHABET = "23456789abcdefghjkmnpqrstuvwxyz"  # no 0/o, 1/i/l
+_ORIGIN = 3  # the version that gave a store its id
 _RUN_JSON = (
     *("study", "environment", "versions", "objective", "command", "options", "warnings"),
     *("target", "job", "outcome"),
@@ -70,6 +71,7 @@ class Store:
     def __init__(self, path: Path, connection: Connection) -> None:
         self.path = path
         self._db = connection
+        self._origin_kept = True
 
     @classmethod
     def open(cls, path: Path | None = None) -> Store:
@@ -89,6 +91,7 @@ class Store:
                 store._migrate()
             except ReadOnlyError as error:
                 connection.read_from_memory(str(error))
+                store._origin_kept = store._version() >= _ORIGIN
                 store._migrate()
         except BaseException:
             connection.close()
@@ -154,6 +157,15 @@ class Store:
                         "it away or set ZTUNE_HOME"
                     )
         self._db.execute("PRAGMA foreign_keys = ON")
+
+    def origin(self) -> str:
+        """Return the random id of this store, 16 hex digits; it says nothing of the machine.
+
+        Raises ReadOnlyError where the store is older than such ids and can't be written.
+        """
+        if not self._origin_kept:
+            raise ReadOnlyError(self._db.why_read_only)
+        return str(self._db.execute("SELECT id FROM origin").fetchone()[0])
 
     # runs
 

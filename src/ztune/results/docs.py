@@ -1,0 +1,66 @@
+"""The tables of docs/results-format.md: ``python -m ztune.results.docs docs/results-format.md`` makes them.
+
+Replaces what stands between ``<!-- table: NAME -->`` and ``<!-- end -->``.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Iterable
+from dataclasses import fields
+from pathlib import Path
+
+from ztune.analysis.metrics import MEASURED, REPLAYED, Metric
+from ztune.results.file import COLUMNS
+from ztune.results.row import ResultRow, RowMetric
+
+
+def tables() -> dict[str, list[str]]:
+    """Return name → lines of every table."""
+    columns = [
+        f"| `{f.name}` | {_type(f.name)} | {'run' if f.metadata.get('of') == 'run' else 'trial'} | "
+        f"{f.metadata['description']} |"
+        for f in fields(ResultRow)
+    ]
+    keys = [
+        f"| `{f.name}` | {'real' if f.name == 'value' else 'text'} | {f.metadata['description']} |"
+        for f in fields(RowMetric)
+    ]
+    return {
+        "columns": ["| column | type | same in a | meaning |", "| --- | --- | --- | --- |", *columns],
+        "metric": ["| key | type | meaning |", "| --- | --- | --- |", *keys],
+        "replayed": _metrics(REPLAYED.values()),
+        "measured": _metrics(MEASURED.values()),
+    }
+
+
+def _metrics(found: Iterable[Metric]) -> list[str]:
+    rows = [f"| `{m.key}` | {m.unit} | {m.label} |" for m in found]
+    return ["| metric | unit | meaning |", "| --- | --- | --- |", *rows]
+
+
+def _type(name: str) -> str:
+    if name == "metrics":
+        return "list"
+    if ResultRow.__annotations__[name].startswith("dict"):
+        return "text, JSON"
+    kind = {"string": "text", "int64": "integer", "bool": "boolean"}[str(COLUMNS.field(name).type)]
+    return f"{kind} or null" if COLUMNS.field(name).nullable else kind
+
+
+def fill(text: str) -> str:
+    """Return ``text`` with every table between its marks made anew; ValueError for an unknown one."""
+    made = tables()
+
+    def one(match: re.Match[str]) -> str:
+        if match[1] not in made:
+            raise ValueError(f'there is no table "{match[1]}"')
+        return "\n".join([f"<!-- table: {match[1]} -->", *made[match[1]], "<!-- end -->"])
+
+    return re.sub(r"<!-- table: (\w+) -->.*?<!-- end -->", one, text, flags=re.DOTALL)
+
+
+if __name__ == "__main__":
+    page = Path(sys.argv[1])
+    page.write_text(fill(page.read_text()))

@@ -1,0 +1,169 @@
+"""From stored runs to rows that may leave this machine."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from ztune.analysis.basis import basis
+from ztune.analysis.metrics import table
+from ztune.databases import database
+from ztune.errors import InputError
+from ztune.results import private
+from ztune.results.row import PLACES, ResultRow, RowMetric
+from ztune.runs.space import describe
+from ztune.store.db import Store
+from ztune.store.records import Run, Trial
+from ztune.study import Layout
+from ztune.study.durability import judge
+from ztune.trace.reader import Trace
+from ztune.trace.roles import databases_of
+
+
+def rows(store: Store, runs: Sequence[Run]) -> list[ResultRow]:
+    """Return a row for each trial of ``runs`` that ended, in the order of runs and trials.
+
+    Raises ReadOnlyError where the store has no id yet and can't be written.
+    """
+    origin = store.origin()
+    return [row for run in runs for row in _of(origin, run, store.trials(run.id))]
+
+
+@dataclass(frozen=True)
+class _Job:
+    """What a run is about, as far as that is known and may be said."""
+
+    database: str = ""
+    version: str = ""
+    workload: str = ""
+    parameters: dict[str, Any] = field(default_factory=dict)
+
+
+def _of(origin: str, run: Run, trials: Sequence[Trial]) -> Iterator[ResultRow]:
+    names = private.profile_names(run.resolved_study.profiles)
+    base = private.layout(run.resolved_study.layout, names)
+    order = list(dict.fromkeys(t.layout_hash for t in trials))
+    shared = _shared(run)
+    for trial in trials:
+        if trial.status not in ("ok", "failed"):
+            continue
+        layout = private.layout(trial.layout, names)
+        disks, device = _disks(run, trial.layout, layout)
+        yield ResultRow(
+            **shared,
+            origin=origin,
+            run=run.id,
+            trial=trial.number,
+            started=trial.started or run.created,
+            status=trial.status,
+            disks=disks,
+            device=device,
+            arc=layout.arc,
+            layout=1 + order.index(trial.layout_hash),
+            block=trial.block,
+            twin=trial.twin,
+            baseline=trial.is_baseline,
+            changes=describe(base, layout),
+            settings=dict(layout.settings()),
+            layout_hash=layout.hash,
+            durability=judge(trial.layout).klass.value,
+            metrics=_metrics(run, trial),
+        )
+
+
+def _shared(run: Run) -> dict[str, Any]:
+    """Return the columns that all trials of a run have in common."""
+    job = _job(run)
+    # A trial's machine is that of its place; a replay's is this one.
+    there = run.environment.get("target") if run.measured else None
+    where = there if isinstance(there, dict) else run.environment
+    place = str(run.target.get("kind", "")) if run.measured else "replay"
+    versions = run.versions
+    return {
+        "run_basis": basis(run),
+        "place": place if place in PLACES else "local",
+        "database": job.database,
+        "database_version": job.version,
+        "workload": job.workload,
+        "parameters": job.parameters,
+        "openzfs": private.version(versions.get("openzfs")),
+        "kernel": private.kernel(where.get("kernel")),
+        "machine": private.machine(where.get("machine")),
+        "cpu": private.cpu(where.get("cpu")),
+        "cpus": private.count(where.get("cpus")),
+        "memory": private.count(where.get("memory_bytes", where.get("memory"))),
+        "ztune": private.version(versions.get("ztune", run.environment.get("ztune"))),
+        "engine": private.engine(versions.get("engine") or versions.get("ztune-mount")),
+        "seed": run.seed,
+    }
+
+
+def _job(run: Run) -> _Job:
+    if run.job:
+        return _named(run.job.get("workload"), run.job.get("params"), run.job.get("version"))
+    try:
+        trace = Trace.open(Path(run.trace_path))
+    except InputError:
+        return _named(run.study.get("workload"), run.study.get("parameters"), "")
+    manifest = trace.manifest
+    if trace.sha != run.trace_sha:
+        return _named(run.study.get("workload"), run.study.get("parameters"), "")
+    if manifest.workload is not None:
+        return _named(manifest.workload.name, manifest.workload.parameters, manifest.workload.version)
+    # A live database: nobody says which it is, but its files do.
+    found = database.of_layouts(set(databases_of(f.path for f in manifest.files if f.role is not None)))
+    ours = [one.name for one in found if one.own]
+    return _Job(database=ours[0] if len(ours) == 1 else "")
+
+
+def _named(name: object, params: object, version: object) -> _Job:
+    workload = private.workload(name)
+    theirs = database.of_workload(workload)
+    if theirs is None:
+        return _Job()
+    given = params if isinstance(params, dict) else {}
+    # What `command` runs says its version itself, and that may be of anything.
+    known = "" if workload == "command" else private.version(version)
+    return _Job(theirs.name, known, workload, private.parameters(workload, given))
+
+
+def _disks(run: Run, layout: Layout, shown: Layout) -> tuple[str, str]:
+    """Return the disks that were modelled or served, by pool, and the class of the data disks."""
+    if run.measured and run.target.get("kind") not in ("mount", "lab"):
+        return "", ""
+    if run.target.get("kind") == "mount" and run.target.get("disks") == "instant":
+        return "instant", ""
+    used = {pool.name for pool in shown.used_pools()}
+    texts = []
+    for pool in shown.used_pools():
+        parts = [pool.vdev_text("data")]
+        parts += [f"{c} {pool.vdev_text(c)}" for c in ("log", "cache", "special") if pool.of_class(c)]
+        texts.append(", ".join(parts))
+    profiles = run.resolved_study.profiles
+    kinds = {
+        profiles[vdev.profile].kind
+        for pool, named in zip(layout.pools, shown.pools, strict=True)
+        if named.name in used
+        for vdev in pool.of_class("data")
+        if vdev.profile in profiles
+    }
+    return " | ".join(texts), "+".join(sorted(kinds))
+
+
+def _metrics(run: Run, trial: Trial) -> tuple[RowMetric, ...]:
+    """Return what is known of a trial that succeeded."""
+    if not trial.ok:
+        return ()
+    whole = basis(run)
+    found = []
+    for metric in table(whole).values():
+        value = metric.read(trial.result or {})
+        if value is not None:
+            # Under emulation counts are real, seconds are not.
+            rests = "measured" if whole == "emulated" and not metric.clock else whole
+            found.append(
+                RowMetric(name=metric.key, value=value, unit=metric.unit, basis=rests, meaning=metric.label)
+            )
+    return tuple(found)

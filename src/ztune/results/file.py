@@ -1,0 +1,127 @@
+"""The results file: rows as Parquet, with the version of the format in its metadata."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, fields
+from pathlib import Path
+from typing import Any, get_type_hints
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from ztune import __version__, files
+from ztune.errors import InputError, reason
+from ztune.onhost.words import DurabilityClass
+from ztune.results.row import BASES, PLACES, STATUSES, ResultRow, RowMetric
+
+FORMAT = b"ztune-results"
+VERSION = 1
+_MAGIC = b"PAR1"
+_HINTS = get_type_hints(ResultRow)
+_METRIC = pa.struct(
+    [
+        pa.field(f.name, pa.float64() if f.name == "value" else pa.string(), nullable=False)
+        for f in fields(RowMetric)
+    ]
+)
+_WORDS: dict[str, tuple[str, ...]] = {
+    "run_basis": BASES,
+    "place": PLACES,
+    "status": STATUSES,
+    "durability": tuple(c.value for c in DurabilityClass),
+}
+
+
+def _column(name: str) -> pa.Field:
+    hint = _HINTS[name]
+    if name == "metrics":
+        return pa.field(name, pa.list_(pa.field("element", _METRIC, nullable=False)), nullable=False)
+    if hint == int | None:
+        return pa.field(name, pa.int64())
+    simple = {bool: pa.bool_(), int: pa.int64()}
+    return pa.field(name, simple.get(hint, pa.string()), nullable=False)
+
+
+COLUMNS = pa.schema([_column(f.name) for f in fields(ResultRow)])
+"""The columns. Those that are dictionaries in a row are JSON in the file."""
+_JSON = tuple(name for name, hint in _HINTS.items() if str(hint).startswith("dict"))
+
+
+def write(path: Path, rows: Iterable[ResultRow]) -> None:
+    """Write ``rows`` to ``path``, whole or not at all. Raises InputError."""
+    said = {b"format": FORMAT, b"version": b"%d" % VERSION, b"written_by": f"ztune {__version__}".encode()}
+    table = pa.Table.from_pylist([_raw(row) for row in rows], COLUMNS.with_metadata(said))
+    with files.writing(path) as file:
+        pq.write_table(table, file, compression="zstd", write_page_checksum=True)
+
+
+def _raw(row: ResultRow) -> dict[str, Any]:
+    out = asdict(row)
+    out.update({name: json.dumps(out[name], sort_keys=True, ensure_ascii=False) for name in _JSON})
+    return out
+
+
+def read(path: Path) -> list[ResultRow]:
+    """Return the rows of the results file ``path``.
+
+    Raises InputError with one sentence for a file of another version, one that was cut short or damaged, and
+    one that is something else.
+    """
+    try:
+        with path.open("rb") as file:
+            begins = file.read(len(_MAGIC))
+            if begins != _MAGIC:
+                raise InputError(f"{path} is no results file; `ztune results export` makes one")
+            file.seek(-len(_MAGIC), 2)
+            if file.read() != _MAGIC:
+                raise InputError(f"{path} was cut short: its end is missing; copy it again")
+        with pq.ParquetFile(path, page_checksum_verification=True) as parquet:
+            _check_version(path, parquet.schema_arrow)
+            raw = parquet.read().to_pylist()
+    except (pa.ArrowException, OSError, ValueError, MemoryError) as error:
+        raise InputError(f"{path} can't be read: {reason(error)}") from None
+    return [_row(path, number, one) for number, one in enumerate(raw, start=1)]
+
+
+def _check_version(path: Path, schema: pa.Schema) -> None:
+    said = schema.metadata or {}
+    if said.get(b"format") != FORMAT:
+        raise InputError(f"{path} is Parquet, but no results file; `ztune results export` makes one")
+    version = said.get(b"version", b"").decode("ascii", "replace")
+    if version != str(VERSION):
+        raise InputError(
+            f'{path} has version "{version}" of the results format, this ztune knows {VERSION}; '
+            "use the ztune that wrote it, or export the runs again"
+        )
+    if not schema.remove_metadata().equals(COLUMNS):
+        raise InputError(f"{path} is damaged: its columns are not those of version {VERSION}")
+
+
+def _row(path: Path, number: int, raw: Mapping[str, Any]) -> ResultRow:
+    """Return one row; the types of its columns are right."""
+    values = dict(raw)
+
+    def wrong(name: str) -> InputError:
+        return InputError(
+            f"{path}: row {number}: {name} can't be {str(raw[name])[:40]!r}; the file is damaged"
+        )
+
+    for name, words in _WORDS.items():
+        if values[name] not in words:
+            raise wrong(name)
+    for name in _JSON:
+        try:
+            values[name] = json.loads(values[name])
+        except (ValueError, RecursionError):
+            raise wrong(name) from None
+        if not isinstance(values[name], dict) or not all(
+            isinstance(one, str | int | float) for one in values[name].values()
+        ):
+            raise wrong(name)
+    values["metrics"] = tuple(RowMetric(**one) for one in values["metrics"])
+    if not all(math.isfinite(one.value) and one.basis in BASES for one in values["metrics"]):
+        raise wrong("metrics")
+    return ResultRow(**values)
