@@ -111,7 +111,8 @@ def test_another_openzfs_is_brought_and_the_engine_built(
     (tmp_path / "scripts").mkdir()
     script = tmp_path / "scripts" / "openzfs.sh"
     script.write_text(
-        f"#!/bin/sh\n[ ! -e {tmp_path}/no ] || exit 3\nmkdir -p $1/root && echo 2.4.4-1~bpo13+1 > $1/version\n"
+        f"#!/bin/sh\n[ ! -e {tmp_path}/no ] || exit 3\n"
+        "mkdir -p $1/root && echo 2.4.4-1~bpo13+1 > $1/version\n"
     )
     script.chmod(0o755)
     (tmp_path / "engine").mkdir()

@@ -135,7 +135,7 @@ def _other_openzfs(wanted: str) -> Step:
     where = openzfs.folder(wanted) if library is None else library.root.parent
     why = (
         f"fetches OpenZFS {wanted} and the libraries it needs from Debian's {suite}, and unpacks them in "
-        f"{where}; installs nothing; then the engine is built against it, and checks itself"
+        f"{where}; installs nothing; then the engine is built against it"
     )
     script = native.SOURCES / "scripts/openzfs.sh"
     return Step((str(script), str(where), wanted, suite), why, then=partial(_build_with, wanted), says=True)
