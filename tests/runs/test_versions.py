@@ -69,7 +69,7 @@ def test_the_table_says_what_changes(trace: Trace) -> None:
     with Store.open() as store:
         first, second = (run.id for run in store.runs())
     shown = CliRunner().invoke(ztune, ["show", second], env={"COLUMNS": "80"})
-    assert "OpenZFS 2.3.2 and 2.4.4: the same recording on the same layouts" in shown.stdout
+    assert "OpenZFS 2.3.2, 2.4.4: the same recording on the same layouts" in shown.stdout
     # Each has a ranking of its own, and one that others have their layouts from stays.
     assert f"Run {second}" in shown.stdout
     deleted = CliRunner().invoke(ztune, ["runs", "--delete", first])

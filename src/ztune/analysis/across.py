@@ -25,7 +25,7 @@ class LayoutAcross:
 
 
 @dataclass(frozen=True)
-class Change:
+class VersionChange:
     """What a version makes of a metric, as ratios to the first version: of the middle layout, the least, the
     most, and how many layouts these are."""
 
@@ -53,10 +53,10 @@ class Across:
             return 1.0 if after == 0 else None
         return after / before
 
-    def change(self, version: str, metric: str) -> Change | None:
+    def change(self, version: str, metric: str) -> VersionChange | None:
         """Return what ``version`` makes of ``metric`` over all layouts; None where none can be compared."""
         ratios = [r for one in self.layouts if (r := self.ratio(one, version, metric)) is not None]
-        return Change(median(ratios), min(ratios), max(ratios), len(ratios)) if ratios else None
+        return VersionChange(median(ratios), min(ratios), max(ratios), len(ratios)) if ratios else None
 
 
 def family(store: Store, run: Run) -> list[Run]:

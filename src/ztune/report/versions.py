@@ -32,7 +32,7 @@ def table(runs: Runs, top: int | None = None) -> RenderableType:
     widths = [max(len(row[i]) for row in [_HEADS, *rows]) for i in range(len(_HEADS))]
     lines = {layout.hash: [_line(row, widths) for row in _rows(found, layout)] for layout in shown}
     parts: list[RenderableType] = [
-        Text(f"OpenZFS {' and '.join(found.versions)}: the same recording on the same layouts", style="bold"),
+        Text(f"OpenZFS {', '.join(found.versions)}: the same recording on the same layouts", style="bold"),
         Text("Operations and bytes are counted, times are modelled from the disks' profile.", style="dim"),
         Text(),
         *_summary(found),
