@@ -3,17 +3,20 @@
 # has: same archive, same keyring. Prints nothing if they give it already.
 #
 #   apt-source.sh APT_DIR CODENAME COMPONENT [BACKPORTS]
+#   apt-source.sh APT_DIR CODENAME COMPONENT --only "SUITE …"
 #
 # APT_DIR     as /etc/apt; read: sources.list, sources.list.d/*.list, sources.list.d/*.sources, except ztune.sources
 # CODENAME    of the distribution, as bookworm
 # COMPONENT   where the library is: contrib on Debian, universe on Ubuntu
 # BACKPORTS   a suite to add too, as bookworm-backports
+# --only      these suites of the same archive and nothing else, whatever the machine has of them
 #
 # Exit code 3 if no source of the distribution is found.
 set -eu
 
-[ $# -ge 3 ] || { echo "usage: apt-source.sh APT_DIR CODENAME COMPONENT [BACKPORTS]" >&2; exit 2; }
-apt_dir=$1 codename=$2 component=$3 backports=${4:-}
+[ $# -ge 3 ] || { echo "usage: apt-source.sh APT_DIR CODENAME COMPONENT [BACKPORTS | --only SUITES]" >&2; exit 2; }
+apt_dir=$1 codename=$2 component=$3 backports=${4:-} only=""
+if [ "$backports" = --only ]; then only=$5 backports=""; fi
 tab=$(printf '\t')
 
 # Every source as one line: URI, suite, components, Signed-By, Architectures, Trusted; tabs between,
@@ -80,7 +83,7 @@ sources=$(
     done
 )
 
-printf '%s\n' "$sources" | awk -F "$tab" -v codename="$codename" -v component="$component" -v backports="$backports" '
+printf '%s\n' "$sources" | awk -F "$tab" -v codename="$codename" -v component="$component" -v backports="$backports" -v only="$only" '
     function has(list, word) { return index(" " list " ", " " word " ") > 0 }
     $1 ~ /^cdrom:/ { next }
     # The archive is where the release itself comes from; its updates may come from the same place.
@@ -97,6 +100,7 @@ printf '%s\n' "$sources" | awk -F "$tab" -v codename="$codename" -v component="$
     }
     END {
         if (uri == "") exit 3
+        if (only != "") { stanza(only, "main " component); exit }
         if (!have) stanza(codename ((uri in update_uri) ? " " codename "-updates" : ""), component)
         if (backports != "" && !have_backports) stanza(backports, "main " component)
     }

@@ -15,6 +15,7 @@ from ztune import native
 from ztune.cli.main import ztune
 from ztune.databases import registry, setup
 from ztune.errors import InputError, MissingError, ZtuneError
+from ztune.native import openzfs
 from ztune.packages import _COMMANDS, _UNATTENDED, unattended_install
 
 needs_fio = pytest.mark.skipif(shutil.which("fio") is None, reason="no fio here")
@@ -102,6 +103,63 @@ def test_the_programs_are_brought_like_all_else(monkeypatch: pytest.MonkeyPatch,
         setup.plan("programs", {"size": "1G"})
     again = json.loads(CliRunner().invoke(ztune, ["setup", "programs", "--json"]).stdout)
     assert again["ready"] and again["steps"] == []
+
+
+def test_another_openzfs_is_brought_and_the_engine_built(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "scripts").mkdir()
+    script = tmp_path / "scripts" / "openzfs.sh"
+    script.write_text(
+        f"#!/bin/sh\n[ ! -e {tmp_path}/no ] || exit 3\n"
+        "mkdir -p $1/root && echo 2.4.4-1~bpo13+1 > $1/version\n"
+    )
+    script.chmod(0o755)
+    (tmp_path / "engine").mkdir()
+    (tmp_path / "engine" / "Makefile").write_text(
+        "all:\n\t@mkdir -p build && echo $(ZFS_ROOT) > build/ztune-engine && chmod +x build/ztune-engine\n"
+    )
+    monkeypatch.setattr(native, "SOURCES", tmp_path)
+    monkeypatch.setenv("ZTUNE_HOME", str(tmp_path / "home"))
+    monkeypatch.setattr(native, "openzfs_here", lambda: "2.3.2-2~bpo12+2")
+    native._digest.cache_clear()
+    folder = tmp_path / "home" / "cache" / "openzfs" / "2.4"
+    words = ["setup", "openzfs", "--version", "2.4"]
+    dry = json.loads(CliRunner().invoke(ztune, [*words, "--dry-run", "--json"]).stdout)
+    assert not dry["ready"] and dry["missing"] == "there is no engine with OpenZFS 2.4"
+    [step] = dry["steps"]
+    assert step["command"] == [str(script), str(folder), "2.4", "trixie-backports"]
+    assert "installs nothing" in step["why"] and not folder.exists()
+    (tmp_path / "no").touch()
+    with pytest.raises(ZtuneError, match="it said why above"):
+        setup.carry_out(setup.plan("openzfs", {"version": "2.4"}), lambda _step: None)
+    (tmp_path / "no").unlink()
+    done = CliRunner().invoke(ztune, words)
+    assert done.exit_code == 0, done.output
+    engine = native.ENGINE.against(openzfs.libraries()[0]).built()
+    assert f"openzfs: everything is there: 2.4.4, {engine}" in done.output
+    assert engine is not None and engine.read_text() == f"{folder}/root\n"
+    again = json.loads(CliRunner().invoke(ztune, [*words, "--json"]).stdout)
+    assert again["ready"] and again["steps"] == []
+    own = json.loads(CliRunner().invoke(ztune, ["setup", "openzfs", "--version", "2.3", "--json"]).stdout)
+    assert own["version"] == "2.3.2, this machine's own" and own["steps"] == []
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--version", "3.0"], '"3.0" is no version to set up: Debian has 2.1, 2.3 and 2.4'),
+        (["--version", "2.4/../x"], "is no version to set up"),
+        ([], "takes a version and nothing else"),
+        (["--version", "2.4", "-p", "size=1G"], "takes a version and nothing else"),
+    ],
+)
+def test_an_openzfs_that_is_none_is_one_sentence(
+    words: list[str], said: str, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(native, "openzfs_here", lambda: "")
+    done = CliRunner().invoke(ztune, ["setup", "openzfs", *words])
+    assert isinstance(done.exception, InputError) and said in str(done.exception)
 
 
 def test_a_command_that_fails_is_told_with_its_last_words(bare: Path) -> None:

@@ -42,7 +42,7 @@ def test_its_version_is_asked_once(log: Path, monkeypatch: pytest.MonkeyPatch) -
         asked.append(1)
         return "2.3"
 
-    monkeypatch.setattr(native, "_openzfs", version)
+    monkeypatch.setattr(native, "openzfs_here", version)
     path = PROGRAM.find()
     assert PROGRAM.built() == PROGRAM.find() == path
     assert len(asked) == 1

@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[2]
-ENGINE = ROOT / "engine" / "build" / "ztune-engine"
+ENGINE = Path(os.environ.get("ZTUNE_TESTED_ENGINE") or ROOT / "engine" / "build" / "ztune-engine")
+"""The engine that is tested; another one, such as that of another OpenZFS, where the variable names it."""
 PLAIN = ROOT / "engine" / "build" / "plain-check"
 
 MIB = 1 << 20

@@ -3,7 +3,7 @@
 
 STAND_IN: "crash=TEXT" kills itself in layouts whose spec holds TEXT; "refuse=TEXT", "hang=TEXT",
 "garbage=TEXT", "limit=TEXT" likewise; "slow=SECONDS"; several joined by ";". STAND_IN_VERSION changes its
-version.
+version, STAND_IN_OPENZFS that of OpenZFS: 2.4 makes a tenth fewer writes.
 """
 
 import argparse
@@ -16,7 +16,8 @@ from pathlib import Path
 
 VERSION = os.environ.get("STAND_IN_VERSION", "0.0.1")
 UNSEEN = ("content", "backing_dir", "backing", "memory_limit", "file_limit")
-ENGINE = {"version": VERSION, "openzfs": "2.3.2"}
+OPENZFS = os.environ.get("STAND_IN_OPENZFS", "2.3.2")
+ENGINE = {"version": VERSION, "openzfs": OPENZFS}
 
 
 def replay(spec_path: str, ops_path: str) -> int:
@@ -62,7 +63,7 @@ def replay(spec_path: str, ops_path: str) -> int:
             "physical": {
                 "reads": 10,
                 "read_bytes": 4096 * steps,
-                "writes": 20,
+                "writes": 18 if OPENZFS.startswith("2.4") else 20,
                 "write_bytes": written,
                 "flushes": 3,
             },

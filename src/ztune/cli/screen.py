@@ -12,6 +12,7 @@ import click
 
 from ztune import output
 from ztune.advice.trust import outpaced
+from ztune.analysis.across import family
 from ztune.analysis.standing import standing
 from ztune.cli._live import LiveView
 from ztune.cli._options import (
@@ -27,9 +28,10 @@ from ztune.cli._options import (
 from ztune.cli._screening import print_ranking
 from ztune.cli._values import FiniteRange
 from ztune.errors import InputError
-from ztune.places import engine as engines
+from ztune.places import engine as engine_programs
+from ztune.report import versions as of_versions
 from ztune.report.terminal import TOP
-from ztune.runs import screening
+from ztune.runs import screening, versions
 from ztune.runs.asked import study_for
 from ztune.runs.named import resolve
 from ztune.runs.options import DEFAULT_BUDGET, ScreenOptions
@@ -65,6 +67,12 @@ def command(
         flag_value="last",
         help="Go on with a run that was cut; without RUN the last one of this trace.",
     ),
+    openzfs: str | None = option(
+        "--openzfs",
+        metavar="VERSION,…",
+        help="With these versions of OpenZFS instead of this machine's: the first tries layouts as always, "
+        "the others the same ones, and one table compares them. `ztune setup openzfs` brings a version.",
+    ),
     everything: bool = option("--all", help="Show all layouts of the ranking."),
     as_json: bool = option("--json", help="Print the ranking as JSON."),
 ) -> int:
@@ -78,7 +86,11 @@ def command(
       ztune screen my.trace --profile nvme --arc 4G
       ztune screen my.trace --study my-study.toml --budget 60
       ztune screen my.trace --resume            go on where it was cut
+      ztune screen my.trace --openzfs 2.3.2,2.4.4    what does the upgrade change?
       ztune list layouts postgres-oltp          what a ready study tries
+
+    Versions of OpenZFS are never mixed in a ranking: each has a run of its own. `--resume RUN --openzfs
+    2.4.4` adds a version to a run that there is.
 
     Exit code 1 if some layouts failed; the others are ranked all the same.
     """
@@ -88,6 +100,7 @@ def command(
         trace, resume = Path(resume), "last"  # `--resume TRACE`: the word is not a run
     if trace is None and resume is None:
         raise InputError("which trace? `ztune screen TRACE`; `ztune record` makes one")
+    engines = [] if openzfs is None else versions.asked(openzfs)
     with Store.open() as store:
         options = ScreenOptions(jobs or 0, budget or DEFAULT_BUDGET, timeout, seed)
         if resume is not None:
@@ -98,28 +111,50 @@ def command(
             opened = None if trace is None else resolve(str(trace), "trace", store=store)
             run = _unfinished(store, resume, opened)
             opened = opened or Trace.open(run.trace_path)
-            engine = engines.check()
             options = replace(options, budget=budget or ScreenOptions.of(run).budget)
+            engine = engine_programs.of_run(run.versions)
             with LiveView() as live:
                 run = screening.resume(store, run, opened, engine, options, observer=live)
         else:
             assert trace is not None
             opened = resolve(str(trace), "trace", store=store)
             study = study_for(opened, study_name, profile, arc)
-            engine = engines.check()
+            engine = engines[0] if engines else engine_programs.check()
             with LiveView() as live:
                 run = screening.start(
                     store, opened, study, engine, options,
                     name=name, command=["ztune", *sys.argv[1:]], observer=live,
                 )  # fmt: skip
+        first = family(store, run)[0]
+        for engine in engines:
+            with LiveView() as live:
+                versions.also(
+                    store, first, opened, engine, options,
+                    command=["ztune", *sys.argv[1:]], observer=live,
+                )  # fmt: skip
+        runs = [(one, store.trials(one.id)) for one in family(store, run)]
         trials = store.trials(run.id)
+        if engines:
+            trials = [trial for _, several in runs for trial in several]
         failed = [t for t in trials if t.status == "failed"]
-        if as_json:
+        if len(runs) > 1:
+            _print_versions(runs, None if everything else TOP, as_json)
+        elif as_json:
             output.print_json(ranking_json(run, trials))
         else:
             print_ranking(run, store, None if everything else TOP)
             output.echo(f"`ztune recommend {run.id}` says what to set, and why.")
         return 1 if failed else 0
+
+
+def _print_versions(runs: Sequence[tuple[Run, Sequence[Trial]]], top: int | None, as_json: bool) -> None:
+    if as_json:
+        output.print_json(of_versions.to_json(runs))
+        return
+    output.Console(highlight=False).print(of_versions.table(runs, top))
+    output.echo()
+    for run, _ in runs:
+        output.echo(f"`ztune show {run.id}` has the ranking with OpenZFS {run.versions['openzfs']}.")
 
 
 def _unfinished(store: Store, name: str, trace: Trace | None) -> Run:

@@ -20,6 +20,11 @@ def command(
         metavar="NAME=VALUE",
         help="A parameter of the workload, where another value needs other things.",
     ),
+    version: str | None = option(
+        "--version",
+        metavar="VERSION",
+        help='With "openzfs": which one, as 2.4 or 2.4.4. Of a workload: the same as -p version=VERSION.',
+    ),
     dry_run: bool = option("--dry-run", help="Only say what would be done."),
     as_json: bool = json_option,
 ) -> int:
@@ -27,6 +32,10 @@ def command(
 
     "programs" stands for ztune's own: what they are built with is installed, and they are built, for this
     machine's OpenZFS. Without it they are built on first use, if that is here.
+
+    "openzfs" stands for the replay engine with another OpenZFS than this machine's, for
+    `ztune screen --openzfs`: Debian's packages of it are unpacked into a directory of ztune's own, the engine
+    is built against them, and nothing is installed.
 
     What no package has, such as OrientDB, is fetched with Maven or pip into ztune's own cache: a pinned
     version, checked by its SHA-256.
@@ -37,6 +46,7 @@ def command(
     \b
     Examples:
       ztune setup programs                    the replay engine, the mount, the recorders
+      ztune setup openzfs --version 2.4       the engine with OpenZFS 2.4, beside this machine's own
       ztune setup mariadb-oltp
       ztune setup rocksdb --dry-run
       ztune setup postgres-oltp --json
@@ -45,7 +55,8 @@ def command(
     Exit code 0 if everything is there at the end, 1 if a command failed, 3 if something is missing that can't
     be brought.
     """
-    wanted = setup.plan(workload, pairs(params))
+    given = pairs(params) | ({} if version is None else {"version": version})
+    wanted = setup.plan(workload, given)
 
     def say(step: setup.Step) -> None:
         output.echo(f"{step.text}\n    {step.why}", err=as_json)

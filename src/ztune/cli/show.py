@@ -10,10 +10,11 @@ from typing import Any
 import click
 
 from ztune import output
+from ztune.analysis.across import family
 from ztune.cli._options import argument, json_option, option, takes
 from ztune.cli._screening import print_ranking
 from ztune.errors import InputError
-from ztune.report import measured
+from ztune.report import measured, versions
 from ztune.runs.named import resolve
 from ztune.store.db import Store
 from ztune.store.records import Run, Trial
@@ -55,6 +56,10 @@ def command(
             else:
                 print_ranking(found, store, None)
                 _print_run(found, trials)
+                runs = [(one, store.trials(one.id)) for one in family(store, found)]
+                if len(runs) > 1:
+                    output.echo()
+                    output.Console(highlight=False).print(versions.table(runs))
             return 0
         chosen = store.trial(found.id, trial)
     record = trial_json(found, chosen)
@@ -178,7 +183,8 @@ def _rerun(record: dict[str, Any], as_json: bool) -> int:
     from ztune.places import engine as engines
     from ztune.places.rerun import compare, rerun
 
-    outcome = rerun(record, Trace.open(Path(record["run"]["trace_path"])), engines.check())
+    engine = engines.of_run(record["run"]["versions"])
+    outcome = rerun(record, Trace.open(Path(record["run"]["trace_path"])), engine)
     if outcome.result is None:
         output.echo(f"ztune: the trial failed again: {outcome.error}", err=True)
         return 1

@@ -1,6 +1,7 @@
 """What a workload lacks on this machine, and the steps that bring it; done one by one, each said before.
 
-``PROGRAMS`` stands for ztune's own programs, as if they were a workload's.
+``PROGRAMS`` stands for ztune's own programs, as if they were a workload's; ``OPENZFS`` for the replay engine
+with another version of OpenZFS than this machine's.
 
 The system's own package manager is used, and only for the packages that are missing; what it doesn't have is
 fetched by Maven or pip into a cache of ztune's own. Nothing is removed, downgraded or reconfigured, and no
@@ -23,9 +24,11 @@ from ztune.databases import registry, unpacking
 from ztune.databases.database import every
 from ztune.databases.workload import JobWorkload
 from ztune.errors import InputError, MissingError, ZtuneError
+from ztune.native import openzfs
 from ztune.packages import os_family, packages_of, unattended_install
 
 PROGRAMS = "programs"
+OPENZFS = "openzfs"
 _INSTALL_SECONDS = 3600.0
 # As scripts/common.sh: apt's own DPkg::Lock::Timeout does not hold for the lock of the package lists.
 _LOCK_SECONDS, _LOOK_SECONDS = 600.0, 5.0
@@ -91,6 +94,9 @@ def plan(
         script = native.SOURCES / "scripts/setup.sh"
         step = Step((str(script), PROGRAMS), why, then=native.find_all, says=True)
         return SetupPlan(name, entry.version, entry.missing, (step,) if entry.missing else ())
+    if name == OPENZFS:
+        brings = (_other_openzfs(params["version"]),) if entry.missing else ()
+        return SetupPlan(name, entry.version, entry.missing, brings, params)
     made = registry.make(name, params) if params else None  # Raises for a parameter that makes no sense.
     wanted = (
         made.to_fetch() if isinstance(made, JobWorkload) else getattr(registry.get(name), "artifacts", ())
@@ -120,6 +126,25 @@ def plan(
     if not steps:
         raise MissingError(missing)
     return SetupPlan(name, "", missing, tuple(steps), params)
+
+
+def _other_openzfs(wanted: str) -> Step:
+    """Return the step that brings the engine with OpenZFS ``wanted``."""
+    suite = openzfs.suite(wanted)
+    library = openzfs.library(wanted)
+    where = openzfs.folder(wanted) if library is None else library.root.parent
+    why = (
+        f"fetches OpenZFS {wanted} and the libraries it needs from Debian's {suite}, and unpacks them in "
+        f"{where}; installs nothing; then the engine is built against it"
+    )
+    script = native.SOURCES / "scripts/openzfs.sh"
+    return Step((str(script), str(where), wanted, suite), why, then=partial(_build_with, wanted), says=True)
+
+
+def _build_with(wanted: str) -> None:
+    library = openzfs.library(wanted)
+    if library is not None:
+        native.ENGINE.against(library).find()
 
 
 def _install(packages: list[str], family: str, environ: Mapping[str, str], missing: str) -> list[Step]:
@@ -175,6 +200,8 @@ def carry_out(
 
 def _examined(name: str, params: Mapping[str, str]) -> registry.ListedWorkload:
     """Return what is here for a workload, or of ztune's programs. Raises InputError with a hint."""
+    if name == OPENZFS:
+        return _examined_openzfs(params)
     if name != PROGRAMS:
         registry.get(name)
         return registry.examined(next(e for e in registry.entries() if e.name == name), params)
@@ -190,6 +217,27 @@ def _examined(name: str, params: Mapping[str, str]) -> registry.ListedWorkload:
         version="" if missing else ", ".join(map(str, built.values())),
         missing=f"{', '.join(missing)}: not built" if missing else "",
     )
+
+
+def _examined_openzfs(params: Mapping[str, str]) -> registry.ListedWorkload:
+    """Return what is here of the engine with another OpenZFS. Raises InputError if it is none to be had."""
+    if params.keys() != {"version"}:
+        raise InputError(
+            f"{OPENZFS} takes a version and nothing else: --version {next(iter(openzfs.SUITES))}"
+        )
+    wanted = params["version"]
+    own, library = openzfs.upstream(native.openzfs_here()), openzfs.library(wanted)
+    engine = None if library is None else native.ENGINE.against(library).built()
+    if own and openzfs.matches(own, wanted):
+        version = f"{own}, this machine's own"
+    elif library is not None and engine is not None:
+        version = f"{library.version}, {engine}"
+    else:
+        version = ""
+        openzfs.suite(wanted)
+    summary = "the replay engine with another version of OpenZFS"
+    missing = "" if version else f"there is no engine with OpenZFS {wanted}"
+    return registry.ListedWorkload(OPENZFS, summary, "ztune", [], version=version, missing=missing)
 
 
 def _run_when_free(step: Step, say: Callable[[Step], None], environ: Mapping[str, str]) -> None:

@@ -2,7 +2,8 @@
 
 They are tied to this machine, the engine and the mount to its very version of the OpenZFS library, so a
 package brings their sources and not the programs. In a source tree the folders here are links, and
-``make build`` builds.
+``make build`` builds. Against another version of that library (``openzfs``) they are always built in the
+cache.
 """
 
 from __future__ import annotations
@@ -14,11 +15,12 @@ import os
 import shutil
 import subprocess
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
-from ztune import output, paths
+from ztune import __version__, output, paths
 from ztune.errors import MissingError, ZtuneError
+from ztune.native.openzfs import Library
 from ztune.onhost.host import shared_files
 from ztune.packages import install_command
 
@@ -41,15 +43,26 @@ class NativeProgram:
     what: str
     """With its article, for a sentence."""
     uses_openzfs: bool = False
+    library: Library | None = None
+    """The OpenZFS that it is built against; None for this machine's own."""
+
+    def against(self, library: Library) -> NativeProgram:
+        """Return the program that is built against ``library``."""
+        return replace(self, library=library)
+
+    @property
+    def _in_source_tree(self) -> bool:
+        return self.library is None and is_source_tree()
 
     def built(self) -> Path | None:
         """Return the program if it is there: the one that the variable names; else the one built from the
-        sources at hand; else the one in PATH. Builds nothing.
+        sources at hand; else the one in PATH. With another OpenZFS it is the one built from the sources, and
+        no other. Builds nothing.
 
         Raises MissingError where the variable names no program.
         """
         own = os.environ.get(self.variable)
-        if own:
+        if own and self.library is None:
             if not _runs(Path(own)):
                 raise MissingError(
                     f"{self.variable} names {own}, which is no program; unset it or name {self.what}"
@@ -57,15 +70,15 @@ class NativeProgram:
             return Path(own)
         path = self._own()
         if _runs(path):
-            if not is_source_tree():
+            if not self._in_source_tree:
                 with contextlib.suppress(OSError):  # the cache may be one that can't be written now
                     os.utime(path.parents[2])
             return path
-        on_path = shutil.which(self.name)
+        on_path = shutil.which(self.name) if self.library is None else None
         return Path(on_path) if on_path else None
 
     def _own(self) -> Path:
-        top = SOURCES if is_source_tree() else paths.cache() / "programs" / _digest(self)
+        top = SOURCES if self._in_source_tree else paths.cache() / "programs" / _digest(self)
         return top / self.folder / "build" / self.name
 
     def find(self) -> Path:
@@ -77,12 +90,13 @@ class NativeProgram:
         path = self.built()
         if path is not None:
             return path
-        if is_source_tree():
+        if self._in_source_tree:
             raise MissingError(
                 f"{self.name} is not built; `{setup_command()}` in its source folder builds it"
             )
         path = self._own()
-        output.echo(f"ztune: building {self.name} for this machine, once", err=True)
+        openzfs = "" if self.library is None else f" with OpenZFS {self.library.version}"
+        output.echo(f"ztune: building {self.name}{openzfs} for this machine, once", err=True)
         _build(self, path)
         return path
 
@@ -132,13 +146,15 @@ def _digest(program: NativeProgram) -> str:
     digest = hashlib.sha256()
     for path in _files():
         digest.update(f"{path.relative_to(SOURCES)}\0".encode() + path.read_bytes())
-    if program.uses_openzfs:
-        digest.update(_openzfs().encode())
+    if program.library is not None:
+        digest.update(f"{program.library.root}\0{program.library.package}".encode())
+    elif program.uses_openzfs:
+        digest.update(openzfs_here().encode())
     return digest.hexdigest()[:16]
 
 
-def _openzfs() -> str:
-    """Return the version of the OpenZFS library's headers; empty without them."""
+def openzfs_here() -> str:
+    """Return the version of the package of this machine's OpenZFS headers; empty without them."""
     for command in (
         ["dpkg-query", "-W", "-f", "${Version}", "libzfslinux-dev"],
         ["pkg-config", "--modversion", "libzfs"],
@@ -175,6 +191,10 @@ def _build(program: NativeProgram, path: Path) -> None:
             shutil.copyfile(file, copy)
         target = f"build/{program.name}"
         make = ["make", "-s", "-j", str(os.cpu_count() or 1), "-C", str(top / program.folder), target]
+        # The same in the cache as in a source tree, so that only OpenZFS tells their results apart.
+        make[1:1] = [f"ZTUNE_VERSION={__version__}"]
+        if program.library is not None:
+            make[1:1] = [f"ZFS_ROOT={program.library.root}"]
         if program.uses_openzfs:
             make[-1:] = ["all"]  # which looks for the headers first, and says what is missing
         try:

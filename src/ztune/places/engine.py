@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import subprocess
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from ztune import native
-from ztune.errors import MissingError
+from ztune.errors import InputError, MissingError
+from ztune.native import openzfs
 
 _SELFCHECK_S = 120.0
 
@@ -57,6 +59,47 @@ def check(path: Path | None = None) -> Engine:
     if "version" not in answers or "openzfs" not in answers:
         raise MissingError(f"the engine {path} does not say its version and that of OpenZFS")
     return Engine(path, answers["version"], answers["openzfs"])
+
+
+def of_version(wanted: str) -> Engine:
+    """Return the engine with OpenZFS ``wanted``, a version (2.4.4) or a series (2.4): this machine's own if
+    it is that, else the newest of those that ``ztune setup openzfs`` brought, built where it is not.
+
+    Raises MissingError where there is none, with the command that brings one; InputError where none can be.
+    """
+    series = next((one for one in openzfs.SUITES if openzfs.matches(wanted, one)), None)
+    here: list[str] = []
+    try:
+        own = check()
+        if openzfs.matches(own.openzfs, wanted):
+            return own
+        here.append(own.openzfs)
+    except MissingError:
+        pass
+    library = openzfs.library(wanted)
+    if library is not None:
+        return check(native.ENGINE.against(library).find())
+    here += [one.version for one in openzfs.libraries()]
+    known = ", ".join(dict.fromkeys(here)) or "none"
+    if series is None:
+        raise InputError(
+            f'there is no engine with OpenZFS "{wanted}" (here: {known}), '
+            f"and Debian has {', '.join(openzfs.SUITES)} only"
+        )
+    raise MissingError(
+        f"there is no engine with OpenZFS {wanted} here ({known}); "
+        f"`ztune setup openzfs --version {wanted}` brings it"
+    )
+
+
+def of_run(versions: Mapping[str, str]) -> Engine:
+    """Return the engine to go on with a run of these ``versions``: with its OpenZFS if that is here, else
+    this machine's own, which is then refused by who compares them. Raises MissingError.
+    """
+    asked = versions.get("openzfs", "")
+    own = check()
+    library = None if openzfs.matches(own.openzfs, asked) else openzfs.library(asked)
+    return own if library is None else check(native.ENGINE.against(library).find())
 
 
 def last_line(text: str) -> str:

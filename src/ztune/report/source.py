@@ -76,7 +76,8 @@ def evidence(run_id: str | None = None, store: Store | None = None) -> RunEviden
             return evidence(run_id, opened)
     run = store.run(run_id or last_finished(store))
     trace, why = _trace(run)
-    screened = [] if run.source_run is None else store.trials(run.source_run)
+    # A screening with another OpenZFS has its layouts from one, which foretells nothing of it.
+    screened = [] if run.source_run is None or not run.measured else store.trials(run.source_run)
     measured = [r.id for r in store.runs() if r.measured and r.source_run == run.id and r.status == "done"]
     return RunEvidence(run, store.trials(run.id), trace, why, screened, measured[-1] if measured else "")
 

@@ -46,8 +46,11 @@ def start(
     name: str | None = None,
     command: Sequence[str] = (),
     observer: Observer | None = None,
+    like: Run | None = None,
 ) -> Run:
     """Screen ``trace`` against the layouts of ``study`` and return the finished run.
+
+    ``like``: a run of another OpenZFS, whose layouts are tried, and no others.
 
     Everything that can be wrong with the input is found before the run is stored. Raises InputError,
     MissingError; KeyboardInterrupt after the run was marked interrupted.
@@ -77,6 +80,7 @@ def start(
         command=list(command),
         options=options.to_json(),
         warnings=warnings,
+        source_run=None if like is None else like.id,
     )
     return _Screening(store, run, target, options.budget, observer or Observer()).go()
 
@@ -145,6 +149,13 @@ class _Screening:
 
     def _rounds(self) -> None:
         study = self.study
+        if self.run.source_run is not None:
+            for trial in self.store.trials(self.run.source_run):
+                self.store.add_trial(
+                    self.run.id, trial.layout, is_baseline=trial.is_baseline, round_=trial.round
+                )
+            self._run_pending()
+            return
         for layout in first_round(study)[: self.budget]:
             self.store.add_trial(self.run.id, layout, is_baseline=layout.hash == study.layout.hash)
         self._run_pending()

@@ -42,7 +42,9 @@ class Run:
     warnings: list[str]
     target: dict[str, Any] = field(default_factory=dict)  # where a "run" runs; empty for a replay
     job: dict[str, Any] = field(default_factory=dict)  # what a "run" runs: workload, parameters, version
-    source_run: str | None = None  # the screening run that its layouts come from
+    source_run: str | None = (
+        None  # the screening run that its layouts come from; of replays: with another OpenZFS
+    )
     outcome: dict[str, Any] = field(default_factory=dict)  # how the last block left it: see ztune.runs
 
     @property

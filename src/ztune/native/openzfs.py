@@ -1,0 +1,67 @@
+"""Versions of the OpenZFS library beside this machine's: Debian's packages, unpacked and not installed.
+
+``scripts/openzfs.sh`` brings one, with all that it needs down to the C library.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+from ztune import paths
+from ztune.errors import InputError
+
+SUITES = {"2.1": "bookworm", "2.3": "trixie", "2.4": "trixie-backports"}
+"""Which suite of Debian has which version, checked 2026-11-22."""
+_VERSION = re.compile(r"\d+\.\d+(\.\d+)?")
+
+
+@dataclass(frozen=True)
+class Library:
+    """An OpenZFS library to build programs against. ``package``: the version of its package."""
+
+    root: Path
+    package: str
+
+    @property
+    def version(self) -> str:
+        """The version of OpenZFS: 2.4.4."""
+        return upstream(self.package)
+
+
+def upstream(package: str) -> str:
+    """Return OpenZFS's version of a package's: "2.4.4-1~bpo13+1" → "2.4.4"."""
+    return re.split(r"[^0-9.]", package, maxsplit=1)[0]
+
+
+def matches(version: str, wanted: str) -> bool:
+    """Whether ``version`` (2.4.4) is the one wanted, or one of that series (2.4)."""
+    return f"{version}.".startswith(f"{wanted}.")
+
+
+def suite(wanted: str) -> str:
+    """Return the suite of Debian that has ``wanted`` (2.4, 2.4.4). Raises InputError where none has."""
+    found = next((name for series, name in SUITES.items() if matches(wanted, series)), None)
+    if found is None or not _VERSION.fullmatch(wanted):
+        *most, last = SUITES
+        raise InputError(f'"{wanted}" is no version to set up: Debian has {", ".join(most)} and {last}')
+    return found
+
+
+def folder(wanted: str) -> Path:
+    """Return the directory that ``wanted`` is, or would be, unpacked into."""
+    return paths.cache() / "openzfs" / wanted
+
+
+def libraries() -> list[Library]:
+    """Return what is unpacked, in order of version."""
+    found = []
+    for file in folder("").glob("*/version"):
+        found.append(Library(file.parent / "root", file.read_text().strip()))
+    return sorted(found, key=lambda one: [int(part) for part in one.version.split(".")])
+
+
+def library(wanted: str) -> Library | None:
+    """Return the newest unpacked library that ``wanted`` means, or None."""
+    return next((one for one in reversed(libraries()) if matches(one.version, wanted)), None)

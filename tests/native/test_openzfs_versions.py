@@ -1,0 +1,52 @@
+"""Other versions of OpenZFS: which are here, and programs built against them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from ztune import native
+from ztune.errors import InputError
+from ztune.native import openzfs
+from ztune.native.openzfs import Library
+
+pytestmark = pytest.mark.usefixtures("home")
+
+
+def unpacked(word: str, package: str) -> Library:
+    folder = openzfs.folder(word)
+    (folder / "root").mkdir(parents=True)
+    (folder / "version").write_text(f"{package}\n")
+    return Library(folder / "root", package)
+
+
+def test_the_newest_that_is_meant_is_taken() -> None:
+    assert openzfs.libraries() == [] and openzfs.library("2.4") is None
+    newer, older = unpacked("2.4.10", "2.4.10-1"), unpacked("2.4", "2.4.4-1~bpo13+1")
+    (openzfs.folder("2.1") / "root").mkdir(parents=True)  # one that was cut
+    assert openzfs.libraries() == [older, newer]
+    assert openzfs.library("2.4") == newer
+    assert openzfs.library("2.4.4") == older and older.version == "2.4.4"
+    assert openzfs.library("2.4.1") is None
+
+
+def test_what_is_no_version_is_refused() -> None:
+    assert openzfs.suite("2.4.4") == openzfs.suite("2.4") == "trixie-backports"
+    for word in ("2", "", "2.40", "2.4.", "2.4.4.1", "../2.4"):
+        with pytest.raises(InputError, match=r"is no version to set up: Debian has 2\.1, 2\.3 and 2\.4"):
+            openzfs.suite(word)
+
+
+def test_each_library_has_a_build_of_its_own(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("ZTUNE_ENGINE", str(tmp_path / "nothing"))  # is of this machine's own, and not asked
+    older, newer = unpacked("2.3.9", "2.3.9-1"), unpacked("2.4", "2.4.4-1")
+    engine = native.ENGINE.against(older)
+    assert engine.built() is None
+    path = engine._own()
+    path.parent.mkdir(parents=True)
+    path.touch(mode=0o755)
+    assert engine.built() == path
+    assert native.ENGINE.against(newer).built() is None
+    # A package that was fetched anew has other structures.
+    assert native.ENGINE.against(Library(older.root, "2.3.9-2")).built() is None
