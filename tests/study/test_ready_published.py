@@ -168,7 +168,6 @@ def test_ldap_import_stands_on_the_study_s_disks_and_in_its_proportion() -> None
     assert settings["slog"] == "flash-card" and settings["pool.ldif.l2arc"].startswith("flash-card")
     arc = publication.find("ldap-import").other["arc_max_bytes"]
     assert arc / study.layout.arc == 96
-    assert registry.make("ldap-import", study.parameters).resolved()["entries"] > 1000
     assert round((14 << 30) / 96) >> 20 == int(str(study.parameters["size"]).removesuffix("M"))
 
 
