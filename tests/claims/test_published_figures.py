@@ -60,7 +60,7 @@ def test_the_writes_of_the_import_were_counted_before_and_after_the_split() -> N
 def test_the_usb_stick_as_data_is_not_cited_as_a_slow_log_device() -> None:
     table, row = publication.find("orientdb-import").rows()["usb-and-disk-swapped/once"]
     assert row.value == 322_240 and "which of the two it was is open" in table.note.lower()
-    assert (row.set["pool.logs.data"], row.set["pool.logs.slog"]) == ("usb-slow", "hdd-7200")
+    assert (row.set["pool.logs.data"], row.set["pool.logs.slog"]) == ("usb-slow", "hdd-10k")
     rule = next(rule for rule in findings.rules() if rule.id == "slog-slower")
     assert "import" not in rule.sentence + rule.source
     profile = resources.files("ztune.study.profiles") / "usb-slow.toml"

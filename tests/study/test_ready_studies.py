@@ -111,7 +111,7 @@ def test_no_ready_layout_has_a_setting_that_its_database_refuses(name: str) -> N
     workload = study.workload or (name if name in registry.names() else None)
     if workload is None or workload == "command":
         return
-    made = registry.make(workload)
+    made = registry.make(workload, study.parameters)
     assert isinstance(made, JobWorkload)
     for layout in first_round(study):
         job = made.job_class(made.resolved(), layout.database)

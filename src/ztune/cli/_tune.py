@@ -149,12 +149,16 @@ def tune(asked: TuneOptions, trying: Trying | None) -> Tuned:
             shutil.rmtree(asked.folder, ignore_errors=True)
 
 
+def _named_study(asked: TuneOptions) -> Study | None:
+    """Return the ready study or the file that is asked for, or else the workload's own; none: it has none."""
+    name = asked.study or asked.workload
+    return ready.find(name) if asked.study or name in ready.files() else None
+
+
 def _study_parameters(asked: TuneOptions) -> dict[str, Any]:
-    """Return the workload's parameters that the study asks for, if it is one for this workload."""
-    if asked.study is None:
-        return {}
-    study = ready.find(asked.study)
-    return dict(study.parameters) if study.workload in (None, asked.workload) else {}
+    """Return the workload's parameters that its study asks for, if it is one for this workload."""
+    study = _named_study(asked)
+    return {} if study is None or study.workload not in (None, asked.workload) else dict(study.parameters)
 
 
 def _memory(asked: TuneOptions) -> dict[str, Any]:
@@ -164,8 +168,8 @@ def _memory(asked: TuneOptions) -> dict[str, Any]:
         return {}
     if asked.arc is not None:
         return {"arc": asked.arc}
-    name = asked.study or asked.workload
-    return {"arc": ready.find(name).layout.arc} if asked.study or name in ready.files() else {}
+    study = _named_study(asked)
+    return {} if study is None else {"arc": study.layout.arc}
 
 
 def _check_together(workload: Workload, study: Study) -> None:

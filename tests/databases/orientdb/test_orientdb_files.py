@@ -187,6 +187,7 @@ def test_what_is_counted_in_an_export(tmp_path: Path) -> None:
         ({"export": "a", "file": "b"}, "leave one out"),
         ({"version": "1.7.4", "page_size": "16K"}, "smaller pages"),
         ({"version": "2.2"}, "version"),
+        ({"compression": "gzip"}, "3.2 does not compress"),
     ],
 )
 def test_imports_that_make_no_sense(values: dict[str, object], said: str) -> None:
@@ -204,6 +205,18 @@ def test_settings_are_the_versions() -> None:
         assert isinstance(params, JobWorkload)
         with pytest.raises(InputError, match=said):
             orientdb_files.OrientdbImport(params.resolved(), {name: "32"}).check()
+
+
+@pytest.mark.parametrize("name", ["orientdb-import", "orientdb-graph"])
+def test_own_compression_is_a_parameter_of_the_versions_that_have_it(name: str) -> None:
+    key = "storage.compressionMethod"
+    assert registry.settings_of(name, {"version": "1.7.4", "compression": "gzip"})[key] == "gzip"
+    for params in ({}, {"version": "1.6.4"}, {"compression": "nothing"}):
+        assert key not in registry.settings_of(name, params)
+    made = registry.get(name)({"version": "1.6.4", "compression": "gzip"})
+    assert isinstance(made, JobWorkload)
+    made.job.database[key] = "nothing"
+    assert made.job.settings()[key] == "nothing"  # the layout's goes first
 
 
 @pytest.mark.parametrize("method", ["backup", "export"])

@@ -47,7 +47,27 @@ class OrientParameters(base.InputParameters):
     alone would leave most of them in memory until the log is 6 GB long."""
 
 
-class GraphParameters(OrientParameters):
+class VersionParameters(OrientParameters):
+    """The parameters of the workloads that OrientDB 1.x can do too."""
+
+    version: Literal["3.2", "1.7.4", "1.6.4"] = "3.2"
+    """Which OrientDB works. The study of the import had 1.6.4, that of the graph 1.7.4; `ztune setup` with
+    `-p version=1.7.4` fetches it."""
+    compression: Literal["default", "nothing", "snappy", "gzip"] = "default"
+    """How OrientDB 1.x compresses records by itself; its own default is `snappy`. 3.2 does not compress."""
+
+    @model_validator(mode="after")
+    def _fits_version(self) -> VersionParameters:
+        if self.version != "3.2" and self.page_size != 65536:
+            raise ValueError("OrientDB 1.x fails to read records from smaller pages than its 64K")
+        if self.version == "3.2" and self.compression not in ("default", "nothing"):
+            raise ValueError(
+                f"OrientDB 3.2 does not compress; compression={self.compression} takes version=1.7.4 or 1.6.4"
+            )
+        return self
+
+
+class GraphParameters(VersionParameters):
     """The parameters of ``orientdb-graph``."""
 
     commit_every: int = param(1, ge=1, le=1_000_000, unit="triples")
@@ -60,6 +80,10 @@ class OrientWorkload(base.JobWorkload):
     needs = ("java", "wordnet")
     artifacts = (ORIENTDB,)
     durability = base.KNOWN
+
+    def to_fetch(self) -> tuple[Fetched, ...]:
+        """Return the OrientDB of the version asked for."""
+        return (ORIENTDB_1.get(getattr(self.params, "version", "3.2"), ORIENTDB),)
 
     def resolved(self) -> dict[str, Any]:
         """Return the parameters with as many triples as a database of that size has."""
@@ -78,24 +102,15 @@ class OrientdbGraph(OrientWorkload):
     job_class = orientdb_graph.OrientdbGraph
 
 
-class ImportParameters(OrientParameters):
+class ImportParameters(VersionParameters):
     """The parameters of ``orientdb-import``."""
 
-    version: Literal["3.2", "1.7.4", "1.6.4"] = "3.2"
-    """Which OrientDB imports. The study of 2014 had 1.6.4, that of the graph 1.7.4; `ztune setup
-    orientdb-import -p version=1.7.4` fetches it."""
     export: str = ""
     """Path of your own JSON export, plain or packed with gzip, instead of one made of triples: `input`,
     `file` and `triples` then don't count. It must be there on the machine where the job runs."""
     export_pin: str = ""
     """Size and SHA-256 of that export, as `BYTES:SHA256`: ztune notes them where the file is at hand, and
     another file is refused."""
-
-    @model_validator(mode="after")
-    def _pages_fit(self) -> ImportParameters:
-        if self.version != "3.2" and self.page_size != 65536:
-            raise ValueError("OrientDB 1.x fails to read records from smaller pages than its 64K")
-        return self
 
     @model_validator(mode="before")
     @classmethod
@@ -114,10 +129,6 @@ class OrientdbImport(OrientWorkload):
     summary = "imports a JSON export of a graph into an empty OrientDB database"
     Parameters = ImportParameters
     job_class = orientdb_files.OrientdbImport
-
-    def to_fetch(self) -> tuple[Fetched, ...]:
-        """Return the OrientDB of the version asked for."""
-        return (ORIENTDB_1.get(self.params.version, ORIENTDB),)
 
     def resolved(self) -> dict[str, Any]:
         """Return the parameters with the pin of the export: a record must say which file it was."""

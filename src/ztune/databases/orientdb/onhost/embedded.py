@@ -80,6 +80,7 @@ class OrientJob(JobBase):
             "storage.diskCache.pageSize": str(parse_size(self.params["page_size"]) >> 10),
             "storage.diskCache.bufferSize": str(max(4, parse_size(self.params["disk_cache"]) >> 20)),
             **{name: str(value) for name, value in self.release.times.items()},
+            **self.release.compression(str(self.params.get("compression", "default"))),
             **self.database,
         }
         if self.dilation != 1:

@@ -37,6 +37,11 @@ class Release:
         """The name of its directory where ``ztune setup`` puts it."""
         return f"orientdb-{self.number}"
 
+    def compression(self, method: str) -> dict[str, str]:
+        """Return the setting that ``method`` stands for; none where it is "default" or nothing can be set."""
+        name = "storage.compressionMethod"
+        return {name: method} if method != "default" and name in self.settings else {}
+
     @property
     def sources(self) -> tuple[str, ...]:
         """The files beside this one that are compiled for it."""
