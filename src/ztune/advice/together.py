@@ -274,15 +274,18 @@ def _notes(jobs: Sequence[WeighedRun], nows: Sequence[Standing], fields: Sequenc
             )
         if job.run.status != "done":
             notes.append(f"Run {job.run.id} is not complete.")
+    engines = dict.fromkeys(now.found.engine for now in nows)
+    if len(engines) > 1:
+        notes.append(f"The runs are of engines {listed([*engines])}; each ratio is within one of them.")
     for a, b in combinations(jobs, 2):
         if a.run.trace_sha and a.run.trace_sha == b.run.trace_sha:
             notes.append(f"Runs {a.run.id} and {b.run.id} replayed one recording: its job counts twice.")
-    for (i, a), (k, b) in combinations(enumerate(fields), 2):
-        for factor in a.values:
-            one, other = setting(a.base.settings, factor), setting(b.base.settings, factor)
-            if b.asks(factor) and one != other:
+    for (i, one), (k, other) in combinations(enumerate(fields), 2):
+        for factor in one.values:
+            here, there = setting(one.base.settings, factor), setting(other.base.settings, factor)
+            if other.asks(factor) and here != there:
                 notes.append(
-                    f"The base layouts differ in {factor} ({one} in run {jobs[i].run.id}, {other} in "
+                    f"The base layouts differ in {factor} ({here} in run {jobs[i].run.id}, {there} in "
                     f"{jobs[k].run.id}): each ratio is to the run's own."
                 )
     caution = nows[0].caution()

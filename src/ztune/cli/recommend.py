@@ -60,10 +60,8 @@ def command(
     """
     if weights is not None or len(runs) > 1:
         if script is not None or everything:
-            raise InputError(
-                f"{'--script' if script is not None else '--all'} goes with one run; the layout of several "
-                "jobs ends with its commands"
-            )
+            flag = "--all" if script is None else "--script"
+            raise InputError(f"{flag} goes with one run; what is said of several ends with the commands")
         _together(runs, weights, objective, within, as_json)
         return
     run = runs[0] if runs else None

@@ -90,10 +90,10 @@ def _jobs(jobs: list[JobAdvice]) -> RenderableType:
             job.evidence,
         )
     parts: list[RenderableType] = [Padding(table, (0, 0, 0, 2))]
-    parts += [
-        _indent(f'Alone, run {job.run} recommends "{job.alone}" (how sure: {job.confidence}).', "dim")
-        for job in jobs
-    ]
+    for job in jobs:
+        cost = "" if job.costs is None else f": together it is {units.times(job.costs)} of that"
+        said = f'Alone, run {job.run} recommends "{job.alone}" (how sure: {job.confidence}){cost}.'
+        parts.append(_indent(said, "dim"))
     return Group(*parts)
 
 
