@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tomllib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -107,8 +108,42 @@ def test_what_no_run_tried_is_combined_from_effects_and_says_so() -> None:
     assert [j.trials for j in r.jobs] == [[], []]
     assert r.jobs[0].joint_ratio.ratio == pytest.approx(0.5 * 0.98)
     assert r.jobs[1].joint_ratio.ratio == pytest.approx(0.98 * 0.4)
+    assert r.jobs[0].joint_ratio.low is None  # two orders of the same two steps are no range
+    assert tomllib.loads(together.proof(r))["layouts"] == [{"name": "together", "set": r.changes}]
     assert next(row for row in r.roles if "data" in row.roles).evidence == "combined"
     assert next(row for row in r.roles if "wal" in row.roles).evidence == "tried"
+
+
+def test_what_two_contexts_say_otherwise_is_a_range() -> None:
+    entries: list[tuple[Changes, float]] = [
+        ({}, 100),
+        ({"slog": "nvme"}, 80),
+        ({"data.recordsize": "16K"}, 50),
+        ({"data.recordsize": "16K", "slog": "nvme"}, 45),
+        ({"data.compression": "zstd-3"}, 90),
+        ({"data.compression": "zstd-3", "slog": "nvme"}, 60),
+        ({"data.recordsize": "16K", "data.compression": "zstd-3"}, 40),
+    ]
+    r = recommend_together([job("a", trials_of(entries)), job("b", trials_of(entries))])
+    assert r.changes == {"data.recordsize": "16K", "slog": "nvme", "data.compression": "zstd-3"}
+    # One step from each of the three nearest: what zstd-3, 16K and the log device did in two contexts each.
+    ways = (
+        0.45 * (60 / 80 * 40 / 50) ** 0.5,
+        0.60 * (45 / 80 * 40 / 90) ** 0.5,
+        0.40 * (45 / 50 * 60 / 90) ** 0.5,
+    )
+    found = r.jobs[0].joint_ratio
+    assert found.ratio == pytest.approx((ways[0] * ways[1] * ways[2]) ** (1 / 3))
+    assert (found.low, found.high) == (pytest.approx(min(ways)), pytest.approx(max(ways)))
+    assert len(r.jobs[0].nearest) == 3
+
+
+def test_a_weak_run_is_named() -> None:
+    strong, weak = job("a", records(50, 120)), job("b", records(50, 120))
+    level = weak.alone.confidence.model_copy(update={"level": "weak"})
+    weak = replace(weak, alone=weak.alone.model_copy(update={"confidence": level}))
+    said = [n for n in recommend_together([strong, weak]).notes if "weak" in n]
+    assert said == ["The evidence of run b is weak; `ztune recommend b` says why."]
 
 
 def test_a_pair_is_combined_only_where_it_is_beyond_the_tolerance_of_what_was_tried() -> None:

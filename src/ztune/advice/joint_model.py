@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-from ztune.advice.model import Hazard, LayoutDurability, Level, Part
+from ztune.advice.model import Hazard, LayoutDurability, Level, RecommendationPart
 from ztune.analysis.metrics import Basis
 
-Evidence = Literal["tried", "combined"]
+RestsOn = Literal["tried", "combined"]
 
 
-class JobRatio(Part):
+class JobRatio(RecommendationPart):
     """A metric of one job under a layout / under another. ``low``, ``high``: interval or range, if any."""
 
     ratio: float | None  # None: from nothing to something
@@ -18,7 +18,7 @@ class JobRatio(Part):
     high: float | None = None
 
 
-class JobAdvice(Part):
+class JobAdvice(RecommendationPart):
     """One job: its run, its weight, and what the joint layout is worth to it."""
 
     run: str
@@ -32,24 +32,24 @@ class JobAdvice(Part):
     alone_ratio: JobRatio  # to the run's base layout
     joint_ratio: JobRatio  # the joint layout to the run's base layout
     costs: float | None  # the joint layout / the one that the run alone recommends
-    evidence: Evidence
+    evidence: RestsOn
     trials: list[int]  # of the joint layout in this run; empty where combined
     nearest: list[str]  # where combined: the layouts of the run that it starts from
     changed: list[str]  # and the settings that differ from them
     confidence: Level  # of the run's own recommendation
 
 
-class RoleRow(Part):
+class RoleRow(RecommendationPart):
     """One dataset of the joint layout: a row of the last table."""
 
     roles: list[str]
     dataset: str
     properties: dict[str, str]
     runs: list[str]  # that say something of these roles
-    evidence: Evidence  # tried: each of those runs had a layout with just these properties of the dataset
+    evidence: RestsOn  # tried: each of those runs had a layout with just these properties of the dataset
 
 
-class Choice(Part):
+class Choice(RecommendationPart):
     """One value of a setting that jobs disagree on, and what it does to each against the value chosen."""
 
     value: str
@@ -58,14 +58,14 @@ class Choice(Part):
     wanted_by: list[str]  # the runs that do best with it
 
 
-class Conflict(Part):
+class Conflict(RecommendationPart):
     """A setting of which two jobs want different values, beyond the tolerance."""
 
     setting: str
     choices: list[Choice]
 
 
-class Untried(Part):
+class Untried(RecommendationPart):
     """A value that would help one job, and that other runs did not have: so it could not be chosen."""
 
     setting: str
@@ -75,7 +75,7 @@ class Untried(Part):
     lacking: list[str]  # runs
 
 
-class JointRecommendation(Part):
+class JointRecommendation(RecommendationPart):
     """One layout for all jobs of a database."""
 
     version: int = 1
@@ -83,7 +83,7 @@ class JointRecommendation(Part):
     openzfs: str
     minimise: list[str]
     within: float
-    evidence: Evidence
+    evidence: RestsOn
     verdict: str
     ratio: float  # the weighted mean of the jobs' ratios
     layout: dict[str, Any]  # fully resolved, as Layout.to_json()

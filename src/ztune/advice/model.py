@@ -21,13 +21,13 @@ Verdict = Literal[
 Level = Literal["good", "fair", "limited", "weak"]
 
 
-class Part(BaseModel):
+class RecommendationPart(BaseModel):
     """What all parts of a recommendation have in common."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
-class Side(Part):
+class Side(RecommendationPart):
     """One metric under the value here and under the other value. ``ratio`` is other / here."""
 
     metric: str
@@ -42,7 +42,7 @@ class Side(Part):
     blocks: int = 1  # how many blocks it was measured in; 1 for a replay
 
 
-class Change(Part):
+class Change(RecommendationPart):
     """What changes when one property goes to another value and nothing else does."""
 
     other: str  # the other value
@@ -59,7 +59,7 @@ class Change(Part):
     basis: Basis = "modelled"
 
 
-class PropertyAdvice(Part):
+class PropertyAdvice(RecommendationPart):
     """One property of one dataset."""
 
     name: str
@@ -72,7 +72,7 @@ class PropertyAdvice(Part):
     modelled: Change | None = None  # what screening said of it, beside a measured ``change``
 
 
-class RoleAdvice(Part):
+class RoleAdvice(RecommendationPart):
     """What to set for one role. Roles on one dataset share its properties."""
 
     role: str
@@ -87,7 +87,7 @@ class RoleAdvice(Part):
     written: float | None  # physical bytes written for the dataset while measuring
 
 
-class PoolAdvice(Part):
+class PoolAdvice(RecommendationPart):
     """Advice on a pool or on the machine: log device, where roles live, sector size, ARC, tunables."""
 
     subject: str
@@ -98,7 +98,7 @@ class PoolAdvice(Part):
     modelled: Change | None = None  # as for a property
 
 
-class Cost(Part):
+class Cost(RecommendationPart):
     """What the layout costs. ``baseline`` is the same number under the study's base layout."""
 
     subject: Literal["space", "wear", "memory"]
@@ -109,7 +109,7 @@ class Cost(Part):
     sentence: str
 
 
-class Hazard(Part):
+class Hazard(RecommendationPart):
     """A rule of hazards.toml that applies to the recommended layout."""
 
     id: str
@@ -119,7 +119,7 @@ class Hazard(Part):
     source: str
 
 
-class Confidence(Part):
+class Confidence(RecommendationPart):
     """How far to trust the numbers. Only what was measured and resolved is "good"; replays at best "fair"."""
 
     level: Level
@@ -127,7 +127,7 @@ class Confidence(Part):
     reasons: list[str]
 
 
-class LayoutDurability(Part):
+class LayoutDurability(RecommendationPart):
     """What a power cut may lose."""
 
     klass: str
@@ -136,7 +136,7 @@ class LayoutDurability(Part):
     reasons: list[str]
 
 
-class Row(Part):
+class Row(RecommendationPart):
     """One layout in the ranking."""
 
     rank: int | None  # None: set apart, because its durability class is too weak
@@ -156,7 +156,7 @@ class Row(Part):
     passed_over: str = ""  # of the first row, where another is recommended: why, in a few words
 
 
-class FailedRow(Part):
+class FailedRow(RecommendationPart):
     """One layout without a result."""
 
     layout: str
@@ -165,7 +165,7 @@ class FailedRow(Part):
     reason: str
 
 
-class EffectRow(Part):
+class EffectRow(RecommendationPart):
     """What one value of a setting does against the base layout's, over all pairs that differ in it alone."""
 
     factor: str
@@ -178,7 +178,7 @@ class EffectRow(Part):
     durability_changes: bool
 
 
-class StudiedSubject(Part):
+class StudiedSubject(RecommendationPart):
     """What was studied, and with what."""
 
     run: str
@@ -198,7 +198,7 @@ class StudiedSubject(Part):
     profiles: dict[str, str]  # name → description, of the recommended layout's devices
 
 
-class Recommendation(Part):
+class Recommendation(RecommendationPart):
     """The answer to a study: one layout that was screened, and why each part of it is what it is."""
 
     version: int = 1

@@ -12,10 +12,10 @@ from ztune.advice.joint_base import WeighedRun, check_same, in_common, joint_bas
 from ztune.advice.joint_model import (
     Choice,
     Conflict,
-    Evidence,
     JobAdvice,
     JobRatio,
     JointRecommendation,
+    RestsOn,
     RoleRow,
     Untried,
 )
@@ -69,7 +69,7 @@ def recommend_together(jobs: Sequence[WeighedRun]) -> JointRecommendation:
     rows = [_job(*row, best) for row in zip(jobs, nows, fields, shares, best.worths, strict=True)]
     ratio = best.result.value(minimise[0])
     assert ratio is not None  # the search ordered by it
-    evidence: Evidence = "tried" if best.tried else "combined"
+    evidence: RestsOn = "tried" if best.tried else "combined"
     conflicts = list(_conflicts(ids, search, best))
     roles = _roles(ids, search, best.result.layout)
     notes = [*_notes(jobs, nows, fields), *notes]
@@ -274,6 +274,10 @@ def _notes(jobs: Sequence[WeighedRun], nows: Sequence[Standing], fields: Sequenc
             )
         if job.run.status != "done":
             notes.append(f"Run {job.run.id} is not complete.")
+        if job.alone.confidence.level == "weak":
+            notes.append(
+                f"The evidence of run {job.run.id} is weak; `ztune recommend {job.run.id}` says why."
+            )
     engines = dict.fromkeys(now.found.engine for now in nows)
     if len(engines) > 1:
         notes.append(f"The runs are of engines {listed([*engines])}; each ratio is within one of them.")
@@ -331,7 +335,7 @@ def _hazards(jobs: Sequence[WeighedRun], best: Candidate) -> list[Hazard]:
 
 
 def _commands(roles: Sequence[RoleRow], layout: Layout) -> list[str]:
-    """Return a ``zfs set`` for each dataset that exists, its name to be filled in."""
+    """Return a ``zfs set`` for each dataset, its name to be filled in; ``atime=off`` as in all commands."""
     lines = []
     for row in roles:
         dataset = next(d for d in layout.datasets if d.name == row.dataset)
@@ -340,6 +344,8 @@ def _commands(roles: Sequence[RoleRow], layout: Layout) -> list[str]:
             for name, value in row.properties.items()
             if not PROPERTIES[name].at_creation and (dataset.volume is None or PROPERTIES[name].volumes)
         ]
+        if words and dataset.volume is None and "atime" not in dataset.properties:
+            words.append("atime=off")
         if words:
             lines.append(f"zfs set {' '.join(words)} POOL/{row.roles[0].upper()}")
     return lines

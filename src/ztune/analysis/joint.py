@@ -220,9 +220,9 @@ def moved(pair: Pair, metric: str) -> Moved:
 
 def _over(ways: Sequence[Moved]) -> Moved:
     """Return several ways to know one ratio as one: the geometric mean, and the range where they differ."""
-    if len(ways) == 1:
-        return ways[0]
     ratios = [w.ratio for w in ways]
+    if all(math.isclose(r, ratios[0], rel_tol=1e-9) for r in ratios):  # one step after the other, or turned
+        return ways[0]
     return Moved(_mean(ratios), min(ratios), max(ratios), _mean([w.counted for w in ways]))
 
 

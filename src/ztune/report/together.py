@@ -48,15 +48,20 @@ def view(r: JointRecommendation) -> RenderableType:
         ]
     parts += [Text(), _heading("Notes"), *(_indent(text) for text in r.notes)]
     if r.evidence == "combined":
-        wanted = ", ".join(f'"{k}" = "{v}"' for k, v in r.changes.items())
-        parts.append(_indent("To prove it, screen each recording by a study with this layout too:"))
-        parts.append(_indent(f'[[layouts]] name = "together", set = {{ {wanted} }}'))
+        parts.append(_indent("To prove it, add this layout to the study that each recording is screened by:"))
+        parts.append(_indent(proof(r), "dim"))
     parts += [Text(), _heading("What to set for each role"), _roles(r)]
     parts += [_indent(f"{name} = {value}") for name, value in r.pool.items()]
     parts += [Text(), _heading("Commands, once POOL/… are your datasets' names")]
     parts += [_indent(" \\\n    ".join(textwrap.wrap(line, _WIDTH - 4))) for line in r.commands]
     parts.append(_indent("recordsize and compression change what is written from then on.", "dim"))
     return Group(*parts)
+
+
+def proof(r: JointRecommendation) -> str:
+    """Return the layout as a study's TOML; a study leaves out the roles that it does not have."""
+    wanted = "".join(f'"{key}" = "{value}"\n' for key, value in r.changes.items())
+    return f'[[layouts]]\nname = "together"\n[layouts.set]\n{wanted}'.rstrip()
 
 
 def _basis(r: JointRecommendation) -> str:
