@@ -21,11 +21,13 @@ Verdict = Literal[
 Level = Literal["good", "fair", "limited", "weak"]
 
 
-class _Part(BaseModel):
+class RecommendationPart(BaseModel):
+    """What all parts of a recommendation have in common."""
+
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
-class Side(_Part):
+class Side(RecommendationPart):
     """One metric under the value here and under the other value. ``ratio`` is other / here."""
 
     metric: str
@@ -40,7 +42,7 @@ class Side(_Part):
     blocks: int = 1  # how many blocks it was measured in; 1 for a replay
 
 
-class Change(_Part):
+class Change(RecommendationPart):
     """What changes when one property goes to another value and nothing else does."""
 
     other: str  # the other value
@@ -57,7 +59,7 @@ class Change(_Part):
     basis: Basis = "modelled"
 
 
-class PropertyAdvice(_Part):
+class PropertyAdvice(RecommendationPart):
     """One property of one dataset."""
 
     name: str
@@ -70,7 +72,7 @@ class PropertyAdvice(_Part):
     modelled: Change | None = None  # what screening said of it, beside a measured ``change``
 
 
-class RoleAdvice(_Part):
+class RoleAdvice(RecommendationPart):
     """What to set for one role. Roles on one dataset share its properties."""
 
     role: str
@@ -85,7 +87,7 @@ class RoleAdvice(_Part):
     written: float | None  # physical bytes written for the dataset while measuring
 
 
-class PoolAdvice(_Part):
+class PoolAdvice(RecommendationPart):
     """Advice on a pool or on the machine: log device, where roles live, sector size, ARC, tunables."""
 
     subject: str
@@ -96,7 +98,7 @@ class PoolAdvice(_Part):
     modelled: Change | None = None  # as for a property
 
 
-class Cost(_Part):
+class Cost(RecommendationPart):
     """What the layout costs. ``baseline`` is the same number under the study's base layout."""
 
     subject: Literal["space", "wear", "memory"]
@@ -107,7 +109,7 @@ class Cost(_Part):
     sentence: str
 
 
-class Hazard(_Part):
+class Hazard(RecommendationPart):
     """A rule of hazards.toml that applies to the recommended layout."""
 
     id: str
@@ -117,7 +119,7 @@ class Hazard(_Part):
     source: str
 
 
-class Confidence(_Part):
+class Confidence(RecommendationPart):
     """How far to trust the numbers. Only what was measured and resolved is "good"; replays at best "fair"."""
 
     level: Level
@@ -125,7 +127,7 @@ class Confidence(_Part):
     reasons: list[str]
 
 
-class LayoutDurability(_Part):
+class LayoutDurability(RecommendationPart):
     """What a power cut may lose."""
 
     klass: str
@@ -134,7 +136,7 @@ class LayoutDurability(_Part):
     reasons: list[str]
 
 
-class Row(_Part):
+class Row(RecommendationPart):
     """One layout in the ranking."""
 
     rank: int | None  # None: set apart, because its durability class is too weak
@@ -154,7 +156,7 @@ class Row(_Part):
     passed_over: str = ""  # of the first row, where another is recommended: why, in a few words
 
 
-class FailedRow(_Part):
+class FailedRow(RecommendationPart):
     """One layout without a result."""
 
     layout: str
@@ -163,7 +165,7 @@ class FailedRow(_Part):
     reason: str
 
 
-class EffectRow(_Part):
+class EffectRow(RecommendationPart):
     """What one value of a setting does against the base layout's, over all pairs that differ in it alone."""
 
     factor: str
@@ -176,7 +178,7 @@ class EffectRow(_Part):
     durability_changes: bool
 
 
-class StudiedSubject(_Part):
+class StudiedSubject(RecommendationPart):
     """What was studied, and with what."""
 
     run: str
@@ -196,7 +198,7 @@ class StudiedSubject(_Part):
     profiles: dict[str, str]  # name → description, of the recommended layout's devices
 
 
-class Recommendation(_Part):
+class Recommendation(RecommendationPart):
     """The answer to a study: one layout that was screened, and why each part of it is what it is."""
 
     version: int = 1

@@ -78,7 +78,7 @@ def recommend(
     found = Changes.of(now, chosen)
     beside = _screened(run, screened, chosen)
     seconds = trust.trace_seconds(now.found, manifest) if modelled else None
-    workload = _workload(run, manifest)
+    workload = workload_of(run, manifest)
     roles = [
         advice
         for dataset in chosen.layout.datasets
@@ -167,7 +167,8 @@ def _screened(run: Run, trials: Sequence[Trial], chosen: LayoutResult) -> Change
     return Changes.replayed(here, found.layouts, defaults, minimise, goal.within)
 
 
-def _workload(run: Run, manifest: Manifest | None) -> str | None:
+def workload_of(run: Run, manifest: Manifest | None) -> str | None:
+    """Return the name of the workload that was recorded or run, None without one."""
     if manifest is not None and manifest.workload is not None:
         return manifest.workload.name
     name = run.job.get("workload") or run.study.get("workload")

@@ -111,7 +111,7 @@ def select(
         least = min(_value(c, metric) for c in left)
         near = [c for c in left if _value(c, metric) <= least * (1 + within)]
         if len(near) < len(left):
-            label = REPLAYED[metric].label
+            label = left[0].metric(metric).label
             if len(near) == 1:
                 why = (
                     f"least {label}"
@@ -126,7 +126,7 @@ def select(
     chosen = min(left, key=lambda c: (departures(c.settings, bases), _value(c, minimise[0]), c.name, c.hash))
     others = len(left) - 1
     few = sorted(departures(c.settings, bases) for c in left)
-    start = "nearest to the defaults" if few[0] < few[1] else f"least {REPLAYED[minimise[0]].label}"
+    start = "nearest to the defaults" if few[0] < few[1] else f"least {left[0].metric(minimise[0]).label}"
     return Pick(chosen, f"{start} of {others + 1} that the objective can't tell apart", held)
 
 

@@ -6,8 +6,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ztune.advice.joint_base import WeighedRun
 from ztune.advice.model import Recommendation
 from ztune.advice.recommend import recommend
+from ztune.advice.weights import JobWeight
 from ztune.errors import InputError
 from ztune.store.db import Store
 from ztune.store.records import Run, Trial
@@ -38,6 +40,20 @@ class RunEvidence:
             return found
         better = f"Run {self.measured_by} has measured layouts of this screening since: go by that."
         return found.model_copy(update={"warnings": [better, *found.warnings]})
+
+    def weighed(self, weight: JobWeight, objective: Objective | None = None) -> WeighedRun:
+        """Return the run as one of several jobs of a database. Raises InputError as ``recommend`` does."""
+        return WeighedRun(
+            run=self.run,
+            trials=self.trials,
+            alone=self.recommend(objective),
+            weight=weight.value,
+            per_day=weight.per_day,
+            objective=objective,
+            manifest=None if self.trace is None else self.trace.manifest,
+            witness=self.witness(),
+            measured_by=self.measured_by,
+        )
 
     def witness(self) -> Witness | None:
         """Return what the trace says of acknowledgments, or None without a trace that can be read."""

@@ -18,7 +18,7 @@ from ztune.report.source import RunEvidence
 
 TOP = 12  # rows of the ranking unless all are asked for
 NOTES = 3  # layouts of which it is said why they stand no further ahead, unless all are asked for
-_SEVERITY = {"danger": "bold red", "warning": "yellow", "note": "cyan"}
+SEVERITY = {"danger": "bold red", "warning": "yellow", "note": "cyan"}
 
 
 def ranking_table(rows: Sequence[Row], baseline: Row | None, top: int | None = TOP) -> Table:
@@ -174,7 +174,7 @@ def _dataset(advice: RoleAdvice) -> list[RenderableType]:
 
 
 def _hazard(hazard: Hazard) -> RenderableType:
-    text = Text.assemble((f"{hazard.severity}: ", _SEVERITY[hazard.severity]), hazard.sentence)
+    text = Text.assemble((f"{hazard.severity}: ", SEVERITY[hazard.severity]), hazard.sentence)
     return Padding(text, (0, 0, 0, 2))
 
 

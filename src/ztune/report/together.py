@@ -1,0 +1,155 @@
+"""The recommendation for several jobs on a terminal, readable at 80 columns."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Mapping
+
+from rich.console import Group, RenderableType
+from rich.padding import Padding
+from rich.table import Table
+
+from ztune.advice.joint_model import JobAdvice, JobRatio, JointRecommendation
+from ztune.advice.together import ALWAYS
+from ztune.analysis import units
+from ztune.output import Console, Text
+from ztune.report.terminal import SEVERITY, grouped
+
+_COLUMNS = 5  # properties that have a column; the others stand below
+_WIDTH = 76  # of a command, so that it can be pasted from 80 columns
+
+
+def show(r: JointRecommendation, console: Console | None = None) -> None:
+    """Print the recommendation to ``console`` (default: stdout)."""
+    (console or Console(highlight=False)).print(view(r))
+
+
+def view(r: JointRecommendation) -> RenderableType:
+    """Return the verdict, the jobs, where they disagree, what is to be known, and last the table of roles."""
+    parts: list[RenderableType] = [Text(r.verdict, style="bold"), Text(_basis(r), style="dim")]
+    parts += [Text(), _heading("What it is worth to each job"), _jobs(r.jobs)]
+    parts += [_indent(_combined(job), "dim") for job in r.jobs if job.evidence == "combined"]
+    if r.conflicts:
+        parts += [Text(), _heading("Where jobs want different things"), _conflicts(r)]
+    if r.untried:
+        parts += [Text(), _heading("Not chosen, since other runs did not try it")]
+        for u in r.untried:
+            lacking = ", ".join(u.lacking)
+            parts.append(
+                _indent(f"{u.setting}={u.value}: {units.times(u.ratio)} for run {u.run}; not in {lacking}")
+            )
+    parts += [Text(), _heading(f"Durability: {r.durability.klass}"), _indent(r.durability.sentence)]
+    parts += [_indent(text) for text in r.durability.reasons]
+    if r.hazards:
+        parts += [Text(), _heading("Know before you set it")]
+        parts += [
+            Padding(Text.assemble((f"{h.severity}: ", SEVERITY[h.severity]), h.sentence), (0, 0, 0, 2))
+            for h in grouped(r.hazards)
+        ]
+    parts += [Text(), _heading("Notes"), *(_indent(text) for text in r.notes)]
+    if r.evidence == "combined":
+        parts.append(_indent("To prove it, add this layout to the study that each recording is screened by:"))
+        parts.append(_indent(proof(r), "dim"))
+    parts += [Text(), _heading("What to set for each role"), _roles(r)]
+    parts += [_indent(f"{name} = {value}") for name, value in r.pool.items()]
+    parts += [Text(), _heading("Commands, once POOL/… are your datasets' names")]
+    parts += [_indent(" \\\n    ".join(textwrap.wrap(line, _WIDTH - 4))) for line in r.commands]
+    parts.append(_indent("recordsize and compression change what is written from then on.", "dim"))
+    return Group(*parts)
+
+
+def proof(r: JointRecommendation) -> str:
+    """Return the layout as a study's TOML; a study leaves out the roles that it does not have."""
+    wanted = "".join(f'"{key}" = "{value}"\n' for key, value in r.changes.items())
+    return f'[[layouts]]\nname = "together"\n[layouts.set]\n{wanted}'.rstrip()
+
+
+def _basis(r: JointRecommendation) -> str:
+    zfs = f"OpenZFS {r.openzfs}".strip()
+    if r.basis == "modelled":
+        return f"Replayed through {zfs}; all times are modelled, none is measured."
+    return f"Measured on {zfs}" + (" in an emulated lab" if r.basis == "emulated" else "") + "."
+
+
+def _table(*columns: str) -> Table:
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
+    for name in columns:
+        table.add_column(name, overflow="fold")
+    return table
+
+
+def _times(found: JobRatio | None) -> str:
+    return "–" if found is None else units.times(found.ratio, found.low, found.high)
+
+
+def _jobs(jobs: list[JobAdvice]) -> RenderableType:
+    table = _table("run", "job", "share", "metric", "alone", "together", "evidence")
+    for job in jobs:
+        table.add_row(
+            job.run,
+            Text(job.workload or job.name),
+            units.show(job.share, "share"),
+            job.label,
+            _times(job.alone_ratio),
+            Text(_times(job.joint_ratio), style="bold"),
+            job.evidence,
+        )
+    parts: list[RenderableType] = [Padding(table, (0, 0, 0, 2))]
+    for job in jobs:
+        cost = "" if job.costs is None else f": together it is {units.times(job.costs)} of that"
+        said = f'Alone, run {job.run} recommends "{job.alone}" (how sure: {job.confidence}){cost}.'
+        parts.append(_indent(said, "dim"))
+    return Group(*parts)
+
+
+def _combined(job: JobAdvice) -> str:
+    more = f" ({len(job.nearest)} such layouts)" if job.nearest[1:] else ""
+    start, other = f'"{job.nearest[0]}"{more}', ", ".join(job.changed)
+    return (
+        f"Run {job.run} never tried it: combined from {start} and what {other} did elsewhere; what settings "
+        "do to each other is not in it. Where there is a range, it is over the ways to combine."
+    )
+
+
+def _conflicts(r: JointRecommendation) -> RenderableType:
+    table = _table("setting", *(f"{job.run}" for job in r.jobs), "wanted by")
+    for conflict in r.conflicts:
+        for choice in conflict.choices:
+            mark = " ← chosen" if choice.chosen else ""
+            table.add_row(
+                Text(f"{conflict.setting}={choice.value}{mark}", style="bold" if choice.chosen else ""),
+                *(_times(choice.ratios.get(job.run)) for job in r.jobs),
+                ", ".join(choice.wanted_by) or "–",
+            )
+    return Group(
+        Padding(table, (0, 0, 0, 2)),
+        _indent("Each ratio: the job's metric with this value instead of the chosen one.", "dim"),
+    )
+
+
+def _roles(r: JointRecommendation) -> RenderableType:
+    names = list(dict.fromkeys([*ALWAYS, *(n for row in r.roles for n in row.properties)]))
+    heads, rest = names[:_COLUMNS], names[_COLUMNS:]
+    table = _table("role", *heads, "from")
+    for row in r.roles:
+        source = "all runs" if len(row.runs) == len(r.jobs) else ", ".join(row.runs)
+        table.add_row(
+            Text(", ".join(row.roles), style="bold green"),
+            *(row.properties.get(n, "–") for n in heads),
+            source + ("; combined" if row.evidence == "combined" else ""),
+        )
+    parts: list[RenderableType] = [Padding(table, (0, 0, 0, 2))]
+    for row in r.roles:
+        more: Mapping[str, str] = {n: row.properties[n] for n in rest if n in row.properties}
+        if more:
+            said = ", ".join(f"{n}={v}" for n, v in more.items())
+            parts.append(_indent(f"{row.roles[0]}: {said}", "dim"))
+    return Group(*parts)
+
+
+def _heading(text: str) -> Text:
+    return Text(text, style="bold")
+
+
+def _indent(text: str, style: str = "") -> Padding:
+    return Padding(Text(text, style=style), (0, 0, 0, 2))
