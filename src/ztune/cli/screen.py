@@ -99,7 +99,8 @@ def command(
             run = _unfinished(store, resume, opened)
             opened = opened or Trace.open(run.trace_path)
             engine = engines.check()
-            options = replace(options, budget=budget or ScreenOptions.of(run).budget)
+            begun = ScreenOptions.of(run)
+            options = replace(options, budget=budget or begun.budget, only=begun.only)
             with LiveView() as live:
                 run = screening.resume(store, run, opened, engine, options, observer=live)
         else:
