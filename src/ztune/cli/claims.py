@@ -69,8 +69,9 @@ def list_(as_json: bool = json_option) -> None:
 @command.command("show", short_help="One claim, its layouts and figures, and its last verdict.")
 @takes
 def show(name: str = argument(metavar="CLAIM"), as_json: bool = json_option) -> None:
-    """Show CLAIM: its source, the layouts it compares, their published figures, and the last verdict with
-    each condition and the trials that it rests on.
+    """Show CLAIM: its source, its layouts with their published figures, and its last verdict.
+
+    The verdict comes with each condition, and with the trials that it rests on.
 
     \b
       ztune claims show guide-postgresql-8k
@@ -229,7 +230,7 @@ def _print(said: list[dict[str, Any]]) -> None:
         others = tried[0]["ratios"] if tried else ()
         ratios = {other: [c["ratios"][other] for c in tried] for other in others}
         telling = one["verdict"] in (Word.CANNOT, Word.TOO_SMALL) or not tried
-        where = one["flips"] or (one["says"] if telling else _count(len(tried)))
+        where = one["flips"] or (one["says"] if telling else _count(len(tried), len(one["conditions"])))
         over = ", ".join(f"{_range(values)} {other}" for other, values in ratios.items())
         rows.append((one["claim"], one["verdict"], over, where))
     output.print_table(("claim", "verdict", "its layout over the others", "where"), rows)
@@ -238,8 +239,10 @@ def _print(said: list[dict[str, Any]]) -> None:
     )
 
 
-def _count(conditions: int) -> str:
-    return "the one condition tried" if conditions == 1 else f"all {conditions} conditions"
+def _count(tried: int, asked: int) -> str:
+    if tried < asked:
+        return f"{tried} of {asked} conditions"
+    return "the one condition tried" if tried == 1 else f"all {tried} conditions"
 
 
 def _number(value: float | None) -> str:
