@@ -5,11 +5,12 @@ BIN := $(VENV)/bin
 OUT ?= demo-out
 export VENV
 
-.PHONY: help setup build demo lab test-lab test-servers test-tools check test test-all coverage lint style format wheel docs bench bench-lab clean
+.PHONY: help setup build demo studies lab test-lab test-servers test-tools check test test-all coverage lint style format wheel docs bench bench-lab clean
 
 help:
 	@echo 'make setup   install what ztune needs (Debian, Ubuntu) and build it; ztune is then $(BIN)/ztune'
 	@echo 'make demo    the whole loop on a PostgreSQL of our own; results in $(OUT)/'
+	@echo 'make studies   what others claimed of databases on ZFS, tried again by replay; it goes on where it was cut'
 	@echo 'make lab     install QEMU and build the lab, where layouts are tried in a virtual machine (ten to twenty minutes, once)'
 	@echo 'make check   style, types and unit tests in a minute or two; installs nothing, needs neither root nor servers nor what is compiled'
 	@echo 'make test    set up, install the databases of the workloads, check style and types, run the tests'
@@ -40,6 +41,10 @@ DEMO = -p rate=30 --budget 25
 
 demo: setup
 	$(BIN)/ztune tune postgres-oltp $(DEMO) --out $(OUT)
+
+# Every claim that a replay can test; what is done already is not done again.
+studies: setup
+	$(BIN)/ztune claims test
 
 C_FILES := $(wildcard engine/src/*.[ch] engine/include/*/*.h mount/src/*.[ch] disk/src/*.[ch] recorder/*.[ch] lab/*.c)
 SHELL_FILES := $(wildcard scripts/*.sh) .ci/run

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from ztune.analysis.paired import paired
 from ztune.claims.claim import Claim, Relation
-from ztune.claims.conclusion import Compared, Conclusion, Condition, Tried, Word, conclude, state
+from ztune.claims.conclusion import Compared, Conclusion, Condition, Tried, Word, conclude, flips, state
 from ztune.claims.support import Support, Supported
 
 NOT_ENOUGH = Support(Supported.NOT_ENOUGH, "it has no figures")
@@ -77,6 +77,45 @@ def test_under_one_condition(
 ) -> None:
     claim = made(relation, [1.0] * (len(intervals) + 1 or 2), more)
     assert state(claim, tried(*intervals)) == expected
+
+
+@pytest.mark.parametrize(
+    ("relation", "more", "ratio", "expected"),
+    [
+        ("less", {}, 0.85, "holds"),
+        ("less", {}, 0.95, "open"),  # no replay is that exact
+        ("less", {}, 1.0, "fails"),  # not a byte differs
+        ("less", {}, 1.05, "open"),
+        ("less", {}, 1.2, "fails"),
+        ("less", {"at_least": 0.3}, 0.75, "open"),
+        ("less", {"at_least": 0.3}, 0.6, "holds"),
+        ("more", {}, 1.05, "open"),
+        ("more", {}, math.inf, "holds"),
+        ("more", {}, 0.0, "fails"),
+        ("equal", {"within": 0.05}, 1.01, "open"),
+        ("equal", {"within": 0.2}, 1.05, "holds"),
+        ("equal", {"within": 0.05}, 1.0, "holds"),
+        ("equal", {"within": 0.05}, 1.3, "fails"),
+        ("best", {}, 0.8, "holds"),
+        ("best", {}, 0.95, "open"),
+        ("best", {}, 1.05, "open"),
+        ("best", {}, 1.0, "fails"),
+        ("best", {}, 1.2, "fails"),
+    ],
+)
+def test_a_replay_tells_no_less_than_it_can(
+    relation: Relation, more: dict[str, float], ratio: float, expected: str
+) -> None:
+    exact = replace(tried(smallest=0.1), compared=(Compared("b", ratio, ratio, ratio),))
+    assert state(made(relation, [1.0, 1.0], more), exact) == expected
+
+
+def test_where_it_flips() -> None:
+    said = found(tried(FASTER), tried(SAME, profile="nvme"), tried(WIDE, profile="ssd-sata"))
+    assert flips(said) == (
+        "holds with disks of hdd-7200; does not with disks of nvme; too small to tell with disks of ssd-sata"
+    )
+    assert flips(found(tried(FASTER), tried(profile="nvme", untried="no room"))) == ""
 
 
 def test_blocks_of_trials_become_a_comparison() -> None:

@@ -53,13 +53,19 @@ class Condition:
 class Compared:
     """The claim's first layout over another: the paired ratio of the metric, with its interval.
 
-    A figure that repeats exactly has an interval of no width; one without an interval, from 0 to infinity.
+    One without an interval has 0 to infinity. A replay repeats exactly, which says nothing of how far it is
+    off: its interval has no width, and the condition's ``smallest`` is what can be told from none.
     """
 
     other: str
     ratio: float
     low: float
     high: float
+
+    @property
+    def exact(self) -> bool:
+        """Whether the interval has no width."""
+        return self.low == self.high
 
     @classmethod
     def of(cls, other: str, ratio: Ratio) -> Compared:
@@ -117,7 +123,7 @@ def state(claim: Claim, tried: Tried) -> Upshot:
     if claim.relation != "best":
         return "holds"
     # None beats it; but where all are as good as it, it is not the best either.
-    if all(_within(each, limit) for each in tried.compared):
+    if all(_none(each, limit) for each in tried.compared):
         return "fails"
     worse = any(_better(claim, each)[1] < 0 and not _within(each, limit) for each in tried.compared)
     return "holds" if worse else "open"
@@ -172,10 +178,11 @@ def _here(
 
 def _one(claim: Claim, each: Compared, smallest: float) -> Upshot:
     """Return whether the relation holds of one pair."""
-    low, high = _log(each.low), _log(each.high)
     limit = math.log1p(smallest)
+    low, high = _better(claim, each) if claim.relation == "best" else (_log(each.low), _log(each.high))
+    if each.exact and each.ratio != 1:
+        low, high = low - limit, high + limit
     if claim.relation == "best":
-        low, high = _better(claim, each)
         return "holds" if high <= limit else "fails" if low > 0 else "open"
     if claim.relation == "equal":
         band = math.log1p(claim.within)
@@ -185,7 +192,7 @@ def _one(claim: Claim, each: Compared, smallest: float) -> Upshot:
         bound = -math.log1p(claim.at_least)
     else:
         bound = math.log1p(-claim.at_least)
-    if _within(each, limit) or low > bound or low >= 0:
+    if _none(each, limit) or low > bound or low >= 0:
         return "fails"
     return "holds" if high <= bound and high < 0 else "open"
 
@@ -196,12 +203,33 @@ def _better(claim: Claim, each: Compared) -> tuple[float, float]:
     return (low, high) if MEASURED[claim.metric].less else (-high, -low)
 
 
+def _none(each: Compared, limit: float) -> bool:
+    """Return whether there is no difference that matters; in a replay, none at all."""
+    return each.ratio == 1 if each.exact else _within(each, limit)
+
+
 def _within(each: Compared, limit: float) -> bool:
     return -limit <= _log(each.low) and _log(each.high) <= limit
 
 
 def _log(value: float) -> float:
     return -math.inf if value <= 0 else math.log(value)
+
+
+def flips(conclusion: Conclusion) -> str:
+    """Return under which conditions it holds, does not, and can't be told; empty where all are the same."""
+    by: dict[Upshot, list[Tried]] = {}
+    for each, upshot in conclusion.states:
+        by.setdefault(upshot, []).append(each)
+    by.pop("untried", None)
+    if len(by) < 2:
+        return ""
+    said: dict[Upshot, str] = {"holds": "holds", "fails": "does not", "open": "too small to tell"}
+    return "; ".join(
+        f"{words} with {_where(by[u], [t for other, ts in by.items() if other != u for t in ts])}"
+        for u, words in said.items()
+        if u in by
+    )
 
 
 def _where(these: Sequence[Tried], those: Sequence[Tried]) -> str:
@@ -236,7 +264,7 @@ def _count(n: int) -> str:
 def _evidence(tried: Tried) -> str:
     """Return one condition's figures: the ratio to each other layout, with its interval."""
     ratios = "; ".join(
-        against(c.ratio, c.other) + ("" if c.low == c.high else f" ({c.low:.2f} … {c.high:.2f})")
+        against(c.ratio, c.other) + ("" if c.exact else f" ({c.low:.2f} … {c.high:.2f})")
         for c in tried.compared
     )
     cited = f" [{', '.join(tried.trials)}]" if tried.trials else ""

@@ -33,6 +33,7 @@ COMMANDS: dict[str, str] = {
     "results": "Hand results on: one file, merged with others', as a page.",
     "runs": "The runs there are.",
     "show": "One run, or one trial in full.",
+    "claims": "What others claimed of databases on ZFS, and whether it holds.",
     "mount": "Mount a layout: OpenZFS in user space, no kernel module.",
     "umount": "Unmount what `ztune mount` mounted.",
     "lab": "A throw-away virtual machine with OpenZFS.",

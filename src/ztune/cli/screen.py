@@ -111,7 +111,8 @@ def command(
             opened = None if trace is None else resolve(str(trace), "trace", store=store)
             run = _unfinished(store, resume, opened)
             opened = opened or Trace.open(run.trace_path)
-            options = replace(options, budget=budget or ScreenOptions.of(run).budget)
+            begun = ScreenOptions.of(run)
+            options = replace(options, budget=budget or begun.budget, only=begun.only)
             engine = engine_programs.of_run(run.versions)
             with LiveView() as live:
                 run = screening.resume(store, run, opened, engine, options, observer=live)

@@ -107,8 +107,17 @@ def study_for(trace: Trace, name: str | None, profile: str | None, arc: str | No
     else:
         sizes = {str(role): size for role, size in manifest.page_size.items()}
         study = generic.build(roles, page_sizes=sizes, together=registry.together(workload))
+    return suited(study, trace, profile, arc)
+
+
+def suited(study: Study, trace: Trace, profile: str | None, arc: str | None) -> Study:
+    """Return ``study`` with what ``trace`` says of its database, and what a command line changes.
+
+    Raises InputError; also if a role of the trace has no dataset in it.
+    """
+    manifest = trace.manifest
     try:
-        study.check_roles(roles)
+        study.check_roles({f.role for f in manifest.files if f.role is not None})
     except ValueError as error:
         raise InputError(plain(error)) from None
     return changed(study, profile, arc, _settings(manifest.workload), _declared(manifest))

@@ -30,12 +30,15 @@ class Options:
 
 @dataclass(frozen=True)
 class ScreenOptions(Options):
-    """How to screen. ``jobs`` 0: one per core as far as memory goes. ``budget``: layouts in all."""
+    """How to screen. ``jobs`` 0: one per core as far as memory goes. ``budget``: layouts in all. ``only``:
+    the study's layouts, none around the best of them.
+    """
 
     jobs: int = 0
     budget: int = DEFAULT_BUDGET
     timeout_s: float | None = None
     seed: int | None = None
+    only: bool = False
 
 
 @dataclass(frozen=True)

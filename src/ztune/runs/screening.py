@@ -82,7 +82,7 @@ def start(
         warnings=warnings,
         source_run=None if like is None else like.id,
     )
-    return _Screening(store, run, target, options.budget, observer or Observer()).go()
+    return _Screening(store, run, target, options, observer or Observer()).go()
 
 
 def resume(
@@ -120,7 +120,7 @@ def resume(
     target = Replay(trace, engine, timeout_s=options.timeout_s)
     target.jobs = options.jobs or suggested_jobs(target.spec(study, study.layout, run.seed), target.memory)
     run = store.resume_run(run.id)
-    return _Screening(store, run, target, options.budget, observer or Observer()).go()
+    return _Screening(store, run, target, options, observer or Observer()).go()
 
 
 def allowed_order(run: Run, trials: Sequence[Trial]) -> list[Trial]:
@@ -132,9 +132,11 @@ def allowed_order(run: Run, trials: Sequence[Trial]) -> list[Trial]:
 class _Screening:
     """A screening that is going on. The store is used from the calling thread alone."""
 
-    def __init__(self, store: Store, run: Run, target: Replay, budget: int, observer: Observer) -> None:
+    def __init__(
+        self, store: Store, run: Run, target: Replay, options: ScreenOptions, observer: Observer
+    ) -> None:
         self.store, self.run, self.target = store, run, target
-        self.budget, self.observer = budget, observer
+        self.budget, self.only, self.observer = options.budget, options.only, observer
         self.study = run.resolved_study
 
     def go(self) -> Run:
@@ -159,6 +161,8 @@ class _Screening:
         for layout in first_round(study)[: self.budget]:
             self.store.add_trial(self.run.id, layout, is_baseline=layout.hash == study.layout.hash)
         self._run_pending()
+        if self.only:
+            return
         for _ in range(MAX_ROUNDS):
             trials = self._all()
             ranked = [t.layout for t in allowed_order(self.run, trials)]

@@ -1,0 +1,36 @@
+"""What a replay can tell apart: how far its ratio of two layouts may be off.
+
+From the tables "Screening against the lab" of docs/accuracy.md, of space from "Replay, mount and lab side by
+side": predicted / measured of each two layouts of a table, and the share within which nine in ten of these
+ratios are right, rounded up. A test computes them again.
+"""
+
+from __future__ import annotations
+
+from ztune.analysis.metrics import MEASURED, REPLAYED, Metric
+
+BYTES = 0.10
+READS = 0.26
+WRITES = 0.18
+FLUSHES = 0.36
+SPACE = 0.08
+TIME = 0.28
+"""Of the tables of a hard disk. Seconds of flash have never been held against anything (the same page says
+why), nor have latencies; there is no better figure for them."""
+
+_SMALLEST = {
+    "written": BYTES, "read": READS, "write_ops": WRITES, "read_ops": READS, "flushes": FLUSHES,
+    "allocated": SPACE, "modelled_s": TIME, "busy_s": TIME, "sync_p50": TIME, "sync_p99": TIME,
+}  # fmt: skip
+
+
+def replayed(metric: str) -> Metric | None:
+    """Return what a replay has in the place of a trial's ``metric``; None where it has nothing."""
+    found = MEASURED[metric]
+    key = found.predicted or next(iter(found.asked), "")
+    return REPLAYED.get(key)
+
+
+def smallest(metric: Metric) -> float:
+    """Return the smallest difference that a replay's ``metric`` shows, a share."""
+    return _SMALLEST[metric.key]

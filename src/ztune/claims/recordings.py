@@ -1,0 +1,112 @@
+"""The recordings that claims are replayed from: one for each job, with its parameters and settings."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from ztune import paths
+from ztune.advice.trust import SHORT_TRACE_S
+from ztune.claims.claim import Claim, ComparedLayout
+from ztune.databases import memory, registry
+from ztune.databases.workload import JobWorkload, Workload
+from ztune.errors import InputError, ZtuneError
+from ztune.study import ready
+from ztune.trace.reader import Trace
+
+SECONDS = round(SHORT_TRACE_S)
+"""How long a job runs that takes a time: below it, when a transaction group falls decides too much."""
+
+
+@dataclass
+class Recordings:
+    """Finds the recording of a claim's layout, and makes it where there is none.
+
+    ``record``: runs a workload, and records it into a folder. ``params``: of all workloads that have such a
+    parameter. ``given``: the one recording to use, and no other.
+    """
+
+    record: Callable[[Workload, Path], Trace]
+    params: Mapping[str, str] = field(default_factory=dict)
+    seconds: int | None = None
+    given: Trace | None = None
+    _known: dict[str, Trace | ZtuneError] = field(default_factory=dict)
+
+    def of(self, claim: Claim, side: ComparedLayout) -> Trace:
+        """Return the recording of the job under ``side``. Raises ZtuneError; the same again each time."""
+        settings = {
+            name.removeprefix("database."): str(value)
+            for name, value in side.set.items()
+            if name.startswith("database.")
+        }
+        if self.given is not None:
+            _check_suits(self.given, claim, side, settings)
+            return self.given
+        parameters = self._parameters(claim, side)
+        asked = json.dumps([claim.workload, parameters, settings], sort_keys=True)
+        if asked not in self._known:
+            try:
+                self._known[asked] = self._made(claim.workload, parameters, settings)
+            except ZtuneError as error:
+                self._known[asked] = error
+        found = self._known[asked]
+        if isinstance(found, ZtuneError):
+            raise found
+        return found
+
+    def _parameters(self, claim: Claim, side: ComparedLayout) -> dict[str, Any]:
+        """Return the parameters: the ready study's, the user's, and those that the claim speaks of."""
+        fields = registry.get(claim.workload).Parameters.model_fields
+        found: dict[str, Any] = {}
+        if claim.source.study in ready.files():
+            study = ready.find(claim.source.study)
+            found |= study.parameters if study.workload in (None, claim.workload) else {}
+        if "seconds" in fields:
+            found["seconds"] = SECONDS if self.seconds is None else self.seconds
+        found |= {name: value for name, value in self.params.items() if name in fields}
+        found |= side.parameters
+        if memory.is_relative(fields, found):
+            found.setdefault("arc", side.layout.arc)
+        return found
+
+    def _made(self, name: str, parameters: Mapping[str, Any], settings: Mapping[str, str]) -> Trace:
+        kind = registry.get(name)
+        if issubclass(kind, JobWorkload):
+            workload: Workload = kind(parameters, database=settings)
+        elif settings:
+            raise InputError(f"workload {name} takes no settings of its database from a layout")
+        else:
+            workload = registry.make(name, parameters)
+        # With the database's version: another one does other I/O.
+        text = json.dumps([workload.info(), dict(settings)], sort_keys=True)
+        sha = hashlib.sha256(text.encode()).hexdigest()
+        path = paths.traces() / f"claims-{name}-{sha[:12]}.trace"
+        return Trace.open(path) if path.exists() else self.record(workload, path)
+
+
+def _check_suits(trace: Trace, claim: Claim, side: ComparedLayout, settings: Mapping[str, str]) -> None:
+    """Raise InputError if the recording is of something else than ``claim`` speaks of."""
+    info = trace.manifest.workload
+    asked: dict[str, object] = {**side.parameters, **settings}
+    if info is None:
+        if asked:
+            raise InputError(
+                f"nobody knows of {trace.path} what its database had as {', '.join(asked)}, "
+                f"of which the claim speaks"
+            )
+        return
+    if info.name != claim.workload:
+        raise InputError(f"{trace.path} is of {info.name}, and the claim speaks of {claim.workload}")
+    had: dict[str, object] = {
+        **registry.settings_of(info.name, info.parameters),
+        **registry.make(info.name, info.parameters).params.resolved(),
+    }
+    would = registry.make(info.name, {**info.parameters, **side.parameters}).params.resolved()
+    for name in asked:
+        has, wanted = str(had.get(name, "not set")), str({**settings, **would}[name])
+        if has != wanted:
+            raise InputError(f"{name} is {has} in {trace.path}, and {wanted} in {side.name} of the claim")

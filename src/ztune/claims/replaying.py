@@ -1,0 +1,336 @@
+"""Claims tried by replay: their layouts under several conditions, each stored as a trial of a run.
+
+What is stored already (the same recording, layout, disks, ARC, seed and engine) is taken from there, so a
+test that was cut goes on, and one that is done costs nothing again.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from ztune.claims.accuracy import replayed, smallest
+from ztune.claims.claim import Claim, ComparedLayout, replay_cannot
+from ztune.claims.conclusion import Compared, Condition, Tried
+from ztune.claims.recordings import Recordings
+from ztune.errors import InputError, MissingError, ZtuneError
+from ztune.places.engine import Engine
+from ztune.places.replay import Replay, sweep
+from ztune.runs import screening
+from ztune.runs.asked import suited
+from ztune.runs.observer import Observer
+from ztune.runs.options import ScreenOptions
+from ztune.runs.space import differences, first_round
+from ztune.store.db import Store
+from ztune.store.records import Trial
+from ztune.study import NamedLayout, Study, profiles
+from ztune.study.layout import MIN_ARC
+from ztune.study.loader import resolve_profiles
+from ztune.trace.reader import Trace
+from ztune.units import format_size
+
+PROFILES = ("hdd-7200", "ssd-sata", "nvme")
+ARC_SHARES = (1 / 6, 2.0)
+"""The ARC's size over the data's: what the workloads' sizes call uncached and cached (databases.memory)."""
+SEED = 1  # a study's default
+_PER_OPERATION = ("time", "busy", "written", "read", "writes", "reads", "flushes")
+_MIB = 1 << 20
+
+
+@dataclass(frozen=True)
+class Conditions:
+    """What claims are tried under. ``profiles``: names or files. ``arcs``: bytes; none: by the data's size.
+
+    ``jobs`` 0: one per core as far as memory goes.
+    """
+
+    profiles: tuple[str, ...] = PROFILES
+    arcs: tuple[int, ...] = ()
+    jobs: int = 0
+
+
+@dataclass(frozen=True)
+class Hearing:
+    """Who is told. ``view``: of one run; ``say``: a sentence."""
+
+    view: Callable[[], AbstractContextManager[Observer]]
+    say: Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class _Side:
+    """One layout under one condition: the study whose base it is, and what the engine is told of it."""
+
+    claim: str
+    name: str
+    trace: Trace
+    study: Study
+    spec: str
+
+    @property
+    def label(self) -> str:
+        return f"{self.claim}: {self.name}"
+
+    @property
+    def key(self) -> tuple[str, str]:
+        return self.trace.sha, self.spec
+
+
+@dataclass(frozen=True)
+class _Comparison:
+    claim: Claim
+    condition: Condition
+    sides: tuple[_Side, ...]
+
+
+@dataclass
+class _Stored:
+    """What the store has of a recording, by what the engine was told."""
+
+    ok: dict[str, tuple[str, Trial]] = field(default_factory=dict)
+    failed: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass
+class Replays:
+    """Tries claims by replay. ``command``: what the user called, kept with the runs."""
+
+    store: Store
+    engine: Engine
+    recordings: Recordings
+    conditions: Conditions
+    hearing: Hearing
+    command: Sequence[str] = ()
+    _targets: dict[str, Replay] = field(default_factory=dict)
+    _problems: dict[tuple[str, str], str] = field(default_factory=dict)
+
+    def test(self, claims: Iterable[Claim]) -> dict[str, tuple[Tried, ...]]:
+        """Return the id of each claim → what was found, one for each condition.
+
+        A claim that can't be tried has one that says why. Raises MissingError where the engine is not right;
+        KeyboardInterrupt after what was done is stored.
+        """
+        found: dict[str, tuple[Tried, ...]] = {}
+        comparisons: list[_Comparison] = []
+        for claim in claims:
+            found[claim.id] = ()
+            why = replay_cannot(claim)
+            try:
+                comparisons += [] if why else self._comparisons(claim)
+            except ZtuneError as error:
+                why = str(error)
+            if why:
+                found[claim.id] = (Tried(Condition("replay", "", 0, self.engine.openzfs), untried=why),)
+        self._run(comparisons)
+        stored = {sha: self._stored(sha) for sha in self._targets}
+        for each in comparisons:
+            found[each.claim.id] += (self._tried(each, stored),)
+        return found
+
+    # What is compared
+
+    def _comparisons(self, claim: Claim) -> list[_Comparison]:
+        traces = {side.name: self.recordings.of(claim, side) for side in claim.layouts}
+        found: dict[Condition, _Comparison] = {}
+        for profile in [None] if _own_disks(claim) else self.conditions.profiles:
+            for arc in self._arcs(claim, traces[claim.subject.name]):
+                sides = [self._side(claim, side, traces[side.name], profile, arc) for side in claim.layouts]
+                disks = _disks(sides[0].study) if profile is None else profiles.find(profile).name
+                size = sides[0].study.layout.arc
+                condition = Condition("replay", disks, size, self.engine.openzfs)
+                found.setdefault(condition, _Comparison(claim, condition, tuple(sides)))
+        return list(found.values())
+
+    def _arcs(self, claim: Claim, trace: Trace) -> list[int | None]:
+        if len({side.layout.arc for side in claim.layouts}) > 1:
+            return [None]  # it speaks of them itself
+        if self.conditions.arcs:
+            return list(self.conditions.arcs)
+        size = data_bytes(trace)
+        return [max(MIN_ARC, round(size * share / _MIB) * _MIB) for share in ARC_SHARES]
+
+    def _side(
+        self, claim: Claim, side: ComparedLayout, trace: Trace, profile: str | None, arc: int | None
+    ) -> _Side:
+        bare = Study(name=claim.source.study, workload=claim.workload, seed=SEED, layout=side.layout)
+        study = suited(bare, trace, profile, None if arc is None else format_size(arc))
+        target = self._target(trace)
+        target.check(study, study.layout)
+        return _Side(claim.id, side.name, trace, study, _text(target.spec(study, study.layout, SEED)))
+
+    def _target(self, trace: Trace) -> Replay:
+        if trace.sha not in self._targets:
+            self.hearing.say(f"read {trace.path.name}")
+            self._targets[trace.sha] = Replay(trace, self.engine)
+        return self._targets[trace.sha]
+
+    # What is run
+
+    def _run(self, comparisons: Sequence[_Comparison]) -> None:
+        sweep()
+        groups: dict[tuple[str, str, Condition], dict[str, _Side]] = {}
+        for each in comparisons:
+            for side in each.sides:
+                key = (side.trace.sha, each.claim.source.title, each.condition)
+                groups.setdefault(key, {}).setdefault(side.spec, side)
+        for (_, _, condition), sides in groups.items():
+            trace = next(iter(sides.values())).trace
+            self._go_on(trace, sides, condition)
+            there = self._stored(trace.sha)
+            missing = [side for spec, side in sides.items() if spec not in {*there.ok, *there.failed}]
+            while missing:
+                together, missing = self._together(missing)
+                self._start(together, condition)
+
+    def _go_on(self, trace: Trace, sides: Mapping[str, _Side], condition: Condition) -> None:
+        """Finish the runs of earlier tests that were cut, or failed, in what is wanted now."""
+        target = self._target(trace)
+        for run in self.store.runs():
+            if run.trace_sha != trace.sha or not ScreenOptions.of(run).only or self.store.is_live(run):
+                continue
+            if any(run.versions.get(k) != v for k, v in self._versions().items()):
+                continue
+            study = run.resolved_study
+            left = [t for t in self.store.trials(run.id) if not t.ok]
+            if left and all(_text(target.spec(study, t.layout, run.seed)) in sides for t in left):
+                self._say(condition, len(left), f"run {run.id} goes on")
+                options = replace(ScreenOptions.of(run), jobs=self.conditions.jobs)
+                with self.hearing.view() as view:
+                    screening.resume(self.store, run, trace, self.engine, options, observer=view)
+
+    def _versions(self) -> dict[str, str]:
+        return {"engine": self.engine.version, "openzfs": self.engine.openzfs}
+
+    def _together(self, sides: Sequence[_Side]) -> tuple[list[_Side], list[_Side]]:
+        """Return those that fit into one study with the first, and the others."""
+        chosen, rest = [sides[0]], list[_Side]()
+        for side in sides[1:]:
+            try:
+                study = _study([*chosen, side])
+                self._target(side.trace).check(study, first_round(study)[-1])
+                fits = [layout.hash for layout in first_round(study)] == [
+                    s.study.layout.hash for s in (*chosen, side)
+                ]
+            except (InputError, ValueError):
+                fits = False
+            (chosen if fits else rest).append(side)
+        return chosen, rest
+
+    def _start(self, sides: Sequence[_Side], condition: Condition) -> None:
+        study = _study(sides)
+        name = f"claims of {study.name}, {condition.profile}, ARC {format_size(condition.arc)}"
+        self._say(condition, len(sides), study.name)
+        options = ScreenOptions(jobs=self.conditions.jobs, budget=len(sides), only=True)
+        try:
+            with self.hearing.view() as view:
+                screening.start(
+                    self.store, sides[0].trace, study, self.engine, options,
+                    name=name, command=self.command, observer=view,
+                )  # fmt: skip
+        except MissingError:
+            raise
+        except InputError as error:  # too little memory for such an ARC
+            self._problems.update({side.key: str(error) for side in sides})
+
+    def _say(self, condition: Condition, layouts: int, what: str) -> None:
+        self.hearing.say(
+            f"{what}: {layouts} {'layout' if layouts == 1 else 'layouts'} on disks of {condition.profile} "
+            f"with an ARC of {format_size(condition.arc)}"
+        )
+
+    # What was found
+
+    def _stored(self, sha: str) -> _Stored:
+        found = _Stored()
+        for run in self.store.runs():
+            if run.trace_sha != sha or run.measured:
+                continue
+            for trial in self.store.trials(run.id):
+                versions = {"engine": trial.engine_version, "openzfs": trial.openzfs_version}
+                if trial.ok and versions == self._versions():
+                    found.ok.setdefault(_text(trial.spec), (run.id, trial))
+                elif trial.status == "failed" and ScreenOptions.of(run).only:
+                    found.failed[_text(trial.spec)] = trial.error or "it failed without a message"
+        return found
+
+    def _tried(self, each: _Comparison, stored: Mapping[str, _Stored]) -> Tried:
+        metric = replayed(each.claim.metric)
+        assert metric is not None  # replay_cannot comes first
+        by_work = len({s.trace.sha for s in each.sides}) > 1 and each.claim.metric in _PER_OPERATION
+        values: list[float] = []
+        trials: list[str] = []
+        for side in each.sides:
+            known = stored[side.trace.sha]
+            if side.spec not in known.ok:
+                why = self._problems.get(side.key) or known.failed.get(side.spec) or "it was not replayed"
+                return Tried(each.condition, untried=f"{side.name}: {why}")
+            run, trial = known.ok[side.spec]
+            value = metric.read(trial.result or {})
+            work = operations(side.trace) if by_work else 1.0
+            if value is None or not work:
+                what = metric.label if value is None else "number of operations"
+                return Tried(each.condition, untried=f"the {what} of {side.name} is not known")
+            values.append(value / work)
+            trials.append(f"{run}/{trial.number}")
+        pairs = zip(each.claim.others, values[1:], strict=True)
+        compared = [(other.name, ratio(values[0], value)) for other, value in pairs]
+        return Tried(
+            each.condition,
+            tuple(Compared(name, r, r, r) for name, r in compared),
+            smallest(metric),
+            tuple(trials),
+        )
+
+
+def ratio(a: float, b: float) -> float:
+    """Return ``a`` / ``b``; 1 where both are 0, infinity where only ``b`` is."""
+    return 1.0 if a == b else a / b if b else float("inf")
+
+
+def data_bytes(trace: Trace) -> int:
+    """Return how large the files of data and indexes are in the end, else those of all roles."""
+    files = [f for f in trace.manifest.files if f.role is not None]
+    data = [f for f in files if f.role in ("data", "index")]
+    return sum(max(f.size_start, f.size_end) for f in data or files)
+
+
+def operations(trace: Trace) -> float:
+    """Return how many operations the recorded job did; 0 where that is not known."""
+    info = trace.manifest.workload
+    return 0.0 if info is None else float(info.result.get("operations") or 0)
+
+
+def _own_disks(claim: Claim) -> bool:
+    """Whether the claim speaks of the data disks themselves: no others are put in their place."""
+
+    def disks(side_or_base: Any) -> set[tuple[str, str]]:
+        return {(p.name, v.profile) for p in side_or_base.pools for v in p.vdevs if v.class_ == "data"}
+
+    base = disks(claim.source.base())
+    return any(disks(side.layout) != base for side in claim.layouts)
+
+
+def _disks(study: Study) -> str:
+    used = (v for pool in study.layout.used_pools() for v in pool.vdevs if v.class_ == "data")
+    return " and ".join(dict.fromkeys(v.profile for v in used))
+
+
+def _study(sides: Sequence[_Side]) -> Study:
+    """Return the study of ``sides``; the first is its base. Raises ValueError where it can't be one."""
+    first = sides[0].study
+    named = [
+        NamedLayout(name=side.label, set=dict(differences(first.layout, side.study.layout)))
+        for side in sides[1:]
+    ]
+    base = replace(first.layout, name=sides[0].label)
+    whole = first.model_copy(update={"layout": base, "layouts": tuple(named)})
+    checked = Study.model_validate({**whole.to_json(), "profiles": {}})
+    return resolve_profiles(checked, {k: v for side in sides for k, v in side.study.profiles.items()})
+
+
+def _text(spec: object) -> str:
+    """Return a spec as text: equal for what is stored and what is to be."""
+    return json.dumps(spec, sort_keys=True)

@@ -1,0 +1,75 @@
+"""What a replay can tell apart is what docs/accuracy.md says of it."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import re
+from pathlib import Path
+
+import pytest
+
+from ztune.analysis.metrics import MEASURED
+from ztune.claims import accuracy
+from ztune.claims.accuracy import replayed, smallest
+
+TEXT = (Path(__file__).parents[2] / "docs" / "accuracy.md").read_text()
+COLUMNS = {"bytes": 6, "reads": 7, "writes": 8, "flushes": 9, "busy": 10}
+
+
+def share(cell: str) -> float:
+    found = re.search(r"([+−-]?[\d.]+) %", cell)
+    assert found is not None, cell
+    return float(found[1].replace("−", "-")) / 100
+
+
+def errors(column: str) -> dict[str, list[float]]:
+    """The table's title → the error of each layout, predicted / measured - 1."""
+    found: dict[str, list[float]] = {}
+    for section in TEXT.split("## Screening against the lab")[1].split("\n### ")[1:]:
+        rows = [[c.strip() for c in line.strip("|").split("|")] for line in section.splitlines()]
+        of_layouts = [r for r in rows if len(r) == 11 and r[3].endswith("%")]
+        if of_layouts:
+            found[section.splitlines()[0]] = [share(r[COLUMNS[column]]) for r in of_layouts]
+    return found
+
+
+def space_errors() -> dict[str, list[float]]:
+    part = TEXT.split("## Replay, mount and lab side by side")[1].split("\n### ")[0]
+    halves = part.split("PostgreSQL (TPC-B script")
+    return {
+        str(i): [share(line.split("|")[6]) for line in half.splitlines() if re.match(r"\|\s*\| replay", line)]
+        for i, half in enumerate(halves)
+    }
+
+
+def nine_in_ten(tables: dict[str, list[float]]) -> float:
+    """The share within which nine in ten ratios of two layouts of one table are right."""
+    apart = sorted(
+        abs(math.log1p(a) - math.log1p(b))
+        for table in tables.values()
+        for a, b in itertools.combinations(table, 2)
+    )
+    return math.expm1(apart[int(len(apart) * 0.9)])
+
+
+@pytest.mark.parametrize(
+    ("constant", "tables"),
+    [
+        (accuracy.BYTES, errors("bytes")),
+        (accuracy.READS, errors("reads")),
+        (accuracy.WRITES, errors("writes")),
+        (accuracy.FLUSHES, errors("flushes")),
+        (accuracy.SPACE, space_errors()),
+        (accuracy.TIME, {k: v for k, v in errors("busy").items() if "hdd" in k}),
+    ],
+)
+def test_the_figures_are_those_of_the_page(constant: float, tables: dict[str, list[float]]) -> None:
+    assert sum(map(len, tables.values())) >= 14
+    assert constant == pytest.approx(math.ceil(nine_in_ten(tables) * 100) / 100)
+
+
+def test_each_metric_that_a_replay_answers_has_one() -> None:
+    found = {key: metric for key in MEASURED if (metric := replayed(key)) is not None}
+    assert {"time", "written", "read", "space", "p50"} <= found.keys() and "cpu" not in found
+    assert all(0 < smallest(metric) < 1 for metric in found.values())
