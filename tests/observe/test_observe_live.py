@@ -51,7 +51,7 @@ class Waiting:
 
     def __init__(self, *command: str, folder: Path) -> None:
         self.process = subprocess.Popen(
-            ["sh", "-c", 'read line && exec "$@"', "sh", *command],
+            ["sh", "-c", 'echo ready >&2; read line && exec "$@"', "sh", *command],
             cwd=folder,
             stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
@@ -59,6 +59,10 @@ class Waiting:
             text=True,
         )
         self.pid = self.process.pid
+        # Whoever looks at it from now on sees none of its own start, only its wait for a line.
+        assert self.process.stderr is not None and self.process.stderr.readline() == "ready\n"
+        while Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()[0] != "S":
+            time.sleep(0.001)
 
     def go(self) -> None:
         _, errors = self.process.communicate("go\n", timeout=120)

@@ -9,7 +9,7 @@ import pytest
 from ztune.trace.recorders.files import IGNORED, UNKNOWN, Call, FileTable, Mounts, is_storage
 from ztune.trace.recorders.strace_parser import FoundFile, Parser, Row, RunningSystem
 from ztune.trace.roles import RoleRules
-from ztune.trace.schema import Op
+from ztune.trace.schema import Flag, Op
 
 RULES = RoleRules.parse([])
 
@@ -60,7 +60,7 @@ def test_a_call_that_was_interrupted_by_others_is_put_together() -> None:
         f"7 5.000011000 fsync(3<{A}>) = ? ERESTARTSYS (To be restarted if SA_RESTART is set) <0.000001000>",
         "7 5.000012000 +++ killed by SIGKILL +++",
     )
-    assert rows == [(2000, 6500, 7, 7, Op.WRITE, 0, 0, 1, 0, 4096, 10)]
+    assert rows == [(2000, 6500, 7, 7, Op.WRITE, 0, Flag.POSITIONED, 1, 0, 4096, 10)]
     assert parser.exits == {7: -9} and parser.odd_lines == 0
 
 
