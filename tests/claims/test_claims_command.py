@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-import io
 import json
-import sys
-from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
 from typing import Any
 from unittest import mock
 
 import pytest
+from invoked import invoke
 from synthetic_traces import make_trace
 
 from ztune.claims import claim as known
 from ztune.claims.recordings import Recordings
 from ztune.claims.replaying import data_bytes
 from ztune.cli import claims as command
-from ztune.cli.main import main
 from ztune.databases.workload import Workload
 from ztune.errors import InputError, MissingError, ZtuneError
 from ztune.runs import screening
@@ -75,17 +72,6 @@ def made(home: Path, stand_in_engine: Path) -> None:
 def write(home: Path, name: str, metric: str = "time", more: str = "") -> None:
     path = home / "studies" / "claims" / f"{name}.toml"
     path.write_text(CLAIM.format(id=name, metric=metric, more=more))
-
-
-def invoke(*args: str) -> tuple[int, str, str]:
-    out, err = io.StringIO(), io.StringIO()
-    with mock.patch.object(sys, "argv", ["ztune", *args]), redirect_stdout(out), redirect_stderr(err):
-        try:
-            main()
-            code = 0
-        except SystemExit as done:
-            code = int(done.code or 0)
-    return code, out.getvalue(), err.getvalue()
 
 
 def said(*args: str, code: int = 0) -> list[dict[str, Any]]:

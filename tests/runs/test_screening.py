@@ -1,21 +1,19 @@
 from __future__ import annotations
 
-import io
 import json
 import os
 import signal
 import subprocess
 import sys
 import time
-from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
-from unittest import mock
 
 import pytest
 from click.testing import CliRunner
+from invoked import invoke
 from synthetic_traces import make_trace
 
-from ztune.cli.main import main, ztune
+from ztune.cli.main import ztune
 from ztune.errors import InputError, MissingError
 from ztune.places import engine as engines
 from ztune.places.replay import Replay
@@ -34,18 +32,6 @@ from ztune.trace.writer import TraceWriter
 pytestmark = pytest.mark.usefixtures("home")
 
 ZTUNE = [sys.executable, "-c", "from ztune.cli.main import main; main()"]
-
-
-def invoke(*args: str) -> tuple[int, str, str]:
-    """Run the command in this process as its console script would: exit code, stdout, stderr."""
-    out, err = io.StringIO(), io.StringIO()
-    with mock.patch.object(sys, "argv", ["ztune", *args]), redirect_stdout(out), redirect_stderr(err):
-        try:
-            main()
-            code = 0
-        except SystemExit as done:
-            code = int(done.code or 0)
-    return code, out.getvalue(), err.getvalue()
 
 
 def scratch_is_empty(home: Path) -> bool:

@@ -5,14 +5,13 @@ Replaces what stands between ``<!-- table: NAME -->`` and ``<!-- end -->``.
 
 from __future__ import annotations
 
-import re
 import sys
 from pathlib import Path
 
 from ztune.analysis.metrics import MEASURED
 from ztune.claims.claim import Claims, WrittenClaim, WrittenLayout
 from ztune.claims.publication import Figure, Histogram, Publication, Table
-from ztune.study.docs import model_table
+from ztune.study.docs import fill_tables, model_table
 
 MODELS: dict[str, type] = {
     "claims": Claims,
@@ -37,14 +36,7 @@ def tables() -> dict[str, list[str]]:
 
 def fill(text: str) -> str:
     """Return ``text`` with every table between its marks made anew; ValueError for an unknown one."""
-    made = tables()
-
-    def one(match: re.Match[str]) -> str:
-        if match[1] not in made:
-            raise ValueError(f'there is no table "{match[1]}"')
-        return "\n".join([f"<!-- table: {match[1]} -->", *made[match[1]], "<!-- end -->"])
-
-    return re.sub(r"<!-- table: (\w+) -->.*?<!-- end -->", one, text, flags=re.DOTALL)
+    return fill_tables(text, tables())
 
 
 if __name__ == "__main__":

@@ -5,7 +5,6 @@ Replaces what stands between ``<!-- table: NAME -->`` and ``<!-- end -->``.
 
 from __future__ import annotations
 
-import re
 import sys
 from collections.abc import Iterable
 from dataclasses import fields
@@ -14,6 +13,7 @@ from pathlib import Path
 from ztune.analysis.metrics import MEASURED, REPLAYED, Metric
 from ztune.results.file import COLUMNS
 from ztune.results.row import ResultRow, RowMetric
+from ztune.study.docs import fill_tables
 
 
 def tables() -> dict[str, list[str]]:
@@ -51,14 +51,7 @@ def _type(name: str) -> str:
 
 def fill(text: str) -> str:
     """Return ``text`` with every table between its marks made anew; ValueError for an unknown one."""
-    made = tables()
-
-    def one(match: re.Match[str]) -> str:
-        if match[1] not in made:
-            raise ValueError(f'there is no table "{match[1]}"')
-        return "\n".join([f"<!-- table: {match[1]} -->", *made[match[1]], "<!-- end -->"])
-
-    return re.sub(r"<!-- table: (\w+) -->.*?<!-- end -->", one, text, flags=re.DOTALL)
+    return fill_tables(text, tables())
 
 
 if __name__ == "__main__":

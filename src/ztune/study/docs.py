@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 import sys
+from collections.abc import Mapping, Sequence
 from enum import Enum
 from pathlib import Path
 from typing import Any
@@ -116,7 +117,14 @@ def tables() -> dict[str, list[str]]:
 
 def fill(text: str) -> str:
     """Return ``text`` with every table between its marks made anew; ValueError for an unknown one."""
-    made = tables()
+    return fill_tables(text, tables())
+
+
+def fill_tables(text: str, made: Mapping[str, Sequence[str]]) -> str:
+    """Return ``text`` with every table between its marks replaced by that of ``made``, name → lines.
+
+    Raises ValueError for a name that ``made`` does not have.
+    """
 
     def one(match: re.Match[str]) -> str:
         if match[1] not in made:
