@@ -61,16 +61,43 @@ def test_two_at_a_time_build_it_once(log: Path) -> None:
     assert log.read_text() == "built\n"
 
 
+UNUSED, USED, BUSY = ("0123456789abcdef", "1" * 16, "2" * 16)
+
+
+def build_of(name: str, days: float) -> Path:
+    """A build in the cache that was used so long ago."""
+    folder = paths.below(paths.cache(), "programs") / name
+    (folder / "tried" / "build").mkdir(parents=True)
+    (folder / ".lock").touch()
+    os.utime(folder, (0, time.time() - days * DAY))
+    return folder
+
+
 def test_a_build_removes_those_that_nobody_used(log: Path) -> None:
-    programs = paths.below(paths.cache(), "programs")
-    ages = {"unused": 31, "used": 29, "busy": 31}
-    for name, days in ages.items():
-        (programs / name / "tried" / "build").mkdir(parents=True)
-        (programs / name / ".lock").touch()
-        os.utime(programs / name, (0, time.time() - days * DAY))
-    with shared_files.locked(programs / "busy" / ".lock"):
+    build_of(UNUSED, 31)
+    build_of(USED, 29)
+    with shared_files.locked(build_of(BUSY, 31) / ".lock"):
         path = PROGRAM.find()
-    assert {p.name for p in programs.iterdir()} == {"used", "busy", path.parents[2].name}
+    assert {p.name for p in path.parents[3].iterdir()} == {USED, BUSY, path.parents[2].name}
+
+
+def test_what_is_no_build_of_ours_is_left(log: Path, tmp_path: Path) -> None:
+    """Folders of other names, with other things in them, without a lock; links to folders; files."""
+    notes = build_of(UNUSED, 0)
+    (notes / "notes.txt").write_text("mine")
+    bare = build_of(USED, 0)
+    (bare / ".lock").unlink()
+    left = {notes, bare, build_of("backup", 0), build_of("0123456789ABCDEF", 0), build_of("1" * 17, 0)}
+    programs = notes.parent
+    elsewhere = build_of(BUSY, 0).rename(tmp_path / "elsewhere")
+    (programs / BUSY).symlink_to(elsewhere)
+    (programs / ("3" * 16)).write_text("a file")
+    for path in (*left, elsewhere, programs / ("3" * 16)):
+        os.utime(path, (0, time.time() - 400 * DAY))
+    held = {path: sorted(path.rglob("*")) for path in (*left, elsewhere)}
+    path = PROGRAM.find()
+    assert set(programs.iterdir()) == left | {programs / BUSY, programs / ("3" * 16), path.parents[2]}
+    assert {path: sorted(path.rglob("*")) for path in held} == held
 
 
 def test_what_is_found_counts_as_used(log: Path) -> None:

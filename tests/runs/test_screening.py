@@ -27,6 +27,7 @@ from ztune.study import Study, generic
 from ztune.study.layout import with_settings
 from ztune.trace.manifest import RecorderInfo, TraceFile
 from ztune.trace.reader import Trace
+from ztune.trace.witness import kept
 from ztune.trace.writer import TraceWriter
 
 pytestmark = pytest.mark.usefixtures("home")
@@ -44,6 +45,8 @@ def test_screens_ranks_and_adds_neighbours(stand_in_engine: Path, trace: Trace, 
     answer = json.loads(out)
     assert len(answer["layouts"]) >= 24
     assert answer["status"] == "done"
+    with Store.open() as store:
+        assert store.run().outcome == kept(trace)
     best = answer["layouts"][0]
     assert best["rank"] == 1
     # The stand-in's bottom: 16K with a log device; zstd-3 takes least space among equals in time.

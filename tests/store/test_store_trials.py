@@ -97,6 +97,13 @@ def test_a_run_without_a_trace() -> None:
         assert store.note_run(run.id, outcome={"verdict": "resolved"}).outcome == {"verdict": "resolved"}
 
 
+def test_the_runs_that_took_their_layouts_from_one() -> None:
+    with Store.open() as store:
+        first, second = (store.run(new_run(store)) for _ in range(2))
+        assert [run.id for run in store.runs_from("abc234")] == [first.id, second.id]
+        assert store.runs_from(first.id) == []
+
+
 def test_a_layout_is_repeated_by_block_and_by_twin() -> None:
     with Store.open() as store:
         run = new_run(store)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ from ztune.onhost.declared import KNOWN, Declared
 from ztune.trace.manifest import RecorderInfo, TraceFile, Warning_, WorkloadInfo
 from ztune.trace.reader import Trace
 from ztune.trace.schema import Flag, Op
-from ztune.trace.witness import Witness, witness
+from ztune.trace.witness import Witness, kept, of_run, witness
 from ztune.trace.writer import EVENT_DTYPE, TraceWriter
 
 
@@ -83,3 +84,12 @@ def test_what_a_trace_shows(tmp_path: Path) -> None:
 def test_a_trace_that_did_not_see_all_is_no_witness(tmp_path: Path, code: str) -> None:
     warnings = [Warning_(code=code, message="Something was not seen.")]
     assert witness(trace(tmp_path / "a.trace", [(Op.WRITE, 0, 0)], warnings=warnings)) is None
+
+
+def test_a_run_keeps_what_its_trace_showed(tmp_path: Path) -> None:
+    shown = trace(tmp_path / "a.trace", [(Op.WRITE, 0, 0), (Op.FSYNC, 0, 0)])
+    outcome = json.loads(json.dumps(kept(shown)))
+    assert of_run(outcome, None) == of_run({}, shown) == witness(shown)
+    assert witness(shown) is not None
+    blind = trace(tmp_path / "b.trace", [], warnings=[Warning_(code="dropped", message="Lost.")])
+    assert of_run(kept(blind), shown) is None and of_run({}, None) is None

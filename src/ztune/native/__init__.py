@@ -12,6 +12,7 @@ import contextlib
 import functools
 import hashlib
 import os
+import re
 import shutil
 import subprocess
 import time
@@ -27,6 +28,8 @@ from ztune.packages import install_command
 SOURCES = Path(__file__).resolve().parent
 """Folders of C sources, each with a Makefile; ``lab`` and ``scripts`` are used as they are."""
 _BUILD_S = 900.0
+_DIGITS = 16
+"""Of the name of a build's folder in the cache."""
 _UNUSED_S = 30 * 86400.0
 """A build in the cache that nobody looked for in so long is removed: it is of an older ztune or OpenZFS."""
 
@@ -150,7 +153,7 @@ def _digest(program: NativeProgram) -> str:
         digest.update(f"{program.library.root}\0{program.library.package}".encode())
     elif program.uses_openzfs:
         digest.update(openzfs_here().encode())
-    return digest.hexdigest()[:16]
+    return digest.hexdigest()[:_DIGITS]
 
 
 def openzfs_here() -> str:
@@ -168,11 +171,21 @@ def openzfs_here() -> str:
     return ""
 
 
+def _is_build(folder: Path) -> bool:
+    """Whether ``folder`` is named as `_digest` names those of builds, and holds what `_build` puts there."""
+    if not re.fullmatch(rf"[0-9a-f]{{{_DIGITS}}}", folder.name) or folder.is_symlink():
+        return False
+    held = {path.name for path in folder.iterdir()}
+    return ".lock" in held and held <= {".lock", *(program.folder for program in ALL)}
+
+
 def _prune(but: Path) -> None:
-    """Remove the folders beside ``but`` that were not used for long and that nobody builds in."""
+    """Remove the builds beside ``but`` that were not used for long and that nobody builds in."""
     for folder in but.parent.iterdir():
-        with contextlib.suppress(OSError):  # somebody builds in it, or removes it too
-            if folder != but and time.time() - folder.stat().st_mtime > _UNUSED_S:
+        with contextlib.suppress(OSError):  # somebody builds in it, or removes it too; or it is no folder
+            if folder == but or not _is_build(folder):
+                continue
+            if time.time() - folder.stat().st_mtime > _UNUSED_S:
                 with shared_files.locked(folder / ".lock", wait=False):
                     shared_files.remove(folder)
 

@@ -15,10 +15,10 @@ from ztune.store.db import Store
 from ztune.store.records import Run, Trial
 from ztune.study import Objective
 from ztune.trace.reader import Trace
+from ztune.trace.witness import Witness, of_run
 
 if TYPE_CHECKING:
     from ztune.trace.summary import Summary
-    from ztune.trace.witness import Witness
 
 
 @dataclass(frozen=True)
@@ -56,13 +56,12 @@ class RunEvidence:
         )
 
     def witness(self) -> Witness | None:
-        """Return what the trace says of acknowledgments, or None without a trace that can be read."""
-        if self.trace is None:
-            return None
-        from ztune.trace.witness import witness  # NumPy: to find no trace takes none
+        """Return what the trace says of acknowledgments: as the run has kept it, else by the trace itself.
 
+        None of a run that is of before it was kept, and whose trace can't be read.
+        """
         try:
-            return witness(self.trace)
+            return of_run(self.run.outcome, self.trace)
         except InputError:  # damaged since
             return None
 
@@ -94,7 +93,7 @@ def evidence(run_id: str | None = None, store: Store | None = None) -> RunEviden
     trace, why = _trace(run)
     # A screening with another OpenZFS has its layouts from one, which foretells nothing of it.
     screened = [] if run.source_run is None or not run.measured else store.trials(run.source_run)
-    measured = [r.id for r in store.runs() if r.measured and r.source_run == run.id and r.status == "done"]
+    measured = [r.id for r in store.runs_from(run.id) if r.measured and r.status == "done"]
     return RunEvidence(run, store.trials(run.id), trace, why, screened, measured[-1] if measured else "")
 
 
@@ -116,7 +115,7 @@ def _trace(run: Run) -> tuple[Trace | None, str]:
     if not run.trace_path:
         return None, "The run has no trace: nothing was replayed."
     try:
-        trace = Trace.open(Path(run.trace_path))
+        trace = Trace.open(Path(run.trace_path), known=run.trace_sha)
         if trace.sha != run.trace_sha:
             return None, f"{run.trace_path} is not the trace that was replayed any more."
     except InputError as error:

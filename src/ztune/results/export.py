@@ -104,7 +104,7 @@ def _job(run: Run) -> _Job:
     if run.job:
         return _named(run.job.get("workload"), run.job.get("params"), run.job.get("version"))
     try:
-        trace = Trace.open(Path(run.trace_path))
+        trace = Trace.open(Path(run.trace_path), known=run.trace_sha)
     except InputError:
         return _named(run.study.get("workload"), run.study.get("parameters"), "")
     manifest = trace.manifest

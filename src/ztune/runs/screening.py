@@ -27,6 +27,7 @@ from ztune.store.db import Store
 from ztune.store.records import Run, Trial
 from ztune.study import Layout, Study
 from ztune.trace.reader import Trace
+from ztune.trace.witness import kept
 from ztune.units import parse_size
 
 
@@ -81,6 +82,7 @@ def start(
         options=options.to_json(),
         warnings=warnings,
         source_run=None if like is None else like.id,
+        outcome=kept(trace),
     )
     return _Screening(store, run, target, options, observer or Observer()).go()
 

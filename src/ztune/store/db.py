@@ -186,12 +186,14 @@ class Store:
         target: dict[str, Any] | None = None,
         job: dict[str, Any] | None = None,
         source_run: str | None = None,
+        outcome: dict[str, Any] | None = None,
     ) -> Run:
         """Add a run of this process with status "running" and return it.
 
         ``target``, ``job`` and ``source_run`` are for trials on real ZFS: where they run, what the job is,
-        and the screening run whose best layouts they try. Raises InputError for a ``trace_path`` that the
-        database can't hold, because it is not UTF-8.
+        and the screening run whose best layouts they try. ``outcome``: what is known before the
+        first trial. Raises InputError for a ``trace_path`` that the database can't hold, because it is not
+        UTF-8.
         """
         if trace_path is not None and not _is_utf8(str(trace_path)):
             shown = output.line(str(trace_path))
@@ -222,6 +224,7 @@ class Store:
                 "target": _dump(target or {}),
                 "job": _dump(job or {}),
                 "source_run": source_run,
+                "outcome": _dump(outcome or {}),
             }
             _insert(db, "run", row)
         return self.run(run_id)
@@ -275,6 +278,11 @@ class Store:
         """Return all runs, oldest first."""
         return [_run(row) for row in self._db.execute("SELECT * FROM run ORDER BY seq")]
 
+    def runs_from(self, run_id: str) -> list[Run]:
+        """Return the runs that have their layouts from this one, oldest first."""
+        found = self._db.execute("SELECT * FROM run WHERE source_run = ? ORDER BY seq", (run_id,))
+        return [_run(row) for row in found]
+
     def run(self, run_id: str = "last") -> Run:
         """Return the run with this id, a unique beginning of one, or "last". Raises InputError without it."""
         if run_id == "last":
@@ -304,10 +312,9 @@ class Store:
                 raise InputError(
                     f"run {run.id} is being worked on by process {run.pid}; wait for it or stop it"
                 )
-            later = self._db.execute("SELECT id FROM run WHERE source_run = ? ORDER BY seq", (run.id,))
-            for (other,) in later:
-                if other not in run_ids:
-                    raise InputError(f"run {other} has its layouts from run {run.id}; delete it too")
+            for other in self.runs_from(run.id):
+                if other.id not in run_ids:
+                    raise InputError(f"run {other.id} has its layouts from run {run.id}; delete it too")
 
     def delete_runs(self, run_ids: Collection[str]) -> None:
         """Delete runs with their trials, all or none. Raises InputError as ``check_deletable`` does."""

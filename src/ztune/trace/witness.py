@@ -6,14 +6,16 @@ operations, those of all clients that wait for it, but not for more than there a
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
-import numpy as np
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
 
 from ztune.onhost.declared import KNOWN, TOGETHER, Declared
 from ztune.trace.reader import Trace
 from ztune.trace.schema import Flag, Op
 
+KEY = "witness"
+"""Where a run's ``outcome`` keeps what its trace showed."""
 LEAST = 1000
 """Fewer operations, or writes of the log, contradict nothing: a database may begin with a few of its own."""
 # What the operations of ztune's own workloads are called where each is acknowledged by itself.
@@ -63,8 +65,26 @@ class Witness:
         return ""
 
 
+def kept(trace: Trace) -> dict[str, Any]:
+    """Return what a run of ``trace`` keeps in its ``outcome``, for `of_run`. Raises InputError."""
+    found = witness(trace)
+    return {KEY: None if found is None else asdict(found)}
+
+
+def of_run(outcome: Mapping[str, Any], trace: Trace | None) -> Witness | None:
+    """Return what the ``outcome`` of a run has kept; of a run that kept nothing, what its ``trace`` shows.
+
+    Raises InputError where the trace has to be read, and is damaged.
+    """
+    if KEY in outcome:
+        return None if outcome[KEY] is None else Witness(**outcome[KEY])
+    return None if trace is None else witness(trace)
+
+
 def witness(trace: Trace) -> Witness | None:
     """Return what ``trace`` shows; None where part of it may not have been seen. Raises InputError."""
+    import numpy as np  # here, as what a run has kept takes no NumPy
+
     manifest = trace.manifest
     if manifest.dropped or any(w.code in _BLIND for w in manifest.warnings):
         return None
