@@ -29,15 +29,19 @@ WRITER = """
 import os, sys, time
 f = os.open(sys.argv[1], os.O_RDWR | os.O_CREAT)
 while True:
-    os.pwrite(f, b"x" * 100, 0); os.fsync(f); time.sleep(0.002)
+    for _ in range(int(sys.argv[2])):
+        os.pwrite(f, b"x" * 100, 0)
+    os.fsync(f); time.sleep(0.002)
 """
 
 
 @pytest.fixture
-def writer(work: Path) -> Iterator[subprocess.Popen[bytes]]:
-    """A process that writes all the time, as a child of the one that is named."""
+def writer(work: Path, request: pytest.FixtureRequest) -> Iterator[subprocess.Popen[bytes]]:
+    """A process that writes all the time, as a child of the one that is named; the parameter: so many writes
+    for each sync.
+    """
     (work / "writer.py").write_text(WRITER)
-    inner = f"{sys.executable} -I {work / 'writer.py'} {work / 'busy'}"
+    inner = f"{sys.executable} -I {work / 'writer.py'} {work / 'busy'} {getattr(request, 'param', 1)}"
     process = subprocess.Popen(["sh", "-c", f"{inner} & wait"], start_new_session=True)
     while not (work / "busy").exists():
         time.sleep(0.02)
@@ -78,6 +82,8 @@ def test_a_recording_ends_with_its_processes(work: Path, recorder: str) -> None:
     assert trace.manifest.duration_ns < 30e9
 
 
+# As many writes as fill a recorder's buffer, a MiB, in a second: it writes `events.raw` when that is full.
+@pytest.mark.parametrize("writer", [200], indirect=True)
 def test_ctrl_c_ends_a_recording_of_processes(
     work: Path, recorder: str, writer: subprocess.Popen[bytes]
 ) -> None:
@@ -88,7 +94,7 @@ def test_ctrl_c_ends_a_recording_of_processes(
     while not events.exists() or not events.stat().st_size:
         assert process.poll() is None, process.communicate()
         time.sleep(0.05)
-    time.sleep(1.5)
+    time.sleep(0.3)
     assert partial.exists()
     process.send_signal(signal.SIGINT)
     text, errors = process.communicate(timeout=60)
