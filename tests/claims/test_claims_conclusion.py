@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from claims_made import made
@@ -20,15 +21,16 @@ NOT_ENOUGH = Support(Supported.NOT_ENOUGH, "it has no figures")
 
 def tried(
     *intervals: tuple[float, float], profile: str = "hdd-7200", arc: int = 64 << 20, openzfs: str = "2.3.2",
-    smallest: float = 0.02, untried: str = "",
+    smallest: float = 0.02, untried: str = "", place: str = "mount", **more: Any,
 ) -> Tried:  # fmt: skip
     compared = tuple(
         Compared(other, math.sqrt(low * high) if low * high else 1.0, low, high)
         for other, (low, high) in zip("bcde", intervals, strict=False)
     )
     return Tried(
-        Condition("mount", profile, arc, openzfs), compared, smallest, (f"t-{profile}-{arc >> 20}",), untried
-    )
+        Condition(place, profile, arc, openzfs), compared, smallest, (f"t-{profile}-{arc >> 20}",), untried,
+        **more,
+    )  # fmt: skip
 
 
 def less() -> Claim:
@@ -144,8 +146,8 @@ def test_it_holds_under_every_condition() -> None:
     said = found(tried(FASTER), tried(FASTER, profile="nvme"))
     assert said.word is Word.HOLDS
     assert said.sentence == (
-        "It holds under all 2 conditions tried: mount, disks of hdd-7200, an ARC of 64M, OpenZFS 2.3.2: "
-        "25.2% less than b (0.70 … 0.80) [t-hdd-7200-64]."
+        "It holds under all 2 conditions tried: measured on a mount, disks of hdd-7200, an ARC of 64M, "
+        "OpenZFS 2.3.2: 25.2% less than b (0.70 … 0.80) [t-hdd-7200-64]."
     )
     assert said.trials == ("t-hdd-7200-64", "t-nvme-64")
 
@@ -156,7 +158,7 @@ def test_it_holds_only_on_some_disks() -> None:
         tried(SLOWER, profile="nvme", arc=256 << 20), tried(WIDE, profile="ssd-sata"),
     )  # fmt: skip
     assert said.word is Word.ONLY_IF
-    assert said.sentence.startswith("It holds only with disks of hdd-7200: mount, ")
+    assert said.sentence.startswith("It holds only with disks of hdd-7200: measured on a mount, ")
     assert "It does not hold with disks of nvme: " in said.sentence
     assert said.sentence.endswith("It is too small to tell with disks of ssd-sata.")
 
@@ -178,13 +180,20 @@ def test_an_upgrade_can_decide() -> None:
 def test_it_does_not_hold_here_is_not_it_was_wrong_then() -> None:
     said = found(tried(SAME), tried(WIDE, profile="nvme"))
     assert said.word is Word.NO_LONGER
-    assert said.sentence.startswith("It does not hold here: mount, disks of hdd-7200, ")
+    assert said.sentence.startswith("It does not hold here: measured on a mount, disks of hdd-7200, ")
     assert "too small to tell with disks of nvme" in said.sentence
     assert "wrong" not in said.sentence
 
 
 def test_too_small_to_tell_says_what_could_be_seen() -> None:
-    said = found(tried(WIDE, smallest=0.04), tried(WIDE, profile="nvme", smallest=0.09))
+    said = found(tried(WIDE))
+    assert said.sentence == (
+        "Too small to tell: measured on a mount, disks of hdd-7200, an ARC of 64M, OpenZFS 2.3.2: "
+        "0.5% less than b (0.90 … 1.10) [t-hdd-7200-64]."
+    )
+    said = found(
+        tried(WIDE, smallest=0.04, place="replay"), tried(WIDE, profile="nvme", smallest=0.09, place="replay")
+    )
     assert said.word is Word.TOO_SMALL
     assert said.sentence == "Too small to tell: differences below 9.0% could not be seen here."
 
@@ -240,3 +249,63 @@ def test_the_word_agrees_with_the_states(intervals: list[tuple[float, float]]) -
 def test_equal_and_less_never_hold_at_once(interval: tuple[float, float]) -> None:
     equal = state(made("equal", [1, 1], {"within": 0.02}), tried(interval))
     assert not (equal == "holds" and state(less(), tried(interval)) == "holds")
+
+
+REPLAY: Any = {"place": "replay"}
+EXACT = ((0.5, 0.5), (2.0, 2.0))
+
+
+def test_measured_time_decides_over_modelled_time() -> None:
+    said = found(tried(EXACT[0], **REPLAY), tried(SLOWER), tried(EXACT[0], profile="nvme", **REPLAY))
+    assert said.word is Word.NO_LONGER and not said.hint
+    assert said.sentence.startswith("It does not hold here: measured on a mount, disks of hdd-7200, ")
+    assert "By replay, which models time, it holds under all 2 conditions." in said.sentence
+    (differ,) = said.disagree
+    assert differ == (
+        "Measured and modelled disagree with disks of hdd-7200 and an ARC of 64M: 24.9% more than b "
+        "(1.20 … 1.30) measured, 50.0% less than b modelled; the measured one counts."
+    )
+    assert differ in said.sentence
+    assert len(said.states) == 3 and len(said.trials) == 2
+    # The replay of what was measured is not asked where it flips; that of other disks is.
+    assert flips(said) == "holds by replay; does not measured on a mount"
+
+
+def test_what_was_measured_and_not_told_apart_is_too_small_whatever_a_replay_says() -> None:
+    said = found(tried(WIDE), tried(EXACT[0], **REPLAY))
+    assert said.word is Word.TOO_SMALL and not said.disagree
+    assert "(0.90 … 1.10)" in said.sentence and "it holds under the one condition" in said.sentence
+
+
+def test_counts_of_a_replay_stand_beside_those_of_trials() -> None:
+    claim = replace(less(), metric="written")
+    said = conclude(claim, NOT_ENOUGH, [tried(FASTER), tried(EXACT[1], profile="nvme", **REPLAY)])
+    assert said.word is Word.ONLY_IF
+
+
+def test_modelled_times_that_nobody_has_held_against_a_disk_are_a_hint() -> None:
+    flash = tried(EXACT[0], profile="nvme", unheld=True, **REPLAY)
+    said = found(flash)
+    assert said.word is Word.HOLDS and said.hint and "That is a hint: nobody has held" in said.sentence
+    # A hard disk too small to tell adds nothing; one that tells does.
+    assert found(flash, tried(WIDE, **REPLAY)).hint
+    said = found(flash, tried(EXACT[0], **REPLAY))
+    assert not said.hint and "What is modelled of flash or of latencies is a hint" in said.sentence
+    assert not found(tried(EXACT[0], **REPLAY)).hint
+    # Measured time is none, whatever stands beside it.
+    assert not found(flash, tried(FASTER)).hint
+
+
+def test_how_far_two_recordings_of_a_job_lie_apart_is_said() -> None:
+    known = found(tried(EXACT[0], scatter=0.013, **REPLAY), tried(EXACT[0], scatter=0.02, **REPLAY))
+    assert "two of one job lie up to 2.0% apart" in known.sentence
+    assert "is not known" in found(tried(EXACT[0], scatter="not known", **REPLAY)).sentence
+    assert "recordings" not in found(tried(EXACT[0], **REPLAY)).sentence
+
+
+def test_the_version_of_openzfs_may_be_what_sets_them_apart() -> None:
+    said = found(
+        tried(EXACT[0], openzfs="2.1.11", **REPLAY), tried(EXACT[0], openzfs="2.1.11", arc=1 << 30, **REPLAY),
+        tried(EXACT[1], openzfs="2.4.4", **REPLAY), tried(EXACT[1], openzfs="2.4.4", arc=1 << 30, **REPLAY),
+    )  # fmt: skip
+    assert flips(said) == "holds with OpenZFS 2.1.11; does not with OpenZFS 2.4.4"

@@ -9,7 +9,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -457,3 +457,35 @@ def test_a_load_that_fails_is_not_tried_again_for_the_next_layout(
         found = store.trials(run.id)
     assert [t.error for t in found] == ["the database can't be loaded on this host: the client died"] * 3
     assert len(loads) == 1
+
+
+def test_another_question_than_the_best_decides_who_runs_again_and_when_it_is_enough(
+    place: FakePlace,
+) -> None:
+    asked: list[int] = []
+
+    def undecided(run: Run, known: Sequence[Trial]) -> set[str]:
+        """Four blocks of 16K, whatever was measured."""
+        asked.append(max(t.block for t in known))
+        return {layouts("16K")[1].hash} if asked[-1] < 4 else set()
+
+    with Store.open() as store:
+        options = TrialOptions(blocks=(2, 8))
+        run = runner.start(
+            store, Request(study(), layouts("8K", "16K"), JOB, place, options, seed=3, undecided=undecided)
+        )
+    assert run.outcome["reason"] == "settled" and asked == [1, 2, 3, 4]
+    ran = {block: sorted(t.layout_name for t in trials(run) if t.block == block) for block in (1, 2, 3, 4)}
+    # The fewest blocks hold all; then the baseline, and who is asked for.
+    assert ran == {1: ["16K", "8K", "base"], 2: ["16K", "8K", "base"], 3: ["16K", "base"], 4: ["16K", "base"]}
+
+
+def test_a_run_that_is_done_goes_on_for_another_question(place: FakePlace) -> None:
+    with Store.open() as store:
+        options = TrialOptions(blocks=(2, 4))
+        run = runner.start(store, Request(study(), layouts("8K"), JOB, place, options, seed=3))
+        before = max(t.block for t in store.trials(run.id))
+        wanted = layouts("8K")[1].hash
+        again = runner.resume(store, run, place, undecided=lambda *_: {wanted})
+    assert again.status == "done" and again.outcome["reason"] == "blocks"
+    assert before < max(t.block for t in trials(run)) == 4

@@ -31,6 +31,15 @@ def replayed(metric: str) -> Metric | None:
     return REPLAYED.get(key)
 
 
+_LATENCIES = ("sync_p50", "sync_p99")
+_TIMES = (*_LATENCIES, "modelled_s", "busy_s")
+
+
+def unheld(metric: Metric, *, flash: bool) -> bool:
+    """Return whether nobody has held such figures against a real disk: times of ``flash``, and latencies."""
+    return metric.key in (_TIMES if flash else _LATENCIES)
+
+
 def smallest(metric: Metric) -> float:
     """Return the smallest difference that a replay's ``metric`` shows, a share."""
     return _SMALLEST[metric.key]

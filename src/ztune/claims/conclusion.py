@@ -1,7 +1,8 @@
 """What our trials say of a claim: it holds, holds only if …, or does not hold here.
 
 Pure: what was measured comes in, one ``Tried`` for each condition; words go out. "Does not hold here" is
-never "was wrong then": another machine, another version and often another database were tried.
+never "was wrong then": another machine, another version and often another database were tried. Of times,
+what was measured decides over what a replay models.
 """
 
 from __future__ import annotations
@@ -21,6 +22,10 @@ from ztune.units import format_size
 
 Upshot = Literal["holds", "fails", "open", "untried"]
 """Of one condition; ``open``: what difference there may be is too small to tell."""
+Scatter = float | Literal["not known"] | None
+
+
+REPLAY = "replay"
 
 
 class Word(StrEnum):
@@ -36,12 +41,26 @@ class Word(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Condition:
-    """What a comparison was made under. ``arc``: bytes; ``openzfs``: as the engine or module says it."""
+    """What a comparison was made under. ``arc``: bytes; ``openzfs``: as the engine or module says it.
+
+    ``place``: "replay", or that of trials in real time.
+    """
 
     place: str
     profile: str
     arc: int
     openzfs: str
+
+    @property
+    def modelled(self) -> bool:
+        """Whether its times come from a model."""
+        return self.place == REPLAY
+
+    @property
+    def elsewhere(self) -> tuple[str, int, str]:
+        """What it has in common with the same condition at another place."""
+        # A module says its package's version as well: 2.3.2-1.
+        return self.profile, self.arc, self.openzfs.partition("-")[0]
 
     @property
     def text(self) -> str:
@@ -78,7 +97,12 @@ class Tried:
     """What was found under one condition.
 
     ``smallest``: the smallest difference that matters and could be seen, a share; what lies within it is no
-    difference. ``trials``: what the figures rest on. ``untried``: why there are none, in words.
+    difference. ``trials``: what the figures rest on. ``untried``: why there are none, in words; ``failed``:
+    something went wrong, which would go well another time.
+
+    ``unheld``: nobody has held such figures against a real disk. ``scatter``: how far two recordings of one
+    job lie apart, a share, where the layouts are of different recordings: within ``smallest`` where it is
+    known.
     """
 
     condition: Condition
@@ -86,15 +110,24 @@ class Tried:
     smallest: float = 0.02
     trials: tuple[str, ...] = ()
     untried: str = ""
+    failed: bool = False
+    unheld: bool = False
+    scatter: Scatter = None
 
 
 @dataclass(frozen=True, slots=True)
 class Conclusion:
-    """What may be said of a claim. ``states``: of each condition, in the order they were given."""
+    """What may be said of a claim. ``states``: of each condition, in the order they were given.
+
+    ``hint``: the word rests on nothing but modelled times that nobody has held against a real disk.
+    ``disagree``: where what was measured and what was replayed differ, in sentences.
+    """
 
     word: Word
     sentence: str
     states: tuple[tuple[Tried, Upshot], ...]
+    hint: bool = False
+    disagree: tuple[str, ...] = ()
 
     @property
     def trials(self) -> tuple[str, ...]:
@@ -129,18 +162,90 @@ def state(claim: Claim, tried: Tried) -> Upshot:
     return "holds" if worse else "open"
 
 
+def undecided(claim: Claim, tried: Tried) -> set[str]:
+    """Return the other layouts whose comparison has to be known better for ``state`` to tell; none once it
+    does.
+    """
+    if state(claim, tried) in ("holds", "fails"):
+        return set()
+    known = {each.other: _one(claim, each, tried.smallest) for each in tried.compared}
+    others = {side.name for side in claim.others}
+    return {name for name in others if known.get(name, "open") == "open"} or others
+
+
 def conclude(claim: Claim, support: Support, tried: Sequence[Tried]) -> Conclusion:
     """Return what may be said of ``claim`` after ``tried``, one for each condition.
 
     ``support``: whether its own figures show it. Where they don't, that is the word, and the sentence goes on
     with what was found here.
     """
-    states = tuple((each, "untried" if claim.cannot else state(claim, each)) for each in tried)
-    done = [(each, s) for each, s in states if s != "untried"]
-    word, sentence = _here(claim, states, done)
+    states: States = tuple((each, "untried" if claim.cannot else state(claim, each)) for each in tried)
+    decided = _deciding(claim, states)
+    word, sentence = _here(claim, states, decided)
+    beside = [pair for pair in states if pair[1] != "untried" and pair not in decided]
+    differ = _disagreements(decided, beside)
+    telling = [each for each, s in decided if s in ("holds", "fails")]
+    hint = bool(telling) and all(each.unheld for each in telling)
+    more = [_replayed(beside), *differ]
+    if any(each.unheld for each in telling):
+        what = "That" if hint else "What is modelled of flash or of latencies"
+        more.append(f"{what} is a hint: {_UNHELD}.")
+    more += _scatters(decided)
+    sentence = " ".join(filter(None, [sentence, *more]))
     if support.word is Supported.NO:
         word, sentence = Word.NEVER, f"Its own figures do not show it: {support.why}. {sentence}"
-    return Conclusion(word, sentence, states)
+    return Conclusion(word, sentence, states, hint, tuple(differ))
+
+
+States = tuple[tuple[Tried, Upshot], ...]
+_UNHELD = "nobody has held such modelled times against a real disk"
+
+
+def _deciding(claim: Claim, states: Sequence[tuple[Tried, Upshot]]) -> list[tuple[Tried, Upshot]]:
+    """Return the conditions that decide: of times, those measured where there are any."""
+    done = [pair for pair in states if pair[1] != "untried"]
+    measured = [pair for pair in done if not pair[0].condition.modelled]
+    return measured if measured and MEASURED[claim.metric].clock else done
+
+
+def _replayed(beside: Sequence[tuple[Tried, Upshot]]) -> str:
+    """Return what replays said of conditions that do not decide; empty without any."""
+    if not beside:
+        return ""
+    found = _by_upshot(beside)
+    if len(found) == 1:
+        (upshot,) = found
+        where = "the one condition" if len(beside) == 1 else f"all {len(beside)} conditions"
+        said = {"holds": "holds", "fails": "does not hold", "open": "is too small to tell"}[upshot]
+        return f"By replay, which models time, it {said} under {where}."
+    return f"By replay, which models time, it {_apart(found)}."
+
+
+def _disagreements(
+    decided: Sequence[tuple[Tried, Upshot]], beside: Sequence[tuple[Tried, Upshot]]
+) -> list[str]:
+    """Return a sentence for each condition that was measured one way and replayed the other way."""
+    found = []
+    for measured, upshot in decided:
+        for modelled, other in beside:
+            same = measured.condition.elsewhere == modelled.condition.elsewhere
+            if same and {upshot, other} == {"holds", "fails"}:
+                found.append(
+                    f"Measured and modelled disagree with {_part('profile', measured.condition.profile)} and "
+                    f"{_part('arc', measured.condition.arc)}: {_ratios(measured)} measured, "
+                    f"{_ratios(modelled)} modelled; the measured one counts."
+                )
+    return found
+
+
+def _scatters(decided: Sequence[tuple[Tried, Upshot]]) -> list[str]:
+    known = [each.scatter for each, _ in decided if isinstance(each.scatter, float)]
+    if known:
+        apart = f"two of one job lie up to {max(known):.1%} apart, which counts as no difference"
+        return [f"Its layouts are of different recordings; {apart}."]
+    if any(each.scatter is not None for each, _ in decided):
+        return ["Its layouts are of different recordings; how far two of one job lie apart is not known."]
+    return []
 
 
 def _here(
@@ -152,27 +257,27 @@ def _here(
     holding = [each for each, s in done if s == "holds"]
     failing = [each for each, s in done if s == "fails"]
     opened = [each for each, s in done if s == "open"]
-    left = len(states) - len(done)
+    left = sum(s == "untried" for _, s in states)
     why = "; ".join(dict.fromkeys(filter(None, (each.untried for each, _ in states))))
     rest = f" {left} of {len(states)} conditions were not tried{f': {why}' if why else ''}." if left else ""
     if not holding and not failing:
+        if not opened[0].condition.modelled:
+            return Word.TOO_SMALL, f"Too small to tell: {_evidence(opened[0])}.{rest}"
         least = max(each.smallest for each in opened)
         return (
             Word.TOO_SMALL,
             f"Too small to tell: differences below {least:.1%} could not be seen here.{rest}",
         )
     if not holding:
-        few = f"; too small to tell with {_where(opened, failing)}" if opened else ""
+        few = f"; too small to tell {_where(opened, failing)}" if opened else ""
         return Word.NO_LONGER, f"It does not hold here: {_evidence(failing[0])}{few}.{rest}"
     if not failing and not opened:
         return Word.HOLDS, f"It holds under {_count(len(holding))}: {_evidence(holding[0])}.{rest}"
-    parts = [f"It holds only with {_where(holding, [*failing, *opened])}: {_evidence(holding[0])}."]
+    parts = [f"It holds only {_where(holding, [*failing, *opened])}: {_evidence(holding[0])}."]
     if failing:
-        parts.append(
-            f"It does not hold with {_where(failing, [*holding, *opened])}: {_evidence(failing[0])}."
-        )
+        parts.append(f"It does not hold {_where(failing, [*holding, *opened])}: {_evidence(failing[0])}.")
     if opened:
-        parts.append(f"It is too small to tell with {_where(opened, [*holding, *failing])}.")
+        parts.append(f"It is too small to tell {_where(opened, [*holding, *failing])}.")
     return Word.ONLY_IF, " ".join(parts) + rest
 
 
@@ -217,17 +322,36 @@ def _log(value: float) -> float:
 
 
 def flips(conclusion: Conclusion) -> str:
-    """Return under which conditions it holds, does not, and can't be told; empty where all are the same."""
+    """Return under which conditions it holds, does not, and can't be told; empty where all are the same.
+
+    A condition that was measured is not asked of its replay as well, where that was of a time.
+    """
+    done = [pair for pair in conclusion.states if pair[1] != "untried"]
+    measured = {each.condition.elsewhere for each, _ in done if not each.condition.modelled}
+    found = _by_upshot(
+        [
+            (each, s)
+            for each, s in done
+            if not (each.condition.modelled and each.condition.elsewhere in measured)
+        ]
+    )
+    return _apart(found) if len(found) > 1 else ""
+
+
+_SAID: dict[Upshot, str] = {"holds": "holds", "fails": "does not", "open": "too small to tell"}
+
+
+def _by_upshot(states: Sequence[tuple[Tried, Upshot]]) -> dict[Upshot, list[Tried]]:
     by: dict[Upshot, list[Tried]] = {}
-    for each, upshot in conclusion.states:
+    for each, upshot in states:
         by.setdefault(upshot, []).append(each)
-    by.pop("untried", None)
-    if len(by) < 2:
-        return ""
-    said: dict[Upshot, str] = {"holds": "holds", "fails": "does not", "open": "too small to tell"}
+    return by
+
+
+def _apart(by: dict[Upshot, list[Tried]]) -> str:
     return "; ".join(
-        f"{words} with {_where(by[u], [t for other, ts in by.items() if other != u for t in ts])}"
-        for u, words in said.items()
+        f"{words} {_where(by[u], [t for other, ts in by.items() if other != u for t in ts])}"
+        for u, words in _SAID.items()
         if u in by
     )
 
@@ -240,14 +364,21 @@ def _where(these: Sequence[Tried], those: Sequence[Tried]) -> str:
             mine = dict.fromkeys(tuple(getattr(t.condition, n) for n in chosen) for t in these)
             other = {tuple(getattr(t.condition, n) for n in chosen) for t in those}
             if those and not other & mine.keys():
-                return " or ".join(
-                    ", ".join(_part(n, v) for n, v in zip(chosen, values, strict=True)) for values in mine
-                )
-    return " or ".join(t.condition.text for t in these)
+                return " or ".join(_listed(chosen, values) for values in mine)
+    return " or ".join(_listed(names, tuple(getattr(t.condition, n) for n in names)) for t in these)
+
+
+def _listed(names: Sequence[str], values: Sequence[object]) -> str:
+    """Return the factors with a preposition: "with disks of nvme, OpenZFS 2.4"."""
+    place = [_part(n, v) for n, v in zip(names, values, strict=True) if n == "place"]
+    rest = ", ".join(_part(n, v) for n, v in zip(names, values, strict=True) if n != "place")
+    return " ".join([*place, *([f"with {rest}"] if rest else [])])
 
 
 def _part(name: str, value: object) -> str:
     match name:
+        case "place":
+            return "by replay" if value == REPLAY else f"measured on a {value}"
         case "profile":
             return f"disks of {value}"
         case "arc":
@@ -263,9 +394,28 @@ def _count(n: int) -> str:
 
 def _evidence(tried: Tried) -> str:
     """Return one condition's figures: the ratio to each other layout, with its interval."""
-    ratios = "; ".join(
+    return f"{tried.condition.text}: {_ratios(tried)}{_cited(tried.trials)}"
+
+
+def _cited(trials: Sequence[str]) -> str:
+    """Return the trials in brackets; of runs with many of them, the numbers as ranges: "[7f3k2a/1-6]"."""
+    if len(trials) < 5:
+        return f" [{', '.join(trials)}]" if trials else ""
+    runs: dict[str, list[int]] = {}
+    for trial in trials:
+        run, _, number = trial.rpartition("/")
+        runs.setdefault(run, []).append(int(number))
+    said = []
+    for run, numbers in runs.items():
+        # Numbers in a row have the same difference to their places.
+        rows = itertools.groupby(enumerate(sorted(numbers)), key=lambda pair: pair[1] - pair[0])
+        ends = [[n for _, n in row] for _, row in rows]
+        said.append(f"{run}/" + ", ".join(str(r[0]) if len(r) == 1 else f"{r[0]}-{r[-1]}" for r in ends))
+    return f" [{'; '.join(said)}]"
+
+
+def _ratios(tried: Tried) -> str:
+    return "; ".join(
         against(c.ratio, c.other) + ("" if c.exact else f" ({c.low:.2f} … {c.high:.2f})")
         for c in tried.compared
     )
-    cited = f" [{', '.join(tried.trials)}]" if tried.trials else ""
-    return f"{tried.condition.text}: {ratios}{cited}"

@@ -114,6 +114,13 @@ class Publication:
     )
     workload: str = field(metadata={"description": "The workload of ours that does the same job."})
     study: str = field(metadata={"description": "The ready study that asks the same."})
+    parameters: dict[str, Scalar] = field(
+        default_factory=dict,
+        metadata={
+            "description": "Parameters of the workloads, such as the version that it speaks of; "
+            "the user's own go first."
+        },
+    )
     scatter: float = field(
         default=SCATTER,
         metadata={"description": "How far two runs of the same lie apart, a share: less is no difference."},
@@ -156,6 +163,7 @@ def load(path: Path) -> Publication:
     file = File(path)
     found = file.parse(Publication, _INNER, "a publication")
     check_workload(file, found.workload, {}, ("workload",))
+    check_workload(file, found.workload, found.parameters, ("parameters",))
     if not 0 < found.scatter < 1:
         raise file.wrong(("scatter",), f"{found.scatter:g} is no share between 0 and 1; 0.02 is 2 %")
     if found.scatter != SCATTER and not found.scatter_why:

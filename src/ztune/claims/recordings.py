@@ -38,19 +38,33 @@ class Recordings:
 
     def of(self, claim: Claim, side: ComparedLayout) -> Trace:
         """Return the recording of the job under ``side``. Raises ZtuneError; the same again each time."""
-        settings = {
-            name.removeprefix("database."): str(value)
-            for name, value in side.set.items()
-            if name.startswith("database.")
-        }
+        settings = _settings(side)
         if self.given is not None:
             _check_suits(self.given, claim, side, settings)
             return self.given
-        parameters = self._parameters(claim, side)
+        parameters = self.parameters(claim, side)
         asked = json.dumps([claim.workload, parameters, settings], sort_keys=True)
+        return self._once(asked, lambda: self._made(claim.workload, parameters, settings))
+
+    def again(self, claim: Claim, side: ComparedLayout) -> Trace | None:
+        """Return a second recording of the job under ``side``, whose difference from the first is none of a
+        layout's; None where there is the given one alone. Raises ZtuneError; the same again each time.
+        """
+        if self.given is not None:
+            return None
+        first = self.of(claim, side).path
+        path = first.with_name(f"{first.name.removesuffix('.trace')}-again.trace")
+
+        def make() -> Trace:
+            made = workload(claim.workload, self.parameters(claim, side), _settings(side))
+            return Trace.open(path) if path.exists() else self.record(made, path)
+
+        return self._once(str(path), make)
+
+    def _once(self, asked: str, make: Callable[[], Trace]) -> Trace:
         if asked not in self._known:
             try:
-                self._known[asked] = self._made(claim.workload, parameters, settings)
+                self._known[asked] = make()
             except ZtuneError as error:
                 self._known[asked] = error
         found = self._known[asked]
@@ -58,13 +72,20 @@ class Recordings:
             raise found
         return found
 
-    def _parameters(self, claim: Claim, side: ComparedLayout) -> dict[str, Any]:
-        """Return the parameters: the ready study's, the user's, and those that the claim speaks of."""
+    def parameters(self, claim: Claim, side: ComparedLayout) -> dict[str, Any]:
+        """Return the job's parameters under ``side``: the publication's, the ready study's, the user's, and
+        those that the claim speaks of.
+        """
         fields = registry.get(claim.workload).Parameters.model_fields
-        found: dict[str, Any] = {}
-        if claim.source.study in ready.files():
-            study = ready.find(claim.source.study)
-            found |= study.parameters if study.workload in (None, claim.workload) else {}
+        found: dict[str, Any] = {
+            name: value for name, value in claim.source.parameters.items() if name in fields
+        }
+        # A publication has one study, and may speak of further workloads, with studies of their names.
+        for name in (claim.source.study, claim.workload):
+            study = ready.find(name) if name in ready.files() else None
+            if study is not None and study.workload in (None, claim.workload):
+                found |= study.parameters
+                break
         if "seconds" in fields:
             found["seconds"] = SECONDS if self.seconds is None else self.seconds
         found |= {name: value for name, value in self.params.items() if name in fields}
@@ -74,18 +95,30 @@ class Recordings:
         return found
 
     def _made(self, name: str, parameters: Mapping[str, Any], settings: Mapping[str, str]) -> Trace:
-        kind = registry.get(name)
-        if issubclass(kind, JobWorkload):
-            workload: Workload = kind(parameters, database=settings)
-        elif settings:
-            raise InputError(f"workload {name} takes no settings of its database from a layout")
-        else:
-            workload = registry.make(name, parameters)
+        made = workload(name, parameters, settings)
         # With the database's version: another one does other I/O.
-        text = json.dumps([workload.info(), dict(settings)], sort_keys=True)
+        text = json.dumps([made.info(), dict(settings)], sort_keys=True)
         sha = hashlib.sha256(text.encode()).hexdigest()
         path = paths.traces() / f"claims-{name}-{sha[:12]}.trace"
-        return Trace.open(path) if path.exists() else self.record(workload, path)
+        return Trace.open(path) if path.exists() else self.record(made, path)
+
+
+def workload(name: str, parameters: Mapping[str, Any], settings: Mapping[str, str]) -> Workload:
+    """Return the workload with what a layout sets in its database. Raises InputError."""
+    kind = registry.get(name)
+    if issubclass(kind, JobWorkload):
+        return kind(parameters, database=settings)
+    if settings:
+        raise InputError(f"workload {name} takes no settings of its database from a layout")
+    return registry.make(name, parameters)
+
+
+def _settings(side: ComparedLayout) -> dict[str, str]:
+    return {
+        name.removeprefix("database."): str(value)
+        for name, value in side.set.items()
+        if name.startswith("database.")
+    }
 
 
 def _check_suits(trace: Trace, claim: Claim, side: ComparedLayout, settings: Mapping[str, str]) -> None:

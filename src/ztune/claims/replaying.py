@@ -6,15 +6,18 @@ test that was cut goes on, and one that is done costs nothing again.
 
 from __future__ import annotations
 
+import itertools
 import json
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from ztune.claims.accuracy import replayed, smallest
+from ztune.analysis.metrics import MEASURED
+from ztune.claims.accuracy import replayed, smallest, unheld
 from ztune.claims.claim import Claim, ComparedLayout, replay_cannot
-from ztune.claims.conclusion import Compared, Condition, Tried
+from ztune.claims.conclusion import REPLAY, Compared, Condition, Scatter, Tried
 from ztune.claims.recordings import Recordings
 from ztune.errors import InputError, MissingError, ZtuneError
 from ztune.places.engine import Engine
@@ -42,14 +45,16 @@ _MIB = 1 << 20
 
 @dataclass(frozen=True)
 class Conditions:
-    """What claims are tried under. ``profiles``: names or files. ``arcs``: bytes; none: by the data's size.
+    """What claims are replayed under. ``profiles``: names or files. ``arcs``: bytes; none: by the data.
 
-    ``jobs`` 0: one per core as far as memory goes.
+    ``jobs`` 0: one per core as far as memory goes. ``own``: the disks of trials in real time, None for
+    the claim's own, with the claim's own ARC: a claim on a time is replayed under these as well.
     """
 
     profiles: tuple[str, ...] = PROFILES
     arcs: tuple[int, ...] = ()
     jobs: int = 0
+    own: tuple[str | None, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -84,6 +89,8 @@ class _Comparison:
     claim: Claim
     condition: Condition
     sides: tuple[_Side, ...]
+    again: _Side | None = None
+    """The claim's layout on a second recording of its job, where the layouts are of different ones."""
 
 
 @dataclass
@@ -118,30 +125,40 @@ class Replays:
         for claim in claims:
             found[claim.id] = ()
             why = replay_cannot(claim)
+            failed = False
             try:
                 comparisons += [] if why else self._comparisons(claim)
             except ZtuneError as error:
-                why = str(error)
+                # Another recording, or another job, than the claim speaks of is nobody's failure.
+                why, failed = str(error), self.recordings.given is None
             if why:
-                found[claim.id] = (Tried(Condition("replay", "", 0, self.engine.openzfs), untried=why),)
+                condition = Condition(REPLAY, "", 0, self.engine.openzfs)
+                found[claim.id] = (Tried(condition, untried=why, failed=failed),)
         self._run(comparisons)
         stored = {sha: self._stored(sha) for sha in self._targets}
         for each in comparisons:
             found[each.claim.id] += (self._tried(each, stored),)
-        return found
+        return {claim: _scattered(several) for claim, several in found.items()}
 
     # What is compared
 
     def _comparisons(self, claim: Claim) -> list[_Comparison]:
         traces = {side.name: self.recordings.of(claim, side) for side in claim.layouts}
+        differ = len({trace.sha for trace in traces.values()}) > 1
+        second = self.recordings.again(claim, claim.subject) if differ else None
+        disks = [None] if own_disks(claim) else list(self.conditions.profiles)
+        arcs = self._arcs(claim, traces[claim.subject.name])
         found: dict[Condition, _Comparison] = {}
-        for profile in [None] if _own_disks(claim) else self.conditions.profiles:
-            for arc in self._arcs(claim, traces[claim.subject.name]):
-                sides = [self._side(claim, side, traces[side.name], profile, arc) for side in claim.layouts]
-                disks = _disks(sides[0].study) if profile is None else profiles.find(profile).name
-                size = sides[0].study.layout.arc
-                condition = Condition("replay", disks, size, self.engine.openzfs)
-                found.setdefault(condition, _Comparison(claim, condition, tuple(sides)))
+        own: list[str | None] = []
+        if MEASURED[claim.metric].clock and not self.conditions.arcs:
+            own = [None] if self.conditions.own and own_disks(claim) else list(self.conditions.own)
+        pairs = [*itertools.product(own, [None]), *itertools.product(disks, arcs)]
+        for profile, arc in pairs:
+            sides = [self._side(claim, side, traces[side.name], profile, arc) for side in claim.layouts]
+            again = None if second is None else self._side(claim, claim.subject, second, profile, arc)
+            on = disks_of(sides[0].study) if profile is None else profiles.find(profile).name
+            condition = Condition(REPLAY, on, sides[0].study.layout.arc, self.engine.openzfs)
+            found.setdefault(condition, _Comparison(claim, condition, tuple(sides), again))
         return list(found.values())
 
     def _arcs(self, claim: Claim, trace: Trace) -> list[int | None]:
@@ -173,7 +190,7 @@ class Replays:
         sweep()
         groups: dict[tuple[str, str, Condition], dict[str, _Side]] = {}
         for each in comparisons:
-            for side in each.sides:
+            for side in (*each.sides, *([] if each.again is None else [each.again])):
                 key = (side.trace.sha, each.claim.source.title, each.condition)
                 groups.setdefault(key, {}).setdefault(side.spec, side)
         for (_, _, condition), sides in groups.items():
@@ -209,7 +226,7 @@ class Replays:
         chosen, rest = [sides[0]], list[_Side]()
         for side in sides[1:]:
             try:
-                study = _study([*chosen, side])
+                study = one_study([(each.label, each.study) for each in (*chosen, side)])
                 self._target(side.trace).check(study, first_round(study)[-1])
                 fits = [layout.hash for layout in first_round(study)] == [
                     s.study.layout.hash for s in (*chosen, side)
@@ -220,7 +237,7 @@ class Replays:
         return chosen, rest
 
     def _start(self, sides: Sequence[_Side], condition: Condition) -> None:
-        study = _study(sides)
+        study = one_study([(side.label, side.study) for side in sides])
         name = f"claims of {study.name}, {condition.profile}, ARC {format_size(condition.arc)}"
         self._say(condition, len(sides), study.name)
         options = ScreenOptions(jobs=self.conditions.jobs, budget=len(sides), only=True)
@@ -259,30 +276,59 @@ class Replays:
     def _tried(self, each: _Comparison, stored: Mapping[str, _Stored]) -> Tried:
         metric = replayed(each.claim.metric)
         assert metric is not None  # replay_cannot comes first
-        by_work = len({s.trace.sha for s in each.sides}) > 1 and each.claim.metric in _PER_OPERATION
+        differ = len({s.trace.sha for s in each.sides}) > 1
+        by_work = differ and each.claim.metric in _PER_OPERATION
         values: list[float] = []
         trials: list[str] = []
-        for side in each.sides:
+        sides = [*each.sides, *([] if each.again is None else [each.again])]
+        for side in sides:
             known = stored[side.trace.sha]
             if side.spec not in known.ok:
                 why = self._problems.get(side.key) or known.failed.get(side.spec) or "it was not replayed"
-                return Tried(each.condition, untried=f"{side.name}: {why}")
+                return Tried(each.condition, untried=f"{side.name}: {why}", failed=True)
             run, trial = known.ok[side.spec]
             value = metric.read(trial.result or {})
             work = operations(side.trace) if by_work else 1.0
             if value is None or not work:
                 what = metric.label if value is None else "number of operations"
-                return Tried(each.condition, untried=f"the {what} of {side.name} is not known")
+                why = f"the {what} of {side.name} is not known"
+                return Tried(each.condition, untried=why, failed=True)
             values.append(value / work)
             trials.append(f"{run}/{trial.number}")
+        scatter: Scatter = None
+        if each.again is not None:
+            scatter = _apart(values[0], values.pop())
+        elif differ:
+            scatter = "not known"
         pairs = zip(each.claim.others, values[1:], strict=True)
         compared = [(other.name, ratio(values[0], value)) for other, value in pairs]
         return Tried(
             each.condition,
             tuple(Compared(name, r, r, r) for name, r in compared),
             smallest(metric),
-            tuple(trials),
+            tuple(dict.fromkeys(trials)),
+            unheld=unheld(metric, flash=on_flash(each.sides[0].study)),
+            scatter=scatter,
         )
+
+
+def _apart(a: float, b: float) -> float:
+    """Return how far two values lie apart, a share of the less; infinity where only one is 0."""
+    return 0.0 if a == b else max(a, b) / min(a, b) - 1 if min(a, b) > 0 else math.inf
+
+
+def _scattered(tried: Sequence[Tried]) -> tuple[Tried, ...]:
+    """Return ``tried`` with what two recordings of one job differ by as no difference: the most that was
+    seen under any condition, since there are only two.
+    """
+    known = [each.scatter for each in tried if isinstance(each.scatter, float)]
+    if not known:
+        return tuple(tried)
+    most = max(known)
+    return tuple(
+        replace(each, smallest=(1 + each.smallest) * (1 + most) - 1) if each.compared else each
+        for each in tried
+    )
 
 
 def ratio(a: float, b: float) -> float:
@@ -303,7 +349,7 @@ def operations(trace: Trace) -> float:
     return 0.0 if info is None else float(info.result.get("operations") or 0)
 
 
-def _own_disks(claim: Claim) -> bool:
+def own_disks(claim: Claim) -> bool:
     """Whether the claim speaks of the data disks themselves: no others are put in their place."""
 
     def disks(side_or_base: Any) -> set[tuple[str, str]]:
@@ -313,22 +359,30 @@ def _own_disks(claim: Claim) -> bool:
     return any(disks(side.layout) != base for side in claim.layouts)
 
 
-def _disks(study: Study) -> str:
+def on_flash(study: Study) -> bool:
+    """Return whether some of the disks in use are flash."""
+    used = (v.profile for pool in study.layout.used_pools() for v in pool.vdevs)
+    return any(study.profile(name).kind == "flash" for name in used)
+
+
+def disks_of(study: Study) -> str:
+    """Return the profiles of the data disks."""
     used = (v for pool in study.layout.used_pools() for v in pool.vdevs if v.class_ == "data")
     return " and ".join(dict.fromkeys(v.profile for v in used))
 
 
-def _study(sides: Sequence[_Side]) -> Study:
-    """Return the study of ``sides``; the first is its base. Raises ValueError where it can't be one."""
-    first = sides[0].study
+def one_study(sides: Sequence[tuple[str, Study]]) -> Study:
+    """Return the study of ``sides``, each the name of a layout and the study that has it as its base; the
+    first is the whole's base. Raises ValueError, InputError where they can't be one.
+    """
+    label, first = sides[0]
     named = [
-        NamedLayout(name=side.label, set=dict(differences(first.layout, side.study.layout)))
-        for side in sides[1:]
+        NamedLayout(name=name, set=dict(differences(first.layout, study.layout))) for name, study in sides[1:]
     ]
-    base = replace(first.layout, name=sides[0].label)
+    base = replace(first.layout, name=label)
     whole = first.model_copy(update={"layout": base, "layouts": tuple(named)})
     checked = Study.model_validate({**whole.to_json(), "profiles": {}})
-    return resolve_profiles(checked, {k: v for side in sides for k, v in side.study.profiles.items()})
+    return resolve_profiles(checked, {k: v for _, study in sides for k, v in study.profiles.items()})
 
 
 def _text(spec: object) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -51,23 +51,37 @@ def verdict(claim: Claim, tried: Sequence[Tried]) -> dict[str, Any]:
         "when": now(),
         "verdict": said.word.value,
         "says": said.sentence,
+        "hint": said.hint,
         "flips": flips(said),
+        "disagree": list(said.disagree),
         "conditions": [
             {
                 "place": each.condition.place,
                 "profile": each.condition.profile,
                 "arc": each.condition.arc,
                 "openzfs": each.condition.openzfs,
+                "measured": not each.condition.modelled,
                 "state": state,
-                "ratios": {c.other: c.ratio if math.isfinite(c.ratio) else None for c in each.compared},
+                "hint": each.unheld,
+                "ratios": {c.other: _finite(c.ratio) for c in each.compared},
+                "intervals": {
+                    c.other: [c.low, _finite(c.high)] for c in each.compared if not each.condition.modelled
+                },
                 "smallest": each.smallest,
+                "scatter": each.scatter,
                 "trials": list(each.trials),
                 "untried": each.untried,
+                "failed": each.failed,
             }
             for each, state in said.states
         ],
         "trials": list(said.trials),
+        "gone": [],
     }
+
+
+def _finite(value: float) -> float | None:
+    return value if math.isfinite(value) else None
 
 
 def keep(found: dict[str, Any]) -> None:
@@ -85,7 +99,38 @@ def last(claim: Claim) -> dict[str, Any] | None:
     return found
 
 
+def citing(runs: Collection[str]) -> dict[str, list[str]]:
+    """Return the id of each claim whose last verdict cites trials of ``runs`` → those runs."""
+    found: dict[str, list[str]] = {}
+    for path in sorted(_folder().glob("*.json")):
+        kept = json.loads(path.read_text())
+        theirs = dict.fromkeys(trial.rpartition("/")[0] for trial in kept["trials"])
+        if cited := [run for run in theirs if run in runs and run not in kept.get("gone", [])]:
+            found[kept["claim"]] = cited
+    return found
+
+
+def lose(runs: Collection[str]) -> None:
+    """Have each kept verdict that cites trials of ``runs`` say that they are gone."""
+    for claim, cited in citing(runs).items():
+        kept = json.loads(_path(claim).read_text())
+        kept["gone"] = [*kept.get("gone", []), *cited]
+        keep(kept)
+
+
+def word(found: dict[str, Any]) -> str:
+    """Return the verdict for people: whether it is a hint, and what of its trials is gone."""
+    more = ["a hint"] if found.get("hint") else []
+    if found.get("gone"):
+        more.append("its trials are gone")
+    return str(found["verdict"]) + (f" ({'; '.join(more)})" if more else "")
+
+
+def _folder() -> Path:
+    return paths.private(paths.home() / "verdicts")
+
+
 def _path(claim: str) -> Path:
     # An id is the user's own words, and no path.
     name = "".join(c if c.isalnum() or c in "-_" else f"%{ord(c):x}" for c in claim)
-    return paths.private(paths.home() / "verdicts") / f"{name}.json"
+    return _folder() / f"{name}.json"

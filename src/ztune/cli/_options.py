@@ -198,12 +198,9 @@ class Where:
 
 
 @dataclasses.dataclass(frozen=True)
-class Trials:
-    """How many layouts run how often."""
+class Blocks:
+    """How often layouts run."""
 
-    top: int = option(
-        "--top", type=click.IntRange(1), default=3, help="How many of the best layouts of a screening."
-    )
     blocks: str = option(
         "--blocks",
         default="3:8",
@@ -216,15 +213,27 @@ class Trials:
         metavar="SHARE",
         help="Smaller differences don't matter; decides when it is enough.",
     )
-    time_limit: str | None = option(
-        "--time-limit", metavar="TIME", help="Begin no trial after this long: seconds, 30m, 2h."
-    )
 
     def options(self, **more: Any) -> TrialOptions:
         """Return them as a run takes them, with ``more`` of its options. Raises InputError."""
         return TrialOptions(
             blocks=_values.blocks(self.blocks),
             resolution=_values.share(self.resolution, "--resolution"),
-            time_limit_s=_values.duration(self.time_limit),
             **more,
         )
+
+
+@dataclasses.dataclass(frozen=True)
+class Trials(Blocks):
+    """How many layouts run how often, and for how long."""
+
+    top: int = option(
+        "--top", type=click.IntRange(1), default=3, help="How many of the best layouts of a screening."
+    )
+    time_limit: str | None = option(
+        "--time-limit", metavar="TIME", help="Begin no trial after this long: seconds, 30m, 2h."
+    )
+
+    def options(self, **more: Any) -> TrialOptions:
+        """Return them as a run takes them, with ``more`` of its options. Raises InputError."""
+        return super().options(time_limit_s=_values.duration(self.time_limit), **more)

@@ -1,26 +1,33 @@
-"""``ztune claims``: what others published of databases on ZFS, and what replays find of it."""
+"""``ztune claims``: what others published of databases on ZFS, and what replays and trials find of it."""
 
 from __future__ import annotations
 
 import sys
+import textwrap
+import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import click
 
 from ztune import output
+from ztune.analysis import units
 from ztune.claims import claim as known
 from ztune.claims import verdict as verdicts
 from ztune.claims.claim import Claim
-from ztune.claims.conclusion import Word
+from ztune.claims.conclusion import Tried, Word
+from ztune.claims.measuring import Measurements, takes_trials
 from ztune.claims.recordings import SECONDS, Recordings
 from ztune.claims.replaying import PROFILES, Conditions, Hearing, Replays
 from ztune.cli._live import LiveView
-from ztune.cli._options import argument, jobs_option, json_option, option, params_option, takes
+from ztune.cli._options import Blocks, argument, group, jobs_option, json_option, option, params_option, takes
 from ztune.cli._tune import record_workload
 from ztune.databases import registry
 from ztune.errors import InputError
 from ztune.places import engine as engines
+from ztune.places import named as places
+from ztune.runs import versions
 from ztune.runs.named import resolve
 from ztune.store.db import Store
 from ztune.study import profiles
@@ -57,13 +64,11 @@ def list_(as_json: bool = json_option) -> None:
             [{**verdicts.described(c), "verdict": None if v is None else v["verdict"]} for c, v in rows]
         )
         return
-    output.print_table(
-        ("claim", "own figures", "last verdict", "sentence"),
-        [
-            (c.id, verdicts.described(c)["supported"]["word"], "" if v is None else v["verdict"], c.sentence)
-            for c, v in rows
-        ],
-    )
+    for claim, last in rows:
+        figures = f"own figures: {verdicts.described(claim)['supported']['word']}"
+        tested = "not tested" if last is None else verdicts.word(last)
+        _entry(f"{claim.id}: {tested}", claim.sentence, figures)
+    output.echo("`ztune claims show CLAIM` says more; `ztune claims test CLAIM` tests one.")
 
 
 @command.command("show", short_help="One claim, its layouts and figures, and its last verdict.")
@@ -104,15 +109,19 @@ def show(name: str = argument(metavar="CLAIM"), as_json: bool = json_option) -> 
     if found is None:
         output.echo(f"`ztune claims test {claim.id}` tests it.")
         return
-    output.echo(f"{found['verdict']} ({found['when'][:10]}). {found['says']}")
+    output.echo(f"{verdicts.word(found)} ({found['when'][:10]}). {found['says']}")
+    if found.get("gone"):
+        gone = ", ".join(found["gone"])
+        output.echo(f"Deleted since: {gone}. `ztune claims test {claim.id}` makes its trials anew.")
     tried = [c for c in found["conditions"] if c["profile"]]
     if tried:
         output.print_table(
-            ("disks", "ARC", "OpenZFS", f"{claim.subject.name} over", "", "trials"),
+            ("", "disks", "ARC", "OpenZFS", f"{claim.subject.name} over", "so it", "trials"),
             [
                 (
-                    c["profile"], format_size(c["arc"]), c["openzfs"],
-                    ", ".join(f"{o} ×{_number(r)}" for o, r in c["ratios"].items()) or c["untried"],
+                    "measured" if c.get("measured") else "replayed", c["profile"], format_size(c["arc"]),
+                    c["openzfs"],
+                    ", ".join(f"{o} {_ratio(c, o)}" for o in c["ratios"]) or c["untried"],
                     c["state"], ", ".join(c["trials"]),
                 )
                 for c in tried
@@ -125,28 +134,42 @@ def _changes(side: known.ComparedLayout) -> str:
     return ", ".join(f"{key}={value}" for key, value in {**side.set, **side.parameters}.items())
 
 
-@command.command("test", short_help="Replay the claims' layouts, and say what holds.")
+@command.command("test", short_help="Replay or run the claims' layouts, and say what holds.")
 @takes
 def test(
     names: tuple[str, ...] = argument(nargs=-1, metavar="[CLAIM]..."),
+    on: str | None = option(
+        "--on",
+        metavar="mount",
+        help="Run the database's own job on the layouts as well, in real time, where a claim speaks of time "
+        "or no replay answers.",
+    ),
+    often: Blocks = group("--on"),
     trace: Path | None = option(
         "--trace", metavar="TRACE", help="Replay this recording, and record nothing."
+    ),
+    openzfs: str | None = option(
+        "--openzfs",
+        metavar="VERSION,…",
+        help="Replay with these versions of OpenZFS instead of this machine's. `ztune setup openzfs` brings "
+        "a version.",
     ),
     disks: tuple[str, ...] = option(
         "--profile",
         metavar="NAME|FILE",
-        help=f"Data disks to try. Repeatable; default: {', '.join(PROFILES)}.",
+        help=f"Data disks to try. Repeatable; default: {', '.join(PROFILES)}; with --on the claim's own.",
     ),
     arcs: tuple[str, ...] = option(
         "--arc",
         metavar="SIZE",
-        help="An ARC to try. Repeatable; default: a sixth of the data, at least 64M, and twice the data.",
+        help="An ARC to try. Repeatable; default: a sixth of the data, at least 64M, and twice the data; "
+        "with --on the claim's own.",
     ),
     seconds: int | None = option(
         "--seconds",
         type=click.IntRange(1, 86_400),
         metavar="S",
-        help=f"How long a job runs that takes a time, where it is recorded. [default: {SECONDS}]",
+        help=f"How long a job runs that takes a time. [default: {SECONDS}]",
     ),
     params: dict[str, str] = params_option,
     jobs: int | None = jobs_option,
@@ -155,43 +178,121 @@ def test(
     """Test each CLAIM (default: all) by replay, and say what holds of it.
 
     A claim's workload is recorded once for each set of its parameters. Its layouts are replayed on each of
-    the disks with each ARC, as trials of ordinary runs; what is stored already is not replayed again, so
-    that a test which was cut goes on when it is called again. Claims that no replay can test are listed with
-    the reason. Times are modelled from the disks' profiles.
+    the disks with each ARC, as trials of ordinary runs. Claims that no replay can test are listed with the
+    reason. Times are modelled from the disks' profiles.
+
+    With `--on mount` the real database runs as well, on OpenZFS in user space in real time, block by block
+    until the claim is told or --blocks is not enough; without CLAIM, of those claims alone that speak of time
+    or that no replay answers. Measured time decides over modelled time. Trials run with this machine's own
+    OpenZFS.
+
+    What is stored already is not run again, so a test which was cut goes on when it is called again. Each
+    claim's verdict is kept as soon as it is there.
 
     \b
       ztune claims test guide-postgresql-8k
       ztune claims test oltp-log-pool --profile ssd-sata --arc 64M --arc 1G
+      ztune claims test guide-postgresql-32k --on mount
+      ztune claims test guide-postgresql-8k --openzfs 2.1,2.4
       ztune claims test guide-postgresql-8k --trace my.trace
       ztune claims test -p scale=10 --seconds 30
 
-    Exit code 1 if some layouts failed; the others are compared all the same.
+    Exit code 1 if a recording, a replay or a trial failed; the others are compared all the same.
     """
     claims = [known.find(name) for name in dict.fromkeys(names)] or list(known.every().values())
+    if on is not None and not names:
+        claims = [claim for claim in claims if takes_trials(claim)]
     for profile in disks:
         profiles.find(profile)
-    conditions = Conditions(disks or PROFILES, tuple(map(_arc, arcs)), jobs or 0)
-    if trace is not None and (params or seconds is not None):
-        raise InputError(f"--trace is replayed as it is; {'-p' if params else '--seconds'} is for recording")
+    sizes = tuple(map(_arc, arcs))
+    conditions = Conditions(disks or PROFILES, sizes, jobs or 0)
+    if trace is not None and (params or seconds is not None or on is not None):
+        raise InputError(
+            "--trace is replayed as it is; --on runs the claim's own job" if on is not None else
+            f"--trace is replayed as it is; {'-p' if params else '--seconds'} is for recording"
+        )  # fmt: skip
+    if on not in (None, "mount"):
+        raise InputError(f'--on is "{on}"; claims are tried on a mount: --on mount')
     _check_params(claims, params)
+    own = [engines.check()] if openzfs is None else versions.asked(openzfs)
     with Store.open() as store:
         given = None if trace is None else resolve(str(trace), "trace", store=store)
         hearing = Hearing(LiveView, lambda text: output.echo(text, err=True))
         recordings = Recordings(_record, params, seconds, given)
-        replays = Replays(store, engines.check(), recordings, conditions, hearing, ["ztune", *sys.argv[1:]])
+        words = ["ztune", *sys.argv[1:]]
+        measurements = None
+        if on is not None:
+            place = places.make(on, None)
+            measurements = Measurements(
+                store, place, recordings, hearing, often.options(), disks, sizes, words
+            )
+            measurements.check()
+        conditions = Conditions(
+            disks or PROFILES, sizes, jobs or 0, () if measurements is None else disks or (None,)
+        )
+        replays = [Replays(store, engine, recordings, conditions, hearing, words) for engine in own]
+        pace = _Pace(len(claims))
+        said: list[dict[str, Any]] = []
         try:
-            found = replays.test(claims)
+            for number, claim in enumerate(claims, 1):
+                pace.begin(number, claim.id)
+                one = verdicts.verdict(claim, _tried(claim, replays, measurements))
+                verdicts.keep(one)
+                said.append(one)
+                if not as_json:
+                    _print(one)
         except KeyboardInterrupt:
             output.echo("What is done is kept; the same command goes on from there.", err=True)
             raise
-    said = [verdicts.verdict(claim, found[claim.id]) for claim in claims]
-    for one in said:
-        verdicts.keep(one)
     if as_json:
         output.print_json(said)
     else:
-        _print(said)
-    return 1 if any(c["profile"] and c["untried"] for one in said for c in one["conditions"]) else 0
+        output.echo(
+            "Replayed times are modelled from the disks' profiles. What does not hold here may have held "
+            "there and then. `ztune claims show CLAIM` says what a verdict rests on."
+        )
+    return 1 if any(c["failed"] for one in said for c in one["conditions"]) else 0
+
+
+def _tried(claim: Claim, replays: Sequence[Replays], measurements: Measurements | None) -> tuple[Tried, ...]:
+    """Try the claim by replay with each version of OpenZFS, and in real time if it is asked for."""
+    found: list[Tried] = []
+    for replay in replays:
+        (tried,) = replay.test([claim]).values()
+        # What no replay can tell is said once, whatever the version.
+        if not found or any(each.condition.profile for each in tried):
+            found += tried
+    if measurements is not None and takes_trials(claim):
+        found += measurements.test(claim)
+    return tuple(found)
+
+
+class _Pace:
+    """Says which claim of how many is tried, and about how long the others take."""
+
+    def __init__(self, total: int) -> None:
+        self._total = total
+        self._began = time.monotonic()
+        self._took: list[float] = []
+
+    def begin(self, number: int, claim: str) -> None:
+        """Say that claim ``number`` of all begins; none where there is but one."""
+        now = time.monotonic()
+        if number > 1:
+            self._took.append(now - self._began)
+        self._began = now
+        # Those that the store had tell nothing of the others.
+        slow = [seconds for seconds in self._took if seconds > _STORED_S]
+        left = (
+            f", about {units.seconds(sum(slow) / len(slow) * (self._total - number + 1))} left"
+            if slow
+            else ""
+        )
+        if self._total > 1:
+            output.echo(f"claim {number} of {self._total}, {claim}{left}", err=True)
+
+
+_STORED_S = 2.0
 
 
 def _record(workload: Any, out: Path) -> Trace:
@@ -222,27 +323,47 @@ def _check_params(claims: list[Claim], params: dict[str, str]) -> None:
         registry.make(name, {param: value for param, value in params.items() if param in fields})
 
 
-def _print(said: list[dict[str, Any]]) -> None:
-    """Print a line for each claim."""
-    rows = []
-    for one in said:
-        tried = [c for c in one["conditions"] if c["ratios"]]
-        others = tried[0]["ratios"] if tried else ()
-        ratios = {other: [c["ratios"][other] for c in tried] for other in others}
-        telling = one["verdict"] in (Word.CANNOT, Word.TOO_SMALL) or not tried
-        where = one["flips"] or (one["says"] if telling else _count(len(tried), len(one["conditions"])))
-        over = ", ".join(f"{_range(values)} {other}" for other, values in ratios.items())
-        rows.append((one["claim"], one["verdict"], over, where))
-    output.print_table(("claim", "verdict", "its layout over the others", "where"), rows)
-    output.echo(
-        "Times are modelled from the disks' profiles. `ztune claims show CLAIM` says what it rests on."
-    )
+def _print(one: dict[str, Any]) -> None:
+    """Print what was found of a claim."""
+    lines = []
+    for measured, how in ((True, "measured"), (False, "replayed")):
+        tried = [c for c in one["conditions"] if c["ratios"] and c["measured"] == measured]
+        others = dict.fromkeys(other for c in tried for other in c["ratios"])
+        for other in others:
+            ratios = [c for c in tried if other in c["ratios"]]
+            text = (
+                _ratio(ratios[0], other) if len(ratios) == 1 else _range([c["ratios"][other] for c in ratios])
+            )
+            lines.append(f"{text} of {other}, {how}")
+    tried = [c for c in one["conditions"] if c["ratios"]]
+    telling = one["verdict"] in (Word.CANNOT, Word.TOO_SMALL) or not tried
+    lines.append(one["flips"] or (one["says"] if telling else _count(len(tried), len(one["conditions"]))))
+    failed = [c["untried"] for c in one["conditions"] if c["failed"]]
+    lines += [] if telling else [f"failed: {why}" for why in dict.fromkeys(failed)]
+    lines += one["disagree"]
+    _entry(f"{one['claim']}: {verdicts.word(one)}", *lines)
+
+
+def _entry(head: str, *lines: str) -> None:
+    """Print a head and lines below it, folded to the terminal's width."""
+    width = output.wide(otherwise=110).width
+    output.echo(textwrap.fill(head, width, subsequent_indent="    "))
+    for line in lines:
+        folded = textwrap.fill(line, width, initial_indent="  ", subsequent_indent="    ")
+        output.echo(folded)
 
 
 def _count(tried: int, asked: int) -> str:
     if tried < asked:
         return f"{tried} of {asked} conditions"
     return "the one condition tried" if tried == 1 else f"all {tried} conditions"
+
+
+def _ratio(condition: dict[str, Any], other: str) -> str:
+    """Return the ratio to ``other`` with its interval, where it has one."""
+    text = f"×{_number(condition['ratios'][other])}"
+    low, high = condition.get("intervals", {}).get(other, (None, None))
+    return text if low is None else f"{text} ({low:.2f} … {_number(high)})"
 
 
 def _number(value: float | None) -> str:

@@ -8,6 +8,7 @@ from typing import Any
 import click
 
 from ztune import output
+from ztune.claims import verdict as verdicts
 from ztune.cli._options import json_option, option, takes
 from ztune.errors import InputError
 from ztune.runs.named import resolve
@@ -35,7 +36,8 @@ def command(
       ztune runs --delete 7f3k2a --yes
 
     What a cut run left where its trials ran is not in the store: `ztune clean --run RUN` destroys it, before
-    the run is deleted. Undo files of `ztune apply` stay.
+    the run is deleted. Undo files of `ztune apply` stay. A verdict of `ztune claims` that cites the run
+    stays as well, and says that its trials are gone.
     """
     if unwanted:
         _delete(unwanted, yes, as_json)
@@ -93,17 +95,21 @@ def _delete(unwanted: tuple[str, ...], yes: bool, as_json: bool) -> None:
         )
         store.check_deletable([run.id for run in runs])
         folders = deletion.folders(store, runs)
+        citing = verdicts.citing([run.id for run in runs])
         rows: list[dict[str, Any]] = [
             {
                 "id": run.id,
                 "name": run.name,
                 "trials": len(store.trials(run.id)),
                 "folders": [str(folder) for folder in folders[run.id]],
+                "verdicts": [claim for claim, cited in citing.items() if run.id in cited],
                 "deleted": yes,
             }
             for run in runs
         ]
         if yes:
+            # First: a verdict may say too early that its trials are gone, and never too late.
+            verdicts.lose([run.id for run in runs])
             deletion.delete(store, runs)
     if as_json:
         output.print_json(rows)
@@ -112,5 +118,10 @@ def _delete(unwanted: tuple[str, ...], yes: bool, as_json: bool) -> None:
         output.echo(f"{'deleted ' if yes else ''}run {row['id']}, {row['name']}: {row['trials']} trials")
         for folder in row["folders"]:
             output.echo(f"  {folder}")
+        for claim in row["verdicts"]:
+            output.echo(
+                f"  cited by the verdict on {claim}, which {'says' if yes else 'will say'} that its trials "
+                f"are gone; `ztune claims test {claim}` makes them anew"
+            )
     if not yes:
         output.echo("Nothing was changed; --yes deletes it.")

@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -40,13 +40,21 @@ LOST_TRIALS = 2  # so often may a trial take its place down before it counts as 
 _PAUSE_S = 5.0
 
 
+Undecided = Callable[[Run, Sequence[Trial]], Collection[str]]
+"""The question that blocks are repeated for: returns the arms that must run again beside the baseline, none
+once it is answered."""
+
+
 class LoadError(ZtuneError):
     """The database can't be brought to its starting state."""
 
 
 @dataclass(frozen=True)
 class Request:
-    """What to run where. ``layouts``: the baseline first."""
+    """What to run where. ``layouts``: the baseline first.
+
+    ``undecided``: the question to answer instead of which layout is the best.
+    """
 
     study: Study
     layouts: Sequence[Layout]
@@ -57,6 +65,7 @@ class Request:
     name: str | None = None
     command: Sequence[str] = ()
     source_run: str | None = None
+    undecided: Undecided | None = None
 
 
 def start(store: Store, request: Request, observer: Observer | None = None) -> Run:
@@ -86,7 +95,7 @@ def start(store: Store, request: Request, observer: Observer | None = None) -> R
             kind="run",
             study=study,
             environment={**environment.collect(), "target": there},
-            versions=_versions(there, request.job),
+            versions=versions_of(there, request.job),
             seed=study.seed if request.seed is None else request.seed,
             name=request.name,
             command=list(request.command),
@@ -96,11 +105,19 @@ def start(store: Store, request: Request, observer: Observer | None = None) -> R
             source_run=request.source_run,
         )
         _add_block(store, run, layouts, 1, options)
-        return _Runner(store, run, place, request.job, options, layouts, watcher).go()
+        return _Runner(store, run, place, request.job, options, layouts, watcher, request.undecided).go()
 
 
-def resume(store: Store, run: Run, place: Place, observer: Observer | None = None) -> Run:
+def resume(
+    store: Store,
+    run: Run,
+    place: Place,
+    observer: Observer | None = None,
+    undecided: Undecided | None = None,
+) -> Run:
     """Go on with ``run``: what finished stays; what failed or was cut is tried again, after a clean-up.
+
+    ``undecided``: as in ``Request``; a run is resumed for another question as well.
 
     Raises InputError where another process works on it, or the target's OpenZFS is another than the run's.
     """
@@ -111,7 +128,7 @@ def resume(store: Store, run: Run, place: Place, observer: Observer | None = Non
     job, options = RunJob.of(run), TrialOptions.of(run)
     watcher = observer or Observer()
     with _up(place, watcher):
-        now = _versions(place.about_host(), job)
+        now = versions_of(place.about_host(), job)
         for part, before in run.versions.items():
             if part != "ztune" and now.get(part, before) != before:
                 raise InputError(
@@ -121,7 +138,7 @@ def resume(store: Store, run: Run, place: Place, observer: Observer | None = Non
         layouts = list({t.layout_hash: t.layout for t in store.trials(run.id)}.values())
         base = run.resolved_study.layout.hash
         layouts.sort(key=lambda layout: layout.hash != base)
-        runner = _Runner(store, run, place, job, options, layouts, watcher)
+        runner = _Runner(store, run, place, job, options, layouts, watcher, undecided)
         # First of all: what was left may take the room that all the rest needs.
         runner.clean()
         for layout in layouts:
@@ -160,7 +177,8 @@ def _check_settings(job: RunJob, layout: Layout) -> None:
         raise InputError(f'layout "{layout.name}": {error}') from None
 
 
-def _versions(there: dict[str, Any], job: RunJob) -> dict[str, str]:
+def versions_of(there: dict[str, Any], job: RunJob) -> dict[str, str]:
+    """Return the versions that a run of ``job`` is made under; ``there``: what a place says of its host."""
     zfs = there.get("openzfs") or {}
     found = {
         "ztune": __version__,
@@ -214,7 +232,9 @@ class _Runner:
         options: TrialOptions,
         layouts: Sequence[Layout],
         observer: Observer,
+        undecided: Undecided | None = None,
     ) -> None:
+        self.undecided = undecided
         self.store, self.run, self.place, self.job = store, run, place, job
         self.options, self.layouts, self.observer = options, list(layouts), observer
         self.began = time.monotonic()
@@ -263,22 +283,26 @@ class _Runner:
             if not any(t.ok for t in everything):
                 return "failed"
             decision = self._judge("running")
-            if (
-                number >= least
-                and decision is not None
-                and decision.verdict != "open"
-                and not self.options.aa
-            ):
+            asked = self._asked(everything, decision)
+            if number >= least and asked is not None and not asked and not self.options.aa:
                 return "settled"
             if number >= most:
                 return "blocks"
             arms = list(dict.fromkeys(t.arm for t in everything))
             base = next((t.arm for t in everything if t.is_baseline), arms[0])
-            wanted = stopping.next_arms(arms, base, decision, everything, self.options)
+            wanted = stopping.next_arms(arms, base, asked, everything, self.options)
             chosen = [layout for layout in self.layouts if layout.hash in wanted]
             if len(wanted) < 2:
                 return "failed"
             _add_block(self.store, self.run, chosen, number + 1, self.options)
+
+    def _asked(self, trials: Sequence[Trial], decision: Decision | None) -> set[str] | None:
+        """Return the arms that must run again beside the baseline; None while nothing can be compared."""
+        if self.undecided is not None:
+            return set(self.undecided(self.run, trials))
+        if decision is None:
+            return None
+        return {decision.leader, *decision.open} if decision.open else set()
 
     def _late(self) -> bool:
         limit = self.options.time_limit_s

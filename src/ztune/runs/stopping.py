@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from ztune.analysis import verdict
 from ztune.analysis.basis import basis
@@ -20,13 +20,14 @@ def judge(run: Run, trials: Sequence[Trial], options: TrialOptions) -> tuple[str
 def next_arms(
     arms: Sequence[str],
     baseline: str,
-    decision: Decision | None,
+    undecided: Collection[str] | None,
     trials: Sequence[Trial],
     options: TrialOptions,
 ) -> list[str]:
     """Return the arms of the next block: all until the fewest blocks are there, then those still undecided.
 
-    The baseline and the leader are in every block. A layout that failed twice and never worked is left out.
+    ``undecided``: the arms that must run again, None while nothing can be compared. The baseline is in every
+    block. A layout that failed twice and never worked is left out.
     """
     hopeless = {
         arm
@@ -35,7 +36,7 @@ def next_arms(
         and not any(t.ok for t in trials if t.arm == arm)
     }
     done = max((t.block for t in trials), default=0)
-    if decision is None or done < options.blocks[0] or options.aa:
+    if undecided is None or done < options.blocks[0] or options.aa:
         return [a for a in arms if a not in hopeless]
-    wanted = {baseline, decision.leader, *decision.open}
+    wanted = {baseline, *undecided}
     return [a for a in arms if a in wanted and a not in hopeless]
