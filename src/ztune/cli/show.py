@@ -32,6 +32,11 @@ def command(
     rerun: bool = option(
         "--rerun", help="Run that trial again from its record, and compare. Stores nothing."
     ),
+    series_of: str | None = option(
+        "--series",
+        metavar="NAME",
+        help="What a probe of that trial counted over time, as CSV: disks, arc, datasets or host.",
+    ),
     as_json: bool = json_option,
 ) -> int:
     """Show RUN (an id, the beginning of one, or "last").
@@ -41,13 +46,15 @@ def command(
       ztune show 7f3k2a --json                 everything that is stored
       ztune show 7f3k2a --trial 4 --json       what it takes to run trial 4 again
       ztune show 7f3k2a --trial 4 --rerun      run it again, and compare
+      ztune show 7f3k2a --trial 4 --series disks       what its disks did over time
     """
     with Store.open() as store:
         found = resolve(run, "run", store=store)
         trials = store.trials(found.id)
         if trial is None:
-            if rerun:
-                raise InputError("--rerun needs --trial N")
+            for asked, name in ((rerun, "--rerun"), (series_of, "--series")):
+                if asked:
+                    raise InputError(f"{name} needs --trial N")
             if as_json:
                 output.print_json(run_json(found, trials))
             elif found.measured:
@@ -62,6 +69,11 @@ def command(
                     output.Console(highlight=False).print(versions.table(runs))
             return 0
         chosen = store.trial(found.id, trial)
+    if series_of is not None:
+        if rerun:
+            raise InputError("--series shows what was counted, --rerun runs again; leave one out")
+        _print_series(chosen, series_of, as_json)
+        return 0
     record = trial_json(found, chosen)
     if rerun and found.measured:
         raise InputError("--rerun repeats replays; `ztune run --from` or `ztune run STUDY` measures again")
@@ -165,6 +177,18 @@ def _print_trial(run: Run, trial: Trial) -> None:
         for key, value in _flat(measured if run.kind == "run" else result.get("measure", {})):
             output.echo(f"  {key:44} {value}")
     output.echo(f"again       {' '.join(_again(run, trial)['command'])}")
+
+
+def _print_series(trial: Trial, name: str, as_json: bool) -> None:
+    from ztune.store import series  # Parquet: to show a run takes none
+
+    columns = series.read(trial, name)
+    if as_json:
+        output.print_json({"trial": trial.number, "series": name, "columns": dict(columns)})
+        return
+    output.echo(",".join(columns))
+    for row in zip(*columns.values(), strict=True):
+        output.echo(",".join("" if value is None else f"{value:.15g}" for value in row))
 
 
 def _flat(node: Any, prefix: str = "") -> list[tuple[str, Any]]:

@@ -10,6 +10,7 @@ from markupsafe import Markup, escape
 
 from ztune.advice.model import Row
 from ztune.analysis import units
+from ztune.analysis.disk_use import DiskRates, DiskUse
 from ztune.analysis.metrics import MEASURED
 from ztune.analysis.predicted import Comparison
 from ztune.analysis.results import LayoutResult
@@ -374,6 +375,79 @@ def causes(rows: Sequence[tuple[LayoutResult, Why]], wide: int = 1040) -> Markup
         out.append(
             Markup('<text class="strong" x="{:.1f}" y="{:.1f}">{}</text>').format(
                 start + 8, y + 4, units.amount(why.written)
+            )
+        )
+    return Markup("").join([*out, Markup("</svg>")])
+
+
+PANELS: Mapping[str, tuple[str, str]] = {
+    "busy": ("time at work", "share"),
+    "queued": ("requests waiting or under way", "ratio"),
+    "operations": ("operations/s", "ratio"),
+    "bytes": ("bytes/s", "bytes"),
+}
+"""What ``disk_use`` draws, each in a panel of its own: the field of ``DiskRates``, its name and unit."""
+HUES = 4
+"""Kinds of line that ``disk_use`` tells apart."""
+
+
+def highest(uses: Sequence[DiskUse]) -> dict[str, float]:
+    """Return the largest value of each panel, so that several drawings share a scale; none for a panel that
+    nobody counted.
+    """
+    found: dict[str, float] = {}
+    for panel in PANELS:
+        values = [v for use in uses for one in use.intervals if (v := _value(one, panel)) is not None]
+        if values:
+            found[panel] = max(values)
+    return found
+
+
+def _value(rates: DiskRates, panel: str) -> float | None:
+    found = getattr(rates, panel)
+    return None if found is None else float(found)
+
+
+def disk_use(
+    uses: Sequence[DiskUse], most: Mapping[str, float], seconds: float, wide: int = 520, tall: int = 104
+) -> Markup:
+    """Return what the disks of one trial did over time: a panel for each key of ``most``, one below another,
+    and in each a line for each group of disks.
+
+    ``most`` and ``seconds`` are the ends of the axes. A value holds for the interval that it is drawn over.
+    """
+    left, right = 74, wide - 12
+    x = Axis(0.0, max(seconds, 1e-9), left, right, False)
+    whole = tall * len(most) + 30
+    out = [_svg(wide, whole, "What the disks did over time; the table below has the means")]
+    for row, (panel, top) in enumerate(most.items()):
+        label, unit = PANELS[panel]
+        upper, lower = row * tall + 24, (row + 1) * tall - 6
+        y = Axis(0.0, max(1.0, top) if panel == "busy" else max(top * 1.05, 1e-9), lower, upper, False)
+        out.append(Markup('<text x="{}" y="{}">{}</text>').format(left, upper - 8, label))
+        values = y.ticks(binary=unit == "bytes")
+        for value in values[:: max(1, math.ceil(len(values) / 4))]:
+            out.append(_level("grid", y.at(value), left, right))
+            out.append(
+                Markup('<text x="{}" y="{:.1f}" text-anchor="end">{}</text>').format(
+                    left - 7, y.at(value) + 4, _tick(value, unit) if value else "0"
+                )
+            )
+        for hue, use in enumerate(uses):
+            points = []
+            for one, start, end in zip(use.intervals, use.edges, use.edges[1:], strict=False):
+                height = y.at(_value(one, panel) or 0.0)
+                points += [f"{x.at(start):.1f},{height:.1f}", f"{x.at(end):.1f},{height:.1f}"]
+            out.append(
+                Markup('<polyline class="series hue{}" points="{}"><title>{}</title></polyline>').format(
+                    hue % HUES, " ".join(points), use.name
+                )
+            )
+        out.append(_level("axis", lower, left, right))
+    for value in x.ticks()[::2]:
+        out.append(
+            Markup('<text x="{:.1f}" y="{}" text-anchor="middle">{}</text>').format(
+                x.at(value), whole - 14, units.seconds(value)
             )
         )
     return Markup("").join([*out, Markup("</svg>")])

@@ -7,12 +7,14 @@ from typing import Any
 
 from ztune.analysis import units
 from ztune.analysis.contrast import two_factor
+from ztune.analysis.disk_use import DiskUse, disk_use, median_trial
 from ztune.analysis.metrics import MEASURED
 from ztune.analysis.predicted import compare
 from ztune.analysis.rank import RankedLayout
 from ztune.analysis.results import LayoutResult
 from ztune.analysis.standing import Standing
 from ztune.analysis.why import explain, sentence
+from ztune.errors import InputError
 from ztune.report import charts, effects, measured
 from ztune.store.records import Run, Trial
 
@@ -41,6 +43,7 @@ def sections(now: Standing, trials: Sequence[Trial], screened: Sequence[Trial]) 
         "reasons": [(c, sentence(c, _unit(c))) for c, _ in reasons],
         "classes": _classes(reasons),
         "unit": _unit(layouts[0]) if layouts else "operation",
+        "disks": _disks(now, trials),
         "compared": [(c, charts.scatter(c), measured.accuracy(c)) for c in compared],
         "effects": effects.table(effects.measured(now, labels), labels),
         "interactions": [t for k in now.minimise[:1] for t in two_factor(layouts, k)],
@@ -104,6 +107,76 @@ def _logs(layouts: Sequence[LayoutResult]) -> dict[str, Any]:
         "columns": [MEASURED[k].named(layouts[0].basis) for k in keys],
         "rows": [(c.name, [c.text(k) for k in keys]) for c in layouts],
     }
+
+
+def _disks(now: Standing, trials: Sequence[Trial]) -> dict[str, Any]:
+    """Return what the disks did in the middle trial of the baseline and of the layout that is recommended.
+
+    Empty where neither has a result. A trial without a series of its disks says why.
+    """
+    # Here, as it takes Parquet, which only this asks for.
+    from ztune.store import series
+
+    shown = [c for c in (now.baseline, now.chosen) if c is not None]
+    if now.chosen is now.baseline:
+        shown = shown[:1]
+    by_number = {t.number: t for t in trials}
+    found: list[tuple[LayoutResult, int, tuple[DiskUse, ...], str]] = []
+    for cell in shown:
+        trial = by_number[median_trial(cell, now.minimise[0] if now.minimise else "")]
+        uses: tuple[DiskUse, ...] = ()
+        why = ""
+        try:
+            slowed = float(((trial.result or {}).get("environment") or {}).get("dilation") or 1.0)
+            uses = disk_use(series.read(trial, "disks"), slowed)
+        except InputError as error:
+            why = str(error) if any(s.probe == "disks" for s in trial.series) else _NO_DISKS
+        found.append((cell, trial.number, uses, why or ("" if uses else _NO_DISKS)))
+    every = [use for _, _, uses, _ in found for use in uses]
+    most = charts.highest(every)
+    seconds = max((use.edges[-1] for use in every), default=0.0)
+    lacking = [text for panel, text in _UNCOUNTED.items() if every and panel not in most]
+    return {
+        "trials": [
+            {
+                "cell": cell,
+                "number": number,
+                "plot": charts.disk_use(uses, most, seconds) if uses else "",
+                "uses": [(use, i % charts.HUES, _means(use)) for i, use in enumerate(uses)],
+                "why": why,
+            }
+            for cell, number, uses, why in found
+        ],
+        "columns": _MEANS,
+        "lacking": lacking,
+        "modelled": now.run.target.get("kind") == "mount",
+    }
+
+
+_NO_DISKS = (
+    "Not known: the probe series was off, or the devices are files; "
+    "the disk below those does more than the trial's work."
+)
+_UNCOUNTED = {
+    "busy": "How long the disks worked is not known: instant disks keep no time.",
+    "queued": "Queues and waits are not known: a modelled disk counts its work, not what waits for it.",
+}
+_MEANS = ("at work", "at most", "under way", "wait", "operations/s", "read/s", "written/s")
+
+
+def _means(use: DiskUse) -> list[str]:
+    """Return the cells of a group's row: the means over the whole window."""
+    whole = use.whole
+    most = max((one.busy or 0.0 for one in use.intervals), default=0.0)
+    return [
+        "–" if whole.busy is None else units.show(whole.busy, "share"),
+        "–" if whole.busy is None else units.show(most, "share"),
+        "–" if whole.queued is None else units.show(whole.queued, "ratio"),
+        "–" if whole.wait_s is None else units.seconds(whole.wait_s),
+        units.show(whole.operations, "rate"),
+        units.amount(whole.read_bytes),
+        units.amount(whole.write_bytes),
+    ]
 
 
 def _environment(run: Run, cells: Sequence[LayoutResult]) -> dict[str, str]:

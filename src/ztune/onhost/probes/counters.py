@@ -348,6 +348,8 @@ class SeriesProbe(Probe):
         self.rows: dict[str, list[list[float]]] = {name: [] for name in self.groups}
         self.samples = 0
         self.spent_s = 0.0
+        # What the first interval is measured from.
+        self._keep(self.zero)
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._sample, daemon=True, name="series probe")
         self._thread.start()
@@ -358,8 +360,12 @@ class SeriesProbe(Probe):
 
     def _row(self) -> None:
         began = time.thread_time()
+        self._keep(self._values())
+        self.spent_s += time.thread_time() - began
+
+    def _keep(self, found: dict[str, list[float]]) -> None:
         now = time.time()
-        for name, values in self._values().items():
+        for name, values in found.items():
             columns = self.groups[name]
             self.rows[name].append(
                 [
@@ -371,7 +377,6 @@ class SeriesProbe(Probe):
                 ]
             )
         self.samples += 1
-        self.spent_s += time.thread_time() - began
 
     def _send(self) -> None:
         for name, rows in self.rows.items():
