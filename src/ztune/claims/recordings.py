@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
-from ztune import paths
 from ztune.advice.trust import SHORT_TRACE_S
 from ztune.claims.claim import Claim, ComparedLayout
 from ztune.databases import memory, registry
-from ztune.databases.workload import JobWorkload, Workload
 from ztune.errors import InputError, ZtuneError
+from ztune.runs.recordings import Record, recorded
 from ztune.study import ready
 from ztune.trace.reader import Trace
 
@@ -30,7 +27,7 @@ class Recordings:
     parameter. ``given``: the one recording to use, and no other.
     """
 
-    record: Callable[[Workload, Path], Trace]
+    record: Record
     params: Mapping[str, str] = field(default_factory=dict)
     seconds: int | None = None
     given: Trace | None = None
@@ -50,7 +47,7 @@ class Recordings:
         asked = json.dumps([claim.workload, parameters, settings], sort_keys=True)
         if asked not in self._known:
             try:
-                self._known[asked] = self._made(claim.workload, parameters, settings)
+                self._known[asked] = recorded(claim.workload, parameters, settings, "claims", self.record)
             except ZtuneError as error:
                 self._known[asked] = error
         found = self._known[asked]
@@ -72,20 +69,6 @@ class Recordings:
         if memory.is_relative(fields, found):
             found.setdefault("arc", side.layout.arc)
         return found
-
-    def _made(self, name: str, parameters: Mapping[str, Any], settings: Mapping[str, str]) -> Trace:
-        kind = registry.get(name)
-        if issubclass(kind, JobWorkload):
-            workload: Workload = kind(parameters, database=settings)
-        elif settings:
-            raise InputError(f"workload {name} takes no settings of its database from a layout")
-        else:
-            workload = registry.make(name, parameters)
-        # With the database's version: another one does other I/O.
-        text = json.dumps([workload.info(), dict(settings)], sort_keys=True)
-        sha = hashlib.sha256(text.encode()).hexdigest()
-        path = paths.traces() / f"claims-{name}-{sha[:12]}.trace"
-        return Trace.open(path) if path.exists() else self.record(workload, path)
 
 
 def _check_suits(trace: Trace, claim: Claim, side: ComparedLayout, settings: Mapping[str, str]) -> None:
