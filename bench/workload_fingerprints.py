@@ -14,7 +14,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from ztune.cli._tune import record_workload
+from ztune.cli._recording import record_workload
 from ztune.databases import registry
 from ztune.databases.workload import JobWorkload
 from ztune.errors import MissingError

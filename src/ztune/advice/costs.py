@@ -57,7 +57,11 @@ def costs(chosen: LayoutResult, baseline: LayoutResult | None, manifest: Manifes
         *cost("space", "allocated", "Space", _space(chosen)),
         *cost("wear", wear, "Bytes written per byte asked", disks.format(f"{chosen.value(wear) or 0:.2f}")),
     ]
-    if (work := _operations(manifest)) is not None:
+    if chosen.per_operation:  # of its own job, as the base's are of the base's
+        unit = str((next(iter(chosen.results.values())).get("job") or {}).get("unit") or "operation")
+        words = f"{chosen.text('written')} written per {unit}, over {units.count(chosen.work or 0)} recorded."
+        out += cost("wear", "written", f"Bytes written per {unit}", words)
+    elif (work := _operations(manifest)) is not None:
         number, unit = work
         each = f"{units.amount((chosen.value('written') or 0) / number)} written per {unit}"
         words = f"{each}, over {units.count(number)} recorded."

@@ -88,6 +88,9 @@ def ansible(recommendation: Recommendation, mapping: Mapping[str, str]) -> str:
     if layout.database:
         settings_text = ", ".join(f"{k} = {v}" for k, v in sorted(layout.database.items()))
         out += commands.comment(f"Left to you, in the database: {settings_text}.")
+    if layout.workload:
+        load = ", ".join(f"{k} = {v}" for k, v in sorted(layout.workload.items()))
+        out += commands.comment(f"Left to you, in what the load does: {load}.")
     for i, task in enumerate(tasks):
         out += ["", *_yaml_task(task)] if i else _yaml_task(task)
     return "\n".join(out) + "\n"
@@ -180,6 +183,7 @@ def as_json(recommendation: Recommendation, mapping: Mapping[str, str], plan: Pl
         "create": [shlex.join(words) for words in commands.create_commands(recommendation)],
         "tunables": dict(layout.tunables),
         "database": dict(layout.database),
+        "workload": dict(layout.workload),
         "plan": None if plan is None else _plan(plan),
     }
     return output.json_text(data) + "\n"

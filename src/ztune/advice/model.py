@@ -208,6 +208,8 @@ class Recommendation(RecommendationPart):
     subject: StudiedSubject
     minimise: list[str]
     within: float
+    # What an operation of the job is called where totals of replays are divided by them: jobs differ.
+    per_operation: str = ""
     layout_name: str
     layout: dict[str, Any]  # fully resolved, as Layout.to_json()
     layout_hash: str
@@ -230,6 +232,15 @@ class Recommendation(RecommendationPart):
     set_apart: list[Row]
     failed: list[FailedRow]
     effects: list[EffectRow]
+
+    def of_one(self) -> str:
+        """Return what times and bytes of a screening of different jobs are of, as a sentence; else ""."""
+        if not self.per_operation:
+            return ""
+        return (
+            f"The layouts' jobs differ: times, bytes and counts of I/Os are of one {self.per_operation}, "
+            "space is what the whole job left."
+        )
 
     def evidence(self) -> str:
         """Return what the numbers rest on, to follow "Its numbers are" or "Evidence:"."""

@@ -641,6 +641,8 @@ def _restart(layout: Layout, live: Live) -> tuple[list[str], list[str]]:
             else "restart the database"
         )
         said.append(f"The layout was tried with {name} = {value} in the database: {how} if yours differs.")
+    for name, value in sorted(layout.workload.items()):
+        said.append(f"The layout was tried with {name} = {value} of the load: set it there if yours differs.")
     for name, number in sorted(layout.tunables.items()):
         known = TUNABLES[name]
         if number == known.default:

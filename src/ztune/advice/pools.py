@@ -102,8 +102,10 @@ def pool_advice(found: Changes, screened: Changes | None, trace_s: float | None)
                 unset = "its default" if known.default is None else known.text(known.default)
             add(name, key, known.doc if known else "", unset)
         elif kind == "database":
-            more = "; the replay does not vary it" if modelled else ""
+            more = "; no layout of this run varies it" if modelled and key not in varied else ""
             add(name, key, f"A setting of the database itself{more}.")
+        elif kind == "workload":
+            add(f"{name} of the load", key, "What the load does, not what ZFS is set to: set it in the load.")
     return out
 
 

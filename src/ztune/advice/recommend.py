@@ -29,7 +29,7 @@ from ztune.analysis.effects import Effect, effects
 from ztune.analysis.metrics import MAIN, number_at
 from ztune.analysis.pareto import front
 from ztune.analysis.rank import RankedLayout, defaults_of
-from ztune.analysis.results import LayoutResult, collect
+from ztune.analysis.results import LayoutResult, Results, collect
 from ztune.analysis.standing import Standing, standing
 from ztune.errors import InputError
 from ztune.onhost.properties import PROPERTIES, REPLAYED
@@ -104,6 +104,7 @@ def recommend(
         subject=_subject(now, chosen.layout, workload, seconds),
         minimise=list(now.minimise),
         within=now.within,
+        per_operation=_operation(now.found),
         layout_name=chosen.name,
         layout=chosen.layout.to_json(),
         layout_hash=chosen.hash,
@@ -134,6 +135,15 @@ def recommend(
         ],
         effects=[_effect(e, now.within) for e in effects(found.pairs, reference)] if modelled else [],
     )
+
+
+def _operation(found: Results) -> str:
+    """Return what one operation of the jobs is called where totals are divided by them, else ""."""
+    if not found.per_operation:
+        return ""
+    jobs = [one.get("job") for c in found.layouts for one in c.results.values()]
+    called = {str(job.get("unit")) for job in jobs if isinstance(job, Mapping)}
+    return called.pop() if len(called) == 1 else "operation"
 
 
 def _nothing(now: Standing) -> str:

@@ -135,7 +135,9 @@ def _shares(jobs: Sequence[WeighedRun], nows: Sequence[Standing]) -> list[float]
             base = now.baseline
             assert base is not None  # checked
             seconds = (
-                base.value("modelled_s") if base.basis == "modelled" else number_at(base.measure, "seconds")
+                (base.value("modelled_s") or 0.0) * (base.work or 1.0)
+                if base.basis == "modelled"
+                else number_at(base.measure, "seconds")
             )
         if not seconds:
             raise InputError(

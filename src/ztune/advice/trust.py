@@ -9,6 +9,7 @@ from typing import Any
 from ztune.advice.model import Confidence, Level
 from ztune.analysis import demand, units
 from ztune.analysis.basis import in_user_space, limits
+from ztune.analysis.metrics import number_at
 from ztune.analysis.results import LayoutResult, Results
 from ztune.analysis.standing import Standing
 from ztune.analysis.stats import ratio
@@ -60,6 +61,9 @@ def warnings(now: Standing, manifest: Manifest | None) -> list[str]:
         for warning in manifest.warnings:
             out[f"{warning.message} ({warning.count}×)" if warning.count > 1 else warning.message] = None
     rested = (now.chosen, now.baseline) if now.basis == "modelled" else now.found.layouts
+    if now.found.several and not now.found.per_operation:
+        text = "The layouts' jobs differ, and not all say how many operations they did: totals of different"
+        out[f"{text} jobs stand side by side."] = None
     for text in (*now.run.warnings, *(w for c in rested if c is not None for w in c.warnings)):
         out[text] = None
     return list(out)
@@ -149,6 +153,9 @@ def _of_replays(doubts: _Doubts, now: Standing, chosen: LayoutResult, manifest: 
         limited.append("The base layout has no result, so nothing is compared with where you are today.")
     reference = baseline or chosen
     modelled = reference.value("modelled_s")
+    if modelled is not None and reference.work is not None:
+        modelled *= reference.work
+        seconds = number_at(reference.measure, "model", "trace_s")
     if seconds and modelled is not None and modelled < BUSY_SHARE * seconds:
         limited.append(
             f"The recorded job did not wait for these disks: the {'base' if baseline else 'recommended'} "
@@ -320,5 +327,6 @@ def not_tested(
         out.append(
             "Other hours and other jobs than the recorded ones, such as backups, imports and long reports."
         )
-    out.append("Settings of the database itself (page size, full_page_writes, WAL recycling).")
+    if not any(key.startswith("database.") and not fixed_to(key) for key in chosen.settings):
+        out.append("Settings of the database itself (page size, full_page_writes, WAL recycling).")
     return out

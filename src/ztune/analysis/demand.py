@@ -29,7 +29,8 @@ SPREAD = 1.25
 @dataclass(frozen=True)
 class Need:
     """What a replay needed, in s: of the modelled disks, of processors (None: not reported); and how long the
-    recorded job took (None: not known).
+    recorded job took (None: not known). ``work``: how many operations the job did, where others of the run
+    did other work; else None.
 
     Processor time is the engine's own, from the first recorded operation to the last transaction group: the
     library is a debugging build, and what it does in one process a kernel spreads over processors.
@@ -38,6 +39,7 @@ class Need:
     disks: float
     cpu: float | None
     recorded: float | None
+    work: float | None = None
 
     @property
     def times(self) -> float:
@@ -51,8 +53,13 @@ class Need:
 
     @property
     def both(self) -> float:
-        """The time of the work if nothing of disks and processors went on at once."""
-        return (self.cpu or 0.0) + self.disks
+        """The time of the work if nothing of disks and processors went on at once; of one operation of it
+        where the layouts' jobs differ."""
+        return ((self.cpu or 0.0) + self.disks) / (self.work or 1.0)
+
+    def both_text(self) -> str:
+        """Return ``both`` for people."""
+        return units.seconds(self.both) + ("" if self.work is None else " per op")
 
     @property
     def limited(self) -> bool:
@@ -75,7 +82,10 @@ def need(result: LayoutResult) -> Need | None:
     disks = result.value("modelled_s")
     if disks is None:
         return None
-    return Need(disks, result.value("cpu_s"), number_at(result.measure, "model", "trace_s"))
+    work, cpu = result.work, result.value("cpu_s")
+    if work is not None:  # how long it took is asked of the whole job
+        disks, cpu = disks * work, None if cpu is None else cpu * work
+    return Need(disks, cpu, number_at(result.measure, "model", "trace_s"), work)
 
 
 def outpaced(results: Sequence[LayoutResult]) -> list[LayoutResult]:
@@ -92,8 +102,9 @@ def outpaced_sentence(results: Sequence[LayoutResult], named: Sequence[LayoutRes
     hashes = [h for h in dict.fromkeys(c.hash for c in named) if h in by_hash] or [slow[0].hash]
     needs = [(by_hash[h].name, found) for h in hashes if (found := need(by_hash[h])) is not None]
     figures = " and ".join(f"{units.seconds(found.disks)} for it under {name}" for name, found in needs)
+    recorded = " and ".join(dict.fromkeys(units.seconds(found.recorded or 0.0) for _, found in needs))
     return (
-        f"The job was recorded in {units.seconds(needs[0][1].recorded or 0.0)}; these disks need {figures}. "
+        f"The job was recorded in {recorded}; these disks need {figures}. "
         f"{len(slow)} of {len(results)} layouts could not have kept the recorded pace: there the job "
         "takes longer, in more transaction groups that hold less each. Their operations and bytes, and "
         "their place in the order, may not hold. Record the job at a pace that these disks keep, or "
@@ -126,7 +137,7 @@ def held(results: Sequence[LayoutResult]) -> dict[str, str]:
         ]
         if better:
             other, theirs = min(better, key=lambda pair: (pair[1].both, pair[0].hash))
-            took, instead = units.seconds(mine.both), units.seconds(theirs.both)
+            took, instead = mine.both_text(), theirs.both_text()
             out[result.hash] = f"{mine.sentence()}, {took} of both together; " + (
                 f"{other.name} needs {instead}"
                 if theirs.both < mine.both

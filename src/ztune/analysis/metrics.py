@@ -1,13 +1,14 @@
 """What is compared: names, units, and where each number stands in the result of a replay or of a trial.
 
-A replay does a fixed amount of work, so its numbers are totals. In a trial a faster layout does more in the
+A replay does a fixed amount of work, so its numbers are totals; where layouts of a run were replayed on
+recordings of different jobs, they are per operation of the job. In a trial a faster layout does more in the
 same time, so its numbers are per operation of the job.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from ztune.errors import InputError
@@ -200,9 +201,31 @@ MEASURED = _by_key((
 ))  # fmt: skip
 
 
-def table(basis: Basis) -> Mapping[str, Metric]:
-    """Return the metrics of layouts that were filled so, by key."""
-    return REPLAYED if basis == "modelled" else MEASURED
+def _of_one(metric: Metric) -> Metric:
+    """Return a replay's total divided by the operations of the recorded job."""
+    return replace(
+        metric,
+        label=f"{metric.label} per op",
+        unit="ratio" if metric.unit == "count" else metric.unit,
+        read=_share(metric.read, operations),
+    )
+
+
+TOTALS = (
+    *("modelled_s", "written", "read", "write_ops", "read_ops", "flushes", "rmw_reads", "zil_bytes"),
+    *("busy_s", "wait_s", "cpu_s"),
+)
+"""The metrics of a replay that are sums over the recorded job. Space is none: it is what the job left."""
+PER_OPERATION = {key: _of_one(metric) if key in TOTALS else metric for key, metric in REPLAYED.items()}
+"""The metrics of replays of different jobs, which did not do the same amount of work."""
+
+
+def table(basis: Basis, per_operation: bool = False) -> Mapping[str, Metric]:
+    """Return the metrics of layouts that were filled so, by key. ``per_operation``: replays of several
+    recordings."""
+    if basis != "modelled":
+        return MEASURED
+    return PER_OPERATION if per_operation else REPLAYED
 
 
 ALIASES = {"time": "modelled_s", "space": "allocated", "wear": "written"}

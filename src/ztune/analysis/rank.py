@@ -46,13 +46,14 @@ class RankedLayout:
 def defaults_of(results: Sequence[LayoutResult], baseline: LayoutResult | None) -> dict[str, str]:
     """Return the value that counts as "the default" of each setting of ``results``.
 
-    ZFS's own default; where ZFS has none (disks, sector size, ARC, which pool), the base layout's value.
+    ZFS's own default; where ZFS has none (disks, sector size, ARC, which pool, parameters of the workload,
+    settings of the database), the base layout's value.
     """
     out: dict[str, str] = {}
     for key in dict.fromkeys(key for result in results for key in result.settings):
         value = default_setting(key)
-        if value is None and baseline is not None:
-            value = baseline.settings.get(key)
+        if (value is None or key.startswith("database.")) and baseline is not None:
+            value = baseline.settings.get(key, value)
         if value is not None:
             out[key] = value
     return out
@@ -146,20 +147,21 @@ def _price(
         if gain <= 1 + within:
             continue
         prices = [
-            (price, f"{REPLAYED[key].label} {units.times(price)}")
+            (price, f"{candidate.metric(key).label} {units.times(price)}")
             for key in later
             if (price := ratio(candidate.value(key), other.value(key))) is not None and price > 1 + within
         ]
         there = demand.need(other)
         if here and there and here.cpu and there.cpu and here.both > there.both * demand.SPREAD:
-            took, instead = (units.seconds(n.both) for n in (here, there))
+            took, instead = (n.both_text() for n in (here, there))
             prices.append(
                 (here.both / there.both, f"{took} of processor and modelled time instead of {instead}")
             )
         for price, words in prices:
             if (price - 1) / (gain - 1) > worst:
                 worst = (price - 1) / (gain - 1)
-                said = f"{REPLAYED[metric].label} {units.times(1 / gain)} against {other.name} costs {words}"
+                label = candidate.metric(metric).label
+                said = f"{label} {units.times(1 / gain)} against {other.name} costs {words}"
     return said
 
 

@@ -9,7 +9,7 @@ from functools import cached_property
 from typing import Any
 
 from ztune.analysis import units
-from ztune.analysis.metrics import Basis, Metric, Raw, table
+from ztune.analysis.metrics import Basis, Metric, Raw, operations, table
 from ztune.analysis.paired import Ratio, paired
 from ztune.analysis.stats import Estimate, estimate
 from ztune.store.records import Trial
@@ -25,6 +25,7 @@ class LayoutResult:
     are in no block, and their own numbers stand there. ``against``: metric → layout / baseline, paired within
     blocks; empty for replays and for the baseline itself. ``measure`` is that of the trial in the middle, of
     replays by modelled time: for detail that is no metric, such as space by dataset. ``results``: all.
+    ``work``: the operations of the recorded job that a replay's figures are divided by; None: by none.
     """
 
     name: str
@@ -43,6 +44,8 @@ class LayoutResult:
     values: Mapping[str, Mapping[int, float]] = field(default_factory=dict, repr=False)
     against: Mapping[str, Ratio] = field(default_factory=dict, repr=False)
     results: Mapping[int, Raw] = field(default_factory=dict, repr=False)
+    recording: str = ""  # the sha of its own, where layouts of the run have several
+    work: float | None = None
 
     @cached_property
     def judged(self) -> Judgement:
@@ -61,7 +64,12 @@ class LayoutResult:
 
     def metric(self, key: str) -> Metric:
         """Return what ``key`` means here."""
-        return table(self.basis)[key]
+        return table(self.basis, self.per_operation)[key]
+
+    @property
+    def per_operation(self) -> bool:
+        """Whether its totals are those of one operation, since layouts of the run had different jobs."""
+        return self.work is not None
 
     def text(self, key: str) -> str:
         """Return the median of a metric for people; "–" where it is not known."""
@@ -92,6 +100,8 @@ class Results:
     openzfs: str
     base_layout: Layout | None = None  # the baseline's, also where no trial of it finished
     blocks: int = 0
+    several: bool = False  # whether its layouts were replayed on recordings of different jobs
+    per_operation: bool = False  # whether their totals are those of one operation of these jobs
 
     @property
     def baseline(self) -> LayoutResult | None:
@@ -126,10 +136,12 @@ def collect(trials: Iterable[Trial], basis: Basis | None = None) -> Results:
         groups[trial.arm].append(trial)
     good = {arm: [t for t in group if _usable(t, basis, keep)] for arm, group in groups.items()}
     first = next((a for a, g in groups.items() if good[a] and any(t.is_baseline for t in g)), None)
+    several = any(t.trace_sha for t in everything)
+    each = several and all(operations(t.result or {}) for t in finished)
     reference = {} if first is None or basis == "modelled" else _values(good[first], basis)
     return Results(
         tuple(
-            _result(good[arm], basis, {} if arm == first else reference, arm == first)
+            _result(good[arm], basis, {} if arm == first else reference, arm == first, each)
             for arm in groups
             if good[arm]
         ),
@@ -138,6 +150,8 @@ def collect(trials: Iterable[Trial], basis: Basis | None = None) -> Results:
         *keep,
         next((t.layout for t in everything if t.is_baseline), None),
         max((t.block for t in finished), default=0),
+        several,
+        each,
     )
 
 
@@ -174,9 +188,9 @@ def _failed(group: Sequence[Trial], basis: Basis, keep: tuple[str, str]) -> Fail
     return Failed(first.layout_name, first.layout_hash, numbers, reason, any(t.is_baseline for t in group))
 
 
-def _values(trials: Sequence[Trial], basis: Basis) -> dict[str, dict[int, float]]:
+def _values(trials: Sequence[Trial], basis: Basis, each: bool = False) -> dict[str, dict[int, float]]:
     out: dict[str, dict[int, float]] = {}
-    for key, metric in table(basis).items():
+    for key, metric in table(basis, each).items():
         # Replays are in no block; their numbers keep them apart.
         row = {t.block or t.number: v for t in trials if (v := metric.read(t.result or {})) is not None}
         if row:
@@ -185,9 +199,13 @@ def _values(trials: Sequence[Trial], basis: Basis) -> dict[str, dict[int, float]
 
 
 def _result(
-    trials: Sequence[Trial], basis: Basis, reference: Mapping[str, Mapping[int, float]], baseline: bool
+    trials: Sequence[Trial],
+    basis: Basis,
+    reference: Mapping[str, Mapping[int, float]],
+    baseline: bool,
+    each: bool,
 ) -> LayoutResult:
-    values = _values(trials, basis)
+    values = _values(trials, basis, each)
     first = trials[0]
     middle = trials[len(trials) // 2]
     if basis == "modelled":
@@ -214,4 +232,6 @@ def _result(
             if (ratio := paired(values[key], reference[key])) is not None
         },
         results={t.block or t.number: t.result or {} for t in trials},
+        recording=first.trace_sha,
+        work=operations(middle.result or {}) if each else None,
     )

@@ -79,7 +79,7 @@ class Standing:
 
     def label(self, key: str) -> str:
         """Return a metric's name; seconds of an emulated lab are marked so."""
-        return table(self.basis)[key].named(self.basis)
+        return table(self.basis, self.found.per_operation)[key].named(self.basis)
 
     def caution(self) -> str | None:
         """Return what must be said beside any advice from this run, or None."""

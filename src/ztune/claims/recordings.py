@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
-from ztune import paths
 from ztune.advice.trust import SHORT_TRACE_S
 from ztune.claims.claim import Claim, ComparedLayout
 from ztune.databases import memory, registry
-from ztune.databases.workload import JobWorkload, Workload
 from ztune.errors import InputError, ZtuneError
+from ztune.runs.recordings import Record, recorded
 from ztune.study import ready
 from ztune.trace.reader import Trace
 
@@ -30,7 +27,7 @@ class Recordings:
     parameter. ``given``: the one recording to use, and no other.
     """
 
-    record: Callable[[Workload, Path], Trace]
+    record: Record
     params: Mapping[str, str] = field(default_factory=dict)
     seconds: int | None = None
     given: Trace | None = None
@@ -64,7 +61,11 @@ class Recordings:
     def _once(self, asked: str, make: Callable[[], Trace]) -> Trace:
         if asked not in self._known:
             try:
+<<<<<<< HEAD
                 self._known[asked] = make()
+=======
+                self._known[asked] = recorded(claim.workload, parameters, settings, "claims", self.record)
+>>>>>>> factors
             except ZtuneError as error:
                 self._known[asked] = error
         found = self._known[asked]
@@ -94,6 +95,7 @@ class Recordings:
             found.setdefault("arc", side.layout.arc)
         return found
 
+<<<<<<< HEAD
     def _made(self, name: str, parameters: Mapping[str, Any], settings: Mapping[str, str]) -> Trace:
         made = workload(name, parameters, settings)
         # With the database's version: another one does other I/O.
@@ -120,6 +122,8 @@ def _settings(side: ComparedLayout) -> dict[str, str]:
         if name.startswith("database.")
     }
 
+=======
+>>>>>>> factors
 
 def _check_suits(trace: Trace, claim: Claim, side: ComparedLayout, settings: Mapping[str, str]) -> None:
     """Raise InputError if the recording is of something else than ``claim`` speaks of."""

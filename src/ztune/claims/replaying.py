@@ -228,7 +228,8 @@ class Replays:
             try:
                 study = one_study([(each.label, each.study) for each in (*chosen, side)])
                 self._target(side.trace).check(study, first_round(study)[-1])
-                fits = [layout.hash for layout in first_round(study)] == [
+                same_job = side.study.layout.job_settings() == sides[0].study.layout.job_settings()
+                fits = same_job and [layout.hash for layout in first_round(study)] == [
                     s.study.layout.hash for s in (*chosen, side)
                 ]
             except (InputError, ValueError):
@@ -266,6 +267,8 @@ class Replays:
             if run.trace_sha != sha or run.measured:
                 continue
             for trial in self.store.trials(run.id):
+                if run.recording_of(trial)[1] != sha:
+                    continue
                 versions = {"engine": trial.engine_version, "openzfs": trial.openzfs_version}
                 if trial.ok and versions == self._versions():
                     found.ok.setdefault(_text(trial.spec), (run.id, trial))

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import shutil
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal
 
 import click
-from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
 from ztune import files, output, paths
 from ztune.advice.commands import script
@@ -28,28 +26,24 @@ from ztune.cli._options import (
     profile_option,
     seed_option,
 )
+from ztune.cli._recording import record_jobs, record_workload
 from ztune.cli.screen import ranking_json
 from ztune.databases import memory, registry
-from ztune.databases.rules import NO_ROLE
-from ztune.databases.workload import JobWorkload, Workload, running
+from ztune.databases.workload import Workload
 from ztune.errors import InputError
 from ztune.places import engine as engines
 from ztune.places.channel import Place
 from ztune.report import html, source
 from ztune.report import measured as reports
 from ztune.runs import runner, screening
-from ztune.runs.asked import study_for
+from ztune.runs.asked import study_for, study_of_jobs, suited
 from ztune.runs.options import DEFAULT_BUDGET, ScreenOptions, TrialOptions
 from ztune.runs.plan import best_of, workload_job
+from ztune.runs.recordings import varied
 from ztune.store.db import Store
 from ztune.store.records import Run
 from ztune.study import Study, profiles, ready
-from ztune.trace.manifest import WorkloadInfo
-from ztune.trace.reader import Trace
-from ztune.trace.record import Recording
 from ztune.trace.recorders import choose
-from ztune.trace.roles import RoleRules
-from ztune.trace.warming import Warming
 
 
 @dataclass(frozen=True)
@@ -114,8 +108,10 @@ def tune(asked: TuneOptions, trying: Trying | None) -> Tuned:
 
     Raises InputError, MissingError, ZtuneError; KeyboardInterrupt after everything was cleaned up.
     """
-    workload = registry.make(asked.workload, {**_memory(asked), **_study_parameters(asked), **asked.params})
+    parameters = {**_memory(asked), **_study_parameters(asked), **asked.params}
+    workload = registry.make(asked.workload, parameters)
     _check_early(asked, trying, workload)
+    several = _several(asked, parameters)
     engine = engines.check()
     made_out = not asked.folder.exists()
     try:
@@ -124,16 +120,21 @@ def tune(asked: TuneOptions, trying: Trying | None) -> Tuned:
         raise InputError(f"can't make the folder {asked.folder}: {error.strerror}") from None
     done = False
     try:
-        # Kept with the results: a run whose trace is gone could not be repeated.
-        stamp = datetime.now(UTC).strftime("%Y%m%d-%H%M%S-%f")
-        trace = record_workload(workload, asked.recorder, paths.traces() / f"{asked.workload}-{stamp}.trace")
-        study = study_for(trace, asked.study, asked.profile, asked.arc)
         options = ScreenOptions(jobs=asked.jobs or 0, budget=asked.budget or DEFAULT_BUDGET, seed=asked.seed)
+        # Kept with the results: a run whose trace is gone could not be repeated.
+        if several is not None:
+            trace, others = record_jobs(several, asked.workload, parameters, asked.recorder, options.budget)
+            study = suited(several, trace, None, None)
+        else:
+            stamp = datetime.now(UTC).strftime("%Y%m%d-%H%M%S-%f")
+            path = paths.traces() / f"{asked.workload}-{stamp}.trace"
+            trace, others = record_workload(workload, asked.recorder, path), {}
+            study = study_for(trace, asked.study, asked.profile, asked.arc)
         with Store.open() as store:
             with LiveView() as live:
                 run = screening.start(
                     store, trace, study, engine, options,
-                    kind="tune", command=["ztune", *sys.argv[1:]], observer=live,
+                    kind="tune", command=["ztune", *sys.argv[1:]], observer=live, others=others,
                 )  # fmt: skip
             measured = None
             if trying is not None:
@@ -153,6 +154,15 @@ def _named_study(asked: TuneOptions) -> Study | None:
     """Return the ready study or the file that is asked for, or else the workload's own; none: it has none."""
     name = asked.study or asked.workload
     return ready.find(name) if asked.study or name in ready.files() else None
+
+
+def _several(asked: TuneOptions, parameters: Mapping[str, Any]) -> Study | None:
+    """Return the study as it is screened if its layouts change the job itself, so that one recording won't
+    do; else None."""
+    study = _named_study(asked)
+    if study is None or not varied(study):
+        return None
+    return study_of_jobs(study, asked.workload, parameters, asked.profile, asked.arc)
 
 
 def _study_parameters(asked: TuneOptions) -> dict[str, Any]:
@@ -198,36 +208,6 @@ def _check_early(asked: TuneOptions, trying: Trying | None, workload: Workload) 
             place.about_host()
 
 
-def record_workload(workload: Workload, recorder: str, out: Path) -> Trace:
-    """Run ``workload`` below ``recorder`` from its beginning to its proof; return the trace, in ``out``."""
-    warming = Warming(recorder)
-    with _steps() as step, running(workload, progress=step, starting=warming) as started:
-        roles = {str(path): role for role, path in started.role_paths().items()}
-        if isinstance(started, JobWorkload):
-            roles |= {str(path): NO_ROLE for path in started.unrecorded_paths()}
-        rules = RoleRules.below(roles)
-        recording = Recording(
-            out,
-            pids=started.pids(),
-            recorder=recorder,
-            rules=rules,
-            # A role may be a file that is not there yet, in the directory of another.
-            paths=[path for path in started.role_paths().values() if path.exists()],
-            # The rows are our own, so real blocks of them may be kept: they compress as the data did.
-            keep_samples=True,
-            page_size=started.page_sizes(),
-            warmth=warming.seen,
-            say=lambda text: step(text, 0.0),
-        )
-        with recording:
-            result = started.run(step)
-            recording.workload = WorkloadInfo(**started.info(result))
-        step("check that the job was done", 0.0)
-        started.verify(result)
-        step("check that the job was done", 1.0)
-    return recording.trace
-
-
 def _measure(trying: Trying, seed: int | None, workload: Workload, screened: Run, store: Store) -> Run:
     """Run the best few layouts of the screening and the baseline on real file systems."""
     job = workload_job(workload)
@@ -270,41 +250,3 @@ def _write(asked: TuneOptions, run_id: str, trace: Path, store: Store, measured:
     trials = screened.trials if measured is None else [*screened.trials, *found.trials]
     failed = sum(t.status == "failed" for t in trials)
     return Tuned(run_id, trace, recommendation, failed, decides, None if measured is None else found)
-
-
-class _Steps:
-    """Shows the steps of the workload on stderr: a bar on a terminal, a line per step elsewhere."""
-
-    def __init__(self, bar: Progress | None) -> None:
-        self._bar = bar
-        self._name = ""
-        self._task: TaskID | None = None
-
-    def __call__(self, name: str, done: float) -> None:
-        """Note that step ``name`` is done to the share ``done`` (0…1)."""
-        if name != self._name:
-            self._finish()
-            self._name = name
-            if self._bar is None:
-                output.echo(name, err=True)
-            else:
-                self._task = self._bar.add_task(name, total=1.0)
-        if self._bar is not None and self._task is not None:
-            self._bar.update(self._task, completed=done)
-
-    def _finish(self) -> None:
-        if self._bar is not None and self._task is not None:
-            self._bar.update(self._task, completed=1.0)
-
-
-@contextmanager
-def _steps() -> Iterator[_Steps]:
-    console = output.Console(stderr=True)
-    if not console.is_terminal:
-        yield _Steps(None)
-        return
-    columns = (TextColumn("{task.description}", markup=False), BarColumn(), TimeElapsedColumn())
-    with Progress(*columns, console=console) as bar:
-        steps = _Steps(bar)
-        yield steps
-        steps("done", 1.0)

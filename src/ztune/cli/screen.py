@@ -13,6 +13,7 @@ import click
 from ztune import output
 from ztune.advice.trust import outpaced
 from ztune.analysis.across import family
+from ztune.analysis.metrics import operations
 from ztune.analysis.standing import standing
 from ztune.cli._live import LiveView
 from ztune.cli._options import (
@@ -25,21 +26,23 @@ from ztune.cli._options import (
     seed_option,
     takes,
 )
+from ztune.cli._recording import record_jobs
 from ztune.cli._screening import print_ranking
 from ztune.cli._values import FiniteRange
 from ztune.errors import InputError
 from ztune.places import engine as engine_programs
 from ztune.report import versions as of_versions
 from ztune.report.terminal import TOP
-from ztune.runs import screening, versions
-from ztune.runs.asked import study_for
+from ztune.runs import recordings, screening, versions
+from ztune.runs.asked import study_for, study_of_jobs, suited
 from ztune.runs.named import resolve
 from ztune.runs.options import DEFAULT_BUDGET, ScreenOptions
+from ztune.runs.recordings import JobKey, with_parameters
 from ztune.runs.screening import allowed_order
 from ztune.runs.space import differences
 from ztune.store.db import Store
 from ztune.store.records import Run, Trial
-from ztune.study import OBJECTIVES
+from ztune.study import OBJECTIVES, Study, ready
 from ztune.study.durability import judge
 from ztune.trace.reader import Trace
 
@@ -89,6 +92,9 @@ def command(
       ztune screen my.trace --openzfs 2.3.2,2.4.4    what does the upgrade change?
       ztune list layouts postgres-oltp          what a ready study tries
 
+    A study whose layouts change the job itself (`workload.*`, `database.*`) takes a recording of each job:
+    `ztune tune WORKLOAD --study FILE` makes them, and so does `ztune screen --study FILE` without TRACE.
+
     Versions of OpenZFS are never mixed in a ranking: each has a run of its own. `--resume RUN --openzfs
     2.4.4` adds a version to a run that there is.
 
@@ -98,7 +104,8 @@ def command(
         output.plain(name, "--name")
     if resume is not None and trace is None and Path(resume).is_dir():
         trace, resume = Path(resume), "last"  # `--resume TRACE`: the word is not a run
-    if trace is None and resume is None:
+    asked = None if study_name is None or trace is not None else ready.find(study_name)
+    if trace is None and resume is None and (asked is None or not recordings.varied(asked)):
         raise InputError("which trace? `ztune screen TRACE`; `ztune record` makes one")
     engines = [] if openzfs is None else versions.asked(openzfs)
     with Store.open() as store:
@@ -117,13 +124,17 @@ def command(
             with LiveView() as live:
                 run = screening.resume(store, run, opened, engine, options, observer=live)
         else:
-            assert trace is not None
-            opened = resolve(str(trace), "trace", store=store)
-            study = study_for(opened, study_name, profile, arc)
             engine = engines[0] if engines else engine_programs.check()
+            if trace is None:
+                assert asked is not None
+                study, opened, others = _recorded(asked, profile, arc, options.budget)
+            else:
+                opened = resolve(str(trace), "trace", store=store)
+                study = study_for(opened, study_name, profile, arc)
+                others = recordings.found(study, opened, options.budget, study_name)
             with LiveView() as live:
                 run = screening.start(
-                    store, opened, study, engine, options,
+                    store, opened, study, engine, options, others=others,
                     name=name, command=["ztune", *sys.argv[1:]], observer=live,
                 )  # fmt: skip
         first = family(store, run)[0]
@@ -146,6 +157,22 @@ def command(
             print_ranking(run, store, None if everything else TOP)
             output.echo(f"`ztune recommend {run.id}` says what to set, and why.")
         return 1 if failed else 0
+
+
+def _recorded(
+    study: Study, profile: str | None, arc: str | None, budget: int
+) -> tuple[Study, Trace, dict[JobKey, Trace]]:
+    """Record what the layouts of ``study`` are replayed on; return it as it is screened, the base's recording
+    and the others."""
+    if study.workload is None:
+        raise InputError(
+            f'study "{study.name}" changes the job itself and names no workload that could be recorded; add '
+            'workload = "…"'
+        )
+    parameters = with_parameters(study.workload, study.parameters, {}, arc or study.layout.arc)
+    study = study_of_jobs(study, study.workload, parameters, profile, arc)
+    base, others = record_jobs(study, str(study.workload), parameters, "auto", budget)
+    return suited(study, base, None, None), base, others
 
 
 def _print_versions(runs: Sequence[tuple[Run, Sequence[Trial]]], top: int | None, as_json: bool) -> None:
@@ -195,6 +222,9 @@ def ranking_json(run: Run, trials: Sequence[Trial]) -> dict[str, Any]:
             "durability": judge(trial.layout).klass.value,
             "changes": differences(study.layout, trial.layout),
             "metrics": {name: metric(trial, name) for name in OBJECTIVES} if trial.ok else None,
+            # Of the recorded job, where layouts have recordings of their own: the metrics are its totals.
+            "operations": operations(trial.result or {}) if trial.trace_sha else None,
+            "trace": {"path": trial.trace_path, "sha": trial.trace_sha} if trial.trace_sha else None,
             "wall_s": trial.wall_s,
         }
 

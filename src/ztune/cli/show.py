@@ -124,7 +124,7 @@ def _trial_fields(trial: Trial) -> dict[str, object]:
     names = (
         "number", "round", "block", "twin", "layout_name", "layout_hash", "target", "status", "error",
         "engine_version",
-        "openzfs_version", "started", "wall_s", "is_baseline", "spec", "result",
+        "openzfs_version", "started", "wall_s", "is_baseline", "spec", "result", "trace_path", "trace_sha",
     )  # fmt: skip
     layout = trial.layout
     return {
@@ -140,6 +140,8 @@ def _trial_fields(trial: Trial) -> dict[str, object]:
 def _print_run(run: Run, trials: Sequence[Trial]) -> None:
     if run.trace_path:
         output.echo(f"\ntrace       {run.trace_path} (sha {run.trace_sha[:12]})")
+        for path in dict.fromkeys(t.trace_path for t in trials if t.trace_sha not in ("", run.trace_sha)):
+            output.echo(f"            and, for a job of other settings, {path}")
     else:
         params = ", ".join(
             f"{k}={v}" for k, v in run.job.get("params", {}).items() if not isinstance(v, dict)
@@ -165,6 +167,8 @@ def _print_trial(run: Run, trial: Trial) -> None:
     layout, result, judged = trial.layout, trial.result, judge(trial.layout)
     output.echo(f"trial {trial.number} of run {run.id}: {trial.layout_name} ({trial.layout_hash})")
     output.echo(f"status      {trial.status}" + (f": {trial.error}" if trial.error else ""))
+    if trial.trace_path:
+        output.echo(f"trace       {trial.trace_path} (sha {trial.trace_sha[:12]})")
     output.echo(f"durability  {judged.klass.value}")
     for reason in judged.reasons:
         output.echo(f"            {reason}")
@@ -208,7 +212,8 @@ def _rerun(record: dict[str, Any], as_json: bool) -> int:
     from ztune.places.rerun import compare, rerun
 
     engine = engines.of_run(record["run"]["versions"])
-    outcome = rerun(record, Trace.open(Path(record["run"]["trace_path"])), engine)
+    path = record["trial"]["trace_path"] or record["run"]["trace_path"]
+    outcome = rerun(record, Trace.open(Path(path)), engine)
     if outcome.result is None:
         output.echo(f"ztune: the trial failed again: {outcome.error}", err=True)
         return 1

@@ -62,6 +62,13 @@ class Declared:
         default_factory=dict,
         metadata=described("The settings that `default` speaks of, with their values; ztune fills it."),
     )
+    parameters: dict[str, dict[str, dict[str, str]]] = field(
+        default_factory=dict,
+        metadata=described(
+            "Parameter of the workload → value → the settings of the database that it makes, as far as they "
+            "bear on durability; ztune fills it."
+        ),
+    )
 
     def __post_init__(self) -> None:
         """Take the classes' words too. Raises ValueError for one that nobody can declare."""
@@ -69,6 +76,14 @@ class Declared:
             object.__setattr__(self, "default", _class(self.default))
         classes = {n: {v: _class(c) for v, c in by.items()} for n, by in self.settings.items()}
         object.__setattr__(self, "settings", classes)
+
+    def made_by(self, workload: Mapping[str, str]) -> dict[str, str]:
+        """Return the settings of the database that the workload's parameters ``workload`` make, as far as
+        they bear on durability."""
+        found: dict[str, str] = {}
+        for name, value in workload.items():
+            found |= self.parameters.get(name, {}).get(value, {})
+        return found
 
     def answer(self, name: str, value: str) -> DurabilityClass | None:
         """Return the class that a setting's value brings, or None where nobody has declared it."""
@@ -86,6 +101,7 @@ class Declared:
             neutral=tuple(dict.fromkeys((*self.neutral, *more.neutral))),
             together=more.together if more.together is not None else self.together,
             own={**self.own, **more.own},
+            parameters={**self.parameters, **more.parameters},
         )
 
     def beside(self, own: Mapping[str, str]) -> Declared:

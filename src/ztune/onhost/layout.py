@@ -294,7 +294,14 @@ class Layout:
     datasets: tuple[Dataset, ...] = field(metadata=described("The datasets.", alias="dataset", min_length=1))
     tunables: dict[str, int] = field(default_factory=dict, metadata=described("Module parameters, by name."))
     database: dict[str, str] = field(
-        default_factory=dict, metadata=described("Settings of the database itself; replay can't vary them.")
+        default_factory=dict,
+        metadata=described("Settings of the database itself; those that vary take a recording for each."),
+    )
+    workload: dict[str, str] = field(
+        default_factory=dict,
+        metadata=described(
+            "Parameters of the workload in which the layouts differ; ztune fills it from `[parameters]`."
+        ),
     )
     declared: Declared | None = field(
         default=None,
@@ -331,16 +338,22 @@ class Layout:
         """Return the names of the profiles in use, sorted."""
         return tuple(sorted({v.profile for p in self.pools for v in p.vdevs}))
 
+    def job_settings(self) -> dict[str, str]:
+        """Return what of the job the layout says, as factors: layouts with the same have one recording."""
+        found = {f"workload.{name}": value for name, value in self.workload.items()}
+        found.update({f"database.{name}": value for name, value in self.database.items()})
+        return dict(sorted(found.items()))
+
     def settings(self) -> dict[str, str]:
         """Return the layout as flat factors, for finding layouts that differ in one of them alone.
 
         Keys: ``arc``; ``slog``, ``l2arc``, ``special`` of the first pool; ``pool.NAME.ashift`` and
         ``pool.NAME.data`` (and ``.slog`` … of further pools); ``ROLE.PROPERTY`` and ``ROLE.pool`` where ROLE
         is the first role of its dataset; ``ROLE.with`` for the further roles; ``tunable.NAME`` where not
-        ZFS's default; ``database.NAME``; only where not the default, so that stored runs stay comparable,
-        ``pool.NAME.filesystem``, ``ROLE.volume``, ``ROLE.filesystem``, ``ROLE.volblocksize`` and
-        ``ROLE.encryption``. Layouts of one study have the same keys except those; see ``optional_setting``
-        and ``default_setting``.
+        ZFS's default; ``database.NAME``; ``workload.NAME``; only where not the default, so that stored runs
+        stay comparable, ``pool.NAME.filesystem``, ``ROLE.volume``, ``ROLE.filesystem``,
+        ``ROLE.volblocksize`` and ``ROLE.encryption``. Layouts of one study have the same keys except those;
+        see ``optional_setting`` and ``default_setting``.
         """
         out = {"arc": format_size(self.arc)}
         for i, pool in enumerate(self.pools):
@@ -365,8 +378,7 @@ class Layout:
         for name, number in self.tunables.items():
             if number != TUNABLES[name].default:
                 out[f"tunable.{name}"] = TUNABLES[name].text(number)
-        out.update({f"database.{name}": value for name, value in self.database.items()})
-        return dict(sorted(out.items()))
+        return dict(sorted({**out, **self.job_settings()}.items()))
 
     def canonical(self) -> dict[str, Any]:
         """Return what identifies the layout: everything but its names for people, defaults spelled out."""
@@ -393,4 +405,6 @@ class Layout:
         out: dict[str, Any] = to_json(self)
         if self.declared is None:
             del out["durability"]
+        if not self.workload:  # it came later: older layouts keep their hash
+            del out["workload"]
         return out

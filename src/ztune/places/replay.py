@@ -146,16 +146,6 @@ class Replay:
                     f'role {role} has no dataset in layout "{layout.name}" of study "{study.name}"; '
                     f"add it to the roles of a dataset"
                 )
-        if layout.database != study.layout.database:
-            names = sorted(
-                k for k in {*layout.database, *study.layout.database}
-                if layout.database.get(k) != study.layout.database.get(k)
-            )  # fmt: skip
-            raise InputError(
-                f'layout "{layout.name}" of study "{study.name}" changes the database setting {names[0]}: '
-                f"a recorded trace can't show that, since the database would write otherwise; "
-                f"record a trace for each value"
-            )
         for pool in layout.used_pools():
             if pool.filesystem != "zfs":
                 raise InputError(

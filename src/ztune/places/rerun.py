@@ -18,8 +18,11 @@ def rerun(record: dict[str, Any], trace: Trace, engine: Engine) -> Outcome:
     Raises InputError if the trace or the versions are not those of the record, or the trial never got a spec.
     """
     run, trial = record["run"], record["trial"]
-    if trace.sha != run["trace_sha"]:
-        raise InputError(f"{trace.path} is not the trace of run {run['id']}: its sha is another")
+    # Records from before layouts had recordings of their own have none for the trial.
+    if trace.sha != (trial.get("trace_sha") or run["trace_sha"]):
+        raise InputError(
+            f"{trace.path} is not the trace of trial {trial['number']} of run {run['id']}: its sha is another"
+        )
     for key, now in (("engine", engine.version), ("openzfs", engine.openzfs)):
         if run["versions"][key] != now:
             raise InputError(f"run {run['id']} was made with {key} {run['versions'][key]}, here is {now}")

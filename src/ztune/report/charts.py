@@ -133,8 +133,11 @@ def _named(cell: LayoutResult, y: float, strong: bool) -> Markup:
     )
 
 
-def trade_off(rows: Sequence[Row], apart: Sequence[Row], wide: int = 1040, tall: int = 460) -> Markup:
-    """Return the plot of space against modelled time; the area of a circle is the bytes written.
+def trade_off(
+    rows: Sequence[Row], apart: Sequence[Row], per: str = "", wide: int = 1040, tall: int = 460
+) -> Markup:
+    """Return the plot of space against modelled time; the area of a circle is the bytes written. ``per``:
+    what the two are of, such as " per op"; else they are totals.
 
     Empty if fewer than two layouts have all three numbers.
     """
@@ -154,8 +157,8 @@ def trade_off(rows: Sequence[Row], apart: Sequence[Row], wide: int = 1040, tall:
         *_lines(y, "bytes", left, wide - right),
     ]
     out.append(
-        Markup('<text x="{}" y="{}" text-anchor="end">modelled time{} → less is better</text>').format(
-            wide - right, tall - 10, ", logarithmic" if x.log else ""
+        Markup('<text x="{}" y="{}" text-anchor="end">modelled time{}{} → less is better</text>').format(
+            wide - right, tall - 10, per, ", logarithmic" if x.log else ""
         )
     )
     out.append(
@@ -178,8 +181,8 @@ def trade_off(rows: Sequence[Row], apart: Sequence[Row], wide: int = 1040, tall:
         )  # fmt: skip
         title = (
             f"{'' if row.rank is None else f'{row.rank}. '}{row.layout}: "
-            f"{units.seconds(row.values['modelled_s'])} modelled, "
-            f"{units.amount(row.values['allocated'])}, {units.amount(row.values['written'])} written"
+            f"{units.seconds(row.values['modelled_s'])} modelled{per}, "
+            f"{units.amount(row.values['allocated'])}, {units.amount(row.values['written'])} written{per}"
         )
         out.append(
             Markup(

@@ -11,7 +11,7 @@ from markupsafe import Markup
 from ztune.advice.model import EffectRow
 from ztune.analysis import units
 from ztune.analysis.effects import from_baseline
-from ztune.analysis.metrics import EXPLAIN, MAIN, REPLAYED
+from ztune.analysis.metrics import EXPLAIN, MAIN, Metric
 from ztune.analysis.standing import Standing
 from ztune.report import charts
 
@@ -34,13 +34,13 @@ class Shift:
     titles: Mapping[str, str] = field(default_factory=dict)
 
 
-def replayed(rows: Sequence[EffectRow]) -> list[Shift]:
+def replayed(rows: Sequence[EffectRow], metrics: Mapping[str, Metric]) -> list[Shift]:
     """Return the effects over all pairs of a screening, each with the counts that explain it."""
     out = []
     for row in rows:
         causes = [m for m in EXPLAIN if m in row.ratios and abs(row.ratios[m][0] - 1) >= 0.05]
         causes.sort(key=lambda m: -_size(row.ratios[m][0]))
-        words = ", ".join(f"{REPLAYED[m].label} {units.times(row.ratios[m][0])}" for m in causes[:_CAUSES])
+        words = ", ".join(f"{metrics[m].label} {units.times(row.ratios[m][0])}" for m in causes[:_CAUSES])
         ratios = {m: row.ratios[m] for m in MAIN if m in row.ratios}
         titles = {
             m: "least with {}; most with {}".format(*row.ends[m])

@@ -15,7 +15,7 @@ from ztune import __version__, output
 from ztune.advice import commands
 from ztune.advice.model import Recommendation, RoleAdvice, Side
 from ztune.analysis import units
-from ztune.analysis.metrics import MAIN, REPLAYED, table
+from ztune.analysis.metrics import MAIN, table
 from ztune.analysis.standing import standing
 from ztune.analysis.stats import ratio
 from ztune.errors import InputError
@@ -105,12 +105,15 @@ def _replayed(
 ) -> dict[str, Any]:
     """Return what the template's sections of screenings show."""
     baseline = next((row for row in [*r.ranking, *r.set_apart] if row.baseline), None)
+    metrics = table("modelled", bool(r.per_operation))
     return {
+        "per": " per op" if r.per_operation else "",
+        "count_unit": metrics["read_ops"].unit,
         "rule": rule(r),
         "rows": r.ranking,
         "base_time": None if baseline is None else baseline.values.get("modelled_s"),
-        "plot": charts.trade_off(r.ranking, r.set_apart),
-        "effects": effects.table(effects.replayed(r.effects), {m: REPLAYED[m].label for m in MAIN}),
+        "plot": charts.trade_off(r.ranking, r.set_apart, " per op" if r.per_operation else ""),
+        "effects": effects.table(effects.replayed(r.effects, metrics), {m: metrics[m].label for m in MAIN}),
         "workload": [_histogram(g) for g in summary.roles if g.reads.count or g.writes.count]
         if summary
         else [],
@@ -124,9 +127,10 @@ def _replayed(
 def rule(r: Recommendation) -> str:
     """Return the objective as a clause: "least modelled time; within 5% of it least space; …"."""
     words = []
+    metrics = table("modelled", bool(r.per_operation))
     for i, key in enumerate(r.minimise):
         start = "" if i == 0 else f"within {units.show(r.within, 'share')} of it " if i == 1 else "then "
-        words.append(f"{start}least {REPLAYED[key].label}")
+        words.append(f"{start}least {metrics[key].label}")
     if len(words) > 1:
         words.append("a gain in a later one may not cost more than twice its share of those after it")
     if r.minimise[0] == "modelled_s":

@@ -10,6 +10,7 @@ from ztune.advice.joint_base import WeighedRun
 from ztune.advice.model import Recommendation
 from ztune.advice.recommend import recommend
 from ztune.advice.weights import JobWeight
+from ztune.analysis.standing import standing
 from ztune.errors import InputError
 from ztune.store.db import Store
 from ztune.store.records import Run, Trial
@@ -34,8 +35,9 @@ class RunEvidence:
 
     def recommend(self, objective: Objective | None = None) -> Recommendation:
         """Return the recommendation; every command asks here. See ``ztune.advice.recommend.recommend``."""
-        manifest = None if self.trace is None else self.trace.manifest
-        found = recommend(self.run, self.trials, objective, manifest, self.screened, self.witness())
+        trace = self.recording(objective)
+        manifest = None if trace is None else trace.manifest
+        found = recommend(self.run, self.trials, objective, manifest, self.screened, self.witness(trace))
         if not self.measured_by:
             return found
         better = f"Run {self.measured_by} has measured layouts of this screening since: go by that."
@@ -50,30 +52,43 @@ class RunEvidence:
             weight=weight.value,
             per_day=weight.per_day,
             objective=objective,
-            manifest=None if self.trace is None else self.trace.manifest,
-            witness=self.witness(),
+            manifest=None if (trace := self.recording(objective)) is None else trace.manifest,
+            witness=self.witness(trace),
             measured_by=self.measured_by,
         )
 
-    def witness(self) -> Witness | None:
-        """Return what the trace says of acknowledgments: as the run has kept it, else by the trace itself.
-
-        None of a run that is of before it was kept, and whose trace can't be read.
+    def witness(self, trace: Trace | None) -> Witness | None:
+        """Return what ``trace``, one of the run's recordings, says of acknowledgments: as the run has kept it
+        of its own, else by the trace itself. None without a trace that can be read.
         """
+        if trace is None:
+            own = not any(trial.trace_sha for trial in self.trials)
+        else:
+            own = trace.sha == self.run.trace_sha
         try:
-            return of_run(self.run.outcome, self.trace)
+            return of_run(self.run.outcome if own else {}, trace)
         except InputError:  # damaged since
             return None
 
+    def recording(self, objective: Objective | None = None) -> Trace | None:
+        """Return the trace that the layout to recommend replayed: where layouts have recordings of their own,
+        that is not always the run's."""
+        if not any(trial.trace_sha for trial in self.trials):
+            return self.trace
+        chosen = standing(self.run, self.trials, objective).chosen
+        trial = next((t for t in self.trials if chosen is not None and t.layout_hash == chosen.hash), None)
+        return self.trace if trial is None else _trace(*self.run.recording_of(trial))[0]
+
     def summary(self) -> Summary | None:
-        """Return what the trace shows, or None without a trace that can be read."""
-        if self.trace is None:
+        """Return what that trace shows, or None without a trace that can be read."""
+        trace = self.recording()
+        if trace is None:
             return None
         # Here, as only the HTML report asks, and Polars takes a quarter of a second to load.
         from ztune.trace.summary import summarise
 
         try:
-            return summarise(self.trace, files=20)
+            return summarise(trace, files=20)
         except InputError:  # damaged since; the report goes without histograms
             return None
 
@@ -90,7 +105,7 @@ def evidence(run_id: str | None = None, store: Store | None = None) -> RunEviden
         with Store.open() as opened:
             return evidence(run_id, opened)
     run = store.run(run_id or last_finished(store))
-    trace, why = _trace(run)
+    trace, why = _trace(run.trace_path, run.trace_sha)
     # A screening with another OpenZFS has its layouts from one, which foretells nothing of it.
     screened = [] if run.source_run is None or not run.measured else store.trials(run.source_run)
     measured = [r.id for r in store.runs_from(run.id) if r.measured and r.status == "done"]
@@ -111,13 +126,13 @@ def best(run_id: str | None = None, objective: str | None = None) -> tuple[RunEv
     return evidence(better), said
 
 
-def _trace(run: Run) -> tuple[Trace | None, str]:
-    if not run.trace_path:
+def _trace(path: str, sha: str) -> tuple[Trace | None, str]:
+    if not path:
         return None, "The run has no trace: nothing was replayed."
     try:
-        trace = Trace.open(Path(run.trace_path), known=run.trace_sha)
-        if trace.sha != run.trace_sha:
-            return None, f"{run.trace_path} is not the trace that was replayed any more."
+        trace = Trace.open(Path(path), known=sha)
+        if trace.sha != sha:
+            return None, f"{path} is not the trace that was replayed any more."
     except InputError as error:
         return None, f"The trace can't be read any more: {error}."
     return trace, ""

@@ -21,14 +21,17 @@ NOTES = 3  # layouts of which it is said why they stand no further ahead, unless
 SEVERITY = {"danger": "bold red", "warning": "yellow", "note": "cyan"}
 
 
-def ranking_table(rows: Sequence[Row], baseline: Row | None, top: int | None = TOP) -> Table:
+def ranking_table(
+    rows: Sequence[Row], baseline: Row | None, top: int | None = TOP, per_operation: bool = False
+) -> Table:
     """Return the ranked layouts as a table; with ``top``, the first so many and the base layout.
 
-    All numbers are modelled or counted in the replay.
+    All numbers are modelled or counted in the replay. ``per_operation``: they are of one operation.
     """
     base = None if baseline is None else baseline.values.get("modelled_s")
+    per = "/op" if per_operation else ""
     return measured.places(
-        ("modelled", "vs base", "space", "written"),
+        (f"modelled{per}", "vs base", "space", f"written{per}"),
         [
             measured.Line(
                 row.rank,
@@ -56,7 +59,10 @@ def _value(row: Row, metric: str, unit: str) -> str:
 def ranking(r: Recommendation, top: int | None = TOP) -> RenderableType:
     """Return the whole ranking: the layouts in order, those set apart, those that failed."""
     baseline = next((row for row in [*r.ranking, *r.set_apart] if row.baseline), None)
-    parts: list[RenderableType] = [ranking_table(r.ranking, baseline, top)]
+    per = bool(r.per_operation)
+    parts: list[RenderableType] = [ranking_table(r.ranking, baseline, top, per)]
+    if per:
+        parts.append(Text(r.of_one(), style="dim"))
     parts += [one for row in r.ranking for one in measured.passed_over(row.layout, row.passed_over)]
     hidden = 0 if top is None else max(0, len(r.ranking) - top)
     if hidden:
@@ -73,7 +79,7 @@ def ranking(r: Recommendation, top: int | None = TOP) -> RenderableType:
         parts.append(Text(f"\n{r.outpaced}", style="yellow"))
     if r.set_apart:
         parts.append(Text("\nSet apart: weaker durability, or not known: not comparable", style="bold"))
-        parts.append(ranking_table(r.set_apart, baseline, top))
+        parts.append(ranking_table(r.set_apart, baseline, top, per))
         for klass in dict.fromkeys(row.durability for row in r.set_apart):
             parts.append(Text(f"{klass}: {' '.join(r.crash_tests[klass])}", style="dim"))
     if r.failed:

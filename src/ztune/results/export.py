@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from ztune.analysis.basis import basis
-from ztune.analysis.metrics import table
+from ztune.analysis.metrics import operations, table
 from ztune.databases import database
 from ztune.errors import InputError
 from ztune.results import private
@@ -43,16 +43,16 @@ class _Job:
 
 def _of(origin: str, run: Run, trials: Sequence[Trial]) -> Iterator[ResultRow]:
     names = private.profile_names(run.resolved_study.profiles)
-    base = private.layout(run.resolved_study.layout, names)
-    order = list(dict.fromkeys(t.layout_hash for t in trials))
     shared = _shared(run)
+    base = private.layout(run.resolved_study.layout, names, shared["workload"])
+    order = list(dict.fromkeys(t.layout_hash for t in trials))
     for trial in trials:
         if trial.status not in ("ok", "failed"):
             continue
-        layout = private.layout(trial.layout, names)
+        layout = private.layout(trial.layout, names, shared["workload"])
         disks, device = _disks(run, trial.layout, layout)
         yield ResultRow(
-            **shared,
+            **{**shared, "parameters": {**shared["parameters"], **layout.workload}},
             origin=origin,
             run=run.id,
             trial=trial.number,
@@ -158,7 +158,9 @@ def _metrics(run: Run, trial: Trial) -> tuple[RowMetric, ...]:
         return ()
     whole = basis(run)
     found = []
-    for metric in table(whole).values():
+    # A total of a job that is not the base's says nothing beside the others of the run.
+    each = bool(trial.trace_sha and operations(trial.result or {}))
+    for metric in table(whole, each).values():
         value = metric.read(trial.result or {})
         if value is not None:
             # Under emulation counts are real, seconds are not.

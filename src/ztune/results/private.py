@@ -98,12 +98,12 @@ def _is_size(value: str) -> bool:
     return True
 
 
-def layout(given: Layout, called: Mapping[str, str]) -> Layout:
+def layout(given: Layout, called: Mapping[str, str], of: str = "") -> Layout:
     """Return ``given`` without names of the user's: pools are pool1, pool2 …, datasets are called by their
     first role, profiles as ``called`` says.
 
     A setting of a database that ztune does not know is left out, and a value that is neither an amount nor
-    one of its words is "withheld".
+    one of its words is "withheld". ``of``: the workload, whose parameters are treated so too.
     """
     pools = {pool.name: f"pool{i}" for i, pool in enumerate(given.pools, start=1)}
     return replace(
@@ -128,6 +128,7 @@ def layout(given: Layout, called: Mapping[str, str]) -> Layout:
             for name, value in given.database.items()
             if name in _settings()
         },
+        workload={name: str(value) for name, value in parameters(of, given.workload).items()},
     )
 
 

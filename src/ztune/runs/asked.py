@@ -9,7 +9,7 @@ from typing import Any
 from ztune.databases import database, memory, registry
 from ztune.errors import InputError
 from ztune.onhost.declared import KNOWN, Declared
-from ztune.runs import plan
+from ztune.runs import plan, recordings
 from ztune.runs.named import meant
 from ztune.runs.plan import RunJob, workload_job
 from ztune.runs.screening import allowed_order
@@ -107,7 +107,21 @@ def study_for(trace: Trace, name: str | None, profile: str | None, arc: str | No
     else:
         sizes = {str(role): size for role, size in manifest.page_size.items()}
         study = generic.build(roles, page_sizes=sizes, together=registry.together(workload))
+    info = manifest.workload
+    if info is not None and info.name in registry.names() and recordings.varied(study):
+        study = recordings.completed(study, info.name, info.parameters, settings=True)
     return suited(study, trace, profile, arc)
+
+
+def study_of_jobs(
+    study: Study, workload: str, parameters: Mapping[str, Any], profile: str | None, arc: str | None
+) -> Study:
+    """Return ``study`` as it is screened with recordings of ``workload`` that are yet to be made, with what a
+    command line changes. Raises InputError.
+    """
+    study = recordings.completed(study, workload, parameters, settings=True)
+    settings = registry.settings_of(workload, parameters)
+    return changed(study, profile, arc, settings, registry.declared(workload, parameters))
 
 
 def suited(study: Study, trace: Trace, profile: str | None, arc: str | None) -> Study:
@@ -173,6 +187,7 @@ def task(
     if asked.layout is not None:
         names = [asked.layout, *names]
     given = {**study.parameters, **params}
+    study = recordings.completed(study, workload, given, settings=False)
     settings, declared = registry.settings_of(workload, given), registry.declared(workload, given)
     study = changed(study, profile, arc, settings, declared)
     fields = registry.get(workload).Parameters.model_fields

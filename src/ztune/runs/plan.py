@@ -7,8 +7,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from ztune.databases import registry
 from ztune.errors import InputError
 from ztune.onhost.fields import from_json, to_json
+from ztune.runs.recordings import with_parameters
 from ztune.runs.space import changed, first_round
 from ztune.store.records import Run, Trial
 from ztune.study import Layout, Study
@@ -30,6 +32,13 @@ class RunJob:
     def to_json(self) -> dict[str, Any]:
         """Return it as JSON values, for the run's record."""
         return dict(to_json(self))
+
+    def under(self, layout: Layout) -> RunJob:
+        """Return the job as ``layout`` has it. Raises InputError for what its workload refuses."""
+        if not layout.workload:
+            return self
+        given = with_parameters(self.workload, self.params, layout.workload, layout.arc)
+        return replace(workload_job(registry.make(self.workload, given)), version=self.version)
 
     @classmethod
     def of(cls, run: Run) -> RunJob:

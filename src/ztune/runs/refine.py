@@ -24,7 +24,8 @@ def differing(left: Layout, right: Layout) -> list[str]:
 def back_to_default(base: Layout, layout: Layout) -> list[Layout]:
     """Return ``layout`` with each of its properties alone put back to ZFS's default.
 
-    Factors for which ZFS has no default (the pool's disks, ARC size, ashift) go back to the base's value.
+    Factors for which ZFS has no default (the pool's disks, ARC size, ashift, what the job does) go back to
+    the base's value.
     What would not be valid alone, such as no special vdev under a special_small_blocks, is left out.
     """
     out = []
@@ -32,6 +33,8 @@ def back_to_default(base: Layout, layout: Layout) -> list[Layout]:
     for key in sorted({*ours, *bases}):
         default = default_setting(key)
         target = default if default is not None else bases.get(key)
+        if key.startswith("database."):
+            target = bases.get(key, default)  # a recording of the database's own default may not be there
         if target is None or ours.get(key, default) == target or key.endswith(".with"):
             continue
         if key.startswith("tunable."):

@@ -77,12 +77,14 @@ def start(store: Store, request: Request, observer: Observer | None = None) -> R
     study, options = request.study, request.options
     _check_options(options, request.layouts)
     layouts = [study.layout] if options.aa else plan.renamed(study, request.layouts)
+    jobs_of = {repr(one.job_settings()): (one, request.job.under(one)) for one in layouts}
     for layout in layouts:
-        _check_roles(request.job, layout, study)
-        _check_settings(request.job, layout)
+        _, job = jobs_of[repr(layout.job_settings())]
+        _check_roles(job, layout, study)
+        _check_settings(job, layout)
     if options.saved is None and request.place.shared(Path("/")) is not None:
-        for database in {repr(one.database): one.database for one in layouts}.values():
-            prepared.require_room(request.job.name, request.job.params, database)
+        for layout, job in jobs_of.values():
+            prepared.require_room(job.name, job.params, layout.database)
     watcher = observer or Observer()
     with _up(request.place, watcher) as place:
         for layout in layouts:
@@ -90,7 +92,8 @@ def start(store: Store, request: Request, observer: Observer | None = None) -> R
         there = place.about_host()
         described = place.describe()
         # A load that can't be slowed down is refused now, not by each trial after its database was made.
-        jobs.get(request.job.name)(request.job.params, dilation=_dilation(described))
+        for _, job in jobs_of.values():
+            jobs.get(job.name)(job.params, dilation=_dilation(described))
         run = store.create_run(
             kind="run",
             study=study,
@@ -439,7 +442,7 @@ class _Runner:
             },
             "job": {
                 "name": self.job.name,
-                "params": dict(self.job.params),
+                "params": dict(self.job.under(layout).params),
                 "database": dict(layout.database),
             },
             "start": start,
@@ -453,12 +456,11 @@ class _Runner:
         """Return how the trial gets its database: loaded, or copied from a state that was loaded once."""
         layout = trial.layout
         if self.options.saved is not None:
-            return _on_target(self.place, self.options.saved, self.job, layout)
-        database = dict(layout.database)
-        key = repr(sorted(database.items()))
+            return _on_target(self.place, self.options.saved, self.job.under(layout), layout)
+        key = repr(layout.job_settings())
         if key not in self._starts:
             try:
-                self._starts[key] = self._prepare(trial, database)
+                self._starts[key] = self._prepare(trial)
             except LoadError as error:
                 # The next layout would wait as long, for the same.
                 interrupt.check()
@@ -468,7 +470,7 @@ class _Runner:
             raise found
         return found
 
-    def _prepare(self, trial: Trial, database: dict[str, str]) -> dict[str, Any]:
+    def _prepare(self, trial: Trial) -> dict[str, Any]:
         if self.place.shared(Path("/")) is None:
             return {"kind": "load"}
         said: list[str] = []
@@ -480,7 +482,8 @@ class _Runner:
             self.observer.step(trial, "load", "progress", share, step)
 
         try:
-            state = prepared.prepare(self.job.name, self.job.params, database, progress)
+            job, database = self.job.under(trial.layout), dict(trial.layout.database)
+            state = prepared.prepare(job.name, job.params, database, progress)
         except (InputError, MissingError):
             raise
         except ZtuneError as error:

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import queue
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from ztune import __version__
@@ -20,6 +21,7 @@ from ztune.places.replay import Outcome, Replay, suggested_jobs, sweep
 from ztune.runs.ending import ending
 from ztune.runs.observer import Observer
 from ztune.runs.options import ScreenOptions
+from ztune.runs.recordings import JobKey, found, key_of, of_run
 from ztune.runs.refine import MAX_ROUNDS, next_round, returns
 from ztune.runs.space import first_round
 from ztune.store import environment
@@ -48,10 +50,12 @@ def start(
     command: Sequence[str] = (),
     observer: Observer | None = None,
     like: Run | None = None,
+    others: Mapping[JobKey, Trace] | None = None,
 ) -> Run:
     """Screen ``trace`` against the layouts of ``study`` and return the finished run.
 
-    ``like``: a run of another OpenZFS, whose layouts are tried, and no others.
+    ``like``: a run of another OpenZFS, whose layouts are tried, and no others. ``others``: the recordings of
+    layouts whose job is not the base's, which ``trace`` is of; None: those that are kept (``recordings``).
 
     Everything that can be wrong with the input is found before the run is stored. Raises InputError,
     MissingError; KeyboardInterrupt after the run was marked interrupted.
@@ -60,15 +64,13 @@ def start(
         raise InputError(f"the budget is {options.budget}; at least 1 layout has to be tried")
     replayed(study.objective.minimise)
     sweep()
-    target = Replay(trace, engine, timeout_s=options.timeout_s)
-    layouts = first_round(study)[: options.budget]
-    for layout in layouts:
-        target.check(study, layout)
+    if others is None:
+        others = found(study, trace, options.budget)
     seed = study.seed if options.seed is None else options.seed
-    target.jobs = options.jobs or suggested_jobs(target.spec(study, study.layout, seed), target.memory)
-    warnings = [*(w.message for w in trace.manifest.warnings), *target.inputs.warnings]
-    if trace.manifest.dropped:
-        warnings.append(f"{trace.manifest.dropped} events were lost while recording: the trace is incomplete")
+    targets = _Targets.of(study, trace, others, engine, options, seed)
+    for layout in first_round(study)[: options.budget]:
+        targets.check(layout)
+    warnings = targets.warnings()
     run = store.create_run(
         kind=kind,
         study=study,
@@ -84,7 +86,7 @@ def start(
         source_run=None if like is None else like.id,
         outcome=kept(trace),
     )
-    return _Screening(store, run, target, options, observer or Observer()).go()
+    return _Screening(store, run, targets, options, observer or Observer()).go()
 
 
 def resume(
@@ -119,10 +121,13 @@ def resume(
         )
     sweep()
     study = run.resolved_study
-    target = Replay(trace, engine, timeout_s=options.timeout_s)
-    target.jobs = options.jobs or suggested_jobs(target.spec(study, study.layout, run.seed), target.memory)
+    others = of_run(store, run)
+    if set(map(key_of, first_round(study)[: options.budget])) - {key_of(study.layout), *others}:
+        # It was cut before the first of their trials, or there is more budget now.
+        others = {**found(study, trace, options.budget), **others}
+    targets = _Targets.of(study, trace, others, engine, options, run.seed)
     run = store.resume_run(run.id)
-    return _Screening(store, run, target, options, observer or Observer()).go()
+    return _Screening(store, run, targets, options, observer or Observer()).go()
 
 
 def allowed_order(run: Run, trials: Sequence[Trial]) -> list[Trial]:
@@ -131,19 +136,96 @@ def allowed_order(run: Run, trials: Sequence[Trial]) -> list[Trial]:
     return [by_hash[place.result.hash] for place in standing(run, trials).ranked]
 
 
+class _Targets:
+    """The recordings of a run, each ready to be replayed. ``several``: whether layouts have their own."""
+
+    def __init__(self, study: Study, by_job: Mapping[JobKey, Replay]) -> None:
+        self.study, self._by_job = study, by_job
+        self.several = len(by_job) > 1
+
+    @classmethod
+    def of(
+        cls,
+        study: Study,
+        trace: Trace,
+        others: Mapping[JobKey, Trace],
+        engine: Engine,
+        options: ScreenOptions,
+        seed: int,
+    ) -> _Targets:
+        """Read the recordings: ``trace``, of the base's job, and ``others``."""
+        base = key_of(study.layout)
+        by_job = {
+            key: Replay(one, engine, timeout_s=options.timeout_s)
+            for key, one in {base: trace, **others}.items()
+        }
+        first = by_job[base]
+        jobs = options.jobs or suggested_jobs(first.spec(study, study.layout, seed), first.memory)
+        for target in by_job.values():
+            target.jobs = jobs
+        return cls(study, by_job)
+
+    @property
+    def jobs(self) -> int:
+        """How many engines run at once."""
+        return self._by_job[key_of(self.study.layout)].jobs
+
+    def to(self, layout: Layout) -> Replay:
+        """Return what replays the recording that belongs to ``layout``. Raises InputError without one."""
+        target = self._by_job.get(key_of(layout))
+        if target is None:
+            raise InputError(
+                f'layout "{layout.name}" of study "{self.study.name}" has a job of its own, of '
+                "which there is no recording"
+            )
+        return target
+
+    def check(self, layout: Layout) -> None:
+        """Raise InputError if no recording can answer what ``layout`` asks."""
+        self.to(layout).check(self.study, layout)
+
+    def recording(self, layout: Layout) -> tuple[Path, str] | None:
+        """Return what a trial notes of its recording; None: it is the run's."""
+        trace = self.to(layout).trace
+        return (trace.path.resolve(), trace.sha) if self.several else None
+
+    def work(self, layout: Layout) -> dict[str, Any]:
+        """Return how much the recorded job of ``layout`` did, where layouts' jobs differ; else nothing."""
+        info = self.to(layout).trace.manifest.workload
+        if not self.several or info is None:
+            return {}
+        done = info.result.get("operations")
+        if isinstance(done, bool) or not isinstance(done, int | float) or done <= 0:
+            return {}
+        return {"job": {"operations": done, "unit": str(info.result.get("unit") or "operation")}}
+
+    def warnings(self) -> list[str]:
+        """Return what has to be said of the recordings, each sentence once."""
+        return list(dict.fromkeys(_warnings(self._by_job.values())))
+
+
+def _warnings(targets: Iterable[Replay]) -> Iterable[str]:
+    for target in targets:
+        manifest = target.trace.manifest
+        yield from (w.message for w in manifest.warnings)
+        yield from target.inputs.warnings
+        if manifest.dropped:
+            yield f"{manifest.dropped} events were lost while recording: the trace is incomplete"
+
+
 class _Screening:
     """A screening that is going on. The store is used from the calling thread alone."""
 
     def __init__(
-        self, store: Store, run: Run, target: Replay, options: ScreenOptions, observer: Observer
+        self, store: Store, run: Run, targets: _Targets, options: ScreenOptions, observer: Observer
     ) -> None:
-        self.store, self.run, self.target = store, run, target
+        self.store, self.run, self.targets = store, run, targets
         self.budget, self.only, self.observer = options.budget, options.only, observer
         self.study = run.resolved_study
 
     def go(self) -> Run:
         """Run to the end and return the run."""
-        self.observer.begin(self.run, self._all(), self.target.jobs)
+        self.observer.begin(self.run, self._all(), self.targets.jobs)
         with ending(self.store, self.run):
             self._rounds()
         return self.store.run(self.run.id)
@@ -155,13 +237,11 @@ class _Screening:
         study = self.study
         if self.run.source_run is not None:
             for trial in self.store.trials(self.run.source_run):
-                self.store.add_trial(
-                    self.run.id, trial.layout, is_baseline=trial.is_baseline, round_=trial.round
-                )
+                self._add(trial.layout, trial.round, trial.is_baseline)
             self._run_pending()
             return
         for layout in first_round(study)[: self.budget]:
-            self.store.add_trial(self.run.id, layout, is_baseline=layout.hash == study.layout.hash)
+            self._add(layout, 1, layout.hash == study.layout.hash)
         self._run_pending()
         if self.only:
             return
@@ -180,6 +260,11 @@ class _Screening:
             if chosen is None or not self._round(returns(study, chosen.layout, tried)):
                 break
 
+    def _add(self, layout: Layout, number: int, baseline: bool = False) -> None:
+        self.store.add_trial(
+            self.run.id, layout, is_baseline=baseline, round_=number, recording=self.targets.recording(layout)
+        )
+
     def _round(self, layouts: Sequence[Layout]) -> bool:
         """Run ``layouts`` as the next round; False if there is none that can be replayed."""
         possible = [layout for layout in layouts if self._possible(layout)]
@@ -187,19 +272,19 @@ class _Screening:
             return False
         number = 1 + max(t.round for t in self._all())
         for layout in possible:
-            self.store.add_trial(self.run.id, layout, round_=number)
+            self._add(layout, number)
         self._run_pending()
         return True
 
     def _possible(self, layout: Layout) -> bool:
         try:
-            self.target.check(self.study, layout)
+            self.targets.check(layout)
         except InputError:
             return False
         return True
 
     def _run_pending(self) -> None:
-        """Run the run's pending trials, ``target.jobs`` at a time."""
+        """Run the run's pending trials, ``targets.jobs`` at a time."""
         everything = self._all()
         pending = [t for t in everything if t.status == "pending"]
         more = max(0, self.budget - len(everything))
@@ -213,7 +298,7 @@ class _Screening:
                 self.observer.step(trial, phase, "progress", share, "")
 
             try:
-                ended.put((trial, self.target.run(spec, tell, stop)))
+                ended.put((trial, self.targets.to(trial.layout).run(spec, tell, stop)))
             except BaseException as error:  # handed to the main thread, which raises it
                 ended.put((trial, error))
 
@@ -221,9 +306,9 @@ class _Screening:
         waiting = sorted(pending, key=lambda t: (not t.is_baseline, -expected_cost(t.layout)))
         try:
             while waiting or running:
-                while waiting and len(running) < self.target.jobs:
+                while waiting and len(running) < self.targets.jobs:
                     trial = waiting.pop(0)
-                    spec = self.target.spec(self.study, trial.layout, self.run.seed)
+                    spec = self.targets.to(trial.layout).spec(self.study, trial.layout, self.run.seed)
                     self.store.start_trial(trial.id, spec)
                     self.observer.trial(trial)
                     thread = threading.Thread(target=work, args=(trial, spec), daemon=True)
@@ -234,8 +319,9 @@ class _Screening:
                 if isinstance(outcome, BaseException):
                     raise outcome
                 _check_versions(self.run, outcome)
+                result = outcome.result and {**outcome.result, **self.targets.work(trial.layout)}
                 finished = self.store.finish_trial(
-                    trial.id, result=outcome.result, error=outcome.error, wall_s=outcome.wall_s
+                    trial.id, result=result, error=outcome.error, wall_s=outcome.wall_s
                 )
                 self.observer.finished(finished, {})
                 self.observer.judged(self._all(), None)

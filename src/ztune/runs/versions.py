@@ -14,7 +14,7 @@ from ztune.analysis.across import family
 from ztune.errors import InputError
 from ztune.places import engine as engines
 from ztune.places.engine import Engine
-from ztune.runs import screening
+from ztune.runs import recordings, screening
 from ztune.runs.observer import Observer
 from ztune.runs.options import ScreenOptions
 from ztune.store.db import Store
@@ -69,4 +69,5 @@ def also(
     return screening.start(
         store, trace, study, engine, replace(options, seed=first.seed),
         name=f"{first.name}, OpenZFS {engine.openzfs}", command=command, observer=observer, like=first,
+        others=recordings.of_run(store, first),
     )  # fmt: skip

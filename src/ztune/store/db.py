@@ -335,12 +335,15 @@ class Store:
         round_: int = 1,
         block: int = 0,
         twin: int = 0,
+        recording: tuple[Path, str] | None = None,
     ) -> Trial:
         """Add a pending trial, or return the one that the run already has for the same layout and target.
 
         ``block``: which repetition, from 1; 0 where layouts are not repeated. ``twin``: 1 for the second of
-        two equal layouts of an A/A study.
+        two equal layouts of an A/A study. ``recording``: path and sha of the trace that it replays, in a run
+        whose layouts have recordings of their own.
         """
+        path, sha = recording or (None, None)
         with self._write() as db:
             old = db.execute(
                 "SELECT * FROM trial WHERE run_id = ? AND layout_hash = ? AND target = ? AND block = ? "
@@ -367,6 +370,8 @@ class Store:
                     "target": target,
                     "status": "pending",
                     "is_baseline": int(is_baseline),
+                    "trace_path": None if path is None else str(path),
+                    "trace_sha": sha,
                 },
             )
         return self._trial(key)
@@ -428,6 +433,13 @@ class Store:
         rows = self._db.execute("SELECT * FROM trial WHERE run_id = ? ORDER BY number", (run_id,))
         return [_trial(row) for row in rows]
 
+    def recordings(self, run_id: str) -> list[str]:
+        """Return the paths of the recordings that trials of a run have beside the run's own."""
+        rows = self._db.execute(
+            "SELECT DISTINCT trace_path FROM trial WHERE run_id = ? AND trace_path IS NOT NULL", (run_id,)
+        )
+        return [str(path) for (path,) in rows]
+
     def trial(self, run_id: str, number: int) -> Trial:
         """Return one trial of a run by its number. Raises InputError without it."""
         row = self._db.execute(
@@ -487,4 +499,5 @@ def _trial(row: sqlite3.Row) -> Trial:
     values["attempts"] = json.loads(values["attempts"])
     values["series"] = tuple(SeriesRef(**s) for s in json.loads(values["series"]))
     values["is_baseline"] = bool(values["is_baseline"])
+    values.update({key: values[key] or "" for key in ("trace_path", "trace_sha")})
     return Trial(**values)

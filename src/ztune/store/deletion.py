@@ -13,21 +13,26 @@ from ztune.store.records import Run
 
 
 def folders(store: Store, runs: Sequence[Run]) -> dict[str, list[Path]]:
-    """Return for each run the folders that go with it: its series, and the trace that was made for it.
+    """Return for each run the folders that go with it: its series, and the traces that were made for it.
 
     A trace outside of the state directory is the user's; one that runs beside ``runs`` replayed stays too.
     """
     ids = {run.id for run in runs}
-    kept = {other.trace_path for other in store.runs() if other.id not in ids}
+    kept = {path for other in store.runs() if other.id not in ids for path in _recordings(store, other)}
     found: dict[str, list[Path]] = {}
     for run in runs:
         theirs = [paths.home() / "series" / run.id]
-        trace = Path(run.trace_path)
-        if run.trace_path and trace.parent == paths.traces() and run.trace_path not in kept:
-            theirs.append(trace)
+        for path in sorted(_recordings(store, run) - kept):
+            if Path(path).parent == paths.traces():
+                theirs.append(Path(path))
         # As it is written: nothing behind a link, nor through "..".
         found[run.id] = [folder for folder in theirs if folder.is_dir() and folder.resolve() == folder]
     return found
+
+
+def _recordings(store: Store, run: Run) -> set[str]:
+    """Return the paths of the recordings that ``run`` replayed."""
+    return {run.trace_path, *store.recordings(run.id)} - {""}
 
 
 def delete(store: Store, runs: Sequence[Run]) -> None:

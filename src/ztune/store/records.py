@@ -52,6 +52,10 @@ class Run:
         """Whether its trials ran the real database, so that nothing in it is modelled."""
         return self.kind == "run"
 
+    def recording_of(self, trial: Trial) -> tuple[str, str]:
+        """Return path and sha of the recording that ``trial`` replayed; empty without one."""
+        return trial.trace_path or self.trace_path, trial.trace_sha or self.trace_sha
+
     @cached_property
     def resolved_study(self) -> Study:
         """The study as a model again."""
@@ -83,6 +87,8 @@ class Trial:
     twin: int = 0  # 1: the second of two equal layouts, in an A/A study
     attempts: list[dict[str, Any]] = field(default_factory=list)  # earlier ones, that were cut or failed
     series: tuple[SeriesRef, ...] = ()
+    trace_path: str = ""  # where layouts have recordings of their own; else empty: the run's
+    trace_sha: str = ""
 
     @property
     def arm(self) -> str:

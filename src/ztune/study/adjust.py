@@ -35,7 +35,10 @@ def adjusted(
     if whole != KNOWN:
         raw["durability"] = to_json(whole)
     if whole.known:
-        raw["database"] = {**weakening(database or {}), **study.layout.database}
+        # What a parameter that varies makes of the database is each layout's own (``Declared.parameters``).
+        varied = {name for by in whole.parameters.values() for made in by.values() for name in made}
+        weak = {n: v for n, v in weakening(database or {}).items() if n not in varied}
+        raw["database"] = {**weak, **study.layout.database}
     extra = dict(study.profiles)
     if arc is not None:
         raw["arc"] = arc

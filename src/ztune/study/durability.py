@@ -269,7 +269,9 @@ def _declared(layout: Layout, found: list[_Answer]) -> dict[str, str]:
 
 def _settings(layout: Layout) -> dict[str, str]:
     """Return the database's settings: those it has anyway, overridden by the layout's."""
-    return {**(layout.declared.own if layout.declared is not None else {}), **layout.database}
+    if layout.declared is None:
+        return dict(layout.database)
+    return {**layout.declared.own, **layout.declared.made_by(layout.workload), **layout.database}
 
 
 def _is_known(name: str, value: str) -> bool:

@@ -38,8 +38,8 @@ def _change(raw: dict[str, Any], key: str, value: object) -> None:
         _vdevs(raw["pool"][0], key, value)
     elif head == "pool":
         _pool(raw, key, rest, value)
-    elif head in {"tunable", "database"} and rest:
-        table = raw["tunables" if head == "tunable" else "database"]
+    elif head in {"tunable", "database", "workload"} and rest:
+        table = raw["tunables"] if head == "tunable" else raw.setdefault(head, {})
         if value == "default":
             table.pop(rest, None)
         elif head == "tunable":
@@ -52,7 +52,7 @@ def _change(raw: dict[str, Any], key: str, value: object) -> None:
         raise ValueError(
             f'"{key}" is not a factor; write ROLE.PROPERTY, ROLE.pool, slog, l2arc, special, arc, '
             f"pool.NAME.ashift, pool.NAME.data, pool.NAME.filesystem, ROLE.volume, ROLE.filesystem, "
-            f"tunable.NAME or database.NAME.{suggest(key, _known(raw))}"
+            f"tunable.NAME, database.NAME or workload.NAME.{suggest(key, _known(raw))}"
         )
 
 
@@ -64,6 +64,7 @@ def _known(raw: Mapping[str, Any]) -> list[str]:
         *(f"{d['roles'][0]}.{of}" for d in raw["dataset"] for of in _OF_DATASET),
         *(f"tunable.{name}" for name in raw["tunables"]),
         *(f"database.{name}" for name in raw["database"]),
+        *(f"workload.{name}" for name in raw.get("workload", ())),
     ]
 
 

@@ -66,9 +66,9 @@ def parse_layout(raw: Mapping[str, object]) -> Layout:
 def with_settings(layout: Layout, changes: Mapping[str, object], name: str | None = None) -> Layout:
     """Return ``layout`` with ``changes`` (factors as in ``Layout.settings``), checked afresh.
 
-    ``tunable.NAME``, ``database.NAME``, ``pool.NAME.filesystem`` and the settings of a role may be "default",
-    which takes the setting away. Raises ValueError with a sentence for an unknown factor or a value that ZFS
-    would not take.
+    ``tunable.NAME``, ``database.NAME``, ``workload.NAME``, ``pool.NAME.filesystem`` and the settings of a
+    role may be "default", which takes the setting away. Raises ValueError with a sentence for an unknown
+    factor or a value that ZFS would not take.
     """
     return parse_layout(_factors.changed(layout.to_json(), changes, name))
 
@@ -96,6 +96,8 @@ def default_setting(key: str) -> str | None:
         return None if known is None else ("default" if known.default is None else known.text(known.default))
     if key.startswith("database."):
         return "default"
+    if key.startswith("workload."):
+        return None
     if key.startswith("pool."):
         return "zfs" if key.endswith(".filesystem") else None
     role, _, name = key.partition(".")
@@ -115,7 +117,7 @@ def optional_setting(key: str) -> bool:
     if head in ROLES and name in PROPERTIES:
         return name not in REPLAYED
     return (
-        head in {"tunable", "database"}
+        head in {"tunable", "database", "workload"}
         or (head in ROLES and name in _VOLUME_DEFAULTS)
         or (head == "pool" and key.endswith(".filesystem"))
     )

@@ -5,10 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from pydantic import ValidationError
 
+from ztune.databases import registry
 from ztune.errors import InputError
 from ztune.output import line, shown
 from ztune.study import profiles as _profiles
@@ -39,6 +40,7 @@ def parse_study(raw: dict[str, Any], text: str, path: Path) -> Study:
     except ValidationError as error:
         raise InputError(explain(error, raw, text, path, HINTS, "a study")) from None
     _check_text(raw, text, path)
+    _check_parameters(study, raw, text, path)
     for loc, layout in study.with_arcs():
         try:
             check_arc(layout)
@@ -64,6 +66,37 @@ def resolve_profiles(
         except InputError as error:
             raise InputError(f"{where}: {error}" if where else str(error)) from None
     return study.model_copy(update={"profiles": found})
+
+
+def _check_parameters(study: Study, raw: dict[str, Any], text: str, path: Path) -> None:
+    """Refuse parameters that the study's workload does not take. Not in the models either, for the same
+    reason as control characters.
+    """
+
+    def refuse(loc: Loc, why: str) -> NoReturn:
+        at = line_of(positions(text), loc)
+        raise InputError(f"{path}{f':{at}' if at else ''}: {show_path(loc)}: {why}") from None
+
+    if study.layout.workload:
+        refuse(
+            ("layout", "workload"), "the base's parameters stand in [parameters]; axes and layouts vary them"
+        )
+    changes: list[tuple[Loc, dict[str, str | int]]] = [
+        *((("axes", key, i), {key: v}) for key, vs in study.axes.items() for i, v in enumerate(vs)),
+        *((("layouts", i, "set"), named.set) for i, named in enumerate(study.layouts)),
+    ]
+    for loc, factors in changes:
+        given = {key.partition(".")[2]: v for key, v in factors.items() if key.startswith("workload.")}
+        if not given:
+            continue
+        first = loc if loc[0] == "axes" else (*loc, f"workload.{next(iter(given))}")
+        if study.workload is None:
+            refuse(first, 'no workload is named, whose parameter that could be; add workload = "…"')
+        try:
+            registry.get(study.workload).Parameters.parse(study.workload, {**study.parameters, **given})
+        except InputError as error:
+            wrong = next((name for name in given if repr(name) in str(error)), None)
+            refuse(first if loc[0] == "axes" or wrong is None else (*loc, f"workload.{wrong}"), str(error))
 
 
 def _check_text(raw: dict[str, Any], text: str, path: Path) -> None:

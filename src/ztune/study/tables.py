@@ -164,6 +164,7 @@ def layout_table(value: Any) -> Any:
         "arc": parse_size,
         "tunables": _tunables,
         "database": _database,
+        "workload": _database,
         "durability": lambda declared: _declared(declared, database),
     }
     for key, step in steps.items():
@@ -195,9 +196,7 @@ def _database(value: Any) -> Any:
         return value
     for name, item in value.items():
         if isinstance(item, bool) or not isinstance(item, str | int | float):
-            raise KeyedError(
-                (str(name),), f'{name} is {item!r}; write the database\'s own text, such as "off"'
-            )
+            raise KeyedError((str(name),), f'{name} is {item!r}; write it as text, such as "off"')
     return {str(name): str(item) for name, item in value.items()}
 
 
