@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 from typing import Any
 
 import click
 
-from ztune import output
+from ztune import files, output
+from ztune.claims import found, study_trials
 from ztune.claims import studies as known
-from ztune.claims import study_trials
 from ztune.claims.recordings import SECONDS, Recordings
 from ztune.claims.replaying import NOT_YET, Conditions, Hearing, Replays
 from ztune.claims.studies import PublishedStudy
@@ -17,12 +18,16 @@ from ztune.claims.study_trials import StudyTrials
 from ztune.cli._live import LiveView
 from ztune.cli._options import argument, jobs_option, json_option, option, params_option, takes
 from ztune.cli._tune import record_workload
+from ztune.cli._waiting import waiting
 from ztune.databases import registry
 from ztune.errors import InputError, ZtuneError
+from ztune.onhost.fields import to_json
 from ztune.places import engine as engines
+from ztune.report import studies_html
 from ztune.store.db import Store
 from ztune.trace.reader import Trace
 
+_FILE = click.Path(path_type=Path, dir_okay=False)
 _seconds = option(
     "--seconds",
     type=click.IntRange(1, 86_400),
@@ -107,7 +112,7 @@ def run(
     chosen = [known.find(name) for name in dict.fromkeys(names or known.names())]
     _check_params(chosen, params)
     engine = engines.check()
-    found: list[tuple[PublishedStudy, StudyTrials | None, str]] = []
+    ended: list[tuple[PublishedStudy, StudyTrials | None, str]] = []
     with Store.open() as store:
         hearing = Hearing(LiveView, lambda text: output.echo(text, err=True))
         for study in chosen:
@@ -117,13 +122,13 @@ def run(
             )
             output.echo(f"{study.name}: {len(study.layouts)} layouts", err=True)
             try:
-                found.append((study, study_trials.run(study, replays), ""))
+                ended.append((study, study_trials.run(study, replays), ""))
             except KeyboardInterrupt:
                 output.echo("What is done is kept; the same command goes on from there.", err=True)
                 raise
             except ZtuneError as error:
-                found.append((study, None, str(error)))
-    said = [_said(study, kept, why) for study, kept, why in found]
+                ended.append((study, None, str(error)))
+    said = [_said(study, kept, why) for study, kept, why in ended]
     if as_json:
         output.print_json(said)
     else:
@@ -169,3 +174,44 @@ def _print(said: list[dict[str, Any]]) -> None:
         for left in each["not_run"]:
             output.echo(f"  {left['layouts']} not: {left['why'] or NOT_YET}")
     output.echo("`ztune studies page --out studies.html` shows them beside the published figures.")
+
+
+@command.command("page", short_help="Write the page of the studies from what is stored.")
+@takes
+def page(
+    out: Path | None = option(
+        "--out", type=_FILE, metavar="FILE", help="Where to write the page. [default: studies.html]"
+    ),
+    found_file: Path | None = option(
+        "--found", type=_FILE, metavar="FILE", help="Write what was found as JSON, and no page unless --out."
+    ),
+    as_json: bool = json_option,
+) -> None:
+    """Write one HTML page: each study's published tables beside ours, charts, verdicts, and rules of thumb.
+
+    It reads stored trials and the last verdicts, and runs nothing. The page loads nothing from the network.
+    --found writes what it shows as a small file; the tables in docs/studies.md are made from such a file.
+
+    \b
+      ztune studies page --out studies.html
+      ztune studies page --json
+      ztune studies page --found docs/studies-found.json
+    """
+    for path in (out, found_file):
+        if path is not None:
+            files.check(path)
+    with Store.open() as store, waiting("reading the trials"):
+        what = found.read(store)
+    if found_file is not None:
+        found.write(found_file, what)
+    if out is None and found_file is None and not as_json:
+        out = Path("studies.html")
+        files.check(out)
+    if out is not None:
+        with waiting("making the page"):
+            files.write(out, studies_html.render(what))
+    if as_json:
+        output.print_json(to_json(what))
+        return
+    for path in filter(None, (out, found_file)):
+        output.echo(str(path))
