@@ -1,11 +1,11 @@
-"""What the stored trials say of the studies: read, never run; also as a small file that docs are made from."""
+"""What the stored trials say of the studies: read, never run; also as a small file, for docs."""
 
 from __future__ import annotations
 
 import json
 import platform
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,7 @@ from ztune.analysis.basis import basis
 from ztune.analysis.metrics import REPLAYED, Metric, number_at
 from ztune.analysis.results import collect
 from ztune.claims import claim as known
-from ztune.claims import studies, study_trials, thumb
+from ztune.claims import publication, studies, study_trials, thumb
 from ztune.claims import verdict as verdicts
 from ztune.claims.studies import Kind, PublishedStudy
 from ztune.claims.study_trials import StudyTrials
@@ -70,7 +70,7 @@ class FoundLayout:
 
 @dataclass(frozen=True)
 class FoundVerdict:
-    """The last verdict of a claim, with the trials that it cites; ``verdict`` is "" where it was not tested."""
+    """The last verdict of a claim, with the trials that it cites; ``verdict`` "": it was not tested."""
 
     claim: str
     sentence: str
@@ -140,10 +140,11 @@ class Found:
 
 def read(store: Store) -> Found:
     """Return what the store has of the studies. Raises InputError for a file that can't be read."""
-    kept = {name: study_trials.last(name) for name in studies.names()}
+    by_year = sorted(studies.names(), key=lambda name: publication.find(name).year)
+    kept = {name: study_trials.last(name) for name in by_year}
     trials = _Trials(store)
     found = tuple(_study(studies.find(name), of, trials) for name, of in kept.items())
-    return Found(now(), __version__, _machine(), found, tuple(_sweeps(kept.values(), trials)))
+    return Found(now(), __version__, _machine(), found, tuple(_sweeps(list(kept.values()), trials)))
 
 
 class _Trials:
@@ -218,7 +219,9 @@ def _verdict(claim: known.Claim) -> FoundVerdict:
 
 def _ends(study: str, trials: _Trials) -> list[MeasuredEnd]:
     """Return the measured layouts of the last finished run of the ready study ``study``."""
-    done = [r for r in trials.runs.values() if r.measured and r.status == "done" and r.study.get("name") == study]
+    done = [
+        r for r in trials.runs.values() if r.measured and r.status == "done" and r.study.get("name") == study
+    ]
     if not study or not done:
         return []
     run = done[-1]
@@ -236,7 +239,7 @@ def _ends(study: str, trials: _Trials) -> list[MeasuredEnd]:
     return found
 
 
-def _sweeps(kept: Iterable[StudyTrials | None], trials: _Trials) -> list[RecordSizeSweep]:
+def _sweeps(kept: Collection[StudyTrials | None], trials: _Trials) -> list[RecordSizeSweep]:
     """Return the sweeps of record sizes among all stored replays, those of studies first."""
     by: dict[tuple[str, str, str], list[tuple[Run, Trial]]] = {}
     for run in trials.runs.values():
@@ -251,15 +254,20 @@ def _sweeps(kept: Iterable[StudyTrials | None], trials: _Trials) -> list[RecordS
     for (sha, _, _), replays in by.items():
         if sha in jobs:
             study, job = jobs[sha]
-            found += thumb.sweeps(replays, job.sizes, f"{study}: {job.workload}", job.workload)
+            found += thumb.sweeps(replays, job.sizes, _job_name(study, job.workload), job.workload)
         elif len(replays) >= thumb.FEWEST and (recorded := _recorded(replays[0][0])) is not None:
             workload, sizes = recorded
             found += thumb.sweeps(replays, sizes, workload or "a recording", workload)
-    return sorted(found, key=lambda each: (":" not in each.job, each.job, each.condition))
+    ran = {of.study for of in kept if of is not None}
+    return sorted(found, key=lambda each: (each.job.split(": ")[0] not in ran, each.job, each.condition))
+
+
+def _job_name(study: str, workload: str) -> str:
+    return study if study == workload else f"{study}: {workload}"
 
 
 def _recorded(run: Run) -> tuple[str, Mapping[str, RoleSizes]] | None:
-    """Return the workload of the recording that ``run`` replayed, and the sizes in it; None where it is gone."""
+    """Return the workload of what ``run`` replayed, and the sizes in it; None where the recording is gone."""
     try:
         trace = Trace.open(Path(run.trace_path))
         if trace.sha != run.trace_sha:
@@ -292,8 +300,8 @@ def load(path: Path) -> Found:
         raise InputError(f"can't read {path}: {error.strerror}") from None
     except KeyedError as error:
         where = ".".join(map(str, error.path))
-        raise InputError(f"{path}: {where}: {error}; `ztune studies page --found` writes such a file") from None
+        raise InputError(
+            f"{path}: {where}: {error}; `ztune studies page --found` writes such a file"
+        ) from None
     except ValueError as error:
         raise InputError(f"{path} is no JSON: {error}; `ztune studies page --found` writes it") from None
-
-

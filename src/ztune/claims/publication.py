@@ -197,7 +197,9 @@ def _check_table(file: File, found: Publication, base: Layout, i: int, table: Ta
     for j, name in twice([r.name for r in table.rows]):
         raise file.wrong((*at, "rows", j, "name"), f'two rows are called "{name}"')
     if table.base and table.base not in table.all_rows():
-        raise file.wrong((*at, "base"), f'there is no row "{table.base}".{suggest(table.base, table.all_rows())}')
+        raise file.wrong(
+            (*at, "base"), f'there is no row "{table.base}".{suggest(table.base, table.all_rows())}'
+        )
     places = {r.name: (*at, "rows", j) for j, r in enumerate(table.rows)}
     for name, row in table.all_rows().items():
         place = places.get(name, (*at, "figures"))

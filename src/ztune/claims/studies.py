@@ -57,7 +57,9 @@ def find(name: str) -> PublishedStudy:
     """Return the study ``name``. Raises InputError."""
     known = names()
     if name not in known:
-        raise InputError(f'there is no study "{name}" to run again; there are {", ".join(known)}.{suggest(name, known)}')
+        raise InputError(
+            f'there is no study "{name}" to run again; there are {", ".join(known)}.{suggest(name, known)}'
+        )
     source = publication.find(name)
     published = _published(source)
     return PublishedStudy(name, source, (*published, *_ready(source, published)))

@@ -130,24 +130,38 @@ def unpublished(source: Publication, found: FoundStudy) -> list[RatioTable]:
             by.setdefault(layout.name.split(": ", 1)[0], []).append(layout)
     out = []
     for study, layouts in by.items():
-        bases = [e for e in layouts if study in ready.files() and e.name == f"{study}: {ready.find(study).layout.name}"]
-        first = next((t for t in source.table if (t.workload or source.workload) == layouts[0].workload), None)
+        bases = [
+            e
+            for e in layouts
+            if study in ready.files() and e.name == f"{study}: {ready.find(study).layout.name}"
+        ]
+        first = next(
+            (t for t in source.table if (t.workload or source.workload) == layouts[0].workload), None
+        )
         base = bases[0] if bases else None
         if base is None and first is not None:
             base = found.layout(f"{first.name}/{first.base or next(iter(first.all_rows()))}")
         rows = tuple(_row(e.name.split(": ", 1)[1], "", None, e, base) for e in layouts)
         name = "" if base is None else base.name.split(": ", 1)[-1]
-        out.append(RatioTable(study, "layouts without a published figure", "", name, "modelled_s", False, rows))
+        out.append(
+            RatioTable(study, "layouts without a published figure", "", name, "modelled_s", False, rows)
+        )
     return out
 
 
 def ratio_sheet(table: RatioTable) -> Sheet:
     """Return a table of ratios: what was published first, if anything was."""
     told = bool(table.unit)
-    head = ("layout", *((f"published, {table.unit}", "published") if told else ()), *(HEADS[m] for m in RATIOS))
+    head = (
+        "layout",
+        *((f"published, {table.unit}", "published") if told else ()),
+        *(HEADS[m] for m in RATIOS),
+    )
     rows = []
     for row in table.rows:
-        ours = [units.times(row.ours[m]) for m in RATIOS] if row.trial else [row.why or "not run", *("–",) * 4]
+        ours = (
+            [units.times(row.ours[m]) for m in RATIOS] if row.trial else [row.why or "not run", *("–",) * 4]
+        )
         rows.append((row.name, *((row.figure, units.times(row.published)) if told else ()), *ours, row.trial))
     return Sheet((*head, "trial"), tuple(rows))
 
@@ -205,7 +219,14 @@ def overview(found: Found) -> Sheet:
     rows = []
     for study in found.studies:
         source = publication.find(study.study)
-        rows.append((f"{study.study}, {source.year}", source.conclusion, finding(source, study), verdict_counts(study)))
+        rows.append(
+            (
+                f"{study.study}, {source.year}",
+                source.conclusion,
+                finding(source, study),
+                verdict_counts(study),
+            )
+        )
     return Sheet(("study", "what it concluded", "what we find", "its claims"), tuple(rows), 4)
 
 
@@ -235,11 +256,20 @@ def finding(source: Publication, study: FoundStudy) -> str:
     spread, least = max(times) / min(times) - 1, smallest(COUNTS["modelled_s"])
     if spread <= least:
         parts.append(
-            f"Here modelled times differ by at most {spread:.0%}, less than the {least:.0%} that a replay can tell."
+            f"Here modelled times differ by at most {spread:.0%}, "
+            f"less than the {least:.0%} that a replay can tell."
         )
     else:
-        one = min(ours, key=lambda row: row.ours["modelled_s"] or 1.0)
-        parts.append(f"Here least modelled time: {one.name}, {_than(one.ours['modelled_s'], table.base)}.")
+        low = min(ours, key=lambda row: row.ours["modelled_s"] or 1.0)
+        high = max(ours, key=lambda row: row.ours["modelled_s"] or 1.0)
+        less, more = low.ours["modelled_s"] or 1.0, high.ours["modelled_s"] or 1.0
+        parts.append(
+            f"Here least modelled time: {low.name}, {_than(less, table.base)}."
+            if less < 1 / (1 + least)
+            else f"Here none has clearly less modelled time than {table.base}."
+        )
+        if more > 1 + least:
+            parts.append(f"Most: {high.name}, {_than(more, table.base)}.")
     wrote = [row for row in ours if row.ours["written"] is not None]
     if wrote:
         one = min(wrote, key=lambda row: row.ours["written"] or 1.0)
@@ -255,9 +285,15 @@ def verdict_sheet(study: FoundStudy) -> Sheet:
     """Return the claims of a study with their verdicts and the trials that they cite."""
     rows = []
     for each in study.verdicts:
-        cited = ", ".join(each.trials[:4]) + (f" and {len(each.trials) - 4} more" if len(each.trials) > 4 else "")
-        rows.append((each.claim, each.sentence, each.own_figures, each.verdict or "not tested", each.says, cited))
-    return Sheet(("claim", "sentence", "own figures", "verdict", "what it rests on", "trials"), tuple(rows), 6)
+        cited = ", ".join(each.trials[:4]) + (
+            f" and {len(each.trials) - 4} more" if len(each.trials) > 4 else ""
+        )
+        rows.append(
+            (each.claim, each.sentence, each.own_figures, each.verdict or "not tested", each.says, cited)
+        )
+    return Sheet(
+        ("claim", "sentence", "own figures", "verdict", "what it rests on", "trials"), tuple(rows), 6
+    )
 
 
 def thumb_sheet(sweeps: Sequence[RecordSizeSweep]) -> Sheet:

@@ -21,7 +21,7 @@ from ztune.trace.reader import Trace
 
 @dataclass(frozen=True)
 class RecordedJob:
-    """A job that was recorded for a study. ``data``: bytes of its data in the end; ``sha``: the recording's."""
+    """A job that was recorded for a study. ``data``: bytes of its data in the end; ``seconds``: recorded."""
 
     sha: str
     workload: str

@@ -65,10 +65,10 @@ def list_(as_json: bool = json_option) -> None:
     output.print_table(
         ("study", "year", "layouts", "run", "last run", "title"),
         [
-            (r["study"], str(r["year"]), str(r["layouts"]), str(r["run"]), r["when"][:10] or "never", r["title"])
+            (r["study"], *(str(r[key]) for key in ("year", "layouts", "run")), r["when"][:10], r["title"])
             for r in rows
         ],
-    )  # fmt: skip
+    )
 
 
 def _row(study: PublishedStudy, kept: StudyTrials | None) -> dict[str, Any]:

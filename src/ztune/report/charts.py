@@ -445,7 +445,9 @@ def ratios(rows: Sequence[RatioMarks], kinds: Mapping[str, str], what: str, wide
     ]
     if len(steps) > 1:
         path = f"M{steps[0][0]:.1f} {steps[0][1]:.1f}"
-        path += "".join(f"V{(a[1] + b[1]) / 2:.1f}H{b[0]:.1f}V{b[1]:.1f}" for a, b in itertools.pairwise(steps))
+        path += "".join(
+            f"V{(a[1] + b[1]) / 2:.1f}H{b[0]:.1f}V{b[1]:.1f}" for a, b in itertools.pairwise(steps)
+        )
         out.append(Markup('<path class="series" d="{}"/>').format(path))
     for i, row in enumerate(rows):
         y = 8 + _ROW * (i + 0.5)
@@ -474,9 +476,9 @@ def _mark(kind: str, x: float, y: float, title: str) -> Markup:
         "written": "M-5 5L0 -5L5 5Z",
         "read": "M-5 -5L5 -5L0 5Z",
     }
-    return Markup('<path class="mark {}" transform="translate({:.1f} {:.1f})" d="{}"><title>{}</title></path>').format(
-        kind, x, y, shapes[kind], title
-    )
+    return Markup(
+        '<path class="mark {}" transform="translate({:.1f} {:.1f})" d="{}"><title>{}</title></path>'
+    ).format(kind, x, y, shapes[kind], title)
 
 
 def mark_sample(kind: str) -> Markup:

@@ -17,7 +17,12 @@ from ztune.report.charts import RatioMarks
 from ztune.units import format_size
 
 _PUBLISHED = {"published": "published", "ours": "here, modelled", "written": "bytes written here"}
-_STEPS = {"modelled_s": "modelled time", "written": "bytes written", "read": "bytes read", "measured": "measured time"}
+_STEPS = {
+    "modelled_s": "modelled time",
+    "written": "bytes written",
+    "read": "bytes read",
+    "measured": "measured time",
+}
 
 
 def render(found: Found) -> str:
@@ -83,7 +88,9 @@ def _table(table: RatioTable, study: FoundStudy) -> dict[str, Any]:
     }
 
 
-def _steps(steps: list[LadderStep], table: RatioTable, study: FoundStudy, source: Publication) -> dict[str, Any]:
+def _steps(
+    steps: list[LadderStep], table: RatioTable, study: FoundStudy, source: Publication
+) -> dict[str, Any]:
     rows = []
     for step in steps:
         marks = {k: v for k, v in step.values.items() if v}
