@@ -10,7 +10,7 @@ export VENV
 help:
 	@echo 'make setup   install what ztune needs (Debian, Ubuntu) and build it; ztune is then $(BIN)/ztune'
 	@echo 'make demo    the whole loop on a PostgreSQL of our own; results in $(OUT)/'
-	@echo 'make studies   what others claimed of databases on ZFS, tried again by replay; it goes on where it was cut'
+	@echo 'make studies   published studies and claims tried again by replay, and their page in $(STUDIES_PAGE); it goes on where it was cut'
 	@echo 'make lab     install QEMU and build the lab, where layouts are tried in a virtual machine (ten to twenty minutes, once)'
 	@echo 'make check   style, types and unit tests in a minute or two; installs nothing, needs neither root nor servers nor what is compiled'
 	@echo 'make test    set up, install the databases of the workloads, check style and types, run the tests'
@@ -42,9 +42,16 @@ DEMO = -p rate=30 --budget 25
 demo: setup
 	$(BIN)/ztune tune postgres-oltp $(DEMO) --out $(OUT)
 
-# Every claim that a replay can test; what is done already is not done again.
+# What is done already is not done again. A study whose database is not set up (1) does not keep the rest off the page.
+STUDIES_PAGE ?= studies.html
+
 studies: setup
-	$(BIN)/ztune claims test
+	@for step in 'claims test' 'studies run' 'studies page --out $(STUDIES_PAGE)'; do \
+	echo "ztune $$step"; $(BIN)/ztune $$step; status=$$?; \
+	[ $$status -le 1 ] || exit $$status; \
+	[ $$status = 0 ] || failed=1; \
+	done; \
+	[ -z "$$failed" ] || { echo 'make studies: some could not be run (above); the page says which' >&2; exit 1; }
 
 C_FILES := $(wildcard engine/src/*.[ch] engine/include/*/*.h mount/src/*.[ch] disk/src/*.[ch] recorder/*.[ch] lab/*.c)
 SHELL_FILES := $(wildcard scripts/*.sh) .ci/run
@@ -123,6 +130,7 @@ docs: setup
 	$(BIN)/python -m ztune.cli.docs docs/commands.md
 	$(BIN)/python -m ztune.study.docs docs/study-format.md
 	$(BIN)/python -m ztune.claims.docs docs/claims-format.md
+	$(BIN)/python -m ztune.claims.studies_docs docs/studies.md
 	$(BIN)/python -m ztune.results.docs docs/results-format.md
 	$(BIN)/python -m ztune.advice.findings_docs docs/findings.md
 	$(BIN)/python -m ztune.study.schema > docs/study.schema.json

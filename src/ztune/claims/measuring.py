@@ -20,7 +20,7 @@ from ztune.analysis.resolve import adjusted
 from ztune.analysis.results import collect
 from ztune.claims.claim import Claim, ComparedLayout, replay_cannot
 from ztune.claims.conclusion import Compared, Condition, Tried, state, undecided
-from ztune.claims.recordings import Recordings, workload
+from ztune.claims.recordings import Recordings
 from ztune.claims.replaying import SEED, Hearing, disks_of, one_study, own_disks
 from ztune.databases import registry
 from ztune.errors import InputError, ZtuneError
@@ -105,7 +105,7 @@ class Measurements:
 
     def _asked(self, claim: Claim, profile: str | None, arc: int | None) -> _Asked:
         common = self.recordings.parameters(claim, claim.subject)
-        made = workload(claim.workload, common, {})
+        made = registry.make(claim.workload, common)
         job = workload_job(made)
         settings = registry.settings_of(claim.workload, common)
         declared = registry.declared(claim.workload, common)

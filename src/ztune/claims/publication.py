@@ -65,6 +65,9 @@ class Table:
     rows: tuple[Figure, ...] = field(
         default=(), metadata={"description": "Figures whose layouts are no axis."}
     )
+    base: str = field(
+        default="", metadata={"description": "The row that the others are set against; none: the first."}
+    )
     note: str = field(default="", metadata={"description": "What a reader of the figures has to know."})
 
     def all_rows(self) -> dict[str, Figure]:
@@ -144,6 +147,14 @@ class Publication:
         default_factory=dict,
         metadata={"description": "Further figures that belong to no layout, with their unit in the name."},
     )
+    conclusion: str = field(default="", metadata={"description": "What it concludes, in a sentence."})
+    stand_in: str = field(
+        default="",
+        metadata={"description": "What our trials put in the place of what can't be had."},
+    )
+    scale: str = field(
+        default="", metadata={"description": "How the sizes of the ready study stand to its sizes."}
+    )
     note: str = field(default="", metadata={"description": "What a reader has to know of the whole."})
 
     def base(self) -> Layout:
@@ -193,6 +204,10 @@ def _check_table(file: File, found: Publication, base: Layout, i: int, table: Ta
         raise file.wrong(at, "a table has either axes and figures, or rows")
     for j, name in twice([r.name for r in table.rows]):
         raise file.wrong((*at, "rows", j, "name"), f'two rows are called "{name}"')
+    if table.base and table.base not in table.all_rows():
+        raise file.wrong(
+            (*at, "base"), f'there is no row "{table.base}".{suggest(table.base, table.all_rows())}'
+        )
     places = {r.name: (*at, "rows", j) for j, r in enumerate(table.rows)}
     for name, row in table.all_rows().items():
         place = places.get(name, (*at, "figures"))

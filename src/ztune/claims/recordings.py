@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -11,7 +11,7 @@ from ztune.advice.trust import SHORT_TRACE_S
 from ztune.claims.claim import Claim, ComparedLayout
 from ztune.databases import memory, registry
 from ztune.errors import InputError, ZtuneError
-from ztune.runs.recordings import Record, recorded
+from ztune.runs.recordings import Record, kept, recorded
 from ztune.study import ready
 from ztune.trace.reader import Trace
 
@@ -41,7 +41,9 @@ class Recordings:
             return self.given
         parameters = self.parameters(claim, side)
         asked = json.dumps([claim.workload, parameters, settings], sort_keys=True)
-        return self._once(asked, lambda: self._made(claim.workload, parameters, settings))
+        return self._once(
+            asked, lambda: recorded(claim.workload, parameters, settings, "claims", self.record)
+        )
 
     def again(self, claim: Claim, side: ComparedLayout) -> Trace | None:
         """Return a second recording of the job under ``side``, whose difference from the first is none of a
@@ -49,23 +51,16 @@ class Recordings:
         """
         if self.given is not None:
             return None
-        first = self.of(claim, side).path
+        workload, first = kept(claim.workload, self.parameters(claim, side), _settings(side), "claims")
         path = first.with_name(f"{first.name.removesuffix('.trace')}-again.trace")
-
-        def make() -> Trace:
-            made = workload(claim.workload, self.parameters(claim, side), _settings(side))
-            return Trace.open(path) if path.exists() else self.record(made, path)
-
-        return self._once(str(path), make)
+        return self._once(
+            str(path), lambda: Trace.open(path) if path.exists() else self.record(workload, path)
+        )
 
     def _once(self, asked: str, make: Callable[[], Trace]) -> Trace:
         if asked not in self._known:
             try:
-<<<<<<< HEAD
                 self._known[asked] = make()
-=======
-                self._known[asked] = recorded(claim.workload, parameters, settings, "claims", self.record)
->>>>>>> factors
             except ZtuneError as error:
                 self._known[asked] = error
         found = self._known[asked]
@@ -95,25 +90,6 @@ class Recordings:
             found.setdefault("arc", side.layout.arc)
         return found
 
-<<<<<<< HEAD
-    def _made(self, name: str, parameters: Mapping[str, Any], settings: Mapping[str, str]) -> Trace:
-        made = workload(name, parameters, settings)
-        # With the database's version: another one does other I/O.
-        text = json.dumps([made.info(), dict(settings)], sort_keys=True)
-        sha = hashlib.sha256(text.encode()).hexdigest()
-        path = paths.traces() / f"claims-{name}-{sha[:12]}.trace"
-        return Trace.open(path) if path.exists() else self.record(made, path)
-
-
-def workload(name: str, parameters: Mapping[str, Any], settings: Mapping[str, str]) -> Workload:
-    """Return the workload with what a layout sets in its database. Raises InputError."""
-    kind = registry.get(name)
-    if issubclass(kind, JobWorkload):
-        return kind(parameters, database=settings)
-    if settings:
-        raise InputError(f"workload {name} takes no settings of its database from a layout")
-    return registry.make(name, parameters)
-
 
 def _settings(side: ComparedLayout) -> dict[str, str]:
     return {
@@ -122,8 +98,6 @@ def _settings(side: ComparedLayout) -> dict[str, str]:
         if name.startswith("database.")
     }
 
-=======
->>>>>>> factors
 
 def _check_suits(trace: Trace, claim: Claim, side: ComparedLayout, settings: Mapping[str, str]) -> None:
     """Raise InputError if the recording is of something else than ``claim`` speaks of."""

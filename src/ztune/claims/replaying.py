@@ -41,6 +41,7 @@ ARC_SHARES = (1 / 6, 2.0)
 SEED = 1  # a study's default
 _PER_OPERATION = ("time", "busy", "written", "read", "writes", "reads", "flushes")
 _MIB = 1 << 20
+NOT_YET = "it was not replayed"
 
 
 @dataclass(frozen=True)
@@ -93,6 +94,16 @@ class _Comparison:
     """The claim's layout on a second recording of its job, where the layouts are of different ones."""
 
 
+@dataclass(frozen=True)
+class LayoutAlone:
+    """A layout that is compared with nothing. ``why``: why it can't be replayed; then the rest is None."""
+
+    name: str
+    trace: Trace | None = None
+    comparison: _Comparison | None = None
+    why: str = ""
+
+
 @dataclass
 class _Stored:
     """What the store has of a recording, by what the engine was told."""
@@ -139,6 +150,37 @@ class Replays:
         for each in comparisons:
             found[each.claim.id] += (self._tried(each, stored),)
         return {claim: _scattered(several) for claim, several in found.items()}
+
+    # Layouts by themselves
+
+    def alone(self, claim: Claim, side: ComparedLayout) -> LayoutAlone:
+        """Return a layout of ``claim`` on its own disks with its own ARC; its job is recorded if need be."""
+        try:
+            one = self._side(claim, side, self.recordings.of(claim, side), None, None)
+        except ZtuneError as error:
+            return LayoutAlone(side.name, why=str(error))
+        condition = Condition("replay", disks_of(one.study), one.study.layout.arc, self.engine.openzfs)
+        return LayoutAlone(side.name, one.trace, _Comparison(claim, condition, (one,)))
+
+    def replay(self, layouts: Iterable[LayoutAlone]) -> None:
+        """Replay those of ``layouts`` that are not stored. Raises as ``test`` does."""
+        self._run([each.comparison for each in layouts if each.comparison is not None])
+
+    def trials_of(self, layouts: Sequence[LayoutAlone]) -> list[tuple[str, str]]:
+        """Return of each of ``layouts`` its stored trial as RUN/N, or "" and why there is none."""
+        stored = {sha: self._stored(sha) for sha in {e.trace.sha for e in layouts if e.trace is not None}}
+        found = []
+        for each in layouts:
+            if each.comparison is None or each.trace is None:
+                found.append(("", each.why))
+                continue
+            (side,), known = each.comparison.sides, stored[each.trace.sha]
+            if side.spec in known.ok:
+                run, trial = known.ok[side.spec]
+                found.append((f"{run}/{trial.number}", ""))
+            else:
+                found.append(("", self._problems.get(side.key) or known.failed.get(side.spec) or NOT_YET))
+        return found
 
     # What is compared
 
@@ -287,7 +329,7 @@ class Replays:
         for side in sides:
             known = stored[side.trace.sha]
             if side.spec not in known.ok:
-                why = self._problems.get(side.key) or known.failed.get(side.spec) or "it was not replayed"
+                why = self._problems.get(side.key) or known.failed.get(side.spec) or NOT_YET
                 return Tried(each.condition, untried=f"{side.name}: {why}", failed=True)
             run, trial = known.ok[side.spec]
             value = metric.read(trial.result or {})

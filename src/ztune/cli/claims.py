@@ -21,13 +21,8 @@ from ztune.claims.measuring import Measurements, takes_trials
 from ztune.claims.recordings import SECONDS, Recordings
 from ztune.claims.replaying import PROFILES, Conditions, Hearing, Replays
 from ztune.cli._live import LiveView
-<<<<<<< HEAD
 from ztune.cli._options import Blocks, argument, group, jobs_option, json_option, option, params_option, takes
-from ztune.cli._tune import record_workload
-=======
-from ztune.cli._options import argument, jobs_option, json_option, option, params_option, takes
 from ztune.cli._recording import record_workload
->>>>>>> factors
 from ztune.databases import registry
 from ztune.errors import InputError
 from ztune.places import engine as engines

@@ -34,6 +34,7 @@ COMMANDS: dict[str, str] = {
     "runs": "The runs there are.",
     "show": "One run, or one trial in full.",
     "claims": "What others claimed of databases on ZFS, and whether it holds.",
+    "studies": "Published studies run again, their tables beside ours.",
     "mount": "Mount a layout: OpenZFS in user space, no kernel module.",
     "umount": "Unmount what `ztune mount` mounted.",
     "lab": "A throw-away virtual machine with OpenZFS.",

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from markupsafe import Markup, escape
 
@@ -485,3 +486,80 @@ def scatter(comparison: Comparison, wide: int = 330, tall: int = 300) -> Markup:
     out.append(Markup('<text x="{}" y="{}" text-anchor="end">predicted</text>').format(wide - 14, tall - 6))
     out.append(Markup('<text x="4" y="11">measured</text>'))
     return Markup("").join([*out, Markup("</svg>")])
+
+
+@dataclass(frozen=True)
+class RatioMarks:
+    """One row of a chart of ratios: mark → ratio, where a ratio is known. ``joined``: a line goes through its
+    first mark. ``spans``: mark → low and high end of its interval."""
+
+    name: str
+    marks: Mapping[str, float]
+    joined: bool = False
+    spans: Mapping[str, tuple[float, float]] = field(default_factory=dict)
+
+
+def ratios(rows: Sequence[RatioMarks], kinds: Mapping[str, str], what: str, wide: int = 1040) -> Markup:
+    """Return one line for each row with a mark for each ratio on one axis, ×1 being what all are set against.
+
+    ``kinds``: mark → its label. Marks of a row that are at the same place lie over each other, the first on
+    top. Empty without ratios.
+    """
+    values = [v for row in rows for v in row.marks.values() if v > 0]
+    values += [v for row in rows for ends in row.spans.values() for v in ends if v > 0]
+    if not values:
+        return Markup("")
+    tall = 14 + _ROW * len(rows) + 40
+    bottom = tall - 34
+    axis = Axis.over([*values, 1.0], _NAME, wide - 30)
+    out = [_svg(wide, tall, what), *_columns(axis, "times", 8, bottom)]
+    out.append(_upright("axis", axis.at(1.0), 8, bottom))
+    first = next(iter(kinds))
+    steps = [
+        (axis.at(row.marks[first]), 8 + _ROW * (i + 0.5))
+        for i, row in enumerate(rows)
+        if row.joined and row.marks.get(first, 0) > 0
+    ]
+    if len(steps) > 1:
+        path = f"M{steps[0][0]:.1f} {steps[0][1]:.1f}"
+        path += "".join(
+            f"V{(a[1] + b[1]) / 2:.1f}H{b[0]:.1f}V{b[1]:.1f}" for a, b in itertools.pairwise(steps)
+        )
+        out.append(Markup('<path class="series" d="{}"/>').format(path))
+    for i, row in enumerate(rows):
+        y = 8 + _ROW * (i + 0.5)
+        out.append(
+            Markup('<text class="{}" x="{}" y="{:.1f}" text-anchor="end">{}<title>{}</title></text>').format(
+                "strong" if row.joined else "", _NAME - 12, y + 4, _cut(row.name), row.name
+            )
+        )
+        for kind, (low, high) in row.spans.items():
+            if low > 0 and kind in row.marks:
+                out.append(_level("span", y, axis.at(low), axis.at(high)))
+        for kind in reversed(list(kinds)):
+            value = row.marks.get(kind, 0.0)
+            if value > 0:
+                out.append(_mark(kind, axis.at(value), y, f"{kinds[kind]}: {units.times(value)}"))
+    return Markup("").join([*out, Markup("</svg>")])
+
+
+def _mark(kind: str, x: float, y: float, title: str) -> Markup:
+    """Return a mark: shapes and colours tell the kinds apart."""
+    shapes = {
+        "published": "M-6 0L0 -6L6 0L0 6Z",
+        "ours": "M-5 -5H5V5H-5Z",
+        "modelled_s": "M-5 -5H5V5H-5Z",
+        "measured": "M-6 0L0 -6L6 0L0 6Z",
+        "written": "M-5 5L0 -5L5 5Z",
+        "read": "M-5 -5L5 -5L0 5Z",
+    }
+    return Markup(
+        '<path class="mark {}" transform="translate({:.1f} {:.1f})" d="{}"><title>{}</title></path>'
+    ).format(kind, x, y, shapes[kind], title)
+
+
+def mark_sample(kind: str) -> Markup:
+    """Return the mark ``kind`` by itself, for a legend."""
+    return Markup('<svg width="14" height="14" viewBox="0 0 14 14" aria-hidden="true">{}</svg>').format(
+        _mark(kind, 7, 7, "")
+    )

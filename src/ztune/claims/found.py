@@ -1,0 +1,307 @@
+"""What the stored trials say of the studies: read, never run; also as a small file, for docs."""
+
+from __future__ import annotations
+
+import json
+import platform
+import re
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ztune import __version__, files, output, paths
+from ztune.analysis.basis import basis
+from ztune.analysis.metrics import REPLAYED, Metric, number_at
+from ztune.analysis.results import collect
+from ztune.claims import claim as known
+from ztune.claims import publication, studies, study_trials, thumb
+from ztune.claims import verdict as verdicts
+from ztune.claims.studies import Kind, PublishedStudy
+from ztune.claims.study_trials import StudyTrials
+from ztune.claims.thumb import RecordSizeSweep, RoleSizes
+from ztune.errors import InputError
+from ztune.onhost.fields import KeyedError, from_json, to_json
+from ztune.store import environment
+from ztune.store.db import Store, now
+from ztune.store.records import Run, Trial
+from ztune.trace.reader import Trace
+from ztune.units import format_size
+
+_ARC_MISSES = Metric(
+    "arc_misses", "reads that missed the ARC", "count",
+    lambda result: _sum(result, "demand_data_misses", "demand_metadata_misses"),
+)  # fmt: skip
+
+
+def _sum(result: Mapping[str, Any], *names: str) -> float | None:
+    found = [number_at(result, "measure", "arc", name) for name in names]
+    return None if None in found else sum(filter(None, found))
+
+
+COUNTS: dict[str, Metric] = {
+    **{
+        key: REPLAYED[key]
+        for key in (
+            "modelled_s", "busy_s", "written", "read", "write_ops", "read_ops", "rmw_reads", "zil_bytes",
+            "flushes", "allocated",
+        )
+    },
+    "arc_misses": _ARC_MISSES,
+}  # fmt: skip
+"""What is kept of each trial: times, which are modelled, and the counts that say why."""
+
+_ENDS = {"oltp": "oltp-filesystems"}
+"""Study → the ready study whose measured runs have the other file systems."""
+
+
+@dataclass(frozen=True)
+class FoundLayout:
+    """One layout with its trial, as RUN/N, and the counts of it; where there is none, ``why``."""
+
+    name: str
+    kind: Kind
+    workload: str
+    set: str
+    trial: str
+    why: str
+    counts: Mapping[str, float]
+
+
+@dataclass(frozen=True)
+class FoundVerdict:
+    """The last verdict of a claim, with the trials that it cites; ``verdict`` "": it was not tested."""
+
+    claim: str
+    sentence: str
+    own_figures: str
+    verdict: str
+    says: str
+    stand_in: str
+    when: str
+    trials: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class MeasuredEnd:
+    """A layout that was measured with the real database: its time per operation over that of ``base``."""
+
+    name: str
+    base: str
+    ratio: float
+    low: float
+    high: float
+    basis: str
+    trials: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class FoundJob:
+    """A job that was recorded: how large its data became, in bytes, and how long it was recorded, in s."""
+
+    workload: str
+    version: str
+    data: int
+    seconds: float
+
+
+@dataclass(frozen=True)
+class FoundStudy:
+    """What was found of one study. ``when`` is "" where it never ran."""
+
+    study: str
+    when: str
+    engine: str
+    openzfs: str
+    jobs: tuple[FoundJob, ...]
+    layouts: tuple[FoundLayout, ...]
+    verdicts: tuple[FoundVerdict, ...]
+    ends: tuple[MeasuredEnd, ...]
+
+    def layout(self, name: str) -> FoundLayout | None:
+        """Return the layout ``name``; None where the study has none of that name."""
+        return next((each for each in self.layouts if each.name == name), None)
+
+
+@dataclass(frozen=True)
+class Found:
+    """What was found of all studies, on which machine."""
+
+    made: str
+    ztune: str
+    machine: str
+    studies: tuple[FoundStudy, ...]
+    sweeps: tuple[RecordSizeSweep, ...]
+
+    def study(self, name: str) -> FoundStudy | None:
+        """Return what was found of the study ``name``."""
+        return next((each for each in self.studies if each.study == name), None)
+
+
+def read(store: Store) -> Found:
+    """Return what the store has of the studies. Raises InputError for a file that can't be read."""
+    by_year = sorted(studies.names(), key=lambda name: publication.find(name).year)
+    kept = {name: study_trials.last(name) for name in by_year}
+    trials = _Trials(store)
+    found = tuple(_study(studies.find(name), of, trials) for name, of in kept.items())
+    return Found(now(), __version__, _machine(), found, tuple(_sweeps(list(kept.values()), trials)))
+
+
+class _Trials:
+    """The store's runs and trials, each read once."""
+
+    def __init__(self, store: Store) -> None:
+        self.runs: dict[str, Run] = {run.id: run for run in store.runs()}
+        self._store = store
+        self._known: dict[str, list[Trial]] = {}
+
+    def of(self, run: str) -> list[Trial]:
+        """Return the trials of ``run``; none where it was deleted."""
+        if run not in self._known:
+            self._known[run] = self._store.trials(run) if run in self.runs else []
+        return self._known[run]
+
+    def cited(self, text: str) -> Trial | None:
+        """Return the trial RUN/N if it is still there and finished."""
+        run, _, number = text.rpartition("/")
+        return next((t for t in self.of(run) if str(t.number) == number and t.ok), None)
+
+
+def _study(study: PublishedStudy, kept: StudyTrials | None, trials: _Trials) -> FoundStudy:
+    told = {} if kept is None else {each.name: each for each in kept.trials}
+    layouts = []
+    for each in study.layouts:
+        had = told.get(each.name)
+        cited = "" if had is None else had.trial
+        trial = trials.cited(cited) if cited else None
+        why = "not run" if had is None else "its trial was deleted" if cited and trial is None else had.why
+        layouts.append(
+            FoundLayout(
+                each.name,
+                each.kind,
+                each.workload,
+                studies.changes(study, each.side),
+                cited if trial is not None else "",
+                why.replace(str(paths.home()), "$ZTUNE_HOME"),
+                {} if trial is None else _counts(trial),
+            )
+        )
+    return FoundStudy(
+        study.name,
+        "" if kept is None else kept.when,
+        "" if kept is None else kept.engine,
+        "" if kept is None else kept.openzfs,
+        () if kept is None else tuple(FoundJob(j.workload, j.version, j.data, j.seconds) for j in kept.jobs),
+        tuple(layouts),
+        tuple(_verdict(claim) for claim in known.every().values() if claim.source == study.publication),
+        tuple(_ends(_ENDS.get(study.name, ""), trials)),
+    )
+
+
+def _counts(trial: Trial) -> dict[str, float]:
+    read = {key: metric.read(trial.result or {}) for key, metric in COUNTS.items()}
+    return {key: round(value, 6) for key, value in read.items() if value is not None}
+
+
+def _verdict(claim: known.Claim) -> FoundVerdict:
+    last = verdicts.last(claim) or {}
+    return FoundVerdict(
+        claim.id,
+        claim.sentence,
+        str(verdicts.described(claim)["supported"]["word"]),
+        str(last.get("verdict", "")),
+        str(last.get("says", "")).replace(str(paths.home()), "$ZTUNE_HOME"),
+        claim.stand_in,
+        str(last.get("when", "")),
+        tuple(map(str, last.get("trials", ()))),
+    )
+
+
+def _ends(study: str, trials: _Trials) -> list[MeasuredEnd]:
+    """Return the measured layouts of the last finished run of the ready study ``study``."""
+    done = [
+        r for r in trials.runs.values() if r.measured and r.status == "done" and r.study.get("name") == study
+    ]
+    if not study or not done:
+        return []
+    run = done[-1]
+    results = collect(trials.of(run.id), basis(run))
+    base = results.baseline
+    if base is None:
+        return []
+    found = []
+    for each in results.layouts:
+        ratio = each.against.get("time")
+        one = (1.0, 1.0, 1.0) if each is base else ratio and (ratio.mean, ratio.low, ratio.high)
+        if one:
+            cited = tuple(f"{run.id}/{number}" for number in each.trials)
+            found.append(MeasuredEnd(each.name, base.name, *one, basis(run), cited))
+    return found
+
+
+def _sweeps(kept: Collection[StudyTrials | None], trials: _Trials) -> list[RecordSizeSweep]:
+    """Return the sweeps of record sizes among all stored replays, those of studies first."""
+    by: dict[tuple[str, str, str], list[tuple[Run, Trial]]] = {}
+    for run in trials.runs.values():
+        if run.measured or not run.trace_sha:
+            continue
+        for trial in trials.of(run.id):
+            if trial.ok:
+                version = (run.trace_sha, trial.engine_version or "", trial.openzfs_version or "")
+                by.setdefault(version, []).append((run, trial))
+    jobs = {job.sha: (of.study, job) for of in kept if of is not None for job in of.jobs}
+    found = []
+    for (sha, _, _), replays in by.items():
+        if sha in jobs:
+            study, job = jobs[sha]
+            found += thumb.sweeps(replays, job.sizes, _job_name(study, job.workload), job.workload)
+        elif len(replays) >= thumb.FEWEST and (recorded := _recorded(replays[0][0])) is not None:
+            workload, sizes = recorded
+            found += thumb.sweeps(replays, sizes, workload or "a recording", workload)
+    ran = {of.study for of in kept if of is not None}
+    return sorted(found, key=lambda each: (each.job.split(": ")[0] not in ran, each.job, each.condition))
+
+
+def _job_name(study: str, workload: str) -> str:
+    return study if study == workload else f"{study}: {workload}"
+
+
+def _recorded(run: Run) -> tuple[str, Mapping[str, RoleSizes]] | None:
+    """Return the workload of what ``run`` replayed, and the sizes in it; None where the recording is gone."""
+    try:
+        trace = Trace.open(Path(run.trace_path))
+        if trace.sha != run.trace_sha:
+            return None
+        info = trace.manifest.workload
+        return "" if info is None else info.name, thumb.role_sizes(trace)
+    except InputError:
+        return None
+
+
+def _machine() -> str:
+    here = environment.collect()
+    kernel = re.match(r"\d+(\.\d+)*", platform.release())
+    return (
+        f"{here['cpus']} × {here['cpu']}, {format_size(here['memory_bytes'] >> 30 << 30)} of memory, "
+        f"{platform.system()} {kernel[0] if kernel else ''}".strip()
+    )
+
+
+def write(path: Path, found: Found) -> None:
+    """Write ``found`` as a file that ``load`` reads; what stands there is replaced."""
+    files.write(path, output.json_text(to_json(found), indent=1) + "\n")
+
+
+def load(path: Path) -> Found:
+    """Return what ``write`` wrote. Raises InputError for a file that is none, or of another version."""
+    try:
+        return from_json(Found, json.loads(path.read_text("utf-8")))
+    except OSError as error:
+        raise InputError(f"can't read {path}: {error.strerror}") from None
+    except KeyedError as error:
+        where = ".".join(map(str, error.path))
+        raise InputError(
+            f"{path}: {where}: {error}; `ztune studies page --found` writes such a file"
+        ) from None
+    except ValueError as error:
+        raise InputError(f"{path} is no JSON: {error}; `ztune studies page --found` writes it") from None

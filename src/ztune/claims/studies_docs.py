@@ -1,0 +1,91 @@
+"""The tables of docs/studies.md: ``python -m ztune.claims.studies_docs docs/studies.md`` makes them.
+
+From ``studies-found.json`` beside the page, which ``ztune studies page --found`` writes. Replaces what stands
+between ``<!-- table: NAME -->`` and ``<!-- end -->``.
+"""
+
+from __future__ import annotations
+
+import sys
+import textwrap
+from pathlib import Path
+
+from ztune.analysis import units
+from ztune.claims import found as findings
+from ztune.claims import publication, study_sheets
+from ztune.claims.found import Found, FoundStudy
+from ztune.claims.study_sheets import RatioTable, Sheet
+from ztune.study.docs import fill_tables
+
+_SHOWN = ("modelled_s", "written", "read")
+
+
+def tables(found: Found) -> dict[str, list[str]]:
+    """Return name → lines of every table; a study's has its name, with _ for -."""
+    made = f"Made from trials of {found.made[:10]} with ztune {found.ztune} on {found.machine}."
+    return {
+        "overview": [*_wrapped(made), "", *markdown(study_sheets.overview(found))],
+        **{study.study.replace("-", "_"): _study(study) for study in found.studies},
+        "thumb": markdown(study_sheets.thumb_sheet(found.sweeps)),
+    }
+
+
+def _study(study: FoundStudy) -> list[str]:
+    source = publication.find(study.study)
+    about = (source.conclusion, source.stand_in, source.scale and f"Scale: {source.scale}")
+    lines = [*_wrapped(" ".join(filter(None, about))), "", *_wrapped(study_sheets.finding(source, study)), ""]
+    steps = {step.name: step for step in study_sheets.ladder(study)}
+    for table in (*study_sheets.published(source, study), *study_sheets.unpublished(source, study)):
+        if not table.run:
+            continue
+        told = f"{table.quantity}{f', published in {table.unit}' if table.unit else ''}"
+        lines += [*_wrapped(f"**{table.name}**: {told}. Ratios to {table.base}."), ""]
+        lines += [*markdown(_sheet(table)), ""]
+    ends = [step.end for step in steps.values() if step.end is not None]
+    if ends:
+        rows = tuple((e.name, units.times(e.ratio, e.low, e.high), ", ".join(e.trials)) for e in ends)
+        lines += [f"Measured with the real database, ratios to {ends[0].base}:", ""]
+        lines += [*markdown(Sheet(("layout", "time", "trials"), rows)), ""]
+    elif steps:
+        lines += ["The other file systems, its ends, were not run.", ""]
+    tested = [v for v in study.verdicts if v.verdict]
+    if tested:
+        said = tuple((f"`{v.claim}`", v.sentence, v.own_figures, v.verdict) for v in tested)
+        lines += markdown(Sheet(("claim", "sentence", "own figures", "verdict"), said, 4))
+    else:
+        lines.append("Its claims were not tested in this run.")
+    return lines
+
+
+def _sheet(table: RatioTable) -> Sheet:
+    told = ("published",) if table.unit else ()
+    rows = []
+    for row in table.rows:
+        figure = (units.times(row.published),) if told else ()
+        ours = tuple(units.times(row.ours[m]) for m in _SHOWN)
+        rows.append((row.name, *figure, *ours, row.trial or row.why))
+    return Sheet(("layout", *told, *(study_sheets.HEADS[m] for m in _SHOWN), "trial"), tuple(rows))
+
+
+def _wrapped(text: str) -> list[str]:
+    return textwrap.wrap(text, 110, break_long_words=False, break_on_hyphens=False)
+
+
+def markdown(sheet: Sheet) -> list[str]:
+    """Return ``sheet`` as the lines of a Markdown table."""
+    head = [cell if cell else " " for cell in sheet.head]
+    lines = [f"| {' | '.join(head)} |", f"| {' | '.join(['---'] * len(head))} |"]
+    return lines + [
+        f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in row)} |" for row in sheet.rows
+    ]
+
+
+def fill(page: Path) -> str:
+    """Return the text of ``page`` with every table made anew. Raises InputError for a damaged file beside
+    it, ValueError for an unknown table."""
+    return fill_tables(page.read_text(), tables(findings.load(page.with_name("studies-found.json"))))
+
+
+if __name__ == "__main__":
+    path = Path(sys.argv[1])
+    path.write_text(fill(path))

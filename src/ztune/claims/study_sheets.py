@@ -1,0 +1,325 @@
+"""What was found of the studies as tables and sentences: the page and docs/studies.md show the same ones."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from statistics import median
+
+from ztune.analysis import units
+from ztune.claims import publication, thumb
+from ztune.claims.accuracy import smallest
+from ztune.claims.found import COUNTS, Found, FoundLayout, FoundStudy, MeasuredEnd
+from ztune.claims.publication import Publication, Table
+from ztune.claims.thumb import RecordSizeSweep
+from ztune.study import ready
+from ztune.units import format_size
+
+RATIOS = ("modelled_s", "busy_s", "written", "read", "allocated")
+"""Metrics that are shown as ratios to a table's base."""
+HEADS = {
+    "modelled_s": "modelled time", "busy_s": "busiest disk", "written": "bytes written", "read": "bytes read",
+    "allocated": "space", "write_ops": "writes", "read_ops": "reads", "rmw_reads": "read-modify-write reads",
+    "zil_bytes": "ZIL", "flushes": "flushes", "arc_misses": "ARC misses",
+}  # fmt: skip
+_OURS = {"time": "modelled_s", "per_second": "modelled_s", "space": "allocated"}
+
+
+@dataclass(frozen=True)
+class Sheet:
+    """A table for people. The first ``words`` columns are text, the others figures."""
+
+    head: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+    words: int = 1
+
+
+@dataclass(frozen=True)
+class RatioRow:
+    """One layout beside its table's base, for a table and a chart: ratios, None where there is none.
+
+    ``ours``: metric → ratio. ``figure``: as published, with its unit. ``why``: why there is no trial.
+    """
+
+    name: str
+    set: str
+    figure: str
+    published: float | None
+    ours: dict[str, float | None]
+    trial: str
+    why: str
+
+
+@dataclass(frozen=True)
+class RatioTable:
+    """A published table beside ours, or layouts that have no published figures.
+
+    ``main``: the metric of ours that stands for what was published; None where a replay has no such.
+    ``inverse``: whether the published figure is the more the better, a rate.
+    """
+
+    name: str
+    quantity: str
+    unit: str
+    base: str
+    main: str | None
+    inverse: bool
+    rows: tuple[RatioRow, ...]
+    note: str = ""
+
+    @property
+    def run(self) -> int:
+        """How many layouts have a trial."""
+        return sum(bool(row.trial) for row in self.rows)
+
+
+@dataclass(frozen=True)
+class LadderStep:
+    """A step from the defaults to the last recommendation. ``joined``: it is kept by those after it;
+    ``end``: another database or file system, measured and not modelled."""
+
+    name: str
+    values: dict[str, float | None]
+    joined: bool
+    end: MeasuredEnd | None = None
+
+
+def published(source: Publication, found: FoundStudy) -> list[RatioTable]:
+    """Return each published table of a study beside what was found here."""
+    return [_published(source, table, found) for table in source.table]
+
+
+def _published(source: Publication, table: Table, found: FoundStudy) -> RatioTable:
+    rows = table.all_rows()
+    base = table.base or next(iter(rows))
+    mine = found.layout(f"{table.name}/{base}")
+    out = []
+    for name, row in rows.items():
+        one = found.layout(f"{table.name}/{name}")
+        out.append(_row(name, f"{row.value:,.10g}", row.value / rows[base].value, one, mine))
+    return RatioTable(
+        table.name, table.quantity, table.unit, base, _OURS.get(table.metric), table.metric == "per_second",
+        tuple(out), table.note,
+    )  # fmt: skip
+
+
+def _row(
+    name: str, figure: str, told: float | None, one: FoundLayout | None, base: FoundLayout | None
+) -> RatioRow:
+    ours = {metric: _over(one, base, metric) for metric in RATIOS}
+    if one is None:
+        return RatioRow(name, "", figure, told, ours, "", "not run")
+    return RatioRow(name, one.set, figure, told, ours, one.trial, one.why)
+
+
+def _over(one: FoundLayout | None, base: FoundLayout | None, metric: str) -> float | None:
+    if one is None or base is None or metric not in one.counts or metric not in base.counts:
+        return None
+    a, b = one.counts[metric], base.counts[metric]
+    return 1.0 if a == b else a / b if b else None
+
+
+def unpublished(source: Publication, found: FoundStudy) -> list[RatioTable]:
+    """Return the layouts of the ready studies that have no published figure, a table for each of these
+    studies."""
+    by: dict[str, list[FoundLayout]] = {}
+    for layout in found.layouts:
+        if layout.kind == "ready":
+            by.setdefault(layout.name.split(": ", 1)[0], []).append(layout)
+    out = []
+    for study, layouts in by.items():
+        bases = [
+            e
+            for e in layouts
+            if study in ready.files() and e.name == f"{study}: {ready.find(study).layout.name}"
+        ]
+        first = next(
+            (t for t in source.table if (t.workload or source.workload) == layouts[0].workload), None
+        )
+        base = bases[0] if bases else None
+        if base is None and first is not None:
+            base = found.layout(f"{first.name}/{first.base or next(iter(first.all_rows()))}")
+        rows = tuple(_row(e.name.split(": ", 1)[1], "", None, e, base) for e in layouts)
+        name = "" if base is None else base.name.split(": ", 1)[-1]
+        out.append(
+            RatioTable(study, "layouts without a published figure", "", name, "modelled_s", False, rows)
+        )
+    return out
+
+
+def ratio_sheet(table: RatioTable) -> Sheet:
+    """Return a table of ratios: what was published first, if anything was."""
+    told = bool(table.unit)
+    head = (
+        "layout",
+        *((f"published, {table.unit}", "published") if told else ()),
+        *(HEADS[m] for m in RATIOS),
+    )
+    rows = []
+    for row in table.rows:
+        ours = (
+            [units.times(row.ours[m]) for m in RATIOS] if row.trial else [row.why or "not run", *("–",) * 4]
+        )
+        rows.append((row.name, *((row.figure, units.times(row.published)) if told else ()), *ours, row.trial))
+    return Sheet((*head, "trial"), tuple(rows))
+
+
+def count_sheet(found: FoundStudy, names: Sequence[str]) -> Sheet:
+    """Return what each of the layouts ``names`` made OpenZFS do."""
+    rows = []
+    for name in names:
+        layout = found.layout(name)
+        if layout is None or not layout.trial:
+            continue
+        cells = (_shown(layout, key) for key in COUNTS)
+        rows.append((name, *cells, layout.trial))
+    return Sheet(("layout", *(HEADS[key] for key in COUNTS), "trial"), tuple(rows))
+
+
+def _shown(layout: FoundLayout, key: str) -> str:
+    value = layout.counts.get(key)
+    unit = "bytes" if key in ("written", "read", "zil_bytes", "allocated") else COUNTS[key].unit
+    return "–" if value is None else units.show(value, unit)
+
+
+def ladder(found: FoundStudy) -> list[LadderStep]:
+    """Return the numbered layouts of a ready study as steps, each over its base; none where it has no such.
+
+    Of several layouts with one number the first is a step and the others are variants; where they set the
+    same factor to different values all are variants, which the study tried and left.
+    """
+    study = ready.find(found.study) if found.study in ready.files() else None
+    if study is None or not any(re.match(r"\d+ ", each.name) for each in study.layouts):
+        return []
+    base = found.layout(f"{found.study}: {study.layout.name}")
+    if base is None or not base.trial:
+        return []
+    numbers = {each.name: each.name.split(" ", 1)[0] for each in study.layouts}
+    sets = {each.name: dict(each.set) for each in study.layouts}
+    seen: set[str] = set()
+    steps = [LadderStep(study.layout.name, _values(base, base), True)]
+    for name, number in numbers.items():
+        same = [sets[other] for other, n in numbers.items() if n == number and other != name]
+        alternative = any(s.keys() == sets[name].keys() for s in same)
+        joined = number not in seen and not alternative
+        seen.add(number)
+        steps.append(LadderStep(name, _values(found.layout(f"{found.study}: {name}"), base), joined))
+    ends = [LadderStep(e.name, {"measured": e.ratio}, False, e) for e in found.ends]
+    return [*steps, *ends]
+
+
+def _values(one: FoundLayout | None, base: FoundLayout) -> dict[str, float | None]:
+    return {metric: _over(one, base, metric) for metric in ("modelled_s", "written", "read")}
+
+
+def overview(found: Found) -> Sheet:
+    """Return the first table: each study, what it concluded, what we find, and how its claims came out."""
+    rows = []
+    for study in found.studies:
+        source = publication.find(study.study)
+        rows.append(
+            (
+                f"{study.study}, {source.year}",
+                source.conclusion,
+                finding(source, study),
+                verdict_counts(study),
+            )
+        )
+    return Sheet(("study", "what it concluded", "what we find", "its claims"), tuple(rows), 4)
+
+
+def verdict_counts(study: FoundStudy) -> str:
+    """Return how many claims came out how: "3 hold, 1 holds only if …"."""
+    if not study.verdicts:
+        return "none"
+    counts = Counter(each.verdict or "not tested" for each in study.verdicts)
+    return ", ".join(f"{n} × {word}" for word, n in counts.most_common())
+
+
+def finding(source: Publication, study: FoundStudy) -> str:
+    """Return in a sentence or two what the first table that was run shows."""
+    tables = [t for t in published(source, study) if t.main == "modelled_s" and t.run > 1]
+    own = [t for t in unpublished(source, study) if t.run > 1]
+    if not tables and not own:
+        return "Not run yet."
+    table = (tables or own)[0]
+    told = [row for row in table.rows if row.published is not None]
+    parts = []
+    if told and tables:
+        pick = max if table.inverse else min
+        best = pick(told, key=lambda row: row.published or 0.0)
+        parts.append(f"Published best of {table.name}: {best.name}, {_than(best.published, table.base)}.")
+    ours = [row for row in table.rows if row.ours["modelled_s"] is not None]
+    times = [row.ours["modelled_s"] or 1.0 for row in ours]
+    spread, least = max(times) / min(times) - 1, smallest(COUNTS["modelled_s"])
+    if spread <= least:
+        parts.append(
+            f"Here modelled times differ by at most {spread:.0%}, "
+            f"less than the {least:.0%} that a replay can tell."
+        )
+    else:
+        low = min(ours, key=lambda row: row.ours["modelled_s"] or 1.0)
+        high = max(ours, key=lambda row: row.ours["modelled_s"] or 1.0)
+        less, more = low.ours["modelled_s"] or 1.0, high.ours["modelled_s"] or 1.0
+        parts.append(
+            f"Here least modelled time: {low.name}, {_than(less, table.base)}."
+            if less < 1 / (1 + least)
+            else f"Here none has clearly less modelled time than {table.base}."
+        )
+        if more > 1 + least:
+            parts.append(f"Most: {high.name}, {_than(more, table.base)}.")
+    wrote = [row for row in ours if row.ours["written"] is not None]
+    if wrote:
+        one = min(wrote, key=lambda row: row.ours["written"] or 1.0)
+        parts.append(f"Least written: {one.name}, {_than(one.ours['written'], table.base)}.")
+    return " ".join(parts)
+
+
+def _than(ratio: float | None, base: str) -> str:
+    return "the base itself" if ratio == 1 else f"{units.times(ratio)} of {base}"
+
+
+def verdict_sheet(study: FoundStudy) -> Sheet:
+    """Return the claims of a study with their verdicts and the trials that they cite."""
+    rows = []
+    for each in study.verdicts:
+        cited = ", ".join(each.trials[:4]) + (
+            f" and {len(each.trials) - 4} more" if len(each.trials) > 4 else ""
+        )
+        rows.append(
+            (each.claim, each.sentence, each.own_figures, each.verdict or "not tested", each.says, cited)
+        )
+    return Sheet(
+        ("claim", "sentence", "own figures", "verdict", "what it rests on", "trials"), tuple(rows), 6
+    )
+
+
+def thumb_sheet(sweeps: Sequence[RecordSizeSweep]) -> Sheet:
+    """Return the rules of thumb: what each chooses, and its time, bytes written and bytes read over the best
+    of the sweep; in the end the median and the worst of each rule."""
+    head = ("job", "role", "disks", "best", *thumb.RULES.values())
+    rows = []
+    for each in sweeps:
+        best = " / ".join(format_size(each.best(metric)[0]) for metric in thumb.METRICS)
+        cells = [_choice(each, rule) for rule in thumb.RULES]
+        rows.append((each.job, each.sizes.role, each.condition, best, *cells))
+    if sweeps:
+        for label, pick in (("median", median), ("worst", max)):
+            cells = []
+            for rule in thumb.RULES:
+                by = [[s for e in sweeps if (s := e.score(rule, m)) is not None] for m in thumb.METRICS]
+                cells.append(" / ".join(units.times(pick(of)) if of else "–" for of in by))
+            rows.append((f"{label} of all", "", "", "", *cells))
+    return Sheet(head, tuple(rows), 4)
+
+
+def _choice(sweep: RecordSizeSweep, rule: str) -> str:
+    size = sweep.chosen.get(rule)
+    if size is None:
+        return "–"
+    scores = [sweep.score(rule, metric) for metric in thumb.METRICS]
+    if all(score is None for score in scores):
+        return f"{format_size(size)}: not tried"
+    return f"{format_size(size)}: {' / '.join(units.times(score) for score in scores)}"
