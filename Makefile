@@ -92,7 +92,8 @@ test-tools: setup
 	@scripts/test-tools.sh
 
 # A file's tests run one by one, and so do the lab's, which share a guest; tests/conftest.py says which begin.
-PYTEST = $(BIN)/pytest -n 2 --dist loadfile --no-loadscope-reorder
+# They start ztune hundreds of times: its bytecode is kept, also where the shell says otherwise.
+PYTEST = PYTHONDONTWRITEBYTECODE= $(BIN)/pytest -n 2 --dist loadfile --no-loadscope-reorder
 # One more at a time than two processors take: most tests wait, for servers, guests and disks.
 ALL = -n 3
 # Those that need nothing but Python; tests/conftest.py says which others need what.
