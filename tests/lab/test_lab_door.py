@@ -79,8 +79,8 @@ def drivers(
         yield found
 
 
-# What somebody else may have made of our names: half a minute. The others take up to minutes each, and those of
-# snapshots, of pools imported elsewhere and of mounts have shorter ones, without a guest, in test_trial_door.
+# What somebody else may have made of our names. The others take up to minutes each; those of snapshots, of
+# pools imported elsewhere and of mounts have shorter ones in test_trial_door, without a guest.
 ALWAYS = {"foreign_child", "replaced_dataset", "same_name", "taken_name"}
 
 
