@@ -100,10 +100,13 @@ test-tools: setup
 
 # A file's tests run one by one, and so do the lab's, which share a guest; tests/conftest.py says which begin.
 PYTEST = $(BIN)/pytest -n 2 --dist loadfile --no-loadscope-reorder
-# One more at a time than two processors take: most tests wait, for servers, guests and disks.
-ALL = -n 3
+# Two more at a time than two processors take: most tests wait, for servers, guests and disks.
+ALL = -n 4
 # Those that need nothing but Python; tests/conftest.py says which others need what.
 UNIT = -m 'not (native or server or mount or lab or root or slow or long)'
+
+# Tests start ztune hundreds of times: its bytecode is kept, also where the shell says otherwise.
+check coverage test test-all: export PYTHONDONTWRITEBYTECODE =
 
 check:
 	@for tool in ruff clang-format shellcheck mypy lint-imports pytest; do \

@@ -62,8 +62,9 @@ NEEDED_FIXTURES = {"lab": {"lab_image"}, "root": {"stand_in_mount"}, "server": {
 LONGEST = (
     "lab",
     "databases/orientdb/test_orientdb_files.py", "databases/ldap/test_ldap_import.py",
-    "databases/http/test_http_load.py", "engine/test_known_cases.py", "runs/test_screening.py",
-    "databases/orientdb/test_orientdb_graph.py", "engine/test_footprint.py",
+    "databases/http/test_http_load.py", "native/test_installed.py", "engine/test_known_cases.py",
+    "runs/test_screening.py", "databases/orientdb/test_orientdb_graph.py", "engine/test_footprint.py",
+    "trace/recorders/test_record.py",
     "onhost/trial/test_trial_baseline.py", "mount/test_mount_databases.py",
     "onhost/trial/test_trial_mount.py", "databases/test_full_dataset.py",
     "onhost/trial/test_trial_attack.py", "runs/test_runner.py", "cli/test_stop.py",

@@ -155,23 +155,26 @@ def test_engines_give_way(tmp_path: Path, noise: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "ratio", [1.3, *(pytest.param(ratio, marks=pytest.mark.long) for ratio in (1.0, 1.6))]
+    ("ratio", "n"),
+    [(1.3, 500), *(pytest.param(ratio, 1500, marks=pytest.mark.long) for ratio in (1.0, 1.3, 1.6))],
 )
-def test_the_arc_keeps_its_limit(tmp_path: Path, noise: Path, ratio: float) -> None:
+def test_the_arc_keeps_its_limit(tmp_path: Path, noise: Path, ratio: float, n: int) -> None:
     """Records of 1M, a database about as large as the ARC: what is read does not depend on the seed."""
     size = int(64 * ratio) * MIB
     reads: list[int] = []
     for seed in (1, 2, 3):
         s = spec(noise, size=size, properties={"recordsize": "1M"}, seed=seed)
-        measure = replay(tmp_path, s, half_and_half(1500, size))["measure"]
+        measure = replay(tmp_path, s, half_and_half(n, size))["measure"]
         arc = measure["arc"]
         assert arc["size_end"] <= 1.05 * arc["c_max"]
         assert arc["size_max_pinned"] <= arc["size_max"] <= 1.05 * arc["c_max"]
         reads.append(measure["physical"]["reads"])
     # docs/recommendation.md: replays of one trace repeat to 3 % in operations.
     middle = sorted(reads)[1]
-    assert all(abs(n - middle) <= 0.03 * middle for n in reads), reads
-    assert min(reads) > 300, "a database of the ARC's size and more is not cached whole: half of it is dirty"
+    assert all(abs(one - middle) <= 0.03 * middle for one in reads), reads
+    assert min(reads) > n / 5, (
+        "a database of the ARC's size and more is not cached whole: half of it is dirty"
+    )
 
 
 def half_and_half(n: int, size: int) -> Ops:

@@ -219,7 +219,8 @@ def test_own_compression_is_a_parameter_of_the_versions_that_have_it(name: str) 
     assert made.job.settings()[key] == "nothing"  # the layout's goes first
 
 
-@pytest.mark.parametrize("method", ["backup", "export"])
+# An export that OrientDB wrote is what `test_import` reads, too.
+@pytest.mark.parametrize("method", ["backup", pytest.param("export", marks=pytest.mark.long)])
 def test_backup_can_be_restored(own: Path, parent: Path, method: str) -> None:
     result, sizes, names = done(workload("orientdb-backup", own, method=method), parent)
     assert set(sizes) == {"data", "backup"} and sizes["backup"] == result.details["backup_bytes"] > 0
