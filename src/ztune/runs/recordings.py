@@ -20,7 +20,7 @@ from ztune.databases import memory, registry
 from ztune.databases.workload import JobWorkload, Workload
 from ztune.errors import InputError
 from ztune.onhost.declared import Declared
-from ztune.runs.space import first_round
+from ztune.runs.space import JOB_FACTORS, first_round
 from ztune.store.db import Store
 from ztune.store.records import Run
 from ztune.study import Layout, Study
@@ -33,7 +33,6 @@ Record = Callable[[Workload, Path], Trace]
 """Runs a workload, and records it into a folder."""
 JobKey = tuple[tuple[str, str], ...]
 """What a layout says of the job: the same for layouts that have one recording (``Layout.job_settings``)."""
-_HEADS = ("workload.", "database.")
 _PREFIX = "job"
 
 
@@ -74,7 +73,7 @@ def key_of(layout: Layout) -> JobKey:
 def varied(study: Study) -> list[str]:
     """Return the factors of ``study`` that change the job, sorted; empty where one recording does for all."""
     asked = [*study.axes, *(key for named in study.layouts for key in named.set)]
-    return sorted({key for key in asked if key.startswith(_HEADS)})
+    return sorted({key for key in asked if key.startswith(JOB_FACTORS)})
 
 
 def with_parameters(
