@@ -9,7 +9,6 @@ from dataclasses import replace
 from ztune.study import Layout, Study
 from ztune.study.layout import with_settings
 
-
 JOB_FACTORS = ("workload.", "database.")
 """How factors begin that change the job itself, so that layouts take another recording."""
 
