@@ -219,12 +219,15 @@ def test_a_setting_that_the_workload_makes_is_the_bases() -> None:
 def test_trials_run_the_job_of_their_layout(file: Path) -> None:
     asked = task(str(file), {}, (), None, None, native=True)
     eight = next(one for one in asked.layouts if one.workload["clients"] == "8")
-    assert asked.job.params["clients"] == 1 and asked.job.under(asked.study.layout).params["clients"] == 1
-    job = asked.job.under(eight)
+    assert (
+        asked.job.params["clients"] == 1
+        and asked.job.under(asked.study.layout, asked.study.layout).params["clients"] == 1
+    )
+    job = asked.job.under(eight, asked.study.layout)
     assert job.params["clients"] == 8 and job.name == asked.job.name and job.version == asked.job.version
     assert {**job.params, "clients": 1} == asked.job.params
     plain = RunJob("sqlite", "x", {})
-    assert plain.under(ready.find("sqlite").layout) is plain
+    assert plain.under(ready.find("sqlite").layout, ready.find("sqlite").layout) is plain
 
 
 @pytest.mark.parametrize(
@@ -327,3 +330,18 @@ def test_jobs_that_tell_no_operations_stand_side_by_side(file: Path, stand_in_en
     found = json.loads(out)
     assert found["per_operation"] == ""
     assert any("not all say how many operations" in text for text in found["warnings"])
+
+
+def test_a_size_that_a_layout_makes_relative_is_relative_to_the_bases_arc(file: Path) -> None:
+    text = STUDY.replace("cross", "#").replace("[1, 8]", '[1, 8]\n"workload.size" = ["cached"]')
+    file.write_text(text.replace("[layout]", '[layout]\narc = "256M"'))
+    study = wanted(file)
+    found = jobs(study, "sqlite", PARAMETERS, first_round(study))
+    (cached,) = [job for job in found if "cached" in job.words]
+    recorded = found[0].workload.info()["parameters"]  # as a recording of the base says them
+    again = jobs(study, "sqlite", recorded, first_round(study))
+    assert {job.path for job in again} == {job.path for job in found}
+    assert cached.workload.info()["parameters"]["size"] == "128M"
+    asked = task(str(file), {}, (), None, None, native=True)
+    layout = next(one for one in asked.layouts if one.workload["size"] == "cached")
+    assert asked.job.under(layout, asked.study.layout).params["size"] == "128M"

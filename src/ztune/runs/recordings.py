@@ -81,15 +81,20 @@ def with_parameters(
 ) -> dict[str, Any]:
     """Return the parameters of the workload ``name`` with what a layout changes of them.
 
-    ``arc``: what a size is relative to where the parameters do not say.
+    ``arc``: of the study's base layout, which a size that only a layout makes relative is relative to.
     """
     wanted = registry.get(name)
     found: dict[str, Any] = {**parameters, **changes}
     source, _ = getattr(wanted, "read_in", ("", ""))
     if source and source in changes:
         found.pop(f"{source}_text", None)  # of the other file
-    if arc is not None and memory.is_relative(wanted.Parameters.model_fields, found):
-        found.setdefault("arc", arc)
+    fields = wanted.Parameters.model_fields
+    if arc is not None and memory.is_relative(fields, found) and "arc" not in changes:
+        # The parameters of a recording always have one, whether it meant anything or not.
+        if memory.is_relative(fields, parameters):
+            found.setdefault("arc", arc)
+        else:
+            found["arc"] = arc
     return found
 
 
