@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 import shlex
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -297,8 +297,3 @@ def of_run(store: Store, run: Run) -> dict[JobKey, Trace]:
             raise InputError(f"{path} is not the recording any more that run {run.id} replayed")
         out[key] = trace
     return out
-
-
-def one_per_layout(base: Trace, others: Mapping[JobKey, Trace]) -> Sequence[Trace]:
-    """Return all recordings, each once, the base's first."""
-    return list({trace.sha: trace for trace in (base, *others.values())}.values())
