@@ -351,3 +351,19 @@ def test_a_size_that_a_layout_makes_relative_is_relative_to_the_bases_arc(file: 
     asked = task(str(file), {}, (), None, None, native=True)
     layout = next(one for one in asked.layouts if one.workload["size"] == "cached")
     assert asked.job.under(layout, asked.study.layout).params["size"] == "128M"
+
+
+def test_a_recording_of_another_job_is_not_the_bases(
+    file: Path, tmp_path: Path, stand_in_engine: Path
+) -> None:
+    text = STUDY.replace("cross", "#").replace("[1, 8]", '[1]\n"database.synchronous" = ["full", "normal"]')
+    file.write_text(text)
+    base, other = record(file, 40, 80)
+    code, _, err = invoke("screen", str(other.path), "--study", str(file))
+    assert code == 2 and "is the recording of database.synchronous=normal" in err and str(base.path) in err
+    # Nor one whose parameters say otherwise than the base layout.
+    file.write_text(text.replace("[axes]", '[layout.database]\nsynchronous = "extra"\n[axes]'))
+    info = base.manifest.workload
+    elsewhere = make_trace(tmp_path / "mine.trace", ("data", "wal"), workload=info)
+    code, _, err = invoke("screen", str(elsewhere.path), "--study", str(file))
+    assert code == 2 and "was recorded with synchronous=full" in err and "has extra" in err
