@@ -287,9 +287,12 @@ def test_role_without_dataset(stand_in_engine: Path, tmp_path: Path) -> None:
 
 def test_database_knobs_cannot_be_replayed(stand_in_engine: Path, trace: Trace) -> None:
     study = generic.build({"data", "wal"})
-    layout = with_settings(study.layout, {"database.full_page_writes": "off"}, "fpw off")
-    with pytest.raises(InputError, match=r"database setting full_page_writes.*record a trace for each value"):
-        Replay(trace, engines.check()).check(study, layout)
+    study = study.model_copy(update={"axes": {**study.axes, "database.full_page_writes": ("off",)}})
+    with (
+        Store.open() as store,
+        pytest.raises(InputError, match=r"changes database\.full_page_writes: a recorded trace"),
+    ):
+        screening.start(store, trace, study, engines.check(), ScreenOptions(budget=99))
 
 
 def test_properties_the_engine_lacks_cannot_be_varied(stand_in_engine: Path, trace: Trace) -> None:

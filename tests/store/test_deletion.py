@@ -14,6 +14,7 @@ from ztune import paths
 from ztune.cli.main import ztune
 from ztune.store.db import Store
 from ztune.study import ready
+from ztune.study.layout import with_settings
 
 pytestmark = pytest.mark.usefixtures("home")
 
@@ -141,3 +142,17 @@ def test_a_folder_that_stays_is_named(monkeypatch: pytest.MonkeyPatch, home: Pat
     done = call("--delete", run, "--yes")
     assert f"{home}/series/{run} can't be removed: Permission denied" in str(done.exception)
     assert ids() == []
+
+
+def test_recordings_of_single_layouts_go_with_the_last_run_that_replayed_them(home: Path) -> None:
+    shared, alone = folder(home / "traces" / "job-a.trace"), folder(home / "traces" / "job-b.trace")
+    first, second = make(shared), make(shared)
+    layout = ready.find("sqlite").layout
+    with Store.open() as store:
+        for run, trace in ((first, shared), (first, alone), (second, shared)):
+            changed = with_settings(layout, {"arc": "1G" if trace is alone else "2G"})
+            store.add_trial(run, changed, recording=(trace, "1" * 64))
+    assert call("--delete", first, "--yes").exit_code == 0
+    assert shared.is_dir() and not alone.exists()
+    assert call("--delete", second, "--yes").exit_code == 0
+    assert not shared.exists()

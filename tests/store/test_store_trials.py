@@ -56,6 +56,8 @@ def test_a_database_of_version_1_keeps_everything(home: Path) -> None:
         assert first.ok and first.measure == {"model": {"modelled_s": 2.5}} and first.is_baseline
         assert (second.status, second.error, second.number) == ("failed", "broke", 2)
         assert (first.block, first.twin, first.attempts, first.series) == (0, 0, [], ())
+        assert (first.trace_path, first.trace_sha) == ("", "")
+        assert run.recording_of(first) == ("/old.trace", "ff") and store.recordings(run.id) == []
         # And it can be gone on with.
         assert store.resume_run(run.id).status == "running"
         assert store.add_trial(run.id, with_settings(study().layout, {"arc": "1G"})).number == 3
@@ -67,6 +69,16 @@ def test_a_database_of_version_1_keeps_everything(home: Path) -> None:
         assert db.execute("PRAGMA user_version").fetchone() == (migrations()[-1][0],)
         assert db.execute("PRAGMA foreign_key_check").fetchall() == []
     db.close()
+
+
+def test_a_trial_may_have_a_recording_of_its_own(home: Path) -> None:
+    make_version_1(home / "ztune.db")
+    with Store.open() as store:
+        layout = with_settings(study().layout, {"arc": "1G"})
+        trial = store.add_trial("abc234", layout, recording=(Path("/other.trace"), "ee"))
+        assert (trial.trace_path, trial.trace_sha) == ("/other.trace", "ee")
+        assert store.run("abc234").recording_of(trial) == ("/other.trace", "ee")
+        assert store.recordings("abc234") == ["/other.trace"]
 
 
 def test_trials_still_belong_to_their_run_after_the_migration(home: Path) -> None:

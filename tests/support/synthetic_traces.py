@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
-from ztune.trace.manifest import RecorderInfo, Sample, TraceFile
+from ztune.trace.manifest import RecorderInfo, Sample, TraceFile, WorkloadInfo
 from ztune.trace.reader import Trace
 from ztune.trace.schema import Op
 from ztune.trace.writer import EVENT_DTYPE, TraceWriter
@@ -21,6 +21,7 @@ def make_trace(
     size: int = 4 << 20,
     writes: int = 40,
     step_ns: int = 10**7,
+    workload: WorkloadInfo | None = None,
 ) -> Trace:
     """One file for each role; 8 KiB writes to the first, each followed by a write and fsync of the last."""
     rng = np.random.default_rng(7)
@@ -54,5 +55,6 @@ def make_trace(
             files=files,
             samples=samples,
             page_size={"data": 8192},
+            workload=workload,
         )
     return Trace.open(path)

@@ -201,7 +201,8 @@ class Changes:
     def _alternatives(self, factor: str) -> Change:
         """Return what other values of a factor at its default did: beside this layout, else, of replays, in
         other contexts."""
-        start = "The default." if default_setting(factor) is not None else "As in the base layout."
+        own = default_setting(factor) is None or (factor.startswith("database.") and factor in self.defaults)
+        start = "As in the base layout." if own else "The default."
         turned = self._from(factor)
         beside = [p for p in turned if p.a is self.chosen]
         found = beside

@@ -238,7 +238,7 @@ class Recommendation(RecommendationPart):
         if not self.per_operation:
             return ""
         return (
-            f"The layouts' jobs differ: times, bytes and counts of I/Os are of one {self.per_operation}, "
+            f"The layouts' jobs differ: modelled times, bytes and I/Os are of one {self.per_operation}, "
             "space is what the whole job left."
         )
 

@@ -20,12 +20,12 @@ from ztune.analysis import units
 from ztune.analysis.basis import basis
 from ztune.analysis.metrics import MEASURED
 from ztune.analysis.results import collect
+from ztune.analysis.standing import standing
 from ztune.analysis.verdict import sentence
 from ztune.output import Console, Text
 from ztune.runs.observer import Observer
 from ztune.runs.options import TrialOptions
 from ztune.runs.pace import TimeLeft
-from ztune.runs.screening import allowed_order
 from ztune.store.records import Run, Trial
 
 _STEP_S = 30.0  # seconds between two lines about the same step where stderr is no terminal
@@ -262,8 +262,8 @@ def _best_measured(outcome: Mapping[str, Any], trials: Sequence[Trial], run: Run
 
 def _best_replay(run: Run, trials: Sequence[Trial]) -> str:
     """Return the best layout so far with its modelled seconds."""
-    ranked = allowed_order(run, trials)
+    ranked = standing(run, trials).ranked
     if not ranked:
         return ""
-    seconds = ranked[0].measure.get("model", {}).get("modelled_s", 0.0)
-    return f"best so far: {ranked[0].layout_name}, {units.seconds(seconds)} modelled"
+    best = ranked[0].result
+    return f"best so far: {best.name}, {best.text('modelled_s')} {'per op, ' * best.per_operation}modelled"

@@ -11,8 +11,9 @@ from ztune import output
 from ztune.cli._options import argument, json_option, option, takes
 from ztune.databases import registry
 from ztune.databases.registry import ListedWorkload
+from ztune.runs.recordings import completed, varied
 from ztune.runs.space import differences, first_round
-from ztune.study import load_study, ready
+from ztune.study import Study, load_study, ready
 from ztune.study import profiles as known
 from ztune.study.adjust import adjusted
 from ztune.study.durability import judge
@@ -125,14 +126,14 @@ def layouts(
     if study is None:
         found = []
         for name, path in ready.files().items():
-            loaded = load_study(path)
+            loaded = _as_screened(load_study(path))
             tried = len(first_round(loaded))
             found.append(
                 {"name": name, "layouts": tried, "description": loaded.description, "file": str(path)}
             )
         _print(found, as_json, hide=("file",))
         return
-    loaded = ready.find(study)
+    loaded = _as_screened(ready.find(study))
     if loaded.workload is not None:
         said = registry.declared(loaded.workload, loaded.parameters)
         loaded = adjusted(loaded, declared=said)
@@ -150,6 +151,13 @@ def layouts(
         as_json,
         hide=("changes", "layout"),
     )
+
+
+def _as_screened(study: Study) -> Study:
+    """Return ``study``; where its layouts change the job itself, with what the job has in the base."""
+    if study.workload is None or not varied(study):
+        return study
+    return completed(study, study.workload, study.parameters, settings=True)
 
 
 @command.command("profiles")

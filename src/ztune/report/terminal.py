@@ -29,9 +29,10 @@ def ranking_table(
     All numbers are modelled or counted in the replay. ``per_operation``: they are of one operation.
     """
     base = None if baseline is None else baseline.values.get("modelled_s")
-    per = "/op" if per_operation else ""
+    # Short: with durability beside them, longer ones would not fit into 80 columns.
+    heads = ("time/op", "vs base", "space", "written/op")
     return measured.places(
-        (f"modelled{per}", "vs base", "space", f"written{per}"),
+        heads if per_operation else ("modelled", "vs base", "space", "written"),
         [
             measured.Line(
                 row.rank,

@@ -33,11 +33,13 @@ class RunJob:
         """Return it as JSON values, for the run's record."""
         return dict(to_json(self))
 
-    def under(self, layout: Layout) -> RunJob:
-        """Return the job as ``layout`` has it. Raises InputError for what its workload refuses."""
+    def under(self, layout: Layout, base: Layout) -> RunJob:
+        """Return the job as ``layout`` has it; ``base``: the study's. Raises InputError for what its workload
+        refuses.
+        """
         if not layout.workload:
             return self
-        given = with_parameters(self.workload, self.params, layout.workload, layout.arc)
+        given = with_parameters(self.workload, self.params, layout.workload, base.arc)
         return replace(workload_job(registry.make(self.workload, given)), version=self.version)
 
     @classmethod

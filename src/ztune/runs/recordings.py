@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 import shlex
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,7 @@ from ztune.databases import memory, registry
 from ztune.databases.workload import JobWorkload, Workload
 from ztune.errors import InputError
 from ztune.onhost.declared import Declared
-from ztune.runs.space import first_round
+from ztune.runs.space import JOB_FACTORS, differences, first_round
 from ztune.store.db import Store
 from ztune.store.records import Run
 from ztune.study import Layout, Study
@@ -33,7 +33,6 @@ Record = Callable[[Workload, Path], Trace]
 """Runs a workload, and records it into a folder."""
 JobKey = tuple[tuple[str, str], ...]
 """What a layout says of the job: the same for layouts that have one recording (``Layout.job_settings``)."""
-_HEADS = ("workload.", "database.")
 _PREFIX = "job"
 
 
@@ -74,7 +73,7 @@ def key_of(layout: Layout) -> JobKey:
 def varied(study: Study) -> list[str]:
     """Return the factors of ``study`` that change the job, sorted; empty where one recording does for all."""
     asked = [*study.axes, *(key for named in study.layouts for key in named.set)]
-    return sorted({key for key in asked if key.startswith(_HEADS)})
+    return sorted({key for key in asked if key.startswith(JOB_FACTORS)})
 
 
 def with_parameters(
@@ -82,15 +81,20 @@ def with_parameters(
 ) -> dict[str, Any]:
     """Return the parameters of the workload ``name`` with what a layout changes of them.
 
-    ``arc``: what a size is relative to where the parameters do not say.
+    ``arc``: of the study's base layout, which a size that only a layout makes relative is relative to.
     """
     wanted = registry.get(name)
     found: dict[str, Any] = {**parameters, **changes}
     source, _ = getattr(wanted, "read_in", ("", ""))
     if source and source in changes:
         found.pop(f"{source}_text", None)  # of the other file
-    if arc is not None and memory.is_relative(wanted.Parameters.model_fields, found):
-        found.setdefault("arc", arc)
+    fields = wanted.Parameters.model_fields
+    if arc is not None and memory.is_relative(fields, found) and "arc" not in changes:
+        # The parameters of a recording always have one, whether it meant anything or not.
+        if memory.is_relative(fields, parameters):
+            found.setdefault("arc", arc)
+        else:
+            found["arc"] = arc
     return found
 
 
@@ -239,22 +243,22 @@ def found(study: Study, trace: Trace, budget: int, named: str | None = None) -> 
     """Return the recordings beside ``trace``, which is the base's, that the first ``budget`` layouts of
     ``study`` are replayed on. ``named``: what the user called the study.
 
-    Raises InputError, with the command that makes them, where one is not there.
+    Raises InputError, with the command that makes them, where one is not there, or where ``trace`` is of
+    another job than the base's.
     """
     layouts = [one for one in first_round(study)[:budget] if key_of(one) != key_of(study.layout)]
     if not layouts:
         return {}
     info = trace.manifest.workload
     if info is None:
-        changed = next(k for k, v in layouts[0].job_settings().items() if (k, v) not in key_of(study.layout))
+        changed = next(key for key in differences(study.layout, layouts[0]) if key.startswith(JOB_FACTORS))
         raise InputError(
             f'layout "{layouts[0].name}" of study "{study.name}" changes {changed}: a recorded trace can\'t '
             f"show that, since the database would write otherwise, and {trace.path} is of no workload that "
             "ztune could record again"
         )
-    wanted = [
-        job for job in jobs(study, info.name, info.parameters, layouts) if job.key != key_of(study.layout)
-    ]
+    base, *wanted = jobs(study, info.name, info.parameters, layouts)
+    _check_base(study, trace, info, base, wanted)
     missing = [job for job in wanted if not job.there]
     if missing:
         shown = "; ".join(job.words for job in missing[:3]) + (" …" if len(missing) > 3 else "")
@@ -264,6 +268,27 @@ def found(study: Study, trace: Trace, budget: int, named: str | None = None) -> 
             f"`{_command(info, study, named)}` makes and screens them"
         )
     return {job.key: Trace.open(job.path) for job in wanted}
+
+
+def _check_base(
+    study: Study, trace: Trace, info: WorkloadInfo, base: KeptJob, others: Iterable[KeptJob]
+) -> None:
+    """Raise InputError where ``trace`` is known to have other settings of the database than the base has."""
+    if trace.path.resolve() == base.path.resolve():
+        return
+    for job in others:
+        if trace.path.resolve() == job.path.resolve():
+            raise InputError(
+                f"{trace.path} is the recording of {job.words}, and the base of study "
+                f'"{study.name}" has {base.words}; name {base.path}'
+            )
+    had = registry.settings_of(info.name, info.parameters)
+    for name, value in study.layout.database.items():
+        if f"database.{name}" in varied(study) and had.get(name, value) != value:
+            raise InputError(
+                f"{trace.path} was recorded with {name}={had[name]}, and the base of study "
+                f'"{study.name}" has {value}; `ztune tune {info.name}` with the study records it'
+            )
 
 
 def _command(info: WorkloadInfo, study: Study, named: str | None) -> str:
@@ -293,8 +318,3 @@ def of_run(store: Store, run: Run) -> dict[JobKey, Trace]:
             raise InputError(f"{path} is not the recording any more that run {run.id} replayed")
         out[key] = trace
     return out
-
-
-def one_per_layout(base: Trace, others: Mapping[JobKey, Trace]) -> Sequence[Trace]:
-    """Return all recordings, each once, the base's first."""
-    return list({trace.sha: trace for trace in (base, *others.values())}.values())

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence, Set
 
-from ztune.runs.space import changed, differences, unique
+from ztune.runs.space import JOB_FACTORS, changed, differences, unique
 from ztune.study import Layout, Study, default_setting
 from ztune.study.layout import with_settings
 
@@ -49,18 +49,24 @@ def back_to_default(base: Layout, layout: Layout) -> list[Layout]:
 def combination(study: Study, ranked: Sequence[Layout]) -> Layout | None:
     """Return the base with, of each axis, the value that alone ranked best; None where that is nothing new.
 
-    ``ranked``: layouts, best first. Axes whose best value is the base's own stay as they are.
+    ``ranked``: layouts, best first. Axes whose best value is the base's own stay as they are. Of axes that
+    change the job itself only the best one moves, unless the study crosses them: else nothing was recorded.
     """
     base = study.layout
     place = {layout.hash: i for i, layout in enumerate(ranked)}
     if base.hash not in place:
         return None
     changes: dict[str, str | int] = {}
+    places: dict[str, int] = {}
     for key, values in study.axes.items():
         alone = [(place[h], value) for value in values if (h := changed(base, {key: value}).hash) in place]
         best = min(alone, default=None, key=lambda item: item[0])
         if best is not None and best[0] < place[base.hash]:
-            changes[key] = best[1]
+            places[key], changes[key] = best
+    of_job = sorted((key for key in changes if key.startswith(JOB_FACTORS)), key=places.__getitem__)
+    if not any(set(of_job) <= set(keys) for keys in study.cross):
+        for key in of_job[1:]:
+            del changes[key]
     if len(changes) < 2:
         return None
     try:

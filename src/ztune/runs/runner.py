@@ -77,7 +77,7 @@ def start(store: Store, request: Request, observer: Observer | None = None) -> R
     study, options = request.study, request.options
     _check_options(options, request.layouts)
     layouts = [study.layout] if options.aa else plan.renamed(study, request.layouts)
-    jobs_of = {repr(one.job_settings()): (one, request.job.under(one)) for one in layouts}
+    jobs_of = {repr(one.job_settings()): (one, request.job.under(one, study.layout)) for one in layouts}
     for layout in layouts:
         _, job = jobs_of[repr(layout.job_settings())]
         _check_roles(job, layout, study)
@@ -442,7 +442,7 @@ class _Runner:
             },
             "job": {
                 "name": self.job.name,
-                "params": dict(self.job.under(layout).params),
+                "params": dict(self.job.under(layout, self.run.resolved_study.layout).params),
                 "database": dict(layout.database),
             },
             "start": start,
@@ -456,7 +456,9 @@ class _Runner:
         """Return how the trial gets its database: loaded, or copied from a state that was loaded once."""
         layout = trial.layout
         if self.options.saved is not None:
-            return _on_target(self.place, self.options.saved, self.job.under(layout), layout)
+            return _on_target(
+                self.place, self.options.saved, self.job.under(layout, self.run.resolved_study.layout), layout
+            )
         key = repr(layout.job_settings())
         if key not in self._starts:
             try:
@@ -482,7 +484,10 @@ class _Runner:
             self.observer.step(trial, "load", "progress", share, step)
 
         try:
-            job, database = self.job.under(trial.layout), dict(trial.layout.database)
+            job, database = (
+                self.job.under(trial.layout, self.run.resolved_study.layout),
+                dict(trial.layout.database),
+            )
             state = prepared.prepare(job.name, job.params, database, progress)
         except (InputError, MissingError):
             raise

@@ -9,6 +9,9 @@ from dataclasses import replace
 from ztune.study import Layout, Study
 from ztune.study.layout import with_settings
 
+JOB_FACTORS = ("workload.", "database.")
+"""How factors begin that change the job itself, so that layouts take another recording."""
+
 
 def differences(base: Layout, layout: Layout) -> dict[str, str]:
     """Return the factors in which ``layout`` differs from ``base``, sorted, with the layout's values."""
