@@ -283,7 +283,7 @@ def test_progress_says_which_claim_of_how_many(
     assert code == 0
     assert "claim 1 of 3, small\n" in err and "claim 2 of 3, other, about " in err
     assert [line for line in out.splitlines() if line[0] != " "][:3] == [
-        "small: holds (a hint)", "other: no longer holds", "third: no longer holds",
+        "small: holds (a hint)", "other: holds", "third: no longer holds",
     ]  # fmt: skip
 
 
@@ -295,3 +295,20 @@ def test_the_verdict_is_readable_at_80_columns(
     assert "small: holds" in out and max(map(len, out.splitlines())) <= 80
     _, out, _ = invoke("claims", "list")
     assert max(map(len, out.splitlines())) <= 80
+
+
+def test_the_job_is_that_of_the_publication_and_its_study_and_the_user_goes_first() -> None:
+    def parameters(name: str, **given: str) -> dict[str, Any]:
+        claim = known.find(name)
+        return Recordings(lambda *_: pytest.fail("nothing is recorded"), given).parameters(
+            claim, claim.subject
+        )
+
+    found = parameters("graph-recordsize-64k")
+    assert (found["version"], found["triples"]) == ("1.7.4", 43443)
+    assert parameters("graph-zfs-compression-space")["version"] == "1.7.4"
+    assert parameters("import-small-records")["version"] == "1.6.4"
+    assert parameters("graph-recordsize-64k", version="3.2", triples="500")["version"] == "3.2"
+    # Its publication's study is of another workload, which has a study of its own.
+    found = parameters("backup-uncompressed-512k")
+    assert found["triples"] == 43443 and "version" not in found

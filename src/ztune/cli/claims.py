@@ -61,7 +61,10 @@ def list_(as_json: bool = json_option) -> None:
     rows = [(claim, verdicts.last(claim)) for claim in known.every().values()]
     if as_json:
         output.print_json(
-            [{**verdicts.described(c), "verdict": None if v is None else v["verdict"]} for c, v in rows]
+            [
+                {**verdicts.described(c), **{key: None if v is None else v.get(key) for key in _LAST}}
+                for c, v in rows
+            ]
         )
         return
     for claim, last in rows:
@@ -69,6 +72,10 @@ def list_(as_json: bool = json_option) -> None:
         tested = "not tested" if last is None else verdicts.word(last)
         _entry(f"{claim.id}: {tested}", claim.sentence, figures)
     output.echo("`ztune claims show CLAIM` says more; `ztune claims test CLAIM` tests one.")
+
+
+_LAST = ("verdict", "hint", "says", "flips", "when", "gone")
+"""What the list has of a claim's last verdict; ``show`` has all of it."""
 
 
 @command.command("show", short_help="One claim, its layouts and figures, and its last verdict.")
@@ -109,14 +116,14 @@ def show(name: str = argument(metavar="CLAIM"), as_json: bool = json_option) -> 
     if found is None:
         output.echo(f"`ztune claims test {claim.id}` tests it.")
         return
-    output.echo(f"{verdicts.word(found)} ({found['when'][:10]}). {found['says']}")
+    _fold(f"{verdicts.word(found)} ({found['when'][:10]}). {found['says']}")
     if found.get("gone"):
         gone = ", ".join(found["gone"])
         output.echo(f"Deleted since: {gone}. `ztune claims test {claim.id}` makes its trials anew.")
     tried = [c for c in found["conditions"] if c["profile"]]
     if tried:
         output.print_table(
-            ("", "disks", "ARC", "OpenZFS", f"{claim.subject.name} over", "so it", "trials"),
+            ("how", "disks", "ARC", "OpenZFS", f"{claim.subject.name} over", "so it", "trials"),
             [
                 (
                     _how(c), c["profile"], format_size(c["arc"]),
