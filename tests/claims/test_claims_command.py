@@ -8,8 +8,9 @@ from typing import Any
 from unittest import mock
 
 import pytest
+from claims_written import PUBLISHED, write
 from invoked import invoke
-from synthetic_traces import make_trace
+from synthetic_traces import STAND_IN, make_trace
 
 from ztune.claims import claim as known
 from ztune.claims.recordings import Recordings
@@ -17,49 +18,11 @@ from ztune.claims.replaying import data_bytes
 from ztune.cli import claims as command
 from ztune.databases.workload import Workload
 from ztune.errors import InputError, MissingError, ZtuneError
+from ztune.places import engine as engines
 from ztune.runs import screening
 from ztune.store.db import Store
 from ztune.trace.reader import Trace
 
-CLAIM = """
-publication = "mine"
-
-[[claim]]
-id = "{id}"
-sentence = "Small records are better."
-wording = "quoted"
-metric = "{metric}"
-relation = "less"
-layouts = [
-  {{ name = "16K", set = {{ "data.recordsize" = "16K" }} }},
-  {{ name = "128K", set = {{ "data.recordsize" = "128K" }}{more} }},
-]
-"""
-PUBLISHED = """
-title = "Somebody's"
-year = 2020
-database = "fio"
-system = "a machine"
-workload = "fio"
-study = "mine"
-
-[layout]
-arc = "64M"
-
-[[layout.pool]]
-name = "tank"
-
-[[layout.pool.vdev]]
-profile = "hdd-7200"
-
-[[layout.dataset]]
-name = "tank/data"
-roles = ["data"]
-
-[[layout.dataset]]
-name = "tank/wal"
-roles = ["wal"]
-"""
 ONE = ("--profile", "nvme", "--arc", "64M")
 
 
@@ -67,11 +30,6 @@ ONE = ("--profile", "nvme", "--arc", "64M")
 def made(home: Path, stand_in_engine: Path) -> None:
     (home / "studies/published/mine.toml").write_text(PUBLISHED)
     write(home, "small")
-
-
-def write(home: Path, name: str, metric: str = "time", more: str = "") -> None:
-    path = home / "studies" / "claims" / f"{name}.toml"
-    path.write_text(CLAIM.format(id=name, metric=metric, more=more))
 
 
 def said(*args: str, code: int = 0) -> list[dict[str, Any]]:
@@ -286,3 +244,71 @@ def test_too_little_memory_is_a_reason(trace: Trace, monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(screening, "start", start)
     (one,) = said("small", "--trace", str(trace.path), *ONE, code=1)
     assert one["says"] == "It can't be tested here: 16K: an engine with such an ARC takes too much."
+
+
+def test_the_version_of_openzfs_is_a_factor(
+    trace: Trace, home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    newer = tmp_path / "engine"
+    newer.write_text(f'#!/bin/sh\nSTAND_IN_OPENZFS=2.4.4 exec {STAND_IN} "$@"\n')
+    newer.chmod(0o755)
+    asked: list[str] = []
+
+    def both(words: str) -> list[engines.Engine]:
+        asked.append(words)
+        return [engines.check(), engines.check(newer)]
+
+    monkeypatch.setattr("ztune.runs.versions.asked", both)
+    write(home, "writes", "writes")
+    (one,) = said("writes", "--trace", str(trace.path), *ONE, "--openzfs", "2.3,2.4")
+    assert asked == ["2.3,2.4"]
+    assert [c["openzfs"] for c in one["conditions"]] == ["2.3.2", "2.4.4"]
+    assert len(runs()) == 2 and len(one["trials"]) == 4
+    # Without a version it is this machine's own, and stored already.
+    (one,) = said("writes", "--trace", str(trace.path), *ONE)
+    assert [c["openzfs"] for c in one["conditions"]] == ["2.3.2"] and len(runs()) == 2
+    # What no replay can tell is said once.
+    write(home, "processor", "cpu")
+    (one,) = said("processor", "--trace", str(trace.path), *ONE, "--openzfs", "2.3,2.4")
+    assert len(one["conditions"]) == 1
+
+
+def test_progress_says_which_claim_of_how_many(
+    trace: Trace, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(home, "other", "written")
+    write(home, "third", "writes")
+    monkeypatch.setattr(command, "_STORED_S", 0.0)
+    code, out, err = invoke("claims", "test", "small", "other", "third", "--trace", str(trace.path), *ONE)
+    assert code == 0
+    assert "claim 1 of 3, small\n" in err and "claim 2 of 3, other, about " in err
+    assert [line for line in out.splitlines() if line[0] != " "][:3] == [
+        "small: holds (a hint)", "other: holds", "third: no longer holds",
+    ]  # fmt: skip
+
+
+def test_the_verdict_is_readable_at_80_columns(
+    trace: Trace, monkeypatch: pytest.MonkeyPatch, home: Path
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    _, out, _ = invoke("claims", "test", "small", "--trace", str(trace.path))
+    assert "small: holds" in out and max(map(len, out.splitlines())) <= 80
+    _, out, _ = invoke("claims", "list")
+    assert max(map(len, out.splitlines())) <= 80
+
+
+def test_the_job_is_that_of_the_publication_and_its_study_and_the_user_goes_first() -> None:
+    def parameters(name: str, **given: str) -> dict[str, Any]:
+        claim = known.find(name)
+        return Recordings(lambda *_: pytest.fail("nothing is recorded"), given).parameters(
+            claim, claim.subject
+        )
+
+    found = parameters("graph-recordsize-64k")
+    assert (found["version"], found["triples"]) == ("1.7.4", 43443)
+    assert parameters("graph-zfs-compression-space")["version"] == "1.7.4"
+    assert parameters("import-small-records")["version"] == "1.6.4"
+    assert parameters("graph-recordsize-64k", version="3.2", triples="500")["version"] == "3.2"
+    # Its publication's study is of another workload, which has a study of its own.
+    found = parameters("backup-uncompressed-512k")
+    assert found["triples"] == 43443 and "version" not in found

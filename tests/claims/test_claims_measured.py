@@ -1,4 +1,4 @@
-"""``ztune claims test --on mount``: what is run in real time, what is taken from the store, what is said; with
+"""``ztune claims test --on mount``: what is run, what is taken from the store, and what is said; with
 stand-ins for the engine, for what records and for the place.
 """
 
@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from claims_written import PUBLISHED, write
 from fake_place import FakePlace
 from invoked import invoke
 from synthetic_traces import make_trace
-from test_claims_command import PUBLISHED, write
 
 from ztune.claims import claim as known
 from ztune.claims.measuring import takes_trials
@@ -37,7 +37,7 @@ def place(home: Path, stand_in_engine: Path, tmp_path: Path, monkeypatch: pytest
         return make_trace(out, writes=20)
 
     monkeypatch.setattr(command, "_record", record)
-    monkeypatch.setattr(command.places, "make", lambda *_: found)
+    monkeypatch.setattr("ztune.places.named.make", lambda *_: found)
     monkeypatch.setattr(runner, "_PAUSE_S", 0.0)
     monkeypatch.setattr("ztune.databases.fio.onhost.load.Fio.check", lambda _: "fio-3.33")
     return found
@@ -74,7 +74,7 @@ def test_the_job_runs_in_blocks_and_the_verdict_cites_its_trials(place: FakePlac
     again = said("small", *ONE)
     assert again["conditions"] == one["conditions"] and len(measured()) == 1
     code, out, _ = invoke("claims", "show", "small")
-    assert code == 0 and "measured" in out and "replayed" in out and "×0.50 (" in out
+    assert code == 0 and all(word in out for word in ("measured", "replayed", "×0.50 ("))
 
 
 def test_measured_time_decides_and_where_both_disagree_is_said(place: FakePlace) -> None:
@@ -211,3 +211,17 @@ def test_a_verdict_whose_run_is_deleted_says_so(place: FakePlace) -> None:
     # Tested anew, it cites what there is.
     one = said("small", *ONE)
     assert one["gone"] == [] and f"{run.id}/1" not in one["trials"]
+
+
+def test_a_job_that_keeps_a_pace_is_measured_by_its_latency(
+    place: FakePlace, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Both do as much per second; what an operation takes differs.
+    monkeypatch.setattr("ztune.claims.measuring.pace", lambda _: object())
+    place.behave(of={"small: 16K": {"seconds": 0.01}, "small: 128K": {"seconds": 0.02}})
+    one = said("small", *ONE)
+    assert one["conditions"][1]["instead"] == "mean latency"
+    assert "Its job keeps a pace, so it was measured by its mean latency." in one["says"]
+    write(home, "rate", "per_second")
+    one = said("rate", *ONE, code=1)
+    assert "its job does as much per second as it is asked to" in one["conditions"][1]["untried"]

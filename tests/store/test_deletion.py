@@ -67,7 +67,7 @@ def test_a_run_goes_with_its_trials_and_series_and_the_trace_made_for_it(home: P
     assert done.exception is None
     assert json.loads(done.output) == [
         {"id": run, "name": "sqlite", "trials": 1, "folders": [f"{home}/series/{run}", str(own)],
-         "deleted": True},
+         "verdicts": [], "deleted": True},
     ]  # fmt: skip
     assert ids() == [other] and not own.exists() and not (home / "series" / run).exists()
     assert (home / "series" / other).is_dir()

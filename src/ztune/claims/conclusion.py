@@ -100,9 +100,9 @@ class Tried:
     difference. ``trials``: what the figures rest on. ``untried``: why there are none, in words; ``failed``:
     something went wrong, which would go well another time.
 
-    ``unheld``: nobody has held such figures against a real disk. ``scatter``: how far two recordings of one
-    job lie apart, a share, where the layouts are of different recordings: within ``smallest`` where it is
-    known.
+    ``instead``: what was measured in place of the time of a job that keeps a pace. ``unheld``: nobody has
+    held such figures against a real disk. ``scatter``: how far two recordings of one job lie apart, a share,
+    where the layouts are of different recordings: within ``smallest`` where it is known.
     """
 
     condition: Condition
@@ -111,6 +111,7 @@ class Tried:
     trials: tuple[str, ...] = ()
     untried: str = ""
     failed: bool = False
+    instead: str = ""
     unheld: bool = False
     scatter: Scatter = None
 
@@ -190,6 +191,10 @@ def conclude(claim: Claim, support: Support, tried: Sequence[Tried]) -> Conclusi
     if any(each.unheld for each in telling):
         what = "That" if hint else "What is modelled of flash or of latencies"
         more.append(f"{what} is a hint: {_UNHELD}.")
+    more += [
+        f"Its job keeps a pace, so it was measured by its {what}."
+        for what in dict.fromkeys(each.instead for each, _ in decided if each.instead)
+    ]
     more += _scatters(decided)
     sentence = " ".join(filter(None, [sentence, *more]))
     if support.word is Supported.NO:
@@ -394,13 +399,14 @@ def _count(n: int) -> str:
 
 def _evidence(tried: Tried) -> str:
     """Return one condition's figures: the ratio to each other layout, with its interval."""
-    return f"{tried.condition.text}: {_ratios(tried)}{_cited(tried.trials)}"
+    rests = f" [{cited(tried.trials)}]" if tried.trials else ""
+    return f"{tried.condition.text}: {_ratios(tried)}{rests}"
 
 
-def _cited(trials: Sequence[str]) -> str:
-    """Return the trials in brackets; of runs with many of them, the numbers as ranges: "[7f3k2a/1-6]"."""
+def cited(trials: Sequence[str]) -> str:
+    """Return the trials for people; of many, those in a row as a range: "7f3k2a/1-6"."""
     if len(trials) < 5:
-        return f" [{', '.join(trials)}]" if trials else ""
+        return ", ".join(trials)
     runs: dict[str, list[int]] = {}
     for trial in trials:
         run, _, number = trial.rpartition("/")
@@ -411,7 +417,7 @@ def _cited(trials: Sequence[str]) -> str:
         rows = itertools.groupby(enumerate(sorted(numbers)), key=lambda pair: pair[1] - pair[0])
         ends = [[n for _, n in row] for _, row in rows]
         said.append(f"{run}/" + ", ".join(str(r[0]) if len(r) == 1 else f"{r[0]}-{r[-1]}" for r in ends))
-    return f" [{'; '.join(said)}]"
+    return "; ".join(said)
 
 
 def _ratios(tried: Tried) -> str:

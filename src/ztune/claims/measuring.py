@@ -15,6 +15,7 @@ from typing import Any
 
 from ztune.analysis.basis import basis
 from ztune.analysis.metrics import MEASURED
+from ztune.analysis.pace import pace
 from ztune.analysis.paired import paired
 from ztune.analysis.resolve import adjusted
 from ztune.analysis.results import collect
@@ -233,9 +234,18 @@ class Measurements:
         claim = asked.claim
         best: dict[str, tuple[Compared, int, list[str]]] = {}
         errors: dict[str, str] = {}
+        instead = ""
         for run, trials in runs:
             study = run.resolved_study
-            results = {_meaning(study, one.layout): one for one in collect(trials, basis(run)).layouts}
+            layouts = collect(trials, basis(run)).layouts
+            results = {_meaning(study, one.layout): one for one in layouts}
+            key = claim.metric
+            if key in _SPEED and pace(layouts) is not None:
+                # As runs do: who keeps the pace takes as long as everybody else who does.
+                if key == "per_second":
+                    errors.setdefault(claim.subject.name, _PACED)
+                    continue
+                key, instead = "latency", MEASURED["latency"].label
             for name, meaning in asked.arms.items():
                 mine = [t for t in trials if _meaning(study, t.layout) == meaning]
                 if meaning not in results and any(t.status == "failed" for t in mine):
@@ -245,7 +255,7 @@ class Measurements:
                 other = results.get(asked.arms[side.name])
                 if subject is None or other is None:
                     continue
-                a, b = (one.values.get(claim.metric, {}) for one in (subject, other))
+                a, b = (one.values.get(key, {}) for one in (subject, other))
                 ratio = paired(a, b, adjusted(TrialOptions.of(run).looks, len(claim.others)))
                 if ratio is not None and (side.name not in best or ratio.n > best[side.name][1]):
                     cited = [f"{run.id}/{n}" for n in sorted({*subject.trials, *other.trials})]
@@ -259,9 +269,14 @@ class Measurements:
             tuple(best[side.name][0] for side in claim.others if side.name in best),
             self.options.resolution,
             tuple(dict.fromkeys(t for _, _, cited in best.values() for t in cited)),
+            instead=instead,
             failed=bool(errors),
             untried="; ".join(f"{name}: {error}" for name, error in errors.items()),
         )
+
+
+_SPEED = ("time", "per_second")
+_PACED = "its job does as much per second as it is asked to, under each layout; `-p rate=0` lets it run free"
 
 
 def _value(claim: Claim, trial: Trial) -> float | None:

@@ -93,6 +93,11 @@ class _Comparison:
     again: _Side | None = None
     """The claim's layout on a second recording of its job, where the layouts are of different ones."""
 
+    @property
+    def every(self) -> tuple[_Side, ...]:
+        """All that is replayed; the second recording last."""
+        return self.sides if self.again is None else (*self.sides, self.again)
+
 
 @dataclass(frozen=True)
 class LayoutAlone:
@@ -146,7 +151,8 @@ class Replays:
                 condition = Condition(REPLAY, "", 0, self.engine.openzfs)
                 found[claim.id] = (Tried(condition, untried=why, failed=failed),)
         self._run(comparisons)
-        stored = {sha: self._stored(sha) for sha in self._targets}
+        traces = {side.trace.sha for each in comparisons for side in each.every}
+        stored = {sha: self._stored(sha) for sha in traces}
         for each in comparisons:
             found[each.claim.id] += (self._tried(each, stored),)
         return {claim: _scattered(several) for claim, several in found.items()}
@@ -232,7 +238,7 @@ class Replays:
         sweep()
         groups: dict[tuple[str, str, Condition], dict[str, _Side]] = {}
         for each in comparisons:
-            for side in (*each.sides, *([] if each.again is None else [each.again])):
+            for side in each.every:
                 key = (side.trace.sha, each.claim.source.title, each.condition)
                 groups.setdefault(key, {}).setdefault(side.spec, side)
         for (_, _, condition), sides in groups.items():
@@ -325,8 +331,7 @@ class Replays:
         by_work = differ and each.claim.metric in _PER_OPERATION
         values: list[float] = []
         trials: list[str] = []
-        sides = [*each.sides, *([] if each.again is None else [each.again])]
-        for side in sides:
+        for side in each.every:
             known = stored[side.trace.sha]
             if side.spec not in known.ok:
                 why = self._problems.get(side.key) or known.failed.get(side.spec) or NOT_YET

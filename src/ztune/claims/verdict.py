@@ -62,6 +62,7 @@ def verdict(claim: Claim, tried: Sequence[Tried]) -> dict[str, Any]:
                 "openzfs": each.condition.openzfs,
                 "measured": not each.condition.modelled,
                 "state": state,
+                "instead": each.instead,
                 "hint": each.unheld,
                 "ratios": {c.other: _finite(c.ratio) for c in each.compared},
                 "intervals": {

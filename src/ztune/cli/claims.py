@@ -16,7 +16,7 @@ from ztune.analysis import units
 from ztune.claims import claim as known
 from ztune.claims import verdict as verdicts
 from ztune.claims.claim import Claim
-from ztune.claims.conclusion import Tried, Word
+from ztune.claims.conclusion import Tried, Word, cited
 from ztune.claims.measuring import Measurements, takes_trials
 from ztune.claims.recordings import SECONDS, Recordings
 from ztune.claims.replaying import PROFILES, Conditions, Hearing, Replays
@@ -61,7 +61,10 @@ def list_(as_json: bool = json_option) -> None:
     rows = [(claim, verdicts.last(claim)) for claim in known.every().values()]
     if as_json:
         output.print_json(
-            [{**verdicts.described(c), "verdict": None if v is None else v["verdict"]} for c, v in rows]
+            [
+                {**verdicts.described(c), **{key: None if v is None else v.get(key) for key in _LAST}}
+                for c, v in rows
+            ]
         )
         return
     for claim, last in rows:
@@ -69,6 +72,10 @@ def list_(as_json: bool = json_option) -> None:
         tested = "not tested" if last is None else verdicts.word(last)
         _entry(f"{claim.id}: {tested}", claim.sentence, figures)
     output.echo("`ztune claims show CLAIM` says more; `ztune claims test CLAIM` tests one.")
+
+
+_LAST = ("verdict", "hint", "says", "flips", "when", "gone")
+"""What the list has of a claim's last verdict; ``show`` has all of it."""
 
 
 @command.command("show", short_help="One claim, its layouts and figures, and its last verdict.")
@@ -109,20 +116,20 @@ def show(name: str = argument(metavar="CLAIM"), as_json: bool = json_option) -> 
     if found is None:
         output.echo(f"`ztune claims test {claim.id}` tests it.")
         return
-    output.echo(f"{verdicts.word(found)} ({found['when'][:10]}). {found['says']}")
+    _fold(f"{verdicts.word(found)} ({found['when'][:10]}). {found['says']}")
     if found.get("gone"):
         gone = ", ".join(found["gone"])
         output.echo(f"Deleted since: {gone}. `ztune claims test {claim.id}` makes its trials anew.")
     tried = [c for c in found["conditions"] if c["profile"]]
     if tried:
         output.print_table(
-            ("", "disks", "ARC", "OpenZFS", f"{claim.subject.name} over", "so it", "trials"),
+            ("how", "disks", "ARC", "OpenZFS", f"{claim.subject.name} over", "so it", "trials"),
             [
                 (
-                    "measured" if c.get("measured") else "replayed", c["profile"], format_size(c["arc"]),
+                    _how(c), c["profile"], format_size(c["arc"]),
                     c["openzfs"],
                     ", ".join(f"{o} {_ratio(c, o)}" for o in c["ratios"]) or c["untried"],
-                    c["state"], ", ".join(c["trials"]),
+                    _STATES[c["state"]], cited(c["trials"]),
                 )
                 for c in tried
             ],
@@ -151,8 +158,8 @@ def test(
     openzfs: str | None = option(
         "--openzfs",
         metavar="VERSION,…",
-        help="Replay with these versions of OpenZFS instead of this machine's. `ztune setup openzfs` brings "
-        "a version.",
+        help="Replay with these versions of OpenZFS instead of this machine's. "
+        "`ztune setup openzfs` brings a version.",
     ),
     disks: tuple[str, ...] = option(
         "--profile",
@@ -247,7 +254,7 @@ def test(
     if as_json:
         output.print_json(said)
     else:
-        output.echo(
+        _fold(
             "Replayed times are modelled from the disks' profiles. What does not hold here may have held "
             "there and then. `ztune claims show CLAIM` says what a verdict rests on."
         )
@@ -292,7 +299,9 @@ class _Pace:
             output.echo(f"claim {number} of {self._total}, {claim}{left}", err=True)
 
 
+_STATES = {"holds": "holds", "fails": "does not", "open": "too small to tell", "untried": ""}
 _STORED_S = 2.0
+"""What a claim takes whose trials are all in the store, at most."""
 
 
 def _record(workload: Any, out: Path) -> Trace:
@@ -326,8 +335,8 @@ def _check_params(claims: list[Claim], params: dict[str, str]) -> None:
 def _print(one: dict[str, Any]) -> None:
     """Print what was found of a claim."""
     lines = []
-    for measured, how in ((True, "measured"), (False, "replayed")):
-        tried = [c for c in one["conditions"] if c["ratios"] and c["measured"] == measured]
+    for how in ("measured", "replayed"):
+        tried = [c for c in one["conditions"] if c["ratios"] and _how(c) == how]
         others = dict.fromkeys(other for c in tried for other in c["ratios"])
         for other in others:
             ratios = [c for c in tried if other in c["ratios"]]
@@ -337,20 +346,37 @@ def _print(one: dict[str, Any]) -> None:
             lines.append(f"{text} of {other}, {how}")
     tried = [c for c in one["conditions"] if c["ratios"]]
     telling = one["verdict"] in (Word.CANNOT, Word.TOO_SMALL) or not tried
-    lines.append(one["flips"] or (one["says"] if telling else _count(len(tried), len(one["conditions"]))))
-    failed = [c["untried"] for c in one["conditions"] if c["failed"]]
-    lines += [] if telling else [f"failed: {why}" for why in dict.fromkeys(failed)]
+    asked = sum(bool(c["profile"]) for c in one["conditions"])
+    lines.append(one["flips"] or (one["says"] if telling else _count(len(tried), asked)))
+    if not telling:
+        lines += dict.fromkeys(
+            f"{'failed' if c['failed'] else f'not {_how(c)}'}: {c['untried']}"
+            for c in one["conditions"]
+            if c["untried"]
+        )
     lines += one["disagree"]
     _entry(f"{one['claim']}: {verdicts.word(one)}", *lines)
 
 
+def _how(condition: dict[str, Any]) -> str:
+    # Verdicts of before trials in real time were replayed.
+    return "measured" if condition.get("measured") else "replayed"
+
+
 def _entry(head: str, *lines: str) -> None:
     """Print a head and lines below it, folded to the terminal's width."""
-    width = output.wide(otherwise=110).width
-    output.echo(textwrap.fill(head, width, subsequent_indent="    "))
+    _fold(head)
     for line in lines:
-        folded = textwrap.fill(line, width, initial_indent="  ", subsequent_indent="    ")
-        output.echo(folded)
+        _fold(line, "  ")
+
+
+def _fold(text: str, indent: str = "") -> None:
+    """Print a text, folded to the terminal's width."""
+    width = output.wide(otherwise=110).width
+    hanging = indent and f"{indent}  "
+    output.echo(
+        textwrap.fill(text, width, initial_indent=indent, subsequent_indent=hanging, break_on_hyphens=False)
+    )
 
 
 def _count(tried: int, asked: int) -> str:
