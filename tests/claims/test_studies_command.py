@@ -118,7 +118,7 @@ def ran(*args: str, code: int = 0) -> dict[str, Any]:
     return answer
 
 
-def mine() -> tuple[findings.Found, findings.FoundStudy]:
+def mine() -> tuple[findings.FoundStudies, findings.FoundStudy]:
     with Store.open() as store:
         found = findings.read(store)
     one = found.study("mine")

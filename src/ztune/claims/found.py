@@ -124,7 +124,7 @@ class FoundStudy:
 
 
 @dataclass(frozen=True)
-class Found:
+class FoundStudies:
     """What was found of all studies, on which machine."""
 
     made: str
@@ -138,13 +138,13 @@ class Found:
         return next((each for each in self.studies if each.study == name), None)
 
 
-def read(store: Store) -> Found:
+def read(store: Store) -> FoundStudies:
     """Return what the store has of the studies. Raises InputError for a file that can't be read."""
     by_year = sorted(studies.names(), key=lambda name: publication.find(name).year)
     kept = {name: study_trials.last(name) for name in by_year}
     trials = _Trials(store)
     found = tuple(_study(studies.find(name), of, trials) for name, of in kept.items())
-    return Found(now(), __version__, _machine(), found, tuple(_sweeps(list(kept.values()), trials)))
+    return FoundStudies(now(), __version__, _machine(), found, tuple(_sweeps(list(kept.values()), trials)))
 
 
 class _Trials:
@@ -287,15 +287,15 @@ def _machine() -> str:
     )
 
 
-def write(path: Path, found: Found) -> None:
+def write(path: Path, found: FoundStudies) -> None:
     """Write ``found`` as a file that ``load`` reads; what stands there is replaced."""
     files.write(path, output.json_text(to_json(found), indent=1) + "\n")
 
 
-def load(path: Path) -> Found:
+def load(path: Path) -> FoundStudies:
     """Return what ``write`` wrote. Raises InputError for a file that is none, or of another version."""
     try:
-        return from_json(Found, json.loads(path.read_text("utf-8")))
+        return from_json(FoundStudies, json.loads(path.read_text("utf-8")))
     except OSError as error:
         raise InputError(f"can't read {path}: {error.strerror}") from None
     except KeyedError as error:

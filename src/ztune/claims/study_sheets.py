@@ -11,7 +11,7 @@ from statistics import median
 from ztune.analysis import units
 from ztune.claims import publication, thumb
 from ztune.claims.accuracy import smallest
-from ztune.claims.found import COUNTS, Found, FoundLayout, FoundStudy, MeasuredEnd
+from ztune.claims.found import COUNTS, FoundLayout, FoundStudies, FoundStudy, MeasuredEnd
 from ztune.claims.publication import Publication, Table
 from ztune.claims.thumb import RecordSizeSweep
 from ztune.study import ready
@@ -28,7 +28,7 @@ _OURS = {"time": "modelled_s", "per_second": "modelled_s", "space": "allocated"}
 
 
 @dataclass(frozen=True)
-class Sheet:
+class StudySheet:
     """A table for people. The first ``words`` columns are text, the others figures."""
 
     head: tuple[str, ...]
@@ -149,7 +149,7 @@ def unpublished(source: Publication, found: FoundStudy) -> list[RatioTable]:
     return out
 
 
-def ratio_sheet(table: RatioTable) -> Sheet:
+def ratio_sheet(table: RatioTable) -> StudySheet:
     """Return a table of ratios: what was published first, if anything was."""
     told = bool(table.unit)
     head = (
@@ -163,10 +163,10 @@ def ratio_sheet(table: RatioTable) -> Sheet:
             [units.times(row.ours[m]) for m in RATIOS] if row.trial else [row.why or "not run", *("–",) * 4]
         )
         rows.append((row.name, *((row.figure, units.times(row.published)) if told else ()), *ours, row.trial))
-    return Sheet((*head, "trial"), tuple(rows))
+    return StudySheet((*head, "trial"), tuple(rows))
 
 
-def count_sheet(found: FoundStudy, names: Sequence[str]) -> Sheet:
+def count_sheet(found: FoundStudy, names: Sequence[str]) -> StudySheet:
     """Return what each of the layouts ``names`` made OpenZFS do."""
     rows = []
     for name in names:
@@ -175,7 +175,7 @@ def count_sheet(found: FoundStudy, names: Sequence[str]) -> Sheet:
             continue
         cells = (_shown(layout, key) for key in COUNTS)
         rows.append((name, *cells, layout.trial))
-    return Sheet(("layout", *(HEADS[key] for key in COUNTS), "trial"), tuple(rows))
+    return StudySheet(("layout", *(HEADS[key] for key in COUNTS), "trial"), tuple(rows))
 
 
 def _shown(layout: FoundLayout, key: str) -> str:
@@ -214,7 +214,7 @@ def _values(one: FoundLayout | None, base: FoundLayout) -> dict[str, float | Non
     return {metric: _over(one, base, metric) for metric in ("modelled_s", "written", "read")}
 
 
-def overview(found: Found) -> Sheet:
+def overview(found: FoundStudies) -> StudySheet:
     """Return the first table: each study, what it concluded, what we find, and how its claims came out."""
     rows = []
     for study in found.studies:
@@ -227,7 +227,7 @@ def overview(found: Found) -> Sheet:
                 verdict_counts(study),
             )
         )
-    return Sheet(("study", "what it concluded", "what we find", "its claims"), tuple(rows), 4)
+    return StudySheet(("study", "what it concluded", "what we find", "its claims"), tuple(rows), 4)
 
 
 def verdict_counts(study: FoundStudy) -> str:
@@ -239,7 +239,9 @@ def verdict_counts(study: FoundStudy) -> str:
 
 
 def finding(source: Publication, study: FoundStudy) -> str:
-    """Return in a sentence or two what the first table that was run shows."""
+    """Return in a sentence or two what the steps show, or the first table that was run."""
+    if steps := [step for step in ladder(study) if step.joined and step.values["modelled_s"]]:
+        return _climbed(steps)
     tables = [t for t in published(source, study) if t.main == "modelled_s" and t.run > 1]
     own = [t for t in unpublished(source, study) if t.run > 1]
     if not tables and not own:
@@ -277,11 +279,25 @@ def finding(source: Publication, study: FoundStudy) -> str:
     return " ".join(parts)
 
 
+def _climbed(steps: Sequence[LadderStep]) -> str:
+    times = [step.values["modelled_s"] or 1.0 for step in steps]
+    gains = [(b / a, step.name) for a, b, step in zip(times, times[1:], steps[1:], strict=False)]
+    if not gains:
+        return "Only the defaults were run."
+    most, name = min(gains)
+    wrote = steps[-1].values["written"]
+    told = "" if wrote is None else f", and {units.times(wrote)} of its bytes written"
+    return (
+        f"All steps together take {units.times(times[-1])} of the modelled time of {steps[0].name}{told}. "
+        f"The largest is {name}, {units.times(most)} of the one before."
+    )
+
+
 def _than(ratio: float | None, base: str) -> str:
     return "the base itself" if ratio == 1 else f"{units.times(ratio)} of {base}"
 
 
-def verdict_sheet(study: FoundStudy) -> Sheet:
+def verdict_sheet(study: FoundStudy) -> StudySheet:
     """Return the claims of a study with their verdicts and the trials that they cite."""
     rows = []
     for each in study.verdicts:
@@ -291,12 +307,12 @@ def verdict_sheet(study: FoundStudy) -> Sheet:
         rows.append(
             (each.claim, each.sentence, each.own_figures, each.verdict or "not tested", each.says, cited)
         )
-    return Sheet(
+    return StudySheet(
         ("claim", "sentence", "own figures", "verdict", "what it rests on", "trials"), tuple(rows), 6
     )
 
 
-def thumb_sheet(sweeps: Sequence[RecordSizeSweep]) -> Sheet:
+def thumb_sheet(sweeps: Sequence[RecordSizeSweep]) -> StudySheet:
     """Return the rules of thumb: what each chooses, and its time, bytes written and bytes read over the best
     of the sweep; in the end the median and the worst of each rule."""
     head = ("job", "role", "disks", "best", *thumb.RULES.values())
@@ -312,7 +328,7 @@ def thumb_sheet(sweeps: Sequence[RecordSizeSweep]) -> Sheet:
                 by = [[s for e in sweeps if (s := e.score(rule, m)) is not None] for m in thumb.METRICS]
                 cells.append(" / ".join(units.times(pick(of)) if of else "–" for of in by))
             rows.append((f"{label} of all", "", "", "", *cells))
-    return Sheet(head, tuple(rows), 4)
+    return StudySheet(head, tuple(rows), 4)
 
 
 def _choice(sweep: RecordSizeSweep, rule: str) -> str:
