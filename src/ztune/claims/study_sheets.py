@@ -1,4 +1,4 @@
-"""What was found of the studies as tables and sentences: the page and docs/studies.md show the same ones."""
+"""What was found of the studies as tables and sentences, for the page and for docs/studies.md."""
 
 from __future__ import annotations
 
@@ -130,11 +130,8 @@ def unpublished(source: Publication, found: FoundStudy) -> list[RatioTable]:
             by.setdefault(layout.name.split(": ", 1)[0], []).append(layout)
     out = []
     for study, layouts in by.items():
-        bases = [
-            e
-            for e in layouts
-            if study in ready.files() and e.name == f"{study}: {ready.find(study).layout.name}"
-        ]
+        own = f"{study}: {ready.find(study).layout.name}" if study in ready.files() else ""
+        bases = [each for each in layouts if each.name == own]
         first = next(
             (t for t in source.table if (t.workload or source.workload) == layouts[0].workload), None
         )
