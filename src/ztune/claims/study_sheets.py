@@ -92,17 +92,22 @@ def published(source: Publication, found: FoundStudy) -> list[RatioTable]:
 
 
 def _published(source: Publication, table: Table, found: FoundStudy) -> RatioTable:
-    rows = table.all_rows()
-    base = table.base or next(iter(rows))
-    mine = found.layout(f"{table.name}/{base}")
+    base = source.base_of(table)
+    figure, mine = source.rows()[base][1].value, found.layout(base)
     out = []
-    for name, row in rows.items():
+    for name, row in table.all_rows().items():
         one = found.layout(f"{table.name}/{name}")
-        out.append(_row(name, f"{row.value:,.10g}", row.value / rows[base].value, one, mine))
+        out.append(_row(name, f"{row.value:,.10g}", row.value / figure, one, mine))
     return RatioTable(
-        table.name, table.quantity, table.unit, base, _OURS.get(table.metric), table.metric == "per_second",
-        tuple(out), table.note,
-    )  # fmt: skip
+        name=table.name,
+        quantity=table.quantity,
+        unit=table.unit,
+        base=base.removeprefix(f"{table.name}/"),
+        main=_OURS.get(table.metric),
+        inverse=table.metric == "per_second",
+        rows=tuple(out),
+        note=table.note,
+    )
 
 
 def _row(
@@ -137,7 +142,7 @@ def unpublished(source: Publication, found: FoundStudy) -> list[RatioTable]:
         )
         base = bases[0] if bases else None
         if base is None and first is not None:
-            base = found.layout(f"{first.name}/{first.base or next(iter(first.all_rows()))}")
+            base = found.layout(source.base_of(first))
         rows = tuple(_row(e.name.split(": ", 1)[1], "", None, e, base) for e in layouts)
         name = "" if base is None else base.name.split(": ", 1)[-1]
         out.append(
