@@ -38,7 +38,7 @@ name = "tank/wal"
 roles = ["wal"]
 """
 PUBLISHED = """
-title = "Somebody's"
+title = "Somebody's <b>"
 year = 2020
 database = "fio"
 system = "a machine"
@@ -234,7 +234,7 @@ def test_a_layout_that_fails_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_trial_that_was_deleted_is_said() -> None:
     ran()
     for run, *_ in runs():
-        assert invoke("runs", "delete", run, "--yes")[0] == 0
+        assert invoke("runs", "--delete", run, "--yes")[0] == 0
     assert {each.why for each in mine()[1].layouts} == {"its trial was deleted"}
 
 
@@ -308,6 +308,7 @@ def test_the_page_shows_both_and_loads_nothing(tmp_path: Path) -> None:
     before = runs()
     assert invoke("studies", "page", "--out", str(out))[0] == 0
     page = out.read_text()
+    assert "Somebody&#39;s &lt;b&gt;" in page
     assert cited in page and "×0.40" in page and "×0.50" in page and "published, s" in page
     assert "Ratios, not seconds" in page and "The ends, other file systems, were not run" not in page
     assert re.findall(r"<(?:link|img|iframe|object|script)[^>]*>", page) == ["<script>"]

@@ -38,6 +38,14 @@ def test_every_study_says_what_it_concluded_and_how_it_is_scaled(home: Path) -> 
         assert source.conclusion.endswith(".") and source.scale.endswith(".")
 
 
+def test_a_row_may_be_set_against_one_of_another_table() -> None:
+    source = publication.find("orientdb-import")
+    bases = {table.name: source.base_of(table) for table in source.table}
+    assert bases["checksum-off"] == "compression-off/512"
+    assert bases["compression-off"] == "compression-off/128K"
+    assert set(bases.values()) <= source.rows().keys()
+
+
 def test_a_bar_in_a_cell_is_no_column() -> None:
     assert markdown(StudySheet(("a", "b"), (("x|y", "z"),))) == [
         "| a | b |",
