@@ -246,7 +246,7 @@ def _sweeps(kept: Collection[StudyTrials | None], trials: _Trials) -> list[Recor
     """Return the sweeps of record sizes among all stored replays, those of studies first."""
     by: dict[tuple[str, str, str], list[tuple[Run, Trial]]] = {}
     for run in trials.runs.values():
-        if run.measured or not run.trace_sha:
+        if run.measured or run.status != "done":  # the best of a part is not the best
             continue
         for trial in trials.of(run.id):
             if trial.ok:
