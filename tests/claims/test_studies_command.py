@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from ztune.cli import studies as command
 from ztune.databases.workload import Workload
 from ztune.errors import InputError, MissingError, ZtuneError
 from ztune.store.db import Store
+from ztune.study.layout import with_settings
 from ztune.trace.reader import Trace
 
 LAYOUT = """
@@ -38,7 +40,7 @@ name = "tank/wal"
 roles = ["wal"]
 """
 PUBLISHED = """
-title = "Somebody's"
+title = "Somebody's <b>"
 year = 2020
 database = "fio"
 system = "a machine"
@@ -118,7 +120,7 @@ def ran(*args: str, code: int = 0) -> dict[str, Any]:
     return answer
 
 
-def mine() -> tuple[findings.Found, findings.FoundStudy]:
+def mine() -> tuple[findings.FoundStudies, findings.FoundStudy]:
     with Store.open() as store:
         found = findings.read(store)
     one = found.study("mine")
@@ -197,7 +199,7 @@ def test_what_was_cut_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
     # What is done is known already: a base alone has nothing beside it, two layouts have.
     assert sum(bool(each.trial) for each in mine()[1].layouts) >= 1
     ((run, status, _),) = runs()
-    assert status == "interrupted"
+    assert status == "interrupted" and mine()[0].sweeps == ()
     monkeypatch.setattr(Store, "finish_trial", finish)
     assert ran()["run"] == 16
     assert runs()[0][:2] == (run, "done") and sum(count for *_, count in runs()) == 11
@@ -234,7 +236,7 @@ def test_a_layout_that_fails_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_trial_that_was_deleted_is_said() -> None:
     ran()
     for run, *_ in runs():
-        assert invoke("runs", "delete", run, "--yes")[0] == 0
+        assert invoke("runs", "--delete", run, "--yes")[0] == 0
     assert {each.why for each in mine()[1].layouts} == {"its trial was deleted"}
 
 
@@ -250,6 +252,16 @@ def test_rules_of_thumb_are_scored_by_the_best_of_their_sweep() -> None:
     sheet = study_sheets.thumb_sheet(found.sweeps)
     assert sheet.rows[0][3] == "16K / 4K / 16K" and sheet.rows[0][4].startswith("8K: ×1.50 / ×2.0")
     assert sheet.rows[-1][0] == "worst of all"
+    # The same sweep with another log says so.
+    with Store.open() as store:
+        replays = [(run, trial) for run in store.runs() for trial in store.trials(run.id)]
+    other = [
+        (run, replace(t, layout=with_settings(t.layout, {"wal.recordsize": "8K"}))) for run, t in replays
+    ]
+    both = thumb.sweeps([*replays, *other], {"data": sweep.sizes}, "mine", "fio")
+    assert [each.condition for each in both] == [
+        "hdd-7200, ARC 64M", "hdd-7200, ARC 64M, wal.recordsize=8K",
+    ]  # fmt: skip
 
 
 @pytest.mark.parametrize(
@@ -308,6 +320,7 @@ def test_the_page_shows_both_and_loads_nothing(tmp_path: Path) -> None:
     before = runs()
     assert invoke("studies", "page", "--out", str(out))[0] == 0
     page = out.read_text()
+    assert "Somebody&#39;s &lt;b&gt;" in page
     assert cited in page and "×0.40" in page and "×0.50" in page and "published, s" in page
     assert "Ratios, not seconds" in page and "The ends, other file systems, were not run" not in page
     assert re.findall(r"<(?:link|img|iframe|object|script)[^>]*>", page) == ["<script>"]

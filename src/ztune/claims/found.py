@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import platform
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,7 @@ from ztune.analysis.basis import basis
 from ztune.analysis.metrics import REPLAYED, Metric, number_at
 from ztune.analysis.results import collect
 from ztune.claims import claim as known
-from ztune.claims import publication, studies, study_trials, thumb
+from ztune.claims import studies, study_trials, thumb
 from ztune.claims import verdict as verdicts
 from ztune.claims.studies import Kind, PublishedStudy
 from ztune.claims.study_trials import StudyTrials
@@ -124,7 +124,7 @@ class FoundStudy:
 
 
 @dataclass(frozen=True)
-class Found:
+class FoundStudies:
     """What was found of all studies, on which machine."""
 
     made: str
@@ -138,13 +138,14 @@ class Found:
         return next((each for each in self.studies if each.study == name), None)
 
 
-def read(store: Store) -> Found:
+def read(store: Store) -> FoundStudies:
     """Return what the store has of the studies. Raises InputError for a file that can't be read."""
-    by_year = sorted(studies.names(), key=lambda name: publication.find(name).year)
-    kept = {name: study_trials.last(name) for name in by_year}
+    every = sorted(map(studies.find, studies.names()), key=lambda study: study.publication.year)
+    kept = {study.name: study_trials.last(study.name) for study in every}
+    claims = list(known.every().values())
     trials = _Trials(store)
-    found = tuple(_study(studies.find(name), of, trials) for name, of in kept.items())
-    return Found(now(), __version__, _machine(), found, tuple(_sweeps(list(kept.values()), trials)))
+    found = tuple(_study(study, kept[study.name], trials, claims) for study in every)
+    return FoundStudies(now(), __version__, _machine(), found, tuple(_sweeps(list(kept.values()), trials)))
 
 
 class _Trials:
@@ -167,7 +168,9 @@ class _Trials:
         return next((t for t in self.of(run) if str(t.number) == number and t.ok), None)
 
 
-def _study(study: PublishedStudy, kept: StudyTrials | None, trials: _Trials) -> FoundStudy:
+def _study(
+    study: PublishedStudy, kept: StudyTrials | None, trials: _Trials, claims: Sequence[known.Claim]
+) -> FoundStudy:
     told = {} if kept is None else {each.name: each for each in kept.trials}
     layouts = []
     for each in study.layouts:
@@ -193,7 +196,7 @@ def _study(study: PublishedStudy, kept: StudyTrials | None, trials: _Trials) -> 
         "" if kept is None else kept.openzfs,
         () if kept is None else tuple(FoundJob(j.workload, j.version, j.data, j.seconds) for j in kept.jobs),
         tuple(layouts),
-        tuple(_verdict(claim) for claim in known.every().values() if claim.source == study.publication),
+        tuple(_verdict(claim) for claim in claims if claim.source == study.publication),
         tuple(_ends(_ENDS.get(study.name, ""), trials)),
     )
 
@@ -243,7 +246,7 @@ def _sweeps(kept: Collection[StudyTrials | None], trials: _Trials) -> list[Recor
     """Return the sweeps of record sizes among all stored replays, those of studies first."""
     by: dict[tuple[str, str, str], list[tuple[Run, Trial]]] = {}
     for run in trials.runs.values():
-        if run.measured or not run.trace_sha:
+        if run.measured or run.status != "done":  # the best of a part is not the best
             continue
         for trial in trials.of(run.id):
             if trial.ok:
@@ -287,15 +290,15 @@ def _machine() -> str:
     )
 
 
-def write(path: Path, found: Found) -> None:
+def write(path: Path, found: FoundStudies) -> None:
     """Write ``found`` as a file that ``load`` reads; what stands there is replaced."""
     files.write(path, output.json_text(to_json(found), indent=1) + "\n")
 
 
-def load(path: Path) -> Found:
+def load(path: Path) -> FoundStudies:
     """Return what ``write`` wrote. Raises InputError for a file that is none, or of another version."""
     try:
-        return from_json(Found, json.loads(path.read_text("utf-8")))
+        return from_json(FoundStudies, json.loads(path.read_text("utf-8")))
     except OSError as error:
         raise InputError(f"can't read {path}: {error.strerror}") from None
     except KeyedError as error:

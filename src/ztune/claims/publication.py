@@ -66,7 +66,11 @@ class Table:
         default=(), metadata={"description": "Figures whose layouts are no axis."}
     )
     base: str = field(
-        default="", metadata={"description": "The row that the others are set against; none: the first."}
+        default="",
+        metadata={
+            "description": "The row that the others are set against, as `TABLE/ROW` one of another table of "
+            "the same unit; none: the first."
+        },
     )
     note: str = field(default="", metadata={"description": "What a reader of the figures has to know."})
 
@@ -161,6 +165,11 @@ class Publication:
         """Return the layout that all others are changes of. Raises InputError."""
         return self.layout or ready.find(self.study).layout
 
+    def base_of(self, table: Table) -> str:
+        """Return the row that those of ``table`` are set against, as TABLE/ROW."""
+        name = table.base or next(iter(table.all_rows()))
+        return name if name not in table.all_rows() and "/" in name else f"{table.name}/{name}"
+
     def rows(self) -> dict[str, tuple[Table, Figure]]:
         """Return "TABLE/ROW" → table and figure, of all, in their order."""
         return {f"{t.name}/{name}": (t, row) for t in self.table for name, row in t.all_rows().items()}
@@ -204,10 +213,10 @@ def _check_table(file: File, found: Publication, base: Layout, i: int, table: Ta
         raise file.wrong(at, "a table has either axes and figures, or rows")
     for j, name in twice([r.name for r in table.rows]):
         raise file.wrong((*at, "rows", j, "name"), f'two rows are called "{name}"')
-    if table.base and table.base not in table.all_rows():
-        raise file.wrong(
-            (*at, "base"), f'there is no row "{table.base}".{suggest(table.base, table.all_rows())}'
-        )
+    if table.base:
+        able = {**table.all_rows(), **{k: v for k, (t, v) in found.rows().items() if t.unit == table.unit}}
+        if table.base not in able:
+            raise file.wrong((*at, "base"), f'there is no row "{table.base}".{suggest(table.base, able)}')
     places = {r.name: (*at, "rows", j) for j, r in enumerate(table.rows)}
     for name, row in table.all_rows().items():
         place = places.get(name, (*at, "figures"))

@@ -9,11 +9,13 @@ from typing import Literal
 from ztune.claims import publication
 from ztune.claims.claim import Claim, ComparedLayout
 from ztune.claims.publication import Publication
+from ztune.claims.tables import files
 from ztune.errors import InputError
 from ztune.onhost.words import suggest
 from ztune.runs.space import differences
-from ztune.study import ready
+from ztune.study import Layout, ready
 from ztune.study.layout import with_settings
+from ztune.toml.reading import read_toml
 from ztune.units import format_size
 
 Kind = Literal["published", "ready", "sweep"]
@@ -44,13 +46,17 @@ class PublishedStudy:
 
     name: str
     publication: Publication
+    base: Layout
     layouts: tuple[StudyLayout, ...]
 
 
 def names() -> list[str]:
     """Return the names of the publications that are studies: they have figures, or a ready study of their
-    name. Raises InputError for a damaged file."""
-    return [name for name in publication.names() if name in ready.files() or publication.find(name).table]
+    name. Raises InputError for a file that is no TOML."""
+    able = ready.files()
+    return [
+        name for name, path in files("published").items() if name in able or "table" in read_toml(path)[0]
+    ]
 
 
 def find(name: str) -> PublishedStudy:
@@ -61,12 +67,12 @@ def find(name: str) -> PublishedStudy:
             f'there is no study "{name}" to run again; there are {", ".join(known)}.{suggest(name, known)}'
         )
     source = publication.find(name)
-    published = _published(source)
-    return PublishedStudy(name, source, (*published, *_ready(source, published)))
-
-
-def _published(source: Publication) -> tuple[StudyLayout, ...]:
     base = source.base()
+    published = _published(source, base)
+    return PublishedStudy(name, source, base, (*published, *_ready(source, published)))
+
+
+def _published(source: Publication, base: Layout) -> tuple[StudyLayout, ...]:
     found = []
     for name, (table, row) in source.rows().items():
         workload = table.workload or source.workload
@@ -171,5 +177,5 @@ def as_claims(study: PublishedStudy, layouts: Sequence[StudyLayout]) -> list[Cla
 
 def changes(study: PublishedStudy, side: ComparedLayout) -> str:
     """Return how ``side`` differs from the publication's layout, in words."""
-    told = differences(study.publication.base(), side.layout)
+    told = differences(study.base, side.layout)
     return ", ".join(f"{key}={value}" for key, value in told.items())

@@ -13,14 +13,14 @@ from pathlib import Path
 from ztune.analysis import units
 from ztune.claims import found as findings
 from ztune.claims import publication, study_sheets
-from ztune.claims.found import Found, FoundStudy
-from ztune.claims.study_sheets import RatioTable, Sheet
+from ztune.claims.found import FoundStudies, FoundStudy
+from ztune.claims.study_sheets import RatioTable, StudySheet
 from ztune.study.docs import fill_tables
 
 _SHOWN = ("modelled_s", "written", "read")
 
 
-def tables(found: Found) -> dict[str, list[str]]:
+def tables(found: FoundStudies) -> dict[str, list[str]]:
     """Return name → lines of every table; a study's has its name, with _ for -."""
     made = f"Made from trials of {found.made[:10]} with ztune {found.ztune} on {found.machine}."
     return {
@@ -45,33 +45,33 @@ def _study(study: FoundStudy) -> list[str]:
     if ends:
         rows = tuple((e.name, units.times(e.ratio, e.low, e.high), ", ".join(e.trials)) for e in ends)
         lines += [f"Measured with the real database, ratios to {ends[0].base}:", ""]
-        lines += [*markdown(Sheet(("layout", "time", "trials"), rows)), ""]
+        lines += [*markdown(StudySheet(("layout", "time", "trials"), rows)), ""]
     elif steps:
         lines += ["The other file systems, its ends, were not run.", ""]
     tested = [v for v in study.verdicts if v.verdict]
     if tested:
         said = tuple((f"`{v.claim}`", v.sentence, v.own_figures, v.verdict) for v in tested)
-        lines += markdown(Sheet(("claim", "sentence", "own figures", "verdict"), said, 4))
+        lines += markdown(StudySheet(("claim", "sentence", "own figures", "verdict"), said, 4))
     else:
         lines.append("Its claims were not tested in this run.")
     return lines
 
 
-def _sheet(table: RatioTable) -> Sheet:
+def _sheet(table: RatioTable) -> StudySheet:
     told = ("published",) if table.unit else ()
     rows = []
     for row in table.rows:
         figure = (units.times(row.published),) if told else ()
         ours = tuple(units.times(row.ours[m]) for m in _SHOWN)
         rows.append((row.name, *figure, *ours, row.trial or row.why))
-    return Sheet(("layout", *told, *(study_sheets.HEADS[m] for m in _SHOWN), "trial"), tuple(rows))
+    return StudySheet(("layout", *told, *(study_sheets.HEADS[m] for m in _SHOWN), "trial"), tuple(rows))
 
 
 def _wrapped(text: str) -> list[str]:
     return textwrap.wrap(text, 110, break_long_words=False, break_on_hyphens=False)
 
 
-def markdown(sheet: Sheet) -> list[str]:
+def markdown(sheet: StudySheet) -> list[str]:
     """Return ``sheet`` as the lines of a Markdown table."""
     head = [cell if cell else " " for cell in sheet.head]
     lines = [f"| {' | '.join(head)} |", f"| {' | '.join(['---'] * len(head))} |"]

@@ -1,4 +1,4 @@
-"""What was found of the studies as tables and sentences: the page and docs/studies.md show the same ones."""
+"""What was found of the studies as tables and sentences, for the page and for docs/studies.md."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from statistics import median
 from ztune.analysis import units
 from ztune.claims import publication, thumb
 from ztune.claims.accuracy import smallest
-from ztune.claims.found import COUNTS, Found, FoundLayout, FoundStudy, MeasuredEnd
+from ztune.claims.found import COUNTS, FoundLayout, FoundStudies, FoundStudy, MeasuredEnd
 from ztune.claims.publication import Publication, Table
 from ztune.claims.thumb import RecordSizeSweep
 from ztune.study import ready
@@ -28,7 +28,7 @@ _OURS = {"time": "modelled_s", "per_second": "modelled_s", "space": "allocated"}
 
 
 @dataclass(frozen=True)
-class Sheet:
+class StudySheet:
     """A table for people. The first ``words`` columns are text, the others figures."""
 
     head: tuple[str, ...]
@@ -92,17 +92,22 @@ def published(source: Publication, found: FoundStudy) -> list[RatioTable]:
 
 
 def _published(source: Publication, table: Table, found: FoundStudy) -> RatioTable:
-    rows = table.all_rows()
-    base = table.base or next(iter(rows))
-    mine = found.layout(f"{table.name}/{base}")
+    base = source.base_of(table)
+    figure, mine = source.rows()[base][1].value, found.layout(base)
     out = []
-    for name, row in rows.items():
+    for name, row in table.all_rows().items():
         one = found.layout(f"{table.name}/{name}")
-        out.append(_row(name, f"{row.value:,.10g}", row.value / rows[base].value, one, mine))
+        out.append(_row(name, f"{row.value:,.10g}", row.value / figure, one, mine))
     return RatioTable(
-        table.name, table.quantity, table.unit, base, _OURS.get(table.metric), table.metric == "per_second",
-        tuple(out), table.note,
-    )  # fmt: skip
+        name=table.name,
+        quantity=table.quantity,
+        unit=table.unit,
+        base=base.removeprefix(f"{table.name}/"),
+        main=_OURS.get(table.metric),
+        inverse=table.metric == "per_second",
+        rows=tuple(out),
+        note=table.note,
+    )
 
 
 def _row(
@@ -130,17 +135,14 @@ def unpublished(source: Publication, found: FoundStudy) -> list[RatioTable]:
             by.setdefault(layout.name.split(": ", 1)[0], []).append(layout)
     out = []
     for study, layouts in by.items():
-        bases = [
-            e
-            for e in layouts
-            if study in ready.files() and e.name == f"{study}: {ready.find(study).layout.name}"
-        ]
+        own = f"{study}: {ready.find(study).layout.name}" if study in ready.files() else ""
+        bases = [each for each in layouts if each.name == own]
         first = next(
             (t for t in source.table if (t.workload or source.workload) == layouts[0].workload), None
         )
         base = bases[0] if bases else None
         if base is None and first is not None:
-            base = found.layout(f"{first.name}/{first.base or next(iter(first.all_rows()))}")
+            base = found.layout(source.base_of(first))
         rows = tuple(_row(e.name.split(": ", 1)[1], "", None, e, base) for e in layouts)
         name = "" if base is None else base.name.split(": ", 1)[-1]
         out.append(
@@ -149,7 +151,7 @@ def unpublished(source: Publication, found: FoundStudy) -> list[RatioTable]:
     return out
 
 
-def ratio_sheet(table: RatioTable) -> Sheet:
+def ratio_sheet(table: RatioTable) -> StudySheet:
     """Return a table of ratios: what was published first, if anything was."""
     told = bool(table.unit)
     head = (
@@ -163,10 +165,10 @@ def ratio_sheet(table: RatioTable) -> Sheet:
             [units.times(row.ours[m]) for m in RATIOS] if row.trial else [row.why or "not run", *("–",) * 4]
         )
         rows.append((row.name, *((row.figure, units.times(row.published)) if told else ()), *ours, row.trial))
-    return Sheet((*head, "trial"), tuple(rows))
+    return StudySheet((*head, "trial"), tuple(rows))
 
 
-def count_sheet(found: FoundStudy, names: Sequence[str]) -> Sheet:
+def count_sheet(found: FoundStudy, names: Sequence[str]) -> StudySheet:
     """Return what each of the layouts ``names`` made OpenZFS do."""
     rows = []
     for name in names:
@@ -175,7 +177,7 @@ def count_sheet(found: FoundStudy, names: Sequence[str]) -> Sheet:
             continue
         cells = (_shown(layout, key) for key in COUNTS)
         rows.append((name, *cells, layout.trial))
-    return Sheet(("layout", *(HEADS[key] for key in COUNTS), "trial"), tuple(rows))
+    return StudySheet(("layout", *(HEADS[key] for key in COUNTS), "trial"), tuple(rows))
 
 
 def _shown(layout: FoundLayout, key: str) -> str:
@@ -214,7 +216,7 @@ def _values(one: FoundLayout | None, base: FoundLayout) -> dict[str, float | Non
     return {metric: _over(one, base, metric) for metric in ("modelled_s", "written", "read")}
 
 
-def overview(found: Found) -> Sheet:
+def overview(found: FoundStudies) -> StudySheet:
     """Return the first table: each study, what it concluded, what we find, and how its claims came out."""
     rows = []
     for study in found.studies:
@@ -227,7 +229,7 @@ def overview(found: Found) -> Sheet:
                 verdict_counts(study),
             )
         )
-    return Sheet(("study", "what it concluded", "what we find", "its claims"), tuple(rows), 4)
+    return StudySheet(("study", "what it concluded", "what we find", "its claims"), tuple(rows), 4)
 
 
 def verdict_counts(study: FoundStudy) -> str:
@@ -239,7 +241,9 @@ def verdict_counts(study: FoundStudy) -> str:
 
 
 def finding(source: Publication, study: FoundStudy) -> str:
-    """Return in a sentence or two what the first table that was run shows."""
+    """Return in a sentence or two what the steps show, or the first table that was run."""
+    if steps := [step for step in ladder(study) if step.joined and step.values["modelled_s"]]:
+        return _climbed(steps)
     tables = [t for t in published(source, study) if t.main == "modelled_s" and t.run > 1]
     own = [t for t in unpublished(source, study) if t.run > 1]
     if not tables and not own:
@@ -277,11 +281,25 @@ def finding(source: Publication, study: FoundStudy) -> str:
     return " ".join(parts)
 
 
+def _climbed(steps: Sequence[LadderStep]) -> str:
+    times = [step.values["modelled_s"] or 1.0 for step in steps]
+    gains = [(b / a, step.name) for a, b, step in zip(times, times[1:], steps[1:], strict=False)]
+    if not gains:
+        return "Only the defaults were run."
+    most, name = min(gains)
+    wrote = steps[-1].values["written"]
+    told = "" if wrote is None else f", and {units.times(wrote)} of its bytes written"
+    return (
+        f"All steps together take {units.times(times[-1])} of the modelled time of {steps[0].name}{told}. "
+        f"The largest is {name}, {units.times(most)} of the one before."
+    )
+
+
 def _than(ratio: float | None, base: str) -> str:
     return "the base itself" if ratio == 1 else f"{units.times(ratio)} of {base}"
 
 
-def verdict_sheet(study: FoundStudy) -> Sheet:
+def verdict_sheet(study: FoundStudy) -> StudySheet:
     """Return the claims of a study with their verdicts and the trials that they cite."""
     rows = []
     for each in study.verdicts:
@@ -291,12 +309,12 @@ def verdict_sheet(study: FoundStudy) -> Sheet:
         rows.append(
             (each.claim, each.sentence, each.own_figures, each.verdict or "not tested", each.says, cited)
         )
-    return Sheet(
+    return StudySheet(
         ("claim", "sentence", "own figures", "verdict", "what it rests on", "trials"), tuple(rows), 6
     )
 
 
-def thumb_sheet(sweeps: Sequence[RecordSizeSweep]) -> Sheet:
+def thumb_sheet(sweeps: Sequence[RecordSizeSweep]) -> StudySheet:
     """Return the rules of thumb: what each chooses, and its time, bytes written and bytes read over the best
     of the sweep; in the end the median and the worst of each rule."""
     head = ("job", "role", "disks", "best", *thumb.RULES.values())
@@ -312,7 +330,7 @@ def thumb_sheet(sweeps: Sequence[RecordSizeSweep]) -> Sheet:
                 by = [[s for e in sweeps if (s := e.score(rule, m)) is not None] for m in thumb.METRICS]
                 cells.append(" / ".join(units.times(pick(of)) if of else "–" for of in by))
             rows.append((f"{label} of all", "", "", "", *cells))
-    return Sheet(head, tuple(rows), 4)
+    return StudySheet(head, tuple(rows), 4)
 
 
 def _choice(sweep: RecordSizeSweep, rule: str) -> str:

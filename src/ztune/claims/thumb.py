@@ -130,7 +130,8 @@ def sweeps(
             rest = tuple((k, v) for k, v in settings.items() if k != key)
             found.setdefault((role, rest), {}).setdefault(parse_size(settings[key]), (run, trial))
     out = []
-    for (role, _), by_size in found.items():
+    before: dict[tuple[str, str], dict[str, str]] = {}
+    for (role, rest), by_size in found.items():
         if len(by_size) < FEWEST:
             continue
         ordered = {str(size): by_size[size] for size in sorted(by_size)}
@@ -143,11 +144,20 @@ def sweeps(
             for metric, of in values.items()
         }
         if all(len(of) == len(ordered) for of in known.values()):
-            first = next(iter(by_size.values()))[1].layout
+            where = condition(next(iter(by_size.values()))[1].layout, role)
+            # A second sweep under the same condition says what else sets it apart.
+            first = before.setdefault((role, where), dict(rest))
+            apart = [f"{k}={v}" for k, v in rest if first.get(k) != v]
             cited = {size: f"{run.id}/{trial.number}" for size, (run, trial) in ordered.items()}
             out.append(
                 RecordSizeSweep(
-                    job, workload, sizes[role], condition(first, role), cited, known, choices(sizes[role])
+                    job=job,
+                    workload=workload,
+                    sizes=sizes[role],
+                    condition=", ".join([where, *apart]),
+                    trials=cited,
+                    values=known,
+                    chosen=choices(sizes[role]),
                 )
             )
     return out

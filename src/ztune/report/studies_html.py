@@ -9,9 +9,9 @@ from markupsafe import Markup
 from ztune import __version__
 from ztune.claims import publication, study_sheets
 from ztune.claims.accuracy import smallest
-from ztune.claims.found import COUNTS, Found, FoundStudy
+from ztune.claims.found import COUNTS, FoundStudies, FoundStudy
 from ztune.claims.publication import Publication
-from ztune.claims.study_sheets import LadderStep, RatioTable, Sheet
+from ztune.claims.study_sheets import LadderStep, RatioTable, StudySheet
 from ztune.report import charts, html
 from ztune.report.charts import RatioMarks
 from ztune.units import format_size
@@ -25,7 +25,7 @@ _STEPS = {
 }
 
 
-def render(found: Found) -> str:
+def render(found: FoundStudies) -> str:
     """Return the page as the text of an HTML file. All text from outside is escaped."""
     return html.page(
         "studies.html.j2",
@@ -108,5 +108,5 @@ def _steps(
     }
 
 
-def _or_none(sheet: Sheet) -> Sheet | None:
+def _or_none(sheet: StudySheet) -> StudySheet | None:
     return sheet if sheet.rows else None
