@@ -14,7 +14,7 @@ from ztune.analysis.across import family
 from ztune.cli._options import argument, json_option, option, takes
 from ztune.cli._screening import print_ranking
 from ztune.errors import InputError
-from ztune.report import measured, versions
+from ztune.report import measured, processes, versions
 from ztune.runs.named import resolve
 from ztune.store.db import Store
 from ztune.store.records import Run, Trial
@@ -176,6 +176,7 @@ def _print_trial(run: Run, trial: Trial) -> None:
         measured = {k: v for k, v in result.items() if k in ("job", "measure", "steps")}
         for key, value in _flat(measured if run.kind == "run" else result.get("measure", {})):
             output.echo(f"  {key:44} {value}")
+        processes.show(processes.of(trial), output.Console(highlight=False))
     output.echo(f"again       {' '.join(_again(run, trial)['command'])}")
 
 
