@@ -119,7 +119,8 @@ def calls_script(pids: list[int]) -> str:
     seeds = " ".join(f"@job[{pid}] = 1;" for pid in pids)
     return (
         f"BEGIN {{ {seeds} }} tracepoint:sched:sched_process_fork /@job[pid]/ "
-        "{ @job[args->child_pid] = 1; } tracepoint:raw_syscalls:sys_enter /@job[pid]/ { @began[tid] = nsecs; } "
+        "{ @job[args->child_pid] = 1; } "
+        "tracepoint:raw_syscalls:sys_enter /@job[pid]/ { @began[tid] = nsecs; } "
         "tracepoint:raw_syscalls:sys_exit /@began[tid]/ { $t = nsecs - @began[tid]; "
         "@calls[pid, args->id] = count(); @ns[pid, args->id] = sum($t); @names[pid] = comm; "
         "@times[args->id] = hist($t / 1000); delete(@began[tid]); }"
