@@ -16,6 +16,7 @@ from ztune.cli._screening import print_ranking
 from ztune.errors import InputError
 from ztune.report import measured, processes, versions
 from ztune.runs.named import resolve
+from ztune.runs.plan import held
 from ztune.store.db import Store
 from ztune.store.records import Run, Trial
 from ztune.study.durability import judge
@@ -145,6 +146,8 @@ def _print_run(run: Run, trials: Sequence[Trial]) -> None:
             f"{k}={v}" for k, v in run.job.get("params", {}).items() if not isinstance(v, dict)
         )
         output.echo(f"\njob         {run.job.get('workload', '')}: {params}")
+        if run.job.get("calibration"):
+            output.echo(f"load        {held(run.job['calibration'])}")
         output.echo(f"target      {run.target.get('name', '')}")
     output.echo(f"versions    {', '.join(f'{k} {v}' for k, v in run.versions.items())}")
     memory = run.environment.get("memory_bytes")
