@@ -24,6 +24,16 @@ def test_resolved_parameters_make_the_same_parameters_again() -> None:
     assert OltpParameters.parse("w", params.resolved()) == params
 
 
+def test_a_load_has_one_pace() -> None:
+    assert OltpParameters.parse("w", {"busy": "60"}).busy == 60
+    # As a record has it, when the rate was found.
+    assert OltpParameters.parse("w", {"busy": 0, "rate": 812.5}).rate == 812.5
+    with pytest.raises(InputError, match=r"^workload w: busy finds the rate, and a rate is given too"):
+        OltpParameters.parse("w", {"busy": 60, "rate": 100})
+    with pytest.raises(InputError, match=r"parameter 'busy': .*less than or equal to 95"):
+        OltpParameters.parse("w", {"busy": 100})
+
+
 def test_size_decides_the_scale() -> None:
     assert PostgresOltp({"size": "1M"}).job.scale == 1
     assert PostgresOltp({"scale": 7}).job.scale == 7

@@ -98,6 +98,35 @@ def test_every_layout_runs_once_in_every_block_and_each_is_stored_at_once(place:
     assert run.target["name"] == "fake" and run.versions["kernel"] == "6.1.0"
 
 
+def test_a_rate_is_found_once_with_the_base_layout_and_all_trials_have_it(place: FakePlace) -> None:
+    notes = Notes()
+    job = replace(JOB, params={**JOB.params, "busy": 60, "rate": 20.0})
+    with Store.open() as store:
+        request = Request(study(), layouts("8K"), job, place, TrialOptions(blocks=(2, 2)))
+        run = runner.start(store, request, notes)
+    first, *rest = place.specs()
+    assert first["layout"]["name"] == "base" and first["trial"].endswith("-0000")
+    assert first["job"]["params"]["busy"] == 60
+    assert len(rest) == 4 == len(trials(run))
+    assert all((s["job"]["params"]["busy"], s["job"]["params"]["rate"]) == (0, 812.5) for s in rest)
+    # What it takes to repeat the run is in its record, and how the rate was found.
+    assert run.job["params"]["rate"] == 812.5 and run.job["params"]["busy"] == 0
+    assert run.job["calibration"]["busy"] == 0.59
+    assert any(text.startswith("rate 812.5/s kept 2 processors 59 % busy") for text in notes.said)
+    assert place.left() == []
+
+
+def test_without_such_a_rate_no_trial_runs(place: FakePlace) -> None:
+    place.behave(of={"base": {"fail": "measure"}})
+    job = replace(JOB, params={**JOB.params, "busy": 60})
+    with Store.open() as store, pytest.raises(ZtuneError, match="busy=60: no room on the disk"):
+        runner.start(store, Request(study(), layouts("8K"), job, place, TrialOptions(blocks=(1, 1))))
+    assert len(place.specs()) == 1 and place.left() == []
+    with Store.open() as store:
+        run = store.run("last")
+        assert run.status == "failed" and {t.status for t in store.trials(run.id)} == {"pending"}
+
+
 def test_a_place_gives_parameters_that_the_layout_does_not_set(place: FakePlace) -> None:
     with Store.open() as store:
         base = layouts()[0]

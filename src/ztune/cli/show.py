@@ -14,8 +14,9 @@ from ztune.analysis.across import family
 from ztune.cli._options import argument, json_option, option, takes
 from ztune.cli._screening import print_ranking
 from ztune.errors import InputError
-from ztune.report import measured, versions
+from ztune.report import measured, processes, versions
 from ztune.runs.named import resolve
+from ztune.runs.plan import held
 from ztune.store.db import Store
 from ztune.store.records import Run, Trial
 from ztune.study.durability import judge
@@ -147,6 +148,8 @@ def _print_run(run: Run, trials: Sequence[Trial]) -> None:
             f"{k}={v}" for k, v in run.job.get("params", {}).items() if not isinstance(v, dict)
         )
         output.echo(f"\njob         {run.job.get('workload', '')}: {params}")
+        if run.job.get("calibration"):
+            output.echo(f"load        {held(run.job['calibration'])}")
         output.echo(f"target      {run.target.get('name', '')}")
     output.echo(f"versions    {', '.join(f'{k} {v}' for k, v in run.versions.items())}")
     memory = run.environment.get("memory_bytes")
@@ -180,6 +183,7 @@ def _print_trial(run: Run, trial: Trial) -> None:
         measured = {k: v for k, v in result.items() if k in ("job", "measure", "steps")}
         for key, value in _flat(measured if run.kind == "run" else result.get("measure", {})):
             output.echo(f"  {key:44} {value}")
+        processes.show(processes.of(trial), output.Console(highlight=False))
     output.echo(f"again       {' '.join(_again(run, trial)['command'])}")
 
 

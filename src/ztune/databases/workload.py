@@ -112,6 +112,20 @@ def arc_param() -> Any:
     )
 
 
+def busy_param() -> Any:
+    """Declare the parameter ``busy`` of a workload whose job has ``calibrate``, beside ``rate``."""
+    return param(
+        0,
+        ge=0,
+        le=95,
+        unit="%",
+        meaning="How busy the load keeps the processors, all work on them counted. "
+        "The `rate` that does so is found first, where the load runs, in about a minute: before a recording, "
+        "or before the first block of a run with its base layout; all layouts of the run have that rate. "
+        "0: `rate` counts.",
+    )
+
+
 @dataclass(frozen=True, slots=True)
 class ParameterDoc:
     """One parameter, described for a person."""
@@ -169,6 +183,13 @@ class Parameters(BaseModel):
             raise ValueError("it is larger than 2^63 - 1, the largest number that a program counts with")
         return value
 
+    @model_validator(mode="after")
+    def _has_one_pace(self) -> Self:
+        fields = type(self).model_fields
+        if getattr(self, "busy", 0) and self.model_dump()["rate"] != fields["rate"].default:
+            raise ValueError("busy finds the rate, and a rate is given too; leave one out")
+        return self
+
     @classmethod
     def parse(cls, workload: str, values: Mapping[str, object] | None) -> Self:
         """Return validated parameters.
@@ -180,7 +201,7 @@ class Parameters(BaseModel):
             return cls.model_validate(dict(values or {}))
         except ValidationError as error:
             first = error.errors()[0]
-            name = ".".join(str(part) for part in first["loc"]) or "parameters"
+            name = ".".join(str(part) for part in first["loc"])
             if first["type"] == "extra_forbidden":
                 known = list(cls.model_fields)
                 close = get_close_matches(name, known, n=1)
@@ -189,7 +210,10 @@ class Parameters(BaseModel):
             text = re.sub(r"^(Value error, |Assertion failed, )", "", first["msg"])
             given = repr(first["input"])
             given = given if len(given) <= _SHOWN else f"{given[:_SHOWN]}…"
-            got = f" (got {given})" if first.get("loc") else ""
+            if not first["loc"]:
+                # Of several parameters together.
+                raise InputError(f"workload {workload}: {text[:1].lower()}{text[1:]}") from None
+            got = f" (got {given})"
             raise InputError(
                 f"workload {workload}: parameter {name!r}: {text[:1].lower()}{text[1:]}{got}"
             ) from None
@@ -404,6 +428,15 @@ class JobWorkload(Workload):
         with room_for(self._roles()):
             self.job.start(progress)
 
+    def find_rate(self, progress: ProgressFn = no_progress) -> None:
+        """Find the rate of a load that is to keep the processors busy, where it is one: then it has that
+        rate, and counts from here on.
+        """
+        if self.job.params.get("busy"):
+            with room_for(self._roles()):
+                self.job.calibrate(progress)
+                self.job.recount()
+
     def pids(self) -> list[int]:
         """Return the processes to record."""
         return list(self.job.pids())
@@ -489,6 +522,8 @@ def running(
                 workload.load(progress)
                 with starting or nullcontext():
                     workload.start(progress)
+                    if isinstance(workload, JobWorkload):
+                        workload.find_rate(progress)
                 yield workload
                 workload.stop()
         except Exception:

@@ -15,7 +15,7 @@ from ztune.analysis.results import LayoutResult
 from ztune.analysis.standing import Standing
 from ztune.analysis.why import explain, sentence
 from ztune.errors import InputError
-from ztune.report import charts, effects, measured
+from ztune.report import charts, effects, measured, processes
 from ztune.store.records import Run, Trial
 
 _DOTS = 3  # metrics that are drawn block by block
@@ -25,6 +25,7 @@ _EFFECTS = 4  # metrics of the table of effects
 def sections(now: Standing, trials: Sequence[Trial], screened: Sequence[Trial]) -> dict[str, Any]:
     """Return what the template's sections of measured runs show; ``screened``: what predicted it."""
     layouts = [p.result for p in now.places]
+    shown = _looked_at(now, trials)
     keys = now.columns(6)
     labels = {key: now.label(key) for key in keys[:_EFFECTS]}
     reasons = [(c, w) for c in layouts if (w := explain(c)) is not None]
@@ -43,7 +44,9 @@ def sections(now: Standing, trials: Sequence[Trial], screened: Sequence[Trial]) 
         "reasons": [(c, sentence(c, _unit(c))) for c, _ in reasons],
         "classes": _classes(reasons),
         "unit": _unit(layouts[0]) if layouts else "operation",
-        "disks": _disks(now, trials),
+        "disks": _disks(now, shown),
+        "processes": _processes(shown),
+        "process_columns": processes.COLUMNS,
         "compared": [(c, charts.scatter(c), measured.accuracy(c)) for c in compared],
         "effects": effects.table(effects.measured(now, labels), labels),
         "interactions": [t for k in now.minimise[:1] for t in two_factor(layouts, k)],
@@ -109,21 +112,26 @@ def _logs(layouts: Sequence[LayoutResult]) -> dict[str, Any]:
     }
 
 
-def _disks(now: Standing, trials: Sequence[Trial]) -> dict[str, Any]:
-    """Return what the disks did in the middle trial of the baseline and of the layout that is recommended.
-
-    Empty where neither has a result. A trial without a series of its disks says why.
+def _looked_at(now: Standing, trials: Sequence[Trial]) -> list[tuple[LayoutResult, Trial]]:
+    """Return the layouts to look at closely, each with its trial in the middle: the baseline, and the
+    recommended one, or the first of the ranking where that is the baseline.
     """
+    other = now.first if now.chosen is now.baseline else now.chosen
+    cells = [c for c in (now.baseline, other) if c is not None]
+    if other is now.baseline:
+        cells = cells[:1]
+    by_number = {t.number: t for t in trials}
+    key = now.minimise[0] if now.minimise else ""
+    return [(cell, by_number[median_trial(cell, key)]) for cell in cells]
+
+
+def _disks(now: Standing, shown: Sequence[tuple[LayoutResult, Trial]]) -> dict[str, Any]:
+    """Return what the disks did in these trials; one without a series of its disks says why."""
     # Here, as it takes Parquet, which only this asks for.
     from ztune.store import series
 
-    shown = [c for c in (now.baseline, now.chosen) if c is not None]
-    if now.chosen is now.baseline:
-        shown = shown[:1]
-    by_number = {t.number: t for t in trials}
     found: list[tuple[LayoutResult, int, tuple[DiskUse, ...], str]] = []
-    for cell in shown:
-        trial = by_number[median_trial(cell, now.minimise[0] if now.minimise else "")]
+    for cell, trial in shown:
         uses: tuple[DiskUse, ...] = ()
         why = ""
         try:
@@ -142,12 +150,12 @@ def _disks(now: Standing, trials: Sequence[Trial]) -> dict[str, Any]:
                 "cell": cell,
                 "number": number,
                 "plot": charts.disk_use(uses, most, seconds) if uses else "",
-                "uses": [(use, i % charts.HUES, _means(use)) for i, use in enumerate(uses)],
+                "uses": [(use, i % charts.HUES, _means(use, most)) for i, use in enumerate(uses)],
                 "why": why,
             }
             for cell, number, uses, why in found
         ],
-        "columns": _MEANS,
+        "columns": [name for name, panel in _MEANS.items() if panel in most],
         "lacking": lacking,
         "modelled": now.run.target.get("kind") == "mount",
     }
@@ -161,22 +169,40 @@ _UNCOUNTED = {
     "busy": "How long the disks worked is not known: instant disks keep no time.",
     "queued": "Queues and waits are not known: a modelled disk counts its work, not what waits for it.",
 }
-_MEANS = ("at work", "at most", "under way", "wait", "operations/s", "read/s", "written/s")
+_MEANS = {
+    "at work": "busy",
+    "at most": "busy",
+    "under way": "queued",
+    "wait": "queued",
+    "operations/s": "operations",
+    "read/s": "bytes",
+    "written/s": "bytes",
+}
+"""The columns of the means, and the panel without which nobody counted them."""
 
 
-def _means(use: DiskUse) -> list[str]:
+def _means(use: DiskUse, most: Mapping[str, float]) -> list[str]:
     """Return the cells of a group's row: the means over the whole window."""
     whole = use.whole
-    most = max((one.busy or 0.0 for one in use.intervals), default=0.0)
-    return [
-        "–" if whole.busy is None else units.show(whole.busy, "share"),
-        "–" if whole.busy is None else units.show(most, "share"),
-        "–" if whole.queued is None else units.show(whole.queued, "ratio"),
-        "–" if whole.wait_s is None else units.seconds(whole.wait_s),
-        units.show(whole.operations, "rate"),
-        units.amount(whole.read_bytes),
-        units.amount(whole.write_bytes),
-    ]
+    peak = max((one.busy or 0.0 for one in use.intervals), default=0.0)
+    cells = {
+        "at work": units.show(whole.busy or 0.0, "share"),
+        "at most": units.show(peak, "share"),
+        "under way": units.show(whole.queued or 0.0, "ratio"),
+        "wait": "–" if whole.wait_s is None else units.seconds(whole.wait_s),
+        "operations/s": units.show(whole.operations, "rate"),
+        "read/s": units.amount(whole.read_bytes),
+        "written/s": units.amount(whole.write_bytes),
+    }
+    return [text for name, text in cells.items() if _MEANS[name] in most]
+
+
+def _processes(shown: Sequence[tuple[LayoutResult, Trial]]) -> list[dict[str, Any]]:
+    """Return what the processes of these trials did, and the host's interrupts; trials that know neither are
+    left out.
+    """
+    found = [(cell, trial, processes.of(trial)) for cell, trial in shown]
+    return [{"cell": cell, "number": trial.number, "told": told} for cell, trial, told in found if told.rows]
 
 
 def _environment(run: Run, cells: Sequence[LayoutResult]) -> dict[str, str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ztune.databases import registry
@@ -19,7 +19,7 @@ from ztune.study import Layout, Study
 @dataclass(frozen=True)
 class RunJob:
     """The job of a run, as a trial's spec wants it. ``modules``: to be sent along; ``version``: of the
-    database.
+    database; ``calibration``: how the rate was found, where ``busy`` asked for it.
     """
 
     workload: str
@@ -28,6 +28,7 @@ class RunJob:
     modules: tuple[str, ...] = ()
     version: str = ""
     roles: tuple[str, ...] = ()
+    calibration: Mapping[str, Any] = field(default_factory=dict)
 
     def to_json(self) -> dict[str, Any]:
         """Return it as JSON values, for the run's record."""
@@ -46,6 +47,16 @@ class RunJob:
     def of(cls, run: Run) -> RunJob:
         """Return the job of a stored run."""
         return from_json(cls, run.job)
+
+
+def held(calibration: Mapping[str, Any]) -> str:
+    """Return how busy a calibrated load kept the processors, and at which rate, as a sentence."""
+    return (
+        f"rate {calibration['rate']:g}/s kept {calibration['processors']:g} processors "
+        f"{calibration['busy'] * 100:.0f} % busy with the base layout; "
+        f"{calibration['asked'] * 100:.0f} % was asked for, "
+        f"{calibration['idle'] * 100:.0f} % were taken without the load"
+    )
 
 
 def workload_job(workload: Any) -> RunJob:

@@ -11,7 +11,7 @@ import functools
 import time
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +29,7 @@ from ztune.runs import trial as trials
 from ztune.runs.ending import ending
 from ztune.runs.observer import Observer
 from ztune.runs.options import TrialOptions
-from ztune.runs.plan import RunJob
+from ztune.runs.plan import RunJob, held
 from ztune.store import environment
 from ztune.store.db import Store
 from ztune.store.records import Run, Trial
@@ -261,12 +261,48 @@ class _Runner:
         with ending(self.store, self.run):
             try:
                 with self._held:
+                    if self.job.params.get("busy"):
+                        self._calibrate()
                     reason = self._blocks()
             except (KeyboardInterrupt, Lost):
                 self._judge("interrupted")
                 raise
             self._judge(reason)
         return self.store.run(self.run.id)
+
+    def _calibrate(self) -> None:
+        """Find the rate that keeps the processors as busy as asked, with the base layout; all trials have it.
+
+        Raises ZtuneError where none does, Lost, and KeyboardInterrupt when the user stopped it.
+        """
+        layout = self.run.resolved_study.layout
+        trial = replace(
+            next(t for t in self._all() if t.layout_hash == layout.hash), id=0, number=0, block=0, attempts=[]
+        )
+        self.observer.say(f"once for all trials: find the rate, with {layout.name}")
+        spec = self._spec(trial, self._start(trial), self.place.place_spec(layout))
+        said: list[str] = []
+
+        def tell(step: str, state: str, share: float, text: str) -> None:
+            if text.startswith("find the rate") and text not in said:
+                said.append(text)
+                self.observer.say(text)
+
+        ended = trials.run(self.place, self.program, spec, tell, self.observer.say)
+        if ended.asked or ended.status == "stopped":
+            raise KeyboardInterrupt
+        if ended.status == "lost":
+            raise Lost(ended.error or f"{self.place.name} is gone")
+        if ended.status != "ok" or ended.result is None:
+            why = ended.error or "it failed without a message"
+            raise ZtuneError(f"busy={self.job.params['busy']}: {why}")
+        found = ended.result["job"]["details"]["calibration"]
+        params = {**self.job.params, "rate": found["rate"], "busy": 0}
+        self.job = replace(self.job, params=params, calibration=found)
+        self.run = self.store.note_run(self.run.id, job=self.job.to_json())
+        # The state of the database is kept under its parameters.
+        self._starts.clear()
+        self.observer.say(held(found))
 
     def _all(self) -> list[Trial]:
         return self.store.trials(self.run.id)

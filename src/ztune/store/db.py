@@ -237,8 +237,8 @@ class Store:
             )
 
     def note_run(self, run_id: str, **fields: Any) -> Run:
-        """Replace ``warnings``, ``target``, ``versions``, ``options`` or ``outcome`` of a run."""
-        assert fields.keys() <= {"warnings", "target", "versions", "options", "outcome"}
+        """Replace ``warnings``, ``target``, ``versions``, ``options``, ``job`` or ``outcome`` of a run."""
+        assert fields.keys() <= {"warnings", "target", "versions", "options", "job", "outcome"}
         with self._write() as db:
             for name, value in fields.items():
                 db.execute(f"UPDATE run SET {name} = ? WHERE id = ?", (_dump(value), run_id))

@@ -7,6 +7,8 @@ nearly the same time; ``pool-stats.b64`` is the packed list from /dev/zfs, defla
 from __future__ import annotations
 
 import base64
+import json
+import platform
 import struct
 import zlib
 from pathlib import Path
@@ -14,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from ztune.errors import ZtuneError
-from ztune.onhost.probes import bpf, kstat, nvlist, perf, procfs, space, vdevs, zdb
+from ztune.onhost.probes import bpf, calls, kstat, nvlist, perf, procfs, space, vdevs, zdb
 from ztune.onhost.probes.syscall_names import call_name
 
 FIXTURES = Path(__file__).with_name("fixtures")
@@ -267,6 +269,52 @@ def test_bpftrace_s_maps() -> None:
     assert bpf.buckets([{"max": 0, "count": 2}]) == {"0": 2}
 
 
+def test_system_calls_by_process() -> None:
+    maps = {
+        "calls": {"7,1": 3, "8,1": 2, "8,74": 1, "9,-1": 4},
+        "ns": {"7,1": 3000, "8,1": 2000, "8,74": 5_000_000},
+        "times": {"1": [{"min": 0, "max": 0, "count": 5}]},
+        "names": {"7": "postgres", "8": "postgres"},
+    }
+    number = {"x86_64": "1,74", "aarch64": "64,82"}[platform.machine()].split(",")
+    text = json.dumps(maps).replace(',1"', f',{number[0]}"').replace(',74"', f',{number[1]}"')
+    text = text.replace('"1": [', f'"{number[0]}": [')
+    found = calls.counted_calls(json.loads(text), {8: "postgres: walwriter"})
+    assert found["calls"]["write"] == {"calls": 5, "seconds": 5e-06, "times_us": {"0": 5}}
+    assert found["by_process"] == {
+        "postgres": {"write": {"calls": 3, "seconds": 3e-06}},
+        "postgres: walwriter": {
+            "write": {"calls": 2, "seconds": 2e-06},
+            "fsync": {"calls": 1, "seconds": 0.005},
+        },
+    }
+
+
+def test_interrupts_by_source() -> None:
+    x86 = """           CPU0       CPU1
+ 25:          1          2  IO-APIC   6-edge      ACPI:Ged
+ 30:         10          5  PCI-MSIX-0000:00:02.0   1-edge      nvme0q1
+ 31:          3          0  PCI-MSIX-0000:00:02.0   2-edge      nvme0q12
+ 32:          7          0  PCI-MSIX-0000:00:03.0   0-edge      virtio3-req.0
+ 33:          0          8  PCI-MSIX-0000:00:04.0   0-edge      eth0-TxRx-1
+LOC:        100        200   Local timer interrupts
+ERR:          4
+"""
+    assert procfs.parse_interrupts(x86) == {
+        "ACPI:Ged": 3,
+        "nvme0q": 18,
+        "virtio3-req": 7,
+        "eth0-TxRx": 8,
+        "Local timer interrupts": 300,
+        "ERR": 4,
+    }
+    arm = "        CPU0 CPU1\n 11: 5 6 GICv3 27 Level arch_timer\nIPI0: 1 2 Rescheduling interrupts\n"
+    assert procfs.parse_interrupts(arm) == {"arch_timer": 11, "Rescheduling interrupts": 3}
+    assert procfs.parse_interrupts("") == {}
+    soft = "       CPU0 CPU1\n  HI: 0 0\n BLOCK: 3 4\n"
+    assert procfs.parse_softirqs(soft) == {"HI": 0, "BLOCK": 7}
+
+
 def test_perf_s_summary() -> None:
     said = """ dd (3932), 1052 events, 30.0%
 
@@ -283,6 +331,13 @@ LOST 12 events!
     assert perf.parse_summary(said) == {
         "read": {"calls": 206, "seconds": 0.000256},
         "openat": {"calls": 35, "seconds": 0.000131},
+    }
+    assert perf.by_process(said, {3897: "sh: waits"}) == {
+        "dd": {
+            "read": {"calls": 203, "seconds": 0.000248},
+            "openat": {"calls": 35, "seconds": 0.000131},
+        },
+        "sh: waits": {"read": {"calls": 3, "seconds": 0.000008}},
     }
     assert perf.lost(said) == 12 and perf.lost("") == 0
 

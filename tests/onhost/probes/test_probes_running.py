@@ -106,6 +106,56 @@ def test_what_the_job_did_and_nothing_else(tmp_path: Path, job: subprocess.Popen
     assert running.stop() is found
 
 
+def test_what_an_ended_process_did_is_its_own_and_not_its_parent_s(
+    tmp_path: Path, job: subprocess.Popen[bytes]
+) -> None:
+    scene = Scene(tmp_path, OFF | {"cpu": {"interval": 0.02}}, [job.pid])
+    running = probes.start(scene.context)
+    work(job)
+    cpu = running.stop()["cpu"]
+    assert scene.said == []
+    rows = {row["name"]: row for row in cpu["by_process"]}
+    child = next(row for name, row in rows.items() if name.startswith("python"))
+    assert child["processes"] == 1 and 100 <= child["write_calls"] < 110
+    assert child["user_s"] + child["system_s"] >= 0.2
+    # The kernel adds the child's calls to the shell, which waited for it.
+    assert cpu["job"]["io"]["syscw"] >= 100 and rows["sh"]["write_calls"] < 10
+    assert rows["sh"]["voluntary_switches"] >= 1
+    assert sum(row["voluntary_switches"] for row in rows.values()) == cpu["job"]["voluntary_switches"]
+    assert scene.context.names[job.pid] == "sh"
+
+
+def test_a_title_says_which_process_of_a_server_it_is() -> None:
+    for title, name in (
+        ("bash: walwriter ", "bash: walwriter"),
+        ("bash: ztune postgres [local] UPDATE", "bash: session"),
+        ("bash: walsender ztune 127.0.0.1(4711) streaming", "bash: session"),
+        ("/usr/bin/bash", "bash"),
+    ):
+        with subprocess.Popen(
+            ["bash", "-c", 'exec -a "$0" bash -c "read x; true"', title], stdin=subprocess.PIPE
+        ) as process:
+            wanted = title.encode()
+            until = time.monotonic() + 10
+            while time.monotonic() < until:
+                if Path(f"/proc/{process.pid}/cmdline").read_bytes().startswith(wanted + b"\0"):
+                    break
+                time.sleep(0.01)
+            assert procfs.called(process.pid, "bash") == name
+            process.kill()
+    assert procfs.called(2**30, "gone") == "gone"
+
+
+def test_a_host_without_interrupts_has_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def missing() -> None:
+        raise FileNotFoundError("/proc/interrupts")
+
+    monkeypatch.setattr(procfs, "interrupts", missing)
+    scene = Scene(tmp_path, OFF | {"cpu": True}, [os.getpid()])
+    found = probes.start(scene.context).stop()["cpu"]
+    assert found["interrupts"] is None and found["softirqs"] is None and scene.said == []
+
+
 def test_helpers_are_no_part_of_the_job() -> None:
     child = subprocess.Popen(["sleep", "60"])
     try:
@@ -306,6 +356,10 @@ def test_system_calls_of_the_job_s_children(tmp_path: Path, job: subprocess.Pope
     running.freeze()
     found = running.stop()["syscalls"]
     assert found["method"] == tool and found["calls"]["write"]["calls"] >= 100
+    assert (
+        sum(one.get("write", {"calls": 0})["calls"] for one in found["by_process"].values())
+        == (found["calls"]["write"]["calls"])
+    )
     assert found["calls"]["execve"]["calls"] == 1 and found["calls"]["wait4"]["seconds"] >= 0.3
     assert not HELPERS and not (tmp_path / "syscalls.perf").exists()
 

@@ -7,7 +7,7 @@ from typing import Literal
 from ztune.databases import workload as base
 from ztune.databases.mariadb.onhost import oltp as mariadb_oltp
 from ztune.databases.memory import DatabaseSize
-from ztune.databases.workload import PowerOfTwo, Seed, Size, arc_param, param
+from ztune.databases.workload import PowerOfTwo, Seed, Size, arc_param, busy_param, param
 
 
 class MariadbParameters(base.Parameters):
@@ -23,6 +23,7 @@ class MariadbParameters(base.Parameters):
     rate: float = param(10.0, ge=0, unit="transactions/s")
     """Transactions that become due per second, in all, a pace that a 7200 rpm disk keeps; sysbench draws the
     times between them. 0: each client starts the next when the last is done."""
+    busy: int = busy_param()
     warmup: int = param(3, ge=0, le=3600, unit="s")
     """The same load, as fast as it goes, for this long before the recorded part."""
     distribution: Literal["uniform", "gaussian", "special", "pareto", "zipfian"] = "uniform"

@@ -8,7 +8,7 @@ from ztune.databases import workload as base
 from ztune.databases.memory import OptionalSize
 from ztune.databases.postgresql.onhost import oltp as postgres_oltp
 from ztune.databases.postgresql.onhost.server import SEGMENT_SIZE
-from ztune.databases.workload import Seed, Size, arc_param, param
+from ztune.databases.workload import Seed, Size, arc_param, busy_param, param
 
 
 class OltpParameters(base.Parameters):
@@ -34,6 +34,7 @@ class OltpParameters(base.Parameters):
     """Transactions that become due per second, in all: with a fixed rate the same work is recorded on a fast
     and on a slow machine; a 7200 rpm disk keeps 20. 0: each client starts the next when the last is done, so
     the load is as high as this machine allows."""
+    busy: int = busy_param()
     warmup: int = param(3, ge=0, le=3600, unit="s")
     """The same load, as fast as it goes, for this long before the recorded part, so that PostgreSQL's cache
     is as in use."""

@@ -118,11 +118,38 @@ def calls_script(pids: list[int]) -> str:
     """Return the bpftrace script that counts the system calls of these processes and their descendants."""
     seeds = " ".join(f"@job[{pid}] = 1;" for pid in pids)
     return (
-        f"BEGIN {{ {seeds} }} tracepoint:sched:sched_process_fork /@job[pid]/ {{ @job[args->child_pid] = 1; "
-        "} tracepoint:raw_syscalls:sys_enter /@job[pid]/ { @began[tid] = nsecs; "
-        "} tracepoint:raw_syscalls:sys_exit /@began[tid]/ { $t = nsecs - @began[tid]; @calls[args->id] "
-        "= count(); @ns[args->id] = sum($t); @times[args->id] = hist($t / 1000); delete(@began[tid]); }"
+        f"BEGIN {{ {seeds} }} tracepoint:sched:sched_process_fork /@job[pid]/ "
+        "{ @job[args->child_pid] = 1; } "
+        "tracepoint:raw_syscalls:sys_enter /@job[pid]/ { @began[tid] = nsecs; } "
+        "tracepoint:raw_syscalls:sys_exit /@began[tid]/ { $t = nsecs - @began[tid]; "
+        "@calls[pid, args->id] = count(); @ns[pid, args->id] = sum($t); @names[pid] = comm; "
+        "@times[args->id] = hist($t / 1000); delete(@began[tid]); }"
     )
+
+
+def counted_calls(maps: Mapping[str, Mapping[str, Any]], names: Mapping[int, str]) -> dict[str, Any]:
+    """Return what the maps of ``calls_script`` hold: ``calls`` (call → calls, seconds, ``times_us``) and
+    ``by_process`` (name → call → calls, seconds). ``names``: what processes are called, where that was seen.
+    """
+    machine = platform.machine()
+    calls: dict[str, Any] = {}
+    by_process: dict[str, dict[str, Any]] = {}
+    told = maps.get("names", {})
+    for key, count in maps.get("calls", {}).items():
+        pid, number = (int(word) for word in key.split(","))
+        if number < 0:
+            continue  # the way back from a signal
+        call = call_name(number, machine)
+        process = names.get(pid) or str(told.get(str(pid), "unknown"))
+        spent = maps.get("ns", {}).get(key, 0) / 1e9
+        blank = {"calls": 0, "seconds": 0.0}
+        whole = calls.setdefault(
+            call, {**blank, "times_us": bpf.buckets(maps.get("times", {}).get(str(number), []))}
+        )
+        for row in (whole, by_process.setdefault(process, {}).setdefault(call, dict(blank))):
+            row["calls"] += count
+            row["seconds"] = round(row["seconds"] + spent, 6)
+    return {"calls": calls, "by_process": by_process}
 
 
 class SyscallsProbe(Probe):
@@ -130,8 +157,8 @@ class SyscallsProbe(Probe):
 
     name = "syscalls"
     measures = (
-        "system calls of the job's processes by name: how many, their time in all, and (bpftrace) a "
-        "histogram of their times; bpftrace where it is installed, else `perf trace record`"
+        "system calls of the job's processes, by call and by process: how many, their time in all, and "
+        "(bpftrace) a histogram of their times; bpftrace where it is installed, else `perf trace record`"
     )
     cost = "large"
     default = False
@@ -171,22 +198,18 @@ class SyscallsProbe(Probe):
             self._recording.kill()
 
     def finish(self) -> dict[str, Any]:
-        """Return call → calls, seconds and, from bpftrace, ``times_us``: lower bound → calls."""
+        """Return call → calls, seconds and, from bpftrace, ``times_us``: lower bound → calls; and calls and
+        seconds by the name of the process.
+        """
         if self._script is not None:
-            maps = self._script.result()
-            machine = platform.machine()
-            found: dict[str, Any] = {}
-            for number, count in maps.get("calls", {}).items():
-                if int(number) < 0:
-                    continue  # the way back from a signal
-                found[call_name(int(number), machine)] = {
-                    "calls": count,
-                    "seconds": round(maps.get("ns", {}).get(number, 0) / 1e9, 6),
-                    "times_us": bpf.buckets(maps.get("times", {}).get(number, [])),
-                }
-            return {"method": "bpftrace", "calls": found}
+            return {"method": "bpftrace", **counted_calls(self._script.result(), self.context.names)}
         assert self._recording is not None
         text = self._recording.summary()
         if lost := perf.lost(text):
             self.context.warn(f"probe syscalls: perf lost {lost} events")
-        return {"method": "perf", "calls": perf.parse_summary(text), "lost": lost}
+        return {
+            "method": "perf",
+            "calls": perf.parse_summary(text),
+            "by_process": perf.by_process(text, self.context.names),
+            "lost": lost,
+        }

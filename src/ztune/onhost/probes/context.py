@@ -106,6 +106,8 @@ class Context:
     warn: Callable[[str], None] = _nothing
     series: Callable[[str, Sequence[str], Sequence[Sequence[float]]], None] = _nothing
     """Send rows of a time series: the probe's name, the columns (first "t", unix seconds), the rows."""
+    names: dict[int, str] = field(default_factory=dict)
+    """What probes saw the job's processes called, by pid: also those that ended since."""
     dilation: float = 1.0
     patience: float = 1.0
     """How many times slower than usual this machine may be: for time limits only."""

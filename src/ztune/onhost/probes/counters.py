@@ -205,13 +205,93 @@ class DatasetsProbe(ZfsProbe[dict[str, dict[str, int]]]):
         return {"datasets": rows}
 
 
+class _ProcessTable:
+    """What each process of the job did between two readings, also those that ended between them."""
+
+    def __init__(self, context: Context) -> None:
+        self.context = context
+        self.first: dict[procfs.Task, procfs.ProcessCounters] = {}
+        self.last: dict[procfs.Task, procfs.ProcessCounters] = {}
+        self.living: set[procfs.Task] = set()
+        self.threads_first: dict[procfs.Task, procfs.Switches] = {}
+        self.threads: dict[procfs.Task, procfs.Switches] = {}
+        self.owners: dict[procfs.Task, procfs.Task] = {}
+
+    def look(self, *, edge: bool = False) -> None:
+        """Read all processes that live; at the ``edge`` of the window also the one that holds a mount's
+        pools: it has many threads, and lives throughout.
+        """
+        mount = self.context.mount
+        pids = procfs.descendants(self.context.pids())
+        found = procfs.processes([*pids, mount.pid] if edge and mount is not None else pids)
+        for task, process in found.items():
+            threads = procfs.tasks([process.pid])
+            self.threads.update(threads)
+            self.owners.update(dict.fromkeys(threads, task))
+            self.context.names[process.pid] = process.name
+        if not self.last:
+            self.first, self.threads_first = dict(found), dict(self.threads)
+        self.last.update(found)
+        self.living = set(found)
+
+    def switches(self) -> dict[procfs.Task, list[int]]:
+        """Return the growth of each field of ``Switches`` by process; a thread counts up to the last time it
+        was seen.
+        """
+        zero = procfs.Switches(0, 0, 0, 0)
+        sums: dict[procfs.Task, list[int]] = {}
+        for thread, now in self.threads.items():
+            then = self.threads_first.get(thread, zero)
+            row = sums.setdefault(self.owners[thread], [0] * len(procfs.Switches.__slots__))
+            for i, name in enumerate(procfs.Switches.__slots__):
+                row[i] += getattr(now, name) - getattr(then, name)
+        return sums
+
+    def rows(self) -> list[dict[str, Any]]:
+        """Return what the processes of each name did, the busiest first."""
+        ended: dict[int, list[procfs.ProcessCounters]] = {}
+        for task, process in self.last.items():
+            if task not in self.living:
+                ended.setdefault(process.parent, []).append(process)
+        switches = self.switches()
+        found: dict[str, dict[str, Any]] = {}
+        for task, now in self.last.items():
+            then = self.first.get(task)
+            # The kernel adds what a child did to its parent, once the parent waited for its end.
+            children = ended.get(now.pid, []) if task in self.living else []
+            row = found.setdefault(
+                now.name,
+                dict.fromkeys(("processes", "user_s", "system_s", *_CALLS.values(), *_SWITCHES), 0),
+            )
+            row["processes"] += 1
+            row["user_s"] += now.user_s - (then.user_s if then else 0.0)
+            row["system_s"] += now.system_s - (then.system_s if then else 0.0)
+            for key, name in _CALLS.items():
+                grown = now.io.get(key, 0) - (then.io.get(key, 0) if then else 0)
+                grown -= sum(child.io.get(key, 0) for child in children)
+                # None where one of them may not be read.
+                row[name] = None if not now.io or row[name] is None else row[name] + max(0, grown)
+            for i, name in enumerate(_SWITCHES):
+                row[name] += switches.get(task, [0, 0])[i]
+        rows: list[dict[str, Any]] = [
+            {"name": name, **{k: round(v, 3) if isinstance(v, float) else v for k, v in row.items()}}
+            for name, row in found.items()
+        ]
+        return sorted(rows, key=lambda row: -(row["user_s"] + row["system_s"]))[:_MOST_NAMES]
+
+
+_CALLS = {"syscr": "read_calls", "syscw": "write_calls", "rchar": "read_bytes", "wchar": "write_bytes"}
+_SWITCHES = ("voluntary_switches", "involuntary_switches")
+_MOST_NAMES = 60  # of processes, and sources of interrupts: a host may have hundreds
+
+
 class CpuProbe(Probe):
     """The job's processes and the host's processors."""
 
     name = "cpu"
     measures = (
-        "processor time, I/O calls, context switches and time in the run queue of the job's processes; the "
-        "whole host's beside them"
+        "processor time, I/O calls, context switches and time in the run queue of the job's processes, all "
+        "together and by name; the whole host's processor time and interrupts beside them"
     )
     cost = "small"
     options = {"interval": 1.0}  # noqa: RUF012 - never changed
@@ -222,23 +302,26 @@ class CpuProbe(Probe):
         self._stop = threading.Event()
         self._lock = threading.Lock()
         self.host_before = procfs.host()
+        self.interrupts_before = self._interrupts()
         self.job_before = procfs.job(self.context.pids())
-        self.first: dict[procfs.Task, procfs.Switches] = procfs.tasks(procfs.descendants(self.context.pids()))
-        self.last = dict(self.first)
+        self.table = _ProcessTable(self.context)
+        self.table.look(edge=True)
         self._thread = threading.Thread(target=self._watch, daemon=True, name="cpu probe")
         self._thread.start()
 
-    def _look(self) -> None:
-        now = procfs.tasks(procfs.descendants(self.context.pids()))
-        with self._lock:
-            self.last.update(now)
+    def _interrupts(self) -> dict[str, dict[str, int]] | None:
+        try:
+            return procfs.interrupts()
+        except OSError:
+            return None  # as in a container
 
     def _watch(self) -> None:
         step = pace = self.option["interval"] * max(1.0, self.context.dilation)
         try:
             while not self._stop.wait(pace):
                 began = time.thread_time()
-                self._look()
+                with self._lock:
+                    self.table.look()
                 pace = max(step, (time.thread_time() - began) / SHARE)
         except Exception as error:
             self.context.warn(f"probe {self.name} ended early: {error}")
@@ -246,7 +329,9 @@ class CpuProbe(Probe):
     def freeze(self) -> None:
         """Read again."""
         self.abandon()
-        self._look()
+        with self._lock:
+            self.table.look(edge=True)
+        self.interrupts_after = self._interrupts()
         self.host_after = procfs.host()
         self.job_after = procfs.job(self.context.pids())
 
@@ -257,18 +342,18 @@ class CpuProbe(Probe):
             self._thread.join()
 
     def finish(self) -> dict[str, Any]:
-        """Return the differences. A thread counts up to the last time it was seen."""
-        zero = procfs.Switches(0, 0, 0, 0)
-        sums = [0, 0, 0, 0]
-        for task, now in self.last.items():
-            then = self.first.get(task, zero)
-            for i, name in enumerate(procfs.Switches.__slots__):
-                sums[i] += getattr(now, name) - getattr(then, name)
+        """Return the differences. What a process or thread did counts up to the last time it was seen."""
+        mount = self.context.mount
+        owned = {
+            task: row for task, row in self.table.switches().items() if mount is None or task[0] != mount.pid
+        }
+        sums = [sum(row[i] for row in owned.values()) for i in range(4)]
+        threads = sum(mount is None or task[0] != mount.pid for task in self.table.owners.values())
         before, after = self.job_before, self.job_after
         return {
             "job": {
                 "processes": after.processes,
-                "threads_seen": len(self.last),
+                "threads_seen": threads,
                 "user_s": round(after.user_s - before.user_s, 3),
                 "system_s": round(after.system_s - before.system_s, 3),
                 "voluntary_switches": sums[0],
@@ -277,8 +362,22 @@ class CpuProbe(Probe):
                 "waited_s": round(sums[3] / 1e9, 6),
                 "io": after.io_since(before),
             },
+            "by_process": self.table.rows(),
             "host": self.host_after.since(self.host_before),
+            **self._interrupts_since(),
         }
+
+    def _interrupts_since(self) -> dict[str, dict[str, int] | None]:
+        """Return source → interrupts of the whole host, the most first; None where it shows none."""
+        before, after = self.interrupts_before, self.interrupts_after
+        if before is None or after is None:
+            return {"interrupts": None, "softirqs": None}
+        found: dict[str, dict[str, int] | None] = {}
+        for kind, now in after.items():
+            grown = {name: n - before[kind].get(name, 0) for name, n in now.items()}
+            most = sorted(((n, name) for name, n in grown.items() if n > 0), reverse=True)
+            found[kind] = {name: n for n, name in most[:_MOST_NAMES]}
+        return found
 
 
 class _Sampler:

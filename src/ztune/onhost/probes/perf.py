@@ -10,7 +10,7 @@ import signal
 import subprocess
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from ztune.errors import ZtuneError
 from ztune.onhost.host.zfs import last_words, which
@@ -35,6 +35,23 @@ def parse_summary(text: str) -> dict[str, dict[str, float]]:
             row["calls"] += int(match[2])
             row["seconds"] = round(row["seconds"] + float(match[4]) / 1e3, 6)
     return found
+
+
+_THREAD = re.compile(r"^ (.+) \((\d+)\), \d+ events")
+
+
+def by_process(text: str, names: Mapping[int, str]) -> dict[str, dict[str, dict[str, float]]]:
+    """Return process → call → calls, seconds from the same summary. ``names``: what processes are called,
+    where that was seen; other threads have their own name.
+    """
+    parts: dict[str, list[str]] = {}
+    lines: list[str] = []
+    for line in text.splitlines():
+        match = _THREAD.match(line)
+        if match:
+            lines = parts.setdefault(names.get(int(match[2]), match[1]), [])
+        lines.append(line)
+    return {name: parse_summary("\n".join(said)) for name, said in parts.items()}
 
 
 def lost(text: str) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, fields
 from pathlib import Path
@@ -338,6 +339,94 @@ def tasks(pids: Iterable[int]) -> dict[Task, Switches]:
             except OSError:
                 ran = waited = 0
             found[int(folder.name), started] = Switches(voluntary, other, ran, waited)
+    return found
+
+
+_SHOWN = 40  # characters of a process's own title
+
+
+def called(pid: int, name: str) -> str:
+    """Return what a process calls itself: ``name``, or with a title of the form that PostgreSQL, sshd and
+    nginx give theirs, ``NAME: title``. One that names a connection, which changes with each statement, is
+    ``NAME: session``.
+    """
+    try:
+        told = Path(f"/proc/{pid}/cmdline").read_bytes().partition(b"\0")[0].decode(errors="replace")
+    except OSError:
+        return name
+    head, colon, title = told.partition(": ")
+    if not colon or head != name:
+        return name
+    title = " ".join(title.split())
+    return f"{name}: session" if "[" in title or "(" in title else f"{name}: {title[:_SHOWN]}"
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessCounters:
+    """One process with its threads, from its start to when it was last seen."""
+
+    pid: int
+    parent: int
+    name: str
+    user_s: float
+    system_s: float
+    io: dict[str, int]
+    """``/proc/PID/io``, with that of its children that ended and were waited for; empty where it may not be
+    read."""
+
+
+def processes(pids: Iterable[int]) -> dict[Task, ProcessCounters]:
+    """Return the counters of each of ``pids`` that lives."""
+    found: dict[Task, ProcessCounters] = {}
+    for stat in _living(pids):
+        try:
+            io = parse_io(Path(f"/proc/{stat.pid}/io").read_text(encoding="ascii"))
+        except OSError:
+            io = {}
+        found[stat.pid, stat.started] = ProcessCounters(
+            stat.pid, stat.parent, called(stat.pid, stat.name), stat.user_s, stat.system_s, io
+        )
+    return found
+
+
+_QUEUE = re.compile(r"(?:[.-]|(?<=q))\d+$")
+
+
+def parse_interrupts(text: str) -> dict[str, int]:
+    """Return source → interrupts of all processors since boot, from ``/proc/interrupts``.
+
+    A device's queues are one source (``nvme0q``), as are other lines of one name.
+    """
+    lines = text.splitlines()
+    processors = len(lines[0].split()) if lines else 0
+    found: dict[str, int] = {}
+    for line in lines[1:]:
+        key, _, rest = line.partition(":")
+        words = rest.split()
+        counts = [int(word) for word in words[:processors] if word.isdecimal()]
+        said = words[len(counts) :]
+        if key.strip().isdecimal():
+            # Controller, its own number with the trigger, the trigger alone on some machines, the device.
+            said = [word for word in said[2:] if word not in ("Edge", "Level")]
+        name = _QUEUE.sub("", " ".join(said)) or key.strip()
+        found[name] = found.get(name, 0) + sum(counts)
+    return found
+
+
+def interrupts() -> dict[str, dict[str, int]]:
+    """Return the whole machine's interrupts and software interrupts since boot, by source."""
+    return {
+        "interrupts": parse_interrupts(Path("/proc/interrupts").read_text(errors="replace")),
+        "softirqs": parse_softirqs(Path("/proc/softirqs").read_text(errors="replace")),
+    }
+
+
+def parse_softirqs(text: str) -> dict[str, int]:
+    """Return kind → software interrupts of all processors since boot, from ``/proc/softirqs``."""
+    found: dict[str, int] = {}
+    for line in text.splitlines()[1:]:
+        key, _, rest = line.partition(":")
+        found[key.strip()] = sum(int(word) for word in rest.split() if word.isdecimal())
     return found
 
 

@@ -19,7 +19,7 @@ from ztune.databases.mariadb.onhost.server import (
     find_binaries,
 )
 from ztune.errors import ZtuneError
-from ztune.onhost.jobs import filler, software
+from ztune.onhost.jobs import busy, filler, software
 from ztune.onhost.jobs.job import Check, ProgressFn, WorkloadResult, no_progress
 from ztune.onhost.jobs.server import ServerJob
 from ztune.onhost.jobs.settings import check_values
@@ -59,7 +59,7 @@ class MariadbOltp(ServerJob[MariadbServer]):
         self._sysbench = Path()
         self._before: dict[str, int] = {}
         self._settings_seen: dict[str, str] = {}
-        self._transactions = 0
+        self._transactions = self._read = self._rolled_back = 0
 
     def check_settings(self) -> None:
         """Refuse settings that aren't the layout's, or whose value is none of theirs."""
@@ -240,6 +240,10 @@ class MariadbOltp(ServerJob[MariadbServer]):
         """Run the load. ``verify`` proves it."""
         if not self._before:
             raise ZtuneError(f"{self.name}: start comes before this step")
+        if self.params.get("busy"):
+            self._read = self._rolled_back = 0
+            found = self.calibrate(progress)
+            return busy.result(found, "transaction", reads=self._read, rolled_back=self._rolled_back)
         seconds = max(1, round(int(self.params["seconds"]) * self.dilation))
         rate = float(self.params["rate"]) / self.dilation
         outcome = self._sysbench_run(seconds, int(self.params["seed"]), rate, "run the load", progress)
@@ -354,8 +358,29 @@ class MariadbOltp(ServerJob[MariadbServer]):
         text = server.run_client(argv, "sysbench", seconds=seconds / self.patience + 120, on_line=note)
         outcome = sysbench.parse(text)
         self._transactions += outcome.transactions
+        self._read += outcome.reads
+        self._rolled_back += outcome.errors
         progress(step, 1.0)
         return outcome
+
+    def calibrate(self, progress: ProgressFn = no_progress) -> busy.Calibration:
+        """Find the rate that keeps the processors as busy as ``busy`` says; it is the load's from then on."""
+
+        def drive(rate: float, nth: int) -> tuple[int, float]:
+            seconds = max(1, round(busy.STEP_SECONDS * self.dilation))
+            seed, step = int(self.params["seed"]) + 2 + nth, f"find the rate, step {nth + 1}"
+            outcome = self._sysbench_run(seconds, seed, rate / self.dilation, step, progress)
+            return outcome.transactions, outcome.transactions / outcome.seconds * self.dilation
+
+        asked = float(self.params["busy"]) / 100
+        # sysbench takes whole numbers.
+        found = busy.find(asked, drive, busy.BusyProcessors(), whole_numbers=True)
+        self.params |= {"rate": found.rate, "busy": 0}
+        return found
+
+    def recount(self) -> None:
+        """Begin to count anew: for another ``run`` on the same server."""
+        self._before = self._counters()
 
     def stop(self) -> None:
         """Shut the server down in order."""

@@ -21,7 +21,7 @@ from ztune.databases.postgresql.onhost.server import (
     find_binaries,
 )
 from ztune.errors import ZtuneError
-from ztune.onhost.jobs import filler, latency
+from ztune.onhost.jobs import busy, filler, latency
 from ztune.onhost.jobs import role_directories as places
 from ztune.onhost.jobs.job import Check, ProgressFn, WorkloadResult, no_progress
 from ztune.onhost.jobs.server import ServerJob
@@ -164,7 +164,8 @@ class PostgresOltp(ServerJob[PostgresServer]):
         warmup = round(int(self.params["warmup"]) * self.dilation)
         if warmup:
             server.sql(_AGE_WAL)
-            self._pgbench(warmup, int(self.params["seed"]) + 1, "warm up", progress, log=False)
+            # To fill the cache, however low the rate.
+            self._pgbench(warmup, int(self.params["seed"]) + 1, 0.0, "warm up", progress, log=False)
         names = ", ".join(f"'{name}'" for name in settings)
         [*_, [counters], [history], [branches], [chosen]] = server.sql(
             f"{'' if warmup else _AGE_WAL} CHECKPOINT; SELECT pg_sleep({self._publish:g}) \\g /dev/null\n"
@@ -217,8 +218,11 @@ class PostgresOltp(ServerJob[PostgresServer]):
         seconds = max(1, round(int(self.params["seconds"]) * self.dilation))
         if not self._before:
             raise ZtuneError(f"{self.name}: start comes before this step")
+        if self.params.get("busy"):
+            return busy.result(self.calibrate(progress), "transaction")
+        rate = float(self.params["rate"]) / self.dilation
         outcome, latencies = self._pgbench(
-            seconds, int(self.params["seed"]), "run the load", progress, log=True
+            seconds, int(self.params["seed"]), rate, "run the load", progress, log=True
         )
         began = time.monotonic()
         checkpoint = "CHECKPOINT;" if self.params["final_checkpoint"] else ""
@@ -236,7 +240,7 @@ class PostgresOltp(ServerJob[PostgresServer]):
             operations=outcome.transactions,
             unit="transaction",
             latency_ms=latency.summary(latencies),
-            offered_per_second=float(self.params["rate"]) / self.dilation,
+            offered_per_second=rate,
             log=self._log(after),
             details={
                 "tps": outcome.transactions / spent * self.dilation,
@@ -271,6 +275,24 @@ class PostgresOltp(ServerJob[PostgresServer]):
             Check("pages with a wrong checksum", 0, int(bad)),
         )
         return replace(result, checks=checks).require_ok(self.name)
+
+    def calibrate(self, progress: ProgressFn = no_progress) -> busy.Calibration:
+        """Find the rate that keeps the processors as busy as ``busy`` says; it is the load's from then on."""
+
+        def drive(rate: float, nth: int) -> tuple[int, float]:
+            outcome, _ = self._pgbench(
+                max(1, round(busy.STEP_SECONDS * self.dilation)),
+                int(self.params["seed"]) + 2 + nth,
+                rate / self.dilation,
+                f"find the rate, step {nth + 1}",
+                progress,
+                log=False,
+            )
+            return outcome.transactions, (outcome.tps or 0.0) * self.dilation
+
+        found = busy.find(float(self.params["busy"]) / 100, drive, busy.BusyProcessors())
+        self.params |= {"rate": found.rate, "busy": 0}
+        return found
 
     def recount(self) -> None:
         """Begin to count anew: for another ``run`` on the same server."""
@@ -358,10 +380,10 @@ class PostgresOltp(ServerJob[PostgresServer]):
         return {"writes": found["writes"], "syncs": found["syncs"], **times}
 
     def _pgbench(
-        self, seconds: int, seed: int, step: str, progress: ProgressFn, *, log: bool
+        self, seconds: int, seed: int, rate: float, step: str, progress: ProgressFn, *, log: bool
     ) -> tuple[pgbench.PgbenchReport, list[float]]:
         params, server = self.params, self.server
-        clients, rate = int(params["clients"]), float(params["rate"]) / self.dilation
+        clients = int(params["clients"])
         prefix = server.home / "latency"
         args: list[str | Path] = [
             # Without this pgbench empties pgbench_history, our proof.
@@ -379,8 +401,7 @@ class PostgresOltp(ServerJob[PostgresServer]):
             script = server.home / f"{params['script']}.sql"
             places.write(script, pgbench.MIX21, mode=0o644)
             args += [f"--file={script}", f"--define=scale={self.scale}"]
-        if rate and log:
-            # The warm-up (without a log) is to fill the cache, however low the rate.
+        if rate:
             args.append(f"--rate={rate:g}")
         if log:
             args += ["--log", f"--log-prefix={prefix}"]
