@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ztune import paths
-from ztune.errors import InputError
+from ztune.errors import InputError, MissingError
 
 SUITES = {"2.1": "bookworm", "2.3": "trixie", "2.4": "trixie-backports"}
 """Which suite of Debian has which version, checked 2026-11-22."""
@@ -33,6 +33,11 @@ class Library:
 def upstream(package: str) -> str:
     """Return OpenZFS's version of a package's: "2.4.4-1~bpo13+1" → "2.4.4"."""
     return re.split(r"[^0-9.]", package, maxsplit=1)[0]
+
+
+def order(version: str) -> tuple[int, ...]:
+    """Return what tells which of two versions is newer: "2.4.4" → (2, 4, 4)."""
+    return tuple(int(part) for part in version.split("."))
 
 
 def matches(version: str, wanted: str) -> bool:
@@ -59,9 +64,33 @@ def libraries() -> list[Library]:
     found = []
     for file in folder("").glob("*/version"):
         found.append(Library(file.parent / "root", file.read_text().strip()))
-    return sorted(found, key=lambda one: [int(part) for part in one.version.split(".")])
+    return sorted(found, key=lambda one: order(one.version))
 
 
 def library(wanted: str) -> Library | None:
     """Return the newest unpacked library that ``wanted`` means, or None."""
     return next((one for one in reversed(libraries()) if matches(one.version, wanted)), None)
+
+
+def chosen(wanted: str, own: str, what: str) -> Library | None:
+    """Return the library to take for ``wanted``, a version (2.4.4) or a series (2.4): None where this
+    machine's ``own`` version is that, else the newest unpacked one. ``own`` is empty where there is none.
+
+    Raises MissingError where there is none, with the command that brings one; InputError where none can be.
+    ``what``: the program, for that sentence.
+    """
+    if own and matches(own, wanted):
+        return None
+    found = library(wanted)
+    if found is not None:
+        return found
+    known = ", ".join(dict.fromkeys([*([own] if own else []), *(one.version for one in libraries())]))
+    if not any(matches(wanted, series) for series in SUITES):
+        raise InputError(
+            f'there is no {what} with OpenZFS "{wanted}" (here: {known or "none"}), '
+            f"and Debian has {', '.join(SUITES)} only"
+        )
+    raise MissingError(
+        f"there is no {what} with OpenZFS {wanted} here ({known or 'none'}); "
+        f"`ztune setup openzfs --version {wanted}` brings it"
+    )
