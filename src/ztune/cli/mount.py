@@ -50,8 +50,8 @@ def command(
     openzfs: str | None = option(
         "--openzfs",
         metavar="VERSION",
-        help="With this version of OpenZFS; default the one that made the pools there, else this machine's own. "
-        "`ztune setup openzfs` brings one.",
+        help="With this OpenZFS, which `ztune setup openzfs` brings; default the one that made the pools "
+        "there, else this machine's own.",
     ),
     foreground: bool = option("--foreground", help="Stay until Ctrl-C or another signal unmounts it."),
     list_: bool = option("--list", help="Show what is mounted, and what is kept."),

@@ -222,7 +222,7 @@ def _examined(name: str, params: Mapping[str, str]) -> registry.ListedWorkload:
 
 
 def _examined_openzfs(params: Mapping[str, str]) -> registry.ListedWorkload:
-    """Return what is here of engine and mount with another OpenZFS. Raises InputError if it is none to be had."""
+    """Return what is here of engine and mount with another OpenZFS. Raises InputError if none can be had."""
     if params.keys() != {"version"}:
         raise InputError(
             f"{OPENZFS} takes a version and nothing else: --version {next(iter(openzfs.SUITES))}"

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from ztune import paths
 from ztune.errors import InputError, MissingError
+from ztune.onhost.host import shared_files
 
 SUITES = {"2.1": "bookworm", "2.3": "trixie", "2.4": "trixie-backports"}
 """Which suite of Debian has which version, checked 2026-11-22."""
@@ -37,7 +38,7 @@ def upstream(package: str) -> str:
 
 def order(version: str) -> tuple[int, ...]:
     """Return what tells which of two versions is newer: "2.4.4" → (2, 4, 4)."""
-    return tuple(int(part) for part in version.split("."))
+    return tuple(int(part) for part in re.findall(r"\d+", upstream(version)))
 
 
 def matches(version: str, wanted: str) -> bool:
@@ -70,6 +71,26 @@ def libraries() -> list[Library]:
 def library(wanted: str) -> Library | None:
     """Return the newest unpacked library that ``wanted`` means, or None."""
     return next((one for one in reversed(libraries()) if matches(one.version, wanted)), None)
+
+
+def size(library: Library) -> int:
+    """Return how many bytes ``library`` takes, links and shared files counted once."""
+    seen = {}
+    for path in library.root.parent.rglob("*"):
+        about = path.lstat()
+        seen[about.st_ino] = about.st_blocks * 512
+    return sum(seen.values())
+
+
+def remove(library: Library) -> None:
+    """Remove ``library``, as one whole. Raises InputError where it is none of ours."""
+    top = library.root.parent
+    if top.parent != folder("") or top.is_symlink() or not (top / "version").is_file():
+        raise InputError(f"{top} is no OpenZFS that ztune unpacked; it was left alone")
+    # The lock that scripts/openzfs.sh takes.
+    with shared_files.locked(top.parent / f"{top.name}.lock"):
+        (top / "version").unlink()  # what is cut now counts as not there
+        shared_files.remove(top)
 
 
 def chosen(wanted: str, own: str, what: str) -> Library | None:

@@ -90,8 +90,8 @@ def _program(point: MountPoint, wanted: str | None) -> MountProgram:
     program = mount_program.ask(mount_program.check(wanted or there))
     if made_with and native_openzfs.order(program.openzfs) < native_openzfs.order(made_with):
         raise InputError(
-            f"{point.directory}: its pools were made with OpenZFS {made_with}, and {program.openzfs} is older: "
-            f"it can't import them. Mount them with --openzfs {made_with}, or a newer one"
+            f"{point.directory}: its pools were made with OpenZFS {made_with}, which the older "
+            f"{program.openzfs} can't import; mount them with --openzfs {made_with} or a newer one"
         )
     return program
 

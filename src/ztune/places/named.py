@@ -22,8 +22,8 @@ def make(
 ) -> Place:
     """Return the place called ``lab``, ``mount``, ``local`` or ``ssh://…``, not yet up. Raises InputError.
 
-    ``placing``: where pools go, for all but the lab and a mount, which bring their own disks. ``openzfs``: for
-    the lab and a mount, a version or its beginning. ``dilation``: for the lab. ``mounting``: for a mount.
+    ``placing``: where pools go, for all but the lab and a mount, which bring their own disks. ``openzfs``: a
+    version or its beginning, for the lab and a mount. ``dilation``: for the lab. ``mounting``: for a mount.
     """
     if mounting is not None and on != "mount":
         raise InputError(f"--disks and --page-cache are for --on mount; {on} has disks of its own")
