@@ -19,6 +19,7 @@ from ztune import native
 from ztune.cli.main import ztune
 from ztune.errors import InputError
 from ztune.native import openzfs
+from ztune.onhost.host.mounted import MountOptions
 from ztune.places import mount_points, mount_program
 from ztune.places.mount import MountPlace
 
@@ -69,7 +70,7 @@ def test_what_is_written_stays_and_an_older_one_is_refused(other: str, tmp_path:
         assert again["openzfs"] == other and again["imported"]
         assert file.read_bytes() == b"a row" * 100_000
         run("umount", str(place))
-        mount_points.changed(point, mount_points.MountOptions(), "99.1")
+        mount_points.changed(point, MountOptions(), "99.1")
         with pytest.raises(InputError, match=r"made with OpenZFS 99\.1, which the older .* can't import"):
             run(*words)
     finally:
