@@ -171,8 +171,8 @@ class Where:
     openzfs: str | None = option(
         "--openzfs",
         metavar="VERSION",
-        help="In the lab, or on a mount: this version of OpenZFS; default the newest that the lab has, or "
-        "this machine's own.",
+        help="In the lab or on a mount: this version of OpenZFS; "
+        "default the newest that the lab has, and for a mount this machine's own.",
     )
     dilation: float | None = option(
         "--dilation",

@@ -40,8 +40,8 @@ def command(
     ),
     openzfs: bool = option(
         "--openzfs",
-        help="Remove the versions of OpenZFS that `ztune setup openzfs` unpacked instead, and what was built "
-        "against them.",
+        help="Instead, remove the versions of OpenZFS that `ztune setup openzfs` unpacked, "
+        "and the programs that were built against them.",
     ),
     yes: bool = option("--yes", help="Do it. Without --yes it is only shown."),
     as_json: bool = option("--json", help="Print what is left, as JSON."),
