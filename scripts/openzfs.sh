@@ -36,7 +36,8 @@ esac
 mkdir -p "${dir%/*}"
 exec 9>"$dir.lock"
 flock 9
-if [ -e "$dir/version" ]; then
+# What an older ztune unpacked for the engine alone lacks what the mount is built with.
+if [ -e "$dir/version" ] && [ -e "$dir/root/usr/include/fuse3" ]; then
     say "OpenZFS $(cat "$dir/version") is unpacked in $dir"
     exit 0
 fi
@@ -71,7 +72,7 @@ apt() {
 say "reading the package lists of Debian's $suites, apart from this machine's own"
 apt update >/dev/null
 # One for each line: NAME=VERSION.
-plan=$(apt -s -t "$suite" install libzfslinux-dev libc6-dev libjansson-dev | sed -n 's/^Inst \([^ ]*\) (\([^ ]*\) .*/\1=\2/p')
+plan=$(apt -s -t "$suite" install libzfslinux-dev libc6-dev libjansson-dev libfuse3-dev libjemalloc-dev | sed -n 's/^Inst \([^ ]*\) (\([^ ]*\) .*/\1=\2/p')
 version=$(sed -n 's/^libzfslinux-dev=//p' <<<"$plan")
 [ -n "$version" ] || fail "OpenZFS $wanted can't be had from Debian's $suite: apt-get names no libzfslinux-dev there."
 case "${version%%[!0-9.]*}." in

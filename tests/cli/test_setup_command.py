@@ -105,7 +105,7 @@ def test_the_programs_are_brought_like_all_else(monkeypatch: pytest.MonkeyPatch,
     assert again["ready"] and again["steps"] == []
 
 
-def test_another_openzfs_is_brought_and_the_engine_built(
+def test_another_openzfs_is_brought_built_with_and_removed(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     (tmp_path / "scripts").mkdir()
@@ -115,10 +115,11 @@ def test_another_openzfs_is_brought_and_the_engine_built(
         "mkdir -p $1/root && echo 2.4.4-1~bpo13+1 > $1/version\n"
     )
     script.chmod(0o755)
-    (tmp_path / "engine").mkdir()
-    (tmp_path / "engine" / "Makefile").write_text(
-        "all:\n\t@mkdir -p build && echo $(ZFS_ROOT) > build/ztune-engine && chmod +x build/ztune-engine\n"
-    )
+    for name in ("engine", "mount"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "Makefile").write_text(
+            f"P = build/ztune-{name}\nall:\n\t@mkdir -p build && echo $(ZFS_ROOT) > $P && chmod +x $P\n"
+        )
     monkeypatch.setattr(native, "SOURCES", tmp_path)
     monkeypatch.setenv("ZTUNE_HOME", str(tmp_path / "home"))
     monkeypatch.setattr(native, "openzfs_here", lambda: "2.3.2-2~bpo12+2")
@@ -126,7 +127,7 @@ def test_another_openzfs_is_brought_and_the_engine_built(
     folder = tmp_path / "home" / "cache" / "openzfs" / "2.4"
     words = ["setup", "openzfs", "--version", "2.4"]
     dry = json.loads(CliRunner().invoke(ztune, [*words, "--dry-run", "--json"]).stdout)
-    assert not dry["ready"] and dry["missing"] == "there is no engine with OpenZFS 2.4"
+    assert not dry["ready"] and dry["missing"] == "there are no engine and mount with OpenZFS 2.4"
     [step] = dry["steps"]
     assert step["command"] == [str(script), str(folder), "2.4", "trixie-backports"]
     assert "installs nothing" in step["why"] and not folder.exists()
@@ -136,13 +137,25 @@ def test_another_openzfs_is_brought_and_the_engine_built(
     (tmp_path / "no").unlink()
     done = CliRunner().invoke(ztune, words)
     assert done.exit_code == 0, done.output
-    engine = native.ENGINE.against(openzfs.libraries()[0]).built()
-    assert f"openzfs: everything is there: 2.4.4, {engine}" in done.output
+    library = openzfs.libraries()[0]
+    engine, mount = (program.against(library).built() for program in (native.ENGINE, native.MOUNT))
+    assert f"openzfs: everything is there: 2.4.4, {engine}, {mount}" in done.output
     assert engine is not None and engine.read_text() == f"{folder}/root\n"
+    assert mount is not None and mount.read_text() == f"{folder}/root\n"
     again = json.loads(CliRunner().invoke(ztune, [*words, "--json"]).stdout)
     assert again["ready"] and again["steps"] == []
     own = json.loads(CliRunner().invoke(ztune, ["setup", "openzfs", "--version", "2.3", "--json"]).stdout)
     assert own["version"] == "2.3.2, this machine's own" and own["steps"] == []
+    [shown] = json.loads(CliRunner().invoke(ztune, ["clean", "--openzfs", "--json"]).stdout)
+    assert shown["version"] == "2.4.4" and shown["path"] == str(folder) and not shown["removed"]
+    assert folder.exists() and engine.exists() and shown["bytes"] > 0
+    out = CliRunner().invoke(ztune, ["clean", "--openzfs", "--yes"]).output
+    assert out.startswith(f"removed {folder}  OpenZFS 2.4.4  ") and "Nothing was changed" not in out
+    assert not folder.exists() and not engine.exists() and not mount.exists()
+    out = CliRunner().invoke(ztune, ["clean", "--openzfs"]).output
+    assert out == "no other version of OpenZFS is unpacked\n"
+    both = CliRunner().invoke(ztune, ["clean", "--openzfs", "--prepared"])
+    assert isinstance(both.exception, InputError) and "give one of them" in str(both.exception)
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from ztune import native
-from ztune.errors import InputError
+from ztune.errors import InputError, MissingError
 from ztune.native import openzfs
 from ztune.native.openzfs import Library
 
@@ -50,3 +50,32 @@ def test_each_library_has_a_build_of_its_own(monkeypatch: pytest.MonkeyPatch, tm
     assert native.ENGINE.against(newer).built() is None
     # A package that was fetched anew has other structures.
     assert native.ENGINE.against(Library(older.root, "2.3.9-2")).built() is None
+
+
+def test_which_one_is_taken() -> None:
+    one = unpacked("2.4", "2.4.4-1~bpo13+1")
+    assert openzfs.chosen("2.4", "2.3.2", "engine") == one
+    assert openzfs.chosen("2.3", "2.3.2", "engine") is None
+    assert openzfs.chosen("2.4", "2.4.1", "engine") is None  # this machine's own comes first
+    assert openzfs.chosen("2.4.4", "2.4.1", "engine") == one
+    said = r"no mount with OpenZFS 2\.1 here \(2\.4\.4\); `ztune setup openzfs --version 2\.1` brings it"
+    with pytest.raises(MissingError, match=said):
+        openzfs.chosen("2.1", "", "mount")
+    with pytest.raises(InputError, match=r"\(here: 2\.3\.2, 2\.4\.4\), and Debian has 2\.1, 2\.3, 2\.4 only"):
+        openzfs.chosen("2.2", "2.3.2", "mount")
+
+
+def test_only_what_we_unpacked_is_removed(tmp_path: Path) -> None:
+    one = unpacked("2.4", "2.4.4-1")
+    beside = tmp_path / "theirs" / "root"
+    beside.mkdir(parents=True)
+    (beside.parent / "version").write_text("2.4.4-1")
+    link = openzfs.folder("2.1")
+    link.symlink_to(beside.parent)
+    for wrong in (Library(beside, "2.4.4-1"), Library(link / "root", "2.4.4-1")):
+        with pytest.raises(InputError, match="it was left alone"):
+            openzfs.remove(wrong)
+    assert (beside.parent / "version").exists()
+    openzfs.remove(one)
+    assert not one.root.parent.exists()
+    assert openzfs.order("2.10.1-1") > openzfs.order("2.4.4") > openzfs.order("2.4")

@@ -127,7 +127,7 @@ def test_the_options_of_other_places_are_refused() -> None:
     for on, more, said in (
         ("mount", {"placing": Placing(files="/x")}, "leave --pool, --disk and --files out"),
         ("mount", {"dilation": 2.0}, "--dilation is for the lab"),
-        ("mount", {"openzfs": "2.2"}, "--openzfs is for the lab"),
+        ("local", {"openzfs": "2.3"}, "--openzfs is for the lab and a mount"),
         ("lab", {"mounting": MountOptions()}, "--disks and --page-cache are for --on mount"),
         ("local", {"placing": Placing(files="/x"), "mounting": MountOptions()}, "are for --on mount"),
         ("mountain", {}, "write lab, mount, local or ssh://HOST"),

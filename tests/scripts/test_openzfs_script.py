@@ -39,7 +39,7 @@ DPKG = """\
 #!/bin/sh
 set -e
 made=$(mktemp -d)
-mkdir -p "$made/lib/x" "$made/usr/lib/x" "$made/usr/share/doc/x"
+mkdir -p "$made/lib/x" "$made/usr/lib/x" "$made/usr/share/doc/x" "$made/usr/include/fuse3"
 echo real > "$made/lib/x/$(basename "$2").so.7"
 echo long > "$made/usr/share/doc/x/changelog"
 ln -s "/lib/x/$(basename "$2").so.7" "$made/usr/lib/x/$(basename "$2").so"
@@ -98,6 +98,9 @@ def test_a_second_time_nothing_is_asked(here: Path) -> None:
     again = bring(here)
     assert again.returncode == 0 and "OpenZFS 2.4.4-1~bpo13+1 is unpacked" in again.stdout
     assert not (here / "asked").exists()
+    # One of an older ztune, which had no mount to build with it, is fetched anew.
+    (here / "state" / "new" / "root" / "usr" / "include" / "fuse3").rmdir()
+    assert bring(here).returncode == 0 and "libfuse3-dev" in (here / "asked").read_text()
 
 
 @pytest.mark.parametrize(

@@ -169,7 +169,10 @@ class Where:
     )
     page_cache: bool = option("--page-cache", help="On a mount: let the kernel cache pages; ZFS would not.")
     openzfs: str | None = option(
-        "--openzfs", metavar="VERSION", help="In the lab: this version; default the newest built."
+        "--openzfs",
+        metavar="VERSION",
+        help="In the lab or on a mount: this version of OpenZFS; "
+        "default the newest that the lab has, and for a mount this machine's own.",
     )
     dilation: float | None = option(
         "--dilation",

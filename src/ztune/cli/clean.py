@@ -8,10 +8,11 @@ from typing import Any
 
 import click
 
-from ztune import output
+from ztune import native, output
 from ztune.analysis.units import amount
 from ztune.cli._options import option, takes
 from ztune.errors import InputError, ZtuneError
+from ztune.native import openzfs as versions
 from ztune.places import bundle
 from ztune.places import named as places
 from ztune.places.channel import Place, ask, states
@@ -37,6 +38,11 @@ def command(
     prepared: bool = option(
         "--prepared", help="Remove the loaded databases that ztune keeps in its cache instead."
     ),
+    openzfs: bool = option(
+        "--openzfs",
+        help="Instead, remove the versions of OpenZFS that `ztune setup openzfs` unpacked, "
+        "and the programs that were built against them.",
+    ),
     yes: bool = option("--yes", help="Do it. Without --yes it is only shown."),
     as_json: bool = option("--json", help="Print what is left, as JSON."),
 ) -> int:
@@ -54,11 +60,16 @@ def command(
       ztune clean --on mount             what trials on a mount left, without root
       ztune clean --run 7f3k2a           where that run ran
       ztune clean --prepared             the loaded databases in the cache, and their sizes
+      ztune clean --openzfs --yes        other versions of OpenZFS: `ztune setup openzfs` brings them again
 
     Exit code 1 if something stayed.
     """
+    if prepared and openzfs:
+        raise InputError("--prepared and --openzfs are two things to remove; give one of them")
     if prepared:
         return _prepared(yes, as_json)
+    if openzfs:
+        return _openzfs(yes, as_json)
     place: Place
     if run_id is not None:
         with Store.open() as store:
@@ -152,6 +163,27 @@ def _prepared(yes: bool, as_json: bool) -> int:
         output.echo(f"{'removed ' if yes else ''}{state.path}  {state.job}  {amount(state.bytes)}")
     if not states:
         output.echo("no loaded database is kept")
+    elif not yes:
+        output.echo("Nothing was changed; --yes removes them.")
+    return 0
+
+
+def _openzfs(yes: bool, as_json: bool) -> int:
+    rows: list[dict[str, Any]] = []
+    for one in versions.libraries():
+        where = str(one.root.parent)
+        rows.append({"version": one.version, "path": where, "bytes": versions.size(one), "removed": yes})
+        if yes:
+            native.forget(one)
+            versions.remove(one)
+    if as_json:
+        output.print_json(rows)
+        return 0
+    for row in rows:
+        what = f"{'removed ' if yes else ''}{row['path']}  OpenZFS {row['version']}  {amount(row['bytes'])}"
+        output.echo(what)
+    if not rows:
+        output.echo("no other version of OpenZFS is unpacked")
     elif not yes:
         output.echo("Nothing was changed; --yes removes them.")
     return 0

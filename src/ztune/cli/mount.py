@@ -47,6 +47,12 @@ def command(
         help="Where the disks' files are kept; default below ztune's state directory.",
     ),
     page_cache: bool = option("--page-cache", help="Let the kernel cache pages; ZFS would not."),
+    openzfs: str | None = option(
+        "--openzfs",
+        metavar="VERSION",
+        help="With this OpenZFS, which `ztune setup openzfs` brings; default the one that made the pools "
+        "there, else this machine's own.",
+    ),
     foreground: bool = option("--foreground", help="Stay until Ctrl-C or another signal unmounts it."),
     list_: bool = option("--list", help="Show what is mounted, and what is kept."),
     stats: bool = option("--stats", help="Show the counters of the mount at DIR."),
@@ -64,6 +70,7 @@ def command(
       ztune mount postgres-oltp /mnt/pg
       ztune mount postgres-oltp:wal.recordsize=16K /mnt/pg --profile nvme --arc 1G
       ztune mount my-study.toml /mnt/pg --layout small --disks instant
+      ztune mount postgres-oltp /mnt/pg --openzfs 2.4
       ztune mount --list
       ztune mount --stats /mnt/pg
       ztune umount /mnt/pg
@@ -81,7 +88,7 @@ def command(
 
     study, layout = layout_of(what, layout_name, profile, arc)
     options = MountOptions(disks=disks, cache=cache, page_cache=page_cache)
-    point, running = mounting.mount(study, layout, directory, options, store, waiting)
+    point, running = mounting.mount(study, layout, directory, options, store, waiting, openzfs)
     if foreground:
         return _stay(point, running, lambda: _tell(point, layout, running, options, as_json))
     _tell(point, layout, running, options, as_json)
@@ -111,6 +118,7 @@ def _tell(point: MountPoint, layout: Layout, mount: Mount, options: MountOptions
             "study": point.study,
             "layout": layout.name,
             "hash": layout.hash,
+            "openzfs": str(mount.ready.get("openzfs") or ""),
             "store": str(point.store),
             "imported": bool(mount.ready.get("imported")),
             "replayed": int(mount.ready.get("replayed") or 0),
@@ -130,6 +138,7 @@ def _tell(point: MountPoint, layout: Layout, mount: Mount, options: MountOptions
     output.print_table(("role", "dataset", "directory", "recordsize", "compression", "logbias", "sync"), rows)
     for note in notes:
         output.echo(f"note: {note}", err=True)
+    output.echo(f"It is OpenZFS {mount.ready.get('openzfs')}.")
     output.echo(f"`ztune mount --stats {point.directory}` shows what the disks did.")
     output.echo(
         f"`ztune umount {point.directory}` unmounts it and keeps the files; --destroy deletes them too."
@@ -169,6 +178,7 @@ def _list(as_json: bool) -> int:
                 "study": point.study,
                 "layout": point.layout.name,
                 "hash": point.layout.hash,
+                "openzfs": point.openzfs,
                 "options": point.options,
                 "store": str(point.store),
                 "bytes": point.kept.allocated(),

@@ -33,9 +33,10 @@ def command(
     "programs" stands for ztune's own: what they are built with is installed, and they are built, for this
     machine's OpenZFS. Without it they are built on first use, if that is here.
 
-    "openzfs" stands for the replay engine with another OpenZFS than this machine's, for
-    `ztune screen --openzfs`: Debian's packages of it are unpacked into a directory of ztune's own, the engine
-    is built against them, and nothing is installed.
+    "openzfs" stands for the replay engine and the mount with another OpenZFS than this machine's, for the
+    option --openzfs of `ztune screen`, `mount`, `run` and `tune`: Debian's packages of it are unpacked into a
+    directory of ztune's own, both are built against them, and nothing is installed. `ztune clean --openzfs`
+    removes them.
 
     What no package has, such as OrientDB, is fetched with Maven or pip into ztune's own cache: a pinned
     version, checked by its SHA-256.
@@ -46,7 +47,7 @@ def command(
     \b
     Examples:
       ztune setup programs                    the replay engine, the mount, the recorders
-      ztune setup openzfs --version 2.4       the engine with OpenZFS 2.4, beside this machine's own
+      ztune setup openzfs --version 2.4       engine and mount with OpenZFS 2.4, beside this machine's own
       ztune setup mariadb-oltp
       ztune setup rocksdb --dry-run
       ztune setup postgres-oltp --json

@@ -1,7 +1,7 @@
 """What a workload lacks on this machine, and the steps that bring it; done one by one, each said before.
 
 ``PROGRAMS`` stands for ztune's own programs, as if they were a workload's; ``OPENZFS`` for the replay engine
-with another version of OpenZFS than this machine's.
+and the mount with another version of OpenZFS than this machine's.
 
 The system's own package manager is used, and only for the packages that are missing; what it doesn't have is
 fetched by Maven or pip into a cache of ztune's own. Nothing is removed, downgraded or reconfigured, and no
@@ -29,6 +29,7 @@ from ztune.packages import os_family, packages_of, unattended_install
 
 PROGRAMS = "programs"
 OPENZFS = "openzfs"
+_WITH_OPENZFS = tuple(program for program in native.ALL if program.uses_openzfs)
 _INSTALL_SECONDS = 3600.0
 # As scripts/common.sh: apt's own DPkg::Lock::Timeout does not hold for the lock of the package lists.
 _LOCK_SECONDS, _LOOK_SECONDS = 600.0, 5.0
@@ -129,13 +130,13 @@ def plan(
 
 
 def _other_openzfs(wanted: str) -> Step:
-    """Return the step that brings the engine with OpenZFS ``wanted``."""
+    """Return the step that brings the engine and the mount with OpenZFS ``wanted``."""
     suite = openzfs.suite(wanted)
     library = openzfs.library(wanted)
     where = openzfs.folder(wanted) if library is None else library.root.parent
     why = (
         f"fetches OpenZFS {wanted} and the libraries it needs from Debian's {suite}, and unpacks them in "
-        f"{where}; installs nothing; then the engine is built against it"
+        f"{where}; installs nothing; then the engine and the mount are built against it"
     )
     script = native.SOURCES / "scripts/openzfs.sh"
     return Step((str(script), str(where), wanted, suite), why, then=partial(_build_with, wanted), says=True)
@@ -144,7 +145,8 @@ def _other_openzfs(wanted: str) -> Step:
 def _build_with(wanted: str) -> None:
     library = openzfs.library(wanted)
     if library is not None:
-        native.ENGINE.against(library).find()
+        for program in _WITH_OPENZFS:
+            program.against(library).find()
 
 
 def _install(packages: list[str], family: str, environ: Mapping[str, str], missing: str) -> list[Step]:
@@ -220,23 +222,23 @@ def _examined(name: str, params: Mapping[str, str]) -> registry.ListedWorkload:
 
 
 def _examined_openzfs(params: Mapping[str, str]) -> registry.ListedWorkload:
-    """Return what is here of the engine with another OpenZFS. Raises InputError if it is none to be had."""
+    """Return what is here of engine and mount with another OpenZFS. Raises InputError if none can be had."""
     if params.keys() != {"version"}:
         raise InputError(
             f"{OPENZFS} takes a version and nothing else: --version {next(iter(openzfs.SUITES))}"
         )
     wanted = params["version"]
     own, library = openzfs.upstream(native.openzfs_here()), openzfs.library(wanted)
-    engine = None if library is None else native.ENGINE.against(library).built()
+    built = [] if library is None else [program.against(library).built() for program in _WITH_OPENZFS]
     if own and openzfs.matches(own, wanted):
         version = f"{own}, this machine's own"
-    elif library is not None and engine is not None:
-        version = f"{library.version}, {engine}"
+    elif library is not None and all(built):
+        version = ", ".join([library.version, *map(str, built)])
     else:
         version = ""
         openzfs.suite(wanted)
-    summary = "the replay engine with another version of OpenZFS"
-    missing = "" if version else f"there is no engine with OpenZFS {wanted}"
+    summary = "the replay engine and the mount with another version of OpenZFS"
+    missing = "" if version else f"there are no engine and mount with OpenZFS {wanted}"
     return registry.ListedWorkload(OPENZFS, summary, "ztune", [], version=version, missing=missing)
 
 

@@ -15,6 +15,7 @@ import psutil
 
 from ztune import native
 from ztune.errors import ZtuneError
+from ztune.native import openzfs
 from ztune.packages import install_command
 
 GIB = 1 << 30
@@ -94,6 +95,18 @@ def check_engine() -> Checked:
     means = f"replays traces through OpenZFS {found.openzfs}; its self-check passed"
     details = {"path": str(found.path), "version": found.version, "openzfs": found.openzfs}
     return Checked("replay engine", State.OK, means, needed=True, details=details)
+
+
+def check_versions() -> Checked:
+    """Which other versions of OpenZFS are here, for ``--openzfs``."""
+    found = openzfs.libraries()
+    details = {"versions": [one.version for one in found]}
+    means = (
+        f"{', '.join(one.version for one in found)}, for --openzfs of `ztune screen`, `mount` and `run`"
+        if found
+        else "none beside this machine's own; `ztune setup openzfs --version 2.4` brings one"
+    )
+    return Checked("other OpenZFS", State.OK, means, details=details)
 
 
 def _not_built(check: str, program: native.NativeProgram, needed: bool = False) -> Checked:
@@ -353,6 +366,7 @@ CHECKS: tuple[Callable[[], Checked], ...] = (
     check_python,
     check_engine,
     check_mount,
+    check_versions,
     check_recording,
     check_observing,
     check_ebpf,

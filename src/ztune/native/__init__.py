@@ -80,8 +80,12 @@ class NativeProgram:
         on_path = shutil.which(self.name) if self.library is None else None
         return Path(on_path) if on_path else None
 
+    def folder_in_cache(self) -> Path:
+        """Return the folder in the cache that it is, or would be, built in; others may share it."""
+        return paths.cache() / "programs" / _digest(self)
+
     def _own(self) -> Path:
-        top = SOURCES if self._in_source_tree else paths.cache() / "programs" / _digest(self)
+        top = SOURCES if self._in_source_tree else self.folder_in_cache()
         return top / self.folder / "build" / self.name
 
     def find(self) -> Path:
@@ -154,6 +158,13 @@ def _digest(program: NativeProgram) -> str:
     elif program.uses_openzfs:
         digest.update(openzfs_here().encode())
     return digest.hexdigest()[:_DIGITS]
+
+
+def forget(library: Library) -> None:
+    """Remove what was built against ``library``."""
+    for program in ALL:
+        if program.uses_openzfs:
+            shared_files.remove(program.against(library).folder_in_cache())
 
 
 def openzfs_here() -> str:

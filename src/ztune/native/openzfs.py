@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ztune import paths
-from ztune.errors import InputError
+from ztune.errors import InputError, MissingError
+from ztune.onhost.host import shared_files
 
 SUITES = {"2.1": "bookworm", "2.3": "trixie", "2.4": "trixie-backports"}
 """Which suite of Debian has which version, checked 2026-11-22."""
@@ -33,6 +34,11 @@ class Library:
 def upstream(package: str) -> str:
     """Return OpenZFS's version of a package's: "2.4.4-1~bpo13+1" → "2.4.4"."""
     return re.split(r"[^0-9.]", package, maxsplit=1)[0]
+
+
+def order(version: str) -> tuple[int, ...]:
+    """Return what tells which of two versions is newer: "2.4.4" → (2, 4, 4)."""
+    return tuple(int(part) for part in re.findall(r"\d+", upstream(version)))
 
 
 def matches(version: str, wanted: str) -> bool:
@@ -59,9 +65,53 @@ def libraries() -> list[Library]:
     found = []
     for file in folder("").glob("*/version"):
         found.append(Library(file.parent / "root", file.read_text().strip()))
-    return sorted(found, key=lambda one: [int(part) for part in one.version.split(".")])
+    return sorted(found, key=lambda one: order(one.version))
 
 
 def library(wanted: str) -> Library | None:
     """Return the newest unpacked library that ``wanted`` means, or None."""
     return next((one for one in reversed(libraries()) if matches(one.version, wanted)), None)
+
+
+def size(library: Library) -> int:
+    """Return how many bytes ``library`` takes, links and shared files counted once."""
+    seen = {}
+    for path in library.root.parent.rglob("*"):
+        about = path.lstat()
+        seen[about.st_ino] = about.st_blocks * 512
+    return sum(seen.values())
+
+
+def remove(library: Library) -> None:
+    """Remove ``library``, as one whole. Raises InputError where it is none of ours."""
+    top = library.root.parent
+    if top.parent != folder("") or top.is_symlink() or not (top / "version").is_file():
+        raise InputError(f"{top} is no OpenZFS that ztune unpacked; it was left alone")
+    # The lock that scripts/openzfs.sh takes.
+    with shared_files.locked(top.parent / f"{top.name}.lock"):
+        (top / "version").unlink()  # what is cut now counts as not there
+        shared_files.remove(top)
+
+
+def chosen(wanted: str, own: str, what: str) -> Library | None:
+    """Return the library to take for ``wanted``, a version (2.4.4) or a series (2.4): None where this
+    machine's ``own`` version is that, else the newest unpacked one. ``own`` is empty where there is none.
+
+    Raises MissingError where there is none, with the command that brings one; InputError where none can be.
+    ``what``: the program, for that sentence.
+    """
+    if own and matches(own, wanted):
+        return None
+    found = library(wanted)
+    if found is not None:
+        return found
+    known = ", ".join(dict.fromkeys([*([own] if own else []), *(one.version for one in libraries())]))
+    if not any(matches(wanted, series) for series in SUITES):
+        raise InputError(
+            f'there is no {what} with OpenZFS "{wanted}" (here: {known or "none"}), '
+            f"and Debian has {', '.join(SUITES)} only"
+        )
+    raise MissingError(
+        f"there is no {what} with OpenZFS {wanted} here ({known or 'none'}); "
+        f"`ztune setup openzfs --version {wanted}` brings it"
+    )

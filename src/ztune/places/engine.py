@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ztune import native
-from ztune.errors import InputError, MissingError
+from ztune.errors import MissingError
 from ztune.native import openzfs
 
 _SELFCHECK_S = 120.0
@@ -67,29 +67,12 @@ def of_version(wanted: str) -> Engine:
 
     Raises MissingError where there is none, with the command that brings one; InputError where none can be.
     """
-    series = next((one for one in openzfs.SUITES if openzfs.matches(wanted, one)), None)
-    here: list[str] = []
     try:
-        own = check()
-        if openzfs.matches(own.openzfs, wanted):
-            return own
-        here.append(own.openzfs)
+        own: Engine | None = check()
     except MissingError:
-        pass
-    library = openzfs.library(wanted)
-    if library is not None:
-        return check(native.ENGINE.against(library).find())
-    here += [one.version for one in openzfs.libraries()]
-    known = ", ".join(dict.fromkeys(here)) or "none"
-    if series is None:
-        raise InputError(
-            f'there is no engine with OpenZFS "{wanted}" (here: {known}), '
-            f"and Debian has {', '.join(openzfs.SUITES)} only"
-        )
-    raise MissingError(
-        f"there is no engine with OpenZFS {wanted} here ({known}); "
-        f"`ztune setup openzfs --version {wanted}` brings it"
-    )
+        own = None
+    library = openzfs.chosen(wanted, own.openzfs if own else "", "engine")
+    return check(native.ENGINE.against(library).find()) if library else own or check()
 
 
 def of_run(versions: Mapping[str, str]) -> Engine:

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
-import subprocess
 import sys
 from pathlib import Path
 from types import TracebackType
@@ -21,6 +19,7 @@ from ztune.places import bundle, mount_points, mount_program
 from ztune.places.about import said_of_host
 from ztune.places.channel import STATE, Channel, ProcessChannel
 from ztune.places.engine_spec import HEEDED, changed_in_vain, mount_spec
+from ztune.places.mount_program import MountProgram
 from ztune.study import Layout, Study
 from ztune.units import format_size
 
@@ -35,22 +34,21 @@ class MountPlace:
 
     name = "mount"
 
-    def __init__(self, options: MountOptions | None = None) -> None:
-        """Name how the disks behave; nothing is started."""
+    def __init__(self, options: MountOptions | None = None, openzfs: str | None = None) -> None:
+        """Name how the disks behave, and which OpenZFS it is to be; nothing is started."""
         self.options = options or MountOptions()
+        self.openzfs = openzfs
         # A database's own user must be able to pass, which it can't below root's home.
         # Everybody else's own is closed to others anyway.
         self.state = STATE if os.geteuid() == 0 else str(paths.home() / "trials")
-        self._program: Path | None = None
-        self._versions: dict[str, str] = {}
+        self._program: MountProgram | None = None
         self._about: dict[str, Any] | None = None
         self._specs: dict[str, dict[str, Any]] = {}
 
     def __enter__(self) -> Self:
         """Make sure that the program is there and may mount. Raises MissingError, InputError."""
         self.options.arguments()
-        self._program = mount_program.check()
-        self._versions = _versions(self._program)
+        self._program = mount_program.ask(mount_program.check(self.openzfs))
         longest = self._stores() / ("x" * _TRIAL) / DISKS / mounted.CONTROL
         if len(os.fsencode(longest)) > _SOCKET:
             raise InputError(
@@ -70,14 +68,20 @@ class MountPlace:
 
     def about_host(self) -> dict[str, Any]:
         """Return what the trial program says of this host, with the OpenZFS of the mount."""
+        program = self._up()
         if self._about is None:
             said_here = said_of_host(self, "this host", bundle.build())
             self._about = {
                 **said_here,
-                "openzfs": {"library": self._versions["openzfs"]},
-                "mount": self._versions["version"],
+                "openzfs": {"library": program.openzfs},
+                "mount": program.version,
             }
         return self._about
+
+    def _up(self) -> MountProgram:
+        if self._program is None:
+            raise ZtuneError("the target mount is not up")
+        return self._program
 
     def put(self, local: Path) -> str:
         """Nothing to copy."""
@@ -89,11 +93,9 @@ class MountPlace:
 
     def place_spec(self, layout: Layout) -> dict[str, Any]:
         """Return the spec's place."""
-        if self._program is None:
-            raise ZtuneError("the target mount is not up")
         return {
             "kind": "mount",
-            "program": str(self._program.absolute()),
+            "program": str(self._up().path.absolute()),
             "stores": str(self._stores()),
             "engine": self._specs[layout.hash],
             **to_json(self.options),
@@ -142,20 +144,3 @@ class MountPlace:
     def shared(self, path: Path) -> str | None:
         """Everything of this host can be read here."""
         return str(path)
-
-
-def _versions(program: Path) -> dict[str, str]:
-    """Return the program's version and that of its OpenZFS. Raises MissingError if it doesn't run."""
-    try:
-        done = subprocess.run([program, "version"], capture_output=True, text=True, timeout=60, check=False)
-        answer = json.loads(done.stdout)
-        return {"version": str(answer["version"]), "openzfs": str(answer["openzfs"])}
-    except OSError as error:
-        raise MissingError(f"{program}: can't be run: {error.strerror}") from None
-    except subprocess.TimeoutExpired:
-        raise MissingError(f"{program}: does not say its version") from None
-    except (ValueError, KeyError, TypeError):
-        words = done.stderr.strip().splitlines()
-        raise MissingError(
-            f"{program}: does not say its version{': ' + words[-1] if words else ''}; `make setup` builds it"
-        ) from None

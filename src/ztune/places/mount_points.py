@@ -49,6 +49,8 @@ class MountPoint:
     """Of the last mount."""
     made: bool
     """Whether ``directory`` was made by us."""
+    openzfs: str = ""
+    """Version that the pools were made with; empty before, and in records of an older ztune."""
 
     @property
     def kept(self) -> MountStore:
@@ -99,9 +101,9 @@ class MountPoint:
                     os.rmdir(place.name, dir_fd=parent.fd)
 
 
-def changed(point: MountPoint, options: MountOptions) -> MountPoint:
-    """Return ``point`` with the options of a new mount, and keep it."""
-    point = replace(point, options=to_json(options))
+def changed(point: MountPoint, options: MountOptions, openzfs: str) -> MountPoint:
+    """Return ``point`` with the options of a new mount, and what its pools were made with; keep it."""
+    point = replace(point, options=to_json(options), openzfs=openzfs)
     point.write()
     return point
 

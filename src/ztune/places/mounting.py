@@ -11,12 +11,14 @@ from pathlib import Path
 from typing import Any, Literal
 
 from ztune.errors import InputError
+from ztune.native import openzfs as native_openzfs
 from ztune.onhost.host import mounted, mounts, own_directory
 from ztune.onhost.host.mounted import Mount, MountOptions
 from ztune.onhost.trial.mount_store import MountStore
 from ztune.places import mount_points, mount_program
 from ztune.places.engine_spec import mount_spec
 from ztune.places.mount_points import MountPoint
+from ztune.places.mount_program import MountProgram
 from ztune.study import Layout, Study
 
 STOP_S = 3600.0  # a slow disk may have gigabytes to write
@@ -32,15 +34,24 @@ def resolved(directory: str) -> Path:
 
 
 def mount(
-    study: Study, layout: Layout, where: str, options: MountOptions, store: str | None, waiting: Waiting
+    study: Study,
+    layout: Layout,
+    where: str,
+    options: MountOptions,
+    store: str | None,
+    waiting: Waiting,
+    openzfs: str | None = None,
 ) -> tuple[MountPoint, Mount]:
     """Mount ``layout`` of ``study`` below the directory ``where``; return its record and the mount.
 
     ``store``: where the disks' files are kept; by default below the state directory. What was mounted there
-    before is mounted again. Raises InputError, MissingError, MountError; a new store is then removed again.
+    before is mounted again. ``openzfs``: a version or its beginning; by default the one that made the pools
+    if it is here, else this machine's own. Raises InputError, MissingError, MountError; a new store is then
+    removed again.
     """
     mount_points.check_layout(layout)
-    program = mount_program.check()
+    if openzfs is not None:
+        mount_program.check(openzfs)  # before anything is made
     try:
         # A link that somebody else has put there is not followed.
         directory = own_directory.real(Path.cwd() / where)
@@ -58,15 +69,31 @@ def mount(
         else:
             point = _again(point, layout, spec, store)
         try:
-            point = mount_points.changed(point, options)
+            program = _program(point, openzfs)
+            point = mount_points.changed(point, options, point.openzfs or program.openzfs)
             with waiting(f"{'making' if new else 'importing'} the pools of {layout.name}"):
-                running = Mount.start(program, spec, point.disks, point.places, options, patience_s=STOP_S)
+                running = Mount.start(
+                    program.path, spec, point.disks, point.places, options, patience_s=STOP_S
+                )
         except BaseException:
             if new:
                 MountStore(point.store, point.token).remove()
                 point.forget()
             raise
     return point, running
+
+
+def _program(point: MountPoint, wanted: str | None) -> MountProgram:
+    """Return the program for ``point``. Raises MissingError; InputError where it is older than the pools."""
+    made_with = point.openzfs
+    there = made_with if native_openzfs.library(made_with) else None
+    program = mount_program.ask(mount_program.check(wanted or there))
+    if made_with and native_openzfs.order(program.openzfs) < native_openzfs.order(made_with):
+        raise InputError(
+            f"{point.directory}: its pools were made with OpenZFS {made_with}, which the older "
+            f"{program.openzfs} can't import; mount them with --openzfs {made_with} or a newer one"
+        )
+    return program
 
 
 def _new(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ztune.errors import InputError
+from ztune.native import openzfs as native_openzfs
 from ztune.onhost.fields import from_json
 from ztune.onhost.host.mounted import MountOptions
 from ztune.places.channel import Place
@@ -21,8 +22,8 @@ def make(
 ) -> Place:
     """Return the place called ``lab``, ``mount``, ``local`` or ``ssh://…``, not yet up. Raises InputError.
 
-    ``placing``: where pools go, for all but the lab and a mount, which bring their own disks. ``openzfs``,
-    ``dilation``: for the lab. ``mounting``: for a mount.
+    ``placing``: where pools go, for all but the lab and a mount, which bring their own disks. ``openzfs``: a
+    version or its beginning, for the lab and a mount. ``dilation``: for the lab. ``mounting``: for a mount.
     """
     if mounting is not None and on != "mount":
         raise InputError(f"--disks and --page-cache are for --on mount; {on} has disks of its own")
@@ -40,13 +41,12 @@ def make(
     if dilation is not None:
         keeps = "'s disks keep real time" if on == "mount" else " has disks of its own, which keep their time"
         raise InputError(f"--dilation is for the lab; {here}{keeps}")
-    if openzfs is not None:
-        which = "it was built with" if on == "mount" else "its kernel has"
-        raise InputError(f"--openzfs is for the lab; {here} has the version that {which}")
     if on == "mount":
         from ztune.places.mount import MountPlace
 
-        return MountPlace(mounting)
+        return MountPlace(mounting, openzfs)
+    if openzfs is not None:
+        raise InputError(f"--openzfs is for the lab and a mount; {on} has the version that its kernel has")
     if on != "local" and not on.startswith("ssh://"):
         raise InputError(f'--on is "{on}"; write lab, mount, local or ssh://HOST')
     if placing is None:
@@ -70,5 +70,8 @@ def again(run: Run) -> Place:
         return make("lab", None, version, float(target.get("dilation") or 1.0))
     if name == "mount":
         options = {k: target[k] for k in ("disks", "cache", "page_cache") if k in target}
-        return make("mount", None, mounting=MountOptions(**options))
+        # With its OpenZFS if that is here, else this machine's own, which who compares them then refuses.
+        version = run.versions.get("openzfs", "")
+        known = version if native_openzfs.library(version) else None
+        return make("mount", None, known, mounting=MountOptions(**options))
     return make(name, from_json(Placing, target.get("place", {})))

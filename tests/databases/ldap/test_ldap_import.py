@@ -98,6 +98,17 @@ def test_entries_are_imported_and_proved(server: str, parent: Path) -> None:
     assert list(parent.iterdir()) == []
 
 
+@pytest.mark.parametrize("server", SERVERS)
+def test_the_same_file_again_into_an_empty_database(server: str, parent: Path) -> None:
+    with running(workload(server, imports=2), parent=parent) as made:
+        result = made.verify(made.run())
+        assert result.operations == 120 and [check.ok for check in result.checks] == [True, True, True]
+        # Two were run, and the second is a part of the whole.
+        assert 0 < result.details["last_import_s"] < result.seconds
+        made.stop()
+    assert list(parent.iterdir()) == []
+
+
 def _watch(pid: int, found: list[object]) -> None:
     """Note what listens among the descendants of ``pid``, as long as it lives."""
     try:

@@ -52,6 +52,9 @@ class LdapParameters(base.InputParameters):
     size: OptionalSize = "0"
     """About the size of the LDIF of `telco` instead of `entries`. 0: `entries` counts."""
     arc: Size = arc_param()
+    imports: int = param(1, ge=1, le=100)
+    """How often the same file is imported, each time into an empty database: what is read once is found in no
+    cache. The time is that of all; `last_import_s` of the result is that of the last."""
     services: int = param(16, ge=0, le=1000)
     """How many services a `telco` subscriber has: some 200 bytes each. 16 make entries of 4.4 KB, near the
     study's 4.7."""

@@ -35,6 +35,18 @@ def bytes_per_entry(services: int) -> int:
     return 1300 + 270 * services
 
 
+_BEGAN = "imports"
+# Each import empties the database first, as both servers do. Its beginning is noted, and the end of the last.
+_AGAIN = """left=$1 began=$2; shift 2
+while [ "$left" -gt 0 ]; do
+    date +%s.%N >>"$began"
+    "$@" || exit
+    left=$((left - 1))
+done
+date +%s.%N >>"$began"
+"""
+
+
 class LdapImport(LaunchedJob):
     """The import is a program that ends by itself; so is the export that proves it."""
 
@@ -128,6 +140,8 @@ class LdapImport(LaunchedJob):
         ground = self.ground
         self.server.configure(ground, self.input, not self._is_own)
         command, env = self.server.import_command(ground, self.source)
+        if self._imports > 1:
+            command = ["/bin/sh", "-c", _AGAIN, "sh", str(self._imports), ground.home / _BEGAN, *command]
         self.launch(f"{self.server.title}'s import", command, "import.log", env)
         progress("set the server up", 1.0)
 
@@ -169,15 +183,28 @@ class LdapImport(LaunchedJob):
         progress(step, 1.0)
         return WorkloadResult(
             seconds=took,
-            operations=wanted.entries,
+            operations=wanted.entries * self._imports,
             unit="entry",
             latency_ms={},
             details={
                 "input": {**asdict(wanted), "kind": str(self.params["input"])},
                 "imported_as_it_says": self.server.claims(self._said()),
                 "settings": self.server.settings(),
+                **self._last_import(),
             },
         ).undilated(self.dilation)
+
+    @property
+    def _imports(self) -> int:
+        return int(self.params["imports"])
+
+    def _last_import(self) -> dict[str, float]:
+        """Return how long the last of several imports took, seconds of real time without dilation."""
+        if self._imports == 1:
+            return {}
+        times = own_directory.read_plain(self.ground.home / _BEGAN).split()
+        began, ended = map(float, times[-2:])
+        return {"last_import_s": (ended - began) / self.dilation}
 
     def verify(self, result: WorkloadResult) -> WorkloadResult:
         """Return ``result`` with its checks, of the database as the server's own export reads it back.
