@@ -17,7 +17,7 @@ from ztune.claims.found import FoundStudies, FoundStudy
 from ztune.claims.study_sheets import RatioTable, StudySheet
 from ztune.study.docs import fill_tables
 
-_SHOWN = ("modelled_s", "written", "read")
+_SHOWN = ("modelled_s", "written", "read", "allocated")
 
 
 def tables(found: FoundStudies) -> dict[str, list[str]]:
@@ -39,7 +39,7 @@ def _study(study: FoundStudy) -> list[str]:
         if not table.run:
             continue
         told = f"{table.quantity}{f', published in {table.unit}' if table.unit else ''}"
-        lines += [*_wrapped(f"**{table.name}**: {told}. Ratios to {table.base}."), ""]
+        lines += [*_wrapped(f"**{table.name}**: {told}. Ratios to {table.base}. {table.caveat}"), ""]
         lines += [*markdown(_sheet(table)), ""]
     ends = [step.end for step in steps.values() if step.end is not None]
     if ends:
