@@ -26,6 +26,7 @@ from ztune.runs.options import TrialOptions
 from ztune.runs.stopping import judge
 from ztune.store.db import Store
 from ztune.store.records import Run, Trial
+from ztune.store.series import SeriesRows
 from ztune.study import Layout, Objective, Study
 from ztune.study.layout import with_settings
 
@@ -277,3 +278,34 @@ def test_another_file_system_has_reasons_and_no_commands() -> None:
     page = html.render(made, trials, recommend(made, trials))
     assert '<div class="name">ext4</div>' in page
     assert 'id="reasons"' in page and 'id="commands"' not in page
+
+
+def test_disks_over_time_are_drawn_or_said_to_be_unknown(home: Path) -> None:
+    _, run = stored(CLEAR)
+    with Store.open() as store:
+        trials = store.trials(run.id)
+    page = html.render(run, trials, recommend(run, trials))
+    assert 'id="disks"' in page and "Not known: the probe series was off" in page
+    assert 'id="processes"' not in page  # stored by a ztune that did not count them
+    rows = SeriesRows()
+    counters = ("reads", "read_bytes", "writes", "write_bytes", "flushes", "busy_s")
+    columns = ["t", *(f"tank/data-0/0 {name}" for name in counters)]
+    rows.add("disks", columns, [[0.0] * 7, [1.0, 5, 4096, 5, 8192, 2, 0.5], [2.0, 9, 8192, 9, 9999, 3, 0.6]])
+    refs = tuple(rows.write(run.id, 1))
+    told = {
+        "by_process": [
+            {
+                **{"name": "postgres: <b>", "processes": 2, "user_s": 0.5, "system_s": 0.25},
+                **{"read_calls": None, "write_calls": 1234, "read_bytes": 1, "write_bytes": 1},
+                **{"voluntary_switches": 7, "involuntary_switches": 3},
+            }
+        ],
+        "interrupts": {"nvme0q": 4711},
+        "softirqs": None,
+    }
+    seen = [replace(t, series=refs, result={**(t.result or {}), "probes": {"cpu": told}}) for t in trials]
+    page = html.render(run, seen, recommend(run, seen))
+    assert "Not known: the probe series" not in page and page.count('class="series hue0" points') == 6
+    assert "Queues and waits are not known" in page and "30%" in page
+    assert "postgres: &lt;b&gt;" in page and "1,234" in page and "nvme0q 4,711" in page
+    assert "the probe syscalls was off" in page

@@ -314,11 +314,13 @@ def file_sizes(
         if (whole := sum(of.values()))
     }
     most = max(share for of in shares.values() for share in of.values())
-    bottom, room = tall - 20, wide / len(lows)
+    # Room for half of the first label and of the last.
+    edge = 14.0
+    bottom, room = tall - 20, (wide - 2 * edge) / len(lows)
     bar = min(room * 0.8, 40.0) / len(shares)
     out = [_svg(wide, tall, "Files by size"), _level("axis", bottom, 0, wide)]
     for i, low in enumerate(lows):
-        middle = room * (i + 0.5)
+        middle = edge + room * (i + 0.5)
         told = f"{format_size(low)} to {format_size(2 * low)}" if low else "empty"
         told += f": {units.count(files.get(low, 0))} of {units.count(sum(files.values()))} files"
         if held is not None:
