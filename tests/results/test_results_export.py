@@ -143,6 +143,8 @@ def test_a_store_without_an_id_that_can_not_be_written_has_none(
     with Store.open() as store:
         path = store.path
         store._db.execute("DROP TABLE origin")
+        for column in ("trace_path", "trace_sha"):
+            store._db.execute(f"ALTER TABLE trial DROP COLUMN {column}")
         store._db.execute("PRAGMA user_version = 2")
     execute = Connection.execute
 

@@ -18,14 +18,14 @@ from rich.table import Table
 from ztune import output
 from ztune.analysis import units
 from ztune.analysis.basis import basis
-from ztune.analysis.metrics import MEASURED
+from ztune.analysis.metrics import MEASURED, operations, table
 from ztune.analysis.results import collect
-from ztune.analysis.standing import standing
 from ztune.analysis.verdict import sentence
 from ztune.output import Console, Text
 from ztune.runs.observer import Observer
 from ztune.runs.options import TrialOptions
 from ztune.runs.pace import TimeLeft
+from ztune.runs.screening import allowed_order
 from ztune.store.records import Run, Trial
 
 _STEP_S = 30.0  # seconds between two lines about the same step where stderr is no terminal
@@ -262,8 +262,10 @@ def _best_measured(outcome: Mapping[str, Any], trials: Sequence[Trial], run: Run
 
 def _best_replay(run: Run, trials: Sequence[Trial]) -> str:
     """Return the best layout so far with its modelled seconds."""
-    ranked = standing(run, trials).ranked
+    ranked = allowed_order(run, trials)
     if not ranked:
         return ""
-    best = ranked[0].result
-    return f"best so far: {best.name}, {best.text('modelled_s')} {'per op, ' * best.per_operation}modelled"
+    best, result = ranked[0], ranked[0].result or {}
+    each = bool(best.trace_sha and operations(result))
+    seconds = table("modelled", each)["modelled_s"].read(result) or 0.0
+    return f"best so far: {best.layout_name}, {units.seconds(seconds)} modelled{' per op' * each}"

@@ -9,7 +9,6 @@ from typing import Any, NoReturn
 
 from pydantic import ValidationError
 
-from ztune.databases import registry
 from ztune.errors import InputError
 from ztune.output import line, shown
 from ztune.study import profiles as _profiles
@@ -72,6 +71,9 @@ def _check_parameters(study: Study, raw: dict[str, Any], text: str, path: Path) 
     """Refuse parameters that the study's workload does not take. Not in the models either, for the same
     reason as control characters.
     """
+
+    # Here, as few studies have such factors, and what knows all workloads takes long to load.
+    from ztune.databases import registry
 
     def refuse(loc: Loc, why: str) -> NoReturn:
         at = line_of(positions(text), loc)
