@@ -75,14 +75,14 @@ def rewrite(text: str = "") -> None:
     click.echo(_CLEAR + line(text), nl=False, err=True)
 
 
-def json_text(value: Any, indent: int | None = 1) -> str:
+def json_text(value: object, indent: int | None = 1) -> str:
     r"""Return ``value`` as JSON for people: readable, exact; control characters as ``\u001b``."""
     encoded = json.dumps(value, indent=indent, ensure_ascii=False)
     # Outside of its strings JSON has none of them.
     return _CONTROL.sub(lambda match: f"\\u{ord(match[0]):04x}", encoded)
 
 
-def print_json(value: Any) -> None:
+def print_json(value: object) -> None:
     """Print ``value`` to stdout as JSON."""
     text = json_text(value)
     if not (getattr(sys.stdout, "encoding", None) or "utf-8").lower().startswith("utf"):

@@ -164,7 +164,7 @@ def _named(comparison: Mapping[str, Any]) -> list[str]:
     return [comparison["fact"], *([right[1:]] if isinstance(right, str) and right.startswith("@") else [])]
 
 
-def check(condition: Any, known: Sequence[str], where: str) -> None:
+def check(condition: object, known: Sequence[str], where: str) -> None:
     """Raise RuleError, naming ``where``, unless ``condition`` is well formed and uses ``known`` facts."""
     if not isinstance(condition, Mapping):
         raise RuleError(f"{where}: a condition is a table, not {condition!r}")
@@ -204,7 +204,7 @@ def check(condition: Any, known: Sequence[str], where: str) -> None:
         raise RuleError(f"{where}: times is a number and multiplies a number")
 
 
-def _number(value: Any) -> bool:
+def _number(value: object) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
@@ -223,7 +223,7 @@ def say(sentence: str, facts: Facts) -> str:
     return "".join(out)
 
 
-def _value(value: Any, spec: str) -> str:
+def _value(value: object, spec: str) -> str:
     if spec == "size" and isinstance(value, int):
         return format_size(value)
     if isinstance(value, int | float):

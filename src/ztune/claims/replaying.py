@@ -12,7 +12,6 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 from ztune.analysis.metrics import MEASURED
 from ztune.claims.accuracy import replayed, smallest, unheld
@@ -29,7 +28,7 @@ from ztune.runs.options import ScreenOptions
 from ztune.runs.space import differences, first_round
 from ztune.store.db import Store
 from ztune.store.records import Trial
-from ztune.study import NamedLayout, Study, profiles
+from ztune.study import Layout, NamedLayout, Study, profiles
 from ztune.study.layout import MIN_ARC
 from ztune.study.loader import resolve_profiles
 from ztune.trace.reader import Trace
@@ -402,8 +401,8 @@ def operations(trace: Trace) -> float:
 def own_disks(claim: Claim) -> bool:
     """Whether the claim speaks of the data disks themselves: no others are put in their place."""
 
-    def disks(side_or_base: Any) -> set[tuple[str, str]]:
-        return {(p.name, v.profile) for p in side_or_base.pools for v in p.vdevs if v.class_ == "data"}
+    def disks(layout: Layout) -> set[tuple[str, str]]:
+        return {(p.name, v.profile) for p in layout.pools for v in p.vdevs if v.class_ == "data"}
 
     base = disks(claim.source.base())
     return any(disks(side.layout) != base for side in claim.layouts)

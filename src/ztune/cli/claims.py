@@ -24,6 +24,7 @@ from ztune.cli._live import LiveView
 from ztune.cli._options import Blocks, argument, group, jobs_option, json_option, option, params_option, takes
 from ztune.cli._recording import record_workload
 from ztune.databases import registry
+from ztune.databases.workload import Workload
 from ztune.errors import InputError
 from ztune.places import engine as engines
 from ztune.places import named as places
@@ -304,7 +305,7 @@ _STORED_S = 2.0
 """What a claim takes whose trials are all in the store, at most."""
 
 
-def _record(workload: Any, out: Path) -> Trace:
+def _record(workload: Workload, out: Path) -> Trace:
     output.echo(f"record {workload.name}", err=True)
     return record_workload(workload, "auto", out)
 

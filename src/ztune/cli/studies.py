@@ -20,6 +20,7 @@ from ztune.cli._options import argument, jobs_option, json_option, option, param
 from ztune.cli._recording import record_workload
 from ztune.cli._waiting import waiting
 from ztune.databases import registry
+from ztune.databases.workload import Workload
 from ztune.errors import InputError, ZtuneError
 from ztune.onhost.fields import to_json
 from ztune.places import engine as engines
@@ -136,7 +137,7 @@ def run(
     return 0 if all(each["run"] == each["layouts"] for each in said) else 1
 
 
-def _record(workload: Any, out: Any) -> Trace:
+def _record(workload: Workload, out: Path) -> Trace:
     output.echo(f"record {workload.name}", err=True)
     return record_workload(workload, "auto", out)
 

@@ -138,7 +138,7 @@ def make(name: str, params: Mapping[str, object] | None = None) -> Workload:
         raise InputError(f"workload {name!r} can't be made: {one_line(error)}") from error
 
 
-def _wrong_with(loaded: Any) -> str:
+def _wrong_with(loaded: object) -> str:
     """Return what keeps an entry point's object from being a workload; empty if nothing does."""
     lacking = [part for part in _REQUIRED if not hasattr(loaded, part)]
     if not isinstance(loaded, type) or lacking:

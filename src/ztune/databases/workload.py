@@ -178,7 +178,7 @@ class Parameters(BaseModel):
 
     @field_validator("*")
     @classmethod
-    def _is_countable(cls, value: Any) -> Any:
+    def _is_countable(cls, value: object) -> object:
         if isinstance(value, int | float) and abs(value) > _LARGEST_NUMBER:
             raise ValueError("it is larger than 2^63 - 1, the largest number that a program counts with")
         return value
@@ -235,7 +235,7 @@ class InputParameters(Parameters):
 
     @model_validator(mode="before")
     @classmethod
-    def _own_file(cls, values: Any) -> Any:
+    def _own_file(cls, values: object) -> object:
         if isinstance(values, dict) and values.get("file"):
             if values.get("input", "file") != "file":
                 raise ValueError(f"input is {values['input']!r}, but a file is named too; leave one out")

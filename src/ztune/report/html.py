@@ -138,7 +138,7 @@ def rule(r: Recommendation) -> str:
     return "; ".join(words)
 
 
-def page(template: str, **values: Any) -> str:
+def page(template: str, **values: object) -> str:
     """Return a report's page. Text from outside is escaped, its control characters are written out."""
     return output.shown(environment().get_template(template).render(**values))
 

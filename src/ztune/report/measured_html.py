@@ -234,7 +234,7 @@ def _environment(run: Run, cells: Sequence[LayoutResult]) -> dict[str, str]:
     return out
 
 
-def _text(value: Any) -> str:
+def _text(value: object) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, Mapping):

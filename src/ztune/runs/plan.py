@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ztune.databases import registry
+from ztune.databases.workload import JobWorkload, Workload
 from ztune.errors import InputError
 from ztune.onhost.fields import from_json, to_json
 from ztune.runs.recordings import with_parameters
@@ -59,9 +60,9 @@ def held(calibration: Mapping[str, Any]) -> str:
     )
 
 
-def workload_job(workload: Any) -> RunJob:
+def workload_job(workload: Workload) -> RunJob:
     """Return the job of a workload's instance. Raises InputError if it can only be recorded."""
-    if not hasattr(workload, "job_name"):
+    if not isinstance(workload, JobWorkload):
         raise InputError(f"workload {workload.name} can be recorded but not run in trials: it has no job")
     modules = tuple(workload.job_modules)
     name = str(workload.job_name())

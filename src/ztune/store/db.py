@@ -236,7 +236,7 @@ class Store:
                 "UPDATE run SET status = ?, pid = NULL, pid_started = NULL WHERE id = ?", (status, run_id)
             )
 
-    def note_run(self, run_id: str, **fields: Any) -> Run:
+    def note_run(self, run_id: str, **fields: object) -> Run:
         """Replace ``warnings``, ``target``, ``versions``, ``options``, ``job`` or ``outcome`` of a run."""
         assert fields.keys() <= {"warnings", "target", "versions", "options", "job", "outcome"}
         with self._write() as db:

@@ -116,7 +116,7 @@ def _check_text(raw: dict[str, Any], text: str, path: Path) -> None:
             )
 
 
-def _texts(node: Any, loc: Loc) -> Iterator[tuple[Loc, str]]:
+def _texts(node: object, loc: Loc) -> Iterator[tuple[Loc, str]]:
     """Yield every key and every text below ``node``, with where it stands."""
     if isinstance(node, str):
         yield loc, node
@@ -133,7 +133,7 @@ def _resolve_paths(raw: dict[str, Any], path: Path) -> dict[str, HddProfile | Fl
     """Replace profile paths in the raw study by the profiles' names; return those profiles."""
     found: dict[str, HddProfile | FlashProfile] = {}
 
-    def replace(value: Any) -> Any:
+    def replace(value: object) -> object:
         if not isinstance(value, str) or ".toml" not in value:
             return value
 

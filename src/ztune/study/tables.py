@@ -71,7 +71,7 @@ def vdev_table(vdev: Vdev) -> dict[str, Any]:
     return table
 
 
-def _pool_table(value: Any) -> Any:
+def _pool_table(value: object) -> object:
     """Return a pool's table with the sizes of its disks in bytes."""
     if not isinstance(value, Mapping) or not isinstance(value.get("vdev"), list | tuple):
         return value
@@ -85,7 +85,7 @@ def _pool_table(value: Any) -> Any:
     return {**value, "vdev": vdevs}
 
 
-def _dataset_table(value: Any) -> Any:
+def _dataset_table(value: object) -> object:
     """Return a dataset's table with its properties gathered, their defaults in, and its volume in bytes."""
     if not isinstance(value, Mapping):
         return value
@@ -151,7 +151,7 @@ def non_default(dataset: Dataset) -> dict[str, str]:
     return {k: v for k, v in dataset.properties.items() if v != PROPERTIES[k].default}
 
 
-def layout_table(value: Any) -> Any:
+def layout_table(value: object) -> object:
     """Return a layout's table with sizes in bytes, properties gathered, and values as ZFS would write them.
 
     What is no table is returned as it is, for pydantic to complain of. Raises KeyedError.
@@ -160,7 +160,7 @@ def layout_table(value: Any) -> Any:
         return value
     out = dict(value)
     database = value.get("database", {})
-    steps: dict[str, Callable[[Any], Any]] = {
+    steps: dict[str, Callable[[object], object]] = {
         "arc": parse_size,
         "tunables": _tunables,
         "database": _database,
@@ -176,7 +176,7 @@ def layout_table(value: Any) -> Any:
     return out
 
 
-def _below(path: tuple[str | int, ...], step: Callable[[Any], Any], value: Any) -> Any:
+def _below(path: tuple[str | int, ...], step: Callable[[object], object], value: Any) -> Any:
     """Return ``step(value)``; what is wrong with it is wrong below ``path``."""
     try:
         return step(value)
@@ -185,13 +185,13 @@ def _below(path: tuple[str | int, ...], step: Callable[[Any], Any], value: Any) 
         raise KeyedError((*path, *further), str(error)) from None
 
 
-def _tunables(value: Any) -> Any:
+def _tunables(value: object) -> object:
     if not isinstance(value, Mapping):
         return value
     return {n: _below((str(n),), partial(parse_tunable, str(n)), item) for n, item in value.items()}
 
 
-def _database(value: Any) -> Any:
+def _database(value: object) -> object:
     if not isinstance(value, Mapping):
         return value
     for name, item in value.items():

@@ -165,7 +165,7 @@ class Old:
 
 def test_a_workload_without_a_job_can_only_be_recorded() -> None:
     with pytest.raises(InputError, match="can be recorded but not run in trials"):
-        workload_job(Old())
+        workload_job(Old())  # type: ignore[arg-type]
 
 
 def test_jobs_that_are_not_there() -> None:

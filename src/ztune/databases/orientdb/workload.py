@@ -114,7 +114,7 @@ class ImportParameters(VersionParameters):
 
     @model_validator(mode="before")
     @classmethod
-    def _own_export(cls, values: Any) -> Any:
+    def _own_export(cls, values: object) -> object:
         if isinstance(values, dict) and values.get("export"):
             if values.get("file"):
                 raise ValueError("an export and a file of triples are named; leave one out")

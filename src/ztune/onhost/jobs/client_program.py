@@ -15,10 +15,9 @@ import threading
 import time
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any
 
 
-def say(**what: Any) -> None:
+def say(**what: object) -> None:
     """Answer one line: ``progress``, ``done`` or ``error``."""
     sys.stdout.write(json.dumps(what) + "\n")
     sys.stdout.flush()

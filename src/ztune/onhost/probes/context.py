@@ -75,7 +75,7 @@ class CommandRunner(Protocol):
         ...
 
 
-def _nothing(*_args: Any, **_more: Any) -> None:
+def _nothing(*_args: object, **_more: object) -> None:
     return None
 
 

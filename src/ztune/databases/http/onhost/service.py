@@ -215,7 +215,7 @@ class Handler(BaseHTTPRequestHandler):
     disable_nagle_algorithm = True
     wbufsize = CHUNK
 
-    def log_message(self, format: str, *args: Any) -> None:
+    def log_message(self, format: str, *args: object) -> None:
         """Keep quiet: a log line for each request would be I/O that is nobody's."""
 
     def do_POST(self) -> None:

@@ -40,7 +40,7 @@ def wrap(body: bytes) -> bytes:
     return _INT.pack(len(body) + 5) + body + b"\0"
 
 
-def elements(fields: Iterable[tuple[str, Any]]) -> bytes:
+def elements(fields: Iterable[tuple[str, object]]) -> bytes:
     """Return ``fields`` as elements, one after the other."""
     parts = []
     for name, value in fields:
@@ -49,7 +49,7 @@ def elements(fields: Iterable[tuple[str, Any]]) -> bytes:
     return b"".join(parts)
 
 
-def _value(value: Any) -> tuple[int, bytes]:
+def _value(value: object) -> tuple[int, bytes]:
     if isinstance(value, str):
         text = value.encode()
         return STRING, _INT.pack(len(text) + 1) + text + b"\0"
