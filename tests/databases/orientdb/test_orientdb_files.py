@@ -213,7 +213,10 @@ def test_jobs_on_a_filled_graph_take_the_versions_that_can_do_them(name: str) ->
     assert isinstance(made, JobWorkload) and made.job.release.number == "1.7.4"
     fetched = [one.name for one in made.to_fetch()]
     assert fetched == ["orientdb-1.7.4", *(["orientdb-lucene-1.7"] if name == "orientdb-lucene" else [])]
-    for values, said in (({"version": "1.6.4"}, "version"), ({"version": "1.7.4", "page_size": "8K"}, "pages")):
+    for values, said in (
+        ({"version": "1.6.4"}, "version"),
+        ({"version": "1.7.4", "page_size": "8K"}, "pages"),
+    ):
         with pytest.raises(InputError, match=said):
             registry.get(name)(values)
 

@@ -81,7 +81,7 @@ public class OrientWork17 extends OrientWork1 {
     return db.getMetadata().getIndexManager().getIndex(VERTEX + ".text");
   }
 
-  // Of the index itself: the plug-in's operator of SQL is for another core, which has a method more.
+  // Of the index itself: the plug-in's operator of SQL calls a method that this core lacks.
   void search(String word, Map<String, Object> found) {
     found.put("hits", (long) ((Collection<?>) textIndex().get(word)).size());
     found.put("indexed", textIndex().getSize());

@@ -119,7 +119,7 @@ def _one(number: str, program: str, *beside: str, lucene: str = "") -> Release:
 DEFAULT = "3.2"
 RELEASES: dict[str, Release] = {
     DEFAULT: _THREE,
-    # No plug-in of 1.7.1 to 1.7.4 was published on Maven Central; that of 1.7 builds its index on 1.7.4.
+    # Maven Central has no plug-in of 1.7.4; that of 1.7 builds its index on 1.7.4.
     "1.7.4": _one("1.7.4", "OrientWork17", "OrientWork1", lucene="orientdb-lucene-1.7"),
     "1.6.4": _one("1.6.4", "OrientWork1"),
 }
