@@ -24,12 +24,12 @@ ORIENTDB = Artifact(
 )
 
 
-# Both need jars beside their own, of the versions that 1.7.4 asks for: 1.6.4 asks for snapshots of Blueprints
-# that are gone.
 def _pinned(name: str) -> Jars:
     return Jars(name=name, pins=pins_of(Path(__file__).with_name(f"{name}.sha256")))
 
 
+# Both need jars beside their own, of the versions that 1.7.4 asks for: 1.6.4 asks for snapshots of Blueprints
+# that are gone.
 ORIENTDB_1 = {version: _pinned(RELEASES[version].software) for version in ("1.7.4", "1.6.4")}
 """By the parameter ``version``."""
 

@@ -43,7 +43,7 @@ public class OrientWork17 extends OrientWork1 {
   // meanwhile: 1.x knows a storage by its name alone, and both have the same.
   void restore(String file, String directory, Map<String, Object> found) throws Exception {
     String home = leave();
-    // Into no database: the log of one that was made there before would be played over the restored files.
+    // Where no database is. Tried: one that was made and closed there before still hides the restored classes.
     if (!new File(directory, NAME).mkdirs()) throw new IllegalStateException("there is something in " + directory);
     db = at(directory);
     try (FileInputStream in = new FileInputStream(file)) {
