@@ -129,6 +129,21 @@ def _check_needs(here: Path) -> None:
         )
 
 
+@pytest.fixture(scope="session")
+def shared_home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The state directory of the tests that need nothing but Python and have none of their own."""
+    return tmp_path_factory.mktemp("state")
+
+
+@pytest.fixture(autouse=True)
+def not_the_users_state(
+    request: pytest.FixtureRequest, shared_home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Keep tests away from the user's state; those with needs find programs and images in its cache."""
+    if not any(request.node.get_closest_marker(need) for need in NEEDS):
+        monkeypatch.setenv("ZTUNE_HOME", str(shared_home))
+
+
 @pytest.fixture
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The state directory of a test's own."""

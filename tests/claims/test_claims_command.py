@@ -310,5 +310,6 @@ def test_the_job_is_that_of_the_publication_and_its_study_and_the_user_goes_firs
     assert parameters("import-small-records")["version"] == "1.6.4"
     assert parameters("graph-recordsize-64k", version="3.2", triples="500")["version"] == "3.2"
     # Its publication's study is of another workload, which has a study of its own.
-    found = parameters("backup-uncompressed-512k")
-    assert found["triples"] == 43443 and "version" not in found
+    for name in ("backup-uncompressed-512k", "archive-large-records", "lucene-8k"):
+        found = parameters(name)
+        assert (found["version"], found["triples"]) == ("1.7.4", 43443)

@@ -178,6 +178,8 @@ def test_claims_of_the_same_layouts_share_their_trials(place: FakePlace, home: P
         (("--on", "lab"), '--on is "lab"; claims are tried on a mount: --on mount'),
         (("--on", "mount", "--trace", "x"), "--trace is replayed as it is; --on runs the claim's own job"),
         (("--on", "mount", "--blocks", "none"), "--blocks"),
+        (("--blocks", "3:8"), "--blocks goes with --on, which is not given"),
+        (("--resolution", "1%"), "--resolution goes with --on, which is not given"),
     ],
 )
 def test_bad_input_is_one_sentence(args: tuple[str, ...], sentence: str) -> None:

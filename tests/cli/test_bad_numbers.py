@@ -80,8 +80,7 @@ def test_nor_from_a_studys_toml(value: float) -> None:
     ],
     ids=" ".join,
 )
-def test_no_option_takes_it(words: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("ZTUNE_HOME", str(tmp_path / "home"))
+def test_no_option_takes_it(words: list[str], home: Path) -> None:
     found = CliRunner().invoke(ztune, words)
     assert found.exception is None or isinstance(found.exception, SystemExit | ZtuneError), found.exception
     said = found.output if isinstance(found.exception, SystemExit) else str(found.exception)
@@ -101,7 +100,7 @@ def test_a_host_that_is_none(url: str) -> None:
 
 
 @pytest.mark.parametrize("arc", ["44M", "16M", "63M", "17T", "9" * 30, "1e400", "inf", "-5", ""])
-def test_an_arc_that_no_place_takes(arc: str, tmp_path: Path) -> None:
+def test_an_arc_that_no_place_takes(arc: str, tmp_path: Path, home: Path) -> None:
     with pytest.raises(
         ValueError, match=r"64M is the least|is not a size|too large|negative|below 16 EiB"
     ) as caught:

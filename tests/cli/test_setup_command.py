@@ -12,11 +12,14 @@ import pytest
 from click.testing import CliRunner
 
 from ztune import native
+from ztune.cli import clean
 from ztune.cli.main import ztune
 from ztune.databases import registry, setup
 from ztune.errors import InputError, MissingError, ZtuneError
 from ztune.native import openzfs
 from ztune.packages import _COMMANDS, _UNATTENDED, unattended_install
+from ztune.store.db import Store
+from ztune.study import ready
 
 needs_fio = pytest.mark.skipif(shutil.which("fio") is None, reason="no fio here")
 
@@ -149,7 +152,24 @@ def test_another_openzfs_is_brought_built_with_and_removed(
     [shown] = json.loads(CliRunner().invoke(ztune, ["clean", "--openzfs", "--json"]).stdout)
     assert shown["version"] == "2.4.4" and shown["path"] == str(folder) and not shown["removed"]
     assert folder.exists() and engine.exists() and shown["bytes"] > 0
-    out = CliRunner().invoke(ztune, ["clean", "--openzfs", "--yes"]).output
+    kept = ["clean", "--openzfs", "--yes"]
+    with Store.open() as store:
+        run = store.create_run(
+            kind="screen",
+            study=ready.find("sqlite"),
+            environment={},
+            versions={"openzfs": "2.4.4"},
+            seed=1,
+        )
+        used = CliRunner().invoke(ztune, kept, standalone_mode=False)
+        assert "OpenZFS 2.4.4" in used.output and f"(left alone: run {run.id} works with it)" in used.output
+        assert used.return_value == 1 and folder.exists() and engine.exists()
+        store.finish_run(run.id, "done")
+    monkeypatch.setattr(clean, "_mounted", lambda: {tmp_path / "m": mount})
+    used = CliRunner().invoke(ztune, kept, standalone_mode=False)
+    assert f"(left alone: {tmp_path}/m is mounted with it)" in used.output and used.return_value == 1
+    monkeypatch.setattr(clean, "_mounted", lambda: {tmp_path / "m": tmp_path / "another"})
+    out = CliRunner().invoke(ztune, kept).output
     assert out.startswith(f"removed {folder}  OpenZFS 2.4.4  ") and "Nothing was changed" not in out
     assert not folder.exists() and not engine.exists() and not mount.exists()
     out = CliRunner().invoke(ztune, ["clean", "--openzfs"]).output

@@ -16,7 +16,7 @@ from ztune import paths
 from ztune.databases import registry
 from ztune.databases.artifacts import Artifact, Fetched, Jars, Wheel, file_name, pins_of
 from ztune.databases.http.workload import JMETER
-from ztune.databases.orientdb.artifacts import ORIENTDB_1
+from ztune.databases.orientdb.artifacts import LUCENE_1, ORIENTDB_1
 from ztune.databases.unpacking import install
 from ztune.databases.workload import JobWorkload
 from ztune.errors import MissingError, ZtuneError
@@ -167,6 +167,8 @@ def test_every_pin_is_whole() -> None:
         [one] = made.to_fetch()
         assert one.name == f"orientdb-{version}"
         must_be_pinned(one)
+    for plugin in LUCENE_1.values():
+        must_be_pinned(plugin)
 
 
 def must_be_pinned(one: Fetched) -> None:

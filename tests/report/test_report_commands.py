@@ -150,6 +150,7 @@ def test_report_shows_the_trace_that_was_replayed_and_no_other(tmp_path: Path) -
     writer = TraceWriter(path)
     events = np.zeros(1234, EVENT_DTYPE)
     events["dur"], events["op"], events["file2"], events["size"] = 10, Op.WRITE, -1, 8192
+    events[-1]["op"], events[-1]["size"] = Op.FSYNC, 0
     writer.add_rows(events)
     writer.finish(
         duration_ns=30_000_000_000,
@@ -160,7 +161,7 @@ def test_report_shows_the_trace_that_was_replayed_and_no_other(tmp_path: Path) -
     run = stored(path, Trace.open(path).sha)
     call("report", run, "--out", "x.html")
     page = Path("x.html").read_text()
-    assert "1,234" in page
+    assert "1,233" in page and "<b>1</b> sync<" in page
     assert "No histograms" not in page
     other = stored(path, "f" * 64)
     call("report", other, "--out", "y.html")

@@ -12,6 +12,7 @@ from ztune.claims import claim, publication
 from ztune.cli._tune import TuneOptions, _study_parameters
 from ztune.cli.list import command as list_command
 from ztune.databases import registry
+from ztune.databases.workload import JobWorkload
 from ztune.onhost.properties import REPLAYED
 from ztune.places.engine_spec import changed_in_vain
 from ztune.runs.space import differences, first_round
@@ -100,6 +101,15 @@ def test_a_workload_s_own_study_leaves_it_its_version_and_its_pools(name: str) -
     assert study.workload == name and "version" not in study.parameters
     if name.startswith("orientdb-") and name != "orientdb-import":
         assert study.layout.hash == ready.find("orientdb-graph").layout.hash
+
+
+@pytest.mark.parametrize("name", [name for name in PUBLISHED if name.startswith("orientdb-")])
+def test_its_job_can_be_done_by_the_version_that_was_published(name: str) -> None:
+    study, version = ready.find(name), publication.find(PUBLISHED[name][0]).parameters["version"]
+    assert study.workload is not None
+    made = registry.make(study.workload, {**study.parameters, "version": version})
+    assert isinstance(made, JobWorkload) and made.job.release.number == version
+    assert study.parameters.get("version", version) == version
 
 
 def test_import_has_nine_record_sizes_in_each_sweep() -> None:

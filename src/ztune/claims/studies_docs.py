@@ -33,7 +33,11 @@ def tables(found: FoundStudies) -> dict[str, list[str]]:
 def _study(study: FoundStudy) -> list[str]:
     source = publication.find(study.study)
     about = (source.conclusion, source.stand_in, source.scale and f"Scale: {source.scale}")
-    lines = [*_wrapped(" ".join(filter(None, about))), "", *_wrapped(study_sheets.finding(source, study)), ""]
+    # A version may be of a job that ran before another one could be had.
+    jobs = dict.fromkeys(f"{job.workload} with {job.version}" for job in study.jobs)
+    lines = [*_wrapped(" ".join(filter(None, about))), ""]
+    lines += [*_wrapped(f"Recorded: {'; '.join(jobs)}."), ""] if jobs else []
+    lines += [*_wrapped(study_sheets.finding(source, study)), ""]
     steps = {step.name: step for step in study_sheets.ladder(study)}
     for table in (*study_sheets.published(source, study), *study_sheets.unpublished(source, study)):
         if not table.run:

@@ -11,9 +11,11 @@ from types import UnionType
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 import click
+from click.core import ParameterSource
 
 from ztune.cli import _values
 from ztune.cli._values import FiniteRange
+from ztune.errors import InputError
 from ztune.onhost.host.mounted import MountOptions
 from ztune.places import named as places
 from ztune.places.channel import Place
@@ -77,13 +79,15 @@ class _Group:
 
 
 def group(only_with: str = "") -> Any:
-    """Return the options that the fields of the parameter's type declare; all go with that flag, if any."""
+    """Return the options that the fields of the parameter's type declare. All go with that flag, if any:
+    one that is given without it is refused.
+    """
     return _Group(only_with)
 
 
 def takes(function: Function) -> Function:
     """Return a command's function as click takes it, with the options that its parameters declare."""
-    groups: dict[str, tuple[type[Any], list[str]]] = {}
+    groups: dict[str, tuple[type[Any], list[str], str]] = {}
     declared: dict[str, tuple[DeclaredOption, Any]] = {}
     hints = get_type_hints(function)
     for name, parameter in inspect.signature(function).parameters.items():
@@ -95,11 +99,13 @@ def takes(function: Function) -> Function:
             for field in types:
                 one: DeclaredOption = getattr(kind, field)
                 declared[field] = one.only_with(flag) if flag else one, types[field]
-            groups[name] = kind, list(types)
+            groups[name] = kind, list(types), flag
 
     @functools.wraps(function)
     def call(*words: Any, **given: Any) -> Any:
-        for name, (kind, fields) in groups.items():
+        for name, (kind, fields, flag) in groups.items():
+            if flag and given[flag.removeprefix("--")] is None:
+                _check_not_given(kind, fields, flag)
             given[name] = kind(**{field: given.pop(field) for field in fields})
         return function(*words, **given)
 
@@ -107,6 +113,13 @@ def takes(function: Function) -> Function:
         one.attach(call, name, hint)
     vars(call)["takes"] = set(declared)
     return call
+
+
+def _check_not_given(kind: type[Any], fields: list[str], flag: str) -> None:
+    context = click.get_current_context()
+    for field in fields:
+        if context.get_parameter_source(field) is ParameterSource.COMMANDLINE:
+            raise InputError(f"{getattr(kind, field).flags[0]} goes with {flag}, which is not given")
 
 
 json_option = option("--json", help="Print JSON.")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,13 +14,14 @@ from ztune.analysis.units import amount
 from ztune.cli._options import option, takes
 from ztune.errors import InputError, ZtuneError
 from ztune.native import openzfs as versions
-from ztune.places import bundle
+from ztune.places import bundle, mount_points
 from ztune.places import named as places
 from ztune.places.channel import Place, ask, states
 from ztune.places.placing import Placing
 from ztune.runs import prepared, trial
 from ztune.runs.named import resolve
 from ztune.store.db import Store
+from ztune.store.records import Run
 
 _SHOWN = 8
 """So many paths or names of one thing are shown."""
@@ -50,7 +52,8 @@ def command(
 
     It destroys only what a trial's journal or ztune's own properties say ztune made, and looks at each
     thing again on the live system first. What may be somebody else's stays and is named. A journal that
-    another user could have written is not believed. Trials that still run are left alone.
+    another user could have written is not believed. Trials that still run are left alone, and so is a version
+    of OpenZFS that a run or a mount works with.
 
     \b
     Examples:
@@ -170,20 +173,55 @@ def _prepared(yes: bool, as_json: bool) -> int:
 
 def _openzfs(yes: bool, as_json: bool) -> int:
     rows: list[dict[str, Any]] = []
+    with Store.open() as store:
+        live = [run for run in store.runs() if store.is_live(run)]
+    mounted = _mounted()
     for one in versions.libraries():
+        used = _user_of(one, live, mounted)
+        gone = yes and not used
         where = str(one.root.parent)
-        rows.append({"version": one.version, "path": where, "bytes": versions.size(one), "removed": yes})
-        if yes:
+        rows.append(
+            {
+                "version": one.version,
+                "path": where,
+                "bytes": versions.size(one),
+                "removed": gone,
+                "used": used,
+            }
+        )
+        if gone:
             native.forget(one)
             versions.remove(one)
+    stays = yes and any(row["used"] for row in rows)
     if as_json:
         output.print_json(rows)
-        return 0
+        return 1 if stays else 0
     for row in rows:
-        what = f"{'removed ' if yes else ''}{row['path']}  OpenZFS {row['version']}  {amount(row['bytes'])}"
-        output.echo(what)
+        what = f"{row['path']}  OpenZFS {row['version']}  {amount(row['bytes'])}"
+        used = f"  (left alone: {output.line(row['used'])})" if row["used"] else ""
+        output.echo(f"{'removed ' if row['removed'] else ''}{what}{used}")
     if not rows:
         output.echo("no other version of OpenZFS is unpacked")
     elif not yes:
         output.echo("Nothing was changed; --yes removes them.")
-    return 0
+    return 1 if stays else 0
+
+
+def _user_of(library: versions.Library, live: Sequence[Run], mounted: Mapping[Path, Path]) -> str:
+    """Return what works with ``library`` now: a run whose process lives, or a mount. ``mounted``: directory →
+    program.
+    """
+    for run in live:
+        if run.versions.get("openzfs") == library.version:
+            return f"run {run.id} works with it"
+    folder = native.MOUNT.against(library).folder_in_cache()
+    return next((f"{top} is mounted with it" for top, at in mounted.items() if folder in at.parents), "")
+
+
+def _mounted() -> dict[Path, Path]:
+    """Return directory → the program that has it mounted. Raises MountError where one can't be asked."""
+    found = {}
+    for point in mount_points.every()[0]:
+        if (mount := point.mount()) is not None:
+            found[point.directory] = Path(f"/proc/{mount.pid}/exe").resolve()
+    return found

@@ -61,7 +61,7 @@ def _facts(seen: Observation) -> list[tuple[str, str]]:
             found.append((units.amount(moved), word))
     syncs = sum(g.syncs.calls for g in roles)
     if syncs:
-        found.append((units.count(syncs), "syncs"))
+        found.append((units.count(syncs), "sync" if syncs == 1 else "syncs"))
     for kind, n in seen.context_switches.items():
         found.append((units.count(n), f"{kind} context switches"))
     if seen.cpu_seconds is not None:

@@ -207,6 +207,20 @@ def test_settings_are_the_versions() -> None:
             orientdb_files.OrientdbImport(params.resolved(), {name: "32"}).check()
 
 
+@pytest.mark.parametrize("name", ["orientdb-backup", "orientdb-archive", "orientdb-lucene"])
+def test_jobs_on_a_filled_graph_take_the_versions_that_can_do_them(name: str) -> None:
+    made = registry.get(name)({"version": "1.7.4"})
+    assert isinstance(made, JobWorkload) and made.job.release.number == "1.7.4"
+    fetched = [one.name for one in made.to_fetch()]
+    assert fetched == ["orientdb-1.7.4", *(["orientdb-lucene-1.7"] if name == "orientdb-lucene" else [])]
+    for values, said in (
+        ({"version": "1.6.4"}, "version"),
+        ({"version": "1.7.4", "page_size": "8K"}, "pages"),
+    ):
+        with pytest.raises(InputError, match=said):
+            registry.get(name)(values)
+
+
 @pytest.mark.parametrize("name", ["orientdb-import", "orientdb-graph"])
 def test_own_compression_is_a_parameter_of_the_versions_that_have_it(name: str) -> None:
     key = "storage.compressionMethod"
@@ -220,9 +234,10 @@ def test_own_compression_is_a_parameter_of_the_versions_that_have_it(name: str) 
 
 
 # An export that OrientDB wrote is what `test_import` reads, too.
+@pytest.mark.parametrize("version", ["3.2", "1.7.4"])
 @pytest.mark.parametrize("method", ["backup", pytest.param("export", marks=pytest.mark.long)])
-def test_backup_can_be_restored(own: Path, parent: Path, method: str) -> None:
-    result, sizes, names = done(workload("orientdb-backup", own, method=method), parent)
+def test_backup_can_be_restored(own: Path, parent: Path, method: str, version: str) -> None:
+    result, sizes, names = done(workload("orientdb-backup", own, method=method, version=version), parent)
     assert set(sizes) == {"data", "backup"} and sizes["backup"] == result.details["backup_bytes"] > 0
     assert names["backup"] == {"database.zip" if method == "backup" else "export.json.gz"}
     if method == "backup":
@@ -230,8 +245,9 @@ def test_backup_can_be_restored(own: Path, parent: Path, method: str) -> None:
         assert sizes["backup"] > 0.2 * result.details["database_bytes"]
 
 
-def test_a_backup_that_is_damaged_is_found(own: Path, parent: Path) -> None:
-    with running(workload("orientdb-backup", own), parent=parent) as started:
+@pytest.mark.parametrize("version", ["3.2", "1.7.4"])
+def test_a_backup_that_is_damaged_is_found(own: Path, parent: Path, version: str) -> None:
+    with running(workload("orientdb-backup", own, version=version), parent=parent) as started:
         result = started.run()
         path = started.role_paths()["backup"] / "database.zip"
         path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
@@ -240,16 +256,18 @@ def test_a_backup_that_is_damaged_is_found(own: Path, parent: Path) -> None:
         started.cleanup()
 
 
-def test_archive(own: Path, parent: Path) -> None:
-    result, sizes, names = done(workload("orientdb-archive", own), parent)
+@pytest.mark.parametrize("version", ["3.2", "1.7.4"])
+def test_archive(own: Path, parent: Path, version: str) -> None:
+    result, sizes, names = done(workload("orientdb-archive", own, version=version), parent)
     assert names["backup"] == {"input.json"} and names["archive"] == {"database.zip"}
     assert sizes["archive"] == result.details["archived_bytes"] > 0
     kernel = result.details["kernel"]
     assert kernel["wchar"] >= sizes["archive"] and kernel["rchar"] >= sizes["archive"]
 
 
-def test_lucene(own: Path, parent: Path) -> None:
-    result, sizes, names = done(workload("orientdb-lucene", own), parent)
+@pytest.mark.parametrize("version", ["3.2", "1.7.4"])
+def test_lucene(own: Path, parent: Path, version: str) -> None:
+    result, sizes, names = done(workload("orientdb-lucene", own, version=version), parent)
     assert result.operations == 100 and sizes["index"] == result.details["index_bytes"] > 0
     assert any(name.startswith("segments") for name in names["index"])
     words = [check.name for check in result.checks if check.name.endswith("' is found")]

@@ -23,12 +23,15 @@ ORIENTDB = Artifact(
     ),
 )
 
+
+def _pinned(name: str) -> Jars:
+    return Jars(name=name, pins=pins_of(Path(__file__).with_name(f"{name}.sha256")))
+
+
 # Both need jars beside their own, of the versions that 1.7.4 asks for: 1.6.4 asks for snapshots of Blueprints
 # that are gone.
-ORIENTDB_1 = {
-    version: Jars(
-        name=RELEASES[version].software, pins=pins_of(Path(__file__).with_name(f"orientdb-{version}.sha256"))
-    )
-    for version in ("1.7.4", "1.6.4")
-}
+ORIENTDB_1 = {version: _pinned(RELEASES[version].software) for version in ("1.7.4", "1.6.4")}
 """By the parameter ``version``."""
+
+LUCENE_1 = {version: _pinned(RELEASES[version].lucene) for version in ("1.7.4",)}
+"""By the parameter ``version``: the plug-in, where it is none of OrientDB's own jars, with its Lucene."""

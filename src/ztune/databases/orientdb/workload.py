@@ -10,7 +10,7 @@ from pydantic import model_validator
 from ztune.databases import workload as base
 from ztune.databases.artifacts import Fetched
 from ztune.databases.memory import OptionalSize
-from ztune.databases.orientdb.artifacts import ORIENTDB, ORIENTDB_1
+from ztune.databases.orientdb.artifacts import LUCENE_1, ORIENTDB, ORIENTDB_1
 from ztune.databases.orientdb.onhost import embedded as orientdb
 from ztune.databases.orientdb.onhost import export as orientdb_export
 from ztune.databases.orientdb.onhost import files as orientdb_files
@@ -22,6 +22,9 @@ from ztune.units import parse_size
 class OrientParameters(base.InputParameters):
     """The parameters that all workloads on OrientDB have."""
 
+    version: Literal["3.2", "1.7.4"] = "3.2"
+    """Which OrientDB works. The study of the graph had 1.7.4; `ztune setup` with `-p version=1.7.4` fetches
+    it."""
     input: Literal["wordnet", "debian", "file"] = "wordnet"
     """Where the triples come from. `wordnet`: synsets, words, relations and glosses of WordNet 3.0, the same
     everywhere. `debian`: packages, relations, sections, maintainers, tags and descriptions that this system's
@@ -46,20 +49,24 @@ class OrientParameters(base.InputParameters):
     """End the recorded part with all pages written and synced, as they would be sooner or later. OrientDB
     alone would leave most of them in memory until the log is 6 GB long."""
 
+    @model_validator(mode="after")
+    def _pages_fit_version(self) -> OrientParameters:
+        if self.version != "3.2" and self.page_size != 65536:
+            raise ValueError("OrientDB 1.x fails to read records from smaller pages than its 64K")
+        return self
+
 
 class VersionParameters(OrientParameters):
-    """The parameters of the workloads that OrientDB 1.x can do too."""
+    """The parameters of the workloads that a study had on OrientDB 1.6.4."""
 
-    version: Literal["3.2", "1.7.4", "1.6.4"] = "3.2"
+    version: Literal["3.2", "1.7.4", "1.6.4"] = "3.2"  # type: ignore[assignment]
     """Which OrientDB works. The study of the import had 1.6.4, that of the graph 1.7.4; `ztune setup` with
     `-p version=1.7.4` fetches it."""
     compression: Literal["default", "nothing", "snappy", "gzip"] = "default"
     """How OrientDB 1.x compresses records by itself; its own default is `snappy`. 3.2 does not compress."""
 
     @model_validator(mode="after")
-    def _fits_version(self) -> VersionParameters:
-        if self.version != "3.2" and self.page_size != 65536:
-            raise ValueError("OrientDB 1.x fails to read records from smaller pages than its 64K")
+    def _compression_fits_version(self) -> VersionParameters:
         if self.version == "3.2" and self.compression not in ("default", "nothing"):
             raise ValueError(
                 f"OrientDB 3.2 does not compress; compression={self.compression} takes version=1.7.4 or 1.6.4"
@@ -83,7 +90,7 @@ class OrientWorkload(base.JobWorkload):
 
     def to_fetch(self) -> tuple[Fetched, ...]:
         """Return the OrientDB of the version asked for."""
-        return (ORIENTDB_1.get(getattr(self.params, "version", "3.2"), ORIENTDB),)
+        return (ORIENTDB_1.get(self.params.version, ORIENTDB),)
 
     def resolved(self) -> dict[str, Any]:
         """Return the parameters with as many triples as a database of that size has."""
@@ -182,3 +189,8 @@ class OrientdbLucene(OrientWorkload):
     summary = "builds a Lucene full-text index over the vertices of an OrientDB graph"
     Parameters = OrientParameters
     job_class = orientdb_files.OrientdbLucene
+
+    def to_fetch(self) -> tuple[Fetched, ...]:
+        """Return the OrientDB of the version asked for, and the plug-in that 1.7.4 lacks."""
+        plugin = LUCENE_1.get(self.params.version)
+        return (*super().to_fetch(), *([] if plugin is None else [plugin]))

@@ -58,12 +58,16 @@ public class OrientWork1 extends OrientTalk {
   }
 
   void create(String directory, Map<String, Object> found) {
-    db = new ODatabaseDocumentTx("plocal:" + directory + "/" + NAME).create();
+    db = at(directory).create();
     settings(found);
   }
 
+  static ODatabaseDocumentTx at(String directory) {
+    return new ODatabaseDocumentTx("plocal:" + directory + "/" + NAME);
+  }
+
   void open(String directory, Map<String, Object> found) {
-    db = new ODatabaseDocumentTx("plocal:" + directory + "/" + NAME);
+    db = at(directory);
     if (!db.exists()) throw new IllegalStateException("there is no database in " + directory);
     try {
       db.open("admin", "admin");

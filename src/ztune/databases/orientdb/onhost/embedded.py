@@ -65,10 +65,13 @@ class OrientJob(JobBase):
         """The version of OrientDB that it works with."""
         return RELEASES[str(self.params.get("version", DEFAULT))]
 
-    def _software(self) -> Path:
-        release = self.release
-        chosen = "" if release is RELEASES[DEFAULT] else f" -p version={self.params['version']}"
-        return software.require(release.software, f"OrientDB {release.number}", f"{self.name}{chosen}")
+    def _software(self) -> list[Path]:
+        """Return the directories of the jars."""
+        return [self._fetched(self.release.software, f"OrientDB {self.release.number}")]
+
+    def _fetched(self, name: str, what: str) -> Path:
+        chosen = "" if self.release is RELEASES[DEFAULT] else f" -p version={self.params['version']}"
+        return software.require(name, what, f"{self.name}{chosen}")
 
     def check_input(self) -> None:
         """Raise MissingError or InputError if what is loaded can't be had here."""
@@ -109,7 +112,8 @@ class OrientJob(JobBase):
     def lay_out(self) -> None:
         """Put OrientDB where the account can read it, and compile the program."""
         assert self.workdir is not None and self._java is not None
-        lib = software.lend(sorted(self._software().glob("*.jar")), "lib", self.workdir, self.account)
+        jars = [jar for directory in self._software() for jar in sorted(directory.glob("*.jar"))]
+        lib = software.lend(jars, "lib", self.workdir, self.account)
         compile_program(self.release, self._java[0], lib, self.workdir, self.account, patience=self.patience)
 
     @property

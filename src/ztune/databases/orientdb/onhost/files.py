@@ -276,6 +276,11 @@ class OrientdbLucene(OrientJob):
     ROLES: ClassVar[tuple[str, ...]] = ("data", "index")
     _WORDS: ClassVar[str] = "words.json"
 
+    def _software(self) -> list[Path]:
+        plugin = self.release.lucene
+        found = super()._software()
+        return [*found, self._fetched(plugin, f"the plug-in {plugin}")] if plugin else found
+
     @property
     def _link(self) -> Path:
         # OrientDB keeps Lucene's files below the database; a link puts them on a dataset of their own.

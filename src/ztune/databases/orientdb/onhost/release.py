@@ -29,8 +29,12 @@ class Release:
     """What it may not, and why."""
     times: Mapping[str, int]
     """The settings that are times, as OrientDB has them: each becomes longer where everything is slower."""
-    shims: tuple[str, ...] = ()
-    """Classes of ours that stand before OrientDB's own of the same name."""
+    beside: tuple[str, ...] = ()
+    """Further classes of ours: those that ``program`` extends, and those that stand before OrientDB's own of
+    the same name.
+    """
+    lucene: str = ""
+    """Of the plug-in for Lucene the directory where ``ztune setup`` puts it; none: it comes with OrientDB."""
 
     @property
     def software(self) -> str:
@@ -45,7 +49,7 @@ class Release:
     @property
     def sources(self) -> tuple[str, ...]:
         """The files beside this one that are compiled for it."""
-        return tuple(f"{name}.java" for name in ("OrientTalk", self.program, *self.shims))
+        return tuple(f"{name}.java" for name in ("OrientTalk", self.program, *self.beside))
 
 
 _LOG = "the role wal says where the log lies"
@@ -107,13 +111,18 @@ _ONE_OWNED = {
 }
 
 
-def _one(number: str) -> Release:
+def _one(number: str, program: str, *beside: str, lucene: str = "") -> Release:
     times = {"storage.wal.commitTimeout": 1000, "storage.diskCache.writeCachePageFlushInterval": 100}
-    return Release(number, "OrientWork1", _ONE_SETTINGS, _ONE_OWNED, times, ("OClassLoaderHelper",))
+    return Release(number, program, _ONE_SETTINGS, _ONE_OWNED, times, ("OClassLoaderHelper", *beside), lucene)
 
 
 DEFAULT = "3.2"
-RELEASES: dict[str, Release] = {DEFAULT: _THREE, "1.7.4": _one("1.7.4"), "1.6.4": _one("1.6.4")}
+RELEASES: dict[str, Release] = {
+    DEFAULT: _THREE,
+    # Maven Central has no plug-in of 1.7.4; that of 1.7 builds its index on 1.7.4.
+    "1.7.4": _one("1.7.4", "OrientWork17", "OrientWork1", lucene="orientdb-lucene-1.7"),
+    "1.6.4": _one("1.6.4", "OrientWork1"),
+}
 """By what the parameter ``version`` says."""
 
 
