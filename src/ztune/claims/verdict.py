@@ -93,8 +93,10 @@ def keep(found: dict[str, Any]) -> None:
 
 
 def last(claim: Claim) -> dict[str, Any] | None:
-    """Return the last verdict of ``claim``; None where it was not tested. Raises InputError for a file that is
-    not one of ours."""
+    """Return the last verdict of ``claim``; None where it was not tested.
+
+    Raises InputError for a file that is not one of ours.
+    """
     path = _path(claim.id)
     if not path.is_file():
         return None
@@ -109,7 +111,7 @@ def last(claim: Claim) -> dict[str, Any] | None:
 def _read(path: Path) -> dict[str, Any]:
     """Return a kept verdict. Raises ValueError for what is cut short, or none."""
     found = json.loads(path.read_text())
-    if not isinstance(found, dict) or not _NEEDED <= found.keys() or not isinstance(found["trials"], list):
+    if not isinstance(found, dict) or not found.keys() >= _NEEDED or not isinstance(found["trials"], list):
         raise ValueError("it is no verdict")
     return found
 
