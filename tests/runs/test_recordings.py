@@ -245,6 +245,26 @@ def test_a_wrong_parameter_is_one_sentence_with_its_place(file: Path, line: str,
     assert str(error.value).startswith(f'{file}:{number}: axes."workload.client') and said in str(error.value)
 
 
+def test_a_wrong_parameter_of_the_base_is_said_where_it_stands(file: Path) -> None:
+    file.write_text(STUDY.replace("[parameters]", "[parameters]\nduration = 5"))
+    number = 1 + file.read_text().splitlines().index("duration = 5")
+    with pytest.raises(
+        InputError, match=rf"^{file}:{number}: parameters.duration: .*no parameter 'duration'"
+    ):
+        load_study(file)
+
+
+def test_a_cross_has_a_bound(file: Path) -> None:
+    many = ", ".join(map(str, range(1, 201)))
+    text = STUDY.replace('"workload.clients" = [1, 8]', f'"workload.clients" = [{many}]\n"arc" = [{many}]')
+    text = text.replace("cross = [", 'cross = [["arc", "workload.clients"], ', 1)
+    file.write_text(text)
+    with pytest.raises(
+        InputError, match=r"cross\[0\]: it makes 40,000 combinations, and 10,000 are the most"
+    ):
+        load_study(file)
+
+
 def test_a_wrong_parameter_of_a_named_layout_is_found_too(file: Path) -> None:
     more = '\n[[layouts]]\nname = "x"\n[layouts.set]\n"workload.reads" = 3\n"workload.rate" = "fast"\n'
     file.write_text(STUDY + more)
