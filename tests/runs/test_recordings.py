@@ -254,6 +254,18 @@ def test_a_wrong_parameter_of_the_base_is_said_where_it_stands(file: Path) -> No
         load_study(file)
 
 
+@pytest.mark.usefixtures("needs_postgres")
+def test_a_wrong_setting_says_which_layout_has_it(file: Path) -> None:
+    text = STUDY.replace('workload = "sqlite"', 'workload = "postgres-oltp"').replace("cross", "#", 1)
+    text = text.replace('"workload.clients" = [1, 8]', '"database.fsync" = ["on", "maybe"]')
+    file.write_text(text)
+    study = study_of_jobs(load_study(file), "postgres-oltp", {"clients": 1}, None, None)
+    with pytest.raises(
+        InputError, match=r'^layout "database.fsync=maybe" of study "load": .*fsync is .maybe.'
+    ):
+        jobs(study, "postgres-oltp", {"clients": 1}, first_round(study))
+
+
 def test_a_cross_has_a_bound(file: Path) -> None:
     many = ", ".join(map(str, range(1, 201)))
     text = STUDY.replace('"workload.clients" = [1, 8]', f'"workload.clients" = [{many}]\n"arc" = [{many}]')
