@@ -124,6 +124,10 @@ def test_layouts_are_replayed_on_their_recordings_and_compared_per_operation(
         assert run.trace_sha == base.sha
         assert set(store.recordings(run.id)) == {str(base.path), str(other.path)}
     found = {c.name: c for c in collect(trials).layouts}
+    # JSON has the recordings' totals, and beside them what ranks the layouts.
+    of_one = {e["layout"]: (e["metrics"]["written"], e["per_operation"]) for e in entries}
+    (total, mine), (also, theirs) = of_one["base"], of_one["workload.clients=8"]
+    assert mine["written"] == total / 40 and theirs["written"] == also / 160 and "allocated" not in mine
     one, eight = found["base"], found["workload.clients=8"]
     assert (one.work, eight.work) == (40, 160) and one.per_operation
     # The stand-in's time is the same for both, so that of one operation is a quarter; space is not divided.
@@ -399,3 +403,11 @@ def test_a_recording_of_another_job_is_not_the_bases(
     elsewhere = make_trace(tmp_path / "mine.trace", ("data", "wal"), workload=info)
     code, _, err = invoke("screen", str(elsewhere.path), "--study", str(file))
     assert code == 2 and "was recorded with synchronous=full" in err and "has extra" in err
+
+
+def test_results_are_of_one_operation_for_all_of_a_run_or_for_none(file: Path, stand_in_engine: Path) -> None:
+    base, _ = record(file, 40, 0)
+    invoke("screen", str(base.path), "--study", str(file), "--budget", "6")
+    with Store.open() as store:
+        rows = export.rows(store, [store.run()])
+    assert {m.meaning for row in rows for m in row.metrics if m.name == "written"} == {"bytes written"}
