@@ -411,3 +411,17 @@ def test_results_are_of_one_operation_for_all_of_a_run_or_for_none(file: Path, s
     with Store.open() as store:
         rows = export.rows(store, [store.run()])
     assert {m.meaning for row in rows for m in row.metrics if m.name == "written"} == {"bytes written"}
+
+
+def test_totals_of_different_jobs_are_said_beside_the_ranking(
+    file: Path, tmp_path: Path, stand_in_engine: Path
+) -> None:
+    base, _ = record(file, 40, 0)
+    invoke("screen", str(base.path), "--study", str(file), "--budget", "6")
+    page = tmp_path / "r.html"
+    assert invoke("report", "last", "--out", str(page))[0] == 0
+    shown = [invoke(command, "last")[1] for command in ("show", "recommend")]
+    for text in (*shown, page.read_text()):
+        assert "these are totals of different jobs. A job that did less looks better" in " ".join(
+            text.split()
+        )
