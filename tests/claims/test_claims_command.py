@@ -126,6 +126,21 @@ def test_show_and_list_have_the_last_verdict(trace: Trace) -> None:
     assert invoke("claims", "list")[0] == 0
 
 
+@pytest.mark.parametrize("text", ['{"claim": "sma', "[]", "{}", b"\xff\xfe"])
+def test_a_damaged_verdict_is_named_and_keeps_no_run(trace: Trace, home: Path, text: str | bytes) -> None:
+    said("small", "--trace", str(trace.path), *ONE)
+    ((run, *_),) = runs()
+    path = home / "verdicts/small.json"
+    path.write_bytes(text if isinstance(text, bytes) else text.encode())
+    for asked in (("claims", "show", "small"), ("claims", "list")):
+        code, out, err = invoke(*asked)
+        assert (code, out) == (2, ""), asked
+        assert str(path) in err and "`ztune claims test small` makes it anew" in err
+    assert invoke("runs", "--delete", run, "--yes")[0] == 0 and runs() == []
+    (one,) = said("small", "--trace", str(trace.path), *ONE)
+    assert one["verdict"] == "holds" and invoke("claims", "show", "small")[0] == 0
+
+
 def test_a_run_of_claims_is_an_ordinary_run(trace: Trace) -> None:
     said("small", "--trace", str(trace.path), *ONE)
     code, out, err = invoke("show", "last", "--json")

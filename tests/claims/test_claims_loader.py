@@ -101,6 +101,7 @@ def test_rows_have_their_own_settings_and_parameters(home: Path) -> None:
         ('id = "log"', 'id = "small"', 'claim[1].id: two claims are called "small"'),
         ('"slog" = "nvme"', '"slog" = "nvmee"', 'there is no profile "nvmee"'),
         ('"slog" = "nvme"', '"slot" = "nvme"', '"slot" is not a factor'),
+        ('"slog" = "nvme"', '"workload.scale" = 2', '"workload.scale" is a parameter of the workload; those'),
         ('"slog" = "nvme"', '"backup.recordsize" = "1M"', 'role backup has no dataset in layout "base"'),
         ('"slog" = "nvme"', '"data.recordsize" = "9K"', "it is a power of two"),
         ('set = { "slog" = "nvme" }', "parameters = { scales = 1 }", "scale"),

@@ -387,6 +387,16 @@ def test_a_kept_file_that_is_damaged_is_named(home: Path) -> None:
     assert ran()["run"] == 16
 
 
+def test_to_look_makes_nothing_in_the_state_directory(home: Path, tmp_path: Path) -> None:
+    """It may be on a disk that can only be read: what is stored can be seen all the same."""
+    invoke("runs")
+    there = {path.name for path in home.iterdir()}
+    for asked in (("list",), ("page", "--out", str(tmp_path / "page.html"))):
+        assert invoke("studies", *asked)[0] == 0
+    assert invoke("claims", "list")[0] == 0
+    assert {path.name for path in home.iterdir()} == there
+
+
 def test_a_base_that_is_no_row_is_refused(home: Path) -> None:
     path = home / "studies/published/mine.toml"
     path.write_text(PUBLISHED.replace('base = "128K"', 'base = "128k"'))

@@ -36,8 +36,10 @@ def stored(
     sha: str = "0" * 64,
     status: str = "done",
     outcome: dict[str, Any] | None = None,
+    recording: tuple[Path, str] | None = None,
 ) -> str:
-    """Put the made-up evidence into the store and return the run's id."""
+    """Put the made-up evidence into the store and return the run's id. ``recording``: of each trial, in a run
+    whose layouts have recordings of their own."""
     study = Study.model_validate({k: v for k, v in ev.run().study.items() if k != "profiles"})
     with Store.open() as store:
         run = store.create_run(
@@ -45,7 +47,7 @@ def stored(
             versions={"ztune": "0.1.0"}, seed=1, outcome=outcome,
         )  # fmt: skip
         for number, layout in enumerate(ev.layouts()[:8], start=1):
-            trial = store.add_trial(run.id, layout, is_baseline=number == 1)
+            trial = store.add_trial(run.id, layout, is_baseline=number == 1, recording=recording)
             store.start_trial(trial.id, {})
             if number == 8:
                 store.finish_trial(trial.id, error="the pool ran out of space", wall_s=1.0)
@@ -181,6 +183,15 @@ def test_what_the_trace_showed_is_said_when_the_trace_is_gone() -> None:
     assert "9,000 transactions were acknowledged" in " ".join(call("recommend", run).output.split())
     nothing = stored(outcome={"witness": None})
     assert "acknowledged and" not in call("recommend", nothing).output
+
+
+def test_what_the_trace_showed_is_said_of_the_layouts_that_replayed_it() -> None:
+    seen = {"operations": 9000, "unit": "transaction", "clients": 2, "writes": 9000, "log": True, "syncs": 1}
+    gone = Path("/nowhere/oltp.trace")
+    run = stored(outcome={"witness": seen}, recording=(gone, "0" * 64))
+    assert "9,000 transactions were acknowledged" in " ".join(call("recommend", run).output.split())
+    other = stored(outcome={"witness": seen}, recording=(gone, "1" * 64))
+    assert "9,000 transactions were acknowledged" not in " ".join(call("recommend", other).output.split())
 
 
 HEAVY = {"polars", "scipy", "numpy", "pyarrow", "jinja2", "psutil"}

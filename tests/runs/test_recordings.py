@@ -124,6 +124,10 @@ def test_layouts_are_replayed_on_their_recordings_and_compared_per_operation(
         assert run.trace_sha == base.sha
         assert set(store.recordings(run.id)) == {str(base.path), str(other.path)}
     found = {c.name: c for c in collect(trials).layouts}
+    # JSON has the recordings' totals, and beside them what ranks the layouts.
+    of_one = {e["layout"]: (e["metrics"]["written"], e["per_operation"]) for e in entries}
+    (total, mine), (also, theirs) = of_one["base"], of_one["workload.clients=8"]
+    assert mine["written"] == total / 40 and theirs["written"] == also / 160 and "allocated" not in mine
     one, eight = found["base"], found["workload.clients=8"]
     assert (one.work, eight.work) == (40, 160) and one.per_operation
     # The stand-in's time is the same for both, so that of one operation is a quarter; space is not divided.
@@ -243,6 +247,38 @@ def test_a_wrong_parameter_is_one_sentence_with_its_place(file: Path, line: str,
     with pytest.raises(InputError) as error:
         load_study(file)
     assert str(error.value).startswith(f'{file}:{number}: axes."workload.client') and said in str(error.value)
+
+
+def test_a_wrong_parameter_of_the_base_is_said_where_it_stands(file: Path) -> None:
+    file.write_text(STUDY.replace("[parameters]", "[parameters]\nduration = 5"))
+    number = 1 + file.read_text().splitlines().index("duration = 5")
+    with pytest.raises(
+        InputError, match=rf"^{file}:{number}: parameters.duration: .*no parameter 'duration'"
+    ):
+        load_study(file)
+
+
+@pytest.mark.usefixtures("needs_postgres")
+def test_a_wrong_setting_says_which_layout_has_it(file: Path) -> None:
+    text = STUDY.replace('workload = "sqlite"', 'workload = "postgres-oltp"').replace("cross", "#", 1)
+    text = text.replace('"workload.clients" = [1, 8]', '"database.fsync" = ["on", "maybe"]')
+    file.write_text(text)
+    study = study_of_jobs(load_study(file), "postgres-oltp", {"clients": 1}, None, None)
+    with pytest.raises(
+        InputError, match=r'^layout "database.fsync=maybe" of study "load": .*fsync is .maybe.'
+    ):
+        jobs(study, "postgres-oltp", {"clients": 1}, first_round(study))
+
+
+def test_a_cross_has_a_bound(file: Path) -> None:
+    many = ", ".join(map(str, range(1, 201)))
+    text = STUDY.replace('"workload.clients" = [1, 8]', f'"workload.clients" = [{many}]\n"arc" = [{many}]')
+    text = text.replace("cross = [", 'cross = [["arc", "workload.clients"], ', 1)
+    file.write_text(text)
+    with pytest.raises(
+        InputError, match=r"cross\[0\]: it makes 40,000 combinations, and 10,000 are the most"
+    ):
+        load_study(file)
 
 
 def test_a_wrong_parameter_of_a_named_layout_is_found_too(file: Path) -> None:
@@ -367,3 +403,25 @@ def test_a_recording_of_another_job_is_not_the_bases(
     elsewhere = make_trace(tmp_path / "mine.trace", ("data", "wal"), workload=info)
     code, _, err = invoke("screen", str(elsewhere.path), "--study", str(file))
     assert code == 2 and "was recorded with synchronous=full" in err and "has extra" in err
+
+
+def test_results_are_of_one_operation_for_all_of_a_run_or_for_none(file: Path, stand_in_engine: Path) -> None:
+    base, _ = record(file, 40, 0)
+    invoke("screen", str(base.path), "--study", str(file), "--budget", "6")
+    with Store.open() as store:
+        rows = export.rows(store, [store.run()])
+    assert {m.meaning for row in rows for m in row.metrics if m.name == "written"} == {"bytes written"}
+
+
+def test_totals_of_different_jobs_are_said_beside_the_ranking(
+    file: Path, tmp_path: Path, stand_in_engine: Path
+) -> None:
+    base, _ = record(file, 40, 0)
+    invoke("screen", str(base.path), "--study", str(file), "--budget", "6")
+    page = tmp_path / "r.html"
+    assert invoke("report", "last", "--out", str(page))[0] == 0
+    shown = [invoke(command, "last")[1] for command in ("show", "recommend")]
+    for text in (*shown, page.read_text()):
+        assert "these are totals of different jobs. A job that did less looks better" in " ".join(
+            text.split()
+        )

@@ -210,6 +210,8 @@ class Recommendation(RecommendationPart):
     within: float
     # What an operation of the job is called where totals of replays are divided by them: jobs differ.
     per_operation: str = ""
+    # Whether replays of different jobs are compared whose operations are not all known.
+    totals_of_jobs: bool = False
     layout_name: str
     layout: dict[str, Any]  # fully resolved, as Layout.to_json()
     layout_hash: str
@@ -235,6 +237,11 @@ class Recommendation(RecommendationPart):
 
     def of_one(self) -> str:
         """Return what times and bytes of a screening of different jobs are of, as a sentence; else ""."""
+        if self.totals_of_jobs:
+            return (
+                "The layouts' jobs differ, and not all say how many operations they did: these are totals of "
+                "different jobs. A job that did less looks better; compare only layouts of one job."
+            )
         if not self.per_operation:
             return ""
         return (

@@ -105,6 +105,7 @@ def recommend(
         minimise=list(now.minimise),
         within=now.within,
         per_operation=_operation(now.found),
+        totals_of_jobs=now.found.several and not now.found.per_operation,
         layout_name=chosen.name,
         layout=chosen.layout.to_json(),
         layout_hash=chosen.hash,

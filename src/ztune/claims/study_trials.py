@@ -120,6 +120,7 @@ def _job(trace: Trace, sizes: Mapping[str, RoleSizes]) -> RecordedJob:
 
 
 def _keep(kept: StudyTrials) -> None:
+    paths.private(_folder())
     files.write(_path(kept.study), output.json_text(to_json(kept)) + "\n")
 
 
@@ -138,4 +139,11 @@ def last(name: str) -> StudyTrials | None:
 
 
 def _path(name: str) -> Path:
-    return paths.private(paths.home() / "study-trials") / f"{name}.json"
+    return _folder() / f"{name}.json"
+
+
+def _folder() -> Path:
+    """Return where they are; nothing is made to read, as the state directory may be one that can't be
+    written."""
+    folder = paths.home() / "study-trials"
+    return paths.private(folder) if folder.exists() else folder

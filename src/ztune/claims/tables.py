@@ -61,6 +61,11 @@ class File:
 
     def changed(self, base: Layout, changes: Mapping[str, Any], name: str, loc: Loc) -> Layout:
         """Return ``base`` with ``changes``, called ``name``; ``loc``: where they stand. Raises InputError."""
+        for key in changes:
+            if key.startswith("workload."):  # the recording would be of a job without it
+                raise self.wrong(
+                    loc, f'"{key}" is a parameter of the workload; those stand in `parameters`, not in `set`'
+                )
         try:
             found = with_settings(base, changes, name)
             for profile in found.profiles():

@@ -13,6 +13,7 @@ from ztune.claims.accuracy import replayed
 from ztune.claims.claim import Claim, replay_cannot
 from ztune.claims.conclusion import Tried, conclude, flips
 from ztune.claims.support import supported
+from ztune.errors import InputError
 from ztune.store.db import now
 
 
@@ -87,25 +88,49 @@ def _finite(value: float) -> float | None:
 
 def keep(found: dict[str, Any]) -> None:
     """Keep a verdict in place of the last one of its claim."""
+    paths.private(_folder())
     files.write(_path(found["claim"]), output.json_text(found) + "\n")
 
 
 def last(claim: Claim) -> dict[str, Any] | None:
-    """Return the last verdict of ``claim``; None where it was not tested."""
+    """Return the last verdict of ``claim``; None where it was not tested.
+
+    Raises InputError for a file that is not one of ours.
+    """
     path = _path(claim.id)
     if not path.is_file():
         return None
+    try:
+        return _read(path)
+    except ValueError as error:
+        raise InputError(
+            f"{path} can't be read: {error}; `ztune claims test {claim.id}` makes it anew from what is stored"
+        ) from None
+
+
+def _read(path: Path) -> dict[str, Any]:
+    """Return a kept verdict. Raises ValueError for what is cut short, or none."""
     found = json.loads(path.read_text())
-    assert isinstance(found, dict)
+    if not isinstance(found, dict) or not found.keys() >= _NEEDED or not isinstance(found["trials"], list):
+        raise ValueError("it is no verdict")
     return found
 
 
+_NEEDED = {"claim", "verdict", "says", "when", "trials", "conditions"}
+
+
 def citing(runs: Collection[str]) -> dict[str, list[str]]:
-    """Return the id of each claim whose last verdict cites trials of ``runs`` → those runs."""
+    """Return the id of each claim whose last verdict cites trials of ``runs`` → those runs.
+
+    What can't be read cites nothing that could be said: it keeps nobody from deleting a run.
+    """
     found: dict[str, list[str]] = {}
     for path in sorted(_folder().glob("*.json")):
-        kept = json.loads(path.read_text())
-        theirs = dict.fromkeys(trial.rpartition("/")[0] for trial in kept["trials"])
+        try:
+            kept = _read(path)
+        except ValueError:
+            continue
+        theirs = dict.fromkeys(str(trial).rpartition("/")[0] for trial in kept["trials"])
         if cited := [run for run in theirs if run in runs and run not in kept.get("gone", [])]:
             found[kept["claim"]] = cited
     return found
@@ -114,7 +139,7 @@ def citing(runs: Collection[str]) -> dict[str, list[str]]:
 def lose(runs: Collection[str]) -> None:
     """Have each kept verdict that cites trials of ``runs`` say that they are gone."""
     for claim, cited in citing(runs).items():
-        kept = json.loads(_path(claim).read_text())
+        kept = _read(_path(claim))
         kept["gone"] = [*kept.get("gone", []), *cited]
         keep(kept)
 
@@ -128,7 +153,10 @@ def word(found: dict[str, Any]) -> str:
 
 
 def _folder() -> Path:
-    return paths.private(paths.home() / "verdicts")
+    """Return where verdicts are; nothing is made to read, as the state directory may be one that can't be
+    written."""
+    folder = paths.home() / "verdicts"
+    return paths.private(folder) if folder.exists() else folder
 
 
 def _path(claim: str) -> Path:

@@ -13,7 +13,7 @@ import click
 from ztune import output
 from ztune.advice.trust import outpaced
 from ztune.analysis.across import family
-from ztune.analysis.metrics import operations
+from ztune.analysis.metrics import TOTALS, operations, table
 from ztune.analysis.standing import standing
 from ztune.cli._live import LiveView
 from ztune.cli._options import (
@@ -209,6 +209,12 @@ def ranking_json(run: Run, trials: Sequence[Trial]) -> dict[str, Any]:
             node = node.get(part) if isinstance(node, dict) else None
         return node
 
+    def of_one(trial: Trial) -> dict[str, Any] | None:
+        if not (now.found.per_operation and trial.ok):
+            return None
+        metrics = table("modelled", per_operation=True)
+        return {name: metrics[name].read(trial.result or {}) for name in OBJECTIVES if name in TOTALS}
+
     def entry(trial: Trial) -> dict[str, Any]:
         return {
             "rank": ranked.index(trial.number) + 1 if trial.number in ranked else None,
@@ -224,6 +230,8 @@ def ranking_json(run: Run, trials: Sequence[Trial]) -> dict[str, Any]:
             "metrics": {name: metric(trial, name) for name in OBJECTIVES} if trial.ok else None,
             # Of the recorded job, where layouts have recordings of their own: the metrics are its totals.
             "operations": operations(trial.result or {}) if trial.trace_sha else None,
+            # What ranks them then; null where the metrics do.
+            "per_operation": of_one(trial),
             "trace": {"path": trial.trace_path, "sha": trial.trace_sha} if trial.trace_sha else None,
             "wall_s": trial.wall_s,
         }

@@ -37,7 +37,7 @@ class RunEvidence:
         """Return the recommendation; every command asks here. See ``ztune.advice.recommend.recommend``."""
         trace = self.recording(objective)
         manifest = None if trace is None else trace.manifest
-        found = recommend(self.run, self.trials, objective, manifest, self.screened, self.witness(trace))
+        found = recommend(self.run, self.trials, objective, manifest, self.screened, self.witness(objective))
         if not self.measured_by:
             return found
         better = f"Run {self.measured_by} has measured layouts of this screening since: go by that."
@@ -53,31 +53,34 @@ class RunEvidence:
             per_day=weight.per_day,
             objective=objective,
             manifest=None if (trace := self.recording(objective)) is None else trace.manifest,
-            witness=self.witness(trace),
+            witness=self.witness(objective),
             measured_by=self.measured_by,
         )
 
-    def witness(self, trace: Trace | None) -> Witness | None:
-        """Return what ``trace``, one of the run's recordings, says of acknowledgments: as the run has kept it
-        of its own, else by the trace itself. None without a trace that can be read.
+    def witness(self, objective: Objective | None = None) -> Witness | None:
+        """Return what the recording of the layout to recommend says of acknowledgments: as the run has kept
+        it of its own, else by the trace itself. None without a trace that can be read.
         """
-        if trace is None:
-            own = not any(trial.trace_sha for trial in self.trials)
-        else:
-            own = trace.sha == self.run.trace_sha
+        own = self._chosen(objective)[1] == self.run.trace_sha
         try:
-            return of_run(self.run.outcome if own else {}, trace)
+            return of_run(self.run.outcome if own else {}, self.recording(objective))
         except InputError:  # damaged since
             return None
 
     def recording(self, objective: Objective | None = None) -> Trace | None:
         """Return the trace that the layout to recommend replayed: where layouts have recordings of their own,
-        that is not always the run's."""
-        if not any(trial.trace_sha for trial in self.trials):
-            return self.trace
-        chosen = standing(self.run, self.trials, objective).chosen
-        trial = next((t for t in self.trials if chosen is not None and t.layout_hash == chosen.hash), None)
-        return self.trace if trial is None else _trace(*self.run.recording_of(trial))[0]
+        that is not always the run's. None where it is gone or no longer the same."""
+        path, sha = self._chosen(objective)
+        return self.trace if sha == self.run.trace_sha else _trace(path, sha)[0]
+
+    def _chosen(self, objective: Objective | None) -> tuple[str, str]:
+        """Return path and sha of the recording of the layout to recommend; without one, of the run's."""
+        if any(trial.trace_sha for trial in self.trials):
+            chosen = standing(self.run, self.trials, objective).chosen
+            for trial in self.trials:
+                if chosen is not None and trial.layout_hash == chosen.hash:
+                    return self.run.recording_of(trial)
+        return self.run.trace_path, self.run.trace_sha
 
     def summary(self) -> Summary | None:
         """Return what that trace shows, or None without a trace that can be read."""

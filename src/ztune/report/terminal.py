@@ -62,8 +62,8 @@ def ranking(r: Recommendation, top: int | None = TOP) -> RenderableType:
     baseline = next((row for row in [*r.ranking, *r.set_apart] if row.baseline), None)
     per = bool(r.per_operation)
     parts: list[RenderableType] = [ranking_table(r.ranking, baseline, top, per)]
-    if per:
-        parts.append(Text(r.of_one(), style="dim"))
+    if said := r.of_one():
+        parts.append(Text(said, style="yellow" if r.totals_of_jobs else "dim"))
     parts += [one for row in r.ranking for one in measured.passed_over(row.layout, row.passed_over)]
     hidden = 0 if top is None else max(0, len(r.ranking) - top)
     if hidden:

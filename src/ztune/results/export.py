@@ -46,6 +46,8 @@ def _of(origin: str, run: Run, trials: Sequence[Trial]) -> Iterator[ResultRow]:
     shared = _shared(run)
     base = private.layout(run.resolved_study.layout, names, shared["workload"])
     order = list(dict.fromkeys(t.layout_hash for t in trials))
+    # All of a run or none: a total and one of an operation under one name could not be compared.
+    each = all(t.trace_sha and operations(t.result or {}) for t in trials if t.ok)
     for trial in trials:
         if trial.status not in ("ok", "failed"):
             continue
@@ -69,7 +71,7 @@ def _of(origin: str, run: Run, trials: Sequence[Trial]) -> Iterator[ResultRow]:
             settings=dict(layout.settings()),
             layout_hash=layout.hash,
             durability=judge(trial.layout).klass.value,
-            metrics=_metrics(run, trial),
+            metrics=_metrics(run, trial, each),
         )
 
 
@@ -163,14 +165,12 @@ def _disks(run: Run, layout: Layout, shown: Layout) -> tuple[str, str]:
     return " | ".join(texts), "+".join(sorted(kinds))
 
 
-def _metrics(run: Run, trial: Trial) -> tuple[RowMetric, ...]:
-    """Return what is known of a trial that succeeded."""
+def _metrics(run: Run, trial: Trial, each: bool) -> tuple[RowMetric, ...]:
+    """Return what is known of a trial that succeeded; ``each``: totals of a replay for one operation."""
     if not trial.ok:
         return ()
     whole = basis(run)
     found = []
-    # A total of a job that is not the base's says nothing beside the others of the run.
-    each = bool(trial.trace_sha and operations(trial.result or {}))
     for metric in table(whole, each).values():
         value = metric.read(trial.result or {})
         if value is not None:

@@ -226,13 +226,13 @@ def jobs(
         key = key_of(layout)
         if key not in found:
             given = with_parameters(workload, parameters, layout.workload, study.layout.arc)
-            made, path = kept(workload, given, layout.database, _PREFIX)
-            check = getattr(getattr(made, "job", None), "check_settings", None)
-            if check is not None:
-                try:
+            try:
+                made, path = kept(workload, given, layout.database, _PREFIX)
+                check = getattr(getattr(made, "job", None), "check_settings", None)
+                if check is not None:
                     check()
-                except InputError as error:
-                    raise InputError(f'layout "{layout.name}": {error}') from None
+            except InputError as error:
+                raise InputError(f'layout "{layout.name}" of study "{study.name}": {error}') from None
             said = dict(key)
             words = ", ".join(f"{factor}={said.get(factor, 'default')}" for factor in factors)
             found[key] = KeptJob(key, made, path, words)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -19,6 +20,8 @@ from ztune.study.study import Study
 from ztune.toml.positions import line_of, positions
 from ztune.toml.reading import Loc, explain, read_toml, show_path
 
+MAX_COMBINATIONS = 10_000
+"""Of one cross: each is made and checked where a study is read, which takes a millisecond."""
 _TOML_PATH = re.compile(r"[^\s+:]+\.toml\b")
 
 
@@ -34,6 +37,7 @@ def load_study(path: Path) -> Study:
 def parse_study(raw: dict[str, Any], text: str, path: Path) -> Study:
     """Check a parsed study; ``text``: its source, for line numbers; ``path``: where paths in it start."""
     extra = _resolve_paths(raw, path)
+    _check_crosses(raw, text, path)
     try:
         study = Study.model_validate(raw)
     except ValidationError as error:
@@ -67,6 +71,22 @@ def resolve_profiles(
     return study.model_copy(update={"profiles": found})
 
 
+def _check_crosses(raw: Mapping[str, Any], text: str, path: Path) -> None:
+    """Refuse a cross of more layouts than could be looked at. Before the models, which make each of them."""
+    axes, crosses = raw.get("axes"), raw.get("cross")
+    if not isinstance(axes, dict) or not isinstance(crosses, list):
+        return  # the models say so
+    for i, keys in enumerate(crosses):
+        named = [axes.get(key) for key in keys if isinstance(key, str)] if isinstance(keys, list) else []
+        many = math.prod(len(values) for values in named if isinstance(values, list))
+        if many > MAX_COMBINATIONS:
+            at = line_of(positions(text), ("cross", i))
+            raise InputError(
+                f"{path}{f':{at}' if at else ''}: cross[{i}]: it makes {many:,} combinations, and "
+                f"{MAX_COMBINATIONS:,} are the most; name fewer axes, or give them fewer values"
+            )
+
+
 def _check_parameters(study: Study, raw: dict[str, Any], text: str, path: Path) -> None:
     """Refuse parameters that the study's workload does not take. Not in the models either, for the same
     reason as control characters.
@@ -98,6 +118,10 @@ def _check_parameters(study: Study, raw: dict[str, Any], text: str, path: Path) 
             registry.get(study.workload).Parameters.parse(study.workload, {**study.parameters, **given})
         except InputError as error:
             wrong = next((name for name in given if repr(name) in str(error)), None)
+            if wrong is None:
+                for name in study.parameters:
+                    if repr(name) in str(error):
+                        refuse(("parameters", name), str(error))
             refuse(first if loc[0] == "axes" or wrong is None else (*loc, f"workload.{wrong}"), str(error))
 
 

@@ -76,7 +76,7 @@ class Study(Strict):
         default_factory=dict, description="Factor → values, each tried alone on the base."
     )
     cross: tuple[tuple[str, ...], ...] = Field(
-        default=(), description="Lists of axes whose values are tried in every combination."
+        default=(), description="Lists of axes whose values are tried in every combination, 10,000 at most."
     )
     layouts: tuple[NamedLayout, ...] = Field(default=(), description="Further layouts.")
     profiles: dict[str, Profile] = Field(
