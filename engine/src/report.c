@@ -84,6 +84,10 @@ static json_t *vdevs(const spec_t *spec, io_count_t *sum, double *busy_max, char
 		sum->writes += d[i].count.writes;
 		sum->write_bytes += d[i].count.write_bytes;
 		sum->flushes += d[i].count.flushes;
+		/* Nobody waits for what an L2ARC is fed with, and OpenZFS feeds it less when its disk is behind; who
+		 * reads from it waits for that, which is a thread's wait. */
+		if (d[i].class == VC_CACHE)
+			continue;
 		if (busy_name[0] == '\0' || busy > *busy_max) {
 			*busy_max = busy;
 			(void)snprintf(busy_name, len, "%s/%s", spec->pools[d[i].pool].name, d[i].name);

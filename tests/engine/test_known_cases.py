@@ -292,6 +292,20 @@ def test_cache_device(tmp_path: Path, noise: Path) -> None:
     assert m["l2arc"]["hits"] > 100
 
 
+def test_nobody_waits_for_what_a_cache_device_is_fed_with(tmp_path: Path, noise: Path) -> None:
+    vdevs = [group("data", "stripe", 1), group("cache", "stripe", 1, "hdd")]
+    s = spec(
+        noise, size=128 * MIB, properties={"recordsize": "128K"}, vdevs=vdevs, tunables={"l2arc_noprefetch": 0}
+    )
+    ops = Ops(step=20_000_000)
+    for i in range(1024):
+        ops.add(READ, offset=i * 128 * 1024, size=128 * 1024)
+    m = replay(tmp_path, s, ops)["measure"]
+    busy = {disk["class"]: disk["busy_s"] for disk in m["by_vdev"]}
+    assert busy["cache"] > busy["data"]
+    assert m["model"]["busy_s_max"] == busy["data"]
+
+
 def test_cold_and_warm(tmp_path: Path, noise: Path) -> None:
     ops = Ops()
     for i in range(100):
