@@ -295,7 +295,11 @@ def test_cache_device(tmp_path: Path, noise: Path) -> None:
 def test_nobody_waits_for_what_a_cache_device_is_fed_with(tmp_path: Path, noise: Path) -> None:
     vdevs = [group("data", "stripe", 1), group("cache", "stripe", 1, "hdd")]
     s = spec(
-        noise, size=128 * MIB, properties={"recordsize": "128K"}, vdevs=vdevs, tunables={"l2arc_noprefetch": 0}
+        noise,
+        size=128 * MIB,
+        properties={"recordsize": "128K"},
+        vdevs=vdevs,
+        tunables={"l2arc_noprefetch": 0},
     )
     ops = Ops(step=20_000_000)
     for i in range(1024):
