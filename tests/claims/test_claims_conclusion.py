@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from ztune.analysis.paired import paired
 from ztune.claims.claim import Claim, Relation
 from ztune.claims.conclusion import Compared, Conclusion, Condition, Tried, Word, conclude, flips, state
-from ztune.claims.support import Support, Supported
+from ztune.claims.support import Support, Supported, against
 
 NOT_ENOUGH = Support(Supported.NOT_ENOUGH, "it has no figures")
 
@@ -169,6 +169,25 @@ def test_two_factors_are_named_where_one_does_not_tell() -> None:
         tried(SAME, profile="nvme", arc=256 << 20),
     )  # fmt: skip
     assert said.sentence.startswith("It holds only with disks of hdd-7200, an ARC of 64M: ")
+
+
+def test_conditions_are_named_in_few_words() -> None:
+    said = found(
+        *(tried(FASTER, arc=arc << 20) for arc in (64, 256)),
+        *(tried(FASTER if arc == 64 else SAME, profile=p, arc=arc << 20)
+          for p in ("ssd-sata", "nvme") for arc in (64, 256)),
+    )  # fmt: skip
+    assert said.sentence.startswith(
+        "It holds only with disks of hdd-7200 or with disks of ssd-sata or nvme, an ARC of 64M: "
+    )
+    assert "It does not hold with disks of ssd-sata or nvme, an ARC of 256M: " in said.sentence
+
+
+def test_ratios_in_words() -> None:
+    assert against(1.0, "X") == "as much as X"
+    assert against(0.5, "X") == "50.0% less than X"
+    assert against(2.13, "X") == "2.1 times that of X"
+    assert against(1505.0, "X") == "1,505 times that of X"
 
 
 def test_an_upgrade_can_decide() -> None:

@@ -364,33 +364,75 @@ def _apart(by: dict[Upshot, list[Tried]]) -> str:
 def _where(these: Sequence[Tried], those: Sequence[Tried]) -> str:
     """Return in words what sets the conditions ``these`` apart from ``those``, by as few factors as do."""
     names = [f.name for f in fields(Condition)]
+    chosen: tuple[str, ...] = tuple(names)
     for size in range(1, len(names) + 1):
-        for chosen in itertools.combinations(names, size):
-            mine = dict.fromkeys(tuple(getattr(t.condition, n) for n in chosen) for t in these)
-            other = {tuple(getattr(t.condition, n) for n in chosen) for t in those}
-            if those and not other & mine.keys():
-                return " or ".join(_listed(chosen, values) for values in mine)
-    return " or ".join(_listed(names, tuple(getattr(t.condition, n) for n in names)) for t in these)
+        for some in itertools.combinations(names, size):
+            if those and not _values(those, some) & _values(these, some).keys():
+                chosen = some
+                break
+        else:
+            continue
+        break
+    mine, every = _values(these, chosen), _values([*these, *those], chosen)
+    return " or ".join(
+        " ".join(
+            [
+                *(_part(f[0], *f[1]) for f in group if f[0] == "place"),
+                *_with([f for f in group if f[0] != "place"]),
+            ]
+        )
+        for group in _grouped(chosen, list(mine), list(every))
+    )
 
 
-def _listed(names: Sequence[str], values: Sequence[object]) -> str:
-    """Return the factors with a preposition: "with disks of nvme, OpenZFS 2.4"."""
-    place = [_part(n, v) for n, v in zip(names, values, strict=True) if n == "place"]
-    rest = ", ".join(_part(n, v) for n, v in zip(names, values, strict=True) if n != "place")
-    return " ".join([*place, *([f"with {rest}"] if rest else [])])
+_Values = tuple[object, ...]
+_Factor = tuple[str, _Values]
+"""A factor and those of its values that are meant."""
 
 
-def _part(name: str, value: object) -> str:
+def _values(tried: Sequence[Tried], names: Sequence[str]) -> dict[_Values, None]:
+    """Return the values of the factors ``names``, in order and each once."""
+    return dict.fromkeys(tuple(getattr(t.condition, n) for n in names) for t in tried)
+
+
+def _grouped(names: Sequence[str], mine: Sequence[_Values], every: Sequence[_Values]) -> list[list[_Factor]]:
+    """Return ``mine``, rows of values of the factors ``names``, as few groups of factors with their values.
+
+    A factor is left out where all of its values in ``every`` are meant.
+    """
+    if not names:
+        return [[]]
+    by_rest: dict[frozenset[_Values], list[object]] = {}
+    for first in dict.fromkeys(row[0] for row in mine):
+        by_rest.setdefault(frozenset(row[1:] for row in mine if row[0] == first), []).append(first)
+    groups = []
+    for rest, firsts in by_rest.items():
+        whole = dict.fromkeys(row[1:] for row in every if row[0] in firsts)
+        wanted = [row for row in whole if row in rest]
+        more = [[]] if len(wanted) == len(whole) else _grouped(names[1:], wanted, list(whole))
+        groups += [[(names[0], tuple(firsts)), *factors] for factors in more]
+    return groups
+
+
+def _with(factors: Sequence[_Factor]) -> list[str]:
+    return [f"with {', '.join(_part(f[0], *f[1]) for f in factors)}"] if factors else []
+
+
+def _part(name: str, *values: object) -> str:
     match name:
         case "place":
-            return "by replay" if value == REPLAY else f"measured on a {value}"
+            return " or ".join("by replay" if v == REPLAY else f"measured on a {v}" for v in values)
         case "profile":
-            return f"disks of {value}"
+            return f"disks of {_or(values)}"
         case "arc":
-            return f"an ARC of {format_size(value) if isinstance(value, int) else value}"
+            return f"an ARC of {_or([format_size(v) if isinstance(v, int) else v for v in values])}"
         case "openzfs":
-            return f"OpenZFS {value}"
-    return str(value)
+            return f"OpenZFS {_or(values)}"
+    return _or(values)
+
+
+def _or(values: Sequence[object]) -> str:
+    return " or ".join(map(str, values))
 
 
 def _count(n: int) -> str:

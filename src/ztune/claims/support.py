@@ -73,7 +73,9 @@ def _near(ratios: Iterable[float], scatter: float) -> bool:
 
 
 def against(ratio: float, other: str) -> str:
-    """Return a ratio to ``other`` in words: "11.3% less than X", "2.1 times that of X"."""
+    """Return a ratio to ``other`` in words: "11.3% less than X", "2.1 times that of X", "as much as X"."""
     if ratio >= 2:
-        return f"{ratio:.2g} times that of {other}"
+        return f"{ratio:,.{1 if ratio < 10 else 0}f} times that of {other}"
+    if abs(ratio - 1) < 0.0005:
+        return f"as much as {other}"
     return f"{abs(ratio - 1):.1%} {'more' if ratio >= 1 else 'less'} than {other}"
