@@ -78,14 +78,16 @@ def test_nothing_that_is_needed_is_given_back(
 def test_near_the_limit_the_disks_move_to_files(tmp_path: Path, noise: Path) -> None:
     back = tmp_path / "back"
     back.mkdir()
+    # The files alone take 512 MiB; with what is written and cached, 690 to 780.
+    limit = 650 * MIB
     s = spec(noise, size=512 * MIB, properties={"recordsize": "128K"}, disk=4 << 30)
     ops = overwrites(300, 8192, 512 * MIB)
     in_memory = replay(tmp_path, s, ops)
-    assert in_memory["memory_peak"] > 700 * MIB
-    s.update(memory_limit=700 * MIB, backing_dir=str(back))
+    assert in_memory["memory_peak"] > limit
+    s.update(memory_limit=limit, backing_dir=str(back))
     moved = replay(tmp_path, s, ops)
     check_sums(moved)
-    assert moved["memory_peak"] < 700 * MIB
+    assert moved["memory_peak"] < limit
     assert list(back.iterdir()) == []
     spaces = [r["measure"]["space"] for r in (moved, in_memory)]
     # Files and datasets to the byte; what the pool keeps for itself (space maps) goes with threads.
