@@ -239,6 +239,8 @@ def test_what_its_own_figures_never_showed_comes_first() -> None:
         "Its own figures do not show it: a has 0.3% less than b. It holds under the one condition tried: "
     )
     assert said.states[0][1] == "holds"
+    # The word is of its own figures: no modelled time makes a hint of it.
+    assert not found(tried(EXACT[0], profile="nvme", unheld=True, **REPLAY), support=no).hint
 
 
 INTERVAL = st.tuples(st.floats(0.2, 5), st.floats(1, 3)).map(lambda t: (t[0], t[0] * t[1]))

@@ -201,6 +201,7 @@ def test_what_a_replay_can_tell(home: Path) -> None:
         ('"data.compression" = "off"', "modelled time leaves the processor time of compression out"),
         ('"pool.tank.filesystem" = "xfs"', "knows no other file system"),
         ('"tunable.zfs_vdev_read_gap_limit" = 0', "leaves zfs_vdev_read_gap_limit out"),
+        ('"tunable.zfs_vdev_max_active" = 5', "how many I/Os a disk is given at once"),
         ('"data.atime" = "off"', "leaves atime out"),
     ):
         _, changed = load(home, CLAIMS.replace('"slog" = "nvme"', change))

@@ -199,6 +199,8 @@ def conclude(claim: Claim, support: Support, tried: Sequence[Tried]) -> Conclusi
     sentence = " ".join(filter(None, [sentence, *more]))
     if support.word is Supported.NO:
         word, sentence = Word.NEVER, f"Its own figures do not show it: {support.why}. {sentence}"
+        # What is a hint is what was found here, and that is not the word.
+        hint = False
     return Conclusion(word, sentence, states, hint, tuple(differ))
 
 
