@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ztune.study.layout import Layout
+from ztune.onhost.layout import Layout
 from ztune.units import parse_size
 
 _DEVICES = ("data", "slog", "l2arc", "special")
