@@ -107,6 +107,9 @@ def test_where_nothing_was_said_equal_rates_say_it() -> None:
     assert shown is not None and not shown.behind and goals(run(), found)[0] == "latency"
     assert pace(cells((BASE, old), (LOG, {**old, "seconds": 0.0193}), spread=0.0)) is None
     assert pace(cells((BASE, old), spread=0.0)) is None
+    # Equal rates of a job without latencies, such as an import, are no pace: its disks don't matter.
+    bare = [replace(one, values={k: v for k, v in one.values.items() if k != "latency"}) for one in found]
+    assert pace(bare) is None
 
 
 def test_a_run_that_was_decided_by_time_is_decided_again() -> None:

@@ -43,12 +43,13 @@ def pace(cells: Sequence[LayoutResult]) -> Pace | None:
     """Return the pace that the job was given; None where it went as fast as it could, under every layout.
 
     From what each trial says was asked for and what was done. Where no trial says it, as in runs of an older
-    ztune, all layouts doing the same per second show it.
+    ztune, all layouts doing the same per second show it, of a job that tells its latency: one that does not,
+    such as an import, has no pace, and takes the same time where its disks don't matter.
     """
     known = [c for c in cells if "per_second" in c.values]
     asked = [v for c in known for v in c.values.get("offered", {}).values()]
     if not asked:
-        speeds = [v for c in known if (v := c.value("per_second"))]
+        speeds = [v for c in known if "latency" in c.values and (v := c.value("per_second"))]
         same = len(speeds) > 1 and max(speeds) <= min(speeds) * (1 + _SAME_RATE)
         return Pace({}, {}, frozenset()) if same else None
     usual = median(asked)
