@@ -223,6 +223,14 @@ def test_what_was_not_tried_is_said() -> None:
     assert said.sentence.endswith("1 of 2 conditions were not tried: the disk is full.")
 
 
+def test_a_difference_that_is_clear_but_perhaps_not_large_enough_is_said() -> None:
+    claim = replace(less(), at_least=0.25)
+    said = conclude(claim, NOT_ENOUGH, [tried(FASTER)])
+    assert said.word is Word.TOO_SMALL
+    assert said.sentence.startswith("It goes the way that it says; whether by 25% is too small to tell: ")
+    assert conclude(claim, NOT_ENOUGH, [tried((0.7, 1.1))]).sentence.startswith("Too small to tell: ")
+
+
 def test_it_cannot_be_tested() -> None:
     said = found(tried(untried="mongod is not here"), tried(profile="nvme", untried="mongod is not here"))
     assert (said.word, said.sentence) == (Word.CANNOT, "It can't be tested here: mongod is not here.")

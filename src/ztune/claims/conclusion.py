@@ -269,7 +269,10 @@ def _here(
     rest = f" {left} of {len(states)} conditions were not tried{f': {why}' if why else ''}." if left else ""
     if not holding and not failing:
         if not opened[0].condition.modelled:
-            return Word.TOO_SMALL, f"Too small to tell: {_evidence(opened[0])}.{rest}"
+            what = "Too small to tell"
+            if claim.at_least and _goes_its_way(claim, opened[0]):
+                what = f"It goes the way that it says; whether by {claim.at_least:.0%} is too small to tell"
+            return Word.TOO_SMALL, f"{what}: {_evidence(opened[0])}.{rest}"
         least = max(each.smallest for each in opened)
         return (
             Word.TOO_SMALL,
@@ -307,6 +310,16 @@ def _one(claim: Claim, each: Compared, smallest: float) -> Upshot:
     if _none(each, limit) or low > bound or low >= 0:
         return "fails"
     return "holds" if high <= bound and high < 0 else "open"
+
+
+def _goes_its_way(claim: Claim, tried: Tried) -> bool:
+    """Return whether the claim's layout is on the side that it says of each other one, by however little."""
+    if {each.other for each in tried.compared} != {side.name for side in claim.others}:
+        return False
+    less = claim.relation == "less"
+    return claim.relation in ("less", "more") and all(
+        _log(each.high) < 0 if less else _log(each.low) > 0 for each in tried.compared
+    )
 
 
 def _better(claim: Claim, each: Compared) -> tuple[float, float]:
