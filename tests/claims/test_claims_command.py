@@ -279,9 +279,20 @@ def test_the_version_of_openzfs_is_a_factor(
     assert asked == ["2.3,2.4"]
     assert [c["openzfs"] for c in one["conditions"]] == ["2.3.2", "2.4.4"]
     assert len(runs()) == 2 and len(one["trials"]) == 4
-    # Without a version it is this machine's own, and stored already.
-    (one,) = said("writes", "--trace", str(trace.path), *ONE)
-    assert [c["openzfs"] for c in one["conditions"]] == ["2.3.2"] and len(runs()) == 2
+    # Without a version it is this machine's own, and stored already; what was found with the other stands.
+    (again,) = said("writes", "--trace", str(trace.path), *ONE)
+    assert len(runs()) == 2
+    assert {**again, "when": ""} == {**one, "when": ""}
+    # Not with another job, nor when its trials are gone.
+    (other,) = said("writes", "--seconds", "7", *ONE)
+    assert [c["openzfs"] for c in other["conditions"]] == ["2.3.2"]
+    (one,) = said("writes", "--trace", str(trace.path), *ONE, "--openzfs", "2.3,2.4")
+    ((newest, *_),) = [
+        r for r in runs() if r[0] in {t.partition("/")[0] for t in one["conditions"][1]["trials"]}
+    ]
+    assert invoke("runs", "--delete", newest, "--yes")[0] == 0
+    (again,) = said("writes", "--trace", str(trace.path), *ONE)
+    assert [c["openzfs"] for c in again["conditions"]] == ["2.3.2"]
     # What no replay can tell is said once.
     write(home, "processor", "cpu")
     (one,) = said("processor", "--trace", str(trace.path), *ONE, "--openzfs", "2.3,2.4")

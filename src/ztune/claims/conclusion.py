@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from enum import StrEnum
@@ -134,6 +135,27 @@ class Conclusion:
     def trials(self) -> tuple[str, ...]:
         """The trials that it cites, each once."""
         return tuple(dict.fromkeys(trial for tried, _ in self.states for trial in tried.trials))
+
+
+def joined(tried: Sequence[Tried], stands: Sequence[Tried]) -> tuple[Tried, ...]:
+    """Return what was ``tried`` now with what ``stands`` of earlier, in one order: replays first, by version.
+
+    What was tried again counts as it is now.
+    """
+    again = {each.condition for each in tried}
+    every = [*tried, *(each for each in stands if each.condition not in again)]
+    profiles = list(dict.fromkeys(each.condition.profile for each in every))
+    return tuple(
+        sorted(
+            every,
+            key=lambda each: (
+                not each.condition.modelled,
+                [int(part) for part in re.findall(r"\d+", each.condition.openzfs)],
+                profiles.index(each.condition.profile),
+                each.condition.arc,
+            ),
+        )
+    )
 
 
 def state(claim: Claim, tried: Tried) -> Upshot:

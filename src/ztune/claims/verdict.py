@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from ztune import files, output, paths
 from ztune.claims.accuracy import replayed
 from ztune.claims.claim import Claim, replay_cannot
-from ztune.claims.conclusion import Tried, conclude, flips
+from ztune.claims.conclusion import REPLAY, Compared, Condition, Tried, conclude, flips
 from ztune.claims.support import supported
 from ztune.errors import InputError
 from ztune.store.db import now
+from ztune.store.records import Run
 
 
 def described(claim: Claim) -> dict[str, Any]:
@@ -44,12 +45,16 @@ def described(claim: Claim) -> dict[str, Any]:
     }
 
 
-def verdict(claim: Claim, tried: Sequence[Tried]) -> dict[str, Any]:
-    """Return what may be said of ``claim`` after ``tried``, with what it rests on."""
+def verdict(claim: Claim, tried: Sequence[Tried], job: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    """Return what may be said of ``claim`` after ``tried``, with what it rests on.
+
+    ``job``: what the user asked of its job; a verdict on another one is another verdict.
+    """
     said = conclude(claim, supported(claim), tried)
     return {
         **described(claim),
         "when": now(),
+        "job": dict(job or {}),
         "verdict": said.word.value,
         "says": said.sentence,
         "hint": said.hint,
@@ -106,6 +111,45 @@ def last(claim: Claim) -> dict[str, Any] | None:
         raise InputError(
             f"{path} can't be read: {error}; `ztune claims test {claim.id}` makes it anew from what is stored"
         ) from None
+
+
+def before(claim: Claim, job: Mapping[str, Any], runs: Mapping[str, Run], engine: str) -> tuple[Tried, ...]:
+    """Return what the last verdict of ``claim`` rests on and still stands: what was compared under each
+    condition with the same ``job`` and layouts, by trials of ``runs`` (by id), replayed by this ``engine``.
+
+    So a test of one condition more adds to the others. Nothing where there is no verdict that can be read.
+    """
+    try:
+        kept = last(claim)
+    except InputError:
+        return ()
+    layouts = described(claim)["layouts"]
+    if kept is None or kept.get("job") != dict(job) or kept.get("layouts") != layouts:
+        return ()
+    found = []
+    for each in kept["conditions"]:
+        cited = {str(trial).rpartition("/")[0] for trial in each["trials"]}
+        there = [runs[run] for run in cited if run in runs]
+        modelled = each["place"] == REPLAY
+        if len(there) < len(cited) or (modelled and any(r.versions.get("engine") != engine for r in there)):
+            continue
+        if cited and each["ratios"]:
+            found.append(_again(each))
+    return tuple(found)
+
+
+def _again(each: Mapping[str, Any]) -> Tried:
+    """Return a condition of a kept verdict as it was tried."""
+    compared = []
+    for other, kept in each["ratios"].items():
+        ratio = math.inf if kept is None else float(kept)
+        low, high = each["intervals"].get(other, (ratio, ratio))
+        compared.append(Compared(other, ratio, low, math.inf if high is None else high))
+    return Tried(
+        Condition(each["place"], each["profile"], each["arc"], each["openzfs"]), tuple(compared),
+        each["smallest"], tuple(each["trials"]), each["untried"], each["failed"], each["instead"],
+        each["hint"], each["scatter"],
+    )  # fmt: skip
 
 
 def _read(path: Path) -> dict[str, Any]:

@@ -16,7 +16,7 @@ from ztune.analysis import units
 from ztune.claims import claim as known
 from ztune.claims import verdict as verdicts
 from ztune.claims.claim import Claim
-from ztune.claims.conclusion import Tried, Word, cited
+from ztune.claims.conclusion import Tried, Word, cited, joined
 from ztune.claims.measuring import Measurements, takes_trials
 from ztune.claims.recordings import SECONDS, Recordings
 from ztune.claims.replaying import PROFILES, Conditions, Hearing, Replays
@@ -195,7 +195,7 @@ def test(
     OpenZFS.
 
     What is stored already is not run again, so a test which was cut goes on when it is called again. Each
-    claim's verdict is kept as soon as it is there.
+    claim's verdict is kept as soon as it is there; another condition of the same job adds to it.
 
     \b
       ztune claims test guide-postgresql-8k
@@ -239,12 +239,16 @@ def test(
             disks or PROFILES, sizes, jobs or 0, () if measurements is None else disks or (None,)
         )
         replays = [Replays(store, engine, recordings, conditions, hearing, words) for engine in own]
+        job = {"params": params, "seconds": seconds, "trace": None if given is None else given.sha}
         pace = _Pace(len(claims))
         said: list[dict[str, Any]] = []
         try:
             for number, claim in enumerate(claims, 1):
                 pace.begin(number, claim.id)
-                one = verdicts.verdict(claim, _tried(claim, replays, measurements))
+                tried = _tried(claim, replays, measurements)
+                runs = {run.id: run for run in store.runs()}
+                stands = verdicts.before(claim, job, runs, own[0].version)
+                one = verdicts.verdict(claim, joined(tried, stands), job)
                 verdicts.keep(one)
                 said.append(one)
                 if not as_json:
