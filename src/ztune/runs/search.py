@@ -51,7 +51,9 @@ class Stopped:
     chance: float | None
 
     def sentence(self) -> str:
-        """Return it for people."""
+        """Return it for people; "" where there was nothing to search."""
+        if self.cells <= 1 and self.reason == "all":
+            return ""
         left = f"another of the space's {self.cells:,} is better by more than {self.within * 100:.2g} %"
         if self.reason == "all":
             return f"All {self.cells:,} layouts of the space were tried."

@@ -23,12 +23,12 @@ if TYPE_CHECKING:
 
     Numbers = NDArray[np.float64]
 
-STARTS = 5
+STARTS = 4
 """Cells that spread over the space before a model chooses, the first among them."""
 _FAR = 64  # random cells of which the one that is farthest from what was tried is a start
 _SAMPLES = 1000  # draws of the whole space from the model, of which the share with something better counts
 _DRAWN_CELLS = 400  # the cells of such a draw: those that are most likely to be better
-_LENGTH, _WIDTH = (
+_LENGTH, _WIDTH = 0.5, 1.0
     1.0,
     1.0,
 )  # of a kernel's length scale, in ranges of an axis: the median, and the spread of its logarithm
@@ -162,7 +162,7 @@ class _Model:
         return found.x, float(found.fun)
 
     def proposal(self, count: int, gain: float) -> Proposal:
-        """Return the ``count`` cells of most expected improvement, and the chance of ``gain`` (logarithms)."""
+        """Return the ``count`` cells of most expected improvement, and chance of ``gain`` (logarithms)."""
         np = self._np
         mean, covariance = self._fitted.predict(self._candidates, return_cov=True)
         chance = self._chance(mean, covariance, gain)
