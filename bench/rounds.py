@@ -27,7 +27,7 @@ def search(sizes: Sequence[int], base: Cell, values: Mapping[Cell, float]) -> It
     yield from new([base, *alone])
     while True:
         ranked = sorted(tried, key=values.__getitem__)
-        best = [min(range(n), key=lambda at, i=i: _worth(values, base, i, at)) for i, n in enumerate(sizes)]
+        best = [min((_worth(values, base, i, at), at) for at in range(n))[1] for i, n in enumerate(sizes)]
         wanted = [tuple(best)]
         for cell in ranked[:_TOP]:
             wanted += [_with(cell, i, base[i]) for i in range(len(sizes))]

@@ -258,7 +258,7 @@ def replayed(task: tuple[Space, str, int]) -> Replayed:
 
 
 def stops(task: tuple[Space, int]) -> tuple[str, int, float]:
-    """Search by ours until it says that enough is known: the grid, trials, and how much worse than the best."""
+    """Search by ours until enough is known: the grid, trials, and how much worse than the best it is."""
     space, seed = task
     warnings.simplefilter("ignore")
     within = SearchSpace(space.axes, space.values.__contains__)
@@ -333,7 +333,7 @@ def grids_table(
 ) -> list[str]:
     """Return the table by grid: how many cells, how many good ones, ours and random, and where ours stops."""
     lines = [
-        "| grid | cells | within 3 % | ztune median, p90 | random median, p90 | stops after, p90 | stopped short |",
+        "| grid | cells | good | ztune median, p90 | random median, p90 | stops after, p90 | stopped short |",
         "|---|---|---|---|---|---|---|",
     ]
     for space in spaces:
@@ -371,9 +371,11 @@ def chart(names: Sequence[str], done: Sequence[Replayed], most: int = 40) -> str
         return top + down * (1 - share)
 
     out = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {wide} {tall}" font-family="sans-serif" '
-        'font-size="12" role="img"><title>Share of searches that have found a layout within 3 % of the best, '
-        f'by trials</title><rect width="{wide}" height="{tall}" fill="#fff"/>'
+        (
+            f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {wide} {tall}" font-family="sans-serif" '
+            'font-size="12" role="img"><title>Share of searches that have found a layout within 3 % of the '
+            f'best, by trials</title><rect width="{wide}" height="{tall}" fill="#fff"/>'
+        )
     ]
     for share in (0, 0.25, 0.5, 0.75, 1):
         out.append(
@@ -411,6 +413,14 @@ def put(page: Path, mark: str, lines: Sequence[str]) -> None:
     page.write_text(before + begin + "\n".join(lines) + "\n" + end + rest.partition(end)[2])
 
 
+def kept(file: Path | None) -> list[Replayed]:
+    """Return the searches that were kept in ``file``."""
+    if file is None or not file.exists():
+        return []
+    rows = [json.loads(line) for line in file.read_text().splitlines()]
+    return [Replayed(**{**row, "curve": tuple(row["curve"])}) for row in rows]
+
+
 def available(method: str) -> bool:
     """Say whether the library of a method is there."""
     import importlib.util
@@ -426,6 +436,9 @@ def main() -> int:
     parser.add_argument("--seeds", type=int, default=50)
     parser.add_argument("--methods", nargs="*", choices=list(METHODS), default=list(METHODS))
     parser.add_argument("--processes", type=int, default=2)
+    parser.add_argument(
+        "--kept", type=Path, help="a file for each search's result: what is in it is not done again"
+    )
     parser.add_argument("--write", action="store_true", help="into docs/search.md and its chart")
     arguments = parser.parse_args()
     whole = [read(file) for file in sorted(DATA.glob("*.json"))]
@@ -440,12 +453,17 @@ def main() -> int:
         for space, part in [*((s, False) for s in whole), *((s, True) for s in large)]
         for seed in range(min(arguments.seeds, SLOW.get(method, arguments.seeds)))
     ]
-    done: list[Replayed] = []
+    done = kept(arguments.kept)
+    there = {(one.grid, one.method, one.seed) for one in done}
+    tasks = [task for task in tasks if (task[0].name, *task[1:]) not in there]
     with multiprocessing.Pool(arguments.processes) as pool:
-        for one in pool.imap_unordered(replayed, tasks, chunksize=4):
+        for n, one in enumerate(pool.imap_unordered(replayed, tasks, chunksize=4), 1):
             done.append(one)
-            if len(done) % 200 == 0:
-                print(f"{len(done)} of {len(tasks)} searches", file=sys.stderr)
+            if arguments.kept is not None:
+                with arguments.kept.open("a") as file:
+                    file.write(json.dumps(vars(one)) + "\n")
+            if n % 100 == 0:
+                print(f"{n} of {len(tasks)} searches", file=sys.stderr)
         ended = pool.map(stops, [(s, seed) for s in whole for seed in range(arguments.seeds)], chunksize=4)
     done.sort(key=lambda one: (one.grid, one.method, one.seed))
     spaces = [*whole, *(s.part(0) for s in large)]

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
+from invoked import invoke
 
+from ztune.errors import InputError
 from ztune.places import engine as engines
 from ztune.runs import screening
+from ztune.runs.observer import Observer
 from ztune.runs.options import ScreenOptions
 from ztune.runs.search import LayoutSearch, Stopped, ending_of, opening, stopped, values
 from ztune.runs.space import first_round
@@ -160,23 +164,31 @@ def test_when_a_search_ends(screened: tuple[Run, list[Trial]]) -> None:
     [
         (
             Stopped("enough", 19, 64, 1296, 0.03, 0.02),
-            "Stopped after 19 of 64: the chance that another of the space's 1,296 is better by more than "
-            "3 % is 2 %.",
+            (
+                "Stopped after 19 of 64: the chance that another of the space's 1,296 is better by more than "
+                "3 % is 2 %."
+            ),
         ),
         (
             Stopped("enough", 19, 64, 1296, 0.05, 0.001),
-            "Stopped after 19 of 64: the chance that another of the space's 1,296 is better by more than "
-            "5 % is less than 1 %.",
+            (
+                "Stopped after 19 of 64: the chance that another of the space's 1,296 is better by more than "
+                "5 % is less than 1 %."
+            ),
         ),
         (
             Stopped("budget", 8, 8, 576, 0.05, 0.31),
-            "The budget of 8 is used up: the chance that another of the space's 576 is better by more than "
-            "5 % is 31 %; a larger --budget may find it.",
+            (
+                "The budget of 8 is used up: the chance that another of the space's 576 is better by more "
+                "than 5 % is 31 %; a larger --budget may find it."
+            ),
         ),
         (
             Stopped("budget", 3, 3, 576, 0.05, None),
-            "The budget of 3 is used up, which is too little to tell how likely it is that another of the "
-            "space's 576 is better by more than 5 %; a larger --budget may find more.",
+            (
+                "The budget of 3 is used up, which is too little to tell how likely it is that another of "
+                "the space's 576 is better by more than 5 %; a larger --budget may find more."
+            ),
         ),
         (Stopped("all", 12, 32, 12, 0.05, 0.0), "All 12 layouts of the space were tried."),
         (Stopped("all", 5, 32, 1, 0.05, 0.0), ""),
@@ -190,3 +202,93 @@ def test_why_it_stopped_is_one_sentence(end: Stopped, sentence: str) -> None:
     assert end.sentence() == sentence
     assert stopped({"search": end.to_json()}) == end
     assert stopped({}) is None
+
+
+class _Cut(Observer):
+    """Interrupts after so many trials."""
+
+    def __init__(self, after: int) -> None:
+        self.left = after
+
+    def finished(self, trial: Trial, steps: Mapping[str, float]) -> None:
+        self.left -= 1
+        if not self.left:
+            raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize("after", [3, 7, 13])
+def test_a_search_that_was_cut_goes_on_to_the_same_end(
+    stand_in_engine: Path, trace: Trace, home: Path, after: int
+) -> None:
+    options = ScreenOptions(budget=10, jobs=2)
+    engine = engines.check()
+    with Store.open() as store:
+        whole = screening.start(store, trace, study(), engine, options)
+        with pytest.raises(KeyboardInterrupt):
+            screening.start(store, trace, study(), engine, options, observer=_Cut(after))
+        cut = store.run()
+        assert cut.id != whole.id and cut.status == "interrupted"
+        done = screening.resume(store, cut, trace, engine, options)
+        assert done.outcome == whole.outcome
+        assert [t.layout_hash for t in store.trials(done.id)] == [
+            t.layout_hash for t in store.trials(whole.id)
+        ]
+
+
+def test_a_run_of_before_the_search_goes_on_with_it(stand_in_engine: Path, trace: Trace, home: Path) -> None:
+    engine = engines.check()
+    with Store.open() as store:
+        # As an older ztune began: each value alone on the base.
+        old = screening.start(store, trace, study(), engine, ScreenOptions(budget=6, jobs=2, only=True))
+        before = [t.layout_hash for t in store.trials(old.id)]
+        assert len(before) == 6 and stopped(old.outcome) is None
+        done = screening.resume(store, old, trace, engine, ScreenOptions(budget=12, jobs=2))
+        end = stopped(done.outcome)
+        assert end is not None and 6 < end.tried <= 12
+        after = [t.layout_hash for t in store.trials(done.id)]
+        assert after[:6] == before and len(set(after)) == len(after)
+
+
+def test_nothing_is_searched_after_the_search_has_ended(
+    stand_in_engine: Path, trace: Trace, home: Path
+) -> None:
+    engine = engines.check()
+    with Store.open() as store:
+        run = screening.start(store, trace, study(), engine, ScreenOptions(budget=8, jobs=2))
+        count = len(store.trials(run.id))
+        again = screening.resume(store, run, trace, engine, ScreenOptions(budget=8, jobs=2))
+        assert len(store.trials(again.id)) == count
+        more = screening.resume(store, run, trace, engine, ScreenOptions(budget=count + 4, jobs=2))
+        assert len(store.trials(more.id)) > count
+        assert stopped(more.outcome) != stopped(run.outcome)
+
+
+@pytest.mark.parametrize("budget", [0, -3])
+def test_a_budget_below_one_is_one_sentence(
+    stand_in_engine: Path, trace: Trace, home: Path, budget: int
+) -> None:
+    with Store.open() as store, pytest.raises(InputError) as caught:
+        screening.start(store, trace, study(), engines.check(), ScreenOptions(budget=budget))
+    assert str(caught.value) == f"the budget is {budget}; at least 1 layout has to be tried"
+
+
+def test_the_command_refuses_a_budget_below_one(stand_in_engine: Path, trace: Trace, home: Path) -> None:
+    code, _, err = invoke("screen", str(trace.path), "--budget", "0")
+    assert code == 2 and "--budget" in err
+
+
+def test_the_command_ends_with_why_it_stopped(stand_in_engine: Path, trace: Trace, home: Path) -> None:
+    code, out, err = invoke("screen", str(trace.path), "--budget", "5", "--jobs", "1")
+    assert code == 0, err
+    assert "The budget of 5 is used up: the chance that another of the space's 576 is better" in out
+
+
+def test_nothing_that_was_tried_has_a_result(
+    stand_in_engine: Path, trace: Trace, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("STAND_IN", 'crash="name": "tank/data"')
+    with Store.open() as store:
+        run = screening.start(store, trace, study(), engines.check(), ScreenOptions(budget=20, jobs=2))
+        end = stopped(run.outcome)
+        assert end is not None and (end.reason, end.tried) == ("failed", STARTS)
+        assert run.status == "failed" and len(store.trials(run.id)) == STARTS

@@ -123,7 +123,7 @@ def test_a_space_of_one_cell_is_tried_and_done() -> None:
 
 
 def test_equal_values_tell_nothing_and_the_starts_go_on(space: SearchSpace) -> None:
-    found = propose(space, {cell: 1.0 for cell in space.cells()[:9]}, 2, seed=1, tolerance=0.03)
+    found = propose(space, dict.fromkeys(space.cells()[:9], 1.0), 2, seed=1, tolerance=0.03)
     assert found.chance is None and len(found.cells) == 2
 
 
