@@ -74,21 +74,25 @@ def test_table_without_json(stand_in_engine: Path, trace: Trace) -> None:
 
 def test_budget_bounds_the_layouts(stand_in_engine: Path, trace: Trace) -> None:
     _, out, _ = invoke("screen", str(trace.path), "--json", "--budget", "4")
-    assert len(json.loads(out)["layouts"]) == 4
+    answer = json.loads(out)
+    assert answer["search"]["tried"] == 4
+    # The pairs that prove the recommendation are no more again; then comes the log device.
+    assert 4 < len(answer["layouts"]) <= 4 + 4 + 1
+    assert len(json.loads(invoke("screen", str(trace.path), "--json", "--budget", "1")[1])["layouts"]) == 1
 
 
 def test_crash_marks_one_layout_and_the_others_go_on(
     stand_in_engine: Path, trace: Trace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("STAND_IN", 'crash="recordsize": "65536"')
+    monkeypatch.setenv("STAND_IN", 'crash="recordsize": "8192"')
     code, out, err = invoke("screen", str(trace.path), "--json", "--budget", "8")
     assert code == 1
-    layouts = {entry["layout"]: entry for entry in json.loads(out)["layouts"]}
-    bad = layouts["data.recordsize=64K"]
-    assert bad["status"] == "failed"
-    assert bad["error"] == 'the engine was killed by SIGSEGV: "ASSERT at dbuf.c:1 failed"'
-    assert layouts["data.recordsize=32K"]["status"] == "ok"
-    assert "data.recordsize=64K" in err
+    layouts = json.loads(out)["layouts"]
+    bad = [entry for entry in layouts if entry["changes"].get("data.recordsize") == "8K"]
+    assert {entry["status"] for entry in bad} == {"failed"}
+    assert bad[0]["error"] == 'the engine was killed by SIGSEGV: "ASSERT at dbuf.c:1 failed"'
+    assert {entry["status"] for entry in layouts if entry not in bad} == {"ok"}
+    assert "data.recordsize=8K" in err
 
 
 @pytest.mark.parametrize(
@@ -161,7 +165,7 @@ def test_interrupted_and_resumed(
         run = store.run()
         assert run.status == "interrupted"
         done = {t.number for t in store.trials(run.id) if t.ok}
-        assert {t.status for t in store.trials(run.id)} == {"ok", "pending"}
+        assert {"ok"} <= {t.status for t in store.trials(run.id)} <= {"ok", "pending"}
     assert done
     assert scratch_is_empty(home)
     assert not _engines_of(home)
@@ -169,7 +173,7 @@ def test_interrupted_and_resumed(
     code, out, err = invoke("screen", "--resume", run.id, "--json")
     assert code == 0, err
     answer = json.loads(out)
-    assert answer["run"] == run.id and len(answer["layouts"]) == 8
+    assert answer["run"] == run.id and answer["search"]["tried"] == 8 <= len(answer["layouts"])
     assert all(e["status"] == "ok" for e in answer["layouts"])
 
 
@@ -261,12 +265,13 @@ def test_runs_and_show(stand_in_engine: Path, trace: Trace) -> None:
     assert "no runs yet" in invoke("runs")[1]
     invoke("screen", str(trace.path), "--budget", "3")
     rows = json.loads(invoke("runs", "--json")[1])
-    assert [(r["layouts"], r["ok"], r["failed"], r["status"]) for r in rows] == [(3, 3, 0, "done")]
+    [row] = rows
+    assert row["layouts"] == row["ok"] >= 3 and (row["failed"], row["status"]) == (0, "done")
     assert rows[0]["id"] in invoke("runs")[1]
     full = json.loads(invoke("show", "--json")[1])
     assert full["environment"]["kernel"] and full["versions"]["engine"] == "0.0.1"
     assert Study.model_validate(full["study"]).name == "generic"
-    assert len(full["trials"]) == 3 and full["trials"][0]["is_baseline"]
+    assert len(full["trials"]) == row["ok"] and full["trials"][0]["is_baseline"]
     assert "trial 1 of run" in invoke("show", "last", "--trial", "1")[1]
     code, _, err = invoke("show", "nosuch")
     assert code == 2 and 'no run "nosuch"' in err

@@ -172,4 +172,4 @@ def test_killed_engine_marks_its_layout_alone(engine: Engine, tmp_path: Path) ->
     layouts = json.loads(out)["layouts"]
     failed = [entry for entry in layouts if entry["status"] == "failed"]
     assert len(failed) == 1 and failed[0]["error"].startswith("the engine was killed by SIGKILL")
-    assert sum(entry["status"] == "ok" for entry in layouts) == 2
+    assert sum(entry["status"] == "ok" for entry in layouts) == len(layouts) - 1 >= 2

@@ -6,10 +6,8 @@ of layouts that differ in this property and nothing else, which the layouts of a
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Set
-
-from ztune.runs.space import changed, differences, unique
-from ztune.study import Layout, Study, default_setting
+from ztune.runs.space import differences
+from ztune.study import Layout, default_setting
 from ztune.study.layout import with_settings
 
 MAX_ROUNDS = 5  # a pair can show that another layout is better, which then needs its own
@@ -43,13 +41,3 @@ def back_to_default(base: Layout, layout: Layout) -> list[Layout]:
         except ValueError:
             continue
     return out
-
-
-def returns(study: Study, layout: Layout, tried: Set[str]) -> list[Layout]:
-    """Return ``layout`` with each property alone back at its default, as far as not in ``tried`` (hashes)."""
-    return _new(study.layout, back_to_default(study.layout, layout), tried)
-
-
-def _new(base: Layout, layouts: Iterable[Layout], tried: Set[str]) -> list[Layout]:
-    new = (layout for layout in unique(layouts) if layout.hash not in tried)
-    return [changed(base, differences(base, layout)) for layout in new]

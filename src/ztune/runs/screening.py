@@ -22,9 +22,9 @@ from ztune.runs.ending import ending
 from ztune.runs.observer import Observer
 from ztune.runs.options import ScreenOptions
 from ztune.runs.recordings import JobKey, found, key_of, of_run
-from ztune.runs.refine import MAX_ROUNDS, returns
+from ztune.runs.refine import MAX_ROUNDS, back_to_default
 from ztune.runs.search import KEY, LayoutSearch, Stopped, ending_of, opening, stopped
-from ztune.runs.space import changed, differences, first_round
+from ztune.runs.space import changed, differences, first_round, unique
 from ztune.search.propose import STARTS
 from ztune.store import environment
 from ztune.store.db import Store
@@ -262,7 +262,7 @@ class _Screening:
             return
         search = LayoutSearch(study, self._possible)
         self._search(search)
-        self._pairs()
+        self._pairs(search)
         if self.budget >= STARTS:
             self._beside(search)
 
@@ -284,28 +284,40 @@ class _Screening:
         outcome = {**self.store.run(self.run.id).outcome, KEY: end.to_json()}
         self.run = self.store.note_run(self.run.id, outcome=outcome)
 
-    def _pairs(self) -> None:
-        """On top of the budget, a handful: what each property of the layout to recommend does alone.
+    def _pairs(self, search: LayoutSearch) -> None:
+        """On top of the budget, no more than it again: what each property of the layout to recommend does
+        alone, after properties that seem to do nothing went back together.
 
         It can show that another layout is better, which then needs its own pairs.
         """
+        end = stopped(self.run.outcome)
+        assert end is not None  # the search stored it
+        searched = self._all()[: end.tried]
+        chosen = self._chosen(searched)
+        if chosen is not None:
+            self._new([search.plainer(self.run, searched, chosen)], 1)
         for _ in range(MAX_ROUNDS):
             chosen = self._chosen()
-            tried = {t.layout_hash for t in self._all()}
-            if chosen is None or not self._round(returns(self.study, chosen, tried)):
+            room = end.tried + self.budget - len(self._all())
+            if chosen is None or not self._new(back_to_default(self.study.layout, chosen), room):
                 break
+
+    def _new(self, layouts: Sequence[Layout], room: int) -> bool:
+        """Run those of ``layouts`` that were not tried, ``room`` at most; False if there is none."""
+        base, tried = self.study.layout, {t.layout_hash for t in self._all()}
+        new = [layout for layout in unique(layouts) if layout.hash not in tried]
+        return self._round([changed(base, differences(base, layout)) for layout in new[: max(0, room)]])
 
     def _beside(self, search: LayoutSearch) -> None:
         """Try what would have to be bought, and what is less durable than allowed, on top of what was found:
         each value once."""
-        chosen, base = self._chosen(), self.study.layout
+        chosen = self._chosen()
         if chosen is not None:
-            layouts = search.on_top(chosen, {t.layout_hash for t in self._all()})
-            self._round([changed(base, differences(base, layout)) for layout in layouts])
+            self._new(search.on_top(chosen), len(search.beside))
 
-    def _chosen(self) -> Layout | None:
-        """Return the layout to recommend among those on the base's own disks and memory."""
-        own = [t for t in self._all() if not bought(self.study.layout, t.layout)]
+    def _chosen(self, trials: Sequence[Trial] | None = None) -> Layout | None:
+        """Return the layout to recommend of ``trials``, default all, on the base's own disks and memory."""
+        own = [t for t in trials or self._all() if not bought(self.study.layout, t.layout)]
         chosen = standing(self.run, own).chosen
         return None if chosen is None else chosen.layout
 

@@ -7,8 +7,9 @@ top of the layout that was found.
 
 from __future__ import annotations
 
+import contextlib
 import math
-from collections.abc import Callable, Mapping, Sequence, Set
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from statistics import median
 from typing import Any, Literal
@@ -16,8 +17,8 @@ from typing import Any, Literal
 from ztune.analysis import demand
 from ztune.analysis.metrics import replayed
 from ztune.analysis.results import LayoutResult, collect
-from ztune.runs.space import changed, first_round, unique
-from ztune.search.propose import STARTS, Proposal, propose
+from ztune.runs.space import changed, first_round
+from ztune.search.propose import STARTS, Proposal, plainer, propose
 from ztune.search.space import Cell, SearchAxis, SearchSpace
 from ztune.store.records import Run, Trial
 from ztune.study import Layout, Study
@@ -179,17 +180,41 @@ class LayoutSearch:
             seed=run.seed, tolerance=run.objective.within, start=self.cell(self.study.layout),
         )  # fmt: skip
 
-    def on_top(self, chosen: Layout, tried: Set[str]) -> list[Layout]:
-        """Return ``chosen`` with each value that is beside the space, as far as not in ``tried`` (hashes)."""
+    def plainer(self, run: Run, trials: Sequence[Trial], chosen: Layout) -> Layout:
+        """Return ``chosen`` with as many values at their default as, by the model, costs next to nothing: to
+        be tried, where it was not."""
+        at, plain = self.cell(chosen), self.cell(self.study.layout)
+        if at is None or plain is None:
+            return chosen
+        for i, (key, own) in enumerate(self._values.items()):
+            if (default := default_setting(key)) in own:
+                plain = (*plain[:i], list(own).index(str(default)), *plain[i + 1 :])
+        return self.layout(
+            plainer(
+                self.space,
+                self._tried(run, trials),
+                at,
+                plain,
+                seed=run.seed,
+                tolerance=run.objective.within,
+            )
+        )
+
+    def _tried(self, run: Run, trials: Sequence[Trial]) -> dict[Cell, float | None]:
+        worth = values(run, trials)
+        return {
+            cell: worth.get(trial.layout_hash)
+            for trial in trials
+            if (cell := self.cell(trial.layout)) is not None
+        }
+
+    def on_top(self, chosen: Layout) -> list[Layout]:
+        """Return ``chosen`` with each value that is beside the space."""
         out = []
         for key, value in self.beside:
-            try:
-                layout = with_settings(chosen, {key: value})
-            except ValueError:
-                continue
-            if layout.hash not in tried:
-                out.append(layout)
-        return unique(out)
+            with contextlib.suppress(ValueError):  # it does not go with the rest
+                out.append(with_settings(chosen, {key: value}))
+        return out
 
 
 def values(run: Run, trials: Sequence[Trial]) -> dict[str, float]:

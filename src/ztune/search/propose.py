@@ -77,6 +77,39 @@ def propose(
         return _Model(space, tried, left, seed).proposal(count, math.log1p(tolerance))
 
 
+def plainer(
+    space: SearchSpace,
+    tried: Mapping[Cell, float | None],
+    cell: Cell,
+    plain: Cell,
+    *,
+    seed: int,
+    tolerance: float,
+) -> Cell:
+    """Return ``cell`` with as many values as in ``plain`` as the model foretells to cost no more than half of
+    ``tolerance`` (a share) in all; ``cell`` itself where there is too little to tell.
+    """
+    known = {value for value in tried.values() if value is not None}
+    if len(known) < STARTS:
+        return cell
+    from threadpoolctl import threadpool_limits
+
+    with threadpool_limits(1):
+        model = _Model(space, tried, [cell], seed)
+        most = model.mean([cell])[0] + math.log1p(tolerance) / 2
+        while steps := [
+            one
+            for i, at in enumerate(plain)
+            if cell[i] != at and (one := (*cell[:i], at, *cell[i + 1 :])) in space
+        ]:
+            worth = model.mean(steps)
+            least = min(range(len(steps)), key=lambda i: (worth[i], i))
+            if worth[least] > most:
+                break
+            cell = steps[least]
+    return cell
+
+
 def _starts(
     space: SearchSpace,
     tried: Mapping[Cell, object],
@@ -162,6 +195,11 @@ class _Model:
 
         found = minimize(loss, first, jac=True, bounds=bounds, method="L-BFGS-B", options={"maxiter": 60})
         return found.x, float(found.fun)
+
+    def mean(self, cells: Sequence[Cell]) -> list[float]:
+        """Return what the model foretells of ``cells``, tried or not."""
+        found: list[float] = self._fitted.predict(self._numbers(cells)).tolist()
+        return found
 
     def proposal(self, count: int, gain: float) -> Proposal:
         """Return the ``count`` cells of most expected improvement, and the chance of ``gain``."""
