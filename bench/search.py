@@ -3,8 +3,10 @@
     python bench/search.py [--seeds 50] [--write]      # --write: also table and chart of docs/search.md
 
 Ours against random, Optuna's TPE, SMAC, a random forest with expected improvement, and the rounds that ztune
-had before (bench/rounds.py), over the grids of bench/grids.py. Every search begins with the base, ZFS's
-defaults, as ztune does. Needs `pip install optuna smac`; a method whose library is missing is left out.
+had before (bench/rounds.py), over the grids of bench/grids.py: once for modelled time and once for bytes
+written, where at most a fifth of the cells are good. Every search begins with a cell at random, the same for
+all methods: in some grids the base is good already. Needs `pip install optuna smac`; a method whose library
+is missing is left out.
 """
 
 from __future__ import annotations
@@ -42,18 +44,24 @@ NEAR = 0.03  # of the best: found
 SHORT = 12
 LIMIT = 200  # trials, after which a search counts as that many
 CHANCE = 0.05  # where ours stops
+FEW = 0.2  # of the cells may be good: else any search finds one at once
+METRICS = {"modelled_s": "time", "written": "bytes written"}
+STOP = "stop"
 Cells = Iterator[Cell]
 
 
 @dataclass(frozen=True)
 class Space:
-    """A grid: each cell with the logarithm of its modelled seconds; without those whose replay failed."""
+    """A grid: each cell with the logarithm of what is to be small; without those whose replay failed."""
 
     name: str
     held_out: bool
     axes: tuple[SearchAxis, ...]
     values: Mapping[Cell, float]
     base: Cell
+
+    def start(self, seed: int) -> Cell:
+        return random.Random(f"{self.name}:{seed}").choice(sorted(self.values))
 
     @property
     def best(self) -> float:
@@ -84,8 +92,8 @@ class Space:
         return Space(f"{self.name}, 81 of it", self.held_out, axes, values, base)
 
 
-def read(file: Path) -> Space:
-    """Read a grid of bench/grids.py."""
+def read(file: Path, metric: str = "modelled_s") -> Space:
+    """Read a grid of bench/grids.py; ``metric``: what is to be small."""
     kept = json.loads(file.read_text())
     axes, base = [], []
     for key, texts in kept["axes"].items():
@@ -97,11 +105,18 @@ def read(file: Path) -> Space:
         default = default_setting(key)
         base.append(texts.index(default) if default in texts else 0)
     cells = itertools.product(*(range(axis.size) for axis in axes))
-    at = kept["metrics"].index("modelled_s")
+    at = kept["metrics"].index(metric)
     values = {
         cell: math.log(row[at]) for cell, row in zip(cells, kept["cells"], strict=True) if row is not None
     }
-    return Space(kept["name"], kept["held_out"], tuple(axes), values, tuple(base))
+    name = f"{kept['name']}, {METRICS[metric]}"
+    return Space(name, kept["held_out"], tuple(axes), values, tuple(base))
+
+
+def problems() -> list[Space]:
+    """Return what is searched: each grid for each metric, where good cells are few."""
+    every = [read(file, metric) for metric in METRICS for file in sorted(DATA.glob("*.json"))]
+    return [one for one in every if sum(map(one.good, one.values)) <= FEW * len(one.values)]
 
 
 # --- the methods: each gives cells, and is told by `values` what they came to
@@ -111,7 +126,7 @@ def ours(space: Space, seed: int, at_once: int = 1) -> Cells:
     within = SearchSpace(space.axes, space.values.__contains__)
     tried: dict[Cell, float | None] = {}
     while True:
-        found = propose(within, tried, at_once, seed=seed, tolerance=NEAR, start=space.base)
+        found = propose(within, tried, at_once, seed=seed, tolerance=NEAR, start=space.start(seed))
         if not found.cells:
             return
         for cell in found.cells:
@@ -124,14 +139,14 @@ def two_at_once(space: Space, seed: int) -> Cells:
 
 
 def at_random(space: Space, seed: int) -> Cells:
-    yield space.base
-    others = [cell for cell in space.values if cell != space.base]
+    yield space.start(seed)
+    others = [cell for cell in space.values if cell != space.start(seed)]
     random.Random(seed).shuffle(others)
     yield from others
 
 
 def by_rounds(space: Space, seed: int) -> Cells:
-    return rounds.search([axis.size for axis in space.axes], space.base, space.values)
+    return rounds.search([axis.size for axis in space.axes], space.start(seed), space.values)
 
 
 def forest(space: Space, seed: int) -> Cells:
@@ -149,7 +164,7 @@ def forest(space: Space, seed: int) -> Cells:
     yield from tried
     while left := [cell for cell in space.values if cell not in set(tried)]:
         y = np.array([space.values[cell] for cell in tried])
-        model = RandomForestRegressor(50, random_state=seed, max_features=5 / 6).fit(numbers(tried), y)
+        model = RandomForestRegressor(30, random_state=seed, max_features=5 / 6).fit(numbers(tried), y)
         each = np.array([tree.predict(numbers(left)) for tree in model.estimators_])
         mean, spread = each.mean(axis=0), np.maximum(each.std(axis=0), 1e-9)
         at = (y.min() - mean) / spread
@@ -163,7 +178,7 @@ def tpe(space: Space, seed: int, **how: Any) -> Cells:
 
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     study = optuna.create_study(sampler=optuna.samplers.TPESampler(seed=seed, **how))
-    study.enqueue_trial({axis.name: at for axis, at in zip(space.axes, space.base, strict=True)})
+    study.enqueue_trial({axis.name: at for axis, at in zip(space.axes, space.start(seed), strict=True)})
     seen: set[Cell] = set()
     for _ in range(20 * LIMIT):
         trial = study.ask()
@@ -192,7 +207,7 @@ def smac(space: Space, seed: int) -> Cells:
     from smac.runhistory.dataclasses import TrialValue
 
     configurations = ConfigSpace.ConfigurationSpace(seed=seed)
-    for axis, at in zip(space.axes, space.base, strict=True):
+    for axis, at in zip(space.axes, space.start(seed), strict=True):
         kind = ConfigSpace.OrdinalHyperparameter if axis.positions else ConfigSpace.CategoricalHyperparameter
         configurations.add(kind(axis.name, list(range(axis.size)), default_value=at))
     with tempfile.TemporaryDirectory(prefix="ztune-bench-") as folder:
@@ -225,7 +240,7 @@ METHODS: Mapping[str, Callable[[Space, int], Cells]] = {
     "rounds, as before": by_rounds,
     "random": at_random,
 }
-SLOW = {"SMAC": 10}  # half a second for each trial: so many seeds
+SLOW = {"SMAC": 5}  # half a second for each trial: so many seeds
 
 
 @dataclass(frozen=True)
@@ -245,6 +260,8 @@ def replayed(task: tuple[Space, str, int]) -> Replayed:
     space, method, seed = task
     warnings.simplefilter("ignore")
     logging.disable()
+    if method == STOP:
+        return stops(space, seed)
     found, curve, least = LIMIT, [], math.inf
     cells = METHODS[method](space, seed)
     for n, cell in enumerate(cells, 1):
@@ -257,27 +274,25 @@ def replayed(task: tuple[Space, str, int]) -> Replayed:
     return Replayed(space.name, method, seed, found, tuple(curve))
 
 
-def stops(task: tuple[Space, int]) -> tuple[str, int, float]:
-    """Search by ours until enough is known: the grid, trials, and how much worse than the best it is."""
-    space, seed = task
-    warnings.simplefilter("ignore")
+def stops(space: Space, seed: int) -> Replayed:
+    """Search by ours until it says that enough is known: after how many trials, and how much worse than the
+    best the best was then, as a share."""
     within = SearchSpace(space.axes, space.values.__contains__)
     tried: dict[Cell, float | None] = {}
     while True:
-        found = propose(within, tried, 1, seed=seed, tolerance=NEAR, start=space.base)
+        found = propose(within, tried, 1, seed=seed, tolerance=NEAR, start=space.start(seed))
         if not found.cells or (found.chance is not None and found.chance <= CHANCE):
             least = min(value for value in tried.values() if value is not None)
-            return space.name, len(tried), math.expm1(least - space.best)
+            return Replayed(space.name, STOP, seed, len(tried), (math.expm1(least - space.best),))
         tried[found.cells[0]] = space.values[found.cells[0]]
 
 
 def expected_random(space: Space, trials: int) -> float:
-    """Return the mean, over all orders, of the least of the base and ``trials`` - 1 other cells."""
-    values = np.sort([v for cell, v in space.values.items() if cell != space.base])
-    n, k = len(values), min(trials - 1, len(values))
+    """Return the mean, over all orders, of the least of ``trials`` cells."""
+    values = np.sort(list(space.values.values()))
+    n, k = len(values), min(trials, len(values))
     # The share of draws whose least is the i-th: C(n-1-i, k-1) / C(n, k).
-    weight = np.array([math.comb(n - 1 - i, k - 1) / math.comb(n, k) for i in range(n)])
-    return float(np.minimum(values, space.values[space.base]) @ weight)
+    return float(values @ np.array([math.comb(n - 1 - i, k - 1) / math.comb(n, k) for i in range(n)]))
 
 
 def score(space: Space, done: Sequence[Replayed]) -> float:
@@ -328,9 +343,7 @@ def table(spaces: Sequence[Space], done: Sequence[Replayed]) -> list[str]:
     return lines
 
 
-def grids_table(
-    spaces: Sequence[Space], done: Sequence[Replayed], ended: Sequence[tuple[str, int, float]]
-) -> list[str]:
+def grids_table(spaces: Sequence[Space], done: Sequence[Replayed]) -> list[str]:
     """Return the table by grid: how many cells, how many good ones, ours and random, and where ours stops."""
     lines = [
         "| grid | cells | good | ztune median, p90 | random median, p90 | stops after, p90 | stopped short |",
@@ -343,7 +356,7 @@ def grids_table(
         for method in ("ztune", "random"):
             counts = [one.found for one in done if one.grid == space.name and one.method == method]
             row.append(f"{median(counts):g}, {at_share(counts, 0.9)}")
-        end = [(n, worse) for name, n, worse in ended if name == space.name]
+        end = [(one.found, one.curve[0]) for one in done if one.method == STOP and one.grid == space.name]
         after = f"{median(n for n, _ in end):g}, {at_share([n for n, _ in end], 0.9)}"
         wrong = sum(worse > NEAR for _, worse in end) / len(end)
         good = sum(map(space.good, space.values))
@@ -441,7 +454,7 @@ def main() -> int:
     )
     parser.add_argument("--write", action="store_true", help="into docs/search.md and its chart")
     arguments = parser.parse_args()
-    whole = [read(file) for file in sorted(DATA.glob("*.json"))]
+    whole = problems()
     large = [s for s in whole if len(s.values) > 81 and sum(axis.size >= 3 for axis in s.axes) >= 4]
     methods = [m for m in METHODS if m in arguments.methods and available(m)]
     missing = [m for m in arguments.methods if m not in methods]
@@ -449,8 +462,8 @@ def main() -> int:
         print(f"left out, since their library is not installed: {', '.join(missing)}", file=sys.stderr)
     tasks = [
         (space.part(seed) if part else space, method, seed)
-        for method in methods
-        for space, part in [*((s, False) for s in whole), *((s, True) for s in large)]
+        for method in [*methods, *([STOP] if "ztune" in methods else [])]
+        for space, part in [*((s, False) for s in whole), *((s, True) for s in large if method != STOP)]
         for seed in range(min(arguments.seeds, SLOW.get(method, arguments.seeds)))
     ]
     done = kept(arguments.kept)
@@ -464,10 +477,9 @@ def main() -> int:
                     file.write(json.dumps(vars(one)) + "\n")
             if n % 100 == 0:
                 print(f"{n} of {len(tasks)} searches", file=sys.stderr)
-        ended = pool.map(stops, [(s, seed) for s in whole for seed in range(arguments.seeds)], chunksize=4)
     done.sort(key=lambda one: (one.grid, one.method, one.seed))
     spaces = [*whole, *(s.part(0) for s in large)]
-    first, second = table(spaces, done), grids_table(spaces, done, ended)
+    first, second = table(spaces, done), grids_table(spaces, done)
     print("\n".join([*first, "", *second]))
     if arguments.write:
         put(DOCS / "search.md", "methods", first)

@@ -13,7 +13,7 @@ sys.path.insert(0, str(Path(__file__).parents[2] / "bench"))
 import search as bench
 
 GRIDS = sorted(bench.DATA.glob("*.json"))
-HELD_OUT = [file for file in GRIDS if bench.read(file).held_out]
+HELD_OUT = [space for space in bench.problems() if space.held_out]
 
 
 def test_there_are_grids_of_six_databases_and_they_are_small() -> None:
@@ -25,26 +25,25 @@ def test_there_are_grids_of_six_databases_and_they_are_small() -> None:
         assert 1 <= sum(map(space.good, space.values)) < len(space.values)
 
 
-@pytest.mark.parametrize("file", HELD_OUT, ids=[file.stem for file in HELD_OUT])
-def test_a_good_layout_is_found_sooner_than_at_random(file: Path) -> None:
-    space = bench.read(file)
+@pytest.mark.parametrize("space", HELD_OUT, ids=[space.name for space in HELD_OUT])
+def test_a_good_layout_is_found_sooner_than_at_random(space: bench.Space) -> None:
     ours = [bench.replayed((space, "ztune", seed)).found for seed in range(5)]
     chance = [bench.replayed((space, "random", seed)).found for seed in range(50)]
-    assert median(ours) <= 17
-    assert median(ours) <= max(4, median(chance))
+    # Where good layouts are many, random finds one as soon.
+    assert median(ours) <= max(8, median(chance) / 3)
 
 
 def test_the_rounds_of_before_begin_with_each_value_alone() -> None:
-    space = bench.read(HELD_OUT[0])
+    space = HELD_OUT[0]
     cells = list(bench.by_rounds(space, 0))
-    assert cells[0] == space.base and len(set(cells)) == len(cells)
+    assert cells[0] == space.start(0) and len(set(cells)) == len(cells)
     alone = sum(axis.size - 1 for axis in space.axes)
     for cell in cells[1 : 1 + alone]:
-        assert sum(a != b for a, b in zip(cell, space.base, strict=True)) == 1
+        assert sum(a != b for a, b in zip(cell, cells[0], strict=True)) == 1
 
 
 def test_the_score_is_1_for_the_best_and_0_for_what_random_comes_to() -> None:
-    space = bench.read(HELD_OUT[0])
+    space = HELD_OUT[0]
     best = bench.Replayed(space.name, "x", 0, 1, (space.best,))
     assert bench.score(space, [best]) == pytest.approx(1.0)
     draws = [bench.replayed((space, "random", seed)) for seed in range(400)]

@@ -86,7 +86,7 @@ def plainer(
     seed: int,
     tolerance: float,
 ) -> Cell:
-    """Return ``cell`` with as many values as in ``plain`` as the model foretells to cost no more than half of
+    """Return ``cell`` with as many values as in ``plain`` as the model foretells to cost no more than
     ``tolerance`` (a share) in all; ``cell`` itself where there is too little to tell.
     """
     known = {value for value in tried.values() if value is not None}
@@ -96,7 +96,7 @@ def plainer(
 
     with threadpool_limits(1):
         model = _Model(space, tried, [cell], seed)
-        most = model.mean([cell])[0] + math.log1p(tolerance) / 2
+        most = model.mean([cell])[0] + math.log1p(tolerance)
         while steps := [
             one
             for i, at in enumerate(plain)
