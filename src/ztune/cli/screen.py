@@ -85,6 +85,9 @@ def command(
     This needs no ZFS on this machine, no root and no spare disk. Times are modelled from the disks'
     profile, never measured; reads, writes and space are what OpenZFS really did.
 
+    A model of what was tried proposes the next layouts, on the study's own disks and memory. It stops when
+    something better is unlikely, and says so; what would have to be bought is tried last.
+
     \b
       ztune screen my.trace
       ztune screen my.trace --profile nvme --arc 4G

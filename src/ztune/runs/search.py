@@ -17,7 +17,7 @@ from typing import Any, Literal
 from ztune.analysis import demand
 from ztune.analysis.metrics import replayed
 from ztune.analysis.results import LayoutResult, collect
-from ztune.runs.space import changed, first_round
+from ztune.runs.space import JOB_FACTORS, changed, first_round
 from ztune.search.propose import STARTS, Proposal, plainer, propose
 from ztune.search.space import Cell, SearchAxis, SearchSpace
 from ztune.store.records import Run, Trial
@@ -187,7 +187,7 @@ class LayoutSearch:
         if at is None or plain is None:
             return chosen
         for i, (key, own) in enumerate(self._values.items()):
-            if (default := default_setting(key)) in own:
+            if (default := default_setting(key)) in own and not key.startswith(JOB_FACTORS):
                 plain = (*plain[:i], list(own).index(str(default)), *plain[i + 1 :])
         return self.layout(
             plainer(
