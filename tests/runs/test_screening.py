@@ -39,24 +39,29 @@ def scratch_is_empty(home: Path) -> bool:
     return not list((home / "scratch").iterdir())
 
 
-def test_screens_ranks_and_adds_neighbours(stand_in_engine: Path, trace: Trace, home: Path) -> None:
+def test_searches_ranks_and_proves(stand_in_engine: Path, trace: Trace, home: Path) -> None:
     code, out, err = invoke("screen", str(trace.path), "--json", "--jobs", "2", "--budget", "38")
     assert code == 0, err
     answer = json.loads(out)
-    assert len(answer["layouts"]) >= 24
     assert answer["status"] == "done"
     with Store.open() as store:
-        assert store.run().outcome == kept(trace)
-    best = answer["layouts"][0]
-    assert best["rank"] == 1
-    # The stand-in's bottom: 16K with a log device; zstd-3 takes least space among equals in time.
-    assert best["changes"] == {"data.recordsize": "16K", "data.compression": "zstd-3", "slog": "nvme"}
+        outcome = store.run().outcome
+    assert kept(trace).items() <= outcome.items()
+    # It stopped before the budget did, and says why.
+    assert answer["search"] == outcome["search"]
+    assert outcome["search"]["reason"] == "enough" and outcome["search"]["chance"] <= 0.05
+    assert 4 < outcome["search"]["tried"] < 38
+    best = next(entry for entry in answer["layouts"] if "slog" not in entry["changes"])
+    # The stand-in's bottom: 16K; zstd-3 takes least space among equals in time.
+    found = {key: best["changes"][key] for key in ("data.recordsize", "data.compression")}
+    assert found == {"data.recordsize": "16K", "data.compression": "zstd-3"}
     assert any(entry["baseline"] for entry in answer["layouts"])
     # For every property of the winner the pair with this property alone at its default was tried.
     changes = [entry["changes"] for entry in answer["layouts"]]
     for key in best["changes"]:
         assert {k: v for k, v in best["changes"].items() if k != key} in changes
-    assert {entry["round"] for entry in answer["layouts"]} >= {1, 2}
+    # What has to be bought was tried once, on top of what was found.
+    assert sum("slog" in entry for entry in changes) == 1
     assert scratch_is_empty(home)
 
 
@@ -69,21 +74,25 @@ def test_table_without_json(stand_in_engine: Path, trace: Trace) -> None:
 
 def test_budget_bounds_the_layouts(stand_in_engine: Path, trace: Trace) -> None:
     _, out, _ = invoke("screen", str(trace.path), "--json", "--budget", "4")
-    assert len(json.loads(out)["layouts"]) == 4
+    answer = json.loads(out)
+    assert answer["search"]["tried"] == 4
+    # The pairs that prove the recommendation are no more again; then comes the log device.
+    assert 4 < len(answer["layouts"]) <= 4 + 4 + 1
+    assert len(json.loads(invoke("screen", str(trace.path), "--json", "--budget", "1")[1])["layouts"]) == 1
 
 
 def test_crash_marks_one_layout_and_the_others_go_on(
     stand_in_engine: Path, trace: Trace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("STAND_IN", 'crash="recordsize": "65536"')
+    monkeypatch.setenv("STAND_IN", 'crash="recordsize": "8192"')
     code, out, err = invoke("screen", str(trace.path), "--json", "--budget", "8")
     assert code == 1
-    layouts = {entry["layout"]: entry for entry in json.loads(out)["layouts"]}
-    bad = layouts["data.recordsize=64K"]
-    assert bad["status"] == "failed"
-    assert bad["error"] == 'the engine was killed by SIGSEGV: "ASSERT at dbuf.c:1 failed"'
-    assert layouts["data.recordsize=32K"]["status"] == "ok"
-    assert "data.recordsize=64K" in err
+    layouts = json.loads(out)["layouts"]
+    bad = [entry for entry in layouts if entry["changes"].get("data.recordsize") == "8K"]
+    assert {entry["status"] for entry in bad} == {"failed"}
+    assert bad[0]["error"] == 'the engine was killed by SIGSEGV: "ASSERT at dbuf.c:1 failed"'
+    assert {entry["status"] for entry in layouts if entry not in bad} == {"ok"}
+    assert "data.recordsize=8K" in err
 
 
 @pytest.mark.parametrize(
@@ -156,7 +165,7 @@ def test_interrupted_and_resumed(
         run = store.run()
         assert run.status == "interrupted"
         done = {t.number for t in store.trials(run.id) if t.ok}
-        assert {t.status for t in store.trials(run.id)} == {"ok", "pending"}
+        assert {"ok"} <= {t.status for t in store.trials(run.id)} <= {"ok", "pending"}
     assert done
     assert scratch_is_empty(home)
     assert not _engines_of(home)
@@ -164,7 +173,7 @@ def test_interrupted_and_resumed(
     code, out, err = invoke("screen", "--resume", run.id, "--json")
     assert code == 0, err
     answer = json.loads(out)
-    assert answer["run"] == run.id and len(answer["layouts"]) == 8
+    assert answer["run"] == run.id and answer["search"]["tried"] == 8 <= len(answer["layouts"])
     assert all(e["status"] == "ok" for e in answer["layouts"])
 
 
@@ -256,12 +265,13 @@ def test_runs_and_show(stand_in_engine: Path, trace: Trace) -> None:
     assert "no runs yet" in invoke("runs")[1]
     invoke("screen", str(trace.path), "--budget", "3")
     rows = json.loads(invoke("runs", "--json")[1])
-    assert [(r["layouts"], r["ok"], r["failed"], r["status"]) for r in rows] == [(3, 3, 0, "done")]
+    [row] = rows
+    assert row["layouts"] == row["ok"] >= 3 and (row["failed"], row["status"]) == (0, "done")
     assert rows[0]["id"] in invoke("runs")[1]
     full = json.loads(invoke("show", "--json")[1])
     assert full["environment"]["kernel"] and full["versions"]["engine"] == "0.0.1"
     assert Study.model_validate(full["study"]).name == "generic"
-    assert len(full["trials"]) == 3 and full["trials"][0]["is_baseline"]
+    assert len(full["trials"]) == row["ok"] and full["trials"][0]["is_baseline"]
     assert "trial 1 of run" in invoke("show", "last", "--trial", "1")[1]
     code, _, err = invoke("show", "nosuch")
     assert code == 2 and 'no run "nosuch"' in err

@@ -13,6 +13,7 @@ import psutil
 import pytest
 from synthetic_traces import make_trace
 
+from ztune.analysis.standing import standing
 from ztune.errors import MissingError
 from ztune.onhost.tunables import TUNABLES
 from ztune.places import engine as engines
@@ -21,8 +22,11 @@ from ztune.places.replay import Replay
 from ztune.places.rerun import rerun
 from ztune.runs import screening
 from ztune.runs.options import ScreenOptions
+from ztune.runs.refine import back_to_default
+from ztune.runs.search import stopped
 from ztune.store.db import Store
 from ztune.study import Layout, Study, generic
+from ztune.study.hardware import bought
 from ztune.study.layout import with_settings
 from ztune.study.loader import resolve_profiles
 from ztune.trace.reader import Trace
@@ -62,6 +66,28 @@ def test_stored_trial_runs_again_with_the_same_bytes(engine: Engine, trace: Trac
     assert again["measure"]["physical"]["write_bytes"] == pytest.approx(written, rel=0.01) and written > 0
     assert again["measure"]["logical"] == stored["measure"]["logical"]
     same_space(again["measure"]["space"], stored["measure"]["space"])
+
+
+def test_a_search_with_the_real_engine(engine: Engine, trace: Trace) -> None:
+    """It varies every role, stops by itself or at the budget, proves its layout, and tries what is bought."""
+    study = generic.build({"data", "wal"})
+    with Store.open() as store:
+        done = screening.start(store, trace, study, engine, ScreenOptions(budget=12, jobs=2))
+        trials = store.trials(done.id)
+    assert done.status == "done" and all(t.ok for t in trials)
+    end = stopped(done.outcome)
+    assert end is not None and end.reason in ("enough", "budget") and end.cells == 576
+    assert len({t.layout_hash for t in trials}) == len(trials)
+    searched = trials[: end.tried]
+    for key in ("data.recordsize", "data.compression", "wal.recordsize", "wal.logbias"):
+        assert len({t.layout.settings()[key] for t in searched}) > 1, key
+    own = [t for t in trials if not bought(study.layout, t.layout)]
+    chosen = standing(done, own).chosen
+    assert chosen is not None
+    tried = {t.layout_hash for t in trials}
+    assert {one.hash for one in back_to_default(study.layout, chosen.layout)} <= tried
+    assert with_settings(chosen.layout, {"slog": "nvme"}).hash in tried
+    assert trials[-1].layout.settings()["slog"] == "nvme"
 
 
 def same_space(one: dict[str, object], other: dict[str, object]) -> None:
@@ -146,4 +172,4 @@ def test_killed_engine_marks_its_layout_alone(engine: Engine, tmp_path: Path) ->
     layouts = json.loads(out)["layouts"]
     failed = [entry for entry in layouts if entry["status"] == "failed"]
     assert len(failed) == 1 and failed[0]["error"].startswith("the engine was killed by SIGKILL")
-    assert sum(entry["status"] == "ok" for entry in layouts) == 2
+    assert sum(entry["status"] == "ok" for entry in layouts) == len(layouts) - 1 >= 2

@@ -9,8 +9,8 @@ from pydantic import ValidationError
 
 from ztune.onhost.properties import PROPERTIES, REPLAYED, parse_property
 from ztune.onhost.tunables import TUNABLES, parse_tunable
-from ztune.runs.refine import back_to_default, combination, differing, next_round, steps
-from ztune.runs.space import changed, describe, first_round
+from ztune.runs.refine import back_to_default, differing
+from ztune.runs.space import describe, first_round
 from ztune.study import DurabilityClass, Layout, Study, default_setting, generic
 from ztune.study.durability import judge
 from ztune.study.layout import parse_layout, with_settings
@@ -245,59 +245,3 @@ def test_a_neighbour_that_is_impossible_is_left_out() -> None:
     base = study().layout
     best = with_settings(base, {"special": "nvme", "data.special_small_blocks": "8K"})
     assert [differing(best, n) for n in back_to_default(base, best)] == [["data.special_small_blocks"]]
-
-
-def test_rounds_end_and_never_repeat() -> None:
-    question = study()
-    layouts = {f.hash: f for f in first_round(question)}
-
-    def cost(f: Layout) -> float:
-        s = f.settings()
-        size = parse_size(s["data.recordsize"]).bit_length()
-        return abs(size - 15) + (s["slog"] == "none") + 0.5 * (s["wal.recordsize"] != "32K")
-
-    rounds = 0
-    while True:
-        ranked = sorted(layouts.values(), key=cost)
-        new = next_round(question, ranked, layouts.keys(), 100)
-        if not new:
-            break
-        assert not layouts.keys() & {f.hash for f in new}
-        layouts.update({f.hash: f for f in new})
-        rounds += 1
-        assert rounds < 20
-    best = min(layouts.values(), key=cost)
-    assert {k: best.settings()[k] for k in ("data.recordsize", "slog", "wal.recordsize")} == {
-        "data.recordsize": "16K", "slog": "nvme", "wal.recordsize": "32K",
-    }  # fmt: skip
-    assert {n.hash for n in back_to_default(question.layout, best)} <= layouts.keys()
-
-
-def test_combination_takes_what_was_best_alone() -> None:
-    question = study()
-    base = question.layout
-    order = [
-        changed(base, {"data.recordsize": "16K"}),
-        changed(base, {"data.recordsize": "8K"}),
-        changed(base, {"slog": "nvme"}),
-        base,
-        changed(base, {"wal.logbias": "throughput"}),
-    ]
-    together = combination(question, order)
-    assert together is not None and together.name == "data.recordsize=16K, slog=nvme"
-    assert combination(question, order[:1]) is None  # the base failed: nothing to compare with
-    assert combination(question, [base]) is None
-
-
-def test_steps_go_to_the_neighbouring_values() -> None:
-    question = study()
-    at = with_settings(question.layout, {"data.recordsize": "16K"})
-    sizes = {f.settings()["data.recordsize"] for f in steps(question, at)}
-    assert sizes == {"8K", "16K", "32K"}
-
-
-def test_room_and_nothing_ranked() -> None:
-    question = study()
-    assert next_round(question, [], set(), 5) == []
-    assert next_round(question, [question.layout], set(), 0) == []
-    assert len(next_round(question, first_round(question)[:3], set(), 2)) <= 2

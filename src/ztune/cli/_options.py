@@ -149,7 +149,8 @@ arc_option = option(
 budget_option = option(
     "--budget",
     type=click.IntRange(1),
-    help="Layouts to try; default 32. The pairs that prove the recommendation come on top.",
+    help="The most layouts to search; default 32. It stops sooner where the chance of something better is "
+    "small. The pairs that prove the recommendation come on top, and what would have to be bought.",
 )
 
 

@@ -40,6 +40,7 @@ from ztune.runs.asked import study_for, study_of_jobs, suited
 from ztune.runs.options import DEFAULT_BUDGET, ScreenOptions, TrialOptions
 from ztune.runs.plan import best_of, workload_job
 from ztune.runs.recordings import varied
+from ztune.runs.search import stopped
 from ztune.store.db import Store
 from ztune.store.records import Run
 from ztune.study import Study, profiles, ready
@@ -92,6 +93,7 @@ class Tuned:
     """What came of it. ``failed``: how many layouts and trials failed; each was named when it did.
 
     ``decides``: the run that ``recommendation`` is of: the measured one where there is one with a result.
+    ``searched``: why the screening stopped, as a sentence; "" where it searched nothing.
     """
 
     run_id: str
@@ -100,6 +102,7 @@ class Tuned:
     failed: int
     decides: source.RunEvidence
     measured: source.RunEvidence | None = None
+    searched: str = ""
 
 
 def tune(asked: TuneOptions, trying: Trying | None) -> Tuned:
@@ -249,4 +252,8 @@ def _write(asked: TuneOptions, run_id: str, trace: Path, store: Store, measured:
     files.write(asked.folder / "run.json", output.json_text(whole) + "\n")
     trials = screened.trials if measured is None else [*screened.trials, *found.trials]
     failed = sum(t.status == "failed" for t in trials)
-    return Tuned(run_id, trace, recommendation, failed, decides, None if measured is None else found)
+    end = stopped(screened.run.outcome)
+    return Tuned(
+        run_id, trace, recommendation, failed, decides,
+        measured=None if measured is None else found, searched="" if end is None else end.sentence(),
+    )  # fmt: skip

@@ -39,6 +39,7 @@ from ztune.runs.named import resolve
 from ztune.runs.options import DEFAULT_BUDGET, ScreenOptions
 from ztune.runs.recordings import JobKey, with_parameters
 from ztune.runs.screening import allowed_order
+from ztune.runs.search import stopped
 from ztune.runs.space import differences
 from ztune.store.db import Store
 from ztune.store.records import Run, Trial
@@ -83,6 +84,9 @@ def command(
 
     This needs no ZFS on this machine, no root and no spare disk. Times are modelled from the disks'
     profile, never measured; reads, writes and space are what OpenZFS really did.
+
+    A model of what was tried proposes the next layouts, on the study's own disks and memory. It stops when
+    something better is unlikely, and says so; what would have to be bought is tried last.
 
     \b
       ztune screen my.trace
@@ -155,6 +159,9 @@ def command(
             output.print_json(ranking_json(run, trials))
         else:
             print_ranking(run, store, None if everything else TOP)
+            end = stopped(run.outcome)
+            if end is not None and end.sentence():
+                output.echo(end.sentence())
             output.echo(f"`ztune recommend {run.id}` says what to set, and why.")
         return 1 if failed else 0
 
@@ -248,6 +255,7 @@ def ranking_json(run: Run, trials: Sequence[Trial]) -> dict[str, Any]:
         "trace": {"path": run.trace_path, "sha": run.trace_sha},
         "objective": run.objective.model_dump(mode="json"),
         "warnings": run.warnings,
+        "search": None if (end := stopped(run.outcome)) is None else end.to_json(),
         "outpaced": outpaced(now) if now.chosen is not None else "",
         "layouts": [entry(t) for t in ordered],
     }

@@ -58,6 +58,8 @@ def command(
         output.print_json(shown)
     else:
         terminal.show(outcome.recommendation, found=outcome.decides)
+        if outcome.searched:
+            output.echo(f"\n{outcome.searched}")
         output.echo(f"\nReport    {asked.folder / 'report.html'}")
         if outcome.decides.run.measured:
             output.echo(f"Predicted {asked.folder / 'screened.html'}   (every layout, replayed)")

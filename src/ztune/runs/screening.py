@@ -22,15 +22,22 @@ from ztune.runs.ending import ending
 from ztune.runs.observer import Observer
 from ztune.runs.options import ScreenOptions
 from ztune.runs.recordings import JobKey, found, key_of, of_run
-from ztune.runs.refine import MAX_ROUNDS, next_round, returns
-from ztune.runs.space import first_round
+from ztune.runs.refine import MAX_ROUNDS, back_to_default
+from ztune.runs.search import KEY, LayoutSearch, Stopped, ending_of, opening, stopped
+from ztune.runs.space import changed, differences, first_round, unique
+from ztune.search.propose import STARTS
 from ztune.store import environment
 from ztune.store.db import Store
 from ztune.store.records import Run, Trial
 from ztune.study import Layout, Study
+from ztune.study.hardware import bought
 from ztune.trace.reader import Trace
 from ztune.trace.witness import kept
 from ztune.units import parse_size
+
+AT_ONCE = "at_once"
+"""Where a run's ``outcome`` keeps how many layouts its search proposes before it looks at results."""
+_MOST_AT_ONCE = 8
 
 
 def versions(engine: Engine) -> dict[str, str]:
@@ -68,7 +75,7 @@ def start(
         others = found(study, trace, options.budget)
     seed = study.seed if options.seed is None else options.seed
     targets = _Targets.of(study, trace, others, engine, options, seed)
-    for layout in first_round(study)[: options.budget]:
+    for layout in [*opening(study, options.budget), *first_round(study)[: options.budget]]:
         targets.check(layout)
     warnings = targets.warnings()
     run = store.create_run(
@@ -84,7 +91,7 @@ def start(
         options=options.to_json(),
         warnings=warnings,
         source_run=None if like is None else like.id,
-        outcome=kept(trace),
+        outcome={**kept(trace), AT_ONCE: _at_once(targets)},
     )
     return _Screening(store, run, targets, options, observer or Observer()).go()
 
@@ -204,6 +211,11 @@ class _Targets:
         return list(dict.fromkeys(_warnings(self._by_job.values())))
 
 
+def _at_once(targets: _Targets) -> int:
+    """Return as many as there are engines, so that none is idle; of many a model learns less each."""
+    return min(targets.jobs, _MOST_AT_ONCE)
+
+
 def _warnings(targets: Iterable[Replay]) -> Iterable[str]:
     for target in targets:
         manifest = target.trace.manifest
@@ -240,25 +252,74 @@ class _Screening:
                 self._add(trial.layout, trial.round, trial.is_baseline)
             self._run_pending()
             return
-        for layout in first_round(study)[: self.budget]:
+        asked = first_round(study)[: self.budget] if self.only else opening(study, self.budget)
+        there = {t.layout_hash for t in self._all()}
+        new = [layout for layout in asked if layout.hash not in there]
+        for layout in new[: max(0, self.budget - len(there))]:  # an older ztune may have begun with others
             self._add(layout, 1, layout.hash == study.layout.hash)
         self._run_pending()
         if self.only:
             return
-        for _ in range(MAX_ROUNDS):
+        search = LayoutSearch(study, self._possible)
+        self._search(search)
+        self._pairs(search)
+        if self.budget >= STARTS:
+            self._beside(search)
+
+    def _search(self, search: LayoutSearch) -> None:
+        """Try what the model proposes until it says that enough is known, or the budget ends."""
+        before = stopped(self.run.outcome)
+        if before is not None and before.budget >= self.budget:
+            return  # the run was cut in what follows
+        at_once = int(self.run.outcome.get(AT_ONCE) or _at_once(self.targets))
+        while True:
             trials = self._all()
-            ranked = [t.layout for t in allowed_order(self.run, trials)]
-            tried = {t.layout_hash for t in trials}
-            if not self._round(next_round(study, ranked, tried, self.budget - len(trials))):
+            room = self.budget - len(trials)
+            proposal = search.propose(self.run, trials, max(1, min(at_once, room)))
+            why = ending_of(trials, proposal, room)
+            if why is not None:
                 break
-        # On top of the budget, a handful: what each property of the layout to recommend does alone. It can
-        # show that another layout is better, which then needs its own pairs.
+            self._round([search.layout(cell) for cell in proposal.cells])
+        end = Stopped(why, len(trials), self.budget, search.cells, self.run.objective.within, proposal.chance)
+        outcome = {**self.store.run(self.run.id).outcome, KEY: end.to_json()}
+        self.run = self.store.note_run(self.run.id, outcome=outcome)
+
+    def _pairs(self, search: LayoutSearch) -> None:
+        """On top of the budget, no more than it again: what each property of the layout to recommend does
+        alone, after properties that seem to do nothing went back together.
+
+        It can show that another layout is better, which then needs its own pairs.
+        """
+        end = stopped(self.run.outcome)
+        assert end is not None  # the search stored it
+        searched = self._all()[: end.tried]
+        chosen = self._chosen(searched)
+        if chosen is not None:
+            self._new([search.plainer(self.run, searched, chosen)], 1)
         for _ in range(MAX_ROUNDS):
-            trials = self._all()
-            chosen = standing(self.run, trials).chosen
-            tried = {t.layout_hash for t in trials}
-            if chosen is None or not self._round(returns(study, chosen.layout, tried)):
+            chosen = self._chosen()
+            room = end.tried + self.budget - len(self._all())
+            if chosen is None or not self._new(back_to_default(self.study.layout, chosen), room):
                 break
+
+    def _new(self, layouts: Sequence[Layout], room: int) -> bool:
+        """Run those of ``layouts`` that were not tried, ``room`` at most; False if there is none."""
+        base, tried = self.study.layout, {t.layout_hash for t in self._all()}
+        new = [layout for layout in unique(layouts) if layout.hash not in tried]
+        return self._round([changed(base, differences(base, layout)) for layout in new[: max(0, room)]])
+
+    def _beside(self, search: LayoutSearch) -> None:
+        """Try what would have to be bought, and what is less durable than allowed, on top of what was found:
+        each value once."""
+        chosen = self._chosen()
+        if chosen is not None:
+            self._new(search.on_top(chosen), len(search.beside))
+
+    def _chosen(self, trials: Sequence[Trial] | None = None) -> Layout | None:
+        """Return the layout to recommend of ``trials``, default all, on the base's own disks and memory."""
+        own = [t for t in trials or self._all() if not bought(self.study.layout, t.layout)]
+        chosen = standing(self.run, own).chosen
+        return None if chosen is None else chosen.layout
 
     def _add(self, layout: Layout, number: int, baseline: bool = False) -> None:
         self.store.add_trial(

@@ -1,0 +1,273 @@
+"""A screening's space of layouts: which settings vary, what each layout came to, and what to try next.
+
+The space is that of the study's axes on the base's own disks and memory, of what the objective allows. What
+has to be bought, and what is less durable than allowed, is ``beside`` it: each such value is tried once, on
+top of the layout that was found.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from statistics import median
+from typing import Any, Literal
+
+from ztune.analysis import demand
+from ztune.analysis.metrics import replayed
+from ztune.analysis.results import LayoutResult, collect
+from ztune.runs.space import JOB_FACTORS, changed, first_round
+from ztune.search.propose import STARTS, Proposal, plainer, propose
+from ztune.search.space import Cell, SearchAxis, SearchSpace
+from ztune.store.records import Run, Trial
+from ztune.study import Layout, Study
+from ztune.study.durability import Bar
+from ztune.study.hardware import bought
+from ztune.study.layout import default_setting, with_settings
+from ztune.units import parse_size
+
+KEY = "search"
+"""Where a run's ``outcome`` keeps how its search ended."""
+ENOUGH = 0.05
+"""The chance of something better, below which a search stops."""
+_FLOOR = 1e-3  # of the median: a metric that is near zero, such as flushes, counts as so much
+Reason = Literal["enough", "budget", "all", "failed"]
+
+
+@dataclass(frozen=True)
+class Stopped:
+    """Why a search stopped: the ``chance`` left was small enough, the ``budget`` was used up, ``all`` of the
+    space was tried, or nothing that was tried has a result.
+
+    ``tried``: layouts until then. ``cells``: layouts of the space, as far as is known without trying all.
+    ``chance``: that one that was not tried is better by more than ``within``, a share; None: not known.
+    """
+
+    reason: Reason
+    tried: int
+    budget: int
+    cells: int
+    within: float
+    chance: float | None
+
+    def sentence(self) -> str:
+        """Return it for people; "" where there was nothing to search."""
+        if self.cells <= 1 and self.reason == "all":
+            return ""
+        left = f"another of the space's {self.cells:,} is better by more than {self.within * 100:.2g} %"
+        if self.reason == "all":
+            return f"All {self.cells:,} layouts of the space were tried."
+        if self.reason == "failed":
+            return f"The search stopped: none of the {self.tried} layouts that were tried has a result."
+        if self.chance is None:
+            return (
+                f"The budget of {self.budget} is used up, which is too little to tell how likely it is that "
+                f"{left}; a larger --budget may find more."
+            )
+        chance = "less than 1 %" if self.chance < 0.01 else f"{self.chance * 100:.0f} %"
+        if self.reason == "enough":
+            return f"Stopped after {self.tried} of {self.budget}: the chance that {left} is {chance}."
+        return (
+            f"The budget of {self.budget} is used up: the chance that {left} is {chance}; "
+            "a larger --budget may find it."
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        """Return it as a run keeps it."""
+        return asdict(self)
+
+
+def stopped(outcome: Mapping[str, Any]) -> Stopped | None:
+    """Return how the search of a run ended, from its ``outcome``; None of a run that kept nothing."""
+    kept = outcome.get(KEY)
+    return Stopped(**kept) if kept else None
+
+
+def ending_of(trials: Sequence[Trial], proposal: Proposal, room: int) -> Reason | None:
+    """Return why a search ends here, or None: ``room`` is how many layouts the budget has left."""
+    if len(trials) >= STARTS and not any(t.ok for t in trials):
+        return "failed"
+    if not proposal.cells:
+        return "all"
+    if proposal.chance is not None and proposal.chance <= ENOUGH:
+        return "enough"
+    return "budget" if room <= 0 else None
+
+
+def opening(study: Study, budget: int) -> list[Layout]:
+    """Return what is tried before the search: the base and the named layouts, of them no more than half of
+    the budget where there is something to search.
+
+    A study whose crosses name all of its axes asks for a grid, and gets it where the budget has room.
+    """
+    every = first_round(study)
+    if not study.axes or (
+        len(every) <= budget and {key for keys in study.cross for key in keys} >= set(study.axes)
+    ):
+        return every[:budget]
+    named = {study.layout.hash, *(with_settings(study.layout, one.set).hash for one in study.layouts)}
+    return [layout for layout in every if layout.hash in named][: max(1, budget // 2)]
+
+
+class LayoutSearch:
+    """The search of one run. ``possible`` says whether a layout can be replayed."""
+
+    def __init__(self, study: Study, possible: Callable[[Layout], bool]) -> None:
+        self.study = study
+        base = study.layout
+        self._bar = Bar.of(study.objective.durability, base)
+        # By factor, each value as a layout says it → as the study does.
+        self._values: dict[str, dict[str, str | int]] = {}
+        self.beside: list[tuple[str, str | int]] = []
+        for key, listed in _factors(study).items():
+            own: dict[str, str | int] = {}
+            for value in listed:
+                layout = with_settings(base, {key: value})
+                if layout.hash != base.hash and (bought(base, layout) or not self._bar.admits(layout)):
+                    self.beside.append((key, value))
+                else:
+                    own.setdefault(layout.settings().get(key, "default"), value)
+            if len(own) > 1:
+                self._values[key] = own
+        self._possible = possible
+        self._layouts: dict[Cell, Layout] = {}
+        axes = [_axis(key, list(own)) for key, own in self._values.items()]
+        self.space = SearchSpace(axes, self._valid)
+
+    @property
+    def cells(self) -> int:
+        """How many layouts the space has; of a large one, those included that turn out not to go together."""
+        return len(self.space.cells()) if self.space.small else self.space.product
+
+    def layout(self, cell: Cell) -> Layout:
+        """Return the layout of a valid cell."""
+        return self._layouts[cell]
+
+    def cell(self, layout: Layout) -> Cell | None:
+        """Return where ``layout`` is in the space, or None."""
+        settings = layout.settings()
+        said = [settings.get(key, "default") for key in self._values]
+        if not all(text in own for text, own in zip(said, self._values.values(), strict=True)):
+            return None
+        found = tuple(list(own).index(text) for text, own in zip(said, self._values.values(), strict=True))
+        return found if found in self.space and self.layout(found).hash == layout.hash else None
+
+    def _valid(self, cell: Cell) -> bool:
+        changes = {
+            key: list(own.values())[at] for (key, own), at in zip(self._values.items(), cell, strict=True)
+        }
+        base = self.study.layout
+        try:
+            layout = changed(base, changes)
+        except ValueError:  # each alone is possible, together they are not
+            return False
+        if bought(base, layout) or not self._bar.admits(layout) or not self._possible(layout):
+            return False
+        self._layouts[cell] = layout
+        return True
+
+    def propose(self, run: Run, trials: Sequence[Trial], count: int) -> Proposal:
+        """Return the next ``count`` cells of the space after ``trials``, and the chance left."""
+        worth = values(run, trials)
+        tried = {
+            cell: worth.get(trial.layout_hash)
+            for trial in trials
+            if (cell := self.cell(trial.layout)) is not None
+        }
+        return propose(
+            self.space, tried, count,
+            seed=run.seed, tolerance=run.objective.within, start=self.cell(self.study.layout),
+        )  # fmt: skip
+
+    def plainer(self, run: Run, trials: Sequence[Trial], chosen: Layout) -> Layout:
+        """Return ``chosen`` with as many values at their default as, by the model, costs next to nothing: to
+        be tried, where it was not."""
+        at, plain = self.cell(chosen), self.cell(self.study.layout)
+        if at is None or plain is None:
+            return chosen
+        for i, (key, own) in enumerate(self._values.items()):
+            if (default := default_setting(key)) in own and not key.startswith(JOB_FACTORS):
+                plain = (*plain[:i], list(own).index(str(default)), *plain[i + 1 :])
+        return self.layout(
+            plainer(
+                self.space,
+                self._tried(run, trials),
+                at,
+                plain,
+                seed=run.seed,
+                tolerance=run.objective.within,
+            )
+        )
+
+    def _tried(self, run: Run, trials: Sequence[Trial]) -> dict[Cell, float | None]:
+        worth = values(run, trials)
+        return {
+            cell: worth.get(trial.layout_hash)
+            for trial in trials
+            if (cell := self.cell(trial.layout)) is not None
+        }
+
+    def on_top(self, chosen: Layout) -> list[Layout]:
+        """Return ``chosen`` with each value that is beside the space."""
+        out = []
+        for key, value in self.beside:
+            with contextlib.suppress(ValueError):  # it does not go with the rest
+                out.append(with_settings(chosen, {key: value}))
+        return out
+
+
+def values(run: Run, trials: Sequence[Trial]) -> dict[str, float]:
+    """Return what each finished layout of ``trials`` came to, by hash: a logarithm, less is better.
+
+    It is that of the objective's first metric. Each further metric weighs the tolerance times as much as the
+    one before it: with 5 %, half the space makes up for 3.5 % of the time. What processors hold back
+    (docs/recommendation.md) counts as slower.
+    """
+    keys, within = replayed(run.objective.minimise), run.objective.within
+    found = [c for c in collect(trials, "modelled").layouts if all(c.value(k) is not None for k in keys)]
+    total = dict.fromkeys((c.hash for c in found), 0.0)
+    for i, key in enumerate(keys):
+        row = _times(found) if key == "modelled_s" and not i else {c.hash: c.value(key) or 0.0 for c in found}
+        least = _FLOOR * median(row.values()) if row else 0.0
+        for name, value in row.items():
+            total[name] += within**i * math.log(max(value, least, 1e-12))
+    return total
+
+
+def _times(results: Sequence[LayoutResult]) -> dict[str, float]:
+    """Return the modelled time of each, by hash; more of those that ``demand.held`` holds back, so that they
+    come behind the layout that they were held back for."""
+    out = {c.hash: c.value("modelled_s") or 0.0 for c in results}
+    needs = {
+        c.hash: found for c in results if (found := demand.need(c)) is not None and found.cpu is not None
+    }
+    free = [h for h, found in needs.items() if not found.limited]
+    if not needs:
+        return out
+    first = min(free or needs, key=lambda h: (needs[h].both, h))
+    most = needs[first].both / demand.SPREAD if free else needs[first].both * demand.SPREAD
+    for name, found in needs.items():
+        if found.limited and found.both > most > 0:
+            out[name] = max(out[name], out[first]) * found.both / most
+    return out
+
+
+def _factors(study: Study) -> dict[str, list[str | int]]:
+    """Return what varies, with its values: the base's own, those of the axis, and what named layouts add."""
+    ours = study.layout.settings()
+    out: dict[str, list[str | int]] = {}
+    for key, listed in study.axes.items():
+        own = ours.get(key, default_setting(key))
+        named = [layout.set[key] for layout in study.layouts if key in layout.set]
+        out[key] = list(dict.fromkeys([*([] if own is None else [own]), *listed, *named]))
+    return out
+
+
+def _axis(key: str, texts: Sequence[str]) -> SearchAxis:
+    """Return an axis of ``texts``: in order where they are sizes or numbers."""
+    try:
+        sizes = [parse_size(text) for text in texts]
+    except ValueError:
+        return SearchAxis(key, len(texts))
+    return SearchAxis(key, len(texts), tuple(math.log2(size + 1) for size in sizes))

@@ -1,0 +1,1 @@
+"""Which layout to try next: knows axes and numbers, nothing of ZFS."""
