@@ -70,7 +70,7 @@ def start(
     targets = _Targets.of(study, trace, others, engine, options, seed)
     for layout in first_round(study)[: options.budget]:
         targets.check(layout)
-    warnings = targets.warnings()
+    warnings = [*study.notes, *targets.warnings()]
     run = store.create_run(
         kind=kind,
         study=study,
