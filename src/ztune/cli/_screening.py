@@ -7,6 +7,13 @@ from ztune.output import Console
 from ztune.report import source, terminal
 from ztune.store.db import Store
 from ztune.store.records import Run
+from ztune.study import Study
+
+
+def say_notes(study: Study) -> None:
+    """Say at once what was left out of ``study``, and why: not only with the results."""
+    for note in study.notes:
+        output.echo(f"ztune: {note}", err=True)
 
 
 def print_ranking(run: Run, store: Store, top: int | None) -> None:

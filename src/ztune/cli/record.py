@@ -17,6 +17,7 @@ from ztune.cli._options import argument, option, takes
 from ztune.cli._values import FiniteRange
 from ztune.errors import InputError
 from ztune.onhost.words import ROLES
+from ztune.trace.enough import lacking
 from ztune.trace.reader import Trace
 from ztune.trace.record import Recording, record
 from ztune.trace.recorders import NAMES
@@ -155,6 +156,7 @@ def _report(trace: Trace, status: int | None) -> dict[str, object]:
         "exit_status": status,
         "warnings": [warning.model_dump() for warning in manifest.warnings],
         "samples": bool(manifest.samples),
+        "lacking": lacking(trace),
     }
 
 
@@ -172,5 +174,7 @@ def _print(trace: Trace, status: int | None) -> None:
         output.echo("The trace keeps content: blocks of the files are in its folder samples.")
     for warning in manifest.warnings:
         output.echo(f"warning: {warning.message}", err=True)
+    for text in lacking(trace):
+        output.echo(f"warning: {text}", err=True)
     sys.stdout.flush()
     output.echo(f"Next: ztune trace show {trace.path}   ztune screen {trace.path}", err=True)

@@ -27,7 +27,7 @@ from ztune.cli._options import (
     takes,
 )
 from ztune.cli._recording import record_jobs
-from ztune.cli._screening import print_ranking
+from ztune.cli._screening import print_ranking, say_notes
 from ztune.cli._values import FiniteRange
 from ztune.errors import InputError
 from ztune.places import engine as engine_programs
@@ -132,6 +132,7 @@ def command(
                 opened = resolve(str(trace), "trace", store=store)
                 study = study_for(opened, study_name, profile, arc)
                 others = recordings.found(study, opened, options.budget, study_name)
+            say_notes(study)
             with LiveView() as live:
                 run = screening.start(
                     store, opened, study, engine, options, others=others,

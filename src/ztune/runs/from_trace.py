@@ -8,6 +8,7 @@ from collections.abc import Collection, Sequence
 import psutil
 
 from ztune.databases import registry
+from ztune.errors import InputError
 from ztune.places.replay import beyond_replay
 from ztune.study import Dataset, Study, generic
 from ztune.study.generic import RoleIO, joined
@@ -45,7 +46,9 @@ def built_for(trace: Trace) -> Study:
     notes = [_together_note(pairs)] if pairs else []
     notes += [text for of in datasets if (text := _counted(counted, of).lacks(manifest))]
     notes += [said] if said else []
-    return generic.build(roles, groups=groups, seen=seen, arc=arc, notes=notes)
+    study = generic.build(roles, groups=groups, seen=seen, arc=arc, notes=notes)
+    _check_left(study, trace)
+    return study
 
 
 def suited(study: Study, trace: Trace, *, named: bool) -> Study:
@@ -76,7 +79,14 @@ def suited(study: Study, trace: Trace, *, named: bool) -> Study:
     if not named and not any(_counted(counted, d.roles).commit for d in study.layout.datasets):
         gone = [key for key in study.axes if key.rpartition(".")[2] == "slog"]
         study = without(study, dict.fromkeys(gone), _NO_SLOG, layouts=False) if gone else study
+    _check_left(study, trace)
     return study
+
+
+def _check_left(study: Study, trace: Trace) -> None:
+    """Raise InputError where nothing is left to try, with what was left out."""
+    if study.notes and not study.axes and not study.layouts:
+        raise InputError(f"{trace.path} leaves nothing to try. {' '.join(study.notes)}")
 
 
 def answerable(study: Study) -> Study:

@@ -116,13 +116,9 @@ def recorded(trace: Trace) -> dict[str, Recorded]:
     }
 
 
-def lacking(trace: Trace, roles: Sequence[str] | None = None) -> list[str]:
-    """Return a sentence for each role of which ``trace`` has too little, ``roles`` alone if given."""
-    return [
-        text
-        for role, one in recorded(trace).items()
-        if (roles is None or role in roles) and (text := one.lacks(trace.manifest))
-    ]
+def lacking(trace: Trace) -> list[str]:
+    """Return a sentence for each role of which ``trace`` has too little. Raises InputError if damaged."""
+    return [text for one in recorded(trace).values() if (text := one.lacks(trace.manifest))]
 
 
 def _more(manifest: Manifest, times: float) -> str:
