@@ -23,7 +23,9 @@ def make_trace(
     step_ns: int = 10**7,
     workload: WorkloadInfo | None = None,
 ) -> Trace:
-    """One file in a directory for each role; 8 KiB writes to the first, each followed by a write and fsync of the last."""
+    """One file in a directory for each role; 8 KiB writes to the first, each followed by one to the last and
+    its fsync.
+    """
     rng = np.random.default_rng(7)
     files = [
         TraceFile(id=i, path=f"/db/{role}/1", role=role, size_start=size, size_end=size)  # type: ignore[arg-type]

@@ -96,8 +96,8 @@ def study_for(trace: Trace, name: str | None, profile: str | None, arc: str | No
     roles: set[str] = {f.role for f in manifest.files if f.role is not None}
     if not roles:
         raise InputError(
-            f"no file in {trace.path} has a role, so there is nothing to lay out; "
-            f"record again with rules such as --role '/srv/db/**=data'"
+            f"no file in {trace.path} has a role, so there is nothing to lay out; `ztune trace roles "
+            f"{trace.path}` proposes some, and --role '/srv/db/**=data' gives one"
         )
     workload = manifest.workload.name if manifest.workload is not None else None
     if name is not None:

@@ -9,7 +9,7 @@ from typing import Any
 from ztune.onhost.words import ROLES
 from ztune.study.loader import resolve_profiles
 from ztune.study.study import Study
-from ztune.units import format_size
+from ztune.units import format_size, is_power_of_two
 
 # What is worth trying for each role where nothing was recorded: random pages; an append-only log; scratch;
 # large sequential files.
@@ -37,7 +37,8 @@ ASKED_SHARE = 0.05
 SEQUENTIAL = 0.5
 """Share of calls that begin where the last one ended, from which on records of 1M are tried."""
 APPENDED = 0.9
-"""From this share on records are filled before they go to disk: none below the usual call is tried."""
+"""From this share on records fill before they go to disk: few are tried, and none below the usual call. 32K
+is where synced writes take another way (zfs_immediate_write_sz)."""
 SHRINKS = 8 / 7
 """ZFS stores a block compressed if that saves an eighth of it (zio_compress_data in zio_compress.c)."""
 TIGHTER = 1.05
@@ -74,18 +75,19 @@ class RoleIO:
         block would be the same; the default is always among them.
         """
         asked = {size for calls in (self.reads, self.writes) for size in _asked(calls)}
-        if self.page is not None and self.page & (self.page - 1) == 0:
-            asked.add(min(max(self.page, SMALLEST), LARGEST))
+        page = self.page if self.page is not None and is_power_of_two(self.page) else 0
+        if page:
+            asked.add(min(max(page, SMALLEST), LARGEST))
         usual = max((_usual(calls) for calls in (self.reads, self.writes)), default=0)
         low = min(asked, default=DEFAULT)
-        if all(not n or share >= APPENDED for n, share in self._in_sequence()) and self.page is None:
-            low = min(max(low, _usual(self.writes) or _usual(self.reads)), DEFAULT)
+        between = set(_powers(SMALLEST, DEFAULT))
+        if all(not n or share >= APPENDED for n, share in self._in_sequence()):
+            low = page or _usual(self.writes) or _usual(self.reads)
+            asked, between = {min(max(low, SMALLEST), DEFAULT)}, {16 << 10, 32 << 10}
         high = max(DEFAULT, usual)
         if any(n and share >= SEQUENTIAL for n, share in self._in_sequence()):
             high = max(high, LARGE)
-        found = {size for size in _powers(SMALLEST, DEFAULT) if low <= size} | {
-            size for size in asked if low <= size
-        }
+        found = asked | {size for size in between if low <= size}
         found |= {size for size in (LARGE, LARGE << 2, LARGEST) if size <= high}
         if self.largest:
             found = {size for size in found if size < 2 * self.largest}
@@ -199,7 +201,7 @@ def _usual_axes(role: str, page: int | None) -> dict[str, tuple[str, ...]]:
     """Return the axes of a role of which nothing was recorded; ``page``: bytes of the database's page."""
     axes = {f"{role}.{prop}": values for prop, values in _AXES[role].items()}
     key = f"{role}.recordsize"
-    if page is not None and page & (page - 1) == 0 and SMALLEST <= page <= LARGE:
+    if page is not None and is_power_of_two(page) and SMALLEST <= page <= LARGE:
         text = format_size(page)
         if text not in axes[key]:
             axes[key] = (text, *axes[key])
