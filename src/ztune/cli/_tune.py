@@ -131,7 +131,7 @@ def tune(asked: TuneOptions, trying: Trying | None) -> Tuned:
             path = paths.traces() / f"{asked.workload}-{stamp}.trace"
             trace, others = record_workload(workload, asked.recorder, path), {}
             study = study_for(trace, asked.study, asked.profile, asked.arc)
-        say_notes(study)
+        say_notes(study, options.budget)
         with Store.open() as store:
             with LiveView() as live:
                 run = screening.start(

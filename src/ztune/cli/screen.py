@@ -148,7 +148,7 @@ def command(
                     opened = reassign.beside(opened, reassign.with_roles(opened, rules))
                 study = study_for(opened, study_name, profile, arc)
                 others = recordings.found(study, opened, options.budget, study_name)
-            say_notes(study)
+            say_notes(study, options.budget)
             with LiveView() as live:
                 run = screening.start(
                     store, opened, study, engine, options, others=others,

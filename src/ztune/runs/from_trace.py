@@ -7,6 +7,7 @@ from collections.abc import Collection, Sequence
 
 import psutil
 
+from ztune.analysis.units import amount
 from ztune.databases import registry
 from ztune.errors import InputError
 from ztune.places.replay import beyond_replay
@@ -116,18 +117,18 @@ def host_arc(manifest: Manifest) -> tuple[int | None, str]:
     """
     allowed, memory = (_bytes(manifest.environment.get(name)) for name in ("arc_max", "memory"))
     if allowed:
-        said = f"the recorded host allows {_gib(allowed)}"
+        said = f"the recorded host allows {amount(allowed)}"
     elif memory:
-        said = f"half of the recorded host's memory is {_gib(memory // 2)}"
+        said = f"half of the recorded host's memory is {amount(memory // 2)}"
     else:
         return None, ""
     whole = allowed or memory // 2
     files = sum(max(f.size_start, f.size_end) for f in manifest.files if f.role is not None)
     here = psutil.virtual_memory().total // 4
     if here < min(whole, files):
-        said += f", and this machine can replay {_gib(here)}"
+        said += f", and this machine can replay {amount(here)}"
     elif files < whole:
-        said += f", and the recorded files are {_gib(files)}"
+        said += f", and the recorded files are {amount(files)}"
     size = _MIN_ARC
     while 2 * size <= min(whole, here) and size < files:
         size <<= 1
@@ -136,10 +137,6 @@ def host_arc(manifest: Manifest) -> tuple[int | None, str]:
 
 def _bytes(value: object) -> int:
     return value if isinstance(value, int) and not isinstance(value, bool) and value > 0 else 0
-
-
-def _gib(size: int) -> str:
-    return f"{size / (1 << 30):.3g} GiB"
 
 
 def _groups(pairs: Sequence[Together], beside: Sequence[str]) -> list[set[str]]:

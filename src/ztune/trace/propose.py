@@ -60,10 +60,11 @@ def proposals(trace: Trace) -> list[Proposal]:
     for group in summarise(trace).files:
         left_out = group.role is None and rules.knows(group.name)
         kinds.setdefault((_glob(group.name), group.role, left_out), []).append(group)
-    return [
+    found = [
         _proposal(glob, role, left_out, groups, [entries[g.name] for g in groups])
         for (glob, role, left_out), groups in kinds.items()
     ]
+    return sorted(found, key=lambda one: -(one.read + one.written))
 
 
 def as_rules(found: Sequence[Proposal]) -> list[RoleRule]:
@@ -122,7 +123,7 @@ def _by_use(groups: Sequence[GroupSummary], files: Sequence[TraceFile]) -> tuple
         if over >= IN_PLACE:
             return "data", f"written over from front to back, in pieces of {_about(each)}"
         if not reads and each < SMALL:
-            return "wal", f"appended in pieces of {_about(each)}, not read: a log, maybe one of text"
+            return "wal", f"appended in pieces of {_about(each)}, not read"
         if reads:
             return "data", "written once, from front to back, and read"
         return "backup", "written once, from front to back, not read"
