@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from ztune.onhost.words import ROLES
 from ztune.study import generic
 from ztune.study.generic import RoleIO, build, joined
 
-RANDOM = {"writes_sequential": 0.02, "reads_sequential": 0.05}
+RANDOM: dict[str, Any] = {"writes_sequential": 0.02, "reads_sequential": 0.05}
 LARGE_FILE = 1 << 30
 
 
@@ -73,15 +75,15 @@ def test_compression_is_tried_where_it_may_gain(
 
 
 def test_what_was_recorded_too_little_of_is_no_axis() -> None:
-    io = {"writes": {8192: 9000}, "reads": {8192: 10}, "largest": LARGE_FILE, **RANDOM}
-    seen = {"data": RoleIO(**io, commits=False), "wal": RoleIO(**io, sizes=False)}  # type: ignore[arg-type]
+    io: dict[str, Any] = {"writes": {8192: 9000}, "reads": {8192: 10}, "largest": LARGE_FILE, **RANDOM}
+    seen = {"data": RoleIO(**io, commits=False), "wal": RoleIO(**io, sizes=False)}
     study = build({"data", "wal"}, seen=seen)
     assert {key for key in study.axes if key.startswith("data.")} == {
         "data.recordsize", "data.compression", "data.primarycache",
     }  # fmt: skip
     assert [key for key in study.axes if key.startswith("wal.")] == ["wal.logbias"]
     assert study.axes["slog"] == ("none", "nvme")
-    seen["wal"] = RoleIO(**io, sizes=False, commits=False)  # type: ignore[arg-type]
+    seen["wal"] = RoleIO(**io, sizes=False, commits=False)
     study = build({"data", "wal"}, seen=seen, arc=1 << 30, notes=["too little"])
     assert not any(key.startswith(("wal.", "slog")) for key in study.axes)
     assert study.layout.arc == 1 << 30 and study.notes == ("too little",)

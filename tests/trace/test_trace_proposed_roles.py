@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -44,16 +45,14 @@ class Made:
     def do(self, op: Op, file: int, offset: int = -1, size: int = 0) -> None:
         self.rows.append((len(self.rows) * 1000, 100, 1, 1, op, 0, 0, file, -1, offset, size))
 
-    def write(self, path: Path, **more: object) -> Trace:
+    def write(self, path: Path, **more: Any) -> Trace:
         events = np.zeros(len(self.rows), EVENT_DTYPE)
         for i, row in enumerate(self.rows):
             events[i] = row
         with TraceWriter(path) as writer:
             writer.add_rows(events)
-            writer.finish(
-                duration_ns=10**9, recorder=RecorderInfo(name="synthetic"), files=self.files,
-                **more,  # type: ignore[arg-type]
-            )  # fmt: skip
+            recorder = RecorderInfo(name="synthetic")
+            writer.finish(duration_ns=10**9, recorder=recorder, files=self.files, **more)
         return Trace.open(path)
 
 
