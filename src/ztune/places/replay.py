@@ -128,8 +128,8 @@ def beyond_replay(study: Study, layout: Layout) -> str:
             )
     for changed in changed_in_vain(study, layout, REPLAYED):
         return (
-            f"changes {changed}, which the replay engine does not have; set it in the base, for the "
-            "commands only"
+            f"changes {changed}, which the replay engine does not have; "
+            "set it in the base, for the commands only"
         )
     return ""
 
