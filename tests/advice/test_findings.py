@@ -118,7 +118,7 @@ def test_on_a_host_without_zfs_nothing_about_zfs_is_open() -> None:
     made = observation(groups=elsewhere(), zfs=None)
     assert {f.id for f in findings(made)} == {
         "recordsize-from-writes",
-        "recordsize-from-appends",
+        "recordsize-in-sequence",
         "other-filesystem",
     }
     assert undecided(made) == []

@@ -38,6 +38,15 @@ EDGES: dict[str, dict[str, tuple[float, float]]] = {
         "fit_share": (0.5, 0.499),
         "read_fit": (16385, 16384),  # the case's writes ask for 64K
         "reads_sequential": (0.5, 0.499),
+        "sequential": (0.899, 0.9),
+        "overwritten": (0.1, 0.099),
+        "fit": (131073, 131072),
+    },
+    "recordsize-in-sequence": {
+        "fit_calls": (100, 99),
+        "fit": (131072, 131073),
+        "sequential": (0.9, 0.899),
+        "overwritten": (0.099, 0.1),
     },
     "recordsize-between": {
         "fit_calls": (100, 99),
@@ -51,7 +60,13 @@ EDGES: dict[str, dict[str, tuple[float, float]]] = {
         "reads_sequential": (0.499, 0.5),
         "data_miss_share": (0.1, 0.099),
     },
-    "recordsize-from-appends": {"fit_calls": (100, 99), "fit_share": (0.5, 0.499)},
+    "recordsize-from-appends": {
+        "fit_calls": (100, 99),
+        "fit_share": (0.5, 0.499),
+        "sequential": (0.899, 0.9),
+        "overwritten": (0.1, 0.099),
+        "fit": (131073, 131072),
+    },
     "wal-large-writes": {"write_size": (32768, 16384)},
     "txg-timeout-long": {"txg_timeout": (6, 5)},
     "txg-timeout-short": {"txg_timeout": (4, 5)},
@@ -89,6 +104,11 @@ WITH: dict[tuple[str, str], dict[str, Any]] = {
     ("recordsize-from-writes", "read_fit"): {"reads_sequential": 0.1, "role_reads": 99_999},
     ("recordsize-from-writes", "reads_sequential"): {"read_fit": 8192, "role_reads": 99_999},
     ("recordsize-above-reads", "role_reads"): {"write_calls": 50},
+    **{
+        (f"recordsize-from-{kind}", fact): {"sequential": 1.0, "overwritten": 0.0}
+        for kind in ("writes", "appends")
+        for fact in ("sequential", "overwritten", "fit")
+    },
 }
 
 

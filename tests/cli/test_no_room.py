@@ -18,7 +18,7 @@ recipe = DISK.parent / "endless.toml"
 recipe.write_text('''
 name = "endless"
 version = "echo 1.0"
-roles = ["data", "wal"]
+roles = ["data"]
 load = 'while :; do head -c 1000000 /dev/zero; sleep 0.02; : {folder}; done > "$ZTUNE_DATA/lines"'
 measure = 'true'
 operations = 'did ([0-9]+)'

@@ -114,8 +114,8 @@ def test_the_database_of_a_recorded_trace_is_told_by_its_files(home: Path, tmp_p
     trace = make_trace(tmp_path / "t.trace")
     made = trace.path / MANIFEST
     text = made.read_text()
-    assert '"/db/data"' in text and '"/db/wal"' in text
-    made.write_text(text.replace('"/db/data"', '"/db/base/1/2"').replace('"/db/wal"', '"/db/pg_wal/0"'))
+    assert '"/db/data/1"' in text and '"/db/wal/1"' in text
+    made.write_text(text.replace('"/db/data/1"', '"/db/base/1/2"').replace('"/db/wal/1"', '"/db/pg_wal/0"'))
     trace = type(trace).open(trace.path)
     with Store.open() as store:
         run = stored_runs.new_run(store, trace_path=trace.path, trace_sha=trace.sha)

@@ -105,7 +105,7 @@ def test_one_version_alone_is_a_ranking(trace: Trace) -> None:
 
 def test_a_layout_that_fails_in_one_is_said(trace: Trace) -> None:
     path = native.ENGINE.against(bring("2.4.4"))._own()
-    path.write_text(path.read_text().replace("STAND_IN_OPENZFS", "STAND_IN=refuse=1048576 STAND_IN_OPENZFS"))
+    path.write_text(path.read_text().replace("STAND_IN_OPENZFS", "STAND_IN=refuse=65536 STAND_IN_OPENZFS"))
     answer = screen(str(trace.path), "--openzfs", "2.3.2,2.4.4", ok=1)
     failed = [one for one in answer["layouts"] if one["failed"]]
     assert failed and all("recordsize is odd" in one["failed"]["2.4.4"] for one in failed)

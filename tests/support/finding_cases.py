@@ -94,6 +94,10 @@ CASES: dict[str, tuple[dict[str, Any] | Observation, dict[str, Any] | Observatio
         {"wal_group_": {"writes__sizes": {65536: 10_000}}, "wal": {"recordsize": 32768}},
     ),
     "recordsize-from-writes": (FILES[0], FILES[1]),
+    "recordsize-in-sequence": (
+        {"groups": elsewhere(), "zfs": None},
+        {"groups": [group("data", None, filesystem="ext4")], "zfs": None},
+    ),
     "recordsize-between": (
         {"groups": tables_elsewhere({4096: 20_000}), "zfs": None},
         {"groups": tables_elsewhere({262144: 20_000}), "zfs": None},

@@ -19,14 +19,16 @@ def make_trace(
     path: Path,
     roles: tuple[str, ...] = ("data", "wal"),
     size: int = 4 << 20,
-    writes: int = 40,
+    writes: int = 120,
     step_ns: int = 10**7,
     workload: WorkloadInfo | None = None,
 ) -> Trace:
-    """One file for each role; 8 KiB writes to the first, each followed by a write and fsync of the last."""
+    """One file in a directory for each role; 8 KiB writes to the first, each followed by one to the last and
+    its fsync.
+    """
     rng = np.random.default_rng(7)
     files = [
-        TraceFile(id=i, path=f"/db/{role}", role=role, size_start=size, size_end=size)  # type: ignore[arg-type]
+        TraceFile(id=i, path=f"/db/{role}/1", role=role, size_start=size, size_end=size)  # type: ignore[arg-type]
         for i, role in enumerate(roles)
     ]
     rows = []

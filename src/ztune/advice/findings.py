@@ -80,6 +80,9 @@ class Undecided(_Part):
     sentence: str
 
 
+_NO_ROLE = "none"  # as observations name files without
+
+
 @cache
 def rules() -> tuple[Rule, ...]:
     """Return the rules of findings.toml; raises RuleError."""
@@ -99,6 +102,22 @@ def findings(observation: Observation) -> list[Finding]:
         if holds(rule.when, subject.facts) is True
     ]
     return sorted(found, key=lambda f: SEVERITIES.index(f.severity))
+
+
+def unknown_roles(observation: Observation) -> str:
+    """Return, as a sentence, that not one file's role is known and what to do; empty where one is.
+
+    Without it "none of the rules fires" would read as "all is well".
+    """
+    used = [g for g in observation.of_kind("role") if g.reads.calls or g.writes.calls]
+    if not used or any(group.name != _NO_ROLE for group in used):
+        return ""
+    files = sorted(observation.of_kind("file"), key=lambda g: -((g.reads.bytes or 0) + (g.writes.bytes or 0)))
+    busiest = f" Most was read and written in {', '.join(g.name for g in files[:3])}." if files else ""
+    return (
+        "No file's role is known, so no rule about record sizes or the log could be asked: say what the "
+        f"files are with --role 'GLOB=ROLE' (docs/roles.md).{busiest}"
+    )
 
 
 def undecided(observation: Observation) -> list[Undecided]:

@@ -17,6 +17,7 @@ from ztune.cli import _values
 from ztune.cli._values import FiniteRange
 from ztune.errors import InputError
 from ztune.onhost.host.mounted import MountOptions
+from ztune.onhost.words import ROLES
 from ztune.places import named as places
 from ztune.places.channel import Place
 from ztune.places.placing import Placing
@@ -145,6 +146,12 @@ profile_option = option(
 )
 arc_option = option(
     "--arc", metavar="SIZE", help="Memory for the ARC, such as 64M or 7.5G, instead of the study's."
+)
+role_option = option(
+    "--role",
+    metavar="GLOB=ROLE",
+    help="Another role for files of the trace, or - for none. Repeatable; a later one goes first. "
+    f"Roles: {', '.join(ROLES)}.",
 )
 budget_option = option(
     "--budget",

@@ -5,8 +5,18 @@ from __future__ import annotations
 from ztune import output
 from ztune.output import Console
 from ztune.report import source, terminal
+from ztune.runs import feasible
 from ztune.store.db import Store
 from ztune.store.records import Run
+from ztune.study import Study
+
+
+def say_notes(study: Study, budget: int) -> None:
+    """Say at once what was left out of ``study``, and why, and what ``budget`` is too small for: not only
+    with the results. Raises InputError where nothing could come of it.
+    """
+    for note in (*study.notes, *feasible.check(study, budget)):
+        output.echo(f"ztune: {note}", err=True)
 
 
 def print_ranking(run: Run, store: Store, top: int | None) -> None:

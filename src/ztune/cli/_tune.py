@@ -27,6 +27,7 @@ from ztune.cli._options import (
     seed_option,
 )
 from ztune.cli._recording import record_jobs, record_workload
+from ztune.cli._screening import say_notes
 from ztune.cli.screen import ranking_json
 from ztune.databases import memory, registry
 from ztune.databases.workload import Workload
@@ -133,6 +134,7 @@ def tune(asked: TuneOptions, trying: Trying | None) -> Tuned:
             path = paths.traces() / f"{asked.workload}-{stamp}.trace"
             trace, others = record_workload(workload, asked.recorder, path), {}
             study = study_for(trace, asked.study, asked.profile, asked.arc)
+        say_notes(study, options.budget)
         with Store.open() as store:
             with LiveView() as live:
                 run = screening.start(

@@ -10,7 +10,7 @@ import click
 from rich.live import Live
 
 from ztune import files, output
-from ztune.advice.findings import Finding, Undecided, findings, undecided
+from ztune.advice.findings import Finding, Undecided, findings, undecided, unknown_roles
 from ztune.cli._options import file_option, option, takes
 from ztune.cli._values import FiniteRange
 from ztune.errors import InputError
@@ -123,6 +123,7 @@ def command(
 def _json(seen: Observation, found: list[Finding], open_: list[Undecided]) -> dict[str, object]:
     return {
         "observation": seen.to_json(),
+        "unknown_roles": unknown_roles(seen),
         "findings": [one.model_dump(mode="json") for one in found],
         "undecided": [one.model_dump(mode="json") for one in open_],
     }

@@ -17,6 +17,9 @@ from ztune.cli._options import argument, option, takes
 from ztune.cli._values import FiniteRange
 from ztune.errors import InputError
 from ztune.onhost.words import ROLES
+from ztune.trace import reassign
+from ztune.trace.enough import lacking
+from ztune.trace.propose import as_rules, proposals
 from ztune.trace.reader import Trace
 from ztune.trace.record import Recording, record
 from ztune.trace.recorders import NAMES
@@ -72,6 +75,9 @@ def command(
 
     With a command, Ctrl-C goes to the command, and the trace is written when the command has ended; with
     --pid, Ctrl-C ends the recording, and the trace is written.
+
+    Where no rule knows a single file, roles are told from what the files do, and the trace says so; `ztune
+    trace roles` shows and changes them.
     """
     if bool(command_line) == bool(pids):
         raise InputError("say what to record: either a command after --, or --pid")
@@ -90,6 +96,8 @@ def command(
             say=say,
         )
         trace = record(recording, seconds, (lambda passed: tick(passed, seconds)) if pids else None)
+        if not any(file.role for file in trace.manifest.files):
+            trace = _proposed(trace, say)
     status = recording.exit_status
     if seconds is not None and status == -signal.SIGTERM:
         status = 0  # as it was told
@@ -98,6 +106,15 @@ def command(
     else:
         _print(trace, status)
     return 1 if command_line and status != 0 else 0
+
+
+def _proposed(trace: Trace, say: Callable[[str], None]) -> Trace:
+    """Return ``trace`` with roles by what the files do, while they are there: their content is sampled."""
+    found = proposals(trace)
+    rules = as_rules(found)
+    if not rules:
+        return trace
+    return reassign.change(trace, reassign.with_roles(trace, rules, reassign.sentence(found), say))
 
 
 def default_name(command_line: tuple[str, ...], pids: tuple[int, ...]) -> Path:
@@ -155,6 +172,7 @@ def _report(trace: Trace, status: int | None) -> dict[str, object]:
         "exit_status": status,
         "warnings": [warning.model_dump() for warning in manifest.warnings],
         "samples": bool(manifest.samples),
+        "lacking": lacking(trace),
     }
 
 
@@ -166,11 +184,13 @@ def _print(trace: Trace, status: int | None) -> None:
     roles = sorted({file.role for file in manifest.files if file.role})
     output.echo(
         f"{trace.path}: {manifest.events} events on {len(manifest.files)} files in {trace.duration_s:.1f} s,"
-        f" recorded with {manifest.recorder.name}; roles: {', '.join(roles) or 'none known (see --role)'}"
+        f" recorded with {manifest.recorder.name}; roles: {', '.join(roles) or 'none (`ztune trace roles`)'}"
     )
     if manifest.samples:
         output.echo("The trace keeps content: blocks of the files are in its folder samples.")
     for warning in manifest.warnings:
         output.echo(f"warning: {warning.message}", err=True)
+    for text in lacking(trace):
+        output.echo(f"warning: {text}", err=True)
     sys.stdout.flush()
     output.echo(f"Next: ztune trace show {trace.path}   ztune screen {trace.path}", err=True)

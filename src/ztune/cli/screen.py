@@ -23,11 +23,12 @@ from ztune.cli._options import (
     jobs_option,
     option,
     profile_option,
+    role_option,
     seed_option,
     takes,
 )
 from ztune.cli._recording import record_jobs
-from ztune.cli._screening import print_ranking
+from ztune.cli._screening import print_ranking, say_notes
 from ztune.cli._values import FiniteRange
 from ztune.errors import InputError
 from ztune.places import engine as engine_programs
@@ -45,7 +46,9 @@ from ztune.store.db import Store
 from ztune.store.records import Run, Trial
 from ztune.study import OBJECTIVES, Study, ready
 from ztune.study.durability import judge
+from ztune.trace import reassign
 from ztune.trace.reader import Trace
+from ztune.trace.roles import RoleRules
 
 
 @click.command("screen")
@@ -55,6 +58,7 @@ def command(
     study_name: str | None = option(
         "--study", metavar="FILE|NAME", help="The layouts to try: a TOML file or a ready study."
     ),
+    roles: tuple[str, ...] = role_option,
     profile: str | None = profile_option,
     arc: str | None = arc_option,
     jobs: int | None = jobs_option,
@@ -92,6 +96,7 @@ def command(
       ztune screen my.trace
       ztune screen my.trace --profile nvme --arc 4G
       ztune screen my.trace --study my-study.toml --budget 60
+      ztune screen my.trace --role '/srv/db/log/*=wal'    another role, without recording again
       ztune screen my.trace --resume            go on where it was cut
       ztune screen my.trace --openzfs 2.3.2,2.4.4    what does the upgrade change?
       ztune list layouts postgres-oltp          what a ready study tries
@@ -115,7 +120,13 @@ def command(
     with Store.open() as store:
         options = ScreenOptions(jobs or 0, budget or DEFAULT_BUDGET, timeout, seed)
         if resume is not None:
-            given = {"--study": study_name, "--profile": profile, "--arc": arc, "--name": name}
+            given = {
+                "--study": study_name,
+                "--profile": profile,
+                "--arc": arc,
+                "--name": name,
+                "--role": ", ".join(roles) or None,
+            }
             wrong = [flag for flag, value in given.items() if value is not None]
             if wrong:
                 raise InputError(f"{wrong[0]} can't be changed when a run is resumed; start a new run")
@@ -130,12 +141,18 @@ def command(
         else:
             engine = engines[0] if engines else engine_programs.check()
             if trace is None:
+                if roles:
+                    raise InputError("--role changes the roles of a recording; name its TRACE")
                 assert asked is not None
                 study, opened, others = _recorded(asked, profile, arc, options.budget)
             else:
                 opened = resolve(str(trace), "trace", store=store)
+                if roles:
+                    rules = RoleRules.parse(roles, builtin=False).rules
+                    opened = reassign.beside(opened, reassign.with_roles(opened, rules))
                 study = study_for(opened, study_name, profile, arc)
                 others = recordings.found(study, opened, options.budget, study_name)
+            say_notes(study, options.budget)
             with LiveView() as live:
                 run = screening.start(
                     store, opened, study, engine, options, others=others,

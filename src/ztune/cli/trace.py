@@ -9,12 +9,14 @@ from pathlib import Path
 import click
 
 from ztune import output
-from ztune.cli._options import argument, option, takes
+from ztune.cli._options import argument, option, role_option, takes
 from ztune.errors import InputError
 from ztune.onhost.words import ROLES
-from ztune.trace import view
+from ztune.trace import reassign, view
 from ztune.trace.ops import export_ops
+from ztune.trace.propose import as_rules, proposals
 from ztune.trace.reader import Trace
+from ztune.trace.roles import RoleRules
 from ztune.trace.summary import NO_ROLE, summarise
 
 _LONG = 2_000_000  # events from which showing takes long enough to say so
@@ -32,6 +34,7 @@ def command() -> None:
     Examples:
       ztune trace show my.trace                 what was read, written and synced, by role
       ztune trace show my.trace --by file       the busiest files
+      ztune trace roles my.trace                which roles do the files have?
       ztune trace check my.trace                is it whole and unchanged?
     """
 
@@ -102,6 +105,47 @@ def files(
         _print_json([file.model_dump(mode="json") for file in chosen])
     else:
         view.file_list(output.Console(), opened.manifest, role)
+
+
+@command.command(short_help="Show the files' roles, or change them.")
+@takes
+def roles(
+    trace: Path = _trace,
+    given: tuple[str, ...] = role_option,
+    proposed: bool = option("--proposed", help="Give files without a role the one that is proposed."),
+    as_json: bool = _as_json,
+) -> None:
+    """Show which roles the files of a trace have, and propose some from what the files do.
+
+    Files of one directory whose names differ in numbers alone are one line. A role with a question mark is
+    proposed: no rule knows the files. --role and --proposed change the trace, without recording again; runs
+    of it can't be resumed then. `ztune screen --role` leaves the trace as it is. docs/roles.md says what each
+    role means.
+
+    \b
+    Examples:
+      ztune trace roles my.trace
+      ztune trace roles my.trace --proposed
+      ztune trace roles my.trace --role '/srv/db/journal/**=wal' --role '*.tmp=-'
+    """
+    opened = Trace.open(trace)
+    with _patience(opened):
+        found = proposals(opened)
+    rules = as_rules(found) if proposed else []
+    if proposed and not rules and not given:
+        raise InputError(f"no role is proposed for a file of {trace}; --role gives one")
+    rules += RoleRules.parse(given, builtin=False).rules
+    if rules:
+        note = reassign.sentence(found) if proposed else ""
+        opened = reassign.change(opened, reassign.with_roles(opened, rules, note))
+        with _patience(opened):
+            found = proposals(opened)
+    if as_json:
+        _print_json([{**asdict(one), "rule": one.rule if one.proposed else None} for one in found])
+        return
+    view.proposals(output.Console(), found)
+    if any(one.proposed for one in found):
+        output.echo(f"\n`ztune trace roles {trace} --proposed` gives them, --role 'GLOB=ROLE' others.")
 
 
 @command.command(short_help="Check that a trace is whole and unchanged.")

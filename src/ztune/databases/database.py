@@ -24,7 +24,7 @@ from ztune.databases import entry_points
 from ztune.databases.rules import RoleRule
 from ztune.errors import InputError
 from ztune.onhost.declared import ANY, Declared, KnownClass
-from ztune.onhost.words import DurabilityClass
+from ztune.onhost.words import DurabilityClass, Role
 
 AllowedClass = Annotated[KnownClass, AfterValidator(DurabilityClass)]
 """A class of durability that can be asked for or declared, as TOML writes it."""
@@ -233,6 +233,11 @@ class Facts(_Facts):
     )
     before_install: tuple[BeforeInstall, ...] = Field(
         default=(), description="Commands that come before a package is installed."
+    )
+    apart: dict[Role, str] = Field(
+        default_factory=dict,
+        description="Roles whose files a setting puts into a directory of their own → the setting. Without "
+        "it a role whose files lie beside another's has no dataset of its own.",
     )
     files: tuple[Files, ...] = ()
     observed: tuple[Observed, ...] = ()

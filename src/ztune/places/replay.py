@@ -112,6 +112,28 @@ def sweep() -> None:
             shutil.rmtree(folder, ignore_errors=True)
 
 
+def beyond_replay(study: Study, layout: Layout) -> str:
+    """Return what of ``layout`` a replay can't answer, as the rest of a sentence about it; empty: nothing."""
+    for pool in layout.used_pools():
+        if pool.filesystem != "zfs":
+            return (
+                f"has {pool.filesystem} in place of pool {pool.name}: the replay engine is OpenZFS and "
+                "nothing else; `ztune run` measures both"
+            )
+    for dataset in layout.datasets:
+        if dataset.volume is not None:
+            return (
+                f"has {dataset.name} as a volume with {dataset.filesystem}: a trace of files can't say what "
+                "that file system would do; `ztune run` measures it"
+            )
+    for changed in changed_in_vain(study, layout, REPLAYED):
+        return (
+            f"changes {changed}, which the replay engine does not have; "
+            "set it in the base, for the commands only"
+        )
+    return ""
+
+
 class Replay:
     """The replay target for one trace."""
 
@@ -146,24 +168,9 @@ class Replay:
                     f'role {role} has no dataset in layout "{layout.name}" of study "{study.name}"; '
                     f"add it to the roles of a dataset"
                 )
-        for pool in layout.used_pools():
-            if pool.filesystem != "zfs":
-                raise InputError(
-                    f'layout "{layout.name}" of study "{study.name}" has {pool.filesystem} in place of pool '
-                    f"{pool.name}: the replay engine is OpenZFS and nothing else; `ztune run` measures both"
-                )
-        for dataset in layout.datasets:
-            if dataset.volume is not None:
-                raise InputError(
-                    f'layout "{layout.name}" of study "{study.name}" has {dataset.name} as a volume with '
-                    f"{dataset.filesystem}: a trace of files can't say what that file system would do; "
-                    f"`ztune run` measures it"
-                )
-        for changed in changed_in_vain(study, layout, REPLAYED):
-            raise InputError(
-                f'layout "{layout.name}" of study "{study.name}" changes {changed}, which the replay engine '
-                f"does not have; set it in the base, for the commands only"
-            )
+        why = beyond_replay(study, layout)
+        if why:
+            raise InputError(f'layout "{layout.name}" of study "{study.name}" {why}')
 
     def spec(self, study: Study, layout: Layout, seed: int) -> dict[str, Any]:
         """Return the engine's spec of ``layout`` without content, backing and other paths of this machine."""

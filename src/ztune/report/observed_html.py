@@ -7,7 +7,7 @@ from typing import Any
 
 from markupsafe import Markup
 
-from ztune.advice.findings import Finding, Undecided
+from ztune.advice.findings import Finding, Undecided, unknown_roles
 from ztune.analysis import units
 from ztune.observe import histograms
 from ztune.observe.model import Buckets, Group, Observation, Series
@@ -40,6 +40,7 @@ def render(seen: Observation, findings: Sequence[Finding], undecided: Sequence[U
         seen=seen,
         facts=_facts(seen),
         findings=findings,
+        unknown=unknown_roles(seen),
         undecided=undecided,
         io=observed_sheets.io_sheets(seen),
         other=[s for s in (*observed_sheets.other_sheets(seen), observed_sheets.settings(seen)) if s.rows],

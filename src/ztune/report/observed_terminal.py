@@ -10,7 +10,7 @@ from rich.console import Group, RenderableType
 from rich.padding import Padding
 from rich.table import Table
 
-from ztune.advice.findings import Finding, Undecided
+from ztune.advice.findings import Finding, Undecided, unknown_roles
 from ztune.analysis import units
 from ztune.observe import histograms
 from ztune.observe.model import Buckets, Observation
@@ -36,7 +36,7 @@ def show(
 ) -> None:
     """Print everything: head, findings, roles, calls, disks, ZFS, files, settings, limits."""
     head(console, seen)
-    show_findings(console, findings, len(undecided))
+    show_findings(console, findings, len(undecided), unknown_roles(seen))
     for sheet in sheets.io_sheets(seen):
         _sheet(console, sheet)
     show_histograms(console, seen)
@@ -78,10 +78,15 @@ def head(console: Console, seen: Observation) -> None:
         console.print("; ".join(words))
 
 
-def show_findings(console: Console, findings: Sequence[Finding], undecided: int) -> None:
-    """Print each finding: sentence, evidence, what to do, what it costs, source."""
+def show_findings(console: Console, findings: Sequence[Finding], undecided: int, unknown: str = "") -> None:
+    """Print each finding: sentence, evidence, what to do, what it costs, source.
+
+    ``unknown``: that no role is known, which comes first.
+    """
     console.print(Text("\nFindings", style="bold"))
-    if not findings:
+    if unknown:
+        console.print(Padding(Text(unknown, style="yellow"), (0, 0, 0, 2)))
+    elif not findings:
         console.print("  none of the rules fires on what is known")
     for found in findings:
         lines: list[RenderableType] = [

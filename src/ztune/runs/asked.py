@@ -9,7 +9,7 @@ from typing import Any
 from ztune.databases import database, memory, registry
 from ztune.errors import InputError
 from ztune.onhost.declared import KNOWN, Declared
-from ztune.runs import plan, recordings
+from ztune.runs import from_trace, plan, recordings
 from ztune.runs.named import meant
 from ztune.runs.plan import RunJob, workload_job
 from ztune.runs.screening import allowed_order
@@ -60,7 +60,7 @@ def _own(workload: str, params: Mapping[str, str]) -> Study:
     job = getattr(registry.make(workload, params), "job", None)
     if job is None:
         raise InputError(f"workload {workload} can be recorded but has no job to run; name a study")
-    return generic.build(set(job.roles()), together=registry.together(workload))
+    return generic.build(set(job.roles()), groups=[("data", *registry.together(workload))])
 
 
 def changed(
@@ -96,8 +96,8 @@ def study_for(trace: Trace, name: str | None, profile: str | None, arc: str | No
     roles: set[str] = {f.role for f in manifest.files if f.role is not None}
     if not roles:
         raise InputError(
-            f"no file in {trace.path} has a role, so there is nothing to lay out; "
-            f"record again with rules such as --role '/srv/db/**=data'"
+            f"no file in {trace.path} has a role, so there is nothing to lay out; `ztune trace roles "
+            f"{trace.path}` proposes some, and --role '/srv/db/**=data' gives one"
         )
     workload = manifest.workload.name if manifest.workload is not None else None
     if name is not None:
@@ -105,12 +105,11 @@ def study_for(trace: Trace, name: str | None, profile: str | None, arc: str | No
     elif workload is not None and workload in ready.files():
         study = ready.find(workload)
     else:
-        sizes = {str(role): size for role, size in manifest.page_size.items()}
-        study = generic.build(roles, page_sizes=sizes, together=registry.together(workload))
+        return _changed_for(from_trace.built_for(trace), trace, profile, arc)
     info = manifest.workload
     if info is not None and info.name in registry.names() and recordings.varied(study):
         study = recordings.completed(study, info.name, info.parameters, settings=True)
-    return suited(study, trace, profile, arc)
+    return suited(study, trace, profile, arc, named=name is not None)
 
 
 def study_of_jobs(
@@ -124,16 +123,22 @@ def study_of_jobs(
     return changed(study, profile, arc, settings, registry.declared(workload, parameters))
 
 
-def suited(study: Study, trace: Trace, profile: str | None, arc: str | None) -> Study:
-    """Return ``study`` with what ``trace`` says of its database, and what a command line changes.
+def suited(study: Study, trace: Trace, profile: str | None, arc: str | None, *, named: bool = True) -> Study:
+    """Return ``study`` with what ``trace`` says of its database and of what can be built and told, and what a
+    command line changes. ``named``: whether the user named the study.
 
     Raises InputError; also if a role of the trace has no dataset in it.
     """
-    manifest = trace.manifest
     try:
-        study.check_roles({f.role for f in manifest.files if f.role is not None})
+        study.check_roles({f.role for f in trace.manifest.files if f.role is not None})
     except ValueError as error:
         raise InputError(plain(error)) from None
+    return _changed_for(from_trace.suited(study, trace, named=named), trace, profile, arc)
+
+
+def _changed_for(study: Study, trace: Trace, profile: str | None, arc: str | None) -> Study:
+    """Return ``study`` with what ``trace`` says of its database, and what a command line changes."""
+    manifest = trace.manifest
     return changed(study, profile, arc, _settings(manifest.workload), _declared(manifest))
 
 

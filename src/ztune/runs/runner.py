@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import time
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -18,6 +18,7 @@ from typing import Any
 from ztune import __version__
 from ztune.analysis import verdict
 from ztune.analysis.resolve import Decision
+from ztune.databases.database import of_workload
 from ztune.errors import InputError, MissingError, ZtuneError
 from ztune.onhost.host import interrupt, room
 from ztune.onhost.jobs import registry as jobs
@@ -38,6 +39,7 @@ from ztune.study import Layout, Study
 RECONNECT = 3  # attempts to bring a lost place up again
 LOST_TRIALS = 2  # so often may a trial take its place down before it counts as failed
 _PAUSE_S = 5.0
+_THE_USERS = ("command", "http")  # whose databases only the user knows
 
 
 Undecided = Callable[[Run, Sequence[Trial]], Collection[str]]
@@ -82,7 +84,8 @@ def start(store: Store, request: Request, observer: Observer | None = None) -> R
         _, job = jobs_of[repr(layout.job_settings())]
         _check_roles(job, layout, study)
         _check_settings(job, layout)
-    if options.saved is None and request.place.shared(Path("/")) is not None:
+    copied = options.saved is None and not _loads_where_it_measures(request.job, layouts)
+    if copied and request.place.shared(Path("/")) is not None:
         for layout, job in jobs_of.values():
             prepared.require_room(job.name, job.params, layout.database)
     watcher = observer or Observer()
@@ -509,7 +512,7 @@ class _Runner:
         return found
 
     def _prepare(self, trial: Trial) -> dict[str, Any]:
-        if self.place.shared(Path("/")) is None:
+        if self.place.shared(Path("/")) is None or _loads_where_it_measures(self.job, self.layouts):
             return {"kind": "load"}
         said: list[str] = []
 
@@ -532,6 +535,20 @@ class _Runner:
         self._held.enter_context(prepared.in_use(state))
         there = self.place.shared(state)
         return {"kind": "load"} if there is None else {"kind": "copy", "from": there}
+
+
+def _loads_where_it_measures(job: RunJob, layouts: Iterable[Layout]) -> bool:
+    """Say whether each trial fills its database itself, instead of copying one that was filled once.
+
+    Only a load on the layout's own datasets shows that a database can't live with a split, such as a rename
+    from one role's directory to another's. Of ztune's own databases that is known (``roles_together``).
+    """
+    one = of_workload(job.workload)
+    known = one is not None and one.own and one.name not in _THE_USERS
+    return not known and any(
+        len({dataset.name for role in job.roles if (dataset := layout.dataset_of(role))}) > 1
+        for layout in layouts
+    )
 
 
 def _on_target(place: Place, folder: str, job: RunJob, layout: Layout) -> dict[str, Any]:

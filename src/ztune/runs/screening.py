@@ -18,6 +18,7 @@ from ztune.analysis.standing import standing
 from ztune.errors import InputError
 from ztune.places.engine import Engine
 from ztune.places.replay import Outcome, Replay, suggested_jobs, sweep
+from ztune.runs import feasible
 from ztune.runs.ending import ending
 from ztune.runs.observer import Observer
 from ztune.runs.options import ScreenOptions
@@ -77,7 +78,7 @@ def start(
     targets = _Targets.of(study, trace, others, engine, options, seed)
     for layout in [*opening(study, options.budget), *first_round(study)[: options.budget]]:
         targets.check(layout)
-    warnings = targets.warnings()
+    warnings = [*study.notes, *feasible.check(study, options.budget), *targets.warnings()]
     run = store.create_run(
         kind=kind,
         study=study,

@@ -45,12 +45,14 @@ def _order(key: str) -> tuple[int, str]:
 
 
 def unique(layouts: Iterable[Layout]) -> list[Layout]:
-    """Return ``layouts`` without those that mean the same as an earlier one."""
+    """Return ``layouts`` without those that mean the same as an earlier one, unused pools left aside."""
     seen: set[str] = set()
     out = []
     for layout in layouts:
-        if layout.hash not in seen:
-            seen.add(layout.hash)
+        # A log device on a pool that no role lives on is no other layout.
+        meaning = replace(layout, pools=layout.used_pools()).hash
+        if meaning not in seen:
+            seen.add(meaning)
             out.append(layout)
     return out
 

@@ -79,6 +79,10 @@ class Study(Strict):
         default=(), description="Lists of axes whose values are tried in every combination, 10,000 at most."
     )
     layouts: tuple[NamedLayout, ...] = Field(default=(), description="Further layouts.")
+    notes: tuple[str, ...] = Field(
+        default=(),
+        description="Sentences that the results repeat; ztune adds its own: what it left out, and why.",
+    )
     profiles: dict[str, Profile] = Field(
         default_factory=dict,
         description="Profiles given in the study itself; filled with all in use once loaded.",

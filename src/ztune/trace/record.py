@@ -399,7 +399,9 @@ def _nothing_warning(paths: Sequence[Path]) -> Warning_:
 
 
 def environment(files: Sequence[TraceFile]) -> dict[str, Any]:
-    """Return what the recording's host was: kernel, processors, and the file system below each mount used."""
+    """Return what the recording's host was: kernel, processors, memory and the most that its ARC may take in
+    bytes (the latter where there is one), and the file system below each mount used.
+    """
     mounts = Mounts()
     mounts.read()
     used = {str(mount.point): mount.type for file in files if (mount := mounts.of(file.dev)) is not None}
@@ -407,5 +409,17 @@ def environment(files: Sequence[TraceFile]) -> dict[str, Any]:
         "kernel": platform.release(),
         "machine": platform.machine(),
         "cpus": os.cpu_count() or 1,
+        "memory": os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"),
+        **_arc_max(),
         "host_fs": dict(sorted(used.items())),
     }
+
+
+def _arc_max(stats: Path = Path("/proc/spl/kstat/zfs/arcstats")) -> dict[str, int]:
+    try:
+        lines = stats.read_text().splitlines()
+    except OSError:
+        return {}
+    # "c_max  4  8589934592": name, type, value.
+    found = next((line.split() for line in lines if line.startswith("c_max ")), [])
+    return {"arc_max": int(found[2])} if len(found) == 3 else {}

@@ -23,7 +23,7 @@ _DELETED = " (deleted)"  # what /proc/PID/fd appends to the name of a removed fi
 class RoleRules:
     """An ordered set of rules."""
 
-    def __init__(self, rules: Sequence[RoleRule], *, builtin: bool = True) -> None:
+    def __init__(self, rules: Sequence[RoleRule] = (), *, builtin: bool = True) -> None:
         self.rules = tuple(rules)
         self.builtin = builtin
         self._reversed = tuple(reversed((*_builtin(), *rules) if builtin else tuple(rules)))
@@ -49,11 +49,16 @@ class RoleRules:
 
     def role(self, path: str) -> str | None:
         """Return the role of the file at ``path``, or None if no rule matches or the last match says none."""
+        rule = self._match(path)
+        return None if rule is None else rule.role
+
+    def knows(self, path: str) -> bool:
+        """Say whether a rule matches the file at ``path``, be it to say that it has no role."""
+        return self._match(path) is not None
+
+    def _match(self, path: str) -> RoleRule | None:
         path = path.removesuffix(_DELETED)
-        for rule in self._reversed:
-            if rule.pattern.fullmatch(path):
-                return rule.role
-        return None
+        return next((rule for rule in self._reversed if rule.pattern.fullmatch(path)), None)
 
 
 @dataclass(frozen=True)

@@ -15,6 +15,7 @@ from rich.table import Table
 from ztune.output import Console, Text
 from ztune.trace import summary as summaries
 from ztune.trace.manifest import Compressibility, Manifest
+from ztune.trace.propose import Proposal
 from ztune.trace.repeats import repeats
 from ztune.trace.summary import PAGE, Rates, Summary, Transfers
 
@@ -351,6 +352,27 @@ def sparkline(values: Sequence[float], width: int, unicode: bool = True) -> str:
     if not most:
         return marks[0] * cells
     return "".join(marks[0] if not mean else marks[max(1, round(mean / most * 8))] for mean in means)
+
+
+def proposals(console: Console, found: Sequence[Proposal]) -> None:
+    """Print the files of a trace by kind, with their roles, those that are proposed, and what they do."""
+    folder = common_folder(one.glob for one in found)
+    table = _table("role", figures=("files", "written", "read", "syncs"))
+    table.add_column("files named, and what they do", overflow="fold")
+    for one in found:
+        role = (
+            Text(one.role) if one.role else Text(f"{one.proposed}?" if one.proposed else "-", style="yellow")
+        )
+        table.add_row(
+            role,
+            count(one.files),
+            size(one.written),
+            size(one.read),
+            count(one.syncs),
+            Text.assemble(one.glob[len(folder) :].lstrip("/"), "\n", (one.why, "dim")),
+        )
+    where = f", below {folder}" if folder else ""
+    _titled(console, f"Files, most bytes moved first{where}", table)
 
 
 def file_list(console: Console, manifest: Manifest, role: str | None) -> None:

@@ -309,7 +309,7 @@ def test_values_compress_as_real_ones_do() -> None:
     ],
 )
 def test_what_a_power_cut_loses_is_declared(params: dict[str, Any], expected: DurabilityClass) -> None:
-    study = generic.build({"data", "wal"}, together=registry.together("valkey"))
+    study = generic.build({"data", "wal"}, groups=[("data", *registry.together("valkey"))])
     declared = registry.declared("valkey", params)
     study = adjusted(study, database=registry.settings_of("valkey", params), declared=declared)
     assert judge(study.layout).klass is expected
@@ -330,7 +330,10 @@ def test_what_a_power_cut_loses_is_declared(params: dict[str, Any], expected: Du
 def test_data_and_log_have_one_dataset() -> None:
     """The server can't part them; so also where a recording saw the log alone."""
     for roles in ({"data", "wal"}, {"wal"}):
-        study = generic.build(roles, together=registry.together("valkey"))
+        study = generic.build(roles, groups=[("data", *registry.together("valkey"))])
         assert [dataset.roles for dataset in study.layout.datasets] == [("data", "wal")]
         assert "data.recordsize" in study.axes and "wal.recordsize" not in study.axes
-    assert len(generic.build({"data", "wal"}, together=registry.together("rocksdb")).layout.datasets) == 2
+    assert (
+        len(generic.build({"data", "wal"}, groups=[("data", *registry.together("rocksdb"))]).layout.datasets)
+        == 2
+    )

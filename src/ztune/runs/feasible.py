@@ -1,0 +1,33 @@
+"""What of a study can't come to anything, found before its first layout is tried."""
+
+from __future__ import annotations
+
+from ztune.errors import InputError
+from ztune.runs.space import first_round
+from ztune.study import Study
+from ztune.study.durability import Bar
+
+
+def check(study: Study, budget: int) -> list[str]:
+    """Return, as sentences, what a screening of ``study`` with ``budget`` layouts will say nothing about.
+
+    Raises InputError where none of its layouts could be recommended.
+    """
+    bar = Bar.of(study.objective.durability, study.layout)
+    if not any(bar.admits(layout) for layout in first_round(study)):
+        raise InputError(
+            f'no layout of study "{study.name}" could be recommended: each has checksum=off, under which '
+            "damaged data is returned unseen; set checksum=on"
+        )
+    least = 1 + sum(len(values) > 1 or not _is_base(study, key) for key, values in study.axes.items())
+    if budget >= least:
+        return []
+    said = (
+        f"the study varies {least - 1} settings, and {least} layouts are the least with another value of each"
+    )
+    return [f"The budget of {budget} is less than the evidence takes: {said}; nothing is said of the others."]
+
+
+def _is_base(study: Study, key: str) -> bool:
+    """Say whether the one value of an axis is the base's own."""
+    return str(study.layout.settings().get(key)) == str(study.axes[key][0])

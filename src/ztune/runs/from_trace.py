@@ -1,0 +1,191 @@
+"""What a trace says of the layouts that are worth trying: what can be built and told, and which values."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Sequence
+
+import psutil
+
+from ztune.analysis.units import amount
+from ztune.databases import registry
+from ztune.errors import InputError
+from ztune.places.replay import beyond_replay
+from ztune.study import Dataset, Study, generic
+from ztune.study.generic import RoleIO, joined
+from ztune.study.layout import with_settings
+from ztune.study.reduced import merged, noted, without
+from ztune.trace import enough
+from ztune.trace.enough import Recorded
+from ztune.trace.manifest import Manifest
+from ztune.trace.one_dataset import Together, together
+from ztune.trace.reader import Trace
+from ztune.trace.summary import GroupSummary, Transfers, summarise
+from ztune.units import format_size
+
+_MIN_ARC = 64 << 20  # what a layout has at least
+_OF_SIZES = ("recordsize", "compression", "primarycache", "secondarycache")
+_OF_COMMITS = ("logbias",)
+_NO_SLOG = "No log device was tried: too few commits were recorded."
+# From 16K on a record has sectors to save; what a whole record of 1M saves, few files' writes see.
+_RATIOS = range(16 << 10, (128 << 10) + 1)
+
+
+def built_for(trace: Trace) -> Study:
+    """Return the study of a trace for which there is no ready one. Raises InputError if it is damaged."""
+    manifest = trace.manifest
+    roles = {str(f.role) for f in manifest.files if f.role is not None}
+    workload = manifest.workload.name if manifest.workload is not None else None
+    pairs = together(manifest)
+    groups = _groups(pairs, registry.together(workload))
+    counted = enough.recorded(trace)
+    summaries = {group.name: group for group in summarise(trace, files=0).roles}
+    datasets = joined(roles, groups)
+    seen = {of[0]: _role_io([summaries[r] for r in of if r in summaries], _counted(counted, of), manifest)
+            for of in datasets}  # fmt: skip
+    arc, said = host_arc(manifest)
+    notes = [_together_note(pairs)] if pairs else []
+    notes += [text for of in datasets if (text := _counted(counted, of).lacks(manifest))]
+    notes += [said] if said else []
+    study = generic.build(roles, groups=groups, seen=seen, arc=arc, notes=notes)
+    _check_left(study, trace)
+    return study
+
+
+def suited(study: Study, trace: Trace, *, named: bool) -> Study:
+    """Return ``study`` with what ``trace`` says against it: roles that need one dataset have one, and values
+    that a replay can't vary are left out, as is what the trace has too little of, unless the user ``named``
+    the study; what it was is among its notes.
+    """
+    pairs = [
+        pair
+        for pair in together(trace.manifest)
+        if len({d.name for role in pair.roles if (d := study.layout.dataset_of(role))}) > 1
+    ]
+    if pairs:
+        study = merged(study, _groups(pairs, ()), _together_note(pairs))
+    study = answerable(study)
+    counted = enough.recorded(trace)
+    for dataset in study.layout.datasets:
+        one = _counted(counted, dataset.roles)
+        log, sizes = _varies(study, dataset, _OF_COMMITS), _varies(study, dataset, _OF_SIZES)
+        text = one.lacks(trace.manifest, log=log, sizes=sizes)
+        if text and named:
+            study = noted(study, [text])
+        elif text:
+            unsure = (*(() if one.sizes else _OF_SIZES), *(() if one.commit else _OF_COMMITS))
+            axes = dict.fromkeys(f"{dataset.key}.{prop}" for prop in unsure)
+            # What somebody put together and named is tried, and the note stands beside it.
+            study = without(study, axes, text, layouts=False)
+    if not named and not any(_counted(counted, d.roles).commit for d in study.layout.datasets):
+        gone = [key for key in study.axes if key.rpartition(".")[2] == "slog"]
+        study = without(study, dict.fromkeys(gone), _NO_SLOG, layouts=False) if gone else study
+    _check_left(study, trace)
+    return study
+
+
+def _check_left(study: Study, trace: Trace) -> None:
+    """Raise InputError where nothing is left to try, with what was left out."""
+    if study.notes and not study.axes and not study.layouts:
+        raise InputError(f"{trace.path} leaves nothing to try. {' '.join(study.notes)}")
+
+
+def answerable(study: Study) -> Study:
+    """Return ``study`` without the values and layouts that a replay can't tell from the base, and a note."""
+    gone: dict[str, list[str | int]] = {}
+    for key, values in study.axes.items():
+        for value in values:
+            if beyond_replay(study, with_settings(study.layout, {key: value})):
+                gone.setdefault(key, []).append(value)
+    for named in study.layouts:
+        for key, value in named.set.items():
+            if beyond_replay(study, with_settings(study.layout, named.set)) and key not in study.axes:
+                gone.setdefault(key, []).append(value)
+    if not gone or beyond_replay(study, study.layout):
+        return study
+    said = "; ".join(f"{key}={', '.join(map(str, values))}" for key, values in gone.items())
+    note = f"Left out, since a replay can't vary them: {said}. `ztune run` measures them."
+    return without(study, gone, note)
+
+
+def host_arc(manifest: Manifest) -> tuple[int | None, str]:
+    """Return the bytes of ARC that the recorded host has for these files, with a sentence; None: not known.
+
+    What its OpenZFS allows; without ZFS half of its memory, the default of OpenZFS up to 2.2 on Linux
+    (zfs(4), zfs_arc_max). Not above a quarter of this machine's memory, since the engine takes it; and more
+    than all files of the trace would change nothing. A power of two, so that recordings can be compared.
+    """
+    allowed, memory = (_bytes(manifest.environment.get(name)) for name in ("arc_max", "memory"))
+    if allowed:
+        said = f"the recorded host allows {amount(allowed)}"
+    elif memory:
+        said = f"half of the recorded host's memory is {amount(memory // 2)}"
+    else:
+        return None, ""
+    whole = allowed or memory // 2
+    files = sum(max(f.size_start, f.size_end) for f in manifest.files if f.role is not None)
+    here = psutil.virtual_memory().total // 4
+    if here < min(whole, files):
+        said += f", and this machine can replay {amount(here)}"
+    elif files < whole:
+        said += f", and the recorded files are {amount(files)}"
+    size = _MIN_ARC
+    while 2 * size <= min(whole, here) and size < files:
+        size <<= 1
+    return size, f"The layouts have an ARC of {format_size(size)}: {said}. --arc sets another."
+
+
+def _bytes(value: object) -> int:
+    return value if isinstance(value, int) and not isinstance(value, bool) and value > 0 else 0
+
+
+def _groups(pairs: Sequence[Together], beside: Sequence[str]) -> list[set[str]]:
+    return [*({*pair.roles} for pair in pairs), *([{"data", *beside}] if beside else [])]
+
+
+def _together_note(pairs: Sequence[Together]) -> str:
+    found = [f"{' and '.join(pair.roles)}: {pair.why}" for pair in pairs]
+    return f"These roles have one dataset, since they can't have two. {'; '.join(found)}."
+
+
+def _counted(counted: dict[str, Recorded], roles: Sequence[str]) -> Recorded:
+    return enough.summed([counted[role] for role in roles if role in counted])
+
+
+def _varies(study: Study, dataset: Dataset, properties: Collection[str]) -> bool:
+    asked = {*study.axes, *(key for named in study.layouts for key in named.set)}
+    return any(f"{dataset.key}.{prop}" in asked for prop in properties)
+
+
+def _role_io(groups: Sequence[GroupSummary], counted: Recorded, manifest: Manifest) -> RoleIO:
+    """Return what was recorded of the roles of one dataset."""
+    roles = [group.role for group in groups]
+    reads, writes = [group.reads for group in groups], [group.writes for group in groups]
+
+    ratios: dict[str, float] = {}
+    for entry in manifest.compressibility:
+        if entry.role in roles and entry.blocks and entry.recordsize in _RATIOS:
+            ratios[entry.algorithm] = max(entry.ratio, ratios.get(entry.algorithm, 1.0))
+    return RoleIO(
+        reads=_sizes(reads),
+        writes=_sizes(writes),
+        reads_sequential=_sequential(reads),
+        writes_sequential=_sequential(writes),
+        largest=max((max(f.size_start, f.size_end) for f in manifest.files if f.role in roles), default=0),
+        ratios=ratios,
+        page=max((size for role, size in manifest.page_size.items() if role in roles), default=None),
+        sizes=counted.sizes,
+        commits=counted.commit,
+    )
+
+
+def _sizes(parts: Sequence[Transfers]) -> dict[int, int]:
+    found: Counter[int] = Counter()
+    for part in parts:
+        found.update({size: calls for size, calls in part.sizes.items() if size >= enough.TINY})
+    return dict(found)
+
+
+def _sequential(parts: Sequence[Transfers]) -> float:
+    count = sum(part.count for part in parts)
+    return sum(part.count * part.sequential for part in parts) / count if count else 0.0

@@ -1,0 +1,137 @@
+"""Roles for files that no rule knows, from what the files do. docs/roles.md says what each role means."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from ztune.databases.rules import RoleRule
+from ztune.trace.manifest import TraceFile
+from ztune.trace.reader import Trace
+from ztune.trace.roles import RoleRules
+from ztune.trace.summary import GroupSummary, summarise
+from ztune.units import format_size
+
+LEAST_BYTES = 64 << 10
+"""Moved by files of one kind in all; less may be a lock, a number of a process or a setting."""
+IN_SEQUENCE = 0.8
+"""Of the calls: from this share on files are taken as written, or read, from front to back."""
+IN_PLACE = 0.1
+"""Of the written bytes: from this share on files are taken as overwritten."""
+SYNCED = 0.5
+"""Of the writes: from this share on they are taken as synced as they come, as those of a log are."""
+SMALL = 16 << 10
+"""Bytes: writes of a log, unless it is synced, are smaller than this on average."""
+
+
+@dataclass(frozen=True)
+class Proposal:
+    """Files of one directory whose names differ in numbers alone, and what they do.
+
+    ``role``: what they have; ``proposed``: what they should have, None where they show too little.
+    """
+
+    glob: str
+    files: int
+    role: str | None
+    proposed: str | None
+    why: str
+    read: int
+    """Bytes; so for ``written``."""
+    written: int
+    syncs: int
+
+    @property
+    def rule(self) -> str:
+        """The rule that gives the files the proposed role."""
+        return f"{self.glob}={self.proposed}"
+
+
+def proposals(trace: Trace) -> list[Proposal]:
+    """Return all files of ``trace`` that have events, by kind, those first that moved most bytes.
+
+    A role is proposed for those that have none and that no rule of well-known layouts leaves out. Raises
+    InputError if the trace is damaged.
+    """
+    rules = RoleRules()
+    entries = {file.path: file for file in trace.manifest.files}
+    kinds: dict[tuple[str, str | None, bool], list[GroupSummary]] = {}
+    for group in summarise(trace).files:
+        left_out = group.role is None and rules.knows(group.name)
+        kinds.setdefault((_glob(group.name), group.role, left_out), []).append(group)
+    found = [
+        _proposal(glob, role, left_out, groups, [entries[g.name] for g in groups])
+        for (glob, role, left_out), groups in kinds.items()
+    ]
+    return sorted(found, key=lambda one: -(one.read + one.written))
+
+
+def as_rules(found: Sequence[Proposal]) -> list[RoleRule]:
+    """Return the rules that give files without a role the one proposed."""
+    return [RoleRule.parse(one.rule) for one in found if one.role is None and one.proposed is not None]
+
+
+def _glob(path: str) -> str:
+    """Return the glob of the files that are named like the one at ``path`` but for numbers."""
+    folder, _, name = path.removesuffix(" (deleted)").rpartition("/")
+    quoted = re.sub(r"([*?\[\]\\])", r"\\\1", f"{folder}/")
+    # Digits, and what is hexadecimal and long.
+    return quoted + re.sub(r"[0-9A-Fa-f]{8,}|[0-9]+", "*", re.sub(r"([*?\[\]\\])", r"\\\1", name))
+
+
+def _proposal(
+    glob: str, role: str | None, left_out: bool, groups: Sequence[GroupSummary], files: Sequence[TraceFile]
+) -> Proposal:
+    proposed, why = _by_use(groups, files)
+    if left_out:
+        proposed, why = None, "no file of a database"
+    return Proposal(
+        glob=glob,
+        files=len(groups),
+        role=role,
+        proposed=proposed if role is None else None,
+        why=why,
+        read=sum(g.reads.bytes for g in groups),
+        written=sum(g.writes.bytes for g in groups),
+        syncs=sum(g.syncs for g in groups),
+    )
+
+
+def _by_use(groups: Sequence[GroupSummary], files: Sequence[TraceFile]) -> tuple[str | None, str]:
+    """Return the role of files by what they do, and that in words."""
+    writes, reads = sum(g.writes.count for g in groups), sum(g.reads.count for g in groups)
+    written, read = sum(g.writes.bytes for g in groups), sum(g.reads.bytes for g in groups)
+    syncs = sum(g.syncs for g in groups)
+    if written + read < LEAST_BYTES:
+        return None, "too little to tell"
+    reads_on = sum(g.reads.count * g.reads.sequential for g in groups) / reads if reads else 0.0
+    if not writes:
+        if reads_on >= IN_SEQUENCE:
+            return "source", "read from front to back, not written"
+        return "data", f"read in pieces of {_about(read / reads)}, here and there, not written"
+    writes_on = sum(g.writes.count * g.writes.sequential for g in groups) / writes
+    over = sum(g.overwritten_bytes for g in groups) / written if written else 0.0
+    synced = sum(g.sync_writes for g in groups) / writes
+    each = written / writes
+    if all(file.created and file.deleted for file in files):
+        return "temp", "made and removed again"
+    if writes_on >= IN_SEQUENCE:
+        # A file that is written and then synced once is no log, however few its writes are.
+        if synced >= SYNCED and syncs + sum(g.sync_writes for g in groups if not g.syncs) > 2 * len(groups):
+            return "wal", f"written from front to back in pieces of {_about(each)}, {syncs:,} syncs"
+        if over >= IN_PLACE:
+            return "data", f"written over from front to back, in pieces of {_about(each)}"
+        if not reads and each < SMALL:
+            return "wal", f"appended in pieces of {_about(each)}, not read"
+        if reads:
+            return "data", "written once, from front to back, and read"
+        return "backup", "written once, from front to back, not read"
+    if over >= IN_PLACE:
+        return "data", f"overwritten in place, in pieces of {_about(each)}"
+    return "data", f"written here and there, in pieces of {_about(each)}"
+
+
+def _about(size: float) -> str:
+    """Return the power of two next below a mean size."""
+    return format_size(1 << (int(size).bit_length() - 1)) if size >= 1 else "0"

@@ -1,0 +1,160 @@
+"""Other roles for the files of a trace, without recording again."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import shutil
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from ztune import files, paths
+from ztune.databases.rules import RoleRule
+from ztune.errors import InputError, reason
+from ztune.onhost.host import shared_files
+from ztune.onhost.words import ROLES
+from ztune.trace.compressibility import sample_files
+from ztune.trace.manifest import (
+    EVENTS_FILE,
+    MANIFEST,
+    Compressibility,
+    Manifest,
+    TraceFile,
+    Warning_,
+    write_synced,
+)
+from ztune.trace.propose import Proposal
+from ztune.trace.reader import Trace
+from ztune.trace.roles import RoleRules
+
+PROPOSED = "proposed-roles"
+"""Code of the warning that roles were told from what the files do."""
+_MOST = 4  # kinds of files that a sentence names
+_SEED = 1  # as where traces are recorded
+
+Say = Callable[[str], None]
+
+
+def with_roles(
+    trace: Trace, rules: Sequence[RoleRule], note: str = "", say: Say = lambda _: None
+) -> Manifest:
+    """Return the manifest of ``trace`` with the roles that ``rules`` give; files that none matches keep
+    theirs. ``note``: a warning that the trace keeps of it.
+
+    How the files of a role compress is measured anew where that changed and they are still there, else what
+    was measured of the files' earlier role stands for it. Raises InputError where a rule matches no file.
+    """
+    manifest = trace.manifest
+    given = RoleRules(rules, builtin=False)
+    for rule in rules:
+        if not any(rule.pattern.fullmatch(_path(file)) for file in manifest.files):
+            raise InputError(
+                f"no file of {trace.path} matches {rule.glob!r}; `ztune trace files {trace.path}` lists them"
+            )
+    now = [
+        file.model_copy(update={"role": given.role(_path(file))}) if given.knows(_path(file)) else file
+        for file in manifest.files
+    ]
+    before, after = _by_role(manifest.files), _by_role(now)
+    changed = [role for role, ids in after.items() if ids != before.get(role)]
+    kept = [role for role in after if role not in changed]
+    # Of an unchanged role what is there is of the very same files.
+    measured = [entry for entry in manifest.compressibility if entry.role in kept]
+    samples = [sample for sample in manifest.samples if sample.role in kept]
+    if changed:
+        say("measuring how the files compress")
+        wanted = {f.path: str(f.role) for f in now if f.role in changed and f.size_end > 0}
+        found, _ = sample_files(wanted, seed=_SEED)
+        for role in changed:
+            measured += [entry for entry in found if entry.role == role] or _stand_in(manifest, now, role)
+    warnings = [w for w in manifest.warnings if w.code != PROPOSED]
+    if note:
+        warnings.append(Warning_(code=PROPOSED, message=note))
+    return manifest.model_copy(
+        update={
+            "files": now,
+            "compressibility": sorted(measured, key=lambda entry: ROLES.index(entry.role)),
+            "samples": samples,
+            "page_size": {role: size for role, size in manifest.page_size.items() if role in after},
+            "warnings": warnings,
+        }
+    )
+
+
+def sentence(found: Sequence[Proposal]) -> str:
+    """Return, for a trace's warnings, which roles of ``found`` were taken."""
+    taken = [f"{one.glob} {one.proposed} ({one.why})" for one in found if one.role is None and one.proposed]
+    more = f"; and {len(taken) - _MOST} more kinds" if len(taken) > _MOST else ""
+    return (
+        "Roles were told from what the files do, since no rule knows them: "
+        f"{'; '.join(taken[:_MOST])}{more}. `ztune trace roles` shows and changes them."
+    )
+
+
+def change(trace: Trace, manifest: Manifest) -> Trace:
+    """Give ``trace`` the ``manifest`` that `with_roles` made of its own; return it, opened anew.
+
+    Runs of the trace as it was can't be resumed then. Raises InputError where it can't be written.
+    """
+    files.write(trace.path / MANIFEST, manifest.to_json())
+    left = {sample.file for sample in manifest.samples}
+    for sample in trace.manifest.samples:
+        if sample.file not in left:
+            with contextlib.suppress(OSError):  # of no use, but no harm either
+                (trace.path / sample.file).unlink()
+    return Trace.open(trace.path)
+
+
+def beside(trace: Trace, manifest: Manifest) -> Trace:
+    """Return a trace of the same events with ``manifest``, kept in the state directory; ``trace`` stays.
+
+    The same roles give the same trace. Raises InputError where it can't be written.
+    """
+    text = manifest.to_json()
+    sha = hashlib.sha256(text.encode()).hexdigest()
+    path = paths.traces() / f"{trace.name}-roles-{sha[:12]}.trace"
+    if not path.exists():
+        try:
+            with shared_files.replacing(path) as partial:
+                partial.mkdir(mode=0o700)
+                _linked(trace.path / EVENTS_FILE, partial / EVENTS_FILE)
+                for sample in manifest.samples:
+                    (partial / sample.file).parent.mkdir(exist_ok=True)
+                    _linked(trace.path / sample.file, partial / sample.file)
+                write_synced(partial / MANIFEST, text)
+        except OSError as error:
+            raise InputError(f"can't write {path}: {reason(error)}") from None
+    return Trace.open(path)
+
+
+def _linked(source: Path, target: Path) -> None:
+    """Have the same file at ``target``: it never changes, so that it need not be there twice."""
+    try:
+        os.link(source, target)
+    except OSError:  # another file system, or one without links
+        shutil.copy2(source, target)
+
+
+def _path(file: TraceFile) -> str:
+    return file.path.removesuffix(" (deleted)")
+
+
+def _by_role(entries: Sequence[TraceFile]) -> dict[str, set[int]]:
+    found: dict[str, set[int]] = {}
+    for file in entries:
+        if file.role is not None:
+            found.setdefault(file.role, set()).add(file.id)
+    return found
+
+
+def _stand_in(manifest: Manifest, entries: Sequence[TraceFile], role: str) -> list[Compressibility]:
+    """Return what was measured of the role that most bytes of ``role`` had before, as that of ``role``."""
+    sizes: dict[str, int] = {}
+    for was, entry in zip(manifest.files, entries, strict=True):
+        if entry.role == role and was.role is not None:
+            sizes[was.role] = sizes.get(was.role, 0) + max(was.size_start, was.size_end)
+    if not sizes:
+        return []
+    most = max(sizes, key=lambda name: sizes[name])
+    return [e.model_copy(update={"role": role}) for e in manifest.compressibility if e.role == most]

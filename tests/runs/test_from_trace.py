@@ -1,0 +1,118 @@
+"""What a trace says of the layouts that are worth trying."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from synthetic_traces import make_trace
+
+from ztune.errors import InputError
+from ztune.runs import from_trace
+from ztune.runs.asked import study_for
+from ztune.runs.space import first_round
+from ztune.study import Study, generic
+from ztune.trace.manifest import TraceFile, WorkloadInfo
+from ztune.trace.reader import Trace
+
+GIB = 1 << 30
+
+
+def moved(trace: Trace, *paths: str) -> Trace:
+    """Return ``trace`` with its files elsewhere."""
+    files: list[TraceFile] = [
+        f.model_copy(update={"path": path}) for f, path in zip(trace.manifest.files, paths, strict=True)
+    ]
+    trace.manifest = trace.manifest.model_copy(update={"files": files})
+    return trace
+
+
+def noting(trace: Trace, **environment: int) -> Trace:
+    trace.manifest = trace.manifest.model_copy(update={"environment": environment})
+    return trace
+
+
+def test_the_values_to_try_are_those_of_the_trace(trace: Trace) -> None:
+    study = from_trace.built_for(trace)
+    # 8 KiB, at random in 4 MiB, and appended to a log; nothing is read.
+    assert study.axes["data.recordsize"] == ("8K", "16K", "32K", "64K", "128K")
+    assert study.axes["wal.recordsize"] == ("8K", "16K", "32K", "128K", "1M")
+    assert "data.primarycache" not in study.axes and "data.logbias" not in study.axes
+    assert study.axes["wal.logbias"] == ("latency", "throughput") and study.notes == ()
+
+
+def test_files_of_one_directory_get_one_dataset_in_every_study(trace: Trace, tmp_path: Path) -> None:
+    moved(trace, "/db/aof/1.rdb", "/db/aof/1.aof")
+    study = from_trace.built_for(trace)
+    assert [d.roles for d in study.layout.datasets] == [("data", "wal")]
+    assert "1.rdb (data) and 1.aof (wal) are in one directory, /db/aof" in study.notes[0]
+    # The data's own calls and the log's commits are both of it.
+    assert "data.logbias" in study.axes and "8K" in study.axes["data.recordsize"]
+    named = from_trace.suited(generic.build({"data", "wal"}), trace, named=True)
+    assert [d.roles for d in named.layout.datasets] == [("data", "wal")] and named.notes == study.notes[:1]
+    assert not any(key.startswith("wal.") for key in named.axes)
+
+
+def test_too_little_is_left_out_unless_the_study_was_named(tmp_path: Path) -> None:
+    trace = make_trace(tmp_path / "t.trace", writes=50)
+    with pytest.raises(InputError, match=r"leaves nothing to try\. Not enough was recorded of data: 50 "):
+        from_trace.built_for(trace)
+    study = generic.build({"data", "wal"})
+    with pytest.raises(InputError, match=r"of wal: 50 commits \(advice on a log takes 100\) and 50 reads"):
+        from_trace.suited(study, trace, named=False)
+    named = from_trace.suited(study, trace, named=True)
+    assert named.axes == study.axes and len(named.notes) == 2
+
+
+def test_a_ready_study_s_layouts_are_tried_all_the_same(tmp_path: Path) -> None:
+    info = WorkloadInfo(name="postgres-oltp")
+    trace = make_trace(tmp_path / "t.trace", writes=150, workload=info)
+    assert study_for(trace, None, None, None).notes == ()
+    trace = make_trace(tmp_path / "s.trace", writes=50)
+    raw = generic.build({"data", "wal"}).to_json()
+    raw["layouts"] = [{"name": "log", "set": {"wal.logbias": "throughput"}}]
+    left = from_trace.suited(Study.model_validate(raw), trace, named=False)
+    assert left.axes == {} and [named.name for named in left.layouts] == ["log"]
+
+
+def test_what_a_replay_can_t_vary_is_left_out_with_a_note() -> None:
+    raw = generic.build({"data"}).to_json()
+    raw["axes"] |= {"data.atime": ["on", "off"], "pool.tank.filesystem": ["zfs", "ext4"]}
+    raw["layouts"] = [{"name": "volume", "set": {"data.volume": "1G"}}]
+    raw["cross"] = []
+    study = from_trace.answerable(Study.model_validate(raw))
+    assert study.axes["data.atime"] == ("on",) and "8K" in study.axes["data.recordsize"]
+    assert not study.layouts
+    (note,) = study.notes
+    assert note.endswith(
+        "data.atime=off; pool.tank.filesystem=ext4; data.volume=1G. `ztune run` measures them."
+    )
+
+
+@pytest.mark.parametrize(
+    ("host", "files", "expected"),
+    [
+        ({}, GIB, None),
+        ({"memory": 1 << 50}, 100 << 20, 128 << 20),  # no more than the files take
+        ({"memory": 1 << 50, "arc_max": 256 << 20}, GIB, 256 << 20),
+        ({"memory": 400 << 20}, GIB, 128 << 20),  # half of it, as a power of two
+        ({"memory": 1 << 50}, 1 << 10, 64 << 20),
+    ],
+)
+def test_the_arc_is_the_host_s(trace: Trace, host: dict[str, int], files: int, expected: int | None) -> None:
+    first, second = trace.manifest.files
+    trace.manifest = trace.manifest.model_copy(
+        update={"files": [first.model_copy(update={"size_end": files, "size_start": 0}),
+                          second.model_copy(update={"size_end": 0, "size_start": 0})]}
+    )  # fmt: skip
+    size, said = from_trace.host_arc(noting(trace, **host).manifest)
+    assert size == expected and bool(said) is (expected is not None)
+
+
+def test_a_log_device_on_an_unused_pool_is_no_other_layout() -> None:
+    raw = generic.build({"data", "wal"}).to_json()
+    raw["layout"]["pool"].append({**raw["layout"]["pool"][0], "name": "logs"})
+    raw["axes"] = {"pool.logs.slog": ["none", "nvme"], "wal.pool": ["tank", "logs"]}
+    raw["cross"] = [["pool.logs.slog", "wal.pool"]]
+    names = [layout.name for layout in first_round(Study.model_validate(raw))]
+    assert names == ["base", "wal.pool=logs", "wal.pool=logs, pool.logs.slog=nvme"]

@@ -1,0 +1,177 @@
+"""Roles after the fact: proposed from what files do, changed without recording again."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from invoked import invoke
+
+from ztune.errors import InputError
+from ztune.trace import reassign
+from ztune.trace.manifest import Compressibility, RecorderInfo, TraceFile
+from ztune.trace.propose import as_rules, proposals
+from ztune.trace.reader import Trace
+from ztune.trace.roles import RoleRules
+from ztune.trace.schema import Op
+from ztune.trace.writer import EVENT_DTYPE, TraceWriter
+
+K = 1024
+
+
+class Made:
+    """Files and what is done to them, in order."""
+
+    def __init__(self, top: Path) -> None:
+        self.top = top
+        self.files: list[TraceFile] = []
+        self.rows: list[tuple[int, ...]] = []
+
+    def file(self, name: str, content: bytes = b"", role: str | None = None, **more: object) -> int:
+        path = self.top / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(content)
+        number = len(self.files)
+        self.files.append(
+            TraceFile.model_validate(
+                {"id": number, "path": str(path), "role": role, "size_end": len(content), **more}
+            )
+        )
+        return number
+
+    def do(self, op: Op, file: int, offset: int = -1, size: int = 0) -> None:
+        self.rows.append((len(self.rows) * 1000, 100, 1, 1, op, 0, 0, file, -1, offset, size))
+
+    def write(self, path: Path, **more: Any) -> Trace:
+        events = np.zeros(len(self.rows), EVENT_DTYPE)
+        for i, row in enumerate(self.rows):
+            events[i] = row
+        with TraceWriter(path) as writer:
+            writer.add_rows(events)
+            recorder = RecorderInfo(name="synthetic")
+            writer.finish(duration_ns=10**9, recorder=recorder, files=self.files, **more)
+        return Trace.open(path)
+
+
+@pytest.fixture
+def unknown(tmp_path: Path) -> Trace:
+    """What an unknown database does: a synced log, pages, runs, scratch, a file of settings, a dump."""
+    made, rng = Made(tmp_path / "db"), np.random.default_rng(1)
+    log = made.file("j/000017.jnl", b"log " * 40_000)
+    pages = made.file("p/main.pages", b"page" * 400_000, size_start=1_600_000)
+    runs = [made.file(f"s/run-{i:04}.srt", b"run " * 40_000, created=True) for i in range(3)]
+    scratch = made.file("x/scratch.1", created=True, deleted=True)
+    small = made.file("settings", b"a=b")
+    dump = made.file("out/everything", b"dump" * 40_000, created=True)
+    source = made.file("in/everything", b"rows" * 40_000, size_start=160_000)
+    for i in range(100):
+        made.do(Op.WRITE, log, i * 1600, 1600)
+        made.do(Op.FDATASYNC, log)
+        made.do(Op.WRITE, pages, int(rng.integers(97)) * 16 * K, 16 * K)
+    for file in (*runs, scratch, dump):
+        for i in range(10):
+            made.do(Op.WRITE, file, i * 16 * K, 16 * K)
+        if file in runs:
+            made.do(Op.FSYNC, file)
+    for i in range(20):
+        for file in runs:
+            made.do(Op.READ, file, int(rng.integers(39)) * 4 * K, 4 * K)
+        made.do(Op.READ, source, i * 8000, 8000)
+    made.do(Op.READ, small, 0, 3)
+    return made.write(tmp_path / "u.trace")
+
+
+def test_roles_are_proposed_from_what_the_files_do(unknown: Trace) -> None:
+    found = {one.glob.rpartition("/db/")[2]: one for one in proposals(unknown)}
+    assert {glob: one.proposed for glob, one in found.items()} == {
+        "j/*.jnl": "wal", "p/main.pages": "data", "s/run-*.srt": "data", "x/scratch.*": "temp",
+        "settings": None, "out/everything": "backup", "in/everything": "source",
+    }  # fmt: skip
+    assert found["s/run-*.srt"].files == 3 and "written once" in found["s/run-*.srt"].why
+    assert found["j/*.jnl"].why == "written from front to back in pieces of 1K, 100 syncs"
+    assert found["settings"].why == "too little to tell"
+
+
+def test_a_rule_that_leaves_a_file_out_is_kept(tmp_path: Path) -> None:
+    made = Made(tmp_path / "db")
+    file = made.file("server.pid")
+    for i in range(40):
+        made.do(Op.WRITE, file, i * 4 * K, 4 * K)
+    assert proposals(made.write(tmp_path / "t.trace"))[0].proposed is None
+
+
+def test_the_proposed_roles_are_taken_and_the_content_is_sampled(unknown: Trace) -> None:
+    found = proposals(unknown)
+    changed = reassign.change(
+        unknown, reassign.with_roles(unknown, as_rules(found), reassign.sentence(found))
+    )
+    assert {f.role for f in changed.manifest.files} == {"wal", "data", "temp", "backup", "source", None}
+    assert changed.sha != unknown.sha
+    (warning,) = changed.manifest.warnings
+    assert warning.code == "proposed-roles" and "main.pages data (overwritten in place" in warning.message
+    measured = {entry.role: entry.ratio for entry in changed.manifest.compressibility if entry.blocks}
+    assert set(measured) == {"wal", "data", "backup", "source"}
+    assert measured["data"] > 2  # "page" again and again
+    # Whoever says a role himself is told of no proposal any more.
+    rules = RoleRules.parse(["**/out/*=-"], builtin=False).rules
+    again = reassign.change(changed, reassign.with_roles(changed, rules))
+    assert again.manifest.warnings == [] and "backup" not in {f.role for f in again.manifest.files}
+
+
+def test_what_was_measured_stands_for_files_that_are_gone(tmp_path: Path) -> None:
+    made = Made(tmp_path / "db")
+    made.file("a", b"x" * 4096, role="data")
+    made.do(Op.WRITE, 0, 0, 4096)
+    measured = [Compressibility(role="data", recordsize=8192, algorithm="lz4", ratio=2.5, blocks=9)]
+    trace = made.write(tmp_path / "t.trace", compressibility=measured)
+    Path(made.files[0].path).unlink()
+    rules = RoleRules.parse(["**/a=index"], builtin=False).rules
+    (entry,) = reassign.with_roles(trace, rules).compressibility
+    assert (entry.role, entry.ratio) == ("index", 2.5)
+
+
+def test_a_rule_that_matches_nothing_is_refused(unknown: Trace) -> None:
+    rules = RoleRules.parse(["/nowhere/**=data"], builtin=False).rules
+    with pytest.raises(InputError, match=r"no file of .* matches '/nowhere/\*\*'"):
+        reassign.with_roles(unknown, rules)
+
+
+@pytest.mark.usefixtures("home")
+def test_beside_it_the_trace_stays_as_it_is(unknown: Trace, home: Path) -> None:
+    rules = RoleRules.parse(["**/p/*=data", "**/j/*=wal"], builtin=False).rules
+    before = unknown.sha
+    other = reassign.beside(unknown, reassign.with_roles(unknown, rules))
+    assert Trace.open(unknown.path).sha == before
+    assert other.path.parent == home / "traces" and other.path.name.startswith("u-roles-")
+    assert other.table().num_rows == unknown.table().num_rows
+    assert reassign.beside(unknown, reassign.with_roles(unknown, rules)).path == other.path
+    assert len(list((home / "traces").iterdir())) == 1
+
+
+@pytest.mark.usefixtures("home")
+def test_trace_roles_shows_and_changes(unknown: Trace) -> None:
+    code, out, err = invoke("trace", "roles", str(unknown.path))
+    assert code == 0 and "wal?" in out and "--proposed` gives them" in out, err
+    code, out, _ = invoke("trace", "roles", str(unknown.path), "--json")
+    (line,) = [one for one in json.loads(out) if one["glob"].endswith(".jnl")]
+    assert line["rule"].endswith("/db/j/*.jnl=wal") and line["role"] is None
+    code, out, err = invoke("trace", "roles", str(unknown.path), "--proposed", "--role", "**/j/*=data")
+    assert code == 0 and "?" not in out, err
+    roles = {f.path.rpartition("/db/")[2]: f.role for f in Trace.open(unknown.path).manifest.files}
+    assert roles["j/000017.jnl"] == "data" and roles["s/run-0000.srt"] == "data"
+    assert invoke("trace", "roles", str(unknown.path), "--proposed")[0] == 2  # nothing is left
+
+
+@pytest.mark.usefixtures("home", "stand_in_engine")
+def test_a_screening_with_other_roles(unknown: Trace) -> None:
+    words = ["screen", str(unknown.path), "--budget", "3", "--json"]
+    code, _, err = invoke(*words)
+    assert code == 2 and f"`ztune trace roles {unknown.path}` proposes some" in err
+    code, out, err = invoke(*words, "--role", "**/p/*=data", "--role", "**/j/*=wal")
+    assert code == 0, err
+    shown = json.loads(out)
+    assert "-roles-" in shown["trace"]["path"] and not any(f.role for f in unknown.manifest.files)
+    assert invoke("screen", "--resume", "last", "--role", "*=data")[0] == 2
