@@ -146,6 +146,13 @@ profile_option = option(
 arc_option = option(
     "--arc", metavar="SIZE", help="Memory for the ARC, such as 64M or 7.5G, instead of the study's."
 )
+have_option = option(
+    "--have",
+    multiple=True,
+    metavar="FACTOR=VALUE",
+    help="Hardware that you have though the base layout leaves it unused, such as slog=nvme, arc=8G or "
+    "wal.pool=logs: layouts that take it are then recommended, not listed as what you could buy.",
+)
 budget_option = option(
     "--budget",
     type=click.IntRange(1),

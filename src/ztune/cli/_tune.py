@@ -20,6 +20,7 @@ from ztune.cli._options import (
     arc_option,
     argument,
     budget_option,
+    have_option,
     jobs_option,
     option,
     params_option,
@@ -43,6 +44,7 @@ from ztune.runs.recordings import varied
 from ztune.store.db import Store
 from ztune.store.records import Run
 from ztune.study import Study, profiles, ready
+from ztune.study.hardware import parse_have
 from ztune.trace.recorders import choose
 
 
@@ -68,6 +70,7 @@ class TuneOptions:
     budget: int | None = budget_option
     jobs: int | None = jobs_option
     seed: int | None = seed_option
+    have: tuple[str, ...] = have_option
     recorder: Literal["auto", "ebpf", "strace"] = option(
         "--recorder", default="auto", help="How to record; auto takes eBPF where it is allowed."
     )
@@ -130,6 +133,7 @@ def tune(asked: TuneOptions, trying: Trying | None) -> Tuned:
             path = paths.traces() / f"{asked.workload}-{stamp}.trace"
             trace, others = record_workload(workload, asked.recorder, path), {}
             study = study_for(trace, asked.study, asked.profile, asked.arc)
+        options = replace(options, have=parse_have(asked.have, study.layout))
         with Store.open() as store:
             with LiveView() as live:
                 run = screening.start(
@@ -201,6 +205,8 @@ def _check_early(asked: TuneOptions, trying: Trying | None, workload: Workload) 
     choose(asked.recorder)
     if asked.study is not None:
         _check_together(workload, ready.find(asked.study))
+    if (study := _named_study(asked)) is not None:
+        parse_have(asked.have, study.layout)
     if asked.profile is not None:
         profiles.find(asked.profile)
     if trying is not None:
@@ -220,7 +226,7 @@ def _measure(trying: Trying, seed: int | None, workload: Workload, screened: Run
         layouts=best_of(screened, screening.allowed_order(screened, trials), trials, trying.top),
         job=job,
         place=trying.place,
-        options=trying.options,
+        options=replace(trying.options, have=ScreenOptions.of(screened).have),
         seed=seed,
         command=["ztune", *sys.argv[1:]],
         source_run=screened.id,

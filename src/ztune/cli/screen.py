@@ -20,6 +20,7 @@ from ztune.cli._options import (
     arc_option,
     argument,
     budget_option,
+    have_option,
     jobs_option,
     option,
     profile_option,
@@ -44,6 +45,7 @@ from ztune.store.db import Store
 from ztune.store.records import Run, Trial
 from ztune.study import OBJECTIVES, Study, ready
 from ztune.study.durability import judge
+from ztune.study.hardware import parse_have
 from ztune.trace.reader import Trace
 
 
@@ -59,6 +61,7 @@ def command(
     jobs: int | None = jobs_option,
     seed: int | None = seed_option,
     budget: int | None = budget_option,
+    have: tuple[str, ...] = have_option,
     timeout: float | None = option(
         "--timeout", type=FiniteRange(min=1), metavar="S", help="Give a layout up after S seconds."
     ),
@@ -111,7 +114,10 @@ def command(
     with Store.open() as store:
         options = ScreenOptions(jobs or 0, budget or DEFAULT_BUDGET, timeout, seed)
         if resume is not None:
-            given = {"--study": study_name, "--profile": profile, "--arc": arc, "--name": name}
+            given = {
+                "--study": study_name, "--profile": profile, "--arc": arc, "--name": name,
+                "--have": have or None,
+            }  # fmt: skip
             wrong = [flag for flag, value in given.items() if value is not None]
             if wrong:
                 raise InputError(f"{wrong[0]} can't be changed when a run is resumed; start a new run")
@@ -132,6 +138,7 @@ def command(
                 opened = resolve(str(trace), "trace", store=store)
                 study = study_for(opened, study_name, profile, arc)
                 others = recordings.found(study, opened, options.budget, study_name)
+            options = replace(options, have=parse_have(have, study.layout))
             with LiveView() as live:
                 run = screening.start(
                     store, opened, study, engine, options, others=others,

@@ -20,8 +20,9 @@ from ztune.analysis.standing import standing
 from ztune.analysis.stats import ratio
 from ztune.errors import InputError
 from ztune.report import charts, effects, measured_html
+from ztune.report.severity import grouped
 from ztune.report.source import RunEvidence
-from ztune.report.terminal import grouped, said
+from ztune.report.terminal import said
 from ztune.store.records import Run, Trial
 from ztune.study.layout import parse_layout
 from ztune.trace.summary import GroupSummary, Summary, Transfers
@@ -81,9 +82,11 @@ def render(
     )
 
 
-def of(found: RunEvidence) -> str:
-    """Return the report of a run and its recommendation. Raises InputError where a screening has no result;
-    that of a measured run then shows what failed."""
+def of(found: RunEvidence, flags: Sequence[str] = ()) -> str:
+    """Return the report of a run and its recommendation; ``flags``: words that its commands repeat.
+
+    Raises InputError where a screening has no result; that of a measured run then shows what failed.
+    """
     recommendation: Recommendation | None = None
     try:
         recommendation = found.recommend()

@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+import shlex
 import textwrap
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from rich.console import Group, RenderableType
 from rich.padding import Padding
 from rich.table import Table
 
 from ztune.advice.joint_model import JobAdvice, JobRatio, JointRecommendation
+from ztune.advice.model import Level, SettingChange
 from ztune.advice.together import ALWAYS
 from ztune.analysis import units
 from ztune.output import Console, Text
-from ztune.report.terminal import SEVERITY, grouped
+from ztune.report.brief import Brief, BriefFigure, BriefSaid, role_lines, setting_groups
+from ztune.report.severity import SEVERITY, grouped
 
 _COLUMNS = 5  # properties that have a column; the others stand below
+_COMMANDS = 3  # that the first screen has
+_LEVELS: tuple[Level, ...] = ("good", "fair", "limited", "weak")
 _WIDTH = 76  # of a command, so that it can be pasted from 80 columns
 
 
@@ -56,6 +61,47 @@ def view(r: JointRecommendation) -> RenderableType:
     parts += [_indent(" \\\n    ".join(textwrap.wrap(line, _WIDTH - 4))) for line in r.commands]
     parts.append(_indent("recordsize and compression change what is written from then on.", "dim"))
     return Group(*parts)
+
+
+def brief(r: JointRecommendation, words: Sequence[str]) -> Brief:
+    """Return the first screen; ``words``: the runs and flags that the recommendation was asked by."""
+    changes = [SettingChange(setting=k, now=r.now[k], value=v) for k, v in r.changes.items()]
+    weakest = max((job.confidence for job in r.jobs), key=_LEVELS.index)
+    how = (
+        "every job tried this layout"
+        if r.evidence == "tried"
+        else "combined from effects: no run had this layout whole, so prove it first"
+    )
+    said = [h.sentence for h in grouped(r.hazards)]
+    if r.durability.klass != "nothing-acknowledged":
+        said.insert(0, f"{r.durability.klass}: {r.durability.sentence}")
+    again = "ztune recommend " + " ".join(map(shlex.quote, words))
+    return Brief(
+        head=f"{len(r.jobs)} jobs: " + ("one layout for all" if changes else "keep what you have"),
+        evidence=_basis(r),
+        roles=tuple(role_lines(setting_groups(changes, [row.roles for row in r.roles]))),
+        figures=tuple(
+            BriefFigure(
+                f"{job.workload or job.name} ({job.run})", "", "", f"{_times(job.joint_ratio)} {job.label}"
+            )
+            for job in r.jobs
+        )
+        if changes
+        else (),
+        meaning=_meaning(r) if changes else "",
+        sure=BriefSaid(f"{weakest} (the weakest of the jobs). {how[:1].upper()}{how[1:]}.", len(r.notes)),
+        warning=BriefSaid(said[0], len(said) - 1, SEVERITY["warning"]) if said else None,
+        bought=None,
+        commands=(*(("Set", c) for c in r.commands[:_COMMANDS] if changes), ("More", f"{again} --why")),
+        keeps=not changes,
+    )
+
+
+def _meaning(r: JointRecommendation) -> str:
+    text = f"Weighted mean {units.times(r.ratio)} of their base layouts."
+    if r.minimise[0] == "modelled_s":
+        text += " Modelled time is the larger of disk work and waiting; throughput is not predicted."
+    return text
 
 
 def proof(r: JointRecommendation) -> str:
