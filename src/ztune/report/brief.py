@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from rich.cells import cell_len
@@ -73,6 +73,7 @@ class Brief:
     roles: tuple[BriefRole, ...]
     figures: tuple[BriefFigure, ...]
     meaning: str
+    level: str
     sure: BriefSaid
     warning: BriefSaid | None
     bought: BriefSaid | None
@@ -94,6 +95,7 @@ def of(r: Recommendation, flags: Sequence[str] = ()) -> Brief:
         roles=tuple(_roles(r)),
         figures=tuple(_figure(h, keeps) for h in r.headlines),
         meaning=r.meaning,
+        level=r.confidence.level,
         sure=_sure(r),
         warning=_warning(r),
         bought=_bought(r),
@@ -174,16 +176,12 @@ def _figure(h: Headline, keeps: bool) -> BriefFigure:
 
 
 def _sure(r: Recommendation) -> BriefSaid:
+    """Return the first thing that limits the evidence; without one, what it rests on."""
     reasons = r.confidence.reasons
-    first = f" {reasons[0]}" if reasons else ""
     if r.confidence.level in ("good", "fair"):
-        first = f" {r.confidence.sentence.partition(': ')[2]}"
-        return BriefSaid(f"{r.confidence.level}.{_capital(first)}", len(reasons))
-    return BriefSaid(f"{r.confidence.level}.{first}", max(0, len(reasons) - 1), "yellow")
-
-
-def _capital(text: str) -> str:
-    return text[:2].upper() + text[2:]
+        text = r.confidence.sentence.partition(": ")[2]
+        return BriefSaid(text[:1].upper() + text[1:], len(reasons))
+    return BriefSaid(reasons[0] if reasons else r.confidence.sentence, max(0, len(reasons) - 1))
 
 
 def warnings(r: Recommendation) -> list[BriefSaid]:
@@ -278,7 +276,8 @@ def _lines(brief: Brief, width: int, fit: _Fit) -> list[Text]:
     out += [Text()] * (fit.blanks > 1)
     out += _figures(brief, width, fit)
     out += [Text()] * (fit.blanks > 2 or (fit.blanks > 1 and not brief.figures))
-    for label, said in (("How sure", brief.sure), ("Warning", brief.warning), ("If bought", brief.bought)):
+    sure = replace(brief.sure, text=f"{brief.level}. {brief.sure.text}")
+    for label, said in (("How sure", sure), ("Warning", brief.warning), ("If bought", brief.bought)):
         if said is not None:
             tail = f" ({said.more} more: {brief.more})" if said.more else ""
             folded = _fold(said.text, width - _LABEL, fit.text, tail, brief.more)

@@ -89,7 +89,8 @@ def brief(r: JointRecommendation, words: Sequence[str]) -> Brief:
         if changes
         else (),
         meaning=_meaning(r) if changes else "",
-        sure=BriefSaid(f"{weakest} (the weakest of the jobs). {how[:1].upper()}{how[1:]}.", len(r.notes)),
+        level=f"{weakest}, the weakest of the jobs",
+        sure=BriefSaid(f"{how[:1].upper()}{how[1:]}.", len(r.notes)),
         warning=BriefSaid(said[0], len(said) - 1, SEVERITY["warning"]) if said else None,
         bought=None,
         commands=(*(("Set", c) for c in r.commands[:_COMMANDS] if changes), ("More", f"{again} --why")),
