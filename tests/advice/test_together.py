@@ -45,7 +45,7 @@ def trials_of(entries: Sequence[tuple[Changes, float]], base: dict[str, Any] | N
 
 
 def job(name: str, trials: list[Trial], weight: float = 1.0, per_day: bool = False, **run: Any) -> WeighedRun:
-    of = ev.run(id=name, trace_sha=name, **run)
+    of = ev.run(**{"id": name, "trace_sha": name, "options": ev.WITH_LOG, **run})
     return WeighedRun(of, trials, recommend(of, trials), weight, per_day)
 
 

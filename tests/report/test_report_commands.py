@@ -88,7 +88,7 @@ def test_a_run_by_the_beginning_of_its_id() -> None:
 
 def test_the_view_for_people() -> None:
     stored()
-    text = call("recommend").output
+    text = call("recommend", "--why").output
     assert "recommended" in text
     assert "Failed" in text
     assert "The trace is no longer where the run read it" in " ".join(text.split())
@@ -180,18 +180,20 @@ def test_help_has_an_example(command: str) -> None:
 def test_what_the_trace_showed_is_said_when_the_trace_is_gone() -> None:
     seen = {"operations": 9000, "unit": "transaction", "clients": 2, "writes": 9000, "log": True, "syncs": 1}
     run = stored(outcome={"witness": seen})
-    assert "9,000 transactions were acknowledged" in " ".join(call("recommend", run).output.split())
+    assert "9,000 transactions were acknowledged" in " ".join(call("recommend", run, "--why").output.split())
     nothing = stored(outcome={"witness": None})
-    assert "acknowledged and" not in call("recommend", nothing).output
+    assert "acknowledged and" not in call("recommend", nothing, "--why").output
 
 
 def test_what_the_trace_showed_is_said_of_the_layouts_that_replayed_it() -> None:
     seen = {"operations": 9000, "unit": "transaction", "clients": 2, "writes": 9000, "log": True, "syncs": 1}
     gone = Path("/nowhere/oltp.trace")
     run = stored(outcome={"witness": seen}, recording=(gone, "0" * 64))
-    assert "9,000 transactions were acknowledged" in " ".join(call("recommend", run).output.split())
+    assert "9,000 transactions were acknowledged" in " ".join(call("recommend", run, "--why").output.split())
     other = stored(outcome={"witness": seen}, recording=(gone, "1" * 64))
-    assert "9,000 transactions were acknowledged" not in " ".join(call("recommend", other).output.split())
+    assert "9,000 transactions were acknowledged" not in " ".join(
+        call("recommend", other, "--why").output.split()
+    )
 
 
 HEAVY = {"polars", "scipy", "numpy", "pyarrow", "jinja2", "psutil"}

@@ -68,7 +68,7 @@ def weights(oltp: str, backup: str, more: str = "") -> str:
 
 
 def test_one_layout_of_two_stored_screenings(two: tuple[str, str]) -> None:
-    done = call("recommend", *two)
+    done = call("recommend", *two, "--why")
     text = " ".join(done.output.split())
     assert "Where jobs want different things" in text
     assert all(run in text for run in two)
