@@ -169,7 +169,7 @@ def _apart(chosen: LayoutResult, layout: LayoutResult, hardware: Iterable[str]) 
 def _purchase(hardware: Mapping[str, str], differs: Mapping[str, str], found: Sequence[Headline]) -> str:
     what = ", ".join(f"{k}={v}" for k, v in hardware.items())
     moved = [h for h in found if h.side.matters]
-    said = ", ".join(f"{h.label} {units.times(h.side.ratio, h.side.low, h.side.high)}" for h in moved)
+    said = "; ".join(f"{h.label} {units.times(h.side.ratio, h.side.low, h.side.high)}" for h in moved)
     if differs:
         also = ", ".join(f"{k}={v}" for k, v in differs.items())
         what += f" (tried with {also}, not with the recommended layout)"

@@ -242,6 +242,7 @@ def _subject(now: Standing, layout: Layout, workload: str | None, trace_s: float
         versions=run.versions,
         command=run.command,
         profiles=described,
+        place=str(run.target.get("name", "")) if run.measured else "",
     )
 
 

@@ -70,10 +70,10 @@ class TuneOptions:
     budget: int | None = budget_option
     jobs: int | None = jobs_option
     seed: int | None = seed_option
-    have: tuple[str, ...] = have_option
     recorder: Literal["auto", "ebpf", "strace"] = option(
         "--recorder", default="auto", help="How to record; auto takes eBPF where it is allowed."
     )
+    have: tuple[str, ...] = have_option
 
     @property
     def folder(self) -> Path:

@@ -26,6 +26,7 @@ WIDEST = 100
 ROOM = 23
 _LABEL = 11  # columns of what stands before each part
 AS_IT_IS = "as it is"
+_PLACES = {"mount": " in user space", "lab": " in a virtual machine", "local": " on this host"}
 _SENTENCES = re.compile(r"(?<=[.:!?]) (?=[A-Z`\"])")
 # What is no role: the settings of pools, memory and so on, by the first word of the factor.
 _OTHERS = {
@@ -109,9 +110,11 @@ def _evidence(r: Recommendation) -> str:
     if r.basis == "modelled":
         disks = " and ".join(r.subject.profiles) or "modelled"
         return f"Modelled by replay through {zfs} on {disks} disks; no time is measured."
+    if r.basis == "measured":
+        zfs += _PLACES.get(r.subject.place, f" at {r.subject.place}" if r.subject.place else "")
     runs = f"{len(r.trials)} run{'s' if len(r.trials) != 1 else ''} of this layout"
     if r.basis == "emulated":
-        return f"Emulated: the real database on {zfs}, {runs}. Seconds are those of no machine."
+        return f"Measured in an emulated lab: its seconds are those of no machine. {zfs}, {runs}."
     return f"Measured: the real database on {zfs}, {runs}."
 
 
@@ -333,7 +336,8 @@ def _figures(brief: Brief, width: int, fit: _Fit) -> list[Text]:
         line = _label(label).append(start)
         if figure.change:
             style = {"less": "green", "more": "yellow", "": ""}[figure.kind]
-            line.append(_cut(f"  {figure.change}", width - line.cell_len), style)
+            line.append(f"  {figure.change}", style)
+        line.truncate(width, overflow="ellipsis")
         out.append(line)
         label = ""
     if brief.meaning:
@@ -342,17 +346,18 @@ def _figures(brief: Brief, width: int, fit: _Fit) -> list[Text]:
 
 
 def _fold(text: str, width: int, most: int, tail: str = "", more: str = "", hang: int = 0) -> list[str]:
-    """Return ``text`` and ``tail`` in at most ``most`` lines: whole sentences as far as they fit, else words
-    and "…"."""
+    """Return ``text`` and ``tail`` in at most ``most`` lines: whole sentences as far as they fit, where these
+    are half of the room, else words and "…"."""
     sentences = _SENTENCES.split(text)
+    end = tail or (f" ({more})" if more else "")
     for count in range(len(sentences), 0, -1):
-        said = " ".join(sentences[:count])
-        end = tail if tail or count == len(sentences) or not more else f" ({more})"
-        folded = _wrapped(said + end, width, hang)
+        said, whole = " ".join(sentences[:count]), count == len(sentences)
+        if not whole and 2 * cell_len(said) < width * most:
+            break
+        folded = _wrapped(said + (tail if whole else end), width, hang)
         if len(folded) <= most:
             return folded
-    end = tail or (f" ({more})" if more else "")
-    words = sentences[0].split(" ")
+    words = text.split(" ")[: width * most]  # more have no room
     for count in range(len(words), 0, -1):
         folded = _wrapped(f"{' '.join(words[:count])} …{end}", width, hang)
         if len(folded) <= most:
@@ -392,6 +397,6 @@ def _command(command: str, width: int, most: int = 2) -> list[str]:
         else:
             folded[-1] += " \\"
             folded.append(f"  {piece}")
-    if len(folded) <= most:
-        return folded
-    return [f"{start} --dataset …   (one for each role)"]
+    if len(folded) > most:
+        folded = [f"{start} --dataset …   (one for each role)"]
+    return [part for line in folded for part in _wrapped(line, width)]

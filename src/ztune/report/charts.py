@@ -138,8 +138,9 @@ def _named(cell: LayoutResult, y: float, strong: bool) -> Markup:
 def trade_off(
     rows: Sequence[Row], apart: Sequence[Row], per: str = "", wide: int = 1040, tall: int = 460
 ) -> Markup:
-    """Return the plot of space against modelled time; the area of a circle is the bytes written. ``per``:
-    what the two are of, such as " per op"; else they are totals.
+    """Return the plot of space against modelled time; the area of a circle is the bytes written.
+
+    ``apart``: layouts without a rank. ``per``: what the two are of, such as " per op"; else they are totals.
 
     Empty if fewer than two layouts have all three numbers.
     """
@@ -178,7 +179,8 @@ def trade_off(
         px, py = x.at(row.values["modelled_s"]), y.at(row.values["allocated"])
         radius = 4 + 14 * math.sqrt(row.values["written"] / largest)
         kind = (
-            "rec" if row.recommended else "base" if row.baseline else "apart" if row.rank is None
+            "rec" if row.recommended else "base" if row.baseline
+            else "buy" if row.rank is None and row.to_buy else "apart" if row.rank is None
             else "front" if row.front else ""
         )  # fmt: skip
         title = (

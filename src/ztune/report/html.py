@@ -127,7 +127,7 @@ def _replayed(
         "rule": rule(r),
         "rows": r.ranking,
         "base_time": None if baseline is None else baseline.values.get("modelled_s"),
-        "plot": charts.trade_off(r.ranking, r.set_apart, " per op" if r.per_operation else ""),
+        "plot": charts.trade_off(r.ranking, [*r.to_buy, *r.set_apart], " per op" if r.per_operation else ""),
         "effects": effects.table(effects.replayed(r.effects, metrics), {m: metrics[m].label for m in MAIN}),
         "workload": [_histogram(g) for g in summary.roles if g.reads.count or g.writes.count]
         if summary

@@ -12,7 +12,6 @@ from ztune.advice.model import (
     Hazard,
     PoolAdvice,
     PropertyAdvice,
-    Purchase,
     Recommendation,
     RoleAdvice,
     Row,
@@ -115,21 +114,20 @@ def if_bought(r: Recommendation) -> list[RenderableType]:
         table.add_column(Text(head), justify="right", overflow="fold")
     for bought in r.if_bought:
         cells = {h.label: units.times(h.side.ratio, h.side.low, h.side.high) for h in bought.headlines}
-        table.add_row(Text(_hardware(bought)), *(cells.get(head, "–") for head in heads))
-    title = Text("\nIf you bought: what it would change against the recommended layout", style="bold")
-    more = [
-        _indent(
-            f"{_hardware(p)} was tried with {', '.join(f'{k}={v}' for k, v in p.differs.items())}", 0, "dim"
+        table.add_row(
+            Text(measured.settings_text(bought.hardware)), *(cells.get(head, "–") for head in heads)
         )
-        for p in r.if_bought
-        if p.differs
-    ]
-    tail = Text("If you have it: --have " + next(iter(_hardware(r.if_bought[0]).split(", "))), style="dim")
+    title = Text("\nIf you bought: what it would change against the recommended layout", style="bold")
+    more = []
+    for p in r.if_bought:
+        if p.differs:
+            said = f"{measured.settings_text(p.hardware)} was tried with {measured.settings_text(p.differs)}"
+            more.append(_indent(said, 0, "dim"))
+    tail = Text(
+        "If you have it: --have " + measured.settings_text(r.if_bought[0].hardware).split(", ")[0],
+        style="dim",
+    )
     return [title, table, *more, tail]
-
-
-def _hardware(bought: Purchase) -> str:
-    return ", ".join(f"{k}={v}" for k, v in bought.hardware.items())
 
 
 def explained(r: Recommendation, setting: str) -> RenderableType:

@@ -49,7 +49,8 @@ def lacking(base: Layout, layout: Layout, have: Mapping[str, str]) -> dict[str, 
         still = bought(with_settings(base, have), layout)
     except ValueError:
         return found
-    return {key: value for key, value in found.items() if key in still}
+    ours = base.settings()
+    return {key: value for key, value in still.items() if ours.get(key) != value}
 
 
 def parse_have(words: Iterable[str], base: Layout) -> dict[str, str]:
