@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 
 from ztune.advice.evidence import compare
-from ztune.advice.model import Figure, Headline, Purchase, Side
+from ztune.advice.model import FigureName, Headline, Purchase, Side
 from ztune.advice.trust import BUSY_SHARE
 from ztune.analysis import demand, units
 from ztune.analysis.effects import ABSENT
@@ -21,7 +21,7 @@ from ztune.study.layout import default_setting
 from ztune.trace.manifest import Manifest
 
 # Name, label, and the metric; of metrics that tell the same the first that is known.
-_Asked = tuple[Figure, str, tuple[str, ...]]
+_Asked = tuple[FigureName, str, tuple[str, ...]]
 _TOTALS = {"busy_s", "wait_s", "written", "cpu_s"}  # of the whole job
 _REPLAYED: tuple[_Asked, ...] = (
     ("disk work", "disk work", ("busy_s",)),

@@ -42,7 +42,7 @@ class Side(RecommendationPart):
     blocks: int = 1  # how many blocks it was measured in; 1 for a replay
 
 
-Figure = Literal["disk work", "waiting", "throughput", "disk I/Os", "space", "bytes written", "CPU"]
+FigureName = Literal["disk work", "waiting", "throughput", "disk I/Os", "space", "bytes written", "CPU"]
 
 
 class Headline(RecommendationPart):
@@ -53,7 +53,7 @@ class Headline(RecommendationPart):
     mixed. ``label``: of what exactly; ``side.metric`` is the metric that it comes from.
     """
 
-    name: Figure
+    name: FigureName
     label: str
     side: Side
 
