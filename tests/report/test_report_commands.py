@@ -249,7 +249,7 @@ def test_the_screen_names_the_commands_with_the_same_flags() -> None:
     run = stored()
     shown = screen(run, "--objective", "written", "--within", "2%")
     assert f"ztune recommend {run} --objective written --within 2% --why" in shown
-    assert f"ztune apply {run} --objective written --within 2% --dataset" in shown
+    assert f"ztune apply {run} --objective written --within 2%" in shown
     assert call("apply", run, "--objective", "written", "--within", "2%", "--export", "sh").exception is None
     assert len((call("recommend", "--script", "x.sh").stdout).splitlines()) <= 23
 
