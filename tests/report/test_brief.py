@@ -146,7 +146,7 @@ def crowded(settings: int, sentences: int = 4, word: str = "warning") -> Recomme
             "subject": FULL.subject.model_copy(update={"workload": "データベース" * 30}),
             "changes": [
                 *(
-                    SettingChange(setting=f"{role}.{name}", now="a-long-value", value="another-long-value")
+                    SettingChange(setting=f"{role}.{name}", now="a-long-value", value=f"long-value-{role}")
                     for role in ROLES
                     for name in names[:settings]
                 ),
@@ -248,3 +248,26 @@ def test_an_objective_of_ones_own_is_in_the_commands() -> None:
     r = recommend(ev.run(), ev.trials(), goal, manifest=ev.manifest())
     shown = brief.of(r, ["--objective", "space", "--within", "2%"])
     assert all("--objective space --within 2%" in command for _, command in shown.commands)
+
+
+def test_roles_with_the_same_settings_share_a_line() -> None:
+    changes = [
+        SettingChange(setting=f"{role}.compression", now="off", value="lz4")
+        for role in ("wal", "data", "temp")
+    ]
+    groups = brief.setting_groups(changes, [["data", "index"], ["wal"], ["temp"], ["backup"], ["source"]])
+    shown = [(line.where, line.settings) for line in brief.role_lines(groups)]
+    assert shown == [
+        ("data, index, wal, temp", ("compression=lz4 (now off)",)),
+        ("backup, source", ()),
+    ]
+
+
+def test_what_is_weak_already_is_no_news() -> None:
+    weak = FULL.durability.model_copy(update={"klass": "last-seconds", "sentence": "Seconds may be lost."})
+    news = brief.warnings(FULL.model_copy(update={"durability": weak}))
+    assert news[0].text == "last-seconds: Seconds may be lost."
+    rows = [row.model_copy(update={"durability": "last-seconds"}) for row in FULL.ranking]
+    known = brief.warnings(FULL.model_copy(update={"durability": weak, "ranking": rows}))
+    assert "last-seconds, as now: Seconds may be lost." in [said.text for said in known]
+    assert all(not said.text.startswith("last-seconds:") for said in known)

@@ -103,10 +103,11 @@ def meaning(now: Standing, found: Sequence[Headline], manifest: Manifest | None)
     if now.chosen is now.baseline:
         return ""
     waits = [h.side for h in found if h.name == "waiting"]
-    less = [h.side for h in found if h.name == "disk work" and h.side.matters and (h.side.ratio or 1) < 1]
-    held_up = any(s.matters and (s.ratio or 1) < 1 for s in waits)
+    spared = any(_less(h.side) for h in found if h.name == "disk work")
     share = _share_of_recording(now.baseline)
-    if less and waits and not held_up:
+    if found and not spared and not any(map(_less, waits)):
+        return "Neither disk work nor waiting is less: the gain is elsewhere, and is not speed."
+    if spared and waits and not any(map(_less, waits)):
         return "No thread waits less: this is room for more load, not speed."
     if share is not None and share < BUSY_SHARE:
         return (
@@ -116,6 +117,10 @@ def meaning(now: Standing, found: Sequence[Headline], manifest: Manifest | None)
     if _paced(manifest):
         return "The recorded job has a set rate: its throughput stays as it is."
     return "Throughput is not predicted: `ztune run --from` measures it."
+
+
+def _less(side: Side) -> bool:
+    return side.matters and side.other < side.here
 
 
 def _share_of_recording(base: LayoutResult) -> float | None:

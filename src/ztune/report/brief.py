@@ -112,7 +112,7 @@ def _evidence(r: Recommendation) -> str:
         return f"Modelled by replay through {zfs} on {disks} disks; no time is measured."
     if r.basis == "measured":
         zfs += _PLACES.get(r.subject.place, f" at {r.subject.place}" if r.subject.place else "")
-    runs = f"{len(r.trials)} run{'s' if len(r.trials) != 1 else ''} of this layout"
+    runs = f"{len(r.trials)} run{'s' if len(r.trials) != 1 else ''}"
     if r.basis == "emulated":
         return f"Measured in an emulated lab: its seconds are those of no machine. {zfs}, {runs}."
     return f"Measured: the real database on {zfs}, {runs}."
@@ -143,15 +143,14 @@ def _roles(r: Recommendation) -> list[BriefRole]:
 
 
 def role_lines(groups: Iterable[tuple[str, Sequence[SettingChange]]]) -> list[BriefRole]:
-    """Return a line for each group; those that stay as they are share the last one."""
-    out, same = [], []
+    """Return a line for each group; those with the same settings share one, and those that stay as they are
+    the last."""
+    found: dict[tuple[str, ...], list[str]] = {}
     for where, changes in groups:
-        if changes:
-            said = tuple(f"{short_name(c.setting)}={c.value} (now {c.now})" for c in changes)
-            out.append(BriefRole(where, said))
-        else:
-            same.append(where)
-    return [*out, BriefRole(", ".join(same))] if same else out
+        said = tuple(f"{short_name(c.setting)}={c.value} (now {c.now})" for c in changes)
+        found.setdefault(said, []).append(where)
+    ordered = sorted(found.items(), key=lambda entry: not entry[0])
+    return [BriefRole(", ".join(names), settings) for settings, names in ordered]
 
 
 def _first_roles(r: Recommendation) -> list[RoleAdvice]:
@@ -168,7 +167,7 @@ def _figure(h: Headline, keeps: bool) -> BriefFigure:
     if side.here == side.other:
         change = "as now"
     elif not side.matters:
-        change = f"as now ({change})"
+        change = "as now" if change == units.times(1) else f"as now ({change})"
     most = max(side.here, side.other)
     kind: Literal["less", "more", ""] = ""
     if side.matters:
@@ -192,14 +191,18 @@ def warnings(r: Recommendation) -> list[BriefSaid]:
     changed = {short_name(c.setting) for c in r.changes}
     hazards = sorted(grouped(r.hazards), key=lambda h: h.about not in changed)
     out = []
-    if r.durability.klass != "nothing-acknowledged":
-        out.append(BriefSaid(f"{r.durability.klass}: {r.durability.sentence}", style=SEVERITY["danger"]))
+    rows = [*r.ranking, *r.set_apart]
+    weak = r.durability.klass != "nothing-acknowledged"
+    as_now = any(row.baseline and row.durability == r.durability.klass for row in rows)
+    said = f"{r.durability.klass}{', as now' if as_now else ''}: {r.durability.sentence}"
+    out += [BriefSaid(said, style=SEVERITY["danger"])] if weak and not as_now else []
     out += [BriefSaid(h.sentence, style=SEVERITY["danger"]) for h in hazards if h.severity == "danger"]
     if r.totals_of_jobs:
         out.append(BriefSaid(r.of_one(), style=SEVERITY["warning"]))
     # What comes with a change goes before what the base layout has as well.
     mild = [h for h in hazards if h.severity == "warning"]
     out += [BriefSaid(h.sentence, style=SEVERITY["warning"]) for h in mild if h.about in changed]
+    out += [BriefSaid(said, style=SEVERITY["warning"])] if weak and as_now else []
     out += [BriefSaid(text, style=SEVERITY["warning"]) for text in r.warnings]
     out += [BriefSaid(h.sentence, style=SEVERITY["warning"]) for h in mild if h.about not in changed]
     return out + [BriefSaid(h.sentence, style=SEVERITY["note"]) for h in hazards if h.severity == "note"]
@@ -213,7 +216,14 @@ def _warning(r: Recommendation) -> BriefSaid | None:
 def _bought(r: Recommendation) -> BriefSaid | None:
     if not r.if_bought:
         return None
-    return BriefSaid(r.if_bought[0].sentence, len(r.if_bought) - 1)
+    first = r.if_bought[0]
+    if not first.differs:
+        return BriefSaid(first.sentence, len(r.if_bought) - 1)
+    # With what it was tried has no room here.
+    count = len(first.differs)
+    also = f", tried with {count} other setting{'s' if count != 1 else ''}: "
+    hardware = ", ".join(f"{k}={v}" for k, v in first.hardware.items())
+    return BriefSaid(hardware + also + first.sentence.rpartition("): ")[2], len(r.if_bought) - 1)
 
 
 def _commands(r: Recommendation, flags: Sequence[str]) -> list[tuple[str, str]]:
@@ -311,7 +321,7 @@ def _role(role: BriefRole, width: int, most: int, label: str) -> list[Text]:
         said = ", ".join(role.settings[:shown])
         if left:
             said += f"{' and ' if shown else ''}{left} more: --why"
-        text = f"{_cut(role.where, room // 2)}: {said}"
+        text = f"{role.where if most > 1 else _cut(role.where, room // 2)}: {said}"
         folded = _wrapped(text, room, 2)
         if len(folded) <= most:
             break
