@@ -40,7 +40,8 @@ def scratch_is_empty(home: Path) -> bool:
 
 
 def test_screens_ranks_and_adds_neighbours(stand_in_engine: Path, trace: Trace, home: Path) -> None:
-    code, out, err = invoke("screen", str(trace.path), "--json", "--jobs", "2", "--budget", "38")
+    words = ("--json", "--jobs", "2", "--budget", "38", "--have", "slog=nvme")
+    code, out, err = invoke("screen", str(trace.path), *words)
     assert code == 0, err
     answer = json.loads(out)
     assert len(answer["layouts"]) >= 24
