@@ -139,6 +139,23 @@ def test_what_two_contexts_say_otherwise_is_a_range() -> None:
     assert len(r.jobs[0].nearest) == 3
 
 
+def test_hardware_to_buy_is_no_part_of_the_joint_layout() -> None:
+    entries: list[tuple[Changes, float]] = [
+        ({}, 100),
+        ({"slog": "nvme"}, 20),
+        ({"data.recordsize": "16K"}, 50),
+        ({"data.recordsize": "16K", "slog": "nvme"}, 10),
+    ]
+    r = recommend_together([job(name, trials_of(entries), options={}) for name in ("a", "b")])
+    assert r.changes == {"data.recordsize": "16K"} and r.now == {"data.recordsize": "128K"}
+    assert "slog" not in r.pool
+    (note,) = [n for n in r.notes if n.startswith("Layouts with hardware to buy are left out")]
+    assert "`ztune recommend a`" in note
+    there = recommend_together([job(name, trials_of(entries)) for name in ("a", "b")])
+    assert there.changes == {"data.recordsize": "16K", "slog": "nvme"}
+    assert not [n for n in there.notes if "hardware to buy" in n]
+
+
 def test_a_weak_run_is_named() -> None:
     strong, weak = job("a", records(50, 120)), job("b", records(50, 120))
     level = weak.alone.confidence.model_copy(update={"level": "weak"})

@@ -350,8 +350,11 @@ def _figures(brief: Brief, width: int, fit: _Fit) -> list[Text]:
         line.truncate(width, overflow="ellipsis")
         out.append(line)
         label = ""
-    if brief.meaning:
-        out += _part("", _fold(brief.meaning, width - _LABEL, min(2, fit.text + 1), "", brief.more), "dim")
+    meaning = brief.meaning
+    if len(shown) < len(brief.figures):
+        meaning = f"The rest is as now. {meaning}".rstrip()
+    if meaning:
+        out += _part("", _fold(meaning, width - _LABEL, min(2, fit.text + 1), "", brief.more), "dim")
     return out
 
 
