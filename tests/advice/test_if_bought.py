@@ -81,9 +81,21 @@ def test_each_is_shown_on_the_recommended_layout_where_it_was_tried_there() -> N
     assert (slog.layout, slog.differs, disk_work(slog)) == ("data.recordsize=8K, slog=nvme", {}, 0.2)
     assert slog.trials == [4] and slog.sentence.startswith("slog=nvme: disk work ×0.20; waiting")
     arc = found["arc=1G"]
-    assert (arc.layout, arc.differs) == ("arc=1G", {"data.recordsize": "128K"})
-    assert disk_work(arc) == pytest.approx(70 / 60)
-    assert "tried with data.recordsize=128K, not with the recommended layout" in arc.sentence
+    assert (arc.layout, arc.beside, arc.differs) == ("arc=1G", "base", {})
+    assert disk_work(arc) == 0.7
+    assert arc.sentence.startswith("arc=1G (beside base, not the recommended layout): disk work ×0.70; ")
+
+
+def test_without_a_pair_the_best_that_has_it_is_shown_with_what_else_it_changes() -> None:
+    entries = [*ENTRIES[:2], ({"slog": "nvme", "data.compression": "zstd-3"}, 40.0)]
+    (slog,) = recommended(of=entries).if_bought
+    assert (slog.beside, slog.differs) == (
+        "data.recordsize=8K",
+        {"data.compression": "zstd-3", "data.recordsize": "128K"},
+    )
+    assert disk_work(slog) == pytest.approx(40 / 60)
+    also = "data.compression=zstd-3, data.recordsize=128K"
+    assert f"slog=nvme (tried with {also}, not with the recommended layout): disk" in slog.sentence
 
 
 @pytest.mark.parametrize(

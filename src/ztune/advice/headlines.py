@@ -140,30 +140,34 @@ def purchases(now: Standing, chosen: LayoutResult) -> list[Purchase]:
     by_hardware: dict[tuple[tuple[str, str], ...], list[LayoutResult]] = {}
     for place in now.to_buy:
         by_hardware.setdefault(tuple(sorted(place.to_buy.items())), []).append(place.result)
+    own = [p.result for p in now.ranked]
     out = []
     for hardware, layouts in by_hardware.items():
         keys = {key for key, _ in hardware}
-        apart = [(_apart(chosen, layout, keys), layout) for layout in layouts]
-        differs, shown = next(((d, c) for d, c in apart if not d), apart[0])
-        found = headlines(now, chosen, shown)
+        pairs = [(c, o) for c in layouts for o in own if not _apart(o, c, keys)]
+        # The least different from the recommended layout, which is not different from itself.
+        nearest = min(pairs, key=lambda pair: len(_apart(chosen, pair[1], ())), default=None)
+        shown, beside = nearest or (layouts[0], chosen)
+        differs = _apart(beside, shown, keys)
+        found = headlines(now, beside, shown)
         out.append(
             Purchase(
                 hardware=dict(hardware),
                 layout=shown.name,
                 hash=shown.hash,
                 trials=list(shown.trials),
+                beside=beside.name,
                 differs=differs,
                 headlines=found,
-                sentence=_purchase(dict(hardware), differs, found),
+                sentence=_purchase(dict(hardware), "" if beside is chosen else beside.name, differs, found),
             )
         )
     return out
 
 
-def _apart(chosen: LayoutResult, layout: LayoutResult, hardware: Iterable[str]) -> dict[str, str]:
-    """Return the settings of ``layout`` that differ from ``chosen``, without the hardware, which may need a
-    setting of its own (special_small_blocks)."""
-    here, there = chosen.settings, layout.settings
+def _apart(one: LayoutResult, other: LayoutResult, hardware: Iterable[str]) -> dict[str, str]:
+    """Return the settings of ``other`` that are not as in ``one``, without the hardware."""
+    here, there = one.settings, other.settings
     return {
         key: there.get(key, default_setting(key) or ABSENT)
         for key in sorted({*here, *there})
@@ -171,11 +175,15 @@ def _apart(chosen: LayoutResult, layout: LayoutResult, hardware: Iterable[str]) 
     }
 
 
-def _purchase(hardware: Mapping[str, str], differs: Mapping[str, str], found: Sequence[Headline]) -> str:
+def _purchase(
+    hardware: Mapping[str, str], beside: str, differs: Mapping[str, str], found: Sequence[Headline]
+) -> str:
     what = ", ".join(f"{k}={v}" for k, v in hardware.items())
     moved = [h for h in found if h.side.matters]
     said = "; ".join(f"{h.label} {units.times(h.side.ratio, h.side.low, h.side.high)}" for h in moved)
     if differs:
         also = ", ".join(f"{k}={v}" for k, v in differs.items())
         what += f" (tried with {also}, not with the recommended layout)"
+    elif beside:
+        what += f" (beside {beside}, not the recommended layout)"
     return f"{what}: {said or 'nothing beyond the tolerance'}."

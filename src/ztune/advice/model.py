@@ -184,16 +184,19 @@ class Row(RecommendationPart):
 class Purchase(RecommendationPart):
     """What hardware would change that neither the base layout has nor the user named with ``--have``.
 
-    ``layout``: the one that shows it: the recommended layout with this hardware and nothing else changed, or
-    else (``differs`` is not empty) the best layout that has it, with its other settings.
+    ``layout``: the one that shows it, against ``beside``, which is the same without the hardware: the
+    recommended layout, or, where that was not tried with it, the nearest one that was. Without any such pair
+    ``layout`` is the best that has it, against the recommended layout; ``differs`` are then its other
+    settings.
     """
 
     hardware: dict[str, str]  # factor → value
     layout: str
     hash: str
     trials: list[int]
+    beside: str
     differs: dict[str, str]
-    headlines: list[Headline]  # ``side.here``: under the recommended layout
+    headlines: list[Headline]  # ``side.here``: under ``beside``
     sentence: str
 
 

@@ -27,6 +27,7 @@ ROOM = 23
 _LABEL = 11  # columns of what stands before each part
 AS_IT_IS = "as it is"
 _PLACES = {"mount": " in user space", "lab": " in a virtual machine", "local": " on this host"}
+_TIED = "\ue000"  # stands for a space at which a line is not broken
 _SENTENCES = re.compile(r"(?<=[.:!?]) (?=[A-Z`\"])")
 # What is no role: the settings of pools, memory and so on, by the first word of the factor.
 _OTHERS = {
@@ -216,14 +217,15 @@ def _warning(r: Recommendation) -> BriefSaid | None:
 def _bought(r: Recommendation) -> BriefSaid | None:
     if not r.if_bought:
         return None
-    first = r.if_bought[0]
-    if not first.differs:
-        return BriefSaid(first.sentence, len(r.if_bought) - 1)
-    # With what it was tried has no room here.
-    count = len(first.differs)
-    also = f", tried with {count} other setting{'s' if count != 1 else ''}: "
+    first, more = r.if_bought[0], len(r.if_bought) - 1
     hardware = ", ".join(f"{k}={v}" for k, v in first.hardware.items())
-    return BriefSaid(hardware + also + first.sentence.rpartition("): ")[2], len(r.if_bought) - 1)
+    figures = first.sentence.rpartition("): ")[2].removeprefix(f"{hardware}: ")
+    # What else was changed, or which layout it stood beside, has no room here.
+    if first.differs:
+        hardware += f", tried with {len(first.differs)} other setting{'s' if len(first.differs) != 1 else ''}"
+    elif first.beside != r.layout_name:
+        hardware += ", beside another layout"
+    return BriefSaid(f"{hardware}: {figures}", more)
 
 
 def _commands(r: Recommendation, flags: Sequence[str]) -> list[tuple[str, str]]:
@@ -244,7 +246,7 @@ def _commands(r: Recommendation, flags: Sequence[str]) -> list[tuple[str, str]]:
 # How much room each part gets, from the whole of it to the least: the first that fits is taken.
 @dataclass(frozen=True)
 class _Fit:
-    blanks: int = 3  # after the head, after what to set, after the figures
+    blanks: int = 3  # before how sure, before the figures, before what to set
     text: int = 3  # lines of a sentence
     figures: bool = True  # all figures, not only those that matter
     role: int = 4  # lines of one role
@@ -255,6 +257,7 @@ _FITS = (
     _Fit(),
     _Fit(blanks=2),
     _Fit(blanks=2, text=2),
+    _Fit(blanks=1, text=2),
     _Fit(blanks=0, text=2),
     _Fit(blanks=0, text=2, role=2),
     _Fit(blanks=0, text=2, role=2, figures=False),
@@ -278,7 +281,7 @@ def lines(brief: Brief, width: int = WIDTH, room: int = ROOM) -> list[Text]:
 def _lines(brief: Brief, width: int, fit: _Fit) -> list[Text]:
     out = [_styled(line, "bold") for line in _fold(brief.head, width, 2)]
     out += [_styled(line, "dim") for line in _fold(brief.evidence, width, 2)]
-    out += [Text()] * (fit.blanks > 0)
+    out += [Text()] * (fit.blanks > 2)
     first = True
     for role in brief.roles[: fit.roles]:
         out += _role(role, width, fit.role, "Set" if first else "")
@@ -288,7 +291,7 @@ def _lines(brief: Brief, width: int, fit: _Fit) -> list[Text]:
         out += _part("", [_cut(f"and {left}: {brief.more}", width - _LABEL)], "dim")
     out += [Text()] * (fit.blanks > 1)
     out += _figures(brief, width, fit)
-    out += [Text()] * (fit.blanks > 2 or (fit.blanks > 1 and not brief.figures))
+    out += [Text()] * (fit.blanks > 0)
     sure = replace(brief.sure, text=f"{brief.level}. {brief.sure.text}")
     for label, said in (("How sure", sure), ("Warning", brief.warning), ("If bought", brief.bought)):
         if said is not None:
@@ -318,14 +321,14 @@ def _role(role: BriefRole, width: int, most: int, label: str) -> list[Text]:
         return _part(label, _fold(f"{role.where}: {AS_IT_IS}", room, most, hang=2), "dim")
     for shown in range(len(role.settings), -1, -1):
         left = len(role.settings) - shown
-        said = ", ".join(role.settings[:shown])
+        said = ", ".join(s.replace(" ", _TIED) for s in role.settings[:shown])
         if left:
             said += f"{' and ' if shown else ''}{left} more: --why"
         text = f"{role.where if most > 1 else _cut(role.where, room // 2)}: {said}"
         folded = _wrapped(text, room, 2)
         if len(folded) <= most:
             break
-    return _part(label, [_cut(line, room) for line in folded[:most]])
+    return _part(label, [_cut(line.replace(_TIED, " "), room) for line in folded[:most]])
 
 
 def _figures(brief: Brief, width: int, fit: _Fit) -> list[Text]:

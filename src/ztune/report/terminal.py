@@ -107,22 +107,25 @@ def if_bought(r: Recommendation) -> list[RenderableType]:
     """Return what hardware would change that is not there; nothing where no layout takes any."""
     if not r.if_bought:
         return []
-    heads = list(dict.fromkeys(h.label for p in r.if_bought for h in p.headlines))
+    # Without processor time, and without intervals, since these have no room at 80 columns.
+    shown = [[h for h in p.headlines if h.name != "CPU"] for p in r.if_bought]
+    heads = list(dict.fromkeys(h.label for found in shown for h in found))
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
     table.add_column("hardware", overflow="fold", min_width=16)
     for head in heads:
-        table.add_column(Text(head), justify="right", overflow="fold")
-    for bought in r.if_bought:
-        cells = {h.label: units.times(h.side.ratio, h.side.low, h.side.high) for h in bought.headlines}
-        table.add_row(
-            Text(measured.settings_text(bought.hardware)), *(cells.get(head, "–") for head in heads)
-        )
-    title = Text("\nIf you bought: what it would change against the recommended layout", style="bold")
+        table.add_column(Text(head), justify="right", min_width=7)
+    for bought, found in zip(r.if_bought, shown, strict=True):
+        cells = {h.label: units.times(h.side.ratio) for h in found}
+        name = Text(measured.settings_text(bought.hardware))
+        table.add_row(name, *(cells.get(head, "–") for head in heads))
+    title = Text("\nIf you bought: what it would change", style="bold")
     more = []
     for p in r.if_bought:
+        what = measured.settings_text(p.hardware)
         if p.differs:
-            said = f"{measured.settings_text(p.hardware)} was tried with {measured.settings_text(p.differs)}"
-            more.append(_indent(said, 0, "dim"))
+            more.append(_indent(f"{what} was tried with {measured.settings_text(p.differs)}", 0, "dim"))
+        elif p.beside != r.layout_name:
+            more.append(_indent(f"{what} stands beside {p.beside}, not the recommended layout", 0, "dim"))
     tail = Text(
         "If you have it: --have " + measured.settings_text(r.if_bought[0].hardware).split(", ")[0],
         style="dim",
