@@ -110,10 +110,11 @@ def if_bought(r: Recommendation) -> list[RenderableType]:
     # Without processor time, and without intervals, since these have no room at 80 columns.
     shown = [[h for h in p.headlines if h.name != "CPU"] for p in r.if_bought]
     heads = list(dict.fromkeys(h.label for found in shown for h in found))
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
+    table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0), header_style="bold")
     table.add_column("hardware", overflow="fold", min_width=16)
     for head in heads:
-        table.add_column(Text(head), justify="right", min_width=7)
+        word = max(map(len, head.split()))  # as narrow as it can be, so that all have room
+        table.add_column(Text(head), justify="right", min_width=max(8, word), max_width=max(8, word))
     for bought, found in zip(r.if_bought, shown, strict=True):
         cells = {h.label: units.times(h.side.ratio) for h in found}
         name = Text(measured.settings_text(bought.hardware))
