@@ -7,6 +7,7 @@ from typing import Any
 
 import evidence as ev
 import pytest
+from kept_runs import NAMES, kept
 from rich.cells import cell_len
 
 from ztune.advice.model import Headline, PropertyAdvice, Recommendation, SettingChange, Side
@@ -271,3 +272,33 @@ def test_what_is_weak_already_is_no_news() -> None:
     known = brief.warnings(FULL.model_copy(update={"durability": weak, "ranking": rows}))
     assert "last-seconds, as now: Seconds may be lost." in [said.text for said in known]
     assert all(not said.text.startswith("last-seconds:") for said in known)
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize(
+    "options",
+    [{}, {"have": {"slog": "nvme"}}, {"objective": ("allocated",)}, {"objective": ("read_p99", "written")}],
+)
+def test_screenings_of_real_databases_fit_as_they_were_stored(name: str, options: dict[str, Any]) -> None:
+    goal = Objective(minimise=options["objective"]) if "objective" in options else None
+    run, of = kept(name, have=options.get("have", {}))
+    r = recommend(run, of, goal)
+    for used in (0, 2, 4):  # other lines that a command prints beside it
+        fits(text(r, room=brief.ROOM - used), room=brief.ROOM - used)
+    shown = text(r)
+    where = {role for line in brief.of(r).roles for role in line.where.split(", ")}
+    assert {role for a in r.roles for role in (a.role, *a.with_roles)} <= where
+    for change in r.changes:
+        assert f"{brief.short_name(change.setting)}={change.value}" in shown, shown
+    assert "How sure" in shown and "Warning" in shown and "--why" in shown
+    assert ("slog" in shown.partition("How sure")[0]) <= bool(options.get("have"))
+
+
+def test_a_real_screening_is_for_the_disks_that_are_there() -> None:
+    """Without the rule the first answer was a log device that the study's base does not have."""
+    run, of = kept("postgres-hdd-7200")
+    r = recommend(run, of)
+    assert r.changes and not any(change.setting == "slog" for change in r.changes)
+    assert {tuple(p.hardware.items()) for p in r.if_bought} == {(("slog", "nvme"),)}
+    there = recommend(*kept("postgres-hdd-7200", have={"slog": "nvme"}))
+    assert any(change.setting == "slog" for change in there.changes) and there.if_bought == []
