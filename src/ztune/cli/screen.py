@@ -125,7 +125,7 @@ def command(
             run = _unfinished(store, resume, opened)
             opened = opened or Trace.open(run.trace_path)
             begun = ScreenOptions.of(run)
-            options = replace(options, budget=budget or begun.budget, only=begun.only)
+            options = replace(options, budget=budget or begun.budget, only=begun.only, have=begun.have)
             engine = engine_programs.of_run(run.versions)
             with LiveView() as live:
                 run = screening.resume(store, run, opened, engine, options, observer=live)
