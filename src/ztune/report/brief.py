@@ -24,6 +24,7 @@ from ztune.study.layout import parse_layout
 WIDTH = 80
 WIDEST = 100
 ROOM = 23
+_MORE = "--why"
 _LABEL = 11  # columns of what stands before each part
 AS_IT_IS = "as it is"
 _PLACES = {"mount": " in user space", "lab": " in a virtual machine", "local": " on this host"}
@@ -81,7 +82,6 @@ class Brief:
     bought: BriefSaid | None
     commands: tuple[tuple[str, str], ...]
     keeps: bool = False
-    more: str = "--why"
 
 
 def of(r: Recommendation, flags: Sequence[str] = ()) -> Brief:
@@ -279,8 +279,8 @@ def lines(brief: Brief, width: int = WIDTH, room: int = ROOM) -> list[Text]:
 
 
 def _lines(brief: Brief, width: int, fit: _Fit) -> list[Text]:
-    out = [_styled(line, "bold") for line in _fold(brief.head, width, 2)]
-    out += [_styled(line, "dim") for line in _fold(brief.evidence, width, 2)]
+    out = [Text(line, "bold") for line in _fold(brief.head, width, 2)]
+    out += [Text(line, "dim") for line in _fold(brief.evidence, width, 2)]
     out += [Text()] * (fit.blanks > 2)
     first = True
     for role in brief.roles[: fit.roles]:
@@ -288,15 +288,15 @@ def _lines(brief: Brief, width: int, fit: _Fit) -> list[Text]:
         first = False
     if brief.roles[fit.roles :]:
         left = ", ".join(role.where for role in brief.roles[fit.roles :])
-        out += _part("", [_cut(f"and {left}: {brief.more}", width - _LABEL)], "dim")
+        out += _part("", [_cut(f"and {left}: {_MORE}", width - _LABEL)], "dim")
     out += [Text()] * (fit.blanks > 1)
     out += _figures(brief, width, fit)
     out += [Text()] * (fit.blanks > 0)
     sure = replace(brief.sure, text=f"{brief.level}. {brief.sure.text}")
     for label, said in (("How sure", sure), ("Warning", brief.warning), ("If bought", brief.bought)):
         if said is not None:
-            tail = f" ({said.more} more: {brief.more})" if said.more else ""
-            folded = _fold(said.text, width - _LABEL, fit.text, tail, brief.more)
+            tail = f" ({said.more} more: {_MORE})" if said.more else ""
+            folded = _fold(said.text, width - _LABEL, fit.text, tail)
             out += _part(label, folded, said.style if label == "Warning" else "")
     for label, command in brief.commands:
         out += _part(label, _command(command, width - _LABEL), "cyan")
@@ -311,10 +311,6 @@ def _label(label: str) -> Text:
     return Text().append(f"{label:{_LABEL}}", "bold")
 
 
-def _styled(line: str, style: str) -> Text:
-    return Text(line, style=style)
-
-
 def _role(role: BriefRole, width: int, most: int, label: str) -> list[Text]:
     room = width - _LABEL
     if not role.settings:
@@ -323,7 +319,7 @@ def _role(role: BriefRole, width: int, most: int, label: str) -> list[Text]:
         left = len(role.settings) - shown
         said = ", ".join(s.replace(" ", _TIED) for s in role.settings[:shown])
         if left:
-            said += f"{' and ' if shown else ''}{left} more: --why"
+            said += f"{' and ' if shown else ''}{left} more: {_MORE}"
         text = f"{role.where if most > 1 else _cut(role.where, room // 2)}: {said}"
         folded = _wrapped(text, room, 2)
         if len(folded) <= most:
@@ -335,37 +331,35 @@ def _figures(brief: Brief, width: int, fit: _Fit) -> list[Text]:
     shown = [f for f in brief.figures if fit.figures or f.matters] or list(brief.figures[:2])
     if not shown:
         return []
+    labels = [_cut(f.label, (width - _LABEL) // 2) for f in shown]
     name, now, then = (
-        max(cell_len(x) for x in column)
-        for column in ([f.label for f in shown], [f.now for f in shown], [f.then for f in shown])
+        max(map(cell_len, column)) for column in (labels, [f.now for f in shown], [f.then for f in shown])
     )
     out = []
-    label = "Now" if brief.keeps else "Changes"
-    for figure in shown:
-        start = (
-            figure.label + " " * (name - cell_len(figure.label)) + (f"  {figure.now:>{now}}" if now else "")
-        )
+    head = "Now" if brief.keeps else "Changes"
+    for label, figure in zip(labels, shown, strict=True):
+        start = label + " " * (name - cell_len(label)) + (f"  {figure.now:>{now}}" if now else "")
         start += f" → {figure.then:{then}}" if then else ""
-        line = _label(label).append(start)
+        line = _label(head).append(start)
         if figure.change:
             style = {"less": "green", "more": "yellow", "": ""}[figure.kind]
             line.append(f"  {figure.change}", style)
         line.truncate(width, overflow="ellipsis")
         out.append(line)
-        label = ""
+        head = ""
     meaning = brief.meaning
     if len(shown) < len(brief.figures):
         meaning = f"The rest is as now. {meaning}".rstrip()
     if meaning:
-        out += _part("", _fold(meaning, width - _LABEL, min(2, fit.text + 1), "", brief.more), "dim")
+        out += _part("", _fold(meaning, width - _LABEL, min(2, fit.text + 1)), "dim")
     return out
 
 
-def _fold(text: str, width: int, most: int, tail: str = "", more: str = "", hang: int = 0) -> list[str]:
+def _fold(text: str, width: int, most: int, tail: str = "", hang: int = 0) -> list[str]:
     """Return ``text`` and ``tail`` in at most ``most`` lines: whole sentences as far as they fit, where these
     are half of the room, else words and "…"."""
     sentences = _SENTENCES.split(text)
-    end = tail or (f" ({more})" if more else "")
+    end = tail or f" ({_MORE})"
     for count in range(len(sentences), 0, -1):
         said, whole = " ".join(sentences[:count]), count == len(sentences)
         if not whole and 2 * cell_len(said) < width * most:
@@ -384,14 +378,12 @@ def _fold(text: str, width: int, most: int, tail: str = "", more: str = "", hang
 def _wrapped(text: str, width: int, hang: int = 0) -> list[str]:
     """Return ``text`` in lines of at most ``width`` columns of a terminal."""
     console = Console(width=width)
-    first, *rest = Text(text).wrap(console, width) or [Text()]
-    if not rest:
-        return [first.plain.rstrip()]
-    left = text[len(first.plain) :].strip() if hang else ""
-    if not hang:
-        return [line.plain.rstrip() for line in (first, *rest)]
-    below = Text(left).wrap(console, width - hang)
-    return [first.plain.rstrip(), *(" " * hang + line.plain.rstrip() for line in below)]
+    whole = Text(re.sub(r"[\n\t]", " ", text))
+    found = [line.plain.rstrip() for line in whole.wrap(console, width)] or [""]
+    if not hang or len(found) == 1:
+        return found
+    below = Text(whole.plain[len(found[0]) :].strip()).wrap(console, width - hang)
+    return [found[0], *(" " * hang + line.plain.rstrip() for line in below)]
 
 
 def _cut(text: str, width: int) -> str:
