@@ -90,7 +90,7 @@ def test_exports_carry_it(machine: Machine) -> None:
 
 def test_recommend_shows_it(machine: Machine) -> None:
     stored("tcg", "lab")
-    shown = call("recommend")
+    shown = call("recommend", "--why")
     assert shown.exception is None, shown.exception
     text = " ".join(shown.output.split())
     assert "Measured in an emulated lab" in text and "How sure: limited" in text

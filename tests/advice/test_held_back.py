@@ -22,7 +22,7 @@ def recommended(cpu: dict[str, float]) -> Recommendation:
         return {**ev.toy_measure(layout), "cpu_s": cpu[layout.name]}
 
     layouts = [x for x in ev.layouts() if x.name in {"base", LOG}]
-    return recommend(ev.run(), ev.trials(layouts, measure), manifest=ev.manifest())
+    return recommend(ev.run(options=ev.WITH_LOG), ev.trials(layouts, measure), manifest=ev.manifest())
 
 
 def test_the_base_is_kept_and_what_is_held_back_is_named() -> None:

@@ -71,7 +71,7 @@ def test_at_80_columns_a_durability_stands_in_the_row_of_its_layout() -> None:
     out = io.StringIO()
     Console(file=out, width=80).print(terminal.ranking(replayed, None))
     found = [line for line in out.getvalue().splitlines() if "not-known" in line and "crash" not in line]
-    rows = [*replayed.ranking, *replayed.set_apart]
+    rows = [*replayed.ranking, *replayed.to_buy, *replayed.set_apart]
     assert len(found) == sum(row.durability == "not-known" for row in rows)
     assert all(re.match(r" *[\d–]+  [a-z]", line) and line.rstrip().endswith("iB") for line in found)
 

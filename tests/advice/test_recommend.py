@@ -38,7 +38,8 @@ def run_of(*entries: tuple[dict[str, str], dict[str, Any]]) -> list[Trial]:
 
 
 def chosen(trials: list[Trial], **objective: Any) -> Recommendation:
-    return recommend(ev.run(Objective(**objective)), trials, manifest=ev.manifest())
+    run = ev.run(Objective(**objective), options=ev.WITH_LOG)
+    return recommend(run, trials, manifest=ev.manifest())
 
 
 def prop(r: Recommendation, role: str, name: str) -> PropertyAdvice:

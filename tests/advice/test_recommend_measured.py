@@ -64,7 +64,8 @@ def trials(blocks: int = 5, costs: Any = COSTS, noise: float = 0.01) -> list[Tri
 def run(of: list[Trial], accel: str = "kvm", kind: str = "lab", **changes: Any) -> Run:
     made = ev.run(
         kind="run", trace_path="", trace_sha="", target={"kind": kind, "name": kind, "accel": accel},
-        job={"workload": "postgres-oltp", "params": {}}, options={"resolution": 0.02}, **changes,
+        job={"workload": "postgres-oltp", "params": {}}, options={"resolution": 0.02, **ev.WITH_LOG},
+        **changes,
     )  # fmt: skip
     found = judge(made, of, TrialOptions())
     if found is None:

@@ -45,7 +45,7 @@ def trials_of(entries: Sequence[tuple[Changes, float]], base: dict[str, Any] | N
 
 
 def job(name: str, trials: list[Trial], weight: float = 1.0, per_day: bool = False, **run: Any) -> WeighedRun:
-    of = ev.run(id=name, trace_sha=name, **run)
+    of = ev.run(**{"id": name, "trace_sha": name, "options": ev.WITH_LOG, **run})
     return WeighedRun(of, trials, recommend(of, trials), weight, per_day)
 
 
@@ -137,6 +137,23 @@ def test_what_two_contexts_say_otherwise_is_a_range() -> None:
     assert found.low == pytest.approx(min(ways))
     assert found.high == pytest.approx(max(ways))
     assert len(r.jobs[0].nearest) == 3
+
+
+def test_hardware_to_buy_is_no_part_of_the_joint_layout() -> None:
+    entries: list[tuple[Changes, float]] = [
+        ({}, 100),
+        ({"slog": "nvme"}, 20),
+        ({"data.recordsize": "16K"}, 50),
+        ({"data.recordsize": "16K", "slog": "nvme"}, 10),
+    ]
+    r = recommend_together([job(name, trials_of(entries), options={}) for name in ("a", "b")])
+    assert r.changes == {"data.recordsize": "16K"} and r.now == {"data.recordsize": "128K"}
+    assert "slog" not in r.pool
+    (note,) = [n for n in r.notes if n.startswith("Layouts with hardware to buy are left out")]
+    assert "`ztune recommend a`" in note
+    there = recommend_together([job(name, trials_of(entries)) for name in ("a", "b")])
+    assert there.changes == {"data.recordsize": "16K", "slog": "nvme"}
+    assert not [n for n in there.notes if "hardware to buy" in n]
 
 
 def test_a_weak_run_is_named() -> None:

@@ -88,7 +88,7 @@ def test_a_run_by_the_beginning_of_its_id() -> None:
 
 def test_the_view_for_people() -> None:
     stored()
-    text = call("recommend").output
+    text = call("recommend", "--why").output
     assert "recommended" in text
     assert "Failed" in text
     assert "The trace is no longer where the run read it" in " ".join(text.split())
@@ -180,18 +180,20 @@ def test_help_has_an_example(command: str) -> None:
 def test_what_the_trace_showed_is_said_when_the_trace_is_gone() -> None:
     seen = {"operations": 9000, "unit": "transaction", "clients": 2, "writes": 9000, "log": True, "syncs": 1}
     run = stored(outcome={"witness": seen})
-    assert "9,000 transactions were acknowledged" in " ".join(call("recommend", run).output.split())
+    assert "9,000 transactions were acknowledged" in " ".join(call("recommend", run, "--why").output.split())
     nothing = stored(outcome={"witness": None})
-    assert "acknowledged and" not in call("recommend", nothing).output
+    assert "acknowledged and" not in call("recommend", nothing, "--why").output
 
 
 def test_what_the_trace_showed_is_said_of_the_layouts_that_replayed_it() -> None:
     seen = {"operations": 9000, "unit": "transaction", "clients": 2, "writes": 9000, "log": True, "syncs": 1}
     gone = Path("/nowhere/oltp.trace")
     run = stored(outcome={"witness": seen}, recording=(gone, "0" * 64))
-    assert "9,000 transactions were acknowledged" in " ".join(call("recommend", run).output.split())
+    assert "9,000 transactions were acknowledged" in " ".join(call("recommend", run, "--why").output.split())
     other = stored(outcome={"witness": seen}, recording=(gone, "1" * 64))
-    assert "9,000 transactions were acknowledged" not in " ".join(call("recommend", other).output.split())
+    assert "9,000 transactions were acknowledged" not in " ".join(
+        call("recommend", other, "--why").output.split()
+    )
 
 
 HEAVY = {"polars", "scipy", "numpy", "pyarrow", "jinja2", "psutil"}
@@ -233,3 +235,90 @@ def test_a_command_loads_no_library_that_it_does_not_use(
     )
     assert done.returncode == 0, done.stderr
     assert done.stderr.splitlines()[-1] == "loaded"
+
+
+def screen(*words: str) -> str:
+    done = call("recommend", *words)
+    assert done.exception is None, done.exception
+    lines = done.stdout.splitlines()
+    assert len(lines) <= 23 and all(len(line) <= 80 for line in lines), done.stdout
+    return done.stdout
+
+
+def test_the_screen_names_the_commands_with_the_same_flags() -> None:
+    run = stored()
+    shown = screen(run, "--objective", "written", "--within", "2%")
+    assert f"ztune recommend {run} --objective written --within 2% --why" in shown
+    assert f"ztune apply {run} --objective written --within 2%" in shown
+    assert call("apply", run, "--objective", "written", "--within", "2%", "--export", "sh").exception is None
+    assert len((call("recommend", "--script", "x.sh").stdout).splitlines()) <= 23
+
+
+def test_why_takes_a_setting_a_run_or_nothing() -> None:
+    run = stored()
+    whole = call("recommend", run, "--why").output
+    assert "Not tested" in whole and len(whole.splitlines()) > 60
+    assert call("recommend", "--why", run).output == whole
+    one = call("recommend", run, "--why", "data.recordsize").output
+    assert one == call("recommend", "--why", "data.recordsize", run).output
+    assert one.startswith("data.recordsize=") and len(one.splitlines()) < 12
+    assert call("recommend", "--why", "slog", run).output.startswith("slog=none")
+    wrong = call("recommend", run, "--why", "data.volume")
+    assert isinstance(wrong.exception, InputError) and "says nothing of it" in str(wrong.exception)
+
+
+def test_one_form_at_a_time() -> None:
+    run = stored()
+    page = call("recommend", run, "--markdown").stdout
+    assert page.startswith("### ") and "| where | set |" in page
+    for words in (("--markdown", "--json"), ("--why", "--json"), ("--all", "--markdown")):
+        done = call("recommend", run, *words)
+        assert isinstance(done.exception, InputError) and "two forms of one answer" in str(done.exception)
+
+
+def bought() -> str:
+    """Store a run whose only better layout takes a log device."""
+    study = Study.model_validate({k: v for k, v in ev.run().study.items() if k != "profiles"})
+    with Store.open() as store:
+        run = store.create_run(
+            kind="screen", study=study, trace_path=Path("/nowhere/x"), trace_sha="0" * 64,
+            environment={}, versions={}, seed=1,
+        )  # fmt: skip
+        for number, layout in enumerate(x for x in ev.layouts() if x.name in {"base", "slog=nvme"}):
+            trial = store.add_trial(run.id, layout, is_baseline=number == 0)
+            store.start_trial(trial.id, {})
+            engine = {"version": "0.1.0", "openzfs": "2.3.2"}
+            measure = ev.toy_measure(layout)
+            store.finish_trial(trial.id, result={"engine": engine, "measure": measure}, wall_s=1.0)
+        store.finish_run(run.id, "done")
+    return run.id
+
+
+def test_every_command_goes_by_the_hardware_that_is_there() -> None:
+    run = bought()
+    shown = screen(run)
+    assert "keep what you have" in shown and "If bought  slog=nvme: disk work ×" in shown
+    assert "slog=nvme" not in call("apply", run, "--export", "json").stdout
+    call("report", run, "--out", "without.html")
+    assert '<div class="name">base</div>' in Path("without.html").read_text()
+    have = ("--have", "slog=nvme")
+    shown = screen(run, *have)
+    assert "pool: slog=nvme (now none)" in shown and "If bought" not in shown
+    assert f"ztune recommend {run} --have slog=nvme --why" in shown
+    assert "slog=nvme" in call("apply", run, *have, "--export", "json").stdout
+    call("report", run, *have, "--out", "with.html")
+    page = Path("with.html").read_text()
+    assert '<div class="name">slog=nvme</div>' in page and f"{run} --have slog=nvme --why" in page
+    long = call("recommend", run, "--why").output
+    assert "If you bought: what it would change" in long
+    assert "--have slog=nvme" in long
+
+
+@pytest.mark.parametrize("command", ["recommend", "apply", "report"])
+def test_hardware_that_no_layout_takes_is_refused(command: str) -> None:
+    run = bought()
+    done = call(command, run, "--have", "slog=ssd-sata")
+    assert isinstance(done.exception, InputError)
+    assert str(done.exception) == (
+        f"--have slog=ssd-sata: no layout of run {run} takes that; beyond its base layout they take slog=nvme"
+    )

@@ -48,9 +48,13 @@ def own_folder(home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def stored(
-    seconds: dict[str, float], environment: dict[str, Any] | None = None, cpu: dict[str, float] | None = None
+    seconds: dict[str, float],
+    environment: dict[str, Any] | None = None,
+    cpu: dict[str, float] | None = None,
+    have: dict[str, str] | None = None,
 ) -> tuple[Run, Run]:
     """Store a screening and the run that measured its layouts; return both."""
+    options = {"resolution": 0.02, "blocks": [3, 8], "have": have or {}}
     with Store.open() as store:
         made: dict[str, Any] = {"study": STUDY, "environment": environment or {"kernel": "6.1"}, "seed": 1}
         versions = {"ztune": "0.1.0", "openzfs": "2.3.2"}
@@ -67,7 +71,7 @@ def stored(
         store.finish_run(first.id, "done")
         second = store.create_run(
             kind="run", versions=versions, target={"kind": "local", "name": "local", "accel": "kvm"},
-            job={"workload": "postgres-oltp", "params": {}}, options={"resolution": 0.02, "blocks": [3, 8]},
+            job={"workload": "postgres-oltp", "params": {}}, options=options,
             source_run=first.id, **made,
         )  # fmt: skip
         dice = random.Random(3)
@@ -109,10 +113,10 @@ def test_every_door_gives_the_same_answer(tmp_path: Path, seconds: dict[str, flo
     page = Path("r.html").read_text()
     assert f'<div class="name">{wins.name}</div>' in page and "Recommended layout, measured" in page
     # the terminal
-    lines = [line for line in told("recommend", run.id).splitlines() if "◀ recommended" in line]
+    lines = [line for line in told("recommend", run.id, "--why").splitlines() if "◀ recommended" in line]
     assert len(lines) == 1 and wins.name in lines[0]
     # tune --on, when the trials are done
-    plan = _tune.TuneOptions("postgres-oltp", {}, tmp_path, None, None, None, None, 0, None, "auto")
+    plan = _tune.TuneOptions("postgres-oltp", {}, tmp_path, None, None, None, None, 0, None, "auto", ())
     with Store.open() as store:
         written = _tune._write(plan, screened.id, Path("/nowhere/x.trace"), store, run)
     assert written.recommendation.model_dump(mode="json") == answer
@@ -178,7 +182,7 @@ def test_what_screening_said_stands_beside_as_prediction() -> None:
     data = next(r for r in answer["roles"] if r["role"] == "data")
     size = next(p for p in data["properties"] if p["name"] == "recordsize")
     assert (size["change"]["basis"], size["modelled"]["basis"]) == ("measured", "modelled")
-    text = " ".join(told("recommend", run.id).split())
+    text = " ".join(told("recommend", run.id, "--why").split())
     assert "Modelled, by screening:" in text
     assert "Screening's prediction against the measurement" in text
 
@@ -189,7 +193,7 @@ def test_the_first_row_says_why_it_is_not_the_one(columns: str, monkeypatch: pyt
     _, run = stored(NONE)
     first = json.loads(told("recommend", run.id, "--json"))["recommendation"]["ranking"][0]
     assert not first["recommended"] and first["passed_over"] == "is not known to be better than the baseline"
-    rows = told("recommend", run.id).splitlines()
+    rows = told("recommend", run.id, "--why").splitlines()
     assert any(
         first["layout"] in row and "is not known to be better than the baseline" in row for row in rows
     )
@@ -197,7 +201,7 @@ def test_the_first_row_says_why_it_is_not_the_one(columns: str, monkeypatch: pyt
 
 def test_a_measured_run_is_asked_for_the_least_processor_time() -> None:
     least = {"base": 0.005, "8K": 0.009, "log device": 0.004, "8K, log device": 0.008}
-    screened, run = stored(CLEAR, cpu=least)
+    screened, run = stored(CLEAR, cpu=least, have=ev.WITH_LOG["have"])
     assert json.loads(told("recommend", run.id, "--json"))["recommended"]["layout"] == "8K"
     for words in (("--objective", "cpu"), ("--objective", "cpu,time")):
         asked = json.loads(told("recommend", run.id, "--json", *words))
@@ -205,7 +209,7 @@ def test_a_measured_run_is_asked_for_the_least_processor_time() -> None:
         assert (asked["recommended"]["layout"], asked["goals"][0]) == ("log device", "cpu_all")
         assert (answer["layout_name"], answer["minimise"][0]) == ("log device", "cpu_all")
         assert [row["layout"] for row in answer["ranking"]] == sorted(least, key=least.__getitem__)
-        assert "the least CPU per op with ZFS" in told("recommend", run.id, *words)
+        assert "the least CPU per op with ZFS" in told("recommend", run.id, *words, "--why")
     again = told("apply", run.id, "--objective", "cpu", "--export", "json")
     assert "log device" in again
     with pytest.raises(InputError, match=r"a screening can't minimise cpu: .* `ztune run` measures it"):

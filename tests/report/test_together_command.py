@@ -11,8 +11,11 @@ import evidence as ev
 import pytest
 from click.testing import CliRunner, Result
 
+from ztune.advice.together import recommend_together
+from ztune.advice.weights import JobWeight
 from ztune.cli.main import ztune
 from ztune.errors import InputError
+from ztune.report import brief, source, together
 from ztune.store import environment
 from ztune.store.db import Store
 from ztune.study import Layout, Study
@@ -68,7 +71,7 @@ def weights(oltp: str, backup: str, more: str = "") -> str:
 
 
 def test_one_layout_of_two_stored_screenings(two: tuple[str, str]) -> None:
-    done = call("recommend", *two)
+    done = call("recommend", *two, "--why")
     text = " ".join(done.output.split())
     assert "Where jobs want different things" in text
     assert all(run in text for run in two)
@@ -113,3 +116,26 @@ def test_bad_input_is_one_sentence(two: tuple[str, str], words: list[str], messa
     assert message in str(done.exception)
     assert "\n" not in str(done.exception)
     assert done.stdout == ""
+
+
+def test_the_first_screen_of_several_jobs(two: tuple[str, str]) -> None:
+    done = call("recommend", *two)
+    assert done.exception is None, done.exception
+    lines = done.stdout.splitlines()
+    assert len(lines) <= 23 and all(len(line) <= 80 for line in lines), done.stdout
+    text = " ".join(done.stdout.split())
+    assert text.startswith("2 jobs: one layout for all")
+    assert all(f"({run})" in text for run in two) and "Modelled time is the larger of" in text
+    assert "Apply zfs set " in text and f"More ztune recommend {' '.join(two)} --why" in text
+    page = call("recommend", *two, "--markdown").stdout
+    assert page.startswith("### 2 jobs") and all(f"| {run} |" in page for run in two)
+    again = call("recommend", *two, "--have", "slog=nvme").stdout
+    assert "--have slog=nvme --why" in " ".join(again.split())
+
+
+def test_many_jobs_have_no_room_and_are_counted(two: tuple[str, str]) -> None:
+    joint = recommend_together([source.evidence(run).weighed(JobWeight(run, 1.0, False)) for run in two])
+    job = joint.jobs[0]
+    many = joint.model_copy(update={"jobs": [job.model_copy(update={"share": n / 66}) for n in range(1, 12)]})
+    shown = [line.plain for line in brief.lines(together.brief(many, ["--weights", "jobs.toml"]))]
+    assert len(shown) <= 23 and any("and 5 more: --why" in line for line in shown)

@@ -420,7 +420,7 @@ def test_totals_of_different_jobs_are_said_beside_the_ranking(
     invoke("screen", str(base.path), "--study", str(file), "--budget", "6")
     page = tmp_path / "r.html"
     assert invoke("report", "last", "--out", str(page))[0] == 0
-    shown = [invoke(command, "last")[1] for command in ("show", "recommend")]
+    shown = [invoke(*words)[1] for words in (("show", "last"), ("recommend", "last", "--why"))]
     for text in (*shown, page.read_text()):
         assert "these are totals of different jobs. A job that did less looks better" in " ".join(
             text.split()

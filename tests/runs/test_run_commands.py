@@ -78,7 +78,7 @@ def test_from_a_study_to_a_report(place: FakePlace, tmp_path: Path) -> None:
     advice = json.loads(ok("recommend", run, "--json"))
     assert advice["recommended"]["layout"] == "data.recordsize=8K" and advice["evidence"] == "measured"
     assert advice["effects"][0]["factor"] == "data.recordsize"
-    assert "data.recordsize = 8K" in ok("recommend", run)
+    assert "data.recordsize = 8K" in ok("recommend", run, "--why")
     ok("report", run, "--out", "page.html")
     page = (tmp_path / "page.html").read_text()
     assert (

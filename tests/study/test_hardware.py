@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from ztune.errors import InputError
 from ztune.study import parse_layout
-from ztune.study.hardware import bought
+from ztune.study.hardware import bought, lacking, parse_have
 from ztune.study.layout import with_settings
 
 BASE = parse_layout(
@@ -46,3 +47,49 @@ def test_what_the_base_has_is_not_bought() -> None:
     assert bought(base, base) == {}
     assert bought(base, with_settings(base, {"slog": "none", "wal.pool": "tank"})) == {}
     assert bought(base, with_settings(base, {"pool.logs.data": "nvme"})) == {"pool.logs.data": "nvme"}
+
+
+@pytest.mark.parametrize(
+    ("have", "changes", "expected"),
+    [
+        ({"slog": "nvme"}, {"slog": "nvme"}, {}),
+        ({"slog": "nvme"}, {"slog": "mirror 2 nvme"}, {"slog": "mirror 2 nvme"}),
+        ({"slog": "nvme"}, {"slog": "nvme", "l2arc": "nvme"}, {"l2arc": "nvme"}),
+        ({"arc": "8G"}, {"arc": "4G"}, {}),
+        ({"arc": "2G"}, {"arc": "4G"}, {"arc": "4G"}),
+        ({"wal.pool": "logs"}, {"wal.pool": "logs"}, {}),
+        ({"wal.pool": "logs"}, {"wal.pool": "logs", "pool.logs.data": "nvme"}, {"pool.logs.data": "nvme"}),
+        # To have a pool for both roles takes none of the base's away.
+        ({"data.pool": "logs", "wal.pool": "logs"}, {"wal.pool": "logs"}, {}),
+        ({"wal.pool": "nosuch"}, {"wal.pool": "logs"}, {"wal.pool": "logs"}),  # of another base
+    ],
+)
+def test_what_is_there_is_not_lacking(
+    have: dict[str, str], changes: dict[str, object], expected: dict[str, str]
+) -> None:
+    assert lacking(BASE, with_settings(BASE, changes), have) == expected
+
+
+def test_what_the_user_has_is_read() -> None:
+    assert parse_have(["slog=mirror 2 nvme", "arc=8192M"], BASE) == {"slog": "mirror 2 nvme", "arc": "8G"}
+    assert parse_have([], BASE) == {}
+
+
+@pytest.mark.parametrize(
+    ("word", "why"),
+    [
+        ("slog", "write FACTOR=VALUE"),
+        ("slog=", "write FACTOR=VALUE"),
+        ("data.recordsize=8K", "a setting and no hardware"),
+        ("arc=512M", "the base layout has that already"),
+        ("slogg=nvme", '"slogg" is not a factor'),
+        ("wal.pool=nosuch", "the layout's pools are tank, logs"),
+        ("arc=much", "much"),
+    ],
+)
+def test_what_is_no_hardware_is_refused_in_one_sentence(word: str, why: str) -> None:
+    with pytest.raises(InputError, match=why) as caught:
+        parse_have([word], BASE)
+    assert str(caught.value).startswith(f"--have {word}: ") and "\n" not in str(caught.value)
+    with pytest.raises(InputError, match="slog is named twice"):
+        parse_have(["slog=nvme", "slog=ssd-sata"], BASE)

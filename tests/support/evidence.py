@@ -18,6 +18,8 @@ from ztune.trace.summary import GroupSummary, Latencies, Summary, Transfers
 from ztune.units import parse_size
 
 PAGE = 8192
+# For runs in which the log device of ``AXES`` counts as there.
+WITH_LOG = {"have": {"slog": "nvme"}}
 PROFILE_TEXT = {"hdd-7200": "7200 rpm disk", "nvme": "NVMe drive with power-loss protection"}
 
 

@@ -112,7 +112,7 @@ def run(**fields: Any) -> Run:
         "environment": {"kernel": "Linux 6.1", "cpu": "a cpu", "target": {"cpus": 2, "memory": 2 << 30}},
         "versions": {"openzfs": "2.3.2-1", "kernel": "6.1.0", "database": "PostgreSQL 15.18"}, "seed": 7,
         "objective": Objective(), "command": ["ztune", "run", "postgres-oltp"],
-        "options": {"blocks": [3, 8], "resolution": 0.02}, "warnings": [],
+        "options": {"blocks": [3, 8], "resolution": 0.02, "have": {"slog": "nvme"}}, "warnings": [],
         "target": {"name": "lab", "kind": "lab", "accel": "kvm"},
         "job": {"workload": "postgres-oltp", "name": "postgres-oltp", "params": {"seconds": 30, "rate": 0}},
     }  # fmt: skip

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -275,11 +275,12 @@ class Changes:
             if p.factor == factor and value in (p.before, p.after)
         ]
 
-    def promising(self) -> list[str]:
+    def promising(self, own: Collection[str]) -> list[str]:
         """Return single changes that lowered the first metric beyond the tolerance, but were not tried here.
 
-        A change starts from the value that the layout has and does not weaken durability. Each is given with
-        its best ratio: "data.compression=zstd-3 (modelled time ×0.82)", the largest gain first.
+        Of layouts in ``own`` alone (hashes): those on the hardware that is there. A change starts from the
+        value that the layout has and does not weaken durability. Each is given with its best ratio:
+        "data.compression=zstd-3 (modelled time ×0.82)", the largest gain first.
         """
         metric = self.minimise[0]
         gains: dict[tuple[str, str], float] = {}
@@ -287,6 +288,7 @@ class Changes:
             gain = pair.ratio(metric)
             if (
                 gain is not None
+                and pair.b.hash in own
                 and pair.before == self.chosen.settings.get(pair.factor, ABSENT)
                 and pair.matters(metric, self.within)
                 and gain < 1

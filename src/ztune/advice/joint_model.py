@@ -89,6 +89,7 @@ class JointRecommendation(RecommendationPart):
     layout: dict[str, Any]  # fully resolved, as Layout.to_json()
     layout_hash: str
     changes: dict[str, str]  # against the joint base layout
+    now: dict[str, str]  # the same settings in the joint base layout
     jobs: list[JobAdvice]
     roles: list[RoleRow]
     pool: dict[str, str]  # settings of pool, memory, tunables and database that runs varied

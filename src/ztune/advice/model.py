@@ -42,6 +42,30 @@ class Side(RecommendationPart):
     blocks: int = 1  # how many blocks it was measured in; 1 for a replay
 
 
+FigureName = Literal["disk work", "waiting", "throughput", "disk I/Os", "space", "bytes written", "CPU"]
+
+
+class Headline(RecommendationPart):
+    """One figure of the first screen: under the base layout (``side.here``) and the recommended one.
+
+    ``name``: "disk work" is how long the busiest disk was busy; "waiting" how long a thread was held up, or
+    the latency that it saw; "throughput" operations per second that were measured. The three are never
+    mixed. ``label``: of what exactly; ``side.metric`` is the metric that it comes from.
+    """
+
+    name: FigureName
+    label: str
+    side: Side
+
+
+class SettingChange(RecommendationPart):
+    """A setting of the recommended layout that is not as in the base layout: a factor, and both values."""
+
+    setting: str
+    now: str
+    value: str
+
+
 class Change(RecommendationPart):
     """What changes when one property goes to another value and nothing else does."""
 
@@ -154,6 +178,26 @@ class Row(RecommendationPart):
     why: str
     note: str = ""  # why it stands no further ahead although it has less of a metric
     passed_over: str = ""  # of the first row, where another is recommended: why, in a few words
+    to_buy: dict[str, str] = {}  # hardware that it takes and that is not there: factor → value
+
+
+class Purchase(RecommendationPart):
+    """What hardware would change that neither the base layout has nor the user named with ``--have``.
+
+    ``layout``: the one that shows it, against ``beside``, which is the same without the hardware: the
+    recommended layout, or, where that was not tried with it, the nearest one that was. Without any such pair
+    ``layout`` is the best that has it, against the recommended layout; ``differs`` are then its other
+    settings.
+    """
+
+    hardware: dict[str, str]  # factor → value
+    layout: str
+    hash: str
+    trials: list[int]
+    beside: str
+    differs: dict[str, str]
+    headlines: list[Headline]  # ``side.here``: under ``beside``
+    sentence: str
 
 
 class FailedRow(RecommendationPart):
@@ -196,6 +240,7 @@ class StudiedSubject(RecommendationPart):
     versions: dict[str, str]
     command: list[str]
     profiles: dict[str, str]  # name → description, of the recommended layout's devices
+    place: str = ""  # where trials ran, such as "lab" or "ssh://db7"; empty: replayed
 
 
 class Recommendation(RecommendationPart):
@@ -218,6 +263,9 @@ class Recommendation(RecommendationPart):
     trials: list[int]
     first: str  # the layout in the first place; differs from layout_name if a simpler one is as good
     verdict: str
+    changes: list[SettingChange] = []  # all that is to be set; empty where the base layout is to be kept
+    headlines: list[Headline] = []  # the first screen's; empty where the base layout has no result
+    meaning: str = ""  # what the headlines say of speed, and what not
     against_baseline: list[Side]
     roles: list[RoleAdvice]
     pools: list[PoolAdvice]
@@ -232,6 +280,8 @@ class Recommendation(RecommendationPart):
     not_tested: list[str]
     ranking: list[Row]
     set_apart: list[Row]
+    if_bought: list[Purchase] = []  # one for each piece of hardware that layouts of the run take
+    to_buy: list[Row] = []  # these layouts: they are not ranked, nor recommended
     failed: list[FailedRow]
     effects: list[EffectRow]
 

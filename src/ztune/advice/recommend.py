@@ -11,6 +11,7 @@ from ztune.advice.crash_evidence import cited
 from ztune.advice.evidence import Changes, compare, phrase
 from ztune.advice.facts import dataset_facts
 from ztune.advice.hazards import hazards, reason
+from ztune.advice.headlines import headlines, meaning, purchases
 from ztune.advice.model import (
     EffectRow,
     FailedRow,
@@ -19,13 +20,14 @@ from ztune.advice.model import (
     Recommendation,
     RoleAdvice,
     Row,
+    SettingChange,
     Side,
     StudiedSubject,
 )
 from ztune.advice.pools import modelled_change, pool_advice
 from ztune.analysis import units
 from ztune.analysis.choose import as_good
-from ztune.analysis.effects import Effect, effects
+from ztune.analysis.effects import ABSENT, Effect, effects
 from ztune.analysis.metrics import MAIN, number_at
 from ztune.analysis.pareto import front
 from ztune.analysis.rank import RankedLayout, defaults_of
@@ -34,7 +36,7 @@ from ztune.analysis.standing import Standing, standing
 from ztune.errors import InputError
 from ztune.onhost.properties import PROPERTIES, REPLAYED
 from ztune.store.records import Run, Trial
-from ztune.study import Dataset, DurabilityClass, Layout, Objective
+from ztune.study import Dataset, DurabilityClass, Layout, Objective, default_setting
 from ztune.study.durability import judge
 from ztune.trace.manifest import Manifest
 
@@ -76,6 +78,7 @@ def recommend(
     guard.check(chosen.layout, now.found.base_layout, now.allowed)
     modelled = now.basis == "modelled"
     found = Changes.of(now, chosen)
+    own = {p.result.hash for p in now.places if not p.to_buy}
     beside = _screened(run, screened, chosen)
     seconds = trust.trace_seconds(now.found, manifest) if modelled else None
     workload = workload_of(run, manifest)
@@ -99,6 +102,8 @@ def recommend(
     on_front = {c.hash for c in front([p.result for p in now.ranked])} if modelled else set()
     reference = now.defaults if baseline is None else baseline.settings
     rows = [_row(now, p, on_front, reference) for p in now.places]
+    apart = {p.result.hash for p in now.weaker}
+    figures = [] if baseline is None else headlines(now, baseline, chosen)
     return Recommendation(
         basis=now.basis,
         subject=_subject(now, chosen.layout, workload, seconds),
@@ -112,6 +117,9 @@ def recommend(
         trials=list(chosen.trials),
         first=(now.first or chosen).name,
         verdict=_verdict(now, chosen, found.quoted(sides)),
+        changes=_changes(chosen, now.found.base_layout, now.defaults),
+        headlines=figures,
+        meaning=meaning(now, figures, manifest),
         against_baseline=sides,
         roles=roles,
         pools=pools,
@@ -127,15 +135,33 @@ def recommend(
         hazards=hazards(chosen, workload, manifest),
         warnings=trust.warnings(now, manifest),
         outpaced=trust.outpaced(now) if modelled else "",
-        confidence=trust.confidence(now, chosen, manifest, unscreened, found.promising() if modelled else ()),
+        confidence=trust.confidence(
+            now, chosen, manifest, unscreened, found.promising(own) if modelled else ()
+        ),
         not_tested=trust.not_tested(now, chosen, workload, manifest),
         ranking=[row for row in rows if row.rank is not None],
-        set_apart=[row for row in rows if row.rank is None],
+        set_apart=[row for row in rows if row.hash in apart],
+        if_bought=purchases(now, chosen),
+        to_buy=[row for row in rows if row.rank is None and row.hash not in apart],
         failed=[
             FailedRow(layout=f.name, hash=f.hash, trials=list(f.trials), reason=f.reason) for f in now.failed
         ],
         effects=[_effect(e, now.within) for e in effects(found.pairs, reference)] if modelled else [],
     )
+
+
+def _changes(chosen: LayoutResult, base: Layout | None, defaults: Mapping[str, str]) -> list[SettingChange]:
+    """Return what is to be set: all in which ``chosen`` differs from ``base`` (None: from the defaults)."""
+    now, wanted = defaults if base is None else base.settings(), chosen.settings
+    pairs = {
+        key: tuple(side.get(key, default_setting(key) or ABSENT) for side in (now, wanted))
+        for key in sorted({*now, *wanted})
+    }
+    return [
+        SettingChange(setting=key, now=before, value=value)
+        for key, (before, value) in pairs.items()
+        if before != value
+    ]
 
 
 def _operation(found: Results) -> str:
@@ -149,6 +175,12 @@ def _operation(found: Results) -> str:
 
 def _nothing(now: Standing) -> str:
     run, found = now.run, now.found
+    if now.to_buy:
+        needs = [f"{k}={v}" for k, v in now.to_buy[0].to_buy.items()]
+        return (
+            f"run {run.id} has results only of layouts with hardware that its base layout leaves unused "
+            f"({', '.join(needs)}), so there is nothing to recommend; if you have it, add --have {needs[0]}"
+        )
     if found.layouts and now.minimise:
         return (
             f"run {run.id} has no layout of durability class {now.allowed} or better, so there is nothing to "
@@ -210,6 +242,7 @@ def _subject(now: Standing, layout: Layout, workload: str | None, trace_s: float
         versions=run.versions,
         command=run.command,
         profiles=described,
+        place=str(run.target.get("name", "")) if run.measured else "",
     )
 
 
@@ -378,6 +411,7 @@ def _row(now: Standing, place: RankedLayout, on_front: set[str], reference: Mapp
         why=place.why,
         note=place.note,
         passed_over=now.passed_over if result is now.first else "",
+        to_buy=dict(place.to_buy),
     )
 
 

@@ -85,6 +85,7 @@ def recommend_together(jobs: Sequence[WeighedRun]) -> JointRecommendation:
         layout=best.result.layout.to_json(),
         layout_hash=best.result.hash,
         changes=changes,
+        now={factor: setting(base.settings(), factor) for factor in changes},
         jobs=rows,
         roles=roles,
         pool={f: setting(best.result.settings, f) for f in search.values if f.partition(".")[0] not in ROLES},
@@ -283,6 +284,11 @@ def _notes(jobs: Sequence[WeighedRun], nows: Sequence[Standing], fields: Sequenc
     engines = dict.fromkeys(now.found.engine for now in nows)
     if len(engines) > 1:
         notes.append(f"The runs are of engines {listed([*engines])}; each ratio is within one of them.")
+    bought = [job.run.id for job, now in zip(jobs, nows, strict=True) if now.to_buy]
+    if bought:
+        notes.append(
+            f"Layouts with hardware to buy are left out; `ztune recommend {bought[0]}` says what they bring."
+        )
     for a, b in combinations(jobs, 2):
         if a.run.trace_sha and a.run.trace_sha == b.run.trace_sha:
             notes.append(f"Runs {a.run.id} and {b.run.id} replayed one recording: its job counts twice.")

@@ -76,6 +76,7 @@ class JobField:
             p.result
             for p in now.places
             if not p.lag
+            and not p.to_buy
             and bar.admits(p.result.layout)
             and _shape(p.result.layout) == shape
             and all(p.result.value(m) is not None for m in self.metrics)

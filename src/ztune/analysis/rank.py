@@ -26,6 +26,9 @@ PRICE = 2.0
 class RankedLayout:
     """A layout in its place. ``rank`` is None for one that is not known to be as durable as is allowed.
 
+    Nor for one that takes hardware which is not there: ``to_buy``, factors with their values. ``weak``:
+    whether it is set apart for its durability.
+
     ``why``: why it stands there. ``note``: why it does not stand further ahead although it has less of a
     metric; "" where nothing held it back.
 
@@ -41,6 +44,8 @@ class RankedLayout:
     standing: str = ""
     to_leader: Ratio | None = None
     lag: str = ""
+    to_buy: Mapping[str, str] = field(default_factory=dict)
+    weak: bool = False
 
 
 def defaults_of(results: Sequence[LayoutResult], baseline: LayoutResult | None) -> dict[str, str]:
@@ -200,12 +205,13 @@ def rank(
     within: float = 0.05,
     bar: Bar | None = None,
     defaults: Mapping[str, str] | None = None,
+    to_buy: Mapping[str, Mapping[str, str]] | None = None,
 ) -> tuple[tuple[RankedLayout, ...], tuple[Failed, ...]]:
     """Return the layouts of a run in order, and those that have no place: failed, or without a metric.
 
-    Those that ``bar`` (default: nothing acknowledged may be lost) keeps out follow the rest, without a rank.
-    ``within`` is a share (0.05 = 5 %). Raises InputError as ``metrics.replayed`` does, and for a share
-    outside 0 … 1.
+    Those of ``to_buy`` (hash → the hardware that is not there) follow the rest, without a rank; after them
+    those that ``bar`` (default: nothing acknowledged may be lost) keeps out. ``within`` is a share (0.05 =
+    5 %). Raises InputError as ``metrics.replayed`` does, and for a share outside 0 … 1.
     """
     keys = replayed(minimise)
     if not 0 <= within < 1:
@@ -223,6 +229,14 @@ def rank(
         for c in collected.layouts
         if c not in usable
     ]
-    strong = order([c for c in usable if bar.admits(c.layout)], keys, within, defaults)
+    needs = to_buy or {}
+    strong = [c for c in usable if bar.admits(c.layout)]
+    own = order([c for c in strong if not needs.get(c.hash)], keys, within, defaults)
+    more = order([c for c in strong if needs.get(c.hash)], keys, within, defaults)
     weak = order([c for c in usable if not bar.admits(c.layout)], keys, within, defaults)
-    return (*strong, *(replace(p, rank=None) for p in weak)), (*collected.failed, *lacking)
+    apart = [
+        replace(p, rank=None, to_buy=needs.get(p.result.hash, {}), weak=places is weak)
+        for places in (more, weak)
+        for p in places
+    ]
+    return (*own, *apart), (*collected.failed, *lacking)

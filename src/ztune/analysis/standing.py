@@ -22,7 +22,8 @@ from ztune.study.durability import Bar
 
 @dataclass(frozen=True)
 class Standing:
-    """All layouts of a run, best first; those set apart for their durability after them, without a rank.
+    """All layouts of a run, best first. After them, without a rank: those that take hardware which is not
+    there, then those set apart for their durability.
 
     ``minimise``: the metrics that order them, most important first; ``within``: the share below which
     differences don't matter. ``chosen``: the layout to recommend; None while nothing is ranked. ``allowed``:
@@ -50,8 +51,13 @@ class Standing:
 
     @property
     def weaker(self) -> tuple[RankedLayout, ...]:
-        """The layouts that are set apart."""
-        return tuple(p for p in self.places if p.rank is None)
+        """The layouts that are set apart for what a power cut may lose."""
+        return tuple(p for p in self.places if p.weak)
+
+    @property
+    def to_buy(self) -> tuple[RankedLayout, ...]:
+        """The layouts that would compete if their hardware were there, in their own order."""
+        return tuple(p for p in self.places if p.to_buy and not p.weak)
 
     @property
     def first(self) -> LayoutResult | None:
@@ -119,7 +125,7 @@ def standing(run: Run, trials: Sequence[Trial], objective: Objective | None = No
     defaults = defaults_of(found.layouts, found.baseline)
     bar = Bar.of(goal.durability, found.base_layout)
     keys = replayed(goal.minimise)
-    places, failed = rank(found, keys, goal.within, bar, defaults)
+    places, failed = rank(found, keys, goal.within, bar, defaults, verdict.hardware(run, found))
     ranked = [p.result for p in places if p.rank is not None]
     return Standing(
         run=run,
@@ -150,9 +156,12 @@ def _must_be_known(objective: Objective, run: Run, found: Results) -> None:
 def _measured(run: Run, found: Results) -> Standing:
     keys = verdict.goals(run, found.layouts)
     bar = verdict.bar_of(run, found)
-    strong = [c for c in found.layouts if bar.admits(c.layout)]
-    weak = [c for c in found.layouts if not bar.admits(c.layout)]
-    outcome = _outcome(run, found, keys)
+    needs = verdict.hardware(run, found)
+    able = [c for c in found.layouts if bar.admits(c.layout)]
+    strong = [c for c in able if not needs[c.hash]]
+    more = [c for c in able if needs[c.hash]]
+    weak = [c for c in found.layouts if c not in able]
+    outcome = _outcome(run, found, keys, more)
     leader = next((c for c in strong if c.arm == outcome.get("leader")), None)
     words = {o["arm"]: o["standing"] for o in outcome.get("others", [])}
     lagging = verdict.lagging(keys, found)
@@ -183,13 +192,15 @@ def _measured(run: Run, found: Results) -> Standing:
             standing=word,
             to_leader=_to(result, leader, keys[0]) if keys and not behind(result) else None,
             lag=lag,
+            to_buy=needs[result.hash],
+            weak=result in weak,
         )
 
     places = [
         place(i, c, "leader" if c is leader else words.get(c.arm, ""))
         for i, c in enumerate(sorted(strong, key=order), start=1)
     ]
-    places += [place(None, c, "") for c in sorted(weak, key=order)]
+    places += [place(None, c, "") for some in (more, weak) for c in sorted(some, key=order)]
     first = places[0].result if strong else None
     # The baseline stays where nothing is known to be better than it.
     kept = [p.result for p in places if p.result is found.baseline and p.standing in {"equal", "open"}]
@@ -209,15 +220,23 @@ def _measured(run: Run, found: Results) -> Standing:
     )
 
 
-def _outcome(run: Run, found: Results, keys: Sequence[str]) -> Mapping[str, Any]:
-    """Return the run's own decision; made anew where an older ztune decided by another measure."""
+def _outcome(
+    run: Run, found: Results, keys: Sequence[str], to_buy: Sequence[LayoutResult]
+) -> Mapping[str, Any]:
+    """Return the run's own decision; made anew where an older ztune decided by another measure, and where
+    layouts of ``to_buy`` took part."""
     stored: dict[str, Any] = run.outcome
-    if not stored or not keys or stored.get("measure") == keys[0]:
+    if not stored or not keys:
+        return stored
+    took_part = {stored.get("leader"), *(o["arm"] for o in stored.get("others", []))}
+    bought = any(c.arm in took_part for c in to_buy)
+    if stored.get("measure") == keys[0] and not bought:
         return stored
     least, most = run.options.get("blocks", (1, 1))
-    again = verdict.judge(run, found, verdict.resolution_of(run), most - least + 1)
+    among = replace(found, layouts=tuple(c for c in found.layouts if c not in to_buy))
+    again = verdict.judge(run, among, verdict.resolution_of(run), most - least + 1)
     if again is None:
-        return stored
+        return {} if bought else stored
     names = {c.arm: c.name for c in found.layouts}
     return verdict.outcome(*again, str(stored.get("reason", "")), names)
 

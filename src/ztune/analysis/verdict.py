@@ -13,6 +13,7 @@ from ztune.analysis.resolve import DEFAULT_RESOLUTION, Decision, decide
 from ztune.analysis.results import LayoutResult, Results
 from ztune.store.records import Run
 from ztune.study.durability import Bar
+from ztune.study.hardware import lacking
 
 
 def answering(word: str) -> list[Metric]:
@@ -126,6 +127,20 @@ def _compared(found: Mapping[str, Any], resolution: float) -> str:
     elif found["blocks"] > 1:
         text += "; the spread is too large for any reasonable number of runs"
     return text
+
+
+def hardware(run: Run, results: Results) -> dict[str, dict[str, str]]:
+    """Return, by the hash of each layout, what of its disks and memory is not there: factors, values.
+
+    There is what the base layout uses, what the user said that he has (``have`` of the run's options), and,
+    where layouts ran on disks or pools of the user's own, what they ran on.
+    """
+    base, have = results.base_layout, run.options.get("have") or {}
+    place = run.target.get("place")
+    own = isinstance(place, Mapping) and bool(place.get("disks") or place.get("parents"))
+    if base is None or own:
+        return {c.hash: {} for c in results.layouts}
+    return {c.hash: lacking(base, c.layout, have) for c in results.layouts}
 
 
 def resolution_of(run: Run) -> float:

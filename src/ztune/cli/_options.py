@@ -153,6 +153,13 @@ role_option = option(
     help="Another role for files of the trace, or - for none. Repeatable; a later one goes first. "
     f"Roles: {', '.join(ROLES)}.",
 )
+have_option = option(
+    "--have",
+    multiple=True,
+    metavar="FACTOR=VALUE",
+    help="Hardware that you have though the base layout leaves it unused, such as slog=nvme, arc=8G or "
+    "wal.pool=logs: layouts that take it are then recommended, not listed as what you could buy.",
+)
 budget_option = option(
     "--budget",
     type=click.IntRange(1),

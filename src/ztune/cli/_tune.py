@@ -20,6 +20,7 @@ from ztune.cli._options import (
     arc_option,
     argument,
     budget_option,
+    have_option,
     jobs_option,
     option,
     params_option,
@@ -45,6 +46,7 @@ from ztune.runs.search import stopped
 from ztune.store.db import Store
 from ztune.store.records import Run
 from ztune.study import Study, profiles, ready
+from ztune.study.hardware import parse_have
 from ztune.trace.recorders import choose
 
 
@@ -73,6 +75,7 @@ class TuneOptions:
     recorder: Literal["auto", "ebpf", "strace"] = option(
         "--recorder", default="auto", help="How to record; auto takes eBPF where it is allowed."
     )
+    have: tuple[str, ...] = have_option
 
     @property
     def folder(self) -> Path:
@@ -134,6 +137,7 @@ def tune(asked: TuneOptions, trying: Trying | None) -> Tuned:
             path = paths.traces() / f"{asked.workload}-{stamp}.trace"
             trace, others = record_workload(workload, asked.recorder, path), {}
             study = study_for(trace, asked.study, asked.profile, asked.arc)
+        options = replace(options, have=parse_have(asked.have, study.layout))
         say_notes(study, options.budget)
         with Store.open() as store:
             with LiveView() as live:
@@ -206,6 +210,8 @@ def _check_early(asked: TuneOptions, trying: Trying | None, workload: Workload) 
     choose(asked.recorder)
     if asked.study is not None:
         _check_together(workload, ready.find(asked.study))
+    if (study := _named_study(asked)) is not None:
+        parse_have(asked.have, study.layout)
     if asked.profile is not None:
         profiles.find(asked.profile)
     if trying is not None:
@@ -225,7 +231,7 @@ def _measure(trying: Trying, seed: int | None, workload: Workload, screened: Run
         layouts=best_of(screened, screening.allowed_order(screened, trials), trials, trying.top),
         job=job,
         place=trying.place,
-        options=trying.options,
+        options=replace(trying.options, have=ScreenOptions.of(screened).have),
         seed=seed,
         command=["ztune", *sys.argv[1:]],
         source_run=screened.id,

@@ -15,7 +15,7 @@ from ztune.advice.host import Host, read
 from ztune.advice.model import Recommendation
 from ztune.advice.perform import check_allowed
 from ztune.advice.plan import Plan, applicable, build, parameters, parse_datasets
-from ztune.cli._options import argument, file_option, option, takes
+from ztune.cli._options import argument, file_option, have_option, option, takes
 from ztune.cli.recommend import changed_objective
 from ztune.errors import InputError, MissingError
 from ztune.report import source
@@ -63,6 +63,10 @@ def command(
     objective: str | None = option(
         "--objective", metavar="METRIC,…", help="Recommend by another objective, as `ztune recommend` does."
     ),
+    within: str | None = option(
+        "--within", metavar="SHARE", help="How near the best counts as equal, as `ztune recommend` takes it."
+    ),
+    have: tuple[str, ...] = have_option,
 ) -> int:
     """Compare the layout that RUN (default: the last finished run) recommends with a live system, and set it.
 
@@ -93,18 +97,20 @@ def command(
         if run is not None or datasets or export is not None:
             raise InputError("--undo takes its datasets from FILE; leave out RUN, --dataset and --export")
         return _undo(undo_path, on, words, yes)
-    recommendation = _recommendation(run, objective)
+    recommendation = _recommendation(run, objective, within, have)
     if export is not None:
         _export(recommendation, export, datasets, Host(on, words), accepted, out)
         return 0
     return _apply(recommendation, datasets, Host(on, words), yes, accepted, undo_file)
 
 
-def _recommendation(run: str | None, objective: str | None) -> Recommendation:
-    found, which = source.best(run and run_id(run), objective)
+def _recommendation(
+    run: str | None, objective: str | None, within: str | None, have: tuple[str, ...]
+) -> Recommendation:
+    found, which = source.best(run and run_id(run), objective or within, have)
     if which:
         output.echo(f"ztune: {which}", err=True)
-    return found.recommend(changed_objective(found.run.objective, objective, None))
+    return found.recommend(changed_objective(found.run.objective, objective, within))
 
 
 def _apply(

@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 
 from ztune import files, output
-from ztune.cli._options import argument, file_option, option, takes
+from ztune.cli._options import argument, file_option, have_option, option, takes
 from ztune.report import html, source
 from ztune.runs.named import run_id
 
@@ -20,6 +20,7 @@ def command(
     out: Path | None = file_option(
         "--out", "Where to write it. Default: ztune-RUN.html in the current directory."
     ),
+    have: tuple[str, ...] = have_option,
     open_: bool = option("--open/--no-open", default=False, help="Show it in the browser. Default: no."),
 ) -> None:
     """Write the report of RUN (default: the last finished run) as one HTML file.
@@ -33,9 +34,10 @@ def command(
       ztune report                           writes ztune-RUN.html here
       ztune report 7f3k2a --out oltp.html
     """
-    found = source.evidence(run and run_id(run))
+    found = source.evidence(run and run_id(run), have=have)
+    source.check_have(found, have)
     path = out or Path(f"ztune-{found.run.id}.html")
-    text = html.of(found)
+    text = html.of(found, [word for one in have for word in ("--have", one)])
     files.write(path, text)
     output.echo(str(path))
     if open_:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 
 import click
 
@@ -26,6 +27,7 @@ from ztune.places import named as places
 from ztune.report import measured
 from ztune.runs import asked, runner
 from ztune.runs.named import resolve
+from ztune.runs.options import ScreenOptions
 from ztune.store.db import Store
 from ztune.study import Objective
 
@@ -114,6 +116,7 @@ def command(
                     )
                 before = resolve(source, "run", store=store)
                 task = asked.task_after(before, store, params, names, trials.top, native=native)
+                options = replace(options, have=ScreenOptions.of(before).have)
             elif what is not None and source is None:
                 task = asked.task(what, params, names, profile, arc, native=native)
             else:

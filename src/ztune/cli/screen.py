@@ -20,6 +20,7 @@ from ztune.cli._options import (
     arc_option,
     argument,
     budget_option,
+    have_option,
     jobs_option,
     option,
     profile_option,
@@ -46,6 +47,7 @@ from ztune.store.db import Store
 from ztune.store.records import Run, Trial
 from ztune.study import OBJECTIVES, Study, ready
 from ztune.study.durability import judge
+from ztune.study.hardware import parse_have
 from ztune.trace import reassign
 from ztune.trace.reader import Trace
 from ztune.trace.roles import RoleRules
@@ -64,6 +66,7 @@ def command(
     jobs: int | None = jobs_option,
     seed: int | None = seed_option,
     budget: int | None = budget_option,
+    have: tuple[str, ...] = have_option,
     timeout: float | None = option(
         "--timeout", type=FiniteRange(min=1), metavar="S", help="Give a layout up after S seconds."
     ),
@@ -121,12 +124,9 @@ def command(
         options = ScreenOptions(jobs or 0, budget or DEFAULT_BUDGET, timeout, seed)
         if resume is not None:
             given = {
-                "--study": study_name,
-                "--profile": profile,
-                "--arc": arc,
-                "--name": name,
-                "--role": ", ".join(roles) or None,
-            }
+                "--study": study_name, "--profile": profile, "--arc": arc, "--name": name,
+                "--role": ", ".join(roles) or None, "--have": have or None,
+            }  # fmt: skip
             wrong = [flag for flag, value in given.items() if value is not None]
             if wrong:
                 raise InputError(f"{wrong[0]} can't be changed when a run is resumed; start a new run")
@@ -134,7 +134,7 @@ def command(
             run = _unfinished(store, resume, opened)
             opened = opened or Trace.open(run.trace_path)
             begun = ScreenOptions.of(run)
-            options = replace(options, budget=budget or begun.budget, only=begun.only)
+            options = replace(options, budget=budget or begun.budget, only=begun.only, have=begun.have)
             engine = engine_programs.of_run(run.versions)
             with LiveView() as live:
                 run = screening.resume(store, run, opened, engine, options, observer=live)
@@ -152,6 +152,7 @@ def command(
                     opened = reassign.beside(opened, reassign.with_roles(opened, rules))
                 study = study_for(opened, study_name, profile, arc)
                 others = recordings.found(study, opened, options.budget, study_name)
+            options = replace(options, have=parse_have(have, study.layout))
             say_notes(study, options.budget)
             with LiveView() as live:
                 run = screening.start(

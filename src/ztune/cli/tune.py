@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from pathlib import Path
+
 import click
 
 from ztune import output
 from ztune.cli._options import Trials, Where, group, option, takes
-from ztune.cli._tune import Trying, TuneOptions, tune
+from ztune.cli._tune import Trying, Tuned, TuneOptions, tune
+from ztune.cli.recommend import print_brief
 from ztune.errors import InputError
-from ztune.report import measured, terminal
+from ztune.report import brief, measured
 
 
 @click.command("tune")
@@ -51,22 +55,22 @@ def command(
     trying = None if on is None else Trying(where.place(on), trials.top, options)
     outcome = tune(asked, trying)
     if as_json:
-        shown = outcome.recommendation.model_dump(mode="json")
+        printed = outcome.recommendation.model_dump(mode="json")
         if outcome.measured is not None:
             found = outcome.measured
-            shown["measured"] = measured.to_json(found.run, found.trials, found.screened)
-        output.print_json(shown)
+            printed["measured"] = measured.to_json(found.run, found.trials, found.screened)
+        output.print_json(printed)
     else:
-        terminal.show(outcome.recommendation, found=outcome.decides)
-        if outcome.searched:
-            output.echo(f"\n{outcome.searched}")
-        output.echo(f"\nReport    {asked.folder / 'report.html'}")
-        if outcome.decides.run.measured:
-            output.echo(f"Predicted {asked.folder / 'screened.html'}   (every layout, replayed)")
-        elif outcome.measured is not None:
-            output.echo(f"Measured  {asked.folder / 'measured.html'}   (no trial has a result)")
-        output.echo(f"Commands  {asked.folder / 'apply.sh'}   (prints what it would do; --yes does it)")
-        output.echo(
-            f"Results   {asked.folder / 'run.json'}   (`ztune show {outcome.run_id}` for one trial in full)"
-        )
+        shown = brief.of(outcome.recommendation)
+        print_brief(replace(shown, commands=(*shown.commands, *_files(outcome, asked.folder))))
     return 1 if outcome.failed else 0
+
+
+def _files(outcome: Tuned, folder: Path) -> list[tuple[str, str]]:
+    """Return which files there are, as parts of the first screen."""
+    names = "report.html, apply.sh (new datasets), run.json"
+    if outcome.decides.run.measured:
+        names += ", screened.html (what the replays said)"
+    elif outcome.measured is not None:
+        names += ", measured.html (no trial has a result)"
+    return [("Files", f"{folder}/: {names}")]

@@ -17,6 +17,7 @@ from ztune.analysis.predicted import Comparison
 from ztune.analysis.results import LayoutResult
 from ztune.analysis.why import Why
 from ztune.observe import histograms
+from ztune.report.brief import BriefFigure
 from ztune.units import format_size
 
 # A logarithmic axis from this ratio of largest to smallest on: below, a linear one shows differences better.
@@ -137,8 +138,9 @@ def _named(cell: LayoutResult, y: float, strong: bool) -> Markup:
 def trade_off(
     rows: Sequence[Row], apart: Sequence[Row], per: str = "", wide: int = 1040, tall: int = 460
 ) -> Markup:
-    """Return the plot of space against modelled time; the area of a circle is the bytes written. ``per``:
-    what the two are of, such as " per op"; else they are totals.
+    """Return the plot of space against modelled time; the area of a circle is the bytes written.
+
+    ``apart``: layouts without a rank. ``per``: what the two are of, such as " per op"; else they are totals.
 
     Empty if fewer than two layouts have all three numbers.
     """
@@ -177,7 +179,8 @@ def trade_off(
         px, py = x.at(row.values["modelled_s"]), y.at(row.values["allocated"])
         radius = 4 + 14 * math.sqrt(row.values["written"] / largest)
         kind = (
-            "rec" if row.recommended else "base" if row.baseline else "apart" if row.rank is None
+            "rec" if row.recommended else "base" if row.baseline
+            else "buy" if row.rank is None and row.to_buy else "apart" if row.rank is None
             else "front" if row.front else ""
         )  # fmt: skip
         title = (
@@ -260,6 +263,43 @@ def ratio_bar(median: float, low: float, high: float, reach: float, wide: int = 
     out.append(_upright("axis", middle, 1, 15))
     out.append(Markup("</svg>"))
     return Markup("").join(out)
+
+
+def now_and_then(figures: Sequence[BriefFigure], wide: int = 1040) -> Markup:
+    """Return two bars for each figure of the first screen: under the base layout and the recommended one.
+
+    Each pair has a scale of its own, from 0 to the larger of the two. Empty without such figures.
+    """
+    rows = [(f, f.bars) for f in figures if f.bars is not None]
+    if not rows:
+        return Markup("")
+    left, right, tall = 250, 320, 44
+    room = wide - left - right
+    label = "What the recommended layout changes: " + "; ".join(
+        f"{f.label}, {f.now} now, {f.then} recommended" for f, _ in rows
+    )
+    out = [_svg(wide, tall * len(rows), label)]
+    for i, (figure, bars) in enumerate(rows):
+        top = tall * i + 6
+        out.append(
+            Markup('<text class="strong" x="{}" y="{}" text-anchor="end">{}</text>').format(
+                left - 14, top + 20, figure.label
+            )
+        )
+        shown = (
+            (bars[0], "now", figure.now, ""),
+            (bars[1], figure.kind or "same", figure.then, figure.change),
+        )
+        for j, (share, kind, value, change) in enumerate(shown):
+            y, end = top + 15 * j, max(1.5, share * room)
+            out.append(
+                Markup('<rect class="bar {}" x="{}" y="{}" width="{:.1f}" height="13" rx="2"/>').format(
+                    kind, left, y, end
+                )
+            )
+            text = Markup('<text x="{:.1f}" y="{}">{} <tspan class="{}">{}</tspan></text>')
+            out.append(text.format(left + end + 8, y + 11, value, figure.kind, change))
+    return Markup("").join([*out, Markup("</svg>")])
 
 
 def dots(cells: Sequence[LayoutResult], key: str, chosen: LayoutResult | None, wide: int = 1040) -> Markup:

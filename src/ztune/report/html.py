@@ -13,15 +13,17 @@ from markupsafe import Markup
 
 from ztune import __version__, output
 from ztune.advice import commands
-from ztune.advice.model import Recommendation, RoleAdvice, Side
+from ztune.advice.model import Recommendation, RoleAdvice
 from ztune.analysis import units
 from ztune.analysis.metrics import MAIN, table
 from ztune.analysis.standing import standing
 from ztune.analysis.stats import ratio
 from ztune.errors import InputError
+from ztune.report import brief as briefs
 from ztune.report import charts, effects, measured_html
+from ztune.report.severity import grouped
 from ztune.report.source import RunEvidence
-from ztune.report.terminal import grouped, said
+from ztune.report.terminal import said
 from ztune.store.records import Run, Trial
 from ztune.study.layout import parse_layout
 from ztune.trace.summary import GroupSummary, Summary, Transfers
@@ -36,7 +38,6 @@ _NONE: dict[str, Any] = {
     "cautions": [],
     "outcome": "",
 }
-_TILES = 4  # metrics of trials that stand at the top
 # The columns of the table of roles: those that a DBA looks for first. The others follow in the details.
 _COLUMNS = ("recordsize", "compression", "logbias", "sync", "primarycache")
 
@@ -48,14 +49,16 @@ def render(
     summary: Summary | None = None,
     trace_missing: str = "",
     screened: Sequence[Trial] = (),
+    flags: Sequence[str] = (),
 ) -> str:
     """Return the report as the text of an HTML file. All text from outside is escaped.
 
     ``recommendation`` None: of a measured run without a result. ``summary`` is what the trace shows; without
     it the histograms are left out and ``trace_missing`` says why. ``screened``: the trials of the screening
-    that a measured run took its layouts from.
+    that a measured run took its layouts from. ``flags``: words that the commands repeat.
     """
     r = recommendation
+    shown = None if r is None else briefs.of(r, flags)
     sections = (
         measured_html.sections(standing(run, trials), trials, screened)
         if run.measured or r is None
@@ -70,7 +73,11 @@ def render(
         style=Markup(data("style.css")),  # ours, not escaped: it holds no text from outside
         script=Markup(data("script.js")),
         heading=_heading(run, r),
-        tiles=[] if r is None else _tiles(r),
+        brief=shown,
+        bought_heads=[]
+        if r is None
+        else list(dict.fromkeys(h.label for p in r.if_bought for h in p.headlines)),
+        picture="" if shown is None else charts.now_and_then(shown.figures),
         datasets=[] if r is None else _datasets(r.roles),
         properties=_COLUMNS,
         create="" if r is None or not _zfs(r) else _multiline(commands.create_commands(r)),
@@ -81,9 +88,11 @@ def render(
     )
 
 
-def of(found: RunEvidence) -> str:
-    """Return the report of a run and its recommendation. Raises InputError where a screening has no result;
-    that of a measured run then shows what failed."""
+def of(found: RunEvidence, flags: Sequence[str] = ()) -> str:
+    """Return the report of a run and its recommendation; ``flags``: words that its commands repeat.
+
+    Raises InputError where a screening has no result; that of a measured run then shows what failed.
+    """
     recommendation: Recommendation | None = None
     try:
         recommendation = found.recommend()
@@ -91,7 +100,13 @@ def of(found: RunEvidence) -> str:
         if not found.run.measured:
             raise
     return render(
-        found.run, found.trials, recommendation, found.summary(), found.trace_missing, found.screened
+        found.run,
+        found.trials,
+        recommendation,
+        found.summary(),
+        found.trace_missing,
+        found.screened,
+        flags,
     )
 
 
@@ -112,7 +127,7 @@ def _replayed(
         "rule": rule(r),
         "rows": r.ranking,
         "base_time": None if baseline is None else baseline.values.get("modelled_s"),
-        "plot": charts.trade_off(r.ranking, r.set_apart, " per op" if r.per_operation else ""),
+        "plot": charts.trade_off(r.ranking, [*r.to_buy, *r.set_apart], " per op" if r.per_operation else ""),
         "effects": effects.table(effects.replayed(r.effects, metrics), {m: metrics[m].label for m in MAIN}),
         "workload": [_histogram(g) for g in summary.roles if g.reads.count or g.writes.count]
         if summary
@@ -164,6 +179,7 @@ def environment() -> jinja2.Environment:
     )
     made.globals.update(
         show=units.show,
+        times=units.times,
         ratio=ratio,
     )
     return made
@@ -184,27 +200,6 @@ def data(name: str) -> str:
 def _heading(run: Run, r: Recommendation | None) -> str:
     what = run.job.get("workload", run.name) if r is None else r.subject.workload or r.subject.study
     return f"ZFS layout for {what}"
-
-
-def _tiles(r: Recommendation) -> list[dict[str, Any]]:
-    """Return the main metrics under the recommended layout (``other``) against the base layout (``here``)."""
-    if r.basis == "modelled":
-        return [_tile(s, r) for s in r.against_baseline if s.metric in MAIN]
-    return [_tile(s, r) for s in r.against_baseline[:_TILES]]
-
-
-def _tile(side: Side, r: Recommendation) -> dict[str, Any]:
-    metric = table(r.basis)[side.metric]
-    sure = side.matters and metric.less is not None and not (metric.clock and r.basis == "emulated")
-    kind = "" if not sure else "less" if (side.other < side.here) == metric.less else "more"
-    change = units.times(side.ratio, side.low, side.high)
-    return {
-        "label": side.label,
-        "kind": kind,
-        "big": units.show(side.other, side.unit),
-        "change": "as the base layout" if side.ratio == 1 else f"{change} against the base layout",
-        "from": units.show(side.here, side.unit),
-    }
 
 
 def _datasets(roles: Sequence[RoleAdvice]) -> list[dict[str, Any]]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -50,6 +50,8 @@ def head(now: Standing) -> str:
 
 def verdict(now: Standing) -> str:
     """Return what the run found, in a sentence."""
+    if not now.outcome and now.to_buy and len(now.ranked) < 2:
+        return "All other layouts take hardware that the base layout does not have."
     if not now.outcome:
         return "No two layouts of one block have a result yet, so there is nothing to compare."
     text = sentence(now.outcome, now.within)
@@ -75,6 +77,8 @@ def ranking(now: Standing) -> RenderableType:
         words = Text("  (baseline)" if result.baseline else "", style="dim")
         if place.standing in {"worse", "equal", "open"}:
             words.append(f"  {STANDING[place.standing]}")
+        if place.to_buy:
+            words.append(f"  to buy: {settings_text(place.to_buy)}", style="yellow")
         if place.lag:
             words.append(f"  {place.lag}", style="yellow")
         cells = [str(len(result.trials)), *(result.text(key) for key in keys)]
@@ -101,6 +105,11 @@ class Line:
     words: Text
     durability: str
     cells: Sequence[str]
+
+
+def settings_text(hardware: Mapping[str, str]) -> str:
+    """Return factors and their values as text: "slog=nvme, arc=8G"."""
+    return ", ".join(f"{key}={value}" for key, value in hardware.items())
 
 
 def places(heads: Sequence[str], lines: Sequence[Line]) -> Table:
@@ -162,7 +171,7 @@ def cautions(now: Standing) -> list[str]:
         out.append("The run ended unresolved: " + sentence(now.outcome, now.within) + ".")
     if now.run.status in {"interrupted", "failed"}:
         out.append(f"The run is not complete: {now.found.pending} trials did not run.")
-    if any(p.rank is None for p in now.places):
+    if now.weaker:
         out.append(
             "Layouts marked with a durability class may lose more at a power cut, or nobody knows what they "
             "lose; they do not compete."
@@ -211,6 +220,7 @@ def to_json(run: Run, trials: Sequence[Trial], screened: Sequence[Trial] = ()) -
                 "durability": str(p.result.durability),
                 "standing": p.standing,
                 "to_leader": ratio(p.to_leader),
+                "to_buy": dict(p.to_buy),
                 "behind": p.lag,
                 "trials": list(p.result.trials),
                 "measures": {

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,6 +16,7 @@ from ztune.errors import InputError
 from ztune.store.db import Store
 from ztune.store.records import Run, Trial
 from ztune.study import Objective
+from ztune.study.hardware import bought, lacking, parse_have
 from ztune.trace.reader import Trace
 from ztune.trace.witness import Witness, of_run
 
@@ -102,12 +104,16 @@ def last_finished(store: Store) -> str:
     return done[-1] if done else store.run("last").id
 
 
-def evidence(run_id: str | None = None, store: Store | None = None) -> RunEvidence:
-    """Return the evidence of a run (default: the last finished). Raises InputError without such a run."""
+def evidence(run_id: str | None = None, store: Store | None = None, have: Sequence[str] = ()) -> RunEvidence:
+    """Return the evidence of a run (default: the last finished). Raises InputError without such a run.
+
+    ``have``: hardware that is there though the run's base layout leaves it unused, as "slog=nvme".
+    """
     if store is None:
         with Store.open() as opened:
-            return evidence(run_id, opened)
+            return evidence(run_id, opened, have)
     run = store.run(run_id or last_finished(store))
+    run = having(run, have)
     trace, why = _trace(run.trace_path, run.trace_sha)
     # A screening with another OpenZFS has its layouts from one, which foretells nothing of it.
     screened = [] if run.source_run is None or not run.measured else store.trials(run.source_run)
@@ -115,18 +121,41 @@ def evidence(run_id: str | None = None, store: Store | None = None) -> RunEviden
     return RunEvidence(run, store.trials(run.id), trace, why, screened, measured[-1] if measured else "")
 
 
-def best(run_id: str | None = None, objective: str | None = None) -> tuple[RunEvidence, str]:
+def having(run: Run, words: Sequence[str]) -> Run:
+    """Return ``run`` as if it had been made with the hardware in ``words`` ("slog=nvme") at hand."""
+    if not words:
+        return run
+    found = parse_have(words, run.resolved_study.layout)
+    kept = run.options.get("have") or {}
+    return replace(run, options={**run.options, "have": {**kept, **found}})
+
+
+def check_have(found: RunEvidence, words: Sequence[str]) -> None:
+    """Raise InputError where no layout of the run takes some of the hardware in ``words``."""
+    base = found.run.resolved_study.layout
+    needs = [(trial.layout, bought(base, trial.layout)) for trial in found.trials]
+    offered = list(dict.fromkeys(f"{k}={v}" for _, need in needs for k, v in need.items()))
+    for key, value in parse_have(words, base).items():
+        if all(lacking(base, layout, {key: value}) == need for layout, need in needs):
+            what = f"beyond its base layout they take {', '.join(offered)}" if offered else "they take none"
+            raise InputError(f"--have {key}={value}: no layout of run {found.run.id} takes that; {what}")
+
+
+def best(
+    run_id: str | None = None, objective: str | None = None, have: Sequence[str] = ()
+) -> tuple[RunEvidence, str]:
     """Return the best evidence there is for a run (default: the last finished), and which, as a sentence.
 
     That is the run which measured the layouts of a screening, unless ``objective`` orders its replays anew;
     else the run itself, and the sentence is "". Raises InputError as ``evidence`` does.
     """
-    found = evidence(run_id)
+    found = evidence(run_id, have=have)
+    check_have(found, have)
     if not found.measured_by or objective is not None:
         return found, ""
     better = found.measured_by
     said = f"run {found.run.id} screened these layouts; this goes by run {better}, which measured them"
-    return evidence(better), said
+    return evidence(better, have=have), said
 
 
 def _trace(path: str, sha: str) -> tuple[Trace | None, str]:

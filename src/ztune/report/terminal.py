@@ -2,23 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 from rich.console import Group, RenderableType
 from rich.padding import Padding
 from rich.table import Table
 
-from ztune.advice.model import Hazard, PropertyAdvice, Recommendation, RoleAdvice, Row
+from ztune.advice.model import (
+    Hazard,
+    PoolAdvice,
+    PropertyAdvice,
+    Recommendation,
+    RoleAdvice,
+    Row,
+)
 from ztune.analysis import units
 from ztune.analysis.standing import standing
 from ztune.analysis.stats import ratio
+from ztune.errors import InputError
+from ztune.onhost.words import suggest
 from ztune.output import Console, Text
 from ztune.report import measured
+from ztune.report.severity import SEVERITY, grouped
 from ztune.report.source import RunEvidence
+from ztune.study.layout import parse_layout
 
 TOP = 12  # rows of the ranking unless all are asked for
 NOTES = 3  # layouts of which it is said why they stand no further ahead, unless all are asked for
-SEVERITY = {"danger": "bold red", "warning": "yellow", "note": "cyan"}
 
 
 def ranking_table(
@@ -78,6 +88,10 @@ def ranking(r: Recommendation, top: int | None = TOP) -> RenderableType:
         parts.append(Text(f"held back: {len(notes) - NOTES} more; --all says why", style="dim"))
     if r.outpaced:
         parts.append(Text(f"\n{r.outpaced}", style="yellow"))
+    parts += if_bought(r)
+    if r.to_buy and top is None:
+        parts.append(Text("\nLayouts with hardware to buy: not ranked, nor recommended", style="bold"))
+        parts.append(ranking_table(r.to_buy, baseline, top, per))
     if r.set_apart:
         parts.append(Text("\nSet apart: weaker durability, or not known: not comparable", style="bold"))
         parts.append(ranking_table(r.set_apart, baseline, top, per))
@@ -87,6 +101,74 @@ def ranking(r: Recommendation, top: int | None = TOP) -> RenderableType:
         parts.append(Text("\nFailed", style="bold red"))
         parts += [Text(f"  {f.layout}: {f.reason}") for f in r.failed]
     return Group(*parts)
+
+
+def if_bought(r: Recommendation) -> list[RenderableType]:
+    """Return what hardware would change that is not there; nothing where no layout takes any."""
+    if not r.if_bought:
+        return []
+    # Without processor time, and without intervals, since these have no room at 80 columns.
+    shown = [[h for h in p.headlines if h.name != "CPU"] for p in r.if_bought]
+    heads = list(dict.fromkeys(h.label for found in shown for h in found))
+    table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0), header_style="bold")
+    table.add_column("hardware", overflow="fold", min_width=16)
+    for head in heads:
+        word = max(map(len, head.split()))  # as narrow as it can be, so that all have room
+        table.add_column(Text(head), justify="right", min_width=max(8, word), max_width=max(8, word))
+    for bought, found in zip(r.if_bought, shown, strict=True):
+        cells = {h.label: units.times(h.side.ratio) for h in found}
+        name = Text(measured.settings_text(bought.hardware))
+        table.add_row(name, *(cells.get(head, "–") for head in heads))
+    title = Text("\nIf you bought: what it would change", style="bold")
+    more = []
+    for p in r.if_bought:
+        what = measured.settings_text(p.hardware)
+        if p.differs:
+            more.append(_indent(f"{what} was tried with {measured.settings_text(p.differs)}", 0, "dim"))
+        elif p.beside != r.layout_name:
+            more.append(_indent(f"{what} stands beside {p.beside}, not the recommended layout", 0, "dim"))
+    tail = Text(
+        "If you have it: --have " + measured.settings_text(r.if_bought[0].hardware).split(", ")[0],
+        style="dim",
+    )
+    return [title, table, *more, tail]
+
+
+def explained(r: Recommendation, setting: str) -> RenderableType:
+    """Return why one setting (a factor, such as data.recordsize) is what it is, and what was tried instead.
+
+    Raises InputError for one that the recommendation says nothing of.
+    """
+    properties = {
+        f"{parse_layout(r.layout).dataset_of(a.role).key}.{p.name}": p  # type: ignore[union-attr]
+        for a in r.roles
+        for p in a.properties
+    }
+    pools = {p.setting: p for p in r.pools}
+    role, _, name = setting.partition(".")
+    dataset = parse_layout(r.layout).dataset_of(role)
+    found = properties.get(f"{role if dataset is None else dataset.key}.{name}") or pools.get(setting)
+    if found is None:
+        known = [*properties, *pools]
+        raise InputError(
+            f"--why {setting}: the recommendation of run {r.subject.run} says nothing of it; it does of "
+            f"{', '.join(known)}.{suggest(setting, known)}"
+        )
+    now = next((c.now for c in r.changes if c.setting == setting), None)
+    head = Text(f"{setting}={found.value}", style="bold")
+    head.append("" if now is None else f"  (now {now})", style="dim")
+    return Group(head, *_reasons(found))
+
+
+def _reasons(found: PropertyAdvice | PoolAdvice) -> list[RenderableType]:
+    parts: list[RenderableType] = [_indent(found.reason)] if found.reason else []
+    if found.change is not None and found.change.sentence:
+        parts.append(_indent(found.change.sentence))
+    if found.modelled is not None:
+        parts.append(_indent(f"Modelled, by screening: {found.modelled.sentence}"))
+    if isinstance(found, PropertyAdvice):
+        parts.append(_indent(f"ZFS's default is {found.default}. {found.source}".strip(), style="dim"))
+    return parts
 
 
 def recommendation(r: Recommendation) -> RenderableType:
@@ -130,18 +212,6 @@ def recommendation(r: Recommendation) -> RenderableType:
     parts += [Text(), _heading("Not tested")]
     parts += [_indent(text) for text in r.not_tested]
     return Group(*parts)
-
-
-def grouped(hazards: Iterable[Hazard]) -> list[Hazard]:
-    """Return one hazard for each rule and source; sentences of the same rule are joined."""
-    out: dict[str, Hazard] = {}
-    for hazard in hazards:
-        seen = out.get(hazard.id)
-        if seen is None:
-            out[hazard.id] = hazard
-        else:
-            out[hazard.id] = seen.model_copy(update={"sentence": f"{seen.sentence} {hazard.sentence}"})
-    return list(out.values())
 
 
 def said(item: PropertyAdvice) -> bool:
@@ -204,7 +274,7 @@ def show(
     parts: list[RenderableType] = []
     if found is not None and found.run.measured:
         now = standing(found.run, found.trials)
-        parts += [measured.ranking(now), Text(), recommendation(r)]
+        parts += [measured.ranking(now), *if_bought(r), Text(), recommendation(r)]
         predicted = measured.predictions(now, found.screened)
         parts += [] if predicted is None else [Text(), predicted]
     else:

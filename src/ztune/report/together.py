@@ -2,20 +2,28 @@
 
 from __future__ import annotations
 
+import shlex
 import textwrap
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from typing import Literal
 
 from rich.console import Group, RenderableType
 from rich.padding import Padding
 from rich.table import Table
 
 from ztune.advice.joint_model import JobAdvice, JobRatio, JointRecommendation
+from ztune.advice.model import Level, SettingChange
 from ztune.advice.together import ALWAYS
 from ztune.analysis import units
+from ztune.onhost.properties import PROPERTIES
 from ztune.output import Console, Text
-from ztune.report.terminal import SEVERITY, grouped
+from ztune.report.brief import Brief, BriefFigure, BriefSaid, role_lines, setting_groups, short_name
+from ztune.report.severity import SEVERITY, grouped
 
 _COLUMNS = 5  # properties that have a column; the others stand below
+_COMMANDS = 3  # that the first screen has
+_JOBS = 6
+_LEVELS: tuple[Level, ...] = ("good", "fair", "limited", "weak")
 _WIDTH = 76  # of a command, so that it can be pasted from 80 columns
 
 
@@ -56,6 +64,69 @@ def view(r: JointRecommendation) -> RenderableType:
     parts += [_indent(" \\\n    ".join(textwrap.wrap(line, _WIDTH - 4))) for line in r.commands]
     parts.append(_indent("recordsize and compression change what is written from then on.", "dim"))
     return Group(*parts)
+
+
+def brief(r: JointRecommendation, words: Sequence[str]) -> Brief:
+    """Return the first screen; ``words``: the runs and flags that the recommendation was asked by."""
+    changes = [SettingChange(setting=k, now=r.now[k], value=v) for k, v in r.changes.items()]
+    weakest = max((job.confidence for job in r.jobs), key=_LEVELS.index)
+    how = (
+        "every job tried this layout"
+        if r.evidence == "tried"
+        else "combined from effects: no run had this layout whole, so prove it first"
+    )
+    said = [h.sentence for h in grouped(r.hazards)]
+    if r.durability.klass != "nothing-acknowledged":
+        said.insert(0, f"{r.durability.klass}: {r.durability.sentence}")
+    again = "ztune recommend " + " ".join(map(shlex.quote, words))
+    return Brief(
+        head=f"{len(r.jobs)} jobs: " + ("one layout for all" if changes else "keep what you have"),
+        evidence=_basis(r),
+        roles=tuple(role_lines(setting_groups(changes, [row.roles for row in r.roles]))),
+        figures=tuple(_figures(r)) if changes else (),
+        meaning=_meaning(r) if changes else "",
+        level=f"{weakest}, the weakest of the jobs",
+        sure=BriefSaid(f"{how[:1].upper()}{how[1:]}.", len(r.notes)),
+        warning=BriefSaid(said[0], len(said) - 1, SEVERITY["warning"]) if said else None,
+        bought=None,
+        commands=(*_apply(r, changes), ("More", f"{again} --why")),
+        keeps=not changes,
+    )
+
+
+def _figures(r: JointRecommendation) -> list[BriefFigure]:
+    """Return what the layout is worth to each job; the heaviest first where not all have room."""
+    jobs = r.jobs if len(r.jobs) <= _JOBS else sorted(r.jobs, key=lambda job: -job.share)[:_JOBS]
+    out = []
+    for job in jobs:
+        ratio = job.joint_ratio.ratio
+        matters = ratio is None or max(ratio, 1 / ratio if ratio else 0.0) > 1 + r.within
+        kind: Literal["less", "more", ""] = "" if not matters else "less" if ratio and ratio < 1 else "more"
+        change = f"{_times(job.joint_ratio)} {job.label}"
+        out.append(BriefFigure(f"{job.workload or job.name} ({job.run})", "", "", change, kind, True))
+    if len(jobs) < len(r.jobs):
+        out.append(BriefFigure(f"and {len(r.jobs) - len(jobs)} more: --why", "", "", "", matters=True))
+    return out
+
+
+def _apply(r: JointRecommendation, changes: Sequence[SettingChange]) -> list[tuple[str, str]]:
+    """Return a ``zfs set`` of what changes for each dataset, their names to be filled in."""
+    found = []
+    for row in r.roles:
+        mine = [(short_name(c.setting), c) for c in changes if c.setting.startswith(f"{row.roles[0]}.")]
+        words = [f"{n}={c.value}" for n, c in mine if n in PROPERTIES and not PROPERTIES[n].at_creation]
+        if words:
+            found.append(f"zfs set {' '.join(words)} POOL/{row.roles[0].upper()}")
+    if len(found) > _COMMANDS:
+        return [("Apply", "--why ends with the commands")]
+    return [("" if i else "Apply", text) for i, text in enumerate(found)]
+
+
+def _meaning(r: JointRecommendation) -> str:
+    text = f"Weighted mean {units.times(r.ratio)} of their base layouts."
+    if r.minimise[0] == "modelled_s":
+        text += " Modelled time is the larger of disk work and waiting; throughput is not predicted."
+    return text
 
 
 def proof(r: JointRecommendation) -> str:

@@ -31,7 +31,8 @@ class Options:
 @dataclass(frozen=True)
 class ScreenOptions(Options):
     """How to screen. ``jobs`` 0: one per core as far as memory goes. ``budget``: layouts in all. ``only``:
-    the study's layouts, none around the best of them.
+    the study's layouts, none around the best of them. ``have``: hardware that is there though the base layout
+    leaves it unused, factor → value.
     """
 
     jobs: int = 0
@@ -39,6 +40,7 @@ class ScreenOptions(Options):
     timeout_s: float | None = None
     seed: int | None = None
     only: bool = False
+    have: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -48,6 +50,7 @@ class TrialOptions(Options):
     ``blocks``: the fewest and the most times that each layout runs. ``resolution``: a share; smaller
     differences don't matter. ``time_limit_s``: no trial begins after so many seconds. ``aa``: the baseline
     against itself. ``settle``: "cold" or "warm". ``saved``: a directory at the place for the loaded database.
+    ``have``: as of ``ScreenOptions``.
     """
 
     blocks: tuple[int, int] = DEFAULT_BLOCKS
@@ -57,6 +60,7 @@ class TrialOptions(Options):
     settle: str = "cold"
     saved: str | None = None
     probes: Mapping[str, Any] = field(default_factory=dict)
+    have: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def looks(self) -> int:

@@ -233,7 +233,7 @@ class _Screening:
         self, store: Store, run: Run, targets: _Targets, options: ScreenOptions, observer: Observer
     ) -> None:
         self.store, self.run, self.targets = store, run, targets
-        self.budget, self.only, self.observer = options.budget, options.only, observer
+        self.budget, self.only, self.have, self.observer = options.budget, options.only, options.have, observer
         self.study = run.resolved_study
 
     def go(self) -> Run:
@@ -261,7 +261,7 @@ class _Screening:
         self._run_pending()
         if self.only:
             return
-        search = LayoutSearch(study, self._possible)
+        search = LayoutSearch(study, self._possible, self.have)
         self._search(search)
         self._pairs(search)
         if self.budget >= STARTS:

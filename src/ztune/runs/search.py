@@ -23,7 +23,7 @@ from ztune.search.space import Cell, SearchAxis, SearchSpace
 from ztune.store.records import Run, Trial
 from ztune.study import Layout, Study
 from ztune.study.durability import Bar
-from ztune.study.hardware import bought
+from ztune.study.hardware import lacking
 from ztune.study.layout import default_setting, with_settings
 from ztune.units import parse_size
 
@@ -111,10 +111,14 @@ def opening(study: Study, budget: int) -> list[Layout]:
 
 
 class LayoutSearch:
-    """The search of one run. ``possible`` says whether a layout can be replayed."""
+    """The search of one run. ``possible`` says whether a layout can be replayed; ``have``: hardware that is
+    there though the base leaves it unused, factor → value.
+    """
 
-    def __init__(self, study: Study, possible: Callable[[Layout], bool]) -> None:
-        self.study = study
+    def __init__(
+        self, study: Study, possible: Callable[[Layout], bool], have: Mapping[str, str] | None = None
+    ) -> None:
+        self.study, self._have = study, have or {}
         base = study.layout
         self._bar = Bar.of(study.objective.durability, base)
         # By factor, each value as a layout says it → as the study does.
@@ -124,7 +128,7 @@ class LayoutSearch:
             own: dict[str, str | int] = {}
             for value in listed:
                 layout = with_settings(base, {key: value})
-                if layout.hash != base.hash and (bought(base, layout) or not self._bar.admits(layout)):
+                if layout.hash != base.hash and (self._lacks(layout) or not self._bar.admits(layout)):
                     self.beside.append((key, value))
                 else:
                     own.setdefault(layout.settings().get(key, "default"), value)
@@ -162,21 +166,18 @@ class LayoutSearch:
             layout = changed(base, changes)
         except ValueError:  # each alone is possible, together they are not
             return False
-        if bought(base, layout) or not self._bar.admits(layout) or not self._possible(layout):
+        if self._lacks(layout) or not self._bar.admits(layout) or not self._possible(layout):
             return False
         self._layouts[cell] = layout
         return True
 
+    def _lacks(self, layout: Layout) -> bool:
+        return bool(lacking(self.study.layout, layout, self._have))
+
     def propose(self, run: Run, trials: Sequence[Trial], count: int) -> Proposal:
         """Return the next ``count`` cells of the space after ``trials``, and the chance left."""
-        worth = values(run, trials)
-        tried = {
-            cell: worth.get(trial.layout_hash)
-            for trial in trials
-            if (cell := self.cell(trial.layout)) is not None
-        }
         return propose(
-            self.space, tried, count,
+            self.space, self._tried(run, trials), count,
             seed=run.seed, tolerance=run.objective.within, start=self.cell(self.study.layout),
         )  # fmt: skip
 

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
+
+from ztune.errors import InputError
 from ztune.onhost.layout import Layout
+from ztune.study.layout import plain, with_settings
 from ztune.units import parse_size
 
 _DEVICES = ("data", "slog", "l2arc", "special")
@@ -31,3 +35,42 @@ def _is_bought(key: str, value: str, before: str | None, used: set[str]) -> bool
     if head and head.removeprefix("pool.") not in used:
         return False  # that a role moves there says it
     return last in _DEVICES and value != "none"
+
+
+def lacking(base: Layout, layout: Layout, have: Mapping[str, str]) -> dict[str, str]:
+    """Return what ``bought`` does, without the hardware that is there though the base leaves it unused.
+
+    ``have``: that hardware, as ``parse_have`` returns it; what can't be made of this base is taken for none.
+    """
+    found = bought(base, layout)
+    if not found or not have:
+        return found
+    try:
+        still = bought(with_settings(base, have), layout)
+    except ValueError:
+        return found
+    ours = base.settings()
+    return {key: value for key, value in still.items() if ours.get(key) != value}
+
+
+def parse_have(words: Iterable[str], base: Layout) -> dict[str, str]:
+    """Return factor → value from "slog=nvme", "arc=8G" …: hardware that is there beside what ``base`` uses.
+
+    Raises InputError for what is no factor of hardware, or no value of it.
+    """
+    out: dict[str, str] = {}
+    for word in words:
+        key, equals, value = word.partition("=")
+        key, value = key.strip(), value.strip()
+        try:
+            if not equals or not value:
+                raise ValueError("write FACTOR=VALUE, such as slog=nvme, arc=8G or wal.pool=logs")
+            if key in out:
+                raise ValueError(f"{key} is named twice")
+            layout = with_settings(base, {key: value})
+            if key not in bought(base, layout):
+                raise ValueError("the base layout has that already, or it is a setting and no hardware")
+        except ValueError as error:
+            raise InputError(f"--have {word}: {plain(error)}") from None
+        out[key] = layout.settings()[key]
+    return out

@@ -1,0 +1,410 @@
+"""A recommendation on one screen: what to set, what that changes, how sure, one warning, and the commands.
+
+The terminal, the HTML report and Markdown show the same. ``lines`` fits it into a terminal of 24 lines of 80
+columns, one of them for the prompt, and says where something is left out.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from rich.cells import cell_len
+
+from ztune.advice.model import Headline, Recommendation, RoleAdvice, SettingChange
+from ztune.analysis import units
+from ztune.onhost.words import ROLES
+from ztune.output import Console, Text
+from ztune.report.severity import SEVERITY, grouped
+from ztune.study.layout import parse_layout
+
+WIDTH = 80
+WIDEST = 100
+ROOM = 23
+_MORE = "--why"
+_LABEL = 11  # columns of what stands before each part
+AS_IT_IS = "as it is"
+_PLACES = {"mount": " in user space", "lab": " in a virtual machine", "local": " on this host"}
+_TIED = "\ue000"  # stands for a space at which a line is not broken
+_SENTENCES = re.compile(r"(?<=[.:!?]) (?=[A-Z`\"])")
+# What is no role: the settings of pools, memory and so on, by the first word of the factor.
+_OTHERS = {
+    "arc": "memory", "tunable": "module", "database": "database", "workload": "load",
+    "pool": "pool", "slog": "pool", "l2arc": "pool", "special": "pool",
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class BriefRole:
+    """What to set where: ``settings`` as "recordsize=16K (now 128K)"; empty: it stays as it is."""
+
+    where: str
+    settings: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class BriefFigure:
+    """One figure now and with what is recommended, as text. ``kind``: "less" or "more" where it matters."""
+
+    label: str
+    now: str
+    then: str
+    change: str
+    kind: Literal["less", "more", ""] = ""
+    matters: bool = False
+    bars: tuple[float, float] | None = None  # now and then, as shares of the larger
+
+
+@dataclass(frozen=True)
+class BriefSaid:
+    """A sentence, and how many more of its kind there are."""
+
+    text: str
+    more: int = 0
+    style: str = ""
+
+
+@dataclass(frozen=True)
+class Brief:
+    """What one screen has to say; ``commands``: what each does, in one word, and the command."""
+
+    head: str
+    evidence: str
+    roles: tuple[BriefRole, ...]
+    figures: tuple[BriefFigure, ...]
+    meaning: str
+    level: str
+    sure: BriefSaid
+    warning: BriefSaid | None
+    bought: BriefSaid | None
+    commands: tuple[tuple[str, str], ...]
+    keeps: bool = False
+
+
+def of(r: Recommendation, flags: Sequence[str] = ()) -> Brief:
+    """Return the first screen of a recommendation; ``flags``: words that the commands shall repeat."""
+    keeps = not r.changes
+    count = f"{len(r.ranking)} layout{'s' if len(r.ranking) != 1 else ''}"
+    answer = f"keep what you have, of {count}" if keeps else f"the best of {count}"
+    if not keeps and not r.headlines:
+        answer += "; the base layout has no result"
+    return Brief(
+        head=f"{r.subject.workload or r.subject.study}, run {r.subject.run}: {answer}",
+        evidence=_evidence(r),
+        roles=tuple(_roles(r)),
+        figures=tuple(_figure(h, keeps) for h in r.headlines),
+        meaning=r.meaning,
+        level=r.confidence.level,
+        sure=_sure(r),
+        warning=_warning(r),
+        bought=_bought(r),
+        commands=tuple(_commands(r, flags)),
+        keeps=keeps,
+    )
+
+
+def _evidence(r: Recommendation) -> str:
+    zfs = f"OpenZFS {r.subject.openzfs}".strip()
+    if r.basis == "modelled":
+        disks = " and ".join(r.subject.profiles) or "modelled"
+        return f"Modelled by replay through {zfs} on {disks} disks; no time is measured."
+    if r.basis == "measured":
+        zfs += _PLACES.get(r.subject.place, f" at {r.subject.place}" if r.subject.place else "")
+    runs = f"{len(r.trials)} run{'s' if len(r.trials) != 1 else ''}"
+    if r.basis == "emulated":
+        return f"Measured in an emulated lab: its seconds are those of no machine. {zfs}, {runs}."
+    return f"Measured: the real database on {zfs}, {runs}."
+
+
+def setting_groups(
+    changes: Iterable[SettingChange], datasets: Iterable[Sequence[str]]
+) -> list[tuple[str, list[SettingChange]]]:
+    """Return (where, what) for each dataset, named by its roles, and for what is no role; ``where`` of a
+    dataset stands first and has no changes where it stays as it is."""
+    found: dict[str, list[SettingChange]] = {roles[0]: [] for roles in datasets}
+    names = {roles[0]: ", ".join(roles) for roles in datasets}
+    for change in changes:
+        head = change.setting.partition(".")[0]
+        key = head if head in ROLES else _OTHERS.get(head, head)
+        found.setdefault(key, []).append(change)
+    return [(names.get(key, key), listed) for key, listed in found.items()]
+
+
+def short_name(setting: str) -> str:
+    """Return a factor without what its group says already: "data.recordsize" → "recordsize"."""
+    head, _, rest = setting.partition(".")
+    return rest if head in ROLES or head in {"tunable", "database", "workload"} else setting
+
+
+def _roles(r: Recommendation) -> list[BriefRole]:
+    return role_lines(setting_groups(r.changes, [(a.role, *a.with_roles) for a in _first_roles(r)]))
+
+
+def role_lines(groups: Iterable[tuple[str, Sequence[SettingChange]]]) -> list[BriefRole]:
+    """Return a line for each group; those with the same settings share one, and those that stay as they are
+    the last."""
+    found: dict[tuple[str, ...], list[str]] = {}
+    for where, changes in groups:
+        said = tuple(f"{short_name(c.setting)}={c.value} (now {c.now})" for c in changes)
+        found.setdefault(said, []).append(where)
+    ordered = sorted(found.items(), key=lambda entry: not entry[0])
+    return [BriefRole(", ".join(names), settings) for settings, names in ordered]
+
+
+def _first_roles(r: Recommendation) -> list[RoleAdvice]:
+    """Return what is said of the first role of each dataset; its other roles share all of it."""
+    return list({a.dataset: a for a in reversed(r.roles)}.values())[::-1]
+
+
+def _figure(h: Headline, keeps: bool) -> BriefFigure:
+    side = h.side
+    now, then = units.show(side.here, side.unit), units.show(side.other, side.unit)
+    if keeps:
+        return BriefFigure(h.label, now, "", "")
+    change = units.times(side.ratio, side.low, side.high)
+    if side.here == side.other:
+        change = "as now"
+    elif not side.matters:
+        change = "as now" if change == units.times(1) else f"as now ({change})"
+    most = max(side.here, side.other)
+    kind: Literal["less", "more", ""] = ""
+    if side.matters:
+        better = (side.other < side.here) != (h.name == "throughput")
+        kind = "less" if better else "more"
+    bars = (side.here / most, side.other / most) if most > 0 else None
+    return BriefFigure(h.label, now, then, change, kind, side.matters, bars)
+
+
+def _sure(r: Recommendation) -> BriefSaid:
+    """Return the first thing that limits the evidence; without one, what it rests on."""
+    reasons = r.confidence.reasons
+    if r.confidence.level in ("good", "fair"):
+        text = r.confidence.sentence.partition(": ")[2]
+        return BriefSaid(text[:1].upper() + text[1:], len(reasons))
+    return BriefSaid(reasons[0] if reasons else r.confidence.sentence, max(0, len(reasons) - 1))
+
+
+def warnings(r: Recommendation) -> list[BriefSaid]:
+    """Return all that is warned of, the most important first."""
+    changed = {short_name(c.setting) for c in r.changes}
+    hazards = sorted(grouped(r.hazards), key=lambda h: h.about not in changed)
+    out = []
+    rows = [*r.ranking, *r.set_apart]
+    weak = r.durability.klass != "nothing-acknowledged"
+    as_now = any(row.baseline and row.durability == r.durability.klass for row in rows)
+    said = f"{r.durability.klass}{', as now' if as_now else ''}: {r.durability.sentence}"
+    out += [BriefSaid(said, style=SEVERITY["danger"])] if weak and not as_now else []
+    out += [BriefSaid(h.sentence, style=SEVERITY["danger"]) for h in hazards if h.severity == "danger"]
+    if r.totals_of_jobs:
+        out.append(BriefSaid(r.of_one(), style=SEVERITY["warning"]))
+    # What comes with a change goes before what the base layout has as well.
+    mild = [h for h in hazards if h.severity == "warning"]
+    out += [BriefSaid(h.sentence, style=SEVERITY["warning"]) for h in mild if h.about in changed]
+    out += [BriefSaid(said, style=SEVERITY["warning"])] if weak and as_now else []
+    out += [BriefSaid(text, style=SEVERITY["warning"]) for text in r.warnings]
+    out += [BriefSaid(h.sentence, style=SEVERITY["warning"]) for h in mild if h.about not in changed]
+    return out + [BriefSaid(h.sentence, style=SEVERITY["note"]) for h in hazards if h.severity == "note"]
+
+
+def _warning(r: Recommendation) -> BriefSaid | None:
+    found = warnings(r)
+    return BriefSaid(found[0].text, len(found) - 1, found[0].style) if found else None
+
+
+def _bought(r: Recommendation) -> BriefSaid | None:
+    if not r.if_bought:
+        return None
+    first, more = r.if_bought[0], len(r.if_bought) - 1
+    hardware = ", ".join(f"{k}={v}" for k, v in first.hardware.items())
+    figures = first.sentence.rpartition("): ")[2].removeprefix(f"{hardware}: ")
+    # What else was changed, or which layout it stood beside, has no room here.
+    if first.differs:
+        hardware += f", tried with {len(first.differs)} other setting{'s' if len(first.differs) != 1 else ''}"
+    elif first.beside != r.layout_name:
+        hardware += ", beside another layout"
+    return BriefSaid(f"{hardware}: {figures}", more)
+
+
+def _commands(r: Recommendation, flags: Sequence[str]) -> list[tuple[str, str]]:
+    run, words = r.subject.run, "".join(f" {shlex.quote(w)}" for w in flags)
+    out = []
+    layout = parse_layout(r.layout)
+    if r.changes and all(p.filesystem == "zfs" for p in layout.used_pools()):
+        heads = {c.setting.partition(".")[0] for c in r.changes}
+        changed = [d.key for d in layout.datasets if d.key in heads]
+        if changed:
+            asked = "".join(f" --dataset {key}=POOL/DATASET" for key in changed)
+            out.append(("Apply", f"ztune apply {run}{words}{asked}"))
+        else:
+            out.append(("Apply", f"ztune recommend {run}{words} --script layout.sh"))
+    return [*out, ("More", f"ztune recommend {run}{words} --why")]
+
+
+# How much room each part gets, from the whole of it to the least: the first that fits is taken.
+@dataclass(frozen=True)
+class _Fit:
+    blanks: int = 3  # before how sure, before the figures, before what to set
+    text: int = 3  # lines of a sentence
+    figures: bool = True  # all figures, not only those that matter
+    role: int = 4  # lines of one role
+    roles: int = 99  # how many of them
+
+
+_FITS = (
+    _Fit(),
+    _Fit(blanks=2),
+    _Fit(blanks=2, text=2),
+    _Fit(blanks=1, text=2),
+    _Fit(blanks=0, text=2),
+    _Fit(blanks=0, text=2, role=2),
+    _Fit(blanks=0, text=2, role=2, figures=False),
+    _Fit(blanks=0, text=1, role=2, figures=False),
+    _Fit(blanks=0, text=1, role=1, figures=False),
+    *(_Fit(blanks=0, text=1, role=1, figures=False, roles=n) for n in range(12, -1, -1)),
+)
+
+
+def lines(brief: Brief, width: int = WIDTH, room: int = ROOM) -> list[Text]:
+    """Return the screen as lines of at most ``width`` columns, at most ``room`` of them if it can be done;
+    what is left out is said."""
+    width = max(40, width)
+    for fit in _FITS:
+        out = _lines(brief, width, fit)
+        if len(out) <= room:
+            break
+    return out
+
+
+def _lines(brief: Brief, width: int, fit: _Fit) -> list[Text]:
+    out = [Text(line, "bold") for line in _fold(brief.head, width, 2)]
+    out += [Text(line, "dim") for line in _fold(brief.evidence, width, 2)]
+    out += [Text()] * (fit.blanks > 2)
+    first = True
+    for role in brief.roles[: fit.roles]:
+        out += _role(role, width, fit.role, "Set" if first else "")
+        first = False
+    if brief.roles[fit.roles :]:
+        left = ", ".join(role.where for role in brief.roles[fit.roles :])
+        out += _part("", [_cut(f"and {left}: {_MORE}", width - _LABEL)], "dim")
+    out += [Text()] * (fit.blanks > 1)
+    out += _figures(brief, width, fit)
+    out += [Text()] * (fit.blanks > 0)
+    sure = replace(brief.sure, text=f"{brief.level}. {brief.sure.text}")
+    for label, said in (("How sure", sure), ("Warning", brief.warning), ("If bought", brief.bought)):
+        if said is not None:
+            tail = f" ({said.more} more: {_MORE})" if said.more else ""
+            folded = _fold(said.text, width - _LABEL, fit.text, tail)
+            out += _part(label, folded, said.style if label == "Warning" else "")
+    for label, command in brief.commands:
+        out += _part(label, _command(command, width - _LABEL), "cyan")
+    return out
+
+
+def _part(label: str, folded: Sequence[str], style: str = "") -> list[Text]:
+    return [_label(label if i == 0 else "").append(line, style or None) for i, line in enumerate(folded)]
+
+
+def _label(label: str) -> Text:
+    return Text().append(f"{label:{_LABEL}}", "bold")
+
+
+def _role(role: BriefRole, width: int, most: int, label: str) -> list[Text]:
+    room = width - _LABEL
+    if not role.settings:
+        return _part(label, _fold(f"{role.where}: {AS_IT_IS}", room, most, hang=2), "dim")
+    for shown in range(len(role.settings), -1, -1):
+        left = len(role.settings) - shown
+        said = ", ".join(s.replace(" ", _TIED) for s in role.settings[:shown])
+        if left:
+            said += f"{' and ' if shown else ''}{left} more: {_MORE}"
+        text = f"{role.where if most > 1 else _cut(role.where, room // 2)}: {said}"
+        folded = _wrapped(text, room, 2)
+        if len(folded) <= most:
+            break
+    return _part(label, [_cut(line.replace(_TIED, " "), room) for line in folded[:most]])
+
+
+def _figures(brief: Brief, width: int, fit: _Fit) -> list[Text]:
+    shown = [f for f in brief.figures if fit.figures or f.matters] or list(brief.figures[:2])
+    if not shown:
+        return []
+    labels = [_cut(f.label, (width - _LABEL) // 2) for f in shown]
+    name, now, then = (
+        max(map(cell_len, column)) for column in (labels, [f.now for f in shown], [f.then for f in shown])
+    )
+    out = []
+    head = "Now" if brief.keeps else "Changes"
+    for label, figure in zip(labels, shown, strict=True):
+        start = label + " " * (name - cell_len(label)) + (f"  {figure.now:>{now}}" if now else "")
+        start += f" → {figure.then:{then}}" if then else ""
+        line = _label(head).append(start)
+        if figure.change:
+            style = {"less": "green", "more": "yellow", "": ""}[figure.kind]
+            line.append(f"  {figure.change}", style)
+        line.truncate(width, overflow="ellipsis")
+        out.append(line)
+        head = ""
+    meaning = brief.meaning
+    if len(shown) < len(brief.figures):
+        meaning = f"The rest is as now. {meaning}".rstrip()
+    if meaning:
+        out += _part("", _fold(meaning, width - _LABEL, min(2, fit.text + 1)), "dim")
+    return out
+
+
+def _fold(text: str, width: int, most: int, tail: str = "", hang: int = 0) -> list[str]:
+    """Return ``text`` and ``tail`` in at most ``most`` lines: whole sentences as far as they fit, where these
+    are half of the room, else words and "…"."""
+    sentences = _SENTENCES.split(text)
+    end = tail or f" ({_MORE})"
+    for count in range(len(sentences), 0, -1):
+        said, whole = " ".join(sentences[:count]), count == len(sentences)
+        if not whole and 2 * cell_len(said) < width * most:
+            break
+        folded = _wrapped(said + (tail if whole else end), width, hang)
+        if len(folded) <= most:
+            return folded
+    words = text.split(" ")[: width * most]  # more have no room
+    for count in range(len(words), 0, -1):
+        folded = _wrapped(f"{' '.join(words[:count])} …{end}", width, hang)
+        if len(folded) <= most:
+            return folded
+    return [_cut(text, width)]
+
+
+def _wrapped(text: str, width: int, hang: int = 0) -> list[str]:
+    """Return ``text`` in lines of at most ``width`` columns of a terminal."""
+    console = Console(width=width)
+    whole = Text(re.sub(r"[\n\t]", " ", text))
+    found = [line.plain.rstrip() for line in whole.wrap(console, width)] or [""]
+    if not hang or len(found) == 1:
+        return found
+    below = Text(whole.plain[len(found[0]) :].strip()).wrap(console, width - hang)
+    return [found[0], *(" " * hang + line.plain.rstrip() for line in below)]
+
+
+def _cut(text: str, width: int) -> str:
+    if cell_len(text) <= width:
+        return text
+    out = Text(text)
+    out.truncate(max(1, width), overflow="ellipsis")
+    return out.plain
+
+
+def _command(command: str, width: int, most: int = 2) -> list[str]:
+    r"""Return a command in at most two lines that can be pasted; datasets that have no room become "…"."""
+    start, *datasets = command.split(" --dataset ")
+    pieces = [start, *(f"--dataset {d}" for d in datasets)]
+    folded = [pieces[0]]
+    for piece in pieces[1:]:
+        if cell_len(folded[-1]) + cell_len(piece) + 3 <= width:
+            folded[-1] += f" {piece}"
+        else:
+            folded[-1] += " \\"
+            folded.append(f"  {piece}")
+    if len(folded) > most:
+        folded = [f"{start} --dataset …   (one for each role)"]
+    return [part for line in folded for part in _wrapped(line, width)]

@@ -1,0 +1,304 @@
+"""The first screen: what it says, that it fits, and what it does not say."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import evidence as ev
+import pytest
+from kept_runs import NAMES, kept
+from rich.cells import cell_len
+
+from ztune.advice.model import Headline, PropertyAdvice, Recommendation, SettingChange, Side
+from ztune.advice.recommend import recommend
+from ztune.errors import InputError
+from ztune.output import Console
+from ztune.report import brief, markdown, terminal
+from ztune.study import Layout, Objective
+from ztune.study.layout import with_settings
+
+FULL = recommend(ev.run(), ev.trials(), manifest=ev.manifest())
+
+
+def text(r: Recommendation, width: int = 80, room: int = brief.ROOM) -> str:
+    return "\n".join(line.plain for line in brief.lines(brief.of(r), width, room))
+
+
+def fits(shown: str, width: int = 80, room: int = brief.ROOM) -> None:
+    lines = shown.split("\n")
+    assert len(lines) <= room, f"{len(lines)} lines\n{shown}"
+    assert all(cell_len(line) <= width for line in lines), shown
+
+
+def replayed(
+    base: dict[str, float], other: dict[str, float], changes: dict[str, str] | None = None
+) -> Recommendation:
+    """Return the recommendation of two layouts by what the model says of each: busy_s, wait_s, sync_p50."""
+
+    def measure(layout: Layout) -> dict[str, Any]:
+        figures = base if layout.name == "base" else other
+        found = ev.toy_measure(layout)
+        model = {
+            **found["model"],
+            "busy_s_max": figures["busy_s"],
+            "thread_wait_s_max": figures["wait_s"],
+            "modelled_s": max(figures["busy_s"], figures["wait_s"]),
+            "sync_latency_ms": {"p50": figures.get("sync_p50", 8.0)},
+        }
+        return {**found, "model": model}
+
+    start = ev.layouts()[0]
+    layouts = [start, with_settings(start, changes or {"data.recordsize": "16K"}, "other")]
+    return recommend(ev.run(), ev.trials(layouts, measure), manifest=ev.manifest())
+
+
+def test_it_says_what_to_set_what_that_changes_and_how_to_go_on() -> None:
+    shown = text(FULL)
+    fits(shown)
+    assert FULL.layout_name == "data.recordsize=8K"
+    assert re.search(r"Set +data, temp, index: recordsize=8K \(now 128K\)\n +wal: as it is\n", shown)
+    for name in ("disk work", "waiting, longest thread", "space", "bytes written"):
+        assert re.search(rf"{name} +\S+ \S+ → +\S+ \S+ +", shown), name
+    assert "How sure   limited. " in shown and "Warning " in shown
+    assert "Apply      ztune apply 7f3k2a --dataset data=POOL/DATASET" in shown
+    assert "More       ztune recommend 7f3k2a --why" in shown
+
+
+def test_the_names_of_three_things_are_not_mixed() -> None:
+    shown = text(FULL)
+    assert "modelled time" not in shown and "busiest" not in shown
+    assert not re.search(r"\bfaster|\bspeedup|\bquicker", shown)
+
+
+@pytest.mark.parametrize(
+    ("base", "other", "said"),
+    [
+        # A log nobody waits for: its disks work less, and no thread gains.
+        ({"busy_s": 90, "wait_s": 80}, {"busy_s": 40, "wait_s": 80}, "No thread waits less"),
+        # 30 of 150 recorded seconds: the job had time to spare.
+        (
+            {"busy_s": 30, "wait_s": 20},
+            {"busy_s": 10, "wait_s": 10},
+            "waited for the disks in 20% of its time",
+        ),
+        ({"busy_s": 140, "wait_s": 100}, {"busy_s": 60, "wait_s": 50}, "Throughput is not predicted"),
+    ],
+)
+def test_a_gain_that_is_no_speed_is_not_called_one(
+    base: dict[str, float], other: dict[str, float], said: str
+) -> None:
+    r = replayed(base, other)
+    assert r.layout_name == "other" and said in r.meaning
+    assert said in " ".join(text(r).split())
+
+
+def test_a_job_with_a_rate_keeps_its_throughput() -> None:
+    paced = ev.manifest(
+        workload={"name": "postgres-oltp", "parameters": {"rate": 200}, "result": {}, "version": ""}
+    )
+    fast = lambda layout: ev.toy_measure(layout, 0.7)  # noqa: E731
+    r = recommend(ev.run(), ev.trials(measure=fast), manifest=paced)
+    assert r.meaning == "The recorded job has a set rate: its throughput stays as it is."
+
+
+def test_where_the_base_is_kept_there_is_nothing_to_apply() -> None:
+    kept = recommend(ev.run(), ev.trials(ev.layouts()[:1]), manifest=ev.manifest())
+    shown = text(kept)
+    fits(shown)
+    assert "keep what you have" in shown and "Apply" not in shown and "→" not in shown
+    assert "data, temp, index, wal: as it is" in shown
+
+
+def test_what_is_no_property_of_a_dataset_has_a_line_of_its_own() -> None:
+    r = FULL.model_copy(
+        update={
+            "changes": [
+                SettingChange(setting="arc", now="1G", value="512M"),
+                SettingChange(setting="tunable.zfs_txg_timeout", now="5", value="10"),
+                SettingChange(setting="database.full_page_writes", now="on", value="off"),
+            ]
+        }
+    )
+    shown = text(r)
+    assert "memory: arc=512M (now 1G)" in shown
+    assert "module: zfs_txg_timeout=10 (now 5)" in shown
+    assert "database: full_page_writes=off (now on)" in shown
+    assert "--script layout.sh" in shown and "ztune apply" not in shown
+
+
+ROLES = ("data", "wal", "index", "temp", "backup", "archive", "source")
+
+
+def crowded(settings: int, sentences: int = 4, word: str = "warning") -> Recommendation:
+    """Return a recommendation with all roles apart, each with many settings, long names and long texts."""
+    datasets = [{"name": f"tank/{role}", "roles": [role]} for role in ROLES]
+    layout = {**FULL.layout, "dataset": datasets}
+    roles = [
+        FULL.roles[0].model_copy(update={"role": role, "dataset": f"tank/{role}", "with_roles": []})
+        for role in ROLES
+    ]
+    names = ["recordsize", "compression", "logbias", "primarycache", "redundant_metadata", "sync", "copies"]
+    long = f"A {word} with much to say about {'very ' * 20}many things, and why. "
+    return FULL.model_copy(
+        update={
+            "layout": layout,
+            "roles": roles,
+            "subject": FULL.subject.model_copy(update={"workload": "データベース" * 30}),
+            "changes": [
+                *(
+                    SettingChange(setting=f"{role}.{name}", now="a-long-value", value=f"long-value-{role}")
+                    for role in ROLES
+                    for name in names[:settings]
+                ),
+                SettingChange(setting="arc", now="64M", value="32M"),
+                SettingChange(setting="tunable.zfs_txg_timeout", now="5", value="10"),
+                SettingChange(setting="database.shared_buffers", now="x" * 90, value="y" * 90),
+            ],
+            "warnings": [long * sentences] * 9,
+            "meaning": long,
+            "confidence": FULL.confidence.model_copy(update={"reasons": [long * sentences] * 9}),
+        }
+    )
+
+
+@pytest.mark.parametrize("width", [80, 100, 60])
+@pytest.mark.parametrize("settings", [1, 2, 7])
+def test_the_worst_case_fits_and_says_what_is_left_out(settings: int, width: int) -> None:
+    r = crowded(settings)
+    shown = text(r, width)
+    fits(shown, width)
+    assert shown.count("more: --why") >= 2
+    if width >= 80:
+        assert all(re.search(rf"{role}: |and .*{role}", shown) for role in ROLES), shown
+    assert f"ztune recommend {r.subject.run} --why" in shown
+
+
+def test_with_less_room_less_is_said() -> None:
+    for room in range(23, 14, -1):
+        fits(text(crowded(3), room=room), room=room)
+
+
+def test_a_long_sentence_ends_at_a_word() -> None:
+    shown = text(crowded(7))
+    warning = re.search(r"Warning +(.*(?:\n {11}.*)*)", shown)
+    assert warning is not None and "…" in warning[1] and "more: --why)" in warning[1]
+
+
+def test_bars_and_colours_follow_the_figures() -> None:
+    side = Side(metric="allocated", label="space", unit="bytes", here=100, other=200, ratio=2.0, matters=True)
+    more = brief._figure(Headline(name="space", label="space", side=side), False)
+    assert (more.kind, more.bars) == ("more", (0.5, 1.0))
+    rate = Headline(name="throughput", label="throughput, op/s", side=side)
+    assert brief._figure(rate, False).kind == "less"  # green: more operations are better
+    small = side.model_copy(update={"matters": False, "other": 101, "ratio": 1.01})
+    assert brief._figure(Headline(name="space", label="space", side=small), False).change == "as now (×1.01)"
+
+
+def test_hardware_to_buy_has_a_line_but_no_part_in_the_rest() -> None:
+    shown = text(FULL)
+    first, _, rest = shown.partition("If bought")
+    assert "slog" not in first
+    assert re.match(r" +slog=nvme", rest)
+
+
+def test_why_one_setting() -> None:
+    console = Console(width=80)
+
+    def why(setting: str) -> str:
+        with console.capture() as shown:
+            console.print(terminal.explained(FULL, setting))
+        return " ".join(shown.get().split())
+
+    role = next(a for a in FULL.roles if a.role == "data")
+    size = next(p for p in role.properties if p.name == "recordsize")
+    assert isinstance(size, PropertyAdvice)
+    assert why("data.recordsize").startswith("data.recordsize=8K (now 128K) ")
+    assert " ".join(size.change.sentence.split()) in why("data.recordsize")
+    assert why("temp.recordsize") == why("data.recordsize").replace("data.record", "temp.record").replace(
+        " (now 128K)", "", 1
+    )
+    assert "Tried instead: nvme" in why("slog")
+    with pytest.raises(InputError, match=r"--why data.recordsise: .* says nothing of it; .*recordsize"):
+        why("data.recordsise")
+
+
+def test_markdown_holds_all_of_it_and_no_name_breaks_it() -> None:
+    start = ev.layouts()[0]
+    evil = with_settings(start, {"data.recordsize": "16K"}, "a|b <script> *x* @you `c` #1 [l](u)")
+    r = recommend(ev.run(), ev.trials([start, evil]), manifest=ev.manifest())
+    page = markdown.of(r)
+    assert r"a\|b \<script\> \*x\* \@you `c` \#1 \[l\](u)" in page
+    heads = [line for line in page.splitlines() if line.startswith("| ---")]
+    for head in heads:
+        at = page.splitlines().index(head)
+        rows = page.splitlines()[at - 1 :]
+        wide = head.count("|")
+        for row in rows:
+            if not row.startswith("|"):
+                break
+            assert len(re.findall(r"(?<!\\)\|", row)) == wide, row
+    for reason in r.confidence.reasons:
+        assert markdown.escaped(reason) in page
+    assert "ztune recommend 7f3k2a --why" in page
+    assert "ztune apply 7f3k2a --dataset data=POOL/DATASET" in markdown.of(FULL)
+
+
+def test_an_objective_of_ones_own_is_in_the_commands() -> None:
+    goal = Objective(minimise=("allocated",))
+    r = recommend(ev.run(), ev.trials(), goal, manifest=ev.manifest())
+    shown = brief.of(r, ["--objective", "space", "--within", "2%"])
+    assert all("--objective space --within 2%" in command for _, command in shown.commands)
+
+
+def test_roles_with_the_same_settings_share_a_line() -> None:
+    changes = [
+        SettingChange(setting=f"{role}.compression", now="off", value="lz4")
+        for role in ("wal", "data", "temp")
+    ]
+    groups = brief.setting_groups(changes, [["data", "index"], ["wal"], ["temp"], ["backup"], ["source"]])
+    shown = [(line.where, line.settings) for line in brief.role_lines(groups)]
+    assert shown == [
+        ("data, index, wal, temp", ("compression=lz4 (now off)",)),
+        ("backup, source", ()),
+    ]
+
+
+def test_what_is_weak_already_is_no_news() -> None:
+    weak = FULL.durability.model_copy(update={"klass": "last-seconds", "sentence": "Seconds may be lost."})
+    news = brief.warnings(FULL.model_copy(update={"durability": weak}))
+    assert news[0].text == "last-seconds: Seconds may be lost."
+    rows = [row.model_copy(update={"durability": "last-seconds"}) for row in FULL.ranking]
+    known = brief.warnings(FULL.model_copy(update={"durability": weak, "ranking": rows}))
+    assert "last-seconds, as now: Seconds may be lost." in [said.text for said in known]
+    assert all(not said.text.startswith("last-seconds:") for said in known)
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize(
+    "options",
+    [{}, {"have": {"slog": "nvme"}}, {"objective": ("allocated",)}, {"objective": ("read_p99", "written")}],
+)
+def test_screenings_of_real_databases_fit_as_they_were_stored(name: str, options: dict[str, Any]) -> None:
+    goal = Objective(minimise=options["objective"]) if "objective" in options else None
+    run, of = kept(name, have=options.get("have", {}))
+    r = recommend(run, of, goal)
+    for used in (0, 2, 4):  # other lines that a command prints beside it
+        fits(text(r, room=brief.ROOM - used), room=brief.ROOM - used)
+    shown = text(r)
+    where = {role for line in brief.of(r).roles for role in line.where.split(", ")}
+    assert {role for a in r.roles for role in (a.role, *a.with_roles)} <= where
+    for change in r.changes:
+        assert f"{brief.short_name(change.setting)}={change.value}" in shown, shown
+    assert "How sure" in shown and "Warning" in shown and "--why" in shown
+    assert ("slog" in shown.partition("How sure")[0]) <= bool(options.get("have"))
+
+
+def test_a_real_screening_is_for_the_disks_that_are_there() -> None:
+    """Without the rule the first answer was a log device that the study's base does not have."""
+    run, of = kept("postgres-hdd-7200")
+    r = recommend(run, of)
+    assert r.changes and not any(change.setting == "slog" for change in r.changes)
+    assert {tuple(p.hardware.items()) for p in r.if_bought} == {(("slog", "nvme"),)}
+    there = recommend(*kept("postgres-hdd-7200", have={"slog": "nvme"}))
+    assert any(change.setting == "slog" for change in there.changes) and there.if_bought == []
