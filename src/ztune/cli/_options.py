@@ -146,6 +146,11 @@ profile_option = option(
 arc_option = option(
     "--arc", metavar="SIZE", help="Memory for the ARC, such as 64M or 7.5G, instead of the study's."
 )
+advice_option = option(
+    "--advice",
+    metavar="NAME",
+    help="Try this set of advice that is in print too (may be repeated); `ztune list advice` names them.",
+)
 budget_option = option(
     "--budget",
     type=click.IntRange(1),

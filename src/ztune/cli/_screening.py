@@ -7,6 +7,15 @@ from ztune.output import Console
 from ztune.report import source, terminal
 from ztune.store.db import Store
 from ztune.store.records import Run
+from ztune.study import Study
+from ztune.study.advised import StudyBeside
+
+
+def say_advice(found: StudyBeside) -> Study:
+    """Return the study in ``found``, and say on stderr what its sets of advice leave out."""
+    for note in found.notes:
+        output.echo(f"ztune: {note}", err=True)
+    return found.study
 
 
 def print_ranking(run: Run, store: Store, top: int | None) -> None:

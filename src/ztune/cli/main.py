@@ -18,7 +18,7 @@ from ztune.onhost.host.interrupt import signals_as_interrupt
 COMMANDS: dict[str, str] = {
     "tune": "The whole loop: run a workload, record, screen, recommend.",
     "doctor": "What this machine can do, and what brings what is missing.",
-    "list": "Workloads, studies and disk profiles.",
+    "list": "Workloads, studies, advice and disk profiles.",
     "setup": "Install what a workload needs.",
     "observe": "What a live database does to its file system, and what to change.",
     "record": "Record the file I/O of a command or of running processes.",

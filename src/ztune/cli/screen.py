@@ -17,6 +17,7 @@ from ztune.analysis.metrics import TOTALS, operations, table
 from ztune.analysis.standing import standing
 from ztune.cli._live import LiveView
 from ztune.cli._options import (
+    advice_option,
     arc_option,
     argument,
     budget_option,
@@ -27,14 +28,14 @@ from ztune.cli._options import (
     takes,
 )
 from ztune.cli._recording import record_jobs
-from ztune.cli._screening import print_ranking
+from ztune.cli._screening import print_ranking, say_advice
 from ztune.cli._values import FiniteRange
 from ztune.errors import InputError
 from ztune.places import engine as engine_programs
 from ztune.report import versions as of_versions
 from ztune.report.terminal import TOP
 from ztune.runs import recordings, screening, versions
-from ztune.runs.asked import study_for, study_of_jobs, suited
+from ztune.runs.asked import study_for, study_of_jobs, suited, with_advice
 from ztune.runs.named import resolve
 from ztune.runs.options import DEFAULT_BUDGET, ScreenOptions
 from ztune.runs.recordings import JobKey, with_parameters
@@ -55,6 +56,7 @@ def command(
         "--study", metavar="FILE|NAME", help="The layouts to try: a TOML file or a ready study."
     ),
     profile: str | None = profile_option,
+    advice: tuple[str, ...] = advice_option,
     arc: str | None = arc_option,
     jobs: int | None = jobs_option,
     seed: int | None = seed_option,
@@ -88,6 +90,7 @@ def command(
       ztune screen my.trace
       ztune screen my.trace --profile nvme --arc 4G
       ztune screen my.trace --study my-study.toml --budget 60
+      ztune screen my.trace --advice openzfs-guide   what the guide says, beside what is found
       ztune screen my.trace --resume            go on where it was cut
       ztune screen my.trace --openzfs 2.3.2,2.4.4    what does the upgrade change?
       ztune list layouts postgres-oltp          what a ready study tries
@@ -112,6 +115,7 @@ def command(
         options = ScreenOptions(jobs or 0, budget or DEFAULT_BUDGET, timeout, seed)
         if resume is not None:
             given = {"--study": study_name, "--profile": profile, "--arc": arc, "--name": name}
+            given["--advice"] = " ".join(advice) or None
             wrong = [flag for flag, value in given.items() if value is not None]
             if wrong:
                 raise InputError(f"{wrong[0]} can't be changed when a run is resumed; start a new run")
@@ -132,6 +136,7 @@ def command(
                 opened = resolve(str(trace), "trace", store=store)
                 study = study_for(opened, study_name, profile, arc)
                 others = recordings.found(study, opened, options.budget, study_name)
+            study = say_advice(with_advice(study, advice, opened))
             with LiveView() as live:
                 run = screening.start(
                     store, opened, study, engine, options, others=others,
