@@ -16,6 +16,7 @@ from ztune.onhost.host.interrupt import signals_as_interrupt
 # name → its line in `ztune --help`, which so need not import every command: that would take a second.
 # The module of that name has the `command`.
 COMMANDS: dict[str, str] = {
+    "advise": "What was best for loads like yours, at once: a prior.",
     "tune": "The whole loop: run a workload, record, screen, recommend.",
     "doctor": "What this machine can do, and what brings what is missing.",
     "list": "Workloads, studies, advice and disk profiles.",

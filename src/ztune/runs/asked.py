@@ -145,11 +145,10 @@ def with_advice(study: Study, names: Sequence[str], trace: Trace) -> StudyBeside
     Raises InputError.
     """
     manifest = trace.manifest
-    if manifest.workload is not None:
-        found = database.of_workload(manifest.workload.name)
-        return advised.beside(study, names, None if found is None else found.name)
+    workload = manifest.workload.name if manifest.workload is not None else study.workload
     here = database.of_layouts(set(databases_of(f.path for f in manifest.files if f.role is not None)))
-    return advised.beside(study, names, here[0].name if len(here) == 1 else None)
+    found = database.of_workload(workload) if workload else here[0] if len(here) == 1 else None
+    return advised.beside(study, names, None if found is None else found.name, replayed=True)
 
 
 def _declared(manifest: Manifest) -> Declared:
@@ -219,7 +218,7 @@ def task(
 
 def _advised(study: Study, advice: Sequence[str], workload: str) -> tuple[Study, tuple[str, ...]]:
     found = database.of_workload(workload)
-    both = advised.beside(study, advice, None if found is None else found.name, settings=True)
+    both = advised.beside(study, advice, None if found is None else found.name, replayed=False)
     return both.study, both.notes
 
 

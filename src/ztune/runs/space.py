@@ -63,8 +63,7 @@ def changed(base: Layout, changes: Mapping[str, str | int], name: str | None = N
 
 
 def first_round(study: Study) -> list[Layout]:
-    """Return the study's layouts: the base, what sets of advice say, each axis value alone, the named layouts,
-    then the crosses.
+    """Return the study's layouts: the base, sets of advice, each axis value alone, named layouts, crosses.
 
     Layouts that mean the same appear once, under the first name they had. The order is the one to keep when
     only some of them can be tried.

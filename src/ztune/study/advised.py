@@ -16,8 +16,8 @@ from ztune.databases import database as databases
 from ztune.errors import InputError
 from ztune.onhost.fields import KeyedError
 from ztune.onhost.layout import Layout
-from ztune.onhost.properties import parse_property
-from ztune.onhost.tunables import parse_tunable
+from ztune.onhost.properties import PROPERTIES, parse_property
+from ztune.onhost.tunables import TUNABLES, parse_tunable
 from ztune.onhost.words import ROLES, suggest
 from ztune.study import ready
 from ztune.study.layout import plain, with_settings
@@ -172,25 +172,36 @@ class AdvisedChanges:
     notes: tuple[str, ...]
 
 
-def changes(said: DatabaseAdvice, base: Layout) -> AdvisedChanges:
-    """Return what ``said`` changes of ``base``, on the pools that ``base`` has."""
+def changes(said: DatabaseAdvice, base: Layout, *, replayed: bool = False) -> AdvisedChanges:
+    """Return what ``said`` changes of ``base``, on the pools that ``base`` has; ``replayed``: without what a
+    replay does not have."""
     found: dict[str, str | int] = {}
-    notes = []
-    roles = said.roles()
+    notes, without = [], []
+    roles = {role: {n: one.value for n, one in values.items()} for role, values in said.roles().items()}
     for dataset in base.datasets:
-        beside = [role for role in dataset.roles if role != dataset.key and roles.get(role)]
         here = roles.get(dataset.key)
-        if beside and any(roles[role] != here for role in beside):
+        apart = [role for role in dataset.roles[1:] if roles.get(role) and roles[role] != here]
+        if apart:
             notes.append(
-                f"{' and '.join(beside)} shares a dataset with {dataset.key} here, whose settings it has"
+                f"{' and '.join(apart)} shares a dataset with {dataset.key} here, whose settings it has"
             )
         if here is None or dataset.volume is not None or base.pool(dataset.pool).filesystem != "zfs":
             continue
-        for name in dataset.properties:
-            if name not in _KEPT and name not in here:
+        for name in [n for n in dataset.properties if n not in _KEPT and n not in here]:
+            if not replayed or PROPERTIES[name].replayed:
                 found[f"{dataset.key}.{name}"] = "default"
-        found.update({f"{dataset.key}.{name}": one.value for name, one in here.items()})
-    found.update({f"tunable.{name}": one.value for name, one in said.tunables.items()})
+        for name, value in here.items():
+            if replayed and not PROPERTIES[name].replayed:
+                without.append(name)
+            else:
+                found[f"{dataset.key}.{name}"] = value
+    for name, one in said.tunables.items():
+        if replayed and not TUNABLES[name].replayed:
+            without.append(name)
+        else:
+            found[f"tunable.{name}"] = one.value
+    if without:
+        notes.append(f"without {', '.join(dict.fromkeys(without))}, which a replay does not have")
     settings = {f"database.{name}": one.value for name, one in said.settings.items()}
     return AdvisedChanges(found, settings, tuple(notes))
 
@@ -203,14 +214,12 @@ class StudyBeside:
     notes: tuple[str, ...]
 
 
-def beside(
-    study: Study, names: Sequence[str], database: str | None, *, settings: bool = False
-) -> StudyBeside:
+def beside(study: Study, names: Sequence[str], database: str | None, *, replayed: bool) -> StudyBeside:
     """Return ``study`` with a layout for each of the sets ``names``, before its own.
 
-    ``database``: the study's, by ztune's name. ``settings``: another layout with the settings of the
-    database too, where a set has some. Raises InputError for a set that there is not, and for one that says
-    nothing of the database.
+    ``database``: the study's, by ztune's name. ``replayed``: for a screening, without what a replay does not
+    have; else a set with settings of the database is two layouts, without them and with them. Raises
+    InputError for a set that there is not, and for one that says nothing of the database.
     """
     if not names:
         return StudyBeside(study, ())
@@ -222,10 +231,10 @@ def beside(
     added, notes = [], []
     same_as = {study.layout.hash: f'the base layout, "{study.layout.name}"'}
     for name in dict.fromkeys(one.removeprefix(PREFIX) for one in names):
-        found = changes(about(name, database), study.layout)
+        found = changes(about(name, database), study.layout, replayed=replayed)
         notes += [f"{PREFIX}{name}: {note}" for note in found.notes]
         wanted = {f"{PREFIX}{name}": dict(found.changes)}
-        if found.settings and settings:
+        if found.settings and not replayed:
             wanted[f"{PREFIX}{name} and its settings"] = {**found.changes, **found.settings}
         elif found.settings:
             said = ", ".join(f"{k.partition('.')[2]}={v}" for k, v in found.settings.items())
