@@ -71,12 +71,12 @@ LOADS = (
     Load("rocksdb", {"size": "24M", "operations": 500}, LONG),
     Load("valkey", {"keys": 20000, "seconds": 5}, LONG),
     Load("orientdb-graph", {"triples": 2000}),
-    Load("postgres-oltp", {**_BEYOND, "rate": 20}),
-    Load("mariadb-oltp", _BEYOND),
-    Load("sqlite", _BEYOND, ("4K", *PAGES)),
-    Load("rocksdb", {"size": "112M", "operations": 500}, LONG),
-    Load("valkey", {"keys": 5000, "seconds": 5, "value_size": "8K"}, LONG),
     Load("orientdb-import", {"triples": 10000}),
+    Load("valkey", {"keys": 5000, "seconds": 5, "value_size": "8K"}, LONG),
+    Load("rocksdb", {"size": "112M", "operations": 500}, LONG),
+    Load("postgres-oltp", {**_BEYOND, "rate": 20}),
+    Load("sqlite", _BEYOND, ("4K", *PAGES)),
+    Load("mariadb-oltp", _BEYOND),
 )
 
 
