@@ -11,6 +11,7 @@ from typing import Any
 from ztune import output
 from ztune.analysis import units
 from ztune.databases.database import Database
+from ztune.onhost.words import ROLES
 from ztune.priors.prior import DISKS, Prior, SetInPrint
 from ztune.units import format_size
 
@@ -49,10 +50,14 @@ def lines(prior: Prior, of: Database) -> list[str]:
     shown = [one for one in shown if one.name != "zfs-defaults" or not prior.settings]
     if shown:
         out += ["", "In print: theirs, not ours (all of it and sources: `ztune list advice NAME`)"]
-        for one in shown[:_MOST_SETS]:
-            out += _set(one, whole=not prior.settings and len(shown) == 1)
+        out += [_set(one) for one in shown[:_MOST_SETS]]
         if len(shown) > _MOST_SETS:
             out.append(f"  and {', '.join(one.name for one in shown[_MOST_SETS:])}")
+        never = [setting.partition(".")[2] for one in shown[:_MOST_SETS] for setting in one.weaker]
+        if never:
+            out += _wrapped(
+                f"* with what no answer here has: {', '.join(dict.fromkeys(never))}", "    ", "  "
+            )
     out += ["", *_wrapped(f"Not known: {'; '.join(prior.unknown)}.", "  ")]
     heads = ("Make it yours:", "or your server:", "")
     return [*out, *(f"{head:<16}{one}" for head, one in zip(heads, _commands(prior, of), strict=True))]
@@ -74,7 +79,6 @@ def _answer(prior: Prior) -> Iterator[str]:
         beside = [one for one, key in shared.items() if key == role]
         name = "+".join([role, *beside])
         yield from _wrapped(f"  {name:<9} " + "  ".join(f"{k}={v}" for k, v in settings.items()), " " * 12)
-    yield ""
     parts = [
         f"{label} {_span(value)}"
         for label, value in (("time", prior.time), ("space", prior.space), ("written", prior.written))
@@ -100,22 +104,29 @@ def _nothing(prior: Prior) -> str:
     )
 
 
-def _set(one: SetInPrint, whole: bool) -> list[str]:
-    """Return the lines on a set: one, what is cut off stands in `ztune list advice`; with ``whole`` all."""
-    words = []
-    for factor, value in one.settings.items():
-        role, _, name = factor.partition(".")
-        words += [*([f"{role}:"] if f"{role}:" not in words else []), f"{name}={value}"]
-    head = f"  {one.name:<15} "
-    if one.times is not None:
-        head += f"(time ×{one.times:.2f} of ours) "
-    text = head + (" ".join(words) or "nothing set")
-    if one.weaker:
-        names = dict.fromkeys(setting.partition("=")[0].partition(".")[2] for setting in one.weaker)
-        text = head + f"[never ours: {', '.join(names)}] " + " ".join(words)
-    if whole or len(text) <= WIDTH:
-        return list(_wrapped(text, " " * 18))
-    return [text[: WIDTH - 1].rpartition(" ")[0] + " …"]
+def _set(one: SetInPrint) -> str:
+    """Return one line on a set: the values that tell sets apart; `ztune list advice` has all of it."""
+    parts = []
+    for role in ROLES:
+        here = {k.partition(".")[2]: v for k, v in one.settings.items() if k.partition(".")[0] == role}
+        if words := [_word(name, here[name]) for name in _TOLD if name in here]:
+            parts.append(" ".join([role, *words]))
+    more = any(k.partition(".")[2] not in _TOLD for k in one.settings)
+    told = f"time ×{one.times:.2f} of ours; " if one.times is not None else ""
+    name = f"{one.name}{' *' if one.weaker else ''}"
+    text = f"  {name:<16} {told}{', '.join(parts) or 'nothing set'}"
+    if len(text) > WIDTH - 3:
+        return text[: WIDTH - 2].rpartition(" ")[0] + " …"
+    return text + (", …" if more else "")
+
+
+_TOLD = ("recordsize", "compression", "primarycache", "logbias")
+
+
+def _word(name: str, value: str) -> str:
+    if name != "compression":
+        return value
+    return {"off": "uncompressed", "on": "lz4"}.get(value, value)
 
 
 def _commands(prior: Prior, of: Database) -> Iterator[str]:
