@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from typing import Any
+
 import exported_runs as exported
 import pytest
 
@@ -118,6 +121,15 @@ def test_an_answer_names_defaults_too_and_holds_the_sets_against_itself() -> Non
     assert "what a power cut loses" in found.unknown[0]
 
 
+def test_what_is_not_known_names_the_flags_that_would_tell() -> None:
+    def asked(**more: Any) -> str:
+        return " ".join(answer(PriorQuestion("sqlite", "ssd", **more), []).unknown)
+
+    assert "(add --memory and --size)" in asked()
+    assert "(add --size)" in asked(memory=1 << 34) and "(add --memory)" in asked(size=1 << 34)
+    assert "add" not in asked(memory=1 << 34, size=1 << 34)
+
+
 def test_without_a_run_there_are_the_sets_and_no_settings() -> None:
     found = answer(PriorQuestion("mongodb", "hdd"), [])
     assert found.settings == {} and found.runs == [] and found.off is None
@@ -128,6 +140,28 @@ def test_rows_become_runs_without_what_was_bought_or_is_weaker(home: object) -> 
     rows = exported.exported()
     # Both made-up runs have a log device and switch full_page_writes off: nothing to go by.
     assert runs_of(rows, own=True) == []
+
+
+def test_rows_of_a_screening_become_a_run(home: object) -> None:
+    row = next(row for row in results_file.read(evidence.shipped()) if row.baseline)
+    other = replace(row, trial=2, baseline=False, settings={**row.settings, "data.recordsize": "16K"})
+    weak = replace(
+        other, trial=3, settings={**row.settings, "data.sync": "disabled"}, durability="last-seconds"
+    )
+    more = replace(other, trial=4, settings={**row.settings, "arc": "1G"})
+    [found] = runs_of([row, other, weak, more], own=False)
+    assert set(found.figures) == {(), K16}
+    assert (found.raid, found.basis, found.own) == ("stripe", "modelled", False)
+    for disks, device, kind in (
+        ("own-hdd", "hdd", "hdd"), ("own-flash-2", "flash", "flash"), ("mirror 2 nvme", "flash", "nvme"),
+        ("", "", ""),
+    ):  # fmt: skip
+        [found] = runs_of([replace(row, disks=disks, device=device)], own=True)
+        assert found.disks == kind and found.own
+    apart: Any
+    for apart in ({"disks": "hdd-7200, log nvme"}, {"disks": "instant"}, {"run_basis": "emulated"}):
+        assert runs_of([replace(row, **apart)], own=True) == []
+    assert runs_of([other], own=True) == []
 
 
 def test_a_layouts_key_is_its_properties_that_are_no_defaults() -> None:

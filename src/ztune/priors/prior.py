@@ -22,7 +22,7 @@ DISKS: dict[str, str] = {"hdd": "hdd-7200", "ssd": "ssd-sata", "nvme": "nvme"}
 """What disks are called on the command line → the profile that stands for them."""
 RAIDS = ("stripe", "mirror", "raidz1", "raidz2", "raidz3")
 _CLASSES = {
-    "hdd-7200": "hdd", "hdd-10k": "hdd", "own-hdd": "hdd",
+    "hdd-7200": "hdd", "hdd-10k": "hdd", "own-hdd": "hdd", "usb-slow": "usb",
     "ssd-sata": "ssd", "flash-card": "ssd", "nvme": "nvme",
 }  # fmt: skip
 WITHIN = 0.05
@@ -58,9 +58,10 @@ class PriorFigures:
 class PriorRun:
     """One run as a prior sees it: under which conditions, and what each layout took.
 
-    ``load``: what was run, the same for runs of one load on several disks. ``disks``: hdd, ssd, nvme, or ""
-    where the disks were real. ``cover``: bytes on disk over those of the ARC. ``roles``: those with a dataset
-    of their own; ``shared``: other roles → the role whose dataset they share.
+    ``load``: what was run, the same for runs of one load on several disks. ``disks``: hdd, ssd, nvme, flash
+    (of a kind that is not told), or "" where the disks were real. ``cover``: bytes on disk over those of the
+    ARC. ``roles``: those with a dataset of their own; ``shared``: other roles → the role whose dataset they
+    share.
     """
 
     name: str
@@ -198,7 +199,7 @@ def _run(rows: Sequence[ResultRow], own: bool) -> PriorRun | None:
         workload=base.workload,
         basis=base.run_basis,
         own=own,
-        disks=next((_CLASSES[word] for word in first if word in _CLASSES), base.device and "flash"),
+        disks=next((_CLASSES[word] for word in first if word in _CLASSES), base.device),
         raid=first[0] if first and first[0] in RAIDS else "stripe",
         cover=space / base.arc if space and base.arc else None,
         roles=tuple(role for role in ROLES if f"{role}.pool" in base.settings),
@@ -403,8 +404,8 @@ def _unknown(question: PriorQuestion, runs: Sequence[PriorRun]) -> Iterator[str]
     """Yield what nothing here tells, as sentences without an end."""
     yield "what a power cut loses, which your database's own settings decide too"
     if question.cover is None:
-        missing = "--size" if question.memory else "--memory and --size"
-        yield f"whether your data fit into the memory (add {missing})"
+        missing = [flag for flag, v in (("--memory", question.memory), ("--size", question.size)) if not v]
+        yield f"whether your data fit into the memory (add {' and '.join(missing)})"
     if question.raid.startswith("raidz"):
         yield "how much more room small records take on RAID-Z, for parity and padding"
     if runs and all(run.basis == "modelled" for run in runs):
