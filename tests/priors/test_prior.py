@@ -37,8 +37,8 @@ def run(load: str = "a", disks: str = "ssd", **more: object) -> PriorRun:
     figures = {(): PriorFigures(2.0, 100, 50), K16: PriorFigures(1.0, 100, 50)}
     values: dict[str, object] = {
         "name": f"{load}-{disks}", "load": load, "workload": "postgres-oltp", "basis": "modelled",
-        "own": False, "disks": disks, "raid": "stripe", "cover": 2.0, "roles": ("data", "wal"),
-        "shared": {}, "figures": figures, **more,
+        "own": False, "disks": disks, "raid": "stripe", "durability": "nothing-acknowledged",
+        "cover": 2.0, "roles": ("data", "wal"), "shared": {}, "figures": figures, **more,
     }  # fmt: skip
     return PriorRun(**values)  # type: ignore[arg-type]
 
@@ -159,9 +159,15 @@ def test_rows_of_a_screening_become_a_run(home: object) -> None:
         [found] = runs_of([replace(row, disks=disks, device=device)], own=True)
         assert found.disks == kind and found.own
     apart: Any
-    for apart in ({"disks": "hdd-7200, log nvme"}, {"disks": "instant"}, {"run_basis": "emulated"}):
+    bought = {**row.settings, "slog": "nvme"}
+    for apart in ({"settings": bought}, {"disks": "instant"}, {"run_basis": "emulated"}):
         assert runs_of([replace(row, **apart)], own=True) == []
     assert runs_of([other], own=True) == []
+    assert runs_of([replace(row, durability="corrupt")], own=True) == []
+    lossy = [replace(one, durability="last-seconds") for one in (row, other)]
+    [found] = runs_of([*lossy, replace(weak, durability="corrupt")], own=False)
+    assert set(found.figures) == {(), K16}
+    assert "the last seconds of commits" in answer(QUESTION, [found]).unknown[0]
 
 
 def test_a_layouts_key_is_its_properties_that_are_no_defaults() -> None:

@@ -25,6 +25,7 @@ _CLASSES = {
     "hdd-7200": "hdd", "hdd-10k": "hdd", "own-hdd": "hdd", "usb-slow": "usb",
     "ssd-sata": "ssd", "flash-card": "ssd", "nvme": "nvme",
 }  # fmt: skip
+_DEVICES = {"slog", "l2arc", "special"}
 WITHIN = 0.05
 """Times and sizes nearer than that count as equal, as an objective does by default."""
 KEPT = ("modelled_s", "allocated", "written", "read", "time", "space")
@@ -59,9 +60,9 @@ class PriorRun:
     """One run as a prior sees it: under which conditions, and what each layout took.
 
     ``load``: what was run, the same for runs of one load on several disks. ``disks``: hdd, ssd, nvme, flash
-    (of a kind that is not told), or "" where the disks were real. ``cover``: bytes on disk over those of the
-    ARC. ``roles``: those with a dataset of their own; ``shared``: other roles → the role whose dataset they
-    share.
+    (of a kind that is not told), or "" where the disks were real. ``durability``: the class of all layouts.
+    ``cover``: bytes on disk over those of the ARC. ``roles``: those with a dataset of their own; ``shared``:
+    other roles → the role whose dataset they share.
     """
 
     name: str
@@ -71,6 +72,7 @@ class PriorRun:
     own: bool
     disks: str
     raid: str
+    durability: str
     cover: float | None
     roles: tuple[str, ...]
     shared: Mapping[str, str]
@@ -165,9 +167,9 @@ def weaker(key: Key) -> tuple[str, ...]:
 def runs_of(rows: Iterable[ResultRow], *, own: bool) -> list[PriorRun]:
     """Return the runs in ``rows`` that a prior can use; ``own``: they are the user's.
 
-    Left out are runs with a log device, a special or a cache device, those on emulated or instant disks, and
-    those without a result of their base layout. Of the others each layout counts that loses nothing at a
-    power cut and differs from the base in properties of roles alone.
+    Left out are runs with a log, a special or a cache device, those on emulated or instant disks, those that
+    a power cut may damage, and those without a result of their base layout. Of the others each layout counts
+    that is of the base's durability class and differs from it in properties of roles alone.
     """
     by_run: dict[tuple[str, str], list[ResultRow]] = {}
     for row in rows:
@@ -180,12 +182,14 @@ def _run(rows: Sequence[ResultRow], own: bool) -> PriorRun | None:
     base = next((row for row in rows if row.baseline), None)
     if base is None or base.run_basis == "emulated" or base.disks == "instant":
         return None
-    if any(f", {word} " in base.disks for word in ("log", "cache", "special")):
+    if base.durability == DurabilityClass.CORRUPT.value:
+        return None
+    if any(k.rpartition(".")[2] in _DEVICES and v != "none" for k, v in base.settings.items()):
         return None
     values: dict[Key, list[ResultRow]] = {}
     for row in rows:
         key = key_of(row.settings)
-        if _rest(row) == _rest(base) and row.durability == DurabilityClass.NOTHING.value:
+        if _rest(row) == _rest(base) and row.durability == base.durability:
             values.setdefault(key, []).append(row)
     figures = {key: found for key, several in values.items() if (found := _figures(several)) is not None}
     if key_of(base.settings) not in figures:
@@ -201,6 +205,7 @@ def _run(rows: Sequence[ResultRow], own: bool) -> PriorRun | None:
         own=own,
         disks=next((_CLASSES[word] for word in first if word in _CLASSES), base.device),
         raid=first[0] if first and first[0] in RAIDS else "stripe",
+        durability=base.durability,
         cover=space / base.arc if space and base.arc else None,
         roles=tuple(role for role in ROLES if f"{role}.pool" in base.settings),
         shared={role: str(w) for role in ROLES if (w := base.settings.get(f"{role}.with")) is not None},
@@ -402,7 +407,7 @@ def _canonical(settings: Mapping[str, str]) -> dict[str, str]:
 
 def _unknown(question: PriorQuestion, runs: Sequence[PriorRun]) -> Iterator[str]:
     """Yield what nothing here tells, as sentences without an end."""
-    yield "what a power cut loses, which your database's own settings decide too"
+    yield "what a power cut loses, which your database's own settings decide too" + _lost(runs)
     if question.cover is None:
         missing = [flag for flag, v in (("--memory", question.memory), ("--size", question.size)) if not v]
         yield f"whether your data fit into the memory (add {' and '.join(missing)})"
@@ -411,3 +416,13 @@ def _unknown(question: PriorQuestion, runs: Sequence[PriorRun]) -> Iterator[str]
     if runs and all(run.basis == "modelled" for run in runs):
         what = "seconds (modelled; on flash a hint)" if question.disks != "hdd" else "seconds (modelled)"
         yield what
+
+
+def _lost(runs: Sequence[PriorRun]) -> str:
+    """Return what those of the runs lost, in brackets, where that is more than nothing; else ""."""
+    classes = {run.durability for run in runs}
+    if DurabilityClass.NOT_KNOWN.value in classes:
+        return " (nobody has declared what those of these runs lose)"
+    if DurabilityClass.LAST_SECONDS.value in classes:
+        return " (with those of these runs the last seconds of commits)"
+    return ""
