@@ -3,6 +3,8 @@
     python bench/advice.py                       every database on hdd-7200 and ssd-sata; hours
     python bench/advice.py postgresql:ssd-sata   one database on one kind of disk (several may be named)
     python bench/advice.py --blocks 3 …          each layout so often; default 5
+    python bench/advice.py --screening RUN PAIR  … with the layout that this screening recommends
+    python bench/advice.py -p seconds=20 PAIR    … with another parameter than it was recorded with
     python bench/advice.py --markdown            the table of docs/advice.md of what is there; runs nothing
 
 Of each pair the load is recorded and screened, without what would have to be bought; the layout that is
@@ -28,6 +30,7 @@ from ztune.analysis.paired import Ratio, paired
 from ztune.analysis.results import LayoutResult
 from ztune.analysis.standing import standing
 from ztune.cli._recording import record_workload
+from ztune.cli._values import pairs
 from ztune.databases import database
 from ztune.errors import ZtuneError
 from ztune.places import engine as engines
@@ -130,11 +133,11 @@ def screened(store: Store, pair: str) -> Run:
     return run
 
 
-def task_of(store: Store, screening_run: Run, name: str) -> Task:
+def task_of(store: Store, screening_run: Run, name: str, params: Mapping[str, str]) -> Task:
     """Return what runs on the mount: the base, ours, and every set's, each layout once."""
     recommendation = recommend(screening_run, store.trials(screening_run.id))
     task = asked.task_after(
-        screening_run, store, {}, [recommendation.layout_hash], 1, native=True,
+        screening_run, store, params, [recommendation.layout_hash], 1, native=True,
         advice=list(advised.sets_of(name)),
     )  # fmt: skip
     for one in task.notes:
@@ -142,7 +145,7 @@ def task_of(store: Store, screening_run: Run, name: str) -> Task:
     return task
 
 
-def measure(store: Store, pair: str, blocks: int, place: Place) -> Run:
+def measure(store: Store, pair: str, blocks: int, place: Place, params: Mapping[str, str]) -> Run:
     """Run a pair on the mount, or go on with it, until each layout ran ``blocks`` times."""
     screening_run = screened(store, pair)
     name = pair.partition(":")[0]
@@ -150,7 +153,7 @@ def measure(store: Store, pair: str, blocks: int, place: Place) -> Run:
     if there is not None:
         run = store.run(there)
         return run if run.status == "done" else runner.resume(store, run, places.again(run))
-    task = task_of(store, screening_run, name)
+    task = task_of(store, screening_run, name, params)
     request = runner.Request(
         study=task.study, layouts=task.layouts, job=task.job, place=place,
         options=TrialOptions(blocks=(blocks, blocks)), seed=None, name=f"advice {pair}",
@@ -232,6 +235,8 @@ def main() -> int:
     )
     parser.add_argument("pairs", nargs="*", metavar="DATABASE:PROFILE")
     parser.add_argument("--blocks", type=int, default=5)
+    parser.add_argument("--screening", metavar="RUN", help="with one pair: a screening that is there")
+    parser.add_argument("-p", action="append", default=[], metavar="NAME=VALUE")
     parser.add_argument("--screen-only", action="store_true", help="record and screen, and run nothing")
     parser.add_argument("--markdown", action="store_true")
     given = parser.parse_args()
@@ -239,14 +244,18 @@ def main() -> int:
     if wrong:
         parser.error(f"{wrong[0]} is none of {', '.join(every)}")
     assert all(database.of_workload(workload) for workload, _ in LOADS.values())
+    if given.screening and len(given.pairs) != 1:
+        parser.error("--screening goes with one pair")
     with Store.open() as store:
         try:
+            if given.screening:
+                note(given.pairs[0], "screening", store.run(given.screening).id)
             for pair in [] if given.markdown else given.pairs or every:
                 print(f"advice: {pair}", file=sys.stderr, flush=True)
                 if given.screen_only:
                     screened(store, pair)
                 else:
-                    measure(store, pair, given.blocks, places.make("mount", None, None, None, None))
+                    measure(store, pair, given.blocks, places.make("mount", None), pairs(tuple(given.p)))
         except ZtuneError as error:
             print(f"advice: {error}", file=sys.stderr)
             return error.exit_code

@@ -121,6 +121,7 @@ class SetInPrint:
 
     name: str
     title: str
+    as_of: str
     url: str
     settings: Mapping[str, str]
     tried: int
@@ -387,6 +388,7 @@ def _in_print(database: str, runs: Sequence[PriorRun], chosen: Key | None) -> It
         yield SetInPrint(
             name=name,
             title=whole.title,
+            as_of=whole.as_of,
             url=whole.url,
             settings=settings,
             tried=len(times),

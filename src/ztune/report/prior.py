@@ -44,13 +44,18 @@ def lines(prior: Prior, of: Database) -> list[str]:
         where.append(f"{format_size(asked.memory)} of memory")
     if asked.size:
         where.append(f"{format_size(asked.size)} of data")
-    out = [*_wrapped(f"{of.facts.title} on {', '.join(where)}: A PRIOR, not measured on your load.")]
+    out = [
+        *_wrapped(f"{_capital(of.facts.title)} on {', '.join(where)}: A PRIOR, not measured on your load.")
+    ]
     out += _answer(prior) if prior.settings else [*_wrapped(_nothing(prior))]
     shown = sorted(prior.in_print, key=lambda one: one.name)
     shown = [one for one in shown if one.name != "zfs-defaults" or not prior.settings]
     if shown:
         out += ["", "In print: theirs, not ours (all of it and sources: `ztune list advice NAME`)"]
-        out += [_set(one) for one in shown[:_MOST_SETS]]
+        for one in shown[:_MOST_SETS]:
+            out.append(_set(one))
+            if not prior.settings:
+                out += _source(one)
         if len(shown) > _MOST_SETS:
             out.append(f"  and {', '.join(one.name for one in shown[_MOST_SETS:])}")
         never = [setting.partition(".")[2] for one in shown[:_MOST_SETS] for setting in one.weaker]
@@ -120,10 +125,18 @@ def _set(one: SetInPrint) -> str:
     return text + (", …" if more else "")
 
 
+def _source(one: SetInPrint) -> list[str]:
+    """Return where a set comes from, an address on a line of its own where it fits."""
+    out = textwrap.wrap(f"{one.title} ({one.as_of})", WIDTH, initial_indent="    ", max_lines=1)
+    return [*out, f"    {one.url}"] if one.url and len(one.url) <= WIDTH - 4 else out
+
+
 _TOLD = ("recordsize", "compression", "primarycache", "logbias")
 
 
 def _word(name: str, value: str) -> str:
+    if (name, value) == ("primarycache", "all"):
+        return "primarycache=all"
     if name != "compression":
         return value
     return {"off": "uncompressed", "on": "lz4"}.get(value, value)
