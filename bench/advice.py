@@ -29,6 +29,7 @@ from ztune.advice.recommend import recommend
 from ztune.analysis.paired import Ratio, paired
 from ztune.analysis.results import LayoutResult
 from ztune.analysis.standing import standing
+from ztune.cli._live import LiveView
 from ztune.cli._recording import record_workload
 from ztune.cli._values import pairs
 from ztune.databases import database
@@ -125,10 +126,11 @@ def screened(store: Store, pair: str) -> Run:
     )
     study = without_purchases(asked.study_for(trace, None, profile, None))
     options = ScreenOptions(budget=BUDGET)
-    run = screening.start(
-        store, trace, study, engines.check(), options, others={}, name=f"advice {pair}",
-        command=["bench/advice.py", pair],
-    )  # fmt: skip
+    with LiveView() as live:
+        run = screening.start(
+            store, trace, study, engines.check(), options, others={}, name=f"advice {pair}",
+            command=["bench/advice.py", pair], observer=live,
+        )  # fmt: skip
     note(pair, "screening", run.id)
     return run
 
@@ -152,7 +154,10 @@ def measure(store: Store, pair: str, blocks: int, place: Place, params: Mapping[
     there = known().get(pair, {}).get("run")
     if there is not None:
         run = store.run(there)
-        return run if run.status == "done" else runner.resume(store, run, places.again(run))
+        if run.status == "done":
+            return run
+        with LiveView() as live:
+            return runner.resume(store, run, places.again(run), live)
     task = task_of(store, screening_run, name, params)
     request = runner.Request(
         study=task.study, layouts=task.layouts, job=task.job, place=place,
@@ -161,7 +166,8 @@ def measure(store: Store, pair: str, blocks: int, place: Place, params: Mapping[
     )  # fmt: skip
     before = {run.id for run in store.runs()}
     try:
-        return runner.start(store, request)
+        with LiveView() as live:
+            return runner.start(store, request, live)
     finally:
         # Also where it was cut: it goes on with that one.
         for run in store.runs():
