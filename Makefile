@@ -132,6 +132,7 @@ docs: setup
 	$(BIN)/python -m ztune.databases.skeleton docs/adding-a-database.md
 	$(BIN)/python -m ztune.cli.docs docs/commands.md
 	$(BIN)/python -m ztune.study.docs docs/study-format.md
+	$(BIN)/python -m ztune.study.docs docs/advice.md
 	$(BIN)/python -m ztune.claims.docs docs/claims-format.md
 	$(BIN)/python -m ztune.claims.studies_docs docs/studies.md
 	$(BIN)/python -m ztune.results.docs docs/results-format.md

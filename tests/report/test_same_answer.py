@@ -116,7 +116,7 @@ def test_every_door_gives_the_same_answer(tmp_path: Path, seconds: dict[str, flo
     lines = [line for line in told("recommend", run.id, "--why").splitlines() if "◀ recommended" in line]
     assert len(lines) == 1 and wins.name in lines[0]
     # tune --on, when the trials are done
-    plan = _tune.TuneOptions("postgres-oltp", {}, tmp_path, None, None, None, None, 0, None, "auto", ())
+    plan = _tune.TuneOptions("postgres-oltp", {}, tmp_path, None, None, (), None, None, 0, None, "auto", ())
     with Store.open() as store:
         written = _tune._write(plan, screened.id, Path("/nowhere/x.trace"), store, run)
     assert written.recommendation.model_dump(mode="json") == answer

@@ -160,6 +160,11 @@ have_option = option(
     help="Hardware that you have though the base layout leaves it unused, such as slog=nvme, arc=8G or "
     "wal.pool=logs: layouts that take it are then recommended, not listed as what you could buy.",
 )
+advice_option = option(
+    "--advice",
+    metavar="NAME",
+    help="Try this set of advice that is in print too (may be repeated); `ztune list advice` names them.",
+)
 budget_option = option(
     "--budget",
     type=click.IntRange(1),

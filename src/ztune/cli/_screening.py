@@ -9,6 +9,7 @@ from ztune.runs import feasible
 from ztune.store.db import Store
 from ztune.store.records import Run
 from ztune.study import Study
+from ztune.study.advised import StudyBeside
 
 
 def say_notes(study: Study, budget: int) -> None:
@@ -17,6 +18,13 @@ def say_notes(study: Study, budget: int) -> None:
     """
     for note in (*study.notes, *feasible.check(study, budget)):
         output.echo(f"ztune: {note}", err=True)
+
+
+def say_advice(found: StudyBeside) -> Study:
+    """Return the study in ``found``, and say on stderr what its sets of advice leave out."""
+    for note in found.notes:
+        output.echo(f"ztune: {note}", err=True)
+    return found.study
 
 
 def print_ranking(run: Run, store: Store, top: int | None) -> None:

@@ -17,6 +17,7 @@ from ztune.advice.commands import script
 from ztune.advice.model import Recommendation
 from ztune.cli._live import LiveView
 from ztune.cli._options import (
+    advice_option,
     arc_option,
     argument,
     budget_option,
@@ -28,9 +29,9 @@ from ztune.cli._options import (
     seed_option,
 )
 from ztune.cli._recording import record_jobs, record_workload
-from ztune.cli._screening import say_notes
+from ztune.cli._screening import say_advice, say_notes
 from ztune.cli.screen import ranking_json
-from ztune.databases import memory, registry
+from ztune.databases import database, memory, registry
 from ztune.databases.workload import Workload
 from ztune.errors import InputError
 from ztune.places import engine as engines
@@ -38,14 +39,14 @@ from ztune.places.channel import Place
 from ztune.report import html, source
 from ztune.report import measured as reports
 from ztune.runs import runner, screening
-from ztune.runs.asked import study_for, study_of_jobs, suited
+from ztune.runs.asked import study_for, study_of_jobs, suited, with_advice
 from ztune.runs.options import DEFAULT_BUDGET, ScreenOptions, TrialOptions
 from ztune.runs.plan import best_of, workload_job
 from ztune.runs.recordings import varied
 from ztune.runs.search import stopped
 from ztune.store.db import Store
 from ztune.store.records import Run
-from ztune.study import Study, profiles, ready
+from ztune.study import Study, advised, profiles, ready
 from ztune.study.hardware import parse_have
 from ztune.trace.recorders import choose
 
@@ -68,6 +69,7 @@ class TuneOptions:
         help="The layouts to try: a TOML file or a ready study. Default: the workload's own.",
     )
     profile: str | None = profile_option
+    advice: tuple[str, ...] = advice_option
     arc: str | None = arc_option
     budget: int | None = budget_option
     jobs: int | None = jobs_option
@@ -137,6 +139,7 @@ def tune(asked: TuneOptions, trying: Trying | None) -> Tuned:
             path = paths.traces() / f"{asked.workload}-{stamp}.trace"
             trace, others = record_workload(workload, asked.recorder, path), {}
             study = study_for(trace, asked.study, asked.profile, asked.arc)
+        study = say_advice(with_advice(study, asked.advice, trace))
         options = replace(options, have=parse_have(asked.have, study.layout))
         say_notes(study, options.budget)
         with Store.open() as store:
@@ -214,6 +217,9 @@ def _check_early(asked: TuneOptions, trying: Trying | None, workload: Workload) 
         parse_have(asked.have, study.layout)
     if asked.profile is not None:
         profiles.find(asked.profile)
+    known = database.of_workload(asked.workload)
+    for name in asked.advice:
+        advised.about(name, asked.workload if known is None else known.name)
     if trying is not None:
         with trying.place as place:
             place.about_host()

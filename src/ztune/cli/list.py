@@ -13,9 +13,10 @@ from ztune.databases import registry
 from ztune.databases.registry import ListedWorkload
 from ztune.runs.recordings import completed, varied
 from ztune.runs.space import differences, first_round
-from ztune.study import Study, load_study, ready
+from ztune.study import Study, advised, load_study, ready
 from ztune.study import profiles as known
 from ztune.study.adjust import adjusted
+from ztune.study.advised import AdviceSet
 from ztune.study.durability import judge
 from ztune.study.schema import study_schema
 
@@ -28,6 +29,7 @@ def command() -> None:
       ztune list workloads
       ztune list layouts                    the ready studies
       ztune list layouts postgres-oltp      the layouts one of them tries
+      ztune list advice openzfs-guide       what a guide says, with its source
       ztune list profiles --json
     """
 
@@ -158,6 +160,64 @@ def _as_screened(study: Study) -> Study:
     if study.workload is None or not varied(study):
         return study
     return completed(study, study.workload, study.parameters, settings=True)
+
+
+@command.command("advice")
+@takes
+def advice(name: str | None = argument(required=False), as_json: bool = json_option) -> None:
+    """List the advice that is in print, as sets that `--advice` takes; or all of one set, with its sources.
+
+    Your own stand in `studies/advice/` of the state directory; docs/advice.md explains the format.
+
+    \b
+      ztune list advice
+      ztune list advice openzfs-guide
+      ztune screen my.trace --advice openzfs-guide
+    """
+    if name is not None:
+        found = advised.find(name)
+        if as_json:
+            output.print_json(found.model_dump(mode="json", exclude_none=True))
+        else:
+            _show_advice(name.removeprefix(advised.PREFIX), found)
+        return
+    _print(
+        [
+            {
+                "name": one,
+                "of": ", ".join(loaded.database),
+                "as of": loaded.as_of,
+                "title": loaded.title,
+                "file": str(path),
+            }
+            for one, path in advised.files().items()
+            for loaded in [advised.load(path)]
+        ],
+        as_json,
+        hide=("file",),
+    )
+
+
+def _show_advice(name: str, found: AdviceSet) -> None:
+    """Print all of one set."""
+    by = f", {found.author}" if found.author else ""
+    output.echo(f"{advised.PREFIX}{name}: {found.title}{by} (as of {found.as_of})")
+    for text in filter(None, (found.url, found.note)):
+        output.echo(f"  {text}")
+    for database, said in found.database.items():
+        output.echo(f"\n{'every other database' if database == advised.ANY else database}")
+        if said.note:
+            output.echo(f"  {said.note}")
+        rows = []
+        for role, values in said.roles().items():
+            rows += [(f"{role}.{key}", str(v.value), v.says) for key, v in values.items()]
+            if not values:
+                rows.append((role, "ZFS's defaults", ""))
+        rows += [(f"tunable.{key}", str(v.value), v.says) for key, v in said.tunables.items()]
+        rows += [(f"database.{key}", str(v.value), v.says) for key, v in said.settings.items()]
+        output.print_table(("setting", "value", "what the source says"), rows, otherwise=110)
+        for text in said.left_out:
+            output.echo(f"  not taken: {text}")
 
 
 @command.command("profiles")

@@ -16,9 +16,10 @@ from ztune.onhost.host.interrupt import signals_as_interrupt
 # name → its line in `ztune --help`, which so need not import every command: that would take a second.
 # The module of that name has the `command`.
 COMMANDS: dict[str, str] = {
+    "advise": "What was best for loads like yours, at once: a prior.",
     "tune": "The whole loop: run a workload, record, screen, recommend.",
     "doctor": "What this machine can do, and what brings what is missing.",
-    "list": "Workloads, studies and disk profiles.",
+    "list": "Workloads, studies, advice and disk profiles.",
     "setup": "Install what a workload needs.",
     "observe": "What a live database does to its file system, and what to change.",
     "record": "Record the file I/O of a command or of running processes.",

@@ -12,6 +12,7 @@ from ztune.cli._live import LiveView
 from ztune.cli._options import (
     Trials,
     Where,
+    advice_option,
     arc_option,
     argument,
     group,
@@ -48,6 +49,7 @@ def command(
         metavar="NAME|HASH",
         help="Only this layout of the study (may be repeated); the baseline always runs.",
     ),
+    advice: tuple[str, ...] = advice_option,
     source: str | None = option("--from", metavar="RUN", help="Take the best layouts of this screening run."),
     objective: str | None = option(
         "--objective",
@@ -86,6 +88,7 @@ def command(
       ztune run postgres-oltp                         in the lab: a throw-away virtual machine
       ztune run postgres-oltp --on mount              OpenZFS in user space, in real time, no root needed
       ztune run --from last --top 3                   the best of the last screening, and the baseline
+      ztune run --from last --top 1 --advice openzfs-guide      against what OpenZFS's guide says
       ztune run my-study.toml --on local --pool tank/ztune
       ztune run postgres-oltp --on mount --objective cpu     least processor time per transaction
       ztune run fio --on local --disk main=/dev/sdb --blocks 5
@@ -98,7 +101,7 @@ def command(
         output.plain(name, "--name")
     with Store.open() as store:
         if resume is not None:
-            if what is not None or source is not None or params or objective is not None:
+            if what is not None or source is not None or params or advice or objective is not None:
                 raise InputError("--resume goes on with a run as it was begun; leave the rest out")
             run = resolve(resume, "run", store=store)
             with LiveView() as live:
@@ -115,14 +118,18 @@ def command(
                         "--profile and --arc are those of the screening run; leave them out with --from"
                     )
                 before = resolve(source, "run", store=store)
-                task = asked.task_after(before, store, params, names, trials.top, native=native)
+                task = asked.task_after(
+                    before, store, params, names, trials.top, native=native, advice=advice
+                )
                 options = replace(options, have=ScreenOptions.of(before).have)
             elif what is not None and source is None:
-                task = asked.task(what, params, names, profile, arc, native=native)
+                task = asked.task(what, params, names, profile, arc, native=native, advice=advice)
             else:
                 raise InputError(
                     "what is to run? `ztune run STUDY`, `ztune run WORKLOAD`, or `ztune run --from RUN`"
                 )
+            for note in task.notes:
+                output.echo(f"ztune: {note}", err=True)
             study = task.study
             if objective is not None:
                 goal = {**study.objective.model_dump(mode="json"), "minimise": metrics(objective)}

@@ -17,6 +17,7 @@ from ztune.analysis.metrics import TOTALS, operations, table
 from ztune.analysis.standing import standing
 from ztune.cli._live import LiveView
 from ztune.cli._options import (
+    advice_option,
     arc_option,
     argument,
     budget_option,
@@ -29,14 +30,14 @@ from ztune.cli._options import (
     takes,
 )
 from ztune.cli._recording import record_jobs
-from ztune.cli._screening import print_ranking, say_notes
+from ztune.cli._screening import print_ranking, say_advice, say_notes
 from ztune.cli._values import FiniteRange
 from ztune.errors import InputError
 from ztune.places import engine as engine_programs
 from ztune.report import versions as of_versions
 from ztune.report.terminal import TOP
 from ztune.runs import recordings, screening, versions
-from ztune.runs.asked import study_for, study_of_jobs, suited
+from ztune.runs.asked import study_for, study_of_jobs, suited, with_advice
 from ztune.runs.named import resolve
 from ztune.runs.options import DEFAULT_BUDGET, ScreenOptions
 from ztune.runs.recordings import JobKey, with_parameters
@@ -62,6 +63,7 @@ def command(
     ),
     roles: tuple[str, ...] = role_option,
     profile: str | None = profile_option,
+    advice: tuple[str, ...] = advice_option,
     arc: str | None = arc_option,
     jobs: int | None = jobs_option,
     seed: int | None = seed_option,
@@ -100,6 +102,7 @@ def command(
       ztune screen my.trace --profile nvme --arc 4G
       ztune screen my.trace --study my-study.toml --budget 60
       ztune screen my.trace --role '/srv/db/log/*=wal'    another role, without recording again
+      ztune screen my.trace --advice openzfs-guide   what the guide says, beside what is found
       ztune screen my.trace --resume            go on where it was cut
       ztune screen my.trace --openzfs 2.3.2,2.4.4    what does the upgrade change?
       ztune list layouts postgres-oltp          what a ready study tries
@@ -126,6 +129,7 @@ def command(
             given = {
                 "--study": study_name, "--profile": profile, "--arc": arc, "--name": name,
                 "--role": ", ".join(roles) or None, "--have": have or None,
+                "--advice": " ".join(advice) or None,
             }  # fmt: skip
             wrong = [flag for flag, value in given.items() if value is not None]
             if wrong:
@@ -152,6 +156,7 @@ def command(
                     opened = reassign.beside(opened, reassign.with_roles(opened, rules))
                 study = study_for(opened, study_name, profile, arc)
                 others = recordings.found(study, opened, options.budget, study_name)
+            study = say_advice(with_advice(study, advice, opened))
             options = replace(options, have=parse_have(have, study.layout))
             say_notes(study, options.budget)
             with LiveView() as live:

@@ -13,10 +13,12 @@ from ztune.runs import from_trace, plan, recordings
 from ztune.runs.named import meant
 from ztune.runs.plan import RunJob, workload_job
 from ztune.runs.screening import allowed_order
+from ztune.runs.space import unique
 from ztune.store.db import Store
 from ztune.store.records import Run
-from ztune.study import Layout, Study, generic, ready
+from ztune.study import Layout, Study, advised, generic, ready
 from ztune.study.adjust import adjusted
+from ztune.study.advised import StudyBeside
 from ztune.study.layout import plain
 from ztune.trace.manifest import Manifest, WorkloadInfo
 from ztune.trace.reader import Trace
@@ -142,6 +144,18 @@ def _changed_for(study: Study, trace: Trace, profile: str | None, arc: str | Non
     return changed(study, profile, arc, _settings(manifest.workload), _declared(manifest))
 
 
+def with_advice(study: Study, names: Sequence[str], trace: Trace) -> StudyBeside:
+    """Return ``study`` with layouts of the sets of advice ``names`` for the database in ``trace``.
+
+    Raises InputError.
+    """
+    manifest = trace.manifest
+    workload = manifest.workload.name if manifest.workload is not None else study.workload
+    here = database.of_layouts(set(databases_of(f.path for f in manifest.files if f.role is not None)))
+    found = database.of_workload(workload) if workload else here[0] if len(here) == 1 else None
+    return advised.beside(study, names, None if found is None else found.name, replayed=True)
+
+
 def _declared(manifest: Manifest) -> Declared:
     """Return what is declared of the durability of the database that was recorded."""
     if manifest.workload is not None:
@@ -165,11 +179,14 @@ def _settings(workload: WorkloadInfo | None) -> dict[str, str]:
 
 @dataclass(frozen=True)
 class Task:
-    """What trials do: the layouts of a study, the baseline first, and the job on each."""
+    """What trials do: the layouts of a study, the baseline first, and the job on each. ``notes``: sentences
+    on what of the sets of advice their layouts leave out.
+    """
 
     study: Study
     layouts: Sequence[Layout]
     job: RunJob
+    notes: tuple[str, ...] = ()
 
 
 def task(
@@ -180,10 +197,11 @@ def task(
     arc: str | None,
     *,
     native: bool,
+    advice: Sequence[str] = (),
 ) -> Task:
     """Return what to run for the study or workload ``what``; ``names``: only these of its layouts.
 
-    ``native``: with the database of this host.
+    ``native``: with the database of this host. ``advice``: sets whose layouts run too, also with ``names``.
     """
     asked = study_named(what, params)
     study, workload = asked.study, asked.workload
@@ -192,25 +210,53 @@ def task(
     if asked.layout is not None:
         names = [asked.layout, *names]
     given = {**study.parameters, **params}
+    study, notes = _advised(study, advice, workload)
+    if names:
+        names = [*names, *_layouts_of(study, advice)]
     study = recordings.completed(study, workload, given, settings=False)
     settings, declared = registry.settings_of(workload, given), registry.declared(workload, given)
     study = changed(study, profile, arc, settings, declared)
     fields = registry.get(workload).Parameters.model_fields
     sizes = {"arc": study.layout.arc} if memory.is_relative(fields, given) else {}
-    return Task(study, plan.layouts(study, names), _job(workload, {**sizes, **given}, native))
+    return Task(study, plan.layouts(study, names), _job(workload, {**sizes, **given}, native), notes)
+
+
+def _advised(study: Study, advice: Sequence[str], workload: str) -> tuple[Study, tuple[str, ...]]:
+    found = database.of_workload(workload)
+    both = advised.beside(study, advice, None if found is None else found.name, replayed=False)
+    return both.study, both.notes
+
+
+def _layouts_of(study: Study, advice: Sequence[str]) -> list[str]:
+    """Return the names of the layouts that sets of advice added to ``study``."""
+    if not advice:
+        return []
+    return [one.name for one in study.layouts if one.name.startswith(advised.PREFIX)]
 
 
 def task_after(
-    run: Run, store: Store, params: Mapping[str, str], names: Sequence[str], top: int, *, native: bool
+    run: Run,
+    store: Store,
+    params: Mapping[str, str],
+    names: Sequence[str],
+    top: int,
+    *,
+    native: bool,
+    advice: Sequence[str] = (),
 ) -> Task:
-    """Return what to run for the ``top`` best layouts of a screening run, or those in ``names``."""
+    """Return what to run for the ``top`` best layouts of a screening run, or those in ``names``, and for the
+    sets of ``advice``.
+    """
     if run.measured:
         raise InputError(f"run {run.id} was measured already; --from takes a screening run")
     study = run.resolved_study
     workload, recorded = _recorded(run)
     trials = store.trials(run.id)
     layouts = plan.best_of(run, allowed_order(run, trials), trials, top, names)
-    return Task(study, layouts, _job(workload, {**recorded, **params}, native))
+    study, notes = _advised(study, advice, workload)
+    if advice:
+        layouts = unique([*layouts, *plan.layouts(study, _layouts_of(study, advice))])
+    return Task(study, layouts, _job(workload, {**recorded, **params}, native), notes)
 
 
 def _job(name: str, params: Mapping[str, Any], native: bool) -> RunJob:

@@ -233,7 +233,8 @@ class _Screening:
         self, store: Store, run: Run, targets: _Targets, options: ScreenOptions, observer: Observer
     ) -> None:
         self.store, self.run, self.targets = store, run, targets
-        self.budget, self.only, self.have, self.observer = options.budget, options.only, options.have, observer
+        self.budget, self.only, self.have = options.budget, options.only, options.have
+        self.observer = observer
         self.study = run.resolved_study
 
     def go(self) -> Run:

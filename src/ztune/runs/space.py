@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from ztune.study import Layout, Study
+from ztune.study.advised import PREFIX
 from ztune.study.layout import with_settings
 
 JOB_FACTORS = ("workload.", "database.")
@@ -64,18 +65,20 @@ def changed(base: Layout, changes: Mapping[str, str | int], name: str | None = N
 
 
 def first_round(study: Study) -> list[Layout]:
-    """Return the study's layouts: the base, each axis value alone, the named layouts, then the crosses.
+    """Return the study's layouts: the base, sets of advice, each axis value alone, named layouts, crosses.
 
     Layouts that mean the same appear once, under the first name they had. The order is the one to keep when
     only some of them can be tried.
     """
     base = study.layout
-    layouts = [base]
-    layouts += [changed(base, {key: value}) for key, values in study.axes.items() for value in values]
-    layouts += [
+    named = [
         replace(changed(base, named.set, named.name), description=named.description)
         for named in study.layouts
     ]
+    # Asked for by name: a small budget must not leave them out.
+    layouts = [base, *(one for one in named if one.name.startswith(PREFIX))]
+    layouts += [changed(base, {key: value}) for key, values in study.axes.items() for value in values]
+    layouts += named
     for keys in study.cross:
         for combination in itertools.product(*(study.axes[key] for key in keys)):
             layouts.append(changed(base, dict(zip(keys, combination, strict=True))))

@@ -1,4 +1,4 @@
-"""The tables of docs/study-format.md, from the models: ``python -m ztune.study.docs docs/study-format.md``.
+"""The tables of docs/study-format.md and docs/advice.md: ``python -m ztune.study.docs docs/study-format.md``.
 
 Replaces what stands between ``<!-- table: NAME -->`` and ``<!-- end -->``; the rest of the page is written
 by hand.
@@ -20,6 +20,7 @@ from ztune.onhost.layout import Dataset, Layout, Pool, Vdev
 from ztune.onhost.properties import PROPERTIES
 from ztune.onhost.tunables import TUNABLES
 from ztune.onhost.words import MEASURED_OBJECTIVES, OBJECTIVES
+from ztune.study.advised import AdviceSet, AdvisedValue, DatabaseAdvice
 from ztune.study.profile import FlashProfile, HddProfile
 from ztune.study.study import NamedLayout, Objective, Study
 from ztune.study.tables import fields_of
@@ -37,6 +38,7 @@ MODELS: dict[str, type] = {
     "hdd": HddProfile,
     "flash": FlashProfile,
 }
+ADVICE: dict[str, type] = {"advice": AdviceSet, "advised": DatabaseAdvice, "value": AdvisedValue}
 
 
 def _cell(text: str) -> str:
@@ -111,7 +113,7 @@ def metric_table() -> list[str]:
 
 def tables() -> dict[str, list[str]]:
     """Return name → lines of every table."""
-    found = {name: model_table(model) for name, model in MODELS.items()}
+    found = {name: model_table(model) for name, model in {**MODELS, **ADVICE}.items()}
     return {**found, "properties": property_table(), "tunables": tunable_table(), "metrics": metric_table()}
 
 

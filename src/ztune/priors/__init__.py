@@ -1,0 +1,1 @@
+"""What was best for loads like this one: an answer without a recording, from results that are there."""
