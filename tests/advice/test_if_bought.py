@@ -196,3 +196,15 @@ def test_the_figures_of_a_measured_run_have_one_name_each() -> None:
     assert throughput.other == pytest.approx(1 / 0.012, rel=0.02)
     assert throughput.ratio == pytest.approx(0.020 / 0.012, rel=0.02)
     assert all(name != "throughput" for name, _ in names[1:])
+
+
+@pytest.mark.parametrize(
+    ("target", "place"),
+    [
+        ({"kind": "mount", "name": "mount"}, "mount, modelled disks"),
+        ({"kind": "mount", "name": "mount", "disks": "instant"}, "mount"),
+        ({"kind": "ssh", "name": "ssh://db7"}, "ssh://db7"),
+    ],
+)
+def test_where_it_was_measured_is_said(target: dict[str, str], place: str) -> None:
+    assert recommend(*measured(SECONDS, target=target)).subject.place == place

@@ -240,7 +240,7 @@ class StudiedSubject(RecommendationPart):
     versions: dict[str, str]
     command: list[str]
     profiles: dict[str, str]  # name → description, of the recommended layout's devices
-    place: str = ""  # where trials ran, such as "lab" or "ssh://db7"; empty: replayed
+    place: str = ""  # where trials ran, such as "lab", "mount, modelled disks"; empty: replayed
 
 
 class Recommendation(RecommendationPart):

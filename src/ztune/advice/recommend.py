@@ -26,6 +26,7 @@ from ztune.advice.model import (
 )
 from ztune.advice.pools import modelled_change, pool_advice
 from ztune.analysis import units
+from ztune.analysis.basis import in_user_space
 from ztune.analysis.choose import as_good
 from ztune.analysis.effects import ABSENT, Effect, effects
 from ztune.analysis.metrics import MAIN, number_at
@@ -242,8 +243,16 @@ def _subject(now: Standing, layout: Layout, workload: str | None, trace_s: float
         versions=run.versions,
         command=run.command,
         profiles=described,
-        place=str(run.target.get("name", "")) if run.measured else "",
+        place=_place(run),
     )
+
+
+def _place(run: Run) -> str:
+    """Return where the trials of a run ran; a mount's disks are modelled unless it was asked otherwise."""
+    if not run.measured:
+        return ""
+    paced = in_user_space(run) and run.target.get("disks") != "instant"
+    return str(run.target.get("name", "")) + (", modelled disks" if paced else "")
 
 
 def promise(layout: Layout, witness: Witness | None) -> str:

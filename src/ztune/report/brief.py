@@ -27,7 +27,12 @@ ROOM = 23
 _MORE = "--why"
 _LABEL = 11  # columns of what stands before each part
 AS_IT_IS = "as it is"
-_PLACES = {"mount": " in user space", "lab": " in a virtual machine", "local": " on this host"}
+_PLACES = {
+    "mount": " in user space",
+    "mount, modelled disks": " in user space, modelled disks",
+    "lab": " in a virtual machine",
+    "local": " on this host",
+}
 _TIED = "\ue000"  # stands for a space at which a line is not broken
 _SENTENCES = re.compile(r"(?<=[.:!?]) (?=[A-Z`\"])")
 # What is no role: the settings of pools, memory and so on, by the first word of the factor.
@@ -116,7 +121,7 @@ def _evidence(r: Recommendation) -> str:
     runs = f"{len(r.trials)} run{'s' if len(r.trials) != 1 else ''}"
     if r.basis == "emulated":
         return f"Measured in an emulated lab: its seconds are those of no machine. {zfs}, {runs}."
-    return f"Measured: the real database on {zfs}, {runs}."
+    return f"Measured: real database, {zfs}, {runs}."
 
 
 def setting_groups(
