@@ -275,6 +275,7 @@ class Recommendation(RecommendationPart):
     crash_tests: dict[str, list[str]]  # durability class of each layout here → what crash tests of it found
     hazards: list[Hazard]
     warnings: list[str]  # of the trace, the run and the replays
+    searched: str = ""  # why the search stopped, and how likely it is that it left something better
     outpaced: str = ""  # which layouts could not have kept the recorded pace, with figures
     confidence: Confidence
     not_tested: list[str]

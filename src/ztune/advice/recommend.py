@@ -135,6 +135,7 @@ def recommend(
         crash_tests=cited((c.durability for c in now.found.layouts), workload),
         hazards=hazards(chosen, workload, manifest),
         warnings=trust.warnings(now, manifest),
+        searched=trust.searched(now),
         outpaced=trust.outpaced(now) if modelled else "",
         confidence=trust.confidence(
             now, chosen, manifest, unscreened, found.promising(own) if modelled else ()

@@ -14,6 +14,7 @@ from ztune.analysis.results import LayoutResult, Results
 from ztune.analysis.standing import Standing
 from ztune.analysis.stats import ratio
 from ztune.onhost.properties import PROPERTIES, REPLAYED
+from ztune.runs.search import stopped
 from ztune.study import default_setting
 from ztune.trace.manifest import Manifest
 from ztune.trace.repeats import repeats
@@ -69,6 +70,12 @@ def warnings(now: Standing, manifest: Manifest | None) -> list[str]:
     return list(out)
 
 
+def searched(now: Standing) -> str:
+    """Return why the search of a screening stopped, as a sentence; "" of a run that searched nothing."""
+    ended = stopped(now.run.outcome)
+    return "" if ended is None else ended.sentence()
+
+
 def _size_against_arc(measure: Mapping[str, Any]) -> float | None:
     """Return allocated space / ARC size of a measure, or None where one of them is missing."""
     allocated = (measure.get("space") or {}).get("allocated")
@@ -107,8 +114,7 @@ def confidence(
             )
         if untried:
             doubts.limited.append(
-                f"Better in another context, but not tried together with this layout: {'; '.join(untried)}. "
-                "A larger budget may find a better layout."
+                f"Better in another context, but not tried together with this layout: {'; '.join(untried)}."
             )
         _near(doubts, now, chosen)
         sentences = _MODELLED
@@ -193,6 +199,9 @@ def _of_replays(doubts: _Doubts, now: Standing, chosen: LayoutResult, manifest: 
             f"compressed: part of its gain is that more of the database stays in memory. A larger database "
             f"gains less; record one as large, beside its ARC, as yours."
         )
+    if text := searched(now):
+        ended = stopped(now.run.outcome)
+        (notes if ended is None or ended.reason in ("enough", "all") else limited).append(text)
     found = now.found
     if now.run.status == "interrupted" or found.pending:
         limited.append(

@@ -43,7 +43,6 @@ from ztune.runs.asked import study_for, study_of_jobs, suited, with_advice
 from ztune.runs.options import DEFAULT_BUDGET, ScreenOptions, TrialOptions
 from ztune.runs.plan import best_of, workload_job
 from ztune.runs.recordings import varied
-from ztune.runs.search import stopped
 from ztune.store.db import Store
 from ztune.store.records import Run
 from ztune.study import Study, advised, profiles, ready
@@ -99,7 +98,6 @@ class Tuned:
     """What came of it. ``failed``: how many layouts and trials failed; each was named when it did.
 
     ``decides``: the run that ``recommendation`` is of: the measured one where there is one with a result.
-    ``searched``: why the screening stopped, as a sentence; "" where it searched nothing.
     """
 
     run_id: str
@@ -108,7 +106,6 @@ class Tuned:
     failed: int
     decides: source.RunEvidence
     measured: source.RunEvidence | None = None
-    searched: str = ""
 
 
 def tune(asked: TuneOptions, trying: Trying | None) -> Tuned:
@@ -266,8 +263,4 @@ def _write(asked: TuneOptions, run_id: str, trace: Path, store: Store, measured:
     files.write(asked.folder / "run.json", output.json_text(whole) + "\n")
     trials = screened.trials if measured is None else [*screened.trials, *found.trials]
     failed = sum(t.status == "failed" for t in trials)
-    end = stopped(screened.run.outcome)
-    return Tuned(
-        run_id, trace, recommendation, failed, decides,
-        measured=None if measured is None else found, searched="" if end is None else end.sentence(),
-    )  # fmt: skip
+    return Tuned(run_id, trace, recommendation, failed, decides, measured=None if measured is None else found)

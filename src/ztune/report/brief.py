@@ -83,6 +83,7 @@ class Brief:
     meaning: str
     level: str
     sure: BriefSaid
+    searched: BriefSaid | None
     warning: BriefSaid | None
     bought: BriefSaid | None
     commands: tuple[tuple[str, str], ...]
@@ -104,6 +105,7 @@ def of(r: Recommendation, flags: Sequence[str] = ()) -> Brief:
         meaning=r.meaning,
         level=r.confidence.level,
         sure=_sure(r),
+        searched=BriefSaid(r.searched) if r.searched else None,
         warning=_warning(r),
         bought=_bought(r),
         commands=tuple(_commands(r, flags)),
@@ -298,7 +300,7 @@ def _lines(brief: Brief, width: int, fit: _Fit) -> list[Text]:
     out += _figures(brief, width, fit)
     out += [Text()] * (fit.blanks > 0)
     sure = replace(brief.sure, text=f"{brief.level}. {brief.sure.text}")
-    for label, said in (("How sure", sure), ("Warning", brief.warning), ("If bought", brief.bought)):
+    for label, said in _said(brief, sure):
         if said is not None:
             tail = f" ({said.more} more: {_MORE})" if said.more else ""
             folded = _fold(said.text, width - _LABEL, fit.text, tail)
@@ -306,6 +308,13 @@ def _lines(brief: Brief, width: int, fit: _Fit) -> list[Text]:
     for label, command in brief.commands:
         out += _part(label, _command(command, width - _LABEL), "cyan")
     return out
+
+
+def _said(brief: Brief, sure: BriefSaid) -> list[tuple[str, BriefSaid | None]]:
+    return [
+        ("How sure", sure), ("Search", brief.searched),
+        ("Warning", brief.warning), ("If bought", brief.bought),
+    ]  # fmt: skip
 
 
 def _part(label: str, folded: Sequence[str], style: str = "") -> list[Text]:

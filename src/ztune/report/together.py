@@ -87,6 +87,7 @@ def brief(r: JointRecommendation, words: Sequence[str]) -> Brief:
         meaning=_meaning(r) if changes else "",
         level=f"{weakest}, the weakest of the jobs",
         sure=BriefSaid(f"{how[:1].upper()}{how[1:]}.", len(r.notes)),
+        searched=None,
         warning=BriefSaid(said[0], len(said) - 1, SEVERITY["warning"]) if said else None,
         bought=None,
         commands=(*_apply(r, changes), ("More", f"{again} --why")),

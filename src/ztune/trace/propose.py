@@ -26,7 +26,7 @@ SMALL = 16 << 10
 
 
 @dataclass(frozen=True)
-class Proposal:
+class RoleProposal:
     """Files of one directory whose names differ in numbers alone, and what they do.
 
     ``role``: what they have; ``proposed``: what they should have, None where they show too little.
@@ -48,7 +48,7 @@ class Proposal:
         return f"{self.glob}={self.proposed}"
 
 
-def proposals(trace: Trace) -> list[Proposal]:
+def proposals(trace: Trace) -> list[RoleProposal]:
     """Return all files of ``trace`` that have events, by kind, those first that moved most bytes.
 
     A role is proposed for those that have none and that no rule of well-known layouts leaves out. Raises
@@ -67,7 +67,7 @@ def proposals(trace: Trace) -> list[Proposal]:
     return sorted(found, key=lambda one: -(one.read + one.written))
 
 
-def as_rules(found: Sequence[Proposal]) -> list[RoleRule]:
+def as_rules(found: Sequence[RoleProposal]) -> list[RoleRule]:
     """Return the rules that give files without a role the one proposed."""
     return [RoleRule.parse(one.rule) for one in found if one.role is None and one.proposed is not None]
 
@@ -82,11 +82,11 @@ def _glob(path: str) -> str:
 
 def _proposal(
     glob: str, role: str | None, left_out: bool, groups: Sequence[GroupSummary], files: Sequence[TraceFile]
-) -> Proposal:
+) -> RoleProposal:
     proposed, why = _by_use(groups, files)
     if left_out:
         proposed, why = None, "no file of a database"
-    return Proposal(
+    return RoleProposal(
         glob=glob,
         files=len(groups),
         role=role,

@@ -24,7 +24,7 @@ from ztune.trace.manifest import (
     Warning_,
     write_synced,
 )
-from ztune.trace.propose import Proposal
+from ztune.trace.propose import RoleProposal
 from ztune.trace.reader import Trace
 from ztune.trace.roles import RoleRules
 
@@ -82,7 +82,7 @@ def with_roles(
     )
 
 
-def sentence(found: Sequence[Proposal]) -> str:
+def sentence(found: Sequence[RoleProposal]) -> str:
     """Return, for a trace's warnings, which roles of ``found`` were taken."""
     taken = [f"{one.glob} {one.proposed} ({one.why})" for one in found if one.role is None and one.proposed]
     more = f"; and {len(taken) - _MOST} more kinds" if len(taken) > _MOST else ""

@@ -15,7 +15,7 @@ from rich.table import Table
 from ztune.output import Console, Text
 from ztune.trace import summary as summaries
 from ztune.trace.manifest import Compressibility, Manifest
-from ztune.trace.propose import Proposal
+from ztune.trace.propose import RoleProposal
 from ztune.trace.repeats import repeats
 from ztune.trace.summary import PAGE, Rates, Summary, Transfers
 
@@ -354,7 +354,7 @@ def sparkline(values: Sequence[float], width: int, unicode: bool = True) -> str:
     return "".join(marks[0] if not mean else marks[max(1, round(mean / most * 8))] for mean in means)
 
 
-def proposals(console: Console, found: Sequence[Proposal]) -> None:
+def proposals(console: Console, found: Sequence[RoleProposal]) -> None:
     """Print the files of a trace by kind, with their roles, those that are proposed, and what they do."""
     folder = common_folder(one.glob for one in found)
     table = _table("role", figures=("files", "written", "read", "syncs"))
