@@ -16,6 +16,7 @@ from click.testing import CliRunner, Result
 from synthetic_traces import make_trace
 
 from ztune.cli.main import ztune
+from ztune.cli.screen import ranking_json
 from ztune.errors import InputError
 from ztune.store import environment
 from ztune.store.db import Store
@@ -301,6 +302,9 @@ def test_every_command_goes_by_the_hardware_that_is_there() -> None:
     assert "slog=nvme" not in call("apply", run, "--export", "json").stdout
     call("report", run, "--out", "without.html")
     assert '<div class="name">base</div>' in Path("without.html").read_text()
+    with Store.open() as store:
+        listed = ranking_json(store.run(run), store.trials(run))["layouts"]
+    assert [(one["rank"], one["to_buy"]) for one in listed] == [(1, {}), (None, {"slog": "nvme"})]
     have = ("--have", "slog=nvme")
     shown = screen(run, *have)
     assert "pool: slog=nvme (now none)" in shown and "If bought" not in shown

@@ -233,6 +233,8 @@ def ranking_json(run: Run, trials: Sequence[Trial]) -> dict[str, Any]:
     now = standing(run, trials)
     ranked = [t.number for t in allowed_order(run, trials)]
 
+    to_buy = {p.result.hash: dict(p.to_buy) for p in now.places}
+
     def metric(trial: Trial, name: str) -> Any:
         node: Any = trial.measure
         for part in OBJECTIVES[name][0]:
@@ -257,6 +259,8 @@ def ranking_json(run: Run, trials: Sequence[Trial]) -> dict[str, Any]:
             "round": trial.round,
             "durability": judge(trial.layout).klass.value,
             "changes": differences(study.layout, trial.layout),
+            # Hardware that it takes and that is not there: it is not ranked.
+            "to_buy": to_buy.get(trial.layout_hash, {}),
             "metrics": {name: metric(trial, name) for name in OBJECTIVES} if trial.ok else None,
             # Of the recorded job, where layouts have recordings of their own: the metrics are its totals.
             "operations": operations(trial.result or {}) if trial.trace_sha else None,
