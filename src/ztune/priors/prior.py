@@ -416,7 +416,7 @@ def _unknown(question: PriorQuestion, runs: Sequence[PriorRun], key: Key) -> Ite
     if any(value.startswith(("zstd", "gzip")) for _, value in key):
         yield "what compressing takes of the processors"
     if question.raid.startswith("raidz"):
-        yield "how much more room small records take on RAID-Z, for parity and padding"
+        yield "the room that small records take on RAID-Z"
     if runs and all(run.basis == "modelled" for run in runs):
         what = "seconds (modelled; on flash a hint)" if question.disks != "hdd" else "seconds (modelled)"
         yield what
@@ -426,7 +426,7 @@ def _lost(runs: Sequence[PriorRun]) -> str:
     """Return what those of the runs lost, in brackets, where that is more than nothing; else ""."""
     classes = {run.durability for run in runs}
     if DurabilityClass.NOT_KNOWN.value in classes:
-        return " (nobody has declared what those of these runs lose)"
+        return " (in these runs: not known)"
     if DurabilityClass.LAST_SECONDS.value in classes:
-        return " (with those of these runs the last seconds of commits)"
+        return " (in these runs: the last seconds of commits)"
     return ""
