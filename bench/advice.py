@@ -19,6 +19,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -55,6 +56,8 @@ LOADS: dict[str, tuple[str, Mapping[str, Any]]] = {
 }
 """Short loads at rates that a rotating disk keeps, with more data than an ARC of 64 MiB holds."""
 BUDGET = 32
+WITHIN = 0.05
+"""An interval within that of 1 says that both are equal; a wider one that spans 1 says nothing."""
 
 
 @dataclass(frozen=True)
@@ -77,7 +80,10 @@ class Against:
             return "not known"
         if self.time.low > 1:
             return "ours is slower"
-        return "ours is faster" if self.time.high < 1 else "no difference seen"
+        if self.time.high < 1:
+            return "ours is faster"
+        near = self.time.low >= 1 - WITHIN and self.time.high <= 1 + WITHIN
+        return "equal" if near else "not told"
 
 
 def state() -> Path:
@@ -220,16 +226,18 @@ def markdown(rows: Sequence[Against]) -> list[str]:
 
 def summary(rows: Sequence[Against], pairs: Sequence[str]) -> str:
     """Return whether the goal is met, with its figure."""
-    told = [one for one in rows if one.time is not None and one.time.known]
-    slower = [one for one in told if one.verdict == "ours is slower"]
-    faster = [one for one in told if one.verdict == "ours is faster"]
+    count = Counter(one.verdict for one in rows)
+    slower = [one.time.mean for one in rows if one.verdict == "ours is slower" and one.time is not None]
     ran = {one.pair for one in rows}
     missing = [pair for pair in pairs if pair not in ran]
-    worst = max((one.time.mean for one in slower if one.time is not None), default=1.0)
+    if slower:
+        goal = f"missed, at worst {max(slower):.2f} times"
+    else:
+        goal = "met" if not count["not told"] and not missing else "neither met nor missed by this"
     text = (
-        f"Ours is slower beyond noise in {len(slower)} of {len(told)} comparisons"
-        f"{f', at worst {worst:.2f} times' if slower else ''}, faster in {len(faster)}: "
-        f"the goal (never slower) is {'missed' if slower else 'met as far as it was run'}."
+        f"Of {len(rows)} comparisons ours is faster in {count['ours is faster']}, slower in {len(slower)}, "
+        f"equal within {WITHIN:.0%} in {count['equal']}; {count['not told'] + count['not known']} can't be "
+        f"told. The goal, never slower, is {goal}."
     )
     return text + (f" Not run: {', '.join(missing)}." if missing else "")
 

@@ -338,7 +338,7 @@ def answer(question: PriorQuestion, runs: Sequence[PriorRun]) -> Prior:
         off=left_out(weighed),
         in_print=list(_in_print(question.database, used, key)),
         notes=notes,
-        unknown=list(_unknown(question, used)),
+        unknown=list(_unknown(question, used, key or ())),
     )
 
 
@@ -407,14 +407,16 @@ def _canonical(settings: Mapping[str, str]) -> dict[str, str]:
     return found
 
 
-def _unknown(question: PriorQuestion, runs: Sequence[PriorRun]) -> Iterator[str]:
+def _unknown(question: PriorQuestion, runs: Sequence[PriorRun], key: Key) -> Iterator[str]:
     """Yield what nothing here tells, as sentences without an end."""
     yield "what a power cut loses, which your database's own settings decide too" + _lost(runs)
     if question.cover is None:
         missing = [flag for flag, v in (("--memory", question.memory), ("--size", question.size)) if not v]
         yield f"whether your data fit into the memory (add {' and '.join(missing)})"
+    if any(value.startswith(("zstd", "gzip")) for _, value in key):
+        yield "what compressing takes of the processors"
     if question.raid.startswith("raidz"):
-        yield "how much more room small records take on RAID-Z, for parity and padding"
+        yield "the room that small records take on RAID-Z"
     if runs and all(run.basis == "modelled" for run in runs):
         what = "seconds (modelled; on flash a hint)" if question.disks != "hdd" else "seconds (modelled)"
         yield what
@@ -424,7 +426,7 @@ def _lost(runs: Sequence[PriorRun]) -> str:
     """Return what those of the runs lost, in brackets, where that is more than nothing; else ""."""
     classes = {run.durability for run in runs}
     if DurabilityClass.NOT_KNOWN.value in classes:
-        return " (nobody has declared what those of these runs lose)"
+        return " (in these runs: not known)"
     if DurabilityClass.LAST_SECONDS.value in classes:
-        return " (with those of these runs the last seconds of commits)"
+        return " (in these runs: the last seconds of commits)"
     return ""
