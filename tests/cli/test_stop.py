@@ -161,7 +161,8 @@ def test_while_layouts_are_screened(scene: Scene) -> None:
     path = str(trace if isinstance(trace, Path) else trace.path)
     ops = scene.home / "scratch"
     process = scene.start("screen", path, "--jobs", "2", ZTUNE_ENGINE=str(STAND_IN), STAND_IN="slow=600")
-    scene.wait_for(lambda: len(list(ops.glob("trial-*"))) == 2, process)
+    # The base goes first: what follows is proposed after it.
+    scene.wait_for(lambda: len(list(ops.glob("trial-*"))) >= 1, process)
     scene.end(process)
     with Store.open() as store:
         assert store.run().status == "interrupted"

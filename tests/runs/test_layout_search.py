@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -279,7 +280,9 @@ def test_the_command_refuses_a_budget_below_one(stand_in_engine: Path, trace: Tr
 def test_the_command_ends_with_why_it_stopped(stand_in_engine: Path, trace: Trace, home: Path) -> None:
     code, out, err = invoke("screen", str(trace.path), "--budget", "5", "--jobs", "1")
     assert code == 0, err
-    assert "The budget of 5 is used up: the chance that another of the space's 576 is better" in out
+    assert re.search(
+        r"The budget of 5 is used up: the chance that another of the space's [\d,]+ is better", out
+    )
 
 
 def test_nothing_that_was_tried_has_a_result(

@@ -22,6 +22,7 @@ from ztune.search.propose import STARTS, Proposal, plainer, propose
 from ztune.search.space import Cell, SearchAxis, SearchSpace
 from ztune.store.records import Run, Trial
 from ztune.study import Layout, Study
+from ztune.study.advised import PREFIX
 from ztune.study.durability import Bar
 from ztune.study.hardware import lacking
 from ztune.study.layout import default_setting, with_settings
@@ -96,8 +97,8 @@ def ending_of(trials: Sequence[Trial], proposal: Proposal, room: int) -> Reason 
 
 
 def opening(study: Study, budget: int) -> list[Layout]:
-    """Return what is tried before the search: the base and the named layouts, of them no more than half of
-    the budget where there is something to search.
+    """Return what is tried before the search: the base, each advice that was asked for, and the other named
+    layouts, of them no more than half of the budget where there is something to search.
 
     A study whose crosses name all of its axes asks for a grid, and gets it where the budget has room.
     """
@@ -107,7 +108,10 @@ def opening(study: Study, budget: int) -> list[Layout]:
     ):
         return every[:budget]
     named = {study.layout.hash, *(with_settings(study.layout, one.set).hash for one in study.layouts)}
-    return [layout for layout in every if layout.hash in named][: max(1, budget // 2)]
+    listed = [layout for layout in every if layout.hash in named]
+    wanted = [one for one in listed if one.hash == study.layout.hash or one.name.startswith(PREFIX)]
+    room = max(0, budget // 2 - len(wanted))
+    return [*wanted, *[one for one in listed if one not in wanted][:room]][: max(1, budget)]
 
 
 class LayoutSearch:
