@@ -70,7 +70,10 @@ class FoundLayout:
 
 @dataclass(frozen=True)
 class FoundVerdict:
-    """The last verdict of a claim, with the trials that it cites; ``verdict`` "": it was not tested."""
+    """The last verdict of a claim, with the trials that it cites; ``verdict`` "": it was not tested.
+
+    ``flips``: which conditions set those apart under which it holds, and does not; "" where all agree.
+    """
 
     claim: str
     sentence: str
@@ -80,6 +83,7 @@ class FoundVerdict:
     stand_in: str
     when: str
     trials: tuple[str, ...]
+    flips: str = ""
 
 
 @dataclass(frozen=True)
@@ -217,6 +221,7 @@ def _verdict(claim: known.Claim) -> FoundVerdict:
         claim.stand_in,
         str(last.get("when", "")),
         tuple(map(str, last.get("trials", ()))),
+        str(last.get("flips", "")),
     )
 
 
