@@ -186,8 +186,15 @@ def test_when_a_search_ends(screened: tuple[Run, list[Trial]]) -> None:
         (
             Stopped("budget", 3, 3, 576, 0.05, None),
             (
-                "The budget of 3 is used up, which is too little to tell how likely it is that another of "
-                "the space's 576 is better by more than 5 %; a larger --budget may find more."
+                "The budget of 3 is used up, which is too little to tell whether another of "
+                "the space's 576 is better by more than 5 %; a larger --budget does."
+            ),
+        ),
+        (
+            Stopped("budget", 25, 25, 576, 0.05, 0.98),
+            (
+                "The budget of 25 is used up, which is too little to tell whether another of "
+                "the space's 576 is better by more than 5 %; a larger --budget does."
             ),
         ),
         (Stopped("all", 12, 32, 12, 0.05, 0.0), "All 12 layouts of the space were tried."),
@@ -281,7 +288,7 @@ def test_the_command_ends_with_why_it_stopped(stand_in_engine: Path, trace: Trac
     code, out, err = invoke("screen", str(trace.path), "--budget", "5", "--jobs", "1")
     assert code == 0, err
     assert re.search(
-        r"The budget of 5 is used up: the chance that another of the space's [\d,]+ is better", out
+        r"The budget of 5 is used up, which is too little to tell whether another of the space's [\d,]+", out
     )
 
 

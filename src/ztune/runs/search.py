@@ -32,6 +32,8 @@ KEY = "search"
 """Where a run's ``outcome`` keeps how its search ended."""
 ENOUGH = 0.05
 """The chance of something better, below which a search stops."""
+UNKNOWN = 0.5
+"""The chance of something better, above which a search knows too little to give a figure."""
 _FLOOR = 1e-3  # of the median: a metric that is near zero, such as flushes, counts as so much
 Reason = Literal["enough", "budget", "all", "failed"]
 
@@ -61,10 +63,11 @@ class Stopped:
             return f"All {self.cells:,} layouts of the space were tried."
         if self.reason == "failed":
             return f"The search stopped: none of the {self.tried} layouts that were tried has a result."
-        if self.chance is None:
+        # A model that knows little of a space expects much of it: so large a chance is its ignorance.
+        if self.chance is None or (self.reason == "budget" and self.chance > UNKNOWN):
             return (
-                f"The budget of {self.budget} is used up, which is too little to tell how likely it is that "
-                f"{left}; a larger --budget may find more."
+                f"The budget of {self.budget} is used up, which is too little to tell whether {left}; "
+                "a larger --budget does."
             )
         chance = "less than 1 %" if self.chance < 0.01 else f"{self.chance * 100:.0f} %"
         if self.reason == "enough":
