@@ -284,20 +284,33 @@ REPLAY: Any = {"place": "replay"}
 EXACT = ((0.5, 0.5), (2.0, 2.0))
 
 
-def test_measured_time_decides_over_modelled_time() -> None:
-    said = found(tried(EXACT[0], **REPLAY), tried(SLOWER), tried(EXACT[0], profile="nvme", **REPLAY))
+def test_measured_time_decides_over_modelled_time_of_the_same_disks() -> None:
+    said = found(tried(EXACT[0], **REPLAY), tried(SLOWER))
     assert said.word is Word.NO_LONGER and not said.hint
     assert said.sentence.startswith("It does not hold here: measured on a mount, disks of hdd-7200, ")
-    assert "By replay, which models time, it holds under all 2 conditions." in said.sentence
+    assert (
+        "By replay of the same disks, which models time, it holds under the one condition." in said.sentence
+    )
     (differ,) = said.disagree
     assert differ == (
         "Measured and modelled disagree with disks of hdd-7200 and an ARC of 64M: 24.9% more than b "
         "(1.20 … 1.30) measured, 50.0% less than b modelled; the measured one counts."
     )
     assert differ in said.sentence
-    assert len(said.states) == 3 and len(said.trials) == 2
-    # The replay of what was measured is not asked where it flips; that of other disks is.
-    assert flips(said) == "holds by replay; does not measured on a mount"
+    assert len(said.states) == 2 and len(said.trials) == 1
+    assert flips(said) == ""
+
+
+def test_what_was_measured_on_one_disk_says_nothing_of_another() -> None:
+    said = found(
+        tried(EXACT[0], **REPLAY), tried(SLOWER), tried(EXACT[0], profile="nvme", unheld=True, **REPLAY)
+    )
+    assert said.word is Word.ONLY_IF and not said.hint
+    assert said.sentence.startswith("It holds only with disks of nvme: by replay, disks of nvme, ")
+    assert "It does not hold with disks of hdd-7200: measured on a mount" in said.sentence
+    assert "What is modelled of flash or of latencies is a hint" in said.sentence
+    assert len(said.states) == 3 and len(said.decided) == 2
+    assert flips(said) == "holds with disks of nvme; does not with disks of hdd-7200"
 
 
 def test_what_was_measured_and_not_told_apart_is_too_small_whatever_a_replay_says() -> None:

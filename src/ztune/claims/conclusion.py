@@ -2,7 +2,7 @@
 
 Pure: what was measured comes in, one ``Tried`` for each condition; words go out. "Does not hold here" is
 never "was wrong then": another machine, another version and often another database were tried. Of times,
-what was measured decides over what a replay models.
+what was measured decides over what a replay models of the same disks.
 """
 
 from __future__ import annotations
@@ -121,13 +121,15 @@ class Tried:
 class Conclusion:
     """What may be said of a claim. ``states``: of each condition, in the order they were given.
 
-    ``hint``: the word rests on nothing but modelled times that nobody has held against a real disk.
+    ``decided``: those of them that the word rests on. ``hint``: it rests on nothing but modelled times that
+    nobody has held against a real disk.
     ``disagree``: where what was measured and what was replayed differ, in sentences.
     """
 
     word: Word
     sentence: str
     states: tuple[tuple[Tried, Upshot], ...]
+    decided: tuple[tuple[Tried, Upshot], ...] = ()
     hint: bool = False
     disagree: tuple[str, ...] = ()
 
@@ -223,7 +225,7 @@ def conclude(claim: Claim, support: Support, tried: Sequence[Tried]) -> Conclusi
         word, sentence = Word.NEVER, f"Its own figures do not show it: {support.why}. {sentence}"
         # What is a hint is what was found here, and that is not the word.
         hint = False
-    return Conclusion(word, sentence, states, hint, tuple(differ))
+    return Conclusion(word, sentence, states, tuple(decided), hint, tuple(differ))
 
 
 States = tuple[tuple[Tried, Upshot], ...]
@@ -231,10 +233,16 @@ _UNHELD = "nobody has held such modelled times against a real disk"
 
 
 def _deciding(claim: Claim, states: Sequence[tuple[Tried, Upshot]]) -> list[tuple[Tried, Upshot]]:
-    """Return the conditions that decide: of times, those measured where there are any."""
+    """Return the conditions that decide: of times, a replay counts only of disks that nothing was measured
+    on.
+    """
     done = [pair for pair in states if pair[1] != "untried"]
-    measured = [pair for pair in done if not pair[0].condition.modelled]
-    return measured if measured and MEASURED[claim.metric].clock else done
+    if not MEASURED[claim.metric].clock:
+        return done
+    measured = {each.condition.profile for each, _ in done if not each.condition.modelled}
+    return [
+        (each, s) for each, s in done if not (each.condition.modelled and each.condition.profile in measured)
+    ]
 
 
 def _replayed(beside: Sequence[tuple[Tried, Upshot]]) -> str:
@@ -246,8 +254,8 @@ def _replayed(beside: Sequence[tuple[Tried, Upshot]]) -> str:
         (upshot,) = found
         where = "the one condition" if len(beside) == 1 else f"all {len(beside)} conditions"
         said = {"holds": "holds", "fails": "does not hold", "open": "is too small to tell"}[upshot]
-        return f"By replay, which models time, it {said} under {where}."
-    return f"By replay, which models time, it {_apart(found)}."
+        return f"By replay of the same disks, which models time, it {said} under {where}."
+    return f"By replay of the same disks, which models time, it {_apart(found)}."
 
 
 def _disagreements(
@@ -366,17 +374,9 @@ def _log(value: float) -> float:
 def flips(conclusion: Conclusion) -> str:
     """Return under which conditions it holds, does not, and can't be told; empty where all are the same.
 
-    A condition that was measured is not asked of its replay as well, where that was of a time.
+    Of the conditions that decide.
     """
-    done = [pair for pair in conclusion.states if pair[1] != "untried"]
-    measured = {each.condition.elsewhere for each, _ in done if not each.condition.modelled}
-    found = _by_upshot(
-        [
-            (each, s)
-            for each, s in done
-            if not (each.condition.modelled and each.condition.elsewhere in measured)
-        ]
-    )
+    found = _by_upshot(conclusion.decided)
     return _apart(found) if len(found) > 1 else ""
 
 
@@ -400,7 +400,8 @@ def _apart(by: dict[Upshot, list[Tried]]) -> str:
 
 def _where(these: Sequence[Tried], those: Sequence[Tried]) -> str:
     """Return in words what sets the conditions ``these`` apart from ``those``, by as few factors as do."""
-    names = [f.name for f in fields(Condition)]
+    # The place says least: it is another way to look at the same.
+    names = sorted((f.name for f in fields(Condition)), key=lambda name: name == "place")
     chosen: tuple[str, ...] = tuple(names)
     for size in range(1, len(names) + 1):
         for some in itertools.combinations(names, size):

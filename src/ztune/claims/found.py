@@ -17,6 +17,7 @@ from ztune.analysis.results import collect
 from ztune.claims import claim as known
 from ztune.claims import studies, study_trials, thumb
 from ztune.claims import verdict as verdicts
+from ztune.claims.conclusion import Upshot
 from ztune.claims.studies import Kind, PublishedStudy
 from ztune.claims.study_trials import StudyTrials
 from ztune.claims.thumb import RecordSizeSweep, RoleSizes
@@ -69,10 +70,21 @@ class FoundLayout:
 
 
 @dataclass(frozen=True)
+class FoundCondition:
+    """What came of a claim under one condition. ``arc``: bytes."""
+
+    place: str
+    disks: str
+    arc: int
+    openzfs: str
+    state: Upshot
+
+
+@dataclass(frozen=True)
 class FoundVerdict:
     """The last verdict of a claim, with the trials that it cites; ``verdict`` "": it was not tested.
 
-    ``flips``: which conditions set those apart under which it holds, and does not; "" where all agree.
+    ``conditions``: those that were tried.
     """
 
     claim: str
@@ -83,7 +95,7 @@ class FoundVerdict:
     stand_in: str
     when: str
     trials: tuple[str, ...]
-    flips: str = ""
+    conditions: tuple[FoundCondition, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -221,7 +233,11 @@ def _verdict(claim: known.Claim) -> FoundVerdict:
         claim.stand_in,
         str(last.get("when", "")),
         tuple(map(str, last.get("trials", ()))),
-        str(last.get("flips", "")),
+        tuple(
+            FoundCondition(each["place"], each["profile"], each["arc"], each["openzfs"], each["state"])
+            for each in last.get("conditions", ())
+            if each["state"] != "untried"
+        ),
     )
 
 

@@ -54,9 +54,11 @@ def _study(study: FoundStudy) -> list[str]:
         lines += ["The other file systems, its ends, were not run.", ""]
     tested = [v for v in study.verdicts if v.verdict]
     if tested:
-        said = tuple((f"`{v.claim}`", v.sentence, v.own_figures, v.verdict, v.flips) for v in tested)
-        heads = ("claim", "sentence", "own figures", "verdict", "where it flips")
-        lines += markdown(StudySheet(heads, said, 5))
+        said = tuple((f"`{v.claim}`", v.sentence, v.own_figures, v.verdict) for v in tested)
+        lines += markdown(StudySheet(("claim", "sentence", "own figures", "verdict"), said, 4))
+        where = study_sheets.condition_sheet(study)
+        if where.rows:
+            lines += ["", "Where it holds:", "", *markdown(where)]
     else:
         lines.append("Its claims were not tested in this run.")
     return lines

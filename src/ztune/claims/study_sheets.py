@@ -11,7 +11,16 @@ from statistics import median
 from ztune.analysis import units
 from ztune.claims import publication, thumb
 from ztune.claims.accuracy import smallest
-from ztune.claims.found import COUNTS, FoundLayout, FoundStudies, FoundStudy, MeasuredEnd
+from ztune.claims.conclusion import REPLAY, Upshot
+from ztune.claims.found import (
+    COUNTS,
+    FoundCondition,
+    FoundLayout,
+    FoundStudies,
+    FoundStudy,
+    FoundVerdict,
+    MeasuredEnd,
+)
 from ztune.claims.publication import Publication, Table
 from ztune.claims.thumb import RecordSizeSweep
 from ztune.study import ready
@@ -324,6 +333,75 @@ def verdict_sheet(study: FoundStudy) -> StudySheet:
     return StudySheet(
         ("claim", "sentence", "own figures", "verdict", "what it rests on", "trials"), tuple(rows), 6
     )
+
+
+_STATES: dict[Upshot, str] = {"holds": "yes", "fails": "no", "open": "?"}
+
+
+def condition_sheet(study: FoundStudy) -> StudySheet:
+    """Return for each claim that was tested where it holds: a column for each kind of disks by replay, one
+    for what was measured, and one for what other versions of OpenZFS change.
+    """
+    tested = [each for each in study.verdicts if each.conditions]
+    replayed = [one for each in tested for one in each.conditions if one.place == REPLAY]
+    # The version of most replays is this machine's own.
+    own = Counter(one.openzfs for one in replayed).most_common(1)[0][0] if replayed else ""
+    disks = sorted({one.disks for one in replayed if one.openzfs == own}, key=_disk_order)
+    rows = []
+    for each in tested:
+        by = {
+            name: [c for c in each.conditions if (c.place, c.disks, c.openzfs) == (REPLAY, name, own)]
+            for name in disks
+        }
+        measured: dict[str, list[FoundCondition]] = {}
+        for one in each.conditions:
+            if one.place != REPLAY:
+                measured.setdefault(one.disks, []).append(one)
+        told = "; ".join(f"{name}: {_by_arc(found)}" for name, found in measured.items())
+        cells = [_by_arc(by[name]) for name in disks]
+        rows.append((each.claim, each.verdict, *cells, told or "–", _versions(each, own)))
+    other = () if not replayed else (f"OpenZFS other than {own}",)
+    head = ("claim", "verdict", *disks, "measured", *other)
+    return StudySheet(head, tuple(row[: len(head)] for row in rows), len(head))
+
+
+def _disk_order(name: str) -> tuple[int, str]:
+    order = ("hdd-7200", "hdd-10k", "ssd-sata", "nvme")
+    return order.index(name) if name in order else len(order), name
+
+
+def _by_arc(found: Sequence[FoundCondition]) -> str:
+    """Return in a word or few what came of conditions that differ in their ARC alone."""
+    by: dict[Upshot, list[str]] = {}
+    for one in sorted(found, key=lambda one: one.arc):
+        by.setdefault(one.state, []).append(format_size(one.arc))
+    if len(by) < 2:
+        return "".join(_STATES[state] for state in by) or "–"
+    return "; ".join(f"{_STATES[state]} with {', '.join(arcs)}" for state, arcs in by.items())
+
+
+def _versions(verdict: FoundVerdict, own: str) -> str:
+    """Return where replays by other versions came out otherwise than by ``own``."""
+    here = {
+        (one.disks, one.arc): one.state
+        for one in verdict.conditions
+        if one.place == REPLAY and one.openzfs == own
+    }
+    others = [
+        one
+        for one in verdict.conditions
+        if one.place == REPLAY and one.openzfs != own and (one.disks, one.arc) in here
+    ]
+    if not others:
+        return "–"
+    differ: dict[tuple[str, str], list[FoundCondition]] = {}
+    for one in others:
+        if one.state != here[one.disks, one.arc]:
+            differ.setdefault((one.openzfs, one.disks), []).append(one)
+    versions = ", ".join(dict.fromkeys(one.openzfs for one in others))
+    if not differ:
+        return f"{versions}: the same"
+    return "; ".join(f"{version}, {disks}: {_by_arc(found)}" for (version, disks), found in differ.items())
 
 
 def thumb_sheet(sweeps: Sequence[RecordSizeSweep]) -> StudySheet:

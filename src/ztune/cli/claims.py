@@ -191,8 +191,8 @@ def test(
 
     With `--on mount` the real database runs as well, on OpenZFS in user space in real time, block by block
     until the claim is told or --blocks is not enough; without CLAIM, of those claims alone that speak of time
-    or that no replay answers. Measured time decides over modelled time. Trials run with this machine's own
-    OpenZFS.
+    or that no replay answers. Measured time decides over modelled time of the same disks. Trials run with
+    this machine's own OpenZFS.
 
     What is stored already is not run again, so a test which was cut goes on when it is called again. Each
     claim's verdict is kept as soon as it is there; another condition of the same job adds to it.

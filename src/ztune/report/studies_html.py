@@ -56,6 +56,7 @@ def _study(study: FoundStudy) -> dict[str, Any]:
         "tables": [*(_table(t, study) for t in told), *(_table(t, study) for t in own if not steps)],
         "steps": None if not steps else _steps(steps, own[0], study, source),
         "verdicts": study_sheets.verdict_sheet(study),
+        "where": _or_none(study_sheets.condition_sheet(study)),
         "tested": any(v.verdict for v in study.verdicts),
     }
 

@@ -1,0 +1,49 @@
+"""Where a claim holds, as a table."""
+
+from ztune.claims.conclusion import Upshot
+from ztune.claims.found import FoundCondition, FoundStudy, FoundVerdict
+from ztune.claims.study_sheets import condition_sheet
+
+
+def one(
+    state: Upshot, disks: str = "hdd-7200", arc: int = 64, openzfs: str = "2.3.2", place: str = "replay"
+) -> FoundCondition:
+    return FoundCondition(place, disks, arc << 20, openzfs, state)
+
+
+def study(**claims: tuple[FoundCondition, ...]) -> FoundStudy:
+    verdicts = tuple(
+        FoundVerdict(name, "", "yes", "a verdict", "", "", "", (), conditions)
+        for name, conditions in claims.items()
+    )
+    return FoundStudy("s", "", "", "", (), (), verdicts, ())
+
+
+def test_a_column_for_each_kind_of_disks_and_the_arc_where_it_matters() -> None:
+    sheet = condition_sheet(
+        study(
+            a=(
+                one("fails", "nvme"), one("open", arc=1024), one("holds"), one("fails", place="mount"),
+                one("holds", "nvme", openzfs="2.4.4"), one("open", arc=1024, openzfs="2.1.11"),
+            ),
+            b=(one("holds"), one("holds", arc=1024), one("holds", openzfs="2.4.4")),
+            c=(one("open", "hdd-10k", place="mount"),),
+            untested=(),
+        )
+    )  # fmt: skip
+    assert sheet.head == (
+        "claim", "verdict", "hdd-7200", "nvme", "measured", "OpenZFS other than 2.3.2",
+    )  # fmt: skip
+    assert sheet.rows == (
+        ("a", "a verdict", "yes with 64M; ? with 1G", "no", "hdd-7200: no", "2.4.4, nvme: yes"),
+        ("b", "a verdict", "yes", "–", "–", "2.4.4: the same"),
+        ("c", "a verdict", "–", "–", "hdd-10k: ?", "–"),
+    )
+
+
+def test_without_a_replay_there_are_no_columns_of_replays() -> None:
+    sheet = condition_sheet(study(a=(one("fails", place="mount"),)))
+    assert (sheet.head, sheet.rows) == (
+        ("claim", "verdict", "measured"), (("a", "a verdict", "hdd-7200: no"),)
+    )  # fmt: skip
+    assert not condition_sheet(study(a=())).rows
