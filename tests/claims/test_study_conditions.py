@@ -1,8 +1,14 @@
-"""Where a claim holds, as a table."""
+"""Where a claim holds, as a table, and what counts say where its time can't be told."""
 
+from dataclasses import replace
+from pathlib import Path
+
+from ztune.claims import found as findings
 from ztune.claims.conclusion import Upshot
-from ztune.claims.found import FoundCondition, FoundStudy, FoundVerdict
-from ztune.claims.study_sheets import condition_sheet
+from ztune.claims.found import BESIDE_TIME, FoundCondition, FoundCounts, FoundStudy, FoundVerdict
+from ztune.claims.study_sheets import beside_sheet, condition_sheet
+
+FOUND = Path(__file__).parents[2] / "docs" / "studies-found.json"
 
 
 def one(
@@ -47,3 +53,19 @@ def test_without_a_replay_there_are_no_columns_of_replays() -> None:
         ("claim", "verdict", "measured"), (("a", "a verdict", "hdd-7200: no"),)
     )  # fmt: skip
     assert not condition_sheet(study(a=())).rows
+
+
+def test_counts_stand_where_a_time_is_too_small_to_tell() -> None:
+    some = study(a=(one("open"),), b=(one("holds"),))
+    counts = FoundCounts("hdd-7200", 64 << 20, "128K", {"busy_s": 0.98, "written": 0.91, "read": None})
+    some = replace(some, verdicts=(replace(some.verdicts[0], counts=(counts,)), some.verdicts[1]))
+    sheet = beside_sheet(some)
+    assert sheet.head[:4] == ("claim", "over", "disks, ARC", "busiest disk")
+    assert sheet.rows == (("a", "128K", "hdd-7200, 64M", "×0.98", "×0.91", "–", "–", "–", "–"),)
+
+
+def test_what_the_docs_show_of_counts_is_of_such_claims_alone() -> None:
+    verdicts = [verdict for each in findings.load(FOUND).studies for verdict in each.verdicts]
+    counted = [verdict for verdict in verdicts if verdict.counts]
+    assert counted and {verdict.verdict for verdict in counted} == {"too small to tell"}
+    assert all(set(one.ratios) == set(BESIDE_TIME) for verdict in counted for one in verdict.counts)

@@ -11,13 +11,14 @@ from pathlib import Path
 from typing import Any
 
 from ztune import __version__, files, output, paths
+from ztune.analysis import stats
 from ztune.analysis.basis import basis
-from ztune.analysis.metrics import REPLAYED, Metric, number_at
+from ztune.analysis.metrics import MEASURED, REPLAYED, Metric, number_at
 from ztune.analysis.results import collect
 from ztune.claims import claim as known
 from ztune.claims import studies, study_trials, thumb
 from ztune.claims import verdict as verdicts
-from ztune.claims.conclusion import Upshot
+from ztune.claims.conclusion import REPLAY, Upshot, Word
 from ztune.claims.studies import Kind, PublishedStudy
 from ztune.claims.study_trials import StudyTrials
 from ztune.claims.thumb import RecordSizeSweep, RoleSizes
@@ -52,6 +53,9 @@ COUNTS: dict[str, Metric] = {
 }  # fmt: skip
 """What is kept of each trial: times, which are modelled, and the counts that say why."""
 
+BESIDE_TIME = ("busy_s", "written", "read", "write_ops", "read_ops", "flushes")
+"""What is said of a claim on a time that can't be told."""
+
 _ENDS = {"oltp": "oltp-filesystems"}
 """Study → the ready study whose measured runs have the other file systems."""
 
@@ -81,10 +85,23 @@ class FoundCondition:
 
 
 @dataclass(frozen=True)
+class FoundCounts:
+    """What a claim's layout counts to over another one in a replay, where its time tells nothing.
+
+    ``arc``: bytes. ``ratios``: metric of ``BESIDE_TIME`` → ratio; None where the other one has none of it.
+    """
+
+    disks: str
+    arc: int
+    other: str
+    ratios: Mapping[str, float | None]
+
+
+@dataclass(frozen=True)
 class FoundVerdict:
     """The last verdict of a claim, with the trials that it cites; ``verdict`` "": it was not tested.
 
-    ``conditions``: those that were tried.
+    ``conditions``: those that were tried. ``counts``: of one of them, where a time can't be told.
     """
 
     claim: str
@@ -96,6 +113,7 @@ class FoundVerdict:
     when: str
     trials: tuple[str, ...]
     conditions: tuple[FoundCondition, ...] = ()
+    counts: tuple[FoundCounts, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -212,7 +230,7 @@ def _study(
         "" if kept is None else kept.openzfs,
         () if kept is None else tuple(FoundJob(j.workload, j.version, j.data, j.seconds) for j in kept.jobs),
         tuple(layouts),
-        tuple(_verdict(claim) for claim in claims if claim.source == study.publication),
+        tuple(_verdict(claim, trials) for claim in claims if claim.source == study.publication),
         tuple(_ends(_ENDS.get(study.name, ""), trials)),
     )
 
@@ -222,7 +240,7 @@ def _counts(trial: Trial) -> dict[str, float]:
     return {key: round(value, 6) for key, value in read.items() if value is not None}
 
 
-def _verdict(claim: known.Claim) -> FoundVerdict:
+def _verdict(claim: known.Claim, trials: _Trials) -> FoundVerdict:
     last = verdicts.last(claim) or {}
     return FoundVerdict(
         claim.id,
@@ -238,7 +256,31 @@ def _verdict(claim: known.Claim) -> FoundVerdict:
             for each in last.get("conditions", ())
             if each["state"] != "untried"
         ),
+        tuple(_beside(claim, last, trials)),
     )
+
+
+def _beside(claim: known.Claim, last: Mapping[str, Any], trials: _Trials) -> list[FoundCounts]:
+    """Return what a replay counted where the claim's time is too small to tell: on a hard disk if there is
+    one, with the smallest ARC, in a replay of one recording."""
+    if last.get("verdict") != Word.TOO_SMALL or not MEASURED[claim.metric].clock:
+        return []
+    replays = [
+        each
+        for each in last["conditions"]
+        if each["place"] == REPLAY and each["ratios"] and len(each["trials"]) == 1 + len(claim.others)
+    ]
+    for each in sorted(replays, key=lambda one: (not one["profile"].startswith("hdd"), one["arc"])):
+        ours, *others = map(trials.cited, each["trials"])
+        if ours is None or None in others:
+            continue
+        mine, found = _counts(ours), []
+        for side, trial in zip(claim.others, others, strict=True):
+            theirs = {} if trial is None else _counts(trial)
+            ratios = {key: stats.ratio(mine.get(key), theirs.get(key)) for key in BESIDE_TIME}
+            found.append(FoundCounts(each["profile"], each["arc"], side.name, ratios))
+        return found
+    return []
 
 
 def _ends(study: str, trials: _Trials) -> list[MeasuredEnd]:

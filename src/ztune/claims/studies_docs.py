@@ -59,6 +59,9 @@ def _study(study: FoundStudy) -> list[str]:
         where = study_sheets.condition_sheet(study)
         if where.rows:
             lines += ["", "Where it holds:", "", *markdown(where)]
+        beside = study_sheets.beside_sheet(study)
+        if beside.rows:
+            lines += ["", "Where a time is too small to tell, counts of a replay:", "", *markdown(beside)]
     else:
         lines.append("Its claims were not tested in this run.")
     return lines

@@ -13,6 +13,7 @@ from ztune.claims import publication, thumb
 from ztune.claims.accuracy import smallest
 from ztune.claims.conclusion import REPLAY, Upshot
 from ztune.claims.found import (
+    BESIDE_TIME,
     COUNTS,
     FoundCondition,
     FoundLayout,
@@ -363,6 +364,19 @@ def condition_sheet(study: FoundStudy) -> StudySheet:
     other = () if not replayed else (f"OpenZFS other than {own}",)
     head = ("claim", "verdict", *disks, "measured", *other)
     return StudySheet(head, tuple(row[: len(head)] for row in rows), len(head))
+
+
+def beside_sheet(study: FoundStudy) -> StudySheet:
+    """Return what a replay counted for the claims whose time can't be told: ratios of the claim's layout."""
+    rows = [
+        (
+            each.claim, one.other, f"{one.disks}, {format_size(one.arc)}",
+            *(units.times(one.ratios.get(metric)) for metric in BESIDE_TIME),
+        )
+        for each in study.verdicts
+        for one in each.counts
+    ]  # fmt: skip
+    return StudySheet(("claim", "over", "disks, ARC", *(HEADS[m] for m in BESIDE_TIME)), tuple(rows), 3)
 
 
 def _disk_order(name: str) -> tuple[int, str]:

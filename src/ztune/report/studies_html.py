@@ -57,6 +57,7 @@ def _study(study: FoundStudy) -> dict[str, Any]:
         "steps": None if not steps else _steps(steps, own[0], study, source),
         "verdicts": study_sheets.verdict_sheet(study),
         "where": _or_none(study_sheets.condition_sheet(study)),
+        "beside": _or_none(study_sheets.beside_sheet(study)),
         "tested": any(v.verdict for v in study.verdicts),
     }
 
