@@ -20,6 +20,7 @@ from ztune.onhost.words import ROLES
 from ztune.output import Console, Text
 from ztune.report.severity import SEVERITY, grouped
 from ztune.study.layout import parse_layout
+from ztune.units import counted
 
 WIDTH = 80
 WIDEST = 100
@@ -93,7 +94,7 @@ class Brief:
 def of(r: Recommendation, flags: Sequence[str] = ()) -> Brief:
     """Return the first screen of a recommendation; ``flags``: words that the commands shall repeat."""
     keeps = not r.changes
-    count = f"{len(r.ranking)} layout{'s' if len(r.ranking) != 1 else ''}"
+    count = f"{counted(len(r.ranking), 'layout')}"
     answer = f"keep what you have, of {count}" if keeps else f"the best of {count}"
     if not keeps and not r.headlines:
         answer += "; the base layout has no result"
@@ -120,7 +121,7 @@ def _evidence(r: Recommendation) -> str:
         return f"Modelled by replay through {zfs} on {disks} disks; no time is measured."
     if r.basis == "measured":
         zfs += _PLACES.get(r.subject.place, f" at {r.subject.place}" if r.subject.place else "")
-    runs = f"{len(r.trials)} run{'s' if len(r.trials) != 1 else ''}"
+    runs = f"{counted(len(r.trials), 'run')}"
     if r.basis == "emulated":
         return f"Measured in an emulated lab: its seconds are those of no machine. {zfs}, {runs}."
     return f"Measured: real database, {zfs}, {runs}."
@@ -229,7 +230,7 @@ def _bought(r: Recommendation) -> BriefSaid | None:
     figures = first.sentence.rpartition("): ")[2].removeprefix(f"{hardware}: ")
     # What else was changed, or which layout it stood beside, has no room here.
     if first.differs:
-        hardware += f", tried with {len(first.differs)} other setting{'s' if len(first.differs) != 1 else ''}"
+        hardware += f", tried with {counted(len(first.differs), 'other setting')}"
     elif first.beside != r.layout_name:
         hardware += ", beside another layout"
     return BriefSaid(f"{hardware}: {figures}", more)

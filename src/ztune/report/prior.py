@@ -9,11 +9,10 @@ from dataclasses import asdict
 from typing import Any
 
 from ztune import output
-from ztune.analysis import units
 from ztune.databases.database import Database
 from ztune.onhost.words import ROLES
 from ztune.priors.prior import DISKS, Prior, SetInPrint
-from ztune.units import format_size
+from ztune.units import counted, format_size
 
 WIDTH = 80
 _MOST_SETS = 3
@@ -75,7 +74,7 @@ def _answer(prior: Prior) -> Iterator[str]:
     said = " and ".join(f"{n} {basis}" for basis, n in sorted(kinds.items()))
     of = ", ".join(sorted({run.workload for run in prior.runs}))
     yield from _wrapped(
-        f"From {_many(len(prior.runs), 'run')} ({said}) of {_many(len(loads), 'load')} ({of}); "
+        f"From {counted(len(prior.runs), 'run')} ({said}) of {counted(len(loads), 'load')} ({of}); "
         f"{len(own) or 'none'} of them yours." + "".join(f" {_capital(note)}." for note in prior.notes)
     )
     yield ""
@@ -155,10 +154,6 @@ def _commands(prior: Prior, of: Database) -> Iterator[str]:
 def _span(value: tuple[float, float, float]) -> str:
     middle, low, high = value
     return f"×{middle:.2f} ({low:.2f} to {high:.2f})"
-
-
-def _many(number: int, noun: str) -> str:
-    return f"{number} {noun if number == 1 else units.plural(noun)}"
 
 
 def _capital(text: str) -> str:

@@ -10,6 +10,7 @@ from ztune.onhost.words import ROLES
 from ztune.trace.manifest import Manifest
 from ztune.trace.reader import Trace
 from ztune.trace.schema import Flag, Op
+from ztune.units import counted
 
 LEAST_COMMITS = 100
 """Syncs of a role's files, and writes to files opened with O_SYNC or O_DSYNC, below which nothing is said of
@@ -56,10 +57,10 @@ class Recorded:
         """
         parts, most = [], 0.0
         if log and self.log and not self.commit:
-            parts.append(f"{_count(self.commits, 'commit')} (advice on a log takes {LEAST_COMMITS})")
+            parts.append(f"{counted(self.commits, 'commit')} (advice on a log takes {LEAST_COMMITS})")
             most = LEAST_COMMITS / self.commits if self.commits else math.inf
         if sizes and self.calls and not self.sizes:
-            said = _count(self.calls, "read or write", "reads and writes")
+            said = counted(self.calls, "read or write", "reads and writes")
             parts.append(
                 f"{said} (advice on record sizes takes {LEAST_CALLS}, or {LEAST_BYTES / (1 << 20):g} MiB)"
             )
@@ -129,7 +130,3 @@ def _more(manifest: Manifest, times: float) -> str:
         return "record longer (--seconds), while it is used"
     seconds = math.ceil(manifest.duration_ns / 1e9 * times * _MARGIN / 10) * 10
     return f"record longer (--seconds {seconds})"
-
-
-def _count(number: int, one: str, more: str = "") -> str:
-    return f"{number:,} {one if number == 1 else more or one + 's'}"

@@ -13,6 +13,7 @@ from typing import Any
 from ztune.onhost.declared import KNOWN, TOGETHER, Declared
 from ztune.trace.reader import Trace
 from ztune.trace.schema import Flag, Op
+from ztune.units import counted, plural
 
 KEY = "witness"
 """Where a run's ``outcome`` keeps what its trace showed."""
@@ -53,11 +54,11 @@ class Witness:
         elif most is None:
             most = max(TOGETHER, 2 * self.clients)
         # What wrote nothing needs no sync: a read is acknowledged too.
-        counted = min(self.operations, self.writes)
-        syncs = f"{self.syncs:,} sync{'' if self.syncs == 1 else 's'}"
-        if most and counted >= LEAST and counted > most * self.syncs:
+        acknowledged = min(self.operations, self.writes)
+        syncs = f"{counted(self.syncs, 'sync')}"
+        if most and acknowledged >= LEAST and acknowledged > most * self.syncs:
             return (
-                f"the trace contradicts it: {self.operations:,} {self.unit}s were acknowledged and "
+                f"the trace contradicts it: {self.operations:,} {plural(self.unit)} were acknowledged and "
                 f"{self.writes:,} writes made with {syncs}"
             )
         if self.log and self.writes >= LEAST and not self.syncs:
