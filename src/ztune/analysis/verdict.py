@@ -13,7 +13,7 @@ from ztune.analysis.resolve import DEFAULT_RESOLUTION, Decision, decide
 from ztune.analysis.results import LayoutResult, Results
 from ztune.store.records import Run
 from ztune.study.durability import Bar
-from ztune.study.hardware import lacking
+from ztune.study.hardware import Hardware
 from ztune.units import counted
 
 
@@ -141,7 +141,8 @@ def hardware(run: Run, results: Results) -> dict[str, dict[str, str]]:
     own = isinstance(place, Mapping) and bool(place.get("disks") or place.get("parents"))
     if base is None or own:
         return {c.hash: {} for c in results.layouts}
-    return {c.hash: lacking(base, c.layout, have) for c in results.layouts}
+    there = Hardware(base, have)
+    return {c.hash: there.lacking(c.layout) for c in results.layouts}
 
 
 def resolution_of(run: Run) -> float:

@@ -14,7 +14,7 @@ from typing import Literal
 
 from rich.cells import cell_len
 
-from ztune.advice.model import Headline, Recommendation, RoleAdvice, SettingChange
+from ztune.advice.model import Headline, Recommendation, SettingChange
 from ztune.analysis import units
 from ztune.onhost.words import ROLES
 from ztune.output import Console, Text
@@ -148,7 +148,7 @@ def short_name(setting: str) -> str:
 
 
 def _roles(r: Recommendation) -> list[BriefRole]:
-    return role_lines(setting_groups(r.changes, [(a.role, *a.with_roles) for a in _first_roles(r)]))
+    return role_lines(setting_groups(r.changes, [(a.role, *a.with_roles) for a in r.first_roles]))
 
 
 def role_lines(groups: Iterable[tuple[str, Sequence[SettingChange]]]) -> list[BriefRole]:
@@ -160,11 +160,6 @@ def role_lines(groups: Iterable[tuple[str, Sequence[SettingChange]]]) -> list[Br
         found.setdefault(said, []).append(where)
     ordered = sorted(found.items(), key=lambda entry: not entry[0])
     return [BriefRole(", ".join(names), settings) for settings, names in ordered]
-
-
-def _first_roles(r: Recommendation) -> list[RoleAdvice]:
-    """Return what is said of the first role of each dataset; its other roles share all of it."""
-    return list({a.dataset: a for a in reversed(r.roles)}.values())[::-1]
 
 
 def _figure(h: Headline, keeps: bool) -> BriefFigure:
@@ -301,7 +296,10 @@ def _lines(brief: Brief, width: int, fit: _Fit) -> list[Text]:
     out += _figures(brief, width, fit)
     out += [Text()] * (fit.blanks > 0)
     sure = replace(brief.sure, text=f"{brief.level}. {brief.sure.text}")
-    for label, said in _said(brief, sure):
+    for label, said in (
+        ("How sure", sure), ("Search", brief.searched),
+        ("Warning", brief.warning), ("If bought", brief.bought),
+    ):  # fmt: skip
         if said is not None:
             tail = f" ({said.more} more: {_MORE})" if said.more else ""
             folded = _fold(said.text, width - _LABEL, fit.text, tail)
@@ -309,13 +307,6 @@ def _lines(brief: Brief, width: int, fit: _Fit) -> list[Text]:
     for label, command in brief.commands:
         out += _part(label, _command(command, width - _LABEL), "cyan")
     return out
-
-
-def _said(brief: Brief, sure: BriefSaid) -> list[tuple[str, BriefSaid | None]]:
-    return [
-        ("How sure", sure), ("Search", brief.searched),
-        ("Warning", brief.warning), ("If bought", brief.bought),
-    ]  # fmt: skip
 
 
 def _part(label: str, folded: Sequence[str], style: str = "") -> list[Text]:
