@@ -91,18 +91,19 @@ def recorded(trace: Trace) -> dict[str, Recorded]:
         return {}
     # The last is what -1, no file, indexes.
     of_file = np.array([names.index(f.role or "") for f in manifest.files] + [0])
-    found = trace.columns("op", "flags", "file", "size")
-    role, op, size = of_file[found["file"]], found["op"], found["size"]
-    writes = op == Op.WRITE
-    moved = (writes | np.isin(op, (Op.READ, Op.COPY))) & (size >= TINY)
-    synced = np.isin(op, (Op.FSYNC, Op.FDATASYNC, Op.MSYNC))
-    synced |= writes & ((found["flags"] & int(Flag.SYNC | Flag.DSYNC)) != 0)
-    every = int(np.count_nonzero(op == Op.SYNC))
-
-    calls = np.bincount(role[moved], minlength=len(names))
-    moved_bytes = np.bincount(role[moved], weights=size[moved], minlength=len(names))
-    commits = np.bincount(role[synced], minlength=len(names))
-    written = np.bincount(role[writes], minlength=len(names))
+    every = 0
+    calls, moved_bytes, commits, written = (np.zeros(len(names)) for _ in range(4))
+    for part in trace.parts("op", "flags", "file", "size"):
+        role, op, size = of_file[part["file"]], part["op"], part["size"]
+        writes = op == Op.WRITE
+        moved = (writes | np.isin(op, (Op.READ, Op.COPY))) & (size >= TINY)
+        synced = np.isin(op, (Op.FSYNC, Op.FDATASYNC, Op.MSYNC))
+        synced |= writes & ((part["flags"] & int(Flag.SYNC | Flag.DSYNC)) != 0)
+        every += int(np.count_nonzero(op == Op.SYNC))
+        calls += np.bincount(role[moved], minlength=len(names))
+        moved_bytes += np.bincount(role[moved], weights=size[moved], minlength=len(names))
+        commits += np.bincount(role[synced], minlength=len(names))
+        written += np.bincount(role[writes], minlength=len(names))
     return {
         name: Recorded(
             role=name,
