@@ -144,7 +144,7 @@ class LayoutSearch:
             if len(own) > 1:
                 self._values[key] = own
         self._possible = possible
-        self._layouts: dict[Cell, Layout] = {}
+        self._cells: dict[str, Cell | None] = {}  # of the layouts that were tried, by hash
         axes = [_axis(key, list(own)) for key, own in self._values.items()]
         self.space = SearchSpace(axes, self._valid)
 
@@ -155,7 +155,11 @@ class LayoutSearch:
 
     def layout(self, cell: Cell) -> Layout:
         """Return the layout of a valid cell."""
-        return self._layouts[cell]
+        return changed(self.study.layout, self._changes(cell))
+
+    def _changes(self, cell: Cell) -> dict[str, str | int]:
+        values = self._values.items()
+        return {key: list(own.values())[at] for (key, own), at in zip(values, cell, strict=True)}
 
     def cell(self, layout: Layout) -> Cell | None:
         """Return where ``layout`` is in the space, or None."""
@@ -167,18 +171,11 @@ class LayoutSearch:
         return found if found in self.space and self.layout(found).hash == layout.hash else None
 
     def _valid(self, cell: Cell) -> bool:
-        changes = {
-            key: list(own.values())[at] for (key, own), at in zip(self._values.items(), cell, strict=True)
-        }
-        base = self.study.layout
         try:
-            layout = changed(base, changes)
+            layout = with_settings(self.study.layout, self._changes(cell))
         except ValueError:  # each alone is possible, together they are not
             return False
-        if self._lacks(layout) or not self._bar.admits(layout) or not self._possible(layout):
-            return False
-        self._layouts[cell] = layout
-        return True
+        return not self._lacks(layout) and self._bar.admits(layout) and self._possible(layout)
 
     def _lacks(self, layout: Layout) -> bool:
         return bool(self._hardware.lacking(layout))
@@ -212,11 +209,14 @@ class LayoutSearch:
 
     def _tried(self, run: Run, trials: Sequence[Trial]) -> dict[Cell, float | None]:
         worth = values(run, trials)
-        return {
-            cell: worth.get(trial.layout_hash)
-            for trial in trials
-            if (cell := self.cell(trial.layout)) is not None
-        }
+        found: dict[Cell, float | None] = {}
+        for trial in trials:
+            name = trial.layout_hash
+            if name not in self._cells:
+                self._cells[name] = self.cell(trial.layout)
+            if (cell := self._cells[name]) is not None:
+                found[cell] = worth.get(name)
+        return found
 
     def on_top(self, chosen: Layout) -> list[Layout]:
         """Return ``chosen`` with each value that is beside the space."""
