@@ -14,10 +14,12 @@ from typing import Literal
 
 from rich.cells import cell_len
 
+from ztune.advice.headlines import moved
 from ztune.advice.model import Headline, Recommendation, SettingChange
 from ztune.analysis import units
 from ztune.onhost.words import ROLES
 from ztune.output import Console, Text
+from ztune.report.measured import settings_text
 from ztune.report.severity import SEVERITY, grouped
 from ztune.study.layout import parse_layout
 from ztune.units import counted
@@ -221,14 +223,13 @@ def _bought(r: Recommendation) -> BriefSaid | None:
     if not r.if_bought:
         return None
     first, more = r.if_bought[0], len(r.if_bought) - 1
-    hardware = ", ".join(f"{k}={v}" for k, v in first.hardware.items())
-    figures = first.sentence.rpartition("): ")[2].removeprefix(f"{hardware}: ")
+    hardware = settings_text(first.hardware)
     # What else was changed, or which layout it stood beside, has no room here.
     if first.differs:
         hardware += f", tried with {counted(len(first.differs), 'other setting')}"
     elif first.beside != r.layout_name:
         hardware += ", beside another layout"
-    return BriefSaid(f"{hardware}: {figures}", more)
+    return BriefSaid(f"{hardware}: {moved(first.headlines)}.", more)
 
 
 def _commands(r: Recommendation, flags: Sequence[str]) -> list[tuple[str, str]]:
