@@ -80,6 +80,15 @@ def private(path: Path) -> Path:
     return path
 
 
+def folder(name: str) -> Path:
+    """Return the directory ``name`` of the state directory, to read: it is made ``private`` if it is there.
+
+    It is not made: a state directory that can't be written can be read all the same.
+    """
+    path = home() / name
+    return private(path) if path.exists() else path
+
+
 def lab() -> Path:
     """Return the directory of the lab: images of guests, their saved states, what they are built from."""
     return below(cache(), "lab")

@@ -1,4 +1,7 @@
-"""Sizes as ZFS writes them: "8K", "64M", "7.5G". Always powers of 1024, always whole bytes inside."""
+"""Sizes as ZFS writes them: "8K", "64M", "7.5G". Always powers of 1024, always whole bytes inside.
+
+And how many there are of something: "1 row", "2,000 rows".
+"""
 
 from __future__ import annotations
 
@@ -51,3 +54,15 @@ def format_size(size: int) -> str:
 def is_power_of_two(value: int) -> bool:
     """True for 1, 2, 4, 8 …"""
     return value > 0 and value & (value - 1) == 0
+
+
+def plural(noun: str) -> str:
+    """Return more than one of what a job counts: "row" → "rows", "entry" → "entries"."""
+    if noun == "vertex":
+        return "vertices"
+    return f"{noun[:-1]}ies" if noun.endswith("y") and noun[-2:-1] not in "aeiou" else f"{noun}s"
+
+
+def counted(number: int, one: str, more: str = "") -> str:
+    """Return a number with its noun: "1 row", "2,000 rows". ``more``: a plural that ``plural`` can't make."""
+    return f"{number:,} {one if number == 1 else more or plural(one)}"

@@ -13,6 +13,7 @@ from ztune.analysis.choose import plainest
 from ztune.analysis.rank import defaults_of, rank
 from ztune.analysis.results import collect
 from ztune.errors import InputError
+from ztune.report.terminal import said
 from ztune.store.records import Trial
 from ztune.study import Objective
 from ztune.study.layout import parse_layout, with_settings
@@ -201,6 +202,17 @@ def test_a_pair_in_another_context_is_quoted_as_such() -> None:
     assert change.sentence.startswith(
         "Not screened alone beside this layout. In another context (data.recordsize=8K): back"
     )
+
+
+def test_a_default_of_which_others_were_tried_with_other_changes_says_so() -> None:
+    trials = run_of(
+        ({}, measure(100)), ({"wal.logbias": "throughput", "data.recordsize": "8K"}, measure(150))
+    )
+    bias = prop(chosen(trials), "wal", "logbias")
+    assert bias.change.sentence == "The default. Screened with other changes only: throughput."
+    assert said(bias) and bias.change.verdict == "default"
+    checksum = prop(chosen(trials), "wal", "checksum")
+    assert checksum.change.sentence == "The default. No other value was screened." and not said(checksum)
 
 
 def test_a_default_says_what_was_tried_instead() -> None:

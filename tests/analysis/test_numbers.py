@@ -143,12 +143,3 @@ def test_differs_by_share_and_interval() -> None:
 @given(st.floats(0, 1e9), st.floats(0, 1e9), st.floats(0, 0.5))
 def test_differs_does_not_depend_on_the_order(a: float, b: float, within: float) -> None:
     assert differs(Estimate(1, a), Estimate(1, b), within) == differs(Estimate(1, b), Estimate(1, a), within)
-
-
-def test_more_than_one() -> None:
-    assert [units.plural(noun) for noun in ("row", "entry", "vertex", "key")] == [
-        "rows",
-        "entries",
-        "vertices",
-        "keys",
-    ]

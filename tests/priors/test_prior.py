@@ -97,7 +97,7 @@ def test_other_disks_stand_in_and_that_is_said() -> None:
     found = answer(PriorQuestion("postgresql", "nvme", raid="raidz1"), [run("a", "hdd"), run("b", "ssd")])
     assert found.settings["data"]["recordsize"] == "16K"
     assert found.notes[0] == "no run was on nvme; runs on hdd and ssd stand in"
-    assert found.notes[1] == "no run was on RAID-Z1; disks without redundancy stands in"
+    assert found.notes[1] == "no run was on RAID-Z1; runs on disks without redundancy stand in"
     assert any("RAID-Z" in text for text in found.unknown)
 
 

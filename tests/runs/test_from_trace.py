@@ -89,6 +89,24 @@ def test_what_a_replay_can_t_vary_is_left_out_with_a_note() -> None:
     )
 
 
+def test_a_layout_that_a_replay_can_t_tell_takes_nothing_else_along() -> None:
+    raw = generic.build({"data"}).to_json()
+    raw["axes"] = {"pool.tank.filesystem": ["zfs", "xfs"], "data.recordsize": ["8K"]}
+    raw["layouts"] = [
+        {
+            "name": "a volume",
+            "set": {"data.volume": "1G", "data.filesystem": "xfs", "data.compression": "off"},
+        },
+        {"name": "another file system", "set": {"pool.tank.filesystem": "ext4"}},
+        {"name": "plain", "set": {"data.compression": "off"}},
+    ]
+    raw["cross"] = []
+    study = from_trace.answerable(Study.model_validate(raw))
+    assert [named.name for named in study.layouts] == ["plain"]
+    (note,) = study.notes
+    assert "compression" not in note and "pool.tank.filesystem=xfs, ext4; data.volume=1G" in note
+
+
 @pytest.mark.parametrize(
     ("host", "files", "expected"),
     [

@@ -10,11 +10,13 @@ from pathlib import Path
 import pytest
 from invoked import invoke
 
+from ztune.analysis.standing import standing
 from ztune.errors import InputError
 from ztune.places import engine as engines
 from ztune.runs import screening
 from ztune.runs.observer import Observer
 from ztune.runs.options import ScreenOptions
+from ztune.runs.refine import back_to_default
 from ztune.runs.search import LayoutSearch, Stopped, ending_of, opening, stopped, values
 from ztune.runs.space import first_round
 from ztune.search.propose import STARTS, Proposal
@@ -120,6 +122,19 @@ def test_a_run_says_why_its_search_stopped(screened: tuple[Run, list[Trial]]) ->
     assert not any(bought(trials[0].layout, t.layout) for t in searched)
     # What would have to be bought comes last, once.
     assert [bought(trials[0].layout, t.layout) for t in trials if t.number > 8][-1] == {"slog": "nvme"}
+
+
+def test_pairs_are_of_the_layout_on_the_hardware_that_is_there(
+    stand_in_engine: Path, trace: Trace, home: Path
+) -> None:
+    options = ScreenOptions(budget=12, jobs=2, have={"slog": "nvme"})
+    with Store.open() as store:
+        run = screening.start(store, trace, study(), engines.check(), options)
+        trials = store.trials(run.id)
+    chosen = standing(run, trials).chosen
+    assert chosen is not None and chosen.settings["slog"] == "nvme"
+    tried = {trial.layout_hash for trial in trials}
+    assert {layout.hash for layout in back_to_default(run.resolved_study.layout, chosen.layout)} <= tried
 
 
 def test_worth_is_the_first_metric_then_a_little_of_the_next(screened: tuple[Run, list[Trial]]) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 import random
+import warnings
 from collections.abc import Mapping
 from statistics import median
 
@@ -183,3 +184,22 @@ def test_values_that_seem_to_do_nothing_go_back_together() -> None:
     kept = {cell: value for cell, value in tried.items() if cell[2] == 2}
     assert plainer(fixed, kept, best, plain, seed=1, tolerance=0.03)[2] == 2
     assert plainer(space, {best: -0.2}, best, plain, seed=1, tolerance=0.03) == best
+
+
+def test_nothing_of_the_model_s_fit_is_said_to_the_user() -> None:
+    space = SearchSpace([SearchAxis("a", 36, tuple(map(float, range(36))))])
+    rng = random.Random(4)  # with a parameter at its bound, of which scikit-learn warns
+    noise: dict[Cell, float | None] = {cell: rng.random() for cell in rng.sample(space.cells(), 20)}
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert propose(space, noise, 2, seed=1, tolerance=0.05).cells
+
+
+def test_what_is_known_of_a_large_space_has_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+    axes = [SearchAxis(f"a{i}", 12) for i in range(4)]
+    whole, little = (SearchSpace(axes, lambda cell: sum(cell) % 3 > 0) for _ in range(2))
+    tried: dict[Cell, float | None] = {(0, 0, 0, 1): 1.0}
+    expected = propose(whole, tried, 4, seed=3, tolerance=0.05)
+    monkeypatch.setattr("ztune.search.space._MOST_KNOWN", 100)
+    assert propose(little, tried, 4, seed=3, tolerance=0.05) == expected
+    assert len(little._known) <= 100 < len(whole._known)

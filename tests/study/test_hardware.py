@@ -6,7 +6,7 @@ import pytest
 
 from ztune.errors import InputError
 from ztune.study import parse_layout
-from ztune.study.hardware import bought, lacking, parse_have
+from ztune.study.hardware import Hardware, bought, parse_have
 from ztune.study.layout import with_settings
 
 BASE = parse_layout(
@@ -67,7 +67,7 @@ def test_what_the_base_has_is_not_bought() -> None:
 def test_what_is_there_is_not_lacking(
     have: dict[str, str], changes: dict[str, object], expected: dict[str, str]
 ) -> None:
-    assert lacking(BASE, with_settings(BASE, changes), have) == expected
+    assert Hardware(BASE, have).lacking(with_settings(BASE, changes)) == expected
 
 
 def test_what_the_user_has_is_read() -> None:

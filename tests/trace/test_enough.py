@@ -7,9 +7,11 @@ from pathlib import Path
 import pytest
 from synthetic_traces import make_trace
 
+from ztune.errors import InputError
 from ztune.trace.enough import LEAST_BYTES, LEAST_CALLS, LEAST_COMMITS, Recorded, lacking, recorded, summed
 from ztune.trace.manifest import Manifest
 from ztune.trace.reader import Trace
+from ztune.trace.witness import witness
 
 
 def of(trace: Trace, **changes: object) -> Manifest:
@@ -64,3 +66,19 @@ def test_roles_of_one_dataset_count_together() -> None:
 
 def test_a_trace_that_has_enough_lacks_nothing(trace: Trace) -> None:
     assert lacking(trace) == []
+
+
+def test_a_trace_is_counted_part_by_part(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = make_trace(tmp_path / "whole.trace", writes=30)
+    monkeypatch.setattr("ztune.trace.writer.ROW_GROUP", 7)
+    parts = make_trace(tmp_path / "parts.trace", writes=30)
+    assert len(list(parts.parts("op"))) > 5
+    assert recorded(parts) == recorded(whole) and witness(parts) == witness(whole)
+
+
+def test_a_damaged_part_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ztune.trace.writer.ROW_GROUP", 7)
+    trace = make_trace(tmp_path / "t.trace", writes=30)
+    trace.manifest = of(trace, files=trace.manifest.files[:1])
+    with pytest.raises(InputError, match=r"row group \d+: file is not one of the 1 files"):
+        recorded(trace)

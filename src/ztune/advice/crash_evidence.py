@@ -10,6 +10,7 @@ from importlib.resources import files
 
 from ztune.analysis.stats import upper_bound
 from ztune.study import DurabilityClass
+from ztune.units import counted
 
 PAGE = "docs/durability.md"
 
@@ -46,8 +47,7 @@ class CrashTested:
             return f"{head} was corrupt after {self.cuts_with_corruption:,} of {cuts}."
         if self.found is DurabilityClass.LAST_SECONDS:
             return (
-                f"{head} lost the last {self.oldest_s:.2g} s, up to {self.most_lost:,} "
-                f"commit{'' if self.most_lost == 1 else 's'}, in "
+                f"{head} lost the last {self.oldest_s:.2g} s, up to {counted(self.most_lost, 'commit')}, in "
                 f"{self.cuts_with_loss:,} of {cuts}, and was consistent after each."
             )
         return (

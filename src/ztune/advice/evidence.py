@@ -212,9 +212,13 @@ class Changes:
                 nearest.setdefault(pair.after, pair)
             found = list(nearest.values())
         if not found:
-            where = "" if self._modelled else " beside this layout"
-            sentence = f"{start} No other value was {self._done}{where}."
-            return Change(other="", verdict="default", basis=self.chosen.basis, sentence=sentence)
+            other, sentence = "", f"No other value was {self._done}."
+            if not self._modelled:
+                sentence = "No other value was measured beside this layout."
+            elif other := ", ".join(self._others(factor)):
+                sentence = f"Screened with other changes only: {other}."
+            sentence = f"{start} {sentence}"
+            return Change(other=other, verdict="default", basis=self.chosen.basis, sentence=sentence)
         compared = [(pair, self.sides(pair.a, pair.b)) for pair in found]
         compared.sort(key=lambda item: (_ratio_of(item[1], self.minimise[0]), item[0].after))
         said = []
@@ -231,6 +235,13 @@ class Changes:
             where = "Not varied beside this layout; in another context"
         text = f"{start} {where}: {'; '.join(said)}{more}."
         return self._made(best, best.after, "default", sides, text, len(found), not beside, *_ends(sides))
+
+    def _others(self, factor: str) -> list[str]:
+        """Return the values of ``factor`` that other layouts of the run have."""
+        found = (c.settings.get(factor, ABSENT) for c in self.layouts)
+        return [
+            v for v in dict.fromkeys(found) if v not in (self.chosen.settings.get(factor, ABSENT), ABSENT)
+        ]
 
     def _start(self, sides: Sequence[Side], alone: str, after: str) -> str:
         """Return how a sentence begins: of trials with what they are and how many blocks."""

@@ -13,7 +13,7 @@ from ztune.advice.evidence import compare
 from ztune.advice.model import FigureName, Headline, Purchase, Side
 from ztune.advice.trust import BUSY_SHARE
 from ztune.analysis import demand, units
-from ztune.analysis.effects import ABSENT
+from ztune.analysis.effects import ABSENT, settings_without
 from ztune.analysis.metrics import number_at
 from ztune.analysis.results import LayoutResult
 from ztune.analysis.standing import Standing
@@ -144,7 +144,10 @@ def purchases(now: Standing, chosen: LayoutResult) -> list[Purchase]:
     out = []
     for hardware, layouts in by_hardware.items():
         keys = {key for key, _ in hardware}
-        pairs = [(c, o) for c in layouts for o in own if not _apart(o, c, keys)]
+        rest: dict[frozenset[tuple[str, str]], list[LayoutResult]] = {}
+        for one in own:
+            rest.setdefault(settings_without(one, keys), []).append(one)
+        pairs = [(c, o) for c in layouts for o in rest.get(settings_without(c, keys), ())]
         # The least different from the recommended layout, which is not different from itself.
         nearest = min(pairs, key=lambda pair: len(_apart(chosen, pair[1], ())), default=None)
         shown, beside = nearest or (layouts[0], chosen)
@@ -179,11 +182,17 @@ def _purchase(
     hardware: Mapping[str, str], beside: str, differs: Mapping[str, str], found: Sequence[Headline]
 ) -> str:
     what = ", ".join(f"{k}={v}" for k, v in hardware.items())
-    moved = [h for h in found if h.side.matters]
-    said = "; ".join(f"{h.label} {units.times(h.side.ratio, h.side.low, h.side.high)}" for h in moved)
     if differs:
         also = ", ".join(f"{k}={v}" for k, v in differs.items())
         what += f" (tried with {also}, not with the recommended layout)"
     elif beside:
         what += f" (beside {beside}, not the recommended layout)"
-    return f"{what}: {said or 'nothing beyond the tolerance'}."
+    return f"{what}: {moved(found)}."
+
+
+def moved(found: Sequence[Headline]) -> str:
+    """Return those of ``found`` that matter, as words: "disk work ×0.31; space ×1.20"."""
+    said = "; ".join(
+        f"{h.label} {units.times(h.side.ratio, h.side.low, h.side.high)}" for h in found if h.side.matters
+    )
+    return said or "nothing beyond the tolerance"

@@ -69,7 +69,7 @@ class SettingChange(RecommendationPart):
 class Change(RecommendationPart):
     """What changes when one property goes to another value and nothing else does."""
 
-    other: str  # the other value
+    other: str  # the other value; of a default without a pair those that stood beside other changes
     verdict: Verdict
     sides: list[Side] = []
     here_layout: str = ""
@@ -285,6 +285,11 @@ class Recommendation(RecommendationPart):
     to_buy: list[Row] = []  # these layouts: they are not ranked, nor recommended
     failed: list[FailedRow]
     effects: list[EffectRow]
+
+    @property
+    def first_roles(self) -> list[RoleAdvice]:
+        """What is said of the first role of each dataset; its other roles share all of it."""
+        return list({a.dataset: a for a in reversed(self.roles)}.values())[::-1]
 
     def of_one(self) -> str:
         """Return what times and bytes of a screening of different jobs are of, as a sentence; else ""."""

@@ -8,6 +8,7 @@ from ztune.advice.host import canonical
 from ztune.advice.plan import Plan, Target
 from ztune.analysis import units
 from ztune.analysis.units import sentence
+from ztune.units import counted
 
 _WIDTH = 80
 
@@ -48,7 +49,7 @@ def closing(plan: Plan) -> str:
     count = len(plan.settings)
     if not count:
         return "There is nothing to change: all properties are as the layout has them."
-    return f"Nothing was changed. With --yes: {count} change{'s' if count > 1 else ''}, undo file first."
+    return f"Nothing was changed. With --yes: {counted(count, 'change')}, undo file first."
 
 
 def _target(plan: Plan, target: Target) -> list[str]:

@@ -40,6 +40,7 @@ from ztune.store.records import Run, Trial
 from ztune.study import Dataset, DurabilityClass, Layout, Objective, default_setting
 from ztune.study.durability import judge
 from ztune.trace.manifest import Manifest
+from ztune.units import counted
 
 if TYPE_CHECKING:
     from ztune.trace.witness import Witness
@@ -267,7 +268,7 @@ def promise(layout: Layout, witness: Witness | None) -> str:
 
 def _verdict(now: Standing, chosen: LayoutResult, sides: Sequence[Side]) -> str:
     count = len(now.ranked)
-    layouts = f"{count} layout{'s' if count != 1 else ''}"
+    layouts = f"{counted(count, 'layout')}"
     baseline = now.baseline
     if baseline is None:
         return f"{chosen.name} comes first of {layouts}; the base layout has no result to compare with."

@@ -199,9 +199,9 @@ def _of_replays(doubts: _Doubts, now: Standing, chosen: LayoutResult, manifest: 
             f"compressed: part of its gain is that more of the database stays in memory. A larger database "
             f"gains less; record one as large, beside its ARC, as yours."
         )
-    if text := searched(now):
-        ended = stopped(now.run.outcome)
-        (notes if ended is None or ended.reason in ("enough", "all") else limited).append(text)
+    ended = stopped(now.run.outcome)
+    if ended is not None and (text := ended.sentence()):
+        (notes if ended.reason in ("enough", "all") else limited).append(text)
     found = now.found
     if now.run.status == "interrupted" or found.pending:
         limited.append(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from ztune.analysis.metrics import EXPLAIN, MAIN
@@ -81,6 +81,11 @@ class Effect:
         return span is not None and span.high > span.low * (1 + within)
 
 
+def settings_without(one: LayoutResult, keys: Collection[str]) -> frozenset[tuple[str, str]]:
+    """Return the settings of ``one`` that are none of ``keys``: the same for layouts that differ in those."""
+    return frozenset((key, value) for key, value in one.settings.items() if key not in keys)
+
+
 def pairs(candidates: Sequence[LayoutResult]) -> list[Pair]:
     """Return all pairs that differ in exactly one setting, grouped by setting, in the candidates' order.
 
@@ -91,8 +96,7 @@ def pairs(candidates: Sequence[LayoutResult]) -> list[Pair]:
     for factor in factors:
         groups: dict[frozenset[tuple[str, str]], list[LayoutResult]] = defaultdict(list)
         for candidate in candidates:
-            rest = frozenset((k, v) for k, v in candidate.settings.items() if k != factor)
-            groups[rest].append(candidate)
+            groups[settings_without(candidate, {factor})].append(candidate)
         for group in groups.values():
             for i, a in enumerate(group):
                 for b in group[i + 1 :]:

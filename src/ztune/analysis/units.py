@@ -36,13 +36,6 @@ def count(value: float) -> str:
     return f"{value:,.0f}"
 
 
-def plural(noun: str) -> str:
-    """Return more than one of what a job counts: "row" → "rows", "entry" → "entries"."""
-    if noun == "vertex":
-        return "vertices"
-    return f"{noun[:-1]}ies" if noun.endswith("y") and noun[-2:-1] not in "aeiou" else f"{noun}s"
-
-
 def sentence(text: str) -> str:
     """Return a clause as a sentence: "damaged data" → "Damaged data."."""
     return text[:1].upper() + text[1:].rstrip(".") + "."

@@ -13,7 +13,8 @@ from ztune.analysis.resolve import DEFAULT_RESOLUTION, Decision, decide
 from ztune.analysis.results import LayoutResult, Results
 from ztune.store.records import Run
 from ztune.study.durability import Bar
-from ztune.study.hardware import lacking
+from ztune.study.hardware import Hardware
+from ztune.units import counted
 
 
 def answering(word: str) -> list[Metric]:
@@ -111,7 +112,7 @@ def sentence(found: Mapping[str, Any], resolution: float) -> str:
 def _compared(found: Mapping[str, Any], resolution: float) -> str:
     label, leader = found["label"], found["leader_name"]
     share = f"{resolution * 100:g}%"
-    runs = f"{found['blocks']} run{'s' if found['blocks'] != 1 else ''} each"
+    runs = f"{counted(found['blocks'], 'run')} each"
     match found["verdict"]:
         case "equal":
             return f"no difference of {share} or more in {label} between the layouts ({runs})"
@@ -123,7 +124,7 @@ def _compared(found: Mapping[str, Any], resolution: float) -> str:
     text = f"not resolved in {label} after {runs}: {leader} leads, but {who} may be as good"
     if found["needed"] is not None:
         more = max(1, found["needed"] - found["blocks"])
-        text += f"; it would take about {more} more run{'s' if more != 1 else ''} of each"
+        text += f"; it would take about {counted(more, 'more run')} of each"
     elif found["blocks"] > 1:
         text += "; the spread is too large for any reasonable number of runs"
     return text
@@ -140,7 +141,8 @@ def hardware(run: Run, results: Results) -> dict[str, dict[str, str]]:
     own = isinstance(place, Mapping) and bool(place.get("disks") or place.get("parents"))
     if base is None or own:
         return {c.hash: {} for c in results.layouts}
-    return {c.hash: lacking(base, c.layout, have) for c in results.layouts}
+    there = Hardware(base, have)
+    return {c.hash: there.lacking(c.layout) for c in results.layouts}
 
 
 def resolution_of(run: Run) -> float:

@@ -32,7 +32,7 @@ from ztune.study import Layout, NamedLayout, Study, profiles
 from ztune.study.layout import MIN_ARC
 from ztune.study.loader import resolve_profiles
 from ztune.trace.reader import Trace
-from ztune.units import format_size
+from ztune.units import counted, format_size
 
 PROFILES = ("hdd-7200", "ssd-sata", "nvme")
 ARC_SHARES = (1 / 6, 2.0)
@@ -302,7 +302,7 @@ class Replays:
 
     def _say(self, condition: Condition, layouts: int, what: str) -> None:
         self.hearing.say(
-            f"{what}: {layouts} {'layout' if layouts == 1 else 'layouts'} on disks of {condition.profile} "
+            f"{what}: {counted(layouts, 'layout')} on disks of {condition.profile} "
             f"with an ARC of {format_size(condition.arc)}"
         )
 

@@ -120,8 +120,9 @@ def _job(trace: Trace, sizes: Mapping[str, RoleSizes]) -> RecordedJob:
 
 
 def _keep(kept: StudyTrials) -> None:
-    paths.private(_folder())
-    files.write(_path(kept.study), output.json_text(to_json(kept)) + "\n")
+    path = _path(kept.study)
+    paths.private(path.parent)
+    files.write(path, output.json_text(to_json(kept)) + "\n")
 
 
 def last(name: str) -> StudyTrials | None:
@@ -139,11 +140,4 @@ def last(name: str) -> StudyTrials | None:
 
 
 def _path(name: str) -> Path:
-    return _folder() / f"{name}.json"
-
-
-def _folder() -> Path:
-    """Return where they are; nothing is made to read, as the state directory may be one that can't be
-    written."""
-    folder = paths.home() / "study-trials"
-    return paths.private(folder) if folder.exists() else folder
+    return paths.folder("study-trials") / f"{name}.json"

@@ -17,6 +17,8 @@ from ztune.errors import InputError
 from ztune.store.db import now
 from ztune.store.records import Run
 
+_FOLDER = "verdicts"
+
 
 def described(claim: Claim) -> dict[str, Any]:
     """Return what is known of ``claim`` before it is tested."""
@@ -93,8 +95,9 @@ def _finite(value: float) -> float | None:
 
 def keep(found: dict[str, Any]) -> None:
     """Keep a verdict in place of the last one of its claim."""
-    paths.private(_folder())
-    files.write(_path(found["claim"]), output.json_text(found) + "\n")
+    path = _path(found["claim"])
+    paths.private(path.parent)
+    files.write(path, output.json_text(found) + "\n")
 
 
 def last(claim: Claim) -> dict[str, Any] | None:
@@ -169,7 +172,7 @@ def citing(runs: Collection[str]) -> dict[str, list[str]]:
     What can't be read cites nothing that could be said: it keeps nobody from deleting a run.
     """
     found: dict[str, list[str]] = {}
-    for path in sorted(_folder().glob("*.json")):
+    for path in sorted(paths.folder(_FOLDER).glob("*.json")):
         try:
             kept = _read(path)
         except ValueError:
@@ -196,14 +199,7 @@ def word(found: dict[str, Any]) -> str:
     return str(found["verdict"]) + (f" ({'; '.join(more)})" if more else "")
 
 
-def _folder() -> Path:
-    """Return where verdicts are; nothing is made to read, as the state directory may be one that can't be
-    written."""
-    folder = paths.home() / "verdicts"
-    return paths.private(folder) if folder.exists() else folder
-
-
 def _path(claim: str) -> Path:
     # An id is the user's own words, and no path.
     name = "".join(c if c.isalnum() or c in "-_" else f"%{ord(c):x}" for c in claim)
-    return _folder() / f"{name}.json"
+    return paths.folder(_FOLDER) / f"{name}.json"

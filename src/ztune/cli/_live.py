@@ -27,6 +27,7 @@ from ztune.runs.options import TrialOptions
 from ztune.runs.pace import TimeLeft
 from ztune.runs.screening import allowed_order
 from ztune.store.records import Run, Trial
+from ztune.units import plural
 
 _STEP_S = 30.0  # seconds between two lines about the same step where stderr is no terminal
 _REPLAYS_S = 15.0  # and between two lines about replays, of which many end in that time
@@ -238,7 +239,7 @@ def _result(trial: Trial, run: Run | None) -> str:
         if key == "per_second":
             unit = str((result.get("job") or {}).get("unit") or "operation")
             emulated = " emulated" if run is not None and basis(run) == "emulated" else ""
-            words.append(f"{value:,.1f} {units.plural(unit)}/s{emulated}")
+            words.append(f"{value:,.1f} {plural(unit)}/s{emulated}")
         else:
             words.append(form.format(units.show(value, MEASURED[key].unit)))
     return ", ".join(words) or "done"

@@ -61,7 +61,7 @@ def record_jobs(
 
     Raises InputError, MissingError before anything is recorded; ZtuneError where a job fails.
     """
-    wanted = recordings.jobs(study, workload, parameters, first_round(study)[:budget])
+    wanted = recordings.jobs(study, workload, parameters, first_round(study, budget))
     missing = [job for job in wanted if not job.there]
     for job in missing:
         job.workload.check()

@@ -213,7 +213,6 @@ def test(
     for profile in disks:
         profiles.find(profile)
     sizes = tuple(map(_arc, arcs))
-    conditions = Conditions(disks or PROFILES, sizes, jobs or 0)
     if trace is not None and (params or seconds is not None or on is not None):
         raise InputError(
             "--trace is replayed as it is; --on runs the claim's own job" if on is not None else
@@ -242,11 +241,12 @@ def test(
         job = {"params": params, "seconds": seconds, "trace": None if given is None else given.sha}
         pace = _Pace(len(claims))
         said: list[dict[str, Any]] = []
+        # Of before: what this test adds is cited by no verdict yet.
+        runs = {run.id: run for run in store.runs()}
         try:
             for number, claim in enumerate(claims, 1):
                 pace.begin(number, claim.id)
                 tried = _tried(claim, replays, measurements)
-                runs = {run.id: run for run in store.runs()}
                 stands = verdicts.before(claim, job, runs, own[0].version)
                 one = verdicts.verdict(claim, joined(tried, stands), job)
                 verdicts.keep(one)

@@ -18,6 +18,7 @@ from ztune.results import merge as merging
 from ztune.results.row import ResultRow
 from ztune.runs.named import resolve
 from ztune.store.db import Store
+from ztune.units import counted
 
 _PATH = click.Path(path_type=Path, dir_okay=False)
 _out = option("--out", type=_PATH, metavar="FILE", required=True, help="Where to write it.")
@@ -126,11 +127,6 @@ def _say(out: Path, rows: Sequence[ResultRow], as_json: bool, twice: int = 0) ->
     if as_json:
         output.print_json(said)
         return
-    text = (
-        f"{out}: {_many(len(rows), 'trial')} of {_many(len(runs), 'run')} from {_many(len(stores), 'store')}"
-    )
+    text = f"{out}: {counted(len(rows), 'trial')} of {counted(len(runs), 'run')}"
+    text += f" from {counted(len(stores), 'store')}"
     output.echo(text + (f"; {twice} were in it twice" if twice else ""))
-
-
-def _many(number: int, noun: str) -> str:
-    return f"{number:,} {noun}{'' if number == 1 else 's'}"

@@ -41,7 +41,6 @@ from ztune.runs.asked import study_for, study_of_jobs, suited, with_advice
 from ztune.runs.named import resolve
 from ztune.runs.options import DEFAULT_BUDGET, ScreenOptions
 from ztune.runs.recordings import JobKey, with_parameters
-from ztune.runs.screening import allowed_order
 from ztune.runs.search import stopped
 from ztune.runs.space import differences
 from ztune.store.db import Store
@@ -231,12 +230,11 @@ def ranking_json(run: Run, trials: Sequence[Trial]) -> dict[str, Any]:
     """Return the run and its layouts, best first, then those that are not allowed, failed or waiting."""
     study = run.resolved_study
     now = standing(run, trials)
-    ranked = [t.number for t in allowed_order(run, trials)]
-
+    ranks = {p.result.hash: p.rank for p in now.ranked}
     to_buy = {p.result.hash: dict(p.to_buy) for p in now.places}
 
     def metric(trial: Trial, name: str) -> Any:
-        node: Any = trial.measure
+        node: Any = trial.measure  # as the engine wrote it: a count stays a whole number
         for part in OBJECTIVES[name][0]:
             node = node.get(part) if isinstance(node, dict) else None
         return node
@@ -249,7 +247,7 @@ def ranking_json(run: Run, trials: Sequence[Trial]) -> dict[str, Any]:
 
     def entry(trial: Trial) -> dict[str, Any]:
         return {
-            "rank": ranked.index(trial.number) + 1 if trial.number in ranked else None,
+            "rank": ranks.get(trial.layout_hash),
             "trial": trial.number,
             "layout": trial.layout_name,
             "hash": trial.layout_hash,
@@ -270,9 +268,7 @@ def ranking_json(run: Run, trials: Sequence[Trial]) -> dict[str, Any]:
             "wall_s": trial.wall_s,
         }
 
-    ordered = sorted(
-        trials, key=lambda t: ranked.index(t.number) if t.number in ranked else len(ranked) + t.number
-    )
+    ordered = sorted(trials, key=lambda t: ranks.get(t.layout_hash) or len(ranks) + t.number)
     return {
         "run": run.id,
         "name": run.name,

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from ztune.databases.crash_test import Found, Transaction
+from ztune.units import counted
 
 _SHOWN = 3
 """How many cases of one kind of damage a sentence names."""
@@ -175,7 +176,7 @@ class Ledger:
             (broken, "in the ledger with a wrong checksum"),
         ):
             if cases:
-                problems.append(f"{_count(len(cases), 'commit')} {what}: {_some(cases)}")
+                problems.append(f"{counted(len(cases), 'commit')} {what}: {_some(cases)}")
         return lost, survivors, unanswered
 
     def settle(self, found: Found) -> None:
@@ -219,12 +220,8 @@ def _accounts(found: Found, count: int) -> list[str]:
         ([a.id for a in found.accounts if not a.fits], "with a note that is not its last transaction's"),
     ):
         if cases:
-            problems.append(f"{_count(len(cases), 'account')} {what}: {_some(cases)}")
+            problems.append(f"{counted(len(cases), 'account')} {what}: {_some(cases)}")
     return problems
-
-
-def _count(number: int, what: str) -> str:
-    return f"{number} {what}{'' if number == 1 else 's'}"
 
 
 def _some(cases: Iterable[object]) -> str:

@@ -11,6 +11,7 @@ from typing import Any
 from ztune.analysis.stats import upper_bound
 from ztune.crash.plan import Moment
 from ztune.study import DurabilityClass
+from ztune.units import counted
 
 RULE_OF_THREE = (
     "rule of three: J. A. Hanley, A. Lippman-Hand, If nothing goes wrong, is everything all right?, "
@@ -173,15 +174,11 @@ class Result:
             return f"damaged after {f['cuts_with_corruption']} of {f['cuts']} cuts: {'; '.join(first)}"
         if self.found is DurabilityClass.LAST_SECONDS:
             return (
-                f"lost the last {f['oldest_loss_s']:.2g} s, up to {_commits(f['most_lost_at_once'])}, "
-                f"in {f['cuts_with_loss']} of {f['cuts']} cuts; consistent after each"
+                f"lost the last {f['oldest_loss_s']:.2g} s, "
+                f"up to {counted(f['most_lost_at_once'], 'commit')}, in "
+                f"{f['cuts_with_loss']} of {f['cuts']} cuts; consistent after each"
             )
         return "nothing acknowledged was lost"
-
-
-def _commits(number: int) -> str:
-    """Return "1 commit" or "2,000 commits"."""
-    return f"{number:,} commit{'' if number == 1 else 's'}"
 
 
 def _short(problem: str) -> str:

@@ -16,6 +16,7 @@ from ztune.onhost.host import about, mounts
 from ztune.onhost.host.zfs import Commands, parse_get
 from ztune.onhost.probes import procfs
 from ztune.onhost.probes.bpf import kernel_device
+from ztune.units import counted
 
 # Where systemd's groups of processes are: cgroup v2, v2 beside v1, v1 (systemd's own hierarchy).
 CGROUPS = ("/sys/fs/cgroup", "/sys/fs/cgroup/unified", "/sys/fs/cgroup/systemd")
@@ -198,7 +199,7 @@ def of_dataset(name: str) -> ObservedSubject:
     return ObservedSubject(
         "dataset",
         name,
-        f"dataset {name}" + ("" if not below else f" and {below} dataset{'s' if below > 1 else ''} below it"),
+        f"dataset {name}" + ("" if not below else f" and {counted(below, 'dataset')} below it"),
         devices=tuple(sorted({kernel_device(os.makedev(*mount.device)) for mount in mine})),
         folders=tuple(dict.fromkeys(str(mount.point) for mount in mine)),
     )

@@ -10,7 +10,7 @@ from ztune.errors import InputError
 from ztune.onhost.fields import to_json
 from ztune.onhost.layout import CLASSES
 from ztune.study import Layout, Pool, Study
-from ztune.units import parse_size
+from ztune.units import counted, parse_size
 
 DEFAULT_FILE_SIZE = "8G"
 
@@ -62,7 +62,7 @@ class Placing:
             if needed > have:
                 what = f"{pool.name}.{class_}" if class_ != "data" else pool.name
                 raise InputError(
-                    f"{where} needs {needed} {class_} disk{'s' if needed > 1 else ''} for pool {pool.name}, "
+                    f"{where} needs {counted(needed, f'{class_} disk')} for pool {pool.name}, "
                     f"{have} given; name them with --disk {what}=/dev/…"
                 )
 

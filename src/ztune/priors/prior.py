@@ -327,7 +327,8 @@ def answer(question: PriorQuestion, runs: Sequence[PriorRun]) -> Prior:
     key = choose(weighed)
     used = [run for run, _ in weighed] if key is not None else []
     if used and all(run.raid != question.raid for run in used):
-        notes.append(f"no run was on {_RAID_WORDS[question.raid]}; {_RAID_WORDS[used[0].raid]} stands in")
+        stand_in = f"runs on {_RAID_WORDS[used[0].raid]} stand in"
+        notes.append(f"no run was on {_RAID_WORDS[question.raid]}; {stand_in}")
     return Prior(
         question=question,
         settings={} if key is None else _by_role(key, used),

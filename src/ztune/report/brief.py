@@ -14,12 +14,15 @@ from typing import Literal
 
 from rich.cells import cell_len
 
-from ztune.advice.model import Headline, Recommendation, RoleAdvice, SettingChange
+from ztune.advice.headlines import moved
+from ztune.advice.model import Headline, Recommendation, SettingChange
 from ztune.analysis import units
 from ztune.onhost.words import ROLES
 from ztune.output import Console, Text
+from ztune.report.measured import settings_text
 from ztune.report.severity import SEVERITY, grouped
 from ztune.study.layout import parse_layout
+from ztune.units import counted
 
 WIDTH = 80
 WIDEST = 100
@@ -93,7 +96,7 @@ class Brief:
 def of(r: Recommendation, flags: Sequence[str] = ()) -> Brief:
     """Return the first screen of a recommendation; ``flags``: words that the commands shall repeat."""
     keeps = not r.changes
-    count = f"{len(r.ranking)} layout{'s' if len(r.ranking) != 1 else ''}"
+    count = f"{counted(len(r.ranking), 'layout')}"
     answer = f"keep what you have, of {count}" if keeps else f"the best of {count}"
     if not keeps and not r.headlines:
         answer += "; the base layout has no result"
@@ -120,7 +123,7 @@ def _evidence(r: Recommendation) -> str:
         return f"Modelled by replay through {zfs} on {disks} disks; no time is measured."
     if r.basis == "measured":
         zfs += _PLACES.get(r.subject.place, f" at {r.subject.place}" if r.subject.place else "")
-    runs = f"{len(r.trials)} run{'s' if len(r.trials) != 1 else ''}"
+    runs = f"{counted(len(r.trials), 'run')}"
     if r.basis == "emulated":
         return f"Measured in an emulated lab: its seconds are those of no machine. {zfs}, {runs}."
     return f"Measured: real database, {zfs}, {runs}."
@@ -147,7 +150,7 @@ def short_name(setting: str) -> str:
 
 
 def _roles(r: Recommendation) -> list[BriefRole]:
-    return role_lines(setting_groups(r.changes, [(a.role, *a.with_roles) for a in _first_roles(r)]))
+    return role_lines(setting_groups(r.changes, [(a.role, *a.with_roles) for a in r.first_roles]))
 
 
 def role_lines(groups: Iterable[tuple[str, Sequence[SettingChange]]]) -> list[BriefRole]:
@@ -159,11 +162,6 @@ def role_lines(groups: Iterable[tuple[str, Sequence[SettingChange]]]) -> list[Br
         found.setdefault(said, []).append(where)
     ordered = sorted(found.items(), key=lambda entry: not entry[0])
     return [BriefRole(", ".join(names), settings) for settings, names in ordered]
-
-
-def _first_roles(r: Recommendation) -> list[RoleAdvice]:
-    """Return what is said of the first role of each dataset; its other roles share all of it."""
-    return list({a.dataset: a for a in reversed(r.roles)}.values())[::-1]
 
 
 def _figure(h: Headline, keeps: bool) -> BriefFigure:
@@ -225,14 +223,13 @@ def _bought(r: Recommendation) -> BriefSaid | None:
     if not r.if_bought:
         return None
     first, more = r.if_bought[0], len(r.if_bought) - 1
-    hardware = ", ".join(f"{k}={v}" for k, v in first.hardware.items())
-    figures = first.sentence.rpartition("): ")[2].removeprefix(f"{hardware}: ")
+    hardware = settings_text(first.hardware)
     # What else was changed, or which layout it stood beside, has no room here.
     if first.differs:
-        hardware += f", tried with {len(first.differs)} other setting{'s' if len(first.differs) != 1 else ''}"
+        hardware += f", tried with {counted(len(first.differs), 'other setting')}"
     elif first.beside != r.layout_name:
         hardware += ", beside another layout"
-    return BriefSaid(f"{hardware}: {figures}", more)
+    return BriefSaid(f"{hardware}: {moved(first.headlines)}.", more)
 
 
 def _commands(r: Recommendation, flags: Sequence[str]) -> list[tuple[str, str]]:
@@ -300,7 +297,10 @@ def _lines(brief: Brief, width: int, fit: _Fit) -> list[Text]:
     out += _figures(brief, width, fit)
     out += [Text()] * (fit.blanks > 0)
     sure = replace(brief.sure, text=f"{brief.level}. {brief.sure.text}")
-    for label, said in _said(brief, sure):
+    for label, said in (
+        ("How sure", sure), ("Search", brief.searched),
+        ("Warning", brief.warning), ("If bought", brief.bought),
+    ):  # fmt: skip
         if said is not None:
             tail = f" ({said.more} more: {_MORE})" if said.more else ""
             folded = _fold(said.text, width - _LABEL, fit.text, tail)
@@ -308,13 +308,6 @@ def _lines(brief: Brief, width: int, fit: _Fit) -> list[Text]:
     for label, command in brief.commands:
         out += _part(label, _command(command, width - _LABEL), "cyan")
     return out
-
-
-def _said(brief: Brief, sure: BriefSaid) -> list[tuple[str, BriefSaid | None]]:
-    return [
-        ("How sure", sure), ("Search", brief.searched),
-        ("Warning", brief.warning), ("If bought", brief.bought),
-    ]  # fmt: skip
 
 
 def _part(label: str, folded: Sequence[str], style: str = "") -> list[Text]:

@@ -13,7 +13,7 @@ from markupsafe import Markup
 
 from ztune import __version__, output
 from ztune.advice import commands
-from ztune.advice.model import Recommendation, RoleAdvice
+from ztune.advice.model import Recommendation
 from ztune.analysis import units
 from ztune.analysis.metrics import MAIN, table
 from ztune.analysis.standing import standing
@@ -78,7 +78,7 @@ def render(
         if r is None
         else list(dict.fromkeys(h.label for p in r.if_bought for h in p.headlines)),
         picture="" if shown is None else charts.now_and_then(shown.figures),
-        datasets=[] if r is None else _datasets(r.roles),
+        datasets=[] if r is None else _datasets(r),
         properties=_COLUMNS,
         create="" if r is None or not _zfs(r) else _multiline(commands.create_commands(r)),
         shell="" if r is None or not _zfs(r) else commands.script(r),
@@ -202,23 +202,19 @@ def _heading(run: Run, r: Recommendation | None) -> str:
     return f"ZFS layout for {what}"
 
 
-def _datasets(roles: Sequence[RoleAdvice]) -> list[dict[str, Any]]:
+def _datasets(r: Recommendation) -> list[dict[str, Any]]:
     """Return one entry for each dataset with its roles, in the layout's order."""
-    found: dict[str, dict[str, Any]] = {}
-    for advice in roles:
-        entry = found.setdefault(
-            advice.dataset,
-            {
-                "name": advice.dataset,
-                "roles": [],
-                "advice": advice,
-                "values": {p.name: p for p in advice.properties},
-                "shown": [p for p in advice.properties if said(p)],
-                "rest": [p for p in advice.properties if not said(p)],
-            },
-        )
-        entry["roles"].append(advice.role)
-    return list(found.values())
+    return [
+        {
+            "name": advice.dataset,
+            "roles": [advice.role, *advice.with_roles],
+            "advice": advice,
+            "values": {p.name: p for p in advice.properties},
+            "shown": [p for p in advice.properties if said(p)],
+            "rest": [p for p in advice.properties if not said(p)],
+        }
+        for advice in r.first_roles
+    ]
 
 
 def _multiline(lines: Sequence[Sequence[str]]) -> str:

@@ -11,6 +11,7 @@ from ztune.analysis import units
 from ztune.analysis.metrics import table
 from ztune.report import brief as briefs
 from ztune.report import together as joint_report
+from ztune.report.measured import settings_text
 
 _MEASURES = 4  # columns of the ranking
 
@@ -66,7 +67,7 @@ def _ranking(r: Recommendation) -> list[str]:
             "recommended" if row.recommended else "",
             "now" if row.baseline else "",
             "" if row.durability == "nothing-acknowledged" else row.durability,
-            "to buy: " + ", ".join(f"{k}={v}" for k, v in row.to_buy.items()) if row.to_buy else "",
+            f"to buy: {settings_text(row.to_buy)}" if row.to_buy else "",
         ]
         return ", ".join(filter(None, words))
 

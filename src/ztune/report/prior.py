@@ -13,7 +13,7 @@ from ztune.analysis import units
 from ztune.databases.database import Database
 from ztune.onhost.words import ROLES
 from ztune.priors.prior import DISKS, Prior, SetInPrint
-from ztune.units import format_size
+from ztune.units import counted, format_size
 
 WIDTH = 80
 _MOST_SETS = 3
@@ -75,7 +75,7 @@ def _answer(prior: Prior) -> Iterator[str]:
     said = " and ".join(f"{n} {basis}" for basis, n in sorted(kinds.items()))
     of = ", ".join(sorted({run.workload for run in prior.runs}))
     yield from _wrapped(
-        f"From {_many(len(prior.runs), 'run')} ({said}) of {_many(len(loads), 'load')} ({of}); "
+        f"From {counted(len(prior.runs), 'run')} ({said}) of {counted(len(loads), 'load')} ({of}); "
         f"{len(own) or 'none'} of them yours." + "".join(f" {_capital(note)}." for note in prior.notes)
     )
     yield ""
@@ -84,20 +84,22 @@ def _answer(prior: Prior) -> Iterator[str]:
         beside = [one for one, key in shared.items() if key == role]
         name = "+".join([role, *beside])
         yield from _wrapped(f"  {name:<9} " + "  ".join(f"{k}={v}" for k, v in settings.items()), " " * 12)
+    several = len(prior.runs) > 1
     parts = [
-        f"{label} {_span(value)}"
+        f"{label} {units.times(*value) if several else units.times(value[0])}"
         for label, value in (("time", prior.time), ("space", prior.space), ("written", prior.written))
         if value is not None
     ]
     if parts:
-        yield from _wrapped(f"Against ZFS's defaults (least to most): {', '.join(parts)}.")
+        ends = " (least … most)" if several else ""
+        yield from _wrapped(f"Against ZFS's defaults{ends}: {', '.join(parts)}.")
     off = prior.off
     if off is None:
         yield from _wrapped("How far that is from the best on another load: not known, there is one only.")
     else:
         yield from _wrapped(
             f"Chosen without the load that it is tried on, it is within 5 % of the best time in "
-            f"{off.near} of {off.runs} runs, at worst ×{off.worst:.2f}."
+            f"{off.near} of {counted(off.runs, 'run')}, at worst {units.times(off.worst)}."
         )
 
 
@@ -117,7 +119,7 @@ def _set(one: SetInPrint) -> str:
         if words := [_word(name, here[name]) for name in _TOLD if name in here]:
             parts.append(" ".join([role, *words]))
     more = any(k.partition(".")[2] not in _TOLD for k in one.settings)
-    told = f"time ×{one.times:.2f} of ours; " if one.times is not None else ""
+    told = f"time {units.times(one.times)} of ours; " if one.times is not None else ""
     name = f"{one.name}{' *' if one.weaker else ''}"
     text = f"  {name:<16} {told}{', '.join(parts) or 'nothing set'}"
     if len(text) > WIDTH - 3:
@@ -127,7 +129,9 @@ def _set(one: SetInPrint) -> str:
 
 def _source(one: SetInPrint) -> list[str]:
     """Return where a set comes from, an address on a line of its own where it fits."""
-    out = textwrap.wrap(f"{one.title} ({one.as_of})", WIDTH, initial_indent="    ", max_lines=1)
+    out = textwrap.wrap(
+        f"{one.title} ({one.as_of})", WIDTH, initial_indent="    ", max_lines=1, placeholder=" …"
+    )
     return [*out, f"    {one.url}"] if one.url and len(one.url) <= WIDTH - 4 else out
 
 
@@ -150,15 +154,6 @@ def _commands(prior: Prior, of: Database) -> Iterator[str]:
     yield "sudo ztune record --pid PID --seconds 60 --out my.trace"
     arc = f" --arc {format_size(asked.memory // 2)}" if asked.memory else ""
     yield f"ztune screen my.trace --profile {profile}{arc}"
-
-
-def _span(value: tuple[float, float, float]) -> str:
-    middle, low, high = value
-    return f"×{middle:.2f} ({low:.2f} to {high:.2f})"
-
-
-def _many(number: int, noun: str) -> str:
-    return f"{number} {noun if number == 1 else units.plural(noun)}"
 
 
 def _capital(text: str) -> str:

@@ -16,7 +16,7 @@ from ztune.errors import InputError
 from ztune.store.db import Store
 from ztune.store.records import Run, Trial
 from ztune.study import Objective
-from ztune.study.hardware import bought, lacking, parse_have
+from ztune.study.hardware import Hardware, bought, parse_have
 from ztune.trace.reader import Trace
 from ztune.trace.witness import Witness, of_run
 
@@ -136,7 +136,8 @@ def check_have(found: RunEvidence, words: Sequence[str]) -> None:
     needs = [(trial.layout, bought(base, trial.layout)) for trial in found.trials]
     offered = list(dict.fromkeys(f"{k}={v}" for _, need in needs for k, v in need.items()))
     for key, value in parse_have(words, base).items():
-        if all(lacking(base, layout, {key: value}) == need for layout, need in needs):
+        there = Hardware(base, {key: value})
+        if all(there.lacking(layout) == need for layout, need in needs):
             what = f"beyond its base layout they take {', '.join(offered)}" if offered else "they take none"
             raise InputError(f"--have {key}={value}: no layout of run {found.run.id} takes that; {what}")
 

@@ -139,20 +139,18 @@ def explained(r: Recommendation, setting: str) -> RenderableType:
 
     Raises InputError for one that the recommendation says nothing of.
     """
-    properties = {
-        f"{parse_layout(r.layout).dataset_of(a.role).key}.{p.name}": p  # type: ignore[union-attr]
-        for a in r.roles
-        for p in a.properties
-    }
+    properties = {f"{a.role}.{p.name}": p for a in r.first_roles for p in a.properties}
     pools = {p.setting: p for p in r.pools}
     role, _, name = setting.partition(".")
-    dataset = parse_layout(r.layout).dataset_of(role)
-    found = properties.get(f"{role if dataset is None else dataset.key}.{name}") or pools.get(setting)
+    asked = setting
+    if (dataset := parse_layout(r.layout).dataset_of(role)) is not None:
+        setting = f"{dataset.key}.{name}"
+    found = properties.get(setting) or pools.get(setting)
     if found is None:
         known = [*properties, *pools]
         raise InputError(
-            f"--why {setting}: the recommendation of run {r.subject.run} says nothing of it; it does of "
-            f"{', '.join(known)}.{suggest(setting, known)}"
+            f"--why {asked}: the recommendation of run {r.subject.run} says nothing of it; it does of "
+            f"{', '.join(known)}.{suggest(asked, known)}"
         )
     now = next((c.now for c in r.changes if c.setting == setting), None)
     head = Text(f"{setting}={found.value}", style="bold")
@@ -182,14 +180,15 @@ def recommendation(r: Recommendation) -> RenderableType:
         said = r.evidence()
         tail = f"{said[:1].upper()}{said[1:]}."
     parts.append(Text(tail, style="dim"))
-    for dataset in _datasets(r.roles):
+    for dataset in r.first_roles:
         parts += [Text(), *_dataset(dataset)]
     parts += [Text(), _heading("Pool and memory")]
     for advice in r.pools:
         line = Text.assemble("  ", (advice.subject, "bold"), ": ", advice.value)
         parts += [line, _indent(advice.reason, 4)]
-        if advice.change is not None and (advice.change.pairs or advice.change.verdict != "default"):
-            parts.append(_indent(advice.change.sentence, 4))
+        told = advice.change
+        if told is not None and (told.pairs or told.other or told.verdict != "default"):
+            parts.append(_indent(told.sentence, 4))
     parts += [Text(), _heading("Cost")]
     for cost in r.costs:
         before = ""
@@ -216,12 +215,7 @@ def recommendation(r: Recommendation) -> RenderableType:
 
 def said(item: PropertyAdvice) -> bool:
     """Say whether a property deserves a line of its own: it is not at its default, or it was varied."""
-    return not item.is_default or item.change.pairs > 0
-
-
-def _datasets(roles: Sequence[RoleAdvice]) -> list[RoleAdvice]:
-    """Return one entry for each dataset; its roles share all properties."""
-    return list({r.dataset: r for r in reversed(roles)}.values())[::-1]
+    return not item.is_default or bool(item.change.pairs or item.change.other)
 
 
 def _dataset(advice: RoleAdvice) -> list[RenderableType]:

@@ -255,7 +255,7 @@ def task_after(
     layouts = plan.best_of(run, allowed_order(run, trials), trials, top, names)
     study, notes = _advised(study, advice, workload)
     if advice:
-        layouts = unique([*layouts, *plan.layouts(study, _layouts_of(study, advice))])
+        layouts = list(unique([*layouts, *plan.layouts(study, _layouts_of(study, advice))]))
     return Task(study, layouts, _job(workload, {**recorded, **params}, native), notes)
 
 

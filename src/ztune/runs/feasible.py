@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ztune.errors import InputError
-from ztune.runs.space import first_round
+from ztune.runs.space import layouts_of
 from ztune.study import Study
 from ztune.study.durability import Bar
 
@@ -14,7 +14,7 @@ def check(study: Study, budget: int) -> list[str]:
     Raises InputError where none of its layouts could be recommended.
     """
     bar = Bar.of(study.objective.durability, study.layout)
-    if not any(bar.admits(layout) for layout in first_round(study)):
+    if not any(bar.admits(layout) for layout in layouts_of(study)):
         raise InputError(
             f'no layout of study "{study.name}" could be recommended: each has checksum=off, under which '
             "damaged data is returned unseen; set checksum=on"

@@ -13,7 +13,7 @@ from ztune.errors import InputError
 from ztune.places.replay import beyond_replay
 from ztune.study import Dataset, Study, generic
 from ztune.study.generic import RoleIO, joined
-from ztune.study.layout import with_settings
+from ztune.study.layout import MIN_ARC, with_settings
 from ztune.study.reduced import merged, noted, without
 from ztune.trace import enough
 from ztune.trace.enough import Recorded
@@ -23,7 +23,6 @@ from ztune.trace.reader import Trace
 from ztune.trace.summary import GroupSummary, Transfers, summarise
 from ztune.units import format_size
 
-_MIN_ARC = 64 << 20  # what a layout has at least
 _OF_SIZES = ("recordsize", "compression", "primarycache", "secondarycache")
 _OF_COMMITS = ("logbias",)
 _NO_SLOG = "No log device was tried: too few commits were recorded."
@@ -92,16 +91,19 @@ def _check_left(study: Study, trace: Trace) -> None:
 
 def answerable(study: Study) -> Study:
     """Return ``study`` without the values and layouts that a replay can't tell from the base, and a note."""
+    if beyond_replay(study, study.layout):
+        return study
+    asked = [(key, value) for key, values in study.axes.items() for value in values]
+    asked += [one for named in study.layouts for one in named.set.items()]
     gone: dict[str, list[str | int]] = {}
-    for key, values in study.axes.items():
-        for value in values:
-            if beyond_replay(study, with_settings(study.layout, {key: value})):
-                gone.setdefault(key, []).append(value)
-    for named in study.layouts:
-        for key, value in named.set.items():
-            if beyond_replay(study, with_settings(study.layout, named.set)) and key not in study.axes:
-                gone.setdefault(key, []).append(value)
-    if not gone or beyond_replay(study, study.layout):
+    for key, value in dict.fromkeys(asked):
+        try:
+            alone = with_settings(study.layout, {key: value})
+        except ValueError:
+            continue  # only with others of its layout, which are looked at too
+        if beyond_replay(study, alone):
+            gone.setdefault(key, []).append(value)
+    if not gone:
         return study
     said = "; ".join(f"{key}={', '.join(map(str, values))}" for key, values in gone.items())
     note = f"Left out, since a replay can't vary them: {said}. `ztune run` measures them."
@@ -129,7 +131,7 @@ def host_arc(manifest: Manifest) -> tuple[int | None, str]:
         said += f", and this machine can replay {amount(here)}"
     elif files < whole:
         said += f", and the recorded files are {amount(files)}"
-    size = _MIN_ARC
+    size = MIN_ARC
     while 2 * size <= min(whole, here) and size < files:
         size <<= 1
     return size, f"The layouts have an ARC of {format_size(size)}: {said}. --arc sets another."

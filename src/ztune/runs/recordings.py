@@ -246,7 +246,7 @@ def found(study: Study, trace: Trace, budget: int, named: str | None = None) -> 
     Raises InputError, with the command that makes them, where one is not there, or where ``trace`` is of
     another job than the base's.
     """
-    layouts = [one for one in first_round(study)[:budget] if key_of(one) != key_of(study.layout)]
+    layouts = [one for one in first_round(study, budget) if key_of(one) != key_of(study.layout)]
     if not layouts:
         return {}
     info = trace.manifest.workload

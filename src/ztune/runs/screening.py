@@ -31,7 +31,6 @@ from ztune.store import environment
 from ztune.store.db import Store
 from ztune.store.records import Run, Trial
 from ztune.study import Layout, Study
-from ztune.study.hardware import bought
 from ztune.trace.reader import Trace
 from ztune.trace.witness import kept
 from ztune.units import parse_size
@@ -76,7 +75,7 @@ def start(
         others = found(study, trace, options.budget)
     seed = study.seed if options.seed is None else options.seed
     targets = _Targets.of(study, trace, others, engine, options, seed)
-    for layout in [*opening(study, options.budget), *first_round(study)[: options.budget]]:
+    for layout in [*opening(study, options.budget), *first_round(study, options.budget)]:
         targets.check(layout)
     warnings = [*study.notes, *feasible.check(study, options.budget), *targets.warnings()]
     run = store.create_run(
@@ -130,7 +129,7 @@ def resume(
     sweep()
     study = run.resolved_study
     others = of_run(store, run)
-    if set(map(key_of, first_round(study)[: options.budget])) - {key_of(study.layout), *others}:
+    if set(map(key_of, first_round(study, options.budget))) - {key_of(study.layout), *others}:
         # It was cut before the first of their trials, or there is more budget now.
         others = {**found(study, trace, options.budget), **others}
     targets = _Targets.of(study, trace, others, engine, options, run.seed)
@@ -254,7 +253,7 @@ class _Screening:
                 self._add(trial.layout, trial.round, trial.is_baseline)
             self._run_pending()
             return
-        asked = first_round(study)[: self.budget] if self.only else opening(study, self.budget)
+        asked = first_round(study, self.budget) if self.only else opening(study, self.budget)
         there = {t.layout_hash for t in self._all()}
         new = [layout for layout in asked if layout.hash not in there]
         for layout in new[: max(0, self.budget - len(there))]:  # an older ztune may have begun with others
@@ -318,9 +317,8 @@ class _Screening:
             self._new(search.on_top(chosen), len(search.beside))
 
     def _chosen(self, trials: Sequence[Trial] | None = None) -> Layout | None:
-        """Return the layout to recommend of ``trials``, default all, on the base's own disks and memory."""
-        own = [t for t in trials or self._all() if not bought(self.study.layout, t.layout)]
-        chosen = standing(self.run, own).chosen
+        """Return the layout to recommend of ``trials``, default all."""
+        chosen = standing(self.run, self._all() if trials is None else trials).chosen
         return None if chosen is None else chosen.layout
 
     def _add(self, layout: Layout, number: int, baseline: bool = False) -> None:

@@ -17,14 +17,14 @@ from typing import Any, Literal
 from ztune.analysis import demand
 from ztune.analysis.metrics import replayed
 from ztune.analysis.results import LayoutResult, collect
-from ztune.runs.space import JOB_FACTORS, changed, first_round
+from ztune.runs.space import JOB_FACTORS, changed, first_round, layouts_of
 from ztune.search.propose import STARTS, Proposal, plainer, propose
 from ztune.search.space import Cell, SearchAxis, SearchSpace
 from ztune.store.records import Run, Trial
 from ztune.study import Layout, Study
 from ztune.study.advised import PREFIX
 from ztune.study.durability import Bar
-from ztune.study.hardware import lacking
+from ztune.study.hardware import Hardware
 from ztune.study.layout import default_setting, with_settings
 from ztune.units import parse_size
 
@@ -105,13 +105,14 @@ def opening(study: Study, budget: int) -> list[Layout]:
 
     A study whose crosses name all of its axes asks for a grid, and gets it where the budget has room.
     """
-    every = first_round(study)
-    if not study.axes or (
-        len(every) <= budget and {key for keys in study.cross for key in keys} >= set(study.axes)
-    ):
-        return every[:budget]
+    if not study.axes:
+        return first_round(study, budget)
+    if {key for keys in study.cross for key in keys} >= set(study.axes):
+        every = first_round(study, budget + 1)
+        if len(every) <= budget:
+            return every
     named = {study.layout.hash, *(with_settings(study.layout, one.set).hash for one in study.layouts)}
-    listed = [layout for layout in every if layout.hash in named]
+    listed = [layout for layout in layouts_of(study, crosses=False) if layout.hash in named]
     wanted = [one for one in listed if one.hash == study.layout.hash or one.name.startswith(PREFIX)]
     room = max(0, budget // 2 - len(wanted))
     return [*wanted, *[one for one in listed if one not in wanted][:room]][: max(1, budget)]
@@ -125,8 +126,9 @@ class LayoutSearch:
     def __init__(
         self, study: Study, possible: Callable[[Layout], bool], have: Mapping[str, str] | None = None
     ) -> None:
-        self.study, self._have = study, have or {}
+        self.study = study
         base = study.layout
+        self._hardware = Hardware(base, have or {})
         self._bar = Bar.of(study.objective.durability, base)
         # By factor, each value as a layout says it → as the study does.
         self._values: dict[str, dict[str, str | int]] = {}
@@ -142,7 +144,7 @@ class LayoutSearch:
             if len(own) > 1:
                 self._values[key] = own
         self._possible = possible
-        self._layouts: dict[Cell, Layout] = {}
+        self._cells: dict[str, Cell | None] = {}  # of the layouts that were tried, by hash
         axes = [_axis(key, list(own)) for key, own in self._values.items()]
         self.space = SearchSpace(axes, self._valid)
 
@@ -153,7 +155,11 @@ class LayoutSearch:
 
     def layout(self, cell: Cell) -> Layout:
         """Return the layout of a valid cell."""
-        return self._layouts[cell]
+        return changed(self.study.layout, self._changes(cell))
+
+    def _changes(self, cell: Cell) -> dict[str, str | int]:
+        values = self._values.items()
+        return {key: list(own.values())[at] for (key, own), at in zip(values, cell, strict=True)}
 
     def cell(self, layout: Layout) -> Cell | None:
         """Return where ``layout`` is in the space, or None."""
@@ -165,21 +171,14 @@ class LayoutSearch:
         return found if found in self.space and self.layout(found).hash == layout.hash else None
 
     def _valid(self, cell: Cell) -> bool:
-        changes = {
-            key: list(own.values())[at] for (key, own), at in zip(self._values.items(), cell, strict=True)
-        }
-        base = self.study.layout
         try:
-            layout = changed(base, changes)
+            layout = with_settings(self.study.layout, self._changes(cell))
         except ValueError:  # each alone is possible, together they are not
             return False
-        if self._lacks(layout) or not self._bar.admits(layout) or not self._possible(layout):
-            return False
-        self._layouts[cell] = layout
-        return True
+        return not self._lacks(layout) and self._bar.admits(layout) and self._possible(layout)
 
     def _lacks(self, layout: Layout) -> bool:
-        return bool(lacking(self.study.layout, layout, self._have))
+        return bool(self._hardware.lacking(layout))
 
     def propose(self, run: Run, trials: Sequence[Trial], count: int) -> Proposal:
         """Return the next ``count`` cells of the space after ``trials``, and the chance left."""
@@ -210,11 +209,14 @@ class LayoutSearch:
 
     def _tried(self, run: Run, trials: Sequence[Trial]) -> dict[Cell, float | None]:
         worth = values(run, trials)
-        return {
-            cell: worth.get(trial.layout_hash)
-            for trial in trials
-            if (cell := self.cell(trial.layout)) is not None
-        }
+        found: dict[Cell, float | None] = {}
+        for trial in trials:
+            name = trial.layout_hash
+            if name not in self._cells:
+                self._cells[name] = self.cell(trial.layout)
+            if (cell := self._cells[name]) is not None:
+                found[cell] = worth.get(name)
+        return found
 
     def on_top(self, chosen: Layout) -> list[Layout]:
         """Return ``chosen`` with each value that is beside the space."""

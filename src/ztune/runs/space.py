@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from ztune.study import Layout, Study
@@ -45,17 +45,15 @@ def _order(key: str) -> tuple[int, str]:
     return (heads.index(head) if head in heads else len(heads), key)
 
 
-def unique(layouts: Iterable[Layout]) -> list[Layout]:
-    """Return ``layouts`` without those that mean the same as an earlier one, unused pools left aside."""
+def unique(layouts: Iterable[Layout]) -> Iterator[Layout]:
+    """Give ``layouts`` without those that mean the same as an earlier one, unused pools left aside."""
     seen: set[str] = set()
-    out = []
     for layout in layouts:
         # A log device on a pool that no role lives on is no other layout.
         meaning = replace(layout, pools=layout.used_pools()).hash
         if meaning not in seen:
             seen.add(meaning)
-            out.append(layout)
-    return out
+            yield layout
 
 
 def changed(base: Layout, changes: Mapping[str, str | int], name: str | None = None) -> Layout:
@@ -64,22 +62,35 @@ def changed(base: Layout, changes: Mapping[str, str | int], name: str | None = N
     return replace(layout, name=name or describe(base, layout), description="")
 
 
-def first_round(study: Study) -> list[Layout]:
-    """Return the study's layouts: the base, sets of advice, each axis value alone, named layouts, crosses.
+def first_round(study: Study, most: int | None = None) -> list[Layout]:
+    """Return the study's layouts, the first ``most`` or all: the base, sets of advice, each axis value alone,
+    named layouts, crosses.
 
     Layouts that mean the same appear once, under the first name they had. The order is the one to keep when
     only some of them can be tried.
     """
+    return list(itertools.islice(layouts_of(study), most))
+
+
+def layouts_of(study: Study, *, crosses: bool = True) -> Iterator[Layout]:
+    """Give the study's layouts one by one, as ``first_round`` orders them; without those of its ``crosses``.
+
+    All of a large cross take seconds, so who needs but some of them takes no more.
+    """
+    return unique(_every(study, study.cross if crosses else ()))
+
+
+def _every(study: Study, crosses: Iterable[Sequence[str]]) -> Iterator[Layout]:
     base = study.layout
     named = [
         replace(changed(base, named.set, named.name), description=named.description)
         for named in study.layouts
     ]
+    yield base
     # Asked for by name: a small budget must not leave them out.
-    layouts = [base, *(one for one in named if one.name.startswith(PREFIX))]
-    layouts += [changed(base, {key: value}) for key, values in study.axes.items() for value in values]
-    layouts += named
-    for keys in study.cross:
+    yield from (one for one in named if one.name.startswith(PREFIX))
+    yield from (changed(base, {key: value}) for key, values in study.axes.items() for value in values)
+    yield from named
+    for keys in crosses:
         for combination in itertools.product(*(study.axes[key] for key in keys)):
-            layouts.append(changed(base, dict(zip(keys, combination, strict=True))))
-    return unique(layouts)
+            yield changed(base, dict(zip(keys, combination, strict=True)))

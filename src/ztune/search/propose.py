@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import math
 import random
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -171,6 +172,7 @@ class _Model:
 
     def _fit(self) -> Any:
         """Return scikit-learn's regressor with the kernel's parameters that are most likely a posteriori."""
+        from sklearn.exceptions import ConvergenceWarning
         from sklearn.gaussian_process import GaussianProcessRegressor
         from sklearn.gaussian_process.kernels import ConstantKernel, Matern, WhiteKernel
 
@@ -178,7 +180,10 @@ class _Model:
             [_LENGTH] * self._x.shape[1], (5e-2, 5e1), nu=2.5
         ) + WhiteKernel(_NOISE, (1e-6, 1e-1))
         regressor = GaussianProcessRegressor(kernel, optimizer=self._most_likely, normalize_y=True)
-        return regressor.fit(self._x, self._y)
+        with warnings.catch_warnings():
+            # That a parameter lies at its bound, where the prior would have it too: nothing for the user.
+            warnings.simplefilter("ignore", ConvergenceWarning)
+            return regressor.fit(self._x, self._y)
 
     def _most_likely(self, objective: Any, first: Numbers, bounds: Numbers) -> tuple[Numbers, float]:
         """Maximise the marginal likelihood times a prior: few points alone would say anything."""

@@ -13,6 +13,7 @@ Cell = tuple[int, ...]
 
 ENUMERATED = 2048
 """Spaces of up to so many cells are looked at as a whole; of larger ones that many cells are drawn."""
+_MOST_KNOWN = 32 * ENUMERATED  # cells of which it is kept whether they are valid
 _TRIES = 20  # draws for each cell that is wanted, before a space is taken to have no more
 
 
@@ -38,7 +39,7 @@ class SearchAxis:
 
 @dataclass
 class SearchSpace:
-    """All cells of ``axes`` that ``valid`` lets through, which is asked about each cell once."""
+    """All cells of ``axes`` that ``valid`` lets through; of a small space it is asked about each once."""
 
     axes: Sequence[SearchAxis]
     valid: Callable[[Cell], bool] = lambda _: True
@@ -48,6 +49,8 @@ class SearchSpace:
         if not isinstance(cell, tuple) or len(cell) != len(self.axes):
             return False
         if cell not in self._known:
+            if len(self._known) >= _MOST_KNOWN:  # of a large space, drawn at random: few come again
+                self._known.clear()
             inside = all(0 <= at < axis.size for at, axis in zip(cell, self.axes, strict=True))
             self._known[cell] = inside and self.valid(cell)
         return self._known[cell]

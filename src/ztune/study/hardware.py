@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterable, Mapping
 
 from ztune.errors import InputError
@@ -37,20 +38,25 @@ def _is_bought(key: str, value: str, before: str | None, used: set[str]) -> bool
     return last in _DEVICES and value != "none"
 
 
-def lacking(base: Layout, layout: Layout, have: Mapping[str, str]) -> dict[str, str]:
-    """Return what ``bought`` does, without the hardware that is there though the base leaves it unused.
+class Hardware:
+    """What is there: the disks and memory of ``base``, and what it leaves unused.
 
-    ``have``: that hardware, as ``parse_have`` returns it; what can't be made of this base is taken for none.
+    ``have``: the latter, as ``parse_have`` returns it; what can't be made of this base is taken for none.
     """
-    found = bought(base, layout)
-    if not found or not have:
-        return found
-    try:
-        still = bought(with_settings(base, have), layout)
-    except ValueError:
-        return found
-    ours = base.settings()
-    return {key: value for key, value in still.items() if ours.get(key) != value}
+
+    def __init__(self, base: Layout, have: Mapping[str, str]) -> None:
+        self._base = self._whole = base
+        if have:
+            with contextlib.suppress(ValueError):
+                self._whole = with_settings(base, have)
+
+    def lacking(self, layout: Layout) -> dict[str, str]:
+        """Return what of ``layout`` is ``bought``, without what is there though the base leaves it unused."""
+        found = bought(self._base, layout)
+        if not found or self._whole is self._base:
+            return found
+        ours, still = self._base.settings(), bought(self._whole, layout)
+        return {key: value for key, value in still.items() if ours.get(key) != value}
 
 
 def parse_have(words: Iterable[str], base: Layout) -> dict[str, str]:

@@ -26,8 +26,7 @@ def without(
     raw = study.to_json()
     axes = {key: [v for v in values if stays(key, v)] for key, values in study.axes.items()}
     raw["axes"] = {key: values for key, values in axes.items() if values}
-    crosses = [[key for key in keys if key in raw["axes"]] for keys in study.cross]
-    raw["cross"] = [keys for keys in crosses if len(keys) > 1]
+    raw["cross"] = _crosses(study, raw["axes"])
     raw["layouts"] = [
         entry
         for entry, named in zip(raw["layouts"], study.layouts, strict=True)
@@ -59,8 +58,7 @@ def merged(study: Study, groups: Iterable[Collection[str]], note: str) -> Study:
         return key.partition(".")[0] not in gone
 
     raw["axes"] = {key: values for key, values in study.axes.items() if stays(key)}
-    crosses = [[key for key in keys if stays(key)] for keys in study.cross]
-    raw["cross"] = [keys for keys in crosses if len(keys) > 1]
+    raw["cross"] = _crosses(study, raw["axes"])
     for entry in raw["layouts"]:
         entry["set"] = {key: value for key, value in entry["set"].items() if stays(key)}
     raw["layouts"] = [entry for entry in raw["layouts"] if entry["set"]]
@@ -70,6 +68,12 @@ def merged(study: Study, groups: Iterable[Collection[str]], note: str) -> Study:
 def noted(study: Study, notes: Iterable[str]) -> Study:
     """Return ``study`` with ``notes`` among what its results repeat, each once."""
     return study.model_copy(update={"notes": tuple(dict.fromkeys((*study.notes, *notes)))})
+
+
+def _crosses(study: Study, axes: Collection[str]) -> list[list[str]]:
+    """Return the study's crosses of those ``axes`` that stay."""
+    crosses = [[key for key in keys if key in axes] for keys in study.cross]
+    return [keys for keys in crosses if len(keys) > 1]
 
 
 def _again(study: Study, raw: dict[str, Any], note: str) -> Study:

@@ -22,6 +22,7 @@ import zstandard
 from ztune.errors import InputError
 from ztune.onhost.words import ROLES
 from ztune.trace.manifest import Compressibility, Sample
+from ztune.units import is_power_of_two
 
 RECORDSIZES = (4096, 8192, 16384, 32768, 65536, 131072, 1 << 20)
 ALGORITHMS = ("lz4", "zstd-3", "gzip-6")
@@ -85,7 +86,7 @@ def sample_files(
     """
     compressors = {algorithm: compressor(algorithm) for algorithm in algorithms}
     for size in recordsizes:
-        if size < 512 or size & (size - 1):
+        if size < 512 or not is_power_of_two(size):
             raise InputError(f"the record size {size} should be a power of two from 512")
     by_role: dict[str, list[str]] = {}
     for path, role in files.items():

@@ -10,6 +10,7 @@ from ztune.onhost.words import ROLES
 from ztune.trace.manifest import Manifest
 from ztune.trace.reader import Trace
 from ztune.trace.schema import Flag, Op
+from ztune.units import counted
 
 LEAST_COMMITS = 100
 """Syncs of a role's files, and writes to files opened with O_SYNC or O_DSYNC, below which nothing is said of
@@ -56,10 +57,10 @@ class Recorded:
         """
         parts, most = [], 0.0
         if log and self.log and not self.commit:
-            parts.append(f"{_count(self.commits, 'commit')} (advice on a log takes {LEAST_COMMITS})")
+            parts.append(f"{counted(self.commits, 'commit')} (advice on a log takes {LEAST_COMMITS})")
             most = LEAST_COMMITS / self.commits if self.commits else math.inf
         if sizes and self.calls and not self.sizes:
-            said = _count(self.calls, "read or write", "reads and writes")
+            said = counted(self.calls, "read or write", "reads and writes")
             parts.append(
                 f"{said} (advice on record sizes takes {LEAST_CALLS}, or {LEAST_BYTES / (1 << 20):g} MiB)"
             )
@@ -90,18 +91,19 @@ def recorded(trace: Trace) -> dict[str, Recorded]:
         return {}
     # The last is what -1, no file, indexes.
     of_file = np.array([names.index(f.role or "") for f in manifest.files] + [0])
-    found = trace.columns("op", "flags", "file", "size")
-    role, op, size = of_file[found["file"]], found["op"], found["size"]
-    writes = op == Op.WRITE
-    moved = (writes | np.isin(op, (Op.READ, Op.COPY))) & (size >= TINY)
-    synced = np.isin(op, (Op.FSYNC, Op.FDATASYNC, Op.MSYNC))
-    synced |= writes & ((found["flags"] & int(Flag.SYNC | Flag.DSYNC)) != 0)
-    every = int(np.count_nonzero(op == Op.SYNC))
-
-    calls = np.bincount(role[moved], minlength=len(names))
-    moved_bytes = np.bincount(role[moved], weights=size[moved], minlength=len(names))
-    commits = np.bincount(role[synced], minlength=len(names))
-    written = np.bincount(role[writes], minlength=len(names))
+    every = 0
+    calls, moved_bytes, commits, written = (np.zeros(len(names)) for _ in range(4))
+    for part in trace.parts("op", "flags", "file", "size"):
+        role, op, size = of_file[part["file"]], part["op"], part["size"]
+        writes = op == Op.WRITE
+        moved = (writes | np.isin(op, (Op.READ, Op.COPY))) & (size >= TINY)
+        synced = np.isin(op, (Op.FSYNC, Op.FDATASYNC, Op.MSYNC))
+        synced |= writes & ((part["flags"] & int(Flag.SYNC | Flag.DSYNC)) != 0)
+        every += int(np.count_nonzero(op == Op.SYNC))
+        calls += np.bincount(role[moved], minlength=len(names))
+        moved_bytes += np.bincount(role[moved], weights=size[moved], minlength=len(names))
+        commits += np.bincount(role[synced], minlength=len(names))
+        written += np.bincount(role[writes], minlength=len(names))
     return {
         name: Recorded(
             role=name,
@@ -129,7 +131,3 @@ def _more(manifest: Manifest, times: float) -> str:
         return "record longer (--seconds), while it is used"
     seconds = math.ceil(manifest.duration_ns / 1e9 * times * _MARGIN / 10) * 10
     return f"record longer (--seconds {seconds})"
-
-
-def _count(number: int, one: str, more: str = "") -> str:
-    return f"{number:,} {one if number == 1 else more or one + 's'}"

@@ -5,6 +5,7 @@ Apart from the reader: what only looks for a trace, and finds none, need not wai
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pyarrow as pa
@@ -41,8 +42,28 @@ def read(path: Path, columns: list[str] | None, files: int) -> pa.Table:
             table = parquet.read(names).select(names)
     except (OSError, ValueError, pa.ArrowException) as error:
         raise InputError(f"{path} is damaged: {reason(error)}") from None
+    _check(table, files, str(path))
+    return table
+
+
+def parts(path: Path, columns: Sequence[str], files: int) -> Iterator[pa.Table]:
+    """Give the named columns of the events of ``path``, checked, a row group at a time: a million events, so
+    that a long recording takes no more memory than a short one. ``files``: how many the trace has.
+
+    Raises InputError if it is damaged.
+    """
+    try:
+        with pq.ParquetFile(path) as parquet:
+            for group in range(parquet.num_row_groups):
+                table = parquet.read_row_group(group, list(columns)).select(list(columns))
+                _check(table, files, f"{path}, row group {group}")
+                yield table
+    except (OSError, ValueError, pa.ArrowException) as error:
+        raise InputError(f"{path} is damaged: {reason(error)}") from None
+
+
+def _check(table: pa.Table, files: int, where: str) -> None:
     try:
         check.columns({name: table.column(name).to_numpy() for name in table.column_names}, files)
     except InputError as error:
-        raise InputError(f"{path}: {error}") from None
-    return table
+        raise InputError(f"{where}: {error}") from None

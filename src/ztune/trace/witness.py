@@ -13,6 +13,7 @@ from typing import Any
 from ztune.onhost.declared import KNOWN, TOGETHER, Declared
 from ztune.trace.reader import Trace
 from ztune.trace.schema import Flag, Op
+from ztune.units import counted, plural
 
 KEY = "witness"
 """Where a run's ``outcome`` keeps what its trace showed."""
@@ -53,11 +54,11 @@ class Witness:
         elif most is None:
             most = max(TOGETHER, 2 * self.clients)
         # What wrote nothing needs no sync: a read is acknowledged too.
-        counted = min(self.operations, self.writes)
-        syncs = f"{self.syncs:,} sync{'' if self.syncs == 1 else 's'}"
-        if most and counted >= LEAST and counted > most * self.syncs:
+        acknowledged = min(self.operations, self.writes)
+        syncs = f"{counted(self.syncs, 'sync')}"
+        if most and acknowledged >= LEAST and acknowledged > most * self.syncs:
             return (
-                f"the trace contradicts it: {self.operations:,} {self.unit}s were acknowledged and "
+                f"the trace contradicts it: {self.operations:,} {plural(self.unit)} were acknowledged and "
                 f"{self.writes:,} writes made with {syncs}"
             )
         if self.log and self.writes >= LEAST and not self.syncs:
@@ -90,21 +91,24 @@ def witness(trace: Trace) -> Witness | None:
         return None
     info = manifest.workload
     result, params = (info.result, info.parameters) if info is not None else ({}, {})
-    columns = trace.columns("op", "flags", "file")
-    op, file = columns["op"], columns["file"]
-    writes = op == Op.WRITE
     roles = np.array([f.role or "" for f in manifest.files] + [""])  # the last is what -1 indexes
     log = "wal" in roles
     of_role = np.isin(roles, ["wal"] if log else ["data", "index"])
-    synced = np.isin(op, (Op.FSYNC, Op.FDATASYNC, Op.MSYNC, Op.SYNC))
-    synced |= writes & ((columns["flags"] & int(Flag.SYNC | Flag.DSYNC)) != 0)
+    written = syncs = 0
+    for part in trace.parts("op", "flags", "file"):
+        op = part["op"]
+        writes = op == Op.WRITE
+        synced = np.isin(op, (Op.FSYNC, Op.FDATASYNC, Op.MSYNC, Op.SYNC))
+        synced |= writes & ((part["flags"] & int(Flag.SYNC | Flag.DSYNC)) != 0)
+        written += int(np.count_nonzero(writes & of_role[part["file"]]))
+        syncs += int(np.count_nonzero(synced))
     return Witness(
         operations=_count(result.get("operations")),
         unit=str(result.get("unit") or "operation"),
         clients=max((_count(params.get(name)) for name in _CLIENTS), default=0),
-        writes=int(np.count_nonzero(writes & of_role[file])),
+        writes=written,
         log=log,
-        syncs=int(np.count_nonzero(synced)),
+        syncs=syncs,
     )
 
 

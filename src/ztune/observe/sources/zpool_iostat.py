@@ -19,6 +19,7 @@ from ztune.observe.model import Buckets
 from ztune.observe.sources import figures
 from ztune.observe.sources.collect import Collected, add
 from ztune.observe.sources.source import Source
+from ztune.units import is_power_of_two
 
 SIZES: Final = "req_size"
 LATENCY: Final = "latency"
@@ -178,7 +179,7 @@ def _label(kind: str, text: str) -> int | None:
     """Return the lower bound of the bucket with this label."""
     if kind == SIZES:
         found = figures.scaled(text) if _LABEL_SIZE.fullmatch(text) else None
-        return found[0] if found and found[0] & (found[0] - 1) == 0 and found[0] > 0 else None
+        return found[0] if found and is_power_of_two(found[0]) else None
     if time := _LABEL_TIME.fullmatch(text):
         if len(time[1]) > 6:
             return None
