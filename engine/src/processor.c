@@ -67,12 +67,12 @@ double processor_clock_ns(void)
 	static double least;
 	const int reads = 400;
 
-	for (int i = 0; least == 0 || i < SPLITS; i++) {
+	if (least > 0)
+		return least;
+	for (int i = 0; i < SPLITS; i++) {
 		int64_t start = processor_ns();
 		double each;
 
-		if (i >= SPLITS)
-			break;
 		for (int k = 0; k < reads; k++)
 			(void)processor_ns();
 		each = (double)(processor_ns() - start) / (reads + 1);

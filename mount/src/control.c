@@ -13,6 +13,7 @@
 
 #include "livedisk.h"
 #include "pool.h"
+#include "processor.h"
 #include "put.h"
 
 typedef struct {
@@ -114,6 +115,7 @@ static json_t *stats(void)
 	}
 	(void)json_object_set_new(o, "pools", list);
 	put(o, "txgs", txgs);
+	(void)json_object_set_new(o, "processor", processor_json(C.spec));
 	return o;
 }
 
