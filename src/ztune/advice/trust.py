@@ -172,15 +172,19 @@ def _of_replays(doubts: _Doubts, now: Standing, chosen: LayoutResult, manifest: 
     if busy is not None and busy.limited:
         before = demand.need(baseline) if baseline is not None and baseline is not chosen else None
         also = f" (base layout: {before.sentence()})" if before is not None and before.limited else ""
-        what = (
-            "limit this layout more than its disks"
-            if (busy.cpu or 0.0) > busy.disks
-            else "could not keep this pace"
-        )
-        limited.append(
-            f"Processors {what}: the replay took {busy.sentence()}{also}. "
-            "Modelled time leaves processors out; `ztune run --from` measures what they cost."
-        )
+        more = (busy.cpu or 0.0) > busy.disks
+        if busy.cores is None:
+            what = "limit this layout more than its disks" if more else "could not keep this pace"
+            limited.append(
+                f"Processors {what}: the replay took {busy.sentence()}{also}. "
+                "Modelled time leaves processors out; `ztune run --from` measures what they cost."
+            )
+        else:
+            what = "are what limits this layout, not its disks" if more else "could not keep this pace"
+            limited.append(
+                f"Processors {what}: its compression, checksums, parity and copies take {busy.sentence()}"
+                f"{also}. The rest of ZFS and the database take more; `ztune run --from` measures all of it."
+            )
     pace = outpaced(now)
     if pace:
         needs = [n for c in (chosen, baseline) if c is not None and (n := demand.need(c)) is not None]
@@ -322,8 +326,8 @@ def not_tested(
     handed = sorted(n for n, p in PROPERTIES.items() if not p.replayed and n not in {"snapdir", "acltype"})
     out.append(f"Properties that the replay does not model: {', '.join(handed)}.")
     out.append(
-        "Your disks and your kernel: device times come from a profile, "
-        "and CPU time of ZFS is not in the modelled time."
+        "Your disks and your kernel: device times come from a profile, and of ZFS's processor time only what "
+        "it does to data is in the modelled time: compression, checksums, parity, copies."
     )
     out.append(
         "An aged pool: the replay starts on an empty one, without fragmentation, snapshots or other tenants."
