@@ -185,6 +185,8 @@ def _of_replays(doubts: _Doubts, now: Standing, chosen: LayoutResult, manifest: 
                 f"Processors {what}: its compression, checksums, parity and copies take {busy.sentence()}"
                 f"{also}. The rest of ZFS and the database take more; `ztune run --from` measures all of it."
             )
+    elif baseline is not None and (base := demand.need(baseline)) is not None and base.limited and base.cores:
+        notes.append(f"Under the base layout processors are what limits: {base.sentence()}; here they are not.")
     pace = outpaced(now)
     if pace:
         needs = [n for c in (chosen, baseline) if c is not None and (n := demand.need(c)) is not None]

@@ -119,7 +119,7 @@ def measure(engine: Engine) -> Calibration:
     if max(waited, before) > BUSY:
         raise InputError(
             f"this machine is busy: its processors were {before:.0%} in use before the calibration, which "
-            f"then waited {waited:.0%} of its time for them; calibrate it when less than {BUSY:.0%} are in use"
+            f"then waited {waited:.0%} of its time; calibrate it when less than {BUSY:.0%} are in use"
         )
     return Calibration(_here(), os.cpu_count() or 1, engine.openzfs, rates)
 
