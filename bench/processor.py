@@ -88,7 +88,7 @@ def replayed(folder: Path, content: Path, properties: dict[str, str], size: int)
 
 
 def process_s(pid: int) -> float:
-    """Return the seconds that a process spent in user space. What its disk of memory takes is in the kernel."""
+    """Return the seconds that a process spent in user space; what its disk takes is in the kernel."""
     return psutil.Process(pid).cpu_times().user
 
 
@@ -156,7 +156,8 @@ def table(cells: dict[str, list[Cell]], size: int) -> None:
     """Print the cells and their errors as Markdown."""
     per = 2 * size / MIB / 1e3  # MiB read and written, for ms
     print(
-        "| records | compression | replay | mount, in the calls | mount, process | ratio to lz4: replay | mount | error |"
+        "| records | compression | replay | mount, in the calls | mount, process | "
+        "ratio to lz4: replay | mount | error |"
     )
     print("| --- | --- | --- | --- | --- | --- | --- | --- |")
     missed, done = [], 0
@@ -169,7 +170,8 @@ def table(cells: dict[str, list[Cell]], size: int) -> None:
         for compression in COMPRESSIONS:
             rows = cells[f"{records} {compression}"]
             mine, calls = middle(rows, "replay"), middle(rows, "calls")
-            line = f"| {records} | {compression} | {mine / per:.2f} | {calls / per:.2f} ({mine / calls - 1:+.0%}) |"
+            line = f"| {records} | {compression} | {mine / per:.2f} | {calls / per:.2f} "
+            line += f"({mine / calls - 1:+.0%}) |"
             if compression == "off":
                 print(f"{line} 0 | | | |")
                 continue

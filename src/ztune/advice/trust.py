@@ -185,8 +185,11 @@ def _of_replays(doubts: _Doubts, now: Standing, chosen: LayoutResult, manifest: 
                 f"Processors {what}: its compression, checksums, parity and copies take {busy.sentence()}"
                 f"{also}. The rest of ZFS and the database take more; `ztune run --from` measures all of it."
             )
-    elif baseline is not None and (base := demand.need(baseline)) is not None and base.limited and base.cores:
-        notes.append(f"Under the base layout processors are what limits: {base.sentence()}; here they are not.")
+    before = None if baseline is None else demand.need(baseline)
+    if before is not None and before.limited and before.cores and not (busy is not None and busy.limited):
+        notes.append(
+            f"Under the base layout processors are what limits: {before.sentence()}; here they are not."
+        )
     pace = outpaced(now)
     if pace:
         needs = [n for c in (chosen, baseline) if c is not None and (n := demand.need(c)) is not None]
