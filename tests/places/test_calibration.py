@@ -10,7 +10,7 @@ import pytest
 
 from ztune.errors import InputError
 from ztune.places import calibration
-from ztune.places.calibration import Calibration, HostProcessors
+from ztune.places.calibration import HostProcessors, ProcessorRates
 from ztune.places.engine import Engine
 
 RATES = {
@@ -23,11 +23,11 @@ RATES = {
     ("checksum", "fletcher4", 131072): 0.1,
     ("copy", "copy", 0): 0.05,
 }
-OURS = Calibration("ours", 2, "2.3.2", RATES)
+OURS = ProcessorRates("ours", 2, "2.3.2", RATES)
 
 
-def times(factor: float) -> Calibration:
-    return Calibration("theirs", 16, "2.3.2", {key: ns * factor for key, ns in RATES.items()})
+def times(factor: float) -> ProcessorRates:
+    return ProcessorRates("theirs", 16, "2.3.2", {key: ns * factor for key, ns in RATES.items()})
 
 
 def call(operation: str, algorithm: str, size: int, seconds: float, dataset: str | None = "tank/data") -> Any:

@@ -170,8 +170,7 @@ cores_option = option(
 processor_option = option(
     "--processor",
     metavar="FILE",
-    help="How fast the host's processors are, from `ztune doctor --processor FILE` there; default: as "
-    "this machine's.",
+    help="How fast its processors are: a file of `ztune doctor --processor` there; default: as this machine's.",
 )
 advice_option = option(
     "--advice",

@@ -30,8 +30,9 @@ from ztune.cli._options import (
     profile_option,
     seed_option,
 )
+from ztune.cli._processors import on_host
 from ztune.cli._recording import record_jobs, record_workload
-from ztune.cli._screening import on_host, say_advice, say_notes
+from ztune.cli._screening import say_advice, say_notes
 from ztune.cli.screen import ranking_json
 from ztune.databases import database, memory, registry
 from ztune.databases.workload import Workload

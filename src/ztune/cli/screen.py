@@ -31,8 +31,9 @@ from ztune.cli._options import (
     seed_option,
     takes,
 )
+from ztune.cli._processors import on_host
 from ztune.cli._recording import record_jobs
-from ztune.cli._screening import on_host, print_ranking, say_advice, say_notes
+from ztune.cli._screening import print_ranking, say_advice, say_notes
 from ztune.cli._values import FiniteRange
 from ztune.errors import InputError
 from ztune.places import engine as engine_programs

@@ -39,7 +39,7 @@ Key = tuple[str, str, int]
 
 
 @dataclass(frozen=True)
-class Calibration:
+class ProcessorRates:
     """A host's rates: ns for each byte of a block. ``processor`` and ``cores``: what it has."""
 
     processor: str
@@ -87,7 +87,7 @@ def _level(algorithm: str) -> tuple[str, int]:
     return family, -level if fast else level
 
 
-def measure(engine: Engine) -> Calibration:
+def measure(engine: Engine) -> ProcessorRates:
     """Time this machine's processors, in about four seconds.
 
     Raises InputError where other programs use them at the same time; MissingError where the engine fails.
@@ -121,14 +121,14 @@ def measure(engine: Engine) -> Calibration:
             f"this machine is busy: its processors were {before:.0%} in use before the calibration, which "
             f"then waited {waited:.0%} of its time; calibrate it when less than {BUSY:.0%} are in use"
         )
-    return Calibration(_here(), os.cpu_count() or 1, engine.openzfs, rates)
+    return ProcessorRates(_here(), os.cpu_count() or 1, engine.openzfs, rates)
 
 
 def _here() -> str:
     return str(about.environment(ask_tools=False)["cpu"] or "unknown")
 
 
-def read(path: Path) -> Calibration:
+def read(path: Path) -> ProcessorRates:
     """Read a file of ``ztune doctor --processor``. Raises InputError with what is wrong in it."""
     try:
         text = path.read_text(encoding="utf-8")
@@ -156,7 +156,7 @@ def read(path: Path) -> Calibration:
         cores = given["cores"]
         if isinstance(cores, bool) or not isinstance(cores, int) or cores < 1:
             raise ValueError("cores has to be a whole number from 1")
-        return Calibration(str(given["processor"]), cores, str(given["openzfs"]), _rates(given["rates"]))
+        return ProcessorRates(str(given["processor"]), cores, str(given["openzfs"]), _rates(given["rates"]))
     except KeyError as error:
         raise InputError(f"the calibration {path} lacks {error}; make it anew") from None
     except (ValueError, TypeError) as error:
@@ -181,12 +181,12 @@ def _rates(listed: Any) -> dict[Key, float]:
     return rates
 
 
-def write(path: Path, found: Calibration) -> None:
+def write(path: Path, found: ProcessorRates) -> None:
     """Write ``found`` to ``path``, which the user named."""
     files.write(path, json.dumps(found.to_json(), indent=1) + "\n")
 
 
-def own(engine: Engine) -> Calibration:
+def own(engine: Engine) -> ProcessorRates:
     """Return this machine's calibration with ``engine``'s OpenZFS: the one that is kept, else a new one,
     which is kept."""
     path = paths.private(paths.cache() / "processor") / f"{engine.openzfs}.json"
@@ -231,7 +231,7 @@ class HostProcessors:
         return {"name": self.name, "cores": self.cores, "times": dict(self.times or {})}
 
     @classmethod
-    def like(cls, theirs: Calibration, ours: Calibration, cores: int | None) -> HostProcessors:
+    def like(cls, theirs: ProcessorRates, ours: ProcessorRates, cores: int | None) -> HostProcessors:
         """Return the host of ``theirs`` for results measured on the machine of ``ours``."""
         times = {
             f"{o}/{a}/{s}": theirs_ns / ours_ns
@@ -249,7 +249,7 @@ class HostProcessors:
         for key, ratio in self.times.items():
             o, a, s = key.rsplit("/", 2)
             keys[o, a, int(s)] = ratio
-        found = Calibration("", 1, "", keys).rate(operation, algorithm, size)
+        found = ProcessorRates("", 1, "", keys).rate(operation, algorithm, size)
         return found if found is not None else sum(self.times.values()) / len(self.times)
 
     def charge(self, result: dict[str, Any]) -> None:
@@ -284,7 +284,7 @@ def _names(datasets: Sequence[Mapping[str, Any]]) -> dict[str, float]:
     return {str(one["name"]): 0.0 for one in datasets}
 
 
-def rows(found: Calibration) -> list[tuple[str, ...]]:
+def rows(found: ProcessorRates) -> list[tuple[str, ...]]:
     """Return the rates as rows of a table: operation, algorithm, and MB/s at each size."""
     sizes = sizes_of(found)
     names = dict.fromkeys((o, a) for o, a, size in sorted(found.rates) if size)
@@ -294,11 +294,11 @@ def rows(found: Calibration) -> list[tuple[str, ...]]:
     ]
 
 
-def sizes_of(found: Calibration) -> list[int]:
+def sizes_of(found: ProcessorRates) -> list[int]:
     """Return the sizes of block that were timed, bytes."""
     return sorted({size for _, _, size in found.rates if size})
 
 
-def heads(found: Calibration) -> tuple[str, ...]:
+def heads(found: ProcessorRates) -> tuple[str, ...]:
     """Return the heads of ``rows``."""
     return ("operation", "algorithm", *(format_size(size) for size in sizes_of(found)))
