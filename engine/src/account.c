@@ -1,5 +1,7 @@
 #include "account.h"
 
+#include "processor.h"
+
 #include "zfs.h"
 
 typedef struct {
@@ -45,6 +47,7 @@ void account_reset(void)
 	memset(totals.dataset_zil, 0, (size_t)nknown * sizeof(*totals.dataset_zil));
 	totals.rmw_reads = totals.rmw_read_bytes = totals.slog_writes = totals.slog_bytes = 0;
 	totals.cache_write_bytes = 0;
+	processor_reset();
 }
 
 static void count_io(io_count_t *c, bool write, uint64_t bytes, bool op)
@@ -58,7 +61,7 @@ static void count_io(io_count_t *c, bool write, uint64_t bytes, bool op)
 	}
 }
 
-static int find_dataset(int pool, uint64_t objset)
+int account_dataset(int pool, uint64_t objset)
 {
 	for (int i = 0; i < nknown; i++)
 		if (known[i].objset == objset && known[i].pool == pool && objset != 0)
@@ -102,7 +105,7 @@ static bool is_target(const account_target_t *w, const disk_t *d, const zio_t *z
 static cause_t count_part(const zio_t *z, const disk_t *d, bool write, uint64_t bytes, const account_target_t *writing,
     int *dataset)
 {
-	int ds = find_dataset(d->pool, z->io_bookmark.zb_objset);
+	int ds = account_dataset(d->pool, z->io_bookmark.zb_objset);
 	cause_t c = cause_of(z, d, ds);
 
 	count_io(&totals.cause[c], write, bytes, false);

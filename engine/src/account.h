@@ -23,6 +23,9 @@ io_totals_t *account_totals(void);
 /* The dataset's objset number; what is read and written for it is known by that. */
 void account_register(int dataset, int pool, uint64_t objset);
 
+/* Which dataset that is, -1: none of the layout's. */
+int account_dataset(int pool, uint64_t objset);
+
 /* Zeroes the counters, those of the disks too. */
 void account_reset(void);
 

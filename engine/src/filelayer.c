@@ -1,4 +1,5 @@
 #include "filelayer_impl.h"
+#include "processor.h"
 
 int64_t fl_immediate_write_sz = 32768;
 
@@ -40,6 +41,8 @@ int fl_get_data(void *arg, uint64_t gen, lr_write_t *lr, char *buf, struct lwb *
 			error = SET_ERROR(ENOENT);
 		else
 			error = dmu_read_by_dnode(f->dn, offset, lr->lr_length, buf, DMU_READ_NO_PREFETCH);
+		if (error == 0)
+			processor_copied(f->vol->os, lr->lr_length);
 		got_data(zgd, error);
 		return error;
 	}
@@ -112,8 +115,10 @@ int fl_read(fl_file_t *f, uint64_t offset, void *buf, uint64_t len, uint64_t *go
 			uint64_t at = offset + done, n = MIN(len - done, READ_CHUNK - P2PHASE(at, READ_CHUNK));
 
 			error = dmu_read_by_dnode(f->dn, at, n, (char *)buf + done, DMU_READ_PREFETCH);
-			if (error == 0)
+			if (error == 0) {
+				processor_copied(f->vol->os, n);
 				done += n;
+			}
 		}
 	}
 	zfs_rangelock_exit(lr);
@@ -168,6 +173,8 @@ static void log_write(fl_file_t *f, dmu_tx_t *tx, uint64_t offset, uint64_t len,
 			lr = (lr_write_t *)&itx->itx_lr;
 			k = WR_NEED_COPY;
 		}
+		if (k == WR_COPIED)
+			processor_copied(f->vol->os, n);
 		itx->itx_wr_state = k;
 		lr->lr_foid = f->object;
 		lr->lr_offset = offset;
@@ -262,6 +269,7 @@ int fl_write(fl_file_t *f, uint64_t offset, const void *buf, uint64_t len, int f
 			dmu_tx_commit(tx);
 			break;
 		}
+		processor_copied(f->vol->os, n);
 		if (f->vol->replay_eof != 0)
 			f->size = MAX(f->size, MIN(at + n, f->vol->replay_eof));
 		else

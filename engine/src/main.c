@@ -2,7 +2,7 @@
  * ztune-engine: replays a trace of file I/O through OpenZFS in user space.
  *
  *   ztune-engine replay --spec spec.json --ops ops.bin [--progress]
- *   ztune-engine selfcheck | version
+ *   ztune-engine selfcheck | calibrate | version
  */
 #include <signal.h>
 #include <stdbool.h>
@@ -11,6 +11,7 @@
 #include <sys/prctl.h>
 #include <unistd.h>
 
+#include "calibrate.h"
 #include "fatal.h"
 #include "footprint.h"
 #include "replay.h"
@@ -20,6 +21,7 @@
 static const char usage[] =
     "usage: ztune-engine replay --spec SPEC.json --ops OPS.bin [--progress]\n"
     "       ztune-engine selfcheck\n"
+    "       ztune-engine calibrate\n"
     "       ztune-engine version\n"
     "\n"
     "Replays recorded file I/O through OpenZFS " OPENZFS_STRING " in this process, on disks that exist only in memory\n"
@@ -95,6 +97,21 @@ static int run_selfcheck(void)
 	return ok ? 0 : complain(EXIT_SELFCHECK, &e);
 }
 
+static int run_calibrate(void)
+{
+	err_t e = {""};
+	json_t *o;
+	char *text;
+
+	if (selfcheck_run(&e) != 0)
+		return complain(EXIT_SELFCHECK, &e);
+	if ((o = calibrate_run(&e)) == NULL)
+		return complain(EXIT_FAILED, &e);
+	text = json_dumps(o, JSON_COMPACT | JSON_REAL_PRECISION(6));
+	(void)printf("%s\n", text);
+	return 0;
+}
+
 int main(int argc, char **argv)
 {
 	int rc;
@@ -107,6 +124,8 @@ int main(int argc, char **argv)
 		rc = run_replay(argc - 2, argv + 2);
 	} else if (argc == 2 && strcmp(argv[1], "selfcheck") == 0) {
 		rc = run_selfcheck();
+	} else if (argc == 2 && strcmp(argv[1], "calibrate") == 0) {
+		rc = run_calibrate();
 	} else if (argc == 2 && strcmp(argv[1], "version") == 0) {
 		(void)printf("{\"version\":\"%s\",\"openzfs\":\"%s\"}\n", ENGINE_VERSION, OPENZFS_STRING);
 		rc = 0;

@@ -7,6 +7,7 @@
 
 #include "footprint.h"
 #include "memvdev.h"
+#include "processor.h"
 #include "put.h"
 
 static char *warnings[64];
@@ -207,6 +208,7 @@ static json_t *measure(const spec_t *spec, result_t *r)
 	(void)json_object_set_new(m, "dirty_throttle", o);
 
 	(void)json_object_set_new(m, "space", space_json(spec, r));
+	(void)json_object_set_new(m, "processor", processor_json(spec));
 
 	o = json_object();
 	put_real(o, "trace_s", r->trace_s);

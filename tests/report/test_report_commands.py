@@ -110,7 +110,7 @@ def test_objective_and_tolerance_from_the_command_line() -> None:
     [
         (["--objective", "speed"], '"speed" can\'t be minimised'),
         (["--objective", " , "], "names nothing"),
-        (["--objective", "time,cpu"], "a screening can't minimise cpu: it replays the database's I/O"),
+        (["--objective", "time,cpu"], "have no cpu: the engine that replayed them did not measure it"),
         (["--within", "150%"], "a share from 0 to below 1"),
         (["--within", "some"], "a share from 0 to below 1"),
         (["nosuchrun"], 'there is no run "nosuchrun"'),

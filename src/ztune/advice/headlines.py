@@ -22,13 +22,14 @@ from ztune.trace.manifest import Manifest
 
 # Name, label, and the metric; of metrics that tell the same the first that is known.
 _Asked = tuple[FigureName, str, tuple[str, ...]]
-_TOTALS = {"busy_s", "wait_s", "written", "cpu_s"}  # of the whole job
+_TOTALS = {"busy_s", "wait_s", "written", "cpu", "cpu_s"}  # of the whole job
 _REPLAYED: tuple[_Asked, ...] = (
     ("disk work", "disk work", ("busy_s",)),
     ("waiting", "waiting, longest thread", ("wait_s",)),
     ("waiting", "waiting, median sync", ("sync_p50",)),
     ("space", "space", ("allocated",)),
     ("bytes written", "bytes written", ("written",)),
+    ("CPU", "CPU for data", ("cpu",)),
     ("CPU", "CPU of the replay", ("cpu_s",)),
 )
 _MEASURED: tuple[_Asked, ...] = (
@@ -51,17 +52,19 @@ _EMULATED: tuple[_Asked, ...] = (
 def headlines(now: Standing, here: LayoutResult, other: LayoutResult) -> list[Headline]:
     """Return the figures under ``here`` and ``other``, as far as both have them; all of one basis."""
     asked = {"modelled": _REPLAYED, "measured": _MEASURED, "emulated": _EMULATED}[now.basis]
-    out = []
+    out: list[Headline] = []
     for name, label, keys in asked:
         known = [k for k in keys if here.value(k) is not None and other.value(k) is not None]
         if name == "throughput" and now.pace is not None:
             continue  # the job's own rate, under every layout that keeps up
+        if keys == ("cpu_s",) and any(h.name == "CPU" for h in out):
+            continue  # an older engine's, where that is all there is
         for side in compare(here, other, now.within, known[:1]):
             per = " per op" if now.found.per_operation and side.metric in _TOTALS else ""
             shown: Side | None = side
             if name == "throughput":
                 shown = _per_second(side)
-            elif side.metric == "cpu_s":
+            elif side.metric in {"cpu", "cpu_s"} and now.basis == "modelled":
                 shown = _spread(side)
             elif not side.here and not side.other:  # a job without a sync waits for none
                 shown = None

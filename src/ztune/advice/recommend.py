@@ -184,6 +184,12 @@ def _nothing(now: Standing) -> str:
             f"run {run.id} has results only of layouts with hardware that its base layout leaves unused "
             f"({', '.join(needs)}), so there is nothing to recommend; if you have it, add --have {needs[0]}"
         )
+    unknown = [key for key in now.minimise if all(c.value(key) is None for c in found.layouts)]
+    if found.layouts and unknown:
+        return (
+            f"the layouts of run {run.id} have no {unknown[0]}: the engine that replayed them did not "
+            "measure it; screen the trace again, or minimise something else"
+        )
     if found.layouts and now.minimise:
         return (
             f"run {run.id} has no layout of durability class {now.allowed} or better, so there is nothing to "

@@ -172,14 +172,23 @@ def _of_replays(doubts: _Doubts, now: Standing, chosen: LayoutResult, manifest: 
     if busy is not None and busy.limited:
         before = demand.need(baseline) if baseline is not None and baseline is not chosen else None
         also = f" (base layout: {before.sentence()})" if before is not None and before.limited else ""
-        what = (
-            "limit this layout more than its disks"
-            if (busy.cpu or 0.0) > busy.disks
-            else "could not keep this pace"
-        )
-        limited.append(
-            f"Processors {what}: the replay took {busy.sentence()}{also}. "
-            "Modelled time leaves processors out; `ztune run --from` measures what they cost."
+        more = (busy.cpu or 0.0) > busy.disks
+        if busy.cores is None:
+            what = "limit this layout more than its disks" if more else "could not keep this pace"
+            limited.append(
+                f"Processors {what}: the replay took {busy.sentence()}{also}. "
+                "Modelled time leaves processors out; `ztune run --from` measures what they cost."
+            )
+        else:
+            what = "are what limits this layout, not its disks" if more else "could not keep this pace"
+            limited.append(
+                f"Processors {what}: its compression, checksums, parity and copies take {busy.sentence()}"
+                f"{also}. The rest of ZFS and the database take more; `ztune run --from` measures all of it."
+            )
+    before = None if baseline is None else demand.need(baseline)
+    if before is not None and before.limited and before.cores and not (busy is not None and busy.limited):
+        notes.append(
+            f"Under the base layout processors are what limits: {before.sentence()}; here they are not."
         )
     pace = outpaced(now)
     if pace:
@@ -322,8 +331,8 @@ def not_tested(
     handed = sorted(n for n, p in PROPERTIES.items() if not p.replayed and n not in {"snapdir", "acltype"})
     out.append(f"Properties that the replay does not model: {', '.join(handed)}.")
     out.append(
-        "Your disks and your kernel: device times come from a profile, "
-        "and CPU time of ZFS is not in the modelled time."
+        "Your disks and your kernel: device times come from a profile, and of ZFS's processor time only what "
+        "it does to data is in the modelled time: compression, checksums, parity, copies."
     )
     out.append(
         "An aged pool: the replay starts on an empty one, without fragmentation, snapshots or other tenants."

@@ -32,14 +32,16 @@ class Need:
     recorded job took (None: not known). ``work``: how many operations the job did, where others of the run
     did other work; else None.
 
-    Processor time is the engine's own, from the first recorded operation to the last transaction group: the
-    library is a debugging build, and what it does in one process a kernel spreads over processors.
+    ``cpu`` is how long ``cores`` processors, all at work, take for what OpenZFS does to data: compression,
+    decompression, checksums, parity, encryption and copies. ``cores`` None: of an older engine, which knew
+    only its own processor time, with all the checks of a debugging build in it and on one processor.
     """
 
     disks: float
     cpu: float | None
     recorded: float | None
     work: float | None = None
+    cores: int | None = None
 
     @property
     def times(self) -> float:
@@ -71,7 +73,12 @@ class Need:
     def sentence(self) -> str:
         """Return the figures of processors and disks as a clause."""
         cpu = self.cpu or 0.0
-        text = f"{units.seconds(cpu)} of processor time for {units.seconds(self.disks)} of modelled time"
+        if self.cores is None:
+            of = "of processor time for"
+            text = f"{units.seconds(cpu)} {of} {units.seconds(self.disks)} of modelled time"
+        else:
+            of = "one processor" if self.cores == 1 else f"{self.cores} processors"
+            text = f"{units.seconds(cpu)} of {of} for {units.seconds(self.disks)} of the disks"
         if cpu <= self.disks and self.recorded is not None:
             text += f" and {units.seconds(self.recorded)} recorded"
         return text
@@ -82,7 +89,12 @@ def need(result: LayoutResult) -> Need | None:
     disks = result.value("modelled_s")
     if disks is None:
         return None
-    work, cpu = result.work, result.value("cpu_s")
+    work = result.work
+    of_disks, cpu = (number_at(result.measure, "model", key) for key in ("disks_s", "processor_s"))
+    cores = number_at(result.measure, "processor", "host", "cores")
+    if of_disks is not None and cpu is not None and cores:
+        return Need(of_disks, cpu, number_at(result.measure, "model", "trace_s"), work, int(cores))
+    cpu = result.value("cpu_s")
     if work is not None:  # how long it took is asked of the whole job
         disks, cpu = disks * work, None if cpu is None else cpu * work
     return Need(disks, cpu, number_at(result.measure, "model", "trace_s"), work)

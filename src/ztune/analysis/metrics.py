@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from ztune.errors import InputError
-from ztune.onhost.words import MEASURED_OBJECTIVES, OBJECTIVES
+from ztune.onhost.words import OBJECTIVES
 
 Basis = Literal["modelled", "measured", "emulated"]
 """What a number rests on: a replay; trials; or trials in a lab without hardware virtualisation, where
@@ -141,6 +141,7 @@ REPLAYED = _by_key((
     _asked("read_p99", "modelled read latency, p99"),
     _asked("busy_s", "busiest device, modelled"),
     _replayed("wait_s", "longest thread's waits, modelled", "s", "model", "thread_wait_s_max"),
+    _asked("cpu", "processor time for data"),
     _replayed("cpu_s", "processor time of the replay", "s", "cpu_s"),
     _replayed("compression_ratio", "compression ratio", "ratio", "space", "compression_ratio", less=False),
 ))  # fmt: skip
@@ -213,7 +214,7 @@ def _of_one(metric: Metric) -> Metric:
 
 TOTALS = (
     *("modelled_s", "written", "read", "write_ops", "read_ops", "flushes", "rmw_reads", "zil_bytes"),
-    *("busy_s", "wait_s", "cpu_s"),
+    *("busy_s", "wait_s", "cpu", "cpu_s"),
 )
 """The metrics of a replay that are sums over the recorded job. Space is none: it is what the job left."""
 PER_OPERATION = {key: _of_one(metric) if key in TOTALS else metric for key, metric in REPLAYED.items()}
@@ -239,24 +240,17 @@ EXPLAIN = ("read_ops", "write_ops", "read", "flushes", "rmw_reads", "sync_p99")
 def resolve(name: str) -> str:
     """Return the objective's metric that ``name`` means ("time" → "modelled_s"); or raise InputError."""
     key = ALIASES.get(name.strip(), name.strip())
-    known = [*ALIASES, *OBJECTIVES, *MEASURED_OBJECTIVES]
+    known = [*ALIASES, *OBJECTIVES]
     if key not in known:
         raise InputError(f'"{name}" can\'t be minimised; use one of {", ".join(known)}')
     return key
 
 
 def replayed(minimise: Iterable[str]) -> tuple[str, ...]:
-    """Return the metrics of an objective, each once. Raises InputError for an unknown one, for none, and for
-    one that a replay can't tell."""
+    """Return the metrics of an objective, each once. Raises InputError for an unknown one, and for none."""
     keys = tuple(dict.fromkeys(resolve(name) for name in minimise))
     if not keys:
         raise InputError(
             "the objective minimises nothing; name at least one of modelled_s, allocated, written"
         )
-    for key in keys:
-        if key in MEASURED_OBJECTIVES:
-            raise InputError(
-                f"a screening can't minimise {key}: it replays the database's I/O without the database; "
-                "`ztune run` measures it"
-            )
     return keys

@@ -160,6 +160,18 @@ have_option = option(
     help="Hardware that you have though the base layout leaves it unused, such as slog=nvme, arc=8G or "
     "wal.pool=logs: layouts that take it are then recommended, not listed as what you could buy.",
 )
+cores_option = option(
+    "--cores",
+    type=click.IntRange(1, 4096),
+    metavar="N",
+    help="Processors of the database's host, where compression and checksums run; default: those of "
+    "--processor, else of the recorded host.",
+)
+processor_option = option(
+    "--processor",
+    metavar="FILE",
+    help="How fast its processors are: a file of `ztune doctor --processor` there; default: as this machine's.",
+)
 advice_option = option(
     "--advice",
     metavar="NAME",

@@ -21,13 +21,16 @@ from ztune.cli._options import (
     arc_option,
     argument,
     budget_option,
+    cores_option,
     have_option,
     jobs_option,
     option,
     params_option,
+    processor_option,
     profile_option,
     seed_option,
 )
+from ztune.cli._processors import on_host
 from ztune.cli._recording import record_jobs, record_workload
 from ztune.cli._screening import say_advice, say_notes
 from ztune.cli.screen import ranking_json
@@ -77,6 +80,8 @@ class TuneOptions:
         "--recorder", default="auto", help="How to record; auto takes eBPF where it is allowed."
     )
     have: tuple[str, ...] = have_option
+    cores: int | None = cores_option
+    processor: str | None = processor_option
 
     @property
     def folder(self) -> Path:
@@ -119,6 +124,8 @@ def tune(asked: TuneOptions, trying: Trying | None) -> Tuned:
     _check_early(asked, trying, workload)
     several = _several(asked, parameters)
     engine = engines.check()
+    options = ScreenOptions(jobs=asked.jobs or 0, budget=asked.budget or DEFAULT_BUDGET, seed=asked.seed)
+    options = on_host(options, engine, asked.cores, asked.processor)
     made_out = not asked.folder.exists()
     try:
         asked.folder.mkdir(parents=True, exist_ok=True)
@@ -126,7 +133,6 @@ def tune(asked: TuneOptions, trying: Trying | None) -> Tuned:
         raise InputError(f"can't make the folder {asked.folder}: {error.strerror}") from None
     done = False
     try:
-        options = ScreenOptions(jobs=asked.jobs or 0, budget=asked.budget or DEFAULT_BUDGET, seed=asked.seed)
         # Kept with the results: a run whose trace is gone could not be repeated.
         if several is not None:
             trace, others = record_jobs(several, asked.workload, parameters, asked.recorder, options.budget)

@@ -44,8 +44,7 @@ def command(
     objective: str | None = option(
         "--objective",
         metavar="METRIC,…",
-        help="What to minimise, most important first: time, space, written, read, sync_p99; "
-        "of a measured run also cpu.",
+        help="What to minimise, most important first: time, space, written, read, sync_p99, cpu.",
     ),
     within: str | None = option(
         "--within", metavar="SHARE", help="How near the best counts as equal, such as 5% or 0.05."

@@ -21,14 +21,17 @@ from ztune.cli._options import (
     arc_option,
     argument,
     budget_option,
+    cores_option,
     have_option,
     jobs_option,
     option,
+    processor_option,
     profile_option,
     role_option,
     seed_option,
     takes,
 )
+from ztune.cli._processors import on_host
 from ztune.cli._recording import record_jobs
 from ztune.cli._screening import print_ranking, say_advice, say_notes
 from ztune.cli._values import FiniteRange
@@ -68,6 +71,8 @@ def command(
     seed: int | None = seed_option,
     budget: int | None = budget_option,
     have: tuple[str, ...] = have_option,
+    cores: int | None = cores_option,
+    processor: str | None = processor_option,
     timeout: float | None = option(
         "--timeout", type=FiniteRange(min=1), metavar="S", help="Give a layout up after S seconds."
     ),
@@ -103,6 +108,7 @@ def command(
       ztune screen my.trace --role '/srv/db/log/*=wal'    another role, without recording again
       ztune screen my.trace --advice openzfs-guide   what the guide says, beside what is found
       ztune screen my.trace --resume            go on where it was cut
+      ztune screen my.trace --profile nvme --processor host.json    with the processors of another host
       ztune screen my.trace --openzfs 2.3.2,2.4.4    what does the upgrade change?
       ztune list layouts postgres-oltp          what a ready study tries
 
@@ -129,6 +135,7 @@ def command(
                 "--study": study_name, "--profile": profile, "--arc": arc, "--name": name,
                 "--role": ", ".join(roles) or None, "--have": have or None,
                 "--advice": " ".join(advice) or None,
+                "--cores": None if cores is None else str(cores), "--processor": processor,
             }  # fmt: skip
             wrong = [flag for flag, value in given.items() if value is not None]
             if wrong:
@@ -138,11 +145,13 @@ def command(
             opened = opened or Trace.open(run.trace_path)
             begun = ScreenOptions.of(run)
             options = replace(options, budget=budget or begun.budget, only=begun.only, have=begun.have)
+            options = replace(options, cores=begun.cores, processor=begun.processor)
             engine = engine_programs.of_run(run.versions)
             with LiveView() as live:
                 run = screening.resume(store, run, opened, engine, options, observer=live)
         else:
             engine = engines[0] if engines else engine_programs.check()
+            options = on_host(options, engine, cores, processor)
             if trace is None:
                 if roles:
                     raise InputError("--role changes the roles of a recording; name its TRACE")

@@ -25,6 +25,7 @@ from ztune.onhost.host import shared_files
 from ztune.onhost.host.process import end_group, signal_name
 from ztune.onhost.properties import REPLAYED
 from ztune.places import engine_limits
+from ztune.places.calibration import HostProcessors
 from ztune.places.engine import Engine, last_line
 from ztune.places.engine_spec import changed_in_vain, engine_spec
 from ztune.places.processors import Processors, keep_on
@@ -147,6 +148,7 @@ class Replay:
         jobs: int = 1,
         timeout_s: float | None = None,
         backing: str | None = None,
+        host: HostProcessors | None = None,
     ) -> None:
         self.trace = trace
         self.engine = engine
@@ -157,6 +159,7 @@ class Replay:
             engine_limits.memory_bytes()
         )  # once: engines that run must not make less of those to come
         self._backing = backing
+        self._host = host or HostProcessors.of(None, {}, trace.manifest.environment.get("cpus"))
         self._processors = Processors()
 
     def check(self, study: Study, layout: Layout) -> None:
@@ -228,6 +231,7 @@ class Replay:
                 result = json.loads(text)
                 if not isinstance(result, dict) or not isinstance(result.get("measure"), dict):
                     raise ValueError
+                self._host.charge(result)
                 return Outcome(result, None, wall)
             except ValueError:
                 error = "the engine's result is not the JSON it should be"

@@ -32,7 +32,8 @@ class Options:
 class ScreenOptions(Options):
     """How to screen. ``jobs`` 0: one per core as far as memory goes. ``budget``: layouts in all. ``only``:
     the study's layouts, none around the best of them. ``have``: hardware that is there though the base layout
-    leaves it unused, factor → value.
+    leaves it unused, factor → value. ``cores``: of the host that runs the database; None: those of its
+    ``processor``, which ``HostProcessors`` keeps, else of the recorded host.
     """
 
     jobs: int = 0
@@ -41,6 +42,8 @@ class ScreenOptions(Options):
     seed: int | None = None
     only: bool = False
     have: Mapping[str, str] = field(default_factory=dict)
+    cores: int | None = None
+    processor: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

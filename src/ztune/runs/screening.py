@@ -16,6 +16,7 @@ from ztune import __version__
 from ztune.analysis.metrics import replayed
 from ztune.analysis.standing import standing
 from ztune.errors import InputError
+from ztune.places.calibration import HostProcessors
 from ztune.places.engine import Engine
 from ztune.places.replay import Outcome, Replay, suggested_jobs, sweep
 from ztune.runs import feasible
@@ -163,7 +164,14 @@ class _Targets:
         """Read the recordings: ``trace``, of the base's job, and ``others``."""
         base = key_of(study.layout)
         by_job = {
-            key: Replay(one, engine, timeout_s=options.timeout_s)
+            key: Replay(
+                one,
+                engine,
+                timeout_s=options.timeout_s,
+                host=HostProcessors.of(
+                    options.cores, options.processor, one.manifest.environment.get("cpus")
+                ),
+            )
             for key, one in {base: trace, **others}.items()
         }
         first = by_job[base]

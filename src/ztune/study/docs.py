@@ -19,7 +19,7 @@ from ztune.onhost.declared import Declared
 from ztune.onhost.layout import Dataset, Layout, Pool, Vdev
 from ztune.onhost.properties import PROPERTIES
 from ztune.onhost.tunables import TUNABLES
-from ztune.onhost.words import MEASURED_OBJECTIVES, OBJECTIVES
+from ztune.onhost.words import OBJECTIVES
 from ztune.study.advised import AdviceSet, AdvisedValue, DatabaseAdvice
 from ztune.study.profile import FlashProfile, HddProfile
 from ztune.study.study import NamedLayout, Objective, Study
@@ -107,7 +107,6 @@ def metric_table() -> list[str]:
     """Return the table of metrics."""
     rows = ["| metric | unit | in the measure |", "| --- | --- | --- |"]
     rows += [f"| `{name}` | {unit} | `{'.'.join(path)}` |" for name, (path, unit) in OBJECTIVES.items()]
-    rows += [f"| `{name}` | {unit} | of measured runs only |" for name, unit in MEASURED_OBJECTIVES.items()]
     return rows
 
 

@@ -7,7 +7,7 @@ from typing import Any
 from ztune import output
 from ztune.onhost.properties import PROPERTIES
 from ztune.onhost.tunables import TUNABLES
-from ztune.onhost.words import MEASURED_OBJECTIVES, OBJECTIVES, ROLES
+from ztune.onhost.words import OBJECTIVES, ROLES
 from ztune.study.study import Study
 
 _SIZE = {"type": ["integer", "string"], "description": "Bytes, or text such as 8K, 64M, 7.5G."}
@@ -52,9 +52,7 @@ def study_schema() -> dict[str, Any]:
         definitions[name]["properties"]["size"] = {**_SIZE, "description": size["description"]}
     volume = definitions["Dataset"]["properties"]["volume"]
     definitions["Dataset"]["properties"]["volume"] = {**_SIZE, "description": volume["description"]}
-    definitions["Objective"]["properties"]["minimise"]["items"] = {
-        "enum": [*OBJECTIVES, *MEASURED_OBJECTIVES]
-    }
+    definitions["Objective"]["properties"]["minimise"]["items"] = {"enum": list(OBJECTIVES)}
     assert isinstance(schema, dict)
     return schema
 

@@ -14,7 +14,7 @@ from pydantic import Field, model_validator
 from ztune.databases.database import AllowedClass
 from ztune.onhost.fields import KeyedError
 from ztune.onhost.layout import Layout
-from ztune.onhost.words import MEASURED_OBJECTIVES, OBJECTIVES, DurabilityClass, suggest
+from ztune.onhost.words import OBJECTIVES, DurabilityClass, suggest
 from ztune.study.layout import LayoutTable, plain, with_settings
 from ztune.study.profile import FlashProfile, HddProfile, Profile
 from ztune.study.tables import Strict
@@ -36,7 +36,7 @@ class Objective(Strict):
 
     @model_validator(mode="after")
     def _check(self) -> Objective:
-        known = [*OBJECTIVES, *MEASURED_OBJECTIVES]
+        known = list(OBJECTIVES)
         for i, metric in enumerate(self.minimise):
             if metric not in known:
                 raise KeyedError(

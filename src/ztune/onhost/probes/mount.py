@@ -202,6 +202,8 @@ class MountWindow:
                 "processes": after.job.processes,
                 "host": host,
             },
+            # What OpenZFS does to data, as a replay has it; the rest of its time is in mount_user_s.
+            "processor": stats.get("processor"),
             "space": _space(self.context, after.stats),
         }
 
