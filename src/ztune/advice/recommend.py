@@ -34,6 +34,7 @@ from ztune.analysis.pareto import front
 from ztune.analysis.rank import RankedLayout, defaults_of
 from ztune.analysis.results import LayoutResult, Results, collect
 from ztune.analysis.standing import Standing, standing
+from ztune.databases import registry
 from ztune.errors import InputError
 from ztune.onhost.properties import PROPERTIES, REPLAYED
 from ztune.store.records import Run, Trial
@@ -118,7 +119,7 @@ def recommend(
         trials=list(chosen.trials),
         first=(now.first or chosen).name,
         verdict=_verdict(now, chosen, found.quoted(sides)),
-        changes=_changes(chosen, now.found.base_layout, now.defaults),
+        changes=_changes(chosen, now.found.base_layout, now.defaults, _own(manifest)),
         headlines=figures,
         meaning=meaning(now, figures, manifest),
         against_baseline=sides,
@@ -152,9 +153,16 @@ def recommend(
     )
 
 
-def _changes(chosen: LayoutResult, base: Layout | None, defaults: Mapping[str, str]) -> list[SettingChange]:
-    """Return what is to be set: all in which ``chosen`` differs from ``base`` (None: from the defaults)."""
+def _changes(
+    chosen: LayoutResult, base: Layout | None, defaults: Mapping[str, str], own: Mapping[str, str]
+) -> list[SettingChange]:
+    """Return what is to be set: all in which ``chosen`` differs from ``base`` (None: from the defaults).
+
+    ``own``: the settings that the recorded database has, as factors.
+    """
     now, wanted = defaults if base is None else base.settings(), chosen.settings
+    # What the database has anyway, of what the layout sets.
+    now = {**{key: value for key, value in own.items() if key in wanted}, **now}
     pairs = {
         key: tuple(side.get(key, default_setting(key) or ABSENT) for side in (now, wanted))
         for key in sorted({*now, *wanted})
@@ -164,6 +172,17 @@ def _changes(chosen: LayoutResult, base: Layout | None, defaults: Mapping[str, s
         for key, (before, value) in pairs.items()
         if before != value
     ]
+
+
+def _own(manifest: Manifest | None) -> dict[str, str]:
+    """Return the settings of the recorded database, as factors; of a workload that is not here, none."""
+    info = None if manifest is None else manifest.workload
+    if info is None or info.name not in registry.names():
+        return {}
+    try:
+        return {f"database.{n}": v for n, v in registry.settings_of(info.name, info.parameters).items()}
+    except InputError:  # recorded by a version with other parameters
+        return {}
 
 
 def _operation(found: Results) -> str:

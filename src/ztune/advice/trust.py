@@ -14,6 +14,7 @@ from ztune.analysis.results import LayoutResult, Results
 from ztune.analysis.standing import Standing
 from ztune.analysis.stats import ratio
 from ztune.onhost.properties import PROPERTIES, REPLAYED
+from ztune.runs import offers
 from ztune.runs.search import stopped
 from ztune.study import default_setting
 from ztune.trace.manifest import Manifest
@@ -71,9 +72,11 @@ def warnings(now: Standing, manifest: Manifest | None) -> list[str]:
 
 
 def searched(now: Standing) -> str:
-    """Return why the search of a screening stopped, as a sentence; "" of a run that searched nothing."""
+    """Return why the search of a screening stopped, and which settings of the database were tried after it,
+    as sentences; "" of a run that searched nothing."""
     ended = stopped(now.run.outcome)
-    return "" if ended is None else ended.sentence()
+    found = "" if ended is None else ended.sentence()
+    return " ".join(filter(None, (found, offers.kept(now.run.outcome).sentence())))
 
 
 def _size_against_arc(measure: Mapping[str, Any]) -> float | None:
@@ -336,6 +339,8 @@ def not_tested(
         out.append(
             "Other hours and other jobs than the recorded ones, such as backups, imports and long reports."
         )
-    if not any(key.startswith("database.") and not fixed_to(key) for key in chosen.settings):
-        out.append("Settings of the database itself (page size, full_page_writes, WAL recycling).")
+    settings = {key for c in now.found.layouts for key in c.settings if key.startswith("database.")}
+    if all(map(fixed_to, settings)):
+        said = "" if manifest is None or not modelled else offers.note(manifest)
+        out.append(said or "Settings of the database itself (page size, full_page_writes, WAL recycling).")
     return out

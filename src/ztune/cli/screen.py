@@ -36,7 +36,7 @@ from ztune.errors import InputError
 from ztune.places import engine as engine_programs
 from ztune.report import versions as of_versions
 from ztune.report.terminal import TOP
-from ztune.runs import recordings, screening, versions
+from ztune.runs import offers, recordings, screening, versions
 from ztune.runs.asked import study_for, study_of_jobs, suited, with_advice
 from ztune.runs.named import resolve
 from ztune.runs.options import DEFAULT_BUDGET, ScreenOptions
@@ -185,6 +185,8 @@ def command(
             end = stopped(run.outcome)
             if end is not None and end.sentence():
                 output.echo(end.sentence())
+            if not recordings.varied(run.resolved_study) and (text := offers.note(opened.manifest)):
+                output.echo(text)
             output.echo(f"`ztune recommend {run.id}` says what to set, and why.")
         return 1 if failed else 0
 

@@ -33,7 +33,8 @@ Record = Callable[[Workload, Path], Trace]
 """Runs a workload, and records it into a folder."""
 JobKey = tuple[tuple[str, str], ...]
 """What a layout says of the job: the same for layouts that have one recording (``Layout.job_settings``)."""
-_PREFIX = "job"
+PREFIX = "job"
+"""How the folders of recordings begin that layouts with a job of their own are replayed on."""
 
 
 def kept(
@@ -227,7 +228,7 @@ def jobs(
         if key not in found:
             given = with_parameters(workload, parameters, layout.workload, study.layout.arc)
             try:
-                made, path = kept(workload, given, layout.database, _PREFIX)
+                made, path = kept(workload, given, layout.database, PREFIX)
                 check = getattr(getattr(made, "job", None), "check_settings", None)
                 if check is not None:
                     check()
