@@ -13,8 +13,8 @@ from ztune.cli import _tune
 from ztune.databases import database
 from ztune.databases.workload import JobWorkload, Workload
 from ztune.errors import ZtuneError
-from ztune.runs import offers
-from ztune.runs.offers import OfferedSettings
+from ztune.runs import offered, offers
+from ztune.runs.offered import OfferedSettings
 from ztune.store.db import Store
 from ztune.study import Study, generic
 from ztune.study.durability import judge
@@ -24,6 +24,8 @@ from ztune.trace.reader import Trace
 
 pytestmark = pytest.mark.usefixtures("home")
 FULL, FRESH, PACKED = "full_page_writes=off", "wal_init_zero=off with wal_recycle=off", "wal_compression=pglz"
+
+NOW = {"full_page_writes": "on", "wal_init_zero": "on", "wal_recycle": "on", "wal_compression": "off"}
 
 
 @pytest.fixture
@@ -53,7 +55,7 @@ def tune(folder: Path, *words: str) -> tuple[int, str, str]:
 
 def outcome() -> OfferedSettings:
     with Store.open() as store:
-        return offers.kept(store.run().outcome)
+        return offered.kept(store.run().outcome)
 
 
 def test_only_what_the_job_has_otherwise_is_offered() -> None:
@@ -101,7 +103,7 @@ def test_one_is_tried_on_top_and_recommended_where_it_is_better(
     assert "full_page_writes=off (now on)" in out
     text = " ".join(out.split())
     assert "full_page_writes=off rests on ZFS alone" in text
-    assert outcome() == OfferedSettings((FULL,), {}, (FRESH, PACKED))
+    assert outcome() == OfferedSettings((FULL,), {}, (FRESH, PACKED), NOW)
     with Store.open() as store:
         run = store.run()
         chosen = json.loads((tmp_path / "out" / "run.json").read_text())["recommendation"]
@@ -125,7 +127,7 @@ def test_one_that_fails_leaves_the_answer_and_says_so(
     assert f"{FRESH} is left out: the server did not start" in err
     # The next takes its place.
     assert recorded[3] == {"full_page_writes": "off", "wal_compression": "pglz"}
-    assert outcome() == OfferedSettings((FULL, PACKED), {FRESH: "the server did not start"}, ())
+    assert outcome() == OfferedSettings((FULL, PACKED), {FRESH: "the server did not start"}, (), NOW)
 
 
 @pytest.mark.parametrize("words", [("--settings", "0"), ("--study", "postgres-oltp")])
@@ -134,7 +136,7 @@ def test_they_can_be_left_out(
 ) -> None:
     code, _, err = tune(tmp_path, *words)
     assert code == 0, err
-    assert recorded == [{}] and outcome() == OfferedSettings((), {}, (FULL, FRESH, PACKED))
+    assert recorded == [{}] and outcome() == OfferedSettings((), {}, (FULL, FRESH, PACKED), {})
 
 
 def test_a_recording_says_which_are_worth_trying_and_how(tmp_path: Path, stand_in_engine: Path) -> None:

@@ -34,9 +34,9 @@ from ztune.analysis.pareto import front
 from ztune.analysis.rank import RankedLayout, defaults_of
 from ztune.analysis.results import LayoutResult, Results, collect
 from ztune.analysis.standing import Standing, standing
-from ztune.databases import registry
 from ztune.errors import InputError
 from ztune.onhost.properties import PROPERTIES, REPLAYED
+from ztune.runs import offered
 from ztune.store.records import Run, Trial
 from ztune.study import Dataset, DurabilityClass, Layout, Objective, default_setting
 from ztune.study.durability import judge
@@ -119,7 +119,7 @@ def recommend(
         trials=list(chosen.trials),
         first=(now.first or chosen).name,
         verdict=_verdict(now, chosen, found.quoted(sides)),
-        changes=_changes(chosen, now.found.base_layout, now.defaults, _own(manifest)),
+        changes=_changes(chosen, now.found.base_layout, now.defaults, offered.kept(run.outcome).now or {}),
         headlines=figures,
         meaning=meaning(now, figures, manifest),
         against_baseline=sides,
@@ -158,11 +158,10 @@ def _changes(
 ) -> list[SettingChange]:
     """Return what is to be set: all in which ``chosen`` differs from ``base`` (None: from the defaults).
 
-    ``own``: the settings that the recorded database has, as factors.
+    ``own``: settings that the recorded database has anyway → their values.
     """
     now, wanted = defaults if base is None else base.settings(), chosen.settings
-    # What the database has anyway, of what the layout sets.
-    now = {**{key: value for key, value in own.items() if key in wanted}, **now}
+    now = {**{key: value for n, value in own.items() if (key := f"database.{n}") in wanted}, **now}
     pairs = {
         key: tuple(side.get(key, default_setting(key) or ABSENT) for side in (now, wanted))
         for key in sorted({*now, *wanted})
@@ -172,17 +171,6 @@ def _changes(
         for key, (before, value) in pairs.items()
         if before != value
     ]
-
-
-def _own(manifest: Manifest | None) -> dict[str, str]:
-    """Return the settings of the recorded database, as factors; of a workload that is not here, none."""
-    info = None if manifest is None else manifest.workload
-    if info is None or info.name not in registry.names():
-        return {}
-    try:
-        return {f"database.{n}": v for n, v in registry.settings_of(info.name, info.parameters).items()}
-    except InputError:  # recorded by a version with other parameters
-        return {}
 
 
 def _operation(found: Results) -> str:

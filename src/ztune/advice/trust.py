@@ -14,7 +14,7 @@ from ztune.analysis.results import LayoutResult, Results
 from ztune.analysis.standing import Standing
 from ztune.analysis.stats import ratio
 from ztune.onhost.properties import PROPERTIES, REPLAYED
-from ztune.runs import offers
+from ztune.runs import offered
 from ztune.runs.search import stopped
 from ztune.study import default_setting
 from ztune.trace.manifest import Manifest
@@ -76,7 +76,7 @@ def searched(now: Standing) -> str:
     as sentences; "" of a run that searched nothing."""
     ended = stopped(now.run.outcome)
     found = "" if ended is None else ended.sentence()
-    return " ".join(filter(None, (found, offers.kept(now.run.outcome).sentence())))
+    return " ".join(filter(None, (found, offered.kept(now.run.outcome).sentence())))
 
 
 def _size_against_arc(measure: Mapping[str, Any]) -> float | None:
@@ -341,6 +341,5 @@ def not_tested(
         )
     settings = {key for c in now.found.layouts for key in c.settings if key.startswith("database.")}
     if all(map(fixed_to, settings)):
-        said = "" if manifest is None or not modelled else offers.note(manifest)
-        out.append(said or "Settings of the database itself (page size, full_page_writes, WAL recycling).")
+        out.append("Settings of the database itself (page size, full_page_writes, WAL recycling).")
     return out

@@ -40,9 +40,10 @@ from ztune.places.channel import Place
 from ztune.places.engine import Engine
 from ztune.report import html, source
 from ztune.report import measured as reports
+from ztune.runs import offered as of_run
 from ztune.runs import offers, recordings, runner, screening
 from ztune.runs.asked import study_for, study_of_jobs, suited, with_advice
-from ztune.runs.offers import OfferedSettings
+from ztune.runs.offered import OfferedSettings
 from ztune.runs.options import DEFAULT_BUDGET, ScreenOptions, TrialOptions
 from ztune.runs.plan import best_of, workload_job
 from ztune.runs.recordings import varied
@@ -165,7 +166,8 @@ def tune(asked: TuneOptions, trying: Trying | None) -> Tuned:
                 done = True
                 run = _try_offers(offered, limit, asked, parameters, store, run, trace, engine, options)
             elif offered:
-                run = _note_offers(store, run, OfferedSettings(waiting=tuple(map(offers.words, offered))))
+                waiting = OfferedSettings(waiting=tuple(map(offers.words, offered)))
+                run = _note_offers(store, run, waiting)
             measured = None
             if trying is not None:
                 # The screening's files are there whatever comes of the trials.
@@ -235,11 +237,13 @@ def _try_offers(
             except ZtuneError as error:  # the answer without it stands
                 left_out[text] = str(error)
                 output.echo(f"ztune: {text} is left out: {error}", err=True)
-    return _note_offers(store, run, OfferedSettings(tuple(tried), left_out, tuple(waiting)))
+    own = registry.settings_of(asked.workload, parameters)
+    now = {name: own[name] for offer in offered for name in offer.set}
+    return _note_offers(store, run, OfferedSettings(tuple(tried), left_out, tuple(waiting), now))
 
 
 def _note_offers(store: Store, run: Run, found: OfferedSettings) -> Run:
-    outcome = {**store.run(run.id).outcome, offers.KEY: found.to_json()}
+    outcome = {**store.run(run.id).outcome, of_run.KEY: found.to_json()}
     return store.note_run(run.id, outcome=outcome)
 
 

@@ -8,57 +8,20 @@ took one for each combination. ``database.toml`` declares them (``[[settings.off
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping
 from typing import Any
 
 from ztune.databases import database, registry
 from ztune.databases.database import Offer
 from ztune.errors import InputError
+from ztune.runs.offered import listed
 from ztune.runs.space import changed, differences
 from ztune.study import Layout, Study
 from ztune.study.durability import Bar, judge
 from ztune.trace.manifest import Manifest
 from ztune.trace.roles import databases_of
 
-KEY = "offers"
-"""Where a run's ``outcome`` keeps what came of them."""
 _WORDS = {"0": "off", "false": "off", "no": "off", "1": "on", "true": "on", "yes": "on"}
-
-
-@dataclass(frozen=True)
-class OfferedSettings:
-    """What came of a run's offers, each as it is written: ``full_page_writes=off``.
-
-    ``tried``: with a recording; ``left_out``: → why; ``waiting``: those beyond the limit.
-    """
-
-    tried: tuple[str, ...] = ()
-    left_out: Mapping[str, str] | None = None
-    waiting: tuple[str, ...] = ()
-
-    def sentence(self) -> str:
-        """Return it for people; "" where nothing was offered."""
-        said = []
-        if self.tried:
-            said.append(f"On top of it {_and(self.tried)} {_was(self.tried)} tried.")
-        said += [f"{text} was not tried: {why}." for text, why in (self.left_out or {}).items()]
-        if self.waiting:
-            more = len(self.tried) + len(self.waiting)
-            said.append(f"Not tried: {_and(self.waiting)}; --settings {more} does, a recording each.")
-        return " ".join(said)
-
-    def to_json(self) -> dict[str, Any]:
-        """Return it as a run keeps it."""
-        return asdict(self)
-
-
-def kept(outcome: Mapping[str, Any]) -> OfferedSettings:
-    """Return what came of a run's offers, from its ``outcome``."""
-    found = outcome.get(KEY) or {}
-    return OfferedSettings(
-        tuple(found.get("tried", ())), found.get("left_out") or {}, tuple(found.get("waiting", ()))
-    )
 
 
 def words(offer: Offer) -> str:
@@ -95,7 +58,7 @@ def note(manifest: Manifest) -> str:
     offers = of_trace(manifest)
     if not offers:
         return ""
-    said = _and([words(one) for one in offers])
+    said = listed([words(one) for one in offers])
     first = f"Not tried, since it takes another recording: {said}."
     if manifest.workload is not None:
         return f"{first} `ztune tune {manifest.workload.name}` tries them on top of the layout it finds."
@@ -126,11 +89,3 @@ def _differs(offer: Offer, own: Mapping[str, str]) -> bool:
 
 def _plain(value: str) -> str:
     return _WORDS.get(value.lower(), value.lower())
-
-
-def _and(found: Sequence[str]) -> str:
-    return ", ".join(found[:-1]) + (" and " if len(found) > 1 else "") + found[-1]
-
-
-def _was(found: Collection[str]) -> str:
-    return "was" if len(found) == 1 else "were"
