@@ -155,6 +155,7 @@ def command(
                     rules = RoleRules.parse(roles, builtin=False).rules
                     opened = reassign.beside(opened, reassign.with_roles(opened, rules))
                 study = study_for(opened, study_name, profile, arc)
+                study = recordings.replayable(study, opened, study_name)
                 others = recordings.found(study, opened, options.budget, study_name)
             study = say_advice(with_advice(study, advice, opened))
             options = replace(options, have=parse_have(have, study.layout))

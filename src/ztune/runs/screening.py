@@ -25,7 +25,7 @@ from ztune.runs.options import ScreenOptions
 from ztune.runs.recordings import JobKey, found, key_of, of_run
 from ztune.runs.refine import MAX_ROUNDS, back_to_default
 from ztune.runs.search import KEY, LayoutSearch, Stopped, ending_of, opening, stopped
-from ztune.runs.space import changed, differences, first_round, unique
+from ztune.runs.space import changed, differences, first_round, meaning, unique
 from ztune.search.propose import STARTS
 from ztune.store import environment
 from ztune.store.db import Store
@@ -353,8 +353,8 @@ class _Screening:
 
     def _new(self, layouts: Sequence[Layout], room: int) -> bool:
         """Run those of ``layouts`` that were not tried, ``room`` at most; False if there is none."""
-        base, tried = self.study.layout, {t.layout_hash for t in self._all()}
-        new = [layout for layout in unique(layouts) if layout.hash not in tried]
+        base, tried = self.study.layout, {meaning(t.layout) for t in self._all()}
+        new = [layout for layout in unique(layouts) if meaning(layout) not in tried]
         return self._round([changed(base, differences(base, layout)) for layout in new[: max(0, room)]])
 
     def _beside(self, search: LayoutSearch) -> None:

@@ -175,6 +175,8 @@ class LayoutSearch:
             return False
         if self._lacks(layout) or not self._bar.admits(layout) or not self._possible(layout):
             return False
+        if _varies_unused(base, layout):  # the cell with the base's own values there means the same
+            return False
         self._layouts[cell] = layout
         return True
 
@@ -223,6 +225,12 @@ class LayoutSearch:
             with contextlib.suppress(ValueError):  # it does not go with the rest
                 out.append(with_settings(chosen, {key: value}))
         return out
+
+
+def _varies_unused(base: Layout, layout: Layout) -> bool:
+    """Say whether ``layout`` has another pool than ``base`` where no role lives."""
+    used = layout.used_pools()
+    return any(pool != base.pool(pool.name) for pool in layout.pools if pool not in used)
 
 
 def values(run: Run, trials: Sequence[Trial]) -> dict[str, float]:

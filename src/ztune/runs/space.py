@@ -50,12 +50,16 @@ def unique(layouts: Iterable[Layout]) -> list[Layout]:
     seen: set[str] = set()
     out = []
     for layout in layouts:
-        # A log device on a pool that no role lives on is no other layout.
-        meaning = replace(layout, pools=layout.used_pools()).hash
-        if meaning not in seen:
-            seen.add(meaning)
+        if meaning(layout) not in seen:
+            seen.add(meaning(layout))
             out.append(layout)
     return out
+
+
+def meaning(layout: Layout) -> str:
+    """Return what is the same for layouts that mean the same: a log device on a pool that no role lives on is
+    no other layout."""
+    return replace(layout, pools=layout.used_pools()).hash
 
 
 def changed(base: Layout, changes: Mapping[str, str | int], name: str | None = None) -> Layout:
