@@ -37,7 +37,7 @@ build:
 	@$(MAKE) -s --no-print-directory -C mount
 
 # 370 MiB against an ARC of 64 MiB, at a pace that most layouts keep on the modelled disk.
-DEMO = -p rate=30 --budget 25
+DEMO = -p rate=30 --budget 25 --settings 0
 
 demo: setup
 	$(BIN)/ztune tune postgres-oltp $(DEMO) --out $(OUT)

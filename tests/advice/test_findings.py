@@ -8,10 +8,11 @@ from typing import Any
 import pytest
 from finding_cases import CASES, FILES, LARGE, READ, elsewhere, of, syncs, tables_elsewhere
 from observations import (
+    group,
     observation,
 )
 
-from ztune.advice.findings import Evidence, findings, rules, undecided
+from ztune.advice.findings import Evidence, findings, rules, undecided, unknown_roles
 from ztune.advice.observed_facts import NAMES, SCOPES, subjects
 from ztune.advice.rules import certain, holds, missing
 
@@ -147,3 +148,25 @@ def test_two_databases_are_not_given_each_other_s_files() -> None:
     made = observation(databases=[one, {**one, "where": "/run/other.sock"}])
     assert "full-page-writes-may-go" not in {f.id for f in findings(made)}
     assert "full-page-writes-may-go" in {u.id for u in undecided(made)}
+
+
+def busy(name: str, calls: int) -> dict[str, Any]:
+    return {"kind": "file", "name": name, "writes": {"calls": calls, "bytes": calls * 8192, "sizes": {}}}
+
+
+def test_where_no_role_is_known_that_is_said_with_the_busiest_files() -> None:
+    files = [busy(f"/srv/db/{n}", n) for n in (1, 4, 2, 3)]
+    text = unknown_roles(observation(groups=[group("none", None), *files]))
+    assert text.startswith("No file's role is known") and "--role 'GLOB=ROLE'" in text
+    assert text.endswith("Most was read and written in /srv/db/4, /srv/db/3, /srv/db/2.")
+
+
+@pytest.mark.parametrize(
+    "groups",
+    [
+        [group("none", None), group("data", None)],  # one is known: the rules speak of it
+        [group("none", None, reads__calls=0, writes__calls=0)],  # nothing was read or written
+    ],
+)
+def test_where_a_role_is_known_or_nothing_was_done_it_is_not_said(groups: list[dict[str, Any]]) -> None:
+    assert unknown_roles(observation(groups=groups)) == ""

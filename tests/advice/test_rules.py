@@ -145,6 +145,14 @@ CASES: dict[str, tuple[LayoutResult, LayoutResult]] = {
         only(layout({"recordsize": "4K"}, database={"full_page_writes": "off"})),
     ),
     "full-page-writes-may-go": (only(layout({"recordsize": "8K"})), only(layout({"recordsize": "4K"}))),
+    "full-page-writes-off": (
+        only(layout({"recordsize": "8K"}, database={"full_page_writes": "off"})),
+        only(layout({"recordsize": "4K"}, database={"full_page_writes": "off"})),
+    ),
+    "doublewrite-off": (
+        only(layout({"recordsize": "16K"}, database={"innodb_doublewrite": "0"})),
+        only(layout({"recordsize": "16K"}, database={"innodb_doublewrite": "1"})),
+    ),
     "recordsize-below-page": (only(layout({"recordsize": "4K"})), only(layout({"recordsize": "8K"}))),
     "recordsize-at-sector": (
         only(layout({"recordsize": "4K"})),

@@ -124,6 +124,25 @@ def test_an_interrupted_one_keeps_what_was_seen(database: tuple[int, Path], tmp_
     assert seen["seconds"] < 100 and any(g["kind"] == "role" for g in seen["groups"])
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
+def test_files_of_no_known_role_are_said_first_and_not_that_all_is_well(
+    database: tuple[int, Path], tmp_path: Path
+) -> None:
+    _, folder = database
+    page, kept = tmp_path / "report.html", tmp_path / "seen.json"
+    done = observe("--path", folder, "--seconds", 1.5, "--no-files", "--out", page, "--save", kept)
+    if "eBPF" in done.stdout or "BTF" in done.stdout:
+        pytest.skip("the kernel can't add up here")
+    text = " ".join(done.stdout.partition("Findings")[2].split())
+    assert text.startswith("No file's role is known, so no rule about record sizes or the log could be asked")
+    assert "--role 'GLOB=ROLE'" in text and f"Most was read and written in {folder}/data/table." in text
+    assert "rules fire" not in done.stdout and "of the rules fires" not in page.read_text()
+    assert "No file's role is known" in page.read_text().replace("&#39;", "'")
+    assert json.loads(observe("--from", kept, "--json").stdout)["unknown_roles"]
+    known = observe("--path", folder, "--seconds", 1.5, "--no-files", "--role", f"{folder}/**=data", "--json")
+    assert json.loads(known.stdout)["unknown_roles"] == ""
+
+
 def test_a_histogram_of_another_tool(tmp_path: Path) -> None:
     file, page = tmp_path / "writes.txt", tmp_path / "r.html"
     file.write_text(HISTOGRAM)

@@ -18,13 +18,14 @@ from ztune.runs.observer import Observer
 from ztune.runs.options import ScreenOptions
 from ztune.runs.refine import back_to_default
 from ztune.runs.search import LayoutSearch, Stopped, ending_of, opening, stopped, values
-from ztune.runs.space import first_round
+from ztune.runs.space import first_round, meaning
 from ztune.search.propose import STARTS, Proposal
 from ztune.store.db import Store
 from ztune.store.records import Run, Trial
 from ztune.study import Study, generic
 from ztune.study.hardware import bought
 from ztune.study.layout import with_settings
+from ztune.study.loader import resolve_profiles
 from ztune.trace.reader import Trace
 
 
@@ -316,3 +317,28 @@ def test_nothing_that_was_tried_has_a_result(
         end = stopped(run.outcome)
         assert end is not None and end.reason == "failed"
         assert run.status == "failed" and len(store.trials(run.id)) == end.tried == STARTS + 1
+
+
+TWO_POOLS = {
+    "pool": [
+        {"name": "tank", "vdev": [{"profile": "hdd-7200"}]},
+        {"name": "logs", "vdev": [{"profile": "ssd-sata"}]},
+    ],
+    "dataset": [{"name": "tank/data", "roles": ["data"]}, {"name": "tank/wal", "roles": ["wal"]}],
+}
+
+
+def test_a_log_device_on_a_pool_that_no_role_lives_on_is_no_second_layout(
+    trace: Trace, stand_in_engine: Path
+) -> None:
+    axes = {"wal.pool": ["tank", "logs"], "pool.logs.slog": ["none", "nvme"]}
+    asked = resolve_profiles(study(layout=TWO_POOLS, axes=axes, cross=[]))
+    logs = with_settings(asked.layout, {"wal.pool": "logs"})
+    search = LayoutSearch(asked, always, {"wal.pool": "logs"})
+    assert [search.layout(c).hash for c in search.space.cells()] == [asked.layout.hash, logs.hash]
+    # Nor is it one of the pairs that prove the layout with it.
+    with Store.open() as store:
+        run = screening.start(store, trace, asked, engines.check(), ScreenOptions(have={"wal.pool": "logs"}))
+        found = [t.layout for t in store.trials(run.id)]
+    assert len({meaning(one) for one in found}) == len(found)
+    assert with_settings(asked.layout, {"pool.logs.slog": "nvme"}).hash not in {one.hash for one in found}

@@ -154,19 +154,60 @@ def test_a_trial_is_repeated_on_its_own_recording(file: Path, stand_in_engine: P
     assert invoke("show", run.id, "--trial", str(trial.number), "--rerun")[0] == 0
 
 
-def test_a_missing_recording_is_named_with_what_makes_it(file: Path, stand_in_engine: Path) -> None:
+def test_what_takes_a_missing_recording_is_left_out_with_what_makes_it(
+    file: Path, stand_in_engine: Path
+) -> None:
+    (base,) = record(file, 40)
+    code, out, err = invoke("screen", str(base.path), "--study", str(file), "--json")
+    assert code == 0, err
+    assert "Left out, since there is no recording of that job: workload.clients=8." in err
+    assert f"`ztune tune sqlite --study {file}` makes it, and screens all of the study." in err
+    found = json.loads(out)
+    assert {one["changes"].get("data.recordsize") for one in found["layouts"]} == {None, "16K", "64K"}
+    assert not any("workload.clients" in one["changes"] for one in found["layouts"])
+    assert any("no recording of that job" in text for text in found["warnings"])
+
+
+def test_layouts_and_crosses_that_take_a_missing_recording_are_left_out(
+    file: Path, stand_in_engine: Path
+) -> None:
+    more = """
+[[layouts]]
+name = "both"
+set = { "data.recordsize" = "64K", "workload.reads" = 9 }
+[[layouts]]
+name = "stays"
+set = { "data.recordsize" = "32K", "data.compression" = "off" }
+"""
+    file.write_text(STUDY.replace("[1, 8]", '[1, 8]\n"data.logbias" = ["latency", "throughput"]') + more)
+    base = record(file, 40)[0]
+    study = wanted(file)
+    found = recordings.replayable(study, base)
+    assert [one.name for one in found.layouts] == ["stays"]
+    assert found.axes.keys() == {"workload.clients", "data.recordsize", "data.logbias"}
+    # What stays of the cross was recorded.
+    assert found.axes["workload.clients"] == ("1",) and found.cross == study.cross
+    assert 'workload.clients=8; layout "both"' in found.notes[-1]
+
+
+def test_a_study_of_nothing_but_jobs_that_were_not_recorded_is_refused(
+    file: Path, trace: Trace, stand_in_engine: Path
+) -> None:
+    file.write_text(STUDY.replace('"data.recordsize" = ["16K", "64K"]', "").replace("cross", "#"))
     (base,) = record(file, 40)
     code, _, err = invoke("screen", str(base.path), "--study", str(file))
-    assert code == 2
-    assert "1 of the 1 recordings that it takes" in err and "(workload.clients=8)" in err
-    assert f"`ztune tune sqlite --study {file}` makes and screens them" in err
+    assert code == 2 and 'study "load" leaves nothing to try' in err and "`ztune tune sqlite --study" in err
+    code, _, err = invoke("screen", str(trace.path), "--study", str(file))
+    assert code == 2 and "is of no workload that ztune could record again" in err
     with Store.open() as store:
         assert store.runs() == []
 
 
-def test_a_trace_of_nobody_knows_what_is_refused(file: Path, trace: Trace, stand_in_engine: Path) -> None:
+def test_of_a_trace_of_nobody_knows_what_the_rest_is_screened(
+    file: Path, trace: Trace, stand_in_engine: Path
+) -> None:
     code, _, err = invoke("screen", str(trace.path), "--study", str(file))
-    assert code == 2 and "changes workload.clients" in err and "no workload that ztune could record" in err
+    assert code == 0 and "workload.clients=1, 8. " in err and "no workload that ztune could record" in err
 
 
 def test_a_run_that_was_cut_goes_on_with_all_recordings(

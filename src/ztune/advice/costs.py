@@ -42,7 +42,7 @@ def costs(chosen: LayoutResult, baseline: LayoutResult | None, manifest: Manifes
     disks = "The disks write {} bytes for each byte that the database writes."
     if chosen.basis != "modelled":
         return [
-            *cost("space", "space", said("space"), f"{chosen.text('space')} allocated at the end."),
+            *cost("space", "space", said("space"), _measured_space(chosen)),
             *cost(
                 "wear",
                 "written",
@@ -67,6 +67,13 @@ def costs(chosen: LayoutResult, baseline: LayoutResult | None, manifest: Manifes
         words = f"{each}, over {units.count(number)} recorded."
         out += cost("wear", "written", f"Bytes written per {unit}", words, number)
     return [*out, _memory(chosen, base)]
+
+
+def _measured_space(chosen: LayoutResult) -> str:
+    text = f"{chosen.text('space_all')} allocated at the end"
+    if chosen.value("space") != chosen.value("space_all"):
+        text += f", {chosen.text('space')} for the files that the base layout had then: it did more or less"
+    return text + "."
 
 
 def _space(chosen: LayoutResult) -> str:

@@ -18,8 +18,8 @@ from ztune.units import parse_size
 L2ARC_HEADER_BYTES = 96
 
 LAYOUT_FACTS = (
-    "arc", "database", "full_page_writes", "wal_recycle", "wal_init_zero", "data_pool", "wal_pool",
-    "data_dataset", "wal_dataset", "nocacheflush", "zil_nocacheflush", "txg_timeout",
+    "arc", "database", "full_page_writes", "doublewrite", "wal_recycle", "wal_init_zero",
+    "data_pool", "wal_pool", "data_dataset", "wal_dataset", "nocacheflush", "zil_nocacheflush", "txg_timeout",
     "recordsize_changed", "write_amplification", "rmw_reads",
 )  # fmt: skip
 DATASET_FACTS = (
@@ -66,6 +66,7 @@ def layout_facts(
         "arc": layout.arc,
         "database": database_of(workload, manifest),
         "full_page_writes": _switch(layout, "full_page_writes"),
+        "doublewrite": _switch(layout, "innodb_doublewrite"),
         "wal_recycle": _switch(layout, "wal_recycle"),
         "wal_init_zero": _switch(layout, "wal_init_zero"),
         "data_pool": data.pool if data else None,

@@ -36,6 +36,7 @@ from ztune.analysis.results import LayoutResult, Results, collect
 from ztune.analysis.standing import Standing, standing
 from ztune.errors import InputError
 from ztune.onhost.properties import PROPERTIES, REPLAYED
+from ztune.runs import offered
 from ztune.store.records import Run, Trial
 from ztune.study import Dataset, DurabilityClass, Layout, Objective, default_setting
 from ztune.study.durability import judge
@@ -119,7 +120,7 @@ def recommend(
         trials=list(chosen.trials),
         first=(now.first or chosen).name,
         verdict=_verdict(now, chosen, found.quoted(sides)),
-        changes=_changes(chosen, now.found.base_layout, now.defaults),
+        changes=_changes(chosen, now.found.base_layout, now.defaults, offered.kept(run.outcome).now or {}),
         headlines=figures,
         meaning=meaning(now, figures, manifest),
         against_baseline=sides,
@@ -153,9 +154,15 @@ def recommend(
     )
 
 
-def _changes(chosen: LayoutResult, base: Layout | None, defaults: Mapping[str, str]) -> list[SettingChange]:
-    """Return what is to be set: all in which ``chosen`` differs from ``base`` (None: from the defaults)."""
+def _changes(
+    chosen: LayoutResult, base: Layout | None, defaults: Mapping[str, str], own: Mapping[str, str]
+) -> list[SettingChange]:
+    """Return what is to be set: all in which ``chosen`` differs from ``base`` (None: from the defaults).
+
+    ``own``: settings that the recorded database has anyway → their values.
+    """
     now, wanted = defaults if base is None else base.settings(), chosen.settings
+    now = {**{key: value for n, value in own.items() if (key := f"database.{n}") in wanted}, **now}
     pairs = {
         key: tuple(side.get(key, default_setting(key) or ABSENT) for side in (now, wanted))
         for key in sorted({*now, *wanted})

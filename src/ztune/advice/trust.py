@@ -14,6 +14,7 @@ from ztune.analysis.results import LayoutResult, Results
 from ztune.analysis.standing import Standing
 from ztune.analysis.stats import ratio
 from ztune.onhost.properties import PROPERTIES, REPLAYED
+from ztune.runs import offered
 from ztune.runs.search import stopped
 from ztune.study import default_setting
 from ztune.trace.manifest import Manifest
@@ -71,9 +72,11 @@ def warnings(now: Standing, manifest: Manifest | None) -> list[str]:
 
 
 def searched(now: Standing) -> str:
-    """Return why the search of a screening stopped, as a sentence; "" of a run that searched nothing."""
+    """Return why the search of a screening stopped, and which settings of the database were tried after it,
+    as sentences; "" of a run that searched nothing."""
     ended = stopped(now.run.outcome)
-    return "" if ended is None else ended.sentence()
+    found = "" if ended is None else ended.sentence()
+    return " ".join(filter(None, (found, offered.kept(now.run.outcome).sentence())))
 
 
 def _size_against_arc(measure: Mapping[str, Any]) -> float | None:
@@ -345,6 +348,7 @@ def not_tested(
         out.append(
             "Other hours and other jobs than the recorded ones, such as backups, imports and long reports."
         )
-    if not any(key.startswith("database.") and not fixed_to(key) for key in chosen.settings):
+    settings = {key for c in now.found.layouts for key in c.settings if key.startswith("database.")}
+    if all(map(fixed_to, settings)):
         out.append("Settings of the database itself (page size, full_page_writes, WAL recycling).")
     return out

@@ -183,6 +183,7 @@ MEASURED = _by_key((
     Metric("zil", "ZIL bytes per op", "bytes", per_operation("measure", "zil", "bytes")),
     Metric("space", "space", "bytes", _plain("measure", "space", "allocated"),
            asked=("allocated",), predicted="allocated"),
+    Metric("space_all", "space at the end", "bytes", _plain("measure", "space", "allocated"), less=None),
     Metric("compression", "compression ratio", "ratio", _plain("measure", "space", "compression_ratio"),
            less=False),
     Metric("cpu", "CPU per op", "s",

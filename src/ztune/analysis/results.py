@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
-from ztune.analysis import units
+from ztune.analysis import same_files, units
 from ztune.analysis.metrics import Basis, Metric, Raw, operations, table
 from ztune.analysis.paired import Ratio, paired
 from ztune.analysis.stats import Estimate, estimate
@@ -138,10 +138,18 @@ def collect(trials: Iterable[Trial], basis: Basis | None = None) -> Results:
     first = next((a for a, g in groups.items() if good[a] and any(t.is_baseline for t in g)), None)
     several = any(t.trace_sha for t in everything)
     each = several and all(operations(t.result or {}) for t in finished)
-    reference = {} if first is None or basis == "modelled" else _values(good[first], basis)
+    measured_base = [] if first is None or basis == "modelled" else good[first]
+    reference = _values(measured_base, basis) if measured_base else {}
     return Results(
         tuple(
-            _result(good[arm], basis, {} if arm == first else reference, arm == first, each)
+            _result(
+                good[arm],
+                basis,
+                {} if arm == first else reference,
+                arm == first,
+                each,
+                () if arm == first else measured_base,
+            )
             for arm in groups
             if good[arm]
         ),
@@ -198,14 +206,33 @@ def _values(trials: Sequence[Trial], basis: Basis, each: bool = False) -> dict[s
     return out
 
 
+def _same_files(trials: Sequence[Trial], base: Sequence[Trial]) -> dict[int, float]:
+    """Return block → the space of trials that did another amount of work than the baseline's there, as if
+    their files were its. Of a job with other settings it is not known how large they would be."""
+    by_block = {t.block: t for t in base}
+    out = {}
+    for trial in trials:
+        beside = by_block.get(trial.block, base[0] if base else None)
+        if beside is None or trial.layout.job_settings() != beside.layout.job_settings():
+            continue
+        found = same_files.space(trial.result or {}, beside.result or {})
+        if found is not None:
+            out[trial.block or trial.number] = found
+    return out
+
+
 def _result(
     trials: Sequence[Trial],
     basis: Basis,
     reference: Mapping[str, Mapping[int, float]],
     baseline: bool,
     each: bool,
+    base: Sequence[Trial],
 ) -> LayoutResult:
+    """Return the result of one layout's trials; ``base``: the baseline's, of trials of another layout."""
     values = _values(trials, basis, each)
+    if "space" in values:
+        values["space"].update(_same_files(trials, base))
     first = trials[0]
     middle = trials[len(trials) // 2]
     if basis == "modelled":

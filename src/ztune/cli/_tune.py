@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -35,14 +35,18 @@ from ztune.cli._recording import record_jobs, record_workload
 from ztune.cli._screening import say_advice, say_notes
 from ztune.cli.screen import ranking_json
 from ztune.databases import database, memory, registry
+from ztune.databases.database import Offer
 from ztune.databases.workload import Workload
-from ztune.errors import InputError
+from ztune.errors import InputError, ZtuneError
 from ztune.places import engine as engines
 from ztune.places.channel import Place
+from ztune.places.engine import Engine
 from ztune.report import html, source
 from ztune.report import measured as reports
-from ztune.runs import runner, screening
+from ztune.runs import offered as of_run
+from ztune.runs import offers, recordings, runner, screening
 from ztune.runs.asked import study_for, study_of_jobs, suited, with_advice
+from ztune.runs.offered import OfferedSettings
 from ztune.runs.options import DEFAULT_BUDGET, ScreenOptions, TrialOptions
 from ztune.runs.plan import best_of, workload_job
 from ztune.runs.recordings import varied
@@ -50,6 +54,7 @@ from ztune.store.db import Store
 from ztune.store.records import Run
 from ztune.study import Study, advised, profiles, ready
 from ztune.study.hardware import parse_have
+from ztune.trace.reader import Trace
 from ztune.trace.recorders import choose
 
 
@@ -82,6 +87,14 @@ class TuneOptions:
     have: tuple[str, ...] = have_option
     cores: int | None = cores_option
     processor: str | None = processor_option
+    settings: int | None = option(
+        "--settings",
+        type=click.IntRange(0, 10),
+        metavar="N",
+        help="How many of the database's own settings that matter on ZFS are tried at most, such as "
+        "full_page_writes=off: on top of the layout found, each with a recording of its own. Default 1; with "
+        "--study none.",
+    )
 
     @property
     def folder(self) -> Path:
@@ -145,12 +158,22 @@ def tune(asked: TuneOptions, trying: Trying | None) -> Tuned:
         study = say_advice(with_advice(study, asked.advice, trace))
         options = replace(options, have=parse_have(asked.have, study.layout))
         say_notes(study, options.budget)
+        offered = [] if several is not None else offers.of_workload(asked.workload, parameters)
+        limit = (0 if asked.study else 1) if asked.settings is None else asked.settings
+        _say_offers(asked, offered, limit)
         with Store.open() as store:
             with LiveView() as live:
                 run = screening.start(
                     store, trace, study, engine, options,
                     kind="tune", command=["ztune", *sys.argv[1:]], observer=live, others=others,
                 )  # fmt: skip
+            if offered and limit:
+                _write(asked, run.id, trace.path, store, None)  # what was found is there, whatever comes now
+                done = True
+                run = _try_offers(offered, limit, asked, parameters, store, run, trace, engine, options)
+            elif offered:
+                waiting = OfferedSettings(waiting=tuple(map(offers.words, offered)))
+                run = _note_offers(store, run, waiting)
             measured = None
             if trying is not None:
                 # The screening's files are there whatever comes of the trials.
@@ -163,6 +186,71 @@ def tune(asked: TuneOptions, trying: Trying | None) -> Tuned:
     finally:
         if made_out and not done:
             shutil.rmtree(asked.folder, ignore_errors=True)
+
+
+def _say_offers(asked: TuneOptions, offered: Sequence[Offer], limit: int) -> None:
+    """Say what the settings of the database will cost, before it does."""
+    if offered and limit:
+        count = min(limit, len(offered))
+        more = "another recording" if count == 1 else f"up to {count} more recordings"
+        names = " or ".join(offers.words(one) for one in offered[:count])
+        said = f"at the end {names} is tried on top of the layout found"
+        output.echo(f"ztune: {said}, which takes {more}; --settings 0 leaves it out", err=True)
+    elif asked.settings:
+        said = f"no setting of its database is known to be worth trying for {asked.workload}"
+        output.echo(f"ztune: {said} as it is set, or its study varies them", err=True)
+
+
+def _try_offers(
+    offered: Sequence[Offer],
+    limit: int,
+    asked: TuneOptions,
+    parameters: Mapping[str, Any],
+    store: Store,
+    run: Run,
+    trace: Trace,
+    engine: Engine,
+    options: ScreenOptions,
+) -> Run:
+    """Try the settings ``offered``, each on top of what is best by then, ``limit`` of them at most. One that
+    fails is left out, and why is kept.
+    """
+    tried: list[str] = []
+    left_out: dict[str, str] = {}
+    waiting: list[str] = []
+    for offer in offered:
+        text = offers.words(offer)
+        best = screening.chosen(store, run)
+        if best is None:
+            break
+        layout, why = offers.on_top(run.resolved_study, best, offer)
+        if why:
+            left_out[text] = why
+        elif len(tried) >= limit:
+            waiting.append(text)
+        else:
+            output.echo(f"setting {len(tried) + 1} of at most {limit}: {text}", err=True)
+            try:
+                recording = recordings.recorded(
+                    asked.workload, parameters, layout.database, recordings.PREFIX,
+                    lambda made, path: record_workload(made, asked.recorder, path),
+                )  # fmt: skip
+                with LiveView() as live:
+                    run = screening.on_top(
+                        store, run, trace, layout, recording, engine, options, observer=live
+                    )
+                tried.append(text)
+            except ZtuneError as error:  # the answer without it stands
+                left_out[text] = str(error)
+                output.echo(f"ztune: {text} is left out: {error}", err=True)
+    own = registry.settings_of(asked.workload, parameters)
+    now = {name: own[name] for offer in offered for name in offer.set}
+    return _note_offers(store, run, OfferedSettings(tuple(tried), left_out, tuple(waiting), now))
+
+
+def _note_offers(store: Store, run: Run, found: OfferedSettings) -> Run:
+    outcome = {**store.run(run.id).outcome, of_run.KEY: found.to_json()}
+    return store.note_run(run.id, outcome=outcome)
 
 
 def _named_study(asked: TuneOptions) -> Study | None:

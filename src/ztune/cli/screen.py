@@ -39,7 +39,7 @@ from ztune.errors import InputError
 from ztune.places import engine as engine_programs
 from ztune.report import versions as of_versions
 from ztune.report.terminal import TOP
-from ztune.runs import recordings, screening, versions
+from ztune.runs import offers, recordings, screening, versions
 from ztune.runs.asked import study_for, study_of_jobs, suited, with_advice
 from ztune.runs.named import resolve
 from ztune.runs.options import DEFAULT_BUDGET, ScreenOptions
@@ -163,6 +163,7 @@ def command(
                     rules = RoleRules.parse(roles, builtin=False).rules
                     opened = reassign.beside(opened, reassign.with_roles(opened, rules))
                 study = study_for(opened, study_name, profile, arc)
+                study = recordings.replayable(study, opened, study_name)
                 others = recordings.found(study, opened, options.budget, study_name)
             study = say_advice(with_advice(study, advice, opened))
             options = replace(options, have=parse_have(have, study.layout))
@@ -193,6 +194,8 @@ def command(
             end = stopped(run.outcome)
             if end is not None and end.sentence():
                 output.echo(end.sentence())
+            if not recordings.varied(run.resolved_study) and (text := offers.note(opened.manifest)):
+                output.echo(text)
             output.echo(f"`ztune recommend {run.id}` says what to set, and why.")
         return 1 if failed else 0
 

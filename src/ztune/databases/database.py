@@ -197,6 +197,16 @@ class Durability(_Facts):
     combined: tuple[Combined, ...] = ()
 
 
+class Offer(_Facts):
+    """Settings that are worth trying together where the files are on ZFS."""
+
+    set: dict[str, str] = Field(min_length=1, description="Setting → value, as a layout has it.")
+    where: dict[str, str] = Field(
+        default_factory=dict, description="Only where these settings are so; none: wherever it differs."
+    )
+    source: str = Field(description="Who advises it.")
+
+
 class Settings(_Facts):
     """What else is to be known of settings."""
 
@@ -206,6 +216,10 @@ class Settings(_Facts):
     anew: tuple[str, ...] = Field(default=(), description="In force only in a database that is made anew.")
     pages: dict[str, int] = Field(
         default_factory=dict, description="Settings that hold the size of a page → bytes that they count in."
+    )
+    offers: tuple[Offer, ...] = Field(
+        default=(),
+        description="What `ztune tune` tries on top of the layout found, the most promising first.",
     )
 
 

@@ -8,6 +8,7 @@ layout what the job has there, ``jobs`` which recordings a study takes, ``found`
 from __future__ import annotations
 
 import hashlib
+import itertools
 import json
 import shlex
 from collections.abc import Callable, Iterable, Mapping
@@ -25,7 +26,9 @@ from ztune.store.db import Store
 from ztune.store.records import Run
 from ztune.study import Layout, Study
 from ztune.study.durability import weakening
+from ztune.study.layout import with_settings
 from ztune.study.loader import resolve_profiles
+from ztune.study.reduced import without
 from ztune.trace.manifest import WorkloadInfo
 from ztune.trace.reader import Trace
 
@@ -33,7 +36,8 @@ Record = Callable[[Workload, Path], Trace]
 """Runs a workload, and records it into a folder."""
 JobKey = tuple[tuple[str, str], ...]
 """What a layout says of the job: the same for layouts that have one recording (``Layout.job_settings``)."""
-_PREFIX = "job"
+PREFIX = "job"
+"""How the folders of recordings begin that layouts with a job of their own are replayed on."""
 
 
 def kept(
@@ -227,7 +231,7 @@ def jobs(
         if key not in found:
             given = with_parameters(workload, parameters, layout.workload, study.layout.arc)
             try:
-                made, path = kept(workload, given, layout.database, _PREFIX)
+                made, path = kept(workload, given, layout.database, PREFIX)
                 check = getattr(getattr(made, "job", None), "check_settings", None)
                 if check is not None:
                     check()
@@ -237,6 +241,57 @@ def jobs(
             words = ", ".join(f"{factor}={said.get(factor, 'default')}" for factor in factors)
             found[key] = KeptJob(key, made, path, words)
     return list(found.values())
+
+
+def replayable(study: Study, trace: Trace, named: str | None = None) -> Study:
+    """Return ``study`` without what takes a recording that there is none of beside ``trace``, the base's, and
+    with a note that says so and what makes them. ``named``: what the user called the study.
+
+    Raises InputError where nothing is left to try.
+    """
+    layouts = [one for one in first_round(study) if key_of(one) != key_of(study.layout)]
+    if not layouts:
+        return study
+    info = trace.manifest.workload
+    known = info is not None and info.name in registry.names()
+    there = {key_of(study.layout)}
+    if info is not None and known:
+        there |= {job.key for job in jobs(study, info.name, info.parameters, layouts) if job.there}
+    if all(key_of(one) in there for one in layouts):
+        return study
+
+    def has(set_: Mapping[str, str | int]) -> bool:
+        return key_of(with_settings(study.layout, set_)) in there
+
+    gone: dict[str, list[str | int]] = {
+        key: left
+        for key, values in study.axes.items()
+        if (left := [value for value in values if not has({key: value})])
+    }
+    lost = [one for one in study.layouts if not has(one.set)]
+    said = [f"{key}={', '.join(map(str, values))}" for key, values in gone.items()]
+    said += [f'layout "{one.name}"' for one in lost]
+    note = f"Left out, since there is no recording of that job: {'; '.join(said) or 'combinations of them'}. "
+    note += (
+        f"`{_command(info, study, named)}` makes it, and screens all of the study."
+        if info is not None and known
+        else f"{trace.path} is of no workload that ztune could record again."
+    )
+    found = without(study, gone, note, layouts=False)
+    crosses = [
+        keys
+        for keys in found.cross
+        if all(has(dict(zip(keys, some, strict=True))) for some in _combined(found, keys))
+    ]
+    kept_here = tuple(one for one in found.layouts if one not in lost)
+    found = found.model_copy(update={"cross": tuple(crosses), "layouts": kept_here})
+    if len(first_round(found)) < 2:
+        raise InputError(f'study "{study.name}" leaves nothing to try with {trace.path}. {note}')
+    return found
+
+
+def _combined(study: Study, keys: Iterable[str]) -> Iterable[tuple[str | int, ...]]:
+    return itertools.product(*(study.axes[key] for key in keys))
 
 
 def found(study: Study, trace: Trace, budget: int, named: str | None = None) -> dict[JobKey, Trace]:

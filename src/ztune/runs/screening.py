@@ -26,7 +26,7 @@ from ztune.runs.options import ScreenOptions
 from ztune.runs.recordings import JobKey, found, key_of, of_run
 from ztune.runs.refine import MAX_ROUNDS, back_to_default
 from ztune.runs.search import KEY, LayoutSearch, Stopped, ending_of, opening, stopped
-from ztune.runs.space import changed, differences, first_round, unique
+from ztune.runs.space import changed, differences, first_round, meaning, unique
 from ztune.search.propose import STARTS
 from ztune.store import environment
 from ztune.store.db import Store
@@ -138,6 +138,40 @@ def resume(
     return _Screening(store, run, targets, options, observer or Observer()).go()
 
 
+def on_top(
+    store: Store,
+    run: Run,
+    trace: Trace,
+    layout: Layout,
+    recording: Trace,
+    engine: Engine,
+    options: ScreenOptions,
+    *,
+    observer: Observer | None = None,
+) -> Run:
+    """Try ``layout`` too, whose job is not that of ``trace``, the base's, on its ``recording``; where it is
+    then the one to recommend, also what each of its properties does alone. Return ``run``, done again.
+
+    Raises as ``start`` does.
+    """
+    study = run.resolved_study
+    others = {**of_run(store, run), key_of(layout): recording}
+    targets = _Targets.of(study, trace, others, engine, options, run.seed)
+    targets.check(layout)
+    screening = _Screening(store, store.resume_run(run.id), targets, options, observer or Observer())
+    return screening.on_top(layout)
+
+
+def chosen(store: Store, run: Run) -> Layout | None:
+    """Return the layout that a screening recommends now, on the base's own disks and memory."""
+    return _chosen(run, store.trials(run.id))
+
+
+def _chosen(run: Run, trials: Sequence[Trial]) -> Layout | None:
+    found = standing(run, trials).chosen
+    return None if found is None else found.layout
+
+
 def allowed_order(run: Run, trials: Sequence[Trial]) -> list[Trial]:
     """Return the finished trials that the objective allows, best first."""
     by_hash = {t.layout_hash: t for t in trials}
@@ -205,9 +239,10 @@ class _Targets:
         return (trace.path.resolve(), trace.sha) if self.several else None
 
     def work(self, layout: Layout) -> dict[str, Any]:
-        """Return how much the recorded job of ``layout`` did, where layouts' jobs differ; else nothing."""
+        """Return how much the recorded job of ``layout`` did, where that is known: layouts whose jobs differ
+        are compared by it."""
         info = self.to(layout).trace.manifest.workload
-        if not self.several or info is None:
+        if info is None:
             return {}
         done = info.result.get("operations")
         if isinstance(done, bool) or not isinstance(done, int | float) or done <= 0:
@@ -249,6 +284,17 @@ class _Screening:
         self.observer.begin(self.run, self._all(), self.targets.jobs)
         with ending(self.store, self.run):
             self._rounds()
+        return self.store.run(self.run.id)
+
+    def on_top(self, layout: Layout) -> Run:
+        """Try ``layout`` too, and the pairs that prove it where it is the one to recommend."""
+        self.observer.begin(self.run, self._all(), self.targets.jobs)
+        with ending(self.store, self.run):
+            self._run_pending()  # what failed before
+            self._new([layout], 1)
+            chosen = self._chosen()
+            if chosen is not None and chosen.hash == layout.hash:
+                self._new(back_to_default(self.study.layout, chosen), self.budget)
         return self.store.run(self.run.id)
 
     def _all(self) -> list[Trial]:
@@ -313,8 +359,8 @@ class _Screening:
 
     def _new(self, layouts: Sequence[Layout], room: int) -> bool:
         """Run those of ``layouts`` that were not tried, ``room`` at most; False if there is none."""
-        base, tried = self.study.layout, {t.layout_hash for t in self._all()}
-        new = [layout for layout in unique(layouts) if layout.hash not in tried]
+        base, tried = self.study.layout, {meaning(t.layout) for t in self._all()}
+        new = [layout for layout in unique(layouts) if meaning(layout) not in tried]
         return self._round([changed(base, differences(base, layout)) for layout in new[: max(0, room)]])
 
     def _beside(self, search: LayoutSearch) -> None:
@@ -326,8 +372,7 @@ class _Screening:
 
     def _chosen(self, trials: Sequence[Trial] | None = None) -> Layout | None:
         """Return the layout to recommend of ``trials``, default all."""
-        chosen = standing(self.run, self._all() if trials is None else trials).chosen
-        return None if chosen is None else chosen.layout
+        return _chosen(self.run, self._all() if trials is None else trials)
 
     def _add(self, layout: Layout, number: int, baseline: bool = False) -> None:
         self.store.add_trial(

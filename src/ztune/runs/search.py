@@ -175,7 +175,10 @@ class LayoutSearch:
             layout = with_settings(self.study.layout, self._changes(cell))
         except ValueError:  # each alone is possible, together they are not
             return False
-        return not self._lacks(layout) and self._bar.admits(layout) and self._possible(layout)
+        if self._lacks(layout) or not self._bar.admits(layout) or not self._possible(layout):
+            return False
+        # The cell with the base's own values there means the same.
+        return not _varies_unused(self.study.layout, layout)
 
     def _lacks(self, layout: Layout) -> bool:
         return bool(self._hardware.lacking(layout))
@@ -225,6 +228,12 @@ class LayoutSearch:
             with contextlib.suppress(ValueError):  # it does not go with the rest
                 out.append(with_settings(chosen, {key: value}))
         return out
+
+
+def _varies_unused(base: Layout, layout: Layout) -> bool:
+    """Say whether ``layout`` has another pool than ``base`` where no role lives."""
+    used = layout.used_pools()
+    return any(pool != base.pool(pool.name) for pool in layout.pools if pool not in used)
 
 
 def values(run: Run, trials: Sequence[Trial]) -> dict[str, float]:

@@ -49,11 +49,16 @@ def unique(layouts: Iterable[Layout]) -> Iterator[Layout]:
     """Give ``layouts`` without those that mean the same as an earlier one, unused pools left aside."""
     seen: set[str] = set()
     for layout in layouts:
-        # A log device on a pool that no role lives on is no other layout.
-        meaning = replace(layout, pools=layout.used_pools()).hash
-        if meaning not in seen:
-            seen.add(meaning)
+        same = meaning(layout)
+        if same not in seen:
+            seen.add(same)
             yield layout
+
+
+def meaning(layout: Layout) -> str:
+    """Return what is the same for layouts that mean the same: a log device on a pool that no role lives on is
+    no other layout."""
+    return replace(layout, pools=layout.used_pools()).hash
 
 
 def changed(base: Layout, changes: Mapping[str, str | int], name: str | None = None) -> Layout:
