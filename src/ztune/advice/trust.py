@@ -14,6 +14,7 @@ from ztune.analysis.results import LayoutResult, Results
 from ztune.analysis.standing import Standing
 from ztune.analysis.stats import ratio
 from ztune.onhost.properties import PROPERTIES, REPLAYED
+from ztune.runs.follow import followed
 from ztune.runs.search import stopped
 from ztune.study import default_setting
 from ztune.trace.manifest import Manifest
@@ -71,8 +72,9 @@ def warnings(now: Standing, manifest: Manifest | None) -> list[str]:
 
 
 def searched(now: Standing) -> str:
-    """Return why the search of a screening stopped, as a sentence; "" of a run that searched nothing."""
-    ended = stopped(now.run.outcome)
+    """Return why the search of a screening stopped, or of trials that follow one, as a sentence; "" of a run
+    that searched nothing."""
+    ended = followed(now.run.outcome) if now.run.measured else stopped(now.run.outcome)
     return "" if ended is None else ended.sentence()
 
 
@@ -247,6 +249,11 @@ def _of_trials(doubts: _Doubts, now: Standing, chosen: LayoutResult) -> None:
         notes.append(note)
         if not limited:
             limited.append("What your disks do beyond their profile is not in it.")
+    ended = followed(run.outcome)
+    if ended is not None:
+        (limited if ended.reason in ("most", "going on") else notes).append(ended.sentence())
+        if text := ended.disagreement():
+            notes.append(text)
     equal = [p.result.name for p in now.places if p.standing == "equal" and p.result is not chosen]
     if equal:
         notes.append(

@@ -38,8 +38,9 @@ class Decision:
 
     ``verdict``: "resolved": each other layout is worse than the leader, or equal to it within the resolution;
     "equal": all are equal within the resolution; "open": some are undecided.
-    ``needed``: blocks in all that would settle everything, as far as the spread so far tells; None where
-    settled, or where not even 10,000 would do.
+    ``blocks``: of the leader; ``runs``: the fewest and the most of any layout. ``needed``: blocks in all that
+    would settle everything, as far as the spread so far tells; None where settled, or where not even 10,000
+    would do.
     """
 
     leader: str
@@ -48,6 +49,7 @@ class Decision:
     others: tuple[Against, ...]
     needed: int | None
     level: float
+    runs: tuple[int, int] = (0, 0)
 
     @property
     def open(self) -> tuple[str, ...]:
@@ -121,6 +123,7 @@ def decide(
         others=tuple(others),
         needed=None if not needed or None in needed else max(n for n in needed if n is not None),
         level=level,
+        runs=(min(map(len, values.values())), max(map(len, values.values()))),
     )
 
 

@@ -184,7 +184,7 @@ class Followed:
                 f"{units.change(measured)}"
             )
         if self.rank is not None and self.rank < UNKNOWN:
-            parts.append(f"the order of the screening was another (rank correlation {self.rank:.2f})")
+            parts.append(f"the screening had the layouts in another order (rank correlation {self.rank:.2f})")
         text = "; ".join(parts)
         return text[:1].upper() + text[1:] + "." if text else ""
 
