@@ -267,8 +267,8 @@ class Trials(Blocks):
         "--top",
         type=click.IntRange(1),
         default=DEFAULT_TOP,
-        help=f"The most layouts of a screening to measure beside the baseline; default {DEFAULT_TOP}. It "
-        "stops sooner where another is unlikely to be better.",
+        help="The most layouts of a screening to measure beside the baseline; fewer where another is "
+        "unlikely to be better.",
     )
     time_limit: str | None = option(
         "--time-limit", metavar="TIME", help="Begin no trial after this long: seconds, 30m, 2h."
