@@ -15,6 +15,7 @@ from ztune.analysis.standing import Standing
 from ztune.analysis.stats import ratio
 from ztune.onhost.properties import PROPERTIES, REPLAYED
 from ztune.runs import offered
+from ztune.runs.follow import followed
 from ztune.runs.search import stopped
 from ztune.study import default_setting
 from ztune.trace.manifest import Manifest
@@ -72,11 +73,12 @@ def warnings(now: Standing, manifest: Manifest | None) -> list[str]:
 
 
 def searched(now: Standing) -> str:
-    """Return why the search of a screening stopped, and which settings of the database were tried after it,
-    as sentences; "" of a run that searched nothing."""
-    ended = stopped(now.run.outcome)
+    """Return why the search of a screening stopped, or of trials that follow one, and which settings of the
+    database were tried after it, as sentences; "" of a run that searched nothing."""
+    outcome = now.run.outcome
+    ended = followed(outcome) if now.run.measured else stopped(outcome)
     found = "" if ended is None else ended.sentence()
-    return " ".join(filter(None, (found, offered.kept(now.run.outcome).sentence())))
+    return " ".join(filter(None, (found, offered.kept(outcome).sentence())))
 
 
 def _size_against_arc(measure: Mapping[str, Any]) -> float | None:
@@ -259,6 +261,11 @@ def _of_trials(doubts: _Doubts, now: Standing, chosen: LayoutResult) -> None:
         notes.append(note)
         if not limited:
             limited.append("What your disks do beyond their profile is not in it.")
+    ended = followed(run.outcome)
+    if ended is not None:
+        (limited if ended.reason in ("most", "going on") else notes).append(ended.sentence())
+        if text := ended.disagreement():
+            notes.append(text)
     equal = [p.result.name for p in now.places if p.standing == "equal" and p.result is not chosen]
     if equal:
         notes.append(

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-from ztune.analysis.paired import LEVEL, Ratio, blocks_needed, log_ratios, paired
+from ztune.analysis.paired import LEVEL, Ratio, blocks_needed, paired
 
 DEFAULT_RESOLUTION = 0.02
 LayoutStanding = Literal["leader", "worse", "equal", "open"]
@@ -38,8 +38,9 @@ class Decision:
 
     ``verdict``: "resolved": each other layout is worse than the leader, or equal to it within the resolution;
     "equal": all are equal within the resolution; "open": some are undecided.
-    ``needed``: blocks in all that would settle everything, as far as the spread so far tells; None where
-    settled, or where not even 10,000 would do.
+    ``blocks``: of the leader; ``runs``: the fewest and the most of any layout. ``needed``: blocks in all that
+    would settle everything, as far as the spread so far tells; None where settled, or where not even 10,000
+    would do.
     """
 
     leader: str
@@ -48,6 +49,7 @@ class Decision:
     others: tuple[Against, ...]
     needed: int | None
     level: float
+    runs: tuple[int, int] = (0, 0)
 
     @property
     def open(self) -> tuple[str, ...]:
@@ -60,19 +62,30 @@ def adjusted(looks: int, comparisons: int, level: float = LEVEL) -> float:
     return 1 - (1 - level) / max(1, looks * comparisons)
 
 
-def leader(values: Mapping[str, Mapping[int, float]]) -> str | None:
-    """Return the arm with the least value, by the mean logarithm of the ratios over the blocks that two
-    share.
+def effects(values: Mapping[str, Mapping[int, float]]) -> dict[str, float]:
+    """Return what each arm does to the logarithm of a value, as a difference to the mean of all arms.
+
+    The least squares of arms and blocks, so that arms need not have run in the same blocks; where all did,
+    differences are the mean logarithms of the blocks' ratios. Arms without a value above 0 are left out.
     """
+    import numpy as np  # here, as it takes long to load
+
     arms = [a for a, v in values.items() if any(x > 0 for x in v.values())]
-    best: str | None = None
-    for arm in arms:
-        if best is None:
-            best = arm
-            continue
-        if sum(log_ratios(values[arm], values[best])) < 0:
-            best = arm
-    return best
+    rows = [(i, block, x) for i, a in enumerate(arms) for block, x in values[a].items() if x > 0]
+    if not rows:
+        return {}
+    blocks = sorted({block for _, block, _ in rows})
+    design = np.zeros((len(rows), len(arms) + len(blocks)))
+    for at, (i, block, _) in enumerate(rows):
+        design[at, i] = design[at, len(arms) + blocks.index(block)] = 1.0
+    solved = np.linalg.lstsq(design, np.log([x for _, _, x in rows]), rcond=None)[0][: len(arms)]
+    return dict(zip(arms, (solved - solved.mean()).tolist(), strict=True))
+
+
+def leader(values: Mapping[str, Mapping[int, float]]) -> str | None:
+    """Return the arm with the least value, blocks apart; the first of equal ones."""
+    found = effects(values)
+    return min(found, key=lambda arm: round(found[arm], 9), default=None)
 
 
 def decide(
@@ -94,7 +107,7 @@ def decide(
     if best is None or not (rest or late):
         return None
     level = adjusted(looks, len(rest) + len(late))
-    others = [_against(arm, paired(values[arm], values[best], level), resolution) for arm in rest]
+    others = [_against(arm, values, best, level, resolution) for arm in rest]
     others += [_behind(arm, row, resolution, level) for arm, row in late.items()]
     blocks = len(values[best])
     undecided = [a for a in others if a.standing == "open"]
@@ -110,12 +123,19 @@ def decide(
         others=tuple(others),
         needed=None if not needed or None in needed else max(n for n in needed if n is not None),
         level=level,
+        runs=(min(map(len, values.values())), max(map(len, values.values()))),
     )
 
 
-def _against(arm: str, ratio: Ratio | None, resolution: float) -> Against:
+def _against(
+    arm: str, values: Mapping[str, Mapping[int, float]], best: str, level: float, resolution: float
+) -> Against:
+    ratio = paired(values[arm], values[best], level)
     if ratio is None or not ratio.known:
-        return Against(arm, "open", ratio)
+        # It may have stopped before the leader joined, as worse than one that the leader is no worse than.
+        rest = [paired(values[arm], row, level) for other, row in values.items() if other not in (arm, best)]
+        worse = any(one is not None and one.known and one.low > 1 for one in rest)
+        return Against(arm, "worse" if worse else "open", ratio)
     limit = math.log1p(resolution)
     if ratio.low > 0 and math.log(ratio.low) >= -limit and math.log(ratio.high) <= limit:
         return Against(arm, "equal", ratio)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -13,6 +14,7 @@ from ztune.analysis.metrics import Basis, replayed, table
 from ztune.analysis.pace import Pace, pace
 from ztune.analysis.paired import Ratio, paired
 from ztune.analysis.rank import RankedLayout, defaults_of, rank
+from ztune.analysis.resolve import effects
 from ztune.analysis.results import Failed, LayoutResult, Results, collect
 from ztune.errors import InputError
 from ztune.store.records import Run, Trial
@@ -169,19 +171,13 @@ def _measured(run: Run, found: Results) -> Standing:
     def behind(result: LayoutResult) -> bool:
         return lagging is not None and result.arm in lagging.behind
 
+    level = effects({c.arm: c.values[keys[0]] for c in found.layouts if keys and keys[0] in c.values})
+
     def order(result: LayoutResult) -> tuple[bool, bool, float]:
-        if not keys:
-            return (result is not leader, False, 0.0)
         if lagging is not None and behind(result):
             done, asked = lagging.rates[result.arm]
             return (True, True, -done / asked)
-        ratio = _to(result, leader, keys[0])
-        value = result.value(keys[0])
-        return (
-            result is not leader,
-            False,
-            ratio.mean if ratio is not None else (value if value is not None else 1e300),
-        )
+        return (result is not leader, False, level.get(result.arm, math.inf))
 
     def place(rank: int | None, result: LayoutResult, word: str) -> RankedLayout:
         lag = lagging.lag(result.arm) if lagging is not None else ""

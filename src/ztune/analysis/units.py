@@ -50,6 +50,12 @@ def times(ratio: float | None, low: float | None = None, high: float | None = No
     return text if low is None or high is None else f"{text} ({_factor(low)} … {_factor(high)})"
 
 
+def change(ratio: float) -> str:
+    """Return a ratio as what it changes: 0.7 is "−30 %"."""
+    share = round((ratio - 1) * 100)
+    return f"{'−' if share < 0 else '+' if share else ''}{abs(share)} %"
+
+
 def _factor(ratio: float) -> str:
     return "0" if ratio == 0 else _three(ratio)
 

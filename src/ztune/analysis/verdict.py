@@ -83,6 +83,7 @@ def outcome(key: str, decision: Decision, reason: str, names: dict[str, str]) ->
         "leader": decision.leader,
         "leader_name": names.get(decision.leader, decision.leader),
         "blocks": decision.blocks,
+        "runs": list(decision.runs),
         "needed": decision.needed,
         "level": decision.level,
         "others": [
@@ -113,6 +114,9 @@ def _compared(found: Mapping[str, Any], resolution: float) -> str:
     label, leader = found["label"], found["leader_name"]
     share = f"{resolution * 100:g}%"
     runs = f"{counted(found['blocks'], 'run')} each"
+    least, most = found.get("runs") or (found["blocks"], found["blocks"])
+    if least != most:  # some stopped early, or joined late
+        runs = f"{least} to {most} runs each"
     match found["verdict"]:
         case "equal":
             return f"no difference of {share} or more in {label} between the layouts ({runs})"

@@ -210,7 +210,12 @@ def _begun(run: Run, trials: Sequence[Trial], at_once: int) -> list[str]:
     what = f"OpenZFS {zfs}, kernel {run.versions.get('kernel', '?')}" if zfs else "no OpenZFS"
     least, most = TrialOptions.of(run).blocks
     times = str(least) if least == most else f"{least} to {most}"
-    much = f"{layouts} layouts, {times} run{'' if times == '1' else 's'} each"
+    prior = TrialOptions.of(run).follow
+    many = f"{layouts} layouts"
+    if prior:
+        most = min(prior["most"], len(prior["layouts"]))
+        many = f"at most {most} of {len(prior['layouts'])} screened layouts beside the baseline"
+    much = f"{many}, {times} run{'' if times == '1' else 's'} each"
     said = [f"run {run.id}: {run.job['workload']} on {where} ({what}), {much}"]
     if basis(run) == "emulated":
         said.append(

@@ -21,7 +21,7 @@ from ztune.onhost.words import ROLES
 from ztune.places import named as places
 from ztune.places.channel import Place
 from ztune.places.placing import Placing
-from ztune.runs.options import TrialOptions
+from ztune.runs.options import DEFAULT_TOP, TrialOptions
 
 Function = Callable[..., Any]
 
@@ -276,7 +276,11 @@ class Trials(Blocks):
     """How many layouts run how often, and for how long."""
 
     top: int = option(
-        "--top", type=click.IntRange(1), default=3, help="How many of the best layouts of a screening."
+        "--top",
+        type=click.IntRange(1),
+        default=DEFAULT_TOP,
+        help="The most layouts of a screening to measure beside the baseline; fewer where another is "
+        "unlikely to be better.",
     )
     time_limit: str | None = option(
         "--time-limit", metavar="TIME", help="Begin no trial after this long: seconds, 30m, 2h."

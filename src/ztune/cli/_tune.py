@@ -46,9 +46,10 @@ from ztune.report import measured as reports
 from ztune.runs import offered as of_run
 from ztune.runs import offers, recordings, runner, screening
 from ztune.runs.asked import study_for, study_of_jobs, suited, with_advice
+from ztune.runs.follow import Prior
 from ztune.runs.offered import OfferedSettings
 from ztune.runs.options import DEFAULT_BUDGET, ScreenOptions, TrialOptions
-from ztune.runs.plan import best_of, workload_job
+from ztune.runs.plan import workload_job
 from ztune.runs.recordings import varied
 from ztune.store.db import Store
 from ztune.store.records import Run
@@ -104,7 +105,7 @@ class TuneOptions:
 
 @dataclass(frozen=True)
 class Trying:
-    """Where the best layouts are measured, which is not yet up; how many of them, and how."""
+    """Where layouts are measured, which is not yet up; how many of them at most, and how."""
 
     place: Place
     top: int
@@ -317,7 +318,7 @@ def _check_early(asked: TuneOptions, trying: Trying | None, workload: Workload) 
 
 
 def _measure(trying: Trying, seed: int | None, workload: Workload, screened: Run, store: Store) -> Run:
-    """Run the best few layouts of the screening and the baseline on real file systems."""
+    """Run layouts of the screening, and the baseline, on real file systems."""
     job = workload_job(workload)
     if not trying.place.name.startswith("ssh://"):
         job = replace(job, version=workload.check())
@@ -325,7 +326,8 @@ def _measure(trying: Trying, seed: int | None, workload: Workload, screened: Run
     study = screened.resolved_study
     request = runner.Request(
         study=study,
-        layouts=best_of(screened, screening.allowed_order(screened, trials), trials, trying.top),
+        layouts=[study.layout],
+        prior=Prior.of(screened, trials, screening.allowed_order(screened, trials), trying.top),
         job=job,
         place=trying.place,
         options=replace(trying.options, have=ScreenOptions.of(screened).have),

@@ -50,7 +50,9 @@ def command(
         help="Only this layout of the study (may be repeated); the baseline always runs.",
     ),
     advice: tuple[str, ...] = advice_option,
-    source: str | None = option("--from", metavar="RUN", help="Take the best layouts of this screening run."),
+    source: str | None = option(
+        "--from", metavar="RUN", help="Measure layouts of this screening run, chosen one after the other."
+    ),
     objective: str | None = option(
         "--objective",
         metavar="METRIC,…",
@@ -80,14 +82,15 @@ def command(
 
     Layouts run in blocks: each block holds every layout once, in random order, the baseline among them.
     After each block ztune asks whether the best is known, and ends if it is, or if no difference is as
-    large as --resolution. Pools and datasets are made for each trial and destroyed after it; results are
-    stored after each trial.
+    large as --resolution. With --from layouts join block by block: what the screening foretold says which,
+    corrected by what was measured; it stops where another is unlikely to be better. Pools and datasets are
+    made for each trial and destroyed after it; results are stored after each trial.
 
     \b
     Examples:
       ztune run postgres-oltp                         in the lab: a throw-away virtual machine
       ztune run postgres-oltp --on mount              OpenZFS in user space, in real time, no root needed
-      ztune run --from last --top 3                   the best of the last screening, and the baseline
+      ztune run --from last                           layouts of the last screening, and the baseline
       ztune run --from last --top 1 --advice openzfs-guide      against what OpenZFS's guide says
       ztune run my-study.toml --on local --pool tank/ztune
       ztune run postgres-oltp --on mount --objective cpu     least processor time per transaction
@@ -122,7 +125,12 @@ def command(
                     before, store, params, names, trials.top, native=native, advice=advice
                 )
                 options = replace(options, have=ScreenOptions.of(before).have)
-            elif what is not None and source is None:
+            elif what is not None and source is not None:
+                raise InputError(
+                    f'"{what}" and --from {source}: a run has the study and the workload of its screening; '
+                    "leave one of the two out"
+                )
+            elif what is not None:
                 task = asked.task(what, params, names, profile, arc, native=native, advice=advice)
             else:
                 raise InputError(
@@ -138,6 +146,7 @@ def command(
             request = runner.Request(
                 study=study, layouts=task.layouts, job=task.job, place=place, options=options, seed=seed,
                 name=name, command=["ztune", *sys.argv[1:]], source_run=None if before is None else before.id,
+                prior=task.prior,
             )  # fmt: skip
             with LiveView() as live:
                 run = runner.start(store, request, live)

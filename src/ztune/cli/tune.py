@@ -22,7 +22,7 @@ def command(
     on: str | None = option(
         "--on",
         metavar="lab|mount|local|ssh://HOST",
-        help="Then measure the best layouts and the baseline there, with the real database on real ZFS.",
+        help="Then measure layouts and the baseline there, with the real database on real ZFS.",
     ),
     where: Where = group(),
     trials: Trials = group("--on"),
@@ -32,8 +32,9 @@ def command(
 
     The database lives in a directory of its own, listens on a unix socket only, and is removed at the end,
     also on Ctrl-C. Nothing of it is on ZFS: the layouts are screened by replaying what was recorded through
-    OpenZFS in user space. Times are modelled from the disks' profile, not measured. With --on, the best few
-    and the baseline are then measured on real ZFS, and what was measured decides.
+    OpenZFS in user space. Times are modelled from the disks' profile, not measured. With --on, up to
+    --top of the layouts and the baseline are then measured on real ZFS, one after the other as what was
+    measured says, and what was measured decides.
 
     \b
     Examples:

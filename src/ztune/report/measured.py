@@ -22,6 +22,7 @@ from ztune.analysis.results import LayoutResult
 from ztune.analysis.standing import Standing, standing
 from ztune.analysis.verdict import sentence
 from ztune.output import Console, Text
+from ztune.runs.follow import followed
 from ztune.store.records import Run, Trial
 from ztune.study import DurabilityClass
 
@@ -65,6 +66,11 @@ def verdict(now: Standing) -> str:
 def ranking(now: Standing) -> RenderableType:
     """Return the ranked layouts with medians, and each against the baseline with its interval."""
     parts: list[RenderableType] = [Text(head(now)), Text(verdict(now), style="bold")]
+    ended = followed(now.run.outcome)
+    if ended is not None:
+        parts.append(Text(ended.sentence()))
+        if text := ended.disagreement():
+            parts.append(Text(text, style="yellow"))
     caution = now.caution()
     if caution is not None:
         parts.append(Text(caution, style="yellow"))
@@ -186,7 +192,7 @@ def cautions(now: Standing) -> list[str]:
 def to_json(run: Run, trials: Sequence[Trial], screened: Sequence[Trial] = ()) -> dict[str, Any]:
     """Return a measured run's ranking as JSON values; ``screened``: what predicted it."""
     now = standing(run, trials)
-    layouts = now.found.layouts
+    layouts, ended = now.found.layouts, followed(run.outcome)
 
     def ratio(r: Ratio | None) -> dict[str, Any] | None:
         if r is None:
@@ -207,6 +213,7 @@ def to_json(run: Run, trials: Sequence[Trial], screened: Sequence[Trial] = ()) -
         "goals": list(now.minimise),
         "outcome": dict(now.outcome),
         "sentence": verdict(now),
+        "followed": None if ended is None else {"sentence": ended.sentence(), "off": ended.disagreement()},
         "recommended": None
         if chosen is None
         else {"layout": chosen.name, "hash": chosen.hash, "text": recommend(run, trials).verdict},

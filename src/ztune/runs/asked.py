@@ -10,6 +10,7 @@ from ztune.databases import database, memory, registry
 from ztune.errors import InputError
 from ztune.onhost.declared import KNOWN, Declared
 from ztune.runs import from_trace, plan, recordings
+from ztune.runs.follow import Prior
 from ztune.runs.named import meant
 from ztune.runs.plan import RunJob, workload_job
 from ztune.runs.screening import allowed_order
@@ -180,13 +181,14 @@ def _settings(workload: WorkloadInfo | None) -> dict[str, str]:
 @dataclass(frozen=True)
 class Task:
     """What trials do: the layouts of a study, the baseline first, and the job on each. ``notes``: sentences
-    on what of the sets of advice their layouts leave out.
+    on what of the sets of advice their layouts leave out. ``prior``: a screening whose layouts may join.
     """
 
     study: Study
     layouts: Sequence[Layout]
     job: RunJob
     notes: tuple[str, ...] = ()
+    prior: Prior | None = None
 
 
 def task(
@@ -244,19 +246,21 @@ def task_after(
     native: bool,
     advice: Sequence[str] = (),
 ) -> Task:
-    """Return what to run for the ``top`` best layouts of a screening run, or those in ``names``, and for the
-    sets of ``advice``.
+    """Return what to run after a screening run: ``top`` of its layouts at most, or those in ``names``, and
+    those of the sets of ``advice``.
     """
     if run.measured:
         raise InputError(f"run {run.id} was measured already; --from takes a screening run")
     study = run.resolved_study
     workload, recorded = _recorded(run)
     trials = store.trials(run.id)
-    layouts = plan.best_of(run, allowed_order(run, trials), trials, top, names)
+    layouts, prior = plan.chosen(run, trials, names), None
+    if not names:
+        prior = Prior.of(run, trials, allowed_order(run, trials), top)
     study, notes = _advised(study, advice, workload)
     if advice:
         layouts = list(unique([*layouts, *plan.layouts(study, _layouts_of(study, advice))]))
-    return Task(study, layouts, _job(workload, {**recorded, **params}, native), notes)
+    return Task(study, layouts, _job(workload, {**recorded, **params}, native), notes, prior)
 
 
 def _job(name: str, params: Mapping[str, Any], native: bool) -> RunJob:

@@ -12,6 +12,7 @@ from ztune.store.records import Run
 
 DEFAULT_BUDGET = 32
 DEFAULT_BLOCKS = (3, 8)
+DEFAULT_TOP = 5
 
 
 class Options:
@@ -53,7 +54,8 @@ class TrialOptions(Options):
     ``blocks``: the fewest and the most times that each layout runs. ``resolution``: a share; smaller
     differences don't matter. ``time_limit_s``: no trial begins after so many seconds. ``aa``: the baseline
     against itself. ``settle``: "cold" or "warm". ``saved``: a directory at the place for the loaded database.
-    ``have``: as of ``ScreenOptions``.
+    ``have``: as of ``ScreenOptions``. ``follow``: what a screening foretold, where layouts join by it
+    (``runs.follow.Prior``).
     """
 
     blocks: tuple[int, int] = DEFAULT_BLOCKS
@@ -64,6 +66,7 @@ class TrialOptions(Options):
     saved: str | None = None
     probes: Mapping[str, Any] = field(default_factory=dict)
     have: Mapping[str, str] = field(default_factory=dict)
+    follow: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def looks(self) -> int:

@@ -89,18 +89,11 @@ def layouts(study: Study, names: Sequence[str] = ()) -> list[Layout]:
     return _with_base(study, [_named(every, name, f'study "{study.name}"') for name in names])
 
 
-def best_of(
-    run: Run, ranked: Sequence[Trial], trials: Sequence[Trial], top: int, names: Sequence[str] = ()
-) -> list[Layout]:
-    """Return the baseline and the ``top`` best layouts of a screening run, or those called so."""
-    study = run.resolved_study
-    if names:
-        return _with_base(study, [_named([t.layout for t in trials], n, f"run {run.id}") for n in names])
-    if not ranked:
-        raise InputError(
-            f"run {run.id} has no finished layout to choose from; `ztune show {run.id}` says why"
-        )
-    return _with_base(study, [t.layout for t in ranked[:top]])
+def chosen(run: Run, trials: Sequence[Trial], names: Sequence[str] = ()) -> list[Layout]:
+    """Return the baseline of a screening run, and those of its layouts that are called so."""
+    return _with_base(
+        run.resolved_study, [_named([t.layout for t in trials], name, f"run {run.id}") for name in names]
+    )
 
 
 def _with_base(study: Study, chosen: Sequence[Layout]) -> list[Layout]:

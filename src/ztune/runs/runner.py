@@ -28,6 +28,7 @@ from ztune.places.channel import Lost, Place, ask
 from ztune.runs import plan, prepared, stopping
 from ztune.runs import trial as trials
 from ztune.runs.ending import ending
+from ztune.runs.follow import KEY, Followed, Following, Prior
 from ztune.runs.observer import Observer
 from ztune.runs.options import TrialOptions
 from ztune.runs.plan import RunJob, held
@@ -55,7 +56,8 @@ class LoadError(ZtuneError):
 class Request:
     """What to run where. ``layouts``: the baseline first.
 
-    ``undecided``: the question to answer instead of which layout is the best.
+    ``undecided``: the question to answer instead of which layout is the best. ``prior``: a screening, whose
+    layouts join those of ``layouts``.
     """
 
     study: Study
@@ -68,6 +70,7 @@ class Request:
     command: Sequence[str] = ()
     source_run: str | None = None
     undecided: Undecided | None = None
+    prior: Prior | None = None
 
 
 def start(store: Store, request: Request, observer: Observer | None = None) -> Run:
@@ -77,14 +80,16 @@ def start(store: Store, request: Request, observer: Observer | None = None) -> R
     ZtuneError; KeyboardInterrupt after the trial tidied up and the run was marked interrupted.
     """
     study, options = request.study, request.options
-    _check_options(options, request.layouts)
+    prior = None if options.aa else request.prior
+    may_join = [] if prior is None else prior.layouts_of(study)
+    _check_options(options, [*request.layouts, *may_join])
     layouts = [study.layout] if options.aa else plan.renamed(study, request.layouts)
     jobs_of = {repr(one.job_settings()): (one, request.job.under(one, study.layout)) for one in layouts}
     for layout in layouts:
         _, job = jobs_of[repr(layout.job_settings())]
         _check_roles(job, layout, study)
         _check_settings(job, layout)
-    copied = options.saved is None and not _loads_where_it_measures(request.job, layouts)
+    copied = options.saved is None and not _loads_where_it_measures(request.job, [*layouts, *may_join])
     if copied and request.place.shared(Path("/")) is not None:
         for layout, job in jobs_of.values():
             prepared.require_room(job.name, job.params, layout.database)
@@ -92,6 +97,9 @@ def start(store: Store, request: Request, observer: Observer | None = None) -> R
     with _up(request.place, watcher) as place:
         for layout in layouts:
             place.check(study, layout)
+        if prior is not None:
+            prior = _possible(prior, study, request.job, place, watcher)
+            options = replace(options, follow=prior.to_json())
         there = place.about_host()
         described = place.describe()
         # A load that can't be slowed down is refused now, not by each trial after its database was made.
@@ -110,8 +118,10 @@ def start(store: Store, request: Request, observer: Observer | None = None) -> R
             job=request.job.to_json(),
             source_run=request.source_run,
         )
+        runner = _Runner(store, run, place, request.job, options, layouts, watcher, request.undecided)
+        layouts += runner.joining()
         _add_block(store, run, layouts, 1, options)
-        return _Runner(store, run, place, request.job, options, layouts, watcher, request.undecided).go()
+        return runner.go()
 
 
 def resume(
@@ -151,6 +161,29 @@ def resume(
             place.check(run.resolved_study, layout)
         runner.run = store.resume_run(run.id)
         return runner.go()
+
+
+def _possible(prior: Prior, study: Study, job: RunJob, place: Place, observer: Observer) -> Prior:
+    """Return ``prior`` without layouts that can't run at ``place``, and say which; raise what the best of
+    them is refused for if none can."""
+    refused: dict[str, InputError] = {}
+
+    def possible(layout: Layout) -> bool:
+        try:
+            _check_settings(job.under(layout, study.layout), layout)
+            place.check(study, layout)
+        except InputError as error:
+            refused[layout.name] = error
+            return False
+        return True
+
+    left = prior.only(study, possible)
+    if not left.layouts:
+        raise next(iter(refused.values()))
+    if refused:
+        name, error = next(iter(refused.items()))
+        observer.say(f"{len(refused)} of the screened layouts can't run there, such as {name}: {error}")
+    return left
 
 
 def _check_options(options: TrialOptions, layouts: Sequence[Layout]) -> None:
@@ -243,6 +276,10 @@ class _Runner:
         self.undecided = undecided
         self.store, self.run, self.place, self.job = store, run, place, job
         self.options, self.layouts, self.observer = options, list(layouts), observer
+        prior = Prior.kept(options)
+        study = run.resolved_study
+        self._following = None if prior is None else Following(study, prior, options, run.seed)
+        self._followed: Followed | None = None
         self.began = time.monotonic()
         self._lost: dict[int, int] = {}
         self._held = ExitStack()
@@ -326,13 +363,14 @@ class _Runner:
                 return "failed"
             decision = self._judge("running")
             asked = self._asked(everything, decision)
-            if number >= least and asked is not None and not asked and not self.options.aa:
+            new = [layout.hash for layout in self.joining()]
+            if number >= least and asked is not None and not asked and not new and not self.options.aa:
                 return "settled"
             if number >= most:
                 return "blocks"
-            arms = list(dict.fromkeys(t.arm for t in everything))
+            arms = list(dict.fromkeys([*(t.arm for t in everything), *new]))
             base = next((t.arm for t in everything if t.is_baseline), arms[0])
-            wanted = stopping.next_arms(arms, base, asked, everything, self.options)
+            wanted = stopping.next_arms(arms, base, asked, everything, self.options, new)
             chosen = [layout for layout in self.layouts if layout.hash in wanted]
             if len(wanted) < 2:
                 return "failed"
@@ -346,6 +384,18 @@ class _Runner:
             return None
         return {decision.leader, *decision.open} if decision.open else set()
 
+    def joining(self) -> list[Layout]:
+        """Return the screened layouts that join the next block, each said once; none without a screening."""
+        if self._following is None:
+            return []
+        now = self._followed or self._following.judge(self.run, self._all(), None)
+        found = [self._following.layouts[name] for name in now.next]
+        for layout in found:
+            if layout not in self.layouts:
+                self.layouts.append(layout)
+                self.observer.say(f"{layout.name} joins: {self._following.said(layout)}")
+        return found
+
     def _late(self) -> bool:
         limit = self.options.time_limit_s
         return limit is not None and time.monotonic() - self.began > limit
@@ -358,6 +408,9 @@ class _Runner:
             return None
         names = {t.arm: t.layout_name + (" (again)" if t.twin else "") for t in everything}
         outcome = verdict.outcome(*found, reason, names)
+        if self._following is not None:
+            self._followed = self._following.judge(self.run, everything, found[1])
+            outcome[KEY] = self._followed.to_json()
         self.run = self.store.note_run(self.run.id, outcome=outcome)
         self.observer.judged(everything, outcome)
         return found[1]
@@ -512,7 +565,9 @@ class _Runner:
         return found
 
     def _prepare(self, trial: Trial) -> dict[str, Any]:
-        if self.place.shared(Path("/")) is None or _loads_where_it_measures(self.job, self.layouts):
+        may_join = [] if self._following is None else self._following.layouts.values()
+        every = [*self.layouts, *may_join]  # the same in each block, whatever has joined
+        if self.place.shared(Path("/")) is None or _loads_where_it_measures(self.job, every):
             return {"kind": "load"}
         said: list[str] = []
 

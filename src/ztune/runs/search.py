@@ -145,7 +145,7 @@ class LayoutSearch:
                 self._values[key] = own
         self._possible = possible
         self._cells: dict[str, Cell | None] = {}  # of the layouts that were tried, by hash
-        axes = [_axis(key, list(own)) for key, own in self._values.items()]
+        axes = [axis_of(key, list(own)) for key, own in self._values.items()]
         self.space = SearchSpace(axes, self._valid)
 
     @property
@@ -247,14 +247,14 @@ def values(run: Run, trials: Sequence[Trial]) -> dict[str, float]:
     found = [c for c in collect(trials, "modelled").layouts if all(c.value(k) is not None for k in keys)]
     total = dict.fromkeys((c.hash for c in found), 0.0)
     for i, key in enumerate(keys):
-        row = _times(found) if key == "modelled_s" and not i else {c.hash: c.value(key) or 0.0 for c in found}
+        row = times(found) if key == "modelled_s" and not i else {c.hash: c.value(key) or 0.0 for c in found}
         least = _FLOOR * median(row.values()) if row else 0.0
         for name, value in row.items():
             total[name] += within**i * math.log(max(value, least, 1e-12))
     return total
 
 
-def _times(results: Sequence[LayoutResult]) -> dict[str, float]:
+def times(results: Sequence[LayoutResult]) -> dict[str, float]:
     """Return the modelled time of each, by hash; more of those that ``demand.held`` holds back, so that they
     come behind the layout that they were held back for."""
     out = {c.hash: c.value("modelled_s") or 0.0 for c in results}
@@ -283,7 +283,7 @@ def _factors(study: Study) -> dict[str, list[str | int]]:
     return out
 
 
-def _axis(key: str, texts: Sequence[str]) -> SearchAxis:
+def axis_of(key: str, texts: Sequence[str]) -> SearchAxis:
     """Return an axis of ``texts``: in order where they are sizes or numbers."""
     try:
         sizes = [parse_size(text) for text in texts]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Sequence
 
 from ztune.analysis import verdict
@@ -17,26 +18,29 @@ def judge(run: Run, trials: Sequence[Trial], options: TrialOptions) -> tuple[str
     return verdict.judge(run, collect(trials, basis(run)), options.resolution, options.looks)
 
 
+def hopeless(trials: Sequence[Trial]) -> set[str]:
+    """Return the arms that failed twice and never worked."""
+    worked = {t.arm for t in trials if t.ok}
+    failed = Counter(t.arm for t in trials if t.status == "failed")
+    return {arm for arm, times in failed.items() if times >= 2 and arm not in worked}
+
+
 def next_arms(
     arms: Sequence[str],
     baseline: str,
     undecided: Collection[str] | None,
     trials: Sequence[Trial],
     options: TrialOptions,
+    new: Collection[str] = (),
 ) -> list[str]:
     """Return the arms of the next block: all until the fewest blocks are there, then those still undecided.
 
     ``undecided``: the arms that must run again, None while nothing can be compared. The baseline is in every
-    block. A layout that failed twice and never worked is left out.
+    block, and so are the ``new`` arms. A layout that failed twice and never worked is left out.
     """
-    hopeless = {
-        arm
-        for arm in arms
-        if sum(t.status == "failed" for t in trials if t.arm == arm) >= 2
-        and not any(t.ok for t in trials if t.arm == arm)
-    }
+    lost = hopeless(trials)
     done = max((t.block for t in trials), default=0)
     if undecided is None or done < options.blocks[0] or options.aa:
-        return [a for a in arms if a not in hopeless]
-    wanted = {baseline, *undecided}
-    return [a for a in arms if a in wanted and a not in hopeless]
+        return [a for a in arms if a not in lost]
+    wanted = {baseline, *undecided, *new}
+    return [a for a in arms if a in wanted and a not in lost]
