@@ -12,7 +12,7 @@
 #include "zfs.h"
 
 #define UNIT (128ULL << 10)   /* the smallest file of the filler; the largest is 64 times that */
-#define FILL_GROUP (16ULL << 20)   /* filler in one transaction group */
+#define FILL_GROUP (64ULL << 20)   /* filler in one transaction group */
 #define CHURN 10              /* a tenth of the filler goes in each round */
 #define TXG_WRITES 512        /* a transaction group ends after so many writes */
 #define TXG_BYTES (32 << 20)  /* or when their records are so many bytes */

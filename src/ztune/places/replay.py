@@ -12,8 +12,10 @@ import subprocess
 import tempfile
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import IO, Any
 
@@ -21,17 +23,19 @@ import psutil
 
 from ztune import paths
 from ztune.errors import InputError, MissingError
+from ztune.onhost.age import REWRITTEN, WRITE, Age
 from ztune.onhost.host import shared_files
 from ztune.onhost.host.process import end_group, signal_name
 from ztune.onhost.properties import REPLAYED
 from ztune.places import engine_limits
 from ztune.places.engine import Engine, last_line
-from ztune.places.engine_spec import changed_in_vain, engine_spec
+from ztune.places.engine_spec import aged, changed_in_vain, engine_spec
 from ztune.places.processors import Processors, keep_on
 from ztune.study import Layout, Study
 from ztune.trace.content import content_pools
 from ztune.trace.ops import EXPORT_VERSION, OpsFile, OpsInfo, export_ops
 from ztune.trace.reader import Trace
+from ztune.trace.summary import summarise
 
 MIN_TIMEOUT_S = 900.0
 TIMEOUT_FACTOR = 60.0  # of the recorded seconds; a sane layout takes less than one
@@ -174,13 +178,37 @@ class Replay:
 
     def spec(self, study: Study, layout: Layout, seed: int) -> dict[str, Any]:
         """Return the engine's spec of ``layout`` without content, backing and other paths of this machine."""
-        return {
-            **engine_spec(study, layout, seed),
-            "files": [
-                {"id": f.id, "dataset": _dataset(layout, f.role), "size": f.size, "content": f.role}
-                for f in self.inputs.files
-            ],
-        }
+        spec = engine_spec(study, layout, seed)
+        files: list[dict[str, Any]] = [
+            {"id": f.id, "dataset": _dataset(layout, f.role), "size": f.size, "content": f.role}
+            for f in self.inputs.files
+        ]
+        if layout.age is not None:
+            age = layout.age
+            sizes: Counter[str] = Counter()
+            for file, raw in zip(self.inputs.files, files, strict=True):
+                sizes[raw["dataset"]] += max(file.size, self.trace.manifest.files[file.trace_id].size_end)
+                if file.role in REWRITTEN and age.rewrites:
+                    raw["rewrite"] = self._rewrite(file.role, age)
+            spec = aged(spec, layout, sizes)
+            spec["age"] = {"fill": age.fill, "rewrites": age.rewrites, "snapshots": age.snapshots}
+        return {**spec, "files": files}
+
+    def _rewrite(self, role: str, age: Age) -> dict[str, Any]:
+        """Return how the files of a role are rewritten while the pool ages: as they were recorded."""
+        write, commits = self._writes.get(role, (WRITE, True))
+        return {"write": age.write or write, "in_order": REWRITTEN[role], "commits": commits}
+
+    @cached_property
+    def _writes(self) -> dict[str, tuple[int, bool]]:
+        """Role → bytes of its usual write, the database's page where that is known; whether it is synced."""
+        pages = self.trace.manifest.page_size
+        found: dict[str, tuple[int, bool]] = {}
+        for group in summarise(self.trace, files=0).roles:
+            moved = group.writes.size_bytes
+            usual = min(max(max(moved, key=lambda size: moved[size]), 512), 16 << 20) if moved else WRITE
+            found[group.name] = pages.get(group.name, usual), group.sync_writes > 0  # type: ignore[call-overload]
+        return found
 
     def backing(self, spec: dict[str, Any]) -> str:
         """Return "memory", or "file" where the pools of all jobs at once would take too much memory."""
