@@ -180,7 +180,7 @@ static int snapshot(int number)
 	(void)snprintf(name, sizeof(name), "ztune-age-%d", number);
 	for (size_t i = 0; i < A.spec->ndatasets; i++)
 		if (!A.spec->datasets[i].filler &&
-		    (error = dmu_objset_snapshot_one(A.spec->datasets[i].name, name)) != 0)
+		    (error = pool_snapshot(A.spec->datasets[i].name, name)) != 0)
 			return failed(error, A.spec->datasets[i].pool);
 	return 0;
 }

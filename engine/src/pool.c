@@ -692,6 +692,11 @@ void pool_filled(int pool, pool_filled_t *state)
 	state->fragmentation = fragmentation == ZFS_FRAG_INVALID ? -1 : (int)fragmentation;
 }
 
+int pool_snapshot(const char *dataset, const char *name)
+{
+	return dmu_objset_snapshot_one(dataset, name);
+}
+
 int pool_dataset_space(const char *name, space_t *s)
 {
 	dsl_pool_t *dp;

@@ -88,6 +88,8 @@ typedef struct {
 } pool_filled_t;
 
 void pool_filled(int pool, pool_filled_t *state);
+/* 0 or an errno value. */
+int pool_snapshot(const char *dataset, const char *name);
 int pool_dataset_space(const char *name, space_t *s);
 
 #endif

@@ -271,7 +271,8 @@ class Replay:
                 f"{self.memory >> 20} MiB of this machine's memory; "
                 f"use fewer --jobs, a smaller --arc, or free memory"
             )
-        need, free = self.jobs * contents_bytes(spec, self.written_bytes()), engine_limits.disk_bytes(folder)
+        need = self.jobs * (contents_bytes(spec, self.written_bytes()) + filler_bytes(spec))
+        free = engine_limits.disk_bytes(folder)
         if backing == "file" and need > free:
             raise InputError(
                 f"the pools of {self.jobs} layouts at once take about {need >> 20} MiB, more than fits "
@@ -374,8 +375,17 @@ def contents_bytes(spec: dict[str, Any], growth: int) -> int:
                 factor = max(
                     factor, disks / max(1, disks - parity), 1.0 + parity
                 )  # small records are all parity
-    copies = max((int(d["properties"]["copies"]) for d in spec["datasets"]), default=1)
-    return int(1.5 * factor * copies * (sum(f["size"] for f in spec["files"]) + growth)) + (64 << 20)
+    copies = max((int(d["properties"].get("copies", 1)) for d in spec["datasets"]), default=1)
+    files = sum(f["size"] for f in spec["files"]) + growth
+    # Each snapshot may keep a whole database.
+    files += spec.get("age", {}).get("snapshots", 0) * sum(f["size"] for f in spec["files"] if "rewrite" in f)
+    return int(1.5 * factor * copies * files) + (64 << 20)
+
+
+def filler_bytes(spec: dict[str, Any]) -> int:
+    """Return the most that the filler of aged pools takes, bytes: of files alone, since in memory it takes none."""
+    disks = [d["size"] for p in spec["pools"] for v in p["vdevs"] if v["class"] == "data" for d in v["disks"]]
+    return sum(disks) * int(spec.get("age", {}).get("fill", 0)) // 100
 
 
 def _read_progress(stream: IO[bytes], progress: Progress | None, words: list[str]) -> None:
