@@ -32,6 +32,7 @@ int disks_create(const spec_t *spec, err_t *err)
 				d->class = sv->class;
 				d->profile = &spec->profiles[sv->disks[i].profile];
 				d->size = sv->disks[i].size;
+				d->span = sv->disks[i].span;
 			}
 		}
 	}

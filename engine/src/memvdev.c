@@ -64,7 +64,7 @@ static int open_backing(disk_t *disk, err_t *err)
 	if (d == NULL)
 		abort();
 	disk->backing = d;
-	model_init(&d->model, disk->profile, disk->size);
+	model_init(&d->model, disk->profile, disk->span);
 	return (d->store = store_open(disk->size, err)) == NULL ? -1 : 0;
 }
 
@@ -120,7 +120,7 @@ void memvdev_reset(void)
 		int limit[MIO_COUNT];
 
 		memcpy(limit, m->limit, sizeof(limit));
-		model_init(m, d[i].profile, d[i].size);
+		model_init(m, d[i].profile, d[i].span);
 		memcpy(m->limit, limit, sizeof(limit));
 	}
 	modelling = true;
@@ -392,6 +392,8 @@ void disk_begin(zio_t *z, disk_t *d)
 		abd_copy_from_buf_off(z->io_abd, mem + z->io_offset, 0, z->io_size);
 	else
 		abd_copy_to_buf_off(mem + z->io_offset, z->io_abd, 0, z->io_size);
+	if (mem != NULL && z->io_type == ZIO_TYPE_WRITE)
+		store_drop_zeros(s, z->io_offset, z->io_size);
 	store_leave();
 	if (error != 0) {
 		/* OpenZFS would suspend the pool and wait for ever. */

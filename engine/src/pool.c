@@ -678,6 +678,25 @@ uint64_t pool_free(int pool)
 	return metaslab_class_get_space(spa_normal_class(spa)) - taken(spa_normal_class(spa));
 }
 
+void pool_filled(int pool, pool_filled_t *state)
+{
+	spa_t *spa = spas[pool];
+	uint64_t fragmentation;
+
+	state->allocated = pool_allocated(pool);
+	state->size = metaslab_class_get_space(spa_normal_class(spa)) + metaslab_class_get_space(spa_special_class(spa)) +
+	    metaslab_class_get_space(spa_dedup_class(spa));
+	spa_config_enter(spa, SCL_VDEV, FTAG, RW_READER);
+	fragmentation = metaslab_class_fragmentation(spa_normal_class(spa));
+	spa_config_exit(spa, SCL_VDEV, FTAG);
+	state->fragmentation = fragmentation == ZFS_FRAG_INVALID ? -1 : (int)fragmentation;
+}
+
+int pool_snapshot(const char *dataset, const char *name)
+{
+	return dmu_objset_snapshot_one(dataset, name);
+}
+
 int pool_dataset_space(const char *name, space_t *s)
 {
 	dsl_pool_t *dp;

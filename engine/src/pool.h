@@ -80,6 +80,16 @@ void pool_arc_size(uint64_t *size, uint64_t *evictable);
 uint64_t pool_over_max(void);
 uint64_t pool_allocated(int pool);
 uint64_t pool_free(int pool);
+
+/* As `zpool list` has them: bytes, and percent.  What was freed counts as free. */
+typedef struct {
+	uint64_t size, allocated;
+	int fragmentation; /* of free space; -1 where OpenZFS does not know */
+} pool_filled_t;
+
+void pool_filled(int pool, pool_filled_t *state);
+/* 0 or an errno value. */
+int pool_snapshot(const char *dataset, const char *name);
 int pool_dataset_space(const char *name, space_t *s);
 
 #endif

@@ -220,6 +220,28 @@ static void settle(void)
 	quiesce();
 }
 
+/* --- age --- */
+
+static fl_file_t *aging_file(const spec_file_t *f)
+{
+	return R.files[f->id].f;
+}
+
+static int write_range(rfile_t *f, uint64_t off, uint64_t len, uint64_t blank, const uint8_t *data, int flags,
+    bool *commit);
+
+static int aging_write(const spec_file_t *f, uint64_t off, uint64_t len)
+{
+	bool commit;
+
+	return write_range(&R.files[f->id], off, len, 0, NULL, 0, &commit);
+}
+
+static void aging_progress(double done)
+{
+	progress("age", done, false);
+}
+
 static int load(void)
 {
 	uint64_t total = 0;
@@ -240,6 +262,12 @@ static int load(void)
 	}
 	for (size_t p = 0; p < R.spec->npools; p++)
 		pool_sync((int)p);
+	if (R.spec->age.fill > 0 || R.spec->age.rewrites > 0) {
+		static const age_files_t files = {aging_write, aging_file, aging_progress};
+
+		if ((rc = age_run(R.spec, R.vols, &files, &r->age, R.err)) != 0)
+			return rc;
+	}
 	if (R.spec->cold) {
 		for (size_t i = 0; i < R.nfiles; i++)
 			if (R.files[i].f != NULL)
@@ -1031,6 +1059,8 @@ int replay_run(const spec_t *spec, const ops_t *ops, result_t *r, warn_fn *warn,
 		r->txgs += pool_last_txg((int)p) - R.txg_start[p];
 		r->allocated += pool_allocated((int)p);
 	}
+	for (size_t p = 0; p < spec->npools; p++)
+		r->allocated -= MIN(r->age.filler[p], r->allocated);
 	pool_arc(&r->arc);
 	subtract_arc(&r->arc, &arc0);
 	sum_zil(&r->itx, &commits);

@@ -5,6 +5,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "age.h"
 #include "err.h"
 #include "ops.h"
 #include "pool.h"
@@ -32,7 +33,8 @@ typedef struct {
 	uint64_t zil_commits;
 	fl_itx_t itx;
 	space_t *dataset_space; /* [ndatasets] */
-	uint64_t allocated;     /* bytes on all pools */
+	uint64_t allocated;     /* bytes on all pools, what fills an aged one left out */
+	age_result_t age;
 	double trace_s, thread_wait_s_max, lag_s;
 	samples_t sync_lat, read_lat, write_lat;
 } result_t;

@@ -127,8 +127,11 @@ static json_t *space_json(const spec_t *spec, const result_t *r)
 
 	for (size_t i = 0; i < spec->ndatasets; i++) {
 		const space_t *s = &r->dataset_space[i];
-		json_t *d = json_object();
+		json_t *d;
 
+		if (spec->datasets[i].filler)
+			continue;
+		d = json_object();
 		put_text(d, "name", spec->datasets[i].name);
 		put(d, "files", s->files);
 		put(d, "logical", s->logical);
@@ -145,6 +148,31 @@ static json_t *space_json(const spec_t *spec, const result_t *r)
 	/* Of files: the padding of a file's last record compresses well, and nobody has it. */
 	put_real(o, "compression_ratio", files > 0 && compressed > 0 ? (double)files / compressed : 1.0);
 	(void)json_object_set_new(o, "datasets", list);
+	return o;
+}
+
+static json_t *age_json(const spec_t *spec, const age_result_t *a)
+{
+	json_t *o = json_object(), *list = json_array();
+
+	put_real(o, "wall_s", a->wall_s);
+	put(o, "rewritten", a->rewritten);
+	put(o, "commits", a->commits);
+	for (size_t p = 0; p < spec->npools; p++) {
+		const pool_filled_t *s = &a->pool[p];
+		json_t *item = json_object();
+
+		put_text(item, "name", spec->pools[p].name);
+		put(item, "size", s->size);
+		put(item, "allocated", s->allocated);
+		put(item, "free", s->size - MIN(s->allocated, s->size));
+		put(item, "filler", a->filler[p]);
+		put(item, "capacity", s->size > 0 ? s->allocated * 100 / s->size : 0);
+		if (s->fragmentation >= 0)
+			put(item, "fragmentation", (uint64_t)s->fragmentation);
+		(void)json_array_append_new(list, item);
+	}
+	(void)json_object_set_new(o, "pools", list);
 	return o;
 }
 
@@ -242,6 +270,8 @@ char *report_text(const spec_t *spec, result_t *r)
 	put(o, "warm_bytes", r->warm_bytes);
 	(void)json_object_set_new(root, "load", o);
 	put(root, "memory_peak", footprint_peak());
+	if (spec->age.fill > 0 || spec->age.rewrites > 0)
+		(void)json_object_set_new(root, "age", age_json(spec, &r->age));
 
 	(void)json_object_set_new(root, "measure", measure(spec, r));
 	for (size_t i = 0; i < nwarnings; i++)

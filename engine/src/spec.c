@@ -221,7 +221,7 @@ static int find_profile(const spec_t *s, const char *name)
 static int parse_vdev(const spec_t *s, const json_t *j, const char *where, spec_vdev_t *v, err_t *err)
 {
 	static const char *const keys[] = {"class", "kind", "disks", NULL};
-	static const char *const disk_keys[] = {"profile", "size", NULL};
+	static const char *const disk_keys[] = {"profile", "size", "span", NULL};
 	static const size_t least[VK_COUNT] = {1, 2, 2, 3, 4};
 	const json_t *disks;
 	int c, k;
@@ -258,6 +258,12 @@ static int parse_vdev(const spec_t *s, const json_t *j, const char *where, spec_
 			v->disks[i].size = (uint64_t)size;
 		} else if ((v->disks[i].size = s->profiles[v->disks[i].profile].size) == 0) {
 			return err_set(err, "spec: %s.size is missing, and its profile has no size either.", dw);
+		}
+		v->disks[i].span = v->disks[i].size;
+		if (json_object_get(d, "span") != NULL) {
+			if (want_int(d, dw, "span", (int64_t)v->disks[i].size, (int64_t)MAX_DISK, &size, err) != 0)
+				return -1;
+			v->disks[i].span = (uint64_t)size;
 		}
 	}
 	return 0;
@@ -348,7 +354,7 @@ static int parse_properties(const json_t *j, const char *where, spec_dataset_t *
 
 static int parse_datasets(const json_t *root, spec_t *s, err_t *err)
 {
-	static const char *const keys[] = {"name", "properties", NULL};
+	static const char *const keys[] = {"name", "properties", "filler", NULL};
 	const json_t *a = want_array(root, "spec", "datasets", 1, err);
 
 	if (a == NULL)
@@ -385,7 +391,8 @@ static int parse_datasets(const json_t *root, spec_t *s, err_t *err)
 		for (size_t k = 0; k < i; k++)
 			if (strcmp(s->datasets[k].name, d->name) == 0)
 				return err_set(err, "spec: two datasets are named \"%s\".", d->name);
-		if (parse_properties(json_object_get(j, "properties"), where, d, err) != 0)
+		if (parse_properties(json_object_get(j, "properties"), where, d, err) != 0 ||
+		    want_bool(j, where, "filler", &d->filler, err) != 0)
 			return -1;
 	}
 	return 0;
@@ -398,9 +405,43 @@ static int by_id(const void *a, const void *b)
 	return x < y ? -1 : x > y;
 }
 
+static int parse_rewrite(const json_t *j, const char *where, spec_file_t *f, err_t *err)
+{
+	static const char *const keys[] = {"write", "in_order", "commits", NULL};
+	char rw[200];
+	int64_t n;
+
+	if (j == NULL)
+		return 0;
+	(void)snprintf(rw, sizeof(rw), "%s.rewrite", where);
+	if (want_object(j, rw, keys, err) != 0 || want_int(j, rw, "write", 512, 16 << 20, &n, err) != 0 ||
+	    want_bool(j, rw, "in_order", &f->in_order, err) != 0 || want_bool(j, rw, "commits", &f->commits, err) != 0)
+		return -1;
+	f->rewrite = (uint64_t)n;
+	return 0;
+}
+
+static int parse_age(const json_t *root, spec_age_t *age, err_t *err)
+{
+	static const char *const keys[] = {"fill", "rewrites", "snapshots", NULL};
+	const json_t *j = json_object_get(root, "age");
+	int64_t fill, rewrites, snapshots;
+
+	if (j == NULL)
+		return 0;
+	if (want_object(j, "age", keys, err) != 0 || want_int(j, "age", "fill", 0, 95, &fill, err) != 0 ||
+	    want_int(j, "age", "rewrites", 0, 100, &rewrites, err) != 0 ||
+	    want_int(j, "age", "snapshots", 0, rewrites, &snapshots, err) != 0)
+		return -1;
+	age->fill = (int)fill;
+	age->rewrites = (int)rewrites;
+	age->snapshots = (int)snapshots;
+	return 0;
+}
+
 static int parse_files(const json_t *root, spec_t *s, err_t *err)
 {
-	static const char *const keys[] = {"id", "dataset", "size", "content", NULL};
+	static const char *const keys[] = {"id", "dataset", "size", "content", "rewrite", NULL};
 	const json_t *a = want_array(root, "spec", "files", 0, err);
 
 	if (a == NULL)
@@ -435,6 +476,8 @@ static int parse_files(const json_t *root, spec_t *s, err_t *err)
 		if (f->content < 0)
 			return err_set(err, "spec: %s.content is \"%s\", which \"content\" does not have.", where,
 			    name);
+		if (parse_rewrite(json_object_get(j, "rewrite"), where, f, err) != 0)
+			return -1;
 	}
 	qsort(s->files, s->nfiles, sizeof(*s->files), by_id);
 	for (size_t i = 1; i < s->nfiles; i++)
@@ -504,7 +547,7 @@ static int parse_root(const json_t *root, spec_t *s, err_t *err)
 {
 	static const char *const keys[] = {"version", "seed", "arc_max", "host_memory", "pools", "datasets", "profiles",
 		"files", "content", "tunables", "cold", "verify", "backing", "backing_dir", "memory_limit",
-		"file_limit", NULL};
+		"file_limit", "age", NULL};
 	static const char *const backings[] = {"memory", "file"};
 	int64_t n;
 	int b = 0;
@@ -541,7 +584,7 @@ static int parse_root(const json_t *root, spec_t *s, err_t *err)
 	    want_limit(root, "file_limit", &s->file_limit, err) != 0)
 		return -1;
 	if (parse_maps(root, s, err) != 0 || parse_pools(root, s, err) != 0 || parse_datasets(root, s, err) != 0 ||
-	    parse_files(root, s, err) != 0)
+	    parse_files(root, s, err) != 0 || parse_age(root, &s->age, err) != 0)
 		return -1;
 	return 0;
 }

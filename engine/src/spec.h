@@ -20,6 +20,7 @@ extern const char *const vkind_names[VK_COUNT];
 typedef struct {
 	int profile;   /* index into spec_t.profiles */
 	uint64_t size; /* bytes */
+	uint64_t span; /* bytes: the disk of which it is a part, for the model's seeks; its size if not said */
 } spec_disk_t;
 
 typedef struct {
@@ -45,6 +46,7 @@ typedef struct {
 	char name[SPEC_NAME];
 	int pool;            /* index into spec_t.pools */
 	uint64_t recordsize; /* bytes */
+	bool filler;         /* holds what fills the pool, and no file of the trace */
 	spec_prop_t *props;
 	size_t nprops;
 } spec_dataset_t;
@@ -54,7 +56,17 @@ typedef struct {
 	int dataset;   /* index into spec_t.datasets */
 	int content;   /* index into spec_t.content */
 	uint64_t size; /* bytes at the start */
+	uint64_t rewrite; /* bytes of each write while the pool ages; 0 = it is not rewritten */
+	bool in_order;    /* from start to end, not at random */
+	bool commits;     /* and is committed now and then */
 } spec_file_t;
+
+/* What happens to the pools between the load and the measure: docs/age.md. */
+typedef struct {
+	int fill; /* percent of each pool with a filler dataset; 0 = none */
+	int rewrites;
+	int snapshots;
+} spec_age_t;
 
 typedef struct {
 	char name[SPEC_NAME];
@@ -87,6 +99,7 @@ typedef struct spec {
 	size_t ncontent;
 	spec_tunable_t *tunables;
 	size_t ntunables;
+	spec_age_t age;
 } spec_t;
 
 /* Reads and checks; 0, or -1 with one sentence that names the key. */

@@ -28,7 +28,7 @@ static store_t *stores;
 static char directory[4096];
 static bool on_files, files_are_memory;
 static uint64_t pages_used;
-static bool moving;
+static bool moving, drop_zeros;
 /* Held for reading while a disk is used, for writing while the disks move. */
 static pthread_rwlock_t use_lock = PTHREAD_RWLOCK_WRITER_NONRECURSIVE_INITIALIZER_NP;
 static pthread_mutex_t map_lock = PTHREAD_MUTEX_INITIALIZER; /* used, pages_used, and giving back */
@@ -156,6 +156,39 @@ void store_release(store_t *s, uint64_t offset, uint64_t len)
 	give_back(s, p - n, n);
 	(void)pthread_mutex_unlock(&map_lock);
 	(void)pthread_rwlock_unlock(&use_lock);
+}
+
+void store_zeros_cost_nothing(bool begin)
+{
+	__atomic_store_n(&drop_zeros, begin, __ATOMIC_RELAXED);
+}
+
+static bool all_zero(const uint8_t *p)
+{
+	return p[0] == 0 && memcmp(p, p + 1, PAGE - 1) == 0;
+}
+
+void store_drop_zeros(const store_t *s, uint64_t offset, uint64_t len)
+{
+	uint64_t p = (offset + PAGE - 1) / PAGE, end = (offset + len) / PAGE, n = 0;
+
+	if (!__atomic_load_n(&drop_zeros, __ATOMIC_RELAXED))
+		return;
+	(void)pthread_mutex_lock(&map_lock);
+	for (; p < end; p++) {
+		uint8_t *used = s->used[p / PIECE_PAGES];
+
+		if (used != NULL && used[p % PIECE_PAGES] != 0 && all_zero(s->mem + p * PAGE)) {
+			used[p % PIECE_PAGES] = 0;
+			pages_used--;
+			n++;
+			continue;
+		}
+		give_back(s, p - n, n);
+		n = 0;
+	}
+	give_back(s, p - n, n);
+	(void)pthread_mutex_unlock(&map_lock);
 }
 
 static bool are_files(void)

@@ -25,6 +25,9 @@ void store_leave(void);
 
 /* This range will be written: between store_enter() and the writing itself. */
 void store_claim(store_t *s, uint64_t offset, uint64_t len);
+/* Between these, pages of zeros that are written to memory take none of it; store_drop_zeros() comes after the writing. */
+void store_zeros_cost_nothing(bool begin);
+void store_drop_zeros(const store_t *s, uint64_t offset, uint64_t len);
 /* Nothing in this range is needed any more; it reads as zeros or as it was. */
 void store_release(store_t *s, uint64_t offset, uint64_t len);
 

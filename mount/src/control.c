@@ -94,6 +94,7 @@ static void dataset_json(size_t i, json_t *o)
 static json_t *stats(void)
 {
 	json_t *o = json_object(), *list, *item;
+	pool_filled_t filled;
 	struct timespec now;
 	uint64_t txgs = 0;
 	size_t i;
@@ -110,6 +111,11 @@ static json_t *stats(void)
 		put_text(item, "name", C.spec->pools[p].name);
 		put(item, "allocated", pool_allocated((int)p));
 		put(item, "free", pool_free((int)p));
+		pool_filled((int)p, &filled);
+		put(item, "size", filled.size);
+		put(item, "capacity", filled.size > 0 ? filled.allocated * 100 / filled.size : 0);
+		if (filled.fragmentation >= 0)
+			put(item, "fragmentation", (uint64_t)filled.fragmentation);
 		(void)json_array_append_new(list, item);
 		txgs += pool_last_txg((int)p) - C.txg[p];
 	}
@@ -122,10 +128,29 @@ static json_t *stats(void)
 	return o;
 }
 
+/* Of every dataset but the filler; how far it came is in the error. */
+static json_t *snapshot(const char *name)
+{
+	char why[256];
+
+	for (size_t i = 0; i < C.spec->ndatasets; i++) {
+		int error = C.spec->datasets[i].filler ? 0 : pool_snapshot(C.spec->datasets[i].name, name);
+
+		if (error == 0)
+			continue;
+		(void)snprintf(why, sizeof(why), "no snapshot %s of %s: %s", name, C.spec->datasets[i].name,
+		    strerror(error));
+		return json_pack("{s:s}", "error", why);
+	}
+	return json_pack("{s:b}", "ok", 1);
+}
+
 static json_t *answer(const char *line)
 {
 	if (strcmp(line, "stats") == 0)
 		return stats();
+	if (strncmp(line, "snapshot ", 9) == 0)
+		return snapshot(line + 9);
 	if (strcmp(line, "reset") == 0) {
 		control_reset();
 	} else if (strcmp(line, "sync") == 0) {
@@ -134,7 +159,7 @@ static json_t *answer(const char *line)
 	} else if (strcmp(line, "stop") == 0) {
 		(void)kill(getpid(), SIGTERM);
 	} else {
-		return json_pack("{s:s}", "error", "stats, reset, sync and stop are the commands");
+		return json_pack("{s:s}", "error", "stats, reset, sync, snapshot and stop are the commands");
 	}
 	return json_pack("{s:b}", "ok", 1);
 }

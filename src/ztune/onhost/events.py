@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import IO, Any
 
-STEPS = ("prepare", "load", "settle", "measure", "collect", "destroy")
+STEPS = ("prepare", "load", "age", "settle", "measure", "collect", "destroy")
 PROGRESS_SECONDS = 0.5
 """Progress of one step is told at most this often."""
 

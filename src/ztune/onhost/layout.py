@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal, get_args
 
+from ztune.onhost.age import FILLER, FILLER_PROPERTIES, Age
 from ztune.onhost.declared import Declared
 from ztune.onhost.fields import KeyedError, described, to_json
 from ztune.onhost.properties import PROPERTIES
@@ -309,9 +310,32 @@ class Layout:
             "What a power cut loses of the database, where ztune does not know it.", alias="durability"
         ),
     )
+    age: Age | None = field(
+        default=None,
+        metadata=described("What happened to the pools before: a table, or `used`, `old`; none: new."),
+    )
 
     def __post_init__(self) -> None:
         check_together(self.pools, self.datasets)
+        if self.age is None:
+            return
+        for pool in self.pools:
+            if pool.filesystem != "zfs":
+                raise KeyedError(
+                    ("age",), f"pool {pool.name} is {pool.filesystem}; an age is one of ZFS pools alone"
+                )
+        for i, dataset in enumerate(self.datasets):
+            if dataset.rest == FILLER and dataset.roles:
+                raise KeyedError(("dataset", i, "name"), f"{FILLER} is the name of what fills an aged pool")
+
+    def fillers(self) -> tuple[Dataset, ...]:
+        """Return the datasets of no role that the age fills, one on each pool in use."""
+        if self.age is None or not self.age.fill:
+            return ()
+        return tuple(
+            Dataset(name=f"{p.name}/{FILLER}", roles=(), properties=dict(FILLER_PROPERTIES))
+            for p in self.used_pools()
+        )
 
     @property
     def uses_zfs(self) -> bool:
@@ -352,10 +376,12 @@ class Layout:
         is the first role of its dataset; ``ROLE.with`` for the further roles; ``tunable.NAME`` where not
         ZFS's default; ``database.NAME``; ``workload.NAME``; only where not the default, so that stored runs
         stay comparable, ``pool.NAME.filesystem``, ``ROLE.volume``, ``ROLE.filesystem``,
-        ``ROLE.volblocksize`` and ``ROLE.encryption``. Layouts of one study have the same keys except those;
+        ``ROLE.volblocksize``, ``ROLE.encryption`` and ``age``. Layouts of one study have the same keys except those;
         see ``optional_setting`` and ``default_setting``.
         """
         out = {"arc": format_size(self.arc)}
+        if self.age is not None:
+            out["age"] = self.age.text()
         for i, pool in enumerate(self.pools):
             prefix = f"pool.{pool.name}."
             out[prefix + "ashift"] = str(pool.ashift)
@@ -405,6 +431,8 @@ class Layout:
         out: dict[str, Any] = to_json(self)
         if self.declared is None:
             del out["durability"]
+        if self.age is None:
+            del out["age"]
         if not self.workload:  # it came later: older layouts keep their hash
             del out["workload"]
         return out

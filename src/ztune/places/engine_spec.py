@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
+from ztune.onhost.layout import Vdev
 from ztune.onhost.properties import PROPERTIES, REPLAYED
 from ztune.onhost.tunables import TUNABLES, host_memory
 from ztune.study import Layout, Study
@@ -41,13 +42,54 @@ def engine_spec(study: Study, layout: Layout, seed: int) -> dict[str, Any]:
             for pool in pools
         ],
         "datasets": [
-            {"name": d.name, "properties": {k: _engine_text(k, d.properties[k]) for k in REPLAYED}}
-            for d in layout.datasets
+            *(
+                {"name": d.name, "properties": {k: _engine_text(k, d.properties[k]) for k in REPLAYED}}
+                for d in layout.datasets
+            ),
+            *({"name": d.name, "properties": dict(d.properties), "filler": True} for d in layout.fillers()),
         ],
         "profiles": {name: profile.engine_json() for name, profile in sorted(profiles.items())},
         "tunables": {k: v for k, v in sorted(layout.tunables.items()) if TUNABLES[k].replayed},
         "cold": True,
     }
+
+
+LEAST_AGED = 2 << 30
+"""Bytes of an aged pool: OpenZFS keeps 128 MiB for itself (spa_min_slop in spa_misc.c), which leaves no room at
+a fill of 90 % in much less."""
+AGED = 4
+"""An aged pool is so many times as large as the files on it."""
+_GRAIN = 64 << 20
+
+
+def aged(spec: dict[str, Any], layout: Layout, files: Mapping[str, int]) -> dict[str, Any]:
+    """Return ``spec`` with the disks of pools that age cut to what the database needs, where the layout does
+    not say their size: years of work have to pass through a pool's free space, and that takes long in a large
+    one. The disks stay as large as they are to the model, so their seeks are those of a young pool.
+
+    ``files``: dataset → bytes.
+    """
+    pools = []
+    for pool, raw in zip(layout.used_pools(), spec["pools"], strict=True):
+        data = pool.of_class("data")
+        size = sum(n for name, n in files.items() if name.partition("/")[0] == pool.name)
+        columns = sum(_columns(vdev) for vdev in data)
+        each = -(-max(LEAST_AGED, AGED * size) // columns // _GRAIN) * _GRAIN
+        vdevs = []
+        for vdev, table in zip(pool.vdevs, raw["vdevs"], strict=True):
+            if vdev.class_ == "data" and vdev.size is None:
+                disks = [{**d, "size": min(each, d["size"]), "span": d["size"]} for d in table["disks"]]
+                table = {**table, "disks": disks}
+            vdevs.append(table)
+        pools.append({**raw, "vdevs": vdevs})
+    return {**spec, "pools": pools}
+
+
+def _columns(vdev: Vdev) -> int:
+    """Return how many of a vdev's disks hold data of their own."""
+    if vdev.kind == "mirror":
+        return 1
+    return vdev.disks - (int(vdev.kind.removeprefix("raidz")) if vdev.kind.startswith("raidz") else 0)
 
 
 MOUNT_ONLY = ("atime", "relatime")
@@ -64,7 +106,7 @@ def mount_spec(study: Study, layout: Layout, seed: int) -> dict[str, Any]:
     A replay has no use for these, and its stored specs know none.
     """
     spec = engine_spec(study, layout, seed)
-    for dataset, raw in zip(layout.datasets, spec["datasets"], strict=True):
+    for dataset, raw in zip((*layout.datasets, *layout.fillers()), spec["datasets"], strict=True):
         raw["properties"].update({k: dataset.properties[k] for k in MOUNT_ONLY if k in dataset.properties})
     for name, profile in spec["profiles"].items():
         size = study.profiles[name].cache_mb

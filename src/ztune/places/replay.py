@@ -12,8 +12,10 @@ import subprocess
 import tempfile
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import IO, Any
 
@@ -21,18 +23,20 @@ import psutil
 
 from ztune import paths
 from ztune.errors import InputError, MissingError
+from ztune.onhost.age import REWRITTEN, WRITE, Age
 from ztune.onhost.host import shared_files
 from ztune.onhost.host.process import end_group, signal_name
 from ztune.onhost.properties import REPLAYED
 from ztune.places import engine_limits
 from ztune.places.calibration import HostProcessors
 from ztune.places.engine import Engine, last_line
-from ztune.places.engine_spec import changed_in_vain, engine_spec
+from ztune.places.engine_spec import aged, changed_in_vain, engine_spec
 from ztune.places.processors import Processors, keep_on
 from ztune.study import Layout, Study
 from ztune.trace.content import content_pools
 from ztune.trace.ops import EXPORT_VERSION, OpsFile, OpsInfo, export_ops
 from ztune.trace.reader import Trace
+from ztune.trace.summary import summarise
 
 MIN_TIMEOUT_S = 900.0
 TIMEOUT_FACTOR = 60.0  # of the recorded seconds; a sane layout takes less than one
@@ -177,13 +181,37 @@ class Replay:
 
     def spec(self, study: Study, layout: Layout, seed: int) -> dict[str, Any]:
         """Return the engine's spec of ``layout`` without content, backing and other paths of this machine."""
-        return {
-            **engine_spec(study, layout, seed),
-            "files": [
-                {"id": f.id, "dataset": _dataset(layout, f.role), "size": f.size, "content": f.role}
-                for f in self.inputs.files
-            ],
-        }
+        spec = engine_spec(study, layout, seed)
+        files: list[dict[str, Any]] = [
+            {"id": f.id, "dataset": _dataset(layout, f.role), "size": f.size, "content": f.role}
+            for f in self.inputs.files
+        ]
+        if layout.age is not None:
+            age = layout.age
+            sizes: Counter[str] = Counter()
+            for file, raw in zip(self.inputs.files, files, strict=True):
+                sizes[raw["dataset"]] += max(file.size, self.trace.manifest.files[file.trace_id].size_end)
+                if file.role in REWRITTEN and age.rewrites:
+                    raw["rewrite"] = self._rewrite(file.role, age)
+            spec = aged(spec, layout, sizes)
+            spec["age"] = {"fill": age.fill, "rewrites": age.rewrites, "snapshots": age.snapshots}
+        return {**spec, "files": files}
+
+    def _rewrite(self, role: str, age: Age) -> dict[str, Any]:
+        """Return how the files of a role are rewritten while the pool ages: as they were recorded."""
+        write, commits = self._writes.get(role, (WRITE, True))
+        return {"write": age.write or write, "in_order": REWRITTEN[role], "commits": commits}
+
+    @cached_property
+    def _writes(self) -> dict[str, tuple[int, bool]]:
+        """Role → bytes of its usual write, the database's page where that is known; whether it is synced."""
+        pages = self.trace.manifest.page_size
+        found: dict[str, tuple[int, bool]] = {}
+        for group in summarise(self.trace, files=0).roles:
+            moved = group.writes.size_bytes
+            usual = min(max(max(moved, key=lambda size: moved[size]), 512), 16 << 20) if moved else WRITE
+            found[group.name] = pages.get(group.name, usual), group.sync_writes > 0  # type: ignore[call-overload]
+        return found
 
     def backing(self, spec: dict[str, Any]) -> str:
         """Return "memory", or "file" where the pools of all jobs at once would take too much memory."""
@@ -247,7 +275,8 @@ class Replay:
                 f"{self.memory >> 20} MiB of this machine's memory; "
                 f"use fewer --jobs, a smaller --arc, or free memory"
             )
-        need, free = self.jobs * contents_bytes(spec, self.written_bytes()), engine_limits.disk_bytes(folder)
+        need = self.jobs * (contents_bytes(spec, self.written_bytes()) + filler_bytes(spec))
+        free = engine_limits.disk_bytes(folder)
         if backing == "file" and need > free:
             raise InputError(
                 f"the pools of {self.jobs} layouts at once take about {need >> 20} MiB, more than fits "
@@ -350,8 +379,17 @@ def contents_bytes(spec: dict[str, Any], growth: int) -> int:
                 factor = max(
                     factor, disks / max(1, disks - parity), 1.0 + parity
                 )  # small records are all parity
-    copies = max((int(d["properties"]["copies"]) for d in spec["datasets"]), default=1)
-    return int(1.5 * factor * copies * (sum(f["size"] for f in spec["files"]) + growth)) + (64 << 20)
+    copies = max((int(d["properties"].get("copies", 1)) for d in spec["datasets"]), default=1)
+    files = sum(f["size"] for f in spec["files"]) + growth
+    # Each snapshot may keep a whole database.
+    files += spec.get("age", {}).get("snapshots", 0) * sum(f["size"] for f in spec["files"] if "rewrite" in f)
+    return int(1.5 * factor * copies * files) + (64 << 20)
+
+
+def filler_bytes(spec: dict[str, Any]) -> int:
+    """Return the most that the filler of aged pools takes, bytes: of files alone, since in memory it takes none."""
+    disks = [d["size"] for p in spec["pools"] for v in p["vdevs"] if v["class"] == "data" for d in v["disks"]]
+    return sum(disks) * int(spec.get("age", {}).get("fill", 0)) // 100
 
 
 def _read_progress(stream: IO[bytes], progress: Progress | None, words: list[str]) -> None:

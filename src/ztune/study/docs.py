@@ -15,6 +15,7 @@ from typing import Any
 
 from pydantic_core import PydanticUndefined
 
+from ztune.onhost.age import Age
 from ztune.onhost.declared import Declared
 from ztune.onhost.layout import Dataset, Layout, Pool, Vdev
 from ztune.onhost.properties import PROPERTIES
@@ -34,6 +35,7 @@ MODELS: dict[str, type] = {
     "vdev": Vdev,
     "dataset": Dataset,
     "durability": Declared,
+    "age": Age,
     "layouts": NamedLayout,
     "hdd": HddProfile,
     "flash": FlashProfile,

@@ -12,6 +12,7 @@ from ztune.onhost.tunables import parse_tunable
 from ztune.onhost.words import ROLES, suggest
 from ztune.study.tables import parse_vdevs, vdev_table
 
+_OF_AGE = ("fill", "rewrites", "snapshots", "write")
 _OF_DATASET = ("pool", "volume", "filesystem", *PROPERTIES)
 
 
@@ -32,8 +33,10 @@ def changed(raw: dict[str, Any], changes: Mapping[str, object], name: str | None
 
 def _change(raw: dict[str, Any], key: str, value: object) -> None:
     head, _, rest = key.partition(".")
-    if key == "arc":
-        raw["arc"] = value
+    if key in {"arc", "age"}:
+        raw[key] = value
+    elif head == "age" and rest in _OF_AGE:
+        raw["age"] = {**(raw.get("age") or {}), rest: value}
     elif key in {"slog", "l2arc", "special"}:
         _vdevs(raw["pool"][0], key, value)
     elif head == "pool":
@@ -50,7 +53,7 @@ def _change(raw: dict[str, Any], key: str, value: object) -> None:
         _dataset(raw, head, rest, value)
     else:
         raise ValueError(
-            f'"{key}" is not a factor; write ROLE.PROPERTY, ROLE.pool, slog, l2arc, special, arc, '
+            f'"{key}" is not a factor; write ROLE.PROPERTY, ROLE.pool, slog, l2arc, special, arc, age, '
             f"pool.NAME.ashift, pool.NAME.data, pool.NAME.filesystem, ROLE.volume, ROLE.filesystem, "
             f"tunable.NAME, database.NAME or workload.NAME.{suggest(key, _known(raw))}"
         )
@@ -59,7 +62,7 @@ def _change(raw: dict[str, Any], key: str, value: object) -> None:
 def _known(raw: Mapping[str, Any]) -> list[str]:
     """Return the factors that a user may have meant: those of the layout's own pools, roles and settings."""
     return [
-        *("arc", "slog", "l2arc", "special"),
+        *("arc", "age", *(f"age.{of}" for of in _OF_AGE), "slog", "l2arc", "special"),
         *(f"pool.{p['name']}.{of}" for p in raw["pool"] for of in ("ashift", "filesystem", *FACTOR_CLASS)),
         *(f"{d['roles'][0]}.{of}" for d in raw["dataset"] for of in _OF_DATASET),
         *(f"tunable.{name}" for name in raw["tunables"]),

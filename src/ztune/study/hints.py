@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ztune.onhost.age import Age
 from ztune.onhost.declared import Declared
 from ztune.onhost.layout import Dataset, Layout, Pool, Vdev
 from ztune.onhost.properties import PROPERTIES
@@ -21,6 +22,7 @@ _MODELS: dict[tuple[str, ...], type] = {
     ("layout", "pool", "vdev"): Vdev,
     ("layout", "dataset"): Dataset,
     ("layout", "durability"): Declared,
+    ("layout", "age"): Age,
     ("layouts",): NamedLayout,
 }
 

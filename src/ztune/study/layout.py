@@ -89,6 +89,8 @@ def _arc_range(size: int) -> str:
 
 def default_setting(key: str) -> str | None:
     """Return ZFS's default of a factor of ``Layout.settings``, or None where ZFS has none (disks, ARC)."""
+    if key == "age":
+        return "new"
     if key in {"slog", "l2arc", "special"} or re.fullmatch(r"pool\..+\.(slog|l2arc|special)", key):
         return "none"
     if key.startswith("tunable."):
@@ -117,7 +119,7 @@ def optional_setting(key: str) -> bool:
     if head in ROLES and name in PROPERTIES:
         return name not in REPLAYED
     return (
-        head in {"tunable", "database", "workload"}
+        head in {"age", "tunable", "database", "workload"}
         or (head in ROLES and name in _VOLUME_DEFAULTS)
         or (head == "pool" and key.endswith(".filesystem"))
     )

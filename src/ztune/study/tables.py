@@ -14,6 +14,7 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, TypeAdapter
 from pydantic.fields import FieldInfo
 
+from ztune.onhost.age import age_table
 from ztune.onhost.fields import KeyedError
 from ztune.onhost.layout import MIN_DISK, MIN_DISKS, Dataset, Vdev
 from ztune.onhost.properties import ALIASES, PROPERTIES, REPLAYED, parse_property
@@ -162,6 +163,7 @@ def layout_table(value: object) -> object:
     database = value.get("database", {})
     steps: dict[str, Callable[[object], object]] = {
         "arc": parse_size,
+        "age": age_table,
         "tunables": _tunables,
         "database": _database,
         "workload": _database,

@@ -45,12 +45,15 @@ class Commands:
             )
         return out
 
-    def attempt(self, argv: Sequence[str], *, timeout: float = 120.0) -> tuple[int, str, str]:
+    def attempt(
+        self, argv: Sequence[str], *, timeout: float = 120.0, quiet: bool = False
+    ) -> tuple[int, str, str]:
         """Run ``argv`` and return its exit code, standard output and standard error.
 
         Args:
             argv: program and arguments; no shell.
             timeout: seconds, times the patience.
+            quiet: it is an event only where it fails.
 
         Raises:
             MissingError: there is no such program.
@@ -96,7 +99,8 @@ class Commands:
                     process.wait(max(1.0, seconds - (time.monotonic() - began)))
                 raise
         text = err.decode("utf-8", errors="replace")
-        self._events.command(argv, process.returncode, time.monotonic() - began, last_words(text))
+        if not quiet or process.returncode != 0:
+            self._events.command(argv, process.returncode, time.monotonic() - began, last_words(text))
         return process.returncode, out.decode("utf-8", errors="replace"), text
 
 

@@ -111,6 +111,8 @@ class Context:
     dilation: float = 1.0
     patience: float = 1.0
     """How many times slower than usual this machine may be: for time limits only."""
+    fillers: tuple[Path, ...] = ()
+    """Mount points of what fills aged pools."""
 
     @property
     def zfs_pools(self) -> tuple[PoolContext, ...]:

@@ -146,7 +146,7 @@ def _space(context: Context, stats: Mapping[str, Any]) -> dict[str, Any]:
         for dataset in context.datasets
     ]
     return {
-        "allocated": sum(int(pool["allocated"]) for pool in stats["pools"]),
+        "allocated": sum(int(pool["allocated"]) for pool in stats["pools"]) - space.filler(context),
         "files": sum(row["files"] for row in found),
         "logical": sum(row["logical"] for row in found),
         "compression_ratio": space.ratio(found),

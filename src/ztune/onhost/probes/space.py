@@ -73,6 +73,11 @@ def _filesystem_used(path: Path) -> int:
     return (facts.f_blocks - facts.f_bfree) * facts.f_frsize
 
 
+def filler(context: Context) -> int:
+    """Return the bytes of what fills aged pools, which are nobody's."""
+    return sum(map(_filesystem_used, context.fillers))
+
+
 def collect(context: Context) -> dict[str, Any]:
     """Return the result's ``space``: sums, and each dataset and pool. Starts ``zfs get`` and ``zpool list``.
 
@@ -80,7 +85,7 @@ def collect(context: Context) -> dict[str, Any]:
     the padding of the last record of each file that is longer than one.
     ``allocated`` is what ``zpool list`` calls so, over all pools: parity, copies and metadata included,
     mirrors counted once. On a pool that is not ours it is the sum of the datasets' own. On ext4
-    and xfs it is what is not free, journal and tables included.
+    and xfs it is what is not free, journal and tables included. What fills an aged pool does not count.
     """
     zfs = [d for d in context.datasets if d.filesystem == "zfs" or d.volume]
     pools = [p.name for p in context.zfs_pools]
@@ -110,7 +115,7 @@ def collect(context: Context) -> dict[str, Any]:
             points = [d.mountpoint for d in context.datasets if d.pool == pool.name]
             allocated += _filesystem_used(points[0]) if points else 0
     return {
-        "allocated": allocated,
+        "allocated": max(0, allocated - filler(context)),
         "files": sum(row["files"] for row in rows),
         "logical": sum(row["logical"] for row in rows),
         "compression_ratio": ratio(rows),

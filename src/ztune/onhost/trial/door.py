@@ -206,7 +206,11 @@ class Door:
         guids = thing.facts.get("guids", {})
         for name, values in tree.items():
             whose = f"dataset {name}: left alone"
-            if "@" in name:
+            if "@" in name and not (
+                name in thing.facts.get("snapshots", ())
+                and values.get("userrefs", none).value in ("-", "0")
+                and values.get("clones", none).value in ("-", "")
+            ):
                 held = values.get("userrefs", none).value
                 clones = values.get("clones", none).value
                 why = ", and it is held" if held not in ("-", "0") else ""
@@ -218,7 +222,7 @@ class Door:
                 raise Refused(
                     f"{root}: left alone: bookmark {name} is not ours; destroy it, then clean again"
                 )
-            if name not in made:
+            if name not in made and "@" not in name:
                 raise Refused(f"{root}: left alone: this trial did not make {name}, which is below it")
             for property_, wanted in ((RUN, self.run), (TRIAL, self.trial)):
                 value = values.get(property_, none)

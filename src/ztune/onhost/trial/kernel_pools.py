@@ -19,7 +19,7 @@ from ztune.onhost.layout import CLASSES, Dataset, Pool
 from ztune.onhost.probes.context import DatasetContext, DeviceContext, MountContext, PoolContext
 from ztune.onhost.trial.door import RUN, STATE, TRIAL, Door
 from ztune.onhost.trial.journal import Journal
-from ztune.onhost.trial.pools import Made, Say
+from ztune.onhost.trial.pools import Filled, Made, Say
 from ztune.onhost.trial.spec import Spec
 from ztune.units import format_size
 
@@ -56,6 +56,11 @@ class KernelPools:
         if self.spec.layout.uses_zfs and not self.version:
             raise MissingError(
                 "the ZFS module is not loaded on this host; install OpenZFS, then: modprobe zfs"
+            )
+        if self.spec.layout.age is not None and self.spec.place.kind == "parent":
+            raise InputError(
+                "an age fills pools and rewrites what is on them, which ztune does to pools of its own alone; "
+                "name disks or a directory for files, or take --on mount or --on lab"
             )
         text = tunables.read("zfs_max_recordsize")
         largest = self.spec.layout.tunables.get("zfs_max_recordsize", int(text) if text else None)
@@ -475,6 +480,38 @@ class KernelPools:
         if names:
             self.zfs.run(["zpool", "sync", *names], timeout=1800)
 
+    def end_group(self) -> None:
+        """Write the open transaction group of each pool."""
+        names = [pool_name(self.spec.run, p.name) for p in self.spec.layout.pools]
+        rc, _out, err = self.zfs.run.attempt(["zpool", "sync", *names], timeout=1800, quiet=True)
+        if rc != 0:
+            raise ZtuneError(f"zpool sync failed: {last_words(err)}")
+
+    def filled(self) -> dict[str, Filled]:
+        """Return how full each pool is, by the layout's name for it."""
+        found = {}
+        for pool in self.spec.layout.pools:
+            argv = ["zpool", "list", "-Hp", "-o", "size,allocated,fragmentation", pool_name(self.spec.run, pool.name)]
+            rc, out, err = self.zfs.run.attempt(argv, quiet=True)
+            if rc != 0:
+                raise ZtuneError(f"zpool list failed: {last_words(err)}")
+            size, allocated, fragmentation = out.split()
+            known = fragmentation.rstrip("%")
+            found[pool.name] = Filled(int(size), int(allocated), int(known) if known.isdecimal() else None)
+        return found
+
+    def snapshot(self, name: str) -> None:
+        """Take a snapshot of each dataset but those that fill the pools."""
+        spec = self.spec
+        for pool in spec.layout.pools:
+            mine = [m for m in self.made if m.dataset.pool == pool.name and m.dataset.roles]
+            names = [f"{made.name}@{name}" for made in mine]
+            thing = self.journal.things[f"pool:{pool.name}"]
+            self.journal.note(thing.id, snapshots=[*thing.facts.get("snapshots", ()), *names])
+            words = {RUN: spec.run, TRIAL: spec.trial}
+            options = [part for key, value in words.items() for part in ("-o", f"{key}={value}")]
+            self.zfs.run(["zfs", "snapshot", *options, *names])
+
     def cool(self) -> None:
         """Empty the caches of what the pools hold. Nothing in them is in use."""
         spec = self.spec
@@ -570,6 +607,7 @@ class KernelPools:
                 made.node,
             )
             for made in self.made
+            if made.dataset.roles
         )
         return tuple(pools), datasets
 

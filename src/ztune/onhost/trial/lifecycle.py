@@ -33,7 +33,7 @@ from ztune.onhost.jobs import registry
 from ztune.onhost.jobs.job import Job, WorkloadResult
 from ztune.onhost.jobs.role_directories import room_for
 from ztune.onhost.probes.context import Context
-from ztune.onhost.trial import saved
+from ztune.onhost.trial import age, saved
 from ztune.onhost.trial.door import Door
 from ztune.onhost.trial.journal import NAME as JOURNAL
 from ztune.onhost.trial.journal import Journal
@@ -186,6 +186,7 @@ class RunningTrial:
     _environment: dict[str, Any] = field(default_factory=dict)
     _probe: ProbesAtWork | None = None
     _begun: bool = False
+    _aged: dict[str, Any] | None = None
 
     def __post_init__(self) -> None:
         spec = self.spec
@@ -271,6 +272,9 @@ class RunningTrial:
             self._prepare()
         with self._in("load"):
             self._load()
+        if self.spec.layout.age is not None:
+            with self._in("age"):
+                self._age()
         with self._in("settle"):
             self._settle()
         with self._in("measure"):
@@ -343,6 +347,8 @@ class RunningTrial:
     def _prepare(self) -> None:
         assert self.job is not None
         self.pools.make(self.journal, self._progress)
+        if self.spec.layout.age is not None:
+            age.check(self.spec.layout, self.pools.filled())
         for made in self.pools.made:
             for role in made.dataset.roles:
                 path = made.mountpoint / role
@@ -468,6 +474,15 @@ class RunningTrial:
         if "processes" in self.journal.things:
             self.journal.append("removed", id="processes")
 
+    # -- age ------------------------------------------------------------------------------------------
+
+    def _age(self) -> None:
+        job, layout = self.job, self.spec.layout
+        assert job is not None
+        places = {role: self.roles[role] for role in job.roles()}
+        with room_for(self.roles):
+            self._aged = age.Aging(layout, self.pools, places, self.spec.seed, self._progress).run()
+
     # -- settle ----------------------------------------------------------------------------------------
 
     def _settle(self) -> None:
@@ -506,6 +521,7 @@ class RunningTrial:
             series=self.events.series,
             dilation=spec.dilation,
             patience=spec.patience,
+            fillers=tuple(made.mountpoint for made in age.fillers(self.pools)),
         )
 
     def _measure(self) -> tuple[WorkloadResult, dict[str, Any]]:
@@ -556,6 +572,7 @@ class RunningTrial:
             "commands": list(self.events.commands),
             "steps": dict(self.seconds),
             "job": {**outcome.to_json(), "info": self.job.info(outcome)},
+            **({} if self._aged is None else {"age": self._aged}),
             "measure": measured,
             "probes": probes,
             "warnings": list(self.events.warnings),

@@ -21,7 +21,7 @@ from ztune.onhost.layout import CLASSES, Pool
 from ztune.onhost.probes.context import DatasetContext, DeviceContext, MountContext, PoolContext
 from ztune.onhost.trial.journal import Journal
 from ztune.onhost.trial.mount_store import MountStore
-from ztune.onhost.trial.pools import Made, Say
+from ztune.onhost.trial.pools import Filled, Made, Say
 from ztune.onhost.trial.spec import Mounting, Spec
 
 STORE, MOUNTS = "store", "mounts"
@@ -125,6 +125,24 @@ class MountedPools:
         assert self._mount is not None
         self._mount.sync()
 
+    def end_group(self) -> None:
+        """Write the open transaction group of each pool."""
+        self.sync()
+
+    def filled(self) -> dict[str, Filled]:
+        """Return how full each pool is, by the layout's name for it."""
+        assert self._mount is not None
+        stats = mounted.ask(self._mount.store, "stats", _STOP_S * self.spec.patience)
+        return {
+            str(pool["name"]): Filled(pool["size"], pool["allocated"], pool.get("fragmentation"))
+            for pool in stats["pools"]
+        }
+
+    def snapshot(self, name: str) -> None:
+        """Take a snapshot of each dataset but those that fill the pools."""
+        assert self._mount is not None
+        mounted.ask(self._mount.store, f"snapshot {name}", _STOP_S * self.spec.patience)
+
     def cool(self) -> None:
         """Empty the caches of what the pools hold. Nothing in them is in use."""
         assert self._mount is not None and self._watch is not None
@@ -170,6 +188,7 @@ class MountedPools:
                 made.name, made.dataset.name, made.dataset.roles, made.mountpoint, made.pool, "zfs", False, ""
             )
             for made in self.made
+            if made.dataset.roles
         )
         return pools, datasets
 

@@ -31,6 +31,15 @@ class Made:
         return self.dataset.volume is not None
 
 
+@dataclass(frozen=True, slots=True)
+class Filled:
+    """How full a pool is: bytes, and percent of fragmentation of its free space, where that is known."""
+
+    size: int
+    allocated: int
+    fragmentation: int | None
+
+
 class Say(Protocol):
     """Tells how far a step is."""
 
@@ -55,6 +64,18 @@ class Pools(Protocol):
 
     def sync(self) -> None:
         """Return when all that was written is on the disks."""
+        ...
+
+    def end_group(self) -> None:
+        """Write the open transaction group of each pool. It is not told: an aging pool has hundreds."""
+        ...
+
+    def filled(self) -> dict[str, Filled]:
+        """Return how full each pool is, by the layout's name for it."""
+        ...
+
+    def snapshot(self, name: str) -> None:
+        """Take a snapshot of each dataset but those that fill the pools."""
         ...
 
     def cool(self) -> None:

@@ -265,7 +265,7 @@ def _layout(value: Any) -> Layout:
     except fields.KeyedError as error:
         path = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in error.path)
         raise _fail("layout" + path, str(error)) from None
-    return replace(layout, pools=layout.used_pools())
+    return replace(layout, pools=layout.used_pools(), datasets=(*layout.datasets, *layout.fillers()))
 
 
 def _pool(value: dict[str, Any], where: str) -> dict[str, Any]:
