@@ -39,7 +39,10 @@ def test_every_record_is_counted_once(
     tmp_path: Path, half: Path, compression: str, named: str, records: int
 ) -> None:
     size, properties = 8 * MIB, {"recordsize": f"{records}K", "compression": compression}
-    s = spec(half, size=size, properties=properties, arc=128 * MIB, tunables={"zfs_txg_timeout": 3600})
+    # Small sectors: half of 8K and eight bytes is less than two of 4K then.
+    s = spec(
+        half, size=size, properties=properties, ashift=9, arc=128 * MIB, tunables={"zfs_txg_timeout": 3600}
+    )
     found = replay(tmp_path, s, read_then_overwrite(size))["measure"]["processor"]
     (packed,) = calls(found, "compress", dataset="tank/data", algorithm=named, size=records << 10)
     assert packed["calls"] == size // (records << 10) and packed["bytes"] == size
@@ -70,10 +73,10 @@ def test_sums_are_those_of_the_calls(tmp_path: Path, half: Path) -> None:
 
 def test_without_compression_no_data_is_compressed(tmp_path: Path, noise: Path) -> None:
     size = 4 * MIB
-    s = spec(noise, size=size, properties={"recordsize": "16K", "compression": "off"})
+    s = spec(noise, size=size, properties={"recordsize": "64K", "compression": "off"})
     found = replay(tmp_path, s, read_then_overwrite(size))["measure"]["processor"]
-    assert not calls(found, "compress", dataset="tank/data", size=16 << 10)
-    assert not calls(found, "decompress", dataset="tank/data", size=16 << 10)
+    assert not calls(found, "compress", dataset="tank/data", size=64 << 10)
+    assert not calls(found, "decompress", dataset="tank/data", size=64 << 10)
 
 
 def test_what_does_not_compress_says_so(tmp_path: Path, noise: Path) -> None:

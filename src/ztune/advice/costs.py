@@ -1,4 +1,4 @@
-"""What a layout costs: space, wear and memory."""
+"""What a layout costs: space, wear, processor time and memory."""
 
 from __future__ import annotations
 
@@ -13,13 +13,23 @@ from ztune.analysis.results import LayoutResult
 from ztune.trace.manifest import Manifest
 from ztune.units import parse_size
 
+_OPERATIONS = {
+    "compress": "compression",
+    "decompress": "decompression",
+    "checksum": "checksums",
+    "parity": "parity",
+    "crypt": "encryption",
+    "copy": "copies",
+}
+"""The engine's names of what it times → the words for them."""
+
 
 def costs(chosen: LayoutResult, baseline: LayoutResult | None, manifest: Manifest | None) -> list[Cost]:
     """Return what ``chosen`` costs, beside the baseline's where that is another layout."""
     base = None if baseline is chosen else baseline
 
     def cost(
-        subject: Literal["space", "wear"], key: str, label: str, words: str, per: float = 1
+        subject: Literal["space", "wear", "processor"], key: str, label: str, words: str, per: float = 1
     ) -> list[Cost]:
         value, before = chosen.value(key), None if base is None else base.value(key)
         if value is None:
@@ -66,6 +76,7 @@ def costs(chosen: LayoutResult, baseline: LayoutResult | None, manifest: Manifes
         each = f"{units.amount((chosen.value('written') or 0) / number)} written per {unit}"
         words = f"{each}, over {units.count(number)} recorded."
         out += cost("wear", "written", f"Bytes written per {unit}", words, number)
+    out += cost("processor", "cpu", "Processor time for data", _processor(chosen))
     return [*out, _memory(chosen, base)]
 
 
@@ -73,6 +84,24 @@ def _measured_space(chosen: LayoutResult) -> str:
     text = f"{chosen.text('space_all')} allocated at the end"
     if chosen.value("space") != chosen.value("space_all"):
         text += f", {chosen.text('space')} for the files that the base layout had then: it did more or less"
+    return text + "."
+
+
+def _processor(chosen: LayoutResult) -> str:
+    """Say what takes the processor time for data, most first: each operation, and each dataset."""
+    host = next(iter(chosen.results.values()))["measure"].get("processor", {}).get("host", {})
+    parts = [
+        (
+            "of it ",
+            [(name, number_at(host, f"{key}_s") or 0.0) for key, name in _OPERATIONS.items()],
+        ),
+        ("by dataset ", [(str(one["name"]), float(one["seconds"])) for one in host.get("datasets", ())]),
+    ]
+    text = f"{units.seconds(number_at(host, 'seconds') or 0.0)} of processor time for data"
+    for words, named in parts:
+        most = sorted((p for p in named if p[1] > 0), key=lambda p: -p[1])
+        if most:
+            text += f"; {words}" + ", ".join(f"{name} {units.seconds(value)}" for name, value in most)
     return text + "."
 
 

@@ -125,7 +125,7 @@ class PoolAdvice(RecommendationPart):
 class Cost(RecommendationPart):
     """What the layout costs. ``baseline`` is the same number under the study's base layout."""
 
-    subject: Literal["space", "wear", "memory"]
+    subject: Literal["space", "wear", "processor", "memory"]
     label: str
     value: float
     unit: str

@@ -170,7 +170,7 @@ cores_option = option(
 processor_option = option(
     "--processor",
     metavar="FILE",
-    help="How fast its processors are: a file of `ztune doctor --processor` there; default: as this machine's.",
+    help="Its processors' speed, from a file of `ztune doctor --processor` there; default: this machine's.",
 )
 advice_option = option(
     "--advice",
