@@ -85,7 +85,7 @@ def _show(entry: ListedWorkload) -> None:
         console.print(f"  {line}", soft_wrap=True)
     rows = []
     for p in entry.parameters:
-        unit = f" {p.unit}" if p.unit else ""
+        unit = f" {p.unit}" if p.unit and p.type != "size" else ""  # a size has its own: 64M
         limits = f" ({p.allowed})" if p.allowed else ""
         rows.append((p.name, p.type, f"{p.default}{unit}", p.meaning + limits))
     if rows:

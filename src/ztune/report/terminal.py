@@ -153,7 +153,7 @@ def explained(r: Recommendation, setting: str) -> RenderableType:
             f"{', '.join(known)}.{suggest(asked, known)}"
         )
     now = next((c.now for c in r.changes if c.setting == setting), None)
-    head = Text(f"{setting}={found.value}", style="bold")
+    head = Text(f"{asked}={found.value}", style="bold")
     head.append("" if now is None else f"  (now {now})", style="dim")
     return Group(head, *_reasons(found))
 
