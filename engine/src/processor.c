@@ -85,7 +85,7 @@ double processor_clock_ns(void)
 double processor_copy_ns(void)
 {
 	static double least;
-	const size_t block = 128 << 10, room = 16 << 20; /* more than most second-level caches hold */
+	const size_t block = 128 << 10, room = 4 << 20; /* more than most second-level caches hold */
 	char *from, *to;
 
 	if (least > 0)

@@ -9,6 +9,7 @@
 #include "filelayer.h"
 #include "memvdev.h"
 #include "pool.h"
+#include "processor.h"
 #include "replay.h"
 #include "report.h"
 #include "spec.h"
@@ -38,6 +39,18 @@ static bool stats_agree(void)
 	s.write_bytes -= d->stat_base.write_bytes;
 	return s.reads == d->count.reads && s.read_bytes == d->count.read_bytes && s.writes == d->count.writes &&
 	    s.write_bytes == d->count.write_bytes && s.writes > 0;
+}
+
+/* Are the calls seen in which OpenZFS works on data? */
+static bool work_seen(const spec_t *spec)
+{
+	json_t *found = processor_json(spec);
+	bool seen = json_real_value(json_object_get(found, "compress_s")) > 0 &&
+	    json_real_value(json_object_get(found, "checksum_s")) > 0 &&
+	    json_real_value(json_object_get(found, "copy_s")) > 0;
+
+	json_decref(found);
+	return seen;
 }
 
 /* The first thing that is not as it must be, or NULL. */
@@ -78,6 +91,8 @@ static const char *check(err_t *e)
 	pool_sync(0);
 	if (!stats_agree())
 		return "the disks' statistics differ from the I/O seen";
+	if (!work_seen(&spec))
+		return "processor time is not recognised";
 	data = account_totals()->cause[CAUSE_DATA].write_bytes;
 	if (data != BYTES)
 		return "data writes are not recognised";

@@ -52,6 +52,7 @@ STATS: dict[str, Any] = {
     },
     "pools": [{"name": "tank", "allocated": 900, "free": 5000}],
     "txgs": 8,
+    "processor": {"seconds": 1.5, "compress_s": 1.0, "datasets": [{"name": "tank/data", "seconds": 0.5}]},
 }
 
 
@@ -129,6 +130,9 @@ def test_the_measure_is_the_difference_of_two_answers(tmp_path: Path) -> None:
     [row] = found["space"]["by_dataset"]
     assert (row["files"], row["logical"], row["ratio"]) == (400, 1000, 1.25)
     assert found["space"]["by_dataset"][0]["roles"] == ["data", "wal"]
+    assert found["processor"] == {
+        **{"seconds": 3.0, "compress_s": 2.0, "datasets": [{"name": "tank/data", "seconds": 1.0}]}
+    }
     assert found["cpu"]["mount_user_s"] >= 0 and found["cpu"]["user_s"] >= 0
     assert scene.said == []
 
