@@ -202,6 +202,14 @@ def test_disks_are_suggested_not_touched() -> None:
     assert "#     echo 10 > /sys/module/zfs/parameters/zfs_txg_timeout" in text
 
 
+def test_settings_of_the_database_are_left_to_the_user() -> None:
+    raw = {**ev.base_layout(), "database": {"full_page_writes": "off", "wal_compression": "lz4"}}
+    assert "#   In the database: full_page_writes = off, wal_compression = lz4.\n" in script(
+        recommendation(raw)
+    )
+    assert "In the database" not in script(recommendation())
+
+
 def test_properties_are_spelled_out_and_atime_is_off_unless_the_layout_says() -> None:
     layout = parse_layout(TWO_POOLS)
     by = {d.name: properties(d, layout) for d in layout.datasets}

@@ -93,3 +93,12 @@ def test_what_is_no_hardware_is_refused_in_one_sentence(word: str, why: str) -> 
     assert str(caught.value).startswith(f"--have {word}: ") and "\n" not in str(caught.value)
     with pytest.raises(InputError, match="slog is named twice"):
         parse_have(["slog=nvme", "slog=ssd-sata"], BASE)
+
+
+def test_a_device_of_a_pool_that_the_base_leaves_unused_is_hardware_beside_that_pool() -> None:
+    with pytest.raises(InputError, match=r"^--have pool\.logs\.slog=nvme: "):
+        parse_have(["pool.logs.slog=nvme"], BASE)
+    have = parse_have(["pool.logs.slog=nvme", "wal.pool=logs"], BASE)
+    assert have == {"wal.pool": "logs", "pool.logs.slog": "nvme"}
+    both = with_settings(BASE, have)
+    assert lacking(BASE, both, have) == {} and lacking(BASE, both, {}) == {"wal.pool": "logs"}

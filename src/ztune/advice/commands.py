@@ -334,6 +334,9 @@ def _closing(
         "  ",
     )
     out.append(f"#     echo {layout.arc} > /sys/module/zfs/parameters/zfs_arc_max")
+    if layout.database:
+        settings = ", ".join(f"{name} = {value}" for name, value in sorted(layout.database.items()))
+        out += comment(f"In the database: {settings}.", "  ")
     out.append("#")
     out += comment(
         "For datasets that exist already. This changes new blocks only; "

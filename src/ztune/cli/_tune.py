@@ -92,9 +92,8 @@ class TuneOptions:
         "--settings",
         type=click.IntRange(0, 10),
         metavar="N",
-        help="How many of the database's own settings that matter on ZFS are tried at most, such as "
-        "full_page_writes=off: on top of the layout found, each with a recording of its own. Default 1; with "
-        "--study none.",
+        help="The most settings of the database itself that are tried, such as full_page_writes=off: on top "
+        "of the layout found, each with a recording of its own. Default 1; none with --study.",
     )
 
     @property

@@ -65,7 +65,8 @@ def parse_have(words: Iterable[str], base: Layout) -> dict[str, str]:
     Raises InputError for what is no factor of hardware, or no value of it.
     """
     out: dict[str, str] = {}
-    for word in words:
+    # Pools first: a device of one that the base leaves unused is hardware once a role lives there.
+    for word in sorted(words, key=lambda one: ".pool=" not in one):
         key, equals, value = word.partition("=")
         key, value = key.strip(), value.strip()
         try:
@@ -73,8 +74,8 @@ def parse_have(words: Iterable[str], base: Layout) -> dict[str, str]:
                 raise ValueError("write FACTOR=VALUE, such as slog=nvme, arc=8G or wal.pool=logs")
             if key in out:
                 raise ValueError(f"{key} is named twice")
-            layout = with_settings(base, {key: value})
-            if key not in bought(base, layout):
+            layout = with_settings(base, {**out, key: value})
+            if key not in bought(with_settings(base, out), layout):
                 raise ValueError("the base layout has that already, or it is a setting and no hardware")
         except ValueError as error:
             raise InputError(f"--have {word}: {plain(error)}") from None
