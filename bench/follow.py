@@ -40,7 +40,7 @@ from ztune import files, output, paths
 from ztune.analysis import verdict
 from ztune.analysis.basis import basis
 from ztune.analysis.predicted import spearman
-from ztune.analysis.resolve import decide, effects
+from ztune.analysis.resolve import Decision, decide, effects
 from ztune.analysis.results import collect
 from ztune.cli._live import LiveView
 from ztune.cli._recording import record_workload
@@ -62,12 +62,11 @@ NEAR = 0.03  # of the best: found
 
 @dataclass(frozen=True)
 class Grid:
-    """A space whose every layout is measured. ``held_out``: nothing was tuned on it. ``recorded``:
-    parameters of the recording alone: its pace."""
+    """A space whose every layout is measured. ``recorded``: parameters of the recording alone, its pace;
+    ``measured``: of the trials alone."""
 
     name: str
     workload: str
-    held_out: bool
     profile: str
     axes: Mapping[str, Sequence[str]]
     roles: Mapping[str, Sequence[str]]
@@ -107,7 +106,7 @@ _TWO = {"data": ("data", "index", "temp"), "wal": ("wal",)}
 _FAST = {"rate": "0"}
 GRIDS = (
     Grid(
-        "sqlite-ssd", "sqlite", False, "ssd-sata",
+        "sqlite-ssd", "sqlite", "ssd-sata",
         {
             "data.recordsize": ("4K", "8K", "16K", "32K", "64K", "128K"),
             "data.compression": ("lz4", "zstd-3"),
@@ -116,7 +115,7 @@ GRIDS = (
         {"size": "112M", "seconds": 8, "warmup": 1}, {"rate": 60}, _FAST,
     ),
     Grid(
-        "postgres-hdd", "postgres-oltp", False, "hdd-7200",
+        "postgres-hdd", "postgres-oltp", "hdd-7200",
         {
             "data.recordsize": ("8K", "16K", "32K", "128K"),
             "data.compression": ("off", "lz4", "zstd-3"),
@@ -124,7 +123,7 @@ GRIDS = (
         _TWO, _POSTGRES, {"rate": 40}, _FAST,
     ),
     Grid(
-        "rocksdb-ssd", "rocksdb", True, "ssd-sata",
+        "rocksdb-ssd", "rocksdb", "ssd-sata",
         {
             "data.recordsize": ("16K", "32K", "64K", "128K"),
             "data.compression": ("off", "lz4", "zstd-3"),
@@ -132,7 +131,7 @@ GRIDS = (
         _TWO, {"size": "112M", "seconds": 8}, {"rate": 300}, _FAST,
     ),
     Grid(
-        "postgres-ssd", "postgres-oltp", True, "ssd-sata",
+        "postgres-ssd", "postgres-oltp", "ssd-sata",
         {
             "data.recordsize": ("8K", "32K", "128K"),
             "data.compression": ("lz4", "zstd-3"),
@@ -141,7 +140,7 @@ GRIDS = (
         _TWO, _POSTGRES, {"rate": 200}, _FAST,
     ),
     Grid(
-        "mariadb-ssd", "mariadb-oltp", True, "ssd-sata",
+        "mariadb-ssd", "mariadb-oltp", "ssd-sata",
         {
             "data.recordsize": ("16K", "32K", "64K", "128K"),
             "data.compression": ("off", "lz4", "zstd-3"),
@@ -226,15 +225,13 @@ def export(store: Store, grid: Grid) -> None:
         kept = {key: one.ratios[key] for key in ("modelled_s", "written", "cpu_s") if key in one.ratios}
         rows.append({"set": dict(one.changes), "foretold": kept, "hash": layout.hash})
     blocks = sorted({block for row in values.values() for block in row})
-    # Of a block that was cut only some have a value.
-    blocks = [b for b in blocks if all(b in values.get(str(row["hash"]), {}) for row in rows)]
     for row in rows:
-        row["blocks"] = [float(f"{values[row['hash']][b]:.5g}") for b in blocks]
-        del row["hash"]
+        mine = values.get(str(row.pop("hash")), {})
+        row["blocks"] = [float(f"{mine[b]:.5g}") if b in mine else None for b in blocks]
     head = {
         "name": grid.name, "workload": grid.workload, "version": run.job.get("version", ""),
         "parameters": {**grid.parameters, **grid.measured}, "recorded": dict(grid.recorded),
-        "profile": grid.profile, "held_out": grid.held_out, "openzfs": run.versions.get("openzfs", ""),
+        "profile": grid.profile, "openzfs": run.versions.get("openzfs", ""),
         "engine": before.versions.get("engine", ""), "blocks": len(blocks),
     }  # fmt: skip
     lines = ",\n".join("  " + json.dumps(row) for row in rows)
@@ -271,14 +268,21 @@ class Measured:
         listed = [row for row in kept["layouts"] if not row["set"]] + [
             row for row in kept["layouts"] if row["set"]
         ]
-        values = {h: dict(enumerate(row["blocks"])) for h, row in zip(hashes, listed, strict=True)}
+        values = {
+            h: {b: x for b, x in enumerate(row["blocks"]) if x is not None}
+            for h, row in zip(hashes, listed, strict=True)
+        }
         level = effects(values)
-        rows = [[math.log(x) - level[h] for x in values[h].values()] for h in hashes]
-        common = [fmean(column) for column in zip(*rows, strict=True)]
-        arms, blocks = len(rows), len(common)
-        free = math.sqrt(arms * blocks / ((arms - 1) * (blocks - 1)))
-        off = tuple((x - common[b]) * free for row in rows for b, x in enumerate(row))
-        return cls(grid, blocks, study, prior, level, off, pstdev(common))
+        blocks = range(kept["blocks"])
+        rest = {h: {b: math.log(x) - level[h] for b, x in row.items()} for h, row in values.items()}
+        common = [fmean(row[b] for row in rest.values() if b in row) for b in blocks]
+        count = sum(map(len, values.values()))
+        # As many degrees of freedom are gone as there are layouts and blocks.
+        free = math.sqrt(count / (count - len(values) - len(common) + 1))
+        off = tuple((x - common[b]) * free for row in rest.values() for b, x in row.items())
+        # Of a layout that ran once nothing is known: its rest is 0, and not drawn.
+        off = tuple(x for x in off if x)
+        return cls(grid, len(common), study, prior, level, off, pstdev(common))
 
     @property
     def noise(self) -> float:
@@ -338,13 +342,13 @@ def ran(found: Measured, method: str, most: int, seed: int) -> Ended:
     least, last = options.blocks
     count, reason = 0, ""
     active = list(arms)
+    decision: Decision | None = None
     for block in range(1, last + 1):
         common = rng.gauss(0.0, found.between)
         for arm in active:
             values.setdefault(arm, {})[block] = math.exp(found.level[arm] + common + rng.choice(found.off))
             count += 1
         decision = decide(values, resolution=options.resolution, looks=options.looks)
-        assert decision is not None
         new: tuple[str, ...] = ()
         if following is not None:
             now = following.after("time", values, arms, (), decision)
@@ -354,22 +358,25 @@ def ran(found: Measured, method: str, most: int, seed: int) -> Ended:
         if block >= least and not again and not new:
             break
         active = arms if block < least else [a for a in arms if a in {base, *again, *new}]
+    assert decision is not None
     best = min(found.loss(arm) for arm in values)
-    return Ended(
-        found.grid.name, method.format(most), found.loss(decision.leader), best, len(arms) - 1, count, reason
-    )
+    loss = found.loss(decision.leader)
+    return Ended(found.grid.name, method.format(most), loss, best, len(values) - 1, count, reason)
 
 
 def table(grids: Sequence[Measured], done: Sequence[Ended]) -> list[str]:
     """Return the table of docs/search.md."""
     out = [
-        "| grid | layouts, good | noise | rank | method | found | had | layouts | trials |",
-        "|---|---|---|---|---|---|---|---|---|",
+        "| grid | layouts × blocks | good | noise | rank | method | found | had | layouts | trials |",
+        "|---|---|---|---|---|---|---|---|---|---|",
     ]
     for found in grids:
         mine = [one for one in done if one.grid == found.grid.name]
-        name = f"{found.grid.name}, {'held out' if found.grid.held_out else 'tuned on'}"
-        head = f"| {name} | {len(found.level)}, {found.good} | {found.noise:.1%} | {found.rank:.2f} |"
+        base = ", base too" if found.loss(found.study.layout.hash) <= NEAR else ""
+        head = (
+            f"| {found.grid.name} | {len(found.level)} × {found.blocks} | {found.good}{base} | "
+            f"{found.noise:.1%} | {found.rank:.2f} |"
+        )
         for method in dict.fromkeys(one.method for one in mine):
             some = [one for one in mine if one.method == method]
             out.append(
@@ -377,7 +384,7 @@ def table(grids: Sequence[Measured], done: Sequence[Ended]) -> list[str]:
                 f"{fmean(one.had <= NEAR for one in some):.0%} | {fmean(one.ran for one in some):.1f} | "
                 f"{fmean(one.trials for one in some):.1f} |"
             )
-            head = "| | | | |"
+            head = "| | | | | |"
     return out
 
 

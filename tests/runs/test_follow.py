@@ -243,6 +243,16 @@ def test_layouts_that_the_place_refuses_are_left_out_and_named(
     )
 
 
+def test_layouts_that_run_anyway_do_not_count(place: FakePlace) -> None:
+    best = "data.compression=zstd-3, data.recordsize=8K"
+    with Store.open() as store:
+        mine = request(store, place, most=1)
+        anyway = next(one for one in first_round(STUDY) if one.name == best)
+        run = runner.start(store, replace(mine, layouts=[*mine.layouts, anyway]))
+        names = ran(store, run)
+    assert set(names) > {best} and len(names) == 2 and ended(run).ran == 1
+
+
 def test_noise_does_not_end_a_run_too_soon(place: FakePlace) -> None:
     behave(place, **{layout.name: {"spread": 0.3} for layout in first_round(STUDY)})
     with Store.open() as store:

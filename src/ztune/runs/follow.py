@@ -53,13 +53,14 @@ class Foretold:
 
 @dataclass(frozen=True)
 class Prior:
-    """What a ``screening`` foretold of its layouts, best first, without the baseline; ``most`` of them may be
-    measured.
+    """What a ``screening`` foretold of its layouts, best first, without the baseline; ``most`` of them may
+    join. ``beside``: the hashes of layouts that run anyway, which don't count.
     """
 
     screening: str
     most: int
     layouts: tuple[Foretold, ...]
+    beside: tuple[str, ...] = ()
 
     @classmethod
     def of(cls, screening: Run, trials: Sequence[Trial], ranked: Sequence[Trial], most: int) -> Prior:
@@ -111,6 +112,10 @@ class Prior:
             raise ZtuneError(
                 f'run {self.screening} screened layouts that study "{study.name}" can\'t have: {error}'
             ) from None
+
+    def with_others(self, layouts: Sequence[Layout]) -> Prior:
+        """Return it for a run in which ``layouts`` run anyway."""
+        return replace(self, beside=tuple(layout.hash for layout in layouts))
 
     def only(self, study: Study, possible: Callable[[Layout], bool]) -> Prior:
         """Return it without the layouts that are not ``possible``."""
@@ -261,11 +266,11 @@ class Following:
             for name, row in self._ratios.items()
             if name not in left_out
         }
-        joined = [name for name in foretold if name in ran]
+        joined = [name for name in foretold if name in ran and name not in self.prior.beside]
         ahead = self._foresee(foretold, values)
         self._expected = {name: (foretold[name], math.exp(ahead.mean[name])) for name in foretold}
         # What ran without a result so far has had its turn.
-        order = [name for name in ahead.order if name not in ran]
+        order = [name for name in ahead.order if name not in ran and name not in self.prior.beside]
         reason: Reason = "going on"
         if not order:
             reason = "all"
@@ -273,7 +278,10 @@ class Following:
             reason = "enough"
         elif len(joined) >= self.prior.most:
             reason = "most"
-        room = min(self.at_once, self.prior.most - len(joined))
+        least, last = self.options.blocks
+        done = max((block for row in values.values() for block in row), default=0)
+        # One that could not run often enough would be compared by luck.
+        room = min(self.at_once, self.prior.most - len(joined)) if last - done >= least else 0
         out = Followed(
             self.prior.screening, reason, len(joined), self.prior.most, len(foretold),
             self.options.resolution, ahead.chance,

@@ -99,6 +99,7 @@ def start(store: Store, request: Request, observer: Observer | None = None) -> R
             place.check(study, layout)
         if prior is not None:
             prior = _possible(prior, study, request.job, place, watcher)
+            prior = prior.with_others([one for one in layouts if one.hash != study.layout.hash])
             options = replace(options, follow=prior.to_json())
         there = place.about_host()
         described = place.describe()
@@ -280,6 +281,7 @@ class _Runner:
         study = run.resolved_study
         self._following = None if prior is None else Following(study, prior, options, run.seed)
         self._followed: Followed | None = None
+        self._news: list[str] = []
         self.began = time.monotonic()
         self._lost: dict[int, int] = {}
         self._held = ExitStack()
@@ -298,6 +300,7 @@ class _Runner:
     def go(self) -> Run:
         """Run to the end and return the run."""
         self.observer.begin(self.run, self._all(), 1)
+        self._tell()
         with ending(self.store, self.run):
             try:
                 with self._held:
@@ -364,6 +367,7 @@ class _Runner:
             decision = self._judge("running")
             asked = self._asked(everything, decision)
             new = [layout.hash for layout in self.joining()]
+            self._tell()
             if number >= least and asked is not None and not asked and not new and not self.options.aa:
                 return "settled"
             if number >= most:
@@ -385,7 +389,7 @@ class _Runner:
         return {decision.leader, *decision.open} if decision.open else set()
 
     def joining(self) -> list[Layout]:
-        """Return the screened layouts that join the next block, each said once; none without a screening."""
+        """Return the screened layouts that join the next block; none without a screening."""
         if self._following is None:
             return []
         now = self._followed or self._following.judge(self.run, self._all(), None)
@@ -393,8 +397,14 @@ class _Runner:
         for layout in found:
             if layout not in self.layouts:
                 self.layouts.append(layout)
-                self.observer.say(f"{layout.name} joins: {self._following.said(layout)}")
+                self._news.append(f"{layout.name} joins: {self._following.said(layout)}")
         return found
+
+    def _tell(self) -> None:
+        """Say which layouts joined since it was said last."""
+        for text in self._news:
+            self.observer.say(text)
+        self._news.clear()
 
     def _late(self) -> bool:
         limit = self.options.time_limit_s
