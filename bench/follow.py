@@ -1,6 +1,6 @@
 """How soon real trials that follow a screening have a good layout: on complete grids, measured on a mount.
 
-    python bench/follow.py [--times 400] [--write]         # searches; --write: the table of docs/search.md
+    python bench/follow.py [--times 200] [--write]         # searches; --write: the table of docs/search.md
     python bench/follow.py --screen [NAME …]               # records and replays, and runs nothing
     python bench/follow.py --measure [NAME …] [--minutes 8]    # goes on where it was cut; an hour for all
 
@@ -418,7 +418,7 @@ def main() -> int:
     parser.add_argument("--screen", action="store_true", help="record and replay, and run nothing")
     parser.add_argument("--minutes", type=float, default=8.0, help="no trial begins after so many")
     parser.add_argument("--export", action="store_true", help="write what was measured to bench/data")
-    parser.add_argument("--times", type=int, default=400, help="runs that are made up, of each way")
+    parser.add_argument("--times", type=int, default=200, help="runs that are made up, of each way")
     parser.add_argument("--most", type=int, default=5, help="layouts that may run beside the baseline")
     parser.add_argument("--processes", type=int, default=2)
     parser.add_argument("--write", action="store_true", help="into docs/search.md")

@@ -37,6 +37,7 @@ KEY = "follow"
 _FORETELLS = {"ios": "ios", "bytes": "moved", "cpu_all": "cpu_s"}
 """What is measured, and the figure of a replay that foretells it, where ``MEASURED`` names none."""
 _FAR = 0.1  # what was foretold and what was measured differ by so much of the baseline: it is said
+_ORDER = 0.5  # a rank correlation below that is said
 Reason = Literal["enough", "most", "all", "going on"]
 
 
@@ -175,7 +176,7 @@ class Followed:
             )
         if self.reason == "most":
             if self.chance > UNKNOWN:
-                return f"{self.ran} {many} ran, too few to tell whether {left}; a larger --top does."
+                return f"{self.ran} {many} ran; whether {left} is not known. A larger --top tells more."
             return f"{self.ran} {many} ran: the chance that {left} is {chance}; a larger --top may find it."
         return f"{self.ran} of at most {self.most} {many} ran: the chance that {left} is {chance}."
 
@@ -188,7 +189,7 @@ class Followed:
                 f"the screening had foretold {units.change(foretold)} for {self.leader}, measured is "
                 f"{units.change(measured)}"
             )
-        if self.rank is not None and self.rank < UNKNOWN:
+        if self.rank is not None and self.rank < _ORDER:
             parts.append(f"the screening had the layouts in another order (rank correlation {self.rank:.2f})")
         text = "; ".join(parts)
         return text[:1].upper() + text[1:] + "." if text else ""
