@@ -48,7 +48,7 @@ from ztune.errors import ZtuneError
 from ztune.places import engine as engines
 from ztune.places import named as places
 from ztune.runs import asked, recordings, runner, screening
-from ztune.runs.follow import Following, Foretold, Prior
+from ztune.runs.follow import Following, Foretold, ScreenedPrior
 from ztune.runs.options import ScreenOptions, TrialOptions
 from ztune.store.db import Store
 from ztune.store.records import Run
@@ -217,7 +217,7 @@ def export(store: Store, grid: Grid) -> None:
     ids = known()[grid.name]
     before, run = store.run(ids["screening"]), store.run(ids["run"])
     replays, trials = store.trials(before.id), store.trials(run.id)
-    prior = Prior.of(before, replays, screening.allowed_order(before, replays), len(replays))
+    prior = ScreenedPrior.of(before, replays, screening.allowed_order(before, replays), len(replays))
     values = verdict.competing(run, collect(trials, basis(run)), "time")
     base = before.resolved_study.layout
     rows: list[dict[str, Any]] = [{"set": {}, "foretold": {}, "hash": base.hash}]
@@ -248,7 +248,7 @@ class Measured:
     grid: Grid
     blocks: int
     study: Study
-    prior: Prior
+    prior: ScreenedPrior
     level: Mapping[str, float]  # by hash, of the logarithm of the time per operation
     off: tuple[float, ...]
     between: float  # spread of blocks
@@ -263,7 +263,7 @@ class Measured:
                      ratios=row["foretold"])
             for row in kept["layouts"] if row["set"]
         ]  # fmt: skip
-        prior = Prior(grid.name, len(told), tuple(told))
+        prior = ScreenedPrior(grid.name, len(told), tuple(told))
         hashes = [study.layout.hash, *(one.hash for one in prior.layouts_of(study))]
         listed = [row for row in kept["layouts"] if not row["set"]] + [
             row for row in kept["layouts"] if row["set"]
@@ -349,6 +349,7 @@ def ran(found: Measured, method: str, most: int, seed: int) -> Ended:
             values.setdefault(arm, {})[block] = math.exp(found.level[arm] + common + rng.choice(found.off))
             count += 1
         decision = decide(values, resolution=options.resolution, looks=options.looks)
+        assert decision is not None
         new: tuple[str, ...] = ()
         if following is not None:
             now = following.after("time", values, arms, (), decision)

@@ -17,7 +17,7 @@ from ztune.cli.main import ztune
 from ztune.errors import InputError, ZtuneError
 from ztune.places import named as places
 from ztune.runs import asked, runner
-from ztune.runs.follow import Followed, Following, Prior, followed
+from ztune.runs.follow import Followed, Following, ScreenedPrior, followed
 from ztune.runs.observer import Observer
 from ztune.runs.options import TrialOptions
 from ztune.runs.screening import allowed_order
@@ -81,9 +81,9 @@ def screened(store: Store, layouts: Sequence[Layout] | None = None, study: Study
     return store.run(run.id)
 
 
-def prior_of(store: Store, screening: Run, most: int = 5) -> Prior:
+def prior_of(store: Store, screening: Run, most: int = 5) -> ScreenedPrior:
     trials = store.trials(screening.id)
-    return Prior.of(screening, trials, allowed_order(screening, trials), most)
+    return ScreenedPrior.of(screening, trials, allowed_order(screening, trials), most)
 
 
 class Notes(Observer):

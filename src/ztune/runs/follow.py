@@ -1,10 +1,10 @@
 """Trials that follow a screening: which of its layouts run next, and when it is unlikely that another is
 better.
 
-What the replays foretold of each layout is the prior (``Prior``), which is kept with the run; what the blocks
-so far measured corrects it (``search.follow``). Layouts join block by block, until the chance of something
-better is small or as many ran as were allowed. Nothing else is kept: the same trials give the same next
-layout, so a run that was cut goes on as if it had not been.
+What the replays foretold of each layout is the prior (``ScreenedPrior``), which is kept with the run; what
+the blocks so far measured corrects it (``search.follow``). Layouts join block by block, until the chance of
+something better is small or as many ran as were allowed. Nothing else is kept: the same trials give the same
+next layout, so a run that was cut goes on as if it had not been.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _FORETELLS = {"ios": "ios", "bytes": "moved", "cpu_all": "cpu_s"}
 """What is measured, and the figure of a replay that foretells it, where ``MEASURED`` names none."""
 _FAR = 0.1  # what was foretold and what was measured differ by so much of the baseline: it is said
 _ORDER = 0.5  # a rank correlation below that is said
-Reason = Literal["enough", "most", "all", "going on"]
+JoinReason = Literal["enough", "most", "all", "going on"]
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,7 @@ class Foretold:
 
 
 @dataclass(frozen=True)
-class Prior:
+class ScreenedPrior:
     """What a ``screening`` foretold of its layouts, best first, without the baseline; ``most`` of them may
     join. ``beside``: the hashes of layouts that run anyway, which don't count.
     """
@@ -64,7 +64,7 @@ class Prior:
     beside: tuple[str, ...] = ()
 
     @classmethod
-    def of(cls, screening: Run, trials: Sequence[Trial], ranked: Sequence[Trial], most: int) -> Prior:
+    def of(cls, screening: Run, trials: Sequence[Trial], ranked: Sequence[Trial], most: int) -> ScreenedPrior:
         """Return what ``screening`` says of the layouts ``ranked``, those that may be recommended.
 
         Raises InputError where there is none beside the baseline.
@@ -97,7 +97,7 @@ class Prior:
         )
 
     @classmethod
-    def kept(cls, options: TrialOptions) -> Prior | None:
+    def kept(cls, options: TrialOptions) -> ScreenedPrior | None:
         """Return the prior of a stored run; None of one that follows no screening."""
         return from_json(cls, options.follow) if options.follow else None
 
@@ -114,11 +114,11 @@ class Prior:
                 f'run {self.screening} screened layouts that study "{study.name}" can\'t have: {error}'
             ) from None
 
-    def with_others(self, layouts: Sequence[Layout]) -> Prior:
+    def with_others(self, layouts: Sequence[Layout]) -> ScreenedPrior:
         """Return it for a run in which ``layouts`` run anyway."""
         return replace(self, beside=tuple(layout.hash for layout in layouts))
 
-    def only(self, study: Study, possible: Callable[[Layout], bool]) -> Prior:
+    def only(self, study: Study, possible: Callable[[Layout], bool]) -> ScreenedPrior:
         """Return it without the layouts that are not ``possible``."""
         both = zip(self.layouts, self.layouts_of(study), strict=True)
         return replace(self, layouts=tuple(one for one, layout in both if possible(layout)))
@@ -151,7 +151,7 @@ class Followed:
     """
 
     screening: str
-    reason: Reason
+    reason: JoinReason
     ran: int
     most: int
     screened: int
@@ -208,7 +208,7 @@ def followed(outcome: Mapping[str, Any]) -> Followed | None:
 class Following:
     """The layouts of a prior under the study of one run."""
 
-    def __init__(self, study: Study, prior: Prior, options: TrialOptions, seed: int) -> None:
+    def __init__(self, study: Study, prior: ScreenedPrior, options: TrialOptions, seed: int) -> None:
         self.prior, self.options, self._seed = prior, options, seed
         self._base = study.layout
         self.layouts = {layout.hash: layout for layout in prior.layouts_of(study)}
@@ -272,7 +272,7 @@ class Following:
         self._expected = {name: (foretold[name], math.exp(ahead.mean[name])) for name in foretold}
         # What ran without a result so far has had its turn.
         order = [name for name in ahead.order if name not in ran and name not in self.prior.beside]
-        reason: Reason = "going on"
+        reason: JoinReason = "going on"
         if not order:
             reason = "all"
         elif joined and ahead.chance <= ENOUGH:

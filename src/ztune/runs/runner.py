@@ -28,7 +28,7 @@ from ztune.places.channel import Lost, Place, ask
 from ztune.runs import plan, prepared, stopping
 from ztune.runs import trial as trials
 from ztune.runs.ending import ending
-from ztune.runs.follow import KEY, Followed, Following, Prior
+from ztune.runs.follow import KEY, Followed, Following, ScreenedPrior
 from ztune.runs.observer import Observer
 from ztune.runs.options import TrialOptions
 from ztune.runs.plan import RunJob, held
@@ -70,7 +70,7 @@ class Request:
     command: Sequence[str] = ()
     source_run: str | None = None
     undecided: Undecided | None = None
-    prior: Prior | None = None
+    prior: ScreenedPrior | None = None
 
 
 def start(store: Store, request: Request, observer: Observer | None = None) -> Run:
@@ -164,7 +164,9 @@ def resume(
         return runner.go()
 
 
-def _possible(prior: Prior, study: Study, job: RunJob, place: Place, observer: Observer) -> Prior:
+def _possible(
+    prior: ScreenedPrior, study: Study, job: RunJob, place: Place, observer: Observer
+) -> ScreenedPrior:
     """Return ``prior`` without layouts that can't run at ``place``, and say which; raise what the best of
     them is refused for if none can."""
     refused: dict[str, InputError] = {}
@@ -277,7 +279,7 @@ class _Runner:
         self.undecided = undecided
         self.store, self.run, self.place, self.job = store, run, place, job
         self.options, self.layouts, self.observer = options, list(layouts), observer
-        prior = Prior.kept(options)
+        prior = ScreenedPrior.kept(options)
         study = run.resolved_study
         self._following = None if prior is None else Following(study, prior, options, run.seed)
         self._followed: Followed | None = None
