@@ -1,6 +1,6 @@
 """How soon real trials that follow a screening have a good layout: on complete grids, measured on a mount.
 
-    python bench/follow.py [--times 400] [--write]         # searches; --write: the table of docs/search.md
+    python bench/follow.py [--times 200] [--write]         # searches; --write: the table of docs/search.md
     python bench/follow.py --screen [NAME …]               # records and replays, and runs nothing
     python bench/follow.py --measure [NAME …] [--minutes 8]    # goes on where it was cut; an hour for all
 
@@ -40,7 +40,7 @@ from ztune import files, output, paths
 from ztune.analysis import verdict
 from ztune.analysis.basis import basis
 from ztune.analysis.predicted import spearman
-from ztune.analysis.resolve import decide, effects
+from ztune.analysis.resolve import Decision, decide, effects
 from ztune.analysis.results import collect
 from ztune.cli._live import LiveView
 from ztune.cli._recording import record_workload
@@ -48,7 +48,7 @@ from ztune.errors import ZtuneError
 from ztune.places import engine as engines
 from ztune.places import named as places
 from ztune.runs import asked, recordings, runner, screening
-from ztune.runs.follow import Following, Foretold, Prior
+from ztune.runs.follow import Following, Foretold, ScreenedPrior
 from ztune.runs.options import ScreenOptions, TrialOptions
 from ztune.store.db import Store
 from ztune.store.records import Run
@@ -62,12 +62,11 @@ NEAR = 0.03  # of the best: found
 
 @dataclass(frozen=True)
 class Grid:
-    """A space whose every layout is measured. ``held_out``: nothing was tuned on it. ``recorded``:
-    parameters of the recording alone: its pace."""
+    """A space whose every layout is measured. ``recorded``: parameters of the recording alone, its pace;
+    ``measured``: of the trials alone."""
 
     name: str
     workload: str
-    held_out: bool
     profile: str
     axes: Mapping[str, Sequence[str]]
     roles: Mapping[str, Sequence[str]]
@@ -107,7 +106,7 @@ _TWO = {"data": ("data", "index", "temp"), "wal": ("wal",)}
 _FAST = {"rate": "0"}
 GRIDS = (
     Grid(
-        "sqlite-ssd", "sqlite", False, "ssd-sata",
+        "sqlite-ssd", "sqlite", "ssd-sata",
         {
             "data.recordsize": ("4K", "8K", "16K", "32K", "64K", "128K"),
             "data.compression": ("lz4", "zstd-3"),
@@ -116,7 +115,7 @@ GRIDS = (
         {"size": "112M", "seconds": 8, "warmup": 1}, {"rate": 60}, _FAST,
     ),
     Grid(
-        "postgres-hdd", "postgres-oltp", False, "hdd-7200",
+        "postgres-hdd", "postgres-oltp", "hdd-7200",
         {
             "data.recordsize": ("8K", "16K", "32K", "128K"),
             "data.compression": ("off", "lz4", "zstd-3"),
@@ -124,7 +123,7 @@ GRIDS = (
         _TWO, _POSTGRES, {"rate": 40}, _FAST,
     ),
     Grid(
-        "rocksdb-ssd", "rocksdb", True, "ssd-sata",
+        "rocksdb-ssd", "rocksdb", "ssd-sata",
         {
             "data.recordsize": ("16K", "32K", "64K", "128K"),
             "data.compression": ("off", "lz4", "zstd-3"),
@@ -132,7 +131,7 @@ GRIDS = (
         _TWO, {"size": "112M", "seconds": 8}, {"rate": 300}, _FAST,
     ),
     Grid(
-        "postgres-ssd", "postgres-oltp", True, "ssd-sata",
+        "postgres-ssd", "postgres-oltp", "ssd-sata",
         {
             "data.recordsize": ("8K", "32K", "128K"),
             "data.compression": ("lz4", "zstd-3"),
@@ -141,7 +140,7 @@ GRIDS = (
         _TWO, _POSTGRES, {"rate": 200}, _FAST,
     ),
     Grid(
-        "mariadb-ssd", "mariadb-oltp", True, "ssd-sata",
+        "mariadb-ssd", "mariadb-oltp", "ssd-sata",
         {
             "data.recordsize": ("16K", "32K", "64K", "128K"),
             "data.compression": ("off", "lz4", "zstd-3"),
@@ -218,7 +217,7 @@ def export(store: Store, grid: Grid) -> None:
     ids = known()[grid.name]
     before, run = store.run(ids["screening"]), store.run(ids["run"])
     replays, trials = store.trials(before.id), store.trials(run.id)
-    prior = Prior.of(before, replays, screening.allowed_order(before, replays), len(replays))
+    prior = ScreenedPrior.of(before, replays, screening.allowed_order(before, replays), len(replays))
     values = verdict.competing(run, collect(trials, basis(run)), "time")
     base = before.resolved_study.layout
     rows: list[dict[str, Any]] = [{"set": {}, "foretold": {}, "hash": base.hash}]
@@ -226,15 +225,13 @@ def export(store: Store, grid: Grid) -> None:
         kept = {key: one.ratios[key] for key in ("modelled_s", "written", "cpu_s") if key in one.ratios}
         rows.append({"set": dict(one.changes), "foretold": kept, "hash": layout.hash})
     blocks = sorted({block for row in values.values() for block in row})
-    # Of a block that was cut only some have a value.
-    blocks = [b for b in blocks if all(b in values.get(str(row["hash"]), {}) for row in rows)]
     for row in rows:
-        row["blocks"] = [float(f"{values[row['hash']][b]:.5g}") for b in blocks]
-        del row["hash"]
+        mine = values.get(str(row.pop("hash")), {})
+        row["blocks"] = [float(f"{mine[b]:.5g}") if b in mine else None for b in blocks]
     head = {
         "name": grid.name, "workload": grid.workload, "version": run.job.get("version", ""),
         "parameters": {**grid.parameters, **grid.measured}, "recorded": dict(grid.recorded),
-        "profile": grid.profile, "held_out": grid.held_out, "openzfs": run.versions.get("openzfs", ""),
+        "profile": grid.profile, "openzfs": run.versions.get("openzfs", ""),
         "engine": before.versions.get("engine", ""), "blocks": len(blocks),
     }  # fmt: skip
     lines = ",\n".join("  " + json.dumps(row) for row in rows)
@@ -251,7 +248,7 @@ class Measured:
     grid: Grid
     blocks: int
     study: Study
-    prior: Prior
+    prior: ScreenedPrior
     level: Mapping[str, float]  # by hash, of the logarithm of the time per operation
     off: tuple[float, ...]
     between: float  # spread of blocks
@@ -266,19 +263,26 @@ class Measured:
                      ratios=row["foretold"])
             for row in kept["layouts"] if row["set"]
         ]  # fmt: skip
-        prior = Prior(grid.name, len(told), tuple(told))
+        prior = ScreenedPrior(grid.name, len(told), tuple(told))
         hashes = [study.layout.hash, *(one.hash for one in prior.layouts_of(study))]
         listed = [row for row in kept["layouts"] if not row["set"]] + [
             row for row in kept["layouts"] if row["set"]
         ]
-        values = {h: dict(enumerate(row["blocks"])) for h, row in zip(hashes, listed, strict=True)}
+        values = {
+            h: {b: x for b, x in enumerate(row["blocks"]) if x is not None}
+            for h, row in zip(hashes, listed, strict=True)
+        }
         level = effects(values)
-        rows = [[math.log(x) - level[h] for x in values[h].values()] for h in hashes]
-        common = [fmean(column) for column in zip(*rows, strict=True)]
-        arms, blocks = len(rows), len(common)
-        free = math.sqrt(arms * blocks / ((arms - 1) * (blocks - 1)))
-        off = tuple((x - common[b]) * free for row in rows for b, x in enumerate(row))
-        return cls(grid, blocks, study, prior, level, off, pstdev(common))
+        blocks = range(kept["blocks"])
+        rest = {h: {b: math.log(x) - level[h] for b, x in row.items()} for h, row in values.items()}
+        common = [fmean(row[b] for row in rest.values() if b in row) for b in blocks]
+        count = sum(map(len, values.values()))
+        # As many degrees of freedom are gone as there are layouts and blocks.
+        free = math.sqrt(count / (count - len(values) - len(common) + 1))
+        off = tuple((x - common[b]) * free for row in rest.values() for b, x in row.items())
+        # Of a layout that ran once nothing is known: its rest is 0, and not drawn.
+        off = tuple(x for x in off if x)
+        return cls(grid, len(common), study, prior, level, off, pstdev(common))
 
     @property
     def noise(self) -> float:
@@ -338,6 +342,7 @@ def ran(found: Measured, method: str, most: int, seed: int) -> Ended:
     least, last = options.blocks
     count, reason = 0, ""
     active = list(arms)
+    decision: Decision | None = None
     for block in range(1, last + 1):
         common = rng.gauss(0.0, found.between)
         for arm in active:
@@ -354,22 +359,25 @@ def ran(found: Measured, method: str, most: int, seed: int) -> Ended:
         if block >= least and not again and not new:
             break
         active = arms if block < least else [a for a in arms if a in {base, *again, *new}]
+    assert decision is not None
     best = min(found.loss(arm) for arm in values)
-    return Ended(
-        found.grid.name, method.format(most), found.loss(decision.leader), best, len(arms) - 1, count, reason
-    )
+    loss = found.loss(decision.leader)
+    return Ended(found.grid.name, method.format(most), loss, best, len(values) - 1, count, reason)
 
 
 def table(grids: Sequence[Measured], done: Sequence[Ended]) -> list[str]:
     """Return the table of docs/search.md."""
     out = [
-        "| grid | layouts, good | noise | rank | method | found | had | layouts | trials |",
-        "|---|---|---|---|---|---|---|---|---|",
+        "| grid | layouts × blocks | good | noise | rank | method | found | had | layouts | trials |",
+        "|---|---|---|---|---|---|---|---|---|---|",
     ]
     for found in grids:
         mine = [one for one in done if one.grid == found.grid.name]
-        name = f"{found.grid.name}, {'held out' if found.grid.held_out else 'tuned on'}"
-        head = f"| {name} | {len(found.level)}, {found.good} | {found.noise:.1%} | {found.rank:.2f} |"
+        base = ", base too" if found.loss(found.study.layout.hash) <= NEAR else ""
+        head = (
+            f"| {found.grid.name} | {len(found.level)} × {found.blocks} | {found.good}{base} | "
+            f"{found.noise:.1%} | {found.rank:.2f} |"
+        )
         for method in dict.fromkeys(one.method for one in mine):
             some = [one for one in mine if one.method == method]
             out.append(
@@ -377,7 +385,7 @@ def table(grids: Sequence[Measured], done: Sequence[Ended]) -> list[str]:
                 f"{fmean(one.had <= NEAR for one in some):.0%} | {fmean(one.ran for one in some):.1f} | "
                 f"{fmean(one.trials for one in some):.1f} |"
             )
-            head = "| | | | |"
+            head = "| | | | | |"
     return out
 
 
@@ -411,7 +419,7 @@ def main() -> int:
     parser.add_argument("--screen", action="store_true", help="record and replay, and run nothing")
     parser.add_argument("--minutes", type=float, default=8.0, help="no trial begins after so many")
     parser.add_argument("--export", action="store_true", help="write what was measured to bench/data")
-    parser.add_argument("--times", type=int, default=400, help="runs that are made up, of each way")
+    parser.add_argument("--times", type=int, default=200, help="runs that are made up, of each way")
     parser.add_argument("--most", type=int, default=5, help="layouts that may run beside the baseline")
     parser.add_argument("--processes", type=int, default=2)
     parser.add_argument("--write", action="store_true", help="into docs/search.md")

@@ -17,7 +17,7 @@ from ztune.cli.main import ztune
 from ztune.errors import InputError, ZtuneError
 from ztune.places import named as places
 from ztune.runs import asked, runner
-from ztune.runs.follow import Followed, Following, Prior, followed
+from ztune.runs.follow import Followed, Following, ScreenedPrior, followed
 from ztune.runs.observer import Observer
 from ztune.runs.options import TrialOptions
 from ztune.runs.screening import allowed_order
@@ -81,9 +81,9 @@ def screened(store: Store, layouts: Sequence[Layout] | None = None, study: Study
     return store.run(run.id)
 
 
-def prior_of(store: Store, screening: Run, most: int = 5) -> Prior:
+def prior_of(store: Store, screening: Run, most: int = 5) -> ScreenedPrior:
     trials = store.trials(screening.id)
-    return Prior.of(screening, trials, allowed_order(screening, trials), most)
+    return ScreenedPrior.of(screening, trials, allowed_order(screening, trials), most)
 
 
 class Notes(Observer):
@@ -241,6 +241,16 @@ def test_layouts_that_the_place_refuses_are_left_out_and_named(
         "4 of the screened layouts can't run there, such as data.compression=zstd-3, data.recordsize=8K: no "
         "zstd here"
     )
+
+
+def test_layouts_that_run_anyway_do_not_count(place: FakePlace) -> None:
+    best = "data.compression=zstd-3, data.recordsize=8K"
+    with Store.open() as store:
+        mine = request(store, place, most=1)
+        anyway = next(one for one in first_round(STUDY) if one.name == best)
+        run = runner.start(store, replace(mine, layouts=[*mine.layouts, anyway]))
+        names = ran(store, run)
+    assert set(names) > {best} and len(names) == 2 and ended(run).ran == 1
 
 
 def test_noise_does_not_end_a_run_too_soon(place: FakePlace) -> None:

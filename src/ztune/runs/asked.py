@@ -10,7 +10,7 @@ from ztune.databases import database, memory, registry
 from ztune.errors import InputError
 from ztune.onhost.declared import KNOWN, Declared
 from ztune.runs import from_trace, plan, recordings
-from ztune.runs.follow import Prior
+from ztune.runs.follow import ScreenedPrior
 from ztune.runs.named import meant
 from ztune.runs.plan import RunJob, workload_job
 from ztune.runs.screening import allowed_order
@@ -188,7 +188,7 @@ class Task:
     layouts: Sequence[Layout]
     job: RunJob
     notes: tuple[str, ...] = ()
-    prior: Prior | None = None
+    prior: ScreenedPrior | None = None
 
 
 def task(
@@ -256,7 +256,7 @@ def task_after(
     trials = store.trials(run.id)
     layouts, prior = plan.chosen(run, trials, names), None
     if not names:
-        prior = Prior.of(run, trials, allowed_order(run, trials), top)
+        prior = ScreenedPrior.of(run, trials, allowed_order(run, trials), top)
     study, notes = _advised(study, advice, workload)
     if advice:
         layouts = list(unique([*layouts, *plan.layouts(study, _layouts_of(study, advice))]))

@@ -1,10 +1,10 @@
 """Trials that follow a screening: which of its layouts run next, and when it is unlikely that another is
 better.
 
-What the replays foretold of each layout is the prior (``Prior``), which is kept with the run; what the blocks
-so far measured corrects it (``search.follow``). Layouts join block by block, until the chance of something
-better is small or as many ran as were allowed. Nothing else is kept: the same trials give the same next
-layout, so a run that was cut goes on as if it had not been.
+What the replays foretold of each layout is the prior (``ScreenedPrior``), which is kept with the run; what
+the blocks so far measured corrects it (``search.follow``). Layouts join block by block, until the chance of
+something better is small or as many ran as were allowed. Nothing else is kept: the same trials give the same
+next layout, so a run that was cut goes on as if it had not been.
 """
 
 from __future__ import annotations
@@ -37,7 +37,8 @@ KEY = "follow"
 _FORETELLS = {"ios": "ios", "bytes": "moved", "cpu_all": "cpu_s"}
 """What is measured, and the figure of a replay that foretells it, where ``MEASURED`` names none."""
 _FAR = 0.1  # what was foretold and what was measured differ by so much of the baseline: it is said
-Reason = Literal["enough", "most", "all", "going on"]
+_ORDER = 0.5  # a rank correlation below that is said
+JoinReason = Literal["enough", "most", "all", "going on"]
 
 
 @dataclass(frozen=True)
@@ -52,17 +53,18 @@ class Foretold:
 
 
 @dataclass(frozen=True)
-class Prior:
-    """What a ``screening`` foretold of its layouts, best first, without the baseline; ``most`` of them may be
-    measured.
+class ScreenedPrior:
+    """What a ``screening`` foretold of its layouts, best first, without the baseline; ``most`` of them may
+    join. ``beside``: the hashes of layouts that run anyway, which don't count.
     """
 
     screening: str
     most: int
     layouts: tuple[Foretold, ...]
+    beside: tuple[str, ...] = ()
 
     @classmethod
-    def of(cls, screening: Run, trials: Sequence[Trial], ranked: Sequence[Trial], most: int) -> Prior:
+    def of(cls, screening: Run, trials: Sequence[Trial], ranked: Sequence[Trial], most: int) -> ScreenedPrior:
         """Return what ``screening`` says of the layouts ``ranked``, those that may be recommended.
 
         Raises InputError where there is none beside the baseline.
@@ -95,7 +97,7 @@ class Prior:
         )
 
     @classmethod
-    def kept(cls, options: TrialOptions) -> Prior | None:
+    def kept(cls, options: TrialOptions) -> ScreenedPrior | None:
         """Return the prior of a stored run; None of one that follows no screening."""
         return from_json(cls, options.follow) if options.follow else None
 
@@ -112,7 +114,11 @@ class Prior:
                 f'run {self.screening} screened layouts that study "{study.name}" can\'t have: {error}'
             ) from None
 
-    def only(self, study: Study, possible: Callable[[Layout], bool]) -> Prior:
+    def with_others(self, layouts: Sequence[Layout]) -> ScreenedPrior:
+        """Return it for a run in which ``layouts`` run anyway."""
+        return replace(self, beside=tuple(layout.hash for layout in layouts))
+
+    def only(self, study: Study, possible: Callable[[Layout], bool]) -> ScreenedPrior:
         """Return it without the layouts that are not ``possible``."""
         both = zip(self.layouts, self.layouts_of(study), strict=True)
         return replace(self, layouts=tuple(one for one, layout in both if possible(layout)))
@@ -145,7 +151,7 @@ class Followed:
     """
 
     screening: str
-    reason: Reason
+    reason: JoinReason
     ran: int
     most: int
     screened: int
@@ -170,7 +176,7 @@ class Followed:
             )
         if self.reason == "most":
             if self.chance > UNKNOWN:
-                return f"{self.ran} {many} ran, too few to tell whether {left}; a larger --top does."
+                return f"{self.ran} {many} ran; whether {left} is not known. A larger --top tells more."
             return f"{self.ran} {many} ran: the chance that {left} is {chance}; a larger --top may find it."
         return f"{self.ran} of at most {self.most} {many} ran: the chance that {left} is {chance}."
 
@@ -183,7 +189,7 @@ class Followed:
                 f"the screening had foretold {units.change(foretold)} for {self.leader}, measured is "
                 f"{units.change(measured)}"
             )
-        if self.rank is not None and self.rank < UNKNOWN:
+        if self.rank is not None and self.rank < _ORDER:
             parts.append(f"the screening had the layouts in another order (rank correlation {self.rank:.2f})")
         text = "; ".join(parts)
         return text[:1].upper() + text[1:] + "." if text else ""
@@ -202,7 +208,7 @@ def followed(outcome: Mapping[str, Any]) -> Followed | None:
 class Following:
     """The layouts of a prior under the study of one run."""
 
-    def __init__(self, study: Study, prior: Prior, options: TrialOptions, seed: int) -> None:
+    def __init__(self, study: Study, prior: ScreenedPrior, options: TrialOptions, seed: int) -> None:
         self.prior, self.options, self._seed = prior, options, seed
         self._base = study.layout
         self.layouts = {layout.hash: layout for layout in prior.layouts_of(study)}
@@ -261,19 +267,22 @@ class Following:
             for name, row in self._ratios.items()
             if name not in left_out
         }
-        joined = [name for name in foretold if name in ran]
+        joined = [name for name in foretold if name in ran and name not in self.prior.beside]
         ahead = self._foresee(foretold, values)
         self._expected = {name: (foretold[name], math.exp(ahead.mean[name])) for name in foretold}
         # What ran without a result so far has had its turn.
-        order = [name for name in ahead.order if name not in ran]
-        reason: Reason = "going on"
+        order = [name for name in ahead.order if name not in ran and name not in self.prior.beside]
+        reason: JoinReason = "going on"
         if not order:
             reason = "all"
         elif joined and ahead.chance <= ENOUGH:
             reason = "enough"
         elif len(joined) >= self.prior.most:
             reason = "most"
-        room = min(self.at_once, self.prior.most - len(joined))
+        least, last = self.options.blocks
+        done = max((block for row in values.values() for block in row), default=0)
+        # One that could not run often enough would be compared by luck.
+        room = min(self.at_once, self.prior.most - len(joined)) if last - done >= least else 0
         out = Followed(
             self.prior.screening, reason, len(joined), self.prior.most, len(foretold),
             self.options.resolution, ahead.chance,

@@ -55,7 +55,7 @@ class TrialOptions(Options):
     differences don't matter. ``time_limit_s``: no trial begins after so many seconds. ``aa``: the baseline
     against itself. ``settle``: "cold" or "warm". ``saved``: a directory at the place for the loaded database.
     ``have``: as of ``ScreenOptions``. ``follow``: what a screening foretold, where layouts join by it
-    (``runs.follow.Prior``).
+    (``runs.follow.ScreenedPrior``).
     """
 
     blocks: tuple[int, int] = DEFAULT_BLOCKS

@@ -28,7 +28,7 @@ from ztune.places.channel import Lost, Place, ask
 from ztune.runs import plan, prepared, stopping
 from ztune.runs import trial as trials
 from ztune.runs.ending import ending
-from ztune.runs.follow import KEY, Followed, Following, Prior
+from ztune.runs.follow import KEY, Followed, Following, ScreenedPrior
 from ztune.runs.observer import Observer
 from ztune.runs.options import TrialOptions
 from ztune.runs.plan import RunJob, held
@@ -70,7 +70,7 @@ class Request:
     command: Sequence[str] = ()
     source_run: str | None = None
     undecided: Undecided | None = None
-    prior: Prior | None = None
+    prior: ScreenedPrior | None = None
 
 
 def start(store: Store, request: Request, observer: Observer | None = None) -> Run:
@@ -99,6 +99,7 @@ def start(store: Store, request: Request, observer: Observer | None = None) -> R
             place.check(study, layout)
         if prior is not None:
             prior = _possible(prior, study, request.job, place, watcher)
+            prior = prior.with_others([one for one in layouts if one.hash != study.layout.hash])
             options = replace(options, follow=prior.to_json())
         there = place.about_host()
         described = place.describe()
@@ -163,7 +164,9 @@ def resume(
         return runner.go()
 
 
-def _possible(prior: Prior, study: Study, job: RunJob, place: Place, observer: Observer) -> Prior:
+def _possible(
+    prior: ScreenedPrior, study: Study, job: RunJob, place: Place, observer: Observer
+) -> ScreenedPrior:
     """Return ``prior`` without layouts that can't run at ``place``, and say which; raise what the best of
     them is refused for if none can."""
     refused: dict[str, InputError] = {}
@@ -276,10 +279,11 @@ class _Runner:
         self.undecided = undecided
         self.store, self.run, self.place, self.job = store, run, place, job
         self.options, self.layouts, self.observer = options, list(layouts), observer
-        prior = Prior.kept(options)
+        prior = ScreenedPrior.kept(options)
         study = run.resolved_study
         self._following = None if prior is None else Following(study, prior, options, run.seed)
         self._followed: Followed | None = None
+        self._news: list[str] = []
         self.began = time.monotonic()
         self._lost: dict[int, int] = {}
         self._held = ExitStack()
@@ -298,6 +302,7 @@ class _Runner:
     def go(self) -> Run:
         """Run to the end and return the run."""
         self.observer.begin(self.run, self._all(), 1)
+        self._tell()
         with ending(self.store, self.run):
             try:
                 with self._held:
@@ -364,6 +369,7 @@ class _Runner:
             decision = self._judge("running")
             asked = self._asked(everything, decision)
             new = [layout.hash for layout in self.joining()]
+            self._tell()
             if number >= least and asked is not None and not asked and not new and not self.options.aa:
                 return "settled"
             if number >= most:
@@ -385,7 +391,7 @@ class _Runner:
         return {decision.leader, *decision.open} if decision.open else set()
 
     def joining(self) -> list[Layout]:
-        """Return the screened layouts that join the next block, each said once; none without a screening."""
+        """Return the screened layouts that join the next block; none without a screening."""
         if self._following is None:
             return []
         now = self._followed or self._following.judge(self.run, self._all(), None)
@@ -393,8 +399,14 @@ class _Runner:
         for layout in found:
             if layout not in self.layouts:
                 self.layouts.append(layout)
-                self.observer.say(f"{layout.name} joins: {self._following.said(layout)}")
+                self._news.append(f"{layout.name} joins: {self._following.said(layout)}")
         return found
+
+    def _tell(self) -> None:
+        """Say which layouts joined since it was said last."""
+        for text in self._news:
+            self.observer.say(text)
+        self._news.clear()
 
     def _late(self) -> bool:
         limit = self.options.time_limit_s

