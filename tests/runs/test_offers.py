@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -128,6 +129,28 @@ def test_one_that_fails_leaves_the_answer_and_says_so(
     # The next takes its place.
     assert recorded[3] == {"full_page_writes": "off", "wal_compression": "pglz"}
     assert outcome() == OfferedSettings((FULL, PACKED), {FRESH: "the server did not start"}, (), NOW)
+
+
+def test_an_interruption_while_one_is_recorded_leaves_the_answer_of_the_search(
+    recorded: list[dict[str, str]],
+    stand_in_engine: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    plain: Callable[[Workload, str, Path], Trace] = vars(_tune)["record_workload"]
+
+    def record(workload: Workload, recorder: str, path: Path) -> Trace:
+        if recorded:
+            raise KeyboardInterrupt
+        return plain(workload, recorder, path)
+
+    monkeypatch.setattr(_tune, "record_workload", record)
+    assert tune(tmp_path)[0] == 130
+    assert {file.name for file in (tmp_path / "out").iterdir()} == {"report.html", "apply.sh", "run.json"}
+    with Store.open() as store:
+        assert store.run().status == "done"
+    code, out, err = invoke("recommend", "last")
+    assert code == 0 and "full_page_writes" not in out.partition("Changes")[0], err
 
 
 @pytest.mark.parametrize("words", [("--settings", "0"), ("--study", "postgres-oltp")])
