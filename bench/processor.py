@@ -10,7 +10,7 @@ written:
 - *replay*: `measure.processor.seconds` of the engine, measured in the calls;
 - *mount, in the calls*: the same of `ztune-mount`, whose threads are OpenZFS's own;
 - *mount, process*: what `ztune-mount` took in user space by the kernel's count, less what it took with
-  compression off. Nothing of ztune's accounting is in it; the kernel counts by its clock's ticks of 10 ms, and
+  compression off. Nothing of ztune's accounting is in it; the kernel counts by ticks of 10 ms, and
   what compression spares of the disks' work is taken away too. Compared where it is 0.1 s at least.
 
 Errors are replay / mount - 1; of the process's, the replay's own figure with compression off is taken away
