@@ -88,6 +88,7 @@ class Brief:
     bought: BriefSaid | None
     commands: tuple[tuple[str, str], ...]
     keeps: bool = False
+    aged: BriefSaid | None = None
 
 
 def of(r: Recommendation, flags: Sequence[str] = ()) -> Brief:
@@ -110,6 +111,7 @@ def of(r: Recommendation, flags: Sequence[str] = ()) -> Brief:
         bought=_bought(r),
         commands=tuple(_commands(r, flags)),
         keeps=keeps,
+        aged=BriefSaid(r.aged[0], more=len(r.aged) - 1) if r.aged else None,
     )
 
 
@@ -312,7 +314,7 @@ def _lines(brief: Brief, width: int, fit: _Fit) -> list[Text]:
 
 def _said(brief: Brief, sure: BriefSaid) -> list[tuple[str, BriefSaid | None]]:
     return [
-        ("How sure", sure), ("Search", brief.searched),
+        ("How sure", sure), ("Search", brief.searched), ("Age", brief.aged),
         ("Warning", brief.warning), ("If bought", brief.bought),
     ]  # fmt: skip
 

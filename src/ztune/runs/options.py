@@ -32,7 +32,7 @@ class Options:
 class ScreenOptions(Options):
     """How to screen. ``jobs`` 0: one per core as far as memory goes. ``budget``: layouts in all. ``only``:
     the study's layouts, none around the best of them. ``have``: hardware that is there though the base layout
-    leaves it unused, factor → value.
+    leaves it unused, factor → value. ``ages``: pools on which the base and the best are tried once more.
     """
 
     jobs: int = 0
@@ -41,6 +41,7 @@ class ScreenOptions(Options):
     seed: int | None = None
     only: bool = False
     have: Mapping[str, str] = field(default_factory=dict)
+    ages: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -106,9 +106,13 @@ class Aging:
         self._draw = Draw(seed)
         self._zeros = bytes(_PIECE)
         self._records = {
-            role: parse_size(d.properties.get("recordsize", "128K")) for d in layout.datasets for role in d.roles
+            role: parse_size(d.properties.get("recordsize", "128K"))
+            for d in layout.datasets
+            for role in d.roles
         }
-        self._filler: dict[str, _Filler] = {made.dataset.pool: _Filler(made.mountpoint) for made in fillers(pools)}
+        self._filler: dict[str, _Filler] = {
+            made.dataset.pool: _Filler(made.mountpoint) for made in fillers(pools)
+        }
         self._writes = self._dirty = 0
         self._done = self._total = 0
         self.rewritten = self.commits = 0
@@ -136,7 +140,9 @@ class Aging:
                     "size": one.size,
                     "allocated": one.allocated,
                     "free": one.size - one.allocated,
-                    "filler": sum(size for _n, size in self._filler[name].files) if name in self._filler else 0,
+                    "filler": sum(size for _n, size in self._filler[name].files)
+                    if name in self._filler
+                    else 0,
                     "capacity": one.allocated * 100 // max(1, one.size),
                     **({} if one.fragmentation is None else {"fragmentation": one.fragmentation}),
                 }

@@ -491,7 +491,14 @@ class KernelPools:
         """Return how full each pool is, by the layout's name for it."""
         found = {}
         for pool in self.spec.layout.pools:
-            argv = ["zpool", "list", "-Hp", "-o", "size,allocated,fragmentation", pool_name(self.spec.run, pool.name)]
+            argv = [
+                "zpool",
+                "list",
+                "-Hp",
+                "-o",
+                "size,allocated,fragmentation",
+                pool_name(self.spec.run, pool.name),
+            ]
             rc, out, err = self.zfs.run.attempt(argv, quiet=True)
             if rc != 0:
                 raise ZtuneError(f"zpool list failed: {last_words(err)}")
