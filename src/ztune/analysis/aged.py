@@ -22,8 +22,9 @@ def young(layout: Layout, like: Layout) -> str:
 
 
 def sentences(now: Standing, trials: Sequence[Trial]) -> list[str]:
-    """Return one sentence for each age that layouts of the run were tried at beside the base's own: whether the
-    choice changes with it. ``now``: how they stand at the base's own age.
+    """Return one sentence for each age that layouts of the run were tried at beside the base's own.
+
+    It says whether the choice changes with it. ``now``: how they stand at the base's own age.
     """
     base, chosen = now.found.base_layout, now.chosen
     if base is None or chosen is None:
@@ -32,9 +33,8 @@ def sentences(now: Standing, trials: Sequence[Trial]) -> list[str]:
     out = []
     for age in ages:
         there = [t for t in trials if t.layout.age == age]
-        out.append(
-            _sentence(now, base, there, "a new pool" if age is None else _named(age.text(), age.words()))
-        )
+        where = "a new pool" if age is None else _named(age.text(), age.words())
+        out.append(_sentence(now, base, there, where))
     return [text for text in out if text]
 
 
@@ -57,9 +57,7 @@ def _sentence(now: Standing, base: Layout, there: Sequence[Trial], where: str) -
     lost = f" {failed[0].layout_name} has no result there: {failed[0].error}." if failed else ""
     mine = next((row for row in found if row[0] == now.chosen.hash), None)
     if mine is None or len(found) < 2:
-        return (
-            f"Whether the choice holds on {where} is not known.{lost}" if there and not _waits(there) else ""
-        )
+        return "" if _waits(there) else f"Whether the choice holds on {where} is not known.{lost}"
     _hash, name, before, after = mine
     best = min(found, key=lambda row: row[3])
     said = (

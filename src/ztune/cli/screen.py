@@ -74,8 +74,8 @@ def command(
     age: str | None = option(
         "--age",
         metavar="AGE,…",
-        help="Try the base and the best on pools of these ages too, to see whether the choice holds: used, old, "
-        "or such as 'fill 90% rewrites 3'.",
+        help="Try the base and the best on pools of these ages too, to see whether the choice holds: "
+        "used, old, or such as 'fill 90% rewrites 3'.",
     ),
     timeout: float | None = option(
         "--timeout", type=FiniteRange(min=1), metavar="S", help="Give a layout up after S seconds."

@@ -190,7 +190,7 @@ class Task:
 
 
 AGED_DISK = 4 << 30
-"""Bytes of each data disk of a pool that `--age` ages, where the layout does not say its size: it is filled."""
+"""Bytes of each data disk under `--age`, where the layout does not say its size: the pool is filled."""
 
 
 def aged(task: Task, age: str) -> Task:

@@ -26,7 +26,7 @@ TXG_WRITES, TXG_BYTES, COMMIT_WRITES = 512, 32 << 20, 128
 MOST_FILLER = 64 << 30
 """Bytes that are written to fill a pool, at most: minutes on a fast disk, hours on a slow one."""
 _PIECE = 1 << 20
-# Block checksums by which OpenZFS sees that a block was rewritten with what it holds, and leaves it where it is:
+# Checksums by which OpenZFS sees that a block was rewritten with what it holds, and leaves it where it is:
 # ZCHECKSUM_FLAG_NOPWRITE in zio_checksum.c.
 _NOPWRITE = ("sha256", "sha512", "skein", "edonr", "blake3")
 _64 = (1 << 64) - 1
@@ -63,9 +63,9 @@ def check(layout: Layout, filled: Mapping[str, Filled]) -> None:
         size = pool.size * age.fill // 100
         if size > MOST_FILLER:
             raise InputError(
-                f"the age can't fit: filling pool {name} to {age.fill} % takes {format_size(size >> 30 << 30)}, "
-                f"more than the {format_size(MOST_FILLER)} that ztune writes; give its disks a size, such as "
-                '"hdd-7200:4G"'
+                f"the age can't fit: filling pool {name} to {age.fill} % takes "
+                f"{format_size(size >> 30 << 30)}, more than the {format_size(MOST_FILLER)} that ztune writes; "
+                'give its disks a size, such as "hdd-7200:4G"'
             )
     for dataset in layout.datasets:
         values = dataset.properties
@@ -76,8 +76,8 @@ def check(layout: Layout, filled: Mapping[str, Filled]) -> None:
             and set(dataset.roles) & set(REWRITTEN)
         ):
             raise InputError(
-                f"dataset {dataset.name} can't age in a trial: with checksum={values['checksum']} OpenZFS does not "
-                "write a block that holds the same as before; a replay can age it"
+                f"dataset {dataset.name} can't age in a trial: with checksum={values['checksum']} OpenZFS "
+                "does not write a block that holds the same as before; a replay can age it"
             )
 
 
@@ -186,8 +186,8 @@ class Aging:
             if not filler.files:
                 raise ZtuneError(
                     f"the age can't fit: the database's files and snapshots take "
-                    f"{now.allocated * 100 // now.size} % of the pool {pool}, which is to be {self.age.fill} % full; "
-                    "take larger disks, fewer snapshots or a higher fill"
+                    f"{now.allocated * 100 // now.size} % of the pool {pool}, which is to be "
+                    f"{self.age.fill} % full; take larger disks, fewer snapshots or a higher fill"
                 )
             gone = 0
             while filler.files and gone < min(now.allocated - target, FILL_GROUP):
@@ -229,8 +229,8 @@ class Aging:
         if error.errno not in (errno.ENOSPC, errno.EDQUOT):
             return error
         return ZtuneError(
-            f"the age can't fit: the pool {pool} has no room left at a fill of {self.age.fill} %; take larger "
-            "disks or a lower fill"
+            f"the age can't fit: the pool {pool} has no room left at a fill of {self.age.fill} %; take "
+            "larger disks or a lower fill"
         )
 
     # -- the database's --------------------------------------------------------------------------------

@@ -59,7 +59,7 @@ class KernelPools:
             )
         if self.spec.layout.age is not None and self.spec.place.kind == "parent":
             raise InputError(
-                "an age fills pools and rewrites what is on them, which ztune does to pools of its own alone; "
+                "an age fills pools and rewrites what is on them, which ztune does to its own alone; "
                 "name disks or a directory for files, or take --on mount or --on lab"
             )
         text = tunables.read("zfs_max_recordsize")
