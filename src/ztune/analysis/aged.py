@@ -8,7 +8,6 @@ from dataclasses import replace
 from ztune.analysis import units
 from ztune.analysis.metrics import table
 from ztune.analysis.standing import Standing
-from ztune.analysis.stats import ratio
 from ztune.store.records import Trial
 from ztune.study import Layout
 
@@ -61,8 +60,8 @@ def _sentence(now: Standing, base: Layout, there: Sequence[Trial], where: str) -
     _hash, name, before, after = mine
     best = min(found, key=lambda row: row[3])
     said = (
-        f"{name} comes to {units.show(after, metric.unit)} there, {units.times(ratio(after, before))} what it "
-        "comes to without that age"
+        f"{name} comes to {units.show(after, metric.unit)} there, and to {units.show(before, metric.unit)} "
+        "without that age"
     )
     if best[3] * (1 + now.within) < after:
         return (

@@ -64,7 +64,7 @@ def check(layout: Layout, filled: Mapping[str, Filled]) -> None:
         if size > MOST_FILLER:
             raise InputError(
                 f"the age can't fit: filling pool {name} to {age.fill} % takes "
-                f"{format_size(size >> 30 << 30)}, more than the {format_size(MOST_FILLER)} that ztune writes; "
+                f"{format_size(size >> 30 << 30)}, and ztune writes {format_size(MOST_FILLER)} at most; "
                 'give its disks a size, such as "hdd-7200:4G"'
             )
     for dataset in layout.datasets:
@@ -197,14 +197,17 @@ class Aging:
         while now.allocated + UNIT < target:
             more = 0
             while more < min(target - now.allocated, FILL_GROUP):
-                more += self._add(pool)
+                more += self._add(pool, target - now.allocated - more)
             self._pools.end_group()
             now = self._pools.filled()[pool]
             self._tell(f"fill {pool}: {now.allocated * 100 // now.size} %")
 
-    def _add(self, pool: str) -> int:
+    def _add(self, pool: str, lacks: int) -> int:
+        """Make one more file, of a size that chance has chosen, but no larger than what the pool lacks."""
         filler = self._filler[pool]
         size = UNIT << self._draw.below(7)
+        while size > max(UNIT, lacks):
+            size >>= 1
         path = filler.place / f"filler{filler.named:08}"
         filler.files.append((filler.named, size))
         filler.named += 1
