@@ -1,9 +1,9 @@
 """What age costs, by replay: the tables of docs/age.md.
 
-    python bench/age.py TRACE [--profile hdd-7200] [--rewrites 5] [--out age.json]
+    python bench/age.py TRACE [--profile hdd-7200] [--fills 50,80,90] [--rewrites 5] [--out age.json]
 
 Replays TRACE with recordsizes of 8K and 128K and both settings of logbias on a new pool and on pools that are
-kept 50, 80 and 90 % full while the database is rewritten. What is in ``--out`` already is not replayed again.
+kept so many percent full while the database is rewritten. What is in ``--out`` already is not replayed again.
 """
 
 from __future__ import annotations
@@ -22,11 +22,9 @@ from ztune.runs.asked import study_for
 from ztune.study.layout import with_settings
 from ztune.trace.reader import Trace
 
-FILLS = (50, 80, 90)
 
-
-def _layouts(rewrites: int) -> list[tuple[str, str, str]]:
-    ages = ["new", *(f"fill {fill}% rewrites {rewrites}" for fill in FILLS)]
+def _layouts(fills: str, rewrites: int) -> list[tuple[str, str, str]]:
+    ages = ["new", *(f"fill {fill}% rewrites {rewrites}" for fill in fills.split(","))]
     return [(rs, bias, age) for rs in ("8K", "128K") for bias in ("latency", "throughput") for age in ages]
 
 
@@ -50,6 +48,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("trace", type=Path)
     parser.add_argument("--profile", default="hdd-7200")
+    parser.add_argument("--fills", default="50,80,90")
     parser.add_argument("--rewrites", type=int, default=5)
     parser.add_argument("--out", type=Path, default=Path("age.json"))
     given = parser.parse_args()
@@ -58,7 +57,7 @@ def main() -> None:
     replay = Replay(trace, engine.check(), timeout_s=3600)
     done = json.loads(given.out.read_text()) if given.out.exists() else {}
     keys = [d.key for d in study.layout.datasets]
-    for record, bias, age in _layouts(given.rewrites):
+    for record, bias, age in _layouts(given.fills, given.rewrites):
         name = f"{record} {bias} {age}"
         if name in done:
             continue
@@ -72,7 +71,7 @@ def main() -> None:
         output.echo(f"{name}: {done[name]}", err=True)
     output.echo("| recordsize | logbias | pool | fragmentation | reads | writes | modelled | of a new pool |")
     output.echo("| --- | --- | --- | --- | --- | --- | --- | --- |")
-    for record, bias, age in _layouts(given.rewrites):
+    for record, bias, age in _layouts(given.fills, given.rewrites):
         row, new = done[f"{record} {bias} {age}"], done[f"{record} {bias} new"]
         times = row["modelled_s"] / new["modelled_s"]
         fragmented = "–" if row["fragmentation"] is None else f"{row['fragmentation']} %"

@@ -83,7 +83,8 @@ static void name_of(uint32_t number, char *name, size_t len)
 	(void)snprintf(name, len, "filler%08u", number);
 }
 
-static int add_file(int pool, uint64_t *written)
+/* One more file, of a size that chance has chosen, but no larger than what the pool lacks. */
+static int add_file(int pool, uint64_t lacks, uint64_t *written)
 {
 	static const fl_new_t new_file = {.mode = S_IFREG | 0600};
 	filler_t *f = &A.filler[pool];
@@ -93,6 +94,8 @@ static int add_file(int pool, uint64_t *written)
 	bool commit;
 	int error;
 
+	while (size > UNIT && size > lacks)
+		size /= 2;
 	if (f->nfiles == f->room) {
 		f->room = f->room == 0 ? 256 : f->room * 2;
 		if ((f->file = realloc(f->file, f->room * sizeof(*f->file))) == NULL)
@@ -148,7 +151,7 @@ static int adjust(int pool)
 	}
 	while (rc == 0 && s.allocated + UNIT < target) {
 		for (bytes = 0; rc == 0 && bytes < MIN(target - s.allocated, FILL_GROUP);)
-			rc = add_file(pool, &bytes);
+			rc = add_file(pool, target - s.allocated - bytes, &bytes);
 		pool_sync(pool);
 		clockwork_wait_evicted();
 		pool_filled(pool, &s);

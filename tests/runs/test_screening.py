@@ -65,6 +65,22 @@ def test_searches_ranks_and_proves(stand_in_engine: Path, trace: Trace, home: Pa
     assert scratch_is_empty(home)
 
 
+def test_the_best_are_tried_on_aged_pools_last(stand_in_engine: Path, trace: Trace) -> None:
+    words = ["screen", str(trace.path), "--json", "--jobs", "2", "--budget", "12"]
+    young = json.loads(invoke(*words)[1])
+    code, out, err = invoke(*words, "--age", "used, fill 50% rewrites 1")
+    assert code == 0, err
+    answer = json.loads(out)
+    old = [entry for entry in answer["layouts"] if "age" in entry["changes"]]
+    # The base and the three best, at each of both ages, beside all that is tried without.
+    assert sorted(entry["changes"]["age"] for entry in old) == ["fill 50% rewrites 1"] * 4 + ["used"] * 4
+    assert len(answer["layouts"]) == len(young["layouts"]) + 8
+    assert all(entry["rank"] is None and entry["status"] == "ok" for entry in old)
+    assert min(entry["trial"] for entry in old) > len(young["layouts"])
+    assert {"age": "used"} in [entry["changes"] for entry in old]
+    assert [text.partition(":")[0] for text in answer["aged"]] == ["The choice does not change with age"] * 2
+
+
 def test_table_without_json(stand_in_engine: Path, trace: Trace) -> None:
     code, out, err = invoke("screen", str(trace.path), "--budget", "3", "--name", "mine")
     assert code == 0, err

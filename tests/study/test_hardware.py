@@ -101,4 +101,5 @@ def test_a_device_of_a_pool_that_the_base_leaves_unused_is_hardware_beside_that_
     have = parse_have(["pool.logs.slog=nvme", "wal.pool=logs"], BASE)
     assert have == {"wal.pool": "logs", "pool.logs.slog": "nvme"}
     both = with_settings(BASE, have)
-    assert lacking(BASE, both, have) == {} and lacking(BASE, both, {}) == {"wal.pool": "logs"}
+    assert Hardware(BASE, have).lacking(both) == {}
+    assert Hardware(BASE, {}).lacking(both) == {"wal.pool": "logs"}

@@ -276,6 +276,7 @@ class Recommendation(RecommendationPart):
     hazards: list[Hazard]
     warnings: list[str]  # of the trace, the run and the replays
     searched: str = ""  # why the search stopped, and how likely it is that it left something better
+    aged: list[str] = []  # whether the choice changes on pools of other ages, a sentence for each
     outpaced: str = ""  # which layouts could not have kept the recorded pace, with figures
     confidence: Confidence
     not_tested: list[str]

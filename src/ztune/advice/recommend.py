@@ -26,6 +26,7 @@ from ztune.advice.model import (
 )
 from ztune.advice.pools import modelled_change, pool_advice
 from ztune.analysis import units
+from ztune.analysis.aged import sentences
 from ztune.analysis.basis import in_user_space
 from ztune.analysis.choose import as_good
 from ztune.analysis.effects import ABSENT, Effect, effects
@@ -138,6 +139,7 @@ def recommend(
         hazards=hazards(chosen, workload, manifest),
         warnings=trust.warnings(now, manifest),
         searched=trust.searched(now),
+        aged=sentences(now, trials) if modelled else [],
         outpaced=trust.outpaced(now) if modelled else "",
         confidence=trust.confidence(
             now, chosen, manifest, unscreened, found.promising(own) if modelled else ()

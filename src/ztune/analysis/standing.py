@@ -118,6 +118,9 @@ def standing(run: Run, trials: Sequence[Trial], objective: Objective | None = No
     What was measured stands by the run's own decision, or by one made anew where ``objective`` minimises
     something else first. Raises InputError for a metric that these trials don't have.
     """
+    # Another age is another question: docs/age.md.
+    base = next((t.layout for t in trials if t.is_baseline), None)
+    trials = [t for t in trials if base is None or t.layout.age == base.age]
     found = collect(trials, basis(run))
     if run.measured:
         if objective is not None:

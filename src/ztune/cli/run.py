@@ -44,6 +44,11 @@ def command(
     where: Where = group(),
     profile: str | None = profile_option,
     arc: str | None = arc_option,
+    age: str | None = option(
+        "--age",
+        metavar="AGE",
+        help="Age the pools of every layout before the measure: used, old, or such as 'fill 90% rewrites 3'.",
+    ),
     names: tuple[str, ...] = option(
         "--layouts",
         metavar="NAME|HASH",
@@ -94,6 +99,7 @@ def command(
       ztune run --from last --top 1 --advice openzfs-guide      against what OpenZFS's guide says
       ztune run my-study.toml --on local --pool tank/ztune
       ztune run postgres-oltp --on mount --objective cpu     least processor time per transaction
+      ztune run postgres-oltp --on mount --age used   on pools that are full and fragmented
       ztune run fio --on local --disk main=/dev/sdb --blocks 5
       ztune run postgres-oltp --on ssh://db7 --pool tank/ztune -p scale=400
       ztune run --resume 7f3k2a                       go on where it was cut
@@ -138,6 +144,8 @@ def command(
                 )
             for note in task.notes:
                 output.echo(f"ztune: {note}", err=True)
+            if age is not None:
+                task = asked.aged(task, age)
             study = task.study
             if objective is not None:
                 goal = {**study.objective.model_dump(mode="json"), "minimise": metrics(objective)}

@@ -13,6 +13,7 @@ import click
 from ztune import output
 from ztune.advice.trust import outpaced
 from ztune.analysis.across import family
+from ztune.analysis.aged import sentences
 from ztune.analysis.metrics import TOTALS, operations, table
 from ztune.analysis.standing import standing
 from ztune.cli._live import LiveView
@@ -51,6 +52,7 @@ from ztune.store.records import Run, Trial
 from ztune.study import OBJECTIVES, Study, ready
 from ztune.study.durability import judge
 from ztune.study.hardware import parse_have
+from ztune.study.layout import plain, with_settings
 from ztune.trace import reassign
 from ztune.trace.reader import Trace
 from ztune.trace.roles import RoleRules
@@ -73,6 +75,12 @@ def command(
     have: tuple[str, ...] = have_option,
     cores: int | None = cores_option,
     processor: str | None = processor_option,
+    age: str | None = option(
+        "--age",
+        metavar="AGE,…",
+        help="Try the base and the best on pools of these ages too, to see whether the choice holds: "
+        "used, old, or such as 'fill 90% rewrites 3'.",
+    ),
     timeout: float | None = option(
         "--timeout", type=FiniteRange(min=1), metavar="S", help="Give a layout up after S seconds."
     ),
@@ -107,6 +115,7 @@ def command(
       ztune screen my.trace --study my-study.toml --budget 60
       ztune screen my.trace --role '/srv/db/log/*=wal'    another role, without recording again
       ztune screen my.trace --advice openzfs-guide   what the guide says, beside what is found
+      ztune screen my.trace --age used,old   does the choice hold on a full pool, years later?
       ztune screen my.trace --resume            go on where it was cut
       ztune screen my.trace --profile nvme --processor host.json    with the processors of another host
       ztune screen my.trace --openzfs 2.3.2,2.4.4    what does the upgrade change?
@@ -134,7 +143,7 @@ def command(
             given = {
                 "--study": study_name, "--profile": profile, "--arc": arc, "--name": name,
                 "--role": ", ".join(roles) or None, "--have": have or None,
-                "--advice": " ".join(advice) or None,
+                "--advice": " ".join(advice) or None, "--age": age,
                 "--cores": None if cores is None else str(cores), "--processor": processor,
             }  # fmt: skip
             wrong = [flag for flag, value in given.items() if value is not None]
@@ -144,8 +153,10 @@ def command(
             run = _unfinished(store, resume, opened)
             opened = opened or Trace.open(run.trace_path)
             begun = ScreenOptions.of(run)
-            options = replace(options, budget=budget or begun.budget, only=begun.only, have=begun.have)
-            options = replace(options, cores=begun.cores, processor=begun.processor)
+            options = replace(
+                options, budget=budget or begun.budget, only=begun.only, have=begun.have, ages=begun.ages,
+                cores=begun.cores, processor=begun.processor,
+            )  # fmt: skip
             engine = engine_programs.of_run(run.versions)
             with LiveView() as live:
                 run = screening.resume(store, run, opened, engine, options, observer=live)
@@ -166,7 +177,7 @@ def command(
                 study = recordings.replayable(study, opened, study_name)
                 others = recordings.found(study, opened, options.budget, study_name)
             study = say_advice(with_advice(study, advice, opened))
-            options = replace(options, have=parse_have(have, study.layout))
+            options = replace(options, have=parse_have(have, study.layout), ages=_ages(age, study))
             say_notes(study, options.budget)
             with LiveView() as live:
                 run = screening.start(
@@ -198,6 +209,17 @@ def command(
                 output.echo(text)
             output.echo(f"`ztune recommend {run.id}` says what to set, and why.")
         return 1 if failed else 0
+
+
+def _ages(given: str | None, study: Study) -> tuple[str, ...]:
+    """Return the ages named; InputError for one that is none."""
+    values = tuple(filter(None, map(str.strip, (given or "").split(","))))
+    for value in values:
+        try:
+            with_settings(study.layout, {"age": value})
+        except ValueError as error:
+            raise InputError(f"--age: {plain(error)}") from None
+    return values
 
 
 def _recorded(
@@ -291,6 +313,7 @@ def ranking_json(run: Run, trials: Sequence[Trial]) -> dict[str, Any]:
         "objective": run.objective.model_dump(mode="json"),
         "warnings": run.warnings,
         "search": None if (end := stopped(run.outcome)) is None else end.to_json(),
+        "aged": sentences(now, trials),
         "outpaced": outpaced(now) if now.chosen is not None else "",
         "layouts": [entry(t) for t in ordered],
     }

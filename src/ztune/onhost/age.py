@@ -119,7 +119,7 @@ _KEYS = {"fill", "rewrites", "snapshots", "write"}
 def _parts(text: str) -> dict[str, str]:
     if text in NAMED:
         age = NAMED[text]
-        return {} if age is None else _parts(age._long())  # noqa: SLF001
+        return {} if age is None else _parts(age._long())
     found = _PART.findall(text)
     if not found or _PART.sub("", text).strip(" ,"):
         raise ValueError(

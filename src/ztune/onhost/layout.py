@@ -376,8 +376,8 @@ class Layout:
         is the first role of its dataset; ``ROLE.with`` for the further roles; ``tunable.NAME`` where not
         ZFS's default; ``database.NAME``; ``workload.NAME``; only where not the default, so that stored runs
         stay comparable, ``pool.NAME.filesystem``, ``ROLE.volume``, ``ROLE.filesystem``,
-        ``ROLE.volblocksize``, ``ROLE.encryption`` and ``age``. Layouts of one study have the same keys except those;
-        see ``optional_setting`` and ``default_setting``.
+        ``ROLE.volblocksize``, ``ROLE.encryption`` and ``age``. Layouts of one study have the same keys except
+        those; see ``optional_setting`` and ``default_setting``.
         """
         out = {"arc": format_size(self.arc)}
         if self.age is not None:

@@ -55,8 +55,8 @@ def engine_spec(study: Study, layout: Layout, seed: int) -> dict[str, Any]:
 
 
 LEAST_AGED = 2 << 30
-"""Bytes of an aged pool: OpenZFS keeps 128 MiB for itself (spa_min_slop in spa_misc.c), which leaves no room at
-a fill of 90 % in much less."""
+"""Bytes of an aged pool at least: OpenZFS keeps 128 MiB for itself (spa_min_slop in spa_misc.c), which leaves
+no room at a fill of 90 % in much less."""
 AGED = 4
 """An aged pool is so many times as large as the files on it."""
 _GRAIN = 64 << 20

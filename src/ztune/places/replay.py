@@ -387,9 +387,9 @@ def contents_bytes(spec: dict[str, Any], growth: int) -> int:
 
 
 def filler_bytes(spec: dict[str, Any]) -> int:
-    """Return the most that the filler of aged pools takes, bytes: of files alone, since in memory it takes none."""
+    """Return the most that the filler of aged pools takes of files, bytes; of memory it takes none."""
     disks = [d["size"] for p in spec["pools"] for v in p["vdevs"] if v["class"] == "data" for d in v["disks"]]
-    return sum(disks) * int(spec.get("age", {}).get("fill", 0)) // 100
+    return int(sum(disks) * spec.get("age", {}).get("fill", 0) // 100)
 
 
 def _read_progress(stream: IO[bytes], progress: Progress | None, words: list[str]) -> None:

@@ -91,6 +91,7 @@ class Brief:
     bought: BriefSaid | None
     commands: tuple[tuple[str, str], ...]
     keeps: bool = False
+    aged: BriefSaid | None = None
 
 
 def of(r: Recommendation, flags: Sequence[str] = ()) -> Brief:
@@ -113,6 +114,7 @@ def of(r: Recommendation, flags: Sequence[str] = ()) -> Brief:
         bought=_bought(r),
         commands=tuple(_commands(r, flags)),
         keeps=keeps,
+        aged=BriefSaid(r.aged[0], more=len(r.aged) - 1) if r.aged else None,
     )
 
 
@@ -298,7 +300,7 @@ def _lines(brief: Brief, width: int, fit: _Fit) -> list[Text]:
     out += [Text()] * (fit.blanks > 0)
     sure = replace(brief.sure, text=f"{brief.level}. {brief.sure.text}")
     for label, said in (
-        ("How sure", sure), ("Search", brief.searched),
+        ("How sure", sure), ("Search", brief.searched), ("Age", brief.aged),
         ("Warning", brief.warning), ("If bought", brief.bought),
     ):  # fmt: skip
         if said is not None:

@@ -86,6 +86,7 @@ def ranking(r: Recommendation, top: int | None = TOP) -> RenderableType:
     ]
     if top is not None and len(notes) > NOTES:
         parts.append(Text(f"held back: {len(notes) - NOTES} more; --all says why", style="dim"))
+    parts += [Text(f"\n{text}", style="yellow" if "changes" in text else "") for text in r.aged]
     if r.outpaced:
         parts.append(Text(f"\n{r.outpaced}", style="yellow"))
     parts += if_bought(r)

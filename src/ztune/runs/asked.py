@@ -20,7 +20,7 @@ from ztune.store.records import Run
 from ztune.study import Layout, Study, advised, generic, ready
 from ztune.study.adjust import adjusted
 from ztune.study.advised import StudyBeside
-from ztune.study.layout import plain
+from ztune.study.layout import plain, with_settings
 from ztune.trace.manifest import Manifest, WorkloadInfo
 from ztune.trace.reader import Trace
 from ztune.trace.roles import databases_of
@@ -189,6 +189,33 @@ class Task:
     job: RunJob
     notes: tuple[str, ...] = ()
     prior: ScreenedPrior | None = None
+
+
+AGED_DISK = 4 << 30
+"""Bytes of each data disk under `--age`, where the layout does not say its size: the pool is filled."""
+
+
+def aged(task: Task, age: str) -> Task:
+    """Return ``task`` with pools of that age under every layout. Raises InputError for one that is none."""
+
+    def older(layout: Layout) -> Layout:
+        pools = tuple(
+            replace(
+                pool,
+                vdevs=tuple(
+                    replace(v, size=AGED_DISK) if v.class_ == "data" and v.size is None else v
+                    for v in pool.vdevs
+                ),
+            )
+            for pool in layout.pools
+        )
+        return with_settings(replace(layout, pools=pools), {"age": age}, layout.name)
+
+    try:
+        study = task.study.model_copy(update={"layout": older(task.study.layout)})
+        return replace(task, study=study, layouts=[older(layout) for layout in task.layouts])
+    except ValueError as error:
+        raise InputError(f"--age: {plain(error)}") from None
 
 
 def task(

@@ -34,7 +34,8 @@ class ScreenOptions(Options):
     """How to screen. ``jobs`` 0: one per core as far as memory goes. ``budget``: layouts in all. ``only``:
     the study's layouts, none around the best of them. ``have``: hardware that is there though the base layout
     leaves it unused, factor → value. ``cores``: of the host that runs the database; None: those of its
-    ``processor``, which ``HostProcessors`` keeps, else of the recorded host.
+    ``processor``, which ``HostProcessors`` keeps, else of the recorded host. ``ages``: pools on which the
+    base and the best are tried once more.
     """
 
     jobs: int = 0
@@ -45,6 +46,7 @@ class ScreenOptions(Options):
     have: Mapping[str, str] = field(default_factory=dict)
     cores: int | None = None
     processor: Mapping[str, Any] = field(default_factory=dict)
+    ages: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -6,6 +6,7 @@ both return the run when it is done.
 
 from __future__ import annotations
 
+import itertools
 import queue
 import threading
 from collections.abc import Iterable, Mapping, Sequence
@@ -13,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from ztune import __version__
+from ztune.analysis.aged import BEST
 from ztune.analysis.metrics import replayed
 from ztune.analysis.standing import standing
 from ztune.errors import InputError
@@ -26,12 +28,13 @@ from ztune.runs.options import ScreenOptions
 from ztune.runs.recordings import JobKey, found, key_of, of_run
 from ztune.runs.refine import MAX_ROUNDS, back_to_default
 from ztune.runs.search import KEY, LayoutSearch, Stopped, ending_of, opening, stopped
-from ztune.runs.space import changed, differences, first_round, meaning, unique
+from ztune.runs.space import AGE, changed, differences, first_round, meaning, unique
 from ztune.search.propose import STARTS
 from ztune.store import environment
 from ztune.store.db import Store
 from ztune.store.records import Run, Trial
 from ztune.study import Layout, Study
+from ztune.study.layout import with_settings
 from ztune.trace.reader import Trace
 from ztune.trace.witness import kept
 from ztune.units import parse_size
@@ -276,6 +279,7 @@ class _Screening:
     ) -> None:
         self.store, self.run, self.targets = store, run, targets
         self.budget, self.only, self.have = options.budget, options.only, options.have
+        self.ages = options.ages
         self.observer = observer
         self.study = run.resolved_study
 
@@ -314,12 +318,14 @@ class _Screening:
             self._add(layout, 1, layout.hash == study.layout.hash)
         self._run_pending()
         if self.only:
+            self._aged()
             return
         search = LayoutSearch(study, self._possible, self.have)
         self._search(search)
         self._pairs(search)
         if self.budget >= STARTS:
             self._beside(search)
+        self._aged()
 
     def _search(self, search: LayoutSearch) -> None:
         """Try what the model proposes until it says that enough is known, or the budget ends."""
@@ -369,6 +375,15 @@ class _Screening:
         chosen = self._chosen()
         if chosen is not None:
             self._new(search.on_top(chosen), len(search.beside))
+
+    def _aged(self) -> None:
+        """Try the base and the best once more on pools of each age that was asked for, on top of all."""
+        base, now = self.study.layout, standing(self.run, self._all())
+        best = [base, *([now.chosen.layout] if now.chosen else []), *(p.result.layout for p in now.ranked)]
+        few = list(itertools.islice(unique(best), BEST + 1))
+        values = dict.fromkeys((*self.ages, *map(str, self.study.axes.get(AGE, ()))))
+        layouts = [with_settings(layout, {AGE: value}) for value in values for layout in few]
+        self._new(layouts, len(layouts))
 
     def _chosen(self, trials: Sequence[Trial] | None = None) -> Layout | None:
         """Return the layout to recommend of ``trials``, default all."""

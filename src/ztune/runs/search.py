@@ -17,7 +17,7 @@ from typing import Any, Literal
 from ztune.analysis import demand
 from ztune.analysis.metrics import replayed
 from ztune.analysis.results import LayoutResult, collect
-from ztune.runs.space import JOB_FACTORS, changed, first_round, layouts_of
+from ztune.runs.space import AGE, JOB_FACTORS, changed, first_round, layouts_of
 from ztune.search.propose import STARTS, Proposal, plainer, propose
 from ztune.search.space import Cell, SearchAxis, SearchSpace
 from ztune.store.records import Run, Trial
@@ -107,7 +107,7 @@ def opening(study: Study, budget: int) -> list[Layout]:
     """
     if not study.axes:
         return first_round(study, budget)
-    if {key for keys in study.cross for key in keys} >= set(study.axes):
+    if {key for keys in study.cross for key in keys} >= set(study.axes) - {AGE}:
         every = first_round(study, budget + 1)
         if len(every) <= budget:
             return every
@@ -277,6 +277,8 @@ def _factors(study: Study) -> dict[str, list[str | int]]:
     ours = study.layout.settings()
     out: dict[str, list[str | int]] = {}
     for key, listed in study.axes.items():
+        if key == AGE:
+            continue
         own = ours.get(key, default_setting(key))
         named = [layout.set[key] for layout in study.layouts if key in layout.set]
         out[key] = list(dict.fromkeys([*([] if own is None else [own]), *listed, *named]))

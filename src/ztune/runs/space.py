@@ -10,6 +10,8 @@ from ztune.study import Layout, Study
 from ztune.study.advised import PREFIX
 from ztune.study.layout import with_settings
 
+AGE = "age"
+"""The axis that is no choice: its values are tried last, on the best of the layouts."""
 JOB_FACTORS = ("workload.", "database.")
 """How factors begin that change the job itself, so that layouts take another recording."""
 
@@ -94,7 +96,8 @@ def _every(study: Study, crosses: Iterable[Sequence[str]]) -> Iterator[Layout]:
     yield base
     # Asked for by name: a small budget must not leave them out.
     yield from (one for one in named if one.name.startswith(PREFIX))
-    yield from (changed(base, {key: value}) for key, values in study.axes.items() for value in values)
+    alone = ((key, value) for key, values in study.axes.items() if key != AGE for value in values)
+    yield from (changed(base, {key: value}) for key, value in alone)
     yield from named
     for keys in crosses:
         for combination in itertools.product(*(study.axes[key] for key in keys)):

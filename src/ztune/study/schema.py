@@ -50,6 +50,11 @@ def study_schema() -> dict[str, Any]:
     for name in ("Vdev", "HddProfile", "FlashProfile"):
         size = definitions[name]["properties"]["size"]
         definitions[name]["properties"]["size"] = {**_SIZE, "description": size["description"]}
+    age = definitions["Age"]["properties"]
+    for name in ("fill", "rewrites", "snapshots"):
+        age[name]["type"] = ["integer", "string"]
+    age["write"] = {**_SIZE, "description": age["write"]["description"]}
+    layout["properties"]["age"]["anyOf"].append({"type": "string"})
     volume = definitions["Dataset"]["properties"]["volume"]
     definitions["Dataset"]["properties"]["volume"] = {**_SIZE, "description": volume["description"]}
     definitions["Objective"]["properties"]["minimise"]["items"] = {"enum": list(OBJECTIVES)}

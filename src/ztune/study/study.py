@@ -93,12 +93,18 @@ class Study(Strict):
         for key, values in self.axes.items():
             if not values:
                 raise KeyedError(("axes", key), "an axis needs at least one value")
+            if key.startswith("age."):
+                raise KeyedError(("axes", key), 'write whole ages: age = ["used", "fill 90% rewrites 3"]')
             for i, value in enumerate(values):
                 try:
                     with_settings(self.layout, {key: value})
                 except ValueError as error:
                     raise KeyedError(("axes", key, i), plain(error)) from None
         for i, keys in enumerate(self.cross):
+            if "age" in keys:
+                raise KeyedError(
+                    ("cross", i), "age is no part of a cross: it is tried last, on the best layouts"
+                )
             for key in keys:
                 if key not in self.axes:
                     raise KeyedError(
@@ -118,6 +124,11 @@ class Study(Strict):
             if named.name in names:
                 raise KeyedError(("layouts", i, "name"), f'two layouts are called "{named.name}"')
             names.add(named.name)
+            if any(key.partition(".")[0] == "age" for key in named.set):
+                raise KeyedError(
+                    ("layouts", i, "set"),
+                    "an age is the base's own ([layout.age]) or an axis, tried on the best",
+                )
             try:
                 with_settings(self.layout, named.set)
             except ValueError as error:

@@ -50,7 +50,9 @@ class FakeZfs(Commands):
         }
         self.datasets[name] = {**values, **LOCAL, **{k.replace("_", ":"): v for k, v in more.items()}}
 
-    def attempt(self, argv: Sequence[str], *, timeout: float = 120.0) -> tuple[int, str, str]:
+    def attempt(
+        self, argv: Sequence[str], *, timeout: float = 120.0, quiet: bool = False
+    ) -> tuple[int, str, str]:
         words = list(argv)
         self.calls.append(words)
         name = words[-1]

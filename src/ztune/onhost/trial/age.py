@@ -26,7 +26,7 @@ TXG_WRITES, TXG_BYTES, COMMIT_WRITES = 512, 32 << 20, 128
 MOST_FILLER = 64 << 30
 """Bytes that are written to fill a pool, at most: minutes on a fast disk, hours on a slow one."""
 _PIECE = 1 << 20
-# Block checksums by which OpenZFS sees that a block was rewritten with what it holds, and leaves it where it is:
+# Checksums by which OpenZFS sees that a block was rewritten with what it holds, and leaves it where it is:
 # ZCHECKSUM_FLAG_NOPWRITE in zio_checksum.c.
 _NOPWRITE = ("sha256", "sha512", "skein", "edonr", "blake3")
 _64 = (1 << 64) - 1
@@ -63,9 +63,9 @@ def check(layout: Layout, filled: Mapping[str, Filled]) -> None:
         size = pool.size * age.fill // 100
         if size > MOST_FILLER:
             raise InputError(
-                f"the age can't fit: filling pool {name} to {age.fill} % takes {format_size(size >> 30 << 30)}, "
-                f"more than the {format_size(MOST_FILLER)} that ztune writes; give its disks a size, such as "
-                '"hdd-7200:4G"'
+                f"the age can't fit: filling pool {name} to {age.fill} % takes "
+                f"{format_size(size >> 30 << 30)}, and ztune writes {format_size(MOST_FILLER)} at most; "
+                'give its disks a size, such as "hdd-7200:4G"'
             )
     for dataset in layout.datasets:
         values = dataset.properties
@@ -76,8 +76,8 @@ def check(layout: Layout, filled: Mapping[str, Filled]) -> None:
             and set(dataset.roles) & set(REWRITTEN)
         ):
             raise InputError(
-                f"dataset {dataset.name} can't age in a trial: with checksum={values['checksum']} OpenZFS does not "
-                "write a block that holds the same as before; a replay can age it"
+                f"dataset {dataset.name} can't age in a trial: with checksum={values['checksum']} OpenZFS "
+                "does not write a block that holds the same as before; a replay can age it"
             )
 
 
@@ -106,9 +106,13 @@ class Aging:
         self._draw = Draw(seed)
         self._zeros = bytes(_PIECE)
         self._records = {
-            role: parse_size(d.properties.get("recordsize", "128K")) for d in layout.datasets for role in d.roles
+            role: parse_size(d.properties.get("recordsize", "128K"))
+            for d in layout.datasets
+            for role in d.roles
         }
-        self._filler: dict[str, _Filler] = {made.dataset.pool: _Filler(made.mountpoint) for made in fillers(pools)}
+        self._filler: dict[str, _Filler] = {
+            made.dataset.pool: _Filler(made.mountpoint) for made in fillers(pools)
+        }
         self._writes = self._dirty = 0
         self._done = self._total = 0
         self.rewritten = self.commits = 0
@@ -136,7 +140,9 @@ class Aging:
                     "size": one.size,
                     "allocated": one.allocated,
                     "free": one.size - one.allocated,
-                    "filler": sum(size for _n, size in self._filler[name].files) if name in self._filler else 0,
+                    "filler": sum(size for _n, size in self._filler[name].files)
+                    if name in self._filler
+                    else 0,
                     "capacity": one.allocated * 100 // max(1, one.size),
                     **({} if one.fragmentation is None else {"fragmentation": one.fragmentation}),
                 }
@@ -180,8 +186,8 @@ class Aging:
             if not filler.files:
                 raise ZtuneError(
                     f"the age can't fit: the database's files and snapshots take "
-                    f"{now.allocated * 100 // now.size} % of the pool {pool}, which is to be {self.age.fill} % full; "
-                    "take larger disks, fewer snapshots or a higher fill"
+                    f"{now.allocated * 100 // now.size} % of the pool {pool}, which is to be "
+                    f"{self.age.fill} % full; take larger disks, fewer snapshots or a higher fill"
                 )
             gone = 0
             while filler.files and gone < min(now.allocated - target, FILL_GROUP):
@@ -191,14 +197,17 @@ class Aging:
         while now.allocated + UNIT < target:
             more = 0
             while more < min(target - now.allocated, FILL_GROUP):
-                more += self._add(pool)
+                more += self._add(pool, target - now.allocated - more)
             self._pools.end_group()
             now = self._pools.filled()[pool]
             self._tell(f"fill {pool}: {now.allocated * 100 // now.size} %")
 
-    def _add(self, pool: str) -> int:
+    def _add(self, pool: str, lacks: int) -> int:
+        """Make one more file, of a size that chance has chosen, but no larger than what the pool lacks."""
         filler = self._filler[pool]
         size = UNIT << self._draw.below(7)
+        while size > max(UNIT, lacks):
+            size >>= 1
         path = filler.place / f"filler{filler.named:08}"
         filler.files.append((filler.named, size))
         filler.named += 1
@@ -223,8 +232,8 @@ class Aging:
         if error.errno not in (errno.ENOSPC, errno.EDQUOT):
             return error
         return ZtuneError(
-            f"the age can't fit: the pool {pool} has no room left at a fill of {self.age.fill} %; take larger "
-            "disks or a lower fill"
+            f"the age can't fit: the pool {pool} has no room left at a fill of {self.age.fill} %; take "
+            "larger disks or a lower fill"
         )
 
     # -- the database's --------------------------------------------------------------------------------

@@ -59,7 +59,7 @@ class KernelPools:
             )
         if self.spec.layout.age is not None and self.spec.place.kind == "parent":
             raise InputError(
-                "an age fills pools and rewrites what is on them, which ztune does to pools of its own alone; "
+                "an age fills pools and rewrites what is on them, which ztune does to its own alone; "
                 "name disks or a directory for files, or take --on mount or --on lab"
             )
         text = tunables.read("zfs_max_recordsize")
@@ -491,7 +491,14 @@ class KernelPools:
         """Return how full each pool is, by the layout's name for it."""
         found = {}
         for pool in self.spec.layout.pools:
-            argv = ["zpool", "list", "-Hp", "-o", "size,allocated,fragmentation", pool_name(self.spec.run, pool.name)]
+            argv = [
+                "zpool",
+                "list",
+                "-Hp",
+                "-o",
+                "size,allocated,fragmentation",
+                pool_name(self.spec.run, pool.name),
+            ]
             rc, out, err = self.zfs.run.attempt(argv, quiet=True)
             if rc != 0:
                 raise ZtuneError(f"zpool list failed: {last_words(err)}")

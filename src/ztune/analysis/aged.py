@@ -1,0 +1,78 @@
+"""What age does to the best layouts: a run's trials of the same layouts on pools with a past."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from ztune.analysis import units
+from ztune.analysis.metrics import table
+from ztune.analysis.standing import Standing
+from ztune.store.records import Trial
+from ztune.study import Layout
+
+BEST = 3
+"""How many of the ranked layouts are tried on aged pools, beside the base."""
+
+
+def young(layout: Layout, like: Layout) -> str:
+    """Return the hash of ``layout`` at the age of ``like``."""
+    return replace(layout, age=like.age).hash
+
+
+def sentences(now: Standing, trials: Sequence[Trial]) -> list[str]:
+    """Return one sentence for each age that layouts of the run were tried at beside the base's own.
+
+    It says whether the choice changes with it. ``now``: how they stand at the base's own age.
+    """
+    base, chosen = now.found.base_layout, now.chosen
+    if base is None or chosen is None:
+        return []
+    ages = list(dict.fromkeys(t.layout.age for t in trials if t.layout.age != base.age))
+    out = []
+    for age in ages:
+        there = [t for t in trials if t.layout.age == age]
+        where = "a new pool" if age is None else _named(age.text(), age.words())
+        out.append(_sentence(now, base, there, where))
+    return [text for text in out if text]
+
+
+def _named(text: str, words: str) -> str:
+    return f"a pool that is {text} ({words})" if " " not in text else f"a pool {words}"
+
+
+def _sentence(now: Standing, base: Layout, there: Sequence[Trial], where: str) -> str:
+    assert now.chosen is not None
+    key = now.minimise[0]
+    metric = table("modelled")[key]
+    found: list[tuple[str, str, float, float]] = []
+    for place in now.ranked:
+        trial = next((t for t in there if young(t.layout, base) == place.result.hash), None)
+        value = None if trial is None or not trial.ok else metric.read(trial.result or {})
+        before = place.result.value(key)
+        if value is not None and before is not None:
+            found.append((place.result.hash, place.result.name, before, value))
+    failed = [t for t in there if t.status == "failed"]
+    lost = f" {failed[0].layout_name} has no result there: {failed[0].error}." if failed else ""
+    mine = next((row for row in found if row[0] == now.chosen.hash), None)
+    if mine is None or len(found) < 2:
+        return "" if _waits(there) else f"Whether the choice holds on {where} is not known.{lost}"
+    _hash, name, before, after = mine
+    best = min(found, key=lambda row: row[3])
+    said = (
+        f"{name} comes to {units.show(after, metric.unit)} there, and to {units.show(before, metric.unit)} "
+        "without that age"
+    )
+    if best[3] * (1 + now.within) < after:
+        return (
+            f"The choice changes with age: on {where}, {best[1]} is better with "
+            f"{units.show(best[3], metric.unit)}; {said}.{lost}"
+        )
+    order = [row[0] for row in sorted(found, key=lambda row: row[3])]
+    same = order == [row[0] for row in sorted(found, key=lambda row: row[2])]
+    held = f"the order of the best {len(found)} is the same" if same else "no other of the best is better"
+    return f"The choice does not change with age: on {where}, {held}; {said}.{lost}"
+
+
+def _waits(trials: Sequence[Trial]) -> bool:
+    return any(t.status in {"pending", "running"} for t in trials)
