@@ -284,7 +284,8 @@ class Following:
         # One that could not run often enough would be compared by luck.
         room = min(self.at_once, self.prior.most - len(joined)) if last - done >= least else 0
         out = Followed(
-            self.prior.screening, reason, len(joined), self.prior.most, len(foretold),
+            self.prior.screening, reason, sum(bool(values.get(name)) for name in joined), self.prior.most,
+            len(foretold),
             self.options.resolution, ahead.chance,
             next=tuple(order[:room]) if reason == "going on" else (),
         )  # fmt: skip
@@ -315,9 +316,10 @@ class Following:
         level = effects(values)
         if base not in level:
             return out
-        arms = [arm for arm in level if arm in foretold]
+        # A single run may be off by more than the screening.
+        arms = [arm for arm in level if arm in foretold and len(values[arm]) > 1]
         rank = spearman([1.0, *(foretold[a] for a in arms)], [level[base], *(level[a] for a in arms)])
-        if decision is None or decision.leader not in foretold or decision.leader not in level:
+        if decision is None or decision.leader not in arms:
             return replace(out, rank=rank)
         best = decision.leader
         return replace(
