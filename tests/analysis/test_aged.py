@@ -45,7 +45,7 @@ YOUNG: dict[tuple[str, str], float | None] = {
 USED = "on a pool that is used (80 % full, rewritten 5 times)"
 HELD = (
     f"The choice does not change with age: {USED}, the order of the best 3 is the same; 8K comes to 12.0 s "
-    "there, and to 10.0 s without that age."
+    "there, and without that age to 10.0 s."
 )
 TURNED = f"The choice changes with age: {USED}, 16K is better with 15.0 s; 8K comes to 21.0 s there"
 

@@ -74,6 +74,6 @@ def test_a_mount_ages_as_a_replay_does(
     there = engine_build.replay(tmp_path, replayed, engine_build.Ops())["age"]
     assert (here["rewritten"], here["commits"]) == (there["rewritten"], there["commits"])
     mine, theirs = here["pools"][0], there["pools"][0]
-    assert mine["size"] == theirs["size"] and mine["capacity"] == theirs["capacity"]
+    assert mine["size"] == theirs["size"] and abs(mine["capacity"] - theirs["capacity"]) <= 1
     assert abs(mine["allocated"] - theirs["allocated"]) < 2 * MIB
     assert abs(mine["fragmentation"] - theirs["fragmentation"]) <= 6, (mine, theirs)

@@ -60,8 +60,8 @@ def _sentence(now: Standing, base: Layout, there: Sequence[Trial], where: str) -
     _hash, name, before, after = mine
     best = min(found, key=lambda row: row[3])
     said = (
-        f"{name} comes to {units.show(after, metric.unit)} there, and to {units.show(before, metric.unit)} "
-        "without that age"
+        f"{name} comes to {units.show(after, metric.unit)} there, "
+        f"and without that age to {units.show(before, metric.unit)}"
     )
     if best[3] * (1 + now.within) < after:
         return (
