@@ -200,8 +200,7 @@ json_t *calibrate_run(err_t *err)
 		else
 			processor_compression(w->algorithm, w->op == PO_COMPRESS ? w->level : 0, name, sizeof(name));
 		for (size_t k = 0; k < SIZES; k++)
-			(void)json_array_append_new(rates,
-			    rate(processor_names[w->op], name, sizes[k], K.least[i][k]));
+			(void)json_array_append_new(rates, rate(processor_names[w->op], name, sizes[k], K.least[i][k]));
 	}
 	put(o, "version", 1);
 	put_text(o, "openzfs", OPENZFS_STRING);

@@ -140,8 +140,9 @@ static void count(owner_t who, processor_op_t op, int algorithm, int level, uint
 	(void)pthread_mutex_lock(&lock);
 	for (int i = 0; i < ROWS; i++) {
 		r = &rows[(hash + (uint64_t)i) % ROWS];
-		if (r->calls == 0 || (r->objset == who.objset && r->op == (int)op && r->algorithm == algorithm &&
-					 r->level == level && r->size == size && strcmp(r->pool, pool) == 0))
+		if (r->calls == 0 ||
+		    (r->objset == who.objset && r->op == (int)op && r->algorithm == algorithm && r->level == level &&
+			r->size == size && strcmp(r->pool, pool) == 0))
 			break;
 		r = NULL;
 	}
@@ -212,8 +213,8 @@ int arc_read(zio_t *pio, spa_t *spa, const blkptr_t *bp, arc_read_done_func_t *d
  * Versions differ in where a result is put and in what follows the size; all have compression, source, destination and
  * size in front, and at most six arguments, which are handed on as they come.
  */
-size_t counted_compress(uintptr_t c, uintptr_t src, uintptr_t dst, size_t len, uintptr_t fifth, uintptr_t sixth)
-    __asm__("zio_compress_data");
+size_t counted_compress(uintptr_t c, uintptr_t src, uintptr_t dst, size_t len, uintptr_t fifth,
+    uintptr_t sixth) __asm__("zio_compress_data");
 
 size_t counted_compress(uintptr_t c, uintptr_t src, uintptr_t dst, size_t len, uintptr_t fifth, uintptr_t sixth)
 {
@@ -236,8 +237,8 @@ size_t counted_compress(uintptr_t c, uintptr_t src, uintptr_t dst, size_t len, u
 	return out;
 }
 
-int counted_decompress(uintptr_t c, uintptr_t src, uintptr_t dst, size_t from, size_t len, uintptr_t level)
-    __asm__("zio_decompress_data");
+int counted_decompress(uintptr_t c, uintptr_t src, uintptr_t dst, size_t from, size_t len,
+    uintptr_t level) __asm__("zio_decompress_data");
 
 int counted_decompress(uintptr_t c, uintptr_t src, uintptr_t dst, size_t from, size_t len, uintptr_t level)
 {
