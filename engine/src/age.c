@@ -11,12 +11,12 @@
 
 #include "zfs.h"
 
-#define UNIT (128ULL << 10)   /* the smallest file of the filler; the largest is 64 times that */
-#define FILL_GROUP (64ULL << 20)   /* filler in one transaction group */
-#define CHURN 10              /* a tenth of the filler goes in each round */
-#define TXG_WRITES 512        /* a transaction group ends after so many writes */
-#define TXG_BYTES (32 << 20)  /* or when their records are so many bytes */
-#define COMMIT_WRITES 128     /* writes between two commits of a file that has any */
+#define UNIT (128ULL << 10)      /* the smallest file of the filler; the largest is 64 times that */
+#define FILL_GROUP (64ULL << 20) /* filler in one transaction group */
+#define CHURN 10                 /* a tenth of the filler goes in each round */
+#define TXG_WRITES 512           /* a transaction group ends after so many writes */
+#define TXG_BYTES (32 << 20)     /* or when their records are so many bytes */
+#define COMMIT_WRITES 128        /* writes between two commits of a file that has any */
 
 typedef struct {
 	uint32_t number;
@@ -182,8 +182,7 @@ static int snapshot(int number)
 
 	(void)snprintf(name, sizeof(name), "ztune-age-%d", number);
 	for (size_t i = 0; i < A.spec->ndatasets; i++)
-		if (!A.spec->datasets[i].filler &&
-		    (error = pool_snapshot(A.spec->datasets[i].name, name)) != 0)
+		if (!A.spec->datasets[i].filler && (error = pool_snapshot(A.spec->datasets[i].name, name)) != 0)
 			return failed(error, A.spec->datasets[i].pool);
 	return 0;
 }

@@ -25,7 +25,7 @@ typedef struct {
 	uint64_t rewritten; /* bytes of files */
 	uint64_t commits;
 	pool_filled_t pool[16]; /* when it was over */
-	uint64_t filler[16];   /* bytes that the filler takes of each */
+	uint64_t filler[16];    /* bytes that the filler takes of each */
 } age_result_t;
 
 /* Returns an exit code, with one sentence.  Every pool's filler dataset is among vols. */

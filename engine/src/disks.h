@@ -18,7 +18,7 @@ typedef struct {
 	int pool;
 	vclass_t class;
 	const model_profile_t *profile;
-	uint64_t size, span; /* of the pool's part; of the disk, for the model */
+	uint64_t size, span;  /* of the pool's part; of the disk, for the model */
 	io_count_t count;     /* since account_reset() */
 	io_count_t stat_base; /* OpenZFS's own counters at that time */
 	void *vdev;           /* vdev_t while open */

@@ -684,8 +684,8 @@ void pool_filled(int pool, pool_filled_t *state)
 	uint64_t fragmentation;
 
 	state->allocated = pool_allocated(pool);
-	state->size = metaslab_class_get_space(spa_normal_class(spa)) + metaslab_class_get_space(spa_special_class(spa)) +
-	    metaslab_class_get_space(spa_dedup_class(spa));
+	state->size = metaslab_class_get_space(spa_normal_class(spa)) +
+	    metaslab_class_get_space(spa_special_class(spa)) + metaslab_class_get_space(spa_dedup_class(spa));
 	spa_config_enter(spa, SCL_VDEV, FTAG, RW_READER);
 	fragmentation = metaslab_class_fragmentation(spa_normal_class(spa));
 	spa_config_exit(spa, SCL_VDEV, FTAG);

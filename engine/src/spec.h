@@ -52,10 +52,10 @@ typedef struct {
 } spec_dataset_t;
 
 typedef struct {
-	int32_t id;    /* the file's number in the ops */
-	int dataset;   /* index into spec_t.datasets */
-	int content;   /* index into spec_t.content */
-	uint64_t size; /* bytes at the start */
+	int32_t id;       /* the file's number in the ops */
+	int dataset;      /* index into spec_t.datasets */
+	int content;      /* index into spec_t.content */
+	uint64_t size;    /* bytes at the start */
 	uint64_t rewrite; /* bytes of each write while the pool ages; 0 = it is not rewritten */
 	bool in_order;    /* from start to end, not at random */
 	bool commits;     /* and is committed now and then */
