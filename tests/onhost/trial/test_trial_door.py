@@ -197,6 +197,46 @@ def test_each_doubt_is_a_refusal(
     assert sentence in scene.refused(thing)
 
 
+def aged(**more: tuple[str, str]) -> tuple[Scene, str]:
+    """A trial's pool with a snapshot of its own, which the journal names."""
+    scene, name = Scene(), "zt1-main/db@ztune-age-1"
+    scene.pool.facts["snapshots"] = [name]
+    scene.zfs.add(name, **{"userrefs": ("0", "-"), "clones": ("", "-"), **more})
+    return scene, name
+
+
+def test_snapshots_that_a_trial_took_go_with_its_pool() -> None:
+    scene, _name = aged()
+    scene.door.remove(scene.pool)
+    assert list(scene.zfs.pools) == ["tank"] and not [n for n in scene.zfs.datasets if "@" in n]
+
+
+@pytest.mark.parametrize(
+    ("more", "sentence"),
+    [
+        ({"userrefs": ("1", "-")}, "is not ours, and it is held"),
+        ({"clones": ("tank/c", "-")}, "and tank/c is a clone of it"),
+        ({"ztune_run": ("r-1", "inherited from zt1-main")}, "inherited from zt1-main"),
+        ({"ztune_trial": ("r-1-2", "local")}, 'is "r-1-2" (local)'),
+        ({"ztune_trial": ("-", "-")}, "is not set"),
+    ],
+)
+def test_each_doubt_of_a_snapshot_is_a_refusal(more: dict[str, tuple[str, str]], sentence: str) -> None:
+    scene, _name = aged(**more)
+    assert sentence in scene.refused(scene.pool)
+
+
+def test_a_snapshot_that_the_journal_does_not_name_is_somebody_elses() -> None:
+    scene, name = aged()
+    scene.pool.facts["snapshots"] = ["zt1-main/db@ztune-age-2"]
+    assert f"snapshot {name} is not ours" in scene.refused(scene.pool)
+    # What is below a dataset of the user's has no past, whatever a journal says.
+    scene, other = Scene(), "tank/p/ztune-r-1-1/db@ztune-age-1"
+    scene.zfs.add(other, userrefs=("0", "-"), clones=("", "-"))
+    scene.below.facts["snapshots"] = [other]
+    assert f"snapshot {other} is not ours" in scene.refused(scene.below)
+
+
 def test_another_pool_under_our_name_and_ours_under_another() -> None:
     scene = Scene()
     scene.zfs.pools["zt1-main"]["guid"] = "78"

@@ -175,7 +175,11 @@ class Door:
         """Raise Refused unless the imported pool and all that is in it are ours alone."""
         name = str(thing.facts["name"])
         self._own_pool(thing)
-        self._own_tree(name, self.zfs.tree(name, _LOOK), thing, thing.facts.get("datasets", ()))
+        facts = thing.facts
+        # Only pools of ours have a past, and so snapshots of ours.
+        self._own_tree(
+            name, self.zfs.tree(name, _LOOK), thing, facts.get("datasets", ()), facts.get("snapshots", ())
+        )
 
     # -- datasets --------------------------------------------------------------------------------------
 
@@ -200,14 +204,19 @@ class Door:
             self._until_free(["zfs", "destroy", name], f"dataset {name}")
 
     def _own_tree(
-        self, root: str, tree: Mapping[str, Mapping[str, Value]], thing: Thing, made: Collection[str]
+        self,
+        root: str,
+        tree: Mapping[str, Mapping[str, Value]],
+        thing: Thing,
+        made: Collection[str],
+        snapshots: Collection[str] = (),
     ) -> None:
         none = Value("-", "-")
         guids = thing.facts.get("guids", {})
         for name, values in tree.items():
             whose = f"dataset {name}: left alone"
             if "@" in name and not (
-                name in thing.facts.get("snapshots", ())
+                name in snapshots
                 and values.get("userrefs", none).value in ("-", "0")
                 and values.get("clones", none).value in ("-", "")
             ):
