@@ -14,7 +14,7 @@ from synthetic_traces import make_trace
 
 from ztune.claims import found as findings
 from ztune.claims import studies, study_sheets, thumb
-from ztune.claims.found import MeasuredEnd
+from ztune.claims.found import EndRatio, MeasuredEnd
 from ztune.cli import studies as command
 from ztune.databases.workload import Workload
 from ztune.errors import InputError, MissingError, ZtuneError
@@ -348,15 +348,23 @@ def test_the_list_says_what_is_left() -> None:
 
 
 def test_measured_ends_stand_beside_the_steps() -> None:
-    end = MeasuredEnd("ext4, buffered", "ZFS defaults", 0.8, 0.7, 0.9, "measured", ("abc/1",))
     from ztune.report import charts
+
+    ends = [
+        MeasuredEnd("ZFS defaults", "ZFS defaults", (EndRatio("ios", 1.0),), "emulated", ("abc/1",)),
+        MeasuredEnd("ext4, buffered", "ZFS defaults",
+                    (EndRatio("ios", 1.6, 1.5, 1.7), EndRatio("bytes", 0.4)), "emulated", ("abc/2", "abc/3")),
+    ]  # fmt: skip
+    sheet = study_sheets.end_sheet(ends)
+    assert sheet.head == ("layout", "disk I/Os per operation", "bytes moved per operation", "trials")
+    assert sheet.rows[1] == ("ext4, buffered", "×1.60 (1.50 … 1.70)", "×0.40", "abc/2, abc/3")
 
     chart = charts.ratios(
         [charts.RatioMarks("a", {"modelled_s": 1.0}, True), charts.RatioMarks("b", {"modelled_s": 0.5}, True),
-         charts.RatioMarks(end.name, {"measured": end.ratio}, spans={"measured": (end.low, end.high)})],
-        {"modelled_s": "modelled time", "measured": "measured time"}, "steps",
+         charts.RatioMarks("ext4", {"end_time": 0.8}, spans={"end_time": (0.7, 0.9)})],
+        {"modelled_s": "modelled time", "end_time": "measured time"}, "steps",
     )  # fmt: skip
-    assert chart.count('class="mark modelled_s"') == 2 and chart.count('class="mark measured"') == 1
+    assert chart.count('class="mark modelled_s"') == 2 and chart.count('class="mark end_time"') == 1
     assert 'class="series"' in chart and 'class="span"' in chart
     assert charts.ratios([], {"ours": "x"}, "none") == ""
 

@@ -14,6 +14,7 @@ from ztune import __version__, files, output, paths
 from ztune.analysis import stats
 from ztune.analysis.basis import basis
 from ztune.analysis.metrics import MEASURED, REPLAYED, Metric, number_at
+from ztune.analysis.paired import Ratio
 from ztune.analysis.results import collect
 from ztune.claims import claim as known
 from ztune.claims import studies, study_trials, thumb
@@ -117,14 +118,23 @@ class FoundVerdict:
 
 
 @dataclass(frozen=True)
+class EndRatio:
+    """A metric over that of the base. ``low``, ``high``: its interval; None after a single run."""
+
+    metric: str
+    ratio: float
+    low: float | None = None
+    high: float | None = None
+
+
+@dataclass(frozen=True)
 class MeasuredEnd:
-    """A layout that was measured with the real database: its time per operation over that of ``base``."""
+    """A layout that was measured with the real database over ``base``: its time per operation, or where
+    seconds are emulated its disk I/Os and the bytes that they moved."""
 
     name: str
     base: str
-    ratio: float
-    low: float
-    high: float
+    ratios: tuple[EndRatio, ...]
     basis: str
     trials: tuple[str, ...]
 
@@ -295,14 +305,22 @@ def _ends(study: str, trials: _Trials) -> list[MeasuredEnd]:
     base = results.baseline
     if base is None:
         return []
+    keys = ("ios", "bytes") if basis(run) == "emulated" else ("time",)
     found = []
     for each in results.layouts:
-        ratio = each.against.get("time")
-        one = (1.0, 1.0, 1.0) if each is base else ratio and (ratio.mean, ratio.low, ratio.high)
-        if one:
+        ratios = tuple(
+            EndRatio(key, 1.0) if each is base else _end(key, each.against[key])
+            for key in keys
+            if each is base or key in each.against
+        )
+        if ratios:
             cited = tuple(f"{run.id}/{number}" for number in each.trials)
-            found.append(MeasuredEnd(each.name, base.name, *one, basis(run), cited))
+            found.append(MeasuredEnd(each.name, base.name, ratios, basis(run), cited))
     return found
+
+
+def _end(key: str, ratio: Ratio) -> EndRatio:
+    return EndRatio(key, ratio.mean, *((ratio.low, ratio.high) if ratio.known else ()))
 
 
 def _sweeps(kept: Collection[StudyTrials | None], trials: _Trials) -> list[RecordSizeSweep]:

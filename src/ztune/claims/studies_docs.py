@@ -47,9 +47,11 @@ def _study(study: FoundStudy) -> list[str]:
         lines += [*markdown(_sheet(table)), ""]
     ends = [step.end for step in steps.values() if step.end is not None]
     if ends:
-        rows = tuple((e.name, units.times(e.ratio, e.low, e.high), ", ".join(e.trials)) for e in ends)
-        lines += [f"Measured with the real database, ratios to {ends[0].base}:", ""]
-        lines += [*markdown(StudySheet(("layout", "time", "trials"), rows)), ""]
+        how = ", in a lab without hardware virtualisation" if ends[0].basis == "emulated" else ""
+        lines += _wrapped(
+            f"The other file systems, measured with the real database{how}; ratios to {ends[0].base}:"
+        )
+        lines += ["", *markdown(study_sheets.end_sheet(ends)), ""]
     elif steps:
         lines += ["The other file systems, its ends, were not run.", ""]
     tested = [v for v in study.verdicts if v.verdict]

@@ -229,8 +229,22 @@ def ladder(found: FoundStudy) -> list[LadderStep]:
         joined = number not in seen and not alternative
         seen.add(number)
         steps.append(LadderStep(name, _values(found.layout(f"{found.study}: {name}"), base), joined))
-    ends = [LadderStep(e.name, {"measured": e.ratio}, False, e) for e in found.ends]
+    ends = [LadderStep(e.name, {f"end_{r.metric}": r.ratio for r in e.ratios}, False, e) for e in found.ends]
     return [*steps, *ends]
+
+
+END_HEADS = {"time": "time", "ios": "disk I/Os per operation", "bytes": "bytes moved per operation"}
+"""What is said of a measured end."""
+
+
+def end_sheet(ends: Sequence[MeasuredEnd]) -> StudySheet:
+    """Return what was measured of other file systems, each over the same base."""
+    metrics = dict.fromkeys(ratio.metric for end in ends for ratio in end.ratios)
+    rows = []
+    for end in ends:
+        by = {ratio.metric: units.times(ratio.ratio, ratio.low, ratio.high) for ratio in end.ratios}
+        rows.append((end.name, *(by.get(metric, "–") for metric in metrics), ", ".join(end.trials)))
+    return StudySheet(("layout", *(END_HEADS[metric] for metric in metrics), "trials"), tuple(rows))
 
 
 def _values(one: FoundLayout | None, base: FoundLayout) -> dict[str, float | None]:

@@ -591,7 +591,9 @@ def _mark(kind: str, x: float, y: float, title: str) -> Markup:
         "published": "M-6 0L0 -6L6 0L0 6Z",
         "ours": "M-5 -5H5V5H-5Z",
         "modelled_s": "M-5 -5H5V5H-5Z",
-        "measured": "M-6 0L0 -6L6 0L0 6Z",
+        "end_time": "M-6 0L0 -6L6 0L0 6Z",
+        "end_ios": "M-6 0L0 -6L6 0L0 6Z",
+        "end_bytes": "M-5 -5L0 0L-5 5ZM5 -5L0 0L5 5Z",
         "written": "M-5 5L0 -5L5 5Z",
         "read": "M-5 -5L5 -5L0 5Z",
     }

@@ -21,7 +21,9 @@ _STEPS = {
     "modelled_s": "modelled time",
     "written": "bytes written",
     "read": "bytes read",
-    "measured": "measured time",
+    "end_time": "measured time",
+    "end_ios": "disk I/Os, measured",
+    "end_bytes": "bytes moved, measured",
 }
 
 
@@ -96,7 +98,11 @@ def _steps(
     rows = []
     for step in steps:
         marks = {k: v for k, v in step.values.items() if v}
-        spans = {} if step.end is None else {"measured": (step.end.low, step.end.high)}
+        spans = {
+            f"end_{r.metric}": (r.low, r.high)
+            for r in (() if step.end is None else step.end.ratios)
+            if r.low is not None and r.high is not None
+        }
         name = step.name if step.end is None else f"{step.name} (measured)"
         rows.append(RatioMarks(name, marks, step.joined, spans))
     names = [f"{table.name}: {row.name}" for row in table.rows]
@@ -105,7 +111,8 @@ def _steps(
         "chart": charts.ratios(rows, _STEPS, f"{study.study}: step by step, ratios to {steps[0].name}"),
         "kinds": {k: v for k, v in _STEPS.items() if any(k in row.marks for row in rows)},
         "counts": _or_none(study_sheets.count_sheet(study, names)),
-        "ends": [step.end for step in steps if step.end is not None],
+        "ends": (ends := [step.end for step in steps if step.end is not None]),
+        "end_sheet": study_sheets.end_sheet(ends),
         "stand_in": source.stand_in,
     }
 
