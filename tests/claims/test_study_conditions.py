@@ -5,7 +5,7 @@ from pathlib import Path
 
 from ztune.claims import found as findings
 from ztune.claims.conclusion import Upshot
-from ztune.claims.found import BESIDE_TIME, FoundCondition, FoundCounts, FoundStudy, FoundVerdict
+from ztune.claims.found import BESIDE_TIME, FoundCondition, FoundCounts, FoundVerdict
 from ztune.claims.study_sheets import beside_sheet, condition_sheet
 
 FOUND = Path(__file__).parents[2] / "docs" / "studies-found.json"
@@ -17,17 +17,16 @@ def one(
     return FoundCondition(place, disks, arc << 20, openzfs, state)
 
 
-def study(**claims: tuple[FoundCondition, ...]) -> FoundStudy:
-    verdicts = tuple(
+def verdicts(**claims: tuple[FoundCondition, ...]) -> list[FoundVerdict]:
+    return [
         FoundVerdict(name, "", "yes", "a verdict", "", "", "", (), conditions)
         for name, conditions in claims.items()
-    )
-    return FoundStudy("s", "", "", "", (), (), verdicts, ())
+    ]
 
 
 def test_a_column_for_each_kind_of_disks_and_the_arc_where_it_matters() -> None:
     sheet = condition_sheet(
-        study(
+        verdicts(
             a=(
                 one("fails", "nvme"), one("open", arc=1024), one("holds"), one("fails", place="mount"),
                 one("holds", "nvme", openzfs="2.4.4"), one("open", arc=1024, openzfs="2.1.11"),
@@ -48,24 +47,23 @@ def test_a_column_for_each_kind_of_disks_and_the_arc_where_it_matters() -> None:
 
 
 def test_without_a_replay_there_are_no_columns_of_replays() -> None:
-    sheet = condition_sheet(study(a=(one("fails", place="mount"),)))
+    sheet = condition_sheet(verdicts(a=(one("fails", place="mount"),)))
     assert (sheet.head, sheet.rows) == (
         ("claim", "verdict", "measured"), (("a", "a verdict", "hdd-7200: no"),)
     )  # fmt: skip
-    assert not condition_sheet(study(a=())).rows
+    assert not condition_sheet(verdicts(a=())).rows
 
 
 def test_counts_stand_where_a_time_is_too_small_to_tell() -> None:
-    some = study(a=(one("open"),), b=(one("holds"),))
+    first, second = verdicts(a=(one("open"),), b=(one("holds"),))
     counts = FoundCounts("hdd-7200", 64 << 20, "128K", {"busy_s": 0.98, "written": 0.91, "read": None})
-    some = replace(some, verdicts=(replace(some.verdicts[0], counts=(counts,)), some.verdicts[1]))
-    sheet = beside_sheet(some)
+    sheet = beside_sheet([replace(first, counts=(counts,)), second])
     assert sheet.head[:4] == ("claim", "over", "disks, ARC", "busiest disk")
     assert sheet.rows == (("a", "128K", "hdd-7200, 64M", "×0.98", "×0.91", "–", "–", "–", "–"),)
 
 
 def test_what_the_docs_show_of_counts_is_of_such_claims_alone() -> None:
-    verdicts = [verdict for each in findings.load(FOUND).studies for verdict in each.verdicts]
-    counted = [verdict for verdict in verdicts if verdict.counts]
+    every = [verdict for each in findings.load(FOUND).studies for verdict in each.verdicts]
+    counted = [verdict for verdict in every if verdict.counts]
     assert counted and {verdict.verdict for verdict in counted} == {"too small to tell"}
     assert all(set(one.ratios) == set(BESIDE_TIME) for verdict in counted for one in verdict.counts)

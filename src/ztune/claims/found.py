@@ -17,7 +17,7 @@ from ztune.analysis.metrics import MEASURED, REPLAYED, Metric, number_at
 from ztune.analysis.paired import Ratio
 from ztune.analysis.results import collect
 from ztune.claims import claim as known
-from ztune.claims import studies, study_trials, thumb
+from ztune.claims import publication, studies, study_trials, thumb
 from ztune.claims import verdict as verdicts
 from ztune.claims.conclusion import REPLAY, Upshot, Word
 from ztune.claims.studies import Kind, PublishedStudy
@@ -168,14 +168,23 @@ class FoundStudy:
 
 
 @dataclass(frozen=True)
+class FoundAdvice:
+    """What was found of the claims of a publication that is no study. ``publication``: its name."""
+
+    publication: str
+    verdicts: tuple[FoundVerdict, ...]
+
+
+@dataclass(frozen=True)
 class FoundStudies:
-    """What was found of all studies, on which machine."""
+    """What was found of all studies, and of claims that others made beside them, on which machine."""
 
     made: str
     ztune: str
     machine: str
     studies: tuple[FoundStudy, ...]
     sweeps: tuple[RecordSizeSweep, ...]
+    advice: tuple[FoundAdvice, ...]
 
     def study(self, name: str) -> FoundStudy | None:
         """Return what was found of the study ``name``."""
@@ -189,7 +198,15 @@ def read(store: Store) -> FoundStudies:
     claims = list(known.every().values())
     trials = _Trials(store)
     found = tuple(_study(study, kept[study.name], trials, claims) for study in every)
-    return FoundStudies(now(), __version__, _machine(), found, tuple(_sweeps(list(kept.values()), trials)))
+    sweeps = tuple(_sweeps(list(kept.values()), trials))
+    advice = [_advice(name, trials, claims) for name in publication.names() if name not in kept]
+    told = tuple(each for each in advice if each.verdicts)
+    return FoundStudies(now(), __version__, _machine(), found, sweeps, told)
+
+
+def _advice(name: str, trials: _Trials, claims: Sequence[known.Claim]) -> FoundAdvice:
+    source = publication.find(name)
+    return FoundAdvice(name, tuple(_verdict(claim, trials) for claim in claims if claim.source == source))
 
 
 class _Trials:

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import sys
 import textwrap
+from collections.abc import Sequence
 from pathlib import Path
 
 from ztune.analysis import units
 from ztune.claims import found as findings
 from ztune.claims import publication, study_sheets
-from ztune.claims.found import FoundStudies, FoundStudy
+from ztune.claims.found import FoundStudies, FoundStudy, FoundVerdict
 from ztune.claims.study_sheets import RatioTable, StudySheet
 from ztune.study.docs import fill_tables
 
@@ -26,6 +27,7 @@ def tables(found: FoundStudies) -> dict[str, list[str]]:
     return {
         "overview": [*_wrapped(made), "", *markdown(study_sheets.overview(found))],
         **{study.study.replace("-", "_"): _study(study) for study in found.studies},
+        "advice": _advice(found),
         "thumb": markdown(study_sheets.thumb_sheet(found.sweeps)),
     }
 
@@ -54,19 +56,32 @@ def _study(study: FoundStudy) -> list[str]:
         lines += ["", *markdown(study_sheets.end_sheet(ends)), ""]
     elif steps:
         lines += ["The other file systems, its ends, were not run.", ""]
-    tested = [v for v in study.verdicts if v.verdict]
-    if tested:
-        said = tuple((f"`{v.claim}`", v.sentence, v.own_figures, v.verdict) for v in tested)
-        lines += markdown(StudySheet(("claim", "sentence", "own figures", "verdict"), said, 4))
-        where = study_sheets.condition_sheet(study)
-        if where.rows:
-            lines += ["", "Where it holds:", "", *markdown(where)]
-        beside = study_sheets.beside_sheet(study)
-        if beside.rows:
-            lines += ["", "Where a time is too small to tell, counts of a replay:", "", *markdown(beside)]
-    else:
-        lines.append("Its claims were not tested in this run.")
+    return lines + (_claims(study.verdicts) or ["Its claims were not tested in this run."])
+
+
+def _claims(verdicts: Sequence[FoundVerdict]) -> list[str]:
+    """Return the tables of those claims that were tested."""
+    tested = [v for v in verdicts if v.verdict]
+    if not tested:
+        return []
+    said = tuple((f"`{v.claim}`", v.sentence, v.own_figures, v.verdict) for v in tested)
+    lines = markdown(StudySheet(("claim", "sentence", "own figures", "verdict"), said, 4))
+    where = study_sheets.condition_sheet(verdicts)
+    if where.rows:
+        lines += ["", "Where it holds:", "", *markdown(where)]
+    beside = study_sheets.beside_sheet(verdicts)
+    if beside.rows:
+        lines += ["", "Where a time is too small to tell, counts of a replay:", "", *markdown(beside)]
     return lines
+
+
+def _advice(found: FoundStudies) -> list[str]:
+    lines: list[str] = []
+    for each in found.advice:
+        source = publication.find(each.publication)
+        about = f"**{source.database}**: {source.title}, {source.year}. {source.stand_in}".rstrip()
+        lines += [*_wrapped(about), "", *(_claims(each.verdicts) or ["Not tested in this run."]), ""]
+    return lines[:-1]
 
 
 def _sheet(table: RatioTable) -> StudySheet:

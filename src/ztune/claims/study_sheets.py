@@ -261,17 +261,17 @@ def overview(found: FoundStudies) -> StudySheet:
                 f"{study.study}, {source.year}",
                 source.conclusion,
                 finding(source, study),
-                verdict_counts(study),
+                verdict_counts(study.verdicts),
             )
         )
     return StudySheet(("study", "what it concluded", "what we find", "its claims"), tuple(rows), 4)
 
 
-def verdict_counts(study: FoundStudy) -> str:
+def verdict_counts(verdicts: Sequence[FoundVerdict]) -> str:
     """Return how many claims came out how: "3 hold, 1 holds only if …"."""
-    if not study.verdicts:
+    if not verdicts:
         return "none"
-    counts = Counter(each.verdict or "not tested" for each in study.verdicts)
+    counts = Counter(each.verdict or "not tested" for each in verdicts)
     return ", ".join(f"{n} × {word}" for word, n in counts.most_common())
 
 
@@ -335,10 +335,10 @@ def _than(ratio: float | None, base: str) -> str:
     return "the base itself" if ratio == 1 else f"{units.times(ratio)} of {base}"
 
 
-def verdict_sheet(study: FoundStudy) -> StudySheet:
-    """Return the claims of a study with their verdicts and the trials that they cite."""
+def verdict_sheet(verdicts: Sequence[FoundVerdict]) -> StudySheet:
+    """Return claims with their verdicts and the trials that they cite."""
     rows = []
-    for each in study.verdicts:
+    for each in verdicts:
         cited = ", ".join(each.trials[:4]) + (
             f" and {len(each.trials) - 4} more" if len(each.trials) > 4 else ""
         )
@@ -353,11 +353,11 @@ def verdict_sheet(study: FoundStudy) -> StudySheet:
 _STATES: dict[Upshot, str] = {"holds": "yes", "fails": "no", "open": "?"}
 
 
-def condition_sheet(study: FoundStudy) -> StudySheet:
+def condition_sheet(verdicts: Sequence[FoundVerdict]) -> StudySheet:
     """Return for each claim that was tested where it holds: a column for each kind of disks by replay, one
     for what was measured, and one for what other versions of OpenZFS change.
     """
-    tested = [each for each in study.verdicts if each.conditions]
+    tested = [each for each in verdicts if each.conditions]
     replayed = [one for each in tested for one in each.conditions if one.place == REPLAY]
     # The version of most replays is this machine's own.
     own = Counter(one.openzfs for one in replayed).most_common(1)[0][0] if replayed else ""
@@ -380,14 +380,14 @@ def condition_sheet(study: FoundStudy) -> StudySheet:
     return StudySheet(head, tuple(row[: len(head)] for row in rows), len(head))
 
 
-def beside_sheet(study: FoundStudy) -> StudySheet:
+def beside_sheet(verdicts: Sequence[FoundVerdict]) -> StudySheet:
     """Return what a replay counted for the claims whose time can't be told: ratios of the claim's layout."""
     rows = [
         (
             each.claim, one.other, f"{one.disks}, {format_size(one.arc)}",
             *(units.times(one.ratios.get(metric)) for metric in BESIDE_TIME),
         )
-        for each in study.verdicts
+        for each in verdicts
         for one in each.counts
     ]  # fmt: skip
     return StudySheet(("claim", "over", "disks, ARC", *(HEADS[m] for m in BESIDE_TIME)), tuple(rows), 3)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from markupsafe import Markup
@@ -9,7 +10,7 @@ from markupsafe import Markup
 from ztune import __version__
 from ztune.claims import publication, study_sheets
 from ztune.claims.accuracy import smallest
-from ztune.claims.found import COUNTS, FoundStudies, FoundStudy
+from ztune.claims.found import COUNTS, FoundStudies, FoundStudy, FoundVerdict
 from ztune.claims.publication import Publication
 from ztune.claims.study_sheets import LadderStep, RatioTable, StudySheet
 from ztune.report import charts, html
@@ -37,6 +38,10 @@ def render(found: FoundStudies) -> str:
         found=found,
         overview=study_sheets.overview(found),
         studies=[_study(study) for study in found.studies],
+        advice=[
+            {"source": publication.find(each.publication), "claims": _claims(each.verdicts)}
+            for each in found.advice
+        ],
         thumb=study_sheets.thumb_sheet(found.sweeps),
         sample=charts.mark_sample,
         time_share=smallest(COUNTS["modelled_s"]),
@@ -54,13 +59,19 @@ def _study(study: FoundStudy) -> dict[str, Any]:
         "run": study,
         "jobs": [_job(job.workload, job.version, job.data, job.seconds) for job in study.jobs],
         "finding": study_sheets.finding(source, study),
-        "counts": study_sheets.verdict_counts(study),
+        "counts": study_sheets.verdict_counts(study.verdicts),
         "tables": [*(_table(t, study) for t in told), *(_table(t, study) for t in own if not steps)],
         "steps": None if not steps else _steps(steps, own[0], study, source),
-        "verdicts": study_sheets.verdict_sheet(study),
-        "where": _or_none(study_sheets.condition_sheet(study)),
-        "beside": _or_none(study_sheets.beside_sheet(study)),
-        "tested": any(v.verdict for v in study.verdicts),
+        "claims": _claims(study.verdicts),
+    }
+
+
+def _claims(verdicts: Sequence[FoundVerdict]) -> dict[str, Any]:
+    return {
+        "verdicts": study_sheets.verdict_sheet(verdicts),
+        "where": _or_none(study_sheets.condition_sheet(verdicts)),
+        "beside": _or_none(study_sheets.beside_sheet(verdicts)),
+        "tested": any(v.verdict for v in verdicts),
     }
 
 
