@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -150,3 +151,22 @@ def test_paths_are_made_absolute_by_the_mounts() -> None:
         assert mounts.of(dev) is not None
     dev = Path("/proc").stat().st_dev
     assert mounts.absolute(dev, "/self/maps") == "/proc/self/maps"
+
+
+def test_a_file_that_goes_while_it_is_looked_at_is_gone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "short-lived"
+    path.write_bytes(b"x")
+    system = RunningSystem()
+    found = system.look(str(path))
+    assert found is not None and found.size == 1
+    stat = Path.stat
+
+    def then_gone(self: Path) -> os.stat_result:
+        status = stat(self)
+        self.unlink()
+        return status
+
+    monkeypatch.setattr(Path, "stat", then_gone)
+    assert system.look(str(path)) is None

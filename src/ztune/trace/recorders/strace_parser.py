@@ -8,6 +8,7 @@ that can't know.
 from __future__ import annotations
 
 import ctypes
+import errno
 import os
 import re
 import signal
@@ -96,6 +97,8 @@ class RunningSystem:
             return None
         regular = stat.S_ISREG(status.st_mode)
         born = self._born(path) if regular else 0
+        if born is None:  # gone between the two calls
+            return None
         return FoundFile(status.st_dev, status.st_ino, status.st_size, status.st_nlink, born, regular)
 
     def folder(self, pid: int) -> str:
@@ -121,12 +124,12 @@ class RunningSystem:
             return None
         return int(values["pos"]), int(values["flags"], 8)
 
-    def _born(self, path: str) -> int:
+    def _born(self, path: str) -> int | None:
         # struct statx (linux/stat.h): stx_mask at 0, stx_btime at 80 (seconds s64, nanoseconds u32).
         buffer = ctypes.create_string_buffer(256)
         want = 0x800  # STATX_BTIME
         if self._libc.statx(-100, os.fsencode(path), 0, want, buffer) != 0:
-            return 0
+            return None if ctypes.get_errno() == errno.ENOENT else 0
         if not int.from_bytes(buffer.raw[0:4], "little") & want:
             return 0
         return int.from_bytes(buffer.raw[80:88], "little", signed=True) * 10**9 + int.from_bytes(
