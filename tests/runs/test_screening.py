@@ -364,12 +364,12 @@ def test_progress_reaches_the_observer(stand_in_engine: Path, trace: Trace) -> N
 
 
 def test_profile_and_arc_from_the_command_line(stand_in_engine: Path, trace: Trace) -> None:
-    code, _, err = invoke("screen", str(trace.path), "--budget", "1", "--profile", "nvme", "--arc", "7.5G")
+    code, _, err = invoke("screen", str(trace.path), "--budget", "1", "--profile", "nvme", "--arc", "1.5G")
     assert code == 0, err
     with Store.open() as store:
         spec = store.trials(store.run().id)[0].spec
     assert spec is not None
-    assert spec["arc_max"] == 15 << 29
+    assert spec["arc_max"] == 3 << 29
     assert spec["pools"][0]["vdevs"][0]["disks"][0]["profile"] == "nvme"
     assert spec["profiles"]["nvme"]["read_us"] == 77
     for flags, sentence in (
