@@ -1,11 +1,12 @@
 """Sizes as ZFS writes them: "8K", "64M", "7.5G". Always powers of 1024, always whole bytes inside.
 
-And how many there are of something: "1 row", "2,000 rows".
+And how many there are of something, "1 row" and "2,000 rows", and which: "a, b and c".
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from fractions import Fraction
 
 _UNITS = "KMGTPE"
@@ -61,6 +62,11 @@ def plural(noun: str) -> str:
     if noun == "vertex":
         return "vertices"
     return f"{noun[:-1]}ies" if noun.endswith("y") and noun[-2:-1] not in "aeiou" else f"{noun}s"
+
+
+def listed(words: Sequence[str]) -> str:
+    """Return words as a list in a sentence: "a, b and c"; "" for none."""
+    return " and ".join(filter(None, [", ".join(words[:-1]), *words[-1:]]))
 
 
 def counted(number: int, one: str, more: str = "") -> str:

@@ -34,7 +34,8 @@ def test_a_column_for_each_kind_of_disks_and_the_arc_where_it_matters() -> None:
             b=(one("holds"), one("holds", arc=1024), one("holds", openzfs="2.4.4")),
             c=(one("open", "hdd-10k", place="mount"),),
             untested=(),
-        )
+        ),
+        "2.3.2",
     )  # fmt: skip
     assert sheet.head == (
         "claim", "verdict", "hdd-7200", "nvme", "measured", "OpenZFS other than 2.3.2",
@@ -47,11 +48,11 @@ def test_a_column_for_each_kind_of_disks_and_the_arc_where_it_matters() -> None:
 
 
 def test_without_a_replay_there_are_no_columns_of_replays() -> None:
-    sheet = condition_sheet(verdicts(a=(one("fails", place="mount"),)))
+    sheet = condition_sheet(verdicts(a=(one("fails", place="mount"),)), "")
     assert (sheet.head, sheet.rows) == (
         ("claim", "verdict", "measured"), (("a", "a verdict", "hdd-7200: no"),)
     )  # fmt: skip
-    assert not condition_sheet(verdicts(a=())).rows
+    assert not condition_sheet(verdicts(a=()), "").rows
 
 
 def test_counts_stand_where_a_time_is_too_small_to_tell() -> None:

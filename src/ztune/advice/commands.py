@@ -14,6 +14,7 @@ from ztune.onhost.properties import PROPERTIES
 from ztune.onhost.tunables import TUNABLES
 from ztune.study import Dataset, Layout, Pool
 from ztune.study.layout import parse_layout
+from ztune.units import listed
 
 _WIDTH = 98
 # Spelled out although they are ZFS's defaults, since a parent dataset may have handed down something else.
@@ -273,7 +274,7 @@ def _quote(target: str) -> str:
 
 def _roles_on(layout: Layout, pool: Pool) -> str:
     roles = [role for d in layout.datasets if d.pool == pool.name for role in d.roles]
-    return " and ".join([", ".join(roles[:-1]), roles[-1]] if len(roles) > 1 else roles)
+    return listed(roles)
 
 
 def _clean(text: str) -> str:

@@ -19,6 +19,7 @@ from ztune.store.records import Run, Trial
 from ztune.study import Layout, Objective
 from ztune.study.layout import parse_layout, with_settings
 from ztune.trace.manifest import Manifest
+from ztune.units import listed
 
 if TYPE_CHECKING:
     from ztune.trace.witness import Witness
@@ -46,11 +47,6 @@ class WeighedRun:
     def workload(self) -> str | None:
         """The workload that was recorded or run, if it has a name."""
         return workload_of(self.run, self.manifest)
-
-
-def listed(words: Sequence[str]) -> str:
-    """Return words as a list in a sentence: "a, b and c"."""
-    return " and ".join([*([", ".join(words[:-1])] if words[1:] else []), words[-1]])
 
 
 def openzfs_of(run: Run, now: Standing) -> str:

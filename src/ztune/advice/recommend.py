@@ -121,7 +121,7 @@ def recommend(
         trials=list(chosen.trials),
         first=(now.first or chosen).name,
         verdict=_verdict(now, chosen, found.quoted(sides)),
-        changes=_changes(chosen, now.found.base_layout, now.defaults, offered.kept(run.outcome).now or {}),
+        changes=_changes(chosen, now.found.base_layout, now.defaults, offered.kept(run.outcome).now),
         headlines=figures,
         meaning=meaning(now, figures, manifest),
         against_baseline=sides,
@@ -283,7 +283,7 @@ def promise(layout: Layout, witness: Witness | None) -> str:
 
 def _verdict(now: Standing, chosen: LayoutResult, sides: Sequence[Side]) -> str:
     count = len(now.ranked)
-    layouts = f"{counted(count, 'layout')}"
+    layouts = counted(count, "layout")
     baseline = now.baseline
     if baseline is None:
         return f"{chosen.name} comes first of {layouts}; the base layout has no result to compare with."

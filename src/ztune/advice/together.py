@@ -8,7 +8,7 @@ from itertools import combinations
 
 from ztune.advice import guard
 from ztune.advice.hazards import hazards
-from ztune.advice.joint_base import WeighedRun, check_same, in_common, joint_base, listed, openzfs_of
+from ztune.advice.joint_base import WeighedRun, check_same, in_common, joint_base, openzfs_of
 from ztune.advice.joint_model import (
     Choice,
     Conflict,
@@ -31,6 +31,7 @@ from ztune.onhost.properties import PROPERTIES, REPLAYED
 from ztune.onhost.words import ROLES
 from ztune.study import Layout
 from ztune.study.durability import Bar
+from ztune.units import listed
 
 ALWAYS = ("recordsize", "logbias", "compression")
 """The properties that the table of roles always has; others where a run varied them or they are set."""

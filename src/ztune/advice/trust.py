@@ -174,8 +174,8 @@ def _of_replays(doubts: _Doubts, now: Standing, chosen: LayoutResult, manifest: 
             "recorded. Ratios say how much I/O a layout saves, not how much faster the job gets."
         )
     busy = demand.need(chosen)
+    before = demand.need(baseline) if baseline is not None and baseline is not chosen else None
     if busy is not None and busy.limited:
-        before = demand.need(baseline) if baseline is not None and baseline is not chosen else None
         also = f" (base layout: {before.sentence()})" if before is not None and before.limited else ""
         more = (busy.cpu or 0.0) > busy.disks
         if busy.cores is None:
@@ -190,8 +190,7 @@ def _of_replays(doubts: _Doubts, now: Standing, chosen: LayoutResult, manifest: 
                 f"Processors {what}: its compression, checksums, parity and copies take {busy.sentence()}"
                 f"{also}. The rest of ZFS and the database take more; `ztune run --from` measures all of it."
             )
-    before = None if baseline is None else demand.need(baseline)
-    if before is not None and before.limited and before.cores and not (busy is not None and busy.limited):
+    elif before is not None and before.limited and before.cores:
         notes.append(
             f"Under the base layout processors are what limits: {before.sentence()}; here they are not."
         )

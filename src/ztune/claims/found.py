@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import platform
 import re
+from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -185,6 +186,14 @@ class FoundStudies:
     studies: tuple[FoundStudy, ...]
     sweeps: tuple[RecordSizeSweep, ...]
     advice: tuple[FoundAdvice, ...]
+
+    @property
+    def openzfs(self) -> str:
+        """The version of most replays of claims, this machine's own; "" without any."""
+        verdicts = [v for each in self.studies for v in each.verdicts]
+        verdicts += [v for each in self.advice for v in each.verdicts]
+        replayed = Counter(c.openzfs for v in verdicts for c in v.conditions if c.place == REPLAY)
+        return replayed.most_common(1)[0][0] if replayed else ""
 
     def study(self, name: str) -> FoundStudy | None:
         """Return what was found of the study ``name``."""

@@ -26,13 +26,13 @@ def tables(found: FoundStudies) -> dict[str, list[str]]:
     made = f"Made from trials of {found.made[:10]} with ztune {found.ztune} on {found.machine}."
     return {
         "overview": [*_wrapped(made), "", *markdown(study_sheets.overview(found))],
-        **{study.study.replace("-", "_"): _study(study) for study in found.studies},
+        **{study.study.replace("-", "_"): _study(study, found.openzfs) for study in found.studies},
         "advice": _advice(found),
         "thumb": markdown(study_sheets.thumb_sheet(found.sweeps)),
     }
 
 
-def _study(study: FoundStudy) -> list[str]:
+def _study(study: FoundStudy, openzfs: str) -> list[str]:
     source = publication.find(study.study)
     about = (source.conclusion, source.stand_in, source.scale and f"Scale: {source.scale}")
     # A version may be of a job that ran before another one could be had.
@@ -56,17 +56,17 @@ def _study(study: FoundStudy) -> list[str]:
         lines += ["", *markdown(study_sheets.end_sheet(ends)), ""]
     elif steps:
         lines += ["The other file systems, its ends, were not run.", ""]
-    return lines + (_claims(study.verdicts) or ["Its claims were not tested in this run."])
+    return lines + (_claims(study.verdicts, openzfs) or ["Its claims were not tested in this run."])
 
 
-def _claims(verdicts: Sequence[FoundVerdict]) -> list[str]:
+def _claims(verdicts: Sequence[FoundVerdict], openzfs: str) -> list[str]:
     """Return the tables of those claims that were tested."""
     tested = [v for v in verdicts if v.verdict]
     if not tested:
         return []
     said = tuple((f"`{v.claim}`", v.sentence, v.own_figures, v.verdict) for v in tested)
     lines = markdown(StudySheet(("claim", "sentence", "own figures", "verdict"), said, 4))
-    where = study_sheets.condition_sheet(verdicts)
+    where = study_sheets.condition_sheet(verdicts, openzfs)
     if where.rows:
         lines += ["", "Where it holds:", "", *markdown(where)]
     beside = study_sheets.beside_sheet(verdicts)
@@ -80,7 +80,8 @@ def _advice(found: FoundStudies) -> list[str]:
     for each in found.advice:
         source = publication.find(each.publication)
         about = f"**{source.database}**: {source.title}, {source.year}. {source.stand_in}".rstrip()
-        lines += [*_wrapped(about), "", *(_claims(each.verdicts) or ["Not tested in this run."]), ""]
+        claims = _claims(each.verdicts, found.openzfs) or ["Not tested in this run."]
+        lines += [*_wrapped(about), "", *claims, ""]
     return lines[:-1]
 
 

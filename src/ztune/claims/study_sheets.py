@@ -353,14 +353,12 @@ def verdict_sheet(verdicts: Sequence[FoundVerdict]) -> StudySheet:
 _STATES: dict[Upshot, str] = {"holds": "yes", "fails": "no", "open": "?"}
 
 
-def condition_sheet(verdicts: Sequence[FoundVerdict]) -> StudySheet:
-    """Return for each claim that was tested where it holds: a column for each kind of disks by replay, one
-    for what was measured, and one for what other versions of OpenZFS change.
+def condition_sheet(verdicts: Sequence[FoundVerdict], own: str) -> StudySheet:
+    """Return for each claim that was tested where it holds: a column for each kind of disks by replay with
+    the version ``own`` of OpenZFS, one for what was measured, and one for what other versions change.
     """
     tested = [each for each in verdicts if each.conditions]
     replayed = [one for each in tested for one in each.conditions if one.place == REPLAY]
-    # The version of most replays is this machine's own.
-    own = Counter(one.openzfs for one in replayed).most_common(1)[0][0] if replayed else ""
     disks = sorted({one.disks for one in replayed if one.openzfs == own}, key=_disk_order)
     rows = []
     for each in tested:

@@ -13,7 +13,7 @@ import tempfile
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -152,7 +152,8 @@ class Replay:
         jobs: int = 1,
         timeout_s: float | None = None,
         backing: str | None = None,
-        host: HostProcessors | None = None,
+        cores: int | None = None,
+        processor: Mapping[str, Any] | None = None,
     ) -> None:
         self.trace = trace
         self.engine = engine
@@ -163,7 +164,7 @@ class Replay:
             engine_limits.memory_bytes()
         )  # once: engines that run must not make less of those to come
         self._backing = backing
-        self._host = host or HostProcessors.of(None, {}, trace.manifest.environment.get("cpus"))
+        self._host = HostProcessors.of(cores, processor or {}, trace.manifest.environment.get("cpus"))
         self._processors = Processors()
 
     def check(self, study: Study, layout: Layout) -> None:

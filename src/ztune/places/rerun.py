@@ -6,7 +6,6 @@ import threading
 from typing import Any
 
 from ztune.errors import InputError
-from ztune.places.calibration import HostProcessors
 from ztune.places.engine import Engine
 from ztune.places.replay import Outcome, Replay
 from ztune.study import OBJECTIVES
@@ -30,10 +29,8 @@ def rerun(record: dict[str, Any], trace: Trace, engine: Engine) -> Outcome:
     if trial["spec"] is None:
         raise InputError(f"trial {trial['number']} of run {run['id']} never began, so it has no spec")
     options = run.get("options") or {}
-    host = HostProcessors.of(
-        options.get("cores"), options.get("processor") or {}, trace.manifest.environment.get("cpus")
-    )
-    return Replay(trace, engine, host=host).run(trial["spec"], None, threading.Event())
+    replay = Replay(trace, engine, cores=options.get("cores"), processor=options.get("processor"))
+    return replay.run(trial["spec"], None, threading.Event())
 
 
 def compare(record: dict[str, Any], result: dict[str, Any]) -> list[dict[str, Any]]:

@@ -97,7 +97,7 @@ class Brief:
 def of(r: Recommendation, flags: Sequence[str] = ()) -> Brief:
     """Return the first screen of a recommendation; ``flags``: words that the commands shall repeat."""
     keeps = not r.changes
-    count = f"{counted(len(r.ranking), 'layout')}"
+    count = counted(len(r.ranking), "layout")
     answer = f"keep what you have, of {count}" if keeps else f"the best of {count}"
     if not keeps and not r.headlines:
         answer += "; the base layout has no result"
@@ -125,7 +125,7 @@ def _evidence(r: Recommendation) -> str:
         return f"Modelled by replay through {zfs} on {disks} disks; no time is measured."
     if r.basis == "measured":
         zfs += _PLACES.get(r.subject.place, f" at {r.subject.place}" if r.subject.place else "")
-    runs = f"{counted(len(r.trials), 'run')}"
+    runs = counted(len(r.trials), "run")
     if r.basis == "emulated":
         return f"Measured in an emulated lab: its seconds are those of no machine. {zfs}, {runs}."
     return f"Measured: real database, {zfs}, {runs}."

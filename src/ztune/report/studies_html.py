@@ -37,9 +37,9 @@ def render(found: FoundStudies) -> str:
         script=Markup(html.data("script.js")),
         found=found,
         overview=study_sheets.overview(found),
-        studies=[_study(study) for study in found.studies],
+        studies=[_study(study, found.openzfs) for study in found.studies],
         advice=[
-            {"source": publication.find(each.publication), "claims": _claims(each.verdicts)}
+            {"source": publication.find(each.publication), "claims": _claims(each.verdicts, found.openzfs)}
             for each in found.advice
         ],
         thumb=study_sheets.thumb_sheet(found.sweeps),
@@ -48,7 +48,7 @@ def render(found: FoundStudies) -> str:
     )
 
 
-def _study(study: FoundStudy) -> dict[str, Any]:
+def _study(study: FoundStudy, openzfs: str) -> dict[str, Any]:
     source = publication.find(study.study)
     told = study_sheets.published(source, study)
     own = study_sheets.unpublished(source, study)
@@ -62,14 +62,14 @@ def _study(study: FoundStudy) -> dict[str, Any]:
         "counts": study_sheets.verdict_counts(study.verdicts),
         "tables": [*(_table(t, study) for t in told), *(_table(t, study) for t in own if not steps)],
         "steps": None if not steps else _steps(steps, own[0], study, source),
-        "claims": _claims(study.verdicts),
+        "claims": _claims(study.verdicts, openzfs),
     }
 
 
-def _claims(verdicts: Sequence[FoundVerdict]) -> dict[str, Any]:
+def _claims(verdicts: Sequence[FoundVerdict], openzfs: str) -> dict[str, Any]:
     return {
         "verdicts": study_sheets.verdict_sheet(verdicts),
-        "where": _or_none(study_sheets.condition_sheet(verdicts)),
+        "where": _or_none(study_sheets.condition_sheet(verdicts, openzfs)),
         "beside": _or_none(study_sheets.beside_sheet(verdicts)),
         "tested": any(v.verdict for v in verdicts),
     }

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Literal
 
@@ -24,7 +24,7 @@ from ztune.analysis.results import LayoutResult, collect
 from ztune.errors import InputError, ZtuneError
 from ztune.onhost.fields import from_json, to_json
 from ztune.runs.options import TrialOptions
-from ztune.runs.search import ENOUGH, UNKNOWN, axis_of, times
+from ztune.runs.search import ENOUGH, UNKNOWN, axis_of, chance_text, times
 from ztune.runs.space import changed, differences
 from ztune.runs.stopping import hopeless
 from ztune.search.follow import Foreseen, foresee
@@ -169,7 +169,7 @@ class Followed:
             return f"All {self.screened} layouts of screening {self.screening} ran."
         many = "layout" if self.most == 1 else "layouts"
         left = f"another of the {self.screened} screened is better by more than {self.within * 100:.2g} %"
-        chance = "less than 1 %" if self.chance < 0.01 else f"{self.chance * 100:.0f} %"
+        chance = chance_text(self.chance)
         if self.reason == "enough":
             return (
                 f"Stopped after {self.ran} of at most {self.most} {many}: the chance that {left} is {chance}."
@@ -196,13 +196,13 @@ class Followed:
 
     def to_json(self) -> dict[str, Any]:
         """Return it as a run keeps it."""
-        return {**asdict(self), "next": list(self.next)}
+        return dict(to_json(self))
 
 
 def followed(outcome: Mapping[str, Any]) -> Followed | None:
     """Return how far a run followed its screening, from its ``outcome``; None where it followed none."""
     kept = outcome.get(KEY)
-    return Followed(**{**kept, "next": tuple(kept["next"])}) if kept else None
+    return from_json(Followed, kept) if kept else None
 
 
 class Following:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any
+
+from ztune.onhost.fields import from_json, to_json
+from ztune.units import listed
 
 KEY = "offers"
 """Where a run's ``outcome`` keeps what came of them."""
@@ -19,16 +22,17 @@ class OfferedSettings:
     """
 
     tried: tuple[str, ...] = ()
-    left_out: Mapping[str, str] | None = None
+    left_out: Mapping[str, str] = field(default_factory=dict)
     waiting: tuple[str, ...] = ()
-    now: Mapping[str, str] | None = None
+    now: Mapping[str, str] = field(default_factory=dict)
 
     def sentence(self) -> str:
         """Return it for people; "" where nothing was offered."""
         said = []
         if self.tried:
-            said.append(f"On top of it {listed(self.tried)} {_was(self.tried)} tried.")
-        said += [f"{text} was not tried: {why}." for text, why in (self.left_out or {}).items()]
+            verb = "was" if len(self.tried) == 1 else "were"
+            said.append(f"On top of it {listed(self.tried)} {verb} tried.")
+        said += [f"{text} was not tried: {why}." for text, why in self.left_out.items()]
         if self.waiting:
             more = len(self.tried) + len(self.waiting)
             said.append(f"Not tried: {listed(self.waiting)}; --settings {more} does, a recording each.")
@@ -36,24 +40,9 @@ class OfferedSettings:
 
     def to_json(self) -> dict[str, Any]:
         """Return it as a run keeps it."""
-        return asdict(self)
+        return dict(to_json(self))
 
 
 def kept(outcome: Mapping[str, Any]) -> OfferedSettings:
     """Return what came of a run's offers, from its ``outcome``."""
-    found = outcome.get(KEY) or {}
-    return OfferedSettings(
-        tuple(found.get("tried", ())),
-        found.get("left_out") or {},
-        tuple(found.get("waiting", ())),
-        found.get("now") or {},
-    )
-
-
-def listed(found: Sequence[str]) -> str:
-    """Return "a, b and c"."""
-    return ", ".join(found[:-1]) + (" and " if len(found) > 1 else "") + found[-1]
-
-
-def _was(found: Collection[str]) -> str:
-    return "was" if len(found) == 1 else "were"
+    return from_json(OfferedSettings, outcome.get(KEY) or {})

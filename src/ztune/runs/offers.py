@@ -14,12 +14,12 @@ from typing import Any
 from ztune.databases import database, registry
 from ztune.databases.database import Offer
 from ztune.errors import InputError
-from ztune.runs.offered import listed
 from ztune.runs.space import changed, differences
 from ztune.study import Layout, Study
 from ztune.study.durability import Bar, judge
 from ztune.trace.manifest import Manifest
 from ztune.trace.roles import databases_of
+from ztune.units import listed
 
 _WORDS = {"0": "off", "false": "off", "no": "off", "1": "on", "true": "on", "yes": "on"}
 

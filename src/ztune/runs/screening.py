@@ -18,7 +18,6 @@ from ztune.analysis.aged import BEST
 from ztune.analysis.metrics import replayed
 from ztune.analysis.standing import standing
 from ztune.errors import InputError
-from ztune.places.calibration import HostProcessors
 from ztune.places.engine import Engine
 from ztune.places.replay import Outcome, Replay, suggested_jobs, sweep
 from ztune.runs import feasible
@@ -205,9 +204,8 @@ class _Targets:
                 one,
                 engine,
                 timeout_s=options.timeout_s,
-                host=HostProcessors.of(
-                    options.cores, options.processor, one.manifest.environment.get("cpus")
-                ),
+                cores=options.cores,
+                processor=options.processor,
             )
             for key, one in {base: trace, **others}.items()
         }

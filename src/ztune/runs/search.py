@@ -69,7 +69,7 @@ class Stopped:
                 f"The budget of {self.budget} is used up, which is too little to tell whether {left}; "
                 "a larger --budget does."
             )
-        chance = "less than 1 %" if self.chance < 0.01 else f"{self.chance * 100:.0f} %"
+        chance = chance_text(self.chance)
         if self.reason == "enough":
             return f"Stopped after {self.tried} of {self.budget}: the chance that {left} is {chance}."
         return (
@@ -80,6 +80,11 @@ class Stopped:
     def to_json(self) -> dict[str, Any]:
         """Return it as a run keeps it."""
         return asdict(self)
+
+
+def chance_text(chance: float) -> str:
+    """Return a chance, 0 to 1, for people: "3 %", and "less than 1 %"."""
+    return "less than 1 %" if chance < 0.01 else f"{chance * 100:.0f} %"
 
 
 def stopped(outcome: Mapping[str, Any]) -> Stopped | None:

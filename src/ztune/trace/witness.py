@@ -55,7 +55,7 @@ class Witness:
             most = max(TOGETHER, 2 * self.clients)
         # What wrote nothing needs no sync: a read is acknowledged too.
         acknowledged = min(self.operations, self.writes)
-        syncs = f"{counted(self.syncs, 'sync')}"
+        syncs = counted(self.syncs, "sync")
         if most and acknowledged >= LEAST and acknowledged > most * self.syncs:
             return (
                 f"the trace contradicts it: {self.operations:,} {plural(self.unit)} were acknowledged and "
