@@ -231,7 +231,7 @@ def test(
         if on is not None:
             place = places.make(on, None)
             measurements = Measurements(
-                store, place, recordings, hearing, often.options(), disks, sizes, words
+                store, place, recordings, hearing, often.options(settle="cold"), disks, sizes, words
             )
             measurements.check()
         conditions = Conditions(

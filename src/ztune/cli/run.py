@@ -64,8 +64,11 @@ def command(
         help="What to minimise instead of the study's, most important first, such as cpu,time.",
     ),
     trials: Trials = group(),
-    warm: bool = option(
-        "--warm", help="Leave the caches as loading left them, instead of emptying them first."
+    caches: str | None = option(
+        "--caches",
+        type=click.Choice(["warm", "cold"]),
+        help="As loading left them, or emptied before the job. Default: warm for a load that goes on for a "
+        "set time, as of a database in use; cold for a job that runs once from start to end.",
     ),
     probes: tuple[str, ...] = option("--probe", metavar="NAME=on|off", help="Switch a probe on or off."),
     saved: str | None = option(
@@ -117,7 +120,7 @@ def command(
                 run = runner.resume(store, run, places.again(run), live)
         else:
             options = trials.options(
-                aa=aa, settle="warm" if warm else "cold", saved=saved, probes=_probes(probes)
+                aa=aa, settle=caches, saved=saved, probes=_probes(probes)
             )
             native = not on.startswith("ssh://")
             before = None

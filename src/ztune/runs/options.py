@@ -55,7 +55,7 @@ class TrialOptions(Options):
 
     ``blocks``: the fewest and the most times that each layout runs. ``resolution``: a share; smaller
     differences don't matter. ``time_limit_s``: no trial begins after so many seconds. ``aa``: the baseline
-    against itself. ``settle``: "cold" or "warm". ``saved``: a directory at the place for the loaded database.
+    against itself. ``settle``: "cold" or "warm"; None: as suits the job. ``saved``: a directory at the place for the loaded database.
     ``have``: as of ``ScreenOptions``. ``follow``: what a screening foretold, where layouts join by it
     (``runs.follow.ScreenedPrior``).
     """
@@ -64,7 +64,7 @@ class TrialOptions(Options):
     resolution: float = DEFAULT_RESOLUTION
     time_limit_s: float | None = None
     aa: bool = False
-    settle: str = "cold"
+    settle: str | None = None
     saved: str | None = None
     probes: Mapping[str, Any] = field(default_factory=dict)
     have: Mapping[str, str] = field(default_factory=dict)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -84,6 +84,7 @@ def start(store: Store, request: Request, observer: Observer | None = None) -> R
     may_join = [] if prior is None else prior.layouts_of(study)
     _check_options(options, [*request.layouts, *may_join])
     layouts = [study.layout] if options.aa else plan.renamed(study, request.layouts)
+    options = replace(options, settle=options.settle or _caches(request.job.params))
     jobs_of = {repr(one.job_settings()): (one, request.job.under(one, study.layout)) for one in layouts}
     for layout in layouts:
         _, job = jobs_of[repr(layout.job_settings())]
@@ -217,6 +218,13 @@ def _check_settings(job: RunJob, layout: Layout) -> None:
             check()
     except InputError as error:
         raise InputError(f'layout "{layout.name}": {error}') from None
+
+
+def _caches(params: Mapping[str, Any]) -> str:
+    """Return how the caches are when a job begins: a load that goes on for a time is that of a database in
+    use, whose ARC a warm-up of seconds on slow disks would not fill; what runs once finds its files uncached.
+    """
+    return "warm" if "seconds" in params else "cold"
 
 
 def versions_of(there: dict[str, Any], job: RunJob) -> dict[str, str]:
