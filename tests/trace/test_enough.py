@@ -80,5 +80,5 @@ def test_a_damaged_part_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr("ztune.trace.writer.ROW_GROUP", 7)
     trace = make_trace(tmp_path / "t.trace", writes=30)
     trace.manifest = of(trace, files=trace.manifest.files[:1])
-    with pytest.raises(InputError, match=r"row group \d+: file is not one of the 1 files"):
+    with pytest.raises(InputError, match=r"file is not one of the 1 files \(row \d+: 1\)"):
         recorded(trace)

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from trace_builder import build, files
 
 from ztune.errors import InputError
-from ztune.trace.ops import blank_tails, dense_threads, export_ops, read_ops
+from ztune.trace.ops import BlankTails, Threads, export_ops, read_ops
 from ztune.trace.schema import Flag, Op, Via
 
 FILES = files(("/log", None, 7), ("/db/data", "data", 4096), ("/tmp/x", None, 0), ("/db/wal", "wal", 100))
@@ -113,10 +113,18 @@ def test_what_is_no_ops_file_is_refused(tmp_path: Path, data: bytes) -> None:
 
 
 def threads(*events: tuple[int, int, int]) -> tuple[list[int], int]:
-    """(tid, t, dur) of each event → its dense number, and how many there are."""
-    columns = np.array(events).reshape(-1, 3).T
-    number, used = dense_threads(columns[0].astype(np.int32), columns[1], columns[2])
-    return number.tolist(), used
+    """(tid, t, dur) of each event → its dense number, and how many there are; the same in parts of two."""
+    columns = np.array(events, np.int64).reshape(-1, 3).T
+    tid = columns[0].astype(np.int32)
+    found = []
+    for at_once in (max(len(tid), 1), 2):
+        told = Threads()
+        for begin in range(0, len(tid), at_once):
+            part = slice(begin, begin + at_once)
+            told.add(tid[part], columns[1][part], columns[2][part])
+        found.append((told.numbers()(tid).tolist(), told.used))
+    assert found[0] == found[1]
+    return found[0]
 
 
 def test_threads_are_numbered_without_gaps() -> None:
@@ -130,9 +138,11 @@ def test_a_number_is_used_again_after_its_thread_has_ended() -> None:
 
 
 def test_too_many_threads_at_once(tmp_path: Path) -> None:
-    n = 65_537
+    events = [{"op": Op.FSYNC, "tid": tid, "file": 1, "t": 0, "dur": 1} for tid in range(65_537)]
+    trace = build(tmp_path / "a.trace", events, FILES)
     with pytest.raises(InputError, match="65537 threads"):
-        dense_threads(np.arange(n, dtype=np.int32), np.zeros(n, np.int64), np.ones(n, np.int64))
+        export_ops(trace, tmp_path / "ops.bin")
+    assert not (tmp_path / "ops.bin").exists()
 
 
 @given(st.lists(st.tuples(st.integers(1, 6), st.integers(0, 50), st.integers(0, 20)), max_size=40))
@@ -199,7 +209,16 @@ def tails(*writes: tuple[int, int, int]) -> list[int]:
         "size": np.array([size for _, _, size in writes], np.int64),
     }
     logs = np.array([False, True, True, False])
-    return [int(blank) for blank in blank_tails(columns, np.arange(len(writes)), logs)]
+    found = []
+    for at_once in (max(len(writes), 1), 1, 2):
+        told, blank = BlankTails(logs), [0] * len(writes)
+        for begin in range(0, len(writes), at_once):
+            part = {name: values[begin : begin + at_once] for name, values in columns.items()}
+            for place, size in zip(*told.add(part, np.arange(len(part["op"]))), strict=True):
+                blank[place] = int(size)
+        found.append(blank)
+    assert found[0] == found[1] == found[2]
+    return found[0]
 
 
 def test_a_logs_page_that_is_written_again_was_not_full() -> None:

@@ -1,11 +1,11 @@
 from __future__ import annotations
 
 import shutil
+import tempfile
 import tomllib
 from pathlib import Path
 
 import numpy as np
-import pyarrow as pa
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -281,6 +281,22 @@ def test_sync_latencies_are_those_recorded(tmp_path: Path) -> None:
     assert latency.p99 == pytest.approx(99.01)
 
 
+@settings(max_examples=40, deadline=None)
+@given(st.lists(st.one_of(st.integers(0, 60), st.integers(0, 2**40)), min_size=1, max_size=300))
+def test_latencies_are_numpys_quantiles(durations: list[int]) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        events = [{"op": Op.FSYNC, "dur": dur, "file": at % 2} for at, dur in enumerate(durations)]
+        result = summary(Path(folder), events, ("/a", "data", 0), ("/b", "data", 0))
+    groups = {"data": durations, "/a": durations[::2], "/b": durations[1::2]}
+    for group in (role(result), *result.files):
+        latency, took = group.sync_latency_ms, np.array(groups[group.name]) / 1e6
+        assert latency is not None
+        assert latency.count == len(took) and latency.max == pytest.approx(took.max(), abs=1e-4)
+        assert latency.mean == pytest.approx(took.mean(), abs=1e-4)
+        wanted = np.quantile(took, [0.5, 0.9, 0.99])
+        assert [latency.p50, latency.p90, latency.p99] == pytest.approx(wanted, abs=1e-4)
+
+
 def test_sizes_and_order(tmp_path: Path) -> None:
     entries = files(("/small", "data", 10), ("/idle", "data", 5), ("/big", "wal", 0))
     entries[0]["size_end"] = 30
@@ -328,18 +344,21 @@ event = st.fixed_dictionaries(
 ).map(lambda one: {**one, "file": -1} if one["op"] == Op.SYNC else one)
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     events=st.lists(event, max_size=40),
     starts=st.tuples(*[st.integers(0, 50_000)] * 3),
+    part=st.sampled_from([1, 2, 7, 100]),
 )
 def test_against_counting_one_by_one(
-    tmp_path: Path, events: list[dict[str, int]], starts: tuple[int, ...]
+    tmp_path: Path, events: list[dict[str, int]], starts: tuple[int, ...], part: int
 ) -> None:
     path = tmp_path / "p.trace"
     shutil.rmtree(path, ignore_errors=True)
     entries = files(*((f"/{i}", "data", size) for i, size in enumerate(starts)))
-    result = summarise(build(path, events, entries, duration_ns=20 * S))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("ztune.trace.writer.ROW_GROUP", part)
+        result = summarise(build(path, events, entries, duration_ns=20 * S))
     events = sorted(events, key=lambda one: one["t"])
     size = list(starts)
     end: dict[tuple[int, int], int] = {}
@@ -379,24 +398,10 @@ def test_against_counting_one_by_one(
     assert data.writes.pages == len(pages[Op.WRITE])
     assert data.pages == len(pages[Op.READ] | pages[Op.WRITE])
     # What is told file by file adds up to the role.
-    for total, part in (
+    for total, parts in (
         (data.reads.bytes, [f.reads.bytes for f in result.files]),
         (data.sync_writes, [f.sync_writes for f in result.files]),
         (data.pages, [f.pages for f in result.files]),
     ):
-        assert total == sum(part)
+        assert total == sum(parts)
     assert sum(result.rates["data"].write_bytes) == data.writes.bytes
-
-
-def test_the_events_are_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    trace = build(tmp_path / "s.trace", [write(0, K)], files(("/d", "data", 0)))
-    reads: list[object] = []
-    table = Trace.table
-
-    def counted(self: Trace, columns: list[str] | None = None) -> pa.Table:
-        reads.append(columns)
-        return table(self, columns)
-
-    monkeypatch.setattr(Trace, "table", counted)
-    summarise(trace)
-    assert len(reads) == 1

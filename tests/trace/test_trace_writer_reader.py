@@ -252,10 +252,10 @@ def test_changed_bytes_fail_the_checksum(trace: Trace) -> None:
     assert "was changed after recording" in complaint(trace.path)
 
 
-def resign(trace: Trace, table: pa.Table) -> None:
+def resign(trace: Trace, table: pa.Table, row_group_size: int | None = None) -> None:
     """Replace the events and make the manifest fit, as a maker of bad traces would."""
     path = trace.path / "events.parquet"
-    pq.write_table(table, path)
+    pq.write_table(table, path, row_group_size=row_group_size)
     data = path.read_bytes()
     said = {"rows": table.num_rows, "bytes": len(data), "sha256": hashlib.sha256(data).hexdigest()}
     edit(trace, events=table.num_rows, parquet={"events.parquet": said})
@@ -264,6 +264,13 @@ def resign(trace: Trace, table: pa.Table) -> None:
 def test_unsorted_events(trace: Trace) -> None:
     resign(trace, trace.table().take([1, 0]).cast(EVENTS))
     assert "not sorted" in complaint(trace.path)
+
+
+def test_events_are_sorted_across_row_groups(trace: Trace) -> None:
+    table = trace.table().take([1, 0]).cast(EVENTS)
+    resign(trace, table, row_group_size=1)
+    with pytest.raises(InputError, match=r"not sorted by t \(row 1: "):
+        list(Trace.open(trace.path).parts())
 
 
 def test_a_file_id_out_of_range(trace: Trace) -> None:

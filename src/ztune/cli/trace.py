@@ -159,7 +159,8 @@ def check(trace: Path = _trace, as_json: bool = _as_json) -> None:
     """
     opened = Trace.open(trace)
     with _patience(opened):
-        opened.table()
+        for _ in opened.parts():
+            pass
         for sample in opened.manifest.samples:
             opened.sample(sample.role)
     manifest = opened.manifest

@@ -26,40 +26,50 @@ def is_sorted(t: npt.NDArray[np.int64]) -> bool:
     return bool(np.all(t[1:] >= t[:-1]))
 
 
-def columns(columns: Mapping[str, npt.NDArray[np.generic]], files: int) -> None:
+def unsorted(row: int, t: int) -> str:
+    """Return what is wrong with the event in ``row``, whose ``t`` is less than that of the one before."""
+    return f"events are not sorted by t (row {row}: {t})"
+
+
+def columns(columns: Mapping[str, npt.NDArray[np.generic]], files: int, rows_before: int = 0) -> None:
     """Check the given columns of events (any subset) against each other and the number of ``files``.
 
-    Raises InputError naming the first row and what is wrong with it.
+    ``rows_before``: how many events come before these. Raises InputError naming the first row and what is
+    wrong with it.
     """
     have = columns.keys()
+
+    def refuse(bad: npt.NDArray[np.bool_], what: str, values: npt.NDArray[np.generic]) -> None:
+        if bad.any():
+            row = int(np.argmax(bad))
+            raise InputError(f"{what} (row {rows_before + row}: {values[row]})")
+
     if "t" in have:
         t = columns["t"]
-        _refuse(t < 0, "t is negative", t)  # type: ignore[operator]
-        _refuse(np.r_[False, t[1:] < t[:-1]], "events are not sorted by t", t)  # type: ignore[operator]
+        refuse(t < 0, "t is negative", t)  # type: ignore[operator]
+        back = t[1:] < t[:-1]  # type: ignore[operator]
+        if back.any():
+            row = int(np.argmax(back)) + 1
+            raise InputError(unsorted(rows_before + row, int(t[row])))
     for name, least in (("dur", 0), ("size", 0), ("offset", -1)):
         if name in have:
-            _refuse(columns[name] < least, f"{name} is below {least}", columns[name])  # type: ignore[operator]
+            refuse(columns[name] < least, f"{name} is below {least}", columns[name])  # type: ignore[operator]
     for name in ("file", "file2"):
         if name in have:
             ids = columns[name]
-            _refuse((ids < -1) | (ids >= files), f"{name} is not one of the {files} files", ids)  # type: ignore[operator]
+            refuse((ids < -1) | (ids >= files), f"{name} is not one of the {files} files", ids)  # type: ignore[operator]
     if "via" in have:
-        _refuse(~_VIAS[columns["via"]], "via is not a known code", columns["via"])
+        refuse(~_VIAS[columns["via"]], "via is not a known code", columns["via"])
     if "op" in have:
         op = columns["op"]
-        _refuse(~_OPS[op], "op is not a known code", op)
+        refuse(~_OPS[op], "op is not a known code", op)
         if "offset" in have:
             offset = columns["offset"]
-            _refuse(_PLACED[op] & (offset < 0), "a read or write has no offset", offset)  # type: ignore[operator]
+            refuse(_PLACED[op] & (offset < 0), "a read or write has no offset", offset)  # type: ignore[operator]
         if "file" in have:
-            _refuse(~_NO_FILE[op] & (columns["file"] == -1), "an event other than sync has no file", op)
+            refuse(~_NO_FILE[op] & (columns["file"] == -1), "an event other than sync has no file", op)
     if "offset" in have and "size" in have:
         offset, size = columns["offset"], columns["size"]
-        over = offset > np.iinfo(np.int64).max - size  # type: ignore[operator]
-        _refuse(over, "offset + size is beyond 2^63", offset)
-
-
-def _refuse(bad: npt.NDArray[np.bool_], what: str, values: npt.NDArray[np.generic]) -> None:
-    if bad.any():
-        row = int(np.argmax(bad))
-        raise InputError(f"{what} (row {row}: {values[row]})")
+        most = np.iinfo(np.int64).max
+        if len(offset) and int(offset.max()) + int(size.max()) > most:
+            refuse(offset > most - size, "offset + size is beyond 2^63", offset)  # type: ignore[operator]

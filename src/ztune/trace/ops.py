@@ -8,9 +8,10 @@ docs/trace-format.md has the table.
 from __future__ import annotations
 
 import heapq
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -24,6 +25,8 @@ EXPORT_VERSION = 2  # part of the key under which callers cache an export
 MAGIC = b"ZTOPS\0\0\0"
 OPS_VERSION = 2
 MAX_THREADS = 1 << 16
+
+Ints: TypeAlias = "npt.NDArray[np.signedinteger[Any]]"
 
 HEADER = np.dtype(
     [
@@ -54,7 +57,6 @@ RECORD = np.dtype(
 assert HEADER.itemsize == 32
 assert RECORD.itemsize == 56
 _LARGEST_PAGE = 64 << 10  # of a database, bytes: InnoDB's
-_CHUNK = 1 << 20  # records converted at a time
 
 
 @dataclass(frozen=True)
@@ -98,27 +100,42 @@ def export_ops(trace: Trace, path: Path | str) -> OpsInfo:
             f"no file of the trace {trace.path} has a role, so nothing can be replayed;"
             " give roles with --role 'GLOB=ROLE' when recording"
         )
-    columns = trace.columns("t", "dur", "tid", "op", "via", "flags", "file", "file2", "offset", "size")
     new_id = np.full(len(trace.manifest.files) + 1, -1, np.int32)  # the last is what -1 indexes
     for file in files:
         new_id[file.trace_id] = file.id
-    chosen = np.flatnonzero(_replayed(columns, new_id))
-    thread, threads = dense_threads(
-        columns["tid"][chosen], columns["t"][chosen], columns["dur"][chosen], trace
-    )
-
     logs = np.array([file.role == "wal" for file in trace.manifest.files] + [False])
-    blank = blank_tails(columns, chosen, logs)
+    threads, tails, nops = Threads(), BlankTails(logs), 0
+    later: list[tuple[Ints, Ints]] = []  # places and blank tails that a later part decides
+    for part in trace.parts("t", "dur", "tid", "op", "file", "offset", "size"):
+        chosen = np.flatnonzero(_replayed(part, new_id))
+        threads.add(part["tid"][chosen], part["t"][chosen], part["dur"][chosen])
+        place, blank = tails.add(part, chosen)
+        before = (place < nops) & (blank > 0)
+        later.append((place[before], blank[before]))
+        nops += len(chosen)
+    numbers = threads.numbers()
+    if threads.used > MAX_THREADS:
+        raise InputError(
+            f"{threads.used} threads run together in the trace {trace.path};"
+            f" at most {MAX_THREADS} can be replayed"
+        )
+    places, blanks = (np.concatenate(both) for both in zip(*later, strict=True))
+    tails, done = BlankTails(logs), 0
     header = np.zeros(1, HEADER)
-    header[0] = (MAGIC, OPS_VERSION, RECORD.itemsize, len(chosen), len(files), threads)
+    header[0] = (MAGIC, OPS_VERSION, RECORD.itemsize, nops, len(files), threads.used)
     with writing(path) as out:
         out.write(header.tobytes())
-        for start in range(0, len(chosen), _CHUNK):
-            part = slice(start, start + _CHUNK)
-            records = _records(columns, chosen[part], thread[part], new_id)
-            records["blank"] = blank[part]
+        for part in trace.parts("t", "dur", "tid", "op", "via", "flags", "file", "file2", "offset", "size"):
+            chosen = np.flatnonzero(_replayed(part, new_id))
+            records = _records(part, chosen, new_id)
+            records["thread"] = numbers(part["tid"][chosen])
+            place, blank = tails.add(part, chosen)
+            records["blank"][place[place >= done] - done] = blank[place >= done]
+            mine = (places >= done) & (places < done + len(chosen))
+            records["blank"][places[mine] - done] = blanks[mine]
             out.write(records.tobytes())
-    return OpsInfo(path, len(chosen), threads, files, len(columns["t"]) - len(chosen))
+            done += len(chosen)
+    return OpsInfo(path, nops, threads.used, files, trace.manifest.events - nops)
 
 
 def read_ops(path: Path) -> tuple[npt.NDArray[np.void], npt.NDArray[np.void]]:
@@ -146,24 +163,19 @@ def _replayed(columns: Columns, new_id: npt.NDArray[np.int32]) -> npt.NDArray[np
     return keep
 
 
-def _records(
-    columns: Columns, rows: npt.NDArray[np.intp], thread: npt.NDArray[Any], new_id: npt.NDArray[np.int32]
-) -> npt.NDArray[np.void]:
+def _records(columns: Columns, rows: Ints, new_id: npt.NDArray[np.int32]) -> npt.NDArray[np.void]:
     records = np.zeros(len(rows), RECORD)
     for name in ("t", "dur", "offset", "size", "op", "via", "flags"):
         records[name] = columns[name][rows]
     records["flags"] &= ~int(Flag.POSITIONED) & 0xFFFF  # to the engine an offset is an offset
     for name in ("file", "file2"):
         records[name] = new_id[columns[name][rows]]
-    records["thread"] = thread
     records["op"][(records["op"] == Op.COPY) & (records["file2"] < 0)] = Op.WRITE
     return records
 
 
-def blank_tails(
-    columns: Columns, rows: npt.NDArray[np.intp], logs: npt.NDArray[np.bool_]
-) -> npt.NDArray[np.uint32]:
-    """Return for each of ``rows`` how many bytes at the end of a log's write are likely to be zeros.
+class BlankTails:
+    """How many bytes at the end of a log's writes are likely to be zeros, told part by part of a trace.
 
     A database appends to its log in whole pages, and each commit writes the last one again until it is full;
     what is not used of it yet is zeros, which compress to nothing. The trace shows that: a write begins where
@@ -171,56 +183,89 @@ def blank_tails(
     taken to have been filled evenly: at the i-th time, i of n + 1 parts. ``logs`` says of each file whether
     it is a log.
     """
-    blank = np.zeros(len(rows), np.uint32)
-    mine = np.flatnonzero((columns["op"][rows] == Op.WRITE) & logs[columns["file"][rows]])
-    mine = mine[np.argsort(columns["file"][rows][mine], kind="stable")]
-    file, begin = columns["file"][rows][mine], columns["offset"][rows][mine]
-    end = begin + columns["size"][rows][mine]
-    # The next write of the file begins within this one: from there on it is the page written again.
-    again = (file[1:] == file[:-1]) & (begin[1:] >= begin[:-1])
-    again &= (begin[1:] < end[:-1]) & (end[:-1] - begin[1:] <= _LARGEST_PAGE)
-    onward = again & (end[1:] > end[:-1])
-    still = again & (end[1:] == end[:-1])
-    # A series of n writes ended at the same place; it counts if the file went on after the last of them.
-    last = np.flatnonzero(~still)
-    n = np.diff(last, prepend=-1)
-    n, last = np.repeat(n, n), np.repeat(last, n)
-    writes = np.arange(len(n))
-    page = end[writes] - begin[writes + 1]
-    blank[mine[writes]] = np.where(onward[last], page * (last - writes + 1) // (n + 1), 0)
-    return blank
+
+    def __init__(self, logs: npt.NDArray[np.bool_]) -> None:
+        self._logs = logs
+        self._rows = 0
+        # Of each log's last series of writes, which the next part may go on with.
+        self._open: Columns = {name: np.empty(0, np.int64) for name in ("file", "begin", "end", "place")}
+
+    def add(self, columns: Columns, rows: Ints) -> tuple[Ints, Ints]:
+        """Take the next part's ``rows``; return places, counted over the rows of all parts, and bytes.
+
+        Writes are decided once it is known how their log goes on: those that never are have none.
+        """
+        mine = rows[(columns["op"][rows] == Op.WRITE) & self._logs[columns["file"][rows]]]
+        begin = columns["offset"][mine]
+        new = {
+            "file": columns["file"][mine],
+            "begin": begin,
+            "end": begin + columns["size"][mine],
+            "place": np.searchsorted(rows, mine) + self._rows,
+        }
+        self._rows += len(rows)
+        known = {name: np.concatenate([self._open[name], new[name]]) for name in new}
+        order = np.argsort(known["file"], kind="stable")
+        known = {name: values[order] for name, values in known.items()}
+        file, begin, end = known["file"], known["begin"], known["end"]
+        if not len(file):
+            return file, file
+        # The next write of the file begins within this one: from there on it is the page written again.
+        again = (file[1:] == file[:-1]) & (begin[1:] >= begin[:-1])
+        again &= (begin[1:] < end[:-1]) & (end[:-1] - begin[1:] <= _LARGEST_PAGE)
+        onward = np.r_[again & (end[1:] > end[:-1]), False]
+        still = np.r_[again & (end[1:] == end[:-1]), False]
+        # A series of n writes ended at the same place; it counts if the file went on after the last of them.
+        last = np.flatnonzero(~still)
+        n = np.diff(last, prepend=-1)
+        n, last = np.repeat(n, n), np.repeat(last, n)
+        writes = np.arange(len(n))
+        page = end - np.r_[begin[1:], 0]
+        blank = np.where(onward[last], page * (last - writes + 1) // (n + 1), 0)
+        of_file_last = np.r_[file[1:] != file[:-1], True]
+        undecided = of_file_last[last]
+        self._open = {name: values[undecided] for name, values in known.items()}
+        return known["place"][~undecided], blank[~undecided]
 
 
-def dense_threads(
-    tid: npt.NDArray[np.int32],
-    t: npt.NDArray[np.int64],
-    dur: npt.NDArray[np.int64],
-    trace: Trace | None = None,
-) -> tuple[npt.NDArray[np.uint16], int]:
-    """Return a number from 0 for the thread of each event, and how many numbers there are.
+class Threads:
+    """Numbers from 0 for the threads of a trace, told part by part.
 
     A number is used again for a thread whose first event starts after the last event of the former user of
-    the number has ended. ``t`` must be sorted.
+    the number has ended. ``used``: how many there are, once they were asked for.
     """
-    if not len(tid):
-        return np.empty(0, np.uint16), 0
-    tids, first, inverse = np.unique(tid, return_index=True, return_inverse=True)
-    ends = np.zeros(len(tids), np.int64)
-    np.maximum.at(ends, inverse, t + np.minimum(dur, np.iinfo(np.int64).max - t))
-    number = np.empty(len(tids), np.int64)
-    busy: list[tuple[int, int]] = []  # (end, number) of the threads under way
-    free: list[int] = []
-    used = 0
-    for index in np.argsort(first, kind="stable"):
-        while busy and busy[0][0] < t[first[index]]:
-            heapq.heappush(free, heapq.heappop(busy)[1])
-        if free:
-            mine = heapq.heappop(free)
-        else:
-            mine, used = used, used + 1
-        number[index] = mine
-        heapq.heappush(busy, (int(ends[index]), mine))
-    if used > MAX_THREADS:
-        where = f"the trace {trace.path}" if trace else "the trace"
-        raise InputError(f"{used} threads run together in {where}; at most {MAX_THREADS} can be replayed")
-    return number[inverse].astype(np.uint16), used
+
+    def __init__(self) -> None:
+        self.used = 0
+        self._seen: dict[int, tuple[int, int]] = {}  # thread → start of its first event, latest end; in order
+
+    def add(self, tid: npt.NDArray[np.int32], t: npt.NDArray[np.int64], dur: npt.NDArray[np.int64]) -> None:
+        """Take the next events, sorted by ``t``."""
+        tids = np.unique(tid)
+        inverse = np.searchsorted(tids, tid)
+        first = np.empty(len(tids), np.int64)
+        first[inverse[::-1]] = np.arange(len(tid))[::-1]  # of a thread's several the first, as it comes last
+        ends = np.zeros(len(tids), np.int64)
+        np.maximum.at(ends, inverse, t + np.minimum(dur, np.iinfo(np.int64).max - t))
+        for index in np.argsort(first).tolist():
+            one, end = int(tids[index]), int(ends[index])
+            start, before = self._seen.get(one, (int(t[first[index]]), 0))
+            self._seen[one] = start, max(before, end)
+
+    def numbers(self) -> Callable[[npt.NDArray[np.int32]], npt.NDArray[np.uint16]]:
+        """Return what gives the numbers of threads."""
+        number: dict[int, int] = {}
+        busy: list[tuple[int, int]] = []  # (end, number) of the threads under way
+        free: list[int] = []
+        for one, (start, end) in self._seen.items():
+            while busy and busy[0][0] < start:
+                heapq.heappush(free, heapq.heappop(busy)[1])
+            if free:
+                mine = heapq.heappop(free)
+            else:
+                mine, self.used = self.used, self.used + 1
+            number[one] = mine
+            heapq.heappush(busy, (end, mine))
+        tids = np.array(sorted(number), np.int32)
+        numbers = np.array([number[one] for one in tids.tolist()], np.int64).astype(np.uint16)
+        return lambda tid: numbers[np.searchsorted(tids, tid)]

@@ -5,7 +5,9 @@ Apart from the reader: what only looks for a trace, and finds none, need not wai
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pyarrow as pa
@@ -47,23 +49,46 @@ def read(path: Path, columns: list[str] | None, files: int) -> pa.Table:
 
 
 def parts(path: Path, columns: Sequence[str], files: int) -> Iterator[pa.Table]:
-    """Give the named columns of the events of ``path``, checked, a row group at a time: a million events, so
-    that a long recording takes no more memory than a short one. ``files``: how many the trace has.
+    """Give the named columns (default: all) of the events of ``path``, checked, a row group at a time.
 
+    That is a million events, so that a long recording takes no more memory than a short one. ``files``: how
+    many the trace has. At least one is given, which may be empty. The next is read while one is in use.
     Raises InputError if it is damaged.
     """
+    names = list(columns) or list(EVENTS.names)
     try:
-        with pq.ParquetFile(path) as parquet:
-            for group in range(parquet.num_row_groups):
-                table = parquet.read_row_group(group, list(columns)).select(list(columns))
-                _check(table, files, f"{path}, row group {group}")
+        with pq.ParquetFile(path) as parquet, ThreadPoolExecutor(1) as ahead:
+
+            def part(group: int) -> pa.Table:
+                table = parquet.read_row_group(group, names).select(names)
+                _check(table, files, str(path), rows_before[group])
+                return table
+
+            groups = parquet.num_row_groups
+            sizes = (parquet.metadata.row_group(group).num_rows for group in range(groups))
+            rows_before = [0, *itertools.accumulate(sizes)]
+            if not groups:
+                yield EVENTS.empty_table().select(names)
+                return
+            last = None
+            coming = ahead.submit(part, 0)
+            for group in range(groups):
+                table = coming.result()
+                if group + 1 < groups:
+                    coming = ahead.submit(part, group + 1)
+                if "t" in names and len(table):
+                    t = table.column("t")
+                    if last is not None and t[0].as_py() < last:
+                        raise InputError(f"{path}: {check.unsorted(rows_before[group], t[0].as_py())}")
+                    last = t[-1].as_py()
                 yield table
     except (OSError, ValueError, pa.ArrowException) as error:
         raise InputError(f"{path} is damaged: {reason(error)}") from None
 
 
-def _check(table: pa.Table, files: int, where: str) -> None:
+def _check(table: pa.Table, files: int, where: str, rows_before: int = 0) -> None:
+    columns = {name: table.column(name).to_numpy() for name in table.column_names}
     try:
-        check.columns({name: table.column(name).to_numpy() for name in table.column_names}, files)
+        check.columns(columns, files, rows_before)
     except InputError as error:
         raise InputError(f"{where}: {error}") from None

@@ -93,7 +93,7 @@ class Trace:
         return {name: table.column(name).to_numpy() for name in table.column_names}
 
     def parts(self, *names: str) -> Iterator[Columns]:
-        """Give what ``columns`` does of the named ones, a million events at a time: for what only counts."""
+        """Give what ``columns`` does, a million events at a time; at least one part, which may be empty."""
         from ztune.trace import parquet  # see ``table``
 
         self._verify()

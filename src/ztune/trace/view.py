@@ -15,9 +15,10 @@ from rich.table import Table
 from ztune.output import Console, Text
 from ztune.trace import summary as summaries
 from ztune.trace.manifest import Compressibility, Manifest
+from ztune.trace.pages import PAGE
 from ztune.trace.propose import RoleProposal
 from ztune.trace.repeats import repeats
-from ztune.trace.summary import PAGE, Rates, Summary, Transfers
+from ztune.trace.summary import Rates, Summary, Transfers
 
 _WIDE = 118  # columns from which reads and writes stand side by side
 _UNITS = "BKMGTPE"

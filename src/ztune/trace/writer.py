@@ -2,7 +2,7 @@
 
 Events are first appended, as they come, to an uncompressed spool: sorting and compressing while the workload
 runs would take CPU from it. ``finish`` sorts them by start time (a call is known when it *ends*, so recorders
-deliver out of order), writes Parquet, and renames the folder to its final name.
+deliver out of order), a span of time after the other, writes Parquet, and renames the folder to its final name.
 """
 
 from __future__ import annotations
@@ -11,11 +11,13 @@ import contextlib
 import datetime
 import errno
 import hashlib
+import itertools
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 import numpy.typing as npt
@@ -41,6 +43,9 @@ from ztune.trace.manifest import (
 # One row of the spool; the same names and types as EVENTS, without padding (54 bytes).
 EVENT_DTYPE = np.dtype([(field.name, field.type.to_pandas_dtype()) for field in EVENTS])
 ROW_GROUP = 1 << 20  # rows; a group is what one thread decodes at a time
+_CHUNK = 1 << 16  # rows of the spool, of which is known when they begin and end
+_SORTED = 1 << 18  # rows that are sorted at a time, about
+_EVERY = 256  # rows, of which one tells when the others are
 
 
 class TraceWriter:
@@ -73,6 +78,8 @@ class TraceWriter:
                 raise InputError(f"the folder {self.path.parent} does not exist") from None
             self._spool_path = self.partial / "events.spool"
             self._spool = self._spool_path.open("wb", buffering=1 << 20)
+        self._chunks: list[_Chunk] = []
+        self._times: list[npt.NDArray[np.int64]] = []
 
     def __enter__(self) -> TraceWriter:
         return self
@@ -92,7 +99,12 @@ class TraceWriter:
         if rows.dtype != EVENT_DTYPE:
             raise ValueError("the rows do not have the type EVENT_DTYPE")
         with self._writing():
-            self._spool.write(np.ascontiguousarray(rows).tobytes())
+            for begin in range(0, len(rows), _CHUNK):
+                part = np.ascontiguousarray(rows[begin : begin + _CHUNK])
+                t = part["t"]
+                self._times.append(t[::_EVERY].copy())
+                self._chunks.append(_Chunk(len(part), int(t.min()), int(t.max()), check.is_sorted(t)))
+                self._spool.write(part.tobytes())
         self.events += len(rows)
 
     def finish(self, **fields: Any) -> Path:
@@ -105,13 +117,8 @@ class TraceWriter:
         """
         with self._writing():
             self._spool.close()
-            rows: npt.NDArray[np.void]
-            if self.events:
-                rows = np.memmap(self._spool_path, EVENT_DTYPE, "r", shape=(self.events,))
-            else:
-                rows = np.empty(0, EVENT_DTYPE)
+            rows = _in_order(self._spool_path, self._chunks, self._times)
             parquet = _write_events(self.partial / EVENTS_FILE, rows, len(fields.get("files", [])))
-            del rows
             self._spool_path.unlink()
             try:
                 manifest = Manifest(
@@ -164,12 +171,68 @@ class TraceWriter:
             raise
 
 
-def _write_events(path: Path, rows: npt.NDArray[np.void], files: int) -> ParquetFile:
-    """Write ``rows`` sorted by time (calls that start together keep their order) as Parquet."""
-    t = np.ascontiguousarray(rows["t"])
-    # Recorders with one source deliver in order; then the sort is not needed.
-    order = None if check.is_sorted(t) else np.argsort(t, kind="stable")
-    del t
+@dataclass(frozen=True)
+class _Chunk:
+    """Rows of the spool; ``first`` and ``last`` are the least and the greatest of their times."""
+
+    rows: int
+    first: int
+    last: int
+    is_sorted: bool
+
+
+def _in_order(
+    spool: Path, chunks: Sequence[_Chunk], times: Sequence[npt.NDArray[np.int64]]
+) -> Iterator[npt.NDArray[np.void]]:
+    """Give the rows of ``spool`` by time, part by part; calls that start together keep their order.
+
+    Recorders deliver a call when it ends, so nearly in order: what belongs to a span of time lies in a few
+    ``chunks``, unless calls take long. ``times``: of some rows, by which the spans are chosen.
+    """
+    begins = [0, *itertools.accumulate(chunk.rows for chunk in chunks)]
+
+    def read(file: BinaryIO, index: int) -> npt.NDArray[np.void]:
+        file.seek(begins[index] * EVENT_DTYPE.itemsize)
+        return np.fromfile(file, EVENT_DTYPE, chunks[index].rows)
+
+    if not chunks:
+        return
+    with spool.open("rb") as file:
+        pairs = itertools.pairwise(chunks)
+        if all(chunk.is_sorted for chunk in chunks) and all(a.last <= b.first for a, b in pairs):
+            for index in range(len(chunks)):
+                yield read(file, index)
+            return
+        some = np.sort(np.concatenate(times))
+        cuts = np.unique(some[_SORTED // _EVERY :: _SORTED // _EVERY]).tolist()
+        first = min(chunk.first for chunk in chunks)
+        last = max(chunk.last for chunk in chunks)
+        for low, high in itertools.pairwise([first, *(cut for cut in cuts if cut > first), last + 1]):
+            found = []
+            for index, chunk in enumerate(chunks):
+                if chunk.last < low or chunk.first >= high:
+                    continue
+                rows = read(file, index)
+                whole = low <= chunk.first and chunk.last < high
+                found.append(rows if whole else rows[(rows["t"] >= low) & (rows["t"] < high)])
+            rows = np.concatenate(found)
+            yield rows[np.argsort(rows["t"], kind="stable")]
+
+
+def _write_events(path: Path, sorted_rows: Iterable[npt.NDArray[np.void]], files: int) -> ParquetFile:
+    """Write events, which come by time, as Parquet."""
+    written = 0
+    columns = {name: np.empty(ROW_GROUP, EVENT_DTYPE[name]) for name in EVENTS.names}
+    filled = 0
+
+    def write() -> None:
+        group = {name: values[:filled] for name, values in columns.items()}
+        try:
+            check.columns(group, files, written)
+        except ZtuneError as error:
+            raise InputError(f"the recorder delivered a wrong event: {error}") from None
+        out.write_batch(pa.RecordBatch.from_arrays([group[n] for n in EVENTS.names], schema=EVENTS))
+
     with pq.ParquetWriter(
         path,
         EVENTS,
@@ -178,16 +241,20 @@ def _write_events(path: Path, rows: npt.NDArray[np.void], files: int) -> Parquet
         use_dictionary=["pid", "tid", "op", "via", "flags", "file", "file2", "size"],
         column_encoding={"t": "DELTA_BINARY_PACKED"},
     ) as out:
-        for start in range(0, len(rows), ROW_GROUP):
-            part = slice(start, start + ROW_GROUP)
-            chosen = rows[part] if order is None else rows[order[part]]
-            columns = {name: np.ascontiguousarray(chosen[name]) for name in EVENTS.names}
-            try:
-                check.columns(columns, files)
-            except ZtuneError as error:
-                raise InputError(f"the recorder delivered a wrong event: {error}") from None
-            out.write_batch(pa.RecordBatch.from_arrays([columns[n] for n in EVENTS.names], schema=EVENTS))
-    with path.open("rb") as written:
-        digest = hashlib.file_digest(written, "sha256").hexdigest()
-        os.fsync(written.fileno())
-    return ParquetFile(rows=len(rows), bytes=path.stat().st_size, sha256=digest)
+        for rows in sorted_rows:
+            begin = 0
+            while begin < len(rows):
+                part = rows[begin : begin + ROW_GROUP - filled]
+                for name, values in columns.items():
+                    values[filled : filled + len(part)] = part[name]
+                begin, filled = begin + len(part), filled + len(part)
+                if filled == ROW_GROUP:
+                    write()
+                    written, filled = written + filled, 0
+        if filled:
+            write()
+            written += filled
+    with path.open("rb") as file:
+        digest = hashlib.file_digest(file, "sha256").hexdigest()
+        os.fsync(file.fileno())
+    return ParquetFile(rows=written, bytes=path.stat().st_size, sha256=digest)

@@ -30,7 +30,7 @@ EVENT = np.dtype(
 CREATED, CALL = 2, 3  # of enum zt_file_kind
 LINK = 101  # ZT_LINK
 RENAME_EXCHANGE = 2  # linux/fs.h
-CHUNK = 1 << 20  # events converted at a time
+CHUNK = 1 << 17  # events converted at a time
 START_SECONDS = 60.0  # loading takes a quarter of a second; a busy host more
 
 
@@ -137,9 +137,9 @@ class EbpfSession:
         path = self._start.folder / "events.raw"
         if not path.stat().st_size:
             return
-        raw = np.memmap(path, EVENT, "r")
-        for begin in range(0, len(raw), CHUNK):
-            part = raw[begin : begin + CHUNK]
+        for begin in range(0, path.stat().st_size // EVENT.itemsize, CHUNK):
+            # Not mapped: all of it would count as our memory.
+            part = np.fromfile(path, EVENT, CHUNK, offset=begin * EVENT.itemsize)
             rows = np.empty(len(part), EVENT_DTYPE)
             for name in EVENT_DTYPE.names or ():
                 if name != "t":
