@@ -26,7 +26,7 @@ from ztune.advice.model import (
 )
 from ztune.advice.pools import modelled_change, pool_advice
 from ztune.analysis import units
-from ztune.analysis.aged import sentences
+from ztune.analysis.aged import sentences, tried
 from ztune.analysis.basis import in_user_space
 from ztune.analysis.choose import as_good
 from ztune.analysis.effects import ABSENT, Effect, effects
@@ -144,7 +144,7 @@ def recommend(
         confidence=trust.confidence(
             now, chosen, manifest, unscreened, found.promising(own) if modelled else ()
         ),
-        not_tested=trust.not_tested(now, chosen, workload, manifest),
+        not_tested=trust.not_tested(now, chosen, workload, manifest, tried(now, trials)),
         ranking=[row for row in rows if row.rank is not None],
         set_apart=[row for row in rows if row.hash in apart],
         if_bought=purchases(now, chosen),

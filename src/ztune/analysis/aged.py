@@ -20,6 +20,16 @@ def young(layout: Layout, like: Layout) -> str:
     return replace(layout, age=like.age).hash
 
 
+def tried(now: Standing, trials: Sequence[Trial]) -> list[str]:
+    """Return what the pools of the run's results were, in words: the base's own age first.
+
+    A new pool is "new". ``now``: how the layouts stand at the base's own age.
+    """
+    base = now.found.base_layout
+    ages = [None if base is None else base.age, *(t.layout.age for t in trials if t.ok)]
+    return ["new" if age is None else _words(age.text(), age.words()) for age in dict.fromkeys(ages)]
+
+
 def sentences(now: Standing, trials: Sequence[Trial]) -> list[str]:
     """Return one sentence for each age that layouts of the run were tried at beside the base's own.
 
@@ -38,7 +48,11 @@ def sentences(now: Standing, trials: Sequence[Trial]) -> list[str]:
 
 
 def _named(text: str, words: str) -> str:
-    return f"a pool that is {text} ({words})" if " " not in text else f"a pool {words}"
+    return f"a pool that is {_words(text, words)}" if " " not in text else f"a pool {words}"
+
+
+def _words(text: str, words: str) -> str:
+    return f"{text} ({words})" if " " not in text else words
 
 
 def _sentence(now: Standing, base: Layout, there: Sequence[Trial], where: str) -> str:

@@ -114,8 +114,14 @@ def of(r: Recommendation, flags: Sequence[str] = ()) -> Brief:
         bought=_bought(r),
         commands=tuple(_commands(r, flags)),
         keeps=keeps,
-        aged=BriefSaid(r.aged[0], more=len(r.aged) - 1) if r.aged else None,
+        aged=_changing_first(r.aged),
     )
+
+
+def _changing_first(sentences: Sequence[str]) -> BriefSaid | None:
+    """Return of several sentences one that says that the choice changes, where there is one."""
+    found = sorted(sentences, key=lambda text: " changes " not in text)
+    return BriefSaid(found[0], more=len(found) - 1) if found else None
 
 
 def _evidence(r: Recommendation) -> str:
