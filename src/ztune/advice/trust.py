@@ -295,8 +295,12 @@ def not_tested(
     workload: str | None,
     manifest: Manifest | None,
     ages: Sequence[str] = ("new",),
+    beside: bool = False,
 ) -> list[str]:
-    """Return, as sentences, what this run says nothing about. ``ages``: what its pools were, in words."""
+    """Return, as sentences, what this run says nothing about.
+
+    ``ages``: what its pools were, in words. ``beside``: whether another job was tried on the pool too.
+    """
     modelled = now.basis == "modelled"
 
     def fixed_to(key: str) -> bool:
@@ -316,7 +320,7 @@ def not_tested(
         varied = "; ".join(f"{role}: {', '.join(names)}" for role, names in same.items())
         out.append(f"Properties with one value in all layouts: {varied}.")
     if not modelled:
-        out.append(_other_ages(ages, "each trial starts"))
+        out += [_other_ages(ages, "each trial starts"), *([] if beside else [_NO_NEIGHBOUR])]
         out.append(
             f"Other workloads than {workload or 'this one'}, such as backups, "
             "imports and long reports; other sizes."
@@ -345,7 +349,7 @@ def not_tested(
         "Your disks and your kernel: device times come from a profile, and of ZFS's processor time only what "
         "it does to data is in the modelled time: compression, checksums, parity, copies."
     )
-    out.append(_other_ages(ages, "the replay starts"))
+    out += [_other_ages(ages, "the replay starts"), *([] if beside else [_NO_NEIGHBOUR])]
     if manifest is not None and manifest.workload is not None:
         out.append(
             f"Other workloads than {manifest.workload.name}, such as backups, imports and long reports."
@@ -360,11 +364,14 @@ def not_tested(
     return out
 
 
+_NO_NEIGHBOUR = "Another job on the same pool at the same time; `--with` tries one."
+
+
 def _other_ages(tried: Sequence[str], who: str) -> str:
     """Return which pools nothing ran on; ``tried``: what they were, in words."""
     if list(tried) == ["new"]:
         return (
-            f"An aged pool: {who} on an empty one, without fragmentation, snapshots or other tenants; "
-            "`--age used` tries one."
+            f"An aged pool: {who} on an empty one, without fragmentation and snapshots; `--age used` tries "
+            "one."
         )
-    return f"Pools of other ages than {listed(tried)}; other tenants."
+    return f"Pools of other ages than {listed(tried)}."

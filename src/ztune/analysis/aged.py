@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from ztune.analysis import units
+from ztune.analysis.held import Moved, held
 from ztune.analysis.metrics import table
 from ztune.analysis.standing import Standing
 from ztune.store.records import Trial
@@ -59,33 +60,24 @@ def _sentence(now: Standing, base: Layout, there: Sequence[Trial], where: str) -
     assert now.chosen is not None
     key = now.minimise[0]
     metric = table("modelled")[key]
-    found: list[tuple[str, str, float, float]] = []
+    found: list[Moved] = []
     for place in now.ranked:
         trial = next((t for t in there if young(t.layout, base) == place.result.hash), None)
         value = None if trial is None or not trial.ok else metric.read(trial.result or {})
         before = place.result.value(key)
         if value is not None and before is not None:
-            found.append((place.result.hash, place.result.name, before, value))
+            found.append(Moved(place.result.hash, place.result.name, before, value))
     failed = [t for t in there if t.status == "failed"]
     lost = f" {failed[0].layout_name} has no result there: {failed[0].error}." if failed else ""
-    mine = next((row for row in found if row[0] == now.chosen.hash), None)
-    if mine is None or len(found) < 2:
+    said = held(now, found)
+    if said is None:
         return "" if _waits(there) else f"Whether the choice holds on {where} is not known.{lost}"
-    _hash, name, before, after = mine
-    best = min(found, key=lambda row: row[3])
-    said = (
-        f"{name} comes to {units.show(after, metric.unit)} there, "
-        f"and without that age to {units.show(before, metric.unit)}"
-    )
-    if best[3] * (1 + now.within) < after:
-        return (
-            f"The choice changes with age: on {where}, {best[1]} is better with "
-            f"{units.show(best[3], metric.unit)}; {said}.{lost}"
-        )
-    order = [row[0] for row in sorted(found, key=lambda row: row[3])]
-    same = order == [row[0] for row in sorted(found, key=lambda row: row[2])]
-    held = f"the order of the best {len(found)} is the same" if same else "no other of the best is better"
-    return f"The choice does not change with age: on {where}, {held}; {said}.{lost}"
+    young_, old = said.shown(metric.unit)
+    told = f"{said.mine.name} comes to {old} there, and without that age to {young_}"
+    if said.better is not None:
+        better = f"{said.better.name} is better with {units.show(said.better.after, metric.unit)}"
+        return f"The choice changes with age: on {where}, {better}; {told}.{lost}"
+    return f"The choice does not change with age: on {where}, {said.order}; {told}.{lost}"
 
 
 def _waits(trials: Sequence[Trial]) -> bool:

@@ -8,7 +8,7 @@ from typing import Any
 from ztune.onhost.layout import Vdev
 from ztune.onhost.properties import PROPERTIES, REPLAYED
 from ztune.onhost.tunables import TUNABLES, host_memory
-from ztune.study import Layout, Study
+from ztune.study import Dataset, Layout, Study
 from ztune.units import parse_size
 
 SPEC_VERSION = 1
@@ -42,16 +42,19 @@ def engine_spec(study: Study, layout: Layout, seed: int) -> dict[str, Any]:
             for pool in pools
         ],
         "datasets": [
-            *(
-                {"name": d.name, "properties": {k: _engine_text(k, d.properties[k]) for k in REPLAYED}}
-                for d in layout.datasets
-            ),
+            *(dataset_table(d) for d in layout.datasets),
             *({"name": d.name, "properties": dict(d.properties), "filler": True} for d in layout.fillers()),
         ],
         "profiles": {name: profile.engine_json() for name, profile in sorted(profiles.items())},
         "tunables": {k: v for k, v in sorted(layout.tunables.items()) if TUNABLES[k].replayed},
         "cold": True,
     }
+
+
+def dataset_table(dataset: Dataset) -> dict[str, Any]:
+    """Return a dataset with all of its replayed properties, as the spec has it."""
+    properties = {name: _engine_text(name, dataset.properties[name]) for name in REPLAYED}
+    return {"name": dataset.name, "properties": properties}
 
 
 LEAST_AGED = 2 << 30

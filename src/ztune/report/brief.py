@@ -92,6 +92,7 @@ class Brief:
     commands: tuple[tuple[str, str], ...]
     keeps: bool = False
     aged: BriefSaid | None = None
+    neighbour: BriefSaid | None = None
 
 
 def of(r: Recommendation, flags: Sequence[str] = ()) -> Brief:
@@ -115,6 +116,7 @@ def of(r: Recommendation, flags: Sequence[str] = ()) -> Brief:
         commands=tuple(_commands(r, flags)),
         keeps=keeps,
         aged=_changing_first(r.aged),
+        neighbour=_changing_first(r.neighbour),
     )
 
 
@@ -307,6 +309,7 @@ def _lines(brief: Brief, width: int, fit: _Fit) -> list[Text]:
     sure = replace(brief.sure, text=f"{brief.level}. {brief.sure.text}")
     for label, said in (
         ("How sure", sure), ("Search", brief.searched), ("Age", brief.aged),
+        ("Beside", brief.neighbour),
         ("Warning", brief.warning), ("If bought", brief.bought),
     ):  # fmt: skip
         if said is not None:

@@ -20,7 +20,7 @@ from ztune.analysis.standing import standing
 from ztune.analysis.stats import ratio
 from ztune.errors import InputError
 from ztune.report import brief as briefs
-from ztune.report import charts, effects, measured_html
+from ztune.report import charts, effects, measured_html, neighbours
 from ztune.report.severity import grouped
 from ztune.report.source import RunEvidence
 from ztune.report.terminal import said
@@ -181,6 +181,9 @@ def environment() -> jinja2.Environment:
         show=units.show,
         times=units.times,
         ratio=ratio,
+        beside_heads=neighbours.HEADS,
+        beside_note=neighbours.NOTE,
+        beside_cells=neighbours.cells,
     )
     return made
 

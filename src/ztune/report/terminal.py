@@ -22,7 +22,7 @@ from ztune.analysis.stats import ratio
 from ztune.errors import InputError
 from ztune.onhost.words import suggest
 from ztune.output import Console, Text
-from ztune.report import measured
+from ztune.report import measured, neighbours
 from ztune.report.severity import SEVERITY, grouped
 from ztune.report.source import RunEvidence
 from ztune.study.layout import parse_layout
@@ -86,7 +86,11 @@ def ranking(r: Recommendation, top: int | None = TOP) -> RenderableType:
     ]
     if top is not None and len(notes) > NOTES:
         parts.append(Text(f"held back: {len(notes) - NOTES} more; --all says why", style="dim"))
-    parts += [Text(f"\n{text}", style="yellow" if "changes" in text else "") for text in r.aged]
+    parts += [
+        Text(f"\n{text}", style="yellow" if "changes" in text else "") for text in (*r.aged, *r.neighbour)
+    ]
+    base = None if baseline is None else baseline.layout
+    parts += neighbours.table(r.beside, None if top is None else {r.layout_name, base})
     if r.outpaced:
         parts.append(Text(f"\n{r.outpaced}", style="yellow"))
     parts += if_bought(r)

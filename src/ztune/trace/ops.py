@@ -20,7 +20,7 @@ from ztune.files import writing
 from ztune.trace.reader import Columns, Trace
 from ztune.trace.schema import Flag, Op
 
-EXPORT_VERSION = 2  # part of the key under which callers cache an export
+EXPORT_VERSION = 3  # part of the key under which callers cache an export
 MAGIC = b"ZTOPS\0\0\0"
 OPS_VERSION = 2
 MAX_THREADS = 1 << 16
@@ -59,13 +59,16 @@ _CHUNK = 1 << 20  # records converted at a time
 
 @dataclass(frozen=True)
 class OpsFile:
-    """One file of the export. ``size`` is its length in bytes when the trace began."""
+    """One file of the export. ``size`` is its length in bytes when the trace began, ``size_end`` when it
+    ended. ``neighbour``: whether it is one of a second recording, which is replayed beside the first."""
 
     id: int
     size: int
     role: str
     path: str
     trace_id: int  # the file's id in the trace's manifest
+    size_end: int = 0
+    neighbour: bool = False
 
 
 @dataclass(frozen=True)
@@ -79,6 +82,16 @@ class OpsInfo:
     left_out: int  # events of files without a role, and reads and writes of no bytes
 
 
+@dataclass(frozen=True)
+class Inputs:
+    """What the engine reads beside the spec. ``content``: its name in the spec → the file."""
+
+    ops: Path
+    files: tuple[OpsFile, ...]
+    content: dict[str, Path]
+    warnings: tuple[str, ...]
+
+
 def export_ops(trace: Trace, path: Path | str) -> OpsInfo:
     """Write the operations of ``trace`` on files that have a role to ``path``, for the engine.
 
@@ -89,7 +102,7 @@ def export_ops(trace: Trace, path: Path | str) -> OpsInfo:
     """
     path = Path(path)
     files = [
-        OpsFile(new, file.size_start, file.role, file.path, file.id)
+        OpsFile(new, file.size_start, file.role, file.path, file.id, max(file.size_end, 0))
         for new, file in enumerate(file for file in trace.manifest.files if file.role is not None)
         if file.role is not None
     ]
@@ -119,6 +132,42 @@ def export_ops(trace: Trace, path: Path | str) -> OpsInfo:
             records["blank"] = blank[part]
             out.write(records.tobytes())
     return OpsInfo(path, len(chosen), threads, files, len(columns["t"]) - len(chosen))
+
+
+def join_ops(first: Path | None, second: Path, target: Path, start_ns: int, end_ns: int) -> None:
+    """Write the operations of two ops files to ``target``, in the order of their times, for the engine.
+
+    The second's begin ``start_ns`` after the first's, and what would come at ``end_ns`` or later is left out.
+    Its files and threads are numbered on from the first's; ``first`` None: it is alone, with the same numbers
+    of its own. What warms the caches comes before all else, as the engine has it. Raises InputError.
+    """
+    parts, files, threads = [], 0, 0
+    if first is not None:
+        header, records = read_ops(first)
+        files, threads = int(header["nfiles"][0]), int(header["nthreads"][0])
+        parts.append(records)
+    header, records = read_ops(second)
+    nfiles, nthreads = files + int(header["nfiles"][0]), threads + int(header["nthreads"][0])
+    if nthreads > MAX_THREADS:
+        raise InputError(
+            f"{nthreads} threads run in both recordings together; at most {MAX_THREADS} can be replayed"
+        )
+    moved = records.copy()
+    warm = moved["op"] == Op.WARM
+    moved["t"][~warm] += start_ns
+    moved = moved[warm | (moved["t"] < end_ns)]
+    for name in ("file", "file2"):
+        moved[name][moved[name] >= 0] += files
+    moved["thread"] += threads
+    both = np.concatenate([*parts, moved])
+    # Stable: calls of one time stay in the order in which their recording has them.
+    order = np.lexsort((both["t"], both["op"] != Op.WARM))
+    out_header = np.zeros(1, HEADER)
+    out_header[0] = (MAGIC, OPS_VERSION, RECORD.itemsize, len(both), nfiles, nthreads)
+    with writing(target) as out:
+        out.write(out_header.tobytes())
+        for start in range(0, len(order), _CHUNK):
+            out.write(both[order[start : start + _CHUNK]].tobytes())
 
 
 def read_ops(path: Path) -> tuple[npt.NDArray[np.void], npt.NDArray[np.void]]:
