@@ -42,7 +42,7 @@ def engine_spec(study: Study, layout: Layout, seed: int) -> dict[str, Any]:
             for pool in pools
         ],
         "datasets": [
-            *(dataset_table(d) for d in layout.datasets),
+            *(_dataset(d) for d in (*layout.datasets, *layout.neighbours())),
             *({"name": d.name, "properties": dict(d.properties), "filler": True} for d in layout.fillers()),
         ],
         "profiles": {name: profile.engine_json() for name, profile in sorted(profiles.items())},
@@ -51,7 +51,7 @@ def engine_spec(study: Study, layout: Layout, seed: int) -> dict[str, Any]:
     }
 
 
-def dataset_table(dataset: Dataset) -> dict[str, Any]:
+def _dataset(dataset: Dataset) -> dict[str, Any]:
     """Return a dataset with all of its replayed properties, as the spec has it."""
     properties = {name: _engine_text(name, dataset.properties[name]) for name in REPLAYED}
     return {"name": dataset.name, "properties": properties}
@@ -109,7 +109,9 @@ def mount_spec(study: Study, layout: Layout, seed: int) -> dict[str, Any]:
     A replay has no use for these, and its stored specs know none.
     """
     spec = engine_spec(study, layout, seed)
-    for dataset, raw in zip((*layout.datasets, *layout.fillers()), spec["datasets"], strict=True):
+    for dataset, raw in zip(
+        (*layout.datasets, *layout.neighbours(), *layout.fillers()), spec["datasets"], strict=True
+    ):
         raw["properties"].update({k: dataset.properties[k] for k in MOUNT_ONLY if k in dataset.properties})
     for name, profile in spec["profiles"].items():
         size = study.profiles[name].cache_mb

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -15,15 +15,8 @@ from typing import Any
 from ztune import paths
 from ztune.errors import InputError
 from ztune.onhost.host import shared_files
-from ztune.onhost.properties import PROPERTIES, REPLAYED
-from ztune.study import Dataset, Layout
-from ztune.trace.ops import EXPORT_VERSION, Inputs, join_ops
+from ztune.trace.ops import CONTENT, EXPORT_VERSION, Inputs, join_ops
 from ztune.trace.reader import Trace
-
-DATASET = "ztune-neighbour"
-"""What the names of a neighbour's datasets begin with, below their pool."""
-CONTENT = "neighbour-"
-"""What stands before a role in the names of a neighbour's content."""
 
 
 @dataclass(frozen=True)
@@ -80,10 +73,8 @@ class Neighbour:
         both = self.overlap_s(first)
         if both >= first.duration_s / 2:
             return []
-        text = (
-            f"The neighbour {self.name} runs for {both:.1f} s of the {first.duration_s:.1f} s of {first.name}"
-        )
-        return [f"{text}: averages over all of {first.name} show that much less of what it loses."]
+        text = f"The neighbour {self.name} runs for {both:.1f} s of the {first.duration_s:.1f} s recorded"
+        return [f"{text}: averages over all of these show that much less of what either loses."]
 
 
 def parse(text: str) -> tuple[str, float]:
@@ -125,24 +116,3 @@ def joined(first: Trace, one: Inputs, neighbour: Neighbour, other: Inputs, *, al
         {**({} if alone else one.content), **{CONTENT + role: path for role, path in other.content.items()}},
         other.warnings if alone else (*one.warnings, *other.warnings),
     )
-
-
-def dataset(layout: Layout, role: str) -> str:
-    """Return the name of the dataset of a neighbour's files of ``role`` in ``layout``."""
-    like = layout.dataset_of(role)
-    if like is None:
-        return f"{layout.used_pools()[0].name}/{DATASET}-{role}"
-    return f"{like.pool}/{DATASET}-{like.key}"
-
-
-def datasets(layout: Layout, roles: Iterable[str]) -> list[Dataset]:
-    """Return a neighbour's datasets in ``layout`` for files of ``roles``: each on the pool of the layout's
-    dataset of that role and with its properties; with ZFS's defaults where the layout has none.
-    """
-    found: dict[str, Dataset] = {}
-    for role in sorted(set(roles)):
-        like, name = layout.dataset_of(role), dataset(layout, role)
-        properties = {n: PROPERTIES[n].default for n in REPLAYED} if like is None else like.properties
-        taken = found.get(name)
-        found[name] = Dataset(name=name, roles=(*(taken.roles if taken else ()), role), properties=properties)
-    return list(found.values())

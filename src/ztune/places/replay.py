@@ -14,7 +14,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import IO, Any
@@ -27,14 +27,14 @@ from ztune.onhost.age import REWRITTEN, WRITE, Age
 from ztune.onhost.host import shared_files
 from ztune.onhost.host.process import end_group, signal_name
 from ztune.onhost.properties import REPLAYED
-from ztune.places import engine_limits, neighbour
+from ztune.places import engine_limits
 from ztune.places.calibration import HostProcessors
 from ztune.places.engine import Engine, last_line
-from ztune.places.engine_spec import aged, changed_in_vain, dataset_table, engine_spec
+from ztune.places.engine_spec import aged, changed_in_vain, engine_spec
 from ztune.places.processors import Processors, keep_on
 from ztune.study import Layout, Study
 from ztune.trace.content import content_pools
-from ztune.trace.ops import EXPORT_VERSION, Inputs, OpsFile, OpsInfo, export_ops
+from ztune.trace.ops import CONTENT, EXPORT_VERSION, Inputs, OpsFile, OpsInfo, export_ops
 from ztune.trace.reader import Trace
 from ztune.trace.summary import summarise
 
@@ -174,10 +174,10 @@ class Replay:
 
     def spec(self, study: Study, layout: Layout, seed: int) -> dict[str, Any]:
         """Return the engine's spec of ``layout`` without content, backing and other paths of this machine."""
+        beside = tuple(sorted({f.role for f in self.inputs.files if f.neighbour}))
+        layout = replace(layout, neighbour=beside)
         spec = engine_spec(study, layout, seed)
         files: list[dict[str, Any]] = [_file(layout, f) for f in self.inputs.files]
-        beside = neighbour.datasets(layout, (f.role for f in self.inputs.files if f.neighbour))
-        spec["datasets"] += [dataset_table(d) for d in beside]
         if layout.age is not None:
             age = layout.age
             sizes: Counter[str] = Counter()
@@ -341,7 +341,7 @@ class Replay:
 
 def _file(layout: Layout, file: OpsFile) -> dict[str, Any]:
     if file.neighbour:
-        name, content = neighbour.dataset(layout, file.role), neighbour.CONTENT + file.role
+        name, content = layout.neighbour_dataset(file.role), CONTENT + file.role
     else:
         dataset = layout.dataset_of(file.role)
         assert dataset is not None, file.role  # check() comes first

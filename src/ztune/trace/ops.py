@@ -25,6 +25,9 @@ MAGIC = b"ZTOPS\0\0\0"
 OPS_VERSION = 2
 MAX_THREADS = 1 << 16
 
+CONTENT = "neighbour-"
+"""What stands before a role in the names of a neighbour's content."""
+
 HEADER = np.dtype(
     [
         ("magic", "S8"),
