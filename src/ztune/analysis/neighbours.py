@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import PurePath
+from statistics import median
 from typing import Any
 
 from ztune.analysis import units
 from ztune.analysis.held import Moved, held
 from ztune.analysis.metrics import table
+from ztune.analysis.paired import Ratio, paired
 from ztune.analysis.standing import Standing
 from ztune.store.records import BOTH, NEIGHBOUR, Run, Trial
 
@@ -194,3 +196,100 @@ def _pooled(kind: str, a: Mapping[str, Any], b: Mapping[str, Any], both: Mapping
     (n, x), (m, y) = _calls(a, kind), _calls(b, kind)
     count, mean = _calls(both, kind)
     return Shared((n * x + m * y) / (n + m) if n + m else None, mean if count else None)
+
+
+FIGURES = (("per_second", "rate"), ("latency_mean", "ms"), ("latency_p99", "ms"), ("seconds", "s"))
+"""What trials measure of a job, and its unit; ``seconds``: of a job that does a given amount of work."""
+
+
+@dataclass(frozen=True)
+class MeasuredBeside:
+    """One figure of a job on a layout: medians over the blocks alone and beside the other, and how many times
+    as much it is beside it, paired within blocks; None without a block that has both. ``together_s``: for how
+    many seconds both ran, the median.
+    """
+
+    layout: str
+    hash: str
+    job: str
+    figure: str
+    unit: str
+    alone: float
+    beside: float
+    ratio: Ratio | None
+    together_s: float
+
+
+def measured(run: Run, trials: Sequence[Trial]) -> list[MeasuredBeside]:
+    """Return, for each layout of a measured run with two jobs, what each loses to the other."""
+    other = str(run.job.get("beside") or "")
+    if not other:
+        return []
+    first = str(run.job.get("workload", ""))
+    called = (f"{first} (1)", f"{other} (2)") if first == other else (first, other)
+    by_layout: dict[str, list[Trial]] = {}
+    for trial in trials:
+        if trial.ok:
+            by_layout.setdefault(trial.layout_hash, []).append(trial)
+    out = []
+    for found in by_layout.values():
+        both = {t.block: _job(t) for t in found if t.condition == BOTH}
+        for name, alone, beside in (
+            (called[0], _jobs(found, ""), both),
+            (called[1], _jobs(found, NEIGHBOUR), {b: job["details"]["neighbour"] for b, job in both.items()}),
+        ):
+            out += _figures(found[0], name, alone, beside, both)
+    return out
+
+
+def _job(trial: Trial) -> Mapping[str, Any]:
+    return (trial.result or {}).get("job") or {}
+
+
+def _jobs(trials: Sequence[Trial], condition: str) -> dict[int, Mapping[str, Any]]:
+    return {t.block: _job(t) for t in trials if t.condition == condition}
+
+
+def _figures(
+    trial: Trial,
+    name: str,
+    alone: Mapping[int, Mapping[str, Any]],
+    beside: Mapping[int, Mapping[str, Any]],
+    both: Mapping[int, Mapping[str, Any]],
+) -> list[MeasuredBeside]:
+    if not alone or not beside:
+        return []
+    together = median(float(job["details"]["together_s"]) for job in both.values())
+    out: list[MeasuredBeside] = []
+    for figure, unit in FIGURES:
+        a, b = _values(alone, figure), _values(beside, figure)
+        if figure == "seconds" and out and "latency_mean" in {one.figure for one in out}:
+            continue  # a load of a given length
+        if a and b:
+            ratio = paired(b, a)
+            out.append(
+                MeasuredBeside(
+                    trial.layout_name,
+                    trial.layout_hash,
+                    name,
+                    figure,
+                    unit,
+                    median(a.values()),
+                    median(b.values()),
+                    ratio,
+                    together,
+                )
+            )
+    return out
+
+
+def _values(jobs: Mapping[int, Mapping[str, Any]], figure: str) -> dict[int, float]:
+    out = {}
+    for block, job in jobs.items():
+        if figure.startswith("latency_"):
+            value = (job.get("latency_ms") or {}).get(figure.removeprefix("latency_"))
+        else:
+            value = job.get(figure)
+        if isinstance(value, int | float) and value > 0:
+            out[block] = float(value)
+    return out

@@ -21,17 +21,24 @@ from ztune.onhost.jobs.job import Job, ProgressFn, WorkloadResult, no_progress
 PREFIX = "neighbour-"
 """What stands before a role of the second job."""
 NAME = "ztune.onhost.jobs.beside:TwoJobs"
-WHICH = ("first", "both", "neighbour")
+WHICH = "which"
+"""The parameter that says which of the two run."""
+FIRST, BOTH, NEIGHBOUR = "first", "both", "neighbour"
 _STOP_S = 60.0
+
+
+def loaded(params: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the parameters of a job that decide what is loaded: not which of two jobs run."""
+    return {name: value for name, value in params.items() if name != WHICH}
 
 
 class TwoJobs:
     """A job and its neighbour.
 
     Parameters: ``first`` and ``neighbour``, each with ``name`` and ``params`` of a job; ``which`` of them
-    run, one of ``WHICH``. The settings of the database are the first's. The result is that of the first, or
-    of the neighbour where it runs alone; where both run the neighbour's is in ``details``, with
-    ``together_s``, the seconds for which both ran.
+    run, "first", "both" or "neighbour". The settings of the database are the first's. The result is that of
+    the first, or of the neighbour where it runs alone; where both run the neighbour's is in ``details``,
+    with ``together_s``, the seconds for which both ran.
     """
 
     name: ClassVar[str] = "two-jobs"
@@ -45,17 +52,15 @@ class TwoJobs:
         dilation: float = 1.0,
     ) -> None:
         """Make both jobs, as ``Job`` says. Raises InputError for a ``which`` that is none."""
-        which = params.get("which", "both")
-        if which not in WHICH:
-            raise InputError(f"which is {which!r}; it is one of {', '.join(WHICH)}")
+        which = params.get(WHICH, BOTH)
+        if which not in (FIRST, BOTH, NEIGHBOUR):
+            raise InputError(f"which is {which!r}; it is one of {FIRST}, {BOTH} and {NEIGHBOUR}")
         self.which: str = which
         self.dilation = dilation
 
         def make(part: str, settings: Mapping[str, str] | None) -> Job:
             one = params[part]
-            return registry.get(one["name"])(
-                one["params"], settings, patience=patience, dilation=dilation
-            )
+            return registry.get(one["name"])(one["params"], settings, patience=patience, dilation=dilation)
 
         self.first, self.neighbour = make("first", database), make("neighbour", {})
         self.both = (self.first, self.neighbour)
@@ -64,7 +69,7 @@ class TwoJobs:
     @property
     def active(self) -> tuple[Job, ...]:
         """The jobs that run."""
-        return {"first": (self.first,), "neighbour": (self.neighbour,)}.get(self.which, self.both)
+        return {FIRST: (self.first,), NEIGHBOUR: (self.neighbour,)}.get(self.which, self.both)
 
     def check(self) -> str:
         """Return the versions of both."""
@@ -122,7 +127,7 @@ class TwoJobs:
 
         Raises ZtuneError where one fails; the other is ended then.
         """
-        if self.which != "both":
+        if self.which != BOTH:
             return self.active[0].run(progress)
         began = time.monotonic()
         ended: list[float] = []
@@ -157,7 +162,7 @@ class TwoJobs:
 
     def verify(self, result: WorkloadResult) -> WorkloadResult:
         """Return ``result`` with the checks of what ran, and the neighbour's result in its details."""
-        if self.which != "both":
+        if self.which != BOTH:
             return self.active[0].verify(result)
         theirs = self.neighbour.verify(self._theirs)
         mine = self.first.verify(result)
@@ -192,9 +197,7 @@ class TwoJobs:
 
     def expected_bytes(self) -> dict[str, int]:
         """Return about how many bytes each role of both will hold."""
-        found: list[dict[str, int]] = [
-            getattr(job, "expected_bytes", dict)() for job in self.both
-        ]
+        found: list[dict[str, int]] = [getattr(job, "expected_bytes", dict)() for job in self.both]
         return {**found[0], **{PREFIX + role: size for role, size in found[1].items()}}
 
     def info(self, result: WorkloadResult | None = None) -> dict[str, Any]:

@@ -30,7 +30,7 @@ from ztune.onhost.host.process import MARK
 from ztune.onhost.host.workdir import WorkDir
 from ztune.onhost.host.zfs import Commands, Zfs
 from ztune.onhost.jobs import registry
-from ztune.onhost.jobs.beside import PREFIX
+from ztune.onhost.jobs.beside import PREFIX, loaded
 from ztune.onhost.jobs.job import Job, WorkloadResult
 from ztune.onhost.jobs.role_directories import room_for
 from ztune.onhost.probes.context import Context
@@ -405,7 +405,9 @@ class RunningTrial:
             ) from None
         if about.get("version") != saved.VERSION:
             raise InputError(f"start.from: {source} was saved by another version of ztune; save it anew")
-        if about.get("job") != registry.shown(self.spec.job) or about.get("params") != dict(self.spec.params):
+        if about.get("job") != registry.shown(self.spec.job) or about.get("params") != loaded(
+            self.spec.params
+        ):
             raise InputError(f"start.from: {source} was saved by another job or with other parameters")
         room.require_on(sizes, places)
         for role, place in places.items():
@@ -457,7 +459,7 @@ class RunningTrial:
             partial,
             token=self.door.token,
             job=registry.shown(self.spec.job),
-            params=self.spec.params,
+            params=loaded(self.spec.params),
             sizes=sizes,
             environment=self._environment.get("job", ""),
         )
