@@ -9,7 +9,7 @@ import evidence as ev
 import pytest
 
 from ztune.advice.recommend import recommend
-from ztune.analysis.neighbours import rows
+from ztune.analysis.neighbours import measured, rows
 from ztune.analysis.standing import standing
 from ztune.report import brief, terminal
 from ztune.store.records import Trial
@@ -102,3 +102,37 @@ def test_without_a_neighbour_nothing_is_said_of_one() -> None:
     assert r.neighbour == [] and r.beside == []
     assert any(text.startswith("Another job on the same pool") for text in r.not_tested)
     assert "beside" not in str(terminal.ranking(r))
+
+
+def ran(number: int, block: int, condition: str, job: dict[str, Any]) -> Trial:
+    one = ev.trial(BASE, number, {"seconds": 1.0}, baseline=not condition)
+    target = f"mount, {condition}" if condition else "mount"
+    return replace(one, target=target, block=block, result={"job": job})
+
+
+def test_what_was_measured_is_paired_within_blocks() -> None:
+    def job(rate: float, mean: float, **details: Any) -> dict[str, Any]:
+        latency = {"mean": mean} if mean else {}
+        return {"per_second": rate, "latency_ms": latency, "seconds": 100 / rate, "details": details}
+
+    found: list[Trial] = []
+    for block, alone in ((1, 100.0), (2, 50.0)):
+        found.append(ran(len(found) + 1, block, "", job(alone, 2.0)))
+        found.append(ran(len(found) + 1, block, "neighbour", job(10.0, 0.0)))
+        both = job(alone / 2, 8.0, together_s=9.0, neighbour=job(5.0, 0.0))
+        found.append(ran(len(found) + 1, block, "both", both))
+    found.append(ran(len(found) + 1, 3, "", job(1000.0, 1.0)))  # a block that was cut
+    run = replace(ev.run(), kind="run", job={"workload": "oltp", "beside": "oltp"})
+    rows_ = measured(run, found)
+    figures = {(row.job, row.figure): row for row in rows_}
+    # A load of a given length has no duration to lose; a backup has.
+    assert sorted(figures) == [
+        ("oltp (1)", "latency_mean"), ("oltp (1)", "per_second"),
+        ("oltp (2)", "per_second"), ("oltp (2)", "seconds"),
+    ]  # fmt: skip
+    mine, theirs = figures["oltp (1)", "per_second"], figures["oltp (2)", "seconds"]
+    assert mine.ratio is not None and theirs.ratio is not None
+    assert mine.ratio.mean == pytest.approx(0.5) and mine.ratio.n == 2
+    assert theirs.ratio.mean == pytest.approx(2.0) and (theirs.alone, theirs.beside) == (10.0, 20.0)
+    assert mine.together_s == 9.0 and figures["oltp (1)", "latency_mean"].beside == 8.0
+    assert measured(replace(run, job={"workload": "oltp"}), found) == []

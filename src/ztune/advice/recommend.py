@@ -146,7 +146,9 @@ def recommend(
         confidence=trust.confidence(
             now, chosen, manifest, unscreened, found.promising(own) if modelled else ()
         ),
-        not_tested=trust.not_tested(now, chosen, workload, manifest, aged.tried(now, trials), bool(beside)),
+        not_tested=trust.not_tested(
+            now, chosen, workload, manifest, aged.tried(now, trials), bool(beside or run.job.get("beside"))
+        ),
         ranking=[row for row in rows if row.rank is not None],
         set_apart=[row for row in rows if row.hash in apart],
         if_bought=purchases(now, chosen),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import cache
 from importlib.resources import files
 from typing import Any
@@ -134,9 +135,15 @@ def _replayed(
         else [],
         "trace_missing": trace_missing,
         "replay_s": sum(t.wall_s or 0.0 for t in trials),
-        "finished": sum(t.ok for t in trials),
-        "total": len(trials),
+        # The base and the best once more on other pools, or beside another job, are no further layouts.
+        "finished": len({_at_any_age(t) for t in trials if t.ok}),
+        "total": len({_at_any_age(t) for t in trials}),
     }
+
+
+def _at_any_age(trial: Trial) -> str:
+    """Return what a trial's layout is but for the age of its pools."""
+    return replace(trial.layout, age=None).hash
 
 
 def rule(r: Recommendation) -> str:
@@ -184,6 +191,9 @@ def environment() -> jinja2.Environment:
         beside_heads=neighbours.HEADS,
         beside_note=neighbours.NOTE,
         beside_cells=neighbours.cells,
+        beside_measured_heads=neighbours.MEASURED_HEADS,
+        beside_measured_note=neighbours.MEASURED_NOTE,
+        beside_measured_cells=neighbours.measured_cells,
     )
     return made
 

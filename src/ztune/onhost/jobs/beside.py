@@ -64,7 +64,9 @@ class TwoJobs:
 
         self.first, self.neighbour = make("first", database), make("neighbour", {})
         self.both = (self.first, self.neighbour)
-        self._checked: WorkloadResult | None = None
+        self._beside: WorkDir | None = None
+        self._theirs: WorkloadResult | None = None
+        self._together_s = 0.0
 
     @property
     def active(self) -> tuple[Job, ...]:
@@ -156,17 +158,18 @@ class TwoJobs:
             if isinstance(theirs, ZtuneError):
                 raise ZtuneError(f"the neighbour: {theirs}") from theirs
             raise theirs
-        self._theirs = theirs
-        together = round(min(ended) / self.dilation, 6)
-        return replace(mine, details={**mine.details, "together_s": together})
+        self._theirs, self._together_s = theirs, round(min(ended) / self.dilation, 6)
+        return mine
 
     def verify(self, result: WorkloadResult) -> WorkloadResult:
         """Return ``result`` with the checks of what ran, and the neighbour's result in its details."""
         if self.which != BOTH:
             return self.active[0].verify(result)
+        assert self._theirs is not None
         theirs = self.neighbour.verify(self._theirs)
         mine = self.first.verify(result)
-        return replace(mine, details={**mine.details, "neighbour": theirs.to_json()})
+        beside = {"together_s": self._together_s, "neighbour": theirs.to_json()}
+        return replace(mine, details={**mine.details, **beside})
 
     def stop(self) -> None:
         """Shut both down in order. Raises ZtuneError if one did not; both are gone all the same."""
@@ -183,8 +186,6 @@ class TwoJobs:
             self.neighbour.cleanup()
             if self._beside is not None and not self._beside.keep:
                 self._beside.remove()
-
-    _beside: WorkDir | None = None
 
     def role_paths(self) -> dict[str, Path]:
         """Return the directories of the roles of both."""
