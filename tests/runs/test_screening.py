@@ -108,6 +108,32 @@ def test_the_best_are_tried_beside_a_neighbour_last(stand_in_engine: Path, trace
     assert rerun(record, trace, engines.check()).result == others[0].result
 
 
+def test_how_far_the_choice_carries_is_tried_last(stand_in_engine: Path, trace: Trace) -> None:
+    words = ["screen", str(trace.path), "--json", "--budget", "8", "--arc", "256M"]
+    code, out, err = invoke(*words)
+    assert code == 0, err
+    answer = json.loads(out)
+    with Store.open() as store:
+        run = store.run()
+        others = [t for t in store.trials(run.id) if t.condition]
+    # The base, the best and the next best, with half and twice the ARC.
+    assert sorted(t.condition for t in others) == ["half the ARC"] * 3 + ["twice the ARC"] * 3
+    assert {t.spec["arc_max"] >> 20 for t in others if t.spec} == {128, 512}
+    assert {t.layout.arc >> 20 for t in others} == {256}
+    assert min(t.number for t in others) > len(answer["layouts"])
+    assert answer["carries"].startswith("Does the choice carry? Yes with half the ARC")
+    assert len(answer["elsewhere"]) >= 6
+    plain = json.loads(invoke(*words, "--no-elsewhere")[1])
+    assert plain["carries"] == "" and plain["elsewhere"] == []
+    assert [e["layout"] for e in plain["layouts"]] == [e["layout"] for e in answer["layouts"]]
+    # OpenZFS takes no smaller ARC than 64M.
+    invoke(*words[:-2])
+    with Store.open() as store:
+        found = [t for t in store.trials(store.run().id) if t.condition]
+        least = store.run().resolved_study.layout.arc
+    assert {t.condition for t in found} == {"twice the ARC"} and least == 64 << 20
+
+
 def test_a_neighbour_that_failed_is_tried_again_on_resume(
     stand_in_engine: Path, trace: Trace, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -25,7 +25,7 @@ from ztune.advice.model import (
     StudiedSubject,
 )
 from ztune.advice.pools import modelled_change, pool_advice
-from ztune.analysis import aged, neighbours, units
+from ztune.analysis import aged, elsewhere, neighbours, units
 from ztune.analysis.basis import in_user_space
 from ztune.analysis.choose import as_good
 from ztune.analysis.effects import ABSENT, Effect, effects
@@ -142,6 +142,8 @@ def recommend(
         aged=aged.sentences(now, trials) if modelled else [],
         neighbour=neighbours.sentences(now, trials) if modelled else [],
         beside=beside,
+        carries=elsewhere.sentence(now, trials) if modelled else "",
+        elsewhere=elsewhere.rows(now, trials) if modelled else [],
         outpaced=trust.outpaced(now) if modelled else "",
         confidence=trust.confidence(
             now, chosen, manifest, unscreened, found.promising(own) if modelled else ()

@@ -371,7 +371,7 @@ def _other_ages(tried: Sequence[str], who: str) -> str:
     """Return which pools nothing ran on; ``tried``: what they were, in words."""
     if list(tried) == ["new"]:
         return (
-            f"An aged pool: {who} on an empty one, without fragmentation and snapshots; `--age used` tries "
-            "one."
+            f"An aged pool: {who} on an empty one, without fragmentation and snapshots. "
+            "`--age used` tries one."
         )
     return f"Pools of other ages than {listed(tried)}."

@@ -59,7 +59,7 @@ def _words(text: str, words: str) -> str:
 def _sentence(now: Standing, base: Layout, there: Sequence[Trial], where: str) -> str:
     assert now.chosen is not None
     key = now.minimise[0]
-    metric = table("modelled")[key]
+    metric = table("modelled", now.found.per_operation)[key]
     found: list[Moved] = []
     for place in now.ranked:
         trial = next((t for t in there if young(t.layout, base) == place.result.hash), None)

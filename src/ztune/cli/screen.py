@@ -12,7 +12,7 @@ import click
 
 from ztune import output
 from ztune.advice.trust import outpaced
-from ztune.analysis import aged, neighbours
+from ztune.analysis import aged, elsewhere, neighbours
 from ztune.analysis.across import family
 from ztune.analysis.metrics import TOTALS, operations, table
 from ztune.analysis.standing import standing
@@ -23,6 +23,7 @@ from ztune.cli._options import (
     argument,
     budget_option,
     cores_option,
+    elsewhere_option,
     have_option,
     jobs_option,
     option,
@@ -88,6 +89,7 @@ def command(
         help="Replay the base and the best beside this second recording too, on the same pools, from START "
         "seconds on, and say what each of the two loses.",
     ),
+    no_elsewhere: bool = elsewhere_option,
     timeout: float | None = option(
         "--timeout", type=FiniteRange(min=1), metavar="S", help="Give a layout up after S seconds."
     ),
@@ -146,7 +148,9 @@ def command(
         raise InputError("which trace? `ztune screen TRACE`; `ztune record` makes one")
     engines = [] if openzfs is None else versions.asked(openzfs)
     with Store.open() as store:
-        options = ScreenOptions(jobs or 0, budget or DEFAULT_BUDGET, timeout, seed)
+        options = ScreenOptions(
+            jobs or 0, budget or DEFAULT_BUDGET, timeout, seed, elsewhere=not no_elsewhere
+        )
         if resume is not None:
             given = {
                 "--study": study_name, "--profile": profile, "--arc": arc, "--name": name,
@@ -163,7 +167,7 @@ def command(
             begun = ScreenOptions.of(run)
             options = replace(
                 options, budget=budget or begun.budget, only=begun.only, have=begun.have, ages=begun.ages,
-                beside=begun.beside, cores=begun.cores, processor=begun.processor,
+                beside=begun.beside, elsewhere=begun.elsewhere, cores=begun.cores, processor=begun.processor,
             )  # fmt: skip
             engine = engine_programs.of_run(run.versions)
             with LiveView() as live:
@@ -337,6 +341,8 @@ def ranking_json(run: Run, trials: Sequence[Trial]) -> dict[str, Any]:
         "search": None if (end := stopped(run.outcome)) is None else end.to_json(),
         "aged": aged.sentences(now, trials),
         "neighbour": neighbours.sentences(now, trials),
+        "carries": elsewhere.sentence(now, trials),
+        "elsewhere": [asdict(row) for row in elsewhere.rows(now, trials)],
         "beside": [asdict(row) for row in neighbours.rows(now, trials)],
         "outpaced": outpaced(now) if now.chosen is not None else "",
         "layouts": [entry(t) for t in ordered],

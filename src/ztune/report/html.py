@@ -24,7 +24,7 @@ from ztune.report import brief as briefs
 from ztune.report import charts, effects, measured_html, neighbours
 from ztune.report.severity import grouped
 from ztune.report.source import RunEvidence
-from ztune.report.terminal import said
+from ztune.report.terminal import elsewhere, said
 from ztune.store.records import Run, Trial
 from ztune.study.layout import parse_layout
 from ztune.trace.summary import GroupSummary, Summary, Transfers
@@ -126,6 +126,7 @@ def _replayed(
         "per": " per op" if r.per_operation else "",
         "count_unit": metrics["read_ops"].unit,
         "rule": rule(r),
+        "elsewhere": elsewhere(r),
         "rows": r.ranking,
         "base_time": None if baseline is None else baseline.values.get("modelled_s"),
         "plot": charts.trade_off(r.ranking, [*r.to_buy, *r.set_apart], " per op" if r.per_operation else ""),

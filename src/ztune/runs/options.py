@@ -36,7 +36,8 @@ class ScreenOptions(Options):
     leaves it unused, factor → value. ``cores``: of the host that runs the database; None: those of its
     ``processor``, which ``HostProcessors`` keeps, else of the recorded host. ``ages``: pools on which the
     base and the best are tried once more. ``beside``: a second recording that they are replayed beside, as
-    ``places.neighbour.Neighbour`` keeps it; empty: none.
+    ``places.neighbour.Neighbour`` keeps it; empty: none. ``elsewhere``: whether the best are tried with other
+    sizes of the ARC.
     """
 
     jobs: int = 0
@@ -49,6 +50,7 @@ class ScreenOptions(Options):
     processor: Mapping[str, Any] = field(default_factory=dict)
     ages: tuple[str, ...] = ()
     beside: Mapping[str, Any] = field(default_factory=dict)
+    elsewhere: bool = False
 
 
 @dataclass(frozen=True)

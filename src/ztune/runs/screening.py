@@ -10,17 +10,19 @@ import itertools
 import queue
 import threading
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from ztune import __version__
 from ztune.analysis.aged import BEST
+from ztune.analysis.elsewhere import AMONG
 from ztune.analysis.metrics import replayed
 from ztune.analysis.standing import standing
 from ztune.errors import InputError
 from ztune.places.engine import Engine
 from ztune.places.neighbour import Neighbour, joined
-from ztune.places.replay import Outcome, Replay, prepare, suggested_jobs, sweep
+from ztune.places.replay import Outcome, Replay, memory_bytes, prepare, suggested_jobs, sweep
 from ztune.runs import feasible
 from ztune.runs.ending import ending
 from ztune.runs.observer import Observer
@@ -32,9 +34,9 @@ from ztune.runs.space import AGE, changed, differences, first_round, meaning, un
 from ztune.search.propose import STARTS
 from ztune.store import environment
 from ztune.store.db import Store
-from ztune.store.records import BOTH, NEIGHBOUR, Run, Trial
+from ztune.store.records import BOTH, HALF_ARC, NEIGHBOUR, TWICE_ARC, Run, Trial
 from ztune.study import Layout, Study
-from ztune.study.layout import with_settings
+from ztune.study.layout import MIN_ARC, with_settings
 from ztune.trace.ops import Inputs
 from ztune.trace.reader import Trace
 from ztune.trace.witness import kept
@@ -43,6 +45,8 @@ from ztune.units import parse_size
 AT_ONCE = "at_once"
 """Where a run's ``outcome`` keeps how many layouts its search proposes before it looks at results."""
 _MOST_AT_ONCE = 8
+_OF_ARC = {HALF_ARC: 0.5, TWICE_ARC: 2.0}
+"""The conditions with another ARC, as shares of the layout's."""
 
 
 def versions(engine: Engine) -> dict[str, str]:
@@ -245,7 +249,24 @@ class _Targets:
 
     def of_trial(self, trial: Trial) -> Replay:
         """Return what replays ``trial``."""
-        return self._beside[trial.condition] if trial.condition else self.to(trial.layout)
+        return self._beside.get(trial.condition) or self.to(trial.layout)
+
+    def spec(self, trial: Trial, seed: int) -> dict[str, Any]:
+        """Return the engine's spec of ``trial``."""
+        layout = trial.layout
+        if trial.condition in _OF_ARC:
+            layout = replace(layout, arc=int(layout.arc * _OF_ARC[trial.condition]))
+        return self.of_trial(trial).spec(self.study, layout, seed)
+
+    def sizes_of_arc(self, layout: Layout) -> list[str]:
+        """Return the conditions under which ``layout`` can be replayed with another ARC: OpenZFS takes no
+        smaller one than it takes, and the engines no more memory than there is."""
+        room = self.to(layout).memory // self.jobs
+        return [
+            condition
+            for condition, times in _OF_ARC.items()
+            if layout.arc * times >= MIN_ARC and memory_bytes({"arc_max": int(layout.arc * times)}) <= room
+        ]
 
     @property
     def conditions(self) -> tuple[str, ...]:
@@ -312,7 +333,7 @@ class _Screening:
     ) -> None:
         self.store, self.run, self.targets = store, run, targets
         self.budget, self.only, self.have = options.budget, options.only, options.have
-        self.ages = options.ages
+        self.ages, self.elsewhere = options.ages, options.elsewhere
         self.observer = observer
         self.study = run.resolved_study
 
@@ -366,6 +387,8 @@ class _Screening:
             self._beside(search)
         self._aged()
         self._neighbours()
+        if self.elsewhere and self.budget >= STARTS:
+            self._elsewhere()
 
     def _search(self, search: LayoutSearch) -> None:
         """Try what the model proposes until it says that enough is known, or the budget ends."""
@@ -426,12 +449,22 @@ class _Screening:
     def _neighbours(self) -> None:
         """Replay the base and the best beside the neighbour, and it without them, on top of all."""
         conditions = self.targets.conditions
-        if not conditions:
-            return
+        self._once_more((layout, condition) for layout in self._few() for condition in conditions)
+
+    def _elsewhere(self) -> None:
+        """Replay the base, the layout to recommend and the next best with half and twice the ARC."""
+        few = [layout for layout in self._few() if layout.age is None][:AMONG]
+        self._once_more(
+            (layout, condition) for layout in few for condition in self.targets.sizes_of_arc(layout)
+        )
+
+    def _once_more(self, wanted: Iterable[tuple[Layout, str]]) -> None:
+        """Replay layouts that were tried under conditions of their own; what is there already stays."""
         number = 1 + max(t.round for t in self._all())
-        for layout in self._few():
-            for condition in conditions:
-                self.store.add_trial(self.run.id, layout, target=f"replay, {condition}", round_=number)
+        for layout, condition in wanted:
+            recording = self.targets.recording(layout)
+            target = f"replay, {condition}"
+            self.store.add_trial(self.run.id, layout, target=target, round_=number, recording=recording)
         self._run_pending()
 
     def _few(self) -> list[Layout]:
@@ -496,7 +529,7 @@ class _Screening:
             while waiting or running:
                 while waiting and len(running) < self.targets.jobs:
                     trial = waiting.pop(0)
-                    spec = self.targets.of_trial(trial).spec(self.study, trial.layout, self.run.seed)
+                    spec = self.targets.spec(trial, self.run.seed)
                     self.store.start_trial(trial.id, spec)
                     self.observer.trial(trial)
                     thread = threading.Thread(target=work, args=(trial, spec), daemon=True)

@@ -10,6 +10,8 @@ from ztune.study import Layout, Objective, Study
 
 BOTH, NEIGHBOUR = "both", "neighbour"
 """Conditions of trials: the run's job and another at one time; the other alone."""
+HALF_ARC, TWICE_ARC = "half the ARC", "twice the ARC"
+"""Conditions of trials: with an ARC of another size than the layout's."""
 
 
 @dataclass(frozen=True)
