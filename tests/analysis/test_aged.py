@@ -9,7 +9,7 @@ import pytest
 
 from ztune.advice.recommend import recommend
 from ztune.analysis.standing import standing
-from ztune.report import terminal
+from ztune.report import brief, terminal
 from ztune.store.records import Trial
 from ztune.study.layout import parse_layout, with_settings
 
@@ -73,3 +73,18 @@ def test_nothing_is_said_without_aged_trials() -> None:
     r = recommend(ev.run(), trials(YOUNG))
     assert r.aged == []
     assert "age" not in str(terminal.ranking(r))
+
+
+def test_an_age_that_was_tried_is_not_called_untested() -> None:
+    found = trials({**YOUNG, ("base", "used"): 22.0, ("8K", "used"): 12.0, ("16K", "used"): 15.0})
+    said = recommend(ev.run(), found).not_tested
+    assert "Pools of other ages than new and used (80 % full, rewritten 5 times)." in said
+    assert any(text.startswith("An aged pool:") for text in recommend(ev.run(), trials(YOUNG)).not_tested)
+
+
+def test_the_first_screen_has_the_age_at_which_the_choice_changes() -> None:
+    used = {("base", "used"): 22.0, ("8K", "used"): 12.0, ("16K", "used"): 15.0}
+    old = {("base", "old"): 33.0, ("8K", "old"): 31.0, ("16K", "old"): 15.0}
+    said = brief.of(recommend(ev.run(), trials({**YOUNG, **used, **old}))).aged
+    assert said is not None and said.more == 1
+    assert said.text.startswith("The choice changes with age: on a pool that is old")

@@ -18,6 +18,7 @@ import pytest
 from children import environment
 from fake_place import JOB, FakePlace, layouts, study
 
+from ztune.analysis.standing import standing
 from ztune.analysis.verdict import sentence
 from ztune.databases import registry
 from ztune.databases.fio.workload import Fio
@@ -518,3 +519,34 @@ def test_a_run_that_is_done_goes_on_for_another_question(place: FakePlace) -> No
         again = runner.resume(store, run, place, undecided=lambda *_: {wanted})
     assert again.status == "done" and again.outcome["reason"] == "blocks"
     assert before < max(t.block for t in trials(run)) == 4
+
+
+def test_with_a_neighbour_each_block_has_each_job_alone_and_both(place: FakePlace) -> None:
+    job = JOB.with_neighbour(replace(JOB, workload="backup"))
+    shared = study().model_copy(update={"layout": replace(study().layout, neighbour=JOB.roles)})
+    beside = [replace(layout, neighbour=JOB.roles) for layout in layouts("8K")]
+    with Store.open() as store:
+        options = TrialOptions(blocks=(2, 2))
+        run = runner.start(store, Request(shared, beside, job, place, options, seed=3))
+        found = store.trials(run.id)
+    assert run.status == "done" and len(found) == 2 * 2 * 3
+    for block in (1, 2):
+        ran = [(t.layout_name, t.condition) for t in found if t.block == block]
+        assert sorted(ran) == sorted(
+            (name, condition) for name in ("8K", "base") for condition in ("", "both", "neighbour")
+        )
+    assert {(t.condition, t.spec["job"]["params"]["which"]) for t in found if t.spec} == {
+        ("", "first"), ("both", "both"), ("neighbour", "neighbour")
+    }  # fmt: skip
+    # All of them on the same datasets, and the load is the same whichever runs.
+    assert all(t.spec["layout"]["neighbour"] == list(JOB.roles) for t in found if t.spec)
+    assert "which" not in run.job["params"] and run.job["beside"] == "backup"
+    assert sum(t.is_baseline for t in found) == 2
+    now = standing(run, found)
+    assert [len(p.result.trials) for p in now.ranked] == [2, 2]
+
+
+def test_a_load_that_finds_its_own_rate_has_no_neighbour() -> None:
+    busy = replace(JOB, params={**JOB.params, "busy": 0.5})
+    with pytest.raises(InputError, match="give it a rate instead"):
+        JOB.with_neighbour(busy)

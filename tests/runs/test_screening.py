@@ -81,6 +81,90 @@ def test_the_best_are_tried_on_aged_pools_last(stand_in_engine: Path, trace: Tra
     assert [text.partition(":")[0] for text in answer["aged"]] == ["The choice does not change with age"] * 2
 
 
+def test_the_best_are_tried_beside_a_neighbour_last(stand_in_engine: Path, trace: Trace) -> None:
+    words = ["screen", str(trace.path), "--json", "--jobs", "2", "--budget", "6"]
+    usual = json.loads(invoke(*words)[1])
+    code, out, err = invoke(*words, "--with", f"{trace.path}@0.25")
+    assert code == 0, err
+    answer = json.loads(out)
+    assert [entry["layout"] for entry in answer["layouts"]] == [entry["layout"] for entry in usual["layouts"]]
+    with Store.open() as store:
+        run = store.run()
+        others = [t for t in store.trials(run.id) if t.condition]
+    # The base and the three best, each with both jobs and with the neighbour alone.
+    assert sorted(t.condition for t in others) == ["both"] * 4 + ["neighbour"] * 4
+    assert all(t.ok and not t.is_baseline for t in others)
+    assert len({t.layout_hash for t in others}) == 4
+    jobs = [row["job"] for row in answer["beside"]]
+    assert len(jobs) == 12 and jobs[2::3] == ["both"] * 4
+    # The neighbour is the same recording, so that together they are twice as much.
+    mine, other, both = answer["beside"][:3]
+    assert mine["ios"] == other["ios"] and both["ios"]["beside"] == 2 * mine["ios"]["alone"] > 0
+    assert len(answer["neighbour"]) == 1 and "beside" in answer["neighbour"][0]
+    spec = next(t.spec for t in others if t.condition == "both")
+    assert spec is not None and len(spec["files"]) == 2 * len([f for f in trace.manifest.files if f.role])
+    # And again from the record alone.
+    record = json.loads(invoke("show", run.id, "--trial", str(others[0].number), "--json")[1])
+    assert rerun(record, trace, engines.check()).result == others[0].result
+
+
+def test_how_far_the_choice_carries_is_tried_last(stand_in_engine: Path, trace: Trace) -> None:
+    words = ["screen", str(trace.path), "--json", "--budget", "8", "--arc", "256M"]
+    code, out, err = invoke(*words)
+    assert code == 0, err
+    answer = json.loads(out)
+    with Store.open() as store:
+        run = store.run()
+        others = [t for t in store.trials(run.id) if t.condition]
+    # The base, the best and the next best, with half and twice the ARC.
+    assert sorted(t.condition for t in others) == ["half the ARC"] * 3 + ["twice the ARC"] * 3
+    assert {t.spec["arc_max"] >> 20 for t in others if t.spec} == {128, 512}
+    assert {t.layout.arc >> 20 for t in others} == {256}
+    assert min(t.number for t in others) > len(answer["layouts"])
+    assert answer["carries"].startswith("Does the choice carry? Yes with half the ARC")
+    assert len(answer["elsewhere"]) >= 6
+    plain = json.loads(invoke(*words, "--no-elsewhere")[1])
+    assert plain["carries"] == "" and plain["elsewhere"] == []
+    assert [e["layout"] for e in plain["layouts"]] == [e["layout"] for e in answer["layouts"]]
+    # OpenZFS takes no smaller ARC than 64M.
+    invoke(*words[:-2])
+    with Store.open() as store:
+        found = [t for t in store.trials(store.run().id) if t.condition]
+        least = store.run().resolved_study.layout.arc
+    assert {t.condition for t in found} == {"twice the ARC"} and least == 64 << 20
+
+
+def test_a_neighbour_that_failed_is_tried_again_on_resume(
+    stand_in_engine: Path, trace: Trace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("STAND_IN", "crash=ztune-neighbour")
+    code, out, _ = invoke("screen", str(trace.path), "--json", "--budget", "3", "--with", str(trace.path))
+    assert code == 1 and json.loads(out)["beside"] == []
+    assert "is not known" in json.loads(out)["neighbour"][0]
+    monkeypatch.delenv("STAND_IN")
+    code, out, err = invoke("screen", str(trace.path), "--json", "--resume")
+    assert code == 0, err
+    assert json.loads(out)["beside"] and "does not change" in json.loads(out)["neighbour"][0]
+    code, _, err = invoke("screen", "--resume", "last", "--with", str(trace.path))
+    assert code == 2 and "--with can't be changed" in err
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ("nothere.trace", "there is no trace nothere.trace"),
+        ("{}@soon", "write TRACE@SECONDS"),
+        ("{}@9000", "write a smaller @START"),
+    ],
+)
+def test_a_neighbour_that_can_not_be_is_one_sentence(
+    stand_in_engine: Path, trace: Trace, given: str, said: str
+) -> None:
+    code, _, err = invoke("screen", str(trace.path), "--with", given.format(trace.path))
+    assert code == 2 and said in err and len(err.strip().splitlines()) == 1
+    assert "no runs yet" in invoke("runs")[1]
+
+
 def test_table_without_json(stand_in_engine: Path, trace: Trace) -> None:
     code, out, err = invoke("screen", str(trace.path), "--budget", "3", "--name", "mine")
     assert code == 0, err

@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -35,15 +36,16 @@ _STUDY = {
 class Host:
     """The part of the host that a trial may touch, and whether it is as it was."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, neighbour: tuple[str, ...] = ()) -> None:
         self.folder = folder
         self.state = folder / "state"
         self.stores = folder / "stores"
         self.stores.mkdir()
         self.program = native.MOUNT.find().absolute()
         study = resolve_profiles(Study.model_validate(_STUDY))
-        self.layout = study.layout.to_json()
-        self.engine = mount_spec(study, study.layout, 1)
+        layout = replace(study.layout, neighbour=neighbour)
+        self.layout = layout.to_json()
+        self.engine = mount_spec(study, layout, 1)
 
     @property
     def disks(self) -> Path:

@@ -68,6 +68,17 @@ def replay(spec_path: str, ops_path: str) -> int:
                 "flushes": 3,
             },
             "logical": {"reads": 1, "read_bytes": 2, "writes": 3, "write_bytes": 4, "syncs": 5},
+            "by_dataset": [
+                {
+                    "name": d["name"],
+                    "reads": sum(f["size"] >> 12 for f in spec["files"] if f["dataset"] == d["name"]),
+                    "read_bytes": sum(f["size"] for f in spec["files"] if f["dataset"] == d["name"]),
+                    "writes": 0,
+                    "write_bytes": 0,
+                    "zil_bytes": 0,
+                }
+                for d in spec["datasets"]
+            ],
             "rmw_reads": steps,
             "rmw_read_bytes": 0,
             "write_amplification": 2.0,

@@ -20,6 +20,7 @@ from typing import Any
 from trial_job import Writer
 
 from ztune.onhost import main
+from ztune.onhost.jobs.beside import NAME, TwoJobs
 from ztune.onhost.probes.context import Context
 from ztune.onhost.trial import lifecycle
 from ztune.onhost.trial.journal import Journal
@@ -102,7 +103,9 @@ def run(words: list[str]) -> int:
 
 
 if __name__ == "__main__":
-    parts = lifecycle.Parts(lambda _name: Writer, lambda _context: NoProbe(), Window)
+    parts = lifecycle.Parts(
+        lambda name: TwoJobs if name == NAME else Writer, lambda _context: NoProbe(), Window
+    )
     lifecycle.Parts.standard = classmethod(lambda _cls: parts)  # type: ignore[method-assign,assignment]
     if sys.argv[1:] == ["serve"]:
         serve()

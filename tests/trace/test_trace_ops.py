@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from trace_builder import build, files
 
 from ztune.errors import InputError
-from ztune.trace.ops import BlankTails, Threads, export_ops, read_ops
+from ztune.trace.ops import BlankTails, Threads, export_ops, join_ops, read_ops
 from ztune.trace.schema import Flag, Op, Via
 
 FILES = files(("/log", None, 7), ("/db/data", "data", 4096), ("/tmp/x", None, 0), ("/db/wal", "wal", 100))
@@ -254,3 +254,44 @@ def test_what_is_written_again_but_never_beyond_is_no_log_page() -> None:
     assert tails((1, 0, 1 << 20), (1, 0, 2 << 20)) == [0, 0]
     assert tails((1, page, page), (1, 0, page)) == [0, 0]
     assert tails() == []
+
+
+def test_two_recordings_become_one_in_the_order_of_time(tmp_path: Path) -> None:
+    one = build(
+        tmp_path / "a.trace",
+        [
+            {"t": 0, "op": Op.WARM, "file": 1, "offset": 0, "size": 1},
+            {"t": 10, "op": Op.READ, "file": 1, "offset": 0, "size": 1},
+            {"t": 30, "op": Op.FSYNC, "file": 3, "tid": 7},
+        ],
+        FILES,
+    )
+    two = build(
+        tmp_path / "b.trace",
+        [
+            {"t": 0, "op": Op.WARM, "file": 1, "offset": 0, "size": 2},
+            {"t": 5, "op": Op.READ, "file": 3, "offset": 0, "size": 3},
+            {"t": 15, "op": Op.SYNC, "file": -1},
+            {"t": 16, "op": Op.READ, "file": 3, "offset": 0, "size": 4},
+        ],
+        FILES,
+    )
+    export_ops(one, tmp_path / "one.bin")
+    export_ops(two, tmp_path / "two.bin")
+    join_ops(tmp_path / "one.bin", tmp_path / "two.bin", tmp_path / "both.bin", start_ns=10, end_ns=26)
+    header, both = read_ops(tmp_path / "both.bin")
+    threads = int(read_ops(tmp_path / "one.bin")[0]["nthreads"][0])
+    assert (int(header["nfiles"][0]), int(header["nthreads"][0])) == (4, threads + 1)
+    # What is in the caches first; the second's files and threads are none of the first's; its end is cut.
+    found = [(int(r["t"]), int(r["op"]), int(r["file"]), int(r["thread"]) >= threads) for r in both]
+    assert found == [
+        (0, Op.WARM, 0, False),
+        (0, Op.WARM, 2, True),
+        (10, Op.READ, 0, False),
+        (15, Op.READ, 3, True),
+        (25, Op.SYNC, -1, True),
+        (30, Op.FSYNC, 1, False),
+    ]
+    join_ops(None, tmp_path / "two.bin", tmp_path / "alone.bin", start_ns=10, end_ns=100)
+    alone = read_ops(tmp_path / "alone.bin")[1]
+    assert [(int(r["t"]), int(r["file"])) for r in alone] == [(0, 0), (15, 1), (25, -1), (26, 1)]

@@ -7,7 +7,9 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict
 
 from ztune.advice.rules import Severity
+from ztune.analysis.elsewhere import Elsewhere
 from ztune.analysis.metrics import Basis
+from ztune.analysis.neighbours import JobBeside
 
 Verdict = Literal[
     "better",  # going back to the default makes something worse, nothing better
@@ -277,6 +279,10 @@ class Recommendation(RecommendationPart):
     warnings: list[str]  # of the trace, the run and the replays
     searched: str = ""  # why the search stopped, and how likely it is that it left something better
     aged: list[str] = []  # whether the choice changes on pools of other ages, a sentence for each
+    neighbour: list[str] = []  # whether the choice changes beside a second job on the pool
+    beside: list[JobBeside] = []  # what each of the two loses to the other, by layout
+    carries: str = ""  # with which other processors and sizes of the ARC the choice is as good
+    elsewhere: list[Elsewhere] = []  # the figures of that
     outpaced: str = ""  # which layouts could not have kept the recorded pace, with figures
     confidence: Confidence
     not_tested: list[str]

@@ -25,8 +25,7 @@ from ztune.advice.model import (
     StudiedSubject,
 )
 from ztune.advice.pools import modelled_change, pool_advice
-from ztune.analysis import units
-from ztune.analysis.aged import sentences
+from ztune.analysis import aged, elsewhere, neighbours, units
 from ztune.analysis.basis import in_user_space
 from ztune.analysis.choose import as_good
 from ztune.analysis.effects import ABSENT, Effect, effects
@@ -83,15 +82,16 @@ def recommend(
     modelled = now.basis == "modelled"
     found = Changes.of(now, chosen)
     own = {p.result.hash for p in now.places if not p.to_buy}
-    beside = _screened(run, screened, chosen)
+    foretold = _screened(run, screened, chosen)
+    beside = neighbours.rows(now, trials) if modelled else []
     seconds = trust.trace_seconds(now.found, manifest) if modelled else None
     workload = workload_of(run, manifest)
     roles = [
         advice
         for dataset in chosen.layout.datasets
-        for advice in _roles(found, dataset, workload, manifest, beside)
+        for advice in _roles(found, dataset, workload, manifest, foretold)
     ]
-    pools = pool_advice(found, beside, seconds)
+    pools = pool_advice(found, foretold, seconds)
     unscreened = list(
         dict.fromkeys(
             f"{r.dataset.rpartition('/')[2]}.{p.name}"
@@ -139,12 +139,18 @@ def recommend(
         hazards=hazards(chosen, workload, manifest),
         warnings=trust.warnings(now, manifest),
         searched=trust.searched(now),
-        aged=sentences(now, trials) if modelled else [],
+        aged=aged.sentences(now, trials) if modelled else [],
+        neighbour=neighbours.sentences(now, trials) if modelled else [],
+        beside=beside,
+        carries=elsewhere.sentence(now, trials) if modelled else "",
+        elsewhere=elsewhere.rows(now, trials) if modelled else [],
         outpaced=trust.outpaced(now) if modelled else "",
         confidence=trust.confidence(
             now, chosen, manifest, unscreened, found.promising(own) if modelled else ()
         ),
-        not_tested=trust.not_tested(now, chosen, workload, manifest),
+        not_tested=trust.not_tested(
+            now, chosen, workload, manifest, aged.tried(now, trials), bool(beside or run.job.get("beside"))
+        ),
         ranking=[row for row in rows if row.rank is not None],
         set_apart=[row for row in rows if row.hash in apart],
         if_bought=purchases(now, chosen),

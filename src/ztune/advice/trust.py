@@ -20,6 +20,7 @@ from ztune.runs.search import stopped
 from ztune.study import default_setting
 from ztune.trace.manifest import Manifest
 from ztune.trace.repeats import repeats
+from ztune.units import listed
 
 # Below four transaction groups at the default zfs_txg_timeout of 5 s, when a group happens to fall decides
 # too much.
@@ -289,9 +290,17 @@ def _hit_share(measure: Mapping[str, Any]) -> float | None:
 
 
 def not_tested(
-    now: Standing, chosen: LayoutResult, workload: str | None, manifest: Manifest | None
+    now: Standing,
+    chosen: LayoutResult,
+    workload: str | None,
+    manifest: Manifest | None,
+    ages: Sequence[str] = ("new",),
+    beside: bool = False,
 ) -> list[str]:
-    """Return, as sentences, what this run says nothing about."""
+    """Return, as sentences, what this run says nothing about.
+
+    ``ages``: what its pools were, in words. ``beside``: whether another job was tried on the pool too.
+    """
     modelled = now.basis == "modelled"
 
     def fixed_to(key: str) -> bool:
@@ -311,10 +320,7 @@ def not_tested(
         varied = "; ".join(f"{role}: {', '.join(names)}" for role, names in same.items())
         out.append(f"Properties with one value in all layouts: {varied}.")
     if not modelled:
-        out.append(
-            "An aged pool: each trial starts on an empty one, "
-            "without fragmentation, snapshots or other tenants."
-        )
+        out += [_other_ages(ages, "each trial starts"), *([] if beside else [_NO_NEIGHBOUR])]
         out.append(
             f"Other workloads than {workload or 'this one'}, such as backups, "
             "imports and long reports; other sizes."
@@ -343,9 +349,7 @@ def not_tested(
         "Your disks and your kernel: device times come from a profile, and of ZFS's processor time only what "
         "it does to data is in the modelled time: compression, checksums, parity, copies."
     )
-    out.append(
-        "An aged pool: the replay starts on an empty one, without fragmentation, snapshots or other tenants."
-    )
+    out += [_other_ages(ages, "the replay starts"), *([] if beside else [_NO_NEIGHBOUR])]
     if manifest is not None and manifest.workload is not None:
         out.append(
             f"Other workloads than {manifest.workload.name}, such as backups, imports and long reports."
@@ -358,3 +362,16 @@ def not_tested(
     if all(map(fixed_to, settings)):
         out.append("Settings of the database itself (page size, full_page_writes, WAL recycling).")
     return out
+
+
+_NO_NEIGHBOUR = "Another job on the same pool at the same time; `--with` tries one."
+
+
+def _other_ages(tried: Sequence[str], who: str) -> str:
+    """Return which pools nothing ran on; ``tried``: what they were, in words."""
+    if list(tried) == ["new"]:
+        return (
+            f"An aged pool: {who} on an empty one, without fragmentation and snapshots. "
+            "`--age used` tries one."
+        )
+    return f"Pools of other ages than {listed(tried)}."

@@ -76,6 +76,7 @@ def across(runs: Sequence[tuple[Run, Sequence[Trial]]]) -> Across:
     Layouts come in the order of the first run. A run that was made again with the same version counts once:
     the last.
     """
+    runs = [(run, [t for t in trials if not t.condition]) for run, trials in runs]
     by_version = {run.versions["openzfs"]: (run, {t.layout_hash: t for t in trials}) for run, trials in runs}
     layouts = []
     for first in runs[0][1]:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from ztune.analysis import units
+from ztune.analysis.held import Moved, held
 from ztune.analysis.metrics import table
 from ztune.analysis.standing import Standing
 from ztune.store.records import Trial
@@ -18,6 +19,16 @@ BEST = 3
 def young(layout: Layout, like: Layout) -> str:
     """Return the hash of ``layout`` at the age of ``like``."""
     return replace(layout, age=like.age).hash
+
+
+def tried(now: Standing, trials: Sequence[Trial]) -> list[str]:
+    """Return what the pools of the run's results were, in words: the base's own age first.
+
+    A new pool is "new". ``now``: how the layouts stand at the base's own age.
+    """
+    base = now.found.base_layout
+    ages = [None if base is None else base.age, *(t.layout.age for t in trials if t.ok)]
+    return ["new" if age is None else _words(age.text(), age.words()) for age in dict.fromkeys(ages)]
 
 
 def sentences(now: Standing, trials: Sequence[Trial]) -> list[str]:
@@ -38,40 +49,35 @@ def sentences(now: Standing, trials: Sequence[Trial]) -> list[str]:
 
 
 def _named(text: str, words: str) -> str:
-    return f"a pool that is {text} ({words})" if " " not in text else f"a pool {words}"
+    return f"a pool that is {_words(text, words)}" if " " not in text else f"a pool {words}"
+
+
+def _words(text: str, words: str) -> str:
+    return f"{text} ({words})" if " " not in text else words
 
 
 def _sentence(now: Standing, base: Layout, there: Sequence[Trial], where: str) -> str:
     assert now.chosen is not None
     key = now.minimise[0]
-    metric = table("modelled")[key]
-    found: list[tuple[str, str, float, float]] = []
+    metric = table("modelled", now.found.per_operation)[key]
+    found: list[Moved] = []
     for place in now.ranked:
         trial = next((t for t in there if young(t.layout, base) == place.result.hash), None)
         value = None if trial is None or not trial.ok else metric.read(trial.result or {})
         before = place.result.value(key)
         if value is not None and before is not None:
-            found.append((place.result.hash, place.result.name, before, value))
+            found.append(Moved(place.result.hash, place.result.name, before, value))
     failed = [t for t in there if t.status == "failed"]
     lost = f" {failed[0].layout_name} has no result there: {failed[0].error}." if failed else ""
-    mine = next((row for row in found if row[0] == now.chosen.hash), None)
-    if mine is None or len(found) < 2:
+    said = held(now, found)
+    if said is None:
         return "" if _waits(there) else f"Whether the choice holds on {where} is not known.{lost}"
-    _hash, name, before, after = mine
-    best = min(found, key=lambda row: row[3])
-    said = (
-        f"{name} comes to {units.show(after, metric.unit)} there, "
-        f"and without that age to {units.show(before, metric.unit)}"
-    )
-    if best[3] * (1 + now.within) < after:
-        return (
-            f"The choice changes with age: on {where}, {best[1]} is better with "
-            f"{units.show(best[3], metric.unit)}; {said}.{lost}"
-        )
-    order = [row[0] for row in sorted(found, key=lambda row: row[3])]
-    same = order == [row[0] for row in sorted(found, key=lambda row: row[2])]
-    held = f"the order of the best {len(found)} is the same" if same else "no other of the best is better"
-    return f"The choice does not change with age: on {where}, {held}; {said}.{lost}"
+    young_, old = said.shown(metric.unit)
+    told = f"{said.mine.name} comes to {old} there, and without that age to {young_}"
+    if said.better is not None:
+        better = f"{said.better.name} is better with {units.show(said.better.after, metric.unit)}"
+        return f"The choice changes with age: on {where}, {better}; {told}.{lost}"
+    return f"The choice does not change with age: on {where}, {said.order}; {told}.{lost}"
 
 
 def _waits(trials: Sequence[Trial]) -> bool:

@@ -119,9 +119,10 @@ def collect(trials: Iterable[Trial], basis: Basis | None = None) -> Results:
 
     Where versions differ, the pair of versions with the most finished trials is kept (the later one in the
     list where equal); what only others ran is listed as failed with that reason. ``basis`` None: "measured"
-    for trials that ran in blocks, "modelled" for others.
+    for trials that ran in blocks, "modelled" for others. Trials under a condition of their own
+    (``Trial.condition``) are left out.
     """
-    everything = list(trials)
+    everything = [t for t in trials if not t.condition]  # what others are is no repetition of these
     if basis is None:
         basis = "measured" if any(t.block for t in everything) else "modelled"
     if basis != "modelled":

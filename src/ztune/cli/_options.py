@@ -177,6 +177,11 @@ advice_option = option(
     metavar="NAME",
     help="Try this set of advice that is in print too (may be repeated); `ztune list advice` names them.",
 )
+elsewhere_option = option(
+    "--no-elsewhere",
+    help="Don't try whether the choice carries: the base, the layout to recommend and the next best are "
+    "replayed once more with half and twice the ARC, two to six replays on top of --budget.",
+)
 budget_option = option(
     "--budget",
     type=click.IntRange(1),

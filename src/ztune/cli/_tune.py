@@ -22,6 +22,7 @@ from ztune.cli._options import (
     argument,
     budget_option,
     cores_option,
+    elsewhere_option,
     have_option,
     jobs_option,
     option,
@@ -80,6 +81,7 @@ class TuneOptions:
     advice: tuple[str, ...] = advice_option
     arc: str | None = arc_option
     budget: int | None = budget_option
+    no_elsewhere: bool = elsewhere_option
     jobs: int | None = jobs_option
     seed: int | None = seed_option
     recorder: Literal["auto", "ebpf", "strace"] = option(
@@ -137,7 +139,10 @@ def tune(asked: TuneOptions, trying: Trying | None) -> Tuned:
     _check_early(asked, trying, workload)
     several = _several(asked, parameters)
     engine = engines.check()
-    options = ScreenOptions(jobs=asked.jobs or 0, budget=asked.budget or DEFAULT_BUDGET, seed=asked.seed)
+    options = ScreenOptions(
+        jobs=asked.jobs or 0, budget=asked.budget or DEFAULT_BUDGET, seed=asked.seed,
+        elsewhere=not asked.no_elsewhere,
+    )  # fmt: skip
     options = on_host(options, engine, asked.cores, asked.processor)
     made_out = not asked.folder.exists()
     try:

@@ -49,6 +49,12 @@ def command(
         metavar="AGE",
         help="Age the pools of every layout before the measure: used, old, or such as 'fill 90% rewrites 3'.",
     ),
+    beside: str | None = option(
+        "--with",
+        metavar="WORKLOAD[:NAME=VALUE,…]",
+        help="Run this workload too, on the same pools: in each block every layout has a trial of each job "
+        "alone and one of both together.",
+    ),
     names: tuple[str, ...] = option(
         "--layouts",
         metavar="NAME|HASH",
@@ -103,6 +109,7 @@ def command(
       ztune run my-study.toml --on local --pool tank/ztune
       ztune run postgres-oltp --on mount --objective cpu     least processor time per transaction
       ztune run postgres-oltp --on mount --age used   on pools that are full and fragmented
+      ztune run postgres-oltp --on mount --with postgres-backup:scale=10    what both lose
       ztune run fio --on local --disk main=/dev/sdb --blocks 5
       ztune run postgres-oltp --on ssh://db7 --pool tank/ztune -p scale=400
       ztune run --resume 7f3k2a                       go on where it was cut
@@ -113,7 +120,7 @@ def command(
         output.plain(name, "--name")
     with Store.open() as store:
         if resume is not None:
-            if what is not None or source is not None or params or advice or objective is not None:
+            if what is not None or source is not None or params or advice or objective is not None or beside:
                 raise InputError("--resume goes on with a run as it was begun; leave the rest out")
             run = resolve(resume, "run", store=store)
             with LiveView() as live:
@@ -149,6 +156,11 @@ def command(
                 output.echo(f"ztune: {note}", err=True)
             if age is not None:
                 task = asked.aged(task, age)
+            if beside is not None:
+                if aa or source is not None:
+                    other = "--aa" if aa else "--from"
+                    raise InputError(f"--with goes with a study or a workload, not with {other}")
+                task = asked.beside(task, beside, native=native)
             study = task.study
             if objective is not None:
                 goal = {**study.objective.model_dump(mode="json"), "minimise": metrics(objective)}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +12,8 @@ import click
 
 from ztune import output
 from ztune.advice.trust import outpaced
+from ztune.analysis import aged, elsewhere, neighbours
 from ztune.analysis.across import family
-from ztune.analysis.aged import sentences
 from ztune.analysis.metrics import TOTALS, operations, table
 from ztune.analysis.standing import standing
 from ztune.cli._live import LiveView
@@ -23,6 +23,7 @@ from ztune.cli._options import (
     argument,
     budget_option,
     cores_option,
+    elsewhere_option,
     have_option,
     jobs_option,
     option,
@@ -38,6 +39,7 @@ from ztune.cli._screening import print_ranking, say_advice, say_notes
 from ztune.cli._values import FiniteRange
 from ztune.errors import InputError
 from ztune.places import engine as engine_programs
+from ztune.places import neighbour
 from ztune.report import versions as of_versions
 from ztune.report.terminal import TOP
 from ztune.runs import offers, recordings, screening, versions
@@ -81,6 +83,13 @@ def command(
         help="Try the base and the best on pools of these ages too, to see whether the choice holds: "
         "used, old, or such as 'fill 90% rewrites 3'.",
     ),
+    beside: str | None = option(
+        "--with",
+        metavar="TRACE[@START]",
+        help="Replay the base and the best beside this second recording too, on the same pools, from START "
+        "seconds on, and say what each of the two loses.",
+    ),
+    no_elsewhere: bool = elsewhere_option,
     timeout: float | None = option(
         "--timeout", type=FiniteRange(min=1), metavar="S", help="Give a layout up after S seconds."
     ),
@@ -116,6 +125,7 @@ def command(
       ztune screen my.trace --role '/srv/db/log/*=wal'    another role, without recording again
       ztune screen my.trace --advice openzfs-guide   what the guide says, beside what is found
       ztune screen my.trace --age used,old   does the choice hold on a full pool, years later?
+      ztune screen my.trace --with backup.trace@5     what do it and a backup lose to each other?
       ztune screen my.trace --resume            go on where it was cut
       ztune screen my.trace --profile nvme --processor host.json    with the processors of another host
       ztune screen my.trace --openzfs 2.3.2,2.4.4    what does the upgrade change?
@@ -138,12 +148,14 @@ def command(
         raise InputError("which trace? `ztune screen TRACE`; `ztune record` makes one")
     engines = [] if openzfs is None else versions.asked(openzfs)
     with Store.open() as store:
-        options = ScreenOptions(jobs or 0, budget or DEFAULT_BUDGET, timeout, seed)
+        options = ScreenOptions(
+            jobs or 0, budget or DEFAULT_BUDGET, timeout, seed, elsewhere=not no_elsewhere
+        )
         if resume is not None:
             given = {
                 "--study": study_name, "--profile": profile, "--arc": arc, "--name": name,
                 "--role": ", ".join(roles) or None, "--have": have or None,
-                "--advice": " ".join(advice) or None, "--age": age,
+                "--advice": " ".join(advice) or None, "--age": age, "--with": beside,
                 "--cores": None if cores is None else str(cores), "--processor": processor,
             }  # fmt: skip
             wrong = [flag for flag, value in given.items() if value is not None]
@@ -155,7 +167,7 @@ def command(
             begun = ScreenOptions.of(run)
             options = replace(
                 options, budget=budget or begun.budget, only=begun.only, have=begun.have, ages=begun.ages,
-                cores=begun.cores, processor=begun.processor,
+                beside=begun.beside, elsewhere=begun.elsewhere, cores=begun.cores, processor=begun.processor,
             )  # fmt: skip
             engine = engine_programs.of_run(run.versions)
             with LiveView() as live:
@@ -177,7 +189,10 @@ def command(
                 study = recordings.replayable(study, opened, study_name)
                 others = recordings.found(study, opened, options.budget, study_name)
             study = say_advice(with_advice(study, advice, opened))
-            options = replace(options, have=parse_have(have, study.layout), ages=_ages(age, study))
+            options = replace(
+                options, have=parse_have(have, study.layout), ages=_ages(age, study),
+                beside=_beside(beside, opened, store),
+            )  # fmt: skip
             say_notes(study, options.budget)
             with LiveView() as live:
                 run = screening.start(
@@ -220,6 +235,16 @@ def _ages(given: str | None, study: Study) -> tuple[str, ...]:
         except ValueError as error:
             raise InputError(f"--age: {plain(error)}") from None
     return values
+
+
+def _beside(given: str | None, first: Trace, store: Store) -> dict[str, Any]:
+    """Return the second recording named, as options keep it; InputError for one that can't be beside it."""
+    if given is None:
+        return {}
+    path, start = neighbour.parse(given)
+    one = neighbour.Neighbour(resolve(path, "trace", store=store), start)
+    one.check(first)
+    return one.to_json()
 
 
 def _recorded(
@@ -302,7 +327,8 @@ def ranking_json(run: Run, trials: Sequence[Trial]) -> dict[str, Any]:
             "wall_s": trial.wall_s,
         }
 
-    ordered = sorted(trials, key=lambda t: ranks.get(t.layout_hash) or len(ranks) + t.number)
+    usual = [t for t in trials if not t.condition]
+    ordered = sorted(usual, key=lambda t: ranks.get(t.layout_hash) or len(ranks) + t.number)
     return {
         "run": run.id,
         "name": run.name,
@@ -313,7 +339,11 @@ def ranking_json(run: Run, trials: Sequence[Trial]) -> dict[str, Any]:
         "objective": run.objective.model_dump(mode="json"),
         "warnings": run.warnings,
         "search": None if (end := stopped(run.outcome)) is None else end.to_json(),
-        "aged": sentences(now, trials),
+        "aged": aged.sentences(now, trials),
+        "neighbour": neighbours.sentences(now, trials),
+        "carries": elsewhere.sentence(now, trials),
+        "elsewhere": [asdict(row) for row in elsewhere.rows(now, trials)],
+        "beside": [asdict(row) for row in neighbours.rows(now, trials)],
         "outpaced": outpaced(now) if now.chosen is not None else "",
         "layouts": [entry(t) for t in ordered],
     }

@@ -49,6 +49,8 @@ MIN_ASHIFT, DEFAULT_ASHIFT, MAX_ASHIFT = 9, 12, 16
 # The smallest volume that takes each file system: mke2fs wants some MiB beside its journal, mkfs.xfs(8)
 # refuses less than 300 MiB since xfsprogs 5.19.
 MIN_VOLUME: dict[VolumeFilesystem, int] = {"ext4": 64 << 20, "xfs": 300 << 20}
+NEIGHBOUR_DATASET = "ztune-neighbour"
+"""What the names of a neighbour's datasets begin with, below their pool."""
 _POOL = re.compile(r"[A-Za-z][A-Za-z0-9_.: -]*")
 _PART = re.compile(r"[A-Za-z0-9_.:-]+")
 
@@ -315,8 +317,25 @@ class Layout:
         metadata=described("What happened to the pools before: a table, or `used`, `old`; none: new."),
     )
 
+    neighbour: tuple[str, ...] = field(
+        default=(),
+        metadata=described(
+            "Roles of a second job on the same pools; ztune fills it where `--with` asks for one."
+        ),
+    )
+
     def __post_init__(self) -> None:
         check_together(self.pools, self.datasets)
+        for i, role in enumerate(self.neighbour):
+            if role not in ROLES:
+                raise KeyedError(
+                    ("neighbour", i), f'"{role}" is not a role; the roles are {", ".join(ROLES)}'
+                )
+        for i, dataset in enumerate(self.datasets):
+            if self.neighbour and dataset.rest.startswith(NEIGHBOUR_DATASET) and dataset.roles:
+                raise KeyedError(
+                    ("dataset", i, "name"), f"{dataset.name} is the name of a neighbour's dataset"
+                )
         if self.age is None:
             return
         for pool in self.pools:
@@ -336,6 +355,26 @@ class Layout:
             Dataset(name=f"{p.name}/{FILLER}", roles=(), properties=dict(FILLER_PROPERTIES))
             for p in self.used_pools()
         )
+
+    def neighbour_dataset(self, role: str) -> str:
+        """Return the name of the dataset of a neighbour's files of ``role``: on the pool of its own."""
+        like = self.dataset_of(role)
+        if like is None:
+            return f"{self.used_pools()[0].name}/{NEIGHBOUR_DATASET}-{role}"
+        return f"{like.pool}/{NEIGHBOUR_DATASET}-{like.key}"
+
+    def neighbours(self) -> tuple[Dataset, ...]:
+        """Return the datasets of the neighbour, of no role: each like the dataset of the same role, with its
+        properties, or ZFS's defaults where the layout has none for it.
+        """
+        found: dict[str, Dataset] = {}
+        for role in sorted(set(self.neighbour)):
+            like, name = self.dataset_of(role), self.neighbour_dataset(role)
+            own = {n: p.default for n, p in PROPERTIES.items() if p.replayed}
+            found[name] = Dataset(
+                name=name, roles=(), properties=dict(own if like is None else like.properties)
+            )
+        return tuple(found.values())
 
     @property
     def uses_zfs(self) -> bool:
@@ -433,6 +472,8 @@ class Layout:
             del out["durability"]
         if self.age is None:
             del out["age"]
+        if not self.neighbour:
+            del out["neighbour"]
         if not self.workload:  # it came later: older layouts keep their hash
             del out["workload"]
         return out

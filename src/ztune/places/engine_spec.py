@@ -8,7 +8,7 @@ from typing import Any
 from ztune.onhost.layout import Vdev
 from ztune.onhost.properties import PROPERTIES, REPLAYED
 from ztune.onhost.tunables import TUNABLES, host_memory
-from ztune.study import Layout, Study
+from ztune.study import Dataset, Layout, Study
 from ztune.units import parse_size
 
 SPEC_VERSION = 1
@@ -42,16 +42,19 @@ def engine_spec(study: Study, layout: Layout, seed: int) -> dict[str, Any]:
             for pool in pools
         ],
         "datasets": [
-            *(
-                {"name": d.name, "properties": {k: _engine_text(k, d.properties[k]) for k in REPLAYED}}
-                for d in layout.datasets
-            ),
+            *(_dataset(d) for d in (*layout.datasets, *layout.neighbours())),
             *({"name": d.name, "properties": dict(d.properties), "filler": True} for d in layout.fillers()),
         ],
         "profiles": {name: profile.engine_json() for name, profile in sorted(profiles.items())},
         "tunables": {k: v for k, v in sorted(layout.tunables.items()) if TUNABLES[k].replayed},
         "cold": True,
     }
+
+
+def _dataset(dataset: Dataset) -> dict[str, Any]:
+    """Return a dataset with all of its replayed properties, as the spec has it."""
+    properties = {name: _engine_text(name, dataset.properties[name]) for name in REPLAYED}
+    return {"name": dataset.name, "properties": properties}
 
 
 LEAST_AGED = 2 << 30
@@ -106,7 +109,9 @@ def mount_spec(study: Study, layout: Layout, seed: int) -> dict[str, Any]:
     A replay has no use for these, and its stored specs know none.
     """
     spec = engine_spec(study, layout, seed)
-    for dataset, raw in zip((*layout.datasets, *layout.fillers()), spec["datasets"], strict=True):
+    for dataset, raw in zip(
+        (*layout.datasets, *layout.neighbours(), *layout.fillers()), spec["datasets"], strict=True
+    ):
         raw["properties"].update({k: dataset.properties[k] for k in MOUNT_ONLY if k in dataset.properties})
     for name, profile in spec["profiles"].items():
         size = study.profiles[name].cache_mb

@@ -14,7 +14,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import IO, Any
@@ -34,7 +34,7 @@ from ztune.places.engine_spec import aged, changed_in_vain, engine_spec
 from ztune.places.processors import Processors, keep_on
 from ztune.study import Layout, Study
 from ztune.trace.content import content_pools
-from ztune.trace.ops import EXPORT_VERSION, OpsFile, OpsInfo, export_ops
+from ztune.trace.ops import CONTENT, EXPORT_VERSION, Inputs, OpsFile, OpsInfo, export_ops
 from ztune.trace.reader import Trace
 from ztune.trace.summary import summarise
 
@@ -64,16 +64,6 @@ class Outcome:
     def ok(self) -> bool:
         """Whether there is a result."""
         return self.result is not None
-
-
-@dataclass(frozen=True)
-class Inputs:
-    """What the engine reads beside the spec."""
-
-    ops: Path
-    files: tuple[OpsFile, ...]
-    content: dict[str, Path]
-    warnings: tuple[str, ...]
 
 
 def prepare(trace: Trace) -> Inputs:
@@ -154,12 +144,14 @@ class Replay:
         backing: str | None = None,
         cores: int | None = None,
         processor: Mapping[str, Any] | None = None,
+        inputs: Inputs | None = None,
     ) -> None:
+        """``inputs``: what the engine reads, where that is not ``trace`` alone."""
         self.trace = trace
         self.engine = engine
         self.jobs = jobs
         self.timeout_s = timeout_s or max(MIN_TIMEOUT_S, TIMEOUT_FACTOR * trace.duration_s)
-        self.inputs = prepare(trace)
+        self.inputs = prepare(trace) if inputs is None else inputs
         self.memory = (
             engine_limits.memory_bytes()
         )  # once: engines that run must not make less of those to come
@@ -169,7 +161,7 @@ class Replay:
 
     def check(self, study: Study, layout: Layout) -> None:
         """Raise InputError if a replayed trace can't answer what ``layout`` asks."""
-        roles = {f.role for f in self.inputs.files}
+        roles = {f.role for f in self.inputs.files if not f.neighbour}
         for role in sorted(roles):
             if layout.dataset_of(role) is None:
                 raise InputError(
@@ -182,16 +174,15 @@ class Replay:
 
     def spec(self, study: Study, layout: Layout, seed: int) -> dict[str, Any]:
         """Return the engine's spec of ``layout`` without content, backing and other paths of this machine."""
+        beside = tuple(sorted({f.role for f in self.inputs.files if f.neighbour}))
+        layout = replace(layout, neighbour=beside)
         spec = engine_spec(study, layout, seed)
-        files: list[dict[str, Any]] = [
-            {"id": f.id, "dataset": _dataset(layout, f.role), "size": f.size, "content": f.role}
-            for f in self.inputs.files
-        ]
+        files: list[dict[str, Any]] = [_file(layout, f) for f in self.inputs.files]
         if layout.age is not None:
             age = layout.age
             sizes: Counter[str] = Counter()
             for file, raw in zip(self.inputs.files, files, strict=True):
-                sizes[raw["dataset"]] += max(file.size, self.trace.manifest.files[file.trace_id].size_end)
+                sizes[raw["dataset"]] += max(file.size, file.size_end)
                 if file.role in REWRITTEN and age.rewrites:
                     raw["rewrite"] = self._rewrite(file.role, age)
             spec = aged(spec, layout, sizes)
@@ -223,11 +214,7 @@ class Replay:
 
     def written_bytes(self) -> int:
         """Return an upper bound of what the trace adds to the files, bytes."""
-        grown = 0
-        for file in self.inputs.files:
-            end = self.trace.manifest.files[file.trace_id].size_end
-            grown += max(0, end - file.size)
-        return grown
+        return sum(max(0, file.size_end - file.size) for file in self.inputs.files)
 
     def command(self, spec: Path | str, ops: Path | str) -> list[str]:
         """Return the engine's command line."""
@@ -352,10 +339,14 @@ class Replay:
         return f"the engine failed with exit code {code}{said}"
 
 
-def _dataset(layout: Layout, role: str) -> str:
-    dataset = layout.dataset_of(role)
-    assert dataset is not None, role  # check() comes first
-    return dataset.name
+def _file(layout: Layout, file: OpsFile) -> dict[str, Any]:
+    if file.neighbour:
+        name, content = layout.neighbour_dataset(file.role), CONTENT + file.role
+    else:
+        dataset = layout.dataset_of(file.role)
+        assert dataset is not None, file.role  # check() comes first
+        name, content = dataset.name, file.role
+    return {"id": file.id, "dataset": name, "size": file.size, "content": content}
 
 
 def memory_bytes(spec: dict[str, Any]) -> int:

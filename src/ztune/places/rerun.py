@@ -7,8 +7,11 @@ from typing import Any
 
 from ztune.errors import InputError
 from ztune.places.engine import Engine
-from ztune.places.replay import Outcome, Replay
+from ztune.places.neighbour import Neighbour, joined
+from ztune.places.replay import Outcome, Replay, prepare
+from ztune.store.records import NEIGHBOUR
 from ztune.study import OBJECTIVES
+from ztune.trace.ops import Inputs
 from ztune.trace.reader import Trace
 
 
@@ -29,8 +32,21 @@ def rerun(record: dict[str, Any], trace: Trace, engine: Engine) -> Outcome:
     if trial["spec"] is None:
         raise InputError(f"trial {trial['number']} of run {run['id']} never began, so it has no spec")
     options = run.get("options") or {}
-    replay = Replay(trace, engine, cores=options.get("cores"), processor=options.get("processor"))
+    inputs = _beside(trial, trace, options)
+    replay = Replay(
+        trace, engine, cores=options.get("cores"), processor=options.get("processor"), inputs=inputs
+    )
     return replay.run(trial["spec"], None, threading.Event())
+
+
+def _beside(trial: dict[str, Any], trace: Trace, options: dict[str, Any]) -> Inputs | None:
+    """Return what the engine read of a trial with a neighbour; None of another."""
+    condition = str(trial.get("target", "")).partition(", ")[2]
+    kept = options.get("beside")
+    if not condition or not kept:
+        return None
+    one = Neighbour.kept(kept)
+    return joined(trace, prepare(trace), one, prepare(one.trace), alone=condition == NEIGHBOUR)
 
 
 def compare(record: dict[str, Any], result: dict[str, Any]) -> list[dict[str, Any]]:

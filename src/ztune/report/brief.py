@@ -92,6 +92,8 @@ class Brief:
     commands: tuple[tuple[str, str], ...]
     keeps: bool = False
     aged: BriefSaid | None = None
+    neighbour: BriefSaid | None = None
+    carries: BriefSaid | None = None
 
 
 def of(r: Recommendation, flags: Sequence[str] = ()) -> Brief:
@@ -114,8 +116,16 @@ def of(r: Recommendation, flags: Sequence[str] = ()) -> Brief:
         bought=_bought(r),
         commands=tuple(_commands(r, flags)),
         keeps=keeps,
-        aged=BriefSaid(r.aged[0], more=len(r.aged) - 1) if r.aged else None,
+        aged=_changing_first(r.aged),
+        neighbour=_changing_first(r.neighbour),
+        carries=BriefSaid(r.carries) if r.carries else None,
     )
+
+
+def _changing_first(sentences: Sequence[str]) -> BriefSaid | None:
+    """Return of several sentences one that says that the choice changes, where there is one."""
+    found = sorted(sentences, key=lambda text: " changes " not in text)
+    return BriefSaid(found[0], more=len(found) - 1) if found else None
 
 
 def _evidence(r: Recommendation) -> str:
@@ -301,6 +311,7 @@ def _lines(brief: Brief, width: int, fit: _Fit) -> list[Text]:
     sure = replace(brief.sure, text=f"{brief.level}. {brief.sure.text}")
     for label, said in (
         ("How sure", sure), ("Search", brief.searched), ("Age", brief.aged),
+        ("Beside", brief.neighbour), ("Elsewhere", brief.carries),
         ("Warning", brief.warning), ("If bought", brief.bought),
     ):  # fmt: skip
         if said is not None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import cache
 from importlib.resources import files
 from typing import Any
@@ -20,10 +21,10 @@ from ztune.analysis.standing import standing
 from ztune.analysis.stats import ratio
 from ztune.errors import InputError
 from ztune.report import brief as briefs
-from ztune.report import charts, effects, measured_html
+from ztune.report import charts, effects, measured_html, neighbours
 from ztune.report.severity import grouped
 from ztune.report.source import RunEvidence
-from ztune.report.terminal import said
+from ztune.report.terminal import elsewhere, said
 from ztune.store.records import Run, Trial
 from ztune.study.layout import parse_layout
 from ztune.trace.summary import GroupSummary, Summary, Transfers
@@ -125,6 +126,7 @@ def _replayed(
         "per": " per op" if r.per_operation else "",
         "count_unit": metrics["read_ops"].unit,
         "rule": rule(r),
+        "elsewhere": elsewhere(r),
         "rows": r.ranking,
         "base_time": None if baseline is None else baseline.values.get("modelled_s"),
         "plot": charts.trade_off(r.ranking, [*r.to_buy, *r.set_apart], " per op" if r.per_operation else ""),
@@ -134,9 +136,15 @@ def _replayed(
         else [],
         "trace_missing": trace_missing,
         "replay_s": sum(t.wall_s or 0.0 for t in trials),
-        "finished": sum(t.ok for t in trials),
-        "total": len(trials),
+        # The base and the best once more on other pools, or beside another job, are no further layouts.
+        "finished": len({_at_any_age(t) for t in trials if t.ok}),
+        "total": len({_at_any_age(t) for t in trials}),
     }
+
+
+def _at_any_age(trial: Trial) -> str:
+    """Return what a trial's layout is but for the age of its pools."""
+    return replace(trial.layout, age=None).hash
 
 
 def rule(r: Recommendation) -> str:
@@ -181,6 +189,12 @@ def environment() -> jinja2.Environment:
         show=units.show,
         times=units.times,
         ratio=ratio,
+        beside_heads=neighbours.HEADS,
+        beside_note=neighbours.NOTE,
+        beside_cells=neighbours.cells,
+        beside_measured_heads=neighbours.MEASURED_HEADS,
+        beside_measured_note=neighbours.MEASURED_NOTE,
+        beside_measured_cells=neighbours.measured_cells,
     )
     return made
 

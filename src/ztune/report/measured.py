@@ -16,12 +16,14 @@ from ztune.analysis.basis import in_user_space, limits
 from ztune.analysis.contrast import two_factor
 from ztune.analysis.effects import from_baseline
 from ztune.analysis.metrics import MEASURED
+from ztune.analysis.neighbours import measured
 from ztune.analysis.paired import Ratio
 from ztune.analysis.predicted import Comparison, compare
 from ztune.analysis.results import LayoutResult
 from ztune.analysis.standing import Standing, standing
 from ztune.analysis.verdict import sentence
 from ztune.output import Console, Text
+from ztune.report import neighbours
 from ztune.runs.follow import followed
 from ztune.store.records import Run, Trial
 from ztune.study import DurabilityClass
@@ -32,7 +34,10 @@ _WIDE = 100  # characters that a third measure needs
 
 def show(run: Run, trials: Sequence[Trial], console: Console | None = None) -> None:
     """Print the ranking of a measured run and what it says."""
-    (console or Console(highlight=False)).print(ranking(standing(run, trials)))
+    console = console or Console(highlight=False)
+    console.print(ranking(standing(run, trials)))
+    for part in neighbours.measured_table(measured(run, trials)):
+        console.print(part)
 
 
 def head(now: Standing) -> str:
@@ -218,6 +223,7 @@ def to_json(run: Run, trials: Sequence[Trial], screened: Sequence[Trial] = ()) -
         if chosen is None
         else {"layout": chosen.name, "hash": chosen.hash, "text": recommend(run, trials).verdict},
         "cautions": cautions(now),
+        "beside": [{**asdict(row), "ratio": ratio(row.ratio)} for row in measured(run, trials)],
         "layouts": [
             {
                 "rank": p.rank,

@@ -9,6 +9,7 @@ from ztune.analysis import units
 from ztune.analysis.contrast import two_factor
 from ztune.analysis.disk_use import DiskUse, disk_use, median_trial
 from ztune.analysis.metrics import MEASURED
+from ztune.analysis.neighbours import measured as beside
 from ztune.analysis.predicted import compare
 from ztune.analysis.rank import RankedLayout
 from ztune.analysis.results import LayoutResult
@@ -50,6 +51,7 @@ def sections(now: Standing, trials: Sequence[Trial], screened: Sequence[Trial]) 
         "compared": [(c, charts.scatter(c), measured.accuracy(c)) for c in compared],
         "effects": effects.table(effects.measured(now, labels), labels),
         "interactions": [t for k in now.minimise[:1] for t in two_factor(layouts, k)],
+        "beside": beside(now.run, trials),
         "trials": trials,
         "environment": _environment(now.run, layouts),
     }

@@ -22,7 +22,7 @@ from ztune.analysis.stats import ratio
 from ztune.errors import InputError
 from ztune.onhost.words import suggest
 from ztune.output import Console, Text
-from ztune.report import measured
+from ztune.report import measured, neighbours
 from ztune.report.severity import SEVERITY, grouped
 from ztune.report.source import RunEvidence
 from ztune.study.layout import parse_layout
@@ -86,7 +86,13 @@ def ranking(r: Recommendation, top: int | None = TOP) -> RenderableType:
     ]
     if top is not None and len(notes) > NOTES:
         parts.append(Text(f"held back: {len(notes) - NOTES} more; --all says why", style="dim"))
-    parts += [Text(f"\n{text}", style="yellow" if "changes" in text else "") for text in r.aged]
+    parts += [
+        Text(f"\n{text}", style="yellow" if "changes" in text else "") for text in (*r.aged, *r.neighbour)
+    ]
+    base = None if baseline is None else baseline.layout
+    if r.carries:
+        parts.append(Text(f"\n{r.carries}", style="yellow" if "ot with " in r.carries else ""))
+    parts += neighbours.table(r.beside, None if top is None else {r.layout_name, base})
     if r.outpaced:
         parts.append(Text(f"\n{r.outpaced}", style="yellow"))
     parts += if_bought(r)
@@ -209,9 +215,26 @@ def recommendation(r: Recommendation) -> RenderableType:
         parts += [_indent(text) for text in r.warnings]
     parts += [Text(), _heading(f"How sure: {r.confidence.level}"), _indent(r.confidence.sentence)]
     parts += [_indent(text) for text in r.confidence.reasons]
+    if r.carries:
+        parts += [Text(), _heading("Elsewhere"), _indent(r.carries)]
+        parts += [_indent(text) for text in elsewhere(r)]
     parts += [Text(), _heading("Not tested")]
     parts += [_indent(text) for text in r.not_tested]
     return Group(*parts)
+
+
+def elsewhere(r: Recommendation) -> list[str]:
+    """Return the figures of what was tried elsewhere, a sentence for each condition."""
+    out = []
+    for condition in dict.fromkeys(row.condition for row in r.elsewhere):
+        found = [row for row in r.elsewhere if row.condition == condition]
+        parts = [
+            f"{row.layout} {'no result' if row.after is None else units.show(row.after, row.unit)} "
+            f"(as ranked {units.show(row.before, row.unit)})"
+            for row in found
+        ]
+        out.append(f"With {condition}: {'; '.join(parts)}.")
+    return out
 
 
 def said(item: PropertyAdvice) -> bool:

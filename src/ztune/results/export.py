@@ -23,12 +23,16 @@ from ztune.trace.roles import databases_of
 
 
 def rows(store: Store, runs: Sequence[Run]) -> list[ResultRow]:
-    """Return a row for each trial of ``runs`` that ended, in the order of runs and trials.
+    """Return a row for each trial of ``runs`` that ended, in the order of runs and trials; none for trials
+    under other conditions than their run's.
 
     Raises ReadOnlyError where the store has no id yet and can't be written.
     """
     origin = store.origin()
-    return [row for run in runs for row in _of(origin, run, store.trials(run.id))]
+    # What a layout does under other conditions than its run's is no result of that run.
+    return [
+        row for run in runs for row in _of(origin, run, [t for t in store.trials(run.id) if not t.condition])
+    ]
 
 
 @dataclass(frozen=True)

@@ -218,6 +218,35 @@ def aged(task: Task, age: str) -> Task:
         raise InputError(f"--age: {plain(error)}") from None
 
 
+def beside(task: Task, given: str, *, native: bool) -> Task:
+    """Return ``task`` with a second job, ``WORKLOAD[:NAME=VALUE,…]``, for which every layout has datasets.
+
+    Raises InputError.
+    """
+    name, _, rest = given.partition(":")
+    params = {}
+    for part in filter(None, rest.split(",")):
+        key, equals, value = part.partition("=")
+        if not equals or not key.strip():
+            raise InputError(f'--with: "{part}" is no parameter of {name}; write {name}:NAME=VALUE,…')
+        params[key.strip()] = value.strip()
+    if any(one.workload for one in task.layouts):
+        raise InputError(
+            f'study "{task.study.name}" has layouts that change the job (`workload.*`), and --with takes one '
+            "job; leave them out with --layouts"
+        )
+    fields = registry.get(name).Parameters.model_fields
+    sizes = {"arc": task.study.layout.arc} if memory.is_relative(fields, params) else {}
+    other = _job(name, {**sizes, **params}, native)
+
+    def shared(layout: Layout) -> Layout:
+        return replace(layout, neighbour=tuple(sorted(other.roles)))
+
+    study = task.study.model_copy(update={"layout": shared(task.study.layout)})
+    layouts = [shared(layout) for layout in task.layouts]
+    return replace(task, study=study, layouts=layouts, job=task.job.with_neighbour(other))
+
+
 def task(
     what: str,
     params: Mapping[str, str],

@@ -35,7 +35,9 @@ class ScreenOptions(Options):
     the study's layouts, none around the best of them. ``have``: hardware that is there though the base layout
     leaves it unused, factor → value. ``cores``: of the host that runs the database; None: those of its
     ``processor``, which ``HostProcessors`` keeps, else of the recorded host. ``ages``: pools on which the
-    base and the best are tried once more.
+    base and the best are tried once more. ``beside``: a second recording that they are replayed beside, as
+    ``places.neighbour.Neighbour`` keeps it; empty: none. ``elsewhere``: whether the best are tried with other
+    sizes of the ARC.
     """
 
     jobs: int = 0
@@ -47,6 +49,8 @@ class ScreenOptions(Options):
     cores: int | None = None
     processor: Mapping[str, Any] = field(default_factory=dict)
     ages: tuple[str, ...] = ()
+    beside: Mapping[str, Any] = field(default_factory=dict)
+    elsewhere: bool = False
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,7 @@ from ztune.databases import registry
 from ztune.databases.workload import JobWorkload, Workload
 from ztune.errors import InputError
 from ztune.onhost.fields import from_json, to_json
+from ztune.onhost.jobs.beside import NAME as TWO_JOBS
 from ztune.runs.recordings import with_parameters
 from ztune.runs.space import changed, first_round
 from ztune.store.records import Run, Trial
@@ -20,7 +21,8 @@ from ztune.study import Layout, Study
 @dataclass(frozen=True)
 class RunJob:
     """The job of a run, as a trial's spec wants it. ``modules``: to be sent along; ``version``: of the
-    database; ``calibration``: how the rate was found, where ``busy`` asked for it.
+    database; ``calibration``: how the rate was found, where ``busy`` asked for it. ``beside``: the workload
+    of a second job at the same time, which ``params`` have then too (``onhost.jobs.beside``).
     """
 
     workload: str
@@ -30,10 +32,32 @@ class RunJob:
     version: str = ""
     roles: tuple[str, ...] = ()
     calibration: Mapping[str, Any] = field(default_factory=dict)
+    beside: str = ""
 
     def to_json(self) -> dict[str, Any]:
         """Return it as JSON values, for the run's record."""
         return dict(to_json(self))
+
+    def with_neighbour(self, other: RunJob) -> RunJob:
+        """Return this job and ``other`` as one. Raises InputError where that can't be."""
+        for one in (self, other):
+            if one.params.get("busy"):
+                raise InputError(
+                    f"--with: {one.workload} has busy={one.params['busy']}; give it a rate instead"
+                )
+        parts = {
+            part: {"name": one.name, "params": dict(one.params)}
+            for part, one in (("first", self), ("neighbour", other))
+        }
+        versions = list(dict.fromkeys(filter(None, (self.version, other.version))))
+        return replace(
+            self,
+            name=TWO_JOBS,
+            params=parts,
+            modules=tuple(dict.fromkeys((*self.modules, *other.modules))),
+            version=", beside ".join(versions),
+            beside=other.workload,
+        )
 
     def under(self, layout: Layout, base: Layout) -> RunJob:
         """Return the job as ``layout`` has it; ``base``: the study's. Raises InputError for what its workload

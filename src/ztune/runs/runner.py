@@ -21,6 +21,7 @@ from ztune.analysis.resolve import Decision
 from ztune.databases.database import of_workload
 from ztune.errors import InputError, MissingError, ZtuneError
 from ztune.onhost.host import interrupt, room
+from ztune.onhost.jobs import beside as two_jobs
 from ztune.onhost.jobs import registry as jobs
 from ztune.onhost.trial import spec as specs
 from ztune.places import bundle
@@ -34,7 +35,7 @@ from ztune.runs.options import TrialOptions
 from ztune.runs.plan import RunJob, held
 from ztune.store import environment
 from ztune.store.db import Store
-from ztune.store.records import Run, Trial
+from ztune.store.records import BOTH, NEIGHBOUR, Run, Trial
 from ztune.study import Layout, Study
 
 RECONNECT = 3  # attempts to bring a lost place up again
@@ -258,12 +259,19 @@ def _add_block(store: Store, run: Run, layouts: Sequence[Layout], number: int, o
     by_arm = {layout.hash: (layout, 0) for layout in layouts}
     if options.aa:
         by_arm[f"{layouts[0].hash}+1"] = (layouts[0], 1)
-    for arm in plan.order(list(by_arm), number, run.seed):
+    # With a neighbour each layout runs in each block alone, beside it, and without it.
+    conditions = _WHICH if run.job.get("beside") else ("",)
+    everything = {f"{arm} {c}".strip(): (arm, c) for arm in by_arm for c in conditions}
+    for key in plan.order(list(everything), number, run.seed):
+        arm, condition = everything[key]
         layout, twin = by_arm[arm]
-        store.add_trial(
-            run.id, layout, target=str(run.target["name"]), is_baseline=layout.hash == base and not twin,
-            block=number, twin=twin,
-        )  # fmt: skip
+        target = ", ".join(filter(None, (str(run.target["name"]), condition)))
+        baseline = layout.hash == base and not twin and not condition
+        store.add_trial(run.id, layout, target=target, is_baseline=baseline, block=number, twin=twin)
+
+
+_WHICH = {"": two_jobs.FIRST, BOTH: two_jobs.BOTH, NEIGHBOUR: two_jobs.NEIGHBOUR}
+"""The condition of a trial → which of two jobs run."""
 
 
 def _dilation(described: dict[str, Any]) -> float:
@@ -382,9 +390,10 @@ class _Runner:
                 return "settled"
             if number >= most:
                 return "blocks"
-            arms = list(dict.fromkeys([*(t.arm for t in everything), *new]))
+            usual = [t for t in everything if not t.condition]
+            arms = list(dict.fromkeys([*(t.arm for t in usual), *new]))
             base = next((t.arm for t in everything if t.is_baseline), arms[0])
-            wanted = stopping.next_arms(arms, base, asked, everything, self.options, new)
+            wanted = stopping.next_arms(arms, base, asked, usual, self.options, new)
             chosen = [layout for layout in self.layouts if layout.hash in wanted]
             if len(wanted) < 2:
                 return "failed"
@@ -554,7 +563,7 @@ class _Runner:
             },
             "job": {
                 "name": self.job.name,
-                "params": dict(self.job.under(layout, self.run.resolved_study.layout).params),
+                "params": self._params(trial),
                 "database": dict(layout.database),
             },
             "start": start,
@@ -563,6 +572,10 @@ class _Runner:
             "dilation": self._dilation,
             "patience": self._patience,
         }
+
+    def _params(self, trial: Trial) -> dict[str, Any]:
+        params = dict(self.job.under(trial.layout, self.run.resolved_study.layout).params)
+        return {**params, two_jobs.WHICH: _WHICH[trial.condition]} if self.job.beside else params
 
     def _start(self, trial: Trial) -> dict[str, Any]:
         """Return how the trial gets its database: loaded, or copied from a state that was loaded once."""

@@ -10,16 +10,19 @@ import itertools
 import queue
 import threading
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from ztune import __version__
 from ztune.analysis.aged import BEST
+from ztune.analysis.elsewhere import AMONG
 from ztune.analysis.metrics import replayed
 from ztune.analysis.standing import standing
 from ztune.errors import InputError
 from ztune.places.engine import Engine
-from ztune.places.replay import Outcome, Replay, suggested_jobs, sweep
+from ztune.places.neighbour import Neighbour, joined
+from ztune.places.replay import Outcome, Replay, memory_bytes, prepare, suggested_jobs, sweep
 from ztune.runs import feasible
 from ztune.runs.ending import ending
 from ztune.runs.observer import Observer
@@ -31,9 +34,10 @@ from ztune.runs.space import AGE, changed, differences, first_round, meaning, un
 from ztune.search.propose import STARTS
 from ztune.store import environment
 from ztune.store.db import Store
-from ztune.store.records import Run, Trial
+from ztune.store.records import BOTH, HALF_ARC, NEIGHBOUR, TWICE_ARC, Run, Trial
 from ztune.study import Layout, Study
-from ztune.study.layout import with_settings
+from ztune.study.layout import MIN_ARC, with_settings
+from ztune.trace.ops import Inputs
 from ztune.trace.reader import Trace
 from ztune.trace.witness import kept
 from ztune.units import parse_size
@@ -41,6 +45,8 @@ from ztune.units import parse_size
 AT_ONCE = "at_once"
 """Where a run's ``outcome`` keeps how many layouts its search proposes before it looks at results."""
 _MOST_AT_ONCE = 8
+_OF_ARC = {HALF_ARC: 0.5, TWICE_ARC: 2.0}
+"""The conditions with another ARC, as shares of the layout's."""
 
 
 def versions(engine: Engine) -> dict[str, str]:
@@ -81,6 +87,8 @@ def start(
     for layout in [*opening(study, options.budget), *first_round(study, options.budget)]:
         targets.check(layout)
     warnings = [*study.notes, *feasible.check(study, options.budget), *targets.warnings()]
+    if options.beside:
+        warnings += Neighbour.kept(options.beside).warnings(trace)
     run = store.create_run(
         kind=kind,
         study=study,
@@ -176,15 +184,17 @@ def _chosen(run: Run, trials: Sequence[Trial]) -> Layout | None:
 
 def allowed_order(run: Run, trials: Sequence[Trial]) -> list[Trial]:
     """Return the finished trials that the objective allows, best first."""
-    by_hash = {t.layout_hash: t for t in trials}
+    by_hash = {t.layout_hash: t for t in trials if not t.condition}
     return [by_hash[place.result.hash] for place in standing(run, trials).ranked]
 
 
 class _Targets:
     """The recordings of a run, each ready to be replayed. ``several``: whether layouts have their own."""
 
-    def __init__(self, study: Study, by_job: Mapping[JobKey, Replay]) -> None:
-        self.study, self._by_job = study, by_job
+    def __init__(
+        self, study: Study, by_job: Mapping[JobKey, Replay], beside: Mapping[str, Replay] | None = None
+    ) -> None:
+        self.study, self._by_job, self._beside = study, by_job, beside or {}
         self.several = len(by_job) > 1
 
     @classmethod
@@ -197,23 +207,30 @@ class _Targets:
         options: ScreenOptions,
         seed: int,
     ) -> _Targets:
-        """Read the recordings: ``trace``, of the base's job, and ``others``."""
+        """Read the recordings: ``trace``, of the base's job, ``others``, and that of a neighbour."""
+
+        def replay(one: Trace, inputs: Inputs | None = None) -> Replay:
+            return Replay(
+                one, engine, inputs=inputs,
+                timeout_s=options.timeout_s, cores=options.cores, processor=options.processor,
+            )  # fmt: skip
+
         base = key_of(study.layout)
-        by_job = {
-            key: Replay(
-                one,
-                engine,
-                timeout_s=options.timeout_s,
-                cores=options.cores,
-                processor=options.processor,
-            )
-            for key, one in {base: trace, **others}.items()
-        }
+        by_job = {key: replay(one) for key, one in {base: trace, **others}.items()}
         first = by_job[base]
+        beside = {}
+        if options.beside:
+            one = Neighbour.kept(options.beside)
+            one.check(trace)
+            _check_beside(study, others)
+            other = prepare(one.trace)
+            for condition, alone in ((BOTH, False), (NEIGHBOUR, True)):
+                inputs = joined(trace, first.inputs, one, other, alone=alone)
+                beside[condition] = replay(trace, inputs)
         jobs = options.jobs or suggested_jobs(first.spec(study, study.layout, seed), first.memory)
-        for target in by_job.values():
+        for target in (*by_job.values(), *beside.values()):
             target.jobs = jobs
-        return cls(study, by_job)
+        return cls(study, by_job, beside)
 
     @property
     def jobs(self) -> int:
@@ -229,6 +246,32 @@ class _Targets:
                 "which there is no recording"
             )
         return target
+
+    def of_trial(self, trial: Trial) -> Replay:
+        """Return what replays ``trial``."""
+        return self._beside.get(trial.condition) or self.to(trial.layout)
+
+    def spec(self, trial: Trial, seed: int) -> dict[str, Any]:
+        """Return the engine's spec of ``trial``."""
+        layout = trial.layout
+        if trial.condition in _OF_ARC:
+            layout = replace(layout, arc=int(layout.arc * _OF_ARC[trial.condition]))
+        return self.of_trial(trial).spec(self.study, layout, seed)
+
+    def sizes_of_arc(self, layout: Layout) -> list[str]:
+        """Return the conditions under which ``layout`` can be replayed with another ARC: OpenZFS takes no
+        smaller one than it takes, and the engines no more memory than there is."""
+        room = self.to(layout).memory // self.jobs
+        return [
+            condition
+            for condition, times in _OF_ARC.items()
+            if layout.arc * times >= MIN_ARC and memory_bytes({"arc_max": int(layout.arc * times)}) <= room
+        ]
+
+    @property
+    def conditions(self) -> tuple[str, ...]:
+        """Under which conditions beside the usual ones the best layouts are replayed."""
+        return tuple(self._beside)
 
     def check(self, layout: Layout) -> None:
         """Raise InputError if no recording can answer what ``layout`` asks."""
@@ -255,6 +298,19 @@ class _Targets:
         return list(dict.fromkeys(_warnings(self._by_job.values())))
 
 
+def _check_beside(study: Study, others: Mapping[JobKey, Trace]) -> None:
+    if others:
+        raise InputError(
+            f'study "{study.name}" has layouts with recordings of their own, and --with replays one beside '
+            "another; leave out what changes the job (`workload.*`, `database.*`)"
+        )
+    if study.layout.age is not None:
+        raise InputError(
+            f'study "{study.name}" has pools with an age, and --with replays on new pools; leave out one of '
+            "the two"
+        )
+
+
 def _at_once(targets: _Targets) -> int:
     """Return as many as there are engines, so that none is idle; of many a model learns less each."""
     return min(targets.jobs, _MOST_AT_ONCE)
@@ -277,7 +333,7 @@ class _Screening:
     ) -> None:
         self.store, self.run, self.targets = store, run, targets
         self.budget, self.only, self.have = options.budget, options.only, options.have
-        self.ages = options.ages
+        self.ages, self.elsewhere = options.ages, options.elsewhere
         self.observer = observer
         self.study = run.resolved_study
 
@@ -302,21 +358,27 @@ class _Screening:
     def _all(self) -> list[Trial]:
         return self.store.trials(self.run.id)
 
+    def _usual(self) -> list[Trial]:
+        return [t for t in self._all() if not t.condition]
+
     def _rounds(self) -> None:
         study = self.study
         if self.run.source_run is not None:
             for trial in self.store.trials(self.run.source_run):
+                if trial.condition:
+                    continue
                 self._add(trial.layout, trial.round, trial.is_baseline)
             self._run_pending()
             return
         asked = first_round(study, self.budget) if self.only else opening(study, self.budget)
-        there = {t.layout_hash for t in self._all()}
+        there = {t.layout_hash for t in self._usual()}
         new = [layout for layout in asked if layout.hash not in there]
         for layout in new[: max(0, self.budget - len(there))]:  # an older ztune may have begun with others
             self._add(layout, 1, layout.hash == study.layout.hash)
         self._run_pending()
         if self.only:
             self._aged()
+            self._neighbours()
             return
         search = LayoutSearch(study, self._possible, self.have)
         self._search(search)
@@ -324,6 +386,9 @@ class _Screening:
         if self.budget >= STARTS:
             self._beside(search)
         self._aged()
+        self._neighbours()
+        if self.elsewhere and self.budget >= STARTS:
+            self._elsewhere()
 
     def _search(self, search: LayoutSearch) -> None:
         """Try what the model proposes until it says that enough is known, or the budget ends."""
@@ -332,7 +397,7 @@ class _Screening:
             return  # the run was cut in what follows
         at_once = int(self.run.outcome.get(AT_ONCE) or _at_once(self.targets))
         while True:
-            trials = self._all()
+            trials = self._usual()
             room = self.budget - len(trials)
             proposal = search.propose(self.run, trials, max(1, min(at_once, room)))
             why = ending_of(trials, proposal, room)
@@ -357,13 +422,13 @@ class _Screening:
             self._new([search.plainer(self.run, searched, chosen)], 1)
         for _ in range(MAX_ROUNDS):
             chosen = self._chosen()
-            room = end.tried + self.budget - len(self._all())
+            room = end.tried + self.budget - len(self._usual())
             if chosen is None or not self._new(back_to_default(self.study.layout, chosen), room):
                 break
 
     def _new(self, layouts: Sequence[Layout], room: int) -> bool:
         """Run those of ``layouts`` that were not tried, ``room`` at most; False if there is none."""
-        base, tried = self.study.layout, {meaning(t.layout) for t in self._all()}
+        base, tried = self.study.layout, {meaning(t.layout) for t in self._usual()}
         new = [layout for layout in unique(layouts) if meaning(layout) not in tried]
         return self._round([changed(base, differences(base, layout)) for layout in new[: max(0, room)]])
 
@@ -376,12 +441,41 @@ class _Screening:
 
     def _aged(self) -> None:
         """Try the base and the best once more on pools of each age that was asked for, on top of all."""
-        base, now = self.study.layout, standing(self.run, self._all())
-        best = [base, *([now.chosen.layout] if now.chosen else []), *(p.result.layout for p in now.ranked)]
-        few = list(itertools.islice(unique(best), BEST + 1))
+        few = self._few()
         values = dict.fromkeys((*self.ages, *map(str, self.study.axes.get(AGE, ()))))
         layouts = [with_settings(layout, {AGE: value}) for value in values for layout in few]
         self._new(layouts, len(layouts))
+
+    def _neighbours(self) -> None:
+        """Replay the base and the best beside the neighbour, and it without them, on top of all."""
+        conditions = self.targets.conditions
+        self._once_more((layout, condition) for layout in self._few() for condition in conditions)
+
+    def _elsewhere(self) -> None:
+        """Replay the base, the layout to recommend and the next best with half and twice the ARC."""
+        few = [layout for layout in self._few() if layout.age is None][:AMONG]
+        self._once_more(
+            (layout, condition) for layout in few for condition in self.targets.sizes_of_arc(layout)
+        )
+
+    def _once_more(self, wanted: Iterable[tuple[Layout, str]]) -> None:
+        """Replay layouts that were tried under conditions of their own; what is there already stays."""
+        number = 1 + max(t.round for t in self._all())
+        for layout, condition in wanted:
+            recording = self.targets.recording(layout)
+            target = f"replay, {condition}"
+            self.store.add_trial(self.run.id, layout, target=target, round_=number, recording=recording)
+        self._run_pending()
+
+    def _few(self) -> list[Layout]:
+        """Return the base and the best, the one to recommend among them."""
+        now = standing(self.run, self._all())
+        best = [
+            self.study.layout,
+            *([now.chosen.layout] if now.chosen else []),
+            *(p.result.layout for p in now.ranked),
+        ]
+        return list(itertools.islice(unique(best), BEST + 1))
 
     def _chosen(self, trials: Sequence[Trial] | None = None) -> Layout | None:
         """Return the layout to recommend of ``trials``, default all."""
@@ -425,7 +519,7 @@ class _Screening:
                 self.observer.step(trial, phase, "progress", share, "")
 
             try:
-                ended.put((trial, self.targets.to(trial.layout).run(spec, tell, stop)))
+                ended.put((trial, self.targets.of_trial(trial).run(spec, tell, stop)))
             except BaseException as error:  # handed to the main thread, which raises it
                 ended.put((trial, error))
 
@@ -435,7 +529,7 @@ class _Screening:
             while waiting or running:
                 while waiting and len(running) < self.targets.jobs:
                     trial = waiting.pop(0)
-                    spec = self.targets.to(trial.layout).spec(self.study, trial.layout, self.run.seed)
+                    spec = self.targets.spec(trial, self.run.seed)
                     self.store.start_trial(trial.id, spec)
                     self.observer.trial(trial)
                     thread = threading.Thread(target=work, args=(trial, spec), daemon=True)

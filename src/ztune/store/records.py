@@ -8,6 +8,11 @@ from typing import Any
 
 from ztune.study import Layout, Objective, Study
 
+BOTH, NEIGHBOUR = "both", "neighbour"
+"""Conditions of trials: the run's job and another at one time; the other alone."""
+HALF_ARC, TWICE_ARC = "half the ARC", "twice the ARC"
+"""Conditions of trials: with an ARC of another size than the layout's."""
+
 
 @dataclass(frozen=True)
 class SeriesRef:
@@ -89,6 +94,14 @@ class Trial:
     series: tuple[SeriesRef, ...] = ()
     trace_path: str = ""  # where layouts have recordings of their own; else empty: the run's
     trace_sha: str = ""
+
+    @property
+    def condition(self) -> str:
+        """What was different from the other trials of the run, beside the layout; "" where nothing was.
+
+        ``target`` has it behind a comma: "replay, both". Such a trial stands in no ranking.
+        """
+        return self.target.partition(", ")[2]
 
     @property
     def arm(self) -> str:

@@ -21,12 +21,14 @@ from ztune.files import writing
 from ztune.trace.reader import Columns, Trace
 from ztune.trace.schema import Flag, Op
 
-EXPORT_VERSION = 2  # part of the key under which callers cache an export
+EXPORT_VERSION = 3  # part of the key under which callers cache an export
 MAGIC = b"ZTOPS\0\0\0"
 OPS_VERSION = 2
 MAX_THREADS = 1 << 16
 
 Ints: TypeAlias = "npt.NDArray[np.signedinteger[Any]]"
+CONTENT = "neighbour-"
+"""What stands before a role in the names of a neighbour's content."""
 
 HEADER = np.dtype(
     [
@@ -61,13 +63,16 @@ _LARGEST_PAGE = 64 << 10  # of a database, bytes: InnoDB's
 
 @dataclass(frozen=True)
 class OpsFile:
-    """One file of the export. ``size`` is its length in bytes when the trace began."""
+    """One file of the export. ``size`` is its length in bytes when the trace began, ``size_end`` when it
+    ended. ``neighbour``: whether it is one of a second recording, which is replayed beside the first."""
 
     id: int
     size: int
     role: str
     path: str
     trace_id: int  # the file's id in the trace's manifest
+    size_end: int = 0
+    neighbour: bool = False
 
 
 @dataclass(frozen=True)
@@ -81,6 +86,16 @@ class OpsInfo:
     left_out: int  # events of files without a role, and reads and writes of no bytes
 
 
+@dataclass(frozen=True)
+class Inputs:
+    """What the engine reads beside the spec. ``content``: its name in the spec → the file."""
+
+    ops: Path
+    files: tuple[OpsFile, ...]
+    content: dict[str, Path]
+    warnings: tuple[str, ...]
+
+
 def export_ops(trace: Trace, path: Path | str) -> OpsInfo:
     """Write the operations of ``trace`` on files that have a role to ``path``, for the engine.
 
@@ -91,7 +106,7 @@ def export_ops(trace: Trace, path: Path | str) -> OpsInfo:
     """
     path = Path(path)
     files = [
-        OpsFile(new, file.size_start, file.role, file.path, file.id)
+        OpsFile(new, file.size_start, file.role, file.path, file.id, max(file.size_end, 0))
         for new, file in enumerate(file for file in trace.manifest.files if file.role is not None)
         if file.role is not None
     ]
@@ -136,6 +151,42 @@ def export_ops(trace: Trace, path: Path | str) -> OpsInfo:
             out.write(records.tobytes())
             done += len(chosen)
     return OpsInfo(path, nops, threads.used, files, trace.manifest.events - nops)
+
+
+def join_ops(first: Path | None, second: Path, target: Path, start_ns: int, end_ns: int) -> None:
+    """Write the operations of two ops files to ``target``, in the order of their times, for the engine.
+
+    The second's begin ``start_ns`` after the first's, and what would come at ``end_ns`` or later is left out.
+    Its files and threads are numbered on from the first's; ``first`` None: it is alone, with the same numbers
+    of its own. What warms the caches comes before all else, as the engine has it. Raises InputError.
+    """
+    parts, files, threads = [], 0, 0
+    if first is not None:
+        header, records = read_ops(first)
+        files, threads = int(header["nfiles"][0]), int(header["nthreads"][0])
+        parts.append(records)
+    header, records = read_ops(second)
+    nfiles, nthreads = files + int(header["nfiles"][0]), threads + int(header["nthreads"][0])
+    if nthreads > MAX_THREADS:
+        raise InputError(
+            f"{nthreads} threads run in both recordings together; at most {MAX_THREADS} can be replayed"
+        )
+    moved = records.copy()
+    warm = moved["op"] == Op.WARM
+    moved["t"][~warm] += start_ns
+    moved = moved[warm | (moved["t"] < end_ns)]
+    for name in ("file", "file2"):
+        moved[name][moved[name] >= 0] += files
+    moved["thread"] += threads
+    both = np.concatenate([*parts, moved])
+    # Stable: calls of one time stay in the order in which their recording has them.
+    order = np.lexsort((both["t"], both["op"] != Op.WARM))
+    out_header = np.zeros(1, HEADER)
+    out_header[0] = (MAGIC, OPS_VERSION, RECORD.itemsize, len(both), nfiles, nthreads)
+    with writing(target) as out:
+        out.write(out_header.tobytes())
+        for start in range(0, len(order), _CHUNK):
+            out.write(both[order[start : start + _CHUNK]].tobytes())
 
 
 def read_ops(path: Path) -> tuple[npt.NDArray[np.void], npt.NDArray[np.void]]:

@@ -18,6 +18,7 @@ from trial_support import RUN, TRIAL, Forks, clean, run_trial
 
 from ztune.errors import InputError
 from ztune.onhost.host import mounted
+from ztune.onhost.jobs.beside import NAME
 from ztune.onhost.trial import spec as specs
 from ztune.onhost.trial.mount_store import MARKER
 
@@ -50,6 +51,38 @@ def test_a_whole_trial_leaves_nothing(host: Host) -> None:
     assert sum("mounted by process" in e.get("text", "") for e in ran.events) == 2
     warm = run_trial(host.spec(settle="warm"))
     assert sum("mounted by process" in e.get("text", "") for e in warm.events) == 1
+    host.require_untouched()
+
+
+def _two_jobs(which: str, pause: float = 0.0) -> dict[str, Any]:
+    first = {"name": "trial_job:Writer", "params": {"records": 5}}
+    theirs = {"name": "trial_job:Writer", "params": {"records": 7, "pause": pause}}
+    return {"name": NAME, "params": {"first": first, "neighbour": theirs, "which": which}}
+
+
+def test_two_jobs_have_datasets_of_their_own_and_leave_nothing(tmp_path: Path) -> None:
+    host = Host(tmp_path, neighbour=("data", "wal"))
+    saved = tmp_path / "saved"
+    ran = run_trial(host.spec(job=_two_jobs("both"), start={"kind": "keep", "save": str(saved)}))
+    assert (ran.rc, ran.status, ran.errors) == (0, "ok", "")
+    job = ran.result["job"]
+    assert (job["operations"], job["details"]["neighbour"]["operations"]) == (5, 7)
+    names = ran.result["environment"]["datasets"]
+    assert sorted(names) == ["main/db", "main/log", "main/ztune-neighbour-data", "main/ztune-neighbour-wal"]
+    host.require_untouched()
+    # What was loaded for both serves each of them alone.
+    ran = run_trial(host.spec(job=_two_jobs("neighbour"), start={"kind": "copy", "from": str(saved)}))
+    assert (ran.status, ran.errors, ran.result["job"]["operations"]) == ("ok", "", 7)
+    host.require_untouched()
+
+
+def test_ctrl_c_ends_both_jobs(tmp_path: Path) -> None:
+    host = Host(tmp_path, neighbour=("data", "wal"))
+    ran = run_watched(
+        host.spec(job=_two_jobs("both", pause=600)),
+        at("measure", lambda pid: os.kill(pid, signal.SIGINT)),
+    )
+    assert ran.status == "stopped", ran.errors
     host.require_untouched()
 
 

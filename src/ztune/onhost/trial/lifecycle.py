@@ -30,6 +30,7 @@ from ztune.onhost.host.process import MARK
 from ztune.onhost.host.workdir import WorkDir
 from ztune.onhost.host.zfs import Commands, Zfs
 from ztune.onhost.jobs import registry
+from ztune.onhost.jobs.beside import PREFIX, loaded
 from ztune.onhost.jobs.job import Job, WorkloadResult
 from ztune.onhost.jobs.role_directories import room_for
 from ztune.onhost.probes.context import Context
@@ -305,6 +306,7 @@ class RunningTrial:
         self.job = kind(spec.params, spec.database, patience=spec.patience, dilation=spec.dilation)
         wanted = set(self.job.roles())
         have = {role for d in layout.datasets for role in d.roles}
+        have |= {PREFIX + role for role in layout.neighbour}
         if wanted - have:
             raise InputError(
                 f"job {self.job.name} uses the role {', '.join(sorted(wanted - have))}, "
@@ -355,6 +357,13 @@ class RunningTrial:
                 path.mkdir(mode=0o755)
                 path.chmod(0o755)
                 self.roles[role] = path
+        for role in self.spec.layout.neighbour:
+            name = self.spec.layout.neighbour_dataset(role)
+            made = next(one for one in self.pools.made if one.dataset.name == name)
+            path = made.mountpoint / role
+            path.mkdir(mode=0o755)
+            path.chmod(0o755)
+            self.roles[PREFIX + role] = path
         self.work = WorkDir.create("trial", parent=self.spec.directory)
         self.job.prepare(self.work, {role: self.roles[role] for role in self.job.roles()})
 
@@ -396,7 +405,9 @@ class RunningTrial:
             ) from None
         if about.get("version") != saved.VERSION:
             raise InputError(f"start.from: {source} was saved by another version of ztune; save it anew")
-        if about.get("job") != registry.shown(self.spec.job) or about.get("params") != dict(self.spec.params):
+        if about.get("job") != registry.shown(self.spec.job) or about.get("params") != loaded(
+            self.spec.params
+        ):
             raise InputError(f"start.from: {source} was saved by another job or with other parameters")
         room.require_on(sizes, places)
         for role, place in places.items():
@@ -448,7 +459,7 @@ class RunningTrial:
             partial,
             token=self.door.token,
             job=registry.shown(self.spec.job),
-            params=self.spec.params,
+            params=loaded(self.spec.params),
             sizes=sizes,
             environment=self._environment.get("job", ""),
         )

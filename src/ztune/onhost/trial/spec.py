@@ -265,7 +265,8 @@ def _layout(value: Any) -> Layout:
     except fields.KeyedError as error:
         path = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in error.path)
         raise _fail("layout" + path, str(error)) from None
-    return replace(layout, pools=layout.used_pools(), datasets=(*layout.datasets, *layout.fillers()))
+    datasets = (*layout.datasets, *layout.neighbours(), *layout.fillers())
+    return replace(layout, pools=layout.used_pools(), datasets=datasets)
 
 
 def _pool(value: dict[str, Any], where: str) -> dict[str, Any]:

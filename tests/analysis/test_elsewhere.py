@@ -1,0 +1,104 @@
+"""How far a choice carries: with another ARC by replays, with other processors by what they have to do."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import evidence as ev
+import pytest
+
+from ztune.advice.recommend import recommend
+from ztune.analysis.elsewhere import rows
+from ztune.analysis.standing import standing
+from ztune.report import brief, terminal
+from ztune.store.records import HALF_ARC, TWICE_ARC, Trial
+from ztune.study.layout import parse_layout, with_settings
+
+BASE = parse_layout(ev.base_layout())
+SIZES = {
+    "base": BASE,
+    **{size: with_settings(BASE, {"data.recordsize": size}, size) for size in ("8K", "16K")},
+}
+
+
+def measure(disks: float, cpu: float, cores: int) -> dict[str, Any]:
+    return {
+        "model": {
+            "modelled_s": max(disks, cpu), "disks_s": disks, "processor_s": cpu, "trace_s": 60.0,
+        },
+        "processor": {"host": {"cores": cores, "seconds": cpu * cores}},
+        "space": {"allocated": 1e9, "logical": 2e9},
+        "physical": {"write_bytes": 1e9},
+    }  # fmt: skip
+
+
+def trials(
+    half: dict[str, float | None], twice: dict[str, float | None], cpu: float = 1.0, cores: int = 4
+) -> list[Trial]:
+    """Return trials of three layouts, of which 8K is the best, and of those in ``half`` and ``twice``."""
+    out = []
+    for name, seconds in (("base", 20.0), ("8K", 10.0), ("16K", 14.0)):
+        found = measure(seconds, cpu if name == "8K" else 1.0, cores)
+        out.append(ev.trial(SIZES[name], len(out) + 1, found, baseline=name == "base"))
+    for condition, by_name in ((HALF_ARC, half), (TWICE_ARC, twice)):
+        for name, there in by_name.items():
+            result = None if there is None else measure(there, 1.0, cores)
+            status = "failed" if there is None else "ok"
+            error = "the pool is full" if there is None else None
+            one = ev.trial(SIZES[name], len(out) + 1, result, status, error=error)
+            out.append(replace(one, target=f"replay, {condition}"))
+    return out
+
+
+SAME = {"base": 22.0, "8K": 12.0, "16K": 15.0}
+TURNED = {"base": 22.0, "8K": 20.0, "16K": 15.0}
+LOST = {"base": 22.0, "8K": None, "16K": 15.0}
+CORES = "half the processors and twice the processors"
+
+
+@pytest.mark.parametrize(
+    ("half", "twice", "said"),
+    [
+        (SAME, SAME, f"Yes with half the ARC, twice the ARC, {CORES}."),
+        ({}, SAME, f"Yes with twice the ARC, {CORES}."),
+        (
+            SAME,
+            TURNED,
+            f"Yes with half the ARC, {CORES}; not with twice the ARC, where 16K is better by 25 %.",
+        ),
+        (LOST, SAME, f"Yes with twice the ARC, {CORES}; not known with half the ARC."),
+    ],
+)
+def test_with_what_the_choice_is_as_good_is_said(
+    half: dict[str, float | None], twice: dict[str, float | None], said: str
+) -> None:
+    r = recommend(ev.run(), trials(half, twice))
+    assert r.carries == f"Does the choice carry? {said}"
+    # Another ARC is another question: it ranks nothing.
+    assert r.layout_name == "8K" and len(r.ranking) == 3 and not r.failed
+    shown = brief.of(r).carries
+    assert shown is not None and shown.text == r.carries
+    assert any(
+        "With twice the ARC: " in text and "(as ranked 10.0 s)" in text for text in terminal.elsewhere(r)
+    )
+
+
+def test_fewer_processors_turn_a_choice_that_they_nearly_limit() -> None:
+    # 9 s of 10 on 4 processors are 18 s on 2: more than 14 s of disks.
+    found = trials(SAME, SAME, cpu=9.0)
+    said = recommend(ev.run(), found).carries
+    assert "not with half the processors, where 16K is better by 22 %" in said
+    there = {(row.condition, row.layout): row.after for row in rows(standing(ev.run(), found), found)}
+    assert there["half the processors", "8K"] == 18.0 and there["twice the processors", "8K"] == 10.0
+    assert "processors, where" not in recommend(ev.run(), trials(SAME, SAME, cpu=9.0, cores=1)).carries
+
+
+def test_nothing_is_said_where_nothing_was_tried_or_not_all_of_it() -> None:
+    assert recommend(ev.run(), trials({}, {})).carries == ""
+    waiting = [
+        replace(t, status="pending", result=None) if t.condition == TWICE_ARC else t
+        for t in trials(SAME, SAME)
+    ]
+    r = recommend(ev.run(), waiting)
+    assert r.carries == "" and r.elsewhere == [] and brief.of(r).carries is None
