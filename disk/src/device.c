@@ -92,7 +92,7 @@ static int medium_write(device_t *d, const uint8_t *buf, uint32_t len, uint64_t 
 {
 	d->count.medium_writes++;
 	d->count.medium_write_bytes += len;
-	while (len > 0) {
+	while (len > 0 && d->fd != DEVICE_NO_DATA) {
 		ssize_t n = pwrite(d->fd, buf, len, (off_t)off);
 
 		if (n < 0 && errno == EINTR)
@@ -112,6 +112,8 @@ static int medium_zero(device_t *d, uint64_t off, uint64_t len)
 {
 	static const uint8_t zeros[1 << 16];
 
+	if (d->fd == DEVICE_NO_DATA)
+		return 0;
 	while (fallocate(d->fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, (off_t)off, (off_t)len) != 0) {
 		if (errno == EINTR)
 			continue;
@@ -155,9 +157,11 @@ static bool overlap(uint64_t a, uint64_t a_len, uint64_t b, uint64_t b_len)
 static int see(device_t *d, uint8_t *buf, uint32_t len, uint64_t off)
 {
 	const extent_t *run = d->run;
-	int error = medium_read(d, buf, len, off);
+	int error;
 
-	if (error != 0)
+	if (d->fd == DEVICE_NO_DATA)
+		return 0;
+	if ((error = medium_read(d, buf, len, off)) != 0)
 		return error;
 	if (run != NULL && overlap(off, len, run->off, run->len)) {
 		uint64_t from = MAX(off, run->off), to = MIN(off + len, run->off + run->len);
@@ -174,7 +178,7 @@ static int zero(device_t *d, uint64_t off, uint64_t len)
 	extent_t *run = d->run;
 
 	cache_drop(&d->cache, off, len);
-	if (run != NULL && overlap(off, len, run->off, run->len)) {
+	if (run != NULL && run->data != NULL && overlap(off, len, run->off, run->len)) {
 		uint64_t from = MAX(off, run->off), to = MIN(off + len, run->off + run->len);
 
 		memset(run->data + (from - run->off), 0, to - from);
@@ -354,12 +358,13 @@ static void write_out(device_t *d, int64_t t)
 	d->run = e = cache_take(&d->cache, e->off);
 	while (e->len < CACHE_RUN && (more = cache_at(&d->cache, e->off + e->len)) != NULL &&
 	    more->off == e->off + e->len && e->len + more->len <= CACHE_RUN) {
-		uint8_t *data = realloc(e->data, e->len + more->len);
+		uint8_t *data = e->data;
 
-		if (data == NULL)
+		if (data != NULL && (data = realloc(data, e->len + more->len)) == NULL)
 			break;
 		more = cache_take(&d->cache, more->off);
-		memcpy(data + e->len, more->data, more->len);
+		if (data != NULL)
+			memcpy(data + e->len, more->data, more->len);
 		e->data = data;
 		e->len += more->len;
 		e->room = e->len;

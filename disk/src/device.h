@@ -14,6 +14,7 @@
 #include <stdint.h>
 
 #define DEVICE_NEVER INT64_MAX
+#define DEVICE_NO_DATA (-1)           /* in place of the medium: times alone, requests come without data */
 #define DEVICE_QUEUE 32               /* requests that a disk chooses from: SATA's native command queueing */
 #define DEVICE_PASSED 64              /* times that others may go first */
 #define DEVICE_WRITES 512             /* separate writes that a cache holds at most, hdd */

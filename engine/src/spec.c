@@ -503,7 +503,7 @@ static int want_limit(const json_t *root, const char *key, uint64_t *out, err_t 
 static int parse_root(const json_t *root, spec_t *s, err_t *err)
 {
 	static const char *const keys[] = {"version", "seed", "arc_max", "host_memory", "pools", "datasets", "profiles",
-		"files", "content", "tunables", "cold", "verify", "backing", "backing_dir", "memory_limit",
+		"files", "content", "tunables", "cold", "closed", "verify", "backing", "backing_dir", "memory_limit",
 		"file_limit", NULL};
 	static const char *const backings[] = {"memory", "file"};
 	int64_t n;
@@ -529,6 +529,7 @@ static int parse_root(const json_t *root, spec_t *s, err_t *err)
 	}
 	s->cold = true;
 	if (want_bool(root, "spec", "cold", &s->cold, err) != 0 ||
+	    want_bool(root, "spec", "closed", &s->closed, err) != 0 ||
 	    want_bool(root, "spec", "verify", &s->verify, err) != 0)
 		return -1;
 	if (json_object_get(root, "backing") != NULL && want_choice(root, "spec", "backing", backings, 2, &b, err) != 0)
