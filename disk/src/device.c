@@ -295,6 +295,7 @@ static void move(device_t *d, bool write, uint64_t off, uint32_t len, int64_t t)
 	d->count.rotation_ns += to.wait;
 	d->count.transfer_ns += transfer;
 	*(write ? &d->count.write_busy_ns : &d->count.read_busy_ns) += cost;
+	d->count.working_ns += cost;
 	d->head = off + len;
 	d->mech_until = t + (int64_t)MAX(cost, 1.0);
 }
@@ -389,6 +390,7 @@ static bool begin_flush(device_t *d, int64_t t)
 	cost = r->seq > d->flushed_seq && d->cache_size > 0 ? rotation_ns(d) + d->p->flush_ms * 1e6 : 0.0;
 	d->flushed_seq = MAX(d->flushed_seq, r->seq);
 	d->count.flush_ns += cost;
+	d->count.working_ns += cost;
 	d->serving = r;
 	d->mech = MECH_FLUSH;
 	d->mech_until = t + (int64_t)cost;
@@ -496,10 +498,20 @@ static void hdd_timed(device_t *d, request_t *r)
 
 /* --- flash: channels and a bus ---------------------------------------------------------------------------------- */
 
-/*
- * Times as in the engine's model of synchronous I/O: a request holds a channel for its latency, then the bus for its
- * transfer; the bus goes to who is ready first.
- */
+/* Channels and flushes at work, counted: the time in which there is any is the disk's. */
+static void begin_work(device_t *d, int64_t t)
+{
+	if (d->working++ == 0)
+		d->working_since = t;
+}
+
+static void end_work(device_t *d, int64_t t)
+{
+	if (--d->working == 0)
+		d->count.working_ns += (double)(t - d->working_since);
+}
+
+/* A request holds a channel for its latency, then the bus for its transfer; the bus goes to who is ready first. */
 static void flash_start(device_t *d)
 {
 	const model_profile_t *p = d->p;
@@ -519,6 +531,7 @@ static void flash_start(device_t *d)
 			for (int i = 0; i < d->lanes; i++)
 				r->time = MAX(r->time, d->lane[i]);
 			lat = overhead + p->flush_us * 1e3;
+			begin_work(d, r->time);
 			r->time += (int64_t)lat;
 			d->count.flush_ns += lat;
 			d->held = true;
@@ -533,7 +546,9 @@ static void flash_start(device_t *d)
 		(void)take_after(&d->ready, NULL);
 		/* The profile's latency is of a 4 KiB request, its transfer included. */
 		lat = MAX((write ? p->write_us : p->read_us) * 1e3 - transfer_ns(d, write, 4096), 0.0) + overhead;
-		r->time = MAX(r->arrival, d->lane[best]) + (int64_t)lat;
+		r->time = MAX(r->arrival, d->lane[best]);
+		begin_work(d, r->time);
+		r->time += (int64_t)lat;
 		r->lane = best;
 		r->transferring = false;
 		d->lane[best] = DEVICE_NEVER;
@@ -577,6 +592,7 @@ static void flash_flushed(device_t *d, request_t *r)
 	int error = flash_write_out(d, UINT64_MAX, INT64_MIN, d->seq), earlier = take_deferred(d);
 
 	d->held = false;
+	end_work(d, r->time);
 	for (int i = 0; i < d->lanes; i++)
 		d->lane[i] = r->time;
 	finish(d, r, r->time, error != 0 ? error : earlier);
@@ -590,6 +606,7 @@ static void flash_transferred(device_t *d, request_t *r)
 
 	d->lane[r->lane] = r->time;
 	d->busy--;
+	end_work(d, r->time);
 	if (r->op == REQ_READ) {
 		d->count.medium_reads++;
 		d->count.medium_read_bytes += r->len;
@@ -745,7 +762,7 @@ void device_cut(device_t *d)
 	d->mech = MECH_IDLE;
 	d->mech_until = d->link_until = INT64_MIN / 2;
 	memset(d->lane, 0, sizeof(d->lane));
-	d->busy = 0;
+	d->busy = d->working = 0;
 	d->held = false;
 	d->deferred = 0;
 	d->in_flight = 0;

@@ -138,9 +138,7 @@ int memvdev_create(const spec_t *spec, err_t *err)
 
 double memvdev_busy_s(const disk_t *d)
 {
-	const device_counters_t *c = &backing_of(d)->device.count;
-
-	return (c->read_busy_ns + c->write_busy_ns + c->flush_ns) / 1e9;
+	return backing_of(d)->device.count.working_ns / 1e9;
 }
 
 void memvdev_begin(void)

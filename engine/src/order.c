@@ -105,6 +105,14 @@ void order_make(order_t *o, const ops_t *ops, uint64_t first, size_t nfiles, boo
 		move_on(o, &o->file[i]);
 }
 
+void order_free(order_t *o)
+{
+	free(o->file);
+	free(o->of_file);
+	free(o->next_of_thread);
+	free(o->done);
+}
+
 /* Where a call is among those of a file. */
 static uint32_t place(const struct order_file *f, uint32_t call)
 {

@@ -35,6 +35,8 @@ typedef struct {
 /* Of the calls from first on.  Files are numbered below nfiles; strict: each file's calls follow each other. */
 void order_make(order_t *o, const ops_t *ops, uint64_t first, size_t nfiles, bool strict);
 
+void order_free(order_t *o);
+
 /* The file for whose sake a call has to wait, or -1 if it can begin. */
 int32_t order_waits_for(const order_t *o, uint64_t call);
 

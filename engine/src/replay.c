@@ -797,6 +797,11 @@ static int prepare(void)
 	size_t top = R.ops->nfiles;
 	uint64_t largest = PIECE;
 
+	if (R.ops->nops >= ORDER_NONE) {
+		(void)err_set(R.err, "ops: %llu operations are more than the %u that a replay takes.",
+		    (unsigned long long)R.ops->nops, ORDER_NONE - 1);
+		return EXIT_INPUT;
+	}
 	for (size_t i = 0; i < R.spec->nfiles; i++)
 		top = MAX(top, (size_t)R.spec->files[i].id + 1);
 	R.nfiles = top;

@@ -240,11 +240,6 @@ int livedisk_settle(void)
 
 /* --- counters --- */
 
-static double busy_ns(const device_t *v)
-{
-	return v->count.read_busy_ns + v->count.write_busy_ns + v->count.flush_ns;
-}
-
 void livedisk_reset(void)
 {
 	size_t n;
@@ -278,7 +273,7 @@ void livedisk_stats(const spec_t *spec, json_t *stats)
 
 		if (!l->instant) {
 			(void)pthread_mutex_lock(&l->lock);
-			busy = busy_ns(&l->device) / 1e9;
+			busy = l->device.count.working_ns / 1e9;
 			(void)pthread_mutex_unlock(&l->lock);
 		}
 		o = disk_counts(spec, &d[i]);
