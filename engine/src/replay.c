@@ -14,6 +14,7 @@
 #include "memvdev.h"
 #include "order.h"
 #include "vtime.h"
+#include "work.h"
 
 #include "zfs.h"
 
@@ -941,6 +942,7 @@ int replay_run(const spec_t *spec, const ops_t *ops, result_t *r, warn_fn *warn,
 
 	note_txgs();
 	memvdev_begin();
+	work_begin(spec);
 	pool_stat_base();
 	pool_arc(&arc0);
 	sum_zil(&itx0, &commits0);

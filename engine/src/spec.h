@@ -66,6 +66,13 @@ typedef struct {
 	int64_t value;
 } spec_tunable_t;
 
+/* How long a processor works on data; sizes are those of the blocks that were timed. */
+typedef struct {
+	char operation[16], algorithm[32];
+	uint64_t size;
+	double ns_per_byte;
+} spec_rate_t;
+
 typedef struct spec {
 	uint64_t seed;
 	uint64_t arc_max;     /* bytes */
@@ -88,6 +95,10 @@ typedef struct spec {
 	size_t ncontent;
 	spec_tunable_t *tunables;
 	size_t ntunables;
+	int cores;       /* 0 = no processor is given: work takes no time */
+	double block_us; /* of each block that is written, beside the work on its data */
+	spec_rate_t *rates;
+	size_t nrates;
 } spec_t;
 
 /* Reads and checks; 0, or -1 with one sentence that names the key. */

@@ -239,6 +239,26 @@ void vtime_wake(vqueue_t *q, bool all)
 	}
 }
 
+static int processors, working;
+static vqueue_t want_processor;
+
+void vtime_processors(int n)
+{
+	processors = n;
+}
+
+void vtime_work(int64_t ns)
+{
+	if (processors == 0 || ns <= 0)
+		return;
+	while (working >= processors)
+		(void)sleep_in(&want_processor, VTIME_NEVER);
+	working++;
+	(void)sleep_in(NULL, clock_ns + ns);
+	working--;
+	vtime_wake(&want_processor, false);
+}
+
 uint64_t vtime_thread_number(void)
 {
 	return self->number;

@@ -30,6 +30,11 @@ bool vtime_wait(vqueue_t *q, int64_t until);
 void vtime_wake(vqueue_t *q, bool all);
 void vtime_sleep_until(int64_t until);
 
+/* How many threads can work at a time; 0, as it begins: any number, and work takes no time. */
+void vtime_processors(int n);
+/* The calling thread works for so long; others may go on meanwhile. */
+void vtime_work(int64_t ns);
+
 /* A new thread, that nobody joins. */
 void vtime_start(void (*func)(void *), void *arg);
 
