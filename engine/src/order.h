@@ -2,7 +2,13 @@
  * Which of a trace's calls wait for which of other threads.  A thread's own calls follow each other; beyond that, what
  * concerns a file follows the trace: who gives, takes or changes its name or its size waits for all that came before in
  * the trace, and all that comes behind waits for it; and a sync waits for the writes before it, which it is there to
- * cover.  All waits are for earlier calls of the trace, so none is in a circle.  Knows nothing of OpenZFS.
+ * cover.
+ *
+ * Threads that sync the same file share a log, and have a lock for it: a sync of theirs, and a write to it, waits for
+ * those syncs that had ended, when recorded, before it began.  And where the sync of one ended while another did nothing,
+ * that one is taken to have waited for it, as those do whose commit somebody else writes.
+ *
+ * All waits are for earlier calls of the trace, so none is in a circle.  Knows nothing of OpenZFS.
  */
 #ifndef ZTUNE_ORDER_H
 #define ZTUNE_ORDER_H
@@ -24,10 +30,15 @@ typedef struct {
 		uint32_t write;   /* … that is neither done, nor a read, nor a sync */
 		uint32_t barrier; /* … that is not done and that all behind wait for */
 		uint32_t left;    /* calls that are not done */
+		uint32_t sync;    /* place of the first sync that is not done */
+		bool shared;      /* several threads sync it */
 	} *file;
 	size_t nfiles;
 	uint32_t *next_of_thread; /* by call: the next of the same thread, or ORDER_NONE */
+	uint32_t *after;          /* by call: the sync that its thread waited for before it, or ORDER_NONE */
 	uint8_t *done;            /* a bit for each call */
+	uint64_t *syncer; /* sorted: file and thread */
+	size_t nsyncers;
 	const ops_t *ops;
 	bool strict;
 } order_t;
@@ -41,6 +52,8 @@ void order_free(order_t *o);
 int32_t order_waits_for(const order_t *o, uint64_t call);
 
 void order_done(order_t *o, uint64_t call);
+
+bool order_is_done(const order_t *o, uint64_t call);
 
 /* Is this the last call on the file that is not done? */
 bool order_is_last(const order_t *o, int32_t file);

@@ -1,8 +1,8 @@
 /*
  * The parsers and the order of calls alone, built under sanitizers for the tests:
  *   plain-check spec FILE | ops FILE | content FILE   exit 0 or, with one sentence on stderr, 2
- *   plain-check order FILE NFILES strict|loose        reads "waits CALL" and "done CALL" lines, prints for the first
- *                                                     which file the call waits for, or -1
+ *   plain-check order FILE NFILES strict|loose        reads lines: "waits CALL" prints which file it waits for,
+ *                                                     "after CALL" which sync, or -1; "done CALL" prints nothing
  */
 #include <inttypes.h>
 #include <stdlib.h>
@@ -33,6 +33,8 @@ static int run_order(const char *path, const char *nfiles, bool strict)
 	while (fgets(line, sizeof(line), stdin) != NULL) {
 		if (sscanf(line, "waits %" SCNu64, &call) == 1 && call < o.nops)
 			(void)printf("%" PRId32 "\n", order_waits_for(&order, call));
+		else if (sscanf(line, "after %" SCNu64, &call) == 1 && call < o.nops)
+			(void)printf("%" PRId32 "\n", (int32_t)order.after[call]);
 		else if (sscanf(line, "done %" SCNu64, &call) == 1 && call < o.nops)
 			order_done(&order, call);
 		else

@@ -700,6 +700,12 @@ static void begin_async(thread_t *t, uint64_t i)
 	vtime_start(async_main, a);
 }
 
+static void wait_for_sync(uint32_t call)
+{
+	while (!order_is_done(&R.order, call))
+		(void)vtime_wait(&R.files[R.ops->op[call].file].waiting, VTIME_NEVER);
+}
+
 static void thread_main(void *arg)
 {
 	thread_t *t = arg;
@@ -709,6 +715,8 @@ static void thread_main(void *arg)
 
 		while (!take_in(t, o->t))
 			(void)vtime_wait(&t->waiting, VTIME_NEVER);
+		if (R.order.after[i] != ORDER_NONE)
+			wait_for_sync(R.order.after[i]);
 		if (due(t, o) > trace_now())
 			vtime_sleep_until(R.zero + due(t, o));
 		t->began = trace_now();

@@ -58,17 +58,34 @@ def test_a_name_is_there_before_its_file_is_used_and_until_it_no_longer_is(tmp_p
     assert ask(tmp_path, ops, [f"done {i}" for i in range(4)] + ["waits 5", "done 4", "waits 5"]) == [1, -1]
 
 
-def test_a_sync_waits_for_writes_but_neither_for_reads_nor_for_another_sync(tmp_path: Path) -> None:
+def test_a_sync_waits_for_writes_but_neither_for_reads_nor_for_a_sync_under_way(tmp_path: Path) -> None:
     ops = Ops()
     ops.add(WRITE, offset=0, size=512, thread=0)
-    ops.add(FSYNC, thread=1)
+    ops.add(FSYNC, thread=1, dur=5_000_000)
     ops.add(READ, offset=0, size=512, thread=2)
-    ops.add(FSYNC, thread=3)
+    ops.add(FSYNC, thread=3, dur=5_000_000)
     ops.add(SYNC, -1, thread=4)
     assert ask(tmp_path, ops, ["waits 1", "waits 3", "waits 4", "done 0", "waits 1", "waits 3"]) == [
         *(0, 0, -1),
         *(-1, -1),
     ]
+
+
+def test_threads_that_share_a_log_wait_for_each_others_syncs(tmp_path: Path) -> None:
+    ops = Ops(step=1_000_000, dur=100_000)
+    for thread in (0, 1):  # 0 to 3
+        ops.add(WRITE, offset=0, size=512, thread=thread)
+        ops.add(FSYNC, thread=thread)
+    ops.add(WRITE, offset=0, size=512, thread=2)  # 4: never syncs it, has no lock for it
+    ops.add(READ, 1, offset=0, size=512, thread=0)  # 5: did nothing while 3 was written
+    ops.add(READ, 1, offset=0, size=512, thread=2)  # 6: does not commit to this log
+    ops.add(READ, 1, offset=0, size=512, thread=0)  # 7: nothing ended since 5
+    first = ["done 0"]
+    assert ask(tmp_path, ops, [*first, "waits 2", "waits 3", "waits 4", "done 1", "waits 2", "waits 3"]) == [
+        *(0, 0, -1),
+        *(-1, 0),
+    ]
+    assert ask(tmp_path, ops, [f"after {i}" for i in range(8)]) == [-1, -1, 1, -1, -1, 3, -1, -1]
 
 
 def test_whatever_ends_first_all_can_go_on(tmp_path: Path) -> None:
