@@ -54,7 +54,7 @@ typedef struct {
 	uint64_t merged; /* writes that went out together with, or were overwritten by, another */
 	uint64_t cut_bytes, cuts, errors;
 	double seek_ns, rotation_ns, transfer_ns, latency_ns, flush_ns, read_busy_ns, write_busy_ns;
-	double working_ns;               /* in which head or channels did anything; not the sum of what these did */
+	double working_ns;             /* in which head or channels did anything; not the sum of what these did */
 	uint64_t depth[DEVICE_DEPTHS]; /* requests there when one more came; the last counts all beyond */
 } device_counters_t;
 
@@ -88,7 +88,7 @@ typedef struct {
 	/* flash */
 	int64_t lane[MODEL_MAX_CHANNELS]; /* since when it is free; DEVICE_NEVER: it is not */
 	int lanes, busy;
-	bool held; /* a flush is on */
+	bool held;   /* a flush is on */
 	int working; /* channels and flushes */
 	int64_t working_since;
 } device_t;

@@ -87,8 +87,8 @@ static int fill_random(uint8_t *ptr, size_t len)
 	bool choice = len == sizeof(uint32_t);
 
 	while (len > 0) {
-		uint64_t x =
-		    choice ? next_random(&local()->choices, 0x6a09e667f3bcc909ULL) : next_random(&local()->identities, 0);
+		uint64_t x = choice ? next_random(&local()->choices, 0x6a09e667f3bcc909ULL)
+				    : next_random(&local()->identities, 0);
 		size_t n = MIN(len, sizeof(x));
 
 		memcpy(ptr, &x, n);

@@ -13,7 +13,7 @@
 #include "vtime.h"
 
 #define EVERY_S 0.02 /* an engine writes some 10 MB of its pools meanwhile */
-#define NEAR 85            /* percent of a limit: memory moves to files, files are trimmed */
+#define NEAR 85      /* percent of a limit: memory moves to files, files are trimmed */
 /* Address space that is taken but never touched: stacks, arenas of the allocator. */
 #define UNTOUCHED (512ULL << 20)
 

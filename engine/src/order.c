@@ -117,7 +117,7 @@ static void find_syncers(order_t *o, uint64_t first)
 static void find_waits(order_t *o, uint64_t first)
 {
 	int64_t *idle = zeros(o->ops->nthreads, sizeof(*idle)), ended = -1; /* since when; when the last sync did */
-	uint32_t *open = NULL, last = ORDER_NONE;                          /* syncs that have not ended */
+	uint32_t *open = NULL, last = ORDER_NONE;                           /* syncs that have not ended */
 	size_t n = 0, room = 0;
 
 	for (uint64_t i = first; i < o->ops->nops; i++) {

@@ -37,7 +37,7 @@ typedef struct {
 	uint32_t *next_of_thread; /* by call: the next of the same thread, or ORDER_NONE */
 	uint32_t *after;          /* by call: the sync that its thread waited for before it, or ORDER_NONE */
 	uint8_t *done;            /* a bit for each call */
-	uint64_t *syncer; /* sorted: file and thread */
+	uint64_t *syncer;         /* sorted: file and thread */
 	size_t nsyncers;
 	const ops_t *ops;
 	bool strict;

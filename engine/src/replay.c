@@ -49,8 +49,8 @@ typedef struct {
 typedef struct {
 	uint32_t next; /* its next call, ORDER_NONE if it has no more */
 	double wait_s;
-	int64_t async_until;   /* up to when its waits for asynchronous calls are counted */
-	int64_t began;         /* when its last call began */
+	int64_t async_until; /* up to when its waits for asynchronous calls are counted */
+	int64_t began;       /* when its last call began */
 	int64_t recorded_began;
 	int64_t done;          /* when the last of those that had to be done before its next call was */
 	int64_t recorded_done; /* … when recorded */
@@ -72,7 +72,7 @@ static struct {
 	uint8_t *buf;  /* of the load */
 	uint8_t *sink; /* what is read, and nobody looks at */
 	order_t order;
-	int64_t zero;  /* virtual time at which the trace began */
+	int64_t zero; /* virtual time at which the trace began */
 	uint64_t done, in_call;
 	uint32_t threads_left;
 	int64_t end; /* trace time at which the last call was done */
@@ -344,7 +344,8 @@ static int op_read(const op_t *o, rfile_t *f)
 }
 
 /* A write's bytes are the file's, changed by what is the call's own. */
-static int write_range(rfile_t *f, const op_t *o, uint64_t off, uint64_t len, const uint8_t *data, int flags, bool *commit)
+static int write_range(rfile_t *f, const op_t *o, uint64_t off, uint64_t len, const uint8_t *data, int flags,
+    bool *commit)
 {
 	uint64_t n, blank = data == NULL ? o->blank : 0, stamp = (uint64_t)(o - R.ops->op + 1) << 16;
 	account_target_t target = writing(f, off, len);
@@ -387,7 +388,8 @@ static int op_write(const op_t *o, rfile_t *f, bool *commit)
 
 static int op_copy(const op_t *o, rfile_t *f, rfile_t *src, bool *commit)
 {
-	uint64_t left = (uint64_t)o->size, off = (uint64_t)o->offset, got = 0, stamp = (uint64_t)(o - R.ops->op + 1) << 16;
+	uint64_t left = (uint64_t)o->size, off = (uint64_t)o->offset, got = 0,
+		 stamp = (uint64_t)(o - R.ops->op + 1) << 16;
 	uint8_t *buf;
 	int rc = 0;
 
@@ -768,7 +770,7 @@ static int run_threads(uint64_t first)
 		before = R.done;
 		if (!vtime_wait(&R.waiting, vtime_now() + STUCK_NS) && R.done == before && R.in_call > 0)
 			return err_set(R.err, "OpenZFS does not answer a call of the trace: %llu of %llu are done.",
-			    (unsigned long long)R.done, (unsigned long long)(R.ops->nops - first)),
+				   (unsigned long long)R.done, (unsigned long long)(R.ops->nops - first)),
 			       EXIT_FAILED;
 	}
 	return R.rc;

@@ -17,7 +17,7 @@
 #include "err.h"
 
 #define NS 1000000000LL
-#define CLOCK_START (1000000LL * NS)   /* since boot */
+#define CLOCK_START (1000000LL * NS)       /* since boot */
 #define CALENDAR_START (1700000000LL * NS) /* since 1970 at that time: times are written to disk and compressed */
 #define KEYS 64
 #define STACK (256UL << 10) /* OpenZFS's own choice for its threads; pages that are never touched take no memory */
@@ -283,8 +283,8 @@ static uint8_t *new_stack(size_t size)
 		memcpy(&free_stacks, stack + GUARD, sizeof(free_stacks));
 		return stack;
 	}
-	stack = mmap(NULL, GUARD + size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_STACK, -1,
-	    0);
+	stack = mmap(NULL, GUARD + size, PROT_READ | PROT_WRITE,
+	    MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_STACK, -1, 0);
 	if (stack == MAP_FAILED || mprotect(stack, GUARD, PROT_NONE) != 0)
 		return NULL;
 	return stack;
@@ -394,7 +394,8 @@ static vthread_t *of(pthread_t id)
 	return (vthread_t *)(uintptr_t)id;
 }
 
-int pthread_create(pthread_t *restrict id, const pthread_attr_t *restrict attr, void *(*func)(void *), void *restrict arg)
+int pthread_create(pthread_t *restrict id, const pthread_attr_t *restrict attr, void *(*func)(void *),
+    void *restrict arg)
 {
 	int state = PTHREAD_CREATE_JOINABLE;
 	size_t size = STACK;

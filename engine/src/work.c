@@ -32,8 +32,9 @@ static double rate(const char *operation, const char *algorithm, uint64_t size)
 
 		if (strcmp(r->operation, operation) != 0 || strcmp(r->algorithm, algorithm) != 0)
 			continue;
-		if (best == NULL || (r->size >= size ? best->size < size || r->size < best->size :
-						       best->size < size && r->size > best->size))
+		if (best == NULL ||
+		    (r->size >= size ? best->size < size || r->size < best->size
+				     : best->size < size && r->size > best->size))
 			best = r;
 	}
 	return best != NULL ? best->ns_per_byte : 0.0;
@@ -56,8 +57,8 @@ static void compression(int c, int level, char *name, size_t len)
  * Versions differ in where a result is put and in what follows the size; all have compression, source, destination and
  * size in front, and at most six arguments, which are handed on as they come.
  */
-size_t timed_compress(uintptr_t c, uintptr_t src, uintptr_t dst, size_t len, uintptr_t fifth, uintptr_t sixth)
-    __asm__("zio_compress_data");
+size_t timed_compress(uintptr_t c, uintptr_t src, uintptr_t dst, size_t len, uintptr_t fifth,
+    uintptr_t sixth) __asm__("zio_compress_data");
 
 size_t timed_compress(uintptr_t c, uintptr_t src, uintptr_t dst, size_t len, uintptr_t fifth, uintptr_t sixth)
 {
@@ -73,8 +74,8 @@ size_t timed_compress(uintptr_t c, uintptr_t src, uintptr_t dst, size_t len, uin
 	return out;
 }
 
-int timed_decompress(uintptr_t c, uintptr_t src, uintptr_t dst, size_t from, size_t len, uintptr_t level)
-    __asm__("zio_decompress_data");
+int timed_decompress(uintptr_t c, uintptr_t src, uintptr_t dst, size_t from, size_t len,
+    uintptr_t level) __asm__("zio_decompress_data");
 
 int timed_decompress(uintptr_t c, uintptr_t src, uintptr_t dst, size_t from, size_t len, uintptr_t level)
 {

@@ -343,7 +343,7 @@ def test_slow_disk_is_held_up_not_piled_up(tmp_path: Path, noise: Path) -> None:
         ops.add(WRITE, offset=i * 8192, size=8192)
         ops.add(FSYNC)
     m = replay(tmp_path, s, ops)["measure"]["model"]
-    # A rotation (8.3 ms) and 1 ms for the flush; the cache goes out behind the last one, or comes round to it.
+    # A rotation (8.3 ms) and 1 ms for the flush; what is cached is where the head is, or comes round.
     assert 9.3 < m["sync_latency_ms"]["p50"] < 19
     assert m["sync_latency_ms"]["p99"] < 40
     assert m["thread_wait_s_max"] == pytest.approx(400 * m["sync_latency_ms"]["mean"] / 1000, rel=0.1)
@@ -494,7 +494,7 @@ def test_growing_file_keeps_one_block(tmp_path: Path, noise: Path) -> None:
 
 
 def test_same_input_same_result(tmp_path: Path, noise: Path) -> None:
-    """Threads, locks and clocks are the engine's own: nothing depends on chance, not even the order of two I/Os."""
+    """Threads, locks and clocks are the engine's own: nothing is chance, nor the order of two I/Os."""
     s = spec(noise, size=[64 * MIB] * 3, properties={"recordsize": "16K"}, tunables={"zfs_txg_timeout": 1})
     ops = Ops(step=200_000)
     r = random.Random(3)
