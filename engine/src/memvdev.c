@@ -67,6 +67,12 @@ static vqueue_t disks_wait;
 static zio_t **instant; /* I/Os that take no time */
 static size_t ninstant, instant_room;
 
+static void complete(zio_t *z)
+{
+	in_flight--;
+	zio_interrupt(z);
+}
+
 /*
  * Without times, as in the load, an I/O is done when OpenZFS has nothing else to do: so that what waits in its queues is
  * put together to larger I/O.
@@ -79,7 +85,7 @@ static void do_instant(void)
 	instant = NULL;
 	ninstant = instant_room = 0;
 	for (size_t i = 0; i < n; i++)
-		zio_interrupt(list[i]);
+		complete(list[i]);
 	free(list);
 }
 
@@ -93,7 +99,7 @@ static void play(disk_t *d)
 		zio_t *z = r->owner;
 
 		request_free(r);
-		zio_interrupt(z);
+		complete(z);
 	}
 }
 
@@ -217,7 +223,6 @@ void disk_begin(zio_t *z, disk_t *d)
 
 void disk_end(void)
 {
-	in_flight--;
 }
 
 /* --- what OpenZFS frees is given back --- */
