@@ -385,6 +385,22 @@ def test_closed_a_thread_goes_on_when_it_would_have(tmp_path: Path, noise: Path)
     assert found[True]["elapsed_s"] == pytest.approx(0.1 + waits, rel=0.02) and waits < 0.05
 
 
+def test_work_on_data_takes_the_processor_s_time(tmp_path: Path, noise: Path) -> None:
+    """Blocks that the log points to are compressed while the commit waits: 8 KiB at 1 µs for each byte."""
+    ops = Ops(step=100_000_000)
+    for i in range(20):
+        ops.add(WRITE, offset=i * 8192, size=8192)
+        ops.add(FSYNC)
+    s = spec(noise, properties={"recordsize": "8K", "compression": "lz4", "logbias": "throughput"})
+    rate = {"operation": "compress", "algorithm": "lz4", "size": 8192, "ns_per_byte": 1000}
+    found = {}
+    for cores in (0, 1):
+        if cores:
+            s["processor"] = {"cores": cores, "block_us": 0, "rates": [rate]}
+        found[cores] = replay(tmp_path, s, ops)["measure"]["model"]["sync_latency_ms"]["p50"]
+    assert found[1] - found[0] == pytest.approx(8.192, rel=0.02)
+
+
 def test_concurrent_commits(tmp_path: Path, noise: Path) -> None:
     """Threads whose commits overlapped when recorded; everything still adds up and reads back."""
     s = spec(noise, size=[8 * MIB] * 4, properties={"recordsize": "16K"}, verify=True)
