@@ -556,13 +556,21 @@ static int run_op(const op_t *o)
  * that may be which OpenZFS can't evict, there as here: what is dirty, in use, or was prefetched a moment ago.
  */
 #define ARC_TOLERANCE 5 /* percent of the limit */
+#define ARC_TRIES 16
 
 static int limit_arc(void)
 {
-	uint64_t too_young = clockwork_evict(), limit = R.spec->arc_max, size, evictable, pinned;
+	uint64_t limit = R.spec->arc_max, size, evictable, pinned;
 
-	pool_arc_size(&size, &evictable);
-	pinned = too_young > 0 ? size : size - MIN(evictable, size);
+	/* While something is evicted other threads go on, and let go of more. */
+	for (int i = 0; i < ARC_TRIES; i++) {
+		uint64_t too_young = clockwork_evict();
+
+		pool_arc_size(&size, &evictable);
+		pinned = too_young > 0 ? size : size - MIN(evictable, size);
+		if (size <= MAX(limit, pinned) + limit / 100 * ARC_TOLERANCE)
+			break;
+	}
 	if (size > R.r->arc_most) {
 		R.r->arc_most = size;
 		R.r->arc_most_pinned = pinned;
