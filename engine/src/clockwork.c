@@ -14,6 +14,7 @@
 extern uint_t zfs_multilist_num_sublists;
 
 static uint64_t random_seed = 1;
+static int modelled_processors = 1;
 
 double wall_now(void)
 {
@@ -36,9 +37,10 @@ double cpu_now(void)
 	    ((double)ru.ru_utime.tv_usec + (double)ru.ru_stime.tv_usec) / 1e6;
 }
 
-void clockwork_init(uint64_t seed)
+void clockwork_init(uint64_t seed, int processors)
 {
 	random_seed = seed;
+	modelled_processors = MAX(processors, 1);
 	/*
 	 * The ARC's lists are split by processor, four at least, and which part is evicted from first is chance: of a small ARC
 	 * with large records this would choose what is cached.  One list is what they all come to in a large one.
@@ -118,6 +120,21 @@ long sysconf(int name)
 	if (real == NULL)
 		real = (long (*)(int))(uintptr_t)dlsym(RTLD_NEXT, "sysconf");
 	return real(name);
+}
+
+/* Those that are so many percent of the processors are of the modelled ones: more blocks are compressed side by side. */
+taskq_t *taskq_create(const char *name, int threads, pri_t pri, int least, int most, uint_t flags)
+{
+	typedef taskq_t *create_fn(const char *, int, pri_t, int, int, uint_t);
+	static create_fn *real;
+
+	if (real == NULL)
+		real = (create_fn *)(uintptr_t)dlsym(RTLD_NEXT, "taskq_create");
+	if ((flags & TASKQ_THREADS_CPU_PCT) != 0) {
+		threads = MAX(MIN(threads, 100) * modelled_processors / 100, 1);
+		flags &= ~(uint_t)TASKQ_THREADS_CPU_PCT;
+	}
+	return real(name, threads, pri, least, most, flags);
 }
 
 /* --- the ARC's eviction --- */

@@ -9,8 +9,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* Before kernel_init: seed of the random numbers. */
-void clockwork_init(uint64_t seed);
+/* Before kernel_init: seed of the random numbers; processors of the modelled host, 0 = one. */
+void clockwork_init(uint64_t seed, int processors);
 
 /* Returns when the ARC's eviction thread, if it was woken, sleeps again. */
 void clockwork_wait_evicted(void);

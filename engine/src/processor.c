@@ -195,7 +195,7 @@ static int64_t since(int64_t start)
 	return MAX(processor_ns() - start - (int64_t)processor_clock_ns(), 0);
 }
 
-void (*processor_done)(processor_op_t op, int algorithm, int level, uint64_t bytes);
+void (*processor_done)(processor_op_t op, int algorithm, int level, uint64_t bytes, uint64_t out);
 
 static int64_t begin(void)
 {
@@ -208,14 +208,14 @@ static void end(owner_t who, processor_op_t op, int algorithm, int level, uint64
 	count(who, op, algorithm, level, bytes, out, since(start));
 	mine()->depth--;
 	if (processor_done != NULL)
-		processor_done(op, algorithm, level, bytes);
+		processor_done(op, algorithm, level, bytes, out);
 }
 
 static void copied(owner_t who, uint64_t bytes)
 {
 	count(who, PO_COPY, 0, NO_LEVEL, bytes, bytes, 0);
 	if (processor_done != NULL)
-		processor_done(PO_COPY, 0, NO_LEVEL, bytes);
+		processor_done(PO_COPY, 0, NO_LEVEL, bytes, bytes);
 }
 
 void processor_copied(const void *objset, uint64_t bytes)

@@ -964,7 +964,7 @@ static void note_txgs(void)
 
 int replay_start(const spec_t *spec, pace_t *pace, warn_fn *warn, err_t *err)
 {
-	clockwork_init(spec->seed);
+	clockwork_init(spec->seed, spec->cores);
 	if (pool_start(spec, pace, warn, err) != 0)
 		return -1;
 	return 0;

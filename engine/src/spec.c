@@ -545,7 +545,7 @@ static int want_limit(const json_t *root, const char *key, uint64_t *out, err_t 
 
 static int parse_processor(const json_t *j, spec_t *s, err_t *err)
 {
-	static const char *const keys[] = {"cores", "block_us", "rates", NULL};
+	static const char *const keys[] = {"cores", "rates", NULL};
 	static const char *const rate_keys[] = {"operation", "algorithm", "size", "ns_per_byte", NULL};
 	const json_t *list;
 	int64_t n;
@@ -553,7 +553,6 @@ static int parse_processor(const json_t *j, spec_t *s, err_t *err)
 	if (!json_is_object(j))
 		return err_set(err, "spec: processor must be an object.");
 	if (want_object(j, "processor", keys, err) != 0 || want_int(j, "processor", "cores", 1, 4096, &n, err) != 0 ||
-	    want_number(j, "processor", "block_us", 0, 1e4, &s->block_us, err) != 0 ||
 	    (list = want_array(j, "processor", "rates", 0, err)) == NULL)
 		return -1;
 	s->cores = (int)n;

@@ -108,8 +108,7 @@ typedef struct spec {
 	spec_tunable_t *tunables;
 	size_t ntunables;
 	spec_age_t age;
-	int cores;       /* 0 = no processor is given: work takes no time */
-	double block_us; /* of each block that is written, beside the work on its data */
+	int cores; /* 0 = no processor is given: work takes no time */
 	spec_rate_t *rates;
 	size_t nrates;
 } spec_t;

@@ -1,7 +1,6 @@
 /*
  * The time that OpenZFS's work on data takes on the modelled host's processors, in virtual time: what the specification's
- * rates say for each of the calls that processor.h counts, of data and metadata alike, and a fixed time for the way of
- * each block through the pipeline.
+ * rates say for each of the calls that processor.h counts, of data and metadata alike.
  */
 #ifndef ZTUNE_WORKTIME_H
 #define ZTUNE_WORKTIME_H

@@ -76,10 +76,10 @@ def set_at(s: dict[str, Any], path: str, value: Any) -> dict[str, Any]:
         ("file_limit", "1G", "spec.file_limit"),
         ("closed", "yes", "spec.closed"),
         ("processor", 4, "processor must be an object"),
-        ("processor", {"cores": 0, "block_us": 5, "rates": []}, "processor.cores"),
+        ("processor", {"cores": 0, "rates": []}, "processor.cores"),
         (
             "processor",
-            {"cores": 4, "block_us": 5, "rates": [{"operation": "compress"}]},
+            {"cores": 4, "rates": [{"operation": "compress"}]},
             "processor.rates[0]",
         ),
     ],
