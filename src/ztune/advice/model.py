@@ -160,6 +160,14 @@ class LayoutDurability(RecommendationPart):
     reasons: list[str]
 
 
+class RecordedPace(RecommendationPart):
+    """How fast the recorded job went, and whether its own rate or its clients limited it."""
+
+    per_second: float
+    unit: str  # "transaction"
+    offered: bool  # it asked for this rate: no layout can reach more of it
+
+
 class Row(RecommendationPart):
     """One layout in the ranking."""
 
@@ -278,6 +286,7 @@ class Recommendation(RecommendationPart):
     searched: str = ""  # why the search stopped, and how likely it is that it left something better
     aged: list[str] = []  # whether the choice changes on pools of other ages, a sentence for each
     outpaced: str = ""  # which layouts could not have kept the recorded pace, with figures
+    recorded: RecordedPace | None = None  # None: not known, or the layouts' jobs differ
     confidence: Confidence
     not_tested: list[str]
     ranking: list[Row]
