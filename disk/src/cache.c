@@ -152,8 +152,10 @@ static extent_t *make(cache_t *c, uint64_t off, uint32_t len, const uint8_t *dat
 
 	e->off = off;
 	e->len = e->room = len;
-	e->data = need(malloc(len));
-	memcpy(e->data, data, len);
+	if (data != NULL) {
+		e->data = need(malloc(len));
+		memcpy(e->data, data, len);
+	}
 	e->seq = e->min_seq = seq;
 	e->time = time;
 	/* xorshift: all that a treap needs */
@@ -182,7 +184,9 @@ static void carve(cache_t *c, uint64_t off, uint64_t len, uint64_t *seq, int64_t
 			*time = e->time;
 		}
 		if (e_end > end)
-			insert(c, make(c, end, (uint32_t)(e_end - end), e->data + (end - e->off), e->seq, e->time));
+			insert(c,
+			    make(c, end, (uint32_t)(e_end - end), e->data != NULL ? e->data + (end - e->off) : NULL,
+				e->seq, e->time));
 		if (e->off < off) {
 			e->len = (uint32_t)(off - e->off);
 			e->left = e->right = NULL;
@@ -209,7 +213,8 @@ bool cache_write(cache_t *c, uint64_t off, uint32_t len, const uint8_t *data, ui
 
 	/* Overwritten before it went out: it keeps its age, because a flush may be waiting for what it replaces. */
 	if (e != NULL && off + len <= e->off + e->len) {
-		memcpy(e->data + (off - e->off), data, len);
+		if (data != NULL)
+			memcpy(e->data + (off - e->off), data, len);
 		return true;
 	}
 	carve(c, off, len, &seq, &time);
@@ -222,9 +227,11 @@ bool cache_write(cache_t *c, uint64_t off, uint32_t len, const uint8_t *data, ui
 	e = cache_take(c, e->off);
 	if (e->len + len > e->room) {
 		e->room = MIN(CACHE_RUN, MAX(e->room * 2, e->len + len));
-		e->data = need(realloc(e->data, e->room));
+		if (data != NULL)
+			e->data = need(realloc(e->data, e->room));
 	}
-	memcpy(e->data + e->len, data, len);
+	if (data != NULL)
+		memcpy(e->data + e->len, data, len);
 	e->len += len;
 	if (seq < e->seq) {
 		e->seq = seq;

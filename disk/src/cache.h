@@ -29,7 +29,7 @@ typedef struct {
 
 #define CACHE_RUN (1u << 20) /* longest extent, and most that is written to the medium at once */
 
-/* Takes a copy.  Returns true if it was merged with an extent that was there, so that the medium sees one write less. */
+/* Takes a copy; of no data (NULL) the place alone.  Returns true if it was merged with an extent that was there, so that the medium sees one write less. */
 bool cache_write(cache_t *c, uint64_t off, uint32_t len, const uint8_t *data, uint64_t seq, int64_t time);
 
 /* Lays what is cached over buf, the medium's bytes at off. */

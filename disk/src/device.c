@@ -92,7 +92,7 @@ static int medium_write(device_t *d, const uint8_t *buf, uint32_t len, uint64_t 
 {
 	d->count.medium_writes++;
 	d->count.medium_write_bytes += len;
-	while (len > 0) {
+	while (len > 0 && d->fd != DEVICE_NO_DATA) {
 		ssize_t n = pwrite(d->fd, buf, len, (off_t)off);
 
 		if (n < 0 && errno == EINTR)
@@ -112,6 +112,8 @@ static int medium_zero(device_t *d, uint64_t off, uint64_t len)
 {
 	static const uint8_t zeros[1 << 16];
 
+	if (d->fd == DEVICE_NO_DATA)
+		return 0;
 	while (fallocate(d->fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, (off_t)off, (off_t)len) != 0) {
 		if (errno == EINTR)
 			continue;
@@ -155,9 +157,11 @@ static bool overlap(uint64_t a, uint64_t a_len, uint64_t b, uint64_t b_len)
 static int see(device_t *d, uint8_t *buf, uint32_t len, uint64_t off)
 {
 	const extent_t *run = d->run;
-	int error = medium_read(d, buf, len, off);
+	int error;
 
-	if (error != 0)
+	if (d->fd == DEVICE_NO_DATA)
+		return 0;
+	if ((error = medium_read(d, buf, len, off)) != 0)
 		return error;
 	if (run != NULL && overlap(off, len, run->off, run->len)) {
 		uint64_t from = MAX(off, run->off), to = MIN(off + len, run->off + run->len);
@@ -174,7 +178,7 @@ static int zero(device_t *d, uint64_t off, uint64_t len)
 	extent_t *run = d->run;
 
 	cache_drop(&d->cache, off, len);
-	if (run != NULL && overlap(off, len, run->off, run->len)) {
+	if (run != NULL && run->data != NULL && overlap(off, len, run->off, run->len)) {
 		uint64_t from = MAX(off, run->off), to = MIN(off + len, run->off + run->len);
 
 		memset(run->data + (from - run->off), 0, to - from);
@@ -269,7 +273,7 @@ static position_t position(const device_t *d, bool write, uint64_t off, int64_t 
 
 	if (gap == 0 && (!write || d->cache_size > 0 || t <= d->mech_until))
 		return to;
-	to.seek = model_seek_ms(d->p, (double)gap / (double)d->size) * 1e6;
+	to.seek = model_seek_ms(d->p, (double)gap / (double)d->span) * 1e6;
 	at = fmod(((double)t + to.seek) / rotation, 1.0);
 	target = fmod((double)off / track, 1.0);
 	to.wait = (target - at + (target < at ? 1.0 : 0.0)) * rotation;
@@ -291,6 +295,7 @@ static void move(device_t *d, bool write, uint64_t off, uint32_t len, int64_t t)
 	d->count.rotation_ns += to.wait;
 	d->count.transfer_ns += transfer;
 	*(write ? &d->count.write_busy_ns : &d->count.read_busy_ns) += cost;
+	d->count.working_ns += cost;
 	d->head = off + len;
 	d->mech_until = t + (int64_t)MAX(cost, 1.0);
 }
@@ -354,12 +359,13 @@ static void write_out(device_t *d, int64_t t)
 	d->run = e = cache_take(&d->cache, e->off);
 	while (e->len < CACHE_RUN && (more = cache_at(&d->cache, e->off + e->len)) != NULL &&
 	    more->off == e->off + e->len && e->len + more->len <= CACHE_RUN) {
-		uint8_t *data = realloc(e->data, e->len + more->len);
+		uint8_t *data = e->data;
 
-		if (data == NULL)
+		if (data != NULL && (data = realloc(data, e->len + more->len)) == NULL)
 			break;
 		more = cache_take(&d->cache, more->off);
-		memcpy(data + e->len, more->data, more->len);
+		if (data != NULL)
+			memcpy(data + e->len, more->data, more->len);
 		e->data = data;
 		e->len += more->len;
 		e->room = e->len;
@@ -384,6 +390,7 @@ static bool begin_flush(device_t *d, int64_t t)
 	cost = r->seq > d->flushed_seq && d->cache_size > 0 ? rotation_ns(d) + d->p->flush_ms * 1e6 : 0.0;
 	d->flushed_seq = MAX(d->flushed_seq, r->seq);
 	d->count.flush_ns += cost;
+	d->count.working_ns += cost;
 	d->serving = r;
 	d->mech = MECH_FLUSH;
 	d->mech_until = t + (int64_t)cost;
@@ -491,10 +498,20 @@ static void hdd_timed(device_t *d, request_t *r)
 
 /* --- flash: channels and a bus ---------------------------------------------------------------------------------- */
 
-/*
- * Times as in the engine's model of synchronous I/O: a request holds a channel for its latency, then the bus for its
- * transfer; the bus goes to who is ready first.
- */
+/* Channels and flushes at work, counted: the time in which there is any is the disk's. */
+static void begin_work(device_t *d, int64_t t)
+{
+	if (d->working++ == 0)
+		d->working_since = t;
+}
+
+static void end_work(device_t *d, int64_t t)
+{
+	if (--d->working == 0)
+		d->count.working_ns += (double)(t - d->working_since);
+}
+
+/* A request holds a channel for its latency, then the bus for its transfer; the bus goes to who is ready first. */
 static void flash_start(device_t *d)
 {
 	const model_profile_t *p = d->p;
@@ -514,6 +531,7 @@ static void flash_start(device_t *d)
 			for (int i = 0; i < d->lanes; i++)
 				r->time = MAX(r->time, d->lane[i]);
 			lat = overhead + p->flush_us * 1e3;
+			begin_work(d, r->time);
 			r->time += (int64_t)lat;
 			d->count.flush_ns += lat;
 			d->held = true;
@@ -528,7 +546,9 @@ static void flash_start(device_t *d)
 		(void)take_after(&d->ready, NULL);
 		/* The profile's latency is of a 4 KiB request, its transfer included. */
 		lat = MAX((write ? p->write_us : p->read_us) * 1e3 - transfer_ns(d, write, 4096), 0.0) + overhead;
-		r->time = MAX(r->arrival, d->lane[best]) + (int64_t)lat;
+		r->time = MAX(r->arrival, d->lane[best]);
+		begin_work(d, r->time);
+		r->time += (int64_t)lat;
 		r->lane = best;
 		r->transferring = false;
 		d->lane[best] = DEVICE_NEVER;
@@ -572,6 +592,7 @@ static void flash_flushed(device_t *d, request_t *r)
 	int error = flash_write_out(d, UINT64_MAX, INT64_MIN, d->seq), earlier = take_deferred(d);
 
 	d->held = false;
+	end_work(d, r->time);
 	for (int i = 0; i < d->lanes; i++)
 		d->lane[i] = r->time;
 	finish(d, r, r->time, error != 0 ? error : earlier);
@@ -585,6 +606,7 @@ static void flash_transferred(device_t *d, request_t *r)
 
 	d->lane[r->lane] = r->time;
 	d->busy--;
+	end_work(d, r->time);
 	if (r->op == REQ_READ) {
 		d->count.medium_reads++;
 		d->count.medium_read_bytes += r->len;
@@ -629,11 +651,11 @@ static void flash_timed(device_t *d, request_t *r)
 
 /* --- the whole -------------------------------------------------------------------------------------------------- */
 
-void device_init(device_t *d, const model_profile_t *p, uint64_t size, uint64_t cache_size, int fd, bool lazy)
+void device_init(device_t *d, const model_profile_t *p, uint64_t span, uint64_t cache_size, int fd, bool lazy)
 {
 	memset(d, 0, sizeof(*d));
 	d->p = p;
-	d->size = size;
+	d->span = span;
 	d->cache_size = cache_size;
 	d->fd = fd;
 	d->lazy = lazy;
@@ -740,7 +762,7 @@ void device_cut(device_t *d)
 	d->mech = MECH_IDLE;
 	d->mech_until = d->link_until = INT64_MIN / 2;
 	memset(d->lane, 0, sizeof(d->lane));
-	d->busy = 0;
+	d->busy = d->working = 0;
 	d->held = false;
 	d->deferred = 0;
 	d->in_flight = 0;

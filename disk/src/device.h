@@ -14,6 +14,7 @@
 #include <stdint.h>
 
 #define DEVICE_NEVER INT64_MAX
+#define DEVICE_NO_DATA (-1)           /* in place of the medium: times alone, requests come without data */
 #define DEVICE_QUEUE 32               /* requests that a disk chooses from: SATA's native command queueing */
 #define DEVICE_PASSED 64              /* times that others may go first */
 #define DEVICE_WRITES 512             /* separate writes that a cache holds at most, hdd */
@@ -53,6 +54,7 @@ typedef struct {
 	uint64_t merged; /* writes that went out together with, or were overwritten by, another */
 	uint64_t cut_bytes, cuts, errors;
 	double seek_ns, rotation_ns, transfer_ns, latency_ns, flush_ns, read_busy_ns, write_busy_ns;
+	double working_ns;             /* in which head or channels did anything; not the sum of what these did */
 	uint64_t depth[DEVICE_DEPTHS]; /* requests there when one more came; the last counts all beyond */
 } device_counters_t;
 
@@ -60,9 +62,9 @@ typedef enum { MECH_IDLE, MECH_REQUEST, MECH_RUN, MECH_FLUSH } mech_t;
 
 typedef struct {
 	const model_profile_t *p;
-	uint64_t size, cache_size;
-	int fd;    /* the medium */
-	bool lazy; /* write out only when asked to or when full */
+	uint64_t span, cache_size; /* bytes; span: from one end of the disk to the other, for seeks */
+	int fd;                    /* the medium */
+	bool lazy;                 /* write out only when asked to or when full */
 	device_counters_t count;
 
 	cache_t cache;
@@ -86,11 +88,13 @@ typedef struct {
 	/* flash */
 	int64_t lane[MODEL_MAX_CHANNELS]; /* since when it is free; DEVICE_NEVER: it is not */
 	int lanes, busy;
-	bool held; /* a flush is on */
+	bool held;   /* a flush is on */
+	int working; /* channels and flushes */
+	int64_t working_since;
 } device_t;
 
 /* cache_size 0: a write is on the medium when it is acknowledged. */
-void device_init(device_t *d, const model_profile_t *p, uint64_t size, uint64_t cache_size, int fd, bool lazy);
+void device_init(device_t *d, const model_profile_t *p, uint64_t span, uint64_t cache_size, int fd, bool lazy);
 
 /* r->arrival is set.  It may lie a little before what device_advance was told last. */
 void device_submit(device_t *d, request_t *r);

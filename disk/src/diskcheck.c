@@ -51,7 +51,7 @@ static void load(device_t *d, char **argv)
 	uint32_t bs = (uint32_t)atol(argv[2]);
 	int depth = atoi(argv[3]), every = atoi(argv[5]), since = 0;
 	int64_t end = (int64_t)(atof(argv[4]) * 1e9), now = 0, half = end / 2, worst = 0;
-	uint64_t blocks = d->size / bs, at = 0, done = 0, flushes = 0;
+	uint64_t blocks = d->span / bs, at = 0, done = 0, flushes = 0;
 	double latency = 0, flush_latency = 0;
 
 	for (int i = 0; i < depth; i++)

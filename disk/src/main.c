@@ -216,7 +216,7 @@ static void accept_conn(server_t *s)
 
 	if (fd < 0)
 		return;
-	c = conn_new(fd, s->device.size, s->device.p->hdd);
+	c = conn_new(fd, (uint64_t)s->o.size, s->device.p->hdd);
 	c->next = s->conns;
 	s->conns = c;
 	watch(s, fd, c, EPOLLIN, EPOLL_CTL_ADD);

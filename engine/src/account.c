@@ -97,8 +97,15 @@ static cause_t cause_of(const zio_t *z, const disk_t *d, int ds)
 
 static bool is_target(const account_target_t *w, const disk_t *d, const zio_t *z)
 {
-	return w != NULL && w->pool == d->pool && w->objset == z->io_bookmark.zb_objset &&
-	    w->object == z->io_bookmark.zb_object;
+	const zbookmark_phys_t *b = &z->io_bookmark;
+	const zio_t *logical = z->io_logical;
+	uint64_t size = logical != NULL && logical->io_bp != NULL ? BP_GET_LSIZE(logical->io_bp) : 0;
+
+	for (; w != NULL; w = w->next)
+		if (w->pool == d->pool && w->objset == b->zb_objset && w->object == b->zb_object &&
+		    (size == 0 || (b->zb_blkid * size < w->end && (b->zb_blkid + 1) * size > w->offset)))
+			return true;
+	return false;
 }
 
 /* One constituent's bytes; returns its cause. */

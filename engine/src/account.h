@@ -29,15 +29,16 @@ int account_dataset(int pool, uint64_t objset);
 /* Zeroes the counters, those of the disks too. */
 void account_reset(void);
 
-/* An object that is being written to: reads of its data are reads for the sake of writing. */
-typedef struct {
+/* Bytes of an object that are being written: reads of the blocks that hold them are reads for the sake of writing. */
+typedef struct account_target {
+	struct account_target *next;
 	int pool;
-	uint64_t objset, object;
+	uint64_t objset, object, offset, end;
 } account_target_t;
 
 /*
- * Counts an I/O (zio_t), a flush or an aggregated one by its parts.  writing may be NULL.  Returns the part (zio_t) with
- * most of its bytes.
+ * Counts an I/O (zio_t), a flush or an aggregated one by its parts.  writing may be NULL, or several.  Returns the part
+ * (zio_t) with most of its bytes.
  */
 const void *account_io(const void *zio, disk_t *disk, const account_target_t *writing);
 

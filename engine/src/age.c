@@ -5,7 +5,6 @@
 #include <string.h>
 #include <sys/stat.h>
 
-#include "busy.h"
 #include "clockwork.h"
 #include "store.h"
 
@@ -195,9 +194,7 @@ static void end_group(int pool)
 
 static void commit(fl_file_t *file)
 {
-	busy_enter();
 	fl_commit_file(file);
-	busy_leave();
 	A.result->commits++;
 }
 

@@ -1,18 +1,19 @@
 #include "footprint.h"
 
 #include <fcntl.h>
-#include <pthread.h>
 #include <stdlib.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
 
+#include "clockwork.h"
 #include "err.h"
 #include "store.h"
+#include "vtime.h"
 
-#define EVERY_NS 20000000L /* an engine writes some 10 MB of its pools meanwhile */
-#define NEAR 85            /* percent of a limit: memory moves to files, files are trimmed */
+#define EVERY_S 0.02 /* an engine writes some 10 MB of its pools meanwhile */
+#define NEAR 85      /* percent of a limit: memory moves to files, files are trimmed */
 /* Address space that is taken but never touched: stacks, arenas of the allocator. */
 #define UNTOUCHED (512ULL << 20)
 
@@ -79,7 +80,7 @@ static void look(void)
 	err_t e;
 
 	if (mine > peak)
-		__atomic_store_n(&peak, mine, __ATOMIC_RELAXED);
+		peak = mine;
 	if (memory_max > 0 && mine >= memory_max / 100 * NEAR && store_can_move()) {
 		if (store_move(&e) != 0)
 			end(e.text);
@@ -108,31 +109,29 @@ static void look(void)
 	}
 }
 
-static void *watch(void *arg)
+static void watch(void)
 {
-	const struct timespec pause = {.tv_nsec = EVERY_NS};
+	static double next;
+	double now = wall_now();
 
-	for (;;) {
-		look();
-		(void)nanosleep(&pause, NULL);
-	}
-	return arg;
+	if (now < next)
+		return;
+	next = now + EVERY_S;
+	look();
 }
 
 void footprint_watch(uint64_t memory, uint64_t file)
 {
 	taken_t t = taken();
-	pthread_t thread;
 
 	memory_max = memory;
 	file_max = file;
 	if (memory_max > 0)
 		wall(&t);
-	if (pthread_create(&thread, NULL, watch, NULL) != 0)
-		abort();
+	vtime_watch(watch);
 }
 
 uint64_t footprint_peak(void)
 {
-	return __atomic_load_n(&peak, __ATOMIC_RELAXED);
+	return peak;
 }

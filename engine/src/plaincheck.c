@@ -1,8 +1,8 @@
 /*
- * The parsers and the device model alone, built under sanitizers for the tests:
+ * The parsers and the order of calls alone, built under sanitizers for the tests:
  *   plain-check spec FILE | ops FILE | content FILE   exit 0 or, with one sentence on stderr, 2
- *   plain-check model SPEC PROFILE                    reads "io ARRIVAL CLASS OFFSET SIZE" and "flush ARRIVAL
- *                                                     BACKGROUND" lines, prints each finish, then the busy seconds
+ *   plain-check order FILE NFILES strict|loose        reads lines: "waits CALL" prints which file it waits for,
+ *                                                     "after CALL" which sync, or -1; "done CALL" prints nothing
  */
 #include <inttypes.h>
 #include <stdlib.h>
@@ -10,6 +10,7 @@
 
 #include "content.h"
 #include "ops.h"
+#include "order.h"
 #include "spec.h"
 
 static int bad(const err_t *e)
@@ -18,38 +19,29 @@ static int bad(const err_t *e)
 	return EXIT_INPUT;
 }
 
-static int run_model(const char *path, const char *profile)
+static int run_order(const char *path, const char *nfiles, bool strict)
 {
-	char line[256];
-	model_device_t d;
-	spec_t s;
+	char line[64];
+	order_t order;
+	ops_t o;
 	err_t e;
-	size_t i;
+	uint64_t call;
 
-	if (spec_read(path, &s, &e) != 0) {
-		spec_free(&s);
+	if (ops_read(path, &o, &e) != 0)
 		return bad(&e);
-	}
-	for (i = 0; i < s.nprofiles && strcmp(s.profiles[i].name, profile) != 0; i++)
-		;
-	if (i == s.nprofiles)
-		return EXIT_FAILED;
-	model_init(&d, &s.profiles[i], s.profiles[i].size);
+	order_make(&order, &o, 0, strtoul(nfiles, NULL, 10), strict);
 	while (fgets(line, sizeof(line), stdin) != NULL) {
-		int64_t at;
-		uint64_t off, size;
-		int c;
-
-		if (sscanf(line, "io %" SCNd64 " %d %" SCNu64 " %" SCNu64, &at, &c, &off, &size) == 4 && c >= 0 &&
-		    c < MIO_COUNT)
-			(void)printf("%" PRId64 "\n", model_io(&d, at, (model_class_t)c, off, size));
-		else if (sscanf(line, "flush %" SCNd64 " %d", &at, &c) == 2)
-			(void)printf("%" PRId64 "\n", model_flush(&d, at, c != 0));
+		if (sscanf(line, "waits %" SCNu64, &call) == 1 && call < o.nops)
+			(void)printf("%" PRId32 "\n", order_waits_for(&order, call));
+		else if (sscanf(line, "after %" SCNu64, &call) == 1 && call < o.nops)
+			(void)printf("%" PRId32 "\n", (int32_t)order.after[call]);
+		else if (sscanf(line, "done %" SCNu64, &call) == 1 && call < o.nops)
+			order_done(&order, call);
 		else
 			return EXIT_FAILED;
 	}
-	(void)printf("%.9f\n", model_busy_s(&d));
-	spec_free(&s);
+	order_free(&order);
+	ops_free(&o);
 	return 0;
 }
 
@@ -72,8 +64,8 @@ int main(int argc, char **argv)
 		if ((rc = content_open(argv[2], &c, &e)) == 0)
 			content_fill(&c, 7, 3 * CONTENT_CHUNK - 9999, sizeof(buf), 5, buf);
 		content_close(&c);
-	} else if (argc == 4 && strcmp(argv[1], "model") == 0) {
-		return run_model(argv[2], argv[3]);
+	} else if (argc == 5 && strcmp(argv[1], "order") == 0) {
+		return run_order(argv[2], argv[3], strcmp(argv[4], "strict") == 0);
 	} else {
 		return EXIT_FAILED;
 	}

@@ -23,8 +23,6 @@ typedef enum {
 	TN_DELAY_MIN,
 	TN_DELAY_SCALE,
 	TN_PREFETCH,
-	TN_MODEL_SYNC_READ,
-	TN_MODEL_SYNC_WRITE,
 	TN_QUEUE
 } tunable_kind_t;
 
@@ -64,9 +62,9 @@ static const struct {
 	{"zfs_vdev_read_gap_limit", TN_LIBRARY, 0, 16 << 20, 32 << 10},
 	{"zfs_vdev_write_gap_limit", TN_LIBRARY, 0, 16 << 20, 4 << 10},
 	{"zfs_vdev_sync_read_min_active", TN_QUEUE, 1, 1000, 10},
-	{"zfs_vdev_sync_read_max_active", TN_MODEL_SYNC_READ, 1, 1000, 10},
+	{"zfs_vdev_sync_read_max_active", TN_QUEUE, 1, 1000, 10},
 	{"zfs_vdev_sync_write_min_active", TN_QUEUE, 1, 1000, 10},
-	{"zfs_vdev_sync_write_max_active", TN_MODEL_SYNC_WRITE, 1, 1000, 10},
+	{"zfs_vdev_sync_write_max_active", TN_QUEUE, 1, 1000, 10},
 	{"zfs_vdev_async_read_min_active", TN_QUEUE, 1, 1000, 1},
 	{"zfs_vdev_async_read_max_active", TN_LIBRARY, 1, 1000, 3},
 	{"zfs_vdev_async_write_min_active", TN_QUEUE, 1, 1000, 2},
@@ -74,9 +72,6 @@ static const struct {
 	{"zfs_vdev_scrub_min_active", TN_QUEUE, 1, 1000, 1},
 	{"zfs_vdev_scrub_max_active", TN_QUEUE, 1, 1000, 3},
 };
-
-/* The measured phase never reaches OpenZFS's own dirty limits; the replay keeps them by trace time instead. */
-#define LIBRARY_DIRTY_FACTOR 8
 
 /* Writes a variable of the library; -1 if it has none of this name. */
 static int set_library(const char *name, int64_t value)
@@ -94,6 +89,13 @@ static int set_library(const char *name, int64_t value)
 	else
 		return -1;
 	return 0;
+}
+
+static void warn_if_constant(const spec_tunable_t *t, int64_t standard, warn_fn *warn)
+{
+	if (set_library(t->name, t->value) != 0 && t->value != standard)
+		warn("%s is a constant in OpenZFS %s's user-space library; the layout was replayed with %lld.", t->name,
+		    OPENZFS_STRING, (long long)standard);
 }
 
 static int set_tunable(const spec_tunable_t *t, pace_t *pace, warn_fn *warn, err_t *err)
@@ -117,6 +119,7 @@ static int set_tunable(const spec_tunable_t *t, pace_t *pace, warn_fn *warn, err
 		return 0;
 	case TN_DIRTY_SYNC:
 		pace->dirty_sync_percent = t->value;
+		warn_if_constant(t, tunables[i].standard, warn);
 		return 0;
 	case TN_DELAY_MIN:
 		pace->delay_min_percent = t->value;
@@ -132,18 +135,8 @@ static int set_tunable(const spec_tunable_t *t, pace_t *pace, warn_fn *warn, err
 		/* The switch is a constant in some libraries; then the datasets' prefetch property does the same. */
 		pace->no_prefetch = set_library(t->name, t->value) != 0 && t->value != 0;
 		return 0;
-	case TN_MODEL_SYNC_READ:
-		pace->sync_read_active = (int)t->value;
-		(void)set_library(t->name, t->value);
-		return 0;
-	case TN_MODEL_SYNC_WRITE:
-		pace->sync_write_active = (int)t->value;
-		(void)set_library(t->name, t->value);
-		return 0;
 	case TN_QUEUE:
-		if (set_library(t->name, t->value) != 0 && t->value != tunables[i].standard)
-			warn("%s is a constant in OpenZFS %s's user-space library; the layout was replayed with %lld.",
-			    t->name, OPENZFS_STRING, (long long)tunables[i].standard);
+		warn_if_constant(t, tunables[i].standard, warn);
 		return 0;
 	case TN_LIBRARY:
 		if (set_library(t->name, t->value) != 0 && t->value != tunables[i].standard)
@@ -185,7 +178,7 @@ int pool_start(const spec_t *spec, pace_t *pace, warn_fn *warn, err_t *err)
 			return -1;
 	if (set_library("zfs_max_recordsize", 16 << 20) != 0)
 		return err_set(err, "The OpenZFS library has no zfs_max_recordsize; this version is not supported.");
-	/* Only the replay ends transaction groups, by trace time. */
+	/* Until pool_live() who loads the pools ends transaction groups. */
 	if (set_library("zfs_txg_timeout", 1000000) != 0 || set_library("zfs_delay_min_dirty_percent", 100) != 0)
 		return err_set(err, "The OpenZFS library has no zfs_txg_timeout; this version is not supported.");
 	(void)set_library("zfs_deadman_enabled", 0);
@@ -200,17 +193,11 @@ uint64_t pool_load_group(uint64_t arc_max)
 	return MIN(MAX(arc_max / 8, 8ULL << 20), 64ULL << 20);
 }
 
-/* Neither in the load nor in the measure does OpenZFS reach its own limits: where groups end would depend on chance. */
-void pool_loading(const pace_t *pace, bool loading, uint64_t arc_max)
+/* Up to three groups are in memory; records of 16 MiB and metadata come on top. */
+void pool_loading(uint64_t arc_max)
 {
-	/* In the load up to three groups are in memory; records of 16 MiB and metadata come on top. */
-	uint64_t limit = loading ? pool_load_group(arc_max) * 16 : pace->dirty_max;
-
-	zfs_dirty_data_max = limit * LIBRARY_DIRTY_FACTOR;
-	(void)set_library("zfs_wrlog_data_max", (int64_t)zfs_dirty_data_max * LIBRARY_DIRTY_FACTOR);
-	/* These count in percent of the limit above. */
-	(void)set_library("zfs_vdev_async_write_active_min_dirty_percent", 30 / LIBRARY_DIRTY_FACTOR + 1);
-	(void)set_library("zfs_vdev_async_write_active_max_dirty_percent", 60 / LIBRARY_DIRTY_FACTOR + 1);
+	zfs_dirty_data_max = pool_load_group(arc_max) * 128;
+	(void)set_library("zfs_wrlog_data_max", (int64_t)zfs_dirty_data_max);
 }
 
 void pool_live(const pace_t *pace)
@@ -648,6 +635,12 @@ void pool_arc(arc_count_t *c)
 	c->l2_misses = SUM(l2_misses);
 	c->l2_size = SUM(l2_psize);
 	c->l2_write_bytes = SUM(l2_write_bytes);
+}
+
+void pool_throttle(throttle_t *t)
+{
+	t->delays = dmu_tx_stats.dmu_tx_dirty_delay.value.ui64;
+	t->over_max = pool_over_max();
 }
 
 uint64_t pool_over_max(void)

@@ -30,8 +30,7 @@ typedef struct {
 	int64_t dirty_sync_percent;
 	int64_t delay_min_percent;
 	int64_t delay_scale;
-	int sync_read_active, sync_write_active; /* most at a time on a disk; 0 = OpenZFS's own */
-	bool no_prefetch;                        /* and the library's switch is a constant */
+	bool no_prefetch; /* and the library's switch is a constant */
 } pace_t;
 
 /* What a layout asks for that this library can't do, but that does not make its numbers wrong. */
@@ -44,7 +43,7 @@ uint64_t pool_host_memory(const spec_t *spec);
 int pool_start(const spec_t *spec, pace_t *pace, warn_fn *warn, err_t *err);
 /* Are the datasets' properties values that OpenZFS knows?  After pool_start(). */
 int pool_check_properties(const spec_t *spec, err_t *err);
-/* Lets OpenZFS itself end transaction groups and slow writers down, by the wall clock. */
+/* Lets OpenZFS itself end transaction groups and slow writers down, by its clock. */
 void pool_live(const pace_t *pace);
 /* Makes the pools and their datasets. */
 int pool_create_all(const spec_t *spec, const pace_t *pace, err_t *err);
@@ -67,8 +66,8 @@ void pool_end_tasks(int pool);
 /* Writes what is left. */
 void pool_settle(int pool);
 
-/* Limits for the load or for the measure. */
-void pool_loading(const pace_t *pace, bool loading, uint64_t arc_max);
+/* Limits for the load: what ends its transaction groups is pool_next_txg() alone. */
+void pool_loading(uint64_t arc_max);
 /* Bytes of files that the load puts into one transaction group. */
 uint64_t pool_load_group(uint64_t arc_max);
 
@@ -78,6 +77,12 @@ void pool_arc(arc_count_t *c);
 /* The ARC's size now, and what of it could be evicted, bytes. */
 void pool_arc_size(uint64_t *size, uint64_t *evictable);
 uint64_t pool_over_max(void);
+
+/* What OpenZFS did about too much dirty data, times. */
+typedef struct {
+	uint64_t delays, over_max;
+} throttle_t;
+void pool_throttle(throttle_t *t);
 uint64_t pool_allocated(int pool);
 uint64_t pool_free(int pool);
 

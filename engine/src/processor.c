@@ -39,8 +39,32 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static row_t rows[ROWS]; /* under lock; calls == 0: free */
 static uint64_t left_out;
 
-static __thread owner_t owner;
-static __thread int depth; /* within a call that is counted, or one that is not to be */
+/* What is a thread's own.  By a key, since the engine's threads are not the kernel's. */
+typedef struct {
+	owner_t owner;
+	int depth; /* within a call that is counted, or one that is not to be */
+} mine_t;
+
+static pthread_key_t key;
+static pthread_once_t once = PTHREAD_ONCE_INIT;
+
+static void make_key(void)
+{
+	if (pthread_key_create(&key, free) != 0)
+		abort();
+}
+
+static mine_t *mine(void)
+{
+	mine_t *m;
+
+	(void)pthread_once(&once, make_key);
+	if ((m = pthread_getspecific(key)) != NULL)
+		return m;
+	if ((m = calloc(1, sizeof(*m))) == NULL || pthread_setspecific(key, m) != 0)
+		abort();
+	return m;
+}
 
 #define REAL(fn, name) \
 	static fn *real; \
@@ -171,11 +195,34 @@ static int64_t since(int64_t start)
 	return MAX(processor_ns() - start - (int64_t)processor_clock_ns(), 0);
 }
 
+void (*processor_done)(processor_op_t op, int algorithm, int level, uint64_t bytes, uint64_t out);
+
+static int64_t begin(void)
+{
+	mine()->depth++;
+	return processor_ns();
+}
+
+static void end(owner_t who, processor_op_t op, int algorithm, int level, uint64_t bytes, uint64_t out, int64_t start)
+{
+	count(who, op, algorithm, level, bytes, out, since(start));
+	mine()->depth--;
+	if (processor_done != NULL)
+		processor_done(op, algorithm, level, bytes, out);
+}
+
+static void copied(owner_t who, uint64_t bytes)
+{
+	count(who, PO_COPY, 0, NO_LEVEL, bytes, bytes, 0);
+	if (processor_done != NULL)
+		processor_done(PO_COPY, 0, NO_LEVEL, bytes, bytes);
+}
+
 void processor_copied(const void *objset, uint64_t bytes)
 {
 	objset_t *os = (objset_t *)(uintptr_t)objset;
 
-	count((owner_t){dmu_objset_spa(os), dmu_objset_id(os)}, PO_COPY, 0, NO_LEVEL, bytes, bytes, 0);
+	copied((owner_t){dmu_objset_spa(os), dmu_objset_id(os)}, bytes);
 }
 
 /* --- functions that take the place of the library's --- */
@@ -185,13 +232,14 @@ void zio_execute(void *arg)
 {
 	typedef void execute_fn(void *);
 	REAL(execute_fn, "zio_execute");
-	owner_t before = owner;
+	mine_t *m = mine();
+	owner_t before = m->owner;
 	zio_t *z = arg;
 
 	if (z->io_bookmark.zb_objset != 0)
-		owner = (owner_t){z->io_spa, z->io_bookmark.zb_objset};
+		m->owner = (owner_t){z->io_spa, z->io_bookmark.zb_objset};
 	real(z);
-	owner = before;
+	m->owner = before;
 }
 
 int arc_read(zio_t *pio, spa_t *spa, const blkptr_t *bp, arc_read_done_func_t *done, void *priv,
@@ -200,12 +248,13 @@ int arc_read(zio_t *pio, spa_t *spa, const blkptr_t *bp, arc_read_done_func_t *d
 	typedef int read_fn(zio_t *, spa_t *, const blkptr_t *, arc_read_done_func_t *, void *, zio_priority_t, int,
 	    arc_flags_t *, const zbookmark_phys_t *);
 	REAL(read_fn, "arc_read");
-	owner_t before = owner;
+	mine_t *m = mine();
+	owner_t before = m->owner;
 	int error;
 
-	owner = (owner_t){spa, zb->zb_objset};
+	m->owner = (owner_t){spa, zb->zb_objset};
 	error = real(pio, spa, bp, done, priv, priority, flags, arc_flags, zb);
-	owner = before;
+	m->owner = before;
 	return error;
 }
 
@@ -223,17 +272,15 @@ size_t counted_compress(uintptr_t c, uintptr_t src, uintptr_t dst, size_t len, u
 	int64_t start;
 	size_t out;
 
-	if (depth > 0)
+	if (mine()->depth > 0)
 		return real(c, src, dst, len, fifth, sixth);
-	depth++;
-	start = processor_ns();
+	start = begin();
 	out = real(c, src, dst, len, fifth, sixth);
 #if OPENZFS_NUMBER >= 20300
-	count(owner, PO_COMPRESS, (int)c, (uint8_t)sixth, len, out, since(start));
+	end(mine()->owner, PO_COMPRESS, (int)c, (uint8_t)sixth, len, out, start);
 #else
-	count(owner, PO_COMPRESS, (int)c, (uint8_t)fifth, len, out, since(start));
+	end(mine()->owner, PO_COMPRESS, (int)c, (uint8_t)fifth, len, out, start);
 #endif
-	depth--;
 	return out;
 }
 
@@ -247,13 +294,11 @@ int counted_decompress(uintptr_t c, uintptr_t src, uintptr_t dst, size_t from, s
 	int64_t start;
 	int error;
 
-	if (depth > 0)
+	if (mine()->depth > 0)
 		return real(c, src, dst, from, len, level);
-	depth++;
-	start = processor_ns();
+	start = begin();
 	error = real(c, src, dst, from, len, level);
-	count(owner, PO_DECOMPRESS, (int)c, NO_LEVEL, len, from, since(start));
-	depth--;
+	end(mine()->owner, PO_DECOMPRESS, (int)c, NO_LEVEL, len, from, start);
 	return error;
 }
 
@@ -264,11 +309,9 @@ void zio_checksum_compute(zio_t *z, enum zio_checksum checksum, abd_t *abd, uint
 	owner_t who = {z->io_spa, z->io_bookmark.zb_objset};
 	int64_t start;
 
-	depth++;
-	start = processor_ns();
+	start = begin();
 	real(z, checksum, abd, size);
-	count(who, PO_CHECKSUM, (int)checksum, NO_LEVEL, size, size, since(start));
-	depth--;
+	end(who, PO_CHECKSUM, (int)checksum, NO_LEVEL, size, size, start);
 }
 
 /* Of a block that was read; what follows in this thread is for it. */
@@ -278,7 +321,7 @@ int zio_checksum_error(zio_t *z, zio_bad_cksum_t *out)
 	REAL(error_fn, "zio_checksum_error");
 
 	if (z->io_bookmark.zb_objset != 0)
-		owner = (owner_t){z->io_spa, z->io_bookmark.zb_objset};
+		mine()->owner = (owner_t){z->io_spa, z->io_bookmark.zb_objset};
 	return real(z, out);
 }
 
@@ -291,11 +334,9 @@ int zio_checksum_error_impl(spa_t *spa, const blkptr_t *bp, enum zio_checksum ch
 	int64_t start;
 	int error;
 
-	depth++;
-	start = processor_ns();
+	start = begin();
 	error = real(spa, bp, checksum, abd, size, offset, info);
-	count(owner, PO_CHECKSUM, (int)checksum, NO_LEVEL, size, size, since(start));
-	depth--;
+	end(mine()->owner, PO_CHECKSUM, (int)checksum, NO_LEVEL, size, size, start);
 	return error;
 }
 
@@ -308,11 +349,9 @@ void vdev_raidz_generate_parity_row(raidz_map_t *rm, raidz_row_t *rr)
 
 	for (int c = (int)rr->rr_firstdatacol; c < (int)rr->rr_cols; c++)
 		bytes += rr->rr_col[c].rc_size;
-	depth++;
-	start = processor_ns();
+	start = begin();
 	real(rm, rr);
-	count(owner, PO_PARITY, (int)rr->rr_firstdatacol, NO_LEVEL, bytes, bytes, since(start));
-	depth--;
+	end(mine()->owner, PO_PARITY, (int)rr->rr_firstdatacol, NO_LEVEL, bytes, bytes, start);
 }
 
 int zio_do_crypt_abd(boolean_t encrypt, zio_crypt_key_t *key, dmu_object_type_t ot, boolean_t byteswap, uint8_t *salt,
@@ -324,11 +363,9 @@ int zio_do_crypt_abd(boolean_t encrypt, zio_crypt_key_t *key, dmu_object_type_t 
 	int64_t start;
 	int error;
 
-	depth++;
-	start = processor_ns();
+	start = begin();
 	error = real(encrypt, key, ot, byteswap, salt, iv, mac, len, plain, cipher, no_crypt);
-	count(owner, PO_CRYPT, encrypt ? 1 : 0, NO_LEVEL, len, len, since(start));
-	depth--;
+	end(mine()->owner, PO_CRYPT, encrypt ? 1 : 0, NO_LEVEL, len, len, start);
 	return error;
 }
 
@@ -338,8 +375,8 @@ void abd_copy_off(abd_t *to, abd_t *from, size_t to_off, size_t from_off, size_t
 	typedef void copy_fn(abd_t *, abd_t *, size_t, size_t, size_t);
 	REAL(copy_fn, "abd_copy_off");
 
-	if (depth == 0 && !FROM_HERE())
-		count(owner, PO_COPY, 0, NO_LEVEL, size, size, 0);
+	if (mine()->depth == 0 && !FROM_HERE())
+		copied(mine()->owner, size);
 	real(to, from, to_off, from_off, size);
 }
 
@@ -348,8 +385,8 @@ void abd_copy_from_buf_off(abd_t *abd, const void *buf, size_t off, size_t size)
 	typedef void copy_fn(abd_t *, const void *, size_t, size_t);
 	REAL(copy_fn, "abd_copy_from_buf_off");
 
-	if (depth == 0 && !FROM_HERE())
-		count(owner, PO_COPY, 0, NO_LEVEL, size, size, 0);
+	if (mine()->depth == 0 && !FROM_HERE())
+		copied(mine()->owner, size);
 	real(abd, buf, off, size);
 }
 
@@ -358,8 +395,8 @@ void abd_copy_to_buf_off(void *buf, abd_t *abd, size_t off, size_t size)
 	typedef void copy_fn(void *, abd_t *, size_t, size_t);
 	REAL(copy_fn, "abd_copy_to_buf_off");
 
-	if (depth == 0 && !FROM_HERE())
-		count(owner, PO_COPY, 0, NO_LEVEL, size, size, 0);
+	if (mine()->depth == 0 && !FROM_HERE())
+		copied(mine()->owner, size);
 	real(buf, abd, off, size);
 }
 
@@ -371,9 +408,9 @@ void *abd_borrow_buf_copy(abd_t *abd, size_t n)
 	int ours = FROM_HERE();
 	void *buf;
 
-	depth += ours;
+	mine()->depth += ours;
 	buf = real(abd, n);
-	depth -= ours;
+	mine()->depth -= ours;
 	return buf;
 }
 
@@ -383,9 +420,9 @@ void abd_return_buf_copy(abd_t *abd, void *buf, size_t n)
 	REAL(return_fn, "abd_return_buf_copy");
 	int ours = FROM_HERE();
 
-	depth += ours;
+	mine()->depth += ours;
 	real(abd, buf, n);
-	depth -= ours;
+	mine()->depth -= ours;
 }
 
 /* --- the result --- */
@@ -406,21 +443,21 @@ void processor_compression(int compress, int level, char *name, size_t len)
 		(void)snprintf(name, len, "zstd-%d", level);
 }
 
-static void algorithm_name(const row_t *r, char *name, size_t len)
+void processor_algorithm(processor_op_t op, int algorithm, int level, char *name, size_t len)
 {
-	switch (r->op) {
+	switch (op) {
 	case PO_COMPRESS:
 	case PO_DECOMPRESS:
-		processor_compression(r->algorithm, r->level, name, len);
+		processor_compression(algorithm, level, name, len);
 		break;
 	case PO_CHECKSUM:
-		(void)snprintf(name, len, "%s", zio_checksum_table[r->algorithm].ci_name);
+		(void)snprintf(name, len, "%s", zio_checksum_table[algorithm].ci_name);
 		break;
 	case PO_PARITY:
-		(void)snprintf(name, len, "raidz%d", r->algorithm);
+		(void)snprintf(name, len, "raidz%d", algorithm);
 		break;
 	case PO_CRYPT:
-		(void)snprintf(name, len, "%s", r->algorithm != 0 ? "encrypt" : "decrypt");
+		(void)snprintf(name, len, "%s", algorithm != 0 ? "encrypt" : "decrypt");
 		break;
 	default:
 		(void)snprintf(name, len, "copy");
@@ -467,7 +504,7 @@ static json_t *row_json(const spec_t *spec, const row_t *r)
 	char name[64];
 	json_t *o = json_object();
 
-	algorithm_name(r, name, sizeof(name));
+	processor_algorithm((processor_op_t)r->op, r->algorithm, r->level, name, sizeof(name));
 	(void)json_object_set_new(o, "dataset", ds != NULL ? json_string(ds) : json_null());
 	put_text(o, "operation", processor_names[r->op]);
 	put_text(o, "algorithm", name);

@@ -8,11 +8,13 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "busy.h"
 #include "clockwork.h"
 #include "content.h"
 #include "footprint.h"
 #include "memvdev.h"
+#include "order.h"
+#include "vtime.h"
+#include "worktime.h"
 
 #include "zfs.h"
 
@@ -25,52 +27,36 @@ bool replay_progress;
 typedef struct {
 	fl_file_t *f; /* NULL: does not exist now */
 	bool known;   /* the layout has this file */
-	bool unlinked;
+	bool unlinked, making;
 	int dataset, pool;
 	uint32_t id, names;
-	uint64_t last_op; /* index of the last operation on it */
+	vqueue_t waiting; /* calls that wait for others on it */
 	uint64_t start_size;
 	const content_t *content;
 	uint8_t *shadow;
 } rfile_t;
 
-/*
- * A log block that is still open, on one dataset: commits that come before its deadline get into it too.  As OpenZFS
- * 2.3 decides (zil.c): while commits come in parallel, a block waits for a share of the time that the last one took.
- */
-#if OPENZFS_NUMBER >= 20300
-#define COMMIT_WAIT_PERCENT 10 /* zfs_commit_timeout_pct */
-#else
-#define COMMIT_WAIT_PERCENT 5
-#endif
-#define COMMIT_BURSTS 8 /* ZIL_BURSTS: waits so many times more after the last parallel one */
-
-typedef struct {
-	fl_file_t *file;
-	uint16_t thread;
-	uint8_t via;
-	int64_t start; /* modelled */
-	int64_t recorded_done;
-} commit_t;
-
-typedef struct {
-	commit_t *commit;
-	size_t n, room;
-	int64_t deadline; /* modelled, as all times here */
-	int64_t finish;   /* of the last block */
-	int64_t latency;  /* its running mean */
-	int parallel;
-} batch_t;
-
 /* Who owns a file has no part in its I/O. */
 static const fl_new_t new_file = {.mode = S_IFREG | 0600};
 
+/* A call that its thread does not wait for before the next. */
 typedef struct {
-	double wait_s;         /* modelled */
-	int64_t async_until;   /* union of outstanding asynchronous requests, model time */
-	int64_t done;          /* model time at which its last call returned */
-	int64_t recorded_done; /* trace time at which it returned when recorded */
-	int waits_for;         /* dataset whose open log block it waits for, -1 none */
+	int64_t recorded_done;
+	int64_t done; /* trace time, NOT_YET */
+} pending_t;
+#define NOT_YET INT64_MIN
+
+typedef struct {
+	uint32_t next; /* its next call, ORDER_NONE if it has no more */
+	double wait_s;
+	int64_t async_until; /* up to when its waits for asynchronous calls are counted */
+	int64_t began;       /* when its last call began */
+	int64_t recorded_began;
+	int64_t done;          /* when the last of those that had to be done before its next call was */
+	int64_t recorded_done; /* … when recorded */
+	pending_t *pending;
+	size_t npending, pending_room;
+	vqueue_t waiting;
 } thread_t;
 
 static struct {
@@ -83,18 +69,25 @@ static struct {
 	rfile_t *files;
 	size_t nfiles;
 	thread_t *threads;
-	batch_t *batches; /* [ndatasets] */
-	uint8_t *buf;
-	int64_t now; /* trace time; transaction groups, the ARC and the L2ARC feed go by it */
-	int64_t lag; /* model time is trace time plus this: how far slow disks have held the work up */
-	uint64_t stamp;
+	uint8_t *buf;  /* of the load */
+	uint8_t *sink; /* what is read, and nobody looks at */
+	order_t order;
+	int64_t zero; /* virtual time at which the trace began */
+	uint64_t done, in_call;
+	uint32_t threads_left;
+	int64_t end; /* trace time at which the last call was done */
+	int rc;
+	vqueue_t waiting; /* who waits for the threads */
 	/* per pool */
 	uint64_t group[16]; /* bytes loaded in the open transaction group */
-	int64_t txg_due[16], txg_done[16];
-	uint64_t in_log_base[16], txg_start[16];
-	bool has_cache;
+	uint64_t txg_start[16];
 	err_t *err;
 } R;
+
+static int64_t trace_now(void)
+{
+	return vtime_now() - R.zero;
+}
 
 static void progress(const char *phase, double done, bool force)
 {
@@ -199,12 +192,12 @@ static void quiesce(void)
 	uint64_t before = UINT64_MAX;
 	int same = 0;
 
-	for (int i = 0; i < 500 && same < 3; i++) {
+	for (int i = 0; i < 10000 && same < 3; i++) {
 		uint64_t now = memvdev_begun();
 
-		same = now == before && memvdev_in_flight() == 0 && !busy_now() ? same + 1 : 0;
+		same = now == before && memvdev_in_flight() == 0 ? same + 1 : 0;
 		before = now;
-		(void)usleep(3000);
+		vtime_sleep_until(vtime_now() + 3000000);
 	}
 	clockwork_wait_evicted();
 }
@@ -213,8 +206,6 @@ static void settle(void)
 {
 	for (size_t p = 0; p < R.spec->npools; p++)
 		pool_end_tasks((int)p);
-	while (clockwork_rebuilding())
-		(void)usleep(1000);
 	for (size_t p = 0; p < R.spec->npools; p++)
 		pool_settle((int)p);
 	quiesce();
@@ -227,15 +218,7 @@ static fl_file_t *aging_file(const spec_file_t *f)
 	return R.files[f->id].f;
 }
 
-static int write_range(rfile_t *f, uint64_t off, uint64_t len, uint64_t blank, const uint8_t *data, int flags,
-    bool *commit);
-
-static int aging_write(const spec_file_t *f, uint64_t off, uint64_t len)
-{
-	bool commit;
-
-	return write_range(&R.files[f->id], off, len, 0, NULL, 0, &commit);
-}
+static int aging_write(const spec_file_t *f, uint64_t off, uint64_t len);
 
 static void aging_progress(double done)
 {
@@ -252,7 +235,7 @@ static int load(void)
 
 	for (size_t i = 0; i < R.nfiles; i++)
 		total += R.files[i].known ? R.files[i].start_size : 0;
-	pool_loading(&R.pace, true, R.spec->arc_max);
+	pool_loading(R.spec->arc_max);
 	for (size_t i = 0; i < R.nfiles; i++) {
 		rfile_t *f = &R.files[i];
 
@@ -284,243 +267,42 @@ static int load(void)
 				return failed(error, "Opening", &R.files[i]);
 		}
 	}
+	pool_live(&R.pace);
 	settle();
-	pool_loading(&R.pace, false, R.spec->arc_max);
 	r->load_wall_s = wall_now() - wall;
 	r->load_cpu_s = cpu_now() - cpu;
 	progress("load", 1.0, true);
 	return 0;
 }
 
-/* --- model time --- */
-
-static int64_t model_now(void)
-{
-	return R.now + R.lag;
-}
-
-/*
- * A thread can't begin a call before its last one returned and it has thought as long as it did when recorded.  If the
- * modelled disk is late, the whole trace is held up: otherwise I/O would pile up that the program never issues.
- */
-static void hold_up(const op_t *o)
-{
-	const thread_t *t = &R.threads[o->thread];
-	int64_t ready = t->done + MAX(o->t - t->recorded_done, 0);
-
-	if (ready > o->t + R.lag)
-		R.lag = ready - o->t;
-}
-
-/* --- commits --- */
-
-/* A call of this thread waited for the modelled disks from start to finish (model time). */
-static void waited(uint16_t thread, uint8_t via, int64_t start, int64_t finish, int64_t recorded_done)
-{
-	thread_t *t = &R.threads[thread];
-
-	if (finish <= start)
-		return;
-	if (via == VIA_SYSCALL) {
-		t->wait_s += (double)(finish - start) / 1e9;
-		t->done = finish;
-		t->recorded_done = recorded_done;
-		return;
-	}
-	/* Requests handed over in a batch are waited for together. */
-	if (finish > t->async_until) {
-		t->wait_s += (double)(finish - MAX(start, t->async_until)) / 1e9;
-		t->async_until = finish;
-	}
-}
-
-static void committed(const commit_t *c, int64_t finish)
-{
-	sample(&R.r->sync_lat, finish - c->start);
-	waited(c->thread, c->via, c->start, finish, c->recorded_done);
-	if (c->via == VIA_SYSCALL)
-		R.threads[c->thread].waits_for = -1;
-}
-
-/* Writes a dataset's open log block. */
-static void close_batch(size_t dataset, int64_t t)
-{
-	batch_t *b = &R.batches[dataset];
-	int64_t finish, begun = b->commit[b->n - 1].start;
-
-	begun = MAX(MIN(t, b->deadline), begun);
-	for (size_t i = 1; i < b->n; i++)
-		fl_commit_join(b->commit[i].file);
-	memvdev_commit_begin(begun);
-	busy_enter();
-	/* The first one writes the records of all; the others find nothing left, but OpenZFS counts them. */
-	for (size_t i = 0; i < b->n; i++)
-		fl_commit_file(b->commit[i].file);
-	busy_leave();
-	finish = memvdev_commit_end();
-	memvdev_time(model_now());
-	b->latency = (b->latency * 7 + finish - begun) / 8;
-	b->finish = finish;
-	if (b->parallel > 0)
-		b->parallel--;
-	for (size_t i = 0; i < b->n; i++)
-		committed(&b->commit[i], finish);
-	b->n = 0;
-}
-
-/* Closes every log block, of one pool or of all (-1). */
-static void close_batches(int pool, int64_t t)
-{
-	for (size_t i = 0; i < R.spec->ndatasets; i++)
-		if (R.batches[i].n > 0 && (pool < 0 || R.spec->datasets[i].pool == pool))
-			close_batch(i, t);
-}
-
-/* Closes those whose time is up, in that order. */
-static void close_due_batches(int64_t t)
-{
-	for (;;) {
-		size_t first = SIZE_MAX;
-
-		for (size_t i = 0; i < R.spec->ndatasets; i++)
-			if (R.batches[i].n > 0 && R.batches[i].deadline <= t &&
-			    (first == SIZE_MAX || R.batches[i].deadline < R.batches[first].deadline))
-				first = i;
-		if (first == SIZE_MAX)
-			return;
-		close_batch(first, t);
-	}
-}
-
-static void start_commit(uint64_t index, const rfile_t *f)
-{
-	const op_t *o = &R.ops->op[index];
-	/* A synchronous write that had to read first logs its data only then. */
-	int64_t start = MAX(model_now(), R.threads[o->thread].done);
-	commit_t c = {NULL, o->thread, o->via, start, o->t + o->dur};
-	batch_t *b;
-
-	if (f == NULL) {
-		close_batches(-1, start);
-		memvdev_commit_begin(start);
-		busy_enter();
-		for (size_t i = 0; i < R.spec->ndatasets; i++)
-			fl_commit_volume(R.vols[i]);
-		busy_leave();
-		committed(&c, memvdev_commit_end());
-		memvdev_time(model_now());
-		return;
-	}
-	b = &R.batches[f->dataset];
-	if (b->n > 0 && b->deadline <= start)
-		close_batch((size_t)f->dataset, start);
-	if (b->n > 0)
-		b->parallel = COMMIT_BURSTS;
-	else if (b->finish > start)
-		b->parallel = MAX(b->parallel, COMMIT_BURSTS / 2);
-	if (b->n == b->room) {
-		b->room = b->room == 0 ? 16 : b->room * 2;
-		if ((b->commit = realloc(b->commit, b->room * sizeof(*b->commit))) == NULL)
-			abort();
-	}
-	c.file = f->f;
-	b->commit[b->n++] = c;
-	if (b->n == 1)
-		b->deadline = start + (b->parallel > 0 ? b->latency * COMMIT_WAIT_PERCENT / 100 : 0);
-	if (c.via == VIA_SYSCALL)
-		R.threads[c.thread].waits_for = f->dataset;
-	if (b->deadline <= start)
-		close_batch((size_t)f->dataset, start);
-}
-
-/* --- transaction groups by trace time --- */
-
-static uint64_t in_log(int pool)
-{
-	uint64_t sum = 0;
-	fl_itx_t x;
-
-	for (size_t i = 0; i < R.spec->ndatasets; i++) {
-		if (R.spec->datasets[i].pool == pool) {
-			fl_volume_itx(R.vols[i], &x);
-			sum += x.in_log;
-		}
-	}
-	return sum;
-}
-
-static void end_txg(int pool, int64_t t)
-{
-	t = MAX(t, R.now);
-	close_batches(pool, t + R.lag);
-	R.now = t;
-	memvdev_begin(DO_TXG, model_now(), pool, 0, 0);
-	pool_sync(pool);
-	(void)memvdev_end();
-	/* The next group can't be written before the disks are done with this one. */
-	R.txg_done[pool] = MAX(memvdev_async_until(pool) - R.lag, t);
-	R.txg_due[pool] = MAX(t + R.pace.txg_timeout_s * NS, R.txg_done[pool]);
-	R.in_log_base[pool] = in_log(pool);
-}
-
-static void pass_time(int64_t t)
-{
-	for (size_t p = 0; p < R.spec->npools; p++)
-		if (R.txg_due[p] <= t)
-			end_txg((int)p, R.txg_due[p]);
-	R.now = MAX(R.now, t);
-	clockwork_advance(R.now);
-	if (R.has_cache)
-		clockwork_feed_l2arc(R.now);
-}
-
-/* After a write: OpenZFS's limits on dirty data, kept by trace time. */
-static void check_dirty(int pool)
-{
-	uint64_t dirty = pool_dirty_bytes(pool), max = R.pace.dirty_max;
-	uint64_t floor = max / 100 * (uint64_t)R.pace.delay_min_percent;
-	uint64_t kick = max / 100 * (uint64_t)R.pace.dirty_sync_percent;
-	bool writing = R.now < R.txg_done[pool];
-
-	if (dirty >= max || dirty > floor) {
-		/* delay = scale * (dirty - floor) / (max - dirty), at most 100 ms: dmu_tx.c */
-		double ns =
-		    dirty >= max ? 1e8 : (double)R.pace.delay_scale * (double)(dirty - floor) / (double)(max - dirty);
-
-		R.r->throttle_delays++;
-		R.r->throttle_delay_s += MIN(ns, 1e8) / 1e9;
-	}
-	if (dirty >= max) {
-		R.r->throttle_over_max++;
-		if (writing) {
-			R.r->throttle_stall_s += (double)(R.txg_done[pool] - R.now) / 1e9;
-			R.lag += R.txg_done[pool] - R.now;
-		}
-	}
-	/* The limit on data in the log is twice that on dirty data, with the same share to begin at. */
-	if (dirty >= max || (!writing && (dirty >= kick || in_log(pool) - R.in_log_base[pool] >= 2 * kick))) {
-		R.r->txgs_dirty++;
-		end_txg(pool, R.now);
-	}
-}
-
 /* --- operations --- */
 
-static void mark(doing_t what, const rfile_t *f)
+static account_target_t writing(const rfile_t *f, uint64_t off, uint64_t len)
 {
-	memvdev_begin(what, model_now(), f->pool, fl_volume_objset(R.vols[f->dataset]), fl_object(f->f));
+	return (account_target_t){NULL, f->pool, fl_volume_objset(R.vols[f->dataset]), fl_object(f->f), off, off + len};
 }
 
 static int create(rfile_t *f)
 {
+	fl_file_t *made = NULL;
 	char name[64];
 	bool commit;
 	int error;
 
+	/* Two threads may both be the first that the recorder saw. */
+	while (f->making)
+		(void)vtime_wait(&f->waiting, VTIME_NEVER);
+	if (f->f != NULL)
+		return 0;
+	f->making = true;
 	f->names++;
 	file_name(f, name, sizeof(name));
-	if ((error = fl_create(fl_root(R.vols[f->dataset]), name, &new_file, &f->f, &commit)) != 0)
+	error = fl_create(fl_root(R.vols[f->dataset]), name, &new_file, &made, &commit);
+	f->making = false;
+	vtime_wake(&f->waiting, true);
+	if (error != 0)
 		return failed(error, "Creating", f);
+	f->f = made;
 	f->unlinked = false;
 	if (f->shadow != NULL)
 		(void)madvise(f->shadow, SHADOW, MADV_DONTNEED);
@@ -529,15 +311,13 @@ static int create(rfile_t *f)
 
 static void destroy(rfile_t *f)
 {
-	/* A commit of it may wait. */
-	close_batches(f->pool, model_now());
 	fl_release(f->f, 1);
 	f->f = NULL;
 	if (f->shadow != NULL)
 		(void)madvise(f->shadow, SHADOW, MADV_DONTNEED);
 }
 
-static int unlink_file(rfile_t *f, uint64_t i, bool *commit)
+static int unlink_file(rfile_t *f, bool *commit)
 {
 	char name[64];
 	int error;
@@ -545,26 +325,23 @@ static int unlink_file(rfile_t *f, uint64_t i, bool *commit)
 	*commit = false;
 	if (f->f == NULL || f->unlinked)
 		return 0;
-	close_batches(f->pool, model_now());
 	file_name(f, name, sizeof(name));
 	if ((error = fl_unlink(fl_root(R.vols[f->dataset]), name, false, commit)) != 0)
 		return failed(error, "Removing", f);
-	f->unlinked = true;
 	/* Somebody may still have it open: its space goes after its last use in the trace. */
-	if (f->last_op <= i)
-		destroy(f);
+	f->unlinked = true;
 	return 0;
 }
 
-static int read_range(rfile_t *f, const op_t *o, uint64_t *total)
+static int read_range(rfile_t *f, uint64_t off, uint64_t left, uint64_t *total)
 {
-	uint64_t left = (uint64_t)o->size, off = (uint64_t)o->offset, got = 1;
+	uint64_t got = 1;
 	int error = 0;
 
 	*total = 0;
 	while (left > 0 && got > 0 && error == 0) {
-		error = fl_read(f->f, off, R.buf, MIN(left, PIECE), &got);
-		if (error == 0 && R.spec->verify && shadow_check(f, off, got, R.buf) != 0)
+		error = fl_read(f->f, off, R.sink, MIN(left, PIECE), &got);
+		if (error == 0 && R.spec->verify && shadow_check(f, off, got, R.sink) != 0)
 			return EXIT_FAILED;
 		left -= got;
 		off += got;
@@ -573,126 +350,126 @@ static int read_range(rfile_t *f, const op_t *o, uint64_t *total)
 	return error != 0 ? failed(error, "Reading", f) : 0;
 }
 
-/* Blocks that a prefetch had asked for arrive only when the modelled disk delivers them. */
-static int64_t prefetched_until(const rfile_t *f, uint64_t off, uint64_t len)
-{
-	uint64_t block = fl_block_size(f->f), objset = fl_volume_objset(R.vols[f->dataset]), n = 0;
-	int64_t until = 0;
-
-	if (len == 0 || block == 0)
-		return 0;
-	for (uint64_t b = off / block; b <= (off + len - 1) / block && n < 4096; b++, n++)
-		until = MAX(until, memvdev_prefetch_finish(f->pool, objset, fl_object(f->f), b));
-	return until;
-}
-
 static int op_read(const op_t *o, rfile_t *f)
 {
+	int64_t start = trace_now();
 	uint64_t got;
-	int64_t end, start = model_now();
 	int rc;
 
 	R.r->reads++;
-	mark(DO_READ, f);
-	rc = read_range(f, o, &got);
-	end = memvdev_end();
+	rc = read_range(f, (uint64_t)o->offset, (uint64_t)o->size, &got);
 	R.r->read_bytes += got;
-	end = MAX(end, prefetched_until(f, (uint64_t)o->offset, got));
-	sample(&R.r->read_lat, end - start);
-	waited(o->thread, o->via, start, end, o->t + o->dur);
+	sample(&R.r->read_lat, trace_now() - start);
 	return rc;
 }
 
-static int write_range(rfile_t *f, uint64_t off, uint64_t len, uint64_t blank, const uint8_t *data, int flags,
-    bool *commit)
+/* What is written: data, or the file's own bytes, changed by a stamp that no other write has, and zeros at the end. */
+typedef struct {
+	const uint8_t *data;
+	uint64_t stamp, blank;
+} bytes_t;
+
+#define STAMPS 16 /* bits: a call is done in fewer pieces than this says */
+
+static bytes_t bytes_of(const op_t *o)
 {
+	return (bytes_t){NULL, (uint64_t)(o - R.ops->op + 1) << STAMPS, o->blank};
+}
+
+static int write_range(rfile_t *f, uint64_t off, uint64_t len, bytes_t bytes, int flags, bool *commit)
+{
+	const uint8_t *data = bytes.data;
+	account_target_t target = writing(f, off, len);
 	uint64_t n;
-	int error;
+	uint8_t *own = NULL;
+	int error = 0;
 
 	*commit = false;
-	for (uint64_t done = 0; done < len; done += n) {
-		const uint8_t *p = data;
-
+	if (data == NULL && (own = malloc(MIN(len, PIECE) + 1)) == NULL)
+		abort();
+	memvdev_writing(&target);
+	for (uint64_t done = 0; done < len && error == 0; done += n) {
 		n = MIN(len - done, PIECE);
 		if (data == NULL) {
-			uint64_t full = len - blank > done ? MIN(len - blank - done, n) : 0;
+			uint64_t full = len - bytes.blank > done ? MIN(len - bytes.blank - done, n) : 0;
 
-			content_fill(f->content, f->id, off + done, full, ++R.stamp, R.buf);
-			memset(R.buf + full, 0, n - full);
-			p = R.buf;
+			content_fill(f->content, f->id, off + done, full, ++bytes.stamp, own);
+			memset(own + full, 0, n - full);
 		}
-		shadow_write(f, off + done, n, p);
-		if ((error = fl_write(f->f, off + done, p, n, flags, commit)) != 0)
-			return failed(error, "Writing", f);
+		shadow_write(f, off + done, n, data != NULL ? data : own);
+		error = fl_write(f->f, off + done, data != NULL ? data : own, n, flags, commit);
 	}
-	return 0;
+	memvdev_written(&target);
+	free(own);
+	return error != 0 ? failed(error, "Writing", f) : 0;
+}
+
+static int aging_write(const spec_file_t *f, uint64_t off, uint64_t len)
+{
+	static uint64_t writes; /* their stamps are none of the trace's */
+	bool commit;
+
+	return write_range(&R.files[f->id], off, len, (bytes_t){NULL, (1ULL << 63) + (++writes << STAMPS), 0}, 0,
+	    &commit);
 }
 
 static int op_write(const op_t *o, rfile_t *f, bool *commit)
 {
-	int64_t end, start = model_now();
+	bool sync = (o->flags & (OPF_SYNC | OPF_DSYNC)) != 0;
+	int64_t start = trace_now();
 	int rc;
 
 	R.r->writes++;
 	R.r->write_bytes += (uint64_t)o->size;
-	R.r->syncs += (o->flags & (OPF_SYNC | OPF_DSYNC)) != 0;
-	mark(DO_WRITE, f);
-	rc = write_range(f, (uint64_t)o->offset, (uint64_t)o->size, o->blank, NULL,
-	    (o->flags & (OPF_SYNC | OPF_DSYNC)) != 0 ? FL_SYNC : 0, commit);
-	end = memvdev_end();
-	/* A write returns at once unless it had to read first. */
-	sample(&R.r->write_lat, end - start);
-	waited(o->thread, o->via, start, end, o->t + o->dur);
+	R.r->syncs += sync;
+	rc = write_range(f, (uint64_t)o->offset, (uint64_t)o->size, bytes_of(o), sync ? FL_SYNC : 0, commit);
+	sample(&R.r->write_lat, trace_now() - start);
 	return rc;
 }
 
 static int op_copy(const op_t *o, rfile_t *f, rfile_t *src, bool *commit)
 {
-	uint64_t left = (uint64_t)o->size, off = (uint64_t)o->offset, got, n;
-	int64_t start = model_now(), end;
+	uint64_t left = (uint64_t)o->size, off = (uint64_t)o->offset, got = 0, stamp = bytes_of(o).stamp;
+	uint8_t *buf;
 	int rc = 0;
 
 	*commit = false;
 	R.r->writes++;
 	R.r->write_bytes += left;
-	if (src == NULL || src->f == NULL) {
-		mark(DO_WRITE, f);
-		rc = write_range(f, off, left, 0, NULL, 0, commit);
-		waited(o->thread, o->via, start, memvdev_end(), o->t + o->dur);
-		return rc;
-	}
+	if (src == NULL || src->f == NULL)
+		return write_range(f, off, left, bytes_of(o), 0, commit);
+	if ((buf = malloc(MIN(left, PIECE) + 1)) == NULL)
+		abort();
 	R.r->reads++;
-	for (; left > 0 && rc == 0; left -= n, off += n) {
-		op_t part = *o;
+	for (uint64_t n; left > 0 && rc == 0; left -= n, off += n) {
+		int error;
 
 		n = MIN(left, PIECE);
-		part.offset = (int64_t)off;
-		part.size = (int64_t)n;
-		mark(DO_READ, src);
-		rc = read_range(src, &part, &got);
-		end = memvdev_end();
+		error = fl_read(src->f, off, buf, n, &got);
 		R.r->read_bytes += got;
+		if (error != 0)
+			rc = failed(error, "Reading", src);
+		else if (R.spec->verify && shadow_check(src, off, got, buf) != 0)
+			rc = EXIT_FAILED;
 		/* The trace does not tell where in the source it began: beyond its end, sampled content is used. */
 		if (got < n)
-			content_fill(f->content, f->id, off + got, n - got, ++R.stamp, R.buf + got);
-		if (rc == 0) {
-			mark(DO_WRITE, f);
-			rc = write_range(f, off, n, 0, R.buf, 0, commit);
-			end = MAX(end, memvdev_end());
-		}
-		waited(o->thread, o->via, start, end, o->t + o->dur);
+			content_fill(f->content, f->id, off + got, n - got, ++stamp, buf + got);
+		if (rc == 0)
+			rc = write_range(f, off, n, (bytes_t){buf, 0, 0}, 0, commit);
 	}
+	free(buf);
 	return rc;
 }
 
 static int op_truncate(const op_t *o, rfile_t *f, bool *commit)
 {
 	uint64_t size = (uint64_t)o->size, old = fl_size(f->f);
+	account_target_t target = writing(f, size, UINT64_MAX - size);
 	int error;
 
-	mark(DO_WRITE, f);
+	memvdev_writing(&target);
 	error = fl_truncate(f->f, size, commit);
-	(void)memvdev_end();
+	memvdev_written(&target);
 	if (size < old && old <= SHADOW)
 		shadow_write(f, size, old - size, NULL);
 	return error != 0 ? failed(error, "Truncating", f) : 0;
@@ -702,9 +479,10 @@ static int op_fallocate(const op_t *o, rfile_t *f, bool *commit)
 {
 	uint64_t off = (uint64_t)o->offset, len = (uint64_t)o->size, size = fl_size(f->f);
 	bool keep = (o->flags & OPF_KEEP_SIZE) != 0;
+	account_target_t target = writing(f, off, len);
 	int error;
 
-	mark(DO_WRITE, f);
+	memvdev_writing(&target);
 	if (o->flags & (OPF_PUNCH | OPF_ZERO)) {
 		error = fl_zero(f->f, off, len, keep || (o->flags & OPF_PUNCH) != 0, commit);
 		if (off < size)
@@ -712,17 +490,17 @@ static int op_fallocate(const op_t *o, rfile_t *f, bool *commit)
 	} else {
 		error = fl_allocate(f->f, off, len, keep, commit);
 	}
-	(void)memvdev_end();
+	memvdev_written(&target);
 	return error != 0 ? failed(error, "Allocating", f) : 0;
 }
 
-static int op_rename(uint64_t i, rfile_t *f, rfile_t *replaced, bool *commit)
+static int op_rename(rfile_t *f, rfile_t *replaced, bool *commit)
 {
 	fl_file_t *root = fl_root(R.vols[f->dataset]);
 	char from[64], to[64];
 	int error, rc;
 
-	if (replaced != NULL && replaced != f && (rc = unlink_file(replaced, i, commit)) != 0)
+	if (replaced != NULL && replaced != f && (rc = unlink_file(replaced, commit)) != 0)
 		return rc;
 	*commit = false;
 	if (f->unlinked)
@@ -741,22 +519,27 @@ static rfile_t *known_file(int32_t id)
 	return &R.files[id];
 }
 
-static int run_op(uint64_t i)
+static void commit_file(const rfile_t *f)
 {
-	const op_t *o = &R.ops->op[i];
+	int64_t start = trace_now();
+
+	if (f != NULL)
+		fl_commit_file(f->f);
+	else
+		for (size_t i = 0; i < R.spec->ndatasets; i++)
+			fl_commit_volume(R.vols[i]);
+	sample(&R.r->sync_lat, trace_now() - start);
+}
+
+static int run_op(const op_t *o)
+{
 	rfile_t *f = known_file(o->file);
 	bool commit = false;
 	int rc = 0;
 
-	if (R.threads[o->thread].waits_for >= 0)
-		close_batch((size_t)R.threads[o->thread].waits_for, o->t + R.lag);
-	hold_up(o);
-	close_due_batches(o->t + R.lag);
-	pass_time(o->t);
-	memvdev_time(model_now());
 	if (o->op == OP_SYNC) {
 		R.r->syncs++;
-		start_commit(i, NULL);
+		commit_file(NULL);
 		return 0;
 	}
 	if (f == NULL || (f->f == NULL && f->unlinked && o->op != OP_CREATE) ||
@@ -796,22 +579,249 @@ static int run_op(uint64_t i)
 		rc = op_fallocate(o, f, &commit);
 		break;
 	case OP_UNLINK:
-		return unlink_file(f, i, &commit);
+		return unlink_file(f, &commit);
 	case OP_RENAME:
-		rc = op_rename(i, f, known_file(o->file2), &commit);
+		rc = op_rename(f, known_file(o->file2), &commit);
 		break;
 	default: /* sync_file_range and mmap do nothing to a file on OpenZFS */
 		break;
 	}
-	if (rc != 0)
-		return rc;
-	if (commit)
-		start_commit(i, f);
-	if (o->op == OP_WRITE || o->op == OP_COPY)
-		check_dirty(f->pool);
-	if (f->unlinked && f->last_op <= i && f->f != NULL)
-		destroy(f);
-	return 0;
+	if (rc == 0 && commit)
+		commit_file(f);
+	return rc;
+}
+
+/*
+ * Before an operation the ARC is within its limit, or a database is cached here that is not on real ZFS.  Beyond it only
+ * that may be which OpenZFS can't evict, there as here: what is dirty, in use, or was prefetched a moment ago.
+ */
+#define ARC_TOLERANCE 5 /* percent of the limit */
+#define ARC_TRIES 16
+
+static int limit_arc(void)
+{
+	uint64_t limit = R.spec->arc_max, size, evictable, pinned;
+
+	/* While something is evicted other threads go on, and let go of more. */
+	for (int i = 0; i < ARC_TRIES; i++) {
+		uint64_t too_young = clockwork_evict();
+
+		pool_arc_size(&size, &evictable);
+		pinned = too_young > 0 ? size : size - MIN(evictable, size);
+		if (size <= MAX(limit, pinned) + limit / 100 * ARC_TOLERANCE)
+			break;
+	}
+	if (size > R.r->arc_most) {
+		R.r->arc_most = size;
+		R.r->arc_most_pinned = pinned;
+	}
+	if (size <= MAX(limit, pinned) + limit / 100 * ARC_TOLERANCE)
+		return 0;
+	(void)err_set(R.err,
+	    "OpenZFS's ARC holds %llu MiB where %llu MiB are its limit, and %llu MiB of them could be evicted: "
+	    "what was replayed so far does not count.",
+	    (unsigned long long)size >> 20, (unsigned long long)limit >> 20, (unsigned long long)evictable >> 20);
+	return EXIT_FAILED;
+}
+
+/* --- the trace's threads --- */
+
+static void stop(int rc)
+{
+	if (R.rc == 0)
+		R.rc = rc;
+	vtime_wake(&R.waiting, true);
+}
+
+/* The call is over as far as files are concerned. */
+static void leave_files(uint64_t i)
+{
+	const int32_t both[2] = {R.ops->op[i].file, R.ops->op[i].file2};
+
+	for (int k = 0; k < 2; k++) {
+		rfile_t *f = known_file(both[k]);
+
+		if (f != NULL && f->unlinked && f->f != NULL && order_is_last(&R.order, both[k]))
+			destroy(f);
+	}
+	order_done(&R.order, i);
+	for (int k = 0; k < 2; k++)
+		if (both[k] >= 0 && (size_t)both[k] < R.nfiles)
+			vtime_wake(&R.files[both[k]].waiting, true);
+}
+
+/* One call, from its beginning to its end. */
+static void call(uint64_t i)
+{
+	const op_t *o = &R.ops->op[i];
+	int32_t file;
+	int rc;
+
+	while ((file = order_waits_for(&R.order, i)) >= 0)
+		(void)vtime_wait(&R.files[file].waiting, VTIME_NEVER);
+	if ((rc = limit_arc()) != 0) {
+		stop(rc);
+		return;
+	}
+	R.in_call++;
+	if ((rc = run_op(o)) != 0)
+		stop(rc);
+	R.in_call--;
+	R.done++;
+	R.end = MAX(R.end, trace_now());
+	leave_files(i);
+	R.r->trace_s = MAX(R.r->trace_s, (double)(o->t + o->dur) / 1e9);
+	progress("measure", (double)R.done / (double)R.ops->nops, false);
+}
+
+/* Takes in those of its calls under way that had ended, when recorded, before t; false: one has not ended here. */
+static bool take_in(thread_t *t, int64_t recorded)
+{
+	for (size_t i = 0; i < t->npending;) {
+		pending_t *p = &t->pending[i];
+
+		if (p->recorded_done > recorded) {
+			i++;
+			continue;
+		}
+		if (p->done == NOT_YET)
+			return false;
+		t->done = MAX(t->done, p->done);
+		t->recorded_done = MAX(t->recorded_done, p->recorded_done);
+		*p = t->pending[--t->npending];
+	}
+	return true;
+}
+
+/*
+ * When a thread's next call begins.  Closed: after what the thread did when recorded since its last call, or since the
+ * last answer that was there.  Open: when it was recorded, or at once if that has passed.
+ */
+static int64_t due(const thread_t *t, const op_t *o)
+{
+	int64_t free_since = MAX(t->began, t->done);
+
+	if (!R.spec->closed)
+		return MAX(o->t, free_since);
+	return free_since + MAX(o->t - MAX(t->recorded_began, t->recorded_done), 0);
+}
+
+typedef struct {
+	thread_t *thread;
+	uint64_t call;
+} async_t;
+
+static void async_main(void *arg)
+{
+	async_t a = *(async_t *)arg;
+	const op_t *o = &R.ops->op[a.call];
+	thread_t *t = a.thread;
+	int64_t start = trace_now(), now;
+
+	free(arg);
+	call(a.call);
+	now = trace_now();
+	/* Requests handed over in a batch are waited for together. */
+	if (now > t->async_until) {
+		t->wait_s += (double)(now - MAX(start, t->async_until)) / 1e9;
+		t->async_until = now;
+	}
+	for (size_t i = 0; i < t->npending; i++)
+		if (t->pending[i].done == NOT_YET && t->pending[i].recorded_done == o->t + o->dur) {
+			t->pending[i].done = now;
+			break;
+		}
+	vtime_wake(&t->waiting, true);
+}
+
+static void begin_async(thread_t *t, uint64_t i)
+{
+	const op_t *o = &R.ops->op[i];
+	async_t *a = malloc(sizeof(*a));
+
+	if (t->npending == t->pending_room) {
+		t->pending_room = t->pending_room * 2 + 16;
+		t->pending = realloc(t->pending, t->pending_room * sizeof(*t->pending));
+	}
+	if (a == NULL || t->pending == NULL)
+		abort();
+	t->pending[t->npending++] = (pending_t){o->t + o->dur, NOT_YET};
+	*a = (async_t){t, i};
+	vtime_start(async_main, a);
+}
+
+static void wait_for_sync(uint32_t call)
+{
+	while (!order_is_done(&R.order, call))
+		(void)vtime_wait(&R.files[R.ops->op[call].file].waiting, VTIME_NEVER);
+}
+
+static void thread_main(void *arg)
+{
+	thread_t *t = arg;
+
+	for (uint32_t i = t->next; i != ORDER_NONE; i = R.order.next_of_thread[i]) {
+		const op_t *o = &R.ops->op[i];
+
+		while (!take_in(t, o->t))
+			(void)vtime_wait(&t->waiting, VTIME_NEVER);
+		if (R.order.after[i] != ORDER_NONE)
+			wait_for_sync(R.order.after[i]);
+		if (due(t, o) > trace_now())
+			vtime_sleep_until(R.zero + due(t, o));
+		t->began = trace_now();
+		t->recorded_began = o->t;
+		if (o->via != VIA_SYSCALL) {
+			begin_async(t, i);
+			continue;
+		}
+		call(i);
+		t->done = trace_now();
+		t->recorded_done = MAX(t->recorded_done, o->t + o->dur);
+		t->wait_s += (double)(t->done - t->began) / 1e9;
+	}
+	while (!take_in(t, INT64_MAX))
+		(void)vtime_wait(&t->waiting, VTIME_NEVER);
+	free(t->pending);
+	R.threads_left--;
+	vtime_wake(&R.waiting, true);
+}
+
+/* Nothing of OpenZFS waits so long for anything but a disk. */
+#define STUCK_NS (3600 * NS)
+
+/* Lets the threads run, each from its first call on, until all are done. */
+static int run_threads(uint64_t first)
+{
+	uint64_t before;
+
+	order_make(&R.order, R.ops, first, R.nfiles, R.spec->verify);
+	for (uint32_t i = 0; i < R.ops->nthreads; i++)
+		R.threads[i].next = ORDER_NONE;
+	for (uint64_t i = R.ops->nops; i > first; i--) {
+		thread_t *t = &R.threads[R.ops->op[i - 1].thread];
+
+		R.threads_left += t->next == ORDER_NONE;
+		t->next = (uint32_t)(i - 1);
+	}
+	R.zero = vtime_now();
+	for (uint64_t i = first; i < R.ops->nops && R.rc == 0; i++) {
+		const op_t *o = &R.ops->op[i];
+
+		if (R.threads[o->thread].next != i)
+			continue;
+		if (o->t > trace_now())
+			vtime_sleep_until(R.zero + o->t);
+		vtime_start(thread_main, &R.threads[o->thread]);
+	}
+	while (R.threads_left > 0 && R.rc == 0) {
+		before = R.done;
+		if (!vtime_wait(&R.waiting, vtime_now() + STUCK_NS) && R.done == before && R.in_call > 0)
+			return err_set(R.err, "OpenZFS does not answer a call of the trace: %llu of %llu are done.",
+				   (unsigned long long)R.done, (unsigned long long)(R.ops->nops - first)),
+			       EXIT_FAILED;
+	}
+	return R.rc;
 }
 
 /*
@@ -828,7 +838,7 @@ static int warm(uint64_t *done)
 
 		if (f == NULL || f->f == NULL)
 			continue;
-		if ((rc = read_range(f, &R.ops->op[i], &got)) != 0)
+		if ((rc = read_range(f, (uint64_t)R.ops->op[i].offset, (uint64_t)R.ops->op[i].size, &got)) != 0)
 			return rc;
 		R.r->warm_bytes += got;
 		(void)clockwork_evict();
@@ -841,36 +851,16 @@ static int warm(uint64_t *done)
 
 /* --- the whole --- */
 
-/*
- * Before an operation the ARC is within its limit, or a database is cached here that is not on real ZFS.  Beyond it only
- * that may be which OpenZFS can't evict, there as here: what is dirty, in use, or was prefetched a moment ago.
- */
-#define ARC_TOLERANCE 5 /* percent of the limit */
-
-static int limit_arc(void)
-{
-	uint64_t too_young = clockwork_evict(), limit = R.spec->arc_max, size, evictable, pinned;
-
-	pool_arc_size(&size, &evictable);
-	pinned = too_young > 0 ? size : size - MIN(evictable, size);
-	if (size > R.r->arc_most) {
-		R.r->arc_most = size;
-		R.r->arc_most_pinned = pinned;
-	}
-	if (size <= MAX(limit, pinned) + limit / 100 * ARC_TOLERANCE)
-		return 0;
-	(void)err_set(R.err,
-	    "OpenZFS's ARC holds %llu MiB where %llu MiB are its limit, and %llu MiB of them could be evicted: "
-	    "what was replayed so far does not count.",
-	    (unsigned long long)size >> 20, (unsigned long long)limit >> 20, (unsigned long long)evictable >> 20);
-	return EXIT_FAILED;
-}
-
 static int prepare(void)
 {
 	size_t top = R.ops->nfiles;
 	uint64_t largest = PIECE;
 
+	if (R.ops->nops >= ORDER_NONE) {
+		(void)err_set(R.err, "ops: %llu operations are more than the %u that a replay takes.",
+		    (unsigned long long)R.ops->nops, ORDER_NONE - 1);
+		return EXIT_INPUT;
+	}
 	for (size_t i = 0; i < R.spec->nfiles; i++)
 		top = MAX(top, (size_t)R.spec->files[i].id + 1);
 	R.nfiles = top;
@@ -878,14 +868,12 @@ static int prepare(void)
 	R.vols = calloc(R.spec->ndatasets + 1, sizeof(fl_volume_t *));
 	R.content = calloc(R.spec->ncontent + 1, sizeof(*R.content));
 	R.threads = calloc((size_t)R.ops->nthreads + 1, sizeof(*R.threads));
-	R.batches = calloc(R.spec->ndatasets + 1, sizeof(*R.batches));
+	R.sink = malloc(largest);
 	R.buf = malloc(largest);
 	R.r->dataset_space = calloc(R.spec->ndatasets + 1, sizeof(space_t));
-	if (R.files == NULL || R.vols == NULL || R.content == NULL || R.threads == NULL || R.batches == NULL ||
+	if (R.files == NULL || R.vols == NULL || R.content == NULL || R.threads == NULL || R.sink == NULL ||
 	    R.buf == NULL || R.r->dataset_space == NULL)
 		abort();
-	for (uint32_t i = 0; i < R.ops->nthreads; i++)
-		R.threads[i].waits_for = -1;
 	for (size_t i = 0; i < R.spec->ncontent; i++)
 		if (content_open(R.spec->content[i].path, &R.content[i], R.err) != 0)
 			return EXIT_INPUT;
@@ -909,17 +897,6 @@ static int prepare(void)
 			}
 		}
 	}
-	for (uint64_t i = 0; i < R.ops->nops; i++) {
-		const op_t *o = &R.ops->op[i];
-
-		if (known_file(o->file) != NULL)
-			R.files[o->file].last_op = i;
-		if (known_file(o->file2) != NULL)
-			R.files[o->file2].last_op = i;
-	}
-	for (size_t p = 0; p < R.spec->npools; p++)
-		for (size_t v = 0; v < R.spec->pools[p].nvdevs; v++)
-			R.has_cache = R.has_cache || R.spec->pools[p].vdevs[v].class == VC_CACHE;
 	return 0;
 }
 
@@ -930,17 +907,16 @@ int replay_verify(void)
 		return 0;
 	for (size_t i = 0; i < R.nfiles; i++) {
 		rfile_t *f = &R.files[i];
-		uint64_t got;
-		op_t o = {.offset = 0};
+		uint64_t got, size;
 
 		if (f->f == NULL || f->shadow == NULL)
 			continue;
-		o.size = (int64_t)fl_size(f->f);
-		if (read_range(f, &o, &got) != 0)
+		size = fl_size(f->f);
+		if (read_range(f, 0, size, &got) != 0)
 			return EXIT_FAILED;
-		if (got != (uint64_t)o.size) {
-			(void)err_set(R.err, "File %u reads back %llu of its %lld bytes.", f->id,
-			    (unsigned long long)got, (long long)o.size);
+		if (got != size) {
+			(void)err_set(R.err, "File %u reads back %llu of its %llu bytes.", f->id,
+			    (unsigned long long)got, (unsigned long long)size);
 			return EXIT_FAILED;
 		}
 	}
@@ -988,18 +964,15 @@ static void note_txgs(void)
 
 int replay_start(const spec_t *spec, pace_t *pace, warn_fn *warn, err_t *err)
 {
-	clockwork_init(spec->seed);
+	clockwork_init(spec->seed, spec->cores);
 	if (pool_start(spec, pace, warn, err) != 0)
 		return -1;
-	if (pace->sync_read_active > 0)
-		memvdev_limit(MIO_SYNC_READ, pace->sync_read_active);
-	if (pace->sync_write_active > 0)
-		memvdev_limit(MIO_SYNC_WRITE, pace->sync_write_active);
 	return 0;
 }
 
 int replay_run(const spec_t *spec, const ops_t *ops, result_t *r, warn_fn *warn, err_t *err)
 {
+	throttle_t throttle0;
 	arc_count_t arc0;
 	fl_itx_t itx0;
 	uint64_t commits0, commits, first;
@@ -1026,30 +999,24 @@ int replay_run(const spec_t *spec, const ops_t *ops, result_t *r, warn_fn *warn,
 		return rc;
 
 	note_txgs();
-	memvdev_reset();
+	memvdev_begin();
+	worktime_begin(spec);
 	pool_stat_base();
 	pool_arc(&arc0);
 	sum_zil(&itx0, &commits0);
-	clockwork_start();
-	for (size_t p = 0; p < spec->npools; p++) {
-		R.txg_due[p] = R.pace.txg_timeout_s * NS;
-		R.in_log_base[p] = in_log((int)p);
-	}
+	pool_throttle(&throttle0);
 	wall = wall_now();
 	cpu = cpu_now();
 	progress("measure", 0.0, true);
-	for (uint64_t i = first; i < ops->nops; i++) {
-		if ((rc = run_op(i)) != 0 || (rc = limit_arc()) != 0)
-			return rc;
-		r->trace_s = MAX(r->trace_s, (double)(ops->op[i].t + ops->op[i].dur) / 1e9);
-		if ((i & 255) == 0)
-			progress("measure", (double)i / (double)ops->nops, false);
-	}
-	close_batches(-1, INT64_MAX);
-	pass_time((int64_t)(r->trace_s * 1e9));
+	if ((rc = run_threads(first)) != 0)
+		return rc;
+	r->elapsed_s = (double)R.end / 1e9;
+	r->lag_s = MAX(r->elapsed_s - r->trace_s, 0.0);
+	if (!spec->closed && r->trace_s > r->elapsed_s)
+		vtime_sleep_until(R.zero + (int64_t)(r->trace_s * 1e9));
 	for (size_t p = 0; p < spec->npools; p++)
-		end_txg((int)p, R.now);
-	r->lag_s = (double)R.lag / 1e9;
+		pool_sync((int)p);
+	pool_throttle(&r->throttle);
 	r->wall_s = wall_now() - wall;
 	r->cpu_s = cpu_now() - cpu;
 	progress("measure", 1.0, true);
@@ -1061,6 +1028,8 @@ int replay_run(const spec_t *spec, const ops_t *ops, result_t *r, warn_fn *warn,
 	}
 	for (size_t p = 0; p < spec->npools; p++)
 		r->allocated -= MIN(r->age.filler[p], r->allocated);
+	r->throttle.delays -= throttle0.delays;
+	r->throttle.over_max -= throttle0.over_max;
 	pool_arc(&r->arc);
 	subtract_arc(&r->arc, &arc0);
 	sum_zil(&r->itx, &commits);

@@ -1,4 +1,4 @@
-/* A trace's operations, done to files in the order in which they began. */
+/* A trace's calls, done to files by threads as they were recorded, in virtual time. */
 #ifndef ZTUNE_REPLAY_H
 #define ZTUNE_REPLAY_H
 
@@ -22,11 +22,10 @@ typedef struct {
 	double load_wall_s, load_cpu_s;
 	uint64_t load_bytes, warm_bytes;
 	double wall_s, cpu_s;
-	uint64_t txgs, txgs_dirty;
+	uint64_t txgs;
 	uint64_t reads, read_bytes, writes, write_bytes, syncs;
 	uint64_t skipped; /* operations on files that do not exist (any more) */
-	uint64_t throttle_delays, throttle_over_max;
-	double throttle_delay_s, throttle_stall_s;
+	throttle_t throttle;
 	arc_count_t arc;          /* during the measure; size and limit at its end */
 	uint64_t arc_most;        /* bytes: the most that the ARC held before an operation */
 	uint64_t arc_most_pinned; /* of that, what could not be evicted */
@@ -35,7 +34,7 @@ typedef struct {
 	space_t *dataset_space; /* [ndatasets] */
 	uint64_t allocated;     /* bytes on all pools, what fills an aged one left out */
 	age_result_t age;
-	double trace_s, thread_wait_s_max, lag_s;
+	double trace_s, elapsed_s, thread_wait_s_max, lag_s;
 	samples_t sync_lat, read_lat, write_lat;
 } result_t;
 

@@ -228,11 +228,8 @@ static json_t *measure(const spec_t *spec, result_t *r)
 	(void)json_object_set_new(m, "zil", o);
 
 	o = json_object();
-	put(o, "delays", r->throttle_delays);
-	put_real(o, "delay_s", r->throttle_delay_s);
-	put(o, "over_max", r->throttle_over_max);
-	put_real(o, "stall_s", r->throttle_stall_s);
-	put(o, "txgs_by_dirty", r->txgs_dirty);
+	put(o, "delays", r->throttle.delays);
+	put(o, "over_max", r->throttle.over_max);
 	(void)json_object_set_new(m, "dirty_throttle", o);
 
 	(void)json_object_set_new(m, "space", space_json(spec, r));
@@ -240,6 +237,7 @@ static json_t *measure(const spec_t *spec, result_t *r)
 
 	o = json_object();
 	put_real(o, "trace_s", r->trace_s);
+	put_real(o, "elapsed_s", r->elapsed_s);
 	put_real(o, "modelled_s", busy > r->thread_wait_s_max ? busy : r->thread_wait_s_max);
 	put_real(o, "busy_s_max", busy);
 	put_text(o, "busy_vdev", busy_name);

@@ -73,10 +73,10 @@ static const char *check(err_t *e)
 	    replay_start(&spec, &pace, report_warn, e) != 0 || pool_create_all(&spec, &pace, e) != 0 ||
 	    pool_open_volumes(&spec, vols, e) != 0)
 		return e->text;
-	pool_loading(&pace, false, spec.arc_max);
+	pool_loading(spec.arc_max);
 	pool_end_tasks(0);
 	pool_settle(0);
-	memvdev_reset();
+	memvdev_begin();
 	pool_stat_base();
 	pool_arc(&a0);
 	if (a0.c_max != spec.arc_max)

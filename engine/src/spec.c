@@ -543,11 +543,46 @@ static int want_limit(const json_t *root, const char *key, uint64_t *out, err_t 
 	return 0;
 }
 
+static int parse_processor(const json_t *j, spec_t *s, err_t *err)
+{
+	static const char *const keys[] = {"cores", "rates", NULL};
+	static const char *const rate_keys[] = {"operation", "algorithm", "size", "ns_per_byte", NULL};
+	const json_t *list;
+	int64_t n;
+
+	if (!json_is_object(j))
+		return err_set(err, "spec: processor must be an object.");
+	if (want_object(j, "processor", keys, err) != 0 || want_int(j, "processor", "cores", 1, 4096, &n, err) != 0 ||
+	    (list = want_array(j, "processor", "rates", 0, err)) == NULL)
+		return -1;
+	s->cores = (int)n;
+	s->nrates = json_array_size(list);
+	if ((s->rates = calloc(s->nrates + 1, sizeof(*s->rates))) == NULL)
+		abort();
+	for (size_t i = 0; i < s->nrates; i++) {
+		const json_t *o = json_array_get(list, i);
+		spec_rate_t *r = &s->rates[i];
+		char where[64];
+
+		(void)snprintf(where, sizeof(where), "processor.rates[%zu]", i);
+		if (!json_is_object(o))
+			return err_set(err, "spec: %s must be an object.", where);
+		if (want_object(o, where, rate_keys, err) != 0 ||
+		    want_text(o, where, "operation", r->operation, sizeof(r->operation), err) != 0 ||
+		    want_text(o, where, "algorithm", r->algorithm, sizeof(r->algorithm), err) != 0 ||
+		    want_int(o, where, "size", 0, INT64_C(1) << 40, &n, err) != 0 ||
+		    want_number(o, where, "ns_per_byte", 0, 1e6, &r->ns_per_byte, err) != 0)
+			return -1;
+		r->size = (uint64_t)n;
+	}
+	return 0;
+}
+
 static int parse_root(const json_t *root, spec_t *s, err_t *err)
 {
 	static const char *const keys[] = {"version", "seed", "arc_max", "host_memory", "pools", "datasets", "profiles",
-		"files", "content", "tunables", "cold", "verify", "backing", "backing_dir", "memory_limit",
-		"file_limit", "age", NULL};
+		"files", "content", "tunables", "cold", "closed", "verify", "backing", "backing_dir", "memory_limit",
+		"file_limit", "age", "processor", NULL};
 	static const char *const backings[] = {"memory", "file"};
 	int64_t n;
 	int b = 0;
@@ -572,6 +607,7 @@ static int parse_root(const json_t *root, spec_t *s, err_t *err)
 	}
 	s->cold = true;
 	if (want_bool(root, "spec", "cold", &s->cold, err) != 0 ||
+	    want_bool(root, "spec", "closed", &s->closed, err) != 0 ||
 	    want_bool(root, "spec", "verify", &s->verify, err) != 0)
 		return -1;
 	if (json_object_get(root, "backing") != NULL && want_choice(root, "spec", "backing", backings, 2, &b, err) != 0)
@@ -582,6 +618,9 @@ static int parse_root(const json_t *root, spec_t *s, err_t *err)
 		return -1;
 	if (want_limit(root, "memory_limit", &s->memory_limit, err) != 0 ||
 	    want_limit(root, "file_limit", &s->file_limit, err) != 0)
+		return -1;
+	if (json_object_get(root, "processor") != NULL &&
+	    parse_processor(json_object_get(root, "processor"), s, err) != 0)
 		return -1;
 	if (parse_maps(root, s, err) != 0 || parse_pools(root, s, err) != 0 || parse_datasets(root, s, err) != 0 ||
 	    parse_files(root, s, err) != 0 || parse_age(root, &s->age, err) != 0)
@@ -646,5 +685,6 @@ void spec_free(spec_t *s)
 	free(s->files);
 	free(s->content);
 	free(s->tunables);
+	free(s->rates);
 	memset(s, 0, sizeof(*s));
 }

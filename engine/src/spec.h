@@ -78,11 +78,19 @@ typedef struct {
 	int64_t value;
 } spec_tunable_t;
 
+/* How long a processor works on data; sizes are those of the blocks that were timed. */
+typedef struct {
+	char operation[16], algorithm[32];
+	uint64_t size;
+	double ns_per_byte;
+} spec_rate_t;
+
 typedef struct spec {
 	uint64_t seed;
 	uint64_t arc_max;     /* bytes */
 	uint64_t host_memory; /* bytes; 0 = derived from arc_max */
 	bool cold;
+	bool closed; /* threads go on as soon as they would have, not when they were recorded */
 	bool verify;
 	bool file_backing;
 	char backing_dir[4096];            /* "" = none */
@@ -100,6 +108,9 @@ typedef struct spec {
 	spec_tunable_t *tunables;
 	size_t ntunables;
 	spec_age_t age;
+	int cores; /* 0 = no processor is given: work takes no time */
+	spec_rate_t *rates;
+	size_t nrates;
 } spec_t;
 
 /* Reads and checks; 0, or -1 with one sentence that names the key. */

@@ -3,7 +3,6 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/magic.h>
-#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -28,10 +27,7 @@ static store_t *stores;
 static char directory[4096];
 static bool on_files, files_are_memory;
 static uint64_t pages_used;
-static bool moving, drop_zeros;
-/* Held for reading while a disk is used, for writing while the disks move. */
-static pthread_rwlock_t use_lock = PTHREAD_RWLOCK_WRITER_NONRECURSIVE_INITIALIZER_NP;
-static pthread_mutex_t map_lock = PTHREAD_MUTEX_INITIALIZER; /* used, pages_used, and giving back */
+static bool drop_zeros;
 
 void store_begin(const char *dir, bool files)
 {
@@ -87,16 +83,10 @@ store_t *store_open(uint64_t size, err_t *err)
 	return stores = s;
 }
 
-uint8_t *store_enter(const store_t *s, int *fd)
+uint8_t *store_at(const store_t *s, int *fd)
 {
-	(void)pthread_rwlock_rdlock(&use_lock);
 	*fd = s->fd;
 	return s->mem;
-}
-
-void store_leave(void)
-{
-	(void)pthread_rwlock_unlock(&use_lock);
 }
 
 /* The sectors of a page that lie between two places of the disk. */
@@ -114,7 +104,6 @@ void store_claim(store_t *s, uint64_t offset, uint64_t len)
 
 	if (len == 0)
 		return;
-	(void)pthread_mutex_lock(&map_lock);
 	for (uint64_t p = offset / PAGE; p <= (end - 1) / PAGE; p++) {
 		uint8_t **part = &s->used[p / PIECE_PAGES], *used;
 
@@ -124,7 +113,6 @@ void store_claim(store_t *s, uint64_t offset, uint64_t len)
 		pages_used += *used == 0;
 		*used |= sectors(p, offset, end);
 	}
-	(void)pthread_mutex_unlock(&map_lock);
 }
 
 static void give_back(const store_t *s, uint64_t page, uint64_t n)
@@ -139,8 +127,6 @@ void store_release(store_t *s, uint64_t offset, uint64_t len)
 
 	if (len == 0)
 		return;
-	(void)pthread_rwlock_rdlock(&use_lock);
-	(void)pthread_mutex_lock(&map_lock);
 	for (p = offset / PAGE; p <= (end - 1) / PAGE; p++) {
 		uint8_t *used = s->used[p / PIECE_PAGES];
 		bool was = used != NULL && used[p % PIECE_PAGES] != 0;
@@ -154,13 +140,11 @@ void store_release(store_t *s, uint64_t offset, uint64_t len)
 		n = 0;
 	}
 	give_back(s, p - n, n);
-	(void)pthread_mutex_unlock(&map_lock);
-	(void)pthread_rwlock_unlock(&use_lock);
 }
 
 void store_zeros_cost_nothing(bool begin)
 {
-	__atomic_store_n(&drop_zeros, begin, __ATOMIC_RELAXED);
+	drop_zeros = begin;
 }
 
 static bool all_zero(const uint8_t *p)
@@ -172,9 +156,8 @@ void store_drop_zeros(const store_t *s, uint64_t offset, uint64_t len)
 {
 	uint64_t p = (offset + PAGE - 1) / PAGE, end = (offset + len) / PAGE, n = 0;
 
-	if (!__atomic_load_n(&drop_zeros, __ATOMIC_RELAXED))
+	if (!drop_zeros)
 		return;
-	(void)pthread_mutex_lock(&map_lock);
 	for (; p < end; p++) {
 		uint8_t *used = s->used[p / PIECE_PAGES];
 
@@ -188,17 +171,11 @@ void store_drop_zeros(const store_t *s, uint64_t offset, uint64_t len)
 		n = 0;
 	}
 	give_back(s, p - n, n);
-	(void)pthread_mutex_unlock(&map_lock);
-}
-
-static bool are_files(void)
-{
-	return __atomic_load_n(&on_files, __ATOMIC_RELAXED);
 }
 
 uint64_t store_memory_bytes(void)
 {
-	return are_files() && !files_are_memory ? 0 : __atomic_load_n(&pages_used, __ATOMIC_RELAXED) * PAGE;
+	return on_files && !files_are_memory ? 0 : pages_used * PAGE;
 }
 
 uint64_t store_file_bytes(void)
@@ -206,11 +183,9 @@ uint64_t store_file_bytes(void)
 	struct stat st;
 	uint64_t sum = 0;
 
-	(void)pthread_rwlock_rdlock(&use_lock);
 	for (const store_t *s = stores; s != NULL; s = s->next)
 		if (s->fd >= 0 && fstat(s->fd, &st) == 0)
 			sum += (uint64_t)st.st_blocks * 512;
-	(void)pthread_rwlock_unlock(&use_lock);
 	return sum;
 }
 
@@ -234,22 +209,15 @@ static void punch(const store_t *s, uint64_t part)
 
 void store_trim(void)
 {
-	(void)pthread_rwlock_wrlock(&use_lock);
 	for (const store_t *s = stores; s != NULL; s = s->next)
 		for (uint64_t part = 0; s->fd >= 0 && part <= s->size / PIECE; part++)
 			if (s->used[part] != NULL)
 				punch(s, part);
-	(void)pthread_rwlock_unlock(&use_lock);
 }
 
 bool store_can_move(void)
 {
-	return !are_files() && directory[0] != '\0' && !files_are_memory;
-}
-
-bool store_moving(void)
-{
-	return __atomic_load_n(&moving, __ATOMIC_RELAXED);
+	return !on_files && directory[0] != '\0' && !files_are_memory;
 }
 
 static int copy_out(const store_t *s, int fd, uint64_t from, uint64_t to)
@@ -300,13 +268,9 @@ int store_move(err_t *err)
 {
 	int rc = 0;
 
-	__atomic_store_n(&moving, true, __ATOMIC_RELAXED);
-	(void)pthread_rwlock_wrlock(&use_lock);
 	for (store_t *s = stores; s != NULL && rc == 0; s = s->next)
 		if (s->mem != NULL)
 			rc = move_one(s, err);
-	__atomic_store_n(&on_files, true, __ATOMIC_RELAXED);
-	(void)pthread_rwlock_unlock(&use_lock);
-	__atomic_store_n(&moving, false, __ATOMIC_RELAXED);
+	on_files = true;
 	return rc;
 }

@@ -19,11 +19,10 @@ void store_begin(const char *dir, bool files);
 /* A disk of so many bytes, all zeros; NULL with one sentence. */
 store_t *store_open(uint64_t size, err_t *err);
 
-/* Every access is between these two.  Returns the disk's memory, or NULL and the file that it is. */
-uint8_t *store_enter(const store_t *s, int *fd);
-void store_leave(void);
+/* Returns the disk's memory, or NULL and the file that it is: until another thread runs. */
+uint8_t *store_at(const store_t *s, int *fd);
 
-/* This range will be written: between store_enter() and the writing itself. */
+/* This range will be written. */
 void store_claim(store_t *s, uint64_t offset, uint64_t len);
 /* Between these, pages of zeros that are written to memory take none of it; store_drop_zeros() comes after the writing. */
 void store_zeros_cost_nothing(bool begin);
@@ -39,8 +38,7 @@ void store_trim(void);
 
 /* Is there a directory to which the disks could still go, and is that no memory itself? */
 bool store_can_move(void);
-/* Moves every disk from memory to a file; I/O waits meanwhile.  0, or -1 with one sentence. */
+/* Moves every disk from memory to a file.  0, or -1 with one sentence. */
 int store_move(err_t *err);
-bool store_moving(void);
 
 #endif

@@ -214,7 +214,7 @@ int livedisk_open(const spec_t *spec, const char *store, bool instant, cache_mod
 		(void)pthread_mutex_init(&l->lock, NULL);
 		if (instant)
 			continue;
-		device_init(&l->device, d[i].profile, d[i].size, l->cache_size, l->fd, l->lazy);
+		device_init(&l->device, d[i].profile, d[i].span, l->cache_size, l->fd, l->lazy);
 		if (start_thread(&d[i]) != 0)
 			return err_set(err, "No thread for a disk: %s.", strerror(errno));
 	}
@@ -239,11 +239,6 @@ int livedisk_settle(void)
 }
 
 /* --- counters --- */
-
-static double busy_ns(const device_t *v)
-{
-	return v->count.read_busy_ns + v->count.write_busy_ns + v->count.flush_ns;
-}
 
 void livedisk_reset(void)
 {
@@ -278,7 +273,7 @@ void livedisk_stats(const spec_t *spec, json_t *stats)
 
 		if (!l->instant) {
 			(void)pthread_mutex_lock(&l->lock);
-			busy = busy_ns(&l->device) / 1e9;
+			busy = l->device.count.working_ns / 1e9;
 			(void)pthread_mutex_unlock(&l->lock);
 		}
 		o = disk_counts(spec, &d[i]);

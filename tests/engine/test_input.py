@@ -74,6 +74,14 @@ def set_at(s: dict[str, Any], path: str, value: Any) -> dict[str, Any]:
         ("backing_dir", 7, "spec.backing_dir"),
         ("memory_limit", 0, "spec.memory_limit"),
         ("file_limit", "1G", "spec.file_limit"),
+        ("closed", "yes", "spec.closed"),
+        ("processor", 4, "processor must be an object"),
+        ("processor", {"cores": 0, "rates": []}, "processor.cores"),
+        (
+            "processor",
+            {"cores": 4, "rates": [{"operation": "compress"}]},
+            "processor.rates[0]",
+        ),
     ],
 )
 def test_bad_spec(tmp_path: Path, noise: Path, path: str, value: Any, says: str) -> None:

@@ -333,7 +333,6 @@ def test_groups_follow_trace_time(tmp_path: Path, noise: Path) -> None:
     s["tunables"] = {"zfs_txg_timeout": 3600, "zfs_dirty_data_max": 80 * MIB}
     m = replay(tmp_path, s, overwrites(6000, 8192, 64 * MIB, step=10_000))["measure"]
     assert 3 <= m["txgs"] <= 6
-    assert m["dirty_throttle"]["txgs_by_dirty"] == m["txgs"] - 1
 
 
 def test_slow_disk_is_held_up_not_piled_up(tmp_path: Path, noise: Path) -> None:
@@ -344,11 +343,62 @@ def test_slow_disk_is_held_up_not_piled_up(tmp_path: Path, noise: Path) -> None:
         ops.add(WRITE, offset=i * 8192, size=8192)
         ops.add(FSYNC)
     m = replay(tmp_path, s, ops)["measure"]["model"]
-    # A rotation (8.3 ms) and 1 ms for the flush, next to nothing for the write behind the last one.
-    assert 9.3 < m["sync_latency_ms"]["p50"] < 11
+    # A rotation (8.3 ms) and 1 ms for the flush; what is cached is where the head is, or comes round.
+    assert 9.3 < m["sync_latency_ms"]["p50"] < 19
     assert m["sync_latency_ms"]["p99"] < 40
     assert m["thread_wait_s_max"] == pytest.approx(400 * m["sync_latency_ms"]["mean"] / 1000, rel=0.1)
     assert m["lag_s"] > 3
+    assert m["elapsed_s"] == pytest.approx(m["trace_s"] + m["lag_s"])
+
+
+def test_a_random_read_is_a_seek_and_half_a_rotation(tmp_path: Path, noise: Path) -> None:
+    s = spec(noise, size=128 * MIB, properties={"recordsize": "8K"}, profile="hdd")
+    s["tunables"] = {"zfs_prefetch_disable": 1}
+    r = random.Random(6)
+    reads = [r.randrange(1 << 14) * 8192 for _ in range(300)]
+    found = {}
+    for depth in (1, 8):
+        ops = Ops(step=1)
+        for at in reads:
+            ops.add(READ, offset=at, size=8192, via=1 if depth > 1 else 0, dur=depth)
+        m = replay(tmp_path, s, ops)["measure"]["model"]
+        found[depth] = m["elapsed_s"] / len(reads)
+    # All lie within a 32nd of the disk, and a pointer's block is read first now and then.
+    turn = 60 / 7200
+    assert turn / 2 + 0.001 < found[1] < turn / 2 + 0.006
+    # Of several at a time the disk takes the nearest.
+    assert found[8] < 0.75 * found[1]
+
+
+def test_closed_a_thread_goes_on_when_it_would_have(tmp_path: Path, noise: Path) -> None:
+    """Thinks 1 ms after each commit, which took 20 ms when recorded and takes 0.1 ms on this disk."""
+    ops = Ops(step=0, dur=0)
+    for i in range(100):
+        ops.add(WRITE, offset=i * 8192, size=8192, step=1_000)
+        ops.add(FSYNC, dur=20_000_000, step=21_000_000)
+    found = {}
+    for closed in (False, True):
+        s = spec(noise, properties={"recordsize": "8K"}, closed=closed)
+        found[closed] = replay(tmp_path, s, ops)["measure"]["model"]
+    assert found[False]["elapsed_s"] == pytest.approx(2.1, rel=0.02)
+    waits = found[True]["thread_wait_s_max"]
+    assert found[True]["elapsed_s"] == pytest.approx(0.1 + waits, rel=0.02) and waits < 0.05
+
+
+def test_work_on_data_takes_the_processor_s_time(tmp_path: Path, noise: Path) -> None:
+    """Blocks that the log points to are compressed while the commit waits: 8 KiB at half of 1 µs a byte."""
+    ops = Ops(step=100_000_000)
+    for i in range(20):
+        ops.add(WRITE, offset=i * 8192, size=8192)
+        ops.add(FSYNC)
+    s = spec(noise, properties={"recordsize": "8K", "compression": "lz4", "logbias": "throughput"})
+    rate = {"operation": "compress", "algorithm": "lz4", "size": 8192, "ns_per_byte": 1000}
+    found = {}
+    for cores in (0, 1):
+        if cores:
+            s["processor"] = {"cores": cores, "rates": [rate]}
+        found[cores] = replay(tmp_path, s, ops)["measure"]["model"]["sync_latency_ms"]["p50"]
+    assert found[1] - found[0] == pytest.approx(4.096, rel=0.02)
 
 
 def test_concurrent_commits(tmp_path: Path, noise: Path) -> None:
@@ -364,7 +414,7 @@ def test_concurrent_commits(tmp_path: Path, noise: Path) -> None:
     check_sums(out)
     m = out["measure"]
     assert m["model"]["sync_latency_ms"]["count"] == 1200
-    assert 300 <= m["zil"]["writes"] <= 1300  # commits may share a log block
+    assert 300 <= m["zil"]["writes"] < 1100  # commits share log blocks
 
 
 def test_file_operations_read_back(tmp_path: Path, noise: Path) -> None:
@@ -459,15 +509,24 @@ def test_growing_file_keeps_one_block(tmp_path: Path, noise: Path) -> None:
     assert out["measure"]["by_cause"]["data"]["write_bytes"] == 4096 * 36
 
 
-def test_same_input_same_bytes(tmp_path: Path, noise: Path) -> None:
-    s = spec(noise, size=64 * MIB, properties={"recordsize": "16K"}, tunables={"zfs_txg_timeout": 1})
-    ops = overwrites(1500, 8192, 64 * MIB)
+def test_same_input_same_result(tmp_path: Path, noise: Path) -> None:
+    """Threads, locks and clocks are the engine's own: nothing is chance, nor the order of two I/Os."""
+    s = spec(noise, size=[64 * MIB] * 3, properties={"recordsize": "16K"}, tunables={"zfs_txg_timeout": 1})
+    ops = Ops(step=200_000)
+    r = random.Random(3)
+    for _ in range(1500):
+        thread = r.randrange(3)
+        ops.add(WRITE, thread, offset=r.randrange(8192) * 8192, size=8192, thread=thread)
+        if r.random() < 0.3:
+            ops.add(FSYNC, thread, thread=thread)
     a, b = (replay(tmp_path, s, ops)["measure"] for _ in range(2))
-    assert a["by_cause"]["data"]["write_bytes"] == b["by_cause"]["data"]["write_bytes"]
-    assert a["by_cause"]["zil"] == b["by_cause"]["zil"]
-    assert a["txgs"] == b["txgs"]
-    assert a["physical"]["write_bytes"] == pytest.approx(b["physical"]["write_bytes"], rel=0.01)
-    assert a["rmw_reads"] == pytest.approx(b["rmw_reads"], rel=0.02)
+    for m in (a, b):
+        for cost in ("wall_s", "cpu_s"):
+            del m[cost]
+        # Seconds are measured; what metadata compresses to depends on salts that OpenZFS makes of addresses.
+        calls = m["processor"]["calls"]
+        m["processor"] = [{**call, "seconds": None, "out_bytes": None} for call in calls]
+    assert a == b
 
 
 def test_files_as_disks(tmp_path: Path, noise: Path) -> None:

@@ -162,6 +162,14 @@ class LayoutDurability(RecommendationPart):
     reasons: list[str]
 
 
+class RecordedPace(RecommendationPart):
+    """How fast the recorded job went, and whether its own rate or its clients limited it."""
+
+    per_second: float
+    unit: str  # "transaction"
+    offered: bool  # it asked for this rate: no layout can reach more of it
+
+
 class Row(RecommendationPart):
     """One layout in the ranking."""
 
@@ -284,6 +292,7 @@ class Recommendation(RecommendationPart):
     carries: str = ""  # with which other processors and sizes of the ARC the choice is as good
     elsewhere: list[Elsewhere] = []  # the figures of that
     outpaced: str = ""  # which layouts could not have kept the recorded pace, with figures
+    recorded: RecordedPace | None = None  # None: not known, or the layouts' jobs differ
     confidence: Confidence
     not_tested: list[str]
     ranking: list[Row]

@@ -19,6 +19,7 @@ from ztune.advice.model import (
     PropertyAdvice,
     Recommendation,
     RoleAdvice,
+    RecordedPace,
     Row,
     SettingChange,
     Side,
@@ -145,6 +146,7 @@ def recommend(
         carries=elsewhere.sentence(now, trials) if modelled else "",
         elsewhere=elsewhere.rows(now, trials) if modelled else [],
         outpaced=trust.outpaced(now) if modelled else "",
+        recorded=_recorded(manifest) if modelled and not now.found.several else None,
         confidence=trust.confidence(
             now, chosen, manifest, unscreened, found.promising(own) if modelled else ()
         ),
@@ -160,6 +162,18 @@ def recommend(
         ],
         effects=[_effect(e, now.within) for e in effects(found.pairs, reference)] if modelled else [],
     )
+
+
+def _recorded(manifest: Manifest | None) -> RecordedPace | None:
+    """Return how fast the recorded workload went; None where it did not count its operations."""
+    if manifest is None or manifest.workload is None:
+        return None
+    result = manifest.workload.result
+    rate = number_at(result, "per_second")
+    if not rate:
+        return None
+    offered = bool(number_at(result, "offered_per_second"))
+    return RecordedPace(per_second=rate, unit=str(result.get("unit") or "operation"), offered=offered)
 
 
 def _changes(

@@ -14,7 +14,7 @@ from ztune import output
 from ztune.advice.trust import outpaced
 from ztune.analysis import aged, elsewhere, neighbours
 from ztune.analysis.across import family
-from ztune.analysis.metrics import TOTALS, operations, table
+from ztune.analysis.metrics import REPLAYED, TOTALS, operations, table
 from ztune.analysis.standing import standing
 from ztune.cli._live import LiveView
 from ztune.cli._options import (
@@ -298,6 +298,12 @@ def ranking_json(run: Run, trials: Sequence[Trial]) -> dict[str, Any]:
             node = node.get(part) if isinstance(node, dict) else None
         return node
 
+    def predicted(trial: Trial) -> dict[str, Any]:
+        # Of the recorded load: the share of its pace that the layout reaches, and what its calls take, in ms.
+        model, calls = trial.measure["model"], ("sync_latency_ms", "read_latency_ms", "write_latency_ms")
+        pace = REPLAYED["pace"].read(trial.result or {})
+        return {"pace": pace, "elapsed_s": model.get("elapsed_s"), **{c: model.get(c) for c in calls}}
+
     def of_one(trial: Trial) -> dict[str, Any] | None:
         if not (now.found.per_operation and trial.ok):
             return None
@@ -319,6 +325,7 @@ def ranking_json(run: Run, trials: Sequence[Trial]) -> dict[str, Any]:
             # Hardware that it takes and that is not there: it is not ranked.
             "to_buy": to_buy.get(trial.layout_hash, {}),
             "metrics": {name: metric(trial, name) for name in OBJECTIVES} if trial.ok else None,
+            "predicted": predicted(trial) if trial.ok else None,
             # Of the recorded job, where layouts have recordings of their own: the metrics are its totals.
             "operations": operations(trial.result or {}) if trial.trace_sha else None,
             # What ranks them then; null where the metrics do.

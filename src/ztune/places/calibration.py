@@ -10,8 +10,11 @@ import json
 import math
 import os
 import subprocess
+import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
+from importlib import resources
 from pathlib import Path
 from typing import Any
 
@@ -181,6 +184,18 @@ def _rates(listed: Any) -> dict[Key, float]:
     return rates
 
 
+@cache
+def _shipped() -> list[dict[str, Any]]:
+    """Return the rates of replays for which no host is calibrated."""
+    text = resources.files("ztune.places").joinpath("processor_rates.toml").read_text("utf-8")
+    return [
+        {"operation": operation, "algorithm": algorithm, "size": int(size), "ns_per_byte": ns}
+        for operation, algorithms in tomllib.loads(text).items()
+        for algorithm, sizes in algorithms.items()
+        for size, ns in sizes.items()
+    ]
+
+
 def write(path: Path, found: ProcessorRates) -> None:
     """Write ``found`` to ``path``, which the user named."""
     files.write(path, json.dumps(found.to_json(), indent=1) + "\n")
@@ -207,11 +222,13 @@ def own(engine: Engine) -> ProcessorRates:
 class HostProcessors:
     """Whose processors a replay's work is put on: how many, and how much longer each call takes there than
     here (operation/algorithm/size → times; what is not named, and all where it is empty, takes as long).
+    ``rates``: its own, as a calibration lists them; empty: it has none, and the shipped ones stand in.
     """
 
     cores: int
     name: str = ""
     times: Mapping[str, float] | None = None
+    rates: Sequence[Mapping[str, Any]] = ()
 
     @classmethod
     def of(cls, cores: int | None, kept: Mapping[str, Any], recorded: Any) -> HostProcessors:
@@ -224,11 +241,17 @@ class HostProcessors:
             cores or kept.get("cores") or known or os.cpu_count() or 1,
             str(kept.get("name", "")),
             kept.get("times"),
+            kept.get("rates", ()),
         )
 
     def to_json(self) -> dict[str, Any]:
         """Return what a run keeps of it."""
-        return {"name": self.name, "cores": self.cores, "times": dict(self.times or {})}
+        kept: dict[str, Any] = {"name": self.name, "cores": self.cores, "times": dict(self.times or {})}
+        return {**kept, "rates": [dict(one) for one in self.rates]}
+
+    def spec(self) -> dict[str, Any]:
+        """Return the engine's ``processor``: what the work takes in the replay's own time."""
+        return {"cores": self.cores, "rates": list(self.rates or _shipped())}
 
     @classmethod
     def like(cls, theirs: ProcessorRates, ours: ProcessorRates, cores: int | None) -> HostProcessors:
@@ -238,7 +261,7 @@ class HostProcessors:
             for (o, a, s), ours_ns in ours.rates.items()
             if (theirs_ns := theirs.rate(o, a, s)) is not None
         }
-        return cls(cores or theirs.cores, theirs.processor, times)
+        return cls(cores or theirs.cores, theirs.processor, times, theirs.to_json()["rates"])
 
     def _factor(self, operation: str, algorithm: str, size: int) -> float:
         if not self.times:

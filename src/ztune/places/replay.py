@@ -233,6 +233,7 @@ class Replay:
                 **spec,
                 "content": {r: str(p.resolve()) for r, p in self.inputs.content.items()},
                 "backing": backing,
+                "processor": self._host.spec(),
                 **self._limits(spec, backing, folder),
             }
             path = folder / "spec.json"

@@ -1,0 +1,272 @@
+#include "order.h"
+
+#include <stdlib.h>
+
+/* The files of a call: its own, and another one that it has to do with. */
+static int files_of(const order_t *o, const op_t *op, int32_t file[2])
+{
+	int n = 0;
+
+	if (op->file >= 0 && (size_t)op->file < o->nfiles)
+		file[n++] = op->file;
+	if (op->file2 >= 0 && (size_t)op->file2 < o->nfiles && op->file2 != op->file)
+		file[n++] = op->file2;
+	return n;
+}
+
+static bool is_barrier(const order_t *o, uint32_t call)
+{
+	switch (o->ops->op[call].op) {
+	case OP_CREATE:
+	case OP_UNLINK:
+	case OP_RENAME:
+	case OP_TRUNCATE:
+	case OP_FALLOCATE:
+		return true;
+	default:
+		return o->strict;
+	}
+}
+
+static bool is_sync(const op_t *op)
+{
+	return op->op == OP_FSYNC || op->op == OP_FDATASYNC || op->op == OP_MSYNC;
+}
+
+static bool syncs(const op_t *op)
+{
+	return is_sync(op) || (op->op == OP_WRITE && (op->flags & (OPF_SYNC | OPF_DSYNC)) != 0);
+}
+
+bool order_is_done(const order_t *o, uint64_t call)
+{
+	return (o->done[call / 8] >> call % 8 & 1) != 0;
+}
+
+static void move_on(const order_t *o, struct order_file *f)
+{
+	while (f->open < f->n && order_is_done(o, f->calls[f->open]))
+		f->open++;
+	while (f->barrier < f->n && (order_is_done(o, f->calls[f->barrier]) || !is_barrier(o, f->calls[f->barrier])))
+		f->barrier++;
+	while (f->write < f->n) {
+		const op_t *op = &o->ops->op[f->calls[f->write]];
+
+		if (!order_is_done(o, f->calls[f->write]) && op->op != OP_READ && !is_sync(op))
+			break;
+		f->write++;
+	}
+	while (f->sync < f->n && (order_is_done(o, f->calls[f->sync]) || !syncs(&o->ops->op[f->calls[f->sync]])))
+		f->sync++;
+}
+
+static uint64_t pair(const op_t *op)
+{
+	return (uint64_t)op->file << 16 | op->thread;
+}
+
+static int by_value(const void *a, const void *b)
+{
+	uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
+
+	return (x > y) - (x < y);
+}
+
+static bool is_syncer(const order_t *o, uint64_t who)
+{
+	return bsearch(&who, o->syncer, o->nsyncers, sizeof(who), by_value) != NULL;
+}
+
+static void *zeros(size_t n, size_t size)
+{
+	void *p = calloc(n + 1, size);
+
+	if (p == NULL)
+		abort();
+	return p;
+}
+
+/* Which threads sync which files, and which files several do. */
+static void find_syncers(order_t *o, uint64_t first)
+{
+	size_t n = 0, room = 0;
+
+	for (uint64_t i = first; i < o->ops->nops; i++) {
+		const op_t *op = &o->ops->op[i];
+
+		if (!syncs(op) || op->file < 0 || (size_t)op->file >= o->nfiles)
+			continue;
+		if (n > 0 && o->syncer[n - 1] == pair(op))
+			continue;
+		if (n == room && (o->syncer = realloc(o->syncer, (room = room * 2 + 256) * sizeof(uint64_t))) == NULL)
+			abort();
+		o->syncer[n++] = pair(op);
+	}
+	if (n > 0)
+		qsort(o->syncer, n, sizeof(uint64_t), by_value);
+	for (size_t i = 0; i < n; i++) {
+		if (o->nsyncers > 0 && o->syncer[o->nsyncers - 1] == o->syncer[i])
+			continue;
+		if (o->nsyncers > 0 && o->syncer[o->nsyncers - 1] >> 16 == o->syncer[i] >> 16)
+			o->file[o->syncer[i] >> 16].shared = true;
+		o->syncer[o->nsyncers++] = o->syncer[i];
+	}
+}
+
+/* For each call the last sync of a shared file, by another thread, that ended since its thread's last call did. */
+static void find_waits(order_t *o, uint64_t first)
+{
+	int64_t *idle = zeros(o->ops->nthreads, sizeof(*idle)), ended = -1; /* since when; when the last sync did */
+	uint32_t *open = NULL, last = ORDER_NONE;                           /* syncs that have not ended */
+	size_t n = 0, room = 0;
+
+	for (uint64_t i = first; i < o->ops->nops; i++) {
+		const op_t *op = &o->ops->op[i], *before;
+
+		for (size_t k = 0; k < n;) {
+			before = &o->ops->op[open[k]];
+			if (before->t + before->dur > op->t) {
+				k++;
+				continue;
+			}
+			if (before->t + before->dur >= ended) {
+				ended = before->t + before->dur;
+				last = open[k];
+			}
+			open[k] = open[--n];
+		}
+		o->after[i] = ORDER_NONE;
+		if (last != ORDER_NONE && ended > idle[op->thread] && o->ops->op[last].thread != op->thread &&
+		    is_syncer(o, (uint64_t)o->ops->op[last].file << 16 | op->thread))
+			o->after[i] = last;
+		if (op->t + op->dur > idle[op->thread])
+			idle[op->thread] = op->t + op->dur;
+		if (!syncs(op) || op->file < 0 || (size_t)op->file >= o->nfiles || !o->file[op->file].shared)
+			continue;
+		if (n == room && (open = realloc(open, (room = room * 2 + 64) * sizeof(*open))) == NULL)
+			abort();
+		open[n++] = (uint32_t)i;
+	}
+	free(open);
+	free(idle);
+}
+
+void order_make(order_t *o, const ops_t *ops, uint64_t first, size_t nfiles, bool strict)
+{
+	uint32_t *last = zeros(ops->nthreads, sizeof(*last));
+	uint64_t total = 0;
+	int32_t file[2];
+
+	*o = (order_t){.ops = ops, .nfiles = nfiles, .strict = strict};
+	o->file = zeros(nfiles, sizeof(*o->file));
+	o->next_of_thread = zeros(ops->nops, sizeof(uint32_t));
+	o->after = zeros(ops->nops, sizeof(uint32_t));
+	o->done = zeros(ops->nops / 8 + 1, 1);
+	for (uint32_t i = 0; i < ops->nthreads; i++)
+		last[i] = ORDER_NONE;
+	for (uint64_t i = first; i < ops->nops; i++) {
+		const op_t *op = &ops->op[i];
+		int n = files_of(o, op, file);
+
+		for (int k = 0; k < n; k++)
+			o->file[file[k]].n++;
+		total += (uint64_t)n;
+		o->next_of_thread[i] = ORDER_NONE;
+		if (last[op->thread] != ORDER_NONE)
+			o->next_of_thread[last[op->thread]] = (uint32_t)i;
+		last[op->thread] = (uint32_t)i;
+	}
+	free(last);
+	find_syncers(o, first);
+	find_waits(o, first);
+	o->of_file = zeros(total, sizeof(uint32_t));
+	total = 0;
+	for (size_t i = 0; i < nfiles; i++) {
+		o->file[i].calls = o->of_file + total;
+		o->file[i].left = o->file[i].n;
+		total += o->file[i].n;
+		o->file[i].n = 0;
+	}
+	for (uint64_t i = first; i < ops->nops; i++) {
+		int n = files_of(o, &ops->op[i], file);
+
+		for (int k = 0; k < n; k++)
+			o->file[file[k]].calls[o->file[file[k]].n++] = (uint32_t)i;
+	}
+	for (size_t i = 0; i < nfiles; i++)
+		move_on(o, &o->file[i]);
+}
+
+void order_free(order_t *o)
+{
+	free(o->file);
+	free(o->of_file);
+	free(o->next_of_thread);
+	free(o->after);
+	free(o->done);
+	free(o->syncer);
+}
+
+/* Where a call is among those of a file. */
+static uint32_t place(const struct order_file *f, uint32_t call)
+{
+	uint32_t low = 0, high = f->n;
+
+	while (low < high) {
+		uint32_t middle = low + (high - low) / 2;
+
+		if (f->calls[middle] < call)
+			low = middle + 1;
+		else
+			high = middle;
+	}
+	return low;
+}
+
+/* Has a sync of a shared file, by another thread, ended before this call began, and not yet here? */
+static bool waits_for_sync(const order_t *o, const struct order_file *f, uint32_t p, const op_t *op)
+{
+	if (!f->shared || (op->op != OP_WRITE && !is_sync(op)) || !is_syncer(o, pair(op)))
+		return false;
+	for (uint32_t q = f->sync; q < p; q++) {
+		const op_t *before = &o->ops->op[f->calls[q]];
+
+		if (syncs(before) && before->t + before->dur <= op->t && !order_is_done(o, f->calls[q]))
+			return true;
+	}
+	return false;
+}
+
+int32_t order_waits_for(const order_t *o, uint64_t call)
+{
+	const op_t *op = &o->ops->op[call];
+	int32_t file[2];
+	int n = files_of(o, op, file);
+
+	for (int k = 0; k < n; k++) {
+		const struct order_file *f = &o->file[file[k]];
+		uint32_t p = place(f, (uint32_t)call);
+
+		if (p > f->barrier || (is_barrier(o, (uint32_t)call) && p > f->open) || (is_sync(op) && p > f->write) ||
+		    (k == 0 && waits_for_sync(o, f, p, op)))
+			return file[k];
+	}
+	return -1;
+}
+
+void order_done(order_t *o, uint64_t call)
+{
+	int32_t file[2];
+	int n = files_of(o, &o->ops->op[call], file);
+
+	o->done[call / 8] |= (uint8_t)(1U << call % 8);
+	for (int k = 0; k < n; k++) {
+		o->file[file[k]].left--;
+		move_on(o, &o->file[file[k]]);
+	}
+}
+
+bool order_is_last(const order_t *o, int32_t file)
+{
+	return o->file[file].left == 1;
+}

@@ -1,0 +1,61 @@
+/*
+ * Which of a trace's calls wait for which of other threads.  A thread's own calls follow each other; beyond that, what
+ * concerns a file follows the trace: who gives, takes or changes its name or its size waits for all that came before in
+ * the trace, and all that comes behind waits for it; and a sync waits for the writes before it, which it is there to
+ * cover.
+ *
+ * Threads that sync the same file share a log, and have a lock for it: a sync of theirs, and a write to it, waits for
+ * those syncs that had ended, when recorded, before it began.  And where the sync of one ended while another did nothing,
+ * that one is taken to have waited for it, as those do whose commit somebody else writes.
+ *
+ * All waits are for earlier calls of the trace, so none is in a circle.  Knows nothing of OpenZFS.
+ */
+#ifndef ZTUNE_ORDER_H
+#define ZTUNE_ORDER_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "ops.h"
+
+#define ORDER_NONE UINT32_MAX
+
+typedef struct {
+	uint32_t *of_file; /* calls by file, in the order of the trace */
+	struct order_file {
+		uint32_t *calls;
+		uint32_t n;
+		uint32_t open;    /* place of the first call that is not done */
+		uint32_t write;   /* … that is neither done, nor a read, nor a sync */
+		uint32_t barrier; /* … that is not done and that all behind wait for */
+		uint32_t left;    /* calls that are not done */
+		uint32_t sync;    /* place of the first sync that is not done */
+		bool shared;      /* several threads sync it */
+	} *file;
+	size_t nfiles;
+	uint32_t *next_of_thread; /* by call: the next of the same thread, or ORDER_NONE */
+	uint32_t *after;          /* by call: the sync that its thread waited for before it, or ORDER_NONE */
+	uint8_t *done;            /* a bit for each call */
+	uint64_t *syncer;         /* sorted: file and thread */
+	size_t nsyncers;
+	const ops_t *ops;
+	bool strict;
+} order_t;
+
+/* Of the calls from first on.  Files are numbered below nfiles; strict: each file's calls follow each other. */
+void order_make(order_t *o, const ops_t *ops, uint64_t first, size_t nfiles, bool strict);
+
+void order_free(order_t *o);
+
+/* The file for whose sake a call has to wait, or -1 if it can begin. */
+int32_t order_waits_for(const order_t *o, uint64_t call);
+
+void order_done(order_t *o, uint64_t call);
+
+bool order_is_done(const order_t *o, uint64_t call);
+
+/* Is this the last call on the file that is not done? */
+bool order_is_last(const order_t *o, int32_t file);
+
+#endif
