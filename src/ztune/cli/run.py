@@ -126,9 +126,7 @@ def command(
             with LiveView() as live:
                 run = runner.resume(store, run, places.again(run), live)
         else:
-            options = trials.options(
-                aa=aa, settle=caches, saved=saved, probes=_probes(probes)
-            )
+            options = trials.options(aa=aa, settle=caches, saved=saved, probes=_probes(probes))
             native = not on.startswith("ssh://")
             before = None
             if source is not None and what is None:

@@ -58,6 +58,7 @@ RECORD = np.dtype(
 )
 assert HEADER.itemsize == 32
 assert RECORD.itemsize == 56
+_CHUNK = 1 << 20  # records written at a time
 _LARGEST_PAGE = 64 << 10  # of a database, bytes: InnoDB's
 
 
