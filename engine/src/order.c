@@ -33,7 +33,7 @@ static bool is_sync(const op_t *op)
 	return op->op == OP_FSYNC || op->op == OP_FDATASYNC || op->op == OP_MSYNC;
 }
 
-static bool syncs(const op_t *op)
+bool order_syncs(const op_t *op)
 {
 	return is_sync(op) || (op->op == OP_WRITE && (op->flags & (OPF_SYNC | OPF_DSYNC)) != 0);
 }
@@ -56,7 +56,7 @@ static void move_on(const order_t *o, struct order_file *f)
 			break;
 		f->write++;
 	}
-	while (f->sync < f->n && (order_is_done(o, f->calls[f->sync]) || !syncs(&o->ops->op[f->calls[f->sync]])))
+	while (f->sync < f->n && (order_is_done(o, f->calls[f->sync]) || !order_syncs(&o->ops->op[f->calls[f->sync]])))
 		f->sync++;
 }
 
@@ -94,7 +94,7 @@ static void find_syncers(order_t *o, uint64_t first)
 	for (uint64_t i = first; i < o->ops->nops; i++) {
 		const op_t *op = &o->ops->op[i];
 
-		if (!syncs(op) || op->file < 0 || (size_t)op->file >= o->nfiles)
+		if (!order_syncs(op) || op->file < 0 || (size_t)op->file >= o->nfiles)
 			continue;
 		if (n > 0 && o->syncer[n - 1] == pair(op))
 			continue;
@@ -141,7 +141,7 @@ static void find_waits(order_t *o, uint64_t first)
 			o->after[i] = last;
 		if (op->t + op->dur > idle[op->thread])
 			idle[op->thread] = op->t + op->dur;
-		if (!syncs(op) || op->file < 0 || (size_t)op->file >= o->nfiles || !o->file[op->file].shared)
+		if (!order_syncs(op) || op->file < 0 || (size_t)op->file >= o->nfiles || !o->file[op->file].shared)
 			continue;
 		if (n == room && (open = realloc(open, (room = room * 2 + 64) * sizeof(*open))) == NULL)
 			abort();
@@ -231,7 +231,7 @@ static bool waits_for_sync(const order_t *o, const struct order_file *f, uint32_
 	for (uint32_t q = f->sync; q < p; q++) {
 		const op_t *before = &o->ops->op[f->calls[q]];
 
-		if (syncs(before) && before->t + before->dur <= op->t && !order_is_done(o, f->calls[q]))
+		if (order_syncs(before) && before->t + before->dur <= op->t && !order_is_done(o, f->calls[q]))
 			return true;
 	}
 	return false;

@@ -55,6 +55,9 @@ void order_done(order_t *o, uint64_t call);
 
 bool order_is_done(const order_t *o, uint64_t call);
 
+/* Does it ask for durability? */
+bool order_syncs(const op_t *op);
+
 /* Is this the last call on the file that is not done? */
 bool order_is_last(const order_t *o, int32_t file);
 

@@ -75,7 +75,9 @@ static struct {
 	int64_t zero; /* virtual time at which the trace began */
 	uint64_t done, in_call;
 	uint32_t threads_left;
-	int64_t end; /* trace time at which the last call was done */
+	int64_t end;      /* trace time at which the last call was done */
+	int64_t recorded; /* … when recorded */
+	bool by_commits;
 	int rc;
 	vqueue_t waiting; /* who waits for the threads */
 	/* per pool */
@@ -650,6 +652,38 @@ static void leave_files(uint64_t i)
 			vtime_wake(&R.files[both[k]].waiting, true);
 }
 
+/* The part of the trace's length in which a time is; the last has all that is later. */
+static size_t part_of(int64_t t)
+{
+	return R.recorded > 0 ? MIN((size_t)(t * RESULT_PARTS / R.recorded), RESULT_PARTS - 1) : 0;
+}
+
+static bool paces(const op_t *o)
+{
+	return !R.by_commits || order_syncs(o);
+}
+
+/* What the pace of the recorded job is told by: its commits, if it has some. */
+#define COMMITS_LEAST 20
+
+static void find_pace(uint64_t first)
+{
+	uint64_t commits = 0;
+
+	for (uint64_t i = first; i < R.ops->nops; i++) {
+		const op_t *o = &R.ops->op[i];
+
+		R.recorded = MAX(R.recorded, o->t + o->dur);
+		commits += order_syncs(o);
+	}
+	R.by_commits = commits >= COMMITS_LEAST;
+	for (uint64_t i = first; i < R.ops->nops; i++)
+		if (paces(&R.ops->op[i]))
+			R.r->recorded[part_of(R.ops->op[i].t + R.ops->op[i].dur)]++;
+	for (size_t i = 1; i < RESULT_PARTS; i++)
+		R.r->recorded[i] += R.r->recorded[i - 1];
+}
+
 /* One call, from its beginning to its end. */
 static void call(uint64_t i)
 {
@@ -669,6 +703,9 @@ static void call(uint64_t i)
 	R.in_call--;
 	R.done++;
 	R.end = MAX(R.end, trace_now());
+	/* What is later than the trace is long ended in none of its parts. */
+	if (paces(o) && trace_now() <= R.recorded)
+		R.r->ended[part_of(trace_now())]++;
 	leave_files(i);
 	R.r->trace_s = MAX(R.r->trace_s, (double)(o->t + o->dur) / 1e9);
 	progress("measure", (double)R.done / (double)R.ops->nops, false);
@@ -804,6 +841,7 @@ static int run_threads(uint64_t first)
 		R.threads_left += t->next == ORDER_NONE;
 		t->next = (uint32_t)(i - 1);
 	}
+	find_pace(first);
 	R.zero = vtime_now();
 	for (uint64_t i = first; i < R.ops->nops && R.rc == 0; i++) {
 		const op_t *o = &R.ops->op[i];
@@ -1012,6 +1050,8 @@ int replay_run(const spec_t *spec, const ops_t *ops, result_t *r, warn_fn *warn,
 		return rc;
 	r->elapsed_s = (double)R.end / 1e9;
 	r->lag_s = MAX(r->elapsed_s - r->trace_s, 0.0);
+	for (size_t i = 1; i < RESULT_PARTS; i++)
+		r->ended[i] += r->ended[i - 1];
 	if (!spec->closed && r->trace_s > r->elapsed_s)
 		vtime_sleep_until(R.zero + (int64_t)(r->trace_s * 1e9));
 	for (size_t p = 0; p < spec->npools; p++)

@@ -18,6 +18,8 @@ typedef struct {
 	double sum;
 } samples_t;
 
+#define RESULT_PARTS 100
+
 typedef struct {
 	double load_wall_s, load_cpu_s;
 	uint64_t load_bytes, warm_bytes;
@@ -35,6 +37,8 @@ typedef struct {
 	uint64_t allocated;     /* bytes on all pools, what fills an aged one left out */
 	age_result_t age;
 	double trace_s, elapsed_s, thread_wait_s_max, lag_s;
+	/* Commits, or calls where there are next to none, that had ended by the end of each part of the trace's length. */
+	uint64_t ended[RESULT_PARTS], recorded[RESULT_PARTS];
 	samples_t sync_lat, read_lat, write_lat;
 } result_t;
 

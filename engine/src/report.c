@@ -238,6 +238,11 @@ static json_t *measure(const spec_t *spec, result_t *r)
 	o = json_object();
 	put_real(o, "trace_s", r->trace_s);
 	put_real(o, "elapsed_s", r->elapsed_s);
+	list = json_array();
+	for (size_t i = 0; i < RESULT_PARTS; i++)
+		(void)json_array_append_new(list,
+		    json_real(r->recorded[i] > 0 ? (double)r->ended[i] / (double)r->recorded[i] : 1.0));
+	(void)json_object_set_new(o, "kept", list);
 	put_real(o, "modelled_s", busy > r->thread_wait_s_max ? busy : r->thread_wait_s_max);
 	put_real(o, "busy_s_max", busy);
 	put_text(o, "busy_vdev", busy_name);

@@ -1,8 +1,9 @@
 """What the recorded job needs of a layout's disks and of processors, and whether that fits in its time.
 
-A replay issues each call at its recorded time, however late the disks are. Where they need longer than the
-recording lasted, the real job would have taken longer too: with more transaction groups, each with less in it
-to aggregate, and with other pages dirty at once. So what is counted per operation no longer holds.
+A replay issues each call at its recorded time, or as soon as its thread's last one is answered. Where the
+disks need longer than the recording lasted it takes longer, as the real job would have; but that one would
+have changed its calls too: more transactions in each commit, other pages dirty at once. So what is counted
+per operation no longer holds.
 """
 
 from __future__ import annotations

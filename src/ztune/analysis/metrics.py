@@ -111,14 +111,6 @@ def _log_ms(kind: str) -> Reader:
     return lambda result: None if (seconds := mean(result)) is None else seconds * 1e3
 
 
-def _pace(result: Raw) -> float | None:
-    """Return the share of the recorded pace that a replay kept, at most 1: a call starts when it was recorded,
-    or as soon as its thread's last one is answered. None of an engine that did not say when it was done."""
-    recorded = number_at(result, "measure", "model", "trace_s")
-    elapsed = number_at(result, "measure", "model", "elapsed_s")
-    return min(1.0, recorded / elapsed) if recorded and elapsed else None
-
-
 def _asked(key: str, label: str) -> Metric:
     """Return a metric that an objective may minimise; where it stands is said in the words of studies."""
     path, unit = OBJECTIVES[key]
@@ -149,7 +141,7 @@ REPLAYED = _by_key((
     _asked("read_p99", "modelled read latency, p99"),
     _asked("busy_s", "busiest device, modelled"),
     _replayed("wait_s", "longest thread's waits, modelled", "s", "model", "thread_wait_s_max"),
-    Metric("pace", "predicted share of the recorded pace", "share", _pace, less=False),
+    _replayed("pace", "predicted share of the recorded pace", "share", "model", "pace", less=False),
     _asked("cpu", "processor time for data"),
     _replayed("cpu_s", "processor time of the replay", "s", "cpu_s"),
     _replayed("compression_ratio", "compression ratio", "ratio", "space", "compression_ratio", less=False),

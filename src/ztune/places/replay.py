@@ -249,6 +249,7 @@ class Replay:
                 if not isinstance(result, dict) or not isinstance(result.get("measure"), dict):
                     raise ValueError
                 self._host.charge(result)
+                pace(result, self.trace)
                 return Outcome(result, None, wall)
             except ValueError:
                 error = "the engine's result is not the JSON it should be"
@@ -338,6 +339,21 @@ class Replay:
                 f"the engine does not match this machine's OpenZFS library{said}; run `ztune doctor`"
             )
         return f"the engine failed with exit code {code}{said}"
+
+
+def pace(result: dict[str, Any], trace: Trace) -> None:
+    """Put into an engine's ``result`` which share of the recorded pace its job kept, ``model.pace``: when its
+    time was over, without what it does as it closes. Nothing of an older engine."""
+    model = result["measure"].get("model", {})
+    kept, recorded = model.get("kept"), model.get("trace_s")
+    if not kept or not recorded:
+        return
+    workload = trace.manifest.workload
+    details = {} if workload is None else workload.result.get("details", {})
+    closing = min(float(details.get("closing_seconds") or 0.0), recorded)
+    # The job ends within one of the parts; the one before is its own.
+    last = max(1, int(len(kept) * (1 - closing / recorded)) - 1)
+    model["pace"] = min(1.0, kept[last - 1])
 
 
 def _file(layout: Layout, file: OpsFile) -> dict[str, Any]:
