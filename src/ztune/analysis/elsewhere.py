@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ztune.analysis.held import Held, Moved, held
+from ztune.analysis.held import BeforeAfter, Held, held
 from ztune.analysis.metrics import table
 from ztune.analysis.standing import Standing
 from ztune.store.records import HALF_ARC, TWICE_ARC, Trial
@@ -51,7 +51,7 @@ def sentence(now: Standing, trials: Sequence[Trial]) -> str:
     unknown: list[str] = []
     for condition, found in _found(now, trials):
         known = [(one, one.after) for one in found if one.after is not None]
-        said = held(now, [Moved(one.hash, one.layout, one.before, after) for one, after in known])
+        said = held(now, [BeforeAfter(one.hash, one.layout, one.before, after) for one, after in known])
         if said is None:
             unknown.append(condition)
         elif said.better is None:
