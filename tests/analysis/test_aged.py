@@ -78,7 +78,7 @@ def test_nothing_is_said_without_aged_trials() -> None:
 def test_an_age_that_was_tried_is_not_called_untested() -> None:
     found = trials({**YOUNG, ("base", "used"): 22.0, ("8K", "used"): 12.0, ("16K", "used"): 15.0})
     said = recommend(ev.run(), found).not_tested
-    assert "Pools of other ages than new and used (80 % full, rewritten 5 times)." in said
+    assert "Pools of other ages than these: new; used (80 % full, rewritten 5 times)." in said
     assert any(text.startswith("An aged pool:") for text in recommend(ev.run(), trials(YOUNG)).not_tested)
 
 

@@ -101,6 +101,38 @@ def test_only_some_layouts(place: FakePlace) -> None:
         ok("run", "two.toml", "--layouts", "7K")
 
 
+def test_two_jobs_from_a_run_to_a_report(place: FakePlace, tmp_path: Path) -> None:
+    words = [
+        "run",
+        "two.toml",
+        "--layouts",
+        "data.recordsize=16K",
+        "--blocks",
+        "2",
+        "--with",
+        "fio:seconds=3",
+    ]
+    done = json.loads(ok(*words, "--json"))
+    assert {lay["layout"]: len(lay["trials"]) for lay in done["layouts"]} == {
+        "base": 2,
+        "data.recordsize=16K": 2,
+    }
+    rows = [(row["layout"], row["job"], row["figure"]) for row in done["beside"]]
+    assert set(rows) >= {("base", "fio (1)", "per_second"), ("data.recordsize=16K", "fio (2)", "per_second")}
+    assert all(row["together_s"] == 9.0 and row["ratio"]["n"] == 2 for row in done["beside"])
+    specs = place.specs()
+    assert {spec["job"]["params"]["which"] for spec in specs} == {"first", "both", "neighbour"}
+    assert specs[0]["job"]["params"]["neighbour"]["params"]["seconds"] == 3
+    assert all(spec["layout"]["neighbour"] == ["data"] for spec in specs)
+    shown = ok("show", done["run"])
+    assert "Two jobs on one pool" in shown and "fio (1), 9.00 s at one time" in shown
+    assert "Another job on the same pool" not in ok("recommend", done["run"], "--why")
+    ok("report", done["run"], "--out", "page.html")
+    page = (tmp_path / "page.html").read_text()
+    assert "Two jobs on one pool: alone, and together" in page and "base, neighbour" in page
+    assert "Two jobs" not in ok("run", "two.toml", "--layouts", "data.recordsize=16K", "--blocks", "1")
+
+
 def test_an_emulated_lab_does_not_advise_by_time(place: FakePlace) -> None:
     place.described = {"kind": "lab", "accel": "tcg", "dilation": 20.0, "patience": 20.0}
     done = json.loads(ok("run", "two.toml", "--blocks", "3", "--json"))
@@ -133,6 +165,10 @@ def test_resume_by_name(place: FakePlace) -> None:
         (["run", "two.toml", "--time-limit", "soon"], "write seconds"),
         (["run", "two.toml", "--probe", "bpf=yes"], "write bpf=on"),
         (["run", "--from", "nobody"], "there is no run"),
+        (["run", "two.toml", "--with", "nosuch"], "there is no workload 'nosuch'"),
+        (["run", "two.toml", "--with", "fio:seconds"], '"seconds" is no parameter of fio'),
+        (["run", "two.toml", "--with", "fio", "--aa"], "not with --aa"),
+        (["run", "--resume", "x", "--with", "fio"], "leave the rest out"),
     ],
 )
 def test_bad_words_are_said_in_a_sentence(place: FakePlace, words: list[str], sentence: str) -> None:

@@ -82,7 +82,7 @@ def test_the_best_are_tried_on_aged_pools_last(stand_in_engine: Path, trace: Tra
 
 
 def test_the_best_are_tried_beside_a_neighbour_last(stand_in_engine: Path, trace: Trace) -> None:
-    words = ["screen", str(trace.path), "--json", "--jobs", "2", "--budget", "6"]
+    words = ["screen", str(trace.path), "--json", "--jobs", "2", "--budget", "6", "--no-elsewhere"]
     usual = json.loads(invoke(*words)[1])
     code, out, err = invoke(*words, "--with", f"{trace.path}@0.25")
     assert code == 0, err

@@ -53,7 +53,9 @@ def test_the_same_layouts_are_tried_with_both(trace: Trace) -> None:
         first, second = store.runs()
         assert [run.versions["openzfs"] for run in (first, second)] == ["2.3.2", "2.4.4"]
         assert second.source_run == first.id and second.name == f"{first.name}, OpenZFS 2.4.4"
-        layouts = [[t.layout_hash for t in store.trials(run.id)] for run in (first, second)]
+        layouts = [
+            [t.layout_hash for t in store.trials(run.id) if not t.condition] for run in (first, second)
+        ]
         assert layouts[0] == layouts[1] and len(layouts[0]) == len(answer["layouts"])
         assert {t.openzfs_version for t in store.trials(second.id)} == {"2.4.4"}
 

@@ -46,6 +46,8 @@ def result(spec: dict[str, Any], seconds: float) -> dict[str, Any]:
     operations = 1000
     looked_for = spec["job"]["params"].get("busy")
     found = {"asked": 0.6, "busy": 0.59, "rate": 812.5, "processors": 2.0, "idle": 0.01, "steps": []}
+    theirs = {"seconds": 30.0, "operations": 60, "per_second": 2.0, "latency_ms": {}, "checks": []}
+    both = {"together_s": 9.0, "neighbour": theirs} if spec["job"]["params"].get("which") == "both" else {}
     writes = 3000 if "128K" in spec["layout"]["name"] else 2000
     return {
         "format": "ztune-result", "version": 1, "environment": {"openzfs": "2.3.2-1"}, "commands": [],
@@ -53,7 +55,8 @@ def result(spec: dict[str, Any], seconds: float) -> dict[str, Any]:
         "job": {"seconds": seconds * operations, "operations": operations, "unit": "transaction",
                 "per_second": 1 / seconds, "latency_ms": {"mean": seconds * 8e3, "p50": 1.0, "p99": 9.0},
                 "checks": [],
-                "details": {"wal_bytes": 1_000_000, **({"calibration": found} if looked_for else {})}},
+                "details": {"wal_bytes": 1_000_000, **both,
+                            **({"calibration": found} if looked_for else {})}},
         "measure": {"seconds": seconds * operations, "operations": operations,
                     "physical": {"reads": 500, "read_bytes": 4_096_000, "writes": writes,
                                  "write_bytes": writes * 8192, "flushes": 100},

@@ -20,7 +20,6 @@ from ztune.runs.search import stopped
 from ztune.study import default_setting
 from ztune.trace.manifest import Manifest
 from ztune.trace.repeats import repeats
-from ztune.units import listed
 
 # Below four transaction groups at the default zfs_txg_timeout of 5 s, when a group happens to fall decides
 # too much.
@@ -374,4 +373,4 @@ def _other_ages(tried: Sequence[str], who: str) -> str:
             f"An aged pool: {who} on an empty one, without fragmentation and snapshots. "
             "`--age used` tries one."
         )
-    return f"Pools of other ages than {listed(tried)}."
+    return f"Pools of other ages than these: {'; '.join(tried)}."

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from ztune.analysis import units
-from ztune.analysis.held import Moved, held
+from ztune.analysis.held import BeforeAfter, held
 from ztune.analysis.metrics import table
 from ztune.analysis.standing import Standing
 from ztune.store.records import Trial
@@ -60,13 +60,13 @@ def _sentence(now: Standing, base: Layout, there: Sequence[Trial], where: str) -
     assert now.chosen is not None
     key = now.minimise[0]
     metric = table("modelled", now.found.per_operation)[key]
-    found: list[Moved] = []
+    found: list[BeforeAfter] = []
     for place in now.ranked:
         trial = next((t for t in there if young(t.layout, base) == place.result.hash), None)
         value = None if trial is None or not trial.ok else metric.read(trial.result or {})
         before = place.result.value(key)
         if value is not None and before is not None:
-            found.append(Moved(place.result.hash, place.result.name, before, value))
+            found.append(BeforeAfter(place.result.hash, place.result.name, before, value))
     failed = [t for t in there if t.status == "failed"]
     lost = f" {failed[0].layout_name} has no result there: {failed[0].error}." if failed else ""
     said = held(now, found)

@@ -11,7 +11,7 @@ from ztune.analysis.standing import Standing
 
 
 @dataclass(frozen=True)
-class Moved:
+class BeforeAfter:
     """A layout's figure of the first metric to minimise: ``before`` as it is ranked, ``after`` elsewhere."""
 
     hash: str
@@ -27,8 +27,8 @@ class Held:
     ``order``: a clause on the others, for where the choice holds.
     """
 
-    mine: Moved
-    better: Moved | None
+    mine: BeforeAfter
+    better: BeforeAfter | None
     order: str
 
     def shown(self, unit: str) -> tuple[str, str]:
@@ -36,7 +36,7 @@ class Held:
         return units.show(self.mine.before, unit), units.show(self.mine.after, unit)
 
 
-def held(now: Standing, found: Sequence[Moved]) -> Held | None:
+def held(now: Standing, found: Sequence[BeforeAfter]) -> Held | None:
     """Return whether the choice is as good as any of ``found``, within what doesn't matter; None where it is
     not among them, or alone."""
     mine = next((one for one in found if now.chosen is not None and one.hash == now.chosen.hash), None)

@@ -9,7 +9,7 @@ from statistics import median
 from typing import Any
 
 from ztune.analysis import units
-from ztune.analysis.held import Moved, held
+from ztune.analysis.held import BeforeAfter, held
 from ztune.analysis.metrics import table
 from ztune.analysis.paired import Ratio, paired
 from ztune.analysis.standing import Standing
@@ -91,7 +91,7 @@ def sentences(now: Standing, trials: Sequence[Trial]) -> list[str]:
         after = None if trial is None else metric.read(trial.result or {})
         before = place.result.value(now.minimise[0])
         if after is not None and before is not None:
-            found.append(Moved(place.result.hash, place.result.name, before, after))
+            found.append(BeforeAfter(place.result.hash, place.result.name, before, after))
     said = held(now, found)
     if said is None:
         if any(t.status in {"pending", "running"} for t in there):

@@ -27,7 +27,7 @@ from ztune.runs.options import TrialOptions
 from ztune.runs.pace import TimeLeft
 from ztune.runs.screening import allowed_order
 from ztune.store.records import Run, Trial
-from ztune.units import plural
+from ztune.units import listed, plural
 
 _STEP_S = 30.0  # seconds between two lines about the same step where stderr is no terminal
 _REPLAYS_S = 15.0  # and between two lines about replays, of which many end in that time
@@ -165,7 +165,9 @@ class LiveView(Observer):
     def _tell_progress(self) -> None:
         with self._lock:
             total = self._done + self._failed + len(self._running) + self._waiting
-            words = f"{self._done + self._failed} of {total} layouts done", self._best
+            aging = [f"{at.share:.0%}" for at in self._running.values() if at.step == "age"]
+            aged = f"aging pools, {listed(aging)} done" if aging else ""
+            words = f"{self._done + self._failed} of {total} layouts done", aged, self._best
         self.say("; ".join(filter(None, words)) + self._left(", {} left"))
 
     def _left(self, form: str) -> str:

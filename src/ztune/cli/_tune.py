@@ -81,7 +81,6 @@ class TuneOptions:
     advice: tuple[str, ...] = advice_option
     arc: str | None = arc_option
     budget: int | None = budget_option
-    no_elsewhere: bool = elsewhere_option
     jobs: int | None = jobs_option
     seed: int | None = seed_option
     recorder: Literal["auto", "ebpf", "strace"] = option(
@@ -97,6 +96,7 @@ class TuneOptions:
         help="The most settings of the database itself that are tried, such as full_page_writes=off: on top "
         "of the layout found, each with a recording of its own. Default 1; none with --study.",
     )
+    no_elsewhere: bool = elsewhere_option
 
     @property
     def folder(self) -> Path:

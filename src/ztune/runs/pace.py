@@ -48,10 +48,11 @@ class TimeLeft:
     ) -> float | None:
         """Return the seconds left for ``waiting`` trials after those that are in a step, done to a share.
 
-        None before the first trial ended. ``at_once``: how many run side by side.
+        None before the first trial ended, and while a replay ages its pools: that takes many times as long as
+        the replays before it, and nothing tells how long. ``at_once``: how many run side by side.
         """
-        one = self.trial_s
-        if one is None:
+        one, running = self.trial_s, list(running)
+        if one is None or (not any(self._steps.values()) and any(step == "age" for step, _ in running)):
             return None
         now = sum(self.rest_s(step, share) or 0.0 for step, share in running if step)
         return (waiting * one + now) / at_once
