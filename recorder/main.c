@@ -33,6 +33,7 @@
 #define MAX_PIDS 64
 #define LOOK_EVERY_MS 50 /* a ring of 64 MiB holds a million events: no hurry */
 #define OUT_BUFFER (1 << 20)
+#define FLUSH_EVERY_MS 1000 /* so much is lost if we are killed */
 
 struct out {
 	const char *name;
@@ -90,6 +91,8 @@ static int take_record(void *context, void *data, size_t size)
 {
 	(void)context;
 	if (size == sizeof(struct zt_event)) {
+		if (r.events.used + size > OUT_BUFFER)
+			out_flush(&r.files); /* events speak of files, so these are never behind them */
 		out_add(&r.events, data, size);
 		r.nevents++;
 	} else if (size >= ZT_FILE_HEADER) {
@@ -171,7 +174,7 @@ static int record(int argc, char **argv)
 		{0},
 	};
 	unsigned int pids[MAX_PIDS], excluded[8], npids = 0, nexcluded = 0, ring_bytes = 0, me = getpid();
-	unsigned long long started_monotonic, started_unix, ended;
+	unsigned long long started_monotonic, started_unix, ended, flushed = 0;
 	int control = -1, option, go = -1, failed = -1, status = 0;
 	const char *folder = NULL, *why = "control";
 	int pidfds[MAX_PIDS];
@@ -261,6 +264,11 @@ static int record(int argc, char **argv)
 		if (poll(fds, 1, LOOK_EVERY_MS) > 0)
 			break;
 		ring_buffer__consume(r.ring);
+		if (now(CLOCK_MONOTONIC) - flushed > FLUSH_EVERY_MS * 1000000ULL) {
+			out_flush(&r.files);
+			out_flush(&r.events);
+			flushed = now(CLOCK_MONOTONIC);
+		}
 		if (r.events.error || r.files.error)
 			break;
 		if (child && waitpid(child, &status, WNOHANG) == child) {

@@ -12,7 +12,7 @@ from ztune import output
 from ztune.cli._options import argument, option, role_option, takes
 from ztune.errors import InputError
 from ztune.onhost.words import ROLES
-from ztune.trace import reassign, view
+from ztune.trace import reassign, record, view
 from ztune.trace.ops import export_ops
 from ztune.trace.propose import as_rules, proposals
 from ztune.trace.reader import Trace
@@ -36,6 +36,7 @@ def command() -> None:
       ztune trace show my.trace --by file       the busiest files
       ztune trace roles my.trace                which roles do the files have?
       ztune trace check my.trace                is it whole and unchanged?
+      ztune trace recover my.trace.partial      what a recording that was cut has
     """
 
 
@@ -171,6 +172,34 @@ def check(trace: Path = _trace, as_json: bool = _as_json) -> None:
         return
     dropped = f"; {manifest.dropped:,} were dropped while recording" if manifest.dropped else ""
     output.echo(f"{trace}: {manifest.events:,} events, whole and unchanged{dropped}")
+
+
+@command.command(short_help="Make a trace of a recording that was cut.")
+@takes
+def recover(
+    partial: Path = argument(type=click.Path(path_type=Path, file_okay=False, exists=True)),
+    as_json: bool = _as_json,
+) -> None:
+    """Make a trace of a recording that was cut: by a full disk, a crash of the host, or kill -9.
+
+    PARTIAL is the folder NAME.trace.partial that it left. The trace is marked as not complete, and says when
+    its last event was. Recordings with strace leave nothing to recover.
+
+    \b
+    Example:
+      ztune trace recover my.trace.partial
+    """
+    console = output.Console(stderr=True)
+    quiet = not console.is_terminal
+    with contextlib.nullcontext() if quiet else console.status(f"reading {partial}"):
+        trace = record.recover(partial)
+    manifest = trace.manifest
+    if as_json:
+        _print_json(
+            {"trace": str(trace.path), "events": manifest.events, "duration_ns": manifest.duration_ns}
+        )
+        return
+    output.echo(f"{trace.path}: {manifest.events:,} events in {trace.duration_s:,.1f} s")
 
 
 @command.command("export-ops", short_help="Write the engine's operations file.")

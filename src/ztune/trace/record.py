@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
+import json
 import os
 import platform
 import shutil
@@ -10,6 +12,7 @@ import signal
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -17,11 +20,21 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ztune.errors import InputError
+from ztune.databases.rules import NO_ROLE
+from ztune.errors import InputError, ZtuneError, reason
 from ztune.trace.compressibility import sample_files
-from ztune.trace.manifest import Compressibility, RecorderInfo, Sample, TraceFile, Warning_, WorkloadInfo
+from ztune.trace.manifest import (
+    PARTIAL,
+    Compressibility,
+    RecorderInfo,
+    Sample,
+    TraceFile,
+    Warning_,
+    WorkloadInfo,
+)
 from ztune.trace.reader import Trace
 from ztune.trace.recorders import choose
+from ztune.trace.recorders.ebpf import recovered
 from ztune.trace.recorders.files import UNKNOWN, FileTable, Mounts, Selection
 from ztune.trace.recorders.processes import MappedFile, mapped_files
 from ztune.trace.recorders.recorder import MMAP_READ, Harvest, RecorderSession, Rows, Start
@@ -36,6 +49,12 @@ _COLD = Warning_(
     message="What the processes had read before the recording is not known: a replay begins with empty"
     " caches, and so may read more than they did.",
 )
+_CUT = Warning_(
+    code="cut",
+    message="The recording was cut, and made whole afterwards: it ends with the last event that was kept.",
+)
+_BEGUN = "recording.json"
+_RAW = ("events.raw", "files.raw", _BEGUN)  # all that a trace is made of
 SEED = 1  # of the choice of blocks whose compressibility is measured
 
 
@@ -86,6 +105,7 @@ class Recording:
         self._say = say or (lambda _: None)
         self._trace: Trace | None = None
         self._session: RecorderSession | None = None
+        self._lock: int | None = None
         if share and keep_samples:
             raise InputError(
                 "a trace with --samples holds what is in the database, "
@@ -115,6 +135,7 @@ class Recording:
                     ring_bytes=ring_bytes,
                 )
             )
+            self._lock = self._note_beginning(share)
         except BaseException:
             self._writer.abort()
             raise
@@ -145,53 +166,147 @@ class Recording:
         return self._session
 
     def wait(self, seconds: float) -> bool:
-        """Wait at most ``seconds``; True once the command ended, or all processes did. Raises ZtuneError."""
-        return self.session.wait(seconds)
+        """Wait at most ``seconds``; True once the command ended, or all processes did.
+
+        Raises ZtuneError if the recorder failed; see `finish`.
+        """
+        try:
+            return self.session.wait(seconds)
+        except ZtuneError as error:
+            self._give_up(error)
+            raise
 
     def abort(self) -> None:
-        """Forget the recording and remove what was written."""
+        """Forget the recording and remove what was written, unless it was given up: then that stays."""
         if self._session is not None:
             self._session.abort()
             self._session = None
-        self._writer.abort()
+            self._writer.abort()
+        self._unlock()
 
     def finish(self) -> Trace:
-        """End the recording, measure compressibility, write the trace."""
+        """End the recording, measure compressibility, write the trace.
+
+        If that fails, what the recorder wrote stays, and `recover` can make a trace of it: the error says so.
+        """
         session = self.session
+        self._writer.keep = _RAW if session.kept() else ()
         try:
             harvest = session.stop()
-            self._session = None
-            self._trace = self._write(session, harvest)
-        except BaseException:
-            session.abort()
-            self._session = None
-            self._writer.abort()
+            self.exit_status = harvest.exit_status
+            self._trace = self._recorded().write(harvest, session.started_unix_ns, session.child)
+        except BaseException as error:
+            self._give_up(error)
             raise
+        self._session = None
+        self._unlock()
         return self._trace
 
-    def _write(self, session: RecorderSession, harvest: Harvest) -> Trace:
-        self.exit_status = harvest.exit_status
-        self._say("reading what was recorded")
-        mapped = [(m, self._table.entered(0, m.path, m.dev, m.ino, m.size)) for m in self._mapped]
+    def _give_up(self, error: BaseException) -> None:
+        """End the recording, but keep what the recorder wrote; raise ``error`` with how to go on."""
+        session, self._session = self.session, None
+        kept = session.kept() is not None
+        self._writer.keep = _RAW if kept else ()
+        session.abort()
+        self._writer.abort()
+        self._unlock()
+        if kept and isinstance(error, ZtuneError):
+            partial = self._writer.partial
+            raise type(error)(
+                f"{error}; what was recorded is in {partial},"
+                f" and `ztune trace recover {partial}` makes a trace of it"
+            ) from error
+
+    def _unlock(self) -> None:
+        if self._lock is not None:
+            os.close(self._lock)
+            self._lock = None
+
+    def _recorded(self) -> _Recorded:
+        return _Recorded(
+            writer=self._writer,
+            table=self._table,
+            mapped=self._mapped,
+            rules=self.rules,
+            paths=self.paths,
+            keep_samples=self.keep_samples,
+            workload=self.workload,
+            page_size=self.page_size,
+            warmth=self.warmth,
+            recorder=self._recorder.name,
+            command=self.command,
+            pids=self.pids,
+            say=self._say,
+        )
+
+    def _note_beginning(self, share: bool) -> int | None:
+        """Write down what `recover` needs; return a descriptor whose lock says that we are recording."""
+        if (kept := self.session.kept()) is None:
+            return None
+        begun = {
+            "session": kept,
+            "recorder": self._recorder.name,
+            "started_unix_ns": self.session.started_unix_ns,
+            "child": self.session.child,
+            "command": self.command,
+            "pids": self.pids,
+            "paths": [os.fspath(path.absolute()) for path in self.paths],
+            "rules": [f"{rule.glob}={rule.role or NO_ROLE}" for rule in self.rules.rules],
+            "builtin": self.rules.builtin,
+            "page_size": self.page_size,
+            "mapped": [asdict(one) for one in self._mapped],
+            "share": share,
+            "keep_samples": self.keep_samples,
+        }
+        path = self._writer.partial / _BEGUN
+        path.write_text(json.dumps(begun))
+        return _locked(path)
+
+
+@dataclass
+class _Recorded:
+    """What was recorded, and what else is known of it: all that becomes a trace."""
+
+    writer: TraceWriter
+    table: FileTable
+    mapped: Sequence[MappedFile]
+    rules: RoleRules
+    paths: list[Path]
+    keep_samples: bool
+    workload: WorkloadInfo | None
+    page_size: Mapping[str, int]
+    warmth: Warmth | None
+    recorder: str
+    command: list[str] | None
+    pids: list[int]
+    say: Progress
+
+    def write(
+        self, harvest: Harvest, started_unix_ns: int, child: int | None, *, complete: bool = True
+    ) -> Trace:
+        """Write the trace and return it. Raises InputError."""
+        self.say("reading what was recorded")
+        mapped = [(m, self.table.entered(0, m.path, m.dev, m.ino, m.size)) for m in self.mapped]
         highest, used, only_read = _used(harvest.rows())
         used.update(number for _, number in mapped)
         used.update(number for number in only_read if self._plays_a_role(number))
         used.update(self._warmed())
-        selection = self._table.select(used, highest, self.paths, self.rules)
+        selection = self.table.select(used, highest, self.paths, self.rules)
         if self.warmth is not None:
             # Ahead of all others of t = 0: the writer's sort keeps their order.
-            self._writer.add_rows(self.warmth.events({(f.dev, f.ino): f.id for f in selection.files}))
+            self.writer.add_rows(self.warmth.events({(f.dev, f.ino): f.id for f in selection.files}))
         lost = 0
         for rows in _resolved(harvest.rows(), selection.numbers):
             lost += int(np.count_nonzero(rows["file"] == UNKNOWN))
-            self._writer.add_rows(rows[(rows["file"] >= 0) | (rows["op"] == Op.SYNC)])
+            self.writer.add_rows(rows[(rows["file"] >= 0) | (rows["op"] == Op.SYNC)])
         at_start = [(m, selection.ids[number]) for m, number in mapped if number in selection.ids]
-        self._writer.add_rows(_extra_rows(selection, at_start))
+        self.writer.add_rows(_extra_rows(selection, at_start))
         mappings = Counter(file for _, file in at_start)
         for rows in _resolved(harvest.rows(), selection.numbers):
             mappings.update(rows["file"][(rows["op"] == Op.MMAP) & (rows["file"] >= 0)].tolist())
-        for name in ("events.raw", "files.raw", "strace.fifo"):
-            (self._writer.partial / name).unlink(missing_ok=True)
+        if not self.writer.keep:
+            for name in ("events.raw", "strace.fifo"):
+                (self.writer.partial / name).unlink(missing_ok=True)
         dropped = harvest.dropped + lost
         warnings = [
             *harvest.warnings,
@@ -202,14 +317,15 @@ class Recording:
             *([] if selection.files or dropped else [_nothing_warning(self.paths)]),
         ]
         compressibility, samples = self._sample(selection.files)
-        self._say("writing the trace")
-        path = self._writer.finish(
-            started_unix_ns=session.started_unix_ns,
+        self.say("writing the trace")
+        path = self.writer.finish(
+            started_unix_ns=started_unix_ns,
             duration_ns=harvest.duration_ns,
-            recorder=RecorderInfo(name=self._recorder.name, detail=harvest.detail),
+            recorder=RecorderInfo(name=self.recorder, detail=harvest.detail),
             command=self.command,
-            pids=self.pids or ([session.child] if session.child else []),
+            pids=self.pids or ([child] if child else []),
             dropped=dropped,
+            complete=complete and not dropped,
             warnings=warnings,
             environment=environment(selection.files),
             workload=self.workload,
@@ -224,10 +340,10 @@ class Recording:
         """Enter the files that only what came before used: they take up room in the caches. Yield numbers."""
         for path, dev, ino, size in self.warmth.still_there() if self.warmth is not None else ():
             if self.rules.role(path) is not None:
-                yield self._table.entered(0, path, dev, ino, size)
+                yield self.table.entered(0, path, dev, ino, size)
 
     def _plays_a_role(self, number: int) -> bool:
-        entry = self._table.numbered(number)
+        entry = self.table.numbered(number)
         return entry is not None and self.rules.role(entry.path) is not None
 
     def _sample(self, files: list[TraceFile]) -> tuple[list[Compressibility], list[Sample]]:
@@ -235,8 +351,8 @@ class Recording:
         wanted = {file.path: file.role for file in files if file.role is not None and file.size_end > 0}
         if not wanted:
             return [], []
-        self._say("measuring how the files compress")
-        return sample_files(wanted, seed=SEED, keep=self._writer.samples_dir if self.keep_samples else None)
+        self.say("measuring how the files compress")
+        return sample_files(wanted, seed=SEED, keep=self.writer.samples_dir if self.keep_samples else None)
 
 
 def record(
@@ -258,6 +374,61 @@ def record(
             with contextlib.suppress(KeyboardInterrupt):
                 _wait_for_time(recording, seconds, while_waiting)
         return recording.finish()
+
+
+def recover(partial: Path | str, say: Progress | None = None) -> Trace:
+    """Make a trace of a recording that was cut, at ``partial``, as `Recording` left it; return it.
+
+    What came in the recorder's last second may be missing, if it was killed too. Raises InputError.
+    """
+    partial = Path(partial)
+    begun_path = partial / _BEGUN
+    if not partial.name.endswith(PARTIAL) or not begun_path.is_file():
+        raise InputError(
+            f"{partial} is no recording that was cut: that is a folder NAME.trace{PARTIAL} with {_BEGUN};"
+            " strace leaves none"
+        )
+    lock = _locked(begun_path)
+    try:
+        begun = json.loads(begun_path.read_text())
+        table = FileTable()
+        harvest = recovered(partial, begun["session"], table)
+        writer = TraceWriter(
+            partial.with_name(partial.name.removesuffix(PARTIAL)), begun["share"], again=True
+        )
+        writer.keep = _RAW
+        said = _Recorded(
+            writer=writer,
+            table=table,
+            mapped=[MappedFile(**one) for one in begun["mapped"]],
+            rules=RoleRules.parse(begun["rules"], builtin=begun["builtin"]),
+            paths=[Path(path) for path in begun["paths"]],
+            keep_samples=begun["keep_samples"],
+            workload=None,
+            page_size=begun["page_size"],
+            warmth=None,
+            recorder=begun["recorder"],
+            command=begun["command"],
+            pids=begun["pids"],
+            say=say or (lambda _: None),
+        )
+        harvest.warnings.append(_CUT)
+        return said.write(harvest, begun["started_unix_ns"], begun["child"], complete=False)
+    except (OSError, ValueError, LookupError, TypeError) as error:
+        raise InputError(f"{partial} can't be recovered: {reason(error)}") from None
+    finally:
+        os.close(lock)
+
+
+def _locked(path: Path) -> int:
+    """Return a descriptor of ``path`` with a lock, which ends with this process. Raises InputError."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        os.close(descriptor)
+        raise InputError(f"{path.parent} is being recorded just now") from None
+    return descriptor
 
 
 def _wait_for_time(

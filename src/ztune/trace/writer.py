@@ -2,7 +2,8 @@
 
 Events are first appended, as they come, to an uncompressed spool: sorting and compressing while the workload
 runs would take CPU from it. ``finish`` sorts them by start time (a call is known when it *ends*, so recorders
-deliver out of order), a span of time after the other, writes Parquet, and renames the folder to its final name.
+deliver out of order), a span of time after the other, writes Parquet, and renames the folder to its final
+name.
 """
 
 from __future__ import annotations
@@ -55,11 +56,14 @@ class TraceWriter:
     others may read it as far as the umask allows.
 
     As a context manager it aborts if it was not finished. Raises InputError if ``path`` exists, can't be
-    made, or the disk fills up; then nothing is left behind.
+    made, or the disk fills up; then nothing is left behind but the files that ``keep`` names. ``again``: the
+    partial trace is there, and is used.
     """
 
-    def __init__(self, path: Path | str, share: bool = False) -> None:
+    def __init__(self, path: Path | str, share: bool = False, *, again: bool = False) -> None:
         self.path = Path(path)
+        self.keep: tuple[str, ...] = ()
+        """Files in the partial trace that stay when it is aborted, and are removed when it is finished."""
         self._share = share
         self.partial = self.path.with_name(self.path.name + PARTIAL)
         self.events = 0
@@ -68,11 +72,11 @@ class TraceWriter:
         with self._writing():
             try:
                 # Closed from the first moment on, which covers what recorders put there.
-                self.partial.mkdir(mode=0o700)
+                self.partial.mkdir(mode=0o700, exist_ok=again)
             except FileExistsError:
                 raise InputError(
-                    f"{self.partial} exists: another recording is under way, or one was killed;"
-                    " remove it if nothing is recording"
+                    f"{self.partial} exists: another recording is under way, or one was cut;"
+                    f" if nothing is recording, `ztune trace recover {self.partial}` makes a trace of it"
                 ) from None
             except FileNotFoundError:
                 raise InputError(f"the folder {self.path.parent} does not exist") from None
@@ -136,6 +140,8 @@ class TraceWriter:
             write_synced(self.partial / MANIFEST, manifest.to_json())
             with contextlib.suppress(OSError):
                 (self.partial / "samples").rmdir()  # made but not used
+            for name in self.keep:
+                (self.partial / name).unlink(missing_ok=True)
             self._close_or_share()
             self.partial.rename(self.path)
         return self.path
@@ -146,10 +152,15 @@ class TraceWriter:
             path.chmod(mode if path.is_dir() else mode & 0o666)
 
     def abort(self) -> None:
-        """Remove what was written, unless the trace was finished. May be called twice."""
+        """Remove what was written but for ``keep``, unless the trace was finished. May be called twice."""
         with contextlib.suppress(OSError):  # closing flushes, and the disk may be full
             self._spool.close()
-        shutil.rmtree(self.partial, ignore_errors=True)
+        if not self.keep:
+            shutil.rmtree(self.partial, ignore_errors=True)
+            return
+        shutil.rmtree(self.partial / "samples", ignore_errors=True)
+        for name in (self._spool_path.name, EVENTS_FILE, MANIFEST):
+            (self.partial / name).unlink(missing_ok=True)
 
     @contextlib.contextmanager
     def _writing(self) -> Iterator[None]:

@@ -18,10 +18,12 @@ from click.testing import CliRunner
 from recording import Seen, run_python
 
 from ztune.cli.record import command
+from ztune.cli.trace import command as trace_command
 from ztune.errors import InputError, MissingError
+from ztune.onhost.probes import procfs
 from ztune.trace import recorders
 from ztune.trace.reader import Trace
-from ztune.trace.record import Recording, record
+from ztune.trace.record import Recording, record, recover
 from ztune.trace.recorders.kernel import RECORDER
 from ztune.trace.roles import RoleRules
 
@@ -266,9 +268,65 @@ for i in range(40000):
             record(
                 Recording(disk / "t.trace", command=[sys.executable, "-I", "-c", script], recorder=recorder)
             )
-        assert list(disk.iterdir()) == []
+        if recorder == "strace":
+            assert list(disk.iterdir()) == []
+            return
+        # What was recorded stays; with more room it becomes a trace.
+        partial = disk / "t.trace.partial"
+        with pytest.raises(InputError, match="no space left"):
+            recover(partial)
+        subprocess.run(["mount", "-o", "remount,size=40m", str(disk)], check=True)
+        trace = recover(partial)
+        assert [path.name for path in disk.iterdir()] == ["t.trace"]
+        assert "cut" in [w.code for w in trace.manifest.warnings] and not trace.manifest.complete
+        assert len(list(trace.path.iterdir())) == 2
+        writes = Seen(trace).totals("a")["WRITE"][0]
+        assert 0 < writes < 40000
     finally:
         subprocess.run(["umount", str(disk)], check=True)
+
+
+def events_recorded(partial: Path) -> bool:
+    raw = partial / "events.raw"
+    return raw.exists() and raw.stat().st_size > 0
+
+
+@pytest.mark.parametrize("killed", ["ztune", "the recorder"])
+def test_what_was_recorded_survives_kill_9(
+    work: Path, ebpf: str, writer: subprocess.Popen[bytes], killed: str
+) -> None:
+    out, partial = work.parent / "t.trace", work.parent / "t.trace.partial"
+    options = ["--pid", str(writer.pid), "--recorder", ebpf, "--path", str(work), "--out", str(out)]
+    with ztune(*options, "--role", "*=temp") as child:
+        while not events_recorded(partial):
+            time.sleep(0.05)
+        with pytest.raises(InputError, match="is being recorded just now"):
+            recover(partial)
+        if killed == "ztune":
+            child.kill()
+        else:
+            [recording] = set(procfs.descendants([child.pid])) - {child.pid}
+            os.kill(recording, signal.SIGKILL)
+            _, said = child.communicate(timeout=60)
+            assert f"`ztune trace recover {partial}`" in said, said
+        child.wait(timeout=60)
+    assert not out.exists()
+    done = CliRunner().invoke(trace_command, ["recover", "--json", str(partial)], standalone_mode=False)
+    assert json.loads(done.stdout)["events"] > 0, done
+    assert not partial.exists() and not Trace.open(out).manifest.complete
+    seen = Seen(Trace.open(out))
+    assert {file.role for file in seen.trace.manifest.files} == {"temp"}
+    assert seen.trace.manifest.duration_ns == max(e["t"] + e["dur"] for e in seen.events)
+
+
+def test_what_is_no_cut_recording_is_refused(work: Path) -> None:
+    (work / "x.trace.partial").mkdir()
+    with pytest.raises(InputError, match="no recording that was cut"):
+        recover(work / "x.trace.partial")
+    (work / "x.trace.partial/recording.json").write_text("{}")
+    with pytest.raises(InputError, match="can't be recovered"):
+        recover(work / "x.trace.partial")
+    assert (work / "x.trace.partial/recording.json").exists()
 
 
 def test_the_command_line(work: Path, ebpf: str) -> None:

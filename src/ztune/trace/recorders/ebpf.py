@@ -7,6 +7,7 @@ import os
 import signal
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -62,6 +63,10 @@ class EbpfSession:
             options += ["--", *start.command]
         self._helper = HelperProcess(RECORDER, "record", *options)
 
+    def kept(self) -> dict[str, Any]:
+        """Return what `recovered` needs beside the recorder's files."""
+        return {"monotonic": self._monotonic, "uring": self._uring, "mounts": self._mounts.texts}
+
     @property
     def child(self) -> int | None:
         """The process id of the command, if one was started."""
@@ -93,24 +98,17 @@ class EbpfSession:
         self._helper.process.wait()
         self._helper.kill()
         self._mounts.read()
-        self._read_files(self._start.table)
-        warnings = []
-        if not self._uring:
-            warnings.append(
-                Warning_(
-                    code="no-uring",
-                    message="This kernel does not let io_uring requests be seen; they are missing.",
-                )
-            )
+        raw = _Raw(self._start.folder, self._monotonic, self._mounts, self._uring)
+        raw.read_files(self._start.table)
         return Harvest(
-            rows=self._rows,
+            rows=raw.rows,
             duration_ns=max(0, self._done["ended"] - self._monotonic),
             dropped=self._done["dropped"],
             exit_status=os.waitstatus_to_exitcode(self._done["wait"])
             if self._done["why"] == "command"
             else None,
-            warnings=warnings,
-            detail="tracepoints sys_enter, sys_exit" + (", io_uring" if self._uring else ""),
+            warnings=raw.warnings(),
+            detail=raw.detail(),
         )
 
     def abort(self) -> None:
@@ -133,8 +131,30 @@ class EbpfSession:
             raise InputError(f"can't record: {text}")
         return message
 
-    def _rows(self) -> Iterator[Rows]:
-        path = self._start.folder / "events.raw"
+
+class _Raw:
+    """What ``ztune-recorder`` wrote in ``folder``, from ``monotonic`` on (ns of CLOCK_MONOTONIC)."""
+
+    def __init__(self, folder: Path, monotonic: int, mounts: Mounts, uring: bool) -> None:
+        self._folder = folder
+        self._monotonic = monotonic
+        self._mounts = mounts
+        self._uring = uring
+
+    def warnings(self) -> list[Warning_]:
+        """Return what it could not see."""
+        if self._uring:
+            return []
+        message = "This kernel does not let io_uring requests be seen; they are missing."
+        return [Warning_(code="no-uring", message=message)]
+
+    def detail(self) -> str:
+        """Return how it saw the rest."""
+        return "tracepoints sys_enter, sys_exit" + (", io_uring" if self._uring else "")
+
+    def rows(self) -> Iterator[Rows]:
+        """Yield the events, in the order in which they ended."""
+        path = self._folder / "events.raw"
         if not path.stat().st_size:
             return
         for begin in range(0, path.stat().st_size // EVENT.itemsize, CHUNK):
@@ -150,8 +170,9 @@ class EbpfSession:
             rows["size"] = np.clip(rows["size"], 0, room)
             yield rows
 
-    def _read_files(self, table: FileTable) -> None:
-        data = (self._start.folder / "files.raw").read_bytes()
+    def read_files(self, table: FileTable) -> None:
+        """Enter the files and the calls on names into ``table``."""
+        data = (self._folder / "files.raw").read_bytes()
         halves: dict[int, str] = {}
         for record, device, path, user in file_records(data, self._mounts):
             t = max(0, record["t"] - self._monotonic)
@@ -175,3 +196,17 @@ class EbpfSession:
                     table.link(call, old, name)
                 else:
                     table.rename(call, old, name, exchange=bool(record["size"] & RENAME_EXCHANGE))
+
+
+def recovered(folder: Path, kept: dict[str, Any], table: FileTable) -> Harvest:
+    """Return what is in ``folder`` of a recording that was cut; ``kept``: what its session's ``kept`` gave.
+
+    It ends with its last event. Raises KeyError, TypeError, OSError where it is not such a recording.
+    """
+    mounts = Mounts()
+    for text in kept["mounts"]:
+        mounts.add(text)
+    raw = _Raw(folder, int(kept["monotonic"]), mounts, bool(kept["uring"]))
+    raw.read_files(table)
+    ended = (int((rows["t"] + rows["dur"]).max()) for rows in raw.rows() if len(rows))
+    return Harvest(raw.rows, max(ended, default=0), warnings=raw.warnings(), detail=raw.detail())

@@ -319,13 +319,18 @@ class Mounts:
 
     def __init__(self) -> None:
         self._by_device: dict[int, list[MountInfo]] = {}
+        self.texts: list[str] = []
 
     def read(self, pid: int | str = "self") -> None:
         """Add the mounts that a process sees, after those known already; a process gone is no error."""
         try:
-            text = Path(f"/proc/{pid}/mountinfo").read_text("utf-8", "surrogateescape")
+            self.add(Path(f"/proc/{pid}/mountinfo").read_text("utf-8", "surrogateescape"))
         except OSError:
             return
+
+    def add(self, text: str) -> None:
+        """Add the mounts in ``text``, of the form of /proc/PID/mountinfo."""
+        self.texts.append(text)
         for mount in mounts.parse(text):
             known = self._by_device.setdefault(os.makedev(*mount.device), [])
             if mount not in known:

@@ -180,6 +180,8 @@ def file_records(data: bytes, mounts: Mounts) -> Iterator[FileRecord]:
         names_at = place + FILE.itemsize
         user_at = names_at + record["path_bytes"]
         place = user_at + record["user_bytes"]
+        if place > len(data):
+            return  # the end of a recording that was cut
         device = os.makedev(record["dev"] >> 20, record["dev"] & 0xFFFFF)
         names = data[names_at:user_at].split(b"\0")[:-1]
         inside = "/" + "/".join(os.fsdecode(name) for name in reversed(names))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -51,6 +51,12 @@ class RecorderSession(Protocol):
     """
 
     started_unix_ns: int
+
+    def kept(self) -> dict[str, Any] | None:
+        """Return, as JSON-able data, what `ebpf.recovered` needs beside the recorder's files.
+
+        None: this recorder's files alone make no trace.
+        """
 
     @property
     def child(self) -> int | None:

@@ -100,6 +100,9 @@ class StraceSession:
         self._lines = os.fdopen(lines, "r", buffering=1 << 16, encoding="ascii", errors="replace")
         self._reader = threading.Thread(target=self._read, name="strace", daemon=True)
 
+    def kept(self) -> None:
+        """Nothing: which file a descriptor stood for is known to this process alone."""
+
     @property
     def child(self) -> int | None:
         """The process id of the command, if one was started and has begun."""
