@@ -60,8 +60,8 @@ class TrialOptions(Options):
     ``blocks``: the fewest and the most times that each layout runs. ``resolution``: a share; smaller
     differences don't matter. ``time_limit_s``: no trial begins after so many seconds. ``aa``: the baseline
     against itself. ``settle``: "cold" or "warm"; None: as suits the job. ``saved``: a directory at the place
-    for the loaded database. ``have``: as of ``ScreenOptions``. ``follow``: what a screening foretold, where layouts join by it
-    (``runs.follow.ScreenedPrior``).
+    for the loaded database. ``have``: as of ``ScreenOptions``. ``follow``: what a screening foretold, where
+    layouts join by it (``runs.follow.ScreenedPrior``).
     """
 
     blocks: tuple[int, int] = DEFAULT_BLOCKS
