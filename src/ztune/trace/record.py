@@ -385,8 +385,8 @@ def recover(partial: Path | str, say: Progress | None = None) -> Trace:
     begun_path = partial / _BEGUN
     if not partial.name.endswith(PARTIAL) or not begun_path.is_file():
         raise InputError(
-            f"{partial} is no recording that was cut: that is a folder NAME.trace{PARTIAL} with {_BEGUN};"
-            " strace leaves none"
+            f"{partial} is no recording that was cut:"
+            f" that is a folder NAME.trace{PARTIAL} with {_BEGUN}, and strace leaves none"
         )
     lock = _locked(begun_path)
     try:
