@@ -54,3 +54,29 @@ def test_the_rule_of_the_report_names_both() -> None:
     rule = html.rule(recommended({"base": 5.0, LOG: 5.0}))
     assert "more than twice its share of those after it" in rule
     assert rule.endswith("not first what processors hold back")
+
+
+def test_the_ranking_says_the_predicted_pace_beside_what_was_recorded() -> None:
+    def measure(layout: Layout) -> dict[str, Any]:
+        found = ev.toy_measure(layout)
+        return {**found, "model": {**found["model"], "pace": 1.0 if layout.name == "base" else 0.25}}
+
+    def shown(result: dict[str, Any]) -> str:
+        manifest = ev.manifest()
+        assert manifest.workload is not None
+        workload = manifest.workload.model_copy(update={"result": result})
+        of_job = manifest.model_copy(update={"workload": workload})
+        layouts = [x for x in ev.layouts() if x.name in {"base", LOG}]
+        options = ev.run(options=ev.WITH_LOG)
+        console = Console(width=100)
+        with console.capture() as text:
+            console.print(terminal.ranking(recommend(options, ev.trials(layouts, measure), manifest=of_job)))
+        return text.get()
+
+    text = shown({"operations": 800, "per_second": 40.0, "unit": "transaction"})
+    assert "Predicted for the recorded load" in text and "transactions/s" in text
+    # A job without a rate of its own may go faster than it did.
+    assert "≥ 40.0" in text and "10.0" in text and "may go faster" in text
+    text = shown({"operations": 800, "per_second": 40.0, "offered_per_second": 40.0, "unit": "transaction"})
+    assert "≥" not in text
+    assert "of its pace" in shown({}) and "25%" in shown({})

@@ -349,6 +349,9 @@ def test_slow_disk_is_held_up_not_piled_up(tmp_path: Path, noise: Path) -> None:
     assert m["thread_wait_s_max"] == pytest.approx(400 * m["sync_latency_ms"]["mean"] / 1000, rel=0.1)
     assert m["lag_s"] > 3
     assert m["elapsed_s"] == pytest.approx(m["trace_s"] + m["lag_s"])
+    # Commits follow each other: of as many as the trace has, so many have ended when its time is over.
+    assert len(m["kept"]) == 100
+    assert m["kept"][-1] == pytest.approx(m["trace_s"] / m["elapsed_s"], abs=0.01)
 
 
 def test_a_random_read_is_a_seek_and_half_a_rotation(tmp_path: Path, noise: Path) -> None:

@@ -344,10 +344,16 @@ def not_tested(
         out.append(f"Pool and memory settings with one value in all layouts: {', '.join(fixed)}.")
     handed = sorted(n for n, p in PROPERTIES.items() if not p.replayed and n not in {"snapdir", "acltype"})
     out.append(f"Properties that the replay does not model: {', '.join(handed)}.")
-    out.append(
+    text = (
         "Your disks and your kernel: device times come from a profile, and of ZFS's processor time only what "
         "it does to data is in the modelled time: compression, checksums, parity, copies."
     )
+    if not next(iter(chosen.results.values()))["measure"].get("processor", {}).get("host", {}).get("name"):
+        text += (
+            " It is this machine's, and paced inside the replay at rates that ztune ships; --processor takes "
+            "your host's."
+        )
+    out.append(text)
     out += [_other_ages(ages, "the replay starts"), *([] if beside else [_NO_NEIGHBOUR])]
     if manifest is not None and manifest.workload is not None:
         out.append(
