@@ -349,10 +349,7 @@ def not_tested(
         "it does to data is in the modelled time: compression, checksums, parity, copies."
     )
     if not next(iter(chosen.results.values()))["measure"].get("processor", {}).get("host", {}).get("name"):
-        text += (
-            " It is this machine's, and paced inside the replay at rates that ztune ships; --processor takes "
-            "your host's."
-        )
+        text += " It is this machine's, paced at rates that ztune ships; --processor takes your host's."
     out.append(text)
     out += [_other_ages(ages, "the replay starts"), *([] if beside else [_NO_NEIGHBOUR])]
     if manifest is not None and manifest.workload is not None:
