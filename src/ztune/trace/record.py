@@ -386,7 +386,8 @@ def recover(partial: Path | str, say: Progress | None = None) -> Trace:
     if not partial.name.endswith(PARTIAL) or not begun_path.is_file():
         raise InputError(
             f"{partial} is no recording that was cut:"
-            f" that is a folder NAME.trace{PARTIAL} with {_BEGUN}, and strace leaves none"
+            f" that is a folder NAME.trace{PARTIAL} with {_BEGUN}, and strace leaves none;"
+            " remove what is of no use"
         )
     lock = _locked(begun_path)
     try:
