@@ -345,8 +345,8 @@ def not_tested(
     )
     if not next(iter(chosen.results.values()))["measure"].get("processor", {}).get("host", {}).get("name"):
         text += (
-            " It is this machine's, and paced inside the replay at rates that ztune ships; --processor takes "
-            "your host's."
+            " It is this machine's, and paced inside the replay at rates that ztune ships; "
+            "--processor takes those of your host."
         )
     out.append(text)
     out.append(
