@@ -28,6 +28,7 @@ from ztune.report.source import RunEvidence
 from ztune.study.layout import parse_layout
 
 TOP = 12  # rows of the ranking unless all are asked for
+PREDICTED = 5  # rows of what is predicted, unless all are asked for
 _KEPT = 0.99  # share of the recorded pace that counts as all of it: a recording ends with a last call
 NOTES = 3  # layouts of which it is said why they stand no further ahead, unless all are asked for
 
@@ -116,22 +117,31 @@ def predicted(r: Recommendation, top: int | None = TOP) -> list[RenderableType]:
     """Return what the replays predict of the recorded load under the ranked layouts: the pace that they reach
     and what its calls take; nothing where results don't say, or are of different jobs."""
     rows = [row for row in r.ranking if "pace" in row.values and not r.per_operation]
-    rows = [row for i, row in enumerate(rows) if top is None or i < top or row.baseline or row.recommended]
+    most = None if top is None else min(top, PREDICTED)
+    rows = [row for i, row in enumerate(rows) if most is None or i < most or row.baseline or row.recommended]
     if not rows:
         return []
+    offered = r.recorded is not None and r.recorded.offered
+    kept = offered and all(row.values["pace"] > _KEPT for row in rows)
     table = Table(box=None, pad_edge=False, header_style="bold")
     table.add_column("#", justify="right")
     table.add_column("layout", overflow="fold", min_width=16)
     unit = "of its pace" if r.recorded is None else f"{r.recorded.unit}s/s"
-    for head in (unit, "commit p50", "p99", "read p99"):
+    for head in (*([] if kept else [unit]), "commit p50", "p99", "read p99"):
         table.add_column(Text(head), justify="right", no_wrap=True)
     for row in rows:
         cells = (_value(row, key, "ms") for key in ("sync_p50", "sync_p99", "read_p99"))
-        table.add_row(str(row.rank), Text(row.layout), _pace(r, row.values["pace"]), *cells)
+        pace = [] if kept else [_pace(r, row.values["pace"])]
+        table.add_row(str(row.rank), Text(row.layout), *pace, *cells)
     meaning = (
-        "Predicted, not measured: no layout reaches more than what was recorded. How many commits share one "
-        "sync, the database's own background work and its processor time stay as recorded."
+        "Predicted, not measured. How many commits share one sync, the database's own background work and its "
+        "processor time stay as recorded."
     )
+    if kept and r.recorded is not None:
+        each = f"{units.show(r.recorded.per_second, 'rate')} {r.recorded.unit}s/s"
+        meaning = f"All of these keep the rate that was set, {each}. {meaning}"
+    else:
+        meaning += " No layout reaches more than what was recorded."
     if r.recorded is not None and not r.recorded.offered:
         meaning += " ≥: its job had no rate of its own, and may go faster."
     return [Text("\nPredicted for the recorded load", style="bold"), table, Text(meaning, style="dim")]
