@@ -134,8 +134,8 @@ def predicted(r: Recommendation, top: int | None = TOP) -> list[RenderableType]:
         pace = [] if kept else [_pace(r, row.values["pace"])]
         table.add_row(str(row.rank), Text(row.layout), *pace, *cells)
     meaning = (
-        "Predicted, not measured. How many commits share one sync, the database's own background work and its "
-        "processor time stay as recorded."
+        "Predicted, not measured. How many commits share one sync, the database's own background work "
+        "and its processor time stay as recorded."
     )
     if kept and r.recorded is not None:
         each = f"{units.show(r.recorded.per_second, 'rate')} {r.recorded.unit}s/s"
