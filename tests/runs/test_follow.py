@@ -312,3 +312,11 @@ def test_named_layouts_run_as_they_are_named(place: FakePlace) -> None:
     out = json.loads(call(*words))
     assert [row["layout"] for row in out["layouts"] if not row["baseline"]] == ["data.recordsize=32K"]
     assert out["followed"] is None and "follow" not in out["outcome"]
+
+
+def test_a_set_that_is_the_base_itself_brings_no_other_layouts(home: Path) -> None:
+    with Store.open() as store:
+        screening = screened(store)
+        task = asked.task_after(screening, store, {}, (), 5, native=False, advice=["zfs-defaults"])
+    assert [one.name for one in task.layouts] == [STUDY.layout.name]
+    assert any("is the same here as the base" in one for one in task.notes)

@@ -314,8 +314,9 @@ def task_after(
     if not names:
         prior = ScreenedPrior.of(run, trials, allowed_order(run, trials), top)
     study, notes = _advised(study, advice, workload)
-    if advice:
-        layouts = list(unique([*layouts, *plan.layouts(study, _layouts_of(study, advice))]))
+    # A set that says no more than the base has no layout of its own.
+    if joined := _layouts_of(study, advice):
+        layouts = list(unique([*layouts, *plan.layouts(study, joined)]))
     return Task(study, layouts, _job(workload, {**recorded, **params}, native), notes, prior)
 
 
