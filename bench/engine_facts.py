@@ -89,7 +89,6 @@ def spec(
         "files": [{"id": 0, "dataset": "tank/data", "size": size, "content": "data"}],
         "content": {"data": str(pool)},
         "tunables": {"zfs_txg_timeout": 3600, "zfs_dirty_data_max": 160 * MIB},
-        "cold": True,
     }
 
 

@@ -33,7 +33,8 @@ WARN = -Wall -Wextra -Werror
 BASE = -std=gnu99 -O2 -g -pthread -D_GNU_SOURCE $(WARN) -MMD -MP
 ZDEFS = -DDEBUG -UNDEBUG -DZFS_DEBUG -DOPENZFS_STRING='"$(ZFS_VERSION)"' -DOPENZFS_NUMBER=$(ZFS_NUMBER) \
 	$(if $(shell grep -lsE '(define.|^[[:space:]]*)DMU_TX_WAIT' $(addsuffix /sys/dmu.h,$(ZFS_HEADERS))),-DHAVE_DMU_TX_WAIT) \
-	$(if $(shell grep -ls zfs_range_seg64_t $(addsuffix /sys/vdev.h,$(ZFS_HEADERS))),-DHAVE_ZFS_RANGE_TREE)
+	$(if $(shell grep -ls zfs_range_seg64_t $(addsuffix /sys/vdev.h,$(ZFS_HEADERS))),-DHAVE_ZFS_RANGE_TREE) \
+	$(if $(shell grep -ls 'spa_vdev_add.*boolean_t' $(addsuffix /sys/spa.h,$(ZFS_HEADERS))),-DHAVE_ADD_ASHIFT_CHECK)
 ZINC = -isystem $(ENGINE)/include $(ZFS_CFLAGS) -isystem $(ZFS_ROOT)/usr/include/libzpool $(JANSSON_CFLAGS)
 
 check-zfs-tools:

@@ -1,7 +1,8 @@
 /*
  * ztune-engine: replays a trace of file I/O through OpenZFS in user space.
  *
- *   ztune-engine replay --spec spec.json --ops ops.bin [--progress]
+ *   ztune-engine replay --spec spec.json --ops ops.bin [--image file] [--progress]
+ *   ztune-engine load --spec spec.json --ops ops.bin --image file [--progress]
  *   ztune-engine selfcheck | calibrate | version
  */
 #include <signal.h>
@@ -19,13 +20,17 @@
 #include "selfcheck.h"
 
 static const char usage[] =
-    "usage: ztune-engine replay --spec SPEC.json --ops OPS.bin [--progress]\n"
+    "usage: ztune-engine replay --spec SPEC.json --ops OPS.bin [--image FILE] [--progress]\n"
+    "       ztune-engine load --spec SPEC.json --ops OPS.bin --image FILE [--progress]\n"
     "       ztune-engine selfcheck\n"
     "       ztune-engine calibrate\n"
     "       ztune-engine version\n"
     "\n"
     "Replays recorded file I/O through OpenZFS " OPENZFS_STRING " in this process, on disks that exist only in memory\n"
     "(or in unlinked files), and prints what it would have cost as JSON.  Nothing of this machine's pools is touched.\n"
+    "\n"
+    "\"load\" writes the files that the trace begins with and keeps the pools in an image; \"replay\" begins from one\n"
+    "that was loaded with the same disks, properties of what is stored, files and age.\n"
     "\n"
     "Example: ztune-engine replay --spec layout.json --ops trace.ops --progress > result.json\n"
     "\n"
@@ -46,9 +51,10 @@ static int complain(int code, const err_t *e)
 	return code;
 }
 
-static int run_replay(int argc, char **argv)
+static int run(const char *command, int argc, char **argv)
 {
-	const char *spec_path = NULL, *ops_path = NULL;
+	const char *spec_path = NULL, *ops_path = NULL, *image = NULL;
+	bool load = strcmp(command, "load") == 0;
 	result_t result;
 	spec_t spec;
 	ops_t ops;
@@ -63,14 +69,17 @@ static int run_replay(int argc, char **argv)
 			spec_path = argv[++i];
 		else if (strcmp(argv[i], "--ops") == 0 && i + 1 < argc)
 			ops_path = argv[++i];
+		else if (strcmp(argv[i], "--image") == 0 && i + 1 < argc)
+			image = argv[++i];
 		else {
-			(void)err_set(&e, "ztune-engine replay does not know \"%s\"; see ztune-engine --help.",
+			(void)err_set(&e, "ztune-engine %s does not know \"%s\"; see ztune-engine --help.", command,
 			    argv[i]);
 			return complain(EXIT_INPUT, &e);
 		}
 	}
-	if (spec_path == NULL || ops_path == NULL) {
-		(void)err_set(&e, "ztune-engine replay needs --spec FILE and --ops FILE.");
+	if (spec_path == NULL || ops_path == NULL || (load && image == NULL)) {
+		(void)err_set(&e, "ztune-engine %s needs --spec FILE%s --ops FILE%s.", command, load ? "," : " and",
+		    load ? " and --image FILE" : "");
 		return complain(EXIT_INPUT, &e);
 	}
 	footprint_yield();
@@ -78,7 +87,9 @@ static int run_replay(int argc, char **argv)
 		return complain(EXIT_INPUT, &e);
 	if (selfcheck_run(&e) != 0)
 		return complain(EXIT_SELFCHECK, &e);
-	if ((rc = replay_run(&spec, &ops, &result, report_warn, &e)) != 0)
+	if (load)
+		return (rc = replay_load(&spec, &ops, image, report_warn, &e)) != 0 ? complain(rc, &e) : 0;
+	if ((rc = replay_run(&spec, &ops, image, &result, report_warn, &e)) != 0)
 		return complain(rc, &e);
 	text = report_text(&spec, &result);
 	if ((rc = replay_verify()) != 0)
@@ -120,8 +131,8 @@ int main(int argc, char **argv)
 	(void)signal(SIGTERM, on_signal);
 	fatal_catch("while replaying this layout");
 	(void)prctl(PR_SET_TIMERSLACK, 1000);
-	if (argc >= 2 && strcmp(argv[1], "replay") == 0) {
-		rc = run_replay(argc - 2, argv + 2);
+	if (argc >= 2 && (strcmp(argv[1], "replay") == 0 || strcmp(argv[1], "load") == 0)) {
+		rc = run(argv[1], argc - 2, argv + 2);
 	} else if (argc == 2 && strcmp(argv[1], "selfcheck") == 0) {
 		rc = run_selfcheck();
 	} else if (argc == 2 && strcmp(argv[1], "calibrate") == 0) {

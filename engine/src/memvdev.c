@@ -142,6 +142,11 @@ int memvdev_create(const spec_t *spec, err_t *err)
 	return 0;
 }
 
+store_t *memvdev_store(const disk_t *d)
+{
+	return backing_of(d)->store;
+}
+
 double memvdev_busy_s(const disk_t *d)
 {
 	return backing_of(d)->device.count.working_ns / 1e9;

@@ -10,8 +10,10 @@
 #include <stdint.h>
 
 #include "account.h"
+#include "store.h"
 
 int memvdev_create(const spec_t *spec, err_t *err);
+store_t *memvdev_store(const disk_t *disk);
 
 /* Seconds since memvdev_begin() in which the disk worked. */
 double memvdev_busy_s(const disk_t *disk);

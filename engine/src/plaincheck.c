@@ -3,15 +3,21 @@
  *   plain-check spec FILE | ops FILE | content FILE   exit 0 or, with one sentence on stderr, 2
  *   plain-check order FILE NFILES strict|loose        reads lines: "waits CALL" prints which file it waits for,
  *                                                     "after CALL" which sync, or -1; "done CALL" prints nothing
+ *   plain-check store DIR memory|file                 an image of a disk made there begins another one
  */
 #include <inttypes.h>
+#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "content.h"
 #include "ops.h"
 #include "order.h"
 #include "spec.h"
+#include "store.h"
+
+#define PAGE 4096U
 
 static int bad(const err_t *e)
 {
@@ -45,6 +51,87 @@ static int run_order(const char *path, const char *nfiles, bool strict)
 	return 0;
 }
 
+static void put_page(store_t *s, uint64_t page, uint8_t byte)
+{
+	uint8_t buf[PAGE], *mem;
+	int fd;
+
+	store_claim(s, page * PAGE, PAGE);
+	if ((mem = store_at(s, &fd)) != NULL) {
+		memset(mem + page * PAGE, byte, PAGE);
+		return;
+	}
+	memset(buf, byte, PAGE);
+	if (pwrite(fd, buf, PAGE, (off_t)(page * PAGE)) != PAGE)
+		abort();
+}
+
+static bool page_is(const store_t *s, uint64_t page, uint8_t byte)
+{
+	uint8_t buf[PAGE], *mem;
+	int fd;
+
+	if ((mem = store_at(s, &fd)) != NULL)
+		memcpy(buf, mem + page * PAGE, PAGE);
+	else if (pread(fd, buf, PAGE, (off_t)(page * PAGE)) != PAGE)
+		return false;
+	for (size_t i = 0; i < PAGE; i++)
+		if (buf[i] != byte)
+			return false;
+	return true;
+}
+
+/* Pages at the beginning, in the middle, on both sides of a part's end, and the last. */
+static int run_store(const char *dir, bool files)
+{
+	const uint64_t size = 3 * STORE_PART + 5 * PAGE, last = size / PAGE - 1;
+	const uint64_t pages[] = {0, 7, STORE_PAGES - 1, STORE_PAGES, 2 * STORE_PAGES + 3, last};
+	const size_t n = sizeof(pages) / sizeof(pages[0]);
+	char path[4096];
+	uint64_t slot = 0;
+	store_t *from, *to;
+	err_t e;
+	int fd;
+
+	(void)snprintf(path, sizeof(path), "%s/image", dir);
+	store_begin(dir, files);
+	if ((fd = open(path, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0600)) < 0 ||
+	    (from = store_open(size, &e)) == NULL || (to = store_open(size, &e)) == NULL)
+		return EXIT_FAILED;
+	for (size_t i = 0; i < n; i++)
+		put_page(from, pages[i], (uint8_t)(i + 1));
+	for (uint64_t p = 0; p < store_parts(from); p++) {
+		if (store_used(from, p) == NULL)
+			continue;
+		if (store_save(from, p, fd, slot * STORE_PART) != 0 ||
+		    ftruncate(fd, (off_t)((slot + 1) * STORE_PART)) != 0 ||
+		    store_map(to, p, fd, slot * STORE_PART, store_used(from, p)) != 0)
+			return EXIT_FAILED;
+		slot++;
+	}
+	store_release(from, 0, size);
+	for (size_t i = 0; i < n; i++)
+		if (!page_is(to, pages[i], (uint8_t)(i + 1)))
+			return EXIT_FAILED;
+	if (!page_is(to, 1, 0) || store_memory_bytes() != 0)
+		return EXIT_FAILED;
+	/* What is written is one's own, and given back; the image stays as it was, and what was there comes again. */
+	put_page(to, pages[1], 100);
+	put_page(to, 9, 101);
+	if (!page_is(to, pages[1], 100) || !page_is(to, 9, 101) || store_memory_bytes() != (files ? 0 : 2 * PAGE))
+		return EXIT_FAILED;
+	store_release(to, 0, STORE_PART);
+	put_page(to, pages[0], 102);
+	if (!page_is(to, pages[0], 102) || store_memory_bytes() != (files ? 0 : PAGE))
+		return EXIT_FAILED;
+	/* And so does a disk that moves from memory to a file, the image's pages with it. */
+	if (!files && store_can_move() && store_move(&e) != 0)
+		return EXIT_FAILED;
+	if (!page_is(to, pages[0], 102) || !page_is(to, pages[3], 4) || !page_is(to, last, (uint8_t)n))
+		return EXIT_FAILED;
+	return 0;
+}
+
 int main(int argc, char **argv)
 {
 	err_t e;
@@ -66,6 +153,8 @@ int main(int argc, char **argv)
 		content_close(&c);
 	} else if (argc == 5 && strcmp(argv[1], "order") == 0) {
 		return run_order(argv[2], argv[3], strcmp(argv[4], "strict") == 0);
+	} else if (argc == 4 && strcmp(argv[1], "store") == 0) {
+		return run_store(argv[2], strcmp(argv[3], "file") == 0);
 	} else {
 		return EXIT_FAILED;
 	}

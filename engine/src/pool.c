@@ -247,7 +247,7 @@ static void mark_class(nvlist_t *nv, vclass_t class)
 		fnvlist_add_string(nv, ZPOOL_CONFIG_ALLOCATION_BIAS, VDEV_ALLOC_BIAS_SPECIAL);
 }
 
-static nvlist_t *root_nv(const spec_t *spec, int pool)
+static nvlist_t *root_nv(const spec_t *spec, int pool, int parts)
 {
 	const spec_pool_t *p = &spec->pools[pool];
 	nvlist_t *root = fnvlist_alloc(), *top[256], *cache[256], *child[256];
@@ -259,6 +259,8 @@ static nvlist_t *root_nv(const spec_t *spec, int pool)
 		const spec_vdev_t *v = &p->vdevs[i];
 		int e = entry[v->class]++;
 
+		if ((parts & (v->class == VC_LOG || v->class == VC_CACHE ? POOL_HELPS : POOL_HOLDS)) == 0)
+			continue;
 		for (size_t k = 0; k < v->ndisks; k++)
 			child[k] = disk_nv(p, disks_find(pool, v->class, e, (int)k));
 		if (v->class == VC_CACHE) {
@@ -335,22 +337,11 @@ int pool_check_properties(const spec_t *spec, err_t *err)
 	return 0;
 }
 
-static int create_dataset(const spec_dataset_t *d, const pace_t *pace, err_t *err)
+static int set_properties(const spec_dataset_t *d, const pace_t *pace, err_t *err)
 {
-	char parent[SPEC_NAME];
-	nvlist_t *props;
+	nvlist_t *props = fnvlist_alloc();
 	int error;
 
-	for (const char *s = strchr(strchr(d->name, '/') + 1, '/'); s != NULL; s = strchr(s + 1, '/')) {
-		(void)snprintf(parent, sizeof(parent), "%.*s", (int)(s - d->name), d->name);
-		error = fl_volume_format(parent, geteuid(), getegid());
-		if (error != 0 && error != EEXIST)
-			return err_set(err, "The dataset %s can't be created: %s.", parent, strerror(error));
-	}
-	error = fl_volume_format(d->name, geteuid(), getegid());
-	if (error != 0 && error != EEXIST)
-		return err_set(err, "The dataset %s can't be created: %s.", d->name, strerror(error));
-	props = fnvlist_alloc();
 	for (size_t k = 0; k < d->nprops; k++) {
 		zfs_prop_t prop;
 		uint64_t value;
@@ -379,10 +370,27 @@ static int create_dataset(const spec_dataset_t *d, const pace_t *pace, err_t *er
 	return 0;
 }
 
-int pool_create_all(const spec_t *spec, const pace_t *pace, err_t *err)
+static int create_dataset(const spec_dataset_t *d, const pace_t *pace, err_t *err)
+{
+	char parent[SPEC_NAME];
+	int error;
+
+	for (const char *s = strchr(strchr(d->name, '/') + 1, '/'); s != NULL; s = strchr(s + 1, '/')) {
+		(void)snprintf(parent, sizeof(parent), "%.*s", (int)(s - d->name), d->name);
+		error = fl_volume_format(parent, geteuid(), getegid());
+		if (error != 0 && error != EEXIST)
+			return err_set(err, "The dataset %s can't be created: %s.", parent, strerror(error));
+	}
+	error = fl_volume_format(d->name, geteuid(), getegid());
+	if (error != 0 && error != EEXIST)
+		return err_set(err, "The dataset %s can't be created: %s.", d->name, strerror(error));
+	return set_properties(d, pace, err);
+}
+
+int pool_create_all(const spec_t *spec, const pace_t *pace, int parts, err_t *err)
 {
 	for (size_t p = 0; p < spec->npools; p++) {
-		nvlist_t *root = root_nv(spec, (int)p), *props = no_cachefile();
+		nvlist_t *root = root_nv(spec, (int)p, parts), *props = no_cachefile();
 		int error;
 
 		for (int i = 0; i < SPA_FEATURES; i++) {
@@ -437,23 +445,12 @@ int pool_save_config(int pool, const char *path, err_t *err)
 	return ok ? 0 : err_set(err, "%s can't be written: %s.", path, strerror(errno));
 }
 
-int pool_import(const spec_t *spec, int pool, const char *path, err_t *err)
+static int import(const spec_t *spec, int pool, nvlist_t *config, err_t *err)
 {
 	char *name = (char *)(uintptr_t)spec->pools[pool].name;
-	static char packed[8 << 20];
-	nvlist_t *config = NULL, *props;
-	FILE *f = fopen(path, "re");
-	size_t len;
-	int error;
+	nvlist_t *props = no_cachefile();
+	int error = spa_import(name, config, props, ZFS_IMPORT_NORMAL);
 
-	if (f == NULL)
-		return err_set(err, "%s can't be opened: %s.", path, strerror(errno));
-	len = fread(packed, 1, sizeof(packed), f);
-	(void)fclose(f);
-	if (nvlist_unpack(packed, len, &config, KM_SLEEP) != 0)
-		return err_set(err, "%s is damaged: it is no pool's configuration.", path);
-	props = no_cachefile();
-	error = spa_import(name, config, props, ZFS_IMPORT_NORMAL);
 	fnvlist_free(props);
 	fnvlist_free(config);
 	if (error != 0)
@@ -461,12 +458,72 @@ int pool_import(const spec_t *spec, int pool, const char *path, err_t *err)
 	return find_pool(name, pool, err);
 }
 
-int pool_export(const spec_t *spec, int pool, err_t *err)
+int pool_import(const spec_t *spec, int pool, const char *path, err_t *err)
+{
+	static char packed[8 << 20];
+	nvlist_t *config = NULL;
+	FILE *f = fopen(path, "re");
+	size_t len;
+
+	if (f == NULL)
+		return err_set(err, "%s can't be opened: %s.", path, strerror(errno));
+	len = fread(packed, 1, sizeof(packed), f);
+	(void)fclose(f);
+	if (nvlist_unpack(packed, len, &config, KM_SLEEP) != 0)
+		return err_set(err, "%s is damaged: it is no pool's configuration.", path);
+	return import(spec, pool, config, err);
+}
+
+/* The name is not const in every version. */
+static int export(const spec_t *spec, int pool, nvlist_t **config, err_t *err)
 {
 	char *name = (char *)(uintptr_t)spec->pools[pool].name;
-	int error = spa_export(name, NULL, B_FALSE, B_FALSE);
+	int error = spa_export(name, config, B_FALSE, B_FALSE);
 
 	return error != 0 ? err_set(err, "The pool %s can't be exported: %s.", name, strerror(error)) : 0;
+}
+
+int pool_export(const spec_t *spec, int pool, err_t *err)
+{
+	return export(spec, pool, NULL, err);
+}
+
+int pool_pack(const spec_t *spec, int pool, char **packed, size_t *len, err_t *err)
+{
+	nvlist_t *config = NULL;
+
+	if (export(spec, pool, &config, err) != 0)
+		return -1;
+	*packed = fnvlist_pack(config, len);
+	fnvlist_free(config);
+	return 0;
+}
+
+int pool_unpack(const spec_t *spec, const pace_t *pace, int pool, char *packed, size_t len, err_t *err)
+{
+	nvlist_t *config = NULL, *helps;
+	int error = nvlist_unpack(packed, len, &config, KM_SLEEP);
+
+	if (error != 0)
+		return err_set(err, "The image is damaged: it has no pool's configuration.");
+	if (import(spec, pool, config, err) != 0)
+		return -1;
+	for (size_t i = 0; i < spec->pools[pool].nvdevs && error == 0; i++) {
+		vclass_t class = spec->pools[pool].vdevs[i].class;
+
+		if (class != VC_LOG && class != VC_CACHE)
+			continue;
+		helps = root_nv(spec, pool, POOL_HELPS);
+		if ((error = SPA_VDEV_ADD(spas[pool], helps)) != 0)
+			(void)err_set(err, "The disks of %s can't be added: %s.", spec->pools[pool].name,
+			    strerror(error));
+		fnvlist_free(helps);
+		break;
+	}
+	for (size_t i = 0; i < spec->ndatasets && error == 0; i++)
+		if (spec->datasets[i].pool == pool)
+			error = set_properties(&spec->datasets[i], pace, err);
+	return error != 0 ? -1 : 0;
 }
 
 int pool_open_volumes(const spec_t *spec, fl_volume_t **vols, err_t *err)
@@ -478,37 +535,6 @@ int pool_open_volumes(const spec_t *spec, fl_volume_t **vols, err_t *err)
 		if (error != 0)
 			return err_set(err, "The dataset %s can't be opened: %s.", d->name, strerror(error));
 		account_register((int)i, d->pool, fl_volume_objset(vols[i]));
-	}
-	return 0;
-}
-
-int pool_cycle(const spec_t *spec, err_t *err)
-{
-	for (size_t p = 0; p < spec->npools; p++) {
-		char *name = spec->pools[p].name;
-		nvlist_t *config = NULL, *props = no_cachefile(), *caches = NULL, *tree, **list;
-		uint_t n;
-		int error;
-
-		/* An import forgets the cache devices that its configuration does not name. */
-		if (spas[p]->spa_l2cache.sav_config != NULL)
-			caches = fnvlist_dup(spas[p]->spa_l2cache.sav_config);
-		error = spa_export(name, &config, B_FALSE, B_FALSE);
-		if (error == 0 && caches != NULL &&
-		    (tree = fnvlist_lookup_nvlist(config, ZPOOL_CONFIG_VDEV_TREE)) != NULL &&
-		    nvlist_lookup_nvlist_array(caches, ZPOOL_CONFIG_L2CACHE, &list, &n) == 0)
-			fnvlist_add_nvlist_array(tree, ZPOOL_CONFIG_L2CACHE, (void *)list, n);
-		if (error == 0)
-			error = spa_import(name, config, props, ZFS_IMPORT_NORMAL);
-		fnvlist_free(props);
-		if (caches != NULL)
-			fnvlist_free(caches);
-		if (config != NULL)
-			fnvlist_free(config);
-		if (error != 0)
-			return err_set(err, "The pool %s can't be exported and imported: %s.", name, strerror(error));
-		if (find_pool(name, (int)p, err) != 0)
-			return -1;
 	}
 	return 0;
 }

@@ -45,15 +45,22 @@ int pool_start(const spec_t *spec, pace_t *pace, warn_fn *warn, err_t *err);
 int pool_check_properties(const spec_t *spec, err_t *err);
 /* Lets OpenZFS itself end transaction groups and slow writers down, by its clock. */
 void pool_live(const pace_t *pace);
-/* Makes the pools and their datasets. */
-int pool_create_all(const spec_t *spec, const pace_t *pace, err_t *err);
+/* A pool's disks: those that hold files, and its log's and its caches', which can come later. */
+enum { POOL_HOLDS = 1, POOL_HELPS = 2 };
+
+/* Makes the pools, of those disks, and their datasets. */
+int pool_create_all(const spec_t *spec, const pace_t *pace, int parts, err_t *err);
 int pool_open_volumes(const spec_t *spec, fl_volume_t **vols, err_t *err);
 /* A pool's configuration, as a file; and the pool's import by it, as after a crash if it was not exported. */
 int pool_save_config(int pool, const char *path, err_t *err);
 int pool_import(const spec_t *spec, int pool, const char *path, err_t *err);
 int pool_export(const spec_t *spec, int pool, err_t *err);
-/* Exports and imports every pool; no volume may be open. */
-int pool_cycle(const spec_t *spec, err_t *err);
+/*
+ * Exports a pool of POOL_HOLDS, with what an import needs to know of it; no volume of it may be open.  And imports it,
+ * adds POOL_HELPS and sets its datasets' properties.
+ */
+int pool_pack(const spec_t *spec, int pool, char **packed, size_t *len, err_t *err);
+int pool_unpack(const spec_t *spec, const pace_t *pace, int pool, char *packed, size_t len, err_t *err);
 
 /* Writes the open transaction group and waits. */
 void pool_sync(int pool);

@@ -11,6 +11,7 @@
 #include "clockwork.h"
 #include "content.h"
 #include "footprint.h"
+#include "image.h"
 #include "memvdev.h"
 #include "order.h"
 #include "vtime.h"
@@ -227,14 +228,15 @@ static void aging_progress(double done)
 	progress("age", done, false);
 }
 
+/* Every file, and the pool's past. */
 static int load(void)
 {
 	uint64_t total = 0;
-	result_t *r = R.r;
-	double wall = wall_now(), cpu = cpu_now();
-	char name[64];
-	int error, rc;
+	int rc;
 
+	if (pool_create_all(R.spec, &R.pace, POOL_HOLDS, R.err) != 0 || pool_open_volumes(R.spec, R.vols, R.err) != 0)
+		return EXIT_FAILED;
+	settle();
 	for (size_t i = 0; i < R.nfiles; i++)
 		total += R.files[i].known ? R.files[i].start_size : 0;
 	pool_loading(R.spec->arc_max);
@@ -242,7 +244,7 @@ static int load(void)
 		rfile_t *f = &R.files[i];
 
 		/* An empty file is made by its first operation. */
-		if (f->known && f->start_size > 0 && (rc = load_file(f, &r->load_bytes, total)) != 0)
+		if (f->known && f->start_size > 0 && (rc = load_file(f, &R.r->load_bytes, total)) != 0)
 			return rc;
 	}
 	for (size_t p = 0; p < R.spec->npools; p++)
@@ -250,29 +252,70 @@ static int load(void)
 	if (R.spec->age.fill > 0 || R.spec->age.rewrites > 0) {
 		static const age_files_t files = {aging_write, aging_file, aging_progress};
 
-		if ((rc = age_run(R.spec, R.vols, &files, &r->age, R.err)) != 0)
+		if ((rc = age_run(R.spec, R.vols, &files, &R.r->age, R.err)) != 0)
 			return rc;
 	}
-	if (R.spec->cold) {
-		for (size_t i = 0; i < R.nfiles; i++)
-			if (R.files[i].f != NULL)
-				fl_release(R.files[i].f, 1);
-		for (size_t i = 0; i < R.spec->ndatasets; i++)
-			fl_volume_close(R.vols[i]);
-		if (pool_cycle(R.spec, R.err) != 0 || pool_open_volumes(R.spec, R.vols, R.err) != 0)
-			return EXIT_FAILED;
-		for (size_t i = 0; i < R.nfiles; i++) {
-			if (R.files[i].f == NULL)
-				continue;
-			file_name(&R.files[i], name, sizeof(name));
-			if ((error = fl_lookup(fl_root(R.vols[R.files[i].dataset]), name, &R.files[i].f)) != 0)
-				return failed(error, "Opening", &R.files[i]);
-		}
+	for (size_t i = 0; i < R.nfiles; i++)
+		if (R.files[i].f != NULL)
+			fl_release(R.files[i].f, 1);
+	for (size_t i = 0; i < R.spec->ndatasets; i++)
+		fl_volume_close(R.vols[i]);
+	return 0;
+}
+
+/* A pool's export and import: the ARC is empty then. */
+static int again(int pool)
+{
+	char *packed;
+	size_t len;
+
+	if (pool_pack(R.spec, pool, &packed, &len, R.err) != 0)
+		return -1;
+	return pool_unpack(R.spec, &R.pace, pool, packed, len, R.err);
+}
+
+/* The files that were loaded, of pools that were imported. */
+static int open_files(void)
+{
+	char name[64];
+	int error;
+
+	if (pool_open_volumes(R.spec, R.vols, R.err) != 0)
+		return EXIT_FAILED;
+	for (size_t i = 0; i < R.nfiles; i++) {
+		if (!R.files[i].known || R.files[i].start_size == 0)
+			continue;
+		file_name(&R.files[i], name, sizeof(name));
+		if ((error = fl_lookup(fl_root(R.vols[R.files[i].dataset]), name, &R.files[i].f)) != 0)
+			return failed(error, "Opening", &R.files[i]);
 	}
+	return 0;
+}
+
+/* Has the files as they were when the trace began: loaded here, or by who made the image. */
+static int begin(bool imaged)
+{
+	double wall = wall_now(), cpu = cpu_now();
+	int rc;
+
+	progress("load", 0.0, true);
+	if (imaged) {
+		pool_loading(R.spec->arc_max);
+		if (image_import(R.spec, &R.pace, R.err) != 0)
+			return EXIT_FAILED;
+	} else {
+		if ((rc = load()) != 0)
+			return rc;
+		for (size_t p = 0; p < R.spec->npools; p++)
+			if (again((int)p) != 0)
+				return EXIT_FAILED;
+	}
+	if ((rc = open_files()) != 0)
+		return rc;
 	pool_live(&R.pace);
 	settle();
-	r->load_wall_s = wall_now() - wall;
-	r->load_cpu_s = cpu_now() - cpu;
+	R.r->load_wall_s += wall_now() - wall;
+	R.r->load_cpu_s += cpu_now() - cpu;
 	progress("load", 1.0, true);
 	return 0;
 }
@@ -1008,13 +1051,10 @@ int replay_start(const spec_t *spec, pace_t *pace, warn_fn *warn, err_t *err)
 	return 0;
 }
 
-int replay_run(const spec_t *spec, const ops_t *ops, result_t *r, warn_fn *warn, err_t *err)
+/* Everything up to OpenZFS itself: the disks, with what they hold, and the process that it runs in. */
+static int get_ready(const spec_t *spec, const ops_t *ops, const char *image, result_t *r, warn_fn *warn, err_t *err)
 {
-	throttle_t throttle0;
-	arc_count_t arc0;
-	fl_itx_t itx0;
-	uint64_t commits0, commits, first;
-	double wall, cpu;
+	image_load_t loaded;
 	int rc;
 
 	memset(r, 0, sizeof(*r));
@@ -1026,14 +1066,53 @@ int replay_run(const spec_t *spec, const ops_t *ops, result_t *r, warn_fn *warn,
 		return rc;
 	if (memvdev_create(spec, err) != 0)
 		return EXIT_INPUT;
+	if (image != NULL) {
+		if (image_open(spec, image, &loaded, err) != 0)
+			return EXIT_INPUT;
+		r->load_wall_s = loaded.wall_s;
+		r->load_cpu_s = loaded.cpu_s;
+		r->load_bytes = loaded.bytes;
+		r->age = loaded.age;
+	}
 	footprint_watch(spec->memory_limit, spec->file_limit);
 	if (replay_start(spec, &R.pace, warn, err) != 0 || pool_check_properties(spec, err) != 0)
 		return EXIT_INPUT;
+	return 0;
+}
+
+int replay_load(const spec_t *spec, const ops_t *ops, const char *image, warn_fn *warn, err_t *err)
+{
+	image_load_t loaded;
+	double wall, cpu;
+	result_t r;
+	int rc;
+
+	if ((rc = get_ready(spec, ops, NULL, &r, warn, err)) != 0)
+		return rc;
+	wall = wall_now();
+	cpu = cpu_now();
 	progress("load", 0.0, true);
-	if (pool_create_all(spec, &R.pace, err) != 0 || pool_open_volumes(spec, R.vols, err) != 0)
+	if ((rc = load()) != 0)
+		return rc;
+	loaded = (image_load_t){wall_now() - wall, cpu_now() - cpu, r.load_bytes, r.age};
+	if (image_save(spec, image, &loaded, err) != 0)
 		return EXIT_FAILED;
-	settle();
-	if ((rc = load()) != 0 || (rc = warm(&first)) != 0 || (rc = limit_arc()) != 0)
+	progress("load", 1.0, true);
+	return 0;
+}
+
+int replay_run(const spec_t *spec, const ops_t *ops, const char *image, result_t *r, warn_fn *warn, err_t *err)
+{
+	throttle_t throttle0;
+	arc_count_t arc0;
+	fl_itx_t itx0;
+	uint64_t commits0, commits, first;
+	double wall, cpu;
+	int rc;
+
+	if ((rc = get_ready(spec, ops, image, r, warn, err)) != 0)
+		return rc;
+	if ((rc = begin(image != NULL)) != 0 || (rc = warm(&first)) != 0 || (rc = limit_arc()) != 0)
 		return rc;
 
 	note_txgs();

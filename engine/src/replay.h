@@ -47,8 +47,14 @@ extern bool replay_progress;
 /* pool_start(), with the replay's clock and disks set as it asks. */
 int replay_start(const spec_t *spec, pace_t *pace, warn_fn *warn, err_t *err);
 
-/* Runs load and measure.  Returns an exit code (0, EXIT_FAILED, EXIT_INPUT) with one sentence. */
-int replay_run(const spec_t *spec, const ops_t *ops, result_t *r, warn_fn *warn, err_t *err);
+/*
+ * Runs load and measure.  Returns an exit code (0, EXIT_FAILED, EXIT_INPUT) with one sentence.  With an image (NULL:
+ * none) the load is that of the replay_load() that made it.
+ */
+int replay_run(const spec_t *spec, const ops_t *ops, const char *image, result_t *r, warn_fn *warn, err_t *err);
+
+/* Runs the load alone, the pool's age included, and keeps what it leaves behind. */
+int replay_load(const spec_t *spec, const ops_t *ops, const char *image, warn_fn *warn, err_t *err);
 
 /* With "verify": reads every file whole and compares; 0 or EXIT_FAILED.  Its I/O must not be reported. */
 int replay_verify(void);

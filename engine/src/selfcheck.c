@@ -15,7 +15,7 @@
 #include "spec.h"
 
 static const char tiny[] =
-    "{\"version\":1,\"seed\":7,\"arc_max\":67108864,\"cold\":false,"
+    "{\"version\":1,\"seed\":7,\"arc_max\":67108864,"
     "\"profiles\":{\"p\":{\"kind\":\"flash\",\"channels\":1,\"read_us\":100,\"write_us\":100,\"read_mb_s\":100,"
     "\"write_mb_s\":100,\"flush_us\":100,\"overhead_us\":0}},"
     "\"pools\":[{\"name\":\"check\",\"ashift\":12,\"vdevs\":[{\"class\":\"data\",\"kind\":\"stripe\","
@@ -65,12 +65,14 @@ static const char *check(err_t *e)
 	fl_itx_t itx;
 	arc_count_t a0, a1;
 	uint64_t txg, got, zil, data;
+	char *packed;
+	size_t len;
 	bool commit;
 
 	for (size_t i = 0; i < BYTES; i++)
 		out[i] = (uint8_t)(i * 2654435761U >> 13);
 	if (spec_parse(tiny, sizeof(tiny) - 1, &spec, e) != 0 || memvdev_create(&spec, e) != 0 ||
-	    replay_start(&spec, &pace, report_warn, e) != 0 || pool_create_all(&spec, &pace, e) != 0 ||
+	    replay_start(&spec, &pace, report_warn, e) != 0 || pool_create_all(&spec, &pace, POOL_HOLDS, e) != 0 ||
 	    pool_open_volumes(&spec, vols, e) != 0)
 		return e->text;
 	pool_loading(spec.arc_max);
@@ -118,7 +120,8 @@ static const char *check(err_t *e)
 	fl_release(f, 1);
 	fl_volume_close(vols[0]);
 	fl_volume_close(vols[1]);
-	if (pool_cycle(&spec, e) != 0 || pool_open_volumes(&spec, vols, e) != 0)
+	if (pool_pack(&spec, 0, &packed, &len, e) != 0 || pool_unpack(&spec, &pace, 0, packed, len, e) != 0 ||
+	    pool_open_volumes(&spec, vols, e) != 0)
 		return e->text;
 	if (fl_lookup(fl_root(vols[0]), "x", &f) != 0 || fl_size(f) != BYTES || fl_block_size(f) != 16384)
 		return "a file is not as it was before the pool's import";

@@ -581,7 +581,7 @@ static int parse_processor(const json_t *j, spec_t *s, err_t *err)
 static int parse_root(const json_t *root, spec_t *s, err_t *err)
 {
 	static const char *const keys[] = {"version", "seed", "arc_max", "host_memory", "pools", "datasets", "profiles",
-		"files", "content", "tunables", "cold", "closed", "verify", "backing", "backing_dir", "memory_limit",
+		"files", "content", "tunables", "closed", "verify", "backing", "backing_dir", "memory_limit",
 		"file_limit", "age", "processor", NULL};
 	static const char *const backings[] = {"memory", "file"};
 	int64_t n;
@@ -605,9 +605,7 @@ static int parse_root(const json_t *root, spec_t *s, err_t *err)
 			return -1;
 		s->host_memory = (uint64_t)n;
 	}
-	s->cold = true;
-	if (want_bool(root, "spec", "cold", &s->cold, err) != 0 ||
-	    want_bool(root, "spec", "closed", &s->closed, err) != 0 ||
+	if (want_bool(root, "spec", "closed", &s->closed, err) != 0 ||
 	    want_bool(root, "spec", "verify", &s->verify, err) != 0)
 		return -1;
 	if (json_object_get(root, "backing") != NULL && want_choice(root, "spec", "backing", backings, 2, &b, err) != 0)

@@ -89,8 +89,7 @@ typedef struct spec {
 	uint64_t seed;
 	uint64_t arc_max;     /* bytes */
 	uint64_t host_memory; /* bytes; 0 = derived from arc_max */
-	bool cold;
-	bool closed; /* threads go on as soon as they would have, not when they were recorded */
+	bool closed;          /* threads go on as soon as they would have, not when they were recorded */
 	bool verify;
 	bool file_backing;
 	char backing_dir[4096];            /* "" = none */

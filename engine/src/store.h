@@ -11,6 +11,9 @@
 
 #include "err.h"
 
+#define STORE_PART (64ULL << 20) /* bytes: what is saved and mapped at a time */
+#define STORE_PAGES 16384U       /* in each */
+
 typedef struct store store_t;
 
 /* Where the files are, "" for nowhere; and whether to begin with files.  Before the first store_open(). */
@@ -35,6 +38,17 @@ uint64_t store_memory_bytes(void);
 uint64_t store_file_bytes(void);
 /* Frees the room in the files that is not in use. */
 void store_trim(void);
+
+/*
+ * An image: what disks hold, kept in a file, part by part.  store_used() is what store_map() needs to know of a part:
+ * a byte for each page, 0 where nothing is; NULL if it is empty.  store_save() writes a part to the file and gives its
+ * memory back.  store_map() makes a part of an empty disk begin as the file has it; the file is never written, and its
+ * pages are shared by all who map it.  0, or -1 with errno.
+ */
+uint64_t store_parts(const store_t *s);
+const uint8_t *store_used(const store_t *s, uint64_t part);
+int store_save(const store_t *s, uint64_t part, int fd, uint64_t at);
+int store_map(store_t *s, uint64_t part, int fd, uint64_t at, const uint8_t *used);
 
 /* Is there a directory to which the disks could still go, and is that no memory itself? */
 bool store_can_move(void);

@@ -58,6 +58,13 @@
 #define ARC_EVICT() arc_wait_for_eviction(0, B_FALSE)
 #endif
 
+/* Newer versions can refuse disks that have other sectors than those that are there. */
+#ifdef HAVE_ADD_ASHIFT_CHECK
+#define SPA_VDEV_ADD(spa, root) spa_vdev_add((spa), (root), B_FALSE)
+#else
+#define SPA_VDEV_ADD(spa, root) spa_vdev_add((spa), (root))
+#endif
+
 /* Range trees got their prefix during 2.3. */
 #ifndef HAVE_ZFS_RANGE_TREE
 #define zfs_range_seg64_t range_seg64_t

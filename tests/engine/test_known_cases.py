@@ -310,16 +310,6 @@ def test_nobody_waits_for_what_a_cache_device_is_fed_with(tmp_path: Path, noise:
     assert m["model"]["busy_s_max"] == busy["data"]
 
 
-def test_cold_and_warm(tmp_path: Path, noise: Path) -> None:
-    ops = Ops()
-    for i in range(100):
-        ops.add(READ, offset=i * 8192, size=8192)
-    s = spec(noise, size=8 * MIB, properties={"recordsize": "8K"})
-    assert replay(tmp_path, s, ops)["measure"]["by_cause"]["data"]["reads"] > 0
-    s["cold"] = False
-    assert replay(tmp_path, s, ops)["measure"]["physical"]["reads"] == 0
-
-
 def test_groups_follow_trace_time(tmp_path: Path, noise: Path) -> None:
     s = spec(noise, properties={"recordsize": "8K"}, tunables={"zfs_txg_timeout": 5})
     out = replay(tmp_path, s, overwrites(200, 8192, 64 * MIB, step=100_000_000))  # 20 s

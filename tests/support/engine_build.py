@@ -133,7 +133,6 @@ def spec(
         ],
         "content": {"data": str(pool)},
         "tunables": tunables or {},
-        "cold": True,
         "backing": "memory",
     }
     out.update(more)

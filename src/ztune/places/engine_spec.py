@@ -47,7 +47,6 @@ def engine_spec(study: Study, layout: Layout, seed: int) -> dict[str, Any]:
         ],
         "profiles": {name: profile.engine_json() for name, profile in sorted(profiles.items())},
         "tunables": {k: v for k, v in sorted(layout.tunables.items()) if TUNABLES[k].replayed},
-        "cold": True,
     }
 
 

@@ -13,7 +13,7 @@ import tempfile
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -27,7 +27,7 @@ from ztune.onhost.age import REWRITTEN, WRITE, Age
 from ztune.onhost.host import shared_files
 from ztune.onhost.host.process import end_group, signal_name
 from ztune.onhost.properties import REPLAYED
-from ztune.places import engine_limits
+from ztune.places import engine_limits, loaded
 from ztune.places.calibration import HostProcessors
 from ztune.places.engine import Engine, last_line
 from ztune.places.engine_spec import aged, changed_in_vain, engine_spec
@@ -64,6 +64,10 @@ class Outcome:
     def ok(self) -> bool:
         """Whether there is a result."""
         return self.result is not None
+
+
+class _EngineError(Exception):
+    """The engine gave no answer; the words are one sentence that says why."""
 
 
 def prepare(trace: Trace) -> Inputs:
@@ -216,10 +220,6 @@ class Replay:
         """Return an upper bound of what the trace adds to the files, bytes."""
         return sum(max(0, file.size_end - file.size) for file in self.inputs.files)
 
-    def command(self, spec: Path | str, ops: Path | str) -> list[str]:
-        """Return the engine's command line."""
-        return [str(self.engine.path), "replay", "--spec", str(spec), "--ops", str(ops), "--progress"]
-
     def run(self, spec: dict[str, Any], progress: Progress | None, stop: threading.Event) -> Outcome:
         """Run the engine on ``spec``. Its crash, refusal or timeout becomes the outcome's error.
 
@@ -228,32 +228,67 @@ class Replay:
         started = time.monotonic()
         with tempfile.TemporaryDirectory(prefix=f"trial-{os.getpid()}-", dir=paths.scratch()) as name:
             folder = Path(name)
-            backing = self.backing(spec)
-            full = {
-                **spec,
-                "content": {r: str(p.resolve()) for r, p in self.inputs.content.items()},
-                "backing": backing,
-                "processor": self._host.spec(),
-                **self._limits(spec, backing, folder),
-            }
-            path = folder / "spec.json"
-            path.write_text(json.dumps(full))
-            code, words, text = self._process(self.command(path, self.inputs.ops), folder, progress, stop)
-        wall = time.monotonic() - started
-        if stop.is_set():
-            return Outcome(None, "it was interrupted", wall)
-        error = self._error(code, words)
-        if error is None:
+            first = loaded.load_spec(spec)
+
+            def load(image: Path) -> None:
+                arguments = ["--image", str(image)]
+                self._engine("load", first, arguments, folder, progress, stop)
+
             try:
+                with loaded.image(self.load_key(spec), self._contents(first), load, stop) as image:
+                    arguments = ["--image", f"/proc/self/fd/{image}"]
+                    text = self._engine("replay", spec, arguments, folder, progress, stop, image)
                 result = json.loads(text)
                 if not isinstance(result, dict) or not isinstance(result.get("measure"), dict):
                     raise ValueError
                 self._host.charge(result)
                 pace(result, self.trace)
-                return Outcome(result, None, wall)
+                return Outcome(result, None, time.monotonic() - started)
+            except loaded.NotLoadedError as error:
+                words = str(error)
+            except _EngineError as error:
+                words = str(error)
             except ValueError:
-                error = "the engine's result is not the JSON it should be"
-        return Outcome(None, error, wall)
+                words = "the engine's result is not the JSON it should be"
+        return Outcome(None, words, time.monotonic() - started)
+
+    def load_key(self, spec: dict[str, Any]) -> str:
+        """Return what trials that begin from the same image have in common."""
+        return loaded.key_of(loaded.load_spec(spec), self.inputs.content, self.engine)
+
+    def _engine(
+        self,
+        command: str,
+        spec: dict[str, Any],
+        arguments: Sequence[str],
+        folder: Path,
+        progress: Progress | None,
+        stop: threading.Event,
+        *files: int,
+    ) -> str:
+        """Return what the engine's ``command`` on ``spec`` prints; it may use the open ``files``."""
+        backing = self.backing(spec)
+        full = {
+            **spec,
+            "content": {r: str(p.resolve()) for r, p in self.inputs.content.items()},
+            "backing": backing,
+            **({"processor": self._host.spec()} if command == "replay" else {}),
+            **self._limits(spec, backing, folder),
+        }
+        path = folder / f"{command}.json"
+        path.write_text(json.dumps(full))
+        line = [str(self.engine.path), command, "--spec", str(path), "--ops", str(self.inputs.ops)]
+        code, words, text = self._process([*line, *arguments, "--progress"], folder, progress, stop, files)
+        if stop.is_set():
+            raise _EngineError("it was interrupted")
+        error = self._error(code, words)
+        if error is not None:
+            raise _EngineError(error)
+        return text
+
+    def _contents(self, spec: dict[str, Any]) -> int:
+        """Return the most that the pools hold, bytes."""
+        return contents_bytes(spec, self.written_bytes()) + filler_bytes(spec)
 
     def _limits(self, spec: dict[str, Any], backing: str, folder: Path) -> dict[str, Any]:
         """Return what one engine may take of memory, and of the disk that it then turns to."""
@@ -265,8 +300,11 @@ class Replay:
                 f"{self.memory >> 20} MiB of this machine's memory; "
                 f"use fewer --jobs, a smaller --arc, or free memory"
             )
-        need = self.jobs * (contents_bytes(spec, self.written_bytes()) + filler_bytes(spec))
+        need = self.jobs * self._contents(spec)
         free = engine_limits.disk_bytes(folder)
+        if need > free and backing == "file":
+            loaded.drop()
+            free = engine_limits.disk_bytes(folder)
         if backing == "file" and need > free:
             raise InputError(
                 f"the pools of {self.jobs} layouts at once take about {need >> 20} MiB, more than fits "
@@ -279,7 +317,12 @@ class Replay:
         return limits
 
     def _process(
-        self, command: list[str], folder: Path, progress: Progress | None, stop: threading.Event
+        self,
+        command: list[str],
+        folder: Path,
+        progress: Progress | None,
+        stop: threading.Event,
+        files: Sequence[int],
     ) -> tuple[int | None, str, str]:
         """Return exit code (None: timeout), the last words on stderr, and stdout."""
         # The engine must not outlive a ztune that is killed: the kernel then kills it too.
@@ -293,6 +336,7 @@ class Replay:
                 stderr=subprocess.PIPE,
                 start_new_session=True,
                 cwd=folder,
+                pass_fds=files,
             )
             if processor is not None:
                 keep_on(process.pid, processor)

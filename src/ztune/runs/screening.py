@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 import queue
 import threading
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -20,6 +20,7 @@ from ztune.analysis.elsewhere import AMONG
 from ztune.analysis.metrics import replayed
 from ztune.analysis.standing import standing
 from ztune.errors import InputError
+from ztune.places import loaded
 from ztune.places.engine import Engine
 from ztune.places.neighbour import Neighbour, joined
 from ztune.places.replay import Outcome, Replay, memory_bytes, prepare, suggested_jobs, sweep
@@ -45,6 +46,8 @@ from ztune.units import parse_size
 AT_ONCE = "at_once"
 """Where a run's ``outcome`` keeps how many layouts its search proposes before it looks at results."""
 _MOST_AT_ONCE = 8
+_LOOK_AHEAD = 8
+"""Trials that are looked at for one that need not wait."""
 _OF_ARC = {HALF_ARC: 0.5, TWICE_ARC: 2.0}
 """The conditions with another ARC, as shares of the layout's."""
 
@@ -504,6 +507,20 @@ class _Screening:
             return False
         return True
 
+    def _next_of(
+        self, waiting: Sequence[Trial], under_way: Collection[str]
+    ) -> tuple[Trial, dict[str, Any], str]:
+        """Return the trial to begin with its spec and image: the first that does not wait for an image that
+        another one is making, else the first."""
+        found = []
+        for trial in waiting[:_LOOK_AHEAD]:
+            spec = self.targets.spec(trial, self.run.seed)
+            key = self.targets.of_trial(trial).load_key(spec)
+            found.append((trial, spec, key))
+            if key not in under_way or loaded.is_there(key):
+                return found[-1]
+        return found[0]
+
     def _run_pending(self) -> None:
         """Run the run's pending trials, ``targets.jobs`` at a time."""
         everything = self._all()
@@ -513,6 +530,7 @@ class _Screening:
         stop = threading.Event()
         ended: queue.SimpleQueue[tuple[Trial, Outcome | BaseException]] = queue.SimpleQueue()
         running: dict[int, threading.Thread] = {}
+        begun: dict[int, str] = {}  # running trials → the image that they begin from
 
         def work(trial: Trial, spec: dict[str, Any]) -> None:
             def tell(phase: str, share: float) -> None:
@@ -528,8 +546,9 @@ class _Screening:
         try:
             while waiting or running:
                 while waiting and len(running) < self.targets.jobs:
-                    trial = waiting.pop(0)
-                    spec = self.targets.spec(trial, self.run.seed)
+                    trial, spec, begun_from = self._next_of(waiting, begun.values())
+                    waiting.remove(trial)
+                    begun[trial.id] = begun_from
                     self.store.start_trial(trial.id, spec)
                     self.observer.trial(trial)
                     thread = threading.Thread(target=work, args=(trial, spec), daemon=True)
@@ -537,6 +556,7 @@ class _Screening:
                     thread.start()
                 trial, outcome = _next(ended)
                 running.pop(trial.id).join()
+                del begun[trial.id]
                 if isinstance(outcome, BaseException):
                     raise outcome
                 _check_versions(self.run, outcome)

@@ -1,0 +1,160 @@
+"""What a replay begins with, loaded once: layouts that would load the same begin from one image of the pools.
+
+Most of a replay's time is the load: every file is written, in the layout's records. Log and cache disks, the
+ARC, caching, ``logbias``, ``sync``, tunables and processors change nothing of what it leaves behind. So each
+load has a spec of its own without them; where two are the same, so is the image. Replays go by an image also
+where nobody shares it: whether one was there makes no difference to any count.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import shutil
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from ztune import paths
+from ztune.onhost.host import shared_files
+from ztune.places import engine_limits
+from ztune.places.engine import Engine
+from ztune.study.layout import MIN_ARC
+
+LATER = frozenset({"logbias", "sync", "primarycache", "secondarycache"})
+"""Properties that say how files are read and written, and nothing of how what is written lies there."""
+ARC = MIN_ARC
+"""Bytes of ARC that a load has, whatever the layout's is."""
+ROOM = 8 << 30
+"""Bytes of images that are kept, at most; and never more than a quarter of what else is free beside them."""
+_LOCKS = 64
+_LOOK_S = 0.1
+
+
+def load_spec(spec: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what of an engine's ``spec`` decides what a load leaves behind, itself a spec."""
+    kept = {k: v for k, v in spec.items() if k not in ("tunables", "processor", "host_memory")}
+    pools = [
+        {**pool, "vdevs": [v for v in pool["vdevs"] if v["class"] not in ("log", "cache")]}
+        for pool in spec["pools"]
+    ]
+    used = {d["profile"] for p in pools for v in p["vdevs"] for d in v["disks"]}
+    datasets = [
+        {**d, "properties": {k: v for k, v in d["properties"].items() if k not in LATER}}
+        for d in spec["datasets"]
+    ]
+    return {
+        **kept,
+        "arc_max": ARC,
+        "pools": pools,
+        "datasets": datasets,
+        "profiles": {name: spec["profiles"][name] for name in sorted(used)},
+    }
+
+
+def key_of(spec: Mapping[str, Any], content: Mapping[str, Path], engine: Engine) -> str:
+    """Return what loads with the same outcome have in common: ``spec`` is a ``load_spec`` without paths.
+
+    ``content``: role → file of sample blocks, which is never changed once it is there.
+    """
+    files = {}
+    for role, path in sorted(content.items()):
+        stat = path.stat()
+        files[role] = [str(path.resolve()), stat.st_size, stat.st_mtime_ns]
+    parts = [engine.version, engine.openzfs, spec, files]
+    return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:32]
+
+
+def folder() -> Path:
+    """Return the directory of the images, this user's alone."""
+    return paths.private(paths.cache() / "loaded")
+
+
+def is_there(key: str) -> bool:
+    """Return whether the image ``key`` is kept."""
+    return (folder() / f"{key}.image").is_file()
+
+
+def drop(least: int = 0) -> None:
+    """Remove the images that were not used for longest until ``least`` bytes or fewer are left.
+
+    Who reads one goes on: it is gone with the last of them.
+    """
+    found = sorted(folder().glob("*.image"), key=lambda path: path.stat().st_mtime)
+    left = sum(_room(path) for path in found)
+    for path in found:
+        if left <= least:
+            break
+        left -= _room(path)
+        path.unlink(missing_ok=True)
+
+
+class NotLoadedError(Exception):
+    """There is no image; its words are one sentence that says why."""
+
+
+@contextlib.contextmanager
+def image(key: str, need: int, load: Callable[[Path], None], stop: threading.Event) -> Iterator[int]:
+    """Yield the image ``key``, open to be read; ``load(path)`` makes it where it is not there.
+
+    Who else wants the same image waits meanwhile. ``need``: bytes that it takes at most; where the disk has
+    no room for them it is made in memory, and not kept. Raises NotLoadedError, from ``load`` too.
+    """
+    kept = folder() / f"{key}.image"
+    with contextlib.ExitStack() as stack:
+        _lock(stack, folder() / f"lock-{int(key[:8], 16) % _LOCKS}", stop)
+        fd = _open(kept)
+        if fd is None:
+            fd = _make(kept, need, load)
+    try:
+        yield fd
+    finally:
+        os.close(fd)
+
+
+def _make(kept: Path, need: int, load: Callable[[Path], None]) -> int:
+    if need > engine_limits.disk_bytes(kept.parent):
+        drop()
+    if need > engine_limits.disk_bytes(kept.parent):
+        fd = os.memfd_create("ztune-loaded")
+        try:
+            load(Path(f"/proc/{os.getpid()}/fd/{fd}"))
+        except BaseException:
+            os.close(fd)
+            raise
+        return fd
+    with shared_files.replacing(kept) as partial:
+        load(partial)
+        fd = os.open(partial, os.O_RDONLY | os.O_CLOEXEC)
+    free = shutil.disk_usage(kept.parent).free + sum(_room(path) for path in kept.parent.glob("*.image"))
+    drop(min(ROOM, free // 4))
+    return fd
+
+
+def _open(kept: Path) -> int | None:
+    try:
+        fd = os.open(kept, os.O_RDONLY | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return None
+    os.utime(fd)
+    return fd
+
+
+def _room(path: Path) -> int:
+    try:
+        return path.stat().st_blocks * 512
+    except FileNotFoundError:  # another ztune removed it
+        return 0
+
+
+def _lock(stack: contextlib.ExitStack, path: Path, stop: threading.Event) -> None:
+    while not stop.is_set():
+        try:
+            stack.enter_context(shared_files.locked(path, wait=False))
+            return
+        except BlockingIOError:
+            stop.wait(_LOOK_S)
+    raise NotLoadedError("it was interrupted")
