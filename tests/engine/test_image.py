@@ -55,7 +55,7 @@ def mixed(size: int, n: int = 1500) -> Ops:
 
 @pytest.mark.parametrize(("kind", "backing"), [("stripe", "memory"), ("raidz1", "file")])
 def test_layouts_share_a_load(tmp_path: Path, half: Path, kind: str, backing: str) -> None:
-    """Log and cache disks, caching, the log's bias and the ARC come after it; each replay leaves it as it was."""
+    """Log and cache disks, caching and the log's bias come after it; each replay leaves it as it was."""
     data = group("data", kind, 1 if kind == "stripe" else 3)
     properties = {"recordsize": "16K", "compression": "lz4"}
     size = 48 * MIB
