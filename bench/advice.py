@@ -145,7 +145,7 @@ def task_of(store: Store, screening_run: Run, name: str, params: Mapping[str, st
     """Return what runs on the mount: the base, ours, and every set's, each layout once."""
     recommendation = recommend(screening_run, store.trials(screening_run.id))
     task = asked.task_after(
-        screening_run, store, params, [recommendation.layout_hash], 1, native=True,
+        screening_run, store, params, [recommendation.layout_hash], 1, native=True, on=advised.MOUNT,
         advice=list(advised.sets_of(name)),
     )  # fmt: skip
     for one in task.notes:

@@ -91,7 +91,7 @@ def study_of(load: Load, trace: Trace, profile: str) -> Study:
     made = made.model_copy(update={"axes": axes, "cross": (tuple(axes),), "layouts": ()})
     made = made.model_copy(update={"name": "prior", "workload": load.workload})
     named = [*advised.sets_of(load.database)]
-    return suited(advised.beside(made, named, load.database, replayed=True).study, trace, profile, ARC)
+    return suited(advised.beside(made, named, load.database, advised.REPLAY).study, trace, profile, ARC)
 
 
 def conditions(only: Sequence[str]) -> Iterator[tuple[Load, str]]:

@@ -113,6 +113,17 @@ def test_a_layout_that_fails_is_named_and_tried_again(trace: Trace, monkeypatch:
     assert one["verdict"] == "holds" and len(runs()) == 1
 
 
+def test_what_failed_with_another_engine_is_tried_with_this_one(
+    trace: Trace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("STAND_IN", 'crash="recordsize": "16384"')
+    said("small", "--trace", str(trace.path), *ONE, code=1)
+    monkeypatch.delenv("STAND_IN")
+    monkeypatch.setenv("STAND_IN_VERSION", "0.0.2")
+    (one,) = said("small", "--trace", str(trace.path), *ONE)
+    assert one["verdict"] == "holds" and len(runs()) == 2
+
+
 def test_show_and_list_have_the_last_verdict(trace: Trace) -> None:
     code, out, _ = invoke("claims", "show", "small")
     assert code == 0 and "`ztune claims test small` tests it." in out

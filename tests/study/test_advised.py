@@ -66,7 +66,7 @@ def test_the_graph_studys_table_is_that_of_its_publication(home: Path) -> None:
 
 def test_a_set_is_tried_first_and_under_its_name(home: Path) -> None:
     study = ready.find("postgres-oltp")
-    found = advised.beside(study, ["openzfs-guide", "advice:oltp"], "postgresql", replayed=True).study
+    found = advised.beside(study, ["openzfs-guide", "advice:oltp"], "postgresql", advised.REPLAY).study
     assert [one.name for one in first_round(found)][:3] == ["base", "advice:openzfs-guide", "advice:oltp"]
     guide = first_round(found)[1].dataset_of("wal")
     assert guide is not None and guide.properties["recordsize"] == "32K"
@@ -74,7 +74,7 @@ def test_a_set_is_tried_first_and_under_its_name(home: Path) -> None:
 
 def test_properties_that_a_set_does_not_name_are_defaults_and_roles_stay(home: Path) -> None:
     study = ready.find("orientdb-graph")  # the base has compression=off everywhere
-    found = advised.beside(study, ["orientdb-import"], "orientdb", replayed=True).study
+    found = advised.beside(study, ["orientdb-import"], "orientdb", advised.REPLAY).study
     [layout] = [one for one in first_round(found) if one.name == "advice:orientdb-import"]
     wal, source = layout.dataset_of("wal"), layout.dataset_of("source")
     assert wal is not None and (wal.properties["recordsize"], wal.properties["compression"]) == ("32K", "lz4")
@@ -84,39 +84,43 @@ def test_properties_that_a_set_does_not_name_are_defaults_and_roles_stay(home: P
 
 def test_settings_of_the_database_are_a_layout_of_their_own(home: Path) -> None:
     study = generic.build({"data", "wal"})
-    without = advised.beside(study, ["openzfs-guide"], "postgresql", replayed=True)
+    without = advised.beside(study, ["openzfs-guide"], "postgresql", advised.REPLAY)
     assert [one.name for one in without.study.layouts] == ["advice:openzfs-guide"]
     assert "full_page_writes=off" in without.notes[0]
-    both = advised.beside(study, ["openzfs-guide"], "postgresql", replayed=False)
+    both = advised.beside(study, ["openzfs-guide"], "postgresql", None)
     assert [one.set.get("database.full_page_writes") for one in both.study.layouts] == [None, "off"]
     assert not both.notes
 
 
 def test_a_replay_goes_without_what_it_does_not_have(home: Path) -> None:
     study = generic.build({"data", "wal"})
-    found = advised.beside(study, ["letsencrypt"], "mariadb", replayed=True)
+    found = advised.beside(study, ["letsencrypt"], "mariadb", advised.REPLAY)
     [layout] = found.study.layouts
     assert layout.set["data.redundant_metadata"] == "most" and "data.atime" not in layout.set
     assert found.notes[0] == (
         "advice:letsencrypt: without atime, xattr, dnodesize, which a replay does not have"
     )
-    whole = advised.beside(study, ["letsencrypt"], "mariadb", replayed=False).study.layouts[0]
-    assert whole.set["data.atime"] == "off"
+    whole = advised.beside(study, ["letsencrypt"], "mariadb", None).study.layouts[0]
+    assert whole.set["data.atime"] == "off" and whole.set["data.dnodesize"] == "auto"
+    mounted = advised.beside(study, ["letsencrypt"], "mariadb", advised.MOUNT)
+    assert mounted.study.layouts[0].set["data.atime"] == "off"
+    assert "data.dnodesize" not in mounted.study.layouts[0].set
+    assert mounted.notes[0] == "advice:letsencrypt: without xattr, dnodesize, which a mount does not have"
 
 
 def test_what_is_the_same_is_tried_once_and_said(home: Path) -> None:
-    found = advised.beside(generic.build({"data", "wal"}), ["zfs-defaults"], "rocksdb", replayed=True)
+    found = advised.beside(generic.build({"data", "wal"}), ["zfs-defaults"], "rocksdb", advised.REPLAY)
     assert found.study.layouts == ()
     assert found.notes == ('advice:zfs-defaults is the same here as the base layout, "base"',)
 
 
 def test_a_role_that_shares_a_dataset_has_what_that_has(home: Path) -> None:
     study = generic.build({"data", "wal"}, groups=[("data", "wal")])
-    found = advised.beside(study, ["letsencrypt"], "mariadb", replayed=True)
+    found = advised.beside(study, ["letsencrypt"], "mariadb", advised.REPLAY)
     # It says the same of both.
     assert not any("shares" in note for note in found.notes)
     written(home, SAID.replace("sqlite.data", "mariadb.wal") + "[database.mariadb.data]\n")
-    notes = advised.beside(study, ["mine"], "mariadb", replayed=True).notes
+    notes = advised.beside(study, ["mine"], "mariadb", advised.REPLAY).notes
     assert notes[0] == "advice:mine: wal shares a dataset with data here, whose settings it has"
 
 
@@ -160,7 +164,7 @@ def test_what_is_wrong_with_a_set_is_one_sentence(old: str, new: str, says: str,
 def test_a_set_that_does_not_fit_is_refused(name: str, of: str | None, says: str, home: Path) -> None:
     study: Study = generic.build({"data", "wal"})
     with pytest.raises(InputError, match=says):
-        advised.beside(study, [name], of, replayed=True)
+        advised.beside(study, [name], of, advised.REPLAY)
 
 
 def test_the_page_is_current_and_names_every_set(home: Path) -> None:
@@ -175,5 +179,5 @@ def test_the_pages_example_is_a_set(home: Path) -> None:
     example = PAGE.partition("```toml\n")[2].partition("```")[0]
     written(home, example)
     study = generic.build({"data", "wal"})
-    [layout] = advised.beside(study, ["mine"], "postgresql", replayed=True).study.layouts
+    [layout] = advised.beside(study, ["mine"], "postgresql", advised.REPLAY).study.layouts
     assert layout.set["data.compression"] == "zstd-3" and layout.set["wal.recordsize"] == "default"

@@ -313,13 +313,15 @@ class Replays:
         for run in self.store.runs():
             if run.trace_sha != sha or run.measured:
                 continue
+            # What failed with another engine says nothing of this one.
+            own = all(run.versions.get(k) == v for k, v in self._versions().items())
             for trial in self.store.trials(run.id):
                 if run.recording_of(trial)[1] != sha:
                     continue
                 versions = {"engine": trial.engine_version, "openzfs": trial.openzfs_version}
                 if trial.ok and versions == self._versions():
                     found.ok.setdefault(_text(trial.spec), (run.id, trial))
-                elif trial.status == "failed" and ScreenOptions.of(run).only:
+                elif trial.status == "failed" and own and ScreenOptions.of(run).only:
                     found.failed[_text(trial.spec)] = trial.error or "it failed without a message"
         return found
 

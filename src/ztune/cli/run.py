@@ -136,7 +136,7 @@ def command(
                     )
                 before = resolve(source, "run", store=store)
                 task = asked.task_after(
-                    before, store, params, names, trials.top, native=native, advice=advice
+                    before, store, params, names, trials.top, native=native, on=on, advice=advice
                 )
                 options = replace(options, have=ScreenOptions.of(before).have)
             elif what is not None and source is not None:
@@ -145,7 +145,7 @@ def command(
                     "leave one of the two out"
                 )
             elif what is not None:
-                task = asked.task(what, params, names, profile, arc, native=native, advice=advice)
+                task = asked.task(what, params, names, profile, arc, native=native, on=on, advice=advice)
             else:
                 raise InputError(
                     "what is to run? `ztune run STUDY`, `ztune run WORKLOAD`, or `ztune run --from RUN`"

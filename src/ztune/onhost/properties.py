@@ -306,6 +306,8 @@ PROPERTIES: dict[str, Property] = {
 
 ALIASES = {"recsize": "recordsize", "compress": "compression", "rdonly": "readonly", "dnsize": "dnodesize"}
 REPLAYED = tuple(name for name, p in PROPERTIES.items() if p.replayed)
+MOUNTED = (*REPLAYED, "atime", "relatime")
+"""What a mount has of a dataset's properties: a trace does not say when access times changed."""
 
 
 def parse_property(name: str, value: object) -> tuple[str, str]:

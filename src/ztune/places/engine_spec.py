@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
 from ztune.onhost.layout import Vdev
-from ztune.onhost.properties import PROPERTIES, REPLAYED
+from ztune.onhost.properties import MOUNTED, PROPERTIES, REPLAYED
 from ztune.onhost.tunables import TUNABLES, host_memory
 from ztune.study import Dataset, Layout, Study
 from ztune.units import parse_size
@@ -94,14 +94,6 @@ def _columns(vdev: Vdev) -> int:
     return vdev.disks - (int(vdev.kind.removeprefix("raidz")) if vdev.kind.startswith("raidz") else 0)
 
 
-MOUNT_ONLY = ("atime", "relatime")
-"""Properties that a mount heeds beside those of a replay: a trace does not say when access times changed."""
-
-
-HEEDED = (*REPLAYED, *MOUNT_ONLY)
-"""What a mount has of a dataset's properties."""
-
-
 def mount_spec(study: Study, layout: Layout, seed: int) -> dict[str, Any]:
     """Return the spec of ``layout`` for ``ztune-mount``: no files, but access times and the disks' caches.
 
@@ -111,7 +103,8 @@ def mount_spec(study: Study, layout: Layout, seed: int) -> dict[str, Any]:
     for dataset, raw in zip(
         (*layout.datasets, *layout.neighbours(), *layout.fillers()), spec["datasets"], strict=True
     ):
-        raw["properties"].update({k: dataset.properties[k] for k in MOUNT_ONLY if k in dataset.properties})
+        more = {k: v for k, v in dataset.properties.items() if k in MOUNTED and k not in REPLAYED}
+        raw["properties"].update(more)
     for name, profile in spec["profiles"].items():
         size = study.profiles[name].cache_mb
         if size is not None:

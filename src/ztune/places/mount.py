@@ -14,11 +14,12 @@ from ztune.errors import InputError, MissingError, ZtuneError
 from ztune.onhost.fields import to_json
 from ztune.onhost.host import mounted, own_directory, room
 from ztune.onhost.host.mounted import MountOptions
+from ztune.onhost.properties import MOUNTED
 from ztune.onhost.trial.mount_store import DISKS
 from ztune.places import bundle, mount_points, mount_program
 from ztune.places.about import said_of_host
 from ztune.places.channel import STATE, Channel, ProcessChannel
-from ztune.places.engine_spec import HEEDED, changed_in_vain, mount_spec
+from ztune.places.engine_spec import changed_in_vain, mount_spec
 from ztune.places.mount_program import MountProgram
 from ztune.study import Layout, Study
 from ztune.units import format_size
@@ -115,7 +116,7 @@ class MountPlace:
             )
         mount_points.check_layout(layout)
         where = f'layout "{layout.name}" of study "{study.name}"'
-        for changed in changed_in_vain(study, layout, HEEDED):
+        for changed in changed_in_vain(study, layout, MOUNTED):
             raise InputError(
                 f"{where} changes {changed}, which a mount does not have; --on lab or --on local does"
             )

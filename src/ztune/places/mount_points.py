@@ -20,10 +20,9 @@ from ztune.onhost.fields import from_json, to_json
 from ztune.onhost.host import mounted, own_directory
 from ztune.onhost.host.mounted import Mount, MountOptions
 from ztune.onhost.host.own_directory import NotOursError
-from ztune.onhost.properties import PROPERTIES
+from ztune.onhost.properties import MOUNTED, PROPERTIES
 from ztune.onhost.trial.mount_store import MountStore
 from ztune.onhost.tunables import TUNABLES
-from ztune.places.engine_spec import HEEDED
 from ztune.study import Layout, parse_layout
 
 RECORD = "record.json"
@@ -229,7 +228,7 @@ def unheeded(layout: Layout) -> list[str]:
         f"{name}={value} of {dataset.name} is not heeded: a mount does not have it"
         for dataset in layout.datasets
         for name, value in dataset.properties.items()
-        if name not in HEEDED and value != PROPERTIES[name].default
+        if name not in MOUNTED and value != PROPERTIES[name].default
     ] + [
         f"{name}={value} is not heeded: a mount does not have it"
         for name, value in layout.tunables.items()

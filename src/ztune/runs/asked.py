@@ -154,7 +154,7 @@ def with_advice(study: Study, names: Sequence[str], trace: Trace) -> StudyBeside
     workload = manifest.workload.name if manifest.workload is not None else study.workload
     here = database.of_layouts(set(databases_of(f.path for f in manifest.files if f.role is not None)))
     found = database.of_workload(workload) if workload else here[0] if len(here) == 1 else None
-    return advised.beside(study, names, None if found is None else found.name, replayed=True)
+    return advised.beside(study, names, None if found is None else found.name, advised.REPLAY)
 
 
 def _declared(manifest: Manifest) -> Declared:
@@ -255,11 +255,13 @@ def task(
     arc: str | None,
     *,
     native: bool,
+    on: str | None = None,
     advice: Sequence[str] = (),
 ) -> Task:
     """Return what to run for the study or workload ``what``; ``names``: only these of its layouts.
 
-    ``native``: with the database of this host. ``advice``: sets whose layouts run too, also with ``names``.
+    ``native``: with the database of this host. ``on``: the place's name, which may not have all that a set
+    says. ``advice``: sets whose layouts run too, also with ``names``.
     """
     asked = study_named(what, params)
     study, workload = asked.study, asked.workload
@@ -268,7 +270,7 @@ def task(
     if asked.layout is not None:
         names = [asked.layout, *names]
     given = {**study.parameters, **params}
-    study, notes = _advised(study, advice, workload)
+    study, notes = _advised(study, advice, workload, on)
     if names:
         names = [*names, *_layouts_of(study, advice)]
     study = recordings.completed(study, workload, given, settings=False)
@@ -279,9 +281,11 @@ def task(
     return Task(study, plan.layouts(study, names), _job(workload, {**sizes, **given}, native), notes)
 
 
-def _advised(study: Study, advice: Sequence[str], workload: str) -> tuple[Study, tuple[str, ...]]:
+def _advised(
+    study: Study, advice: Sequence[str], workload: str, on: str | None
+) -> tuple[Study, tuple[str, ...]]:
     found = database.of_workload(workload)
-    both = advised.beside(study, advice, None if found is None else found.name, replayed=False)
+    both = advised.beside(study, advice, None if found is None else found.name, on)
     return both.study, both.notes
 
 
@@ -300,10 +304,11 @@ def task_after(
     top: int,
     *,
     native: bool,
+    on: str | None = None,
     advice: Sequence[str] = (),
 ) -> Task:
     """Return what to run after a screening run: ``top`` of its layouts at most, or those in ``names``, and
-    those of the sets of ``advice``.
+    those of the sets of ``advice``; ``on`` as in ``task``.
     """
     if run.measured:
         raise InputError(f"run {run.id} was measured already; --from takes a screening run")
@@ -313,7 +318,7 @@ def task_after(
     layouts, prior = plan.chosen(run, trials, names), None
     if not names:
         prior = ScreenedPrior.of(run, trials, allowed_order(run, trials), top)
-    study, notes = _advised(study, advice, workload)
+    study, notes = _advised(study, advice, workload, on)
     # A set that says no more than the base has no layout of its own.
     if joined := _layouts_of(study, advice):
         layouts = list(unique([*layouts, *plan.layouts(study, joined)]))

@@ -6,7 +6,7 @@ the format. A set becomes a layout beside those of a study: its properties on th
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,7 +16,7 @@ from ztune.databases import database as databases
 from ztune.errors import InputError
 from ztune.onhost.fields import KeyedError
 from ztune.onhost.layout import Layout
-from ztune.onhost.properties import PROPERTIES, parse_property
+from ztune.onhost.properties import MOUNTED, PROPERTIES, REPLAYED, parse_property
 from ztune.onhost.tunables import TUNABLES, parse_tunable
 from ztune.onhost.words import ROLES, suggest
 from ztune.study import ready
@@ -162,6 +162,11 @@ def sets_of(database: str) -> dict[str, DatabaseAdvice]:
     return {name: said for name, by in found.items() if (said := by.get(database, by.get(ANY))) is not None}
 
 
+REPLAY, MOUNT = "replay", "mount"
+HAS: Mapping[str, Collection[str]] = {REPLAY: REPLAYED, MOUNT: MOUNTED}
+"""Places that have only some of ZFS's properties, and only the tunables of a replay."""
+
+
 @dataclass(frozen=True)
 class AdvisedChanges:
     """What a set changes of a base layout: ``changes``, factors as in a study; ``settings``, those of the
@@ -172,9 +177,10 @@ class AdvisedChanges:
     notes: tuple[str, ...]
 
 
-def changes(said: DatabaseAdvice, base: Layout, *, replayed: bool = False) -> AdvisedChanges:
-    """Return what ``said`` changes of ``base``, on the pools that ``base`` has; ``replayed``: without what a
-    replay does not have."""
+def changes(said: DatabaseAdvice, base: Layout, place: str | None = None) -> AdvisedChanges:
+    """Return what ``said`` changes of ``base``, on the pools that ``base`` has; ``place``: without what that
+    one of ``HAS`` does not have."""
+    has = HAS.get(place or "", PROPERTIES)
     found: dict[str, str | int] = {}
     notes, without = [], []
     roles = {role: {n: one.value for n, one in values.items()} for role, values in said.roles().items()}
@@ -188,20 +194,20 @@ def changes(said: DatabaseAdvice, base: Layout, *, replayed: bool = False) -> Ad
         if here is None or dataset.volume is not None or base.pool(dataset.pool).filesystem != "zfs":
             continue
         for name in [n for n in dataset.properties if n not in _KEPT and n not in here]:
-            if not replayed or PROPERTIES[name].replayed:
+            if name in has:
                 found[f"{dataset.key}.{name}"] = "default"
         for name, value in here.items():
-            if replayed and not PROPERTIES[name].replayed:
+            if name not in has:
                 without.append(name)
             else:
                 found[f"{dataset.key}.{name}"] = value
     for name, one in said.tunables.items():
-        if replayed and not TUNABLES[name].replayed:
+        if place in HAS and not TUNABLES[name].replayed:
             without.append(name)
         else:
             found[f"tunable.{name}"] = one.value
     if without:
-        notes.append(f"without {', '.join(dict.fromkeys(without))}, which a replay does not have")
+        notes.append(f"without {', '.join(dict.fromkeys(without))}, which a {place} does not have")
     settings = {f"database.{name}": one.value for name, one in said.settings.items()}
     return AdvisedChanges(found, settings, tuple(notes))
 
@@ -214,12 +220,12 @@ class StudyBeside:
     notes: tuple[str, ...]
 
 
-def beside(study: Study, names: Sequence[str], database: str | None, *, replayed: bool) -> StudyBeside:
+def beside(study: Study, names: Sequence[str], database: str | None, place: str | None) -> StudyBeside:
     """Return ``study`` with a layout for each of the sets ``names``, before its own.
 
-    ``database``: the study's, by ztune's name. ``replayed``: for a screening, without what a replay does not
-    have; else a set with settings of the database is two layouts, without them and with them. Raises
-    InputError for a set that there is not, and for one that says nothing of the database.
+    ``database``: the study's, by ztune's name. ``place``: where it is tried; without what that one of ``HAS``
+    does not have. A set with settings of the database is two layouts, without them and with them, but in a
+    replay. Raises InputError for a set that there is not, and for one that says nothing of the database.
     """
     if not names:
         return StudyBeside(study, ())
@@ -231,10 +237,10 @@ def beside(study: Study, names: Sequence[str], database: str | None, *, replayed
     added, notes = [], []
     same_as = {study.layout.hash: f'the base layout, "{study.layout.name}"'}
     for name in dict.fromkeys(one.removeprefix(PREFIX) for one in names):
-        found = changes(about(name, database), study.layout, replayed=replayed)
+        found = changes(about(name, database), study.layout, place)
         notes += [f"{PREFIX}{name}: {note}" for note in found.notes]
         wanted = {f"{PREFIX}{name}": dict(found.changes)}
-        if found.settings and not replayed:
+        if found.settings and place != REPLAY:
             wanted[f"{PREFIX}{name} and its settings"] = {**found.changes, **found.settings}
         elif found.settings:
             said = ", ".join(f"{k.partition('.')[2]}={v}" for k, v in found.settings.items())
