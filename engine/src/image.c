@@ -78,7 +78,7 @@ static int write_all(int fd, const void *what, size_t len, uint64_t at)
 	return n >= 0 && (size_t)n == len ? 0 : -1;
 }
 
-int image_save(const spec_t *spec, const char *path, const image_load_t *load, err_t *err)
+int image_save(const spec_t *spec, const char *path, const void *known, size_t size, err_t *err)
 {
 	head_t head = {.magic = MAGIC};
 	char *text = NULL;
@@ -89,7 +89,8 @@ int image_save(const spec_t *spec, const char *path, const image_load_t *load, e
 
 	if (list == NULL)
 		abort();
-	add(list, load, sizeof(*load));
+	add_number(list, size);
+	add(list, known, size);
 	for (size_t p = 0; p < spec->npools; p++) {
 		char *packed;
 		size_t n;
@@ -130,21 +131,28 @@ static uint64_t next_number(void)
 	return n;
 }
 
-static int damaged(const char *path, err_t *err)
+static const void *damaged(const char *path, err_t *err)
 {
-	return err_set(err, "%s is no image that this engine wrote, or it is damaged.", path);
+	(void)err_set(err, "%s is no image that this engine wrote, or it is damaged.", path);
+	return NULL;
 }
 
-/* The load, the pools' configurations and the disks follow one another; the disks come first here. */
-int image_open(const spec_t *spec, const char *path, image_load_t *load, err_t *err)
+static const void *unreadable(const char *path, err_t *err)
 {
-	const char *pools, *at;
+	(void)err_set(err, "The image %s can't be read: %s.", path, strerror(errno));
+	return NULL;
+}
+
+/* What is known, the pools' configurations and the disks follow one another; the disks come first here. */
+const void *image_open(const spec_t *spec, const char *path, size_t len, err_t *err)
+{
+	const char *known, *pools, *at;
 	uint64_t slot = 0, n;
 	char *list;
 	head_t head;
 
 	if ((I.fd = open(path, O_RDONLY | O_CLOEXEC)) < 0)
-		return err_set(err, "The image %s can't be opened: %s.", path, strerror(errno));
+		return unreadable(path, err);
 	if (pread(I.fd, &head, sizeof(head), 0) != (ssize_t)sizeof(head) ||
 	    memcmp(head.magic, MAGIC, sizeof(MAGIC)) != 0)
 		return damaged(path, err);
@@ -154,8 +162,9 @@ int image_open(const spec_t *spec, const char *path, image_load_t *load, err_t *
 		return damaged(path, err);
 	I.at = list;
 	I.end = list + head.size;
-	if ((at = next(sizeof(*load))) != NULL)
-		memcpy(load, at, sizeof(*load));
+	if (next_number() != len)
+		return damaged(path, err);
+	known = next(len);
 	pools = I.at;
 	for (size_t p = 0; p < spec->npools; p++)
 		(void)next(next_number());
@@ -165,8 +174,10 @@ int image_open(const spec_t *spec, const char *path, image_load_t *load, err_t *
 		uint64_t size = next_number(), parts = next_number();
 		disk_t *d = disks_at(name);
 
-		if (d == NULL || d->size != size)
-			return err_set(err, "The image %s has a disk that the layout has not.", path);
+		if (d == NULL || d->size != size) {
+			(void)err_set(err, "The image %s has a disk that the layout has not.", path);
+			return NULL;
+		}
 		for (uint64_t k = 0; k < parts; k++) {
 			uint64_t part = next_number();
 
@@ -174,13 +185,13 @@ int image_open(const spec_t *spec, const char *path, image_load_t *load, err_t *
 			if (at == NULL || part >= store_parts(memvdev_store(d)))
 				return damaged(path, err);
 			if (store_map(memvdev_store(d), part, I.fd, place(slot++), (const uint8_t *)at) != 0)
-				return err_set(err, "The image %s can't be read: %s.", path, strerror(errno));
+				return unreadable(path, err);
 		}
 	}
 	if (I.at == NULL)
 		return damaged(path, err);
 	I.at = pools;
-	return 0;
+	return known;
 }
 
 int image_import(const spec_t *spec, const pace_t *pace, err_t *err)

@@ -5,22 +5,23 @@
 #ifndef ZTUNE_IMAGE_H
 #define ZTUNE_IMAGE_H
 
-#include "age.h"
+#include <stddef.h>
+
 #include "err.h"
 #include "pool.h"
 #include "spec.h"
 
-typedef struct {
-	double wall_s, cpu_s;
-	uint64_t bytes; /* of files */
-	age_result_t age;
-} image_load_t;
+/*
+ * Exports the pools and writes the image; every file of theirs must be closed.  With it go the bytes `known`, what the
+ * loader knows of what it loaded.  0, or -1 with one sentence.
+ */
+int image_save(const spec_t *spec, const char *path, const void *known, size_t len, err_t *err);
 
-/* Exports the pools and writes the image; every file of theirs must be closed.  0, or -1 with one sentence. */
-int image_save(const spec_t *spec, const char *path, const image_load_t *load, err_t *err);
-
-/* Fills the disks, which must be new; then, when OpenZFS runs, has the pools.  0, or -1 with one sentence. */
-int image_open(const spec_t *spec, const char *path, image_load_t *load, err_t *err);
+/*
+ * Fills the disks, which must be new, and returns so many bytes as the loader knew, for good; NULL with one sentence.
+ * Then, when OpenZFS runs, has the pools: 0, or -1 with one sentence.
+ */
+const void *image_open(const spec_t *spec, const char *path, size_t len, err_t *err);
 int image_import(const spec_t *spec, const pace_t *pace, err_t *err);
 
 #endif

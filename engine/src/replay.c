@@ -1051,10 +1051,16 @@ int replay_start(const spec_t *spec, pace_t *pace, warn_fn *warn, err_t *err)
 	return 0;
 }
 
+/* What is known of a load, beside what it leaves on the disks. */
+typedef struct {
+	double wall_s, cpu_s;
+	uint64_t bytes; /* of files */
+	age_result_t age;
+} loaded_t;
+
 /* Everything up to OpenZFS itself: the disks, with what they hold, and the process that it runs in. */
 static int get_ready(const spec_t *spec, const ops_t *ops, const char *image, result_t *r, warn_fn *warn, err_t *err)
 {
-	image_load_t loaded;
 	int rc;
 
 	memset(r, 0, sizeof(*r));
@@ -1067,12 +1073,14 @@ static int get_ready(const spec_t *spec, const ops_t *ops, const char *image, re
 	if (memvdev_create(spec, err) != 0)
 		return EXIT_INPUT;
 	if (image != NULL) {
-		if (image_open(spec, image, &loaded, err) != 0)
+		const loaded_t *loaded = image_open(spec, image, sizeof(*loaded), err);
+
+		if (loaded == NULL)
 			return EXIT_INPUT;
-		r->load_wall_s = loaded.wall_s;
-		r->load_cpu_s = loaded.cpu_s;
-		r->load_bytes = loaded.bytes;
-		r->age = loaded.age;
+		r->load_wall_s = loaded->wall_s;
+		r->load_cpu_s = loaded->cpu_s;
+		r->load_bytes = loaded->bytes;
+		r->age = loaded->age;
 	}
 	footprint_watch(spec->memory_limit, spec->file_limit);
 	if (replay_start(spec, &R.pace, warn, err) != 0 || pool_check_properties(spec, err) != 0)
@@ -1082,7 +1090,7 @@ static int get_ready(const spec_t *spec, const ops_t *ops, const char *image, re
 
 int replay_load(const spec_t *spec, const ops_t *ops, const char *image, warn_fn *warn, err_t *err)
 {
-	image_load_t loaded;
+	loaded_t loaded;
 	double wall, cpu;
 	result_t r;
 	int rc;
@@ -1094,8 +1102,8 @@ int replay_load(const spec_t *spec, const ops_t *ops, const char *image, warn_fn
 	progress("load", 0.0, true);
 	if ((rc = load()) != 0)
 		return rc;
-	loaded = (image_load_t){wall_now() - wall, cpu_now() - cpu, r.load_bytes, r.age};
-	if (image_save(spec, image, &loaded, err) != 0)
+	loaded = (loaded_t){wall_now() - wall, cpu_now() - cpu, r.load_bytes, r.age};
+	if (image_save(spec, image, &loaded, sizeof(loaded), err) != 0)
 		return EXIT_FAILED;
 	progress("load", 1.0, true);
 	return 0;
