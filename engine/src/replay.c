@@ -2,6 +2,7 @@
 
 #include <errno.h>
 #include <inttypes.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -13,7 +14,11 @@
 #include "footprint.h"
 #include "memvdev.h"
 #include "order.h"
+#include "processor.h"
+#include "sampled.h"
+#include "touched.h"
 #include "vtime.h"
+#include "weights.h"
 #include "worktime.h"
 
 #include "zfs.h"
@@ -34,6 +39,12 @@ typedef struct {
 	uint64_t start_size;
 	const content_t *content;
 	uint8_t *shadow;
+	double stands_for; /* of a sampled file: how many of its calls each of them does */
+	uint64_t whole;    /* bytes of the file of which this is the sample, or its own */
+	touched_t touched; /* where not all is loaded */
+	/* Bytes on disk that this file stands for, and its own, when the measure began. */
+	double space, missing; /* missing: of space, what was not loaded */
+	uint64_t used;
 } rfile_t;
 
 /* Who owns a file has no part in its I/O. */
@@ -83,6 +94,8 @@ static struct {
 	/* per pool */
 	uint64_t group[16]; /* bytes loaded in the open transaction group */
 	uint64_t txg_start[16];
+	/* Bytes of files' blocks: what was loaded, as datasets and as pools count it; when the measure began, and for all. */
+	double used, allocated, real, stands;
 	err_t *err;
 } R;
 
@@ -106,17 +119,18 @@ static void progress(const char *phase, double done, bool force)
 	(void)fflush(stderr);
 }
 
-static void sample(samples_t *s, int64_t ns)
+static void note(samples_t *s, int64_t ns, double calls)
 {
 	double ms = (double)MAX(ns, 0) / 1e6;
 
 	if (s->n == s->room) {
 		s->room = s->room == 0 ? 4096 : s->room * 2;
-		if ((s->ms = realloc(s->ms, s->room * sizeof(*s->ms))) == NULL)
+		if ((s->one = realloc(s->one, s->room * sizeof(*s->one))) == NULL)
 			abort();
 	}
-	s->ms[s->n++] = (float)ms;
-	s->sum += ms;
+	s->one[s->n++] = (latency_t){(float)ms, (float)calls};
+	s->sum += ms * calls;
+	s->calls += calls;
 }
 
 static int failed(int error, const char *what, const rfile_t *f)
@@ -188,6 +202,277 @@ static int load_file(rfile_t *f, uint64_t *done, uint64_t total)
 	return 0;
 }
 
+/* --- load: what the trace touches --- */
+
+#define FANOUT 1024        /* records below an indirect block */
+#define LOADED_LEAST 32    /* records of the files of a kind, to know what they come to … */
+#define LOADED_BYTES (8ULL << 20) /* … and bytes of them */
+
+static void group_grew(int pool, uint64_t bytes)
+{
+	if ((R.group[pool] += bytes) >= pool_load_group(R.spec->arc_max)) {
+		pool_next_txg(pool);
+		R.group[pool] = 0;
+	}
+	clockwork_wait_evicted();
+}
+
+/* Files of one dataset and content: their records come to the same. */
+static bool of_kind(const rfile_t *f, int dataset, const content_t *content)
+{
+	return f->known && f->start_size > 0 && f->dataset == dataset && f->content == content;
+}
+
+/* Loads so much that it is known what a record comes to, and the end of each file, for its tree's height. */
+static void touch_some(int dataset, const content_t *content)
+{
+	uint64_t rs = R.spec->datasets[dataset].recordsize, records = 0, count = 0, wanted, every;
+
+	for (size_t i = 0; i < R.nfiles; i++) {
+		rfile_t *f = &R.files[i];
+
+		if (!of_kind(f, dataset, content))
+			continue;
+		touched_mark(&f->touched, f->touched.records - 1, 1);
+		records += f->touched.records;
+		count += f->touched.count;
+	}
+	wanted = MAX(LOADED_LEAST, LOADED_BYTES / rs);
+	if (count >= wanted)
+		return;
+	every = MAX(records / (wanted - count), 1);
+	for (size_t i = 0; i < R.nfiles; i++)
+		if (of_kind(&R.files[i], dataset, content))
+			for (uint64_t k = 0; k < R.files[i].touched.records; k += every)
+				touched_mark(&R.files[i].touched, k, 1);
+}
+
+/* Writes records with their content. */
+static int load_records(rfile_t *f, uint64_t first, uint64_t n, uint64_t *done)
+{
+	uint64_t rs = f->touched.recordsize, piece = MAX(rs, 1ULL << 20);
+	uint64_t end = MIN((first + n) * rs, f->start_size);
+	bool commit;
+	int error;
+
+	for (uint64_t off = first * rs; off < end; off += piece) {
+		uint64_t len = MIN(piece, end - off);
+
+		content_fill(f->content, f->id, off, len, 0, R.buf);
+		shadow_write(f, off, len, R.buf);
+		if ((error = fl_write(f->f, off, R.buf, len, 0, &commit)) != 0)
+			return failed(error, "Filling", f);
+		*done += len;
+		group_grew(f->pool, len);
+	}
+	return 0;
+}
+
+/* Puts the others there as if they were. */
+static int fill_records(rfile_t *f, uint64_t first, uint64_t n)
+{
+	uint64_t at_once = MAX((16ULL << 20) / f->touched.recordsize, 1);
+	int error;
+
+	for (uint64_t i = first; i < first + n; i += at_once) {
+		uint64_t k = MIN(at_once, first + n - i);
+
+		if ((error = sampled_fill(f->f, i, k)) != 0)
+			return failed(error, "Filling", f);
+		group_grew(f->pool, k * 1024);
+	}
+	return 0;
+}
+
+/*
+ * Below each indirect block that the trace comes to all records are there, with content or without, so that the block is
+ * as large as in truth; where it does not come to one, nothing is.
+ */
+static int load_touched(rfile_t *f, uint64_t *done, uint64_t total)
+{
+	const touched_t *t = &f->touched;
+	char name[64];
+	bool commit;
+	int error, rc = 0;
+
+	file_name(f, name, sizeof(name));
+	if ((error = fl_create(fl_root(R.vols[f->dataset]), name, &new_file, &f->f, &commit)) != 0 ||
+	    (error = fl_truncate(f->f, f->start_size, &commit)) != 0)
+		return failed(error, "Creating", f);
+	for (uint64_t w = 0; w < t->records; w += FANOUT) {
+		uint64_t end = MIN(w + FANOUT, t->records), n, i = w;
+
+		while (i < end && !touched_has(t, i))
+			i++;
+		if (i == end)
+			continue;
+		for (i = w; i < end && rc == 0; i += n) {
+			bool is = touched_has(t, i);
+
+			for (n = 1; i + n < end && touched_has(t, i + n) == is; n++)
+				;
+			rc = is ? load_records(f, i, n, done) : fill_records(f, i, n);
+		}
+		if (rc != 0)
+			return rc;
+		progress("load", total > 0 ? (double)*done / (double)total : 1.0, false);
+	}
+	if ((error = sampled_depth(f->f, f->whole / t->recordsize + 1)) != 0)
+		return failed(error, "Filling", f);
+	return 0;
+}
+
+/* What a file would have on disk were all of it there, of blocks that come to what its kind's do on average. */
+static void estimate(rfile_t *f, const sampled_count_t *c)
+{
+	const touched_t *t = &f->touched;
+	uint64_t rs = t->recordsize, windows = 0;
+	double data = c->data > 0 ? (double)c->data_used / (double)c->data : 0.0;
+	double indirect = c->indirect > 0 ? (double)c->indirect_used / (double)c->indirect : 0.0;
+
+	for (uint64_t w = 0; w < t->records; w += FANOUT) {
+		uint64_t i = w, end = MIN(w + FANOUT, t->records);
+
+		while (i < end && !touched_has(t, i))
+			i++;
+		windows += i == end;
+	}
+	f->missing = data * (double)(t->records - t->count) + indirect * (double)windows;
+	if (f->stands_for > 1.0) {
+		double records = ceil((double)f->whole / (double)rs);
+
+		f->space = data * records + (records > 1 ? indirect * ceil(records / FANOUT) : 0.0);
+		f->missing *= f->stands_for;
+	}
+}
+
+static int load_all_touched(void)
+{
+	touched_t *touched = calloc(R.nfiles + 1, sizeof(*touched));
+	uint64_t total = 0;
+	int rc;
+
+	if (touched == NULL)
+		abort();
+	for (size_t i = 0; i < R.nfiles; i++) {
+		const rfile_t *f = &R.files[i];
+		uint64_t rs = f->known ? R.spec->datasets[f->dataset].recordsize : 1;
+
+		touched[i].recordsize = rs;
+		touched[i].records = f->known ? (f->start_size + rs - 1) / rs : 0;
+	}
+	touched_find(R.ops, touched, R.nfiles);
+	for (size_t i = 0; i < R.nfiles; i++)
+		R.files[i].touched = touched[i];
+	free(touched);
+	for (size_t d = 0; d < R.spec->ndatasets; d++)
+		for (size_t k = 0; k < R.spec->ncontent; k++)
+			touch_some((int)d, &R.content[k]);
+	for (size_t i = 0; i < R.nfiles; i++)
+		total += R.files[i].touched.count * R.files[i].touched.recordsize;
+	for (size_t d = 0; d < R.spec->ndatasets; d++)
+		for (size_t k = 0; k < R.spec->ncontent; k++) {
+			sampled_count_t c;
+			bool any = false;
+
+			sampled_count();
+			for (size_t i = 0; i < R.nfiles; i++) {
+				if (!of_kind(&R.files[i], (int)d, &R.content[k]))
+					continue;
+				any = true;
+				if ((rc = load_touched(&R.files[i], &R.r->load_bytes, total)) != 0)
+					return rc;
+			}
+			if (!any)
+				continue;
+			pool_sync(R.spec->datasets[d].pool);
+			c = sampled_counted();
+			R.used += (double)c.used;
+			R.allocated += (double)c.allocated;
+			for (size_t i = 0; i < R.nfiles; i++)
+				if (of_kind(&R.files[i], (int)d, &R.content[k]))
+					estimate(&R.files[i], &c);
+		}
+	for (size_t i = 0; i < R.nfiles; i++)
+		touched_free(&R.files[i].touched);
+	return 0;
+}
+
+/* --- what stands for what --- */
+
+/* How many each of a file's blocks stands for. */
+static void stand_for(rfile_t *f)
+{
+	uint64_t rs = R.spec->datasets[f->dataset].recordsize;
+	double level[WEIGHT_LEVELS];
+
+	if (f->stands_for <= 1.0 || f->f == NULL)
+		return;
+	weights_levels((f->whole + rs - 1) / rs, (MAX(f->start_size, rs) + rs - 1) / rs, level);
+	weights_set(f->pool, fl_volume_objset(R.vols[f->dataset]), fl_object(f->f), level);
+}
+
+static void logged(fl_file_t *file, uint64_t bytes)
+{
+	for (size_t i = 0; R.spec->rate > 1 && i < R.spec->ndatasets; i++) {
+		uint64_t objset;
+
+		if (R.vols[i] != fl_volume_of(file))
+			continue;
+		objset = fl_volume_objset(R.vols[i]);
+		if (weights_of(R.spec->datasets[i].pool, objset, fl_object(file), 0) > 1.0)
+			weights_logged(R.spec->datasets[i].pool, objset, bytes);
+	}
+}
+
+/* As the measure begins. */
+static void note_space(void)
+{
+	R.real = R.stands = 0;
+	for (size_t i = 0; i < R.nfiles; i++) {
+		rfile_t *f = &R.files[i];
+
+		if (f->f == NULL)
+			continue;
+		stand_for(f);
+		f->used = sampled_used(f->f);
+		if (f->stands_for <= 1.0)
+			f->space = (double)f->used + f->missing;
+		R.real += (double)f->used;
+		R.stands += f->space;
+	}
+}
+
+/* How many times as far apart lies on the whole disks what is on these. */
+static double spread(void)
+{
+	if (!R.spec->touched && R.spec->rate <= 1)
+		return 1.0;
+	return R.real > 0 ? MAX(R.stands / R.real, 1.0) : 1.0;
+}
+
+/*
+ * The space that all files take: what they took when the measure began, and by how much they grew since, as much as they
+ * stand for.
+ */
+static void stand_for_space(void)
+{
+	double more = 0, per_byte = R.used > 0 ? R.allocated / R.used : 1.0;
+
+	for (size_t i = 0; i < R.nfiles; i++) {
+		const rfile_t *f = &R.files[i];
+		double used, space;
+
+		if (f->f == NULL || f->unlinked)
+			continue;
+		used = (double)sampled_used(f->f);
+		space = f->space + (used - (double)f->used) * f->stands_for;
+		R.r->dataset_space[f->dataset].allocated += (uint64_t)(int64_t)llround(space - used);
+		more += space - used;
+	}
+	R.r->allocated += (uint64_t)(int64_t)llround(more * per_byte);
+}
+
 /* Waits until OpenZFS has nothing to do and no I/O is under way. */
 static void quiesce(void)
 {
@@ -238,7 +523,9 @@ static int load(void)
 	for (size_t i = 0; i < R.nfiles; i++)
 		total += R.files[i].known ? R.files[i].start_size : 0;
 	pool_loading(R.spec->arc_max);
-	for (size_t i = 0; i < R.nfiles; i++) {
+	if (R.spec->touched && (rc = load_all_touched()) != 0)
+		return rc;
+	for (size_t i = 0; i < R.nfiles && !R.spec->touched; i++) {
 		rfile_t *f = &R.files[i];
 
 		/* An empty file is made by its first operation. */
@@ -306,6 +593,9 @@ static int create(rfile_t *f)
 		return failed(error, "Creating", f);
 	f->f = made;
 	f->unlinked = false;
+	f->space = f->missing = 0;
+	f->used = 0;
+	stand_for(f);
 	if (f->shadow != NULL)
 		(void)madvise(f->shadow, SHADOW, MADV_DONTNEED);
 	return 0;
@@ -358,10 +648,10 @@ static int op_read(const op_t *o, rfile_t *f)
 	uint64_t got;
 	int rc;
 
-	R.r->reads++;
+	R.r->reads += f->stands_for;
 	rc = read_range(f, (uint64_t)o->offset, (uint64_t)o->size, &got);
-	R.r->read_bytes += got;
-	sample(&R.r->read_lat, trace_now() - start);
+	R.r->read_bytes += (double)got * f->stands_for;
+	note(&R.r->read_lat, trace_now() - start, f->stands_for);
 	return rc;
 }
 
@@ -390,6 +680,7 @@ static int write_range(rfile_t *f, uint64_t off, uint64_t len, bytes_t bytes, in
 	if (data == NULL && (own = malloc(MIN(len, PIECE) + 1)) == NULL)
 		abort();
 	memvdev_writing(&target);
+	sampled_writes_count(f->stands_for);
 	for (uint64_t done = 0; done < len && error == 0; done += n) {
 		n = MIN(len - done, PIECE);
 		if (data == NULL) {
@@ -401,6 +692,7 @@ static int write_range(rfile_t *f, uint64_t off, uint64_t len, bytes_t bytes, in
 		shadow_write(f, off + done, n, data != NULL ? data : own);
 		error = fl_write(f->f, off + done, data != NULL ? data : own, n, flags, commit);
 	}
+	sampled_writes_count(1.0);
 	memvdev_written(&target);
 	free(own);
 	return error != 0 ? failed(error, "Writing", f) : 0;
@@ -421,11 +713,11 @@ static int op_write(const op_t *o, rfile_t *f, bool *commit)
 	int64_t start = trace_now();
 	int rc;
 
-	R.r->writes++;
-	R.r->write_bytes += (uint64_t)o->size;
+	R.r->writes += f->stands_for;
+	R.r->write_bytes += (double)o->size * f->stands_for;
 	R.r->syncs += sync;
 	rc = write_range(f, (uint64_t)o->offset, (uint64_t)o->size, bytes_of(o), sync ? FL_SYNC : 0, commit);
-	sample(&R.r->write_lat, trace_now() - start);
+	note(&R.r->write_lat, trace_now() - start, f->stands_for);
 	return rc;
 }
 
@@ -436,19 +728,19 @@ static int op_copy(const op_t *o, rfile_t *f, rfile_t *src, bool *commit)
 	int rc = 0;
 
 	*commit = false;
-	R.r->writes++;
-	R.r->write_bytes += left;
+	R.r->writes += f->stands_for;
+	R.r->write_bytes += (double)left * f->stands_for;
 	if (src == NULL || src->f == NULL)
 		return write_range(f, off, left, bytes_of(o), 0, commit);
 	if ((buf = malloc(MIN(left, PIECE) + 1)) == NULL)
 		abort();
-	R.r->reads++;
+	R.r->reads += src->stands_for;
 	for (uint64_t n; left > 0 && rc == 0; left -= n, off += n) {
 		int error;
 
 		n = MIN(left, PIECE);
 		error = fl_read(src->f, off, buf, n, &got);
-		R.r->read_bytes += got;
+		R.r->read_bytes += (double)got * src->stands_for;
 		if (error != 0)
 			rc = failed(error, "Reading", src);
 		else if (R.spec->verify && shadow_check(src, off, got, buf) != 0)
@@ -466,12 +758,15 @@ static int op_copy(const op_t *o, rfile_t *f, rfile_t *src, bool *commit)
 static int op_truncate(const op_t *o, rfile_t *f, bool *commit)
 {
 	uint64_t size = (uint64_t)o->size, old = fl_size(f->f);
+	double lost = size < old ? f->missing * (1.0 - (double)size / (double)old) : 0.0;
 	account_target_t target = writing(f, size, UINT64_MAX - size);
 	int error;
 
 	memvdev_writing(&target);
 	error = fl_truncate(f->f, size, commit);
 	memvdev_written(&target);
+	f->missing -= lost;
+	f->space -= lost;
 	if (size < old && old <= SHADOW)
 		shadow_write(f, size, old - size, NULL);
 	return error != 0 ? failed(error, "Truncating", f) : 0;
@@ -530,7 +825,7 @@ static void commit_file(const rfile_t *f)
 	else
 		for (size_t i = 0; i < R.spec->ndatasets; i++)
 			fl_commit_volume(R.vols[i]);
-	sample(&R.r->sync_lat, trace_now() - start);
+	note(&R.r->sync_lat, trace_now() - start, 1.0);
 }
 
 static int run_op(const op_t *o)
@@ -602,7 +897,8 @@ static int run_op(const op_t *o)
 
 static int limit_arc(void)
 {
-	uint64_t limit = R.spec->arc_max, size, evictable, pinned;
+	uint64_t limit = R.spec->rate > 1 ? sampled_arc_limit(R.spec->arc_max) : R.spec->arc_max;
+	uint64_t size, evictable, pinned;
 
 	/* While something is evicted other threads go on, and let go of more. */
 	for (int i = 0; i < ARC_TRIES; i++) {
@@ -743,6 +1039,14 @@ static int64_t due(const thread_t *t, const op_t *o)
 	return free_since + MAX(o->t - MAX(t->recorded_began, t->recorded_done), 0);
 }
 
+/* How many calls of its thread this one stands for. */
+static double calls_of(const op_t *o)
+{
+	const rfile_t *f = o->op == OP_READ || o->op == OP_WRITE || o->op == OP_COPY ? known_file(o->file) : NULL;
+
+	return f != NULL ? f->stands_for : 1.0;
+}
+
 typedef struct {
 	thread_t *thread;
 	uint64_t call;
@@ -760,7 +1064,7 @@ static void async_main(void *arg)
 	now = trace_now();
 	/* Requests handed over in a batch are waited for together. */
 	if (now > t->async_until) {
-		t->wait_s += (double)(now - MAX(start, t->async_until)) / 1e9;
+		t->wait_s += (double)(now - MAX(start, t->async_until)) / 1e9 * calls_of(o);
 		t->async_until = now;
 	}
 	for (size_t i = 0; i < t->npending; i++)
@@ -815,7 +1119,7 @@ static void thread_main(void *arg)
 		call(i);
 		t->done = trace_now();
 		t->recorded_done = MAX(t->recorded_done, o->t + o->dur);
-		t->wait_s += (double)(t->done - t->began) / 1e9;
+		t->wait_s += (double)(t->done - t->began) / 1e9 * calls_of(o);
 	}
 	while (!take_in(t, INT64_MAX))
 		(void)vtime_wait(&t->waiting, VTIME_NEVER);
@@ -924,6 +1228,8 @@ static int prepare(void)
 		f->dataset = sf->dataset;
 		f->pool = R.spec->datasets[sf->dataset].pool;
 		f->start_size = sf->size;
+		f->whole = sf->whole;
+		f->stands_for = sf->sampled ? (double)R.spec->rate : 1.0;
 		f->content = &R.content[sf->content];
 		if (R.spec->verify) {
 			f->shadow = mmap(NULL, SHADOW, PROT_READ | PROT_WRITE,
@@ -1018,6 +1324,10 @@ int replay_run(const spec_t *spec, const ops_t *ops, result_t *r, warn_fn *warn,
 	int rc;
 
 	memset(r, 0, sizeof(*r));
+	weights_begin((double)spec->rate);
+	fl_logged = logged;
+	if (spec->touched)
+		processor_is_zeros = sampled_is_filled;
 	R.spec = spec;
 	R.ops = ops;
 	R.r = r;
@@ -1037,7 +1347,8 @@ int replay_run(const spec_t *spec, const ops_t *ops, result_t *r, warn_fn *warn,
 		return rc;
 
 	note_txgs();
-	memvdev_begin();
+	note_space();
+	memvdev_begin(spread());
 	worktime_begin(spec);
 	pool_stat_base();
 	pool_arc(&arc0);
@@ -1061,6 +1372,8 @@ int replay_run(const spec_t *spec, const ops_t *ops, result_t *r, warn_fn *warn,
 	r->cpu_s = cpu_now() - cpu;
 	progress("measure", 1.0, true);
 	quiesce();
+	memvdev_drain();
+	r->missed = sampled_missed();
 
 	for (size_t p = 0; p < spec->npools; p++) {
 		r->txgs += pool_last_txg((int)p) - R.txg_start[p];
@@ -1081,7 +1394,10 @@ int replay_run(const spec_t *spec, const ops_t *ops, result_t *r, warn_fn *warn,
 		(void)pool_dataset_space(spec->datasets[i].name, &r->dataset_space[i]);
 	for (size_t i = 0; i < R.nfiles; i++)
 		if (R.files[i].f != NULL && !R.files[i].unlinked)
-			r->dataset_space[R.files[i].dataset].files += fl_size(R.files[i].f);
+			r->dataset_space[R.files[i].dataset].files +=
+			    R.files[i].stands_for > 1.0 ? R.files[i].whole : fl_size(R.files[i].f);
+	if (spec->touched || spec->rate > 1)
+		stand_for_space();
 	for (uint32_t i = 0; i < ops->nthreads; i++)
 		r->thread_wait_s_max = MAX(r->thread_wait_s_max, R.threads[i].wait_s);
 	if (r->skipped > 0)
