@@ -44,6 +44,7 @@ typedef struct {
 	touched_t touched; /* where not all is loaded */
 	/* Bytes on disk that this file stands for, and its own, when the measure began. */
 	double space, missing; /* missing: of space, what was not loaded */
+	double logical, compressed;
 	uint64_t used;
 } rfile_t;
 
@@ -205,6 +206,7 @@ static int load_file(rfile_t *f, uint64_t *done, uint64_t total)
 /* --- load: what the trace touches --- */
 
 #define FANOUT 1024        /* records below an indirect block */
+#define POINTERS (128 << 10) /* bytes of one */
 #define LOADED_LEAST 32    /* records of the files of a kind, to know what they come to … */
 #define LOADED_BYTES (8ULL << 20) /* … and bytes of them */
 
@@ -327,6 +329,7 @@ static void estimate(rfile_t *f, const sampled_count_t *c)
 {
 	const touched_t *t = &f->touched;
 	uint64_t rs = t->recordsize, windows = 0;
+	double records, above; /* indirect blocks */
 	double data = c->data > 0 ? (double)c->data_used / (double)c->data : 0.0;
 	double indirect = c->indirect > 0 ? (double)c->indirect_used / (double)c->indirect : 0.0;
 
@@ -338,12 +341,16 @@ static void estimate(rfile_t *f, const sampled_count_t *c)
 		windows += i == end;
 	}
 	f->missing = data * (double)(t->records - t->count) + indirect * (double)windows;
+	records = ceil((double)f->whole / (double)rs);
+	above = records > 1 ? ceil(records / FANOUT) : 0.0;
 	if (f->stands_for > 1.0) {
-		double records = ceil((double)f->whole / (double)rs);
-
-		f->space = data * records + (records > 1 ? indirect * ceil(records / FANOUT) : 0.0);
+		f->space = data * records + indirect * above;
 		f->missing *= f->stands_for;
 	}
+	f->logical = records * (double)MIN(rs, MAX(f->whole, 1)) + above * POINTERS;
+	f->compressed = c->data > 0 ? records * (double)c->data_compressed / (double)c->data : 0.0;
+	if (c->indirect > 0)
+		f->compressed += above * (double)c->indirect_compressed / (double)c->indirect;
 }
 
 static int load_all_touched(void)
@@ -459,16 +466,26 @@ static void stand_for_space(void)
 {
 	double more = 0, per_byte = R.used > 0 ? R.allocated / R.used : 1.0;
 
-	for (size_t i = 0; i < R.nfiles; i++) {
-		const rfile_t *f = &R.files[i];
-		double used, space;
+	for (size_t d = 0; d < R.spec->ndatasets; d++) {
+		double logical = 0, compressed = 0;
+		space_t *s = &R.r->dataset_space[d];
 
-		if (f->f == NULL || f->unlinked)
-			continue;
-		used = (double)sampled_used(f->f);
-		space = f->space + (used - (double)f->used) * f->stands_for;
-		R.r->dataset_space[f->dataset].allocated += (uint64_t)(int64_t)llround(space - used);
-		more += space - used;
+		for (size_t i = 0; i < R.nfiles; i++) {
+			const rfile_t *f = &R.files[i];
+			double used, grown;
+
+			if (f->dataset != (int)d || f->f == NULL || f->unlinked)
+				continue;
+			used = (double)sampled_used(f->f);
+			grown = (used - (double)f->used) * f->stands_for;
+			s->allocated += (uint64_t)(int64_t)llround(f->space + grown - used);
+			more += f->space + grown - used;
+			logical += f->logical +
+			    ((double)fl_size(f->f) - (double)(f->logical > 0 ? f->start_size : 0)) * f->stands_for;
+			compressed += f->compressed + grown;
+		}
+		s->logical = (uint64_t)MAX(logical, 0);
+		s->ratio = compressed > 0 ? logical / compressed : 1.0;
 	}
 	R.r->allocated += (uint64_t)(int64_t)llround(more * per_byte);
 }
@@ -546,7 +563,10 @@ static int load(void)
 				fl_release(R.files[i].f, 1);
 		for (size_t i = 0; i < R.spec->ndatasets; i++)
 			fl_volume_close(R.vols[i]);
-		if (pool_cycle(R.spec, R.err) != 0 || pool_open_volumes(R.spec, R.vols, R.err) != 0)
+		if (pool_cycle(R.spec, R.err) != 0)
+			return EXIT_FAILED;
+		sampled_pools_are_new();
+		if (pool_open_volumes(R.spec, R.vols, R.err) != 0)
 			return EXIT_FAILED;
 		for (size_t i = 0; i < R.nfiles; i++) {
 			if (R.files[i].f == NULL)
@@ -593,7 +613,7 @@ static int create(rfile_t *f)
 		return failed(error, "Creating", f);
 	f->f = made;
 	f->unlinked = false;
-	f->space = f->missing = 0;
+	f->space = f->missing = f->logical = f->compressed = 0;
 	f->used = 0;
 	stand_for(f);
 	if (f->shadow != NULL)

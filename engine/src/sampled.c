@@ -16,7 +16,7 @@
  * Of 112 bytes that a block pointer can hold.  The ones of a true pointer that no compression makes smaller are 32 of a
  * checksum and three or four of an address; with so many an indirect block compresses as with true ones.
  */
-#define OWN_BYTES 44
+#define OWN_BYTES 37
 static const char mark[8] = {'z', 't', 'u', 'n', 'e', ' ', 'n', 'o'};
 
 /* --- dirty data --- */
@@ -98,6 +98,11 @@ void dsl_pool_undirty_space(dsl_pool_t *dp, int64_t space, uint64_t txg)
 	if (g->bytes > 0 && g->counts != g->bytes && (uint64_t)space != dp->dp_dirty_pertxg[txg & TXG_MASK])
 		space = (int64_t)((double)space * g->counts / g->bytes);
 	real(dp, space, txg);
+}
+
+void sampled_pools_are_new(void)
+{
+	memset(groups, 0, sizeof(groups));
 }
 
 uint64_t sampled_arc_limit(uint64_t limit)
@@ -237,9 +242,11 @@ void dsl_dataset_block_born(dsl_dataset_t *ds, const blkptr_t *bp, dmu_tx_t *tx)
 		if (BP_GET_LEVEL(bp) == 0) {
 			counted.data++;
 			counted.data_used += used;
+			counted.data_compressed += BP_GET_PSIZE(bp);
 		} else if (BP_GET_LEVEL(bp) == 1) {
 			counted.indirect++;
 			counted.indirect_used += used;
+			counted.indirect_compressed += BP_GET_PSIZE(bp);
 		}
 		counted.used += used;
 		for (int i = 0; i < BP_GET_NDVAS(bp); i++)

@@ -12,6 +12,9 @@
 /* What the calling thread writes from now on counts so many times as dirty data. */
 void sampled_writes_count(double times);
 
+/* The pools were closed and opened again: nothing of them is dirty. */
+void sampled_pools_are_new(void);
+
 /*
  * Sets the ARC's limit: this, and what is dirty of files that stand for themselves and would be a smaller part of a
  * larger ARC.
@@ -29,6 +32,7 @@ uint64_t sampled_used(fl_file_t *file);
 typedef struct {
 	uint64_t data, indirect;           /* blocks */
 	uint64_t data_used, indirect_used; /* bytes, as a dataset counts them */
+	uint64_t data_compressed, indirect_compressed;
 	uint64_t used, allocated;          /* bytes, as a dataset and as a pool count them */
 } sampled_count_t;
 void sampled_count(void);

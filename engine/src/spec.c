@@ -626,7 +626,8 @@ static int parse_root(const json_t *root, spec_t *s, err_t *err)
 	}
 	if (json_object_get(root, "load") != NULL && want_choice(root, "spec", "load", loads, 2, &l, err) != 0)
 		return -1;
-	s->touched = l == 1;
+	/* Of what was sampled it is not known what the rest comes to but by what is touched. */
+	s->touched = l == 1 || s->rate > 1;
 	if (json_object_get(root, "backing") != NULL && want_choice(root, "spec", "backing", backings, 2, &b, err) != 0)
 		return -1;
 	s->file_backing = b == 1;
