@@ -66,7 +66,7 @@ def sampled(spec: dict[str, Any], of: int, region: int) -> dict[str, Any]:
     if of == 1:
         return spec
     tunables = dict(spec["tunables"])
-    ahead = tunables.get("zfetch_max_distance", TUNABLES["zfetch_max_distance"].default)
+    ahead = int(tunables.get("zfetch_max_distance", TUNABLES["zfetch_max_distance"].default) or 0)
     tunables["zfetch_max_distance"] = min(ahead, max(ahead // of, LEAST_AHEAD, region))
     pools = []
     for pool in spec["pools"]:
@@ -75,7 +75,9 @@ def sampled(spec: dict[str, Any], of: int, region: int) -> dict[str, Any]:
             if vdev["class"] == "cache":
                 for name in ("l2arc_write_max", "l2arc_write_boost"):
                     tunables[name] = tunables.get(name, TUNABLES[name].default)
-                disks = [{**d, "size": max(d["size"] // of, LEAST_DISK), "span": d["size"]} for d in vdev["disks"]]
+                disks = [
+                    {**d, "size": max(d["size"] // of, LEAST_DISK), "span": d["size"]} for d in vdev["disks"]
+                ]
                 vdev = {**vdev, "disks": disks}
             vdevs.append(vdev)
         pools.append({**pool, "vdevs": vdevs})

@@ -243,7 +243,7 @@ class Replay:
         key = tuple(of_files.values())
         if key not in self._touched:
             self._touched[key] = sampling.touched_bytes(self.inputs.ops, self.inputs.files, of_files)
-        files = sum(f["size"] for f in spec["files"])
+        files = int(sum(f["size"] for f in spec["files"]))
         # Twice: what may be read ahead.
         touched = min(2 * self._touched[key] + _LEAST_LOADED, files)
         return contents_bytes({**spec, "files": [{"size": touched}]}, growth) + files // _POINTERS

@@ -21,13 +21,13 @@ import numpy.typing as npt
 
 from ztune.errors import InputError
 from ztune.files import writing
-from ztune.trace.ops import HEADER, RECORD, OpsFile, read_ops
+from ztune.trace.ops import HEADER, OpsFile, read_ops
 from ztune.trace.schema import Flag, Op
 from ztune.units import format_size
 
 VERSION = 1  # part of the file names of samples
 REGION = 1 << 20
-"""Bytes of a region at least; it holds a record of any layout."""
+"""Bytes of a region at least; it is as large as the largest record of a study."""
 WHOLE_BYTES = 8 << 20
 """The smallest files of a sample are whole up to so many bytes together: a tenth of the least ARC."""
 _CHUNK = 1 << 20  # operations at a time
@@ -70,7 +70,9 @@ def sample(ops: Path, files: Sequence[OpsFile], rate: Rate, target: Path) -> tup
     ends = _ends(records, files)
     kept = whole(records, files, ends)
     maps = {
-        file.id: RegionMap(file, ends[file.id], rate) for file in files if file.id not in kept and file.size >= 0
+        file.id: RegionMap(file, ends[file.id], rate)
+        for file in files
+        if file.id not in kept and file.size >= 0
     }
     before, after = np.zeros(len(files), np.int64), np.zeros(len(files), np.int64)
     header = np.zeros(1, HEADER)
@@ -157,7 +159,9 @@ def _ends(records: Ops, files: Sequence[OpsFile]) -> list[int]:
     """Return where the last operation on each file ends, bytes."""
     ends = np.zeros(len(files), np.int64)
     known = (records["file"] >= 0) & (records["size"] > 0)
-    np.maximum.at(ends, records["file"][known], np.maximum(records["offset"][known], 0) + records["size"][known])
+    np.maximum.at(
+        ends, records["file"][known], np.maximum(records["offset"][known], 0) + records["size"][known]
+    )
     found: list[int] = ends.tolist()
     return found
 
@@ -180,9 +184,7 @@ def _logs(records: Ops, nfiles: int) -> set[int]:
     of_file = records["file"] >= 0
     writes = records[of_file & (records["op"] == Op.WRITE)]
     synced = np.bincount(records["file"][of_file & np.isin(records["op"], _SYNCS)], minlength=nfiles)
-    synced += np.bincount(
-        writes["file"][(writes["flags"] & (Flag.SYNC | Flag.DSYNC)) != 0], minlength=nfiles
-    )
+    synced += np.bincount(writes["file"][(writes["flags"] & (Flag.SYNC | Flag.DSYNC)) != 0], minlength=nfiles)
     order = np.argsort(writes["file"], kind="stable")
     writes = writes[order]
     begin, end = writes["offset"], writes["offset"] + writes["size"]
@@ -234,21 +236,19 @@ def work(ops: Path, files: Sequence[OpsFile]) -> Work:
 
 EVENTS = 150_000
 """Operations of a sample: about 15 s of an engine, which does some 14,000 a second."""
-LOADED = 1 << 30
-"""Bytes that a replay loads, about: 5 to 10 s of an engine."""
-_PER_EVENT = 128 << 10  # a record of usual size for each operation, where they lie apart
+LOADED = 4 << 30
+"""Bytes that a replay loads at most, about: where calls lie apart, that is a record of 1 MiB for each."""
 
 
 def default_rate(of: Work, least_arc: int, floor: int) -> int:
     """Return how many regions one stands for unless the user says it: a power of two, 1 for what costs little.
 
-    So many that neither the operations nor what is loaded for them takes an engine long, and not more than the
-    smallest ARC of the study allows: a part of it must be ``floor`` bytes, the least that OpenZFS takes.
+    So many that neither the operations nor what is loaded for them takes an engine long, and not more than
+    the study's smallest ARC allows: a part of it must be ``floor`` bytes, the least that OpenZFS takes.
     """
-    loaded = min(of.touched, of.events * _PER_EVENT)
-    wanted = max(of.events / EVENTS, loaded / LOADED, 1.0)
+    wanted = max(of.events / EVENTS, of.touched / LOADED, 1.0)
     allowed = max(1, least_arc // floor)
-    return int(min(1 << math.ceil(math.log2(wanted)), 1 << int(math.log2(allowed))))
+    return min(1 << math.ceil(math.log2(wanted)), 1 << int(math.log2(allowed)))
 
 
 def check_rate(of: int, least_arc: int, floor: int) -> None:
@@ -263,14 +263,17 @@ def check_rate(of: int, least_arc: int, floor: int) -> None:
 
 
 def touched_bytes(ops: Path, files: Sequence[OpsFile], recordsizes: dict[int, int]) -> int:
-    """Return about how many bytes of records the operations touch; ``recordsizes``: of each file, by its number."""
+    """Return about how many bytes of records the operations touch; ``recordsizes``: by a file's number."""
     _, records = read_ops(ops)
     size = np.zeros(len(files) + 1, np.int64)
     for number, record in recordsizes.items():
         size[number] = record
     rows = records[np.isin(records["op"], _MOVED) & (size[records["file"]] > 0)]
     each = size[rows["file"]]
-    first, last = np.maximum(rows["offset"], 0) // each, np.maximum(rows["offset"] + rows["size"] - 1, 0) // each
+    first, last = (
+        np.maximum(rows["offset"], 0) // each,
+        np.maximum(rows["offset"] + rows["size"] - 1, 0) // each,
+    )
     keys = np.unique((rows["file"].astype(np.int64) << 42) + first)
     more: Any = ((last - first) * each).sum()
     return int(size[keys >> 42].sum() + more)
