@@ -1,6 +1,7 @@
 #include "account.h"
 
 #include "processor.h"
+#include "weights.h"
 
 #include "zfs.h"
 
@@ -20,7 +21,8 @@ void account_create(size_t n)
 	known = calloc(n + 1, sizeof(*known));
 	totals.dataset = calloc(n + 1, sizeof(*totals.dataset));
 	totals.dataset_zil = calloc(n + 1, sizeof(*totals.dataset_zil));
-	if (known == NULL || totals.dataset == NULL || totals.dataset_zil == NULL)
+	totals.dataset_own = calloc(n + 1, sizeof(*totals.dataset_own));
+	if (known == NULL || totals.dataset == NULL || totals.dataset_zil == NULL || totals.dataset_own == NULL)
 		abort();
 	nknown = (int)n;
 }
@@ -40,23 +42,26 @@ void account_reset(void)
 	size_t n;
 	disk_t *d = disks_all(&n);
 
-	for (size_t i = 0; i < n; i++)
+	for (size_t i = 0; i < n; i++) {
 		memset(&d[i].count, 0, sizeof(d[i].count));
+		memset(&d[i].stands_for, 0, sizeof(d[i].stands_for));
+	}
 	memset(totals.cause, 0, sizeof(totals.cause));
 	memset(totals.dataset, 0, (size_t)nknown * sizeof(*totals.dataset));
 	memset(totals.dataset_zil, 0, (size_t)nknown * sizeof(*totals.dataset_zil));
+	memset(totals.dataset_own, 0, (size_t)nknown * sizeof(*totals.dataset_own));
 	totals.rmw_reads = totals.rmw_read_bytes = totals.slog_writes = totals.slog_bytes = 0;
 	totals.cache_write_bytes = 0;
 	processor_reset();
 }
 
-static void count_io(io_count_t *c, bool write, uint64_t bytes, bool op)
+static void count_io(io_sum_t *c, bool write, double bytes, double ios)
 {
 	if (write) {
-		c->writes += op;
+		c->writes += ios;
 		c->write_bytes += bytes;
 	} else {
-		c->reads += op;
+		c->reads += ios;
 		c->read_bytes += bytes;
 	}
 }
@@ -108,39 +113,60 @@ static bool is_target(const account_target_t *w, const disk_t *d, const zio_t *z
 	return false;
 }
 
-/* One constituent's bytes; returns its cause. */
-static cause_t count_part(const zio_t *z, const disk_t *d, bool write, uint64_t bytes, const account_target_t *writing,
-    int *dataset)
-{
-	int ds = account_dataset(d->pool, z->io_bookmark.zb_objset);
-	cause_t c = cause_of(z, d, ds);
+#define LOG_BLOCK (128 << 10) /* of the log the largest block: what a sampled file's bytes stand for comes in such */
 
-	count_io(&totals.cause[c], write, bytes, false);
+typedef struct {
+	cause_t cause;
+	int dataset;
+	standing_t stands;
+} part_t;
+
+/* One constituent's bytes. */
+static part_t count_part(const zio_t *z, const disk_t *d, bool write, uint64_t bytes, const account_target_t *writing)
+{
+	const zbookmark_phys_t *b = &z->io_bookmark;
+	int ds = account_dataset(d->pool, b->zb_objset);
+	part_t p = {.cause = cause_of(z, d, ds), .dataset = ds};
+	double n = (double)bytes, each;
+
+	/* What is cached is nearly all data: that it was sampled is not known of each. */
+	if (d->class == VC_CACHE)
+		each = weights_rate();
+	else if (p.cause == CAUSE_ZIL)
+		each = write ? weights_log(d->pool, b->zb_objset, bytes) : 1.0;
+	else
+		each = ds >= 0 ? weights_of(d->pool, b->zb_objset, b->zb_object, b->zb_level) : 1.0;
+	p.stands.bytes = n * each;
+	p.stands.ios = p.cause == CAUSE_ZIL ? 1.0 + (p.stands.bytes - n) / LOG_BLOCK : each;
+	count_io(&totals.cause[p.cause], write, p.stands.bytes, 0);
 	if (ds >= 0) {
-		if (c == CAUSE_ZIL && write)
-			totals.dataset_zil[ds] += bytes;
+		totals.dataset_own[ds] += n;
+		if (p.cause == CAUSE_ZIL && write)
+			totals.dataset_zil[ds] += p.stands.bytes;
 		else
-			count_io(&totals.dataset[ds], write, bytes, false);
+			count_io(&totals.dataset[ds], write, p.stands.bytes, 0);
 	}
-	if (c == CAUSE_DATA && !write && is_target(writing, d, z))
-		totals.rmw_read_bytes += bytes;
-	if (c == CAUSE_ZIL && write && d->class == VC_LOG)
-		totals.slog_bytes += bytes;
-	*dataset = ds;
-	return c;
+	if (p.cause == CAUSE_DATA && !write && is_target(writing, d, z))
+		totals.rmw_read_bytes += p.stands.bytes;
+	if (p.cause == CAUSE_ZIL && write && d->class == VC_LOG)
+		totals.slog_bytes += p.stands.bytes;
+	return p;
 }
 
-const void *account_io(const void *zio, disk_t *d, const account_target_t *writing)
+const void *account_io(const void *zio, disk_t *d, const account_target_t *writing, standing_t *stands)
 {
 	zio_t *z = (zio_t *)(uintptr_t)zio;
 	const zio_t *part = z;
 	bool write = z->io_type == ZIO_TYPE_WRITE;
 	uint64_t by_cause[CAUSE_COUNT] = {0}, left = z->io_size, best_part = 0;
-	int ds = -1, best_ds = -1;
+	standing_t all = {0, 0};
+	int best_ds = -1;
 	cause_t top = CAUSE_OTHER;
 	zio_link_t *zl = NULL;
 	zio_t *p;
 
+	if (stands != NULL)
+		*stands = (standing_t){1.0, (double)z->io_size};
 	if (ZIO_IS_FLUSH(z)) {
 		d->count.flushes++;
 		return z;
@@ -148,34 +174,60 @@ const void *account_io(const void *zio, disk_t *d, const account_target_t *writi
 	if (z->io_flags & ZIO_FLAG_DELEGATED) {
 		while ((p = zio_walk_parents(z, &zl)) != NULL) {
 			uint64_t n = MIN(p->io_size, left);
+			part_t one = count_part(p, d, write, n, writing);
 
-			by_cause[count_part(p, d, write, n, writing, &ds)] += n;
+			by_cause[one.cause] += n;
+			all.bytes += one.stands.bytes;
+			all.ios += one.stands.ios * (double)n;
 			left -= n;
 			if (n > best_part) {
 				best_part = n;
-				best_ds = ds;
+				best_ds = one.dataset;
 				part = p;
 			}
 		}
+		/* It stands for as many as its parts do, by their bytes. */
+		all.ios = left < z->io_size ? all.ios / (double)(z->io_size - left) : 1.0;
 		/* Gaps that were read over. */
-		count_io(&totals.cause[CAUSE_OTHER], write, left, false);
+		count_io(&totals.cause[CAUSE_OTHER], write, (double)left * all.ios, 0);
+		all.bytes += (double)left * all.ios;
 		by_cause[CAUSE_OTHER] += left;
 	} else {
-		by_cause[count_part(z, d, write, left, writing, &ds)] += left;
-		best_ds = ds;
+		part_t one = count_part(z, d, write, left, writing);
+
+		by_cause[one.cause] += left;
+		all = one.stands;
+		best_ds = one.dataset;
 	}
 	for (int c = 0; c < CAUSE_COUNT; c++)
 		if (by_cause[c] > by_cause[top])
 			top = (cause_t)c;
-	count_io(&totals.cause[top], write, 0, true);
-	count_io(&d->count, write, z->io_size, true);
+	count_io(&totals.cause[top], write, 0, all.ios);
+	if (write) {
+		d->count.writes++;
+		d->count.write_bytes += z->io_size;
+	} else {
+		d->count.reads++;
+		d->count.read_bytes += z->io_size;
+	}
+	count_io(&d->stands_for, write, all.bytes, all.ios);
 	if (best_ds >= 0 && top != CAUSE_ZIL && top != CAUSE_OTHER)
-		count_io(&totals.dataset[best_ds], write, 0, true);
+		count_io(&totals.dataset[best_ds], write, 0, all.ios);
 	if (top == CAUSE_DATA && !write && is_target(writing, d, part))
-		totals.rmw_reads++;
+		totals.rmw_reads += all.ios;
 	if (top == CAUSE_ZIL && write && d->class == VC_LOG)
-		totals.slog_writes++;
+		totals.slog_writes += all.ios;
 	if (d->class == VC_CACHE && write)
-		totals.cache_write_bytes += z->io_size;
+		totals.cache_write_bytes += all.bytes;
+	if (stands != NULL)
+		*stands = all;
 	return part;
+}
+
+double account_share(int ds)
+{
+	const io_sum_t *c = &totals.dataset[ds];
+	double all = c->read_bytes + c->write_bytes + totals.dataset_zil[ds];
+
+	return totals.dataset_own[ds] > 0 ? all / totals.dataset_own[ds] : 1.0;
 }

@@ -9,13 +9,19 @@ typedef enum { CAUSE_DATA, CAUSE_METADATA, CAUSE_ZIL, CAUSE_OTHER, CAUSE_COUNT }
 extern const char *const cause_names[CAUSE_COUNT];
 
 typedef struct {
-	io_count_t cause[CAUSE_COUNT];
-	io_count_t *dataset;   /* [ndatasets], without the ZIL */
-	uint64_t *dataset_zil; /* bytes written to the log */
-	uint64_t rmw_reads, rmw_read_bytes;
-	uint64_t slog_writes, slog_bytes;
-	uint64_t cache_write_bytes;
+	io_sum_t cause[CAUSE_COUNT];
+	io_sum_t *dataset;   /* [ndatasets], without the ZIL */
+	double *dataset_zil; /* bytes written to the log */
+	double *dataset_own; /* bytes of both that were read and written here, whatever they stand for */
+	double rmw_reads, rmw_read_bytes;
+	double slog_writes, slog_bytes;
+	double cache_write_bytes;
 } io_totals_t;
+
+/* What an I/O stands for: so many, of so many bytes in all. */
+typedef struct {
+	double ios, bytes;
+} standing_t;
 
 void account_create(size_t ndatasets);
 io_totals_t *account_totals(void);
@@ -38,8 +44,11 @@ typedef struct account_target {
 
 /*
  * Counts an I/O (zio_t), a flush or an aggregated one by its parts.  writing may be NULL, or several.  Returns the part
- * (zio_t) with most of its bytes.
+ * (zio_t) with most of its bytes; stands, which may be NULL, is what it stands for (weights.h).
  */
-const void *account_io(const void *zio, disk_t *disk, const account_target_t *writing);
+const void *account_io(const void *zio, disk_t *disk, const account_target_t *writing, standing_t *stands);
+
+/* By how much what was read and written for a dataset stands for more than itself. */
+double account_share(int dataset);
 
 #endif

@@ -12,6 +12,11 @@ typedef struct {
 	uint64_t reads, read_bytes, writes, write_bytes, flushes;
 } io_count_t;
 
+/* What these stand for: the same, unless a part of the data was sampled. */
+typedef struct {
+	double reads, read_bytes, writes, write_bytes;
+} io_sum_t;
+
 typedef struct {
 	char path[300]; /* what OpenZFS knows it by; no file */
 	char name[64];  /* "data-0/1" */
@@ -20,6 +25,7 @@ typedef struct {
 	const model_profile_t *profile;
 	uint64_t size, span;  /* of the pool's part; of the disk, for the model */
 	io_count_t count;     /* since account_reset() */
+	io_sum_t stands_for;  /* … and what that stands for */
 	io_count_t stat_base; /* OpenZFS's own counters at that time */
 	void *vdev;           /* vdev_t while open */
 	void *backing;        /* of the vdev operations */

@@ -33,6 +33,9 @@ typedef struct {
 /* Writes of at least this many bytes go to their place at once if there is no log device (zfs_immediate_write_sz). */
 extern int64_t fl_immediate_write_sz;
 
+/* Called, if set, with the bytes of a file that are about to go to the intent log. */
+extern void (*fl_logged)(fl_file_t *file, uint64_t bytes);
+
 /* --- volumes --- */
 
 /* Makes an empty file system; its root belongs to uid and gid. */

@@ -4,9 +4,11 @@
 #include <errno.h>
 #include <unistd.h>
 
+#include "crowd.h"
 #include "device.h"
 #include "store.h"
 #include "vtime.h"
+#include "weights.h"
 
 #include "diskvdev.h"
 
@@ -18,6 +20,7 @@ static account_target_t *targets; /* of writes under way */
 /* What stands behind a disk_t. */
 typedef struct {
 	device_t device;
+	crowd_t *crowd; /* where requests stand for others too; else NULL */
 	store_t *store;
 } memdisk_t;
 
@@ -91,16 +94,22 @@ static void do_instant(void)
 
 static void play(disk_t *d)
 {
-	device_t *v = &backing_of(d)->device;
+	memdisk_t *m = backing_of(d);
+	int64_t now = vtime_now();
 	request_t *r;
 
-	device_advance(v, vtime_now());
-	while ((r = device_done(v)) != NULL) {
+	device_advance(&m->device, now);
+	while ((r = m->crowd != NULL ? crowd_done(m->crowd, now) : device_done(&m->device)) != NULL) {
 		zio_t *z = r->owner;
 
 		request_free(r);
 		complete(z);
 	}
+}
+
+static int64_t next_of(const memdisk_t *m)
+{
+	return m->crowd != NULL ? crowd_next(m->crowd) : device_next(&m->device);
 }
 
 static void disks_main(void *arg)
@@ -114,7 +123,7 @@ static void disks_main(void *arg)
 
 		if (modelling)
 			for (size_t i = 0; i < n; i++)
-				next = MIN(next, device_next(&backing_of(&d[i])->device));
+				next = MIN(next, next_of(backing_of(&d[i])));
 		/* Woken for what is new, it waits all the same until everything else that comes at this time is there. */
 		if (vtime_wait(&disks_wait, next))
 			vtime_sleep_until(vtime_now());
@@ -152,23 +161,38 @@ double memvdev_busy_s(const disk_t *d)
 	return backing_of(d)->device.count.working_ns / 1e9;
 }
 
-void memvdev_begin(void)
+void memvdev_drain(void)
+{
+	size_t n;
+	disk_t *d = disks_all(&n);
+
+	for (size_t i = 0; i < n; i++)
+		if (backing_of(&d[i])->crowd != NULL)
+			crowd_drain(backing_of(&d[i])->crowd);
+}
+
+void memvdev_begin(double spread)
 {
 	size_t n;
 	disk_t *d = disks_all(&n);
 
 	account_reset();
-	for (size_t i = 0; i < n; i++)
-		device_init(&backing_of(&d[i])->device, d[i].profile, d[i].span,
-		    (uint64_t)(d[i].profile->cache_mb * (1 << 20)), DEVICE_NO_DATA, false);
+	for (size_t i = 0; i < n; i++) {
+		memdisk_t *m = backing_of(&d[i]);
+
+		device_init(&m->device, d[i].profile, d[i].span, (uint64_t)(d[i].profile->cache_mb * (1 << 20)),
+		    DEVICE_NO_DATA, false);
+		if (spread > 1.0 || weights_rate() > 1.0)
+			m->crowd = crowd_new(&m->device, i, spread);
+	}
 	modelling = true;
 }
 
 /* --- the vdev operations --- */
 
-static void submit(zio_t *z, disk_t *d)
+static void submit(zio_t *z, disk_t *d, standing_t stands)
 {
-	device_t *v = &backing_of(d)->device;
+	memdisk_t *m = backing_of(d);
 	request_t *r = calloc(1, sizeof(*r));
 
 	if (r == NULL)
@@ -180,7 +204,10 @@ static void submit(zio_t *z, disk_t *d)
 		r->len = (uint32_t)z->io_size;
 	}
 	r->arrival = vtime_now();
-	device_submit(v, r);
+	if (m->crowd != NULL)
+		crowd_submit(m->crowd, r, stands.ios, stands.bytes, r->arrival);
+	else
+		device_submit(&m->device, r);
 }
 
 static void wait_instant(zio_t *z)
@@ -196,12 +223,13 @@ static void wait_instant(zio_t *z)
 void disk_begin(zio_t *z, disk_t *d)
 {
 	store_t *s = backing_of(d)->store;
+	standing_t stands;
 	int error = 0, fd;
 	uint8_t *mem;
 
 	in_flight++;
 	begun++;
-	(void)account_io(z, d, targets);
+	(void)account_io(z, d, targets, &stands);
 	if (!ZIO_IS_FLUSH(z)) {
 		mem = store_at(s, &fd);
 		if (z->io_type == ZIO_TYPE_WRITE)
@@ -222,7 +250,7 @@ void disk_begin(zio_t *z, disk_t *d)
 		_exit(EXIT_FAILED);
 	}
 	if (modelling)
-		submit(z, d);
+		submit(z, d, stands);
 	else
 		wait_instant(z);
 	vtime_wake(&disks_wait, true);

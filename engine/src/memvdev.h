@@ -22,8 +22,13 @@ double memvdev_busy_s(const disk_t *disk);
 uint64_t memvdev_begun(void);
 int memvdev_in_flight(void);
 
-/* Until this is called the disks take no time.  Zeroes counters. */
-void memvdev_begin(void);
+/*
+ * Until this is called the disks take no time.  Zeroes counters.  spread: so many times as far apart lies on the whole
+ * disks what is on these.
+ */
+void memvdev_begin(double spread);
+/* Lets the disks do what is left of the I/O that sampled I/O stands for; none of its own is under way. */
+void memvdev_drain(void);
 
 /* A write to this range of a file begins and ends: what is read of it meanwhile is read for that. */
 void memvdev_writing(account_target_t *target);

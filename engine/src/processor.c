@@ -195,6 +195,7 @@ static int64_t since(int64_t start)
 	return MAX(processor_ns() - start - (int64_t)processor_clock_ns(), 0);
 }
 
+bool (*processor_is_zeros)(const void *abd, uint64_t len);
 void (*processor_done)(processor_op_t op, int algorithm, int level, uint64_t bytes, uint64_t out);
 
 static int64_t begin(void)
@@ -296,6 +297,14 @@ int counted_decompress(uintptr_t c, uintptr_t src, uintptr_t dst, size_t from, s
 
 	if (mine()->depth > 0)
 		return real(c, src, dst, from, len, level);
+	if (processor_is_zeros != NULL && processor_is_zeros((const void *)src, from)) {
+#if OPENZFS_NUMBER >= 20300
+		abd_zero((abd_t *)dst, len);
+#else
+		memset((void *)dst, 0, len);
+#endif
+		return 0;
+	}
 	start = begin();
 	error = real(c, src, dst, from, len, level);
 	end(mine()->owner, PO_DECOMPRESS, (int)c, NO_LEVEL, len, from, start);
@@ -476,6 +485,14 @@ static const char *dataset_of(const spec_t *spec, const row_t *r)
 	return NULL;
 }
 
+static int number_of(const spec_t *spec, const char *dataset)
+{
+	for (size_t i = 0; i < spec->ndatasets; i++)
+		if (strcmp(spec->datasets[i].name, dataset) == 0)
+			return (int)i;
+	return -1;
+}
+
 static double seconds_of(const row_t *r)
 {
 	return r->op == PO_COPY ? (double)r->bytes * processor_copy_ns() / 1e9 : (double)r->ns / 1e9;
@@ -498,7 +515,7 @@ static int by_owner(const void *a, const void *b)
 	return order;
 }
 
-static json_t *row_json(const spec_t *spec, const row_t *r)
+static json_t *row_json(const spec_t *spec, const row_t *r, double share)
 {
 	const char *ds = dataset_of(spec, r);
 	char name[64];
@@ -509,10 +526,10 @@ static json_t *row_json(const spec_t *spec, const row_t *r)
 	put_text(o, "operation", processor_names[r->op]);
 	put_text(o, "algorithm", name);
 	put(o, "size", r->size);
-	put(o, "calls", r->calls);
-	put(o, "bytes", r->bytes);
-	put(o, "out_bytes", r->out_bytes);
-	put_real(o, "seconds", seconds_of(r));
+	put_sum(o, "calls", (double)r->calls * share);
+	put_sum(o, "bytes", (double)r->bytes * share);
+	put_sum(o, "out_bytes", (double)r->out_bytes * share);
+	put_real(o, "seconds", seconds_of(r) * share);
 	return o;
 }
 
@@ -557,7 +574,8 @@ json_t *processor_json(const spec_t *spec)
 	}
 	for (size_t i = 0; i < n; i++) {
 		const char *ds = dataset_of(spec, &found[i]);
-		double seconds = seconds_of(&found[i]);
+		int number = ds != NULL ? number_of(spec, ds) : -1;
+		double share = number >= 0 ? account_share(number) : 1.0, seconds = seconds_of(&found[i]) * share;
 		char key[32];
 		size_t k;
 		json_t *o;
@@ -570,7 +588,7 @@ json_t *processor_json(const spec_t *spec)
 				add(o, "seconds", seconds);
 				add(o, key, seconds);
 			}
-		(void)json_array_append_new(calls, row_json(spec, &found[i]));
+		(void)json_array_append_new(calls, row_json(spec, &found[i], share));
 	}
 	free(found);
 	(void)json_object_set_new(all, "datasets", datasets);

@@ -7,6 +7,7 @@
 #define ZTUNE_PROCESSOR_H
 
 #include <jansson.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -37,6 +38,9 @@ json_t *processor_json(const spec_t *spec);
  * alone.  Bytes and out: of a block before and after it is compressed, else twice the same.
  */
 extern void (*processor_done)(processor_op_t op, int algorithm, int level, uint64_t bytes, uint64_t out);
+
+/* Asked, if set, of what is about to be decompressed (abd_t): whether that is zeros, whatever is in it. */
+extern bool (*processor_is_zeros)(const void *abd, uint64_t len);
 
 /* An algorithm's name as a property has it: "lz4", "gzip-6", "zstd-3", "zstd-fast-10"; for parity "raidz1". */
 void processor_algorithm(processor_op_t op, int algorithm, int level, char *name, size_t len);

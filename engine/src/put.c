@@ -19,20 +19,25 @@ void put_text(json_t *o, const char *key, const char *v)
 	(void)json_object_set_new(o, key, json_string(v));
 }
 
-json_t *counts(const io_count_t *c)
+void put_sum(json_t *o, const char *key, double v)
+{
+	put(o, key, (uint64_t)llround(v));
+}
+
+json_t *counts(const io_sum_t *c)
 {
 	json_t *o = json_object();
 
-	put(o, "reads", c->reads);
-	put(o, "read_bytes", c->read_bytes);
-	put(o, "writes", c->writes);
-	put(o, "write_bytes", c->write_bytes);
+	put_sum(o, "reads", c->reads);
+	put_sum(o, "read_bytes", c->read_bytes);
+	put_sum(o, "writes", c->writes);
+	put_sum(o, "write_bytes", c->write_bytes);
 	return o;
 }
 
 json_t *disk_counts(const spec_t *spec, const disk_t *d)
 {
-	json_t *o = counts(&d->count);
+	json_t *o = counts(&d->stands_for);
 
 	put(o, "flushes", d->count.flushes);
 	put_text(o, "pool", spec->pools[d->pool].name);
@@ -60,7 +65,7 @@ json_t *dataset_counts(const spec_t *spec)
 		json_t *o = counts(&t->dataset[i]);
 
 		put_text(o, "name", spec->datasets[i].name);
-		put(o, "zil_bytes", t->dataset_zil[i]);
+		put_sum(o, "zil_bytes", t->dataset_zil[i]);
 		(void)json_array_append_new(list, o);
 	}
 	return list;

@@ -12,8 +12,10 @@ void put(json_t *o, const char *key, uint64_t value);
 void put_real(json_t *o, const char *key, double value); /* 0 for what is no number */
 void put_text(json_t *o, const char *key, const char *value);
 
+void put_sum(json_t *o, const char *key, double value); /* a count, rounded */
+
 /* reads, read_bytes, writes, write_bytes */
-json_t *counts(const io_count_t *c);
+json_t *counts(const io_sum_t *c);
 
 /* What was counted of a disk, and which it is; of each cause; of each dataset. */
 json_t *disk_counts(const spec_t *spec, const disk_t *d);

@@ -2,6 +2,7 @@
 
 #include <errno.h>
 #include <inttypes.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -14,7 +15,11 @@
 #include "image.h"
 #include "memvdev.h"
 #include "order.h"
+#include "processor.h"
+#include "sampled.h"
+#include "touched.h"
 #include "vtime.h"
+#include "weights.h"
 #include "worktime.h"
 
 #include "zfs.h"
@@ -35,6 +40,13 @@ typedef struct {
 	uint64_t start_size;
 	const content_t *content;
 	uint8_t *shadow;
+	double stands_for; /* of a sampled file: how many of its calls each of them does */
+	uint64_t whole;    /* bytes of the file of which this is the sample, or its own */
+	touched_t touched; /* where not all is loaded */
+	/* Bytes on disk that this file stands for, and its own, when the measure began. */
+	double space, missing; /* missing: of space, what was not loaded */
+	double logical, compressed;
+	uint64_t used;
 } rfile_t;
 
 /* Who owns a file has no part in its I/O. */
@@ -84,6 +96,8 @@ static struct {
 	/* per pool */
 	uint64_t group[16]; /* bytes loaded in the open transaction group */
 	uint64_t txg_start[16];
+	/* Bytes of files' blocks: what was loaded, as datasets and as pools count it; when the measure began, and for all. */
+	double used, allocated, real, stands;
 	err_t *err;
 } R;
 
@@ -107,17 +121,18 @@ static void progress(const char *phase, double done, bool force)
 	(void)fflush(stderr);
 }
 
-static void sample(samples_t *s, int64_t ns)
+static void note(samples_t *s, int64_t ns, double calls)
 {
 	double ms = (double)MAX(ns, 0) / 1e6;
 
 	if (s->n == s->room) {
 		s->room = s->room == 0 ? 4096 : s->room * 2;
-		if ((s->ms = realloc(s->ms, s->room * sizeof(*s->ms))) == NULL)
+		if ((s->one = realloc(s->one, s->room * sizeof(*s->one))) == NULL)
 			abort();
 	}
-	s->ms[s->n++] = (float)ms;
-	s->sum += ms;
+	s->one[s->n++] = (latency_t){(float)ms, (float)calls};
+	s->sum += ms * calls;
+	s->calls += calls;
 }
 
 static int failed(int error, const char *what, const rfile_t *f)
@@ -189,6 +204,293 @@ static int load_file(rfile_t *f, uint64_t *done, uint64_t total)
 	return 0;
 }
 
+/* --- load: what the trace touches --- */
+
+#define FANOUT 1024               /* records below an indirect block */
+#define POINTERS (128 << 10)      /* bytes of one */
+#define LOADED_LEAST 32           /* records of the files of a kind, to know what they come to … */
+#define LOADED_BYTES (8ULL << 20) /* … and bytes of them */
+
+static void group_grew(int pool, uint64_t bytes)
+{
+	if ((R.group[pool] += bytes) >= pool_load_group(R.spec->arc_max)) {
+		pool_next_txg(pool);
+		R.group[pool] = 0;
+	}
+	clockwork_wait_evicted();
+}
+
+/* Files of one dataset and content: their records come to the same. */
+static bool of_kind(const rfile_t *f, int dataset, const content_t *content)
+{
+	return f->known && f->start_size > 0 && f->dataset == dataset && f->content == content;
+}
+
+/* Loads so much that it is known what a record comes to, and the end of each file, for its tree's height. */
+static void touch_some(int dataset, const content_t *content)
+{
+	uint64_t rs = R.spec->datasets[dataset].recordsize, records = 0, count = 0, wanted, every;
+
+	for (size_t i = 0; i < R.nfiles; i++) {
+		rfile_t *f = &R.files[i];
+
+		if (!of_kind(f, dataset, content))
+			continue;
+		touched_mark(&f->touched, f->touched.records - 1, 1);
+		records += f->touched.records;
+		count += f->touched.count;
+	}
+	wanted = MAX(LOADED_LEAST, LOADED_BYTES / rs);
+	if (count >= wanted)
+		return;
+	every = MAX(records / (wanted - count), 1);
+	for (size_t i = 0; i < R.nfiles; i++)
+		if (of_kind(&R.files[i], dataset, content))
+			for (uint64_t k = 0; k < R.files[i].touched.records; k += every)
+				touched_mark(&R.files[i].touched, k, 1);
+}
+
+/* Writes records with their content. */
+static int load_records(rfile_t *f, uint64_t first, uint64_t n, uint64_t *done)
+{
+	uint64_t rs = f->touched.recordsize, piece = MAX(rs, 1ULL << 20);
+	uint64_t end = MIN((first + n) * rs, f->start_size);
+	bool commit;
+	int error;
+
+	for (uint64_t off = first * rs; off < end; off += piece) {
+		uint64_t len = MIN(piece, end - off);
+
+		content_fill(f->content, f->id, off, len, 0, R.buf);
+		shadow_write(f, off, len, R.buf);
+		if ((error = fl_write(f->f, off, R.buf, len, 0, &commit)) != 0)
+			return failed(error, "Filling", f);
+		*done += len;
+		group_grew(f->pool, len);
+	}
+	return 0;
+}
+
+/* Puts the others there as if they were. */
+static int fill_records(rfile_t *f, uint64_t first, uint64_t n)
+{
+	uint64_t at_once = MAX((16ULL << 20) / f->touched.recordsize, 1);
+	int error;
+
+	for (uint64_t i = first; i < first + n; i += at_once) {
+		uint64_t k = MIN(at_once, first + n - i);
+
+		if ((error = sampled_fill(f->f, i, k)) != 0)
+			return failed(error, "Filling", f);
+		group_grew(f->pool, k * 1024);
+	}
+	return 0;
+}
+
+/*
+ * Below each indirect block that the trace comes to all records are there, with content or without, so that the block is
+ * as large as in truth; where it does not come to one, nothing is.
+ */
+static int load_touched(rfile_t *f, uint64_t *done, uint64_t total)
+{
+	const touched_t *t = &f->touched;
+	char name[64];
+	bool commit;
+	int error, rc = 0;
+
+	file_name(f, name, sizeof(name));
+	if ((error = fl_create(fl_root(R.vols[f->dataset]), name, &new_file, &f->f, &commit)) != 0 ||
+	    (error = fl_truncate(f->f, f->start_size, &commit)) != 0)
+		return failed(error, "Creating", f);
+	for (uint64_t w = 0; w < t->records; w += FANOUT) {
+		uint64_t end = MIN(w + FANOUT, t->records), n, i = w;
+
+		while (i < end && !touched_has(t, i))
+			i++;
+		if (i == end)
+			continue;
+		for (i = w; i < end && rc == 0; i += n) {
+			bool is = touched_has(t, i);
+
+			for (n = 1; i + n < end && touched_has(t, i + n) == is; n++)
+				;
+			rc = is ? load_records(f, i, n, done) : fill_records(f, i, n);
+		}
+		if (rc != 0)
+			return rc;
+		progress("load", total > 0 ? (double)*done / (double)total : 1.0, false);
+	}
+	if ((error = sampled_depth(f->f, f->whole / t->recordsize + 1)) != 0)
+		return failed(error, "Filling", f);
+	return 0;
+}
+
+/* What a file would have on disk were all of it there, of blocks that come to what its kind's do on average. */
+static void estimate(rfile_t *f, const sampled_count_t *c)
+{
+	const touched_t *t = &f->touched;
+	uint64_t rs = t->recordsize, windows = 0;
+	double records, above; /* indirect blocks */
+	double data = c->data > 0 ? (double)c->data_used / (double)c->data : 0.0;
+	double indirect = c->indirect > 0 ? (double)c->indirect_used / (double)c->indirect : 0.0;
+
+	for (uint64_t w = 0; w < t->records; w += FANOUT) {
+		uint64_t i = w, end = MIN(w + FANOUT, t->records);
+
+		while (i < end && !touched_has(t, i))
+			i++;
+		windows += i == end;
+	}
+	f->missing = data * (double)(t->records - t->count) + indirect * (double)windows;
+	records = ceil((double)f->whole / (double)rs);
+	above = records > 1 ? ceil(records / FANOUT) : 0.0;
+	if (f->stands_for > 1.0) {
+		f->space = data * records + indirect * above;
+		f->missing *= f->stands_for;
+	}
+	f->logical = records * (double)MIN(rs, MAX(f->whole, 1)) + above * POINTERS;
+	f->compressed = c->data > 0 ? records * (double)c->data_compressed / (double)c->data : 0.0;
+	if (c->indirect > 0)
+		f->compressed += above * (double)c->indirect_compressed / (double)c->indirect;
+}
+
+static int load_all_touched(void)
+{
+	touched_t *touched = calloc(R.nfiles + 1, sizeof(*touched));
+	uint64_t total = 0;
+	int rc;
+
+	if (touched == NULL)
+		abort();
+	for (size_t i = 0; i < R.nfiles; i++) {
+		const rfile_t *f = &R.files[i];
+		uint64_t rs = f->known ? R.spec->datasets[f->dataset].recordsize : 1;
+
+		touched[i].recordsize = rs;
+		touched[i].records = f->known ? (f->start_size + rs - 1) / rs : 0;
+	}
+	touched_find(R.ops, touched, R.nfiles);
+	for (size_t i = 0; i < R.nfiles; i++)
+		R.files[i].touched = touched[i];
+	free(touched);
+	for (size_t d = 0; d < R.spec->ndatasets; d++)
+		for (size_t k = 0; k < R.spec->ncontent; k++)
+			touch_some((int)d, &R.content[k]);
+	for (size_t i = 0; i < R.nfiles; i++)
+		total += R.files[i].touched.count * R.files[i].touched.recordsize;
+	for (size_t d = 0; d < R.spec->ndatasets; d++)
+		for (size_t k = 0; k < R.spec->ncontent; k++) {
+			sampled_count_t c;
+			bool any = false;
+
+			sampled_count();
+			for (size_t i = 0; i < R.nfiles; i++) {
+				if (!of_kind(&R.files[i], (int)d, &R.content[k]))
+					continue;
+				any = true;
+				if ((rc = load_touched(&R.files[i], &R.r->load_bytes, total)) != 0)
+					return rc;
+			}
+			if (!any)
+				continue;
+			pool_sync(R.spec->datasets[d].pool);
+			c = sampled_counted();
+			R.used += (double)c.used;
+			R.allocated += (double)c.allocated;
+			for (size_t i = 0; i < R.nfiles; i++)
+				if (of_kind(&R.files[i], (int)d, &R.content[k]))
+					estimate(&R.files[i], &c);
+		}
+	for (size_t i = 0; i < R.nfiles; i++)
+		touched_free(&R.files[i].touched);
+	return 0;
+}
+
+/* --- what stands for what --- */
+
+/* How many each of a file's blocks stands for. */
+static void stand_for(rfile_t *f)
+{
+	uint64_t rs = R.spec->datasets[f->dataset].recordsize;
+	double level[WEIGHT_LEVELS];
+
+	if (f->stands_for <= 1.0 || f->f == NULL)
+		return;
+	weights_levels((f->whole + rs - 1) / rs, (MAX(f->start_size, rs) + rs - 1) / rs, level);
+	weights_set(f->pool, fl_volume_objset(R.vols[f->dataset]), fl_object(f->f), level);
+}
+
+static void logged(fl_file_t *file, uint64_t bytes)
+{
+	for (size_t i = 0; R.spec->rate > 1 && i < R.spec->ndatasets; i++) {
+		uint64_t objset;
+
+		if (R.vols[i] != fl_volume_of(file))
+			continue;
+		objset = fl_volume_objset(R.vols[i]);
+		if (weights_of(R.spec->datasets[i].pool, objset, fl_object(file), 0) > 1.0)
+			weights_logged(R.spec->datasets[i].pool, objset, bytes);
+	}
+}
+
+/* As the measure begins. */
+static void note_space(void)
+{
+	R.real = R.stands = 0;
+	for (size_t i = 0; i < R.nfiles; i++) {
+		rfile_t *f = &R.files[i];
+
+		if (f->f == NULL)
+			continue;
+		stand_for(f);
+		f->used = sampled_used(f->f);
+		if (f->stands_for <= 1.0)
+			f->space = (double)f->used + f->missing;
+		R.real += (double)f->used;
+		R.stands += f->space;
+	}
+}
+
+/* How many times as far apart lies on the whole disks what is on these. */
+static double spread(void)
+{
+	if (!R.spec->touched && R.spec->rate <= 1)
+		return 1.0;
+	return R.real > 0 ? MAX(R.stands / R.real, 1.0) : 1.0;
+}
+
+/*
+ * The space that all files take: what they took when the measure began, and by how much they grew since, as much as they
+ * stand for.
+ */
+static void stand_for_space(void)
+{
+	double more = 0, per_byte = R.used > 0 ? R.allocated / R.used : 1.0;
+
+	for (size_t d = 0; d < R.spec->ndatasets; d++) {
+		double logical = 0, compressed = 0;
+		space_t *s = &R.r->dataset_space[d];
+
+		for (size_t i = 0; i < R.nfiles; i++) {
+			const rfile_t *f = &R.files[i];
+			double used, grown;
+
+			if (f->dataset != (int)d || f->f == NULL || f->unlinked)
+				continue;
+			used = (double)sampled_used(f->f);
+			grown = (used - (double)f->used) * f->stands_for;
+			s->allocated += (uint64_t)(int64_t)llround(f->space + grown - used);
+			more += f->space + grown - used;
+			logical += f->logical +
+			    ((double)fl_size(f->f) - (double)(f->logical > 0 ? f->start_size : 0)) * f->stands_for;
+			compressed += f->compressed + grown;
+		}
+		s->logical = (uint64_t)MAX(logical, 0);
+		s->ratio = compressed > 0 ? logical / compressed : 1.0;
+	}
+	R.r->allocated += (uint64_t)(int64_t)llround(more * per_byte);
+}
+
 /* Waits until OpenZFS has nothing to do and no I/O is under way. */
 static void quiesce(void)
 {
@@ -240,7 +542,9 @@ static int load(void)
 	for (size_t i = 0; i < R.nfiles; i++)
 		total += R.files[i].known ? R.files[i].start_size : 0;
 	pool_loading(R.spec->arc_max);
-	for (size_t i = 0; i < R.nfiles; i++) {
+	if (R.spec->touched && (rc = load_all_touched()) != 0)
+		return rc;
+	for (size_t i = 0; i < R.nfiles && !R.spec->touched; i++) {
 		rfile_t *f = &R.files[i];
 
 		/* An empty file is made by its first operation. */
@@ -280,6 +584,7 @@ static int open_files(void)
 	char name[64];
 	int error;
 
+	sampled_pools_are_new();
 	if (pool_open_volumes(R.spec, R.vols, R.err) != 0)
 		return EXIT_FAILED;
 	for (size_t i = 0; i < R.nfiles; i++) {
@@ -349,6 +654,9 @@ static int create(rfile_t *f)
 		return failed(error, "Creating", f);
 	f->f = made;
 	f->unlinked = false;
+	f->space = f->missing = f->logical = f->compressed = 0;
+	f->used = 0;
+	stand_for(f);
 	if (f->shadow != NULL)
 		(void)madvise(f->shadow, SHADOW, MADV_DONTNEED);
 	return 0;
@@ -401,10 +709,10 @@ static int op_read(const op_t *o, rfile_t *f)
 	uint64_t got;
 	int rc;
 
-	R.r->reads++;
+	R.r->reads += f->stands_for;
 	rc = read_range(f, (uint64_t)o->offset, (uint64_t)o->size, &got);
-	R.r->read_bytes += got;
-	sample(&R.r->read_lat, trace_now() - start);
+	R.r->read_bytes += (double)got * f->stands_for;
+	note(&R.r->read_lat, trace_now() - start, f->stands_for);
 	return rc;
 }
 
@@ -433,6 +741,7 @@ static int write_range(rfile_t *f, uint64_t off, uint64_t len, bytes_t bytes, in
 	if (data == NULL && (own = malloc(MIN(len, PIECE) + 1)) == NULL)
 		abort();
 	memvdev_writing(&target);
+	sampled_writes_count(f->stands_for);
 	for (uint64_t done = 0; done < len && error == 0; done += n) {
 		n = MIN(len - done, PIECE);
 		if (data == NULL) {
@@ -444,6 +753,7 @@ static int write_range(rfile_t *f, uint64_t off, uint64_t len, bytes_t bytes, in
 		shadow_write(f, off + done, n, data != NULL ? data : own);
 		error = fl_write(f->f, off + done, data != NULL ? data : own, n, flags, commit);
 	}
+	sampled_writes_count(1.0);
 	memvdev_written(&target);
 	free(own);
 	return error != 0 ? failed(error, "Writing", f) : 0;
@@ -464,11 +774,11 @@ static int op_write(const op_t *o, rfile_t *f, bool *commit)
 	int64_t start = trace_now();
 	int rc;
 
-	R.r->writes++;
-	R.r->write_bytes += (uint64_t)o->size;
+	R.r->writes += f->stands_for;
+	R.r->write_bytes += (double)o->size * f->stands_for;
 	R.r->syncs += sync;
 	rc = write_range(f, (uint64_t)o->offset, (uint64_t)o->size, bytes_of(o), sync ? FL_SYNC : 0, commit);
-	sample(&R.r->write_lat, trace_now() - start);
+	note(&R.r->write_lat, trace_now() - start, f->stands_for);
 	return rc;
 }
 
@@ -479,19 +789,19 @@ static int op_copy(const op_t *o, rfile_t *f, rfile_t *src, bool *commit)
 	int rc = 0;
 
 	*commit = false;
-	R.r->writes++;
-	R.r->write_bytes += left;
+	R.r->writes += f->stands_for;
+	R.r->write_bytes += (double)left * f->stands_for;
 	if (src == NULL || src->f == NULL)
 		return write_range(f, off, left, bytes_of(o), 0, commit);
 	if ((buf = malloc(MIN(left, PIECE) + 1)) == NULL)
 		abort();
-	R.r->reads++;
+	R.r->reads += src->stands_for;
 	for (uint64_t n; left > 0 && rc == 0; left -= n, off += n) {
 		int error;
 
 		n = MIN(left, PIECE);
 		error = fl_read(src->f, off, buf, n, &got);
-		R.r->read_bytes += got;
+		R.r->read_bytes += (double)got * src->stands_for;
 		if (error != 0)
 			rc = failed(error, "Reading", src);
 		else if (R.spec->verify && shadow_check(src, off, got, buf) != 0)
@@ -509,12 +819,15 @@ static int op_copy(const op_t *o, rfile_t *f, rfile_t *src, bool *commit)
 static int op_truncate(const op_t *o, rfile_t *f, bool *commit)
 {
 	uint64_t size = (uint64_t)o->size, old = fl_size(f->f);
+	double lost = size < old ? f->missing * (1.0 - (double)size / (double)old) : 0.0;
 	account_target_t target = writing(f, size, UINT64_MAX - size);
 	int error;
 
 	memvdev_writing(&target);
 	error = fl_truncate(f->f, size, commit);
 	memvdev_written(&target);
+	f->missing -= lost;
+	f->space -= lost;
 	if (size < old && old <= SHADOW)
 		shadow_write(f, size, old - size, NULL);
 	return error != 0 ? failed(error, "Truncating", f) : 0;
@@ -573,7 +886,7 @@ static void commit_file(const rfile_t *f)
 	else
 		for (size_t i = 0; i < R.spec->ndatasets; i++)
 			fl_commit_volume(R.vols[i]);
-	sample(&R.r->sync_lat, trace_now() - start);
+	note(&R.r->sync_lat, trace_now() - start, 1.0);
 }
 
 static int run_op(const op_t *o)
@@ -645,7 +958,8 @@ static int run_op(const op_t *o)
 
 static int limit_arc(void)
 {
-	uint64_t limit = R.spec->arc_max, size, evictable, pinned;
+	uint64_t limit = R.spec->rate > 1 ? sampled_arc_limit(R.spec->arc_max) : R.spec->arc_max;
+	uint64_t size, evictable, pinned;
 
 	/* While something is evicted other threads go on, and let go of more. */
 	for (int i = 0; i < ARC_TRIES; i++) {
@@ -786,6 +1100,14 @@ static int64_t due(const thread_t *t, const op_t *o)
 	return free_since + MAX(o->t - MAX(t->recorded_began, t->recorded_done), 0);
 }
 
+/* How many calls of its thread this one stands for. */
+static double calls_of(const op_t *o)
+{
+	const rfile_t *f = o->op == OP_READ || o->op == OP_WRITE || o->op == OP_COPY ? known_file(o->file) : NULL;
+
+	return f != NULL ? f->stands_for : 1.0;
+}
+
 typedef struct {
 	thread_t *thread;
 	uint64_t call;
@@ -803,7 +1125,7 @@ static void async_main(void *arg)
 	now = trace_now();
 	/* Requests handed over in a batch are waited for together. */
 	if (now > t->async_until) {
-		t->wait_s += (double)(now - MAX(start, t->async_until)) / 1e9;
+		t->wait_s += (double)(now - MAX(start, t->async_until)) / 1e9 * calls_of(o);
 		t->async_until = now;
 	}
 	for (size_t i = 0; i < t->npending; i++)
@@ -858,7 +1180,7 @@ static void thread_main(void *arg)
 		call(i);
 		t->done = trace_now();
 		t->recorded_done = MAX(t->recorded_done, o->t + o->dur);
-		t->wait_s += (double)(t->done - t->began) / 1e9;
+		t->wait_s += (double)(t->done - t->began) / 1e9 * calls_of(o);
 	}
 	while (!take_in(t, INT64_MAX))
 		(void)vtime_wait(&t->waiting, VTIME_NEVER);
@@ -967,6 +1289,8 @@ static int prepare(void)
 		f->dataset = sf->dataset;
 		f->pool = R.spec->datasets[sf->dataset].pool;
 		f->start_size = sf->size;
+		f->whole = sf->whole;
+		f->stands_for = sf->sampled ? (double)R.spec->rate : 1.0;
 		f->content = &R.content[sf->content];
 		if (R.spec->verify) {
 			f->shadow = mmap(NULL, SHADOW, PROT_READ | PROT_WRITE,
@@ -1051,12 +1375,61 @@ int replay_start(const spec_t *spec, pace_t *pace, warn_fn *warn, err_t *err)
 	return 0;
 }
 
-/* What is known of a load, beside what it leaves on the disks. */
+/* What is known of a load, beside what it leaves on the disks; a file's come after it, one for each. */
 typedef struct {
 	double wall_s, cpu_s;
 	uint64_t bytes; /* of files */
+	double used, allocated;
 	age_result_t age;
 } loaded_t;
+
+typedef struct {
+	double space, missing, logical, compressed;
+} loaded_file_t;
+
+static size_t loaded_size(void)
+{
+	return sizeof(loaded_t) + R.nfiles * sizeof(loaded_file_t);
+}
+
+static void take_over(const loaded_t *l)
+{
+	const loaded_file_t *files = (const loaded_file_t *)(l + 1);
+
+	R.r->load_wall_s = l->wall_s;
+	R.r->load_cpu_s = l->cpu_s;
+	R.r->load_bytes = l->bytes;
+	R.r->age = l->age;
+	R.used = l->used;
+	R.allocated = l->allocated;
+	for (size_t i = 0; i < R.nfiles; i++) {
+		rfile_t *f = &R.files[i];
+
+		f->space = files[i].space;
+		f->missing = files[i].missing;
+		f->logical = files[i].logical;
+		f->compressed = files[i].compressed;
+	}
+}
+
+static int hand_over(double wall, double cpu, const char *image)
+{
+	loaded_t *l = calloc(1, loaded_size());
+	loaded_file_t *files = (loaded_file_t *)(l + 1);
+	int rc;
+
+	if (l == NULL)
+		abort();
+	*l = (loaded_t){wall, cpu, R.r->load_bytes, R.used, R.allocated, R.r->age};
+	for (size_t i = 0; i < R.nfiles; i++) {
+		const rfile_t *f = &R.files[i];
+
+		files[i] = (loaded_file_t){f->space, f->missing, f->logical, f->compressed};
+	}
+	rc = image_save(R.spec, image, l, loaded_size(), R.err);
+	free(l);
+	return rc;
+}
 
 /* Everything up to OpenZFS itself: the disks, with what they hold, and the process that it runs in. */
 static int get_ready(const spec_t *spec, const ops_t *ops, const char *image, result_t *r, warn_fn *warn, err_t *err)
@@ -1064,6 +1437,10 @@ static int get_ready(const spec_t *spec, const ops_t *ops, const char *image, re
 	int rc;
 
 	memset(r, 0, sizeof(*r));
+	weights_begin((double)spec->rate);
+	fl_logged = logged;
+	if (spec->touched)
+		processor_is_zeros = sampled_is_filled;
 	R.spec = spec;
 	R.ops = ops;
 	R.r = r;
@@ -1073,14 +1450,11 @@ static int get_ready(const spec_t *spec, const ops_t *ops, const char *image, re
 	if (memvdev_create(spec, err) != 0)
 		return EXIT_INPUT;
 	if (image != NULL) {
-		const loaded_t *loaded = image_open(spec, image, sizeof(*loaded), err);
+		const loaded_t *loaded = image_open(spec, image, loaded_size(), err);
 
 		if (loaded == NULL)
 			return EXIT_INPUT;
-		r->load_wall_s = loaded->wall_s;
-		r->load_cpu_s = loaded->cpu_s;
-		r->load_bytes = loaded->bytes;
-		r->age = loaded->age;
+		take_over(loaded);
 	}
 	footprint_watch(spec->memory_limit, spec->file_limit);
 	if (replay_start(spec, &R.pace, warn, err) != 0 || pool_check_properties(spec, err) != 0)
@@ -1090,7 +1464,6 @@ static int get_ready(const spec_t *spec, const ops_t *ops, const char *image, re
 
 int replay_load(const spec_t *spec, const ops_t *ops, const char *image, warn_fn *warn, err_t *err)
 {
-	loaded_t loaded;
 	double wall, cpu;
 	result_t r;
 	int rc;
@@ -1102,8 +1475,7 @@ int replay_load(const spec_t *spec, const ops_t *ops, const char *image, warn_fn
 	progress("load", 0.0, true);
 	if ((rc = load()) != 0)
 		return rc;
-	loaded = (loaded_t){wall_now() - wall, cpu_now() - cpu, r.load_bytes, r.age};
-	if (image_save(spec, image, &loaded, sizeof(loaded), err) != 0)
+	if (hand_over(wall_now() - wall, cpu_now() - cpu, image) != 0)
 		return EXIT_FAILED;
 	progress("load", 1.0, true);
 	return 0;
@@ -1124,7 +1496,8 @@ int replay_run(const spec_t *spec, const ops_t *ops, const char *image, result_t
 		return rc;
 
 	note_txgs();
-	memvdev_begin();
+	note_space();
+	memvdev_begin(spread());
 	worktime_begin(spec);
 	pool_stat_base();
 	pool_arc(&arc0);
@@ -1148,6 +1521,8 @@ int replay_run(const spec_t *spec, const ops_t *ops, const char *image, result_t
 	r->cpu_s = cpu_now() - cpu;
 	progress("measure", 1.0, true);
 	quiesce();
+	memvdev_drain();
+	r->missed = sampled_missed();
 
 	for (size_t p = 0; p < spec->npools; p++) {
 		r->txgs += pool_last_txg((int)p) - R.txg_start[p];
@@ -1168,7 +1543,10 @@ int replay_run(const spec_t *spec, const ops_t *ops, const char *image, result_t
 		(void)pool_dataset_space(spec->datasets[i].name, &r->dataset_space[i]);
 	for (size_t i = 0; i < R.nfiles; i++)
 		if (R.files[i].f != NULL && !R.files[i].unlinked)
-			r->dataset_space[R.files[i].dataset].files += fl_size(R.files[i].f);
+			r->dataset_space[R.files[i].dataset].files +=
+			    R.files[i].stands_for > 1.0 ? R.files[i].whole : fl_size(R.files[i].f);
+	if (spec->touched || spec->rate > 1)
+		stand_for_space();
 	for (uint32_t i = 0; i < ops->nthreads; i++)
 		r->thread_wait_s_max = MAX(r->thread_wait_s_max, R.threads[i].wait_s);
 	if (r->skipped > 0)

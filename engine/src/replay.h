@@ -11,11 +11,15 @@
 #include "pool.h"
 #include "spec.h"
 
-/* Latencies in ms, kept one by one. */
+/* Latencies, kept one by one: what each is, and how many calls it stands for. */
 typedef struct {
-	float *ms;
+	float ms, stands_for;
+} latency_t;
+
+typedef struct {
+	latency_t *one;
 	uint64_t n, room;
-	double sum;
+	double sum, calls;
 } samples_t;
 
 #define RESULT_PARTS 100
@@ -25,7 +29,9 @@ typedef struct {
 	uint64_t load_bytes, warm_bytes;
 	double wall_s, cpu_s;
 	uint64_t txgs;
-	uint64_t reads, read_bytes, writes, write_bytes, syncs;
+	double reads, read_bytes, writes, write_bytes; /* what was asked for, and what that stands for */
+	uint64_t syncs;
+	uint64_t missed; /* records that were read although they had not been loaded */
 	uint64_t skipped; /* operations on files that do not exist (any more) */
 	throttle_t throttle;
 	arc_count_t arc;          /* during the measure; size and limit at its end */

@@ -30,7 +30,7 @@ void report_warn(const char *fmt, ...)
 
 static int by_value(const void *a, const void *b)
 {
-	float x = *(const float *)a, y = *(const float *)b;
+	float x = ((const latency_t *)a)->ms, y = ((const latency_t *)b)->ms;
 
 	return x < y ? -1 : x > y;
 }
@@ -38,9 +38,12 @@ static int by_value(const void *a, const void *b)
 /* The value below which a share of the samples lies: nearest rank. */
 static double rank(const samples_t *s, double q)
 {
-	uint64_t i = (uint64_t)ceil(q * (double)s->n);
+	double below = ceil(q * s->calls), seen = 0;
 
-	return s->n == 0 ? 0.0 : (double)s->ms[i == 0 ? 0 : i - 1];
+	for (uint64_t i = 0; i < s->n; i++)
+		if ((seen += (double)s->one[i].stands_for) >= below || i == s->n - 1)
+			return (double)s->one[i].ms;
+	return 0.0;
 }
 
 static json_t *latency(samples_t *s)
@@ -48,9 +51,9 @@ static json_t *latency(samples_t *s)
 	json_t *o = json_object();
 
 	if (s->n > 0)
-		qsort(s->ms, s->n, sizeof(*s->ms), by_value);
-	put(o, "count", s->n);
-	put_real(o, "mean", s->n > 0 ? s->sum / (double)s->n : 0.0);
+		qsort(s->one, s->n, sizeof(*s->one), by_value);
+	put_sum(o, "count", s->calls);
+	put_real(o, "mean", s->n > 0 ? s->sum / s->calls : 0.0);
 	put_real(o, "p50", rank(s, 0.5));
 	put_real(o, "p90", rank(s, 0.9));
 	put_real(o, "p99", rank(s, 0.99));
@@ -59,7 +62,7 @@ static json_t *latency(samples_t *s)
 	return o;
 }
 
-static json_t *vdevs(const spec_t *spec, io_count_t *sum, double *busy_max, char *busy_name, size_t len)
+static json_t *vdevs(const spec_t *spec, io_sum_t *sum, uint64_t *flushes, double *busy_max, char *busy_name, size_t len)
 {
 	json_t *list = json_array();
 	size_t n;
@@ -80,11 +83,11 @@ static json_t *vdevs(const spec_t *spec, io_count_t *sum, double *busy_max, char
 		put(o, "stat_writes", now.writes - d[i].stat_base.writes);
 		put(o, "stat_write_bytes", now.write_bytes - d[i].stat_base.write_bytes);
 		(void)json_array_append_new(list, o);
-		sum->reads += d[i].count.reads;
-		sum->read_bytes += d[i].count.read_bytes;
-		sum->writes += d[i].count.writes;
-		sum->write_bytes += d[i].count.write_bytes;
-		sum->flushes += d[i].count.flushes;
+		sum->reads += d[i].stands_for.reads;
+		sum->read_bytes += d[i].stands_for.read_bytes;
+		sum->writes += d[i].stands_for.writes;
+		sum->write_bytes += d[i].stands_for.write_bytes;
+		*flushes += d[i].count.flushes;
 		/* Nobody waits for what an L2ARC is fed with, and OpenZFS feeds it less when its disk is behind; who
 		 * reads from it waits for that, which is a thread's wait. */
 		if (d[i].class == VC_CACHE)
@@ -179,7 +182,8 @@ static json_t *age_json(const spec_t *spec, const age_result_t *a)
 static json_t *measure(const spec_t *spec, result_t *r)
 {
 	io_totals_t *t = account_totals();
-	io_count_t sum = {0};
+	io_sum_t sum = {0};
+	uint64_t flushes = 0;
 	json_t *m = json_object(), *o, *list;
 	double busy;
 	char busy_name[256];
@@ -189,31 +193,31 @@ static json_t *measure(const spec_t *spec, result_t *r)
 	put(m, "txgs", r->txgs);
 
 	o = json_object();
-	put(o, "reads", r->reads);
-	put(o, "read_bytes", r->read_bytes);
-	put(o, "writes", r->writes);
-	put(o, "write_bytes", r->write_bytes);
+	put_sum(o, "reads", r->reads);
+	put_sum(o, "read_bytes", r->read_bytes);
+	put_sum(o, "writes", r->writes);
+	put_sum(o, "write_bytes", r->write_bytes);
 	put(o, "syncs", r->syncs);
 	(void)json_object_set_new(m, "logical", o);
 
-	list = vdevs(spec, &sum, &busy, busy_name, sizeof(busy_name));
+	list = vdevs(spec, &sum, &flushes, &busy, busy_name, sizeof(busy_name));
 	o = counts(&sum);
-	put(o, "flushes", sum.flushes);
+	put(o, "flushes", flushes);
 	(void)json_object_set_new(m, "physical", o);
 	(void)json_object_set_new(m, "by_vdev", list);
 
 	(void)json_object_set_new(m, "by_cause", cause_counts());
 	(void)json_object_set_new(m, "by_dataset", dataset_counts(spec));
-	put(m, "rmw_reads", t->rmw_reads);
-	put(m, "rmw_read_bytes", t->rmw_read_bytes);
-	put_real(m, "write_amplification", r->write_bytes > 0 ? (double)sum.write_bytes / (double)r->write_bytes : 0.0);
+	put_sum(m, "rmw_reads", t->rmw_reads);
+	put_sum(m, "rmw_read_bytes", t->rmw_read_bytes);
+	put_real(m, "write_amplification", r->write_bytes > 0 ? sum.write_bytes / r->write_bytes : 0.0);
 	(void)json_object_set_new(m, "arc", arc_json(r));
 
 	o = json_object();
 	put(o, "hits", r->arc.l2_hits);
 	put(o, "misses", r->arc.l2_misses);
 	put(o, "size_end", r->arc.l2_size);
-	put(o, "write_bytes", t->cache_write_bytes);
+	put_sum(o, "write_bytes", t->cache_write_bytes);
 	(void)json_object_set_new(m, "l2arc", o);
 
 	o = json_object();
@@ -221,10 +225,10 @@ static json_t *measure(const spec_t *spec, result_t *r)
 	put(o, "itx_indirect", r->itx.indirect);
 	put(o, "itx_copied", r->itx.copied);
 	put(o, "itx_needcopy", r->itx.needcopy);
-	put(o, "writes", t->cause[CAUSE_ZIL].writes);
-	put(o, "bytes", t->cause[CAUSE_ZIL].write_bytes);
-	put(o, "slog_writes", t->slog_writes);
-	put(o, "slog_bytes", t->slog_bytes);
+	put_sum(o, "writes", t->cause[CAUSE_ZIL].writes);
+	put_sum(o, "bytes", t->cause[CAUSE_ZIL].write_bytes);
+	put_sum(o, "slog_writes", t->slog_writes);
+	put_sum(o, "slog_bytes", t->slog_bytes);
 	(void)json_object_set_new(m, "zil", o);
 
 	o = json_object();
@@ -271,6 +275,8 @@ char *report_text(const spec_t *spec, result_t *r)
 	put_real(o, "cpu_s", r->load_cpu_s);
 	put(o, "write_bytes", r->load_bytes);
 	put(o, "warm_bytes", r->warm_bytes);
+	if (spec->touched)
+		put(o, "missed", r->missed);
 	(void)json_object_set_new(root, "load", o);
 	put(root, "memory_peak", footprint_peak());
 	if (spec->age.fill > 0 || spec->age.rewrites > 0)

@@ -441,7 +441,7 @@ static int parse_age(const json_t *root, spec_age_t *age, err_t *err)
 
 static int parse_files(const json_t *root, spec_t *s, err_t *err)
 {
-	static const char *const keys[] = {"id", "dataset", "size", "content", "rewrite", NULL};
+	static const char *const keys[] = {"id", "dataset", "size", "content", "rewrite", "sampled", "whole", NULL};
 	const json_t *a = want_array(root, "spec", "files", 0, err);
 
 	if (a == NULL)
@@ -476,8 +476,15 @@ static int parse_files(const json_t *root, spec_t *s, err_t *err)
 		if (f->content < 0)
 			return err_set(err, "spec: %s.content is \"%s\", which \"content\" does not have.", where,
 			    name);
-		if (parse_rewrite(json_object_get(j, "rewrite"), where, f, err) != 0)
+		if (parse_rewrite(json_object_get(j, "rewrite"), where, f, err) != 0 ||
+		    want_bool(j, where, "sampled", &f->sampled, err) != 0)
 			return -1;
+		f->whole = f->size;
+		if (f->sampled) {
+			if (want_int(j, where, "whole", size, INT64_C(1) << 50, &size, err) != 0)
+				return -1;
+			f->whole = (uint64_t)size;
+		}
 	}
 	qsort(s->files, s->nfiles, sizeof(*s->files), by_id);
 	for (size_t i = 1; i < s->nfiles; i++)
@@ -582,10 +589,11 @@ static int parse_root(const json_t *root, spec_t *s, err_t *err)
 {
 	static const char *const keys[] = {"version", "seed", "arc_max", "host_memory", "pools", "datasets", "profiles",
 		"files", "content", "tunables", "closed", "verify", "backing", "backing_dir", "memory_limit",
-		"file_limit", "age", "processor", NULL};
+		"file_limit", "age", "processor", "sample", "load", NULL};
 	static const char *const backings[] = {"memory", "file"};
+	static const char *const loads[] = {"all", "touched"};
 	int64_t n;
-	int b = 0;
+	int b = 0, l = 0;
 
 	if (!json_is_object(root))
 		return err_set(err, "spec: it must be a JSON object.");
@@ -608,6 +616,16 @@ static int parse_root(const json_t *root, spec_t *s, err_t *err)
 	if (want_bool(root, "spec", "closed", &s->closed, err) != 0 ||
 	    want_bool(root, "spec", "verify", &s->verify, err) != 0)
 		return -1;
+	s->rate = 1;
+	if (json_object_get(root, "sample") != NULL) {
+		if (want_int(root, "spec", "sample", 1, 1 << 20, &n, err) != 0)
+			return -1;
+		s->rate = (int)n;
+	}
+	if (json_object_get(root, "load") != NULL && want_choice(root, "spec", "load", loads, 2, &l, err) != 0)
+		return -1;
+	/* Of what was sampled it is not known what the rest comes to but by what is touched. */
+	s->touched = l == 1 || s->rate > 1;
 	if (json_object_get(root, "backing") != NULL && want_choice(root, "spec", "backing", backings, 2, &b, err) != 0)
 		return -1;
 	s->file_backing = b == 1;

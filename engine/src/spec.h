@@ -57,6 +57,8 @@ typedef struct {
 	int content;      /* index into spec_t.content */
 	uint64_t size;    /* bytes at the start */
 	uint64_t rewrite; /* bytes of each write while the pool ages; 0 = it is not rewritten */
+	bool sampled;     /* its bytes are a sample of a larger file's */
+	uint64_t whole;   /* bytes of that one */
 	bool in_order;    /* from start to end, not at random */
 	bool commits;     /* and is committed now and then */
 } spec_file_t;
@@ -91,6 +93,8 @@ typedef struct spec {
 	uint64_t host_memory; /* bytes; 0 = derived from arc_max */
 	bool closed;          /* threads go on as soon as they would have, not when they were recorded */
 	bool verify;
+	int rate;     /* of sampled files one byte in so many is there; 1: nothing was sampled */
+	bool touched; /* of files that records alone are loaded that the trace touches */
 	bool file_backing;
 	char backing_dir[4096];            /* "" = none */
 	uint64_t memory_limit, file_limit; /* bytes that the process may take here; 0 = any */

@@ -283,9 +283,9 @@ void livedisk_stats(const spec_t *spec, json_t *stats)
 	(void)json_object_set_new(stats, "disks", list);
 	(void)json_object_set_new(stats, "causes", cause_counts());
 	(void)json_object_set_new(stats, "datasets", dataset_counts(spec));
-	put(stats, "slog_writes", t->slog_writes);
-	put(stats, "slog_bytes", t->slog_bytes);
-	put(stats, "cache_write_bytes", t->cache_write_bytes);
+	put_sum(stats, "slog_writes", t->slog_writes);
+	put_sum(stats, "slog_bytes", t->slog_bytes);
+	put_sum(stats, "cache_write_bytes", t->cache_write_bytes);
 	(void)pthread_mutex_unlock(&count_lock);
 }
 
@@ -342,7 +342,7 @@ void disk_begin(zio_t *z, disk_t *d)
 	int error = 0;
 
 	(void)pthread_mutex_lock(&count_lock);
-	(void)account_io(z, d, NULL);
+	(void)account_io(z, d, NULL, NULL);
 	(void)pthread_mutex_unlock(&count_lock);
 	if (!l->instant) {
 		submit(d, z);

@@ -289,6 +289,7 @@ class Recommendation(RecommendationPart):
     aged: list[str] = []  # whether the choice changes on pools of other ages, a sentence for each
     neighbour: list[str] = []  # whether the choice changes beside a second job on the pool
     beside: list[JobBeside] = []  # what each of the two loses to the other, by layout
+    sampled: str = ""  # what part of the trace was replayed, and how far off that may be; "": all
     carries: str = ""  # with which other processors and sizes of the ARC the choice is as good
     elsewhere: list[Elsewhere] = []  # the figures of that
     outpaced: str = ""  # which layouts could not have kept the recorded pace, with figures

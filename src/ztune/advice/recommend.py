@@ -26,7 +26,7 @@ from ztune.advice.model import (
     StudiedSubject,
 )
 from ztune.advice.pools import modelled_change, pool_advice
-from ztune.analysis import aged, elsewhere, neighbours, units
+from ztune.analysis import aged, elsewhere, neighbours, sampled, units
 from ztune.analysis.basis import in_user_space
 from ztune.analysis.choose import as_good
 from ztune.analysis.effects import ABSENT, Effect, effects
@@ -143,6 +143,7 @@ def recommend(
         aged=aged.sentences(now, trials) if modelled else [],
         neighbour=neighbours.sentences(now, trials) if modelled else [],
         beside=beside,
+        sampled=sampled.sentence(run, trials) if modelled else "",
         carries=elsewhere.sentence(now, trials) if modelled else "",
         elsewhere=elsewhere.rows(now, trials) if modelled else [],
         outpaced=trust.outpaced(now) if modelled else "",

@@ -16,7 +16,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 
 from ztune import output
-from ztune.analysis import units
+from ztune.analysis import sampled, units
 from ztune.analysis.basis import basis
 from ztune.analysis.metrics import MEASURED, operations, table
 from ztune.analysis.results import collect
@@ -206,7 +206,8 @@ def _begun(run: Run, trials: Sequence[Trial], at_once: int) -> list[str]:
     zfs = run.versions.get("openzfs")
     if not run.measured:
         name = Path(run.trace_path or "").name.removesuffix(".trace")
-        return [f"run {run.id}: {name} through OpenZFS {zfs}, {at_once} at a time"]
+        said = [f"run {run.id}: {name} through OpenZFS {zfs}, {at_once} at a time"]
+        return [*said, *filter(None, [sampled.sentence(run, [])])]
     where = str(run.target["name"])
     layouts = len({t.arm for t in trials})
     what = f"OpenZFS {zfs}, kernel {run.versions.get('kernel', '?')}" if zfs else "no OpenZFS"

@@ -182,6 +182,18 @@ elsewhere_option = option(
     help="Don't try whether the choice carries: the base, the layout to recommend and the next best are "
     "replayed once more with half and twice the ARC, two to six replays on top of --budget.",
 )
+sample_option = option(
+    "--sample",
+    metavar="1/N",
+    help="Replay one address region of the data in N, with an Nth of the ARC, and every call on the logs; "
+    "1/1 is all. Default: what the recording, the ARC and an engine's time suggest; the command says it.",
+)
+load_option = option(
+    "--load",
+    type=click.Choice(["all", "touched"]),
+    help="What is written to the pools before a replay: all files, or the records that the recording touches, "
+    "and of the rest what it takes. Default: all up to 1 GiB.",
+)
 budget_option = option(
     "--budget",
     type=click.IntRange(1),

@@ -12,7 +12,7 @@ import click
 
 from ztune import output
 from ztune.advice.trust import outpaced
-from ztune.analysis import aged, elsewhere, neighbours
+from ztune.analysis import aged, elsewhere, neighbours, sampled
 from ztune.analysis.across import family
 from ztune.analysis.metrics import REPLAYED, TOTALS, operations, table
 from ztune.analysis.standing import standing
@@ -26,10 +26,12 @@ from ztune.cli._options import (
     elsewhere_option,
     have_option,
     jobs_option,
+    load_option,
     option,
     processor_option,
     profile_option,
     role_option,
+    sample_option,
     seed_option,
     takes,
 )
@@ -58,6 +60,7 @@ from ztune.study.layout import plain, with_settings
 from ztune.trace import reassign
 from ztune.trace.reader import Trace
 from ztune.trace.roles import RoleRules
+from ztune.trace.sampling import parse_rate
 
 
 @click.command("screen")
@@ -89,6 +92,8 @@ def command(
         help="Replay the base and the best beside this second recording too, on the same pools, from START "
         "seconds on, and say what each of the two loses.",
     ),
+    sample: str | None = sample_option,
+    load: str | None = load_option,
     no_elsewhere: bool = elsewhere_option,
     timeout: float | None = option(
         "--timeout", type=FiniteRange(min=1), metavar="S", help="Give a layout up after S seconds."
@@ -126,6 +131,7 @@ def command(
       ztune screen my.trace --advice openzfs-guide   what the guide says, beside what is found
       ztune screen my.trace --age used,old   does the choice hold on a full pool, years later?
       ztune screen my.trace --with backup.trace@5     what do it and a backup lose to each other?
+      ztune screen my.trace --sample 1/8    one region in eight; what is not said is chosen
       ztune screen my.trace --resume            go on where it was cut
       ztune screen my.trace --profile nvme --processor host.json    with the processors of another host
       ztune screen my.trace --openzfs 2.3.2,2.4.4    what does the upgrade change?
@@ -149,14 +155,16 @@ def command(
     engines = [] if openzfs is None else versions.asked(openzfs)
     with Store.open() as store:
         options = ScreenOptions(
-            jobs or 0, budget or DEFAULT_BUDGET, timeout, seed, elsewhere=not no_elsewhere
-        )
+            jobs or 0, budget or DEFAULT_BUDGET, timeout, seed, elsewhere=not no_elsewhere,
+            sample=parse_rate(sample) if sample else 0, load=load or "",
+        )  # fmt: skip
         if resume is not None:
             given = {
                 "--study": study_name, "--profile": profile, "--arc": arc, "--name": name,
                 "--role": ", ".join(roles) or None, "--have": have or None,
                 "--advice": " ".join(advice) or None, "--age": age, "--with": beside,
                 "--cores": None if cores is None else str(cores), "--processor": processor,
+                "--sample": sample, "--load": load,
             }  # fmt: skip
             wrong = [flag for flag, value in given.items() if value is not None]
             if wrong:
@@ -348,6 +356,7 @@ def ranking_json(run: Run, trials: Sequence[Trial]) -> dict[str, Any]:
         "search": None if (end := stopped(run.outcome)) is None else end.to_json(),
         "aged": aged.sentences(now, trials),
         "neighbour": neighbours.sentences(now, trials),
+        "sample": None if (part := sampled.error(run, trials)) is None else part.to_json(),
         "carries": elsewhere.sentence(now, trials),
         "elsewhere": [asdict(row) for row in elsewhere.rows(now, trials)],
         "beside": [asdict(row) for row in neighbours.rows(now, trials)],

@@ -56,6 +56,40 @@ def _dataset(dataset: Dataset) -> dict[str, Any]:
     return {"name": dataset.name, "properties": properties}
 
 
+def sampled(spec: dict[str, Any], of: int, region: int) -> dict[str, Any]:
+    """Return ``spec`` for a sample of one region of ``region`` bytes in ``of``: with that part of the ARC, of
+    what an L2ARC holds and is fed with, and of how far ahead is read, since a scan is that much shorter.
+
+    Dirty data is not here: the engine counts a sampled byte as what it stands for.
+    """
+    if of == 1:
+        return spec
+    tunables = dict(spec["tunables"])
+    ahead = int(tunables.get("zfetch_max_distance", TUNABLES["zfetch_max_distance"].default) or 0)
+    tunables["zfetch_max_distance"] = min(ahead, max(ahead // of, LEAST_AHEAD, region))
+    pools = []
+    for pool in spec["pools"]:
+        vdevs = []
+        for vdev in pool["vdevs"]:
+            if vdev["class"] == "cache":
+                for name in ("l2arc_write_max", "l2arc_write_boost"):
+                    tunables[name] = tunables.get(name, TUNABLES[name].default)
+                disks = [
+                    {**d, "size": max(d["size"] // of, LEAST_DISK), "span": d["size"]} for d in vdev["disks"]
+                ]
+                vdev = {**vdev, "disks": disks}
+            vdevs.append(vdev)
+        pools.append({**pool, "vdevs": vdevs})
+    for name, least in (("l2arc_write_max", 4096), ("l2arc_write_boost", 0)):
+        if name in tunables:
+            tunables[name] = max(tunables[name] // of, least)
+    return {**spec, "arc_max": spec["arc_max"] // of, "sample": of, "pools": pools, "tunables": tunables}
+
+
+LEAST_AHEAD = 16 << 20
+"""Bytes of ``zfetch_max_distance`` at least, as the engine has it."""
+LEAST_DISK = 64 << 20
+"""Bytes of a disk at least, as the engine has it."""
 LEAST_AGED = 2 << 30
 """Bytes of an aged pool at least: OpenZFS keeps 128 MiB for itself (spa_min_slop in spa_misc.c), which leaves
 no room at a fill of 90 % in much less."""

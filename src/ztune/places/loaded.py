@@ -55,16 +55,16 @@ def load_spec(spec: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def key_of(spec: Mapping[str, Any], content: Mapping[str, Path], engine: Engine) -> str:
+def key_of(spec: Mapping[str, Any], files: Mapping[str, Path], engine: Engine) -> str:
     """Return what loads with the same outcome have in common: ``spec`` is a ``load_spec`` without paths.
 
-    ``content``: role → file of sample blocks, which is never changed once it is there.
+    ``files``: what else the load reads, none of which is changed once it is there.
     """
-    files = {}
-    for role, path in sorted(content.items()):
+    read = {}
+    for name, path in sorted(files.items()):
         stat = path.stat()
-        files[role] = [str(path.resolve()), stat.st_size, stat.st_mtime_ns]
-    parts = [engine.version, engine.openzfs, spec, files]
+        read[name] = [str(path.resolve()), stat.st_size, stat.st_mtime_ns]
+    parts = [engine.version, engine.openzfs, spec, read]
     return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:32]
 
 

@@ -30,12 +30,15 @@ from ztune.onhost.properties import REPLAYED
 from ztune.places import engine_limits, loaded
 from ztune.places.calibration import HostProcessors
 from ztune.places.engine import Engine, last_line
-from ztune.places.engine_spec import aged, changed_in_vain, engine_spec
+from ztune.places.engine_spec import aged, changed_in_vain, engine_spec, sampled
 from ztune.places.processors import Processors, keep_on
 from ztune.study import Layout, Study
+from ztune.study.layout import MIN_ARC
+from ztune.trace import sampling
 from ztune.trace.content import content_pools
 from ztune.trace.ops import CONTENT, EXPORT_VERSION, Inputs, OpsFile, OpsInfo, export_ops
 from ztune.trace.reader import Trace
+from ztune.trace.sampling import Rate
 from ztune.trace.summary import summarise
 
 MIN_TIMEOUT_S = 900.0
@@ -133,6 +136,30 @@ def beyond_replay(study: Study, layout: Layout) -> str:
     return ""
 
 
+ALL = Rate(1)
+LOADED_WHOLE = 1 << 30
+"""Bytes of files up to which all of them are loaded: it takes some 10 s, and no figure is an estimate."""
+_LEAST_LOADED = 64 << 20  # what is loaded of each role to know how it compresses, and more
+_POINTERS = 64  # of the bytes of a file: block pointers of 128 bytes to records of 8 KiB, twice on disk
+
+
+def _sampled(inputs: Inputs, rate: Rate) -> Inputs:
+    """Return what the engine reads of a sample; made once and kept beside the whole."""
+    if rate.of == 1:
+        return inputs
+    name = f"sample-{sampling.VERSION}-{rate.of}-{rate.part}-{rate.region}"
+    folder = inputs.ops.parent
+    ops, index = folder / f"{name}.bin", folder / f"{name}.json"
+    with shared_files.locked(folder / "lock"):
+        if ops.is_file() and index.is_file():
+            files = tuple(OpsFile(**f) for f in json.loads(index.read_text()))
+        else:
+            files = sampling.sample(inputs.ops, inputs.files, rate, ops)
+            with shared_files.replacing(index) as partial:
+                partial.write_text(json.dumps([vars(f) for f in files]))
+    return replace(inputs, ops=ops, files=files)
+
+
 class Replay:
     """The replay target for one trace."""
 
@@ -149,19 +176,26 @@ class Replay:
         cores: int | None = None,
         processor: Mapping[str, Any] | None = None,
         inputs: Inputs | None = None,
+        rate: Rate = ALL,
+        load: str = "",
     ) -> None:
-        """``inputs``: what the engine reads, where that is not ``trace`` alone."""
+        """``inputs``: what the engine reads, where that is not ``trace`` alone. ``rate``: how much of it is
+        replayed. ``load``: "all" of the files, or what is "touched"; empty: all where that is little."""
         self.trace = trace
         self.engine = engine
         self.jobs = jobs
         self.timeout_s = timeout_s or max(MIN_TIMEOUT_S, TIMEOUT_FACTOR * trace.duration_s)
-        self.inputs = prepare(trace) if inputs is None else inputs
+        whole = prepare(trace) if inputs is None else inputs
+        self.rate = rate
+        self.inputs = _sampled(whole, rate)
+        self._load = load
         self.memory = (
             engine_limits.memory_bytes()
         )  # once: engines that run must not make less of those to come
         self._backing = backing
         self._host = HostProcessors.of(cores, processor or {}, trace.manifest.environment.get("cpus"))
         self._processors = Processors()
+        self._touched: dict[tuple[int, ...], int] = {}
 
     def check(self, study: Study, layout: Layout) -> None:
         """Raise InputError if a replayed trace can't answer what ``layout`` asks."""
@@ -191,7 +225,32 @@ class Replay:
                     raw["rewrite"] = self._rewrite(file.role, age)
             spec = aged(spec, layout, sizes)
             spec["age"] = {"fill": age.fill, "rewrites": age.rewrites, "snapshots": age.snapshots}
-        return {**spec, "files": files}
+        spec = {**sampled(spec, self.rate.of, self.rate.region), "files": files}
+        if spec["arc_max"] < MIN_ARC:
+            sampling.check_rate(self.rate.of, layout.arc, MIN_ARC)
+        # What ages is rewritten everywhere.
+        if layout.age is None and (self._load or self._default_load) == "touched":
+            spec["load"] = "touched"
+        return spec
+
+    @cached_property
+    def _default_load(self) -> str:
+        return "touched" if sum(f.size for f in self.inputs.files) > LOADED_WHOLE else "all"
+
+    def contents_bytes(self, spec: dict[str, Any]) -> int:
+        """Return an upper estimate of what the pools of a trial hold, bytes."""
+        growth = self.written_bytes()
+        if spec.get("load") != "touched":
+            return contents_bytes(spec, growth)
+        records = {d["name"]: int(d["properties"]["recordsize"]) for d in spec["datasets"]}
+        of_files = {f["id"]: records[f["dataset"]] for f in spec["files"]}
+        key = tuple(of_files.values())
+        if key not in self._touched:
+            self._touched[key] = sampling.touched_bytes(self.inputs.ops, self.inputs.files, of_files)
+        files = int(sum(f["size"] for f in spec["files"]))
+        # Twice: what may be read ahead.
+        touched = min(2 * self._touched[key] + _LEAST_LOADED, files)
+        return contents_bytes({**spec, "files": [{"size": touched}]}, growth) + files // _POINTERS
 
     def _rewrite(self, role: str, age: Age) -> dict[str, Any]:
         """Return how the files of a role are rewritten while the pool ages: as they were recorded."""
@@ -213,7 +272,7 @@ class Replay:
         """Return "memory", or "file" where the pools of all jobs at once would take too much memory."""
         if self._backing is not None:
             return self._backing
-        need = self.jobs * (memory_bytes(spec) + contents_bytes(spec, self.written_bytes()))
+        need = self.jobs * (memory_bytes(spec) + self.contents_bytes(spec))
         return "memory" if need <= self.memory else "file"
 
     def written_bytes(self) -> int:
@@ -235,7 +294,7 @@ class Replay:
                 self._engine("load", first, arguments, folder, progress, stop)
 
             try:
-                with loaded.image(self.load_key(spec), self._contents(first), load, stop) as image:
+                with loaded.image(self.load_key(spec), self.contents_bytes(first) + filler_bytes(first), load, stop) as image:
                     arguments = ["--image", f"/proc/self/fd/{image}"]
                     text = self._engine("replay", spec, arguments, folder, progress, stop, image)
                 result = json.loads(text)
@@ -254,7 +313,10 @@ class Replay:
 
     def load_key(self, spec: dict[str, Any]) -> str:
         """Return what trials that begin from the same image have in common."""
-        return loaded.key_of(loaded.load_spec(spec), self.inputs.content, self.engine)
+        files = dict(self.inputs.content)
+        if spec.get("load") == "touched":
+            files["the operations"] = self.inputs.ops
+        return loaded.key_of(loaded.load_spec(spec), files, self.engine)
 
     def _engine(
         self,
@@ -286,10 +348,6 @@ class Replay:
             raise _EngineError(error)
         return text
 
-    def _contents(self, spec: dict[str, Any]) -> int:
-        """Return the most that the pools hold, bytes."""
-        return contents_bytes(spec, self.written_bytes()) + filler_bytes(spec)
-
     def _limits(self, spec: dict[str, Any], backing: str, folder: Path) -> dict[str, Any]:
         """Return what one engine may take of memory, and of the disk that it then turns to."""
         memory = self.memory // self.jobs
@@ -298,9 +356,9 @@ class Replay:
                 f"an engine with an ARC of {spec['arc_max'] >> 20} MiB takes about "
                 f"{memory_bytes(spec) >> 20} MiB, and {self.jobs} at once may take "
                 f"{self.memory >> 20} MiB of this machine's memory; "
-                f"use fewer --jobs, a smaller --arc, or free memory"
+                f"use fewer --jobs, a smaller --arc, a smaller --sample, or free memory"
             )
-        need = self.jobs * self._contents(spec)
+        need = self.jobs * (self.contents_bytes(spec) + filler_bytes(spec))
         free = engine_limits.disk_bytes(folder)
         if need > free and backing == "file":
             loaded.drop()
@@ -309,7 +367,7 @@ class Replay:
             raise InputError(
                 f"the pools of {self.jobs} layouts at once take about {need >> 20} MiB, more than fits "
                 f"into memory or into {paths.home()} ({free >> 20} MiB, beside what is left free); "
-                f"use fewer --jobs or another ZTUNE_HOME"
+                f"use fewer --jobs, a smaller --sample or another ZTUNE_HOME"
             )
         limits: dict[str, Any] = {"memory_limit": memory}
         if backing == "file" or free // self.jobs >= _LEAST_FILES:
@@ -407,7 +465,8 @@ def _file(layout: Layout, file: OpsFile) -> dict[str, Any]:
         dataset = layout.dataset_of(file.role)
         assert dataset is not None, file.role  # check() comes first
         name, content = dataset.name, file.role
-    return {"id": file.id, "dataset": name, "size": file.size, "content": content}
+    raw: dict[str, Any] = {"id": file.id, "dataset": name, "size": file.size, "content": content}
+    return {**raw, "sampled": True, "whole": max(file.whole, file.size)} if file.sampled else raw
 
 
 def memory_bytes(spec: dict[str, Any]) -> int:

@@ -9,10 +9,11 @@ from ztune.errors import InputError
 from ztune.places.engine import Engine
 from ztune.places.neighbour import Neighbour, joined
 from ztune.places.replay import Outcome, Replay, prepare
-from ztune.store.records import NEIGHBOUR
+from ztune.store.records import BOTH, NEIGHBOUR, PART
 from ztune.study import OBJECTIVES
 from ztune.trace.ops import Inputs
 from ztune.trace.reader import Trace
+from ztune.trace.sampling import REGION, Rate
 
 
 def rerun(record: dict[str, Any], trace: Trace, engine: Engine) -> Outcome:
@@ -34,16 +35,24 @@ def rerun(record: dict[str, Any], trace: Trace, engine: Engine) -> Outcome:
     options = run.get("options") or {}
     inputs = _beside(trial, trace, options)
     replay = Replay(
-        trace, engine, cores=options.get("cores"), processor=options.get("processor"), inputs=inputs
-    )
+        trace, engine, cores=options.get("cores"), processor=options.get("processor"), inputs=inputs,
+        rate=_rate(trial, options),
+    )  # fmt: skip
     return replay.run(trial["spec"], None, threading.Event())
+
+
+def _rate(trial: dict[str, Any], options: dict[str, Any]) -> Rate:
+    """Return which sample the trial replayed."""
+    condition = str(trial.get("target", "")).partition(", ")[2]
+    part = int(condition.removeprefix(PART)) if condition.startswith(PART) else 0
+    return Rate(trial["spec"].get("sample", 1), part, options.get("region") or REGION)
 
 
 def _beside(trial: dict[str, Any], trace: Trace, options: dict[str, Any]) -> Inputs | None:
     """Return what the engine read of a trial with a neighbour; None of another."""
     condition = str(trial.get("target", "")).partition(", ")[2]
     kept = options.get("beside")
-    if not condition or not kept:
+    if not kept or condition not in (BOTH, NEIGHBOUR):
         return None
     one = Neighbour.kept(kept)
     return joined(trace, prepare(trace), one, prepare(one.trace), alone=condition == NEIGHBOUR)

@@ -93,6 +93,7 @@ class Brief:
     keeps: bool = False
     aged: BriefSaid | None = None
     neighbour: BriefSaid | None = None
+    sampled: BriefSaid | None = None
     carries: BriefSaid | None = None
 
 
@@ -118,6 +119,7 @@ def of(r: Recommendation, flags: Sequence[str] = ()) -> Brief:
         keeps=keeps,
         aged=_changing_first(r.aged),
         neighbour=_changing_first(r.neighbour),
+        sampled=BriefSaid(r.sampled) if r.sampled else None,
         carries=BriefSaid(r.carries) if r.carries else None,
     )
 
@@ -311,7 +313,7 @@ def _lines(brief: Brief, width: int, fit: _Fit) -> list[Text]:
     sure = replace(brief.sure, text=f"{brief.level}. {brief.sure.text}")
     for label, said in (
         ("How sure", sure), ("Search", brief.searched), ("Age", brief.aged),
-        ("Beside", brief.neighbour), ("Elsewhere", brief.carries),
+        ("Beside", brief.neighbour), ("Sampled", brief.sampled), ("Elsewhere", brief.carries),
         ("Warning", brief.warning), ("If bought", brief.bought),
     ):  # fmt: skip
         if said is not None:

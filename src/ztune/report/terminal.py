@@ -93,6 +93,8 @@ def ranking(r: Recommendation, top: int | None = TOP) -> RenderableType:
         Text(f"\n{text}", style="yellow" if "changes" in text else "") for text in (*r.aged, *r.neighbour)
     ]
     base = None if baseline is None else baseline.layout
+    if r.sampled:
+        parts.append(Text(f"\n{r.sampled}"))
     if r.carries:
         parts.append(Text(f"\n{r.carries}", style="yellow" if "ot with " in r.carries else ""))
     parts += neighbours.table(r.beside, None if top is None else {r.layout_name, base})
@@ -259,6 +261,8 @@ def recommendation(r: Recommendation) -> RenderableType:
         parts += [_indent(text) for text in r.warnings]
     parts += [Text(), _heading(f"How sure: {r.confidence.level}"), _indent(r.confidence.sentence)]
     parts += [_indent(text) for text in r.confidence.reasons]
+    if r.sampled:
+        parts += [Text(), _heading("Sampled"), _indent(r.sampled)]
     if r.carries:
         parts += [Text(), _heading("Elsewhere"), _indent(r.carries)]
         parts += [_indent(text) for text in elsewhere(r)]

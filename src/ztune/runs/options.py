@@ -37,7 +37,8 @@ class ScreenOptions(Options):
     ``processor``, which ``HostProcessors`` keeps, else of the recorded host. ``ages``: pools on which the
     base and the best are tried once more. ``beside``: a second recording that they are replayed beside, as
     ``places.neighbour.Neighbour`` keeps it; empty: none. ``elsewhere``: whether the best are tried with other
-    sizes of the ARC.
+    sizes of the ARC. ``sample``: one region in so many is replayed, of ``region`` bytes; 0: what suits, and in
+    a run's record what was chosen. ``load``: "all" of the files, or what is "touched"; empty: what suits.
     """
 
     jobs: int = 0
@@ -51,6 +52,9 @@ class ScreenOptions(Options):
     ages: tuple[str, ...] = ()
     beside: Mapping[str, Any] = field(default_factory=dict)
     elsewhere: bool = False
+    sample: int = 0
+    region: int = 0
+    load: str = ""
 
 
 @dataclass(frozen=True)

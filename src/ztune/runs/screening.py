@@ -35,11 +35,13 @@ from ztune.runs.space import AGE, changed, differences, first_round, meaning, un
 from ztune.search.propose import STARTS
 from ztune.store import environment
 from ztune.store.db import Store
-from ztune.store.records import BOTH, HALF_ARC, NEIGHBOUR, TWICE_ARC, Run, Trial
+from ztune.store.records import BOTH, HALF_ARC, NEIGHBOUR, PART, TWICE_ARC, Run, Trial
 from ztune.study import Layout, Study
 from ztune.study.layout import MIN_ARC, with_settings
+from ztune.trace import sampling
 from ztune.trace.ops import Inputs
 from ztune.trace.reader import Trace
+from ztune.trace.sampling import Rate
 from ztune.trace.witness import kept
 from ztune.units import parse_size
 
@@ -50,6 +52,9 @@ _LOOK_AHEAD = 8
 """Trials that are looked at for one that need not wait."""
 _OF_ARC = {HALF_ARC: 0.5, TWICE_ARC: 2.0}
 """The conditions with another ARC, as shares of the layout's."""
+PARTS = 4
+"""How many samples that have no region in common are replayed of the base and of the layout to recommend, where
+a part was sampled: what they differ by is how far a figure of one may be from that of all."""
 
 
 def versions(engine: Engine) -> dict[str, str]:
@@ -102,7 +107,7 @@ def start(
         seed=seed,
         name=name,
         command=list(command),
-        options=options.to_json(),
+        options=replace(options, sample=targets.rate.of, region=targets.rate.region).to_json(),
         warnings=warnings,
         source_run=None if like is None else like.id,
         outcome={**kept(trace), AT_ONCE: _at_once(targets)},
@@ -146,9 +151,16 @@ def resume(
     if set(map(key_of, first_round(study, options.budget))) - {key_of(study.layout), *others}:
         # It was cut before the first of their trials, or there is more budget now.
         others = {**found(study, trace, options.budget), **others}
-    targets = _Targets.of(study, trace, others, engine, options, run.seed)
+    targets = _Targets.of(study, trace, others, engine, _as_begun(run, options), run.seed)
     run = store.resume_run(run.id)
     return _Screening(store, run, targets, options, observer or Observer()).go()
+
+
+def _as_begun(run: Run, options: ScreenOptions) -> ScreenOptions:
+    """Return ``options`` with the sample that the results of ``run`` are of; those of an older ztune are of
+    all."""
+    begun = ScreenOptions.of(run)
+    return replace(options, sample=begun.sample or 1, load=begun.load)
 
 
 def on_top(
@@ -169,7 +181,7 @@ def on_top(
     """
     study = run.resolved_study
     others = {**of_run(store, run), key_of(layout): recording}
-    targets = _Targets.of(study, trace, others, engine, options, run.seed)
+    targets = _Targets.of(study, trace, others, engine, _as_begun(run, options), run.seed)
     targets.check(layout)
     screening = _Screening(store, store.resume_run(run.id), targets, options, observer or Observer())
     return screening.on_top(layout)
@@ -195,10 +207,16 @@ class _Targets:
     """The recordings of a run, each ready to be replayed. ``several``: whether layouts have their own."""
 
     def __init__(
-        self, study: Study, by_job: Mapping[JobKey, Replay], beside: Mapping[str, Replay] | None = None
+        self,
+        study: Study,
+        by_job: Mapping[JobKey, Replay],
+        beside: Mapping[str, Replay] | None = None,
+        parts: Mapping[tuple[str, JobKey], Replay] | None = None,
     ) -> None:
-        self.study, self._by_job, self._beside = study, by_job, beside or {}
+        """``parts``: what replays other samples than the run's, by condition and job."""
+        self.study, self._by_job, self._beside, self._parts = study, by_job, beside or {}, parts or {}
         self.several = len(by_job) > 1
+        self.rate = by_job[key_of(study.layout)].rate
 
     @classmethod
     def of(
@@ -212,14 +230,21 @@ class _Targets:
     ) -> _Targets:
         """Read the recordings: ``trace``, of the base's job, ``others``, and that of a neighbour."""
 
-        def replay(one: Trace, inputs: Inputs | None = None) -> Replay:
+        rate = _rate(study, trace, options)
+
+        def replay(one: Trace, inputs: Inputs | None = None, part: int = 0) -> Replay:
             return Replay(
-                one, engine, inputs=inputs,
+                one, engine, inputs=inputs, rate=replace(rate, part=part), load=options.load,
                 timeout_s=options.timeout_s, cores=options.cores, processor=options.processor,
             )  # fmt: skip
 
         base = key_of(study.layout)
         by_job = {key: replay(one) for key, one in {base: trace, **others}.items()}
+        parts = {
+            (f"{PART}{part}", key): replay(one, part=part)
+            for part in range(1, min(PARTS, rate.of))
+            for key, one in {base: trace, **others}.items()
+        }
         first = by_job[base]
         beside = {}
         if options.beside:
@@ -231,9 +256,9 @@ class _Targets:
                 inputs = joined(trace, first.inputs, one, other, alone=alone)
                 beside[condition] = replay(trace, inputs)
         jobs = options.jobs or suggested_jobs(first.spec(study, study.layout, seed), first.memory)
-        for target in (*by_job.values(), *beside.values()):
+        for target in (*by_job.values(), *beside.values(), *parts.values()):
             target.jobs = jobs
-        return cls(study, by_job, beside)
+        return cls(study, by_job, beside, parts)
 
     @property
     def jobs(self) -> int:
@@ -252,7 +277,8 @@ class _Targets:
 
     def of_trial(self, trial: Trial) -> Replay:
         """Return what replays ``trial``."""
-        return self._beside.get(trial.condition) or self.to(trial.layout)
+        part = self._parts.get((trial.condition, key_of(trial.layout)))
+        return part or self._beside.get(trial.condition) or self.to(trial.layout)
 
     def spec(self, trial: Trial, seed: int) -> dict[str, Any]:
         """Return the engine's spec of ``trial``."""
@@ -268,13 +294,19 @@ class _Targets:
         return [
             condition
             for condition, times in _OF_ARC.items()
-            if layout.arc * times >= MIN_ARC and memory_bytes({"arc_max": int(layout.arc * times)}) <= room
+            if (part := int(layout.arc * times) // self.rate.of) >= MIN_ARC
+            and memory_bytes({"arc_max": part}) <= room
         ]
 
     @property
     def conditions(self) -> tuple[str, ...]:
         """Under which conditions beside the usual ones the best layouts are replayed."""
         return tuple(self._beside)
+
+    @property
+    def parts(self) -> tuple[str, ...]:
+        """Under which conditions other samples are replayed."""
+        return tuple(dict.fromkeys(condition for condition, _ in self._parts))
 
     def check(self, layout: Layout) -> None:
         """Raise InputError if no recording can answer what ``layout`` asks."""
@@ -299,6 +331,39 @@ class _Targets:
     def warnings(self) -> list[str]:
         """Return what has to be said of the recordings, each sentence once."""
         return list(dict.fromkeys(_warnings(self._by_job.values())))
+
+
+def _rate(study: Study, trace: Trace, options: ScreenOptions) -> Rate:
+    """Return how much of ``trace`` is replayed: what was asked for, or what suits trace and study.
+
+    Raises InputError where a part can't be replayed.
+    """
+    values = [*study.axes.items(), *((k, [v]) for one in study.layouts for k, v in one.set.items())]
+    arcs = [study.layout.arc, *(parse_size(v) for key, vs in values if key == "arc" for v in map(str, vs))]
+    sizes = [parse_size(d.properties["recordsize"]) for d in study.layout.datasets]
+    sizes += [parse_size(str(v)) for key, vs in values if key.endswith(".recordsize") for v in vs]
+    region = max(sampling.REGION, *sizes)
+    whole = {
+        "--with": bool(options.beside),
+        "--age": bool(options.ages) or study.layout.age is not None or any(key == AGE for key, _ in values),
+    }
+    if options.sample > 1:
+        for flag, asked in whole.items():
+            if asked:
+                raise InputError(
+                    f"--sample 1/{options.sample} can't be replayed with {flag}; leave out one of the two"
+                )
+        sampling.check_rate(options.sample, min(arcs), MIN_ARC)
+        if options.load == "all":
+            raise InputError(
+                f"--load all loads no sample; leave out --sample 1/{options.sample} or --load all"
+            )
+    if options.sample or options.load == "all" or any(whole.values()):
+        return Rate(max(options.sample, 1), region=region)
+    inputs = prepare(trace)
+    return Rate(
+        sampling.default_rate(sampling.work(inputs.ops, inputs.files), min(arcs), MIN_ARC), region=region
+    )
 
 
 def _check_beside(study: Study, others: Mapping[JobKey, Trace]) -> None:
@@ -382,6 +447,7 @@ class _Screening:
         if self.only:
             self._aged()
             self._neighbours()
+            self._other_parts()
             return
         search = LayoutSearch(study, self._possible, self.have)
         self._search(search)
@@ -390,6 +456,7 @@ class _Screening:
             self._beside(search)
         self._aged()
         self._neighbours()
+        self._other_parts()
         if self.elsewhere and self.budget >= STARTS:
             self._elsewhere()
 
@@ -453,6 +520,11 @@ class _Screening:
         """Replay the base and the best beside the neighbour, and it without them, on top of all."""
         conditions = self.targets.conditions
         self._once_more((layout, condition) for layout in self._few() for condition in conditions)
+
+    def _other_parts(self) -> None:
+        """Replay other samples with the base and the layout to recommend."""
+        few = [layout for layout in self._few() if layout.age is None][:2]
+        self._once_more((layout, condition) for layout in few for condition in self.targets.parts)
 
     def _elsewhere(self) -> None:
         """Replay the base, the layout to recommend and the next best with half and twice the ARC."""

@@ -12,6 +12,8 @@ BOTH, NEIGHBOUR = "both", "neighbour"
 """Conditions of trials: the run's job and another at one time; the other alone."""
 HALF_ARC, TWICE_ARC = "half the ARC", "twice the ARC"
 """Conditions of trials: with an ARC of another size than the layout's."""
+PART = "part "
+"""How conditions of trials begin that replayed another sample than the run's: which, from 1 on."""
 
 
 @dataclass(frozen=True)

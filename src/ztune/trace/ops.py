@@ -65,7 +65,8 @@ _LARGEST_PAGE = 64 << 10  # of a database, bytes: InnoDB's
 @dataclass(frozen=True)
 class OpsFile:
     """One file of the export. ``size`` is its length in bytes when the trace began, ``size_end`` when it
-    ended. ``neighbour``: whether it is one of a second recording, which is replayed beside the first."""
+    ended. ``neighbour``: whether it is one of a second recording, which is replayed beside the first.
+    ``sampled``: whether it has a part of a file's regions only, which was ``whole`` bytes long."""
 
     id: int
     size: int
@@ -74,6 +75,8 @@ class OpsFile:
     trace_id: int  # the file's id in the trace's manifest
     size_end: int = 0
     neighbour: bool = False
+    sampled: bool = False
+    whole: int = 0
 
 
 @dataclass(frozen=True)

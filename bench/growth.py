@@ -1,0 +1,198 @@
+"""What screening takes as databases grow: time, memory and disk for 1 GB, 10 GB, 100 GB, 1 TB and more.
+
+    python bench/growth.py                     1G, 10G, 100G, 1T and 20T, eight layouts each
+    python bench/growth.py 1T --budget 32      the target: 32 layouts in 15 minutes, 8 GiB and 10 GiB
+    python bench/growth.py 1T --calls 2000     with another number of calls a second
+
+Each database is made up, since nobody here has a terabyte: files of 1 GiB with 8 KiB pages, of which a fifth,
+scattered, gets four fifths of the reads and writes; scans of 128 KiB; sorts in temporary files; a log that is
+written and synced. 60 seconds of it, from a fixed seed, recorded as if by a recorder. `ztune screen` then runs
+on it as a user's would, and this looks at it ten times a second: the processors' time of all that it starts,
+their memory (what files hold left out), and the disk that the engines' unlinked files take. What is there
+already in `growth.json` of ZTUNE_HOME is not done again.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import psutil
+
+from ztune import paths
+from ztune.trace.compressibility import RECORDSIZES
+from ztune.trace.schema import Op
+from ztune.trace.writer import EVENT_DTYPE, TraceWriter
+from ztune.units import format_size, parse_size
+
+SIZES = ("1G", "10G", "100G", "1T", "20T")
+SECONDS = 60
+CALLS = 20_000  # a second
+GIB = 1 << 30
+PAGE, SCAN, LOG_FILE = 8192, 128 << 10, 16 << 20
+THREADS = 64
+HOT, OF_HOT = 0.2, 0.8  # of the pages; of the calls on them
+MIX = {"read": 0.62, "write": 0.2, "scan": 0.06, "temp": 0.02, "log": 0.07, "sync": 0.03}
+RATIOS = {4096: 1.5, 8192: 1.8, 16384: 2.0, 32768: 2.1, 65536: 2.15, 131072: 2.2, 1 << 20: 2.2}
+LOOK_S = 0.1
+
+
+def made(size: int, calls: int, path: Path) -> Path:
+    """Write the recording of a database of ``size`` bytes, ``calls`` a second; return ``path``."""
+    files = max(1, size // GIB)
+    temp, logs = files, files + 1
+    rng = np.random.default_rng(1)
+    with TraceWriter(path) as writer:
+        log_end, scan_at = 0, rng.integers(0, files * GIB // SCAN, 8)
+        for second in range(SECONDS):
+            kind = rng.choice(len(MIX), calls, p=list(MIX.values()))
+            rows = np.zeros(calls, EVENT_DTYPE)
+            rows["t"] = second * 10**9 + np.sort(rng.integers(0, 10**9, calls))
+            rows["dur"] = rng.integers(20_000, 200_000, calls)
+            rows["pid"] = 1000
+            rows["tid"] = 1001 + rng.integers(0, THREADS, calls)
+            rows["file2"] = -1
+            rows["op"] = np.array([Op.READ, Op.WRITE, Op.READ, Op.WRITE, Op.WRITE, Op.FDATASYNC])[kind]
+            page = _pages(rng, calls, files * GIB // PAGE)
+            rows["file"], rows["offset"], rows["size"] = page * PAGE // GIB, page * PAGE % GIB, PAGE
+            scans = np.flatnonzero(kind == 2)
+            for number in range(len(scan_at)):
+                mine = scans[number :: len(scan_at)]
+                at = (scan_at[number] + np.arange(len(mine))) % (files * GIB // SCAN)
+                rows["file"][mine], rows["offset"][mine], rows["size"][mine] = (
+                    at * SCAN // GIB, at * SCAN % GIB, SCAN,
+                )  # fmt: skip
+                scan_at[number] += len(mine)
+            sorts = kind == 3
+            rows["file"][sorts], rows["size"][sorts] = temp, 64 << 10
+            rows["offset"][sorts] = rng.integers(0, 4096, sorts.sum()) * (64 << 10)
+            log = kind == 4
+            sizes = rng.integers(1, 4, log.sum()) * PAGE
+            ends = log_end + np.cumsum(sizes)
+            rows["file"][log] = logs + (ends - sizes) // LOG_FILE % 64
+            rows["offset"][log], rows["size"][log] = (ends - sizes) % LOG_FILE, sizes
+            log_end = int(ends[-1])
+            sync = kind == 5
+            rows["file"][sync], rows["offset"][sync], rows["size"][sync] = (
+                logs + log_end // LOG_FILE % 64,
+                -1,
+                0,
+            )
+            rows["tid"][log | sync] = 1000  # one thread writes the log
+            writer.add_rows(rows)
+        entries = [_file(i, f"/db/base/{i}", "data", GIB) for i in range(files)]
+        entries += [_file(temp, "/db/temp/0", "temp", 256 << 20)]
+        entries += [_file(logs + i, f"/db/wal/{i:024X}", "wal", LOG_FILE) for i in range(64)]
+        writer.finish(
+            duration_ns=SECONDS * 10**9,
+            recorder={"name": "synthetic", "detail": "bench/growth.py"},
+            files=entries,
+            page_size={"data": PAGE},
+            compressibility=[
+                {"role": role, "recordsize": size, "algorithm": name, "blocks": 100,
+                 "ratio": 1 + (RATIOS[size] - 1) * factor}
+                for role in ("data", "wal", "temp")
+                for size in RECORDSIZES
+                for name, factor in (("lz4", 1.0), ("zstd-3", 1.6), ("gzip-6", 1.6))
+            ],
+        )  # fmt: skip
+    return path
+
+
+def _file(number: int, path: str, role: str, size: int) -> dict[str, Any]:
+    return {"id": number, "path": path, "role": role, "size_start": size, "size_end": size}
+
+
+def _pages(rng: np.random.Generator, n: int, pages: int) -> npt.NDArray[np.int64]:
+    """Return pages, of which a fifth gets four fifths of the calls; which, is scattered over all."""
+    hot = rng.random(n) < OF_HOT
+    page = rng.integers(0, pages, n)
+    # Of each run of five regions one is hot.
+    region = (1 << 20) // PAGE
+    found: npt.NDArray[np.int64] = np.where(hot, page // (5 * region) * 5 * region + page % region, page)
+    return found
+
+
+def took(command: list[str]) -> dict[str, float]:
+    """Run ``command``; return wall and processor seconds, and the most bytes of memory and disk at a time."""
+    began, memory, disk = time.monotonic(), 0, 0
+    before = os.times()
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
+    while process.poll() is None:
+        now = [psutil.Process(process.pid)]
+        with contextlib.suppress(psutil.Error):
+            now += now[0].children(recursive=True)
+        memory = max(memory, sum(map(_memory, now)))
+        disk = max(disk, sum(map(_unlinked, now)))
+        time.sleep(LOOK_S)
+    after = os.times()
+    if process.returncode != 0:
+        raise SystemExit(f"{' '.join(command)} ended with exit code {process.returncode}")
+    cpu = after.children_user + after.children_system - before.children_user - before.children_system
+    return {"wall_s": time.monotonic() - began, "cpu_s": cpu, "memory": memory, "disk": disk}
+
+
+def _memory(process: psutil.Process) -> int:
+    with contextlib.suppress(psutil.Error):
+        found = process.memory_info()
+        return int(found.rss - found.shared)
+    return 0
+
+
+def _unlinked(process: psutil.Process) -> int:
+    """Return the room of the files without a name that a process has open, bytes."""
+    taken = 0
+    folder = Path(f"/proc/{process.pid}/fd")
+    with contextlib.suppress(OSError):
+        for link in folder.iterdir():
+            with contextlib.suppress(OSError):
+                if "ztune-disk-" in os.readlink(link):
+                    taken += link.stat().st_blocks * 512
+    return taken
+
+
+def main() -> int:
+    """Measure what was asked for, and print the table."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("sizes", nargs="*", default=SIZES)
+    parser.add_argument("--calls", type=int, default=CALLS)
+    parser.add_argument("--budget", type=int, default=8)
+    parser.add_argument("--arc", default="16G")
+    parser.add_argument("--sample", default=None)
+    asked = parser.parse_args()
+    kept = paths.home() / "growth.json"
+    known: dict[str, Any] = json.loads(kept.read_text()) if kept.is_file() else {}
+    for text in asked.sizes:
+        key = f"{text} {asked.calls}/s {asked.budget} layouts ARC {asked.arc} {asked.sample or ''}".strip()
+        if key in known:
+            continue
+        path = paths.traces() / f"growth-{text}-{asked.calls}.trace"
+        if not path.exists():
+            made(parse_size(text), asked.calls, path)
+        command = [
+            sys.executable, "-m", "ztune.cli.main", "screen", str(path), "--profile", "nvme",
+            "--arc", asked.arc, "--budget", str(asked.budget), "--no-elsewhere",
+            *(["--sample", asked.sample] if asked.sample else []),
+        ]  # fmt: skip
+        known[key] = took(command)
+        kept.write_text(json.dumps(known, indent=1))
+    print("| database | wall s | processor s | memory | disk |\n|---|---|---|---|---|")
+    for key, found in known.items():
+        print(
+            f"| {key} | {found['wall_s']:.0f} | {found['cpu_s']:.0f} | {format_size(int(found['memory']))} "
+            f"| {format_size(int(found['disk']))} |"
+        )
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,251 @@
+#include "crowd.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+#ifndef MIN /* headers of OpenZFS's may be in the way of the C library's */
+#define MIN(a, b) ((a) < (b) ? (a) : (b))
+#define MAX(a, b) ((a) > (b) ? (a) : (b))
+#endif
+
+#define AT_ONCE 10 /* zfs_vdev_sync_read_max_active and its like: requests of a kind that OpenZFS has on a disk */
+#define STREAMS 16
+#define PLACES 64
+#define SPREAD_NS 1000000000LL /* the others come within this time: after a pause the next one says nothing */
+
+typedef enum { READS, WRITES, KINDS } kind_t;
+
+/* A request that waits for its turn, or those that one stands for. */
+typedef struct {
+	int64_t time, step;
+	uint64_t order;
+	request_t *own; /* NULL: others */
+	uint32_t left;  /* of the others */
+	uint32_t len;
+	uint64_t off;
+	bool in_row; /* one begins where the other ends */
+} train_t;
+
+typedef struct {
+	train_t *heap; /* by time */
+	size_t n, room;
+	int on_disk;
+	int64_t last; /* when the last one came that stands for others */
+	struct {
+		uint64_t end, at; /* where it ended for OpenZFS; where on the disk what follows is */
+	} stream[STREAMS];
+	uint64_t place[PLACES];
+	unsigned next_stream, next_place, nplaces;
+} line_t;
+
+struct crowd {
+	device_t *device;
+	double spread;
+	uint64_t random, order;
+	line_t line[KINDS];
+};
+
+crowd_t *crowd_new(device_t *device, uint64_t number, double spread)
+{
+	crowd_t *c = calloc(1, sizeof(*c));
+
+	if (c == NULL)
+		abort();
+	c->device = device;
+	c->spread = spread;
+	c->random = number * 0xd1342543de82ef95ULL + 1;
+	for (int k = 0; k < KINDS; k++) {
+		c->line[k].last = INT64_MIN / 2;
+		for (int i = 0; i < STREAMS; i++)
+			c->line[k].stream[i].end = UINT64_MAX;
+	}
+	return c;
+}
+
+/* Splitmix64, in [0, 1). */
+static double chance(crowd_t *c)
+{
+	uint64_t x = c->random += 0x9e3779b97f4a7c15ULL;
+
+	x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9ULL;
+	x = (x ^ (x >> 27)) * 0x94d049bb133111ebULL;
+	return (double)((x ^ (x >> 31)) >> 11) / 9007199254740992.0;
+}
+
+static bool before(const train_t *a, const train_t *b)
+{
+	return a->time < b->time || (a->time == b->time && a->order < b->order);
+}
+
+static void push(line_t *l, train_t t)
+{
+	size_t i = l->n++;
+
+	if (l->n > l->room && (l->heap = realloc(l->heap, (l->room = l->room * 2 + 64) * sizeof(*l->heap))) == NULL)
+		abort();
+	for (; i > 0 && before(&t, &l->heap[(i - 1) / 2]); i = (i - 1) / 2)
+		l->heap[i] = l->heap[(i - 1) / 2];
+	l->heap[i] = t;
+}
+
+static train_t pop(line_t *l)
+{
+	train_t first = l->heap[0], last = l->heap[--l->n];
+	size_t i = 0, k;
+
+	for (; (k = 2 * i + 1) < l->n; i = k) {
+		k += k + 1 < l->n && before(&l->heap[k + 1], &l->heap[k]);
+		if (!before(&l->heap[k], &last))
+			break;
+		l->heap[i] = l->heap[k];
+	}
+	if (l->n > 0)
+		l->heap[i] = last;
+	return first;
+}
+
+static uint64_t within(const crowd_t *c, double off, uint64_t len)
+{
+	uint64_t span = c->device->span;
+
+	return len >= span ? 0 : (uint64_t)fmod(MAX(off, 0.0), (double)(span - len)) / 512 * 512;
+}
+
+/*
+ * Where a request is on the whole disk: behind the one that it goes on from, with those that that one stands for; or so
+ * many times as far from the beginning.  Returns whether it goes on.
+ */
+static bool locate(crowd_t *c, line_t *l, request_t *r, uint64_t all)
+{
+	uint64_t end = r->off + r->len, at;
+	unsigned i = 0;
+
+	while (i < STREAMS && l->stream[i].end != r->off)
+		i++;
+	if (i < STREAMS) {
+		at = l->stream[i].at + all <= c->device->span ? l->stream[i].at : within(c, 0, all);
+	} else {
+		at = within(c, (double)r->off * c->spread, all);
+		l->next_stream = (l->next_stream + 1) % STREAMS;
+	}
+	r->off = at;
+	l->stream[i < STREAMS ? i : l->next_stream].end = end;
+	l->stream[i < STREAMS ? i : l->next_stream].at = at + all;
+	return i < STREAMS;
+}
+
+static bool let_in(crowd_t *c, int64_t now)
+{
+	bool any = false;
+
+	for (int k = 0; k < KINDS; k++) {
+		line_t *l = &c->line[k];
+
+		while (l->n > 0 && l->heap[0].time <= now && l->on_disk < AT_ONCE) {
+			train_t t = pop(l);
+			request_t *r = t.own;
+
+			if (r == NULL) {
+				if ((r = calloc(1, sizeof(*r))) == NULL)
+					abort();
+				r->op = k == READS ? REQ_READ : REQ_WRITE;
+				r->len = t.len;
+				r->off = t.off;
+				if (t.in_row)
+					t.off += t.len;
+				else if (l->nplaces > 0)
+					/* Near one of those that were asked for of late. */
+					t.off = within(c,
+					    (double)l->place[(size_t)(chance(c) * l->nplaces)] +
+						(chance(c) - 0.5) * (double)c->device->span / 500,
+					    t.len);
+				if (--t.left > 0) {
+					t.time += t.step;
+					push(l, t);
+				}
+			}
+			r->cookie = 1 + (uint64_t)k;
+			r->arrival = now;
+			device_submit(c->device, r);
+			l->on_disk++;
+			any = true;
+		}
+	}
+	return any;
+}
+
+void crowd_submit(crowd_t *c, request_t *r, double ios, double bytes, int64_t now)
+{
+	line_t *l = &c->line[r->op == REQ_READ ? READS : WRITES];
+	double more = MAX(ios - 1.0, 0.0), len;
+	train_t others = {0};
+
+	r->cookie = 0;
+	if (r->op == REQ_FLUSH) {
+		device_submit(c->device, r);
+		return;
+	}
+	others.left = (uint32_t)more + (chance(c) < more - floor(more));
+	len = more > 0 ? MIN(MAX((bytes - r->len) / more, 512.0), 16777216.0) : 0;
+	others.len = (uint32_t)len;
+	others.in_row = locate(c, l, r, r->len + (uint64_t)others.left * others.len);
+	if (more <= 0) {
+		device_submit(c->device, r);
+		return;
+	}
+	if (!others.in_row) {
+		l->place[l->next_place] = r->off;
+		l->next_place = (l->next_place + 1) % PLACES;
+		l->nplaces = MAX(l->nplaces, l->next_place == 0 ? PLACES : l->next_place);
+	}
+	push(l, (train_t){.time = now, .order = c->order++, .own = r});
+	if (others.left > 0) {
+		others.step = MIN(now - l->last, SPREAD_NS) / (others.left + 1);
+		others.time = now + others.step;
+		others.order = c->order++;
+		others.off = others.in_row || l->nplaces == 0
+		    ? r->off + r->len
+		    : within(c, (double)l->place[(size_t)(chance(c) * l->nplaces)], others.len);
+		push(l, others);
+	}
+	l->last = now;
+	(void)let_in(c, now);
+}
+
+int64_t crowd_next(const crowd_t *c)
+{
+	int64_t t = device_next(c->device);
+
+	for (int k = 0; k < KINDS; k++)
+		if (c->line[k].n > 0 && c->line[k].on_disk < AT_ONCE)
+			t = MIN(t, c->line[k].heap[0].time);
+	return t;
+}
+
+request_t *crowd_done(crowd_t *c, int64_t now)
+{
+	request_t *r;
+
+	do {
+		device_advance(c->device, now);
+		while ((r = device_done(c->device)) != NULL) {
+			if (r->cookie != 0)
+				c->line[r->cookie - 1].on_disk--;
+			if (r->owner != NULL)
+				return r;
+			request_free(r);
+		}
+	} while (let_in(c, now));
+	return NULL;
+}
+
+void crowd_drain(crowd_t *c)
+{
+	int64_t t;
+
+	while (c->line[READS].n + c->line[WRITES].n > 0 || c->line[READS].on_disk + c->line[WRITES].on_disk > 0) {
+		if ((t = crowd_next(c)) == DEVICE_NEVER)
+			return;
+		request_free(crowd_done(c, t));
+	}
+}

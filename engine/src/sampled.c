@@ -1,0 +1,256 @@
+#include "sampled.h"
+
+#include <dlfcn.h>
+
+#include "filelayer_impl.h"
+#include "weights.h"
+
+#include "zfs.h"
+
+#define REAL(fn, name) \
+	static fn *real; \
+	if (real == NULL) \
+	real = (fn *)(uintptr_t)dlsym(RTLD_NEXT, name)
+
+/*
+ * Of 112 bytes that a block pointer can hold.  The ones of a true pointer that no compression makes smaller are 32 of a
+ * checksum and three or four of an address; with so many an indirect block compresses as with true ones.
+ */
+#define OWN_BYTES 37
+static const char mark[8] = {'z', 't', 'u', 'n', 'e', ' ', 'n', 'o'};
+
+/* --- dirty data --- */
+
+static pthread_key_t key;
+static pthread_once_t once = PTHREAD_ONCE_INIT;
+
+static void make_key(void)
+{
+	if (pthread_key_create(&key, free) != 0)
+		abort();
+}
+
+static double *times(void)
+{
+	double *t;
+
+	(void)pthread_once(&once, make_key);
+	if ((t = pthread_getspecific(key)) != NULL)
+		return t;
+	if ((t = calloc(1, sizeof(*t))) == NULL || pthread_setspecific(key, t) != 0)
+		abort();
+	*t = 1.0;
+	return t;
+}
+
+void sampled_writes_count(double n)
+{
+	*times() = n;
+}
+
+/* Of each open transaction group: what was made dirty, what it counts, and what of it stands for itself. */
+#define POOLS 16
+
+static struct group {
+	dsl_pool_t *dp;
+	uint64_t txg;
+	double bytes, counts, whole;
+} groups[POOLS][TXG_SIZE];
+
+static struct group *group_of(dsl_pool_t *dp, uint64_t txg)
+{
+	struct group *g;
+	int i = 0;
+
+	while (i < POOLS - 1 && groups[i][0].dp != NULL && groups[i][0].dp != dp)
+		i++;
+	groups[i][0].dp = dp;
+	g = &groups[i][txg & TXG_MASK];
+	if (g->txg != txg) {
+		g->txg = txg;
+		g->bytes = g->counts = g->whole = 0;
+	}
+	return g;
+}
+
+void dsl_pool_dirty_space(dsl_pool_t *dp, int64_t space, dmu_tx_t *tx)
+{
+	typedef void dirty_fn(dsl_pool_t *, int64_t, dmu_tx_t *);
+	REAL(dirty_fn, "dsl_pool_dirty_space");
+	double n = *times();
+	int64_t counts = n == 1.0 ? space : (int64_t)((double)space * n);
+	struct group *g = group_of(dp, tx->tx_txg);
+
+	g->bytes += (double)space;
+	g->counts += (double)counts;
+	if (n == 1.0)
+		g->whole += (double)space;
+	real(dp, counts, tx);
+}
+
+/* Which of a group's is written is not known here: each byte counts what they do on average. */
+void dsl_pool_undirty_space(dsl_pool_t *dp, int64_t space, uint64_t txg)
+{
+	typedef void undirty_fn(dsl_pool_t *, int64_t, uint64_t);
+	REAL(undirty_fn, "dsl_pool_undirty_space");
+	const struct group *g = group_of(dp, txg);
+
+	if (g->bytes > 0 && g->counts != g->bytes && (uint64_t)space != dp->dp_dirty_pertxg[txg & TXG_MASK])
+		space = (int64_t)((double)space * g->counts / g->bytes);
+	real(dp, space, txg);
+}
+
+void sampled_pools_are_new(void)
+{
+	memset(groups, 0, sizeof(groups));
+}
+
+uint64_t sampled_arc_limit(uint64_t limit)
+{
+	double whole = 0;
+
+	if (weights_rate() <= 1.0)
+		return arc_c;
+	for (int i = 0; i < POOLS && groups[i][0].dp != NULL; i++)
+		for (int k = 0; k < TXG_SIZE; k++)
+			if (groups[i][k].txg > spa_last_synced_txg(groups[i][0].dp->dp_spa))
+				whole += groups[i][k].whole;
+	arc_c = limit + (uint64_t)(whole * (1.0 - 1.0 / weights_rate()));
+	return arc_c;
+}
+
+/*
+ * OpenZFS has writers wait when more than half of the ARC is dirty, or about to be.  Here a part of the ARC stands for the
+ * whole, and what counts as dirty is the whole: so it is asked of these, and OpenZFS itself only to take note.
+ */
+int arc_tempreserve_space(spa_t *spa, uint64_t reserve, uint64_t txg)
+{
+	typedef int reserve_fn(spa_t *, uint64_t, uint64_t);
+	REAL(reserve_fn, "arc_tempreserve_space");
+	double arc = (double)arc_c * weights_rate(), dirty = (double)spa_get_dsl(spa)->dp_dirty_total;
+	uint64_t limit = arc_c;
+	int error;
+
+	if (weights_rate() <= 1.0)
+		return real(spa, reserve, txg);
+	if (dirty + (double)reserve > arc / 2 && dirty > arc / 4)
+		return SET_ERROR(ERESTART);
+	arc_c = MAX(limit, 1ULL << 40);
+	error = real(spa, reserve, txg);
+	arc_c = limit;
+	return error;
+}
+
+/* --- records that are not there --- */
+
+static uint64_t missed;
+
+uint64_t sampled_missed(void)
+{
+	return missed;
+}
+
+bool sampled_is_filled(const void *abd, uint64_t len)
+{
+	char first[sizeof(mark)];
+
+	if (len != OWN_BYTES)
+		return false;
+	abd_copy_to_buf_off(first, (abd_t *)(uintptr_t)abd, 0, sizeof(first));
+	if (memcmp(first, mark, sizeof(mark)) != 0)
+		return false;
+	missed++;
+	return true;
+}
+
+int sampled_fill(fl_file_t *f, uint64_t first, uint64_t n)
+{
+	uint8_t own[OWN_BYTES];
+	uint64_t state = f->object * 0xd1342543de82ef95ULL + first;
+	dmu_tx_t *tx = dmu_tx_create(f->vol->os);
+	double before = *times();
+	int error;
+
+	memcpy(own, mark, sizeof(mark));
+	dmu_tx_hold_write_by_dnode(tx, f->dn, first * f->block, (int)(n * f->block));
+	if ((error = fl_begin(tx)) != 0)
+		return error;
+	/* A pointer is all that is written. */
+	sampled_writes_count((double)sizeof(blkptr_t) / f->block);
+	for (uint64_t i = first; i < first + n; i++) {
+		for (size_t k = sizeof(mark); k < sizeof(own); k += sizeof(state)) {
+			uint64_t x = state += 0x9e3779b97f4a7c15ULL;
+
+			x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9ULL;
+			x = (x ^ (x >> 27)) * 0x94d049bb133111ebULL;
+			x ^= x >> 31;
+			memcpy(own + k, &x, MIN(sizeof(x), sizeof(own) - k));
+		}
+		dmu_write_embedded(f->vol->os, f->object, i * f->block, own, BP_EMBEDDED_TYPE_DATA, ZIO_COMPRESS_LZ4,
+		    (int)f->block, sizeof(own), ZFS_HOST_BYTEORDER, tx);
+	}
+	sampled_writes_count(before);
+	dmu_tx_commit(tx);
+	return 0;
+}
+
+int sampled_depth(fl_file_t *f, uint64_t records)
+{
+	uint64_t fanout = 1ULL << (f->dn->dn_indblkshift - SPA_BLKPTRSHIFT), reach = f->dn->dn_nblkptr;
+	int levels = 1, error;
+	dmu_tx_t *tx;
+
+	for (; reach < records; reach *= fanout)
+		levels++;
+	if (levels <= f->dn->dn_nlevels)
+		return 0;
+	tx = dmu_tx_create(f->vol->os);
+	dmu_tx_hold_write_by_dnode(tx, f->dn, 0, 1);
+	if ((error = fl_begin(tx)) != 0)
+		return error;
+	error = dmu_object_set_nlevels(f->vol->os, f->object, levels, tx);
+	dmu_tx_commit(tx);
+	return error;
+}
+
+uint64_t sampled_used(fl_file_t *f)
+{
+	return DN_USED_BYTES(f->dn->dn_phys);
+}
+
+/* --- what the blocks come to --- */
+
+static sampled_count_t counted;
+
+void sampled_count(void)
+{
+	memset(&counted, 0, sizeof(counted));
+}
+
+sampled_count_t sampled_counted(void)
+{
+	return counted;
+}
+
+void dsl_dataset_block_born(dsl_dataset_t *ds, const blkptr_t *bp, dmu_tx_t *tx)
+{
+	typedef void born_fn(dsl_dataset_t *, const blkptr_t *, dmu_tx_t *);
+	REAL(born_fn, "dsl_dataset_block_born");
+	uint64_t used = bp_get_dsize_sync(tx->tx_pool->dp_spa, bp);
+
+	if (used > 0 && BP_GET_TYPE(bp) == DMU_OT_PLAIN_FILE_CONTENTS) {
+		if (BP_GET_LEVEL(bp) == 0) {
+			counted.data++;
+			counted.data_used += used;
+			counted.data_compressed += BP_GET_PSIZE(bp);
+		} else if (BP_GET_LEVEL(bp) == 1) {
+			counted.indirect++;
+			counted.indirect_used += used;
+			counted.indirect_compressed += BP_GET_PSIZE(bp);
+		}
+		counted.used += used;
+		for (int i = 0; i < BP_GET_NDVAS(bp); i++)
+			counted.allocated += DVA_GET_ASIZE(&bp->blk_dva[i]);
+	}
+	real(ds, bp, tx);
+}

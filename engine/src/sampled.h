@@ -1,0 +1,47 @@
+/*
+ * What OpenZFS counts while only a part of the data is there.  Records that the trace never touches are put into a file
+ * as block pointers that hold their few bytes themselves (as OpenZFS does with what compresses to next to nothing): they
+ * take no room and no I/O, and the indirect blocks above them are as full, and compress as badly, as with all records.
+ * Dirty data of a sampled file counts as much as what it stands for, so that OpenZFS's limits stay as they are.
+ */
+#ifndef ZTUNE_SAMPLED_H
+#define ZTUNE_SAMPLED_H
+
+#include "filelayer.h"
+
+/* What the calling thread writes from now on counts so many times as dirty data. */
+void sampled_writes_count(double times);
+
+/* The pools were closed and opened again: nothing of them is dirty. */
+void sampled_pools_are_new(void);
+
+/*
+ * Sets the ARC's limit: this, and what is dirty of files that stand for themselves and would be a smaller part of a
+ * larger ARC.
+ */
+uint64_t sampled_arc_limit(uint64_t limit);
+
+/* Puts records into a file as if they were there, n from a record on; at most as many as 16 MiB hold, or one. */
+int sampled_fill(fl_file_t *file, uint64_t first, uint64_t n);
+/* Has a file's tree of blocks be as high as that of so many records. */
+int sampled_depth(fl_file_t *file, uint64_t records);
+/* Bytes on disk of a file's blocks, as of the last transaction group. */
+uint64_t sampled_used(fl_file_t *file);
+
+/* Blocks of files written since sampled_count(): of data, and of pointers to them. */
+typedef struct {
+	uint64_t data, indirect;           /* blocks */
+	uint64_t data_used, indirect_used; /* bytes, as a dataset counts them */
+	uint64_t data_compressed, indirect_compressed;
+	uint64_t used, allocated;          /* bytes, as a dataset and as a pool count them */
+} sampled_count_t;
+void sampled_count(void);
+sampled_count_t sampled_counted(void);
+
+/* Reads of records that are not there. */
+uint64_t sampled_missed(void);
+/* Whether what is about to be decompressed is one of these; then it is zeros. */
+struct abd;
+bool sampled_is_filled(const void *abd, uint64_t len);
+
+#endif

@@ -1,0 +1,120 @@
+#include "touched.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define MIN(a, b) ((a) < (b) ? (a) : (b))
+#define MAX(a, b) ((a) > (b) ? (a) : (b))
+
+/*
+ * OpenZFS reads ahead of a read that begins where an earlier one ended, if that was not long ago (zfetch_max_sec_reap):
+ * at first so much (zfetch_min_distance), then as much again as was read in a row (up to zfetch_max_distance).
+ */
+#define AHEAD_NS 2000000000LL
+#define AHEAD_LEAST (4ULL << 20)
+#define AHEAD_MOST (64ULL << 20)
+
+#define ENDS (1U << 16)
+
+/* Where reads ended of late. */
+typedef struct {
+	uint64_t record; /* the one behind */
+	int64_t t;
+	uint64_t row; /* bytes that were read up to there, in a row */
+	int32_t file; /* -1: none */
+} end_t;
+
+static end_t *end_at(end_t *ends, int32_t file, uint64_t record)
+{
+	uint64_t h = ((uint64_t)file << 40 ^ record) * 0x9e3779b97f4a7c15ULL;
+
+	return &ends[h >> 48 & (ENDS - 1)];
+}
+
+bool touched_has(const touched_t *t, uint64_t record)
+{
+	return record < t->records && (t->bits[record / 64] >> record % 64 & 1) != 0;
+}
+
+void touched_mark(touched_t *t, uint64_t first, uint64_t n)
+{
+	for (uint64_t i = first; i < t->records && i - first < n; i++) {
+		t->count += !touched_has(t, i);
+		t->bits[i / 64] |= 1ULL << i % 64;
+	}
+}
+
+static void mark_bytes(touched_t *t, uint64_t off, uint64_t len)
+{
+	if (t->records > 0 && len > 0)
+		touched_mark(t, off / t->recordsize, (off + len - 1) / t->recordsize - off / t->recordsize + 1);
+}
+
+static void read_ahead(touched_t *t, end_t *ends, const op_t *o)
+{
+	uint64_t off = (uint64_t)o->offset, len = (uint64_t)o->size, row = len;
+	uint64_t behind = (off + len) / t->recordsize;
+	end_t *e = end_at(ends, o->file, off / t->recordsize);
+
+	if (e->file == o->file && e->record == off / t->recordsize && o->t - e->t <= AHEAD_NS) {
+		row += e->row;
+		mark_bytes(t, off + len, MIN(MAX(row, AHEAD_LEAST), AHEAD_MOST));
+	}
+	if (behind == off / t->recordsize)
+		return; /* it did not come to the record's end */
+	e = end_at(ends, o->file, behind);
+	*e = (end_t){behind, o->t, row, o->file};
+}
+
+void touched_find(const ops_t *ops, touched_t *files, size_t nfiles)
+{
+	end_t *ends = malloc(ENDS * sizeof(*ends));
+
+	if (ends == NULL)
+		abort();
+	for (size_t i = 0; i < ENDS; i++)
+		ends[i].file = -1;
+	for (size_t i = 0; i < nfiles; i++)
+		if (files[i].records > 0 && (files[i].bits = calloc(files[i].records / 64 + 1, sizeof(uint64_t))) == NULL)
+			abort();
+	for (uint64_t i = 0; i < ops->nops; i++) {
+		const op_t *o = &ops->op[i];
+		const int32_t both[2] = {o->file, o->op == OP_COPY ? o->file2 : -1};
+
+		for (int k = 0; k < 2; k++) {
+			touched_t *t;
+
+			if (both[k] < 0 || (size_t)both[k] >= nfiles || (t = &files[both[k]])->records == 0)
+				continue;
+			switch (o->op) {
+			case OP_READ:
+			case OP_WARM:
+				read_ahead(t, ends, o);
+				/* fall through */
+			case OP_WRITE:
+			case OP_COPY:
+				mark_bytes(t, (uint64_t)o->offset, (uint64_t)o->size);
+				break;
+			case OP_FALLOCATE:
+				/* What is cut at its edges is read; what is between is freed. */
+				if (o->flags & (OPF_PUNCH | OPF_ZERO)) {
+					mark_bytes(t, (uint64_t)o->offset, 1);
+					mark_bytes(t, (uint64_t)o->offset + (uint64_t)o->size, 1);
+				}
+				break;
+			case OP_TRUNCATE:
+				mark_bytes(t, (uint64_t)o->size, 1);
+				break;
+			default:
+				break;
+			}
+		}
+	}
+	free(ends);
+}
+
+void touched_free(touched_t *t)
+{
+	free(t->bits);
+	t->bits = NULL;
+}

@@ -1,0 +1,27 @@
+/*
+ * Which records of the files a trace touches: those that it reads, writes or changes, and those that OpenZFS would read
+ * ahead of that.  Knows nothing of OpenZFS.
+ */
+#ifndef ZTUNE_TOUCHED_H
+#define ZTUNE_TOUCHED_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "ops.h"
+
+typedef struct {
+	uint64_t recordsize, records; /* of the file at the start; 0 records: it is left out */
+	uint64_t *bits;
+	uint64_t count; /* of records that are touched */
+} touched_t;
+
+/* Of each file, by its number, recordsize and records are set; the rest is found. */
+void touched_find(const ops_t *ops, touched_t *files, size_t nfiles);
+
+bool touched_has(const touched_t *t, uint64_t record);
+void touched_mark(touched_t *t, uint64_t first, uint64_t n);
+void touched_free(touched_t *t);
+
+#endif

@@ -1,0 +1,107 @@
+"""How far the figures of a sample may be from those of all: by samples that have no region in common.
+
+The base and the layout to recommend are replayed with several of the samples that a rate has. What these differ
+by says how far one of them is from all, with Student's t, since there are few, and the correction for a finite
+population, since all of them together are the whole. The larger share of the two layouts counts.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from statistics import fmean, stdev
+from typing import Any
+
+from scipy import stats
+
+from ztune.analysis.metrics import Metric, number_at, table
+from ztune.store.records import PART, Run, Trial
+from ztune.units import format_size, listed
+
+LEVEL = 0.95
+SHOWN = ("modelled_s", "read", "written", "allocated", "zil_bytes")
+NEXT_TO_NOTHING = 0.001
+"""Of the largest figure of its unit: one that is smaller has no share worth saying."""
+
+
+@dataclass(frozen=True)
+class SampleError:
+    """What of a run was sampled. ``within``: metric → the share of the figure by which one sample is off at
+    most, at 95 %; empty where one sample alone was replayed."""
+
+    of: int
+    region: int
+    samples: int
+    within: Mapping[str, float]
+
+    def to_json(self) -> dict[str, Any]:
+        """Return it as JSON values."""
+        return {
+            "rate": f"1/{self.of}",
+            "region": self.region,
+            "samples": self.samples,
+            "level": LEVEL,
+            "within": dict(self.within),
+        }
+
+
+def half_width(values: Sequence[float], of: int) -> float:
+    """Return by how much the first of ``values``, each of another sample of ``of`` there are, may be off at 95 %:
+    NaN for fewer than two."""
+    if len(values) < 2:
+        return math.nan
+    t = float(stats.t.ppf((1 + LEVEL) / 2, len(values) - 1))
+    # Of all samples: what is not in the first is what makes it wrong.
+    return t * stdev(values) * math.sqrt(1 - 1 / of)
+
+
+def error(run: Run, trials: Sequence[Trial]) -> SampleError | None:
+    """Return what was sampled and how far off it may be; None where all was replayed."""
+    of, region = run.options.get("sample") or 1, run.options.get("region") or 0
+    if of == 1:
+        return None
+    by_layout: dict[str, list[Trial]] = {}
+    for trial in trials:
+        if trial.ok and (not trial.condition or trial.condition.startswith(PART)):
+            by_layout.setdefault(trial.layout_hash, []).append(trial)
+    several = [sorted(found, key=lambda t: t.condition) for found in by_layout.values() if len(found) > 1]
+    within: dict[str, float] = {}
+    for key in SHOWN:
+        metric = table("modelled")[key]
+        shares = [share for found in several if (share := _share(metric, found, of)) is not None]
+        if shares:
+            within[key] = max(shares)
+    return SampleError(of, region, max((len(found) for found in several), default=1), within)
+
+
+def _share(metric: Metric, trials: Sequence[Trial], of: int) -> float | None:
+    values = [v for t in trials if (v := metric.read(t.result or {})) is not None]
+    mean = fmean(values) if values else 0.0
+    if len(values) < 2 or mean <= 0:
+        return None
+    if metric.unit == "bytes":
+        moved = number_at(trials[0].result or {}, "measure", "physical", "write_bytes") or 0.0
+        moved += number_at(trials[0].result or {}, "measure", "physical", "read_bytes") or 0.0
+        if mean < NEXT_TO_NOTHING * moved:
+            return None
+    return half_width(values, of) / mean
+
+
+def sentence(run: Run, trials: Sequence[Trial]) -> str:
+    """Return what was sampled and how far figures may be off, as a sentence or two; "" where all was replayed."""
+    found = error(run, trials)
+    if found is None:
+        return ""
+    text = (
+        f"Of the data one region of {format_size(found.region)} in {found.of} was replayed, with that part of the "
+        f"ARC; of the logs every call."
+    )
+    if not found.within:
+        return text
+    metrics = table("modelled")
+    shares = [f"{metrics[key].label} ±{max(100 * share, 0.1):.1f} %" for key, share in found.within.items()]
+    return (
+        f"{text} By {found.samples} samples that have no region in common, {100 * LEVEL:.0f} % of such figures are "
+        f"within these shares of what all would give: {listed(shares)}."
+    )
