@@ -294,8 +294,14 @@ def _place(run: Run) -> str:
 
 def promise(layout: Layout, witness: Witness | None) -> str:
     """Say what a power cut loses under ``layout``, and what the trace says against it."""
-    klass = judge(layout).klass
+    judged = judge(layout)
+    klass = judged.klass
     against = witness.against(layout.declared) if witness else ""
+    if klass is DurabilityClass.NOTHING and judged.disks and not against:
+        against = (
+            f"nobody has declared whether the disks of {' and '.join(judged.disks)} keep what they were told "
+            "to flush"
+        )
     if klass is DurabilityClass.NOTHING and against:
         return f"By its settings a power cut loses nothing that the database has acknowledged, but {against}."
     return MEANING[klass]

@@ -323,6 +323,10 @@ class Layout:
             "Roles of a second job on the same pools; ztune fills it where `--with` asks for one."
         ),
     )
+    disks: dict[str, str] = field(
+        default_factory=dict,
+        metadata=described("Profile → what becomes of its write cache; ztune fills it from the profiles."),
+    )
 
     def __post_init__(self) -> None:
         check_together(self.pools, self.datasets)
@@ -448,7 +452,8 @@ class Layout:
     def canonical(self) -> dict[str, Any]:
         """Return what identifies the layout: everything but its names for people, defaults spelled out."""
         # What is declared changes what is said of the layout, not what it is.
-        out = {k: v for k, v in self.to_json().items() if k not in ("name", "description", "durability")}
+        said = ("name", "description", "durability", "disks")
+        out = {k: v for k, v in self.to_json().items() if k not in said}
         out["tunables"] = {k: v for k, v in sorted(self.tunables.items()) if v != TUNABLES[k].default}
         # What came later is left out at its default: older layouts keep their hash.
         for pool in out["pool"]:
@@ -474,6 +479,8 @@ class Layout:
             del out["age"]
         if not self.neighbour:
             del out["neighbour"]
+        if not self.disks:
+            del out["disks"]
         if not self.workload:  # it came later: older layouts keep their hash
             del out["workload"]
         return out

@@ -104,7 +104,7 @@ HEEDED = (*REPLAYED, *MOUNT_ONLY)
 
 
 def mount_spec(study: Study, layout: Layout, seed: int) -> dict[str, Any]:
-    """Return the spec of ``layout`` for ``ztune-mount``: no files, but access times and the disks' caches.
+    """Return the spec of ``layout`` for ``ztune-mount``: no files, but access times.
 
     A replay has no use for these, and its stored specs know none.
     """
@@ -113,10 +113,6 @@ def mount_spec(study: Study, layout: Layout, seed: int) -> dict[str, Any]:
         (*layout.datasets, *layout.neighbours(), *layout.fillers()), spec["datasets"], strict=True
     ):
         raw["properties"].update({k: dataset.properties[k] for k in MOUNT_ONLY if k in dataset.properties})
-    for name, profile in spec["profiles"].items():
-        size = study.profiles[name].cache_mb
-        if size is not None:
-            profile["cache_mb"] = size
     return {**spec, "files": [], "content": {}}
 
 
