@@ -431,9 +431,9 @@ static int parse_rewrite(const json_t *j, const char *where, spec_file_t *f, err
 
 static int parse_age(const json_t *root, spec_age_t *age, err_t *err)
 {
-	static const char *const keys[] = {"fill", "rewrites", "snapshots", NULL};
+	static const char *const keys[] = {"fill", "rewrites", "snapshots", "clones", NULL};
 	const json_t *j = json_object_get(root, "age");
-	int64_t fill, rewrites, snapshots;
+	int64_t fill, rewrites, snapshots, clones = 0;
 
 	if (j == NULL)
 		return 0;
@@ -443,7 +443,10 @@ static int parse_age(const json_t *root, spec_age_t *age, err_t *err)
 		return -1;
 	age->fill = (int)fill;
 	age->rewrites = (int)rewrites;
+	if (json_object_get(j, "clones") != NULL && want_int(j, "age", "clones", 0, snapshots, &clones, err) != 0)
+		return -1;
 	age->snapshots = (int)snapshots;
+	age->clones = (int)clones;
 	return 0;
 }
 

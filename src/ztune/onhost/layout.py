@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal, get_args
 
-from ztune.onhost.age import FILLER, FILLER_PROPERTIES, Age
+from ztune.onhost.age import CLONE, FILLER, FILLER_PROPERTIES, Age
 from ztune.onhost.declared import Declared
 from ztune.onhost.fields import KeyedError, described, to_json
 from ztune.onhost.properties import PROPERTIES
@@ -350,6 +350,10 @@ class Layout:
         for i, dataset in enumerate(self.datasets):
             if dataset.rest == FILLER and dataset.roles:
                 raise KeyedError(("dataset", i, "name"), f"{FILLER} is the name of what fills an aged pool")
+            if dataset.rest.startswith(CLONE) and dataset.roles:
+                raise KeyedError(
+                    ("dataset", i, "name"), f"{dataset.name} is the name of a clone in an aged pool"
+                )
 
     def fillers(self) -> tuple[Dataset, ...]:
         """Return the datasets of no role that the age fills, one on each pool in use."""
@@ -462,6 +466,8 @@ class Layout:
         for dataset in out["dataset"]:
             if dataset["volume"] is None:
                 del dataset["volume"], dataset["filesystem"]
+        if self.age is not None and not self.age.clones:
+            del out["age"]["clones"]
         return out
 
     @property

@@ -186,7 +186,11 @@ class Replay:
                 if file.role in REWRITTEN and age.rewrites:
                     raw["rewrite"] = self._rewrite(file.role, age)
             spec = aged(spec, layout, sizes)
-            spec["age"] = {"fill": age.fill, "rewrites": age.rewrites, "snapshots": age.snapshots}
+            # Stored specs from before clones know none.
+            clones = {"clones": age.clones} if age.clones else {}
+            spec["age"] = {
+                "fill": age.fill, "rewrites": age.rewrites, "snapshots": age.snapshots, **clones
+            }  # fmt: skip
         return {**spec, "files": files}
 
     def _rewrite(self, role: str, age: Age) -> dict[str, Any]:
