@@ -106,7 +106,7 @@ static void progress(const char *phase, double done, bool force)
 	(void)fflush(stderr);
 }
 
-static void sample(samples_t *s, int64_t ns)
+static void sample(samples_t *s, waits_t *dataset, int64_t ns)
 {
 	double ms = (double)MAX(ns, 0) / 1e6;
 
@@ -117,6 +117,10 @@ static void sample(samples_t *s, int64_t ns)
 	}
 	s->ms[s->n++] = (float)ms;
 	s->sum += ms;
+	if (dataset != NULL) {
+		dataset->n++;
+		dataset->sum_ms += ms;
+	}
 }
 
 static int failed(int error, const char *what, const rfile_t *f)
@@ -361,7 +365,7 @@ static int op_read(const op_t *o, rfile_t *f)
 	R.r->reads++;
 	rc = read_range(f, (uint64_t)o->offset, (uint64_t)o->size, &got);
 	R.r->read_bytes += got;
-	sample(&R.r->read_lat, trace_now() - start);
+	sample(&R.r->read_lat, &R.r->dataset_waits[f->dataset].read, trace_now() - start);
 	return rc;
 }
 
@@ -425,7 +429,7 @@ static int op_write(const op_t *o, rfile_t *f, bool *commit)
 	R.r->write_bytes += (uint64_t)o->size;
 	R.r->syncs += sync;
 	rc = write_range(f, (uint64_t)o->offset, (uint64_t)o->size, bytes_of(o), sync ? FL_SYNC : 0, commit);
-	sample(&R.r->write_lat, trace_now() - start);
+	sample(&R.r->write_lat, &R.r->dataset_waits[f->dataset].write, trace_now() - start);
 	return rc;
 }
 
@@ -530,7 +534,7 @@ static void commit_file(const rfile_t *f)
 	else
 		for (size_t i = 0; i < R.spec->ndatasets; i++)
 			fl_commit_volume(R.vols[i]);
-	sample(&R.r->sync_lat, trace_now() - start);
+	sample(&R.r->sync_lat, f != NULL ? &R.r->dataset_waits[f->dataset].sync : NULL, trace_now() - start);
 }
 
 static int run_op(const op_t *o)
@@ -909,8 +913,9 @@ static int prepare(void)
 	R.sink = malloc(largest);
 	R.buf = malloc(largest);
 	R.r->dataset_space = calloc(R.spec->ndatasets + 1, sizeof(space_t));
+	R.r->dataset_waits = calloc(R.spec->ndatasets + 1, sizeof(dataset_waits_t));
 	if (R.files == NULL || R.vols == NULL || R.content == NULL || R.threads == NULL || R.sink == NULL ||
-	    R.buf == NULL || R.r->dataset_space == NULL)
+	    R.buf == NULL || R.r->dataset_space == NULL || R.r->dataset_waits == NULL)
 		abort();
 	for (size_t i = 0; i < R.spec->ncontent; i++)
 		if (content_open(R.spec->content[i].path, &R.content[i], R.err) != 0)

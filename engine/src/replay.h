@@ -18,6 +18,16 @@ typedef struct {
 	double sum;
 } samples_t;
 
+/* The same of one dataset: how many, and their sum. */
+typedef struct {
+	uint64_t n;
+	double sum_ms;
+} waits_t;
+
+typedef struct {
+	waits_t sync, read, write;
+} dataset_waits_t;
+
 #define RESULT_PARTS 100
 
 typedef struct {
@@ -33,8 +43,9 @@ typedef struct {
 	uint64_t arc_most_pinned; /* of that, what could not be evicted */
 	uint64_t zil_commits;
 	fl_itx_t itx;
-	space_t *dataset_space; /* [ndatasets] */
-	uint64_t allocated;     /* bytes on all pools, what fills an aged one left out */
+	space_t *dataset_space;         /* [ndatasets] */
+	dataset_waits_t *dataset_waits; /* [ndatasets] */
+	uint64_t allocated;             /* bytes on all pools, what fills an aged one left out */
 	age_result_t age;
 	double trace_s, elapsed_s, thread_wait_s_max, lag_s;
 	/* Commits, or calls where there are next to none, that had ended by the end of each part of the trace's length. */
