@@ -226,7 +226,7 @@ def test_what_disks_do_with_flushes_is_part_of_durability() -> None:
 def test_caches_that_nobody_has_declared_are_not_known() -> None:
     for found in (on_disks("usb-slow"), on_disks("mine"), on_disks("mine", {"mine": "not-known"})):
         assert found.klass == DurabilityClass.NOTHING and len(found.disks) == 1
-        assert "nobody has declared whether the disks of pool tank" in found.reasons[0]
+        assert "nobody has declared that the disks of pool tank" in found.reasons[0]
     assert on_disks("mine", {"mine": "protected"}) == on_disks("nvme")
     # The study's own profile of that name, not the shipped one.
     assert on_disks("nvme", {"nvme": "ignores-flushes"}).klass == DurabilityClass.CORRUPT

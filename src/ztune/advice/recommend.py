@@ -298,12 +298,11 @@ def promise(layout: Layout, witness: Witness | None) -> str:
     klass = judged.klass
     against = witness.against(layout.declared) if witness else ""
     if klass is DurabilityClass.NOTHING and judged.disks and not against:
-        against = (
-            f"nobody has declared whether the disks of {' and '.join(judged.disks)} keep what they were told "
-            "to flush"
-        )
+        against = f"nobody has declared that the disks of {' and '.join(judged.disks)} keep what is flushed"
     if klass is DurabilityClass.NOTHING and against:
         return f"By its settings a power cut loses nothing that the database has acknowledged, but {against}."
+    if klass is DurabilityClass.LAST_SECONDS and judged.disks:
+        return f"{MEANING[klass]} It takes disks that keep what is flushed: {' and '.join(judged.disks)} may not."
     return MEANING[klass]
 
 

@@ -297,10 +297,7 @@ def _disks(caches: Sequence[_Cache], notes: list[str]) -> list[_Answer]:
                 "because they are told to flush it"
             )
         elif one.cache == "not-known":
-            notes.append(
-                f"nobody has declared whether {one.text()} keep what they were told to flush (`cache` in "
-                "the profile)"
-            )
+            notes.append(f"nobody has declared that {one.text()} keep what is flushed: cache in the profile")
     return found
 
 
