@@ -1,6 +1,6 @@
 """Processor time of compression in the kernel's OpenZFS, in the lab: ratios, against bench/processor.py's.
 
-    python bench/processor_lab.py [--against cells.json] [--rounds N] [--out FILE]
+    python bench/processor_lab.py [--against cells.json] [--rounds N] [--records 8K,128K] [--out FILE]
 
 In a guest a file is read whole from a cold start, then written over whole, as bench/processor.py does on a
 mount. What QEMU's process takes of this host's processors meanwhile is counted, less the same with
@@ -103,7 +103,7 @@ def table(cells: dict[str, list[float]], against: dict[str, list[dict[str, Any]]
     for records in SIZES:
         own: dict[str, float] = {}
         for compression, mib in MIBS.items():
-            more, off = cells[f"{records} {compression} {mib}"], cells[f"{records} off {mib}"]
+            more, off = (cells.get(f"{records} {one} {mib}") for one in (compression, "off"))
             if more and off:
                 # Read and written: two of each MiB.
                 own[compression] = (statistics.median(more) - statistics.median(off)) / mib / 2 * 1e3
@@ -137,10 +137,11 @@ def main() -> None:
     )
     parser.add_argument("--against", type=Path)
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--records", default=",".join(SIZES))
     parser.add_argument("--out", type=Path)
     given = parser.parse_args()
     cells: dict[str, list[float]] = {}
-    for records in SIZES:
+    for records in given.records.split(","):
         for compression, mib in MIBS.items():
             cells[f"{records} {compression} {mib}"] = []
             cells[f"{records} off {mib}"] = []

@@ -302,7 +302,8 @@ def promise(layout: Layout, witness: Witness | None) -> str:
     if klass is DurabilityClass.NOTHING and against:
         return f"By its settings a power cut loses nothing that the database has acknowledged, but {against}."
     if klass is DurabilityClass.LAST_SECONDS and judged.disks:
-        return f"{MEANING[klass]} It takes disks that keep what is flushed: {' and '.join(judged.disks)} may not."
+        disks = " and ".join(judged.disks)
+        return f"{MEANING[klass]} It takes disks that keep what is flushed: {disks} may not."
     return MEANING[klass]
 
 
