@@ -7,9 +7,9 @@ kept so many percent full while the database is rewritten. What is in ``--out`` 
 
     python bench/age.py --on replay,mount,lab [--fills 60] [--rewrites 3] [--out age.json]
 
-Gives one file of 48 MiB on a disk of 512 MiB the same past in each place, in records of 8K and 32K, and prints
-how fragmented free space is in the end, by OpenZFS's own count: it says whether a replay and a mount age as
-the kernel's OpenZFS does. Each figure is of one past; the seed decides it.
+Gives one file of 48 MiB on a disk of 512 MiB the same past in each place, in records of 8K and 32K, and
+prints how fragmented free space is in the end, by OpenZFS's own count: it says whether a replay and a mount
+age as the kernel's OpenZFS does. Each figure is of one past; the seed decides it.
 """
 
 from __future__ import annotations

@@ -22,7 +22,8 @@ from pathlib import Path
 from typing import Any
 
 import psutil
-from processor import MIB, SIZES, pages
+from engine_facts import MIB
+from processor import SIZES, pages
 
 from ztune import paths
 from ztune.lab import Guest
@@ -112,23 +113,23 @@ def table(cells: dict[str, list[float]], against: dict[str, list[dict[str, Any]]
             if "zstd-3" in own and compression != "zstd-3":
                 ratio = each / own["zstd-3"]
                 line += f" {ratio:.2f} |"
+                rows = [against.get(f"{records} {one}", []) for one in (compression, "zstd-3", "off")]
                 for kind in errors:
-                    here, usual, off = (against.get(f"{records} {c}") for c in (compression, "zstd-3", "off"))
-                    if not (here and usual and off):
+                    if not all(rows):
                         line += " |"
                         continue
-                    a, b, none = (statistics.median(one[kind] for one in rows) for rows in (here, usual, off))
+                    a, b, none = (statistics.median(one[kind] for one in found) for found in rows)
                     theirs = (a - none) / (b - none)
                     errors[kind].append((theirs / ratio - 1, f"{records} {compression}"))
                     line += f" {theirs:.2f} ({theirs / ratio - 1:+.0%}) |"
             else:
                 line += " | | |"
             print(line)
-    for kind, found in errors.items():
-        if found:
-            missed = "; ".join(f"{name} {error:+.0%}" for error, name in found if abs(error) > GOAL)
-            within = sum(abs(error) <= GOAL for error, _ in found)
-            print(f"\n{kind}: {within} of {len(found)} within {GOAL:.0%}; {missed}")
+    for kind, all_of in errors.items():
+        if all_of:
+            missed = "; ".join(f"{name} {error:+.0%}" for error, name in all_of if abs(error) > GOAL)
+            within = sum(abs(error) <= GOAL for error, _ in all_of)
+            print(f"\n{kind}: {within} of {len(all_of)} within {GOAL:.0%}; {missed}")
 
 
 def main() -> None:
